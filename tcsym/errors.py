@@ -1,0 +1,195 @@
+"""Error family: every error a user can meet, with kind, place, caret excerpt and hint.
+
+Not derived from SyntaxError: traceback formatting would then replace our text by Python's own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Half-open piece of a source text: 1-based line and column, length in code points."""
+
+    line: int
+    column: int
+    length: int = 1
+
+
+NOWHERE = Span(0, 0, 0)
+
+
+def excerpt(source: str, span: Span) -> str:
+    """The source line of `span` with a caret range under it ('' if the line does not exist)."""
+    lines = source.split("\n")
+    if not 1 <= span.line <= len(lines):
+        return ""
+    line = lines[span.line - 1].rstrip("\r")
+    shown = line.replace("\t", " ")
+    width = max(1, min(span.length, len(shown) - span.column + 1))
+    return f"    {shown}\n    {' ' * (span.column - 1)}{'^' * width}"
+
+
+class TCError(Exception):
+    """Base of all tcsym errors.
+
+    Attributes: `kind` (see docs/errors.md), `message`, `line`, `column` (1-based, 0 if there is no
+    source position), `hint`, `others` (further errors found in the same text).
+    """
+
+    kind = "error"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        span: Span = NOWHERE,
+        source: str = "",
+        filename: str = "<tc>",
+        hint: str = "",
+        others: tuple[TCError, ...] = (),
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.span = span
+        self.source = source
+        self.filename = filename
+        self.hint = hint
+        self.others = others
+
+    @property
+    def line(self) -> int:
+        return self.span.line
+
+    @property
+    def column(self) -> int:
+        return self.span.column
+
+    def with_source(self, source: str, filename: str = "<tc>") -> TCError:
+        """The same error, able to quote `source`."""
+        self.source, self.filename = source, filename
+        return self
+
+    def _text(self) -> str:
+        place = f"{self.filename}:{self.line}:{self.column}: " if self.line else ""
+        parts = [place + self.message]
+        if self.source and self.line:
+            parts.append(excerpt(self.source, self.span))
+        if self.hint:
+            parts.append(f"hint: {self.hint}")
+        return "\n".join(p for p in parts if p)
+
+    def __str__(self) -> str:
+        return "\n\n".join([self._text(), *(e._text() for e in self.others)])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        state = {
+            "span": self.span,
+            "source": self.source,
+            "filename": self.filename,
+            "hint": self.hint,
+            "others": self.others,
+        }
+        return _rebuild, (type(self), self.message, state)
+
+
+def _rebuild(cls: type[TCError], message: str, state: dict[str, Any]) -> TCError:
+    return cls(message, **state)
+
+
+class TCSyntaxError(TCError, ValueError):
+    kind = "syntax"
+
+
+class TCNameError(TCError, ValueError):
+    kind = "name"
+
+
+class DuplicateError(TCError, ValueError):
+    kind = "duplicate"
+
+
+class ImmutableError(TCError, ValueError):
+    kind = "immutable"
+
+
+class RankError(TCError, ValueError):
+    kind = "rank"
+
+
+class TCTypeError(TCError, TypeError):
+    kind = "type"
+
+
+class ReductionError(TCError, ValueError):
+    kind = "reduction"
+
+
+class RangeError(TCError, ValueError):
+    kind = "range"
+
+
+class AffineError(TCError, ValueError):
+    kind = "affine"
+
+
+class InitError(TCError, ValueError):
+    kind = "init"
+
+
+class BoundsError(TCError, IndexError, ValueError):
+    kind = "bounds"
+
+
+class SizeError(TCError, ValueError):
+    kind = "size"
+
+
+class CallError(TCError, TypeError):
+    kind = "call"
+
+
+class LoopError(TCError, ValueError):
+    kind = "loop"
+
+
+class ConditionError(TCError, ValueError):
+    kind = "condition"
+
+
+class OptionError(TCError, ValueError):
+    """An option, strategy, target or stage name that does not exist or does not fit."""
+
+    kind = "option"
+
+
+class TargetError(TCError, NotImplementedError):
+    """The hardware or toolchain a target needs is not present."""
+
+    kind = "target"
+
+
+ERROR_KINDS: dict[str, type[TCError]] = {
+    cls.kind: cls
+    for cls in (
+        TCSyntaxError,
+        TCNameError,
+        DuplicateError,
+        ImmutableError,
+        RankError,
+        TCTypeError,
+        ReductionError,
+        RangeError,
+        AffineError,
+        InitError,
+        BoundsError,
+        SizeError,
+        CallError,
+        LoopError,
+        ConditionError,
+        OptionError,
+        TargetError,
+    )
+}

@@ -1,0 +1,133 @@
+"""Typed expression -> exact index expression or condition, where it is one.
+
+Guards (LANGUAGE C7) and schedules use the affine part of a condition; everything data-dependent is None.
+"""
+
+from __future__ import annotations
+
+from tcsym.frontend.program import (
+    Binary,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    Expr,
+    IndexValue,
+    Read,
+    Select,
+    Unary,
+)
+from tcsym.index import (
+    FALSE,
+    TRUE,
+    Condition,
+    Index,
+    all_of,
+    any_of,
+    choose,
+    eq,
+    floordiv,
+    ge,
+    index,
+    lt,
+    maximum,
+    minimum,
+    mod,
+    negate,
+)
+from tcsym.types import DType
+
+
+def as_index(e: Expr) -> Index | None:
+    """`e` as an exact integer expression (as if nothing wrapped), or None if it depends on data."""
+    match e:
+        case Const(value, dtype) if not dtype.is_float:
+            return index(int(value))
+        case IndexValue(i, _):
+            return i
+        case Unary("neg", x, _):
+            inner = as_index(x)
+            return None if inner is None else -inner
+        case Cast(x, DType.INT64 | DType.INT32):
+            return as_index(x)
+        case Binary(op, a, b, dtype) if dtype.is_integer:
+            left, right = as_index(a), as_index(b)
+            return None if left is None or right is None else _arithmetic(op, left, right)
+        case Select(c, a, b, dtype) if dtype.is_integer:
+            condition, then, orelse = as_condition(c), as_index(a), as_index(b)
+            if condition is None or then is None or orelse is None:
+                return None
+            return choose(condition, then, orelse)
+        case _:
+            return None
+
+
+def _arithmetic(op: str, a: Index, b: Index) -> Index | None:
+    table = {
+        "add": lambda: a + b,
+        "sub": lambda: a - b,
+        "mul": lambda: a * b,
+        "div": lambda: floordiv(a, b),
+        "mod": lambda: mod(a, b),
+        "min": lambda: minimum(a, b),
+        "max": lambda: maximum(a, b),
+    }
+    return table[op]() if op in table else None
+
+
+def as_condition(e: Expr) -> Condition | None:
+    """`e` (bool) as a condition on indices and sizes, or None if it depends on data."""
+    match e:
+        case Const(value, DType.BOOL):
+            return TRUE if value else FALSE
+        case Compare(op, a, b):
+            left, right = as_index(a), as_index(b)
+            return None if left is None or right is None else _comparison(op, left, right)
+        case Unary("not", x, _):
+            inner = as_condition(x)
+            return None if inner is None else negate(inner)
+        case Binary("and" | "or" as op, a, b, _):
+            parts = [c for c in (as_condition(a), as_condition(b)) if c is not None]
+            if len(parts) < 2:
+                return None
+            return all_of(parts) if op == "and" else any_of(parts)
+        case _:
+            return None
+
+
+def _comparison(op: str, a: Index, b: Index) -> Condition:
+    table = {
+        "lt": lambda: lt(a, b),
+        "le": lambda: ge(b, a),
+        "gt": lambda: lt(b, a),
+        "ge": lambda: ge(a, b),
+        "eq": lambda: eq(a, b),
+        "ne": lambda: negate(eq(a, b)),
+    }
+    return table[op]()
+
+
+def implied_condition(e: Expr, holds: bool) -> Condition:
+    """The affine part of what is known where `e` is true (`holds`) or false: a weaker condition."""
+    whole = as_condition(e)
+    if whole is not None:
+        return whole if holds else negate(whole)
+    match e:
+        case Binary("and", a, b, _) if holds:
+            return all_of((implied_condition(a, True), implied_condition(b, True)))
+        case Binary("or", a, b, _) if not holds:
+            return all_of((implied_condition(a, False), implied_condition(b, False)))
+        case Unary("not", x, _):
+            return implied_condition(x, not holds)
+        case (
+            Binary()
+            | Unary()
+            | Const()
+            | IndexValue()
+            | Read()
+            | Cast()
+            | Compare()
+            | Select()
+            | Call()
+        ):
+            return TRUE

@@ -1,0 +1,295 @@
+"""The typed program: what the front end hands to the interpreter and to the compiler.
+
+Everything is resolved: names, types (every conversion is an explicit `Cast`), literals, `let`s, calls
+(inlined with fresh names), ranges (`Domain` of each statement), shapes, and which checks remain for the
+call or for the running kernel. Iteration domains are boxes whose bounds depend on sizes and enclosing
+loop variables only. All integer work in subscripts, bounds and conditions is exact (`Index`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal, assert_never
+
+from tcsym.errors import NOWHERE, Span
+from tcsym.index import Condition, Index
+from tcsym.types import DType
+
+# ---- expressions. Spans never take part in equality.
+
+
+@dataclass(frozen=True, slots=True)
+class Const:
+    """A literal of its final type: exact int (also for bool: 0 or 1), or float already rounded to it."""
+
+    value: int | float
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class IndexValue:
+    """An exact index expression as a value: wrapped to `dtype` (int32; int64 inside subscripts)."""
+
+    index: Index
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Element of a tensor.
+
+    A subscript is an `Index` over index variables, loop variables and sizes, or, for a gather, an
+    int64 expression. `checked[d]` asks the running kernel to verify 0 <= subscript d < extent at every
+    executed point; unchecked dimensions are proved, or covered by `Program.checks`. `unwritten`, if
+    given, holds at the points where the element was not written before: reading there is an `init` error.
+    """
+
+    tensor: str
+    subscripts: tuple[Index | Expr, ...]
+    dtype: DType
+    checked: tuple[bool, ...] = ()
+    unwritten: Condition | None = None
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """Conversion by the rules of LANGUAGE B8 (saturating float to integer, wrapping integers)."""
+
+    operand: Expr
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Unary:
+    op: Literal["neg", "not"]
+    operand: Expr
+    dtype: DType
+
+
+BinaryOp = Literal["add", "sub", "mul", "div", "mod", "min", "max", "and", "or"]
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """Operands have type `dtype` (`and`/`or`: bool, and they stop early).
+
+    `div`/`mod` round down for integers and give 0 for a zero divisor; float `mod` is
+    a - b*floor(a/b); `min`/`max` propagate NaN. On bool `add`,`max` are or, `mul`,`min` are and.
+    `exact`: int64 arithmetic inside a subscript; overflow is a `size` error, not a wrap.
+    """
+
+    op: BinaryOp
+    left: Expr
+    right: Expr
+    dtype: DType
+    exact: bool = False
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """bool. Operands have one type, or are integers of any two types, compared by value."""
+
+    op: Literal["lt", "le", "gt", "ge", "eq", "ne"]
+    left: Expr
+    right: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """`then` where `condition` (bool) holds, else `orelse`; the other arm is not evaluated."""
+
+    condition: Expr
+    then: Expr
+    orelse: Expr
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A built-in on arguments of type `dtype` (a floating type), giving `dtype`."""
+
+    function: str
+    args: tuple[Expr, ...]
+    dtype: DType
+
+
+Expr = Const | IndexValue | Read | Cast | Unary | Binary | Compare | Select | Call
+
+
+def dtype_of(e: Expr) -> DType:
+    return DType.BOOL if isinstance(e, Compare) else e.dtype
+
+
+# ---- statements
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Index variable `lower <= variable < upper`; bounds over sizes and enclosing loop variables.
+
+    `upper <= lower` is empty. `reduced`: the variable does not occur on the left.
+    """
+
+    variable: str
+    lower: Index
+    upper: Index
+    reduced: bool
+
+
+AssignOp = Literal["=", "+=", "*=", "min=", "max="]
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """`target(subscripts) op value` at every point of `domain`, simultaneously (LANGUAGE B10).
+
+    `initialise`: elements in the domain's image are first set to the identity of `op`, also where the
+    reduction is empty. Left subscripts are an index variable or an affine expression of sizes and loop
+    variables. `value` has the target's type, except that a reduction's term keeps its own type and is
+    converted when accumulated. `exists` reads are only bounds-checked at every point.
+    """
+
+    name: str
+    target: str
+    subscripts: tuple[Index, ...]
+    op: AssignOp
+    initialise: bool
+    domain: tuple[Range, ...]
+    value: Expr
+    exists: tuple[Expr, ...] = ()
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class For:
+    """Ordered iterations lower <= variable < upper. Loop variables are unique in the program."""
+
+    variable: str
+    lower: Index
+    upper: Index
+    body: tuple[Item, ...]
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    condition: Condition
+    then: tuple[Item, ...]
+    orelse: tuple[Item, ...] = ()
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+Item = Statement | For | If
+
+
+# ---- the program
+
+Role = Literal["input", "output", "temporary"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """`shape` over sizes. `declared` holds an input's dimensions as written (for call-time errors)."""
+
+    name: str
+    dtype: DType
+    shape: tuple[Index, ...]
+    role: Role
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+    dimension_spans: tuple[Span, ...] = field(default=(), compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """`condition` over the sizes must hold at the call, else an error of `kind` at `span`."""
+
+    kind: str
+    condition: Condition
+    message: str
+    hint: str = ""
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One def, ready to run.
+
+    `sizes`: all size names, in order of appearance; `free_sizes` of them come from the caller only.
+    `checks` are in the order in which a call reports them. Tensors are in declaration order: inputs,
+    outputs, then temporaries in order of first assignment.
+    """
+
+    name: str
+    sizes: tuple[str, ...]
+    free_sizes: tuple[str, ...]
+    tensors: tuple[Tensor, ...]
+    body: tuple[Item, ...]
+    checks: tuple[Check, ...]
+    source: str = field(default="", compare=False, repr=False)
+    filename: str = field(default="<tc>", compare=False, repr=False)
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+    def tensor(self, name: str) -> Tensor:
+        return next(t for t in self.tensors if t.name == name)
+
+    def by_role(self, role: Role) -> tuple[Tensor, ...]:
+        return tuple(t for t in self.tensors if t.role == role)
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        return self.by_role("input")
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        return self.by_role("output")
+
+
+# ---- traversal
+
+
+def children(e: Expr) -> tuple[Expr, ...]:
+    """Direct subexpressions; for a read, its data-dependent subscripts."""
+    match e:
+        case Const() | IndexValue():
+            return ()
+        case Read(_, subscripts):
+            return tuple(s for s in subscripts if not isinstance(s, Index))
+        case Cast(x, _) | Unary(_, x, _):
+            return (x,)
+        case Binary(_, a, b) | Compare(_, a, b):
+            return (a, b)
+        case Select(c, a, b):
+            return (c, a, b)
+        case Call(_, args):
+            return args
+        case _:
+            assert_never(e)
+
+
+def subexpressions(e: Expr) -> Iterator[Expr]:
+    """`e` and all below it, parents first."""
+    yield e
+    for child in children(e):
+        yield from subexpressions(child)
+
+
+def reads(e: Expr) -> tuple[Read, ...]:
+    return tuple(x for x in subexpressions(e) if isinstance(x, Read))
+
+
+def statements(items: tuple[Item, ...]) -> Iterator[Statement]:
+    """All statements in text order."""
+    for item in items:
+        match item:
+            case Statement():
+                yield item
+            case For(_, _, _, body):
+                yield from statements(body)
+            case If(_, then, orelse):
+                yield from statements(then)
+                yield from statements(orelse)
+            case _:
+                assert_never(item)

@@ -1,0 +1,102 @@
+"""The resolved program: between `check` (names, types, calls inlined) and `infer` (ranges, shapes, checks).
+
+Same expressions as `frontend.program`; statements do not have their ranges yet, tensors not their shapes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tcsym.errors import NOWHERE, Span
+from tcsym.frontend.program import AssignOp, Expr, Role
+from tcsym.index import Condition, Index
+from tcsym.types import DType
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """An index variable of a statement, in order of first occurrence (left side, clauses, right side).
+
+    `where`: its given range as (lower, upper), half open, over sizes and loop variables, or None.
+    """
+
+    name: str
+    reduced: bool
+    where: tuple[Index, Index] | None = None
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+    where_span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedStatement:
+    """As `program.Statement`, with `variables` in place of the domain; reads carry no flags yet."""
+
+    target: str
+    subscripts: tuple[Index, ...]
+    op: AssignOp
+    initialise: bool
+    variables: tuple[Variable, ...]
+    value: Expr
+    exists: tuple[Expr, ...] = ()
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+    subscript_spans: tuple[Span, ...] = field(default=(), compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Unify:
+    """Dimensions of `tensor` against a callee's parameter, at the place of a call in text order.
+
+    Each entry of `dimensions` is the name of a size of the callee (renamed fresh; its first occurrence
+    defines it as that extent, later ones must agree) or an integer. `span`: the callee's name.
+    """
+
+    tensor: str
+    dimensions: tuple[str | int, ...]
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedFor:
+    variable: str
+    lower: Index
+    upper: Index
+    body: tuple[ResolvedItem, ...]
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedIf:
+    condition: Condition
+    then: tuple[ResolvedItem, ...]
+    orelse: tuple[ResolvedItem, ...] = ()
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+ResolvedItem = ResolvedStatement | Unify | ResolvedFor | ResolvedIf
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedTensor:
+    """`shape`: dimensions of an input or of a declared output, else None (to be inferred)."""
+
+    name: str
+    dtype: DType
+    rank: int
+    shape: tuple[Index, ...] | None
+    role: Role
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+    dimension_spans: tuple[Span, ...] = field(default=(), compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedProgram:
+    """One def with all calls inlined. `sizes`: those of its own header (not of inlined callees)."""
+
+    name: str
+    sizes: tuple[str, ...]
+    free_sizes: tuple[str, ...]
+    tensors: tuple[ResolvedTensor, ...]
+    body: tuple[ResolvedItem, ...]
+    source: str = field(default="", compare=False, repr=False)
+    filename: str = field(default="<tc>", compare=False, repr=False)
+    span: Span = field(default=NOWHERE, compare=False, repr=False)

@@ -1,0 +1,628 @@
+"""Integer index expressions and conditions: the one integer language of all stages.
+
+An `Index` is a linear combination with integer coefficients of atoms; an atom is a variable
+(a size, an index or loop variable, a stride), a product, a floored quotient or remainder, a
+minimum, a maximum, or a choice. Values are exact integers (the machine computes them in 64 bits).
+Constructors normalise, so structural equality decides many equalities; anything deeper is asked of
+isl (`tcsym.presburger`).
+
+Example: `2*var("i") + floordiv(var("N"), 4) - 1` prints as `2*i + N/4 - 1`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Any, assert_never
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """Product of two or more atoms, sorted by text."""
+
+    factors: tuple[Atom, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FloorDiv:
+    """floor(dividend / divisor); 0 where the divisor is 0."""
+
+    dividend: Index
+    divisor: Index
+
+
+@dataclass(frozen=True, slots=True)
+class Mod:
+    """dividend - divisor * floor(dividend / divisor); 0 where the divisor is 0."""
+
+    dividend: Index
+    divisor: Index
+
+
+@dataclass(frozen=True, slots=True)
+class Min:
+    args: tuple[Index, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Max:
+    args: tuple[Index, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Choose:
+    """`then` where `condition` holds, else `orelse`."""
+
+    condition: Condition
+    then: Index
+    orelse: Index
+
+
+Atom = str | Product | FloorDiv | Mod | Min | Max | Choose
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Index:
+    """sum(coefficient * atom) + constant; `terms` sorted by the atom's text, none is zero."""
+
+    terms: tuple[tuple[Atom, int], ...] = ()
+    constant: int = 0
+    _hash: int = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.terms, self.constant)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Index):
+            return NotImplemented
+        return (
+            self._hash == other._hash
+            and self.constant == other.constant
+            and self.terms == other.terms
+        )
+
+    def __add__(self, other: Index | int) -> Index:
+        other = index(other)
+        if not other.terms:
+            return Index(self.terms, self.constant + other.constant)
+        if not self.terms:
+            return Index(other.terms, self.constant + other.constant)
+        sums = dict(self.terms)
+        for atom, c in other.terms:
+            sums[atom] = sums.get(atom, 0) + c
+        return _linear(sums, self.constant + other.constant)
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Index:
+        return self._scaled(-1)
+
+    def __sub__(self, other: Index | int) -> Index:
+        return self + index(other)._scaled(-1)
+
+    def __rsub__(self, other: Index | int) -> Index:
+        return index(other) - self
+
+    def __mul__(self, other: Index | int) -> Index:
+        other = index(other)
+        if not other.terms:
+            return self._scaled(other.constant)
+        if not self.terms:
+            return other._scaled(self.constant)
+        return _product(self, other)
+
+    __rmul__ = __mul__
+
+    def _scaled(self, n: int) -> Index:
+        if n == 0:
+            return ZERO
+        return Index(tuple((a, c * n) for a, c in self.terms), self.constant * n)
+
+    @property
+    def is_constant(self) -> bool:
+        return not self.terms
+
+    def as_int(self) -> int | None:
+        """The value if it is known, else None."""
+        return None if self.terms else self.constant
+
+    def coefficient(self, atom: Atom) -> int:
+        return next((c for a, c in self.terms if a == atom), 0)
+
+    def variables(self) -> frozenset[str]:
+        """Names of all variables, also those inside quotients, minima and conditions."""
+        return frozenset[str]().union(*(_atom_variables(a) for a, _ in self.terms))
+
+    def __str__(self) -> str:
+        return _sum_text(self)
+
+
+def index(value: Index | int) -> Index:
+    return value if isinstance(value, Index) else Index((), int(value))
+
+
+def var(name: str) -> Index:
+    return Index(((name, 1),), 0)
+
+
+ZERO = Index()
+ONE = Index((), 1)
+
+
+def of_atom(atom: Atom) -> Index:
+    return Index(((atom, 1),), 0)
+
+
+def _linear(sums: Mapping[Atom, int], constant: int) -> Index:
+    kept = [(a, c) for a, c in sums.items() if c]
+    if len(kept) > 1:
+        kept.sort(key=lambda term: atom_text(term[0]))
+    return Index(tuple(kept), constant)
+
+
+def _product(a: Index, b: Index) -> Index:
+    sums: dict[Atom, int] = {}
+    constant = 0
+    left: list[tuple[Atom | None, int]] = [*a.terms, *([(None, a.constant)] if a.constant else [])]
+    right: list[tuple[Atom | None, int]] = [*b.terms, *([(None, b.constant)] if b.constant else [])]
+    for x, cx in left:
+        for y, cy in right:
+            factors = [f for z in (x, y) if z is not None for f in _factors(z)]
+            if not factors:
+                constant += cx * cy
+                continue
+            atom = (
+                factors[0] if len(factors) == 1 else Product(tuple(sorted(factors, key=atom_text)))
+            )
+            sums[atom] = sums.get(atom, 0) + cx * cy
+    return _linear(sums, constant)
+
+
+def _factors(atom: Atom) -> tuple[Atom, ...]:
+    return atom.factors if isinstance(atom, Product) else (atom,)
+
+
+def floordiv(a: Index | int, b: Index | int) -> Index:
+    """floor(a / b), 0 where b is 0."""
+    a, b = index(a), index(b)
+    n = b.as_int()
+    if n is None:
+        return of_atom(FloorDiv(a, b))
+    if n == 0:
+        return ZERO
+    if n < 0:
+        return floordiv(-a, -n)
+    if n == 1:
+        return a
+    whole = {t: c // n for t, c in a.terms if c % n == 0}
+    rest = tuple((t, c) for t, c in a.terms if c % n)
+    quotient, remainder = divmod(a.constant, n)
+    base = _linear(whole, quotient)
+    if not rest:
+        return base
+    g = math.gcd(n, *(c for _, c in rest))
+    if g > 1:  # floor((g*x + r) / (g*m)) = floor((x + floor(r/g)) / m)
+        rest, remainder, n = tuple((t, c // g) for t, c in rest), remainder // g, n // g
+    return base + of_atom(FloorDiv(Index(rest, remainder), index(n)))
+
+
+def ceildiv(a: Index | int, n: int) -> Index:
+    """ceil(a / n) for a positive integer n."""
+    return floordiv(index(a) + (n - 1), n)
+
+
+def mod(a: Index | int, b: Index | int) -> Index:
+    """a - b*floor(a/b), 0 where b is 0."""
+    a, b = index(a), index(b)
+    n = b.as_int()
+    if n is None:
+        return of_atom(Mod(a, b))
+    return ZERO if n == 0 else a - floordiv(a, n) * n
+
+
+def minimum(*args: Index | int) -> Index:
+    return _extremum(Min, [index(a) for a in args], lambda d: d <= 0)
+
+
+def maximum(*args: Index | int) -> Index:
+    return _extremum(Max, [index(a) for a in args], lambda d: d >= 0)
+
+
+def _extremum(kind: type[Min] | type[Max], args: list[Index], wins: Callable[[int], bool]) -> Index:
+    flat: list[Index] = []
+    for a in args:
+        inner = a.terms[0][0] if len(a.terms) == 1 else None
+        nested = isinstance(inner, kind) and a.terms[0][1] == 1
+        for x in (
+            [y + a.constant for y in inner.args] if nested and isinstance(inner, Min | Max) else [a]
+        ):
+            known = [(k, (x - y).as_int()) for k, y in enumerate(flat)]
+            close = [(k, d) for k, d in known if d is not None]
+            if not close:
+                flat.append(x)
+            elif wins(close[0][1]):
+                flat[close[0][0]] = x
+    if len(flat) == 1:
+        return flat[0]
+    return of_atom(kind(tuple(sorted(flat, key=str))))
+
+
+def choose(condition: Condition, then: Index | int, orelse: Index | int) -> Index:
+    then, orelse = index(then), index(orelse)
+    if condition == TRUE or then == orelse:
+        return then
+    if condition == FALSE:
+        return orelse
+    return of_atom(Choose(condition, then, orelse))
+
+
+# ---- conditions
+
+
+@dataclass(frozen=True, slots=True)
+class NonNegative:
+    """index >= 0"""
+
+    index: Index
+
+
+@dataclass(frozen=True, slots=True)
+class IsZero:
+    """index == 0"""
+
+    index: Index
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    condition: Condition
+
+
+@dataclass(frozen=True, slots=True)
+class All:
+    """Conjunction; empty: true."""
+
+    conditions: tuple[Condition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Any_:
+    """Disjunction; empty: false."""
+
+    conditions: tuple[Condition, ...]
+
+
+Condition = NonNegative | IsZero | Not | All | Any_
+TRUE = All(())
+FALSE = Any_(())
+
+
+def ge(a: Index | int, b: Index | int) -> Condition:
+    d = index(a) - b
+    return NonNegative(d) if d.terms else (TRUE if d.constant >= 0 else FALSE)
+
+
+def lt(a: Index | int, b: Index | int) -> Condition:
+    return ge(index(b) - 1, a)
+
+
+def eq(a: Index | int, b: Index | int) -> Condition:
+    d = index(a) - b
+    return IsZero(d) if d.terms else (TRUE if d.constant == 0 else FALSE)
+
+
+def negate(c: Condition) -> Condition:
+    match c:
+        case NonNegative(i):
+            return ge(-i, 1)
+        case Not(inner):
+            return inner
+        case All(cs):
+            return any_of(negate(x) for x in cs)
+        case Any_(cs):
+            return all_of(negate(x) for x in cs)
+        case IsZero():
+            return Not(c)
+        case _:
+            assert_never(c)
+
+
+def all_of(conditions: Iterable[Condition]) -> Condition:
+    flat: dict[Condition, None] = {}
+    for c in conditions:
+        if c == FALSE:
+            return FALSE
+        flat.update(dict.fromkeys(c.conditions if isinstance(c, All) else (c,)))
+    kept = tuple(flat)
+    return kept[0] if len(kept) == 1 else All(kept)
+
+
+def any_of(conditions: Iterable[Condition]) -> Condition:
+    flat: dict[Condition, None] = {}
+    for c in conditions:
+        if c == TRUE:
+            return TRUE
+        flat.update(dict.fromkeys(c.conditions if isinstance(c, Any_) else (c,)))
+    kept = tuple(flat)
+    return kept[0] if len(kept) == 1 else Any_(kept)
+
+
+# ---- traversal
+
+
+def _atom_variables(atom: Atom) -> frozenset[str]:
+    match atom:
+        case str():
+            return frozenset((atom,))
+        case Product(factors):
+            return frozenset[str]().union(*(_atom_variables(f) for f in factors))
+        case FloorDiv(a, b) | Mod(a, b):
+            return a.variables() | b.variables()
+        case Min(args) | Max(args):
+            return frozenset[str]().union(*(a.variables() for a in args))
+        case Choose(c, a, b):
+            return condition_variables(c) | a.variables() | b.variables()
+        case _:
+            assert_never(atom)
+
+
+def condition_variables(c: Condition) -> frozenset[str]:
+    match c:
+        case NonNegative(i) | IsZero(i):
+            return i.variables()
+        case Not(inner):
+            return condition_variables(inner)
+        case All(cs) | Any_(cs):
+            return frozenset[str]().union(*(condition_variables(x) for x in cs))
+        case _:
+            assert_never(c)
+
+
+Values = Mapping[str, Index]
+
+
+def substitute(e: Index, values: Values) -> Index:
+    """`e` with variables replaced, normalised again."""
+    if not e.terms or not any(v in values for v in e.variables()):
+        return e
+    total = Index((), e.constant)
+    for atom, c in e.terms:
+        total = total + _atom_substitute(atom, values) * c
+    return total
+
+
+def _atom_substitute(atom: Atom, values: Values) -> Index:
+    match atom:
+        case str():
+            return values.get(atom, of_atom(atom))
+        case Product(factors):
+            return reduce(lambda a, b: a * b, (_atom_substitute(f, values) for f in factors))
+        case FloorDiv(a, b):
+            return floordiv(substitute(a, values), substitute(b, values))
+        case Mod(a, b):
+            return mod(substitute(a, values), substitute(b, values))
+        case Min(args):
+            return minimum(*(substitute(a, values) for a in args))
+        case Max(args):
+            return maximum(*(substitute(a, values) for a in args))
+        case Choose(c, a, b):
+            return choose(
+                condition_substitute(c, values), substitute(a, values), substitute(b, values)
+            )
+        case _:
+            assert_never(atom)
+
+
+def condition_substitute(c: Condition, values: Values) -> Condition:
+    match c:
+        case NonNegative(i):
+            return ge(substitute(i, values), 0)
+        case IsZero(i):
+            return eq(substitute(i, values), 0)
+        case Not(inner):
+            return negate(condition_substitute(inner, values))
+        case All(cs):
+            return all_of(condition_substitute(x, values) for x in cs)
+        case Any_(cs):
+            return any_of(condition_substitute(x, values) for x in cs)
+        case _:
+            assert_never(c)
+
+
+def evaluate(e: Index, values: Mapping[str, int]) -> int:
+    """Exact value of `e`; KeyError for an unbound variable."""
+    return e.constant + sum(c * _atom_evaluate(a, values) for a, c in e.terms)
+
+
+def _atom_evaluate(atom: Atom, values: Mapping[str, int]) -> int:
+    match atom:
+        case str():
+            return values[atom]
+        case Product(factors):
+            return math.prod(_atom_evaluate(f, values) for f in factors)
+        case FloorDiv(a, b):
+            divisor = evaluate(b, values)
+            return evaluate(a, values) // divisor if divisor else 0
+        case Mod(a, b):
+            divisor = evaluate(b, values)
+            return evaluate(a, values) % divisor if divisor else 0
+        case Min(args):
+            return min(evaluate(a, values) for a in args)
+        case Max(args):
+            return max(evaluate(a, values) for a in args)
+        case Choose(c, a, b):
+            return evaluate(a if holds(c, values) else b, values)
+        case _:
+            assert_never(atom)
+
+
+def holds(c: Condition, values: Mapping[str, int]) -> bool:
+    """Truth of `c`; conjunctions and disjunctions stop early."""
+    match c:
+        case NonNegative(i):
+            return evaluate(i, values) >= 0
+        case IsZero(i):
+            return evaluate(i, values) == 0
+        case Not(inner):
+            return not holds(inner, values)
+        case All(cs):
+            return all(holds(x, values) for x in cs)
+        case Any_(cs):
+            return any(holds(x, values) for x in cs)
+        case _:
+            assert_never(c)
+
+
+# ---- text
+
+
+def atom_text(atom: Atom) -> str:
+    match atom:
+        case str():
+            return atom
+        case Product(factors):
+            return "*".join(atom_text(f) for f in factors)
+        case FloorDiv(a, b):
+            return f"{_operand_text(a)}/{_operand_text(b)}"
+        case Mod(a, b):
+            return f"{_operand_text(a)}%{_operand_text(b)}"
+        case Min(args):
+            return f"min({', '.join(map(str, args))})"
+        case Max(args):
+            return f"max({', '.join(map(str, args))})"
+        case Choose(c, a, b):
+            return f"({condition_text(c)} ? {a} : {b})"
+        case _:
+            assert_never(atom)
+
+
+def _operand_text(e: Index) -> str:
+    simple = not e.terms or (
+        len(e.terms) == 1
+        and not e.constant
+        and e.terms[0][1] == 1
+        and isinstance(e.terms[0][0], str)
+    )
+    return str(e) if simple else f"({e})"
+
+
+def _sum_text(e: Index) -> str:
+    # sizes and variables before quotients, positive terms first: N - K + 1, not - K + N + 1
+    terms = sorted(e.terms, key=lambda t: (t[1] < 0,))
+    out = ""
+    for atom, c in terms:
+        body = atom_text(atom) if abs(c) == 1 else f"{abs(c)}*{atom_text(atom)}"
+        out += (" - " if c < 0 else " + ") + body if out else ("-" if c < 0 else "") + body
+    if e.constant or not out:
+        out += f" {'-' if e.constant < 0 else '+'} {abs(e.constant)}" if out else str(e.constant)
+    return out
+
+
+def _relation_text(i: Index, relation: str) -> str:
+    left = Index(tuple((a, c) for a, c in i.terms if c > 0), max(i.constant, 0))
+    right = Index(tuple((a, -c) for a, c in i.terms if c < 0), max(-i.constant, 0))
+    return f"{left} {relation} {right}"
+
+
+def condition_text(c: Condition) -> str:
+    match c:
+        case NonNegative(i):
+            return _relation_text(i, ">=")
+        case IsZero(i):
+            return _relation_text(i, "==")
+        case Not(IsZero(i)):
+            return _relation_text(i, "!=")
+        case Not(inner):
+            return f"!({condition_text(inner)})"
+        case All(cs):
+            return " && ".join(_nested_text(x) for x in cs) if cs else "true"
+        case Any_(cs):
+            return " || ".join(_nested_text(x) for x in cs) if cs else "false"
+        case _:
+            assert_never(c)
+
+
+def _nested_text(c: Condition) -> str:
+    compound = isinstance(c, All | Any_) and len(c.conditions) > 1
+    return f"({condition_text(c)})" if compound else condition_text(c)
+
+
+# ---- JSON (for manifests in the code cache)
+
+
+def to_json(e: Index) -> Any:
+    """Plain lists, strings and integers; `from_json` is the inverse."""
+    return [e.constant, *([_atom_to_json(a), c] for a, c in e.terms)]
+
+
+def _atom_to_json(atom: Atom) -> Any:
+    match atom:
+        case str():
+            return atom
+        case Product(factors):
+            return ["*", *map(_atom_to_json, factors)]
+        case FloorDiv(a, b):
+            return ["/", to_json(a), to_json(b)]
+        case Mod(a, b):
+            return ["%", to_json(a), to_json(b)]
+        case Min(args):
+            return ["min", *map(to_json, args)]
+        case Max(args):
+            return ["max", *map(to_json, args)]
+        case Choose(c, a, b):
+            return ["?", condition_to_json(c), to_json(a), to_json(b)]
+        case _:
+            assert_never(atom)
+
+
+def from_json(data: Any) -> Index:
+    return _linear({_atom_from_json(a): c for a, c in data[1:]}, data[0])
+
+
+def _atom_from_json(data: Any) -> Atom:
+    if isinstance(data, str):
+        return data
+    tag, args = data[0], data[1:]
+    if tag == "*":
+        return Product(tuple(map(_atom_from_json, args)))
+    if tag == "?":
+        return Choose(condition_from_json(args[0]), from_json(args[1]), from_json(args[2]))
+    parts = tuple(map(from_json, args))
+    if tag == "/":
+        return FloorDiv(*parts)
+    if tag == "%":
+        return Mod(*parts)
+    return Min(parts) if tag == "min" else Max(parts)
+
+
+def condition_to_json(c: Condition) -> Any:
+    match c:
+        case NonNegative(i):
+            return [">=", to_json(i)]
+        case IsZero(i):
+            return ["==", to_json(i)]
+        case Not(inner):
+            return ["!", condition_to_json(inner)]
+        case All(cs):
+            return ["&&", *map(condition_to_json, cs)]
+        case Any_(cs):
+            return ["||", *map(condition_to_json, cs)]
+        case _:
+            assert_never(c)
+
+
+def condition_from_json(data: Any) -> Condition:
+    tag, args = data[0], data[1:]
+    if tag == ">=":
+        return NonNegative(from_json(args[0]))
+    if tag == "==":
+        return IsZero(from_json(args[0]))
+    if tag == "!":
+        return Not(condition_from_json(args[0]))
+    parts = tuple(map(condition_from_json, args))
+    return All(parts) if tag == "&&" else Any_(parts)

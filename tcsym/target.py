@@ -1,0 +1,104 @@
+"""Targets: what a kernel is compiled for. Names: "cpu", "cpu:avx512", "cpu:avx2", "cpu:novector"."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tcsym.errors import OptionError, TargetError
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A processor: vector registers and caches. Sizes in bits and bytes.
+
+    vector_bits 0: scalar code only. `features` are LLVM's names. `cpu` is LLVM's processor name.
+    """
+
+    name: str
+    cpu: str
+    features: tuple[str, ...]
+    vector_bits: int
+    vector_registers: int
+    has_fma: bool
+    has_masks: bool
+    l1_bytes: int = 32 * 1024
+    l2_bytes: int = 512 * 1024
+
+    def lanes(self, element_bits: int) -> int:
+        """Elements of that width in one vector register (1 without vectors)."""
+        return max(1, self.vector_bits // element_bits)
+
+    @property
+    def register_rows(self) -> int:
+        """Rows of the default register tile: tile, one row of B and one broadcast fit."""
+        return {512: 6, 256: 6, 0: 4}[self.vector_bits]
+
+    @property
+    def register_vectors(self) -> int:
+        return {512: 4, 256: 2, 0: 1}[self.vector_bits]
+
+
+_AVX2 = ("avx", "avx2", "fma", "bmi", "bmi2", "f16c", "popcnt", "sse4.2", "lzcnt")
+_AVX512 = (*_AVX2, "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd")
+
+
+@lru_cache(None)
+def host_features() -> frozenset[str]:
+    """LLVM feature names of this processor."""
+    import llvmlite.binding as llvm
+
+    return frozenset(f for f, on in llvm.get_host_cpu_features().items() if on)
+
+
+@lru_cache(None)
+def resolve_target(name: str | None) -> Target:
+    """The target a name means on this machine. Errors: OptionError for an unknown name."""
+    name = name or "cpu"
+    if name == "cpu":
+        have = host_features()
+        best = "avx512" if have.issuperset(_AVX512) else "avx2" if have.issuperset(_AVX2) else ""
+        return _make("cpu", best or "novector", _host_cpu())
+    if name in ("cpu:avx512", "cpu:avx2", "cpu:novector"):
+        level = name.partition(":")[2]
+        cpu = {"avx512": "skylake-avx512", "avx2": "haswell", "novector": "x86-64"}[level]
+        return _make(name, level, cpu)
+    if name.startswith("cuda"):
+        raise TargetError("target `cuda` is not available in this version", hint='use "cpu"')
+    raise OptionError(
+        f"unknown target `{name}`", hint="use cpu, cpu:avx512, cpu:avx2 or cpu:novector"
+    )
+
+
+def _make(name: str, level: str, cpu: str) -> Target:
+    l1, l2 = cache_bytes()
+    if level == "avx512":
+        return Target(name, cpu, _AVX512, 512, 32, True, True, l1, l2)
+    if level == "avx2":
+        return Target(name, cpu, _AVX2, 256, 16, True, False, l1, l2)
+    return Target(name, cpu, (), 0, 16, False, False, l1, l2)
+
+
+def runs_here(target: Target) -> bool:
+    """True if this processor has the target's features."""
+    return host_features().issuperset(target.features)
+
+
+@lru_cache(None)
+def _host_cpu() -> str:
+    import llvmlite.binding as llvm
+
+    return str(llvm.get_host_cpu_name())
+
+
+@lru_cache(None)
+def cache_bytes() -> tuple[int, int]:
+    """Capacity of the first two data caches of one core, with usual values where unknown."""
+    found = []
+    for key, usual in (("SC_LEVEL1_DCACHE_SIZE", 32 * 1024), ("SC_LEVEL2_CACHE_SIZE", 512 * 1024)):
+        try:
+            found.append(os.sysconf(key) or usual)
+        except (ValueError, OSError):
+            found.append(usual)
+    return found[0], found[1]
