@@ -1,8 +1,8 @@
-"""Loop IR: typed loops over buffers, the vocabulary between the polyhedral stage and code generation.
+"""Loop IR: typed loops over buffers, the vocabulary between scheduling and code generation.
 
-Values are the program's expressions (`tcsym.frontend.program`), where `Read` loads from the buffer of
-that name, plus `Holds` and `HorizontalReduce`. Loop variable names are unique in a kernel, so passes
-address loops by name; statement names survive every pass. Memory is transformed by rewriting
+Values are the program's expressions (`tcsym.frontend.program`), where `Read` loads from the buffer
+of that name, plus `Holds` and `HorizontalReduce`. Loop variable names are unique in a kernel, so
+passes address loops by name; statement names survive every pass. Memory is transformed by rewriting
 subscripts and giving the buffer another shape.
 """
 
@@ -74,7 +74,7 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """buffer[subscripts] = buffer[subscripts] op value; free to be reassociated with its siblings."""
+    """buffer[subscripts] = buffer[subscripts] op value; siblings may be reassociated."""
 
     buffer: str
     subscripts: tuple[Index, ...]
@@ -198,7 +198,7 @@ class Buffer:
 @dataclass(frozen=True, slots=True)
 class Kernel:
     """`arguments`: buffer names in calling order (inputs, then outputs). `sizes`: 64-bit run-time
-    arguments in calling order: the program's sizes, then strides of arguments that have symbolic ones.
+    arguments in calling order: the program's sizes, then the symbolic strides of arguments.
     """
 
     name: str
@@ -291,7 +291,7 @@ def map_node(
     on_value: Callable[[Value], Value] = same,
     on_index: Callable[[Index], Index] | None = None,
 ) -> Node:
-    """Rebuild bottom-up; `on_node` may return None to drop a node (an empty block stays in its place)."""
+    """Rebuild bottom-up; a node for which `on_node` gives None becomes an empty block."""
     ix = on_index or (lambda i: i)
 
     def subs(s: tuple[Index, ...]) -> tuple[Index, ...]:
