@@ -2,9 +2,9 @@
 
 Calling convention of the code, symbol `tcsym_kernel`:
     i32 tcsym_kernel(ptr buffers, ptr sizes, ptr context)
-`buffers`: data pointers of `arguments` in order. `sizes`: 64-bit values of `sizes` in order. `context`
-points to the struct of `CONTEXT_FIELDS`, all 64 bits wide. Returns 0, or 1 + the index in `faults` of
-a failed run-time check (outputs are then unspecified).
+`buffers`: data pointers of `arguments` in order. `sizes`: 64-bit values of `sizes` in order.
+`context` points to the struct of `CONTEXT_FIELDS`, all 64 bits wide. Returns 0, or 1 + the index in
+`faults` of a failed run-time check (outputs are then unspecified).
 
 `parallel_for(pool, function, data, n_tasks)` calls `void function(ptr data, i64 task)` for
 0 <= task < n_tasks, each on its own thread, and returns when all are done; n_tasks <= threads.
@@ -29,7 +29,7 @@ CONTEXT_FIELDS = (
     "private_bytes",  # distance between the arenas of two tasks
 )
 
-# dense: row-major by shape. rows: last dimension has stride 1, the others any. any: all strides any.
+# dense: row-major by shape. rows: the last stride is 1, the others any. any: all strides any.
 Layout = Literal["dense", "rows", "any"]
 
 

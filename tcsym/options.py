@@ -21,11 +21,11 @@ Fusion = Literal["max", "preserve-coincident", "min"]
 class Options:
     """How a program is compiled.
 
-    bind: when sizes fixed at `define(sizes=)` become numbers: never (run-time arguments that are only
-        checked), before scheduling, or after it (code generation sees numbers).
-    scheduler: `align` fuses by aligning iterators through dependences; `isl` asks isl's own scheduler.
-    fusion: `max` shares every loop that dependences allow, `preserve-coincident` only while the shared
-        loops stay parallel, `min` none.
+    bind: when sizes fixed at `define(sizes=)` become numbers: never (run-time arguments that are
+        only checked), before scheduling, or after it (code generation sees numbers).
+    scheduler: `align` fuses by aligning iterators through dependences; `isl` is isl's scheduler.
+    fusion: `max` shares every loop that dependences allow, `preserve-coincident` only while the
+        shared loops stay parallel, `min` none.
     register_rows, register_vectors: register tile of a contraction (0: the target's default).
     pack: copy operands of contractions into panels.
     vectorize, parallelize: allow vector loops, threads.

@@ -164,7 +164,7 @@ class Presburger:
         return result
 
     def condition_of(self, s: isl.Set, variables: Sequence[str] = ()) -> Condition:
-        """A condition that holds exactly on `s` (over sizes and, for its dimensions, `variables`)."""
+        """A condition that holds exactly on `s`, over sizes and `variables` (its dimensions)."""
         s = s.coalesce().compute_divs().coalesce()
         if s.is_empty():
             return FALSE

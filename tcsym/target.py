@@ -1,4 +1,4 @@
-"""Targets: what a kernel is compiled for. Names: "cpu", "cpu:avx512", "cpu:avx2", "cpu:novector"."""
+"""Targets, what a kernel is compiled for: cpu, cpu:avx512, cpu:avx2, cpu:novector."""
 
 from __future__ import annotations
 

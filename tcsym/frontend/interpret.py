@@ -1,9 +1,9 @@
-"""Program, inputs and sizes -> outputs, with numpy: the oracle that all compiled code is compared with.
+"""Program, inputs and sizes -> outputs, with numpy: the oracle for all compiled code.
 
 Slow and obviously right. Statements run in text order, `for` loops in Python, each statement
-simultaneously: all its values are computed from the old tensors, then stored (LANGUAGE B10). Nothing the
-front end proved is relied on: bounds, initialisation and coverage are checked again at every element.
-Reductions of floats accumulate one type wider than the target and round once.
+simultaneously: all its values are computed from the old tensors, then stored (LANGUAGE B10).
+Nothing the front end proved is relied on: bounds, initialisation and coverage are checked again at
+every element. Reductions of floats accumulate one type wider than the target and round once.
 """
 
 from __future__ import annotations
@@ -18,10 +18,18 @@ from numpy.typing import NDArray
 
 from tcsym.frontend.interpret_expressions import Memory, evaluate
 from tcsym.frontend.interpret_points import INT64_LIMIT, Array, Points, box_points
-from tcsym.frontend.interpret_values import accumulate, accumulated_in, cast, identity, stored
+from tcsym.frontend.interpret_values import (
+    accumulate,
+    accumulated_in,
+    cast,
+    held_in,
+    identity,
+    stored,
+)
 from tcsym.frontend.program import For, If, Item, Program, Statement, Tensor
 from tcsym.index import Index, holds
 from tcsym.index import evaluate as index_value
+from tcsym.types import DType
 
 Bindings = Mapping[str, int]
 
@@ -31,7 +39,8 @@ def interpret(
 ) -> dict[str, NDArray[Any]]:
     """New arrays for all outputs, in declaration order.
 
-    `inputs` have the declared types and ranks and the shapes that `sizes` (complete) give; any strides.
+    `inputs` have the declared types and ranks and the shapes that `sizes` (complete) give, with
+    any strides.
     Raises the TCError of the first check of the call that fails, or of the first element read or
     written wrongly.
     """
@@ -88,8 +97,8 @@ def _run(items: tuple[Item, ...], values: Bindings, memory: Memory) -> None:
 class _Image:
     """The box of elements that a statement writes.
 
-    `place` selects it from the target; `axes` are its index variables as (name, lower, extent), one for
-    each dimension that `place` keeps.
+    `place` selects it from the target; `axes` are its index variables as (name, lower, extent),
+    one for each dimension that `place` keeps.
     """
 
     place: tuple[slice | int, ...]
@@ -108,21 +117,93 @@ class _Image:
 
 
 def _execute(s: Statement, values: Bindings, memory: Memory) -> None:
+    dtype = memory.program.tensor(s.target).dtype
     ranges = _ranges(s, values, memory)
     image = _image(s, ranges, values, memory)
-    if 0 in image.shape:
+    is_empty = any(upper <= lower for lower, upper in ranges.values())
+    if 0 in image.shape or (is_empty and not s.initialise):
         return
-    new = _before(s, image, ranges, memory)
+    new = _before(s, image, dtype, memory)
     flat = new.reshape(-1)
-    dtype = memory.program.tensor(s.target).dtype
-    unchecked = replace(memory, written={})  # `exists` needs its elements to exist, not to be written
-    for points in box_points([(n, *bounds) for n, bounds in ranges.items()], values):
+    unchecked = replace(
+        memory, written={}
+    )  # `exists` needs its elements to exist, not to be written
+    for points in box_points([(name, *bounds) for name, bounds in ranges.items()], values):
         for e in s.exists:
             evaluate(e, points, unchecked)
-        value = cast_unless_same(s, points, memory)
+        value = evaluate(s.value, points, memory)
         if s.op == "=":
-            flat[image.positions(points)] = stored(value, dtype)
+            flat[image.positions(points)] = value
         else:
-            accumulate(s.op, flat, image.positions(points), value.astype(flat.dtype))
+            term = cast(value, dtype.accumulator)
+            accumulate(s.op, flat, image.positions(points), term.astype(flat.dtype))
     memory.values[s.target][image.place] = stored(new, dtype)
     memory.written[s.target][image.place] = True
+
+
+def _ranges(s: Statement, values: Bindings, memory: Memory) -> dict[str, tuple[int, int]]:
+    """Lower and upper bound of each index variable, in the order of the domain."""
+    ranges = {
+        r.variable: (index_value(r.lower, values), index_value(r.upper, values)) for r in s.domain
+    }
+    for r in s.domain:
+        lower, upper = ranges[r.variable]
+        if upper < lower and not r.reduced:
+            message = f"`{r.variable}` has a negative size: {lower}:{upper}"
+            raise memory.error("size", message, s.span)
+        if max(abs(lower), abs(upper)) > INT64_LIMIT:
+            message = f"the range {lower}:{upper} of `{r.variable}` does not fit in 64 bits"
+            raise memory.error("size", message, s.span)
+    return ranges
+
+
+def _image(
+    s: Statement, ranges: Mapping[str, tuple[int, int]], values: Bindings, memory: Memory
+) -> _Image:
+    place: list[slice | int] = []
+    axes: list[tuple[str, int, int]] = []
+    for subscript in s.subscripts:
+        variable = _variable(subscript)
+        if variable in ranges:
+            lower, upper = ranges[variable]
+            place.append(slice(lower, upper))
+            axes.append((variable, lower, upper - lower))
+        else:
+            place.append(index_value(subscript, values))
+    image = _Image(tuple(place), tuple(axes))
+    if 0 not in image.shape:
+        _require_inside(s, image, memory)
+    return image
+
+
+def _variable(subscript: Index) -> str:
+    """The name that the whole subscript is, or ''."""
+    match subscript:
+        case Index(((str(name), 1),), 0):
+            return name
+        case _:
+            return ""
+
+
+def _require_inside(s: Statement, image: _Image, memory: Memory) -> None:
+    for axis, (place, extent) in enumerate(zip(image.place, memory.values[s.target].shape)):
+        first, last = (place.start, place.stop - 1) if isinstance(place, slice) else (place, place)
+        if first < 0 or last >= extent:
+            message = (
+                f"`{s.target}` is written at {first if first < 0 else last} on axis {axis}, "
+                f"where its size is {extent}"
+            )
+            raise memory.error("bounds", message, s.span)
+
+
+def _before(s: Statement, image: _Image, dtype: DType, memory: Memory) -> Array:
+    """What a statement starts from: nothing, the identity, or the old values of its image."""
+    if s.op == "=":
+        return np.empty(image.shape, dtype=held_in(dtype))
+    if s.initialise:
+        return np.full(image.shape, identity(s.op, dtype), dtype=accumulated_in(dtype))
+    if not np.all(memory.written[s.target][image.place]):
+        message = f"`{s.target}` is accumulated into before it is written"
+        raise memory.error("init", message, s.span, f"to start afresh, write `{s.op}!`")
+    old = memory.values[s.target][image.place]
+    return np.array(old, dtype=held_in(dtype)).astype(accumulated_in(dtype))

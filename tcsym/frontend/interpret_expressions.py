@@ -1,7 +1,8 @@
 """Expression at a list of points -> array of values, reading tensors with every check.
 
-The checks here are the interpreter's own: each read verifies each subscript and that the element was
-written, whatever the front end proved. An arm of `?:`, `&&`, `||` is evaluated only where it is needed.
+The checks here are the interpreter's own: each read verifies each subscript and that the element
+was written, whatever the front end proved. An arm of `?:`, `&&`, `||` is evaluated only where it is
+needed.
 """
 
 from __future__ import annotations
@@ -101,9 +102,7 @@ def _binary(e: Binary, points: Points, memory: Memory) -> Array:
             continue
         right = evaluate(node.right, points, memory)
         value = (
-            _exact(node, value, right, memory)
-            if node.exact
-            else arithmetic(node.op, value, right)
+            _exact(node, value, right, memory) if node.exact else arithmetic(node.op, value, right)
         )
     return value
 
@@ -169,9 +168,7 @@ def _subscript(e: Read, axis: int, extent: int, points: Points, memory: Memory) 
 def _require_written(e: Read, position: tuple[Array, ...], memory: Memory) -> None:
     """A subscript that reads a tensor stands for its whole dimension (LANGUAGE E6)."""
     gathered = tuple(
-        axis
-        for axis, s in enumerate(e.subscripts)
-        if not isinstance(s, Index) and reads(s)
+        axis for axis, s in enumerate(e.subscripts) if not isinstance(s, Index) and reads(s)
     )
     written = memory.written[e.tensor].all(axis=gathered) if gathered else memory.written[e.tensor]
     fixed = tuple(p for axis, p in enumerate(position) if axis not in gathered)

@@ -1,7 +1,8 @@
 """Box of index variables -> lists of points, and exact index expressions evaluated at them.
 
-A statement's domain is walked in row-major order in chunks; a `Points` holds one chunk, or that part of it
-where a guard holds. Integers stay exact: where int64 could overflow, Python integers take over.
+A statement's domain is walked in row-major order in chunks; a `Points` holds one chunk, or that
+part of it where a guard holds. Integers stay exact: where int64 could overflow, Python integers
+take over.
 """
 
 from __future__ import annotations
@@ -69,9 +70,11 @@ def box_points(
 
 
 def index_at(e: Index, points: Points) -> Array:
-    """Exact values of `e`: int64, or Python integers (dtype object) if int64 might not hold them."""
-    used = e.variables()
-    values: dict[str, Any] = {v: points.variables.get(v, points.scalars.get(v)) for v in used}
+    """Exact values of `e`: int64, or (dtype object) Python integers if int64 might overflow."""
+    values: dict[str, Any] = {
+        v: points.variables[v] if v in points.variables else points.scalars[v]
+        for v in e.variables()
+    }
     limits = {v: _largest(x) for v, x in values.items()}
     dtype = np.dtype(np.int64 if _magnitude(e, limits) <= INT64_LIMIT else object)
     arrays = {v: np.asarray(x, dtype=dtype) for v, x in values.items()}

@@ -1,7 +1,8 @@
-"""Element values as numpy arrays: conversions, arithmetic, comparison, reduction (LANGUAGE B5, B7-B9, E2, E3).
+"""Element values as numpy arrays: conversions, arithmetic, comparison, reduction.
 
-Values of half and bfloat16 are held in float32 (intermediates may be wider) and rounded by a cast or a
-store; every other type is held in itself. All functions assume floating-point warnings are off.
+LANGUAGE B5, B7-B9, E2, E3. Values of half and bfloat16 are held in float32 (intermediates may be
+wider) and rounded by a cast or a store; every other type is held in itself. All functions assume
+that floating-point warnings are off.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def held_in(dtype: DType) -> np.dtype[Any]:
 
 
 def accumulated_in(dtype: DType) -> np.dtype[Any]:
-    """The numpy type of a reduction into `dtype`: one step wider for floats, so that it is nearly exact."""
+    """The numpy type of a reduction into `dtype`; wider for floats, so that it is nearly exact."""
     if not dtype.is_float:
         return np.dtype(dtype.numpy)
     return np.dtype(np.longdouble if dtype is DType.FLOAT64 else np.float64)
@@ -56,7 +57,7 @@ def stored(values: Array, dtype: DType) -> Array:
 
 
 def _round_to_odd(values: Array) -> Array:
-    """float32 from which a second rounding gives what one rounding from `values` would have given."""
+    """float32 values whose rounding to bfloat16 is that of `values` themselves."""
     wide = values.astype(np.longdouble)
     near = wide.astype(np.float32)
     beyond = np.abs(near.astype(np.longdouble)) > np.abs(wide)
@@ -99,7 +100,7 @@ _ON_NUMBERS: dict[str, Callable[[Array, Array], Array]] = {
 
 
 def arithmetic(op: str, a: Array, b: Array) -> Array:
-    """Operands of one type: integers wrap; numpy's integer `//` and `%` floor and give 0 for zero."""
+    """Operands of one type; integers wrap, their quotients round down and are 0 by zero."""
     if a.dtype == np.bool_:
         return _ON_BOOL[op](a, b)
     if op == "div":
@@ -170,6 +171,6 @@ _BOOL_REDUCERS: dict[str, np.ufunc] = {
 
 
 def accumulate(op: AssignOp, into: Array, positions: Array, terms: Array) -> None:
-    """`into[p] op term` for every pair, positions repeating; `into` is flat and of the terms' type."""
+    """`into[p] op term` for every pair; `into` is flat and of the terms' type."""
     reducer = (_BOOL_REDUCERS if into.dtype == np.bool_ else _REDUCERS)[op]
     reducer.at(into, positions, terms)

@@ -1,0 +1,165 @@
+"""The pipeline on one page: source text -> program -> schedule -> loops -> LLVM IR -> machine code.
+
+Every stage is a function between immutable values; each value prints as text (`explain_stage`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
+
+from tcsym.compiled import Compiled, Layout
+from tcsym.errors import OptionError
+from tcsym.frontend.program import Program
+from tcsym.options import Options
+from tcsym.target import Target
+
+if TYPE_CHECKING:
+    from tcsym.codegen.emit import Generated
+    from tcsym.polyhedral.map_cpu import Mapped
+    from tcsym.polyhedral.schedule import Scheduled
+
+STAGES = (
+    "syntax",
+    "program",
+    "ranges",
+    "scop",
+    "dependences",
+    "schedule",
+    "loops",
+    "mapped",
+    "llvm",
+    "asm",
+)
+Result = TypeVar("Result")
+
+
+def analyse(source: str, filename: str = "<tc>") -> dict[str, Program]:
+    """Text -> typed programs, one for each def. Errors: every compile-phase kind of LANGUAGE D."""
+    from tcsym.frontend.check import resolve
+    from tcsym.frontend.infer import infer
+    from tcsym.frontend.parser import parse
+
+    return {name: infer(p) for name, p in resolve(parse(source, filename)).items()}
+
+
+@dataclass(slots=True)
+class Lowering:
+    """Values of all stages of one variant, and the milliseconds each took."""
+
+    program: Program
+    target: Target
+    options: Options
+    fixed: Mapping[str, int]
+    layouts: tuple[Layout, ...]
+    milliseconds: dict[str, float]
+
+    def timed(self, stage: str, run: Callable[[], Result]) -> Result:
+        start = time.perf_counter()
+        result = run()
+        self.milliseconds[stage] = (time.perf_counter() - start) * 1e3
+        return result
+
+    def scheduled(self) -> Scheduled:
+        from tcsym.polyhedral.bind import bind_kernel, bind_program
+        from tcsym.polyhedral.schedule import schedule_program
+
+        before = self.fixed if self.options.bind == "before" else {}
+        after = self.fixed if self.options.bind == "after" else {}
+        bound = bind_program(self.program, before)
+        arguments = [t.name for t in (*bound.inputs, *bound.outputs)]
+        layouts = dict(zip(arguments, self.layouts, strict=True))
+        result = self.timed("schedule", lambda: schedule_program(bound, self.options, layouts))
+        return replace(result, kernel=bind_kernel(result.kernel, after))
+
+    def mapped(self, scheduled: Scheduled) -> Mapped:
+        from tcsym.polyhedral.map_cpu import map_cpu
+
+        return self.timed("map", lambda: map_cpu(scheduled.kernel, self.target, self.options))
+
+    def generated(self, mapped: Mapped) -> Generated:
+        from tcsym.codegen.emit import emit
+
+        grain = self.options.min_work_per_thread
+        return self.timed("emit", lambda: emit(mapped.kernel, self.target, grain))
+
+    def object_code(self, generated: Generated) -> bytes:
+        from tcsym.codegen.object_code import object_code
+
+        return self.timed("llvm", lambda: object_code(generated.llvm_ir, self.target))
+
+
+def compile_program(
+    program: Program,
+    target: Target,
+    options: Options,
+    fixed: Mapping[str, int],
+    layouts: tuple[Layout, ...],
+) -> Compiled:
+    """One variant of `program`: arguments (inputs, then outputs) in the given layouts.
+
+    `fixed` sizes become numbers when `options.bind` says so; the caller guarantees their values.
+    """
+    stages = Lowering(program, target, options, fixed, layouts, {})
+    scheduled = stages.scheduled()
+    mapped = stages.mapped(scheduled)
+    generated = stages.generated(mapped)
+    code = stages.object_code(generated)
+    return Compiled(
+        object_code=code,
+        sizes=mapped.kernel.sizes,
+        arguments=mapped.kernel.arguments,
+        faults=generated.faults,
+        shared_bytes=generated.shared_bytes,
+        private_bytes=generated.private_bytes,
+        notes=(*scheduled.notes, *mapped.notes),
+        milliseconds=tuple(stages.milliseconds.items()),
+    )
+
+
+def explain_stage(
+    program: Program,
+    stage: str,
+    target: Target,
+    options: Options,
+    fixed: Mapping[str, int],
+) -> str:
+    """The value of `stage` as text, all arguments dense. OptionError for an unknown stage."""
+    from tcsym.loop_ir_text import kernel_text
+
+    stage = "mapped" if stage == "promoted" else stage
+    if stage not in STAGES:
+        raise OptionError(f"unknown stage `{stage}`", hint=f"one of {', '.join(STAGES)}")
+    if stage in ("syntax", "program", "ranges"):
+        return _frontend_text(program, stage)
+    n_arguments = len(program.inputs) + len(program.outputs)
+    stages = Lowering(program, target, options, fixed, ("dense",) * n_arguments, {})
+    scheduled = stages.scheduled()
+    if stage in ("scop", "dependences"):
+        return str(getattr(scheduled, stage))
+    if stage == "schedule":
+        return str(scheduled.tree)
+    if stage == "loops":
+        return kernel_text(scheduled.kernel)
+    mapped = stages.mapped(scheduled)
+    if stage == "mapped":
+        return "\n".join([*(f"# {n}" for n in mapped.notes), kernel_text(mapped.kernel)])
+    generated = stages.generated(mapped)
+    if stage == "llvm":
+        return generated.llvm_ir
+    from tcsym.codegen.object_code import assembly
+
+    return assembly(generated.llvm_ir, target)
+
+
+def _frontend_text(program: Program, stage: str) -> str:
+    from tcsym.frontend.program_text import program_text, ranges_text
+
+    if stage == "syntax":
+        from tcsym.frontend.format import format_program
+        from tcsym.frontend.parser import parse
+
+        return format_program(parse(program.source, program.filename))
+    return program_text(program) if stage == "program" else ranges_text(program)
