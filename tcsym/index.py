@@ -419,17 +419,22 @@ def _atom_substitute(atom: Atom, values: Values) -> Index:
 
 
 def condition_substitute(c: Condition, values: Values) -> Condition:
+    return map_condition(c, lambda i: substitute(i, values))
+
+
+def map_condition(c: Condition, f: Callable[[Index], Index]) -> Condition:
+    """`c` with `f` applied to every compared expression, normalised again."""
     match c:
         case NonNegative(i):
-            return ge(substitute(i, values), 0)
+            return ge(f(i), 0)
         case IsZero(i):
-            return eq(substitute(i, values), 0)
+            return eq(f(i), 0)
         case Not(inner):
-            return negate(condition_substitute(inner, values))
+            return negate(map_condition(inner, f))
         case All(cs):
-            return all_of(condition_substitute(x, values) for x in cs)
+            return all_of(map_condition(x, f) for x in cs)
         case Any_(cs):
-            return any_of(condition_substitute(x, values) for x in cs)
+            return any_of(map_condition(x, f) for x in cs)
         case _:
             assert_never(c)
 

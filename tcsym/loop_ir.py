@@ -31,6 +31,7 @@ from tcsym.index import (
     Index,
     Values,
     condition_substitute,
+    map_condition,
     substitute,
 )
 from tcsym.types import DType
@@ -241,7 +242,7 @@ def map_value(v: Value, f: Callable[[Value], Value], on_index: Callable[[Index],
             return f(replace(v, index=on_index(i)))
         case Read():
             subs = tuple(on_index(s) if isinstance(s, Index) else go(s) for s in v.subscripts)
-            unwritten = v.unwritten and _map_condition(v.unwritten, on_index)
+            unwritten = v.unwritten and map_condition(v.unwritten, on_index)
             return f(replace(v, subscripts=subs, unwritten=unwritten))  # type: ignore[arg-type]
         case Cast(x, _) | Unary(_, x, _):
             return f(replace(v, operand=go(x)))  # type: ignore[arg-type]
@@ -252,29 +253,11 @@ def map_value(v: Value, f: Callable[[Value], Value], on_index: Callable[[Index],
         case Call(_, args):
             return f(replace(v, args=tuple(map(go, args))))  # type: ignore[arg-type]
         case Holds(c):
-            return f(Holds(_map_condition(c, on_index)))
+            return f(Holds(map_condition(c, on_index)))
         case HorizontalReduce():
             return f(replace(v, value=go(v.value)))
         case _:
             assert_never(v)
-
-
-def _map_condition(c: Condition, on_index: Callable[[Index], Index]) -> Condition:
-    from tcsym.index import All, Any_, IsZero, NonNegative, Not, all_of, any_of, eq, ge, negate
-
-    match c:
-        case NonNegative(i):
-            return ge(on_index(i), 0)
-        case IsZero(i):
-            return eq(on_index(i), 0)
-        case Not(inner):
-            return negate(_map_condition(inner, on_index))
-        case All(cs):
-            return all_of(_map_condition(x, on_index) for x in cs)
-        case Any_(cs):
-            return any_of(_map_condition(x, on_index) for x in cs)
-        case _:
-            assert_never(c)
 
 
 def same(x: Value) -> Value:
@@ -294,55 +277,53 @@ def map_node(
     """Rebuild bottom-up; a node for which `on_node` gives None becomes an empty block."""
     ix = on_index or (lambda i: i)
 
-    def subs(s: tuple[Index, ...]) -> tuple[Index, ...]:
-        return tuple(map(ix, s))
-
     def value(v: Value) -> Value:
         return map_value(v, on_value, ix)
 
     def go(x: Node) -> Node:
-        y = rebuilt(x)
+        y = _with_parts(x, go, value, ix)
         if on_node is None:
             return y
         z = on_node(y)
         return Block(()) if z is None else z
 
-    def rebuilt(x: Node) -> Node:
-        match x:
-            case Store() | Update():
-                return replace(x, subscripts=subs(x.subscripts), value=value(x.value))
-            case Verify():
-                return replace(x, value=value(x.value))
-            case Loop():
-                mask = None if x.mask is None else ix(x.mask)
-                return replace(
-                    x,
-                    lower=ix(x.lower),
-                    upper=ix(x.upper),
-                    mask=mask,
-                    work=ix(x.work),
-                    body=go(x.body),
-                )
-            case Branch(c, a, b):
-                return Branch(_map_condition(c, ix), go(a), None if b is None else go(b))
-            case Block(body):
-                return block(*map(go, body)) if body else x
-            case Allocate(b, body):
-                return Allocate(b, go(body))
-            case Prefetch():
-                return replace(x, subscripts=subs(x.subscripts))
-            case TransposeBlock():
-                return replace(
-                    x,
-                    target_subscripts=subs(x.target_subscripts),
-                    source_subscripts=subs(x.source_subscripts),
-                    rows=ix(x.rows),
-                    columns=ix(x.columns),
-                )
-            case _:
-                assert_never(x)
-
     return go(n)
+
+
+def _with_parts(
+    n: Node,
+    go: Callable[[Node], Node],
+    value: Callable[[Value], Value],
+    ix: Callable[[Index], Index],
+) -> Node:
+    """`n` with its child nodes, values and indices replaced."""
+
+    def subs(s: tuple[Index, ...]) -> tuple[Index, ...]:
+        return tuple(map(ix, s))
+
+    match n:
+        case Store() | Update():
+            return replace(n, subscripts=subs(n.subscripts), value=value(n.value))
+        case Verify():
+            return replace(n, value=value(n.value))
+        case Loop():
+            mask = None if n.mask is None else ix(n.mask)
+            bounds = {"lower": ix(n.lower), "upper": ix(n.upper), "mask": mask}
+            return replace(n, **bounds, work=ix(n.work), body=go(n.body))  # type: ignore[arg-type]
+        case Branch(c, a, b):
+            return Branch(map_condition(c, ix), go(a), None if b is None else go(b))
+        case Block(body):
+            return block(*map(go, body)) if body else n
+        case Allocate(b, body):
+            return Allocate(b, go(body))
+        case Prefetch():
+            return replace(n, subscripts=subs(n.subscripts))
+        case TransposeBlock():
+            target, source = subs(n.target_subscripts), subs(n.source_subscripts)
+            moved = replace(n, target_subscripts=target, source_subscripts=source)
+            return replace(moved, rows=ix(n.rows), columns=ix(n.columns))
+        case _:
+            assert_never(n)
 
 
 def substitute_node(n: Node, values: Values) -> Node:
