@@ -21,7 +21,6 @@ from tcsym.index import (
     Min,
     Mod,
     Product,
-    index,
     of_atom,
 )
 
@@ -153,7 +152,3 @@ def _relaxations(
         case _:
             return
 
-
-def constant(e: Index | int) -> int | None:
-    """The value of a constant expression."""
-    return index(e).as_int()

@@ -72,7 +72,7 @@ def _fma(x: float, y: float, z: float) -> float:
     try:
         return float(exact)
     except OverflowError:
-        return math.copysign(math.inf, exact)
+        return math.inf if exact > 0 else -math.inf
 
 
 def _lgamma(x: float) -> float:
@@ -82,7 +82,7 @@ def _lgamma(x: float) -> float:
 
 
 def _tgamma(x: float) -> float:
-    if x == 0:
+    if abs(x) < 2.0**-1024:  # about 1/x
         return math.copysign(math.inf, x)
     return math.gamma(x)
 

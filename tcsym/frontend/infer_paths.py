@@ -1,0 +1,171 @@
+"""Typed expression -> its reads, each with the guards under which it happens (LANGUAGE C7, E5).
+
+One traversal, `visit_reads`, both finds the reads and rebuilds the expression with what the visitor
+returns, so that analysis and annotation cannot disagree about guards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from tcsym.frontend.affine import as_condition, implied_condition
+from tcsym.frontend.program import (
+    Binary,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    Expr,
+    IndexValue,
+    Read,
+    Select,
+    Unary,
+)
+from tcsym.index import (
+    TRUE,
+    All,
+    Any_,
+    Condition,
+    Index,
+    IsZero,
+    NonNegative,
+    Not,
+    Values,
+    all_of,
+    condition_substitute,
+    ge,
+    substitute,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """`condition` holds wherever the read happens; `by_data`: only some such points read."""
+
+    condition: Condition = TRUE
+    by_data: bool = False
+
+    def where(self, guard: Expr, holds: bool) -> Path:
+        """The path into the arm that is taken where `guard` is `holds`."""
+        whole = as_condition(guard)
+        known = implied_condition(guard, holds)
+        if not _is_exact(known):
+            known, whole = TRUE, None
+        return Path(all_of((self.condition, known)), self.by_data or whole is None)
+
+    def implies(self, e: Index) -> bool:
+        """True if a comparison among the guards differs from `e >= 0` by a constant >= 0."""
+        for c in self.condition.conditions if isinstance(self.condition, All) else (self.condition,):
+            match c:
+                case NonNegative(known):
+                    sides = [known]
+                case IsZero(known):
+                    sides = [known, -known]
+                case _:
+                    continue
+            if any((d := (e - k).as_int()) is not None and d >= 0 for k in sides):
+                return True
+        return False
+
+
+# A kernel evaluates guards in int32 (LANGUAGE E4), an `Index` is exact. The two agree as long as no
+# intermediate value reaches 2**31: with coefficients that add up to at most 64, only extents above
+# 2**25 along one dimension could tell them apart. Other guards are treated as depending on data.
+_COEFFICIENTS, _CONSTANT = 64, 1 << 30
+
+
+def _is_exact(c: Condition) -> bool:
+    match c:
+        case NonNegative(e) | IsZero(e):
+            small = sum(abs(k) for _, k in e.terms) <= _COEFFICIENTS
+            return small and abs(e.constant) <= _CONSTANT
+        case Not(inner):
+            return _is_exact(inner)
+        case All(cs) | Any_(cs):
+            return all(_is_exact(x) for x in cs)
+        case _:
+            assert_never(c)
+
+
+Visit = Callable[[Read, Path], Read]
+
+
+def visit_reads(e: Expr, path: Path, visit: Visit) -> Expr:
+    """`e` with each read, outer ones first, replaced by what `visit` makes of it."""
+    match e:
+        case Const() | IndexValue():
+            return e
+        case Read():
+            seen = visit(e, path)
+            inner = tuple(
+                s if isinstance(s, Index) else visit_reads(s, path, visit) for s in seen.subscripts
+            )
+            return replace(seen, subscripts=inner)
+        case Cast(x, _) | Unary(_, x, _):
+            return replace(e, operand=visit_reads(x, path, visit))
+        case Binary(op, a, b, _):
+            left = visit_reads(a, path, visit)
+            beyond = path.where(a, op == "and") if op in ("and", "or") else path
+            return replace(e, left=left, right=visit_reads(b, beyond, visit))
+        case Compare(_, a, b):
+            return replace(e, left=visit_reads(a, path, visit), right=visit_reads(b, path, visit))
+        case Select(c, a, b, _):
+            condition = visit_reads(c, path, visit)
+            then = visit_reads(a, path.where(c, True), visit)
+            return replace(
+                e, condition=condition, then=then, orelse=visit_reads(b, path.where(c, False), visit)
+            )
+        case Call(_, args):
+            return replace(e, args=tuple(visit_reads(x, path, visit) for x in args))
+        case _:
+            assert_never(e)
+
+
+def guarded_reads(exprs: tuple[Expr, ...]) -> Iterator[tuple[Read, Path]]:
+    """All reads in `exprs` with their guards, outer ones first."""
+    found: list[tuple[Read, Path]] = []
+
+    def note(read: Read, path: Path) -> Read:
+        found.append((read, path))
+        return read
+
+    for e in exprs:
+        visit_reads(e, Path(), note)
+    return iter(found)
+
+
+def substitute_expr(e: Expr, values: Values) -> Expr:
+    """`e` with variables replaced in all subscripts and index values."""
+    match e:
+        case Const():
+            return e
+        case IndexValue(i, _):
+            return replace(e, index=substitute(i, values))
+        case Read(_, subscripts):
+            new = tuple(
+                substitute(s, values) if isinstance(s, Index) else substitute_expr(s, values)
+                for s in subscripts
+            )
+            return replace(e, subscripts=new)
+        case Cast(x, _) | Unary(_, x, _):
+            return replace(e, operand=substitute_expr(x, values))
+        case Binary(_, a, b) | Compare(_, a, b):
+            return replace(e, left=substitute_expr(a, values), right=substitute_expr(b, values))
+        case Select(c, a, b):
+            parts = [substitute_expr(x, values) for x in (c, a, b)]
+            return replace(e, condition=parts[0], then=parts[1], orelse=parts[2])
+        case Call(_, args):
+            return replace(e, args=tuple(substitute_expr(x, values) for x in args))
+        case _:
+            assert_never(e)
+
+
+def substitute_conditions(cs: tuple[Condition, ...], values: Values) -> tuple[Condition, ...]:
+    return tuple(condition_substitute(c, values) for c in cs)
+
+
+def nonempty(lower: Index, upper: Index) -> Condition:
+    """lower < upper"""
+    return ge(upper - 1, lower)

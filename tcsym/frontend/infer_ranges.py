@@ -1,0 +1,144 @@
+"""Accesses of one statement -> the ranges of its index variables, in rounds (LANGUAGE A20, A21).
+
+Each subscript `e` over an extent `E` demands e >= 0 and E - 1 - e >= 0. In a round, every demand with
+exactly one unresolved variable, the others at their worst case, bounds that variable; a variable with
+both bounds is resolved at the end of the round. Quotients, minima and choices of index or loop
+variables, and gathers, say nothing (B3, B4). A size may multiply a variable: `S*i + r < N` gives
+i < ceil((N - r)/S) and the demand S >= 1. A demand whose coefficient has no known sign says nothing.
+
+Example: X(i + k) over N with 0 <= k < K gives 0 <= i < N - K + 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from tcsym.errors import RangeError
+from tcsym.frontend.infer_facts import Facts
+from tcsym.frontend.infer_forms import Interval, extreme, sign, split
+from tcsym.frontend.infer_paths import Path
+from tcsym.frontend.resolved import Variable
+from tcsym.index import ZERO, Atom, FloorDiv, Index, Mod, Product, ceildiv, floordiv, var
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """`e >= 0` must hold at every point; `variables`: the index variables it mentions."""
+
+    e: Index
+    variables: frozenset[str]
+
+
+def demands(
+    subscripts: Iterable[Index], extents: Iterable[Index], path: Path, names: frozenset[str]
+) -> list[Demand]:
+    """What an access asks of the index variables `names`, less what its guards imply (C7)."""
+    found = []
+    for subscript, extent in zip(subscripts, extents, strict=True):
+        mentioned = subscript.variables() & names
+        if mentioned:
+            sides = (subscript, extent - 1 - subscript)
+            found += [Demand(e, mentioned) for e in sides if not path.implies(e)]
+    return found
+
+
+@dataclass(slots=True)
+class Bounds:
+    """Bounds collected for one variable in one round."""
+
+    lower: list[Index] = field(default_factory=list)
+    upper: list[Index] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """Intervals in the order of the statement's variables; `strides` are sizes that must be >= 1."""
+
+    intervals: tuple[Interval, ...]
+    strides: tuple[Index, ...]
+
+
+def resolve_ranges(
+    variables: Sequence[Variable], needs: Sequence[Demand], loops: Sequence[Interval], facts: Facts
+) -> Ranges:
+    """Ranges of all `variables`; `loops` are the enclosing loops, outermost first.
+
+    Raises RangeError at the first variable that no rule bounds.
+    """
+    known = {v.name: Interval(v.name, *v.where) for v in variables if v.where is not None}
+    strides: dict[Index, None] = {}
+    while len(known) < len(variables):
+        scope = [*known.values(), *reversed(loops)]
+        open_ = {v.name: v for v in variables if v.name not in known}
+        found = {n: Bounds(lower=[] if v.reduced else [ZERO]) for n, v in open_.items()}
+        for need in needs:
+            unresolved = need.variables & open_.keys()
+            if len(unresolved) == 1:
+                (name,) = unresolved
+                _solve(need.e, name, scope, found[name], strides, facts)
+        done = {n: b for n, b in found.items() if b.lower and b.upper}
+        if not done:
+            raise _not_inferable(list(open_.values()))
+        for n, b in done.items():
+            known[n] = Interval(n, facts.greatest(b.lower), facts.smallest(b.upper))
+    return Ranges(tuple(known[v.name] for v in variables), tuple(strides))
+
+
+def _solve(
+    e: Index,
+    name: str,
+    scope: Sequence[Interval],
+    bounds: Bounds,
+    strides: dict[Index, None],
+    facts: Facts,
+) -> None:
+    """Add the bound on `name` that e >= 0 gives with the rest of `e` at its least."""
+    if _has_opaque(e, {name, *(i.variable for i in scope)}):
+        return
+    worst = extreme(e, scope, greatest=False, positive=facts.positive)
+    parts = None if worst is None else split(worst, name)
+    if parts is None:
+        return
+    a, rest = parts
+    n = a.as_int()
+    if n is not None:
+        if n > 0:
+            bounds.lower.append(ceildiv(-rest, n))
+        elif n < 0:
+            bounds.upper.append(floordiv(rest, -n) + 1)
+        return
+    direction = sign(a)
+    if direction == 1:
+        bounds.lower.append(ZERO if rest == ZERO else -floordiv(rest, a))
+    elif direction == -1:
+        bounds.upper.append(floordiv(rest - a, -a))
+    if direction is not None and rest != ZERO:
+        strides[a * direction] = None
+
+
+def _has_opaque(e: Index, moving: set[str]) -> bool:
+    """True if a variable of `moving` stands inside a quotient, minimum, maximum or choice."""
+    return any(_is_opaque(a, moving) for a, _ in e.terms)
+
+
+def _is_opaque(atom: Atom, moving: set[str]) -> bool:
+    if isinstance(atom, str):
+        return False
+    if isinstance(atom, Product):
+        return any(_is_opaque(f, moving) for f in atom.factors)
+    inner = Index(((atom, 1),)).variables()
+    return not moving.isdisjoint(inner)
+
+
+def _not_inferable(open_: list[Variable]) -> RangeError:
+    first = min(open_, key=lambda v: (v.span.line, v.span.column))
+    return RangeError(
+        f"the range of the index variable `{first.name}` cannot be inferred: no access bounds it "
+        "on both sides",
+        span=first.span,
+        hint=f"give its range: `where {first.name} in 0:…`",
+    )
+
+
+__all__ = ["Demand", "FloorDiv", "Mod", "Ranges", "demands", "resolve_ranges", "var"]

@@ -1,0 +1,86 @@
+"""Pages of memory with protection, and addresses of C library functions (thin ctypes border)."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import weakref
+from functools import lru_cache
+
+from tcsym.errors import TargetError
+
+READ, WRITE, EXECUTE = 1, 2, 4
+_PRIVATE, _ANONYMOUS, _BELOW_2_GIB = 2, 0x20, 0x40
+_WIPE_ON_FORK = 18
+_FAILED = ctypes.c_void_p(-1).value
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_mmap = _libc.mmap
+_mmap.restype = ctypes.c_void_p
+_mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int,
+                  ctypes.c_long)  # fmt: skip
+_munmap = _libc.munmap
+_munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+_mprotect = _libc.mprotect
+_mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+_madvise = _libc.madvise
+_madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+
+# Where generated code may find functions; the last one has conversions that old processors lack.
+_LIBRARIES = ("libm.so.6", "libgcc_s.so.1")
+
+
+class Memory:
+    """Zeroed pages, readable and writable until `protect`; freed with the object."""
+
+    def __init__(self, size: int, *, low: bool = False) -> None:
+        flags = _PRIVATE | _ANONYMOUS | (_BELOW_2_GIB if low else 0)
+        address = _mmap(None, size, READ | WRITE, flags, -1, 0)
+        if address is None or address == _FAILED:
+            raise MemoryError(f"no {size} bytes for code: {os.strerror(ctypes.get_errno())}")
+        self.address: int = address
+        self.size = size
+        # Not at exit: a daemon thread may still be running the code.
+        weakref.finalize(self, _munmap, address, size).atexit = False
+
+    def write(self, content: bytes | bytearray) -> None:
+        source = (ctypes.c_char * len(content)).from_buffer_copy(content)
+        ctypes.memmove(self.address, source, len(content))
+
+    def protect(self, start: int, stop: int, protection: int) -> None:
+        """Sets the protection of pages [start, stop)."""
+        if stop > start and _mprotect(self.address + start, stop - start, protection):
+            reason = errno.errorcode.get(ctypes.get_errno(), "?")
+            raise TargetError(
+                f"the system does not allow generated code to run (mprotect: {reason})",
+                hint="allow executable anonymous memory (SELinux: execmem) for this process",
+            )
+
+    def wipe_on_fork(self) -> bool:
+        """Makes a forked child see zeros here. False if the kernel cannot (Linux before 4.14)."""
+        return bool(_madvise(self.address, self.size, _WIPE_ON_FORK) == 0)
+
+
+@lru_cache(None)
+def c_function(name: str) -> int:
+    """Address of a function of the process, the mathematical or the compiler's library."""
+    for library in (_libc, *_libraries()):
+        try:
+            address = ctypes.cast(library[name], ctypes.c_void_p).value
+        except AttributeError:
+            continue
+        if address:
+            return address
+    raise TargetError(f"the function `{name}` that generated code calls was not found")
+
+
+@lru_cache(None)
+def _libraries() -> tuple[ctypes.CDLL, ...]:
+    found = []
+    for name in _LIBRARIES:
+        try:
+            found.append(ctypes.CDLL(name))
+        except OSError:
+            continue
+    return tuple(found)
