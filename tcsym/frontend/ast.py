@@ -1,7 +1,7 @@
 """Text -> syntax tree: the nodes that `parser` builds and `check` resolves.
 
-The tree is the text without spaces and comments: parentheses stay (`Paren`), so that printing it and
-parsing it again gives an equal tree. Spans start at the construct's first token and never compare.
+The tree is the text without spaces and comments: parentheses stay (`Paren`), so that printing it
+and parsing it again gives an equal tree. Spans start at the first token and never compare.
 """
 
 from __future__ import annotations
@@ -139,9 +139,9 @@ AssignOp = Literal["=", "+=", "*=", "min=", "max=", "+=!", "*=!", "min=!", "max=
 
 @dataclass(frozen=True, slots=True)
 class Assign(Node):
-    """`target(subscripts) op value where clauses`; `subscripts` is None if there are no parentheses.
+    """`target(subscripts) op value where clauses`; without parentheses `subscripts` is None.
 
-    Its span is the left name. With one target, a call looks the same: `check` decides (LANGUAGE C6).
+    Its span is the left name. A call with one target looks the same; `check` decides.
     """
 
     target: str

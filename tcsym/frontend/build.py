@@ -157,9 +157,7 @@ class TreeBuilder(Transformer[Token, Any]):
     def cast(self, scalar: Token, operand: ast.Expr, end: Token) -> ast.CastTo:
         return ast.CastTo(NAMES[scalar], operand, span=_cover(_span(scalar), _span(end)))
 
-    def extremum(
-        self, op: Any, left: ast.Expr, right: ast.Expr, end: Token
-    ) -> ast.Extremum:
+    def extremum(self, op: Any, left: ast.Expr, right: ast.Expr, end: Token) -> ast.Extremum:
         return ast.Extremum(str(op), left, right, span=_cover(_span(op), _span(end)))  # type: ignore[arg-type]
 
     def name(self, token: Token) -> ast.Name:

@@ -17,8 +17,11 @@ from tcsym.index import (
     TRUE,
     Condition,
     Index,
+    NonNegative,
+    any_of,
     condition_substitute,
     condition_variables,
+    eq,
     evaluate,
     ge,
     holds,
@@ -66,10 +69,15 @@ class Facts:
                 step = {name: value}
                 self.equalities = {n: substitute(e, step) for n, e in self.equalities.items()}
                 self.equalities[name] = value
+                self._samples = []
                 return
 
     def assume_positive(self, size: str) -> None:
         self.positive |= {size}
+
+    def unless_refuted(self, condition: Condition) -> Condition:
+        """`condition` for a check that is reported before those of the equalities it relies on."""
+        return any_of([condition, *(negate(eq(var(n), e)) for n, e in self.equalities.items())])
 
     # ---- proofs
 
@@ -87,6 +95,8 @@ class Facts:
         condition = condition_substitute(condition, self.equalities)
         if condition in (TRUE, FALSE):
             return condition
+        if isinstance(condition, NonNegative) and is_nonnegative(condition.index, self.positive):
+            return TRUE
         seen = {holds(condition, s) for s in self.samples()}
         if len(seen) == 2:
             return condition
@@ -145,4 +155,3 @@ class Facts:
             kept = [y for y in kept if not self.is_nonnegative((y - x) * direction)]
             kept.append(x)
         return kept
-

@@ -1,8 +1,8 @@
 """Index expressions as affine forms: worst cases over ranges, and quick proofs of `e >= 0`.
 
-Sizes are never negative, so a sum of sizes with coefficients >= 0 is >= 0, and for an affine `e` over
-independent sizes that test is also complete. Quotients, minima and maxima are relaxed soundly; what is
-left over goes to isl (`infer_facts`).
+Sizes are never negative, so a sum of sizes with coefficients >= 0 is >= 0, and for an affine `e`
+over independent sizes that test is also complete. Quotients, minima and maxima are relaxed
+soundly; what is left over goes to isl (`infer_facts`).
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from tcsym.index import (
     Min,
     Mod,
     Product,
+    floordiv,
+    maximum,
+    minimum,
     of_atom,
 )
 
@@ -39,7 +42,7 @@ Scope = Sequence[Interval]
 
 
 def split(e: Index, variable: str) -> tuple[Index, Index] | None:
-    """(coefficient, rest) with e == coefficient*variable + rest, or None if there is no such form."""
+    """(coefficient, rest) with e == coefficient*variable + rest, None if there is no such form."""
     coefficient, rest = ZERO, Index((), e.constant)
     for atom, c in e.terms:
         if atom == variable:
@@ -84,6 +87,60 @@ def extreme(
         at_top = (direction > 0) == greatest
         e = parts[1] + parts[0] * (interval.upper - 1 if at_top else interval.lower)
     return e
+
+
+def bound(e: Index, scope: Scope, greatest: bool, positive: frozenset[str]) -> Index | None:
+    """An expression over sizes that `e` never exceeds (or goes below) on `scope`.
+
+    As `extreme` where that exists; quotients, remainders, minima and choices by their own bounds,
+    which is sound but need not be reached. None if some part has no such bound.
+    """
+    exact = extreme(e, scope, greatest, positive)
+    if exact is not None:
+        return exact
+    moving = {i.variable for i in scope}
+    hidden = [(a, c) for a, c in e.terms if not isinstance(a, str) and _mentions(a, moving)]
+    total = extreme(e - sum((of_atom(a) * c for a, c in hidden), ZERO), scope, greatest, positive)
+    for atom, c in hidden:
+        part = _atom_bound(atom, scope, (c > 0) == greatest, positive)
+        total = None if total is None or part is None else total + part * c
+    return total
+
+
+def _mentions(atom: Atom, names: set[str]) -> bool:
+    return not names.isdisjoint(of_atom(atom).variables())
+
+
+def _atom_bound(atom: Atom, scope: Scope, greatest: bool, positive: frozenset[str]) -> Index | None:
+    parts: list[Index | None]
+    match atom:
+        case FloorDiv(a, b) if is_nonnegative(b, positive):
+            inner = bound(a, scope, greatest, positive)
+            return None if inner is None else floordiv(inner, b)
+        case Mod(_, b) if is_nonnegative(b - 1, positive):
+            return b - 1 if greatest else ZERO
+        case Min(args) | Max(args):
+            parts = [bound(a, scope, greatest, positive) for a in args]
+            join = minimum if isinstance(atom, Min) else maximum
+        case Choose(_, a, b):
+            parts = [bound(a, scope, greatest, positive), bound(b, scope, greatest, positive)]
+            join = maximum if greatest else minimum
+        case _:
+            return None
+    known = [p for p in parts if p is not None]
+    return join(*known) if len(known) == len(parts) else None
+
+
+def positive_in(scope: Scope) -> frozenset[str]:
+    """Sizes that are >= 1 wherever every interval of `scope` has a point."""
+    found: set[str] = set()
+    for i in scope:
+        extent = i.upper - i.lower
+        if len(extent.terms) == 1 and extent.constant <= 0 and extent.terms[0][1] > 0:
+            atom = extent.terms[0][0]
+            factors = atom.factors if isinstance(atom, Product) else (atom,)
+            found |= {f for f in factors if isinstance(f, str)}
+    return frozenset(found) - {i.variable for i in scope}
 
 
 # ---- proofs
@@ -133,9 +190,11 @@ def _relaxations(
             yield [rest * n + (a * c if c < 0 else (a - (n - 1)) * c)]
             if c > 0:
                 yield [a, rest]
-        case FloorDiv(a, b) if c > 0:
-            yield [a, b, rest]
-        case Mod(_, b):
+        case FloorDiv(a, b):
+            if c > 0:
+                yield [a, b, rest]
+            yield from _by_division(a, b, c, rest, positive)
+        case Mod(_, b):  # between 0 and b
             yield [b, rest if c > 0 else rest + b * c]
         case Min(args) | Max(args):
             goals = [rest + x * c for x in args]
@@ -152,3 +211,21 @@ def _relaxations(
         case _:
             return
 
+
+def _by_division(
+    a: Index, b: Index, c: int, rest: Index, positive: frozenset[str]
+) -> Iterator[list[Index]]:
+    """With a == q*b + r: floor(a/b) is q for 0 <= r < b, and q - 1 for -b <= r < 0."""
+    if len(b.terms) != 1 or b.constant or b.terms[0][0] not in positive or b.terms[0][1] != 1:
+        return
+    size = b.terms[0][0]
+    parts = split(a, size) if isinstance(size, str) else None
+    if parts is None:
+        return
+    q, r = parts
+    if c > 0:
+        yield [rest + q * c, r]
+        yield [rest + (q - 1) * c, r + b]
+    else:
+        yield [rest + (q - 1) * c, -r - 1]
+        yield [rest + q * c, b - 1 - r]

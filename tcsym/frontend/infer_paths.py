@@ -1,7 +1,7 @@
 """Typed expression -> its reads, each with the guards under which it happens (LANGUAGE C7, E5).
 
-One traversal, `visit_reads`, both finds the reads and rebuilds the expression with what the visitor
-returns, so that analysis and annotation cannot disagree about guards.
+One traversal, `visit_reads`, both finds the reads and rebuilds the expression with what the
+visitor returns, so that analysis and annotation cannot disagree about guards.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ class Path:
 
     def implies(self, e: Index) -> bool:
         """True if a comparison among the guards differs from `e >= 0` by a constant >= 0."""
-        for c in self.condition.conditions if isinstance(self.condition, All) else (self.condition,):
+        for c in (
+            self.condition.conditions if isinstance(self.condition, All) else (self.condition,)
+        ):
             match c:
                 case NonNegative(known):
                     sides = [known]
@@ -115,7 +117,10 @@ def visit_reads(e: Expr, path: Path, visit: Visit) -> Expr:
             condition = visit_reads(c, path, visit)
             then = visit_reads(a, path.where(c, True), visit)
             return replace(
-                e, condition=condition, then=then, orelse=visit_reads(b, path.where(c, False), visit)
+                e,
+                condition=condition,
+                then=then,
+                orelse=visit_reads(b, path.where(c, False), visit),
             )
         case Call(_, args):
             return replace(e, args=tuple(visit_reads(x, path, visit) for x in args))

@@ -1,10 +1,11 @@
 """Accesses of one statement -> the ranges of its index variables, in rounds (LANGUAGE A20, A21).
 
-Each subscript `e` over an extent `E` demands e >= 0 and E - 1 - e >= 0. In a round, every demand with
-exactly one unresolved variable, the others at their worst case, bounds that variable; a variable with
-both bounds is resolved at the end of the round. Quotients, minima and choices of index or loop
-variables, and gathers, say nothing (B3, B4). A size may multiply a variable: `S*i + r < N` gives
-i < ceil((N - r)/S) and the demand S >= 1. A demand whose coefficient has no known sign says nothing.
+Each subscript `e` over an extent `E` demands e >= 0 and E - 1 - e >= 0. In a round, every demand
+with exactly one unresolved variable, the others at their worst case, bounds that variable; a
+variable with both bounds is resolved at the end of the round. Quotients, minima and choices of
+index or loop variables, and gathers, say nothing (B3, B4). A size may multiply a variable: `S*i +
+r < N` gives i < ceil((N - r)/S) and the demand S >= 1. A demand whose coefficient has no known
+sign says nothing.
 
 Example: X(i + k) over N with 0 <= k < K gives 0 <= i < N - K + 1.
 """
@@ -19,7 +20,7 @@ from tcsym.frontend.infer_facts import Facts
 from tcsym.frontend.infer_forms import Interval, extreme, sign, split
 from tcsym.frontend.infer_paths import Path
 from tcsym.frontend.resolved import Variable
-from tcsym.index import ZERO, Atom, FloorDiv, Index, Mod, Product, ceildiv, floordiv, var
+from tcsym.index import ZERO, Atom, Index, Product, ceildiv, floordiv
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """Intervals in the order of the statement's variables; `strides` are sizes that must be >= 1."""
+    """Intervals in the order of the statement's variables; `strides` must be >= 1."""
 
     intervals: tuple[Interval, ...]
     strides: tuple[Index, ...]
@@ -139,6 +140,3 @@ def _not_inferable(open_: list[Variable]) -> RangeError:
         span=first.span,
         hint=f"give its range: `where {first.name} in 0:…`",
     )
-
-
-__all__ = ["Demand", "FloorDiv", "Mod", "Ranges", "demands", "resolve_ranges", "var"]

@@ -1,7 +1,8 @@
 """Tokens -> the same tokens: limits of the text and reserved words on the left (LANGUAGE E9).
 
-Runs between lexer and parser, so that the first offence in text order is reported. What a token opens
-or closes follows from the token before it: after an operand a name begins a statement, `-` is binary.
+Runs between lexer and parser, so that the first offence in text order is reported. What a token
+opens or closes follows from the one before: after an operand a name begins a statement and `-` is
+binary.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _OPERAND_ENDS = frozenset({"NAME", "INTEGER", "FLOAT", "CONSTANT", "RPAR"})
 
 
 class Open(Enum):
-    """What is open at a place of the text; parentheses of shapes and left subscripts have a rank."""
+    """What is open at a place of the text; the parentheses SHAPE and LEFT have a rank."""
 
     BRACE = auto()
     PAREN = auto()
@@ -62,10 +63,8 @@ class _Nesting:
 
     def pop_one(self, kinds: tuple[Open, ...]) -> None:
         if self.stack and self.stack[-1] in kinds:
-            self.pop_while_one()
-
-    def pop_while_one(self) -> None:
-        self.depth -= self.stack.pop() is not Open.OUTER_TERNARY
+            self.stack.pop()
+            self.depth -= 1
 
     @property
     def in_ternary(self) -> bool:

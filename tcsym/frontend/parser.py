@@ -5,6 +5,7 @@ The tree is built while parsing (`build.TreeBuilder`), without recursion, so nes
 
 from __future__ import annotations
 
+from copy import copy
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -43,9 +44,7 @@ def _parser() -> Lark:
     from tcsym.frontend.build import TreeBuilder
 
     grammar = files("tcsym.frontend").joinpath("grammar.lark").read_text("utf-8")
-    return Lark(
-        grammar, parser="lalr", lexer="basic", postlex=Limits(), transformer=TreeBuilder()
-    )
+    return Lark(grammar, parser="lalr", lexer="basic", postlex=Limits(), transformer=TreeBuilder())
 
 
 # ---- errors
@@ -68,7 +67,24 @@ def _token_error(e: UnexpectedToken, text: str) -> TCSyntaxError:
     at_end = token.type == "$END"
     span = _end_of(text) if at_end else Span(token.line or 1, token.column or 1, len(token))
     found = "end of input" if at_end else _found(token)
-    return TCSyntaxError(f"unexpected {found}, expected {_expected(set(e.expected))}", span=span)
+    return TCSyntaxError(f"unexpected {found}, expected {_expected(_accepted(e))}", span=span)
+
+
+def _accepted(e: UnexpectedToken) -> set[str]:
+    """Terminals that can stand at the error: of those in the parser's table, the ones it could shift."""
+    from lark import Token, UnexpectedToken
+
+    accepted = set()
+    for terminal in e.expected:
+        state = e.state.copy(deepcopy_values=False)  # type: ignore[attr-defined]
+        state.parse_conf = copy(state.parse_conf)
+        state.parse_conf.callbacks = {}
+        try:
+            state.feed_token(Token(terminal, ""), is_end=terminal == "$END")
+        except UnexpectedToken:
+            continue
+        accepted.add(terminal)
+    return accepted
 
 
 def _found(token: Token) -> str:

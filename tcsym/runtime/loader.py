@@ -19,7 +19,6 @@ PAGE = 4096
 _ALLOCATED, _WRITABLE, _EXECUTABLE, _THREAD_LOCAL = 2, 1, 4, 0x400
 _SYMBOL_TABLE, _RELOCATIONS_WITH_ADDEND, _NO_BITS, _UNWIND = 2, 4, 8, 0x70000001
 _UNDEFINED, _ABSOLUTE, _COMMON = 0, 0xFFF1, 0xFFF2
-_GLOBAL, _WEAK = 1, 2
 _STUB = b"\xff\x25\x00\x00\x00\x00"  # jmp *(rip+0), followed by the address
 _STUB_BYTES = 16
 
@@ -78,7 +77,7 @@ class _Section(NamedTuple):
 
 class _Symbol(NamedTuple):
     name: str
-    binding: int
+    binding: int  # 0: local
     section: int
     value: int
 
@@ -127,11 +126,8 @@ def load_object(object_code: bytes, resolve: Callable[[str], int]) -> Image:
     memory.protect(0, layout.constants, READ | EXECUTE)
     memory.protect(layout.constants, layout.data, READ)
     memory.protect(layout.data, layout.end, READ | WRITE)
-    return Image(
-        memory,
-        {s.name: values[k] for k, s in enumerate(symbols) if s.binding in (_GLOBAL, _WEAK)
-         and s.section != _UNDEFINED},
-    )  # fmt: skip
+    defined = [k for k, s in enumerate(symbols) if s.binding and s.section != _UNDEFINED]
+    return Image(memory, {symbols[k].name: values[k] for k in defined if k in values})
 
 
 def _read_sections(code: bytes) -> list[_Section]:
@@ -187,17 +183,18 @@ def _lay_out(
     sections: list[_Section], symbols: list[_Symbol], relocations: list[_Relocation]
 ) -> _Layout:
     layout = _Layout()
-    far = [r.symbol for r in relocations
-           if _RELOCATIONS[r.type][1] == "L" and symbols[r.symbol].section == _UNDEFINED]  # fmt: skip
-    addressed = [r.symbol for r in relocations if _RELOCATIONS[r.type][1] == "G"]
+    far, addressed = (
+        dict.fromkeys(r.symbol for r in relocations if _RELOCATIONS[r.type][1] == what)
+        for what in "LG"
+    )
     at = _place(sections, layout, 0, lambda f: bool(f & _EXECUTABLE))
-    for k, symbol in enumerate(dict.fromkeys(far)):
+    for k, symbol in enumerate(s for s in far if symbols[s].section == _UNDEFINED):
         layout.stubs[symbol] = _round_up(at, 16) + k * _STUB_BYTES
     at = _round_up(at, 16) + len(layout.stubs) * _STUB_BYTES
     layout.constants = _round_up(at, PAGE)
     at = _place(sections, layout, layout.constants, lambda f: not f & (_EXECUTABLE | _WRITABLE))
     layout.table = _round_up(at, 8)
-    for k, symbol in enumerate(dict.fromkeys(addressed)):
+    for k, symbol in enumerate(addressed):
         layout.slots[symbol] = layout.table + 8 * k
     layout.data = _round_up(layout.table + 8 * len(layout.slots), PAGE)
     at = _place(

@@ -1,0 +1,151 @@
+"""What the emitter knows while it walks a kernel: variables, places of buffers, lanes, faults.
+
+Mutable, but local to one `emit`. A variable is bound to an integer (unrolled loops), to an i64 register
+plus a constant (serial loops), or is the lane variable of the innermost vector loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from tcsym.codegen.text import Function, Module
+from tcsym.codegen.values import Code, Val
+from tcsym.compiled import Fault
+from tcsym.errors import Span
+from tcsym.index import ZERO, Index
+from tcsym.loop_ir import Buffer, Kernel
+from tcsym.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Value of a variable: register `text` + offset (no text: the offset alone).
+
+    `depth`: number of loops around the place where the register is set.
+    """
+
+    text: str | None
+    offset: int = 0
+    depth: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """The vector loop being emitted. `mask` None: all lanes are active.
+
+    `ragged`: variables of the loop's own mask. `guarded`: the mask also comes from conditions.
+    """
+
+    variable: str
+    width: int
+    mask: Val | None = None
+    ragged: frozenset[str] = frozenset()
+    guarded: bool = False
+
+
+@dataclass(slots=True)
+class Faults:
+    """Faults of the kernel so far; a code is 1 + the index."""
+
+    found: dict[tuple[str, Span, str], int] = field(default_factory=dict)
+    faults: list[Fault] = field(default_factory=list)
+
+    def code(self, fault: Fault) -> int:
+        named = fault.message if fault.span.line == 0 else ""
+        key = (fault.kind, fault.span, named)
+        if key not in self.found:
+            self.faults.append(fault)
+            self.found[key] = len(self.faults)
+        return self.found[key]
+
+
+@dataclass(slots=True)
+class Arena:
+    """Where the arena buffers of a function lie: a base register and the bytes in use."""
+
+    base: str
+    used: Index = ZERO
+
+
+@dataclass(slots=True)
+class Context:
+    """State of the emission of one function of the kernel.
+
+    `pointers`: base address of each visible buffer. `error`: address of the cell that receives a fault's
+    code. `launch`: register of the context struct; None inside a task.
+    """
+
+    kernel: Kernel
+    target: Target
+    module: Module
+    buffers: dict[str, Buffer]
+    faults: Faults
+    min_work: int
+    code: Code
+    error: str
+    arena: Arena
+    launch: str | None
+    variables: dict[str, Bound] = field(default_factory=dict)
+    pointers: dict[str, str] = field(default_factory=dict)
+    depth: int = 0
+    lanes: Lanes | None = None
+    stores: dict[str, int] = field(default_factory=dict)
+    epoch: int = 0
+    offsets: dict[tuple[str, tuple[Index, ...]], Index] = field(default_factory=dict)
+    zeros: str = ""
+
+    @property
+    def function(self) -> Function:
+        return self.code.function
+
+    @property
+    def width(self) -> int:
+        return self.lanes.width if self.lanes else 1
+
+    @property
+    def lane_variable(self) -> str | None:
+        return self.lanes.variable if self.lanes else None
+
+    @property
+    def mask(self) -> Val | None:
+        return self.lanes.mask if self.lanes else None
+
+    @contextmanager
+    def bound(self, variable: str, value: Bound) -> Iterator[None]:
+        self.variables[variable] = value
+        yield
+        del self.variables[variable]
+
+    @contextmanager
+    def in_lanes(self, lanes: Lanes | None) -> Iterator[None]:
+        before, self.lanes = self.lanes, lanes
+        yield
+        self.lanes = before
+
+    @contextmanager
+    def masked(self, mask: Val) -> Iterator[None]:
+        """Only the lanes of `mask` are active inside."""
+        assert self.lanes is not None
+        both = self.code.and_(self.lanes.mask, mask)
+        with self.in_lanes(replace(self.lanes, mask=both, guarded=True)):
+            yield
+
+    def nowhere(self) -> str:
+        """Address of zeros in the frame, for lanes that must not read."""
+        if not self.zeros:
+            self.zeros = self.function.alloca("i64", 8)
+            self.function.entry.append(f"  store i64 0, ptr {self.zeros}, align 8")
+        return self.zeros
+
+    def memory_state(self, buffer: str) -> str:
+        """Differs whenever the buffer may have been written in between."""
+        return f" ; {buffer} {self.stores.get(buffer, 0)} {self.epoch}"
+
+    def note_store(self, buffer: str) -> None:
+        self.stores[buffer] = self.stores.get(buffer, 0) + 1
+
+    def forget_loads(self) -> None:
+        """At a loop's entry and exit: loads before it do not stand for loads after it."""
+        self.epoch += 1

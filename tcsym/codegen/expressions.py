@@ -1,0 +1,230 @@
+"""Values of the loop IR -> registers.
+
+Arms of `?:`, `&&` and `||` that load or check anything run only where they are wanted: behind a branch
+if the condition is one for all lanes, else under a narrower mask.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import assert_never
+
+from tcsym.codegen.arithmetic import arithmetic, compare, negate, tree_reduce
+from tcsym.codegen.branches import choose, fail_if
+from tcsym.codegen.casts import cast
+from tcsym.codegen.context import Bound, Context, Lanes
+from tcsym.codegen.index_code import as_val, atom_variables, condition, linear, number
+from tcsym.codegen.intrinsics import call
+from tcsym.codegen.reads import read
+from tcsym.codegen.values import Val, bits_of, constant, register_kind
+from tcsym.compiled import Fault
+from tcsym.frontend.program import (
+    Binary,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    IndexValue,
+    Read,
+    Select,
+    Unary,
+)
+from tcsym.index import Index, condition_variables
+from tcsym.loop_ir import Holds, HorizontalReduce, Value, subvalues, value_dtype
+from tcsym.types import DType
+
+
+def value(context: Context, v: Value) -> Val:
+    """`v` in the register type of its dtype; a scalar where all lanes agree."""
+    code = context.code
+    match v:
+        case Const(x, dtype):
+            return constant(x, register_kind(dtype))
+        case IndexValue(i, dtype):
+            return _index_value(context, i, dtype)
+        case Read():
+            return read(context, v, value)
+        case Cast(x, dtype):
+            return cast(code, value(context, x), value_dtype(x), dtype)
+        case Unary(op, x, dtype):
+            inner = value(context, x)
+            return code.not_(inner) if op == "not" else negate(code, inner, dtype)
+        case Binary():
+            return _binary(context, v)
+        case Compare(op, a, b):
+            left, right = value(context, a), value(context, b)
+            return compare(code, op, left, right, value_dtype(a), value_dtype(b))
+        case Select(c, a, b, _):
+            return _select(context, c, a, b)
+        case Call(function, args, dtype):
+            return call(code, function, [value(context, a) for a in args], dtype)
+        case Holds(c):
+            held = condition(context, c)
+            return constant(held, "i1") if isinstance(held, bool) else held
+        case HorizontalReduce():
+            return _horizontal(context, v)
+        case _:
+            assert_never(v)
+
+
+def _index_value(context: Context, i: Index, dtype: DType) -> Val:
+    kind = register_kind(dtype)
+    lane = context.lane_variable
+    step = next((c for a, c in i.terms if a == lane), 0)
+    rest = tuple(t for t in i.terms if t[0] != lane)
+    if step == 0 or any(lane in atom_variables(a) for a, _ in rest):
+        return _truncated(context, as_val(number(context, i)), kind)
+    base = _truncated(context, as_val(linear(context, rest, i.constant)), kind)
+    numbers = context.code.lane_numbers(context.width, kind)
+    along = context.code.binary("mul", numbers, constant(step, kind)) if step != 1 else numbers
+    return context.code.binary("add", base, along)
+
+
+def _truncated(context: Context, x: Val, kind: str) -> Val:
+    if x.is_constant and x.lanes == 1:
+        return constant(int(x.text), kind)
+    return context.code.convert("trunc", x, kind) if bits_of(kind) < 64 else x
+
+
+# ---- operators
+
+
+def _binary(context: Context, v: Binary) -> Val:
+    """Left-nested operators in a loop: a sum may have more terms than Python has stack frames."""
+    spine = [v]
+    while isinstance(spine[-1].left, Binary):
+        spine.append(spine[-1].left)
+    result = value(context, spine[-1].left)
+    for node in reversed(spine):
+        if node.op in ("and", "or"):
+            result = _connective(context, node, result)
+            continue
+        right = value(context, node.right)
+        if node.exact:
+            result = _exact(context, node, result, right)
+        else:
+            result = arithmetic(context.code, node.op, result, right, node.dtype)
+    return result
+
+
+def _connective(context: Context, node: Binary, left: Val) -> Val:
+    short = constant(int(node.op == "or"), "i1")
+    if left.text == short.text:
+        return short
+    wanted = left if node.op == "and" else context.code.not_(left)
+
+    def right() -> Val:
+        return value(context, node.right)
+
+    if not _must_guard(context, node.right):
+        rest = right()
+    elif left.lanes > 1:
+        with context.masked(left if node.op == "and" else wanted):
+            rest = right()
+    else:
+        lanes = context.width if _varies(context, node.right) else 1
+        return choose(context, wanted, right, lambda: short, lanes)
+    return context.code.select(wanted, rest, short)
+
+
+_OVERFLOWING = {"add": "sadd", "sub": "ssub", "mul": "smul"}
+_OVERFLOW = "an integer of a subscript does not fit in 64 bits"
+
+
+def _exact(context: Context, node: Binary, a: Val, b: Val) -> Val:
+    """int64 arithmetic whose overflow is a fault."""
+    code, f = context.code, context.function
+    if node.op in ("min", "max", "mod"):
+        return arithmetic(code, node.op, a, b, node.dtype)
+    if node.op == "div":
+        lowest = code.compare("icmp eq", a, constant(-(1 << 63), "i64"))
+        minus = code.compare("icmp eq", b, constant(-1, "i64"))
+        fail_if(context, code.binary("and", lowest, minus), Fault("size", _OVERFLOW, node.span))
+        return arithmetic(code, node.op, a, b, node.dtype)
+    name = f"llvm.{_OVERFLOWING[node.op]}.with.overflow.i64"
+    f.module.declare("{i64, i1}", name, "i64, i64")
+    sums, bad = [], []
+    for lane in range(max(a.lanes, b.lanes)):
+        x, y = code.lane(a, lane), code.lane(b, lane)
+        pair = f.pure(f"call {{i64, i1}} @{name}({x.typed}, {y.typed})")
+        sums.append(Val(f.pure(f"extractvalue {{i64, i1}} {pair}, 0"), "i64"))
+        bad.append(Val(f.pure(f"extractvalue {{i64, i1}} {pair}, 1"), "i1"))
+    fail_if(context, code.from_lanes(bad), Fault("size", _OVERFLOW, node.span))
+    return code.from_lanes(sums)
+
+
+def _select(context: Context, c: Value, then: Value, orelse: Value) -> Val:
+    held = value(context, c)
+    if held.text in ("true", "false"):
+        return value(context, then if held.text == "true" else orelse)
+    if not (_must_guard(context, then) or _must_guard(context, orelse)):
+        return context.code.select(held, value(context, then), value(context, orelse))
+    if held.lanes == 1:
+        varies = _varies(context, then) or _varies(context, orelse)
+        lanes = context.width if varies else 1
+        return choose(
+            context, held, lambda: value(context, then), lambda: value(context, orelse), lanes
+        )
+    with context.masked(held):
+        a = value(context, then)
+    with context.masked(context.code.not_(held)):
+        b = value(context, orelse)
+    return context.code.select(held, a, b)
+
+
+def _must_guard(context: Context, v: Value) -> bool:
+    """True if evaluating `v` where it is not wanted could touch memory or fail a check."""
+    for x in subvalues(v):
+        if isinstance(x, Read):
+            if context.buffers[x.tensor].space != "register" or x.unwritten is not None:
+                return True
+            if any(x.checked):
+                return True
+        elif isinstance(x, Binary) and x.exact:
+            return True
+    return False
+
+
+def _varies(context: Context, v: Value) -> bool:
+    """True if the lanes of `v` may differ."""
+    lane = context.lane_variable
+    if lane is None:
+        return False
+    for x in subvalues(v):
+        match x:
+            case IndexValue(i, _):
+                found = lane in i.variables()
+            case Read(_, subscripts):
+                found = any(isinstance(s, Index) and lane in s.variables() for s in subscripts)
+            case Holds(c):
+                found = lane in condition_variables(c)
+            case _:
+                found = False
+        if found:
+            return True
+    return False
+
+
+def _horizontal(context: Context, v: HorizontalReduce) -> Val:
+    if v.width == 1:
+        with context.bound(v.variable, Bound(None)):
+            return value(context, v.value)
+    with context.in_lanes(Lanes(v.variable, v.width)):
+        lanes = context.code.spread(value(context, v.value), v.width)
+    return reduce_lanes(context, v.op, lanes, v.dtype)
+
+
+def reduce_lanes(context: Context, op: str, lanes: Val, dtype: DType) -> Val:
+    return tree_reduce(
+        context.code, lanes, lambda a, b: arithmetic(context.code, op, a, b, dtype)
+    )
+
+
+def without_widening(v: Value) -> Value:
+    """`v` under casts that change nothing in registers: half or bfloat16 to float32."""
+    halves = (DType.FLOAT16, DType.BFLOAT16)
+    while isinstance(v, Cast) and v.dtype is DType.FLOAT32 and value_dtype(v.operand) in halves:
+        v = v.operand
+    return v
+
+

@@ -1,0 +1,79 @@
+"""Environment variables: one typed table, read when asked, never at import.
+
+`tcsym doctor` prints the table. A value that does not parse is an OptionError naming the variable.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from tcsym.errors import OptionError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Variable(Generic[T]):
+    """One environment variable: `parse` turns its text into a value or raises ValueError."""
+
+    name: str
+    parse: Callable[[str], T]
+    default: T
+    expected: str
+    description: str
+
+    def read(self) -> T:
+        """Its value now; the default if it is unset or empty."""
+        text = os.environ.get(self.name, "").strip()
+        if not text:
+            return self.default
+        try:
+            return self.parse(text)
+        except ValueError:
+            raise OptionError(
+                f"environment variable {self.name} is {text!r}, expected {self.expected}"
+            ) from None
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise ValueError(text)
+    return value
+
+
+def _switch(text: str) -> bool:
+    answers = {"1": True, "true": True, "yes": True, "on": True}
+    answers |= {"0": False, "false": False, "no": False, "off": False}
+    try:
+        return answers[text.lower()]
+    except KeyError:
+        raise ValueError(text) from None
+
+
+NUM_THREADS: Variable[int | None] = Variable(
+    "TCSYM_NUM_THREADS",
+    _positive,
+    None,
+    "an integer >= 1",
+    "most threads a kernel may use; default: the cores this process may run on",
+)
+CACHE_DIR: Variable[Path | None] = Variable(
+    "TCSYM_CACHE_DIR",
+    lambda text: Path(text).expanduser(),
+    None,
+    "a directory",
+    "where compiled code and tuned options are kept; default: the platform's cache directory",
+)
+CACHE: Variable[bool] = Variable(
+    "TCSYM_CACHE", _switch, True, "0 or 1", "0: neither read nor write cached machine code"
+)
+VERIFY: Variable[bool] = Variable(
+    "TCSYM_VERIFY", _switch, False, "0 or 1", "1: run every stage's verifier, as the tests do"
+)
+
+VARIABLES = (NUM_THREADS, CACHE_DIR, CACHE, VERIFY)

@@ -1,0 +1,84 @@
+"""Resolved program -> hash of its meaning: names, comments, spaces, lets and parentheses left out.
+
+All names are replaced in an order that the names do not influence (declaration, then text), and the
+renamed program is normalised again, so two programs that differ in spelling only become equal.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from typing import assert_never
+
+from tcsym.frontend.rename import Renaming
+from tcsym.frontend.resolved import (
+    ResolvedFor,
+    ResolvedIf,
+    ResolvedItem,
+    ResolvedProgram,
+    ResolvedStatement,
+    ResolvedTensor,
+    Unify,
+)
+from tcsym.index import condition_substitute
+
+
+def canonical_hash(program: ResolvedProgram) -> str:
+    """64 hexadecimal digits, equal for programs that are equal up to names."""
+    return hashlib.sha256(repr(canonical_program(program)).encode()).hexdigest()
+
+
+def canonical_program(program: ResolvedProgram) -> ResolvedProgram:
+    """`program` with canonical names: sizes `n0…`, tensors `t0…`, variables `i0…`, `l0…`."""
+    names = _numbered("n", (*program.sizes, *_inner_sizes(program.body)))
+    names |= _numbered("t", tuple(t.name for t in program.tensors))
+    renaming = Renaming(names)
+    return replace(
+        program,
+        name="",
+        sizes=tuple(map(renaming.name, program.sizes)),
+        free_sizes=tuple(map(renaming.name, program.free_sizes)),
+        tensors=tuple(_tensor(t, renaming) for t in program.tensors),
+        body=_items(program.body, renaming),
+    )
+
+
+def _numbered(prefix: str, names: tuple[str, ...]) -> dict[str, str]:
+    return {name: f"{prefix}{k}" for k, name in enumerate(dict.fromkeys(names))}
+
+
+def _inner_sizes(items: tuple[ResolvedItem, ...]) -> tuple[str, ...]:
+    """Sizes of inlined callees, in order of definition."""
+    dimensions = (d for i in items if isinstance(i, Unify) for d in i.dimensions)
+    return tuple(d for d in dimensions if isinstance(d, str))
+
+
+def _items(
+    items: tuple[ResolvedItem, ...], outer: Renaming, depth: int = 0
+) -> tuple[ResolvedItem, ...]:
+    """Index variables are numbered in each statement, loop variables by nesting."""
+    renamed: list[ResolvedItem] = []
+    for item in items:
+        match item:
+            case ResolvedStatement():
+                variables = _numbered("i", tuple(v.name for v in item.variables))
+                renamed += Renaming({**outer.names, **variables}).items((item,))
+            case Unify():
+                renamed += outer.items((item,))
+            case ResolvedFor(variable, _, _, body):
+                inner = Renaming({**outer.names, variable: f"l{depth}"})
+                (loop,) = inner.items((replace(item, body=()),))
+                assert isinstance(loop, ResolvedFor)
+                renamed.append(replace(loop, body=_items(body, inner, depth + 1)))
+            case ResolvedIf(condition, then, orelse):
+                condition = condition_substitute(condition, outer.values)
+                arms = _items(then, outer, depth), _items(orelse, outer, depth)
+                renamed.append(replace(item, condition=condition, then=arms[0], orelse=arms[1]))
+            case _:
+                assert_never(item)
+    return tuple(renamed)
+
+
+def _tensor(t: ResolvedTensor, renaming: Renaming) -> ResolvedTensor:
+    shape = None if t.shape is None else tuple(map(renaming.index, t.shape))
+    return replace(t, name=renaming.name(t.name), shape=shape)

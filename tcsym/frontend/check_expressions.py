@@ -1,0 +1,255 @@
+"""Expression as written -> typed expression: names, ranks, types; every conversion explicit.
+
+`typed_expression` walks the text; the type rules are in `promotion`. Inside subscripts (`exact`)
+integers are exact int64 values; under a cast or built-in, and everywhere else, int32 (LANGUAGE E4).
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from tcsym.errors import AffineError, CallError, InitError, RankError, TCNameError, TCTypeError
+from tcsym.frontend import ast
+from tcsym.frontend.affine import as_index
+from tcsym.frontend.builtins import ARITY
+from tcsym.frontend.literals import Literal, cast_literal, literal_of
+from tcsym.frontend.program import (
+    Binary,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    IndexValue,
+    Read,
+    dtype_of,
+    subexpressions,
+)
+from tcsym.frontend.promotion import (
+    Typed,
+    arithmetic,
+    built_in,
+    convert,
+    infix,
+    prefix,
+    select,
+    settle,
+)
+from tcsym.frontend.scope import Context, Tensor, Unresolved, undefined
+from tcsym.index import Index, var
+from tcsym.types import DType
+
+
+def value_of(e: ast.Expr, c: Context) -> Expr:
+    """`e` with a literal settled to its default type."""
+    return settle(typed_expression(e, c), c.exact)
+
+
+def typed_expression(e: ast.Expr, c: Context) -> Typed:
+    """`e` as a typed expression, or as a literal that still adapts."""
+    match e:
+        case ast.Infix():
+            return _infix_chain(e, c)
+        case ast.Number() | ast.Paren() | ast.Prefix():
+            literal = literal_of(e)
+            return literal if literal is not None else _wrapped(e, c)
+        case ast.Constant(name):
+            if name in ("true", "false"):
+                return Const(int(name == "true"), DType.BOOL)
+            return _present(literal_of(e))
+        case ast.Name():
+            return _name(e, c)
+        case ast.Apply():
+            return _apply(e, c)
+        case ast.CastTo(dtype, operand):
+            x = typed_expression(operand, c.with_exact(False))
+            cast = cast_literal(x, dtype) if isinstance(x, Literal) else Cast(x, dtype)
+            return _widened(cast, c)
+        case ast.Extremum(op, a, b):
+            left, right = typed_expression(a, c), typed_expression(b, c)
+            return arithmetic(op, left, right, e.span, c.exact)
+        case ast.Ternary(condition, a, b):
+            test = typed_expression(condition, c)
+            then, orelse = typed_expression(a, c), typed_expression(b, c)
+            return select(test, then, orelse, condition.span, c.exact)
+        case _:
+            assert_never(e)
+
+
+def _present(literal: Literal | None) -> Literal:
+    assert literal is not None
+    return literal
+
+
+def _wrapped(e: ast.Number | ast.Paren | ast.Prefix, c: Context) -> Typed:
+    """Parentheses or a prefix operator around something that is no literal."""
+    if isinstance(e, ast.Prefix):
+        return prefix(e.op, typed_expression(e.operand, c), e.span, c.exact)
+    return typed_expression(ast.unparenthesised(e), c)
+
+
+def _infix_chain(e: ast.Infix, c: Context) -> Typed:
+    """`a + b + c + …` from the left, in a loop: chains may be longer than the stack."""
+    chain = []
+    first: ast.Expr = e
+    while isinstance(first, ast.Infix):
+        chain.append(first)
+        first = first.left
+    left = typed_expression(first, c)
+    for node in reversed(chain):
+        right = typed_expression(node.right, c)
+        left = infix(node.op, left, right, (node.left.span, node.right.span), c.exact)
+    return left
+
+
+def _widened(x: Expr, c: Context) -> Expr:
+    """In a subscript every integer takes part with its exact value, as int64."""
+    return convert(x, DType.INT64) if c.exact and dtype_of(x).is_integer else x
+
+
+# ---- names
+
+
+def _name(e: ast.Name, c: Context) -> Expr:
+    name, scope = e.name, c.scope
+    integer = DType.INT64 if c.exact else DType.INT32
+    if name in c.names.lets:
+        return _let(e, c)
+    if name in scope.loops:
+        return IndexValue(var(scope.loops[name]), integer)
+    if name in scope.sizes:
+        return IndexValue(var(name), integer)
+    if name in scope.tensors:
+        return _read(ast.Apply(name, (), span=e.span), c)
+    if name in ARITY:
+        raise TCNameError(
+            f"`{name}` is a built-in function; it cannot name an index variable", span=e.span
+        )
+    if c.names.closed:
+        raise TCNameError(f"undefined name `{name}`", span=e.span)
+    c.names.see(name, e.span)
+    return IndexValue(var(name), integer)
+
+
+def _let(e: ast.Name, c: Context) -> Expr:
+    """The value of a `where x = …`, substituted here."""
+    key = (e.name, c.exact)
+    if key not in c.names.values:
+        value = c.names.lets[e.name]
+        if value is None:
+            raise Unresolved
+        c.names.values[key] = value_of(value, c)
+    return c.names.values[key]
+
+
+def _apply(e: ast.Apply, c: Context) -> Expr:
+    name = e.name
+    if name in c.scope.tensors and name not in c.names.lets:
+        return _read(e, c)
+    if name in ARITY:
+        return _built_in(e, c)
+    if name in c.scope.assigned and name not in c.names.lets:
+        raise _before_writing(name, e)
+    if name in c.scope.functions and name not in c.names.lets:
+        raise CallError(
+            f"`{name}` is a def; it cannot be called inside an expression",
+            span=e.span,
+            hint=f"call it on its own: `T = {name}(…)`, without subscript or `where`",
+        )
+    raise undefined(c, name, e.span)
+
+
+def _built_in(e: ast.Apply, c: Context) -> Expr:
+    wanted = ARITY[e.name]
+    if len(e.args) != wanted:
+        plural = "argument" if wanted == 1 else "arguments"
+        raise CallError(
+            f"built-in `{e.name}` takes {wanted} {plural}, not {len(e.args)} arguments", span=e.span
+        )
+    args = []
+    inner = c.with_exact(False)
+    for arg in e.args:
+        args.append(typed_expression(arg, inner))
+    return built_in(e.name, args)
+
+
+# ---- reads
+
+
+def _before_writing(name: str, e: ast.Expr) -> InitError:
+    return InitError(
+        f"`{name}` is read before anything is written to it",
+        span=e.span,
+        hint="assign it first; the state of a loop must be an output with a declared shape",
+    )
+
+
+def _read(e: ast.Apply, c: Context) -> Expr:
+    tensor = c.scope.tensors[e.name]
+    dtype = _readable(tensor, e, c)
+    if tensor.rank != len(e.args):
+        raise RankError(
+            f"tensor `{e.name}` has {tensor.rank} dimensions but is read with {len(e.args)}",
+            span=e.span,
+        )
+    subscripts = []
+    for arg in e.args:
+        subscripts.append(subscript(arg, c))
+    return _widened(Read(e.name, tuple(subscripts), dtype, span=e.span), c)
+
+
+def _readable(tensor: Tensor, e: ast.Apply, c: Context) -> DType:
+    if tensor.failed:
+        raise Unresolved
+    declared = tensor.is_declared_output and (c.exists or bool(c.scope.loops))
+    if not (tensor.written or declared) or tensor.dtype is None:
+        raise _before_writing(tensor.name, e)
+    return tensor.dtype
+
+
+# ---- subscripts
+
+
+def subscript(e: ast.Expr, c: Context) -> Index | Expr:
+    """A subscript: exact integers; an `Index` unless it depends on data (LANGUAGE B3, B4, E4)."""
+    value = integer_expression(e, c, "a subscript")
+    if not is_pure(value):
+        return value
+    _check_products(e, value, c)
+    exact = as_index(value)
+    return value if exact is None else exact
+
+
+def integer_expression(e: ast.Expr, c: Context, what: str) -> Expr:
+    """`e` in exact integers; TCTypeError if it is not integral."""
+    value = value_of(e, c.with_exact(True))
+    dtype = dtype_of(value)
+    if not dtype.is_integer:
+        raise TCTypeError(
+            f"{what} must be integral, not {dtype}",
+            span=e.span,
+            hint="convert it, e.g. `int32(…)`",
+        )
+    return value
+
+
+def is_pure(e: Expr) -> bool:
+    """Made of index variables, loop variables, sizes and literals only."""
+    return not any(isinstance(x, Read | Cast | Call) for x in subexpressions(e))
+
+
+def _check_products(e: ast.Expr, value: Expr, c: Context) -> None:
+    for x in subexpressions(value):
+        if isinstance(x, Binary) and x.op in ("mul", "div", "mod"):
+            by_variable = _has_variable(x.right, c)
+            if by_variable and (x.op != "mul" or _has_variable(x.left, c)):
+                what = "a product of index variables" if x.op == "mul" else "a division by one"
+                raise AffineError(
+                    f"the subscript is not affine: it contains {what}",
+                    span=e.span,
+                    hint="a subscript may multiply an index variable by integers and sizes only",
+                )
+
+
+def _has_variable(e: Expr, c: Context) -> bool:
+    values = [x.index.variables() for x in subexpressions(e) if isinstance(x, IndexValue)]
+    return any(v in c.names.variables for names in values for v in names)

@@ -1,0 +1,261 @@
+"""Integer expressions with restricted names -> `Index` or `Condition`.
+
+Left positions, ranges, loop bounds, `if` conditions and output dimensions (LANGUAGE C2-C5, E7):
+each may use only some names, and each misuse has its own error and place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tcsym.errors import (
+    AffineError,
+    ConditionError,
+    DuplicateError,
+    LoopError,
+    RangeError,
+    Span,
+    TCNameError,
+    TCTypeError,
+)
+from tcsym.frontend import ast
+from tcsym.frontend.affine import as_condition, as_index
+from tcsym.frontend.builtins import ARITY
+from tcsym.frontend.check_expressions import integer_expression, is_pure, value_of
+from tcsym.frontend.literals import is_float_text
+from tcsym.frontend.program import Binary, Expr, dtype_of, subexpressions
+from tcsym.frontend.scope import Context, Scope, StatementNames, a_kind, kind_in
+from tcsym.index import Condition, Index, Product, index, var
+from tcsym.types import DType
+
+_NAMES_HINT = "it may use sizes, integers and enclosing loop variables"
+
+
+def named(e: ast.Expr) -> Iterable[ast.Name | ast.Apply]:
+    """Names in `e` in text order."""
+    return (x for x in ast.subexpressions(e) if isinstance(x, ast.Name | ast.Apply))
+
+
+def is_affine(e: Index, names: frozenset[str]) -> bool:
+    """True if `e` is linear in `names`, with coefficients over other variables."""
+    for atom, _ in e.terms:
+        match atom:
+            case str():
+                continue
+            case Product(factors):
+                moving = [f for f in factors if f not in names and _variables(f) & names]
+                if moving or sum(f in names for f in factors) > 1:
+                    return False
+            case _:
+                if _variables(atom) & names:
+                    return False
+    return True
+
+
+def _variables(atom: object) -> frozenset[str]:
+    return Index(((atom, 1),)).variables()  # type: ignore[arg-type]
+
+
+def _loop_names(c: Context) -> frozenset[str]:
+    return frozenset(c.scope.loops.values())
+
+
+# ---- left subscripts
+
+
+def left_subscript(e: ast.Expr, c: Context) -> Index:
+    """An index variable, which must be new on this left side, or a fixed position (LANGUAGE C3)."""
+    inner = ast.unparenthesised(e)
+    if isinstance(inner, ast.Name) and inner.name not in c.scope.loops | c.scope.sizes:
+        return _left_variable(inner, c)
+    not_affine = AffineError(
+        "a left subscript must be an index variable, or affine in sizes and loop variables",
+        span=e.span,
+        hint="compute the position on the right, or name the range with `where`",
+    )
+    for x in named(e):
+        if isinstance(x, ast.Apply) or c.scope.kind(x.name) not in ("size", "loop variable"):
+            raise not_affine
+    if not _is_integer_text(e):
+        raise not_affine
+    value = value_of(e, c.with_exact(True))
+    position = as_index(value) if dtype_of(value).is_integer and is_pure(value) else None
+    if position is None or not is_affine(position, _loop_names(c)):
+        raise not_affine
+    return position
+
+
+def _is_integer_text(e: ast.Expr) -> bool:
+    return not any(
+        isinstance(x, ast.CastTo | ast.Constant)
+        or (isinstance(x, ast.Number) and is_float_text(x.text))
+        for x in ast.subexpressions(e)
+    )
+
+
+def _left_variable(e: ast.Name, c: Context) -> Index:
+    kind = c.scope.kind(e.name)
+    if kind is not None:
+        raise TCNameError(
+            f"`{e.name}` is {a_kind(kind)}; it cannot be an index variable", span=e.span
+        )
+    if e.name in c.names.left:
+        raise DuplicateError(f"index variable `{e.name}` appears twice on the left", span=e.span)
+    c.names.left[e.name] = None
+    c.names.see(e.name, e.span)
+    return var(e.name)
+
+
+# ---- ranges and loop bounds
+
+
+def range_bound(e: ast.Expr, variable: str, c: Context) -> Index:
+    """An end of `variable in lower:upper`; left index variables may not follow a loop variable."""
+    for x in _named_through_lets(e, c):
+        kind = kind_in(c, x.name)
+        follows = kind == "loop variable" and variable in c.names.left
+        if kind == "tensor" or (isinstance(x, ast.Apply) and x.name in c.scope.assigned):
+            message = f"the range of `{variable}` reads the tensor `{x.name}`"
+        elif follows:
+            message = (
+                f"the range of left index variable `{variable}` uses a loop variable, `{x.name}`"
+            )
+        elif isinstance(x, ast.Apply) and x.name in ARITY:
+            continue
+        elif kind not in ("size", "loop variable"):
+            what = kind or "unknown name"
+            message = f"the range of `{variable}` uses `{x.name}`, which is no size ({what})"
+        else:
+            continue
+        raise RangeError(message, span=x.span, hint=_NAMES_HINT)
+    return _bound(e, "the end of a range", c)
+
+
+def _named_through_lets(e: ast.Expr, c: Context) -> Iterable[ast.Name | ast.Apply]:
+    """Names in `e`; those in the value of a let stand at the let's use."""
+    for x in named(e):
+        value = c.names.lets.get(x.name) if isinstance(x, ast.Name) else None
+        if value is None:
+            yield x
+            continue
+        for y in _named_through_lets(value, c):
+            if isinstance(y, ast.Name):
+                yield ast.Name(y.name, span=x.span)
+            else:
+                yield ast.Apply(y.name, y.args, span=x.span)
+
+
+def loop_bound(e: ast.Expr, scope: Scope) -> Index:
+    c = Context(scope, StatementNames(closed=True))
+    for x in named(e):
+        kind = scope.kind(x.name)
+        if kind == "tensor":
+            raise LoopError(
+                f"a loop bound reads the tensor `{x.name}`", span=x.span, hint=_NAMES_HINT
+            )
+        if kind not in ("size", "loop variable", "built-in function"):
+            raise TCNameError(
+                f"undefined name `{x.name}` in a loop bound", span=x.span, hint=_NAMES_HINT
+            )
+    return _bound(e, "a loop bound", c)
+
+
+def _bound(e: ast.Expr, what: str, c: Context) -> Index:
+    value = integer_expression(e, c, what)
+    bound = as_index(value) if is_pure(value) else None
+    if bound is None or not is_affine(bound, _loop_names(c)):
+        raise AffineError(f"{what} must be affine in the loop variables", span=e.span)
+    return bound
+
+
+# ---- conditions of `if`
+
+
+def condition(e: ast.Expr, scope: Scope) -> Condition:
+    for x in named(e):
+        kind = scope.kind(x.name)
+        if kind == "tensor" or (isinstance(x, ast.Apply) and x.name in scope.assigned):
+            message = f"the condition of an `if` reads the tensor `{x.name}`"
+        elif kind not in ("size", "loop variable"):
+            message = f"`{x.name}` is no loop variable or size"
+        else:
+            continue
+        hint = "choose between values with `condition ? a : b` instead"
+        raise ConditionError(message, span=x.span, hint=hint)
+    value = value_of(e, Context(scope, StatementNames(closed=True), exact=True))
+    if dtype_of(value) is not DType.BOOL:
+        raise ConditionError(
+            f"the condition of an `if` must be boolean, not {dtype_of(value)}",
+            span=e.span,
+            hint="compare it with something, e.g. `… != 0`",
+        )
+    test = as_condition(value) if is_pure(value) else None
+    if test is None or not _compares_affine(value, frozenset(scope.loops.values())):
+        raise ConditionError(
+            "the condition of an `if` must compare affine expressions of loop variables and sizes",
+            span=e.span,
+        )
+    return test
+
+
+def _compares_affine(e: Expr, names: frozenset[str]) -> bool:
+    """No product of loop variables in `e`, and divisions by constants only (LANGUAGE C5)."""
+    for x in subexpressions(e):
+        if isinstance(x, Binary) and x.op in ("mul", "div", "mod"):
+            left, right = as_index(x.left), as_index(x.right)
+            if left is None or right is None:
+                return False
+            moving = right.variables() & names
+            if x.op == "mul" and moving and left.variables() & names:
+                return False
+            if x.op != "mul" and not right.is_constant:
+                return False
+    return True
+
+
+# ---- dimensions of outputs
+
+
+def dimension(e: ast.Expr, scope: Scope) -> Index:
+    """A declared dimension over known sizes (LANGUAGE E7)."""
+    c = Context(scope, StatementNames(closed=True))
+    for x in ast.subexpressions(e):
+        _check_dimension_part(x, e.span, c)
+    size = as_index(value_of(e, c.with_exact(True)))
+    assert size is not None
+    return size
+
+
+def _check_dimension_part(x: ast.Expr, span: Span, c: Context) -> None:
+    match x:
+        case ast.Number(text) if not is_float_text(text):
+            allowed = True
+        case ast.Number() | ast.Constant("INFINITY" | "NAN"):
+            raise TCTypeError("a dimension must be an integer, not a float", span=span)
+        case ast.Name(name):
+            allowed = name in c.scope.sizes
+        case ast.Infix("/" | "%", _, divisor):
+            allowed = _is_positive_constant(divisor, c)
+        case ast.Infix(op):
+            allowed = op in ("+", "-", "*")
+        case ast.Prefix(op):
+            allowed = op == "-"
+        case _:
+            allowed = isinstance(x, ast.Paren | ast.Extremum)
+    if not allowed:
+        raise AffineError(
+            "a dimension must be an affine expression of known sizes and integers",
+            span=span,
+            hint="allowed are + - * / % by positive constants, min and max; "
+            "a size of its own is introduced by a bare name",
+        )
+
+
+def _is_positive_constant(e: ast.Expr, c: Context) -> bool:
+    parts = list(ast.subexpressions(e))
+    if not all(isinstance(x, ast.Number | ast.Infix | ast.Prefix | ast.Paren) for x in parts):
+        return False
+    if not _is_integer_text(e):
+        raise TCTypeError("a dimension must be an integer, not a float", span=e.span)
+    value = as_index(value_of(e, c.with_exact(True))) or index(0)
+    return (value.as_int() or 0) > 0

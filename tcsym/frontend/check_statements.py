@@ -1,0 +1,283 @@
+"""One assignment as written -> `ResolvedStatement`: its names, then its types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import ParamSpec, TypeVar, assert_never
+
+from tcsym.errors import (
+    DuplicateError,
+    ImmutableError,
+    InitError,
+    RankError,
+    ReductionError,
+    Span,
+    TCError,
+    TCNameError,
+    TCTypeError,
+)
+from tcsym.frontend import ast
+from tcsym.frontend.check_expressions import typed_expression, value_of
+from tcsym.frontend.check_index import left_subscript, named, range_bound
+from tcsym.frontend.literals import Literal, default_type, literal_to_const
+from tcsym.frontend.program import AssignOp, Cast, Expr, dtype_of
+from tcsym.frontend.promotion import Typed
+from tcsym.frontend.resolved import ResolvedStatement, Variable
+from tcsym.frontend.scope import Context, Scope, StatementNames, Tensor, Unresolved, a_kind, kind_in
+from tcsym.index import Index
+from tcsym.types import DType, holds
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Findings:
+    """Errors of the parts of one statement; the first in text order is raised."""
+
+    errors: list[TCError] = field(default_factory=list)
+    unresolved: bool = False
+
+    def attempt(self, part: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
+        try:
+            return part(*args, **kwargs)
+        except TCError as e:
+            self.errors.append(e)
+        except Unresolved:
+            self.unresolved = True
+        return None
+
+    def raise_first(self) -> None:
+        if self.errors:
+            raise min(self.errors, key=lambda e: (e.line, e.column))
+        if self.unresolved:
+            raise Unresolved
+
+
+@dataclass(slots=True)
+class Where:
+    """What the clauses of a statement say."""
+
+    ranges: dict[str, tuple[tuple[Index, Index], Span]] = field(default_factory=dict)
+    exists: list[Expr] = field(default_factory=list)
+
+
+def statement(s: ast.Assign, scope: Scope) -> ResolvedStatement:
+    """Resolve `s` and note in `scope` that its target is written."""
+    tensor = scope.tensors.get(s.target)
+    with failing_target(scope, s.target, s.span):
+        resolved = _resolve(s, scope, Findings())
+    if tensor is None:
+        rank, dtype = len(s.subscripts or ()), dtype_of(resolved.value)
+        scope.tensors[s.target] = Tensor(
+            s.target, "temporary", dtype, rank, written=True, span=s.span
+        )
+    else:
+        if tensor.dtype is None:
+            tensor.dtype = dtype_of(resolved.value)
+        tensor.rank, tensor.written = len(s.subscripts or ()), True
+    return resolved
+
+
+@contextmanager
+def failing_target(scope: Scope, target: str, span: Span) -> Iterator[None]:
+    """If the statement fails, its target counts as written, with a type that may be unknown."""
+    try:
+        yield
+    except (TCError, Unresolved):
+        fail_target(scope, target, span)
+        raise
+
+
+def fail_target(scope: Scope, target: str, span: Span) -> None:
+    kind = scope.kind(target)
+    if kind is None:
+        scope.tensors[target] = Tensor(target, "temporary", failed=True, span=span)
+    elif kind == "tensor":
+        tensor = scope.tensors[target]
+        tensor.written, tensor.failed = True, tensor.failed or tensor.dtype is None
+
+
+def check_target(scope: Scope, name: str, span: Span) -> None:
+    """`name` may be assigned."""
+    kind = scope.kind(name)
+    if kind == "built-in function":
+        raise TCNameError(f"`{name}` is a built-in function and cannot be redefined", span=span)
+    if kind == "tensor" and scope.tensors[name].role == "input":
+        kind = "input"
+    if kind in ("input", "size", "loop variable"):
+        raise ImmutableError(
+            f"`{name}` is immutable: it is a {kind}".replace("a i", "an i"), span=span
+        )
+
+
+def _resolve(s: ast.Assign, scope: Scope, found: Findings) -> ResolvedStatement:
+    names = StatementNames()
+    c = Context(scope, names)
+    found.attempt(check_target, scope, s.target, s.span)
+    subscripts = [found.attempt(left_subscript, e, c) for e in s.subscripts or ()]
+    where = _clauses(s.clauses, c, found)
+    value = found.attempt(typed_expression, s.value, c)
+    if s.equivalent is not None:
+        found.attempt(_check_equivalent, s.equivalent, c)
+    found.raise_first()
+    assert value is not None
+    op, initialise = _operator(s, names)
+    tensor = scope.tensors.get(s.target)
+    found.attempt(_check_target_state, s, tensor, scope)
+    found.attempt(_check_reduction, op, names)
+    stored = found.attempt(_stored, value, op, tensor, s)
+    found.raise_first()
+    assert stored is not None
+    return ResolvedStatement(
+        s.target,
+        tuple(i for i in subscripts if i is not None),
+        op,
+        initialise,
+        _variables(names, where),
+        stored,
+        tuple(where.exists),
+        s.span,
+        tuple(e.span for e in s.subscripts or ()),
+    )
+
+
+def _variables(names: StatementNames, where: Where) -> tuple[Variable, ...]:
+    return tuple(
+        Variable(name, name not in names.left, None, span)
+        if name not in where.ranges
+        else Variable(
+            name, name not in names.left, where.ranges[name][0], span, where.ranges[name][1]
+        )
+        for name, span in names.variables.items()
+    )
+
+
+# ---- clauses
+
+
+def _clauses(clauses: tuple[ast.Clause, ...], c: Context, found: Findings) -> Where:
+    where = Where()
+    for clause in clauses:
+        match clause:
+            case ast.RangeClause():
+                found.attempt(_range, clause, c, where)
+            case ast.Let():
+                found.attempt(_let, clause, c)
+            case ast.Exists(value):
+                checked = Context(c.scope, c.names, exists=True)
+                exists = found.attempt(value_of, value, checked)
+                where.exists += [exists] if exists is not None else []
+            case _:
+                assert_never(clause)
+    return where
+
+
+def _range(r: ast.RangeClause, c: Context, where: Where) -> None:
+    name, span = r.variable.name, r.variable.span
+    kind = kind_in(c, name)
+    if kind not in (None, "index variable"):
+        message = f"`{name}` is a {kind}, not an index variable; it has no range"
+        raise TCNameError(message, span=span)
+    if name in where.ranges:
+        raise DuplicateError(f"index variable `{name}` has two ranges", span=span)
+    c.names.see(name, span)
+    where.ranges[name] = ((_ZERO, _ZERO), r.span)
+    bounds = range_bound(r.lower, name, c), range_bound(r.upper, name, c)
+    where.ranges[name] = (bounds, r.span)
+
+
+_ZERO = Index()
+
+
+def _let(let: ast.Let, c: Context) -> None:
+    name, span = let.name.name, let.name.span
+    kind = kind_in(c, name)
+    if kind == "built-in function":
+        raise TCNameError(f"`{name}` is a built-in function and cannot be redefined", span=span)
+    if kind is not None:
+        raise DuplicateError(f"`{name}` is already the name of a {kind}", span=span)
+    try:
+        value_of(let.value, c)
+    except (TCError, Unresolved):
+        c.names.lets[name] = None
+        raise
+    if name in c.names.variables:
+        raise TCNameError(f"`{name}` is used in its own definition", span=span)
+    c.names.lets[name] = let.value
+
+
+def _check_equivalent(e: ast.Equivalent, c: Context) -> None:
+    for arg in e.args:
+        for x in named(arg):
+            if kind_in(c, x.name) is None and x.name not in c.scope.assigned:
+                raise TCNameError(f"undefined name `{x.name}`", span=x.span)
+
+
+# ---- target and types
+
+
+def _operator(s: ast.Assign, names: StatementNames) -> tuple[AssignOp, bool]:
+    """Operator and whether it initialises; `+=!` without reduction variables is `=`."""
+    if s.op == "=":
+        return "=", False
+    initialise = s.op.endswith("!")
+    op: AssignOp = s.op.rstrip("!")  # type: ignore[assignment]
+    if op == "+=" and initialise and names.variables.keys() == names.left.keys():
+        return "=", False
+    return op, initialise
+
+
+def _check_target_state(s: ast.Assign, tensor: Tensor | None, scope: Scope) -> None:
+    rank = len(s.subscripts or ())
+    if tensor is not None and tensor.failed:
+        raise Unresolved
+    if tensor is not None and tensor.rank not in (None, rank):
+        raise RankError(
+            f"tensor `{s.target}` has {tensor.rank} dimensions but is assigned with {rank}",
+            span=s.span,
+        )
+    if s.op == "=" or s.op.endswith("!") or (tensor is not None and tensor.written):
+        return
+    if tensor is None or not (tensor.is_declared_output and scope.loops):
+        raise InitError(
+            f"`{s.op}` accumulates into `{s.target}` before anything is written to it",
+            span=s.span,
+            hint=f"`{s.op}!` starts from the identity",
+        )
+
+
+def _check_reduction(op: AssignOp, names: StatementNames) -> None:
+    reduced = [(n, span) for n, span in names.variables.items() if n not in names.left]
+    if op == "=" and reduced:
+        name, span = min(reduced, key=lambda v: (v[1].line, v[1].column))
+        raise ReductionError(
+            f"`{name}` is not on the left, so this is a reduction: `=` needs an operator",
+            span=span,
+            hint=f"sum over `{name}` with `+=!`, or name a tensor or size of that spelling",
+        )
+
+
+def _stored(value: Typed, op: AssignOp, tensor: Tensor | None, s: ast.Assign) -> Expr:
+    """The value with the target's type; a reduction's or update's term keeps its own (E3)."""
+    target = tensor.dtype if tensor is not None else None
+    if isinstance(value, Literal):
+        if target is None:
+            return literal_to_const(value, default_type(value))
+        if target.is_float or not value.is_float:
+            return literal_to_const(value, target)
+    dtype = default_type(value) if isinstance(value, Literal) else dtype_of(value)
+    if target is not None and not holds(target, dtype):
+        raise narrower(s.target, target, dtype, s.span)
+    assert not isinstance(value, Literal)
+    return value if op != "=" or target in (None, dtype) else Cast(value, target or dtype)
+
+
+def narrower(name: str, target: DType, dtype: DType, span: Span) -> TCTypeError:
+    return TCTypeError(
+        f"`{name}` has the narrower type {target}; it cannot hold {dtype}",
+        span=span,
+        hint=f"convert explicitly with `{target}(…)`, or declare `{name}` as {dtype}",
+    )

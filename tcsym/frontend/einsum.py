@@ -1,0 +1,164 @@
+"""numpy's einsum notation -> program text with the same meaning.
+
+`ij,jk` becomes `O(i_i,i_k) +=! x0(i_i,i_j) * x1(i_j,i_k)`: repeated labels in one operand are
+diagonals, labels missing from the output are summed. An ellipsis stands for the dimensions that an
+operand has left, aligned at the right. Where one operand has size 1 and another has not, the operand
+is used without that dimension (`EinsumSource.squeezed`), which is broadcasting.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tcsym.errors import RankError, TCSyntaxError
+from tcsym.types import DType, promote
+
+NAME = "einsum"
+
+
+@dataclass(frozen=True, slots=True)
+class EinsumSource:
+    """`source` defines `einsum(x0, x1, …) -> (O)`; `squeezed[k]`: axes to drop from operand k."""
+
+    source: str
+    squeezed: tuple[tuple[int, ...], ...]
+
+
+def einsum_source(
+    spec: str,
+    dtypes: Sequence[DType],
+    shapes: Sequence[Sequence[int]] | None = None,
+) -> EinsumSource:
+    """Program for `numpy.einsum(spec, …)` on operands of `dtypes`.
+
+    `shapes` are needed for an ellipsis and for broadcasting. Raises TCSyntaxError for a malformed
+    spec and RankError for operands that do not fit it.
+    """
+    operands, output = _split(spec)
+    if len(operands) != len(dtypes):
+        raise RankError(f"einsum {spec!r} has {len(operands)} operands; {len(dtypes)} are given")
+    terms = [_labels(term, spec) for term in operands]
+    if shapes is None and any(_DOTS in t for t in terms):
+        raise RankError(f"einsum {spec!r} has an ellipsis: the operands' shapes are needed")
+    if shapes is not None:
+        _expand(terms, shapes, spec)
+    labels = _output_labels(output, terms, spec)
+    squeezed = [()] * len(terms) if shapes is None else _squeeze(terms, shapes)
+    return EinsumSource(_program(terms, labels, dtypes), tuple(squeezed))
+
+
+_DOTS = "..."
+
+
+def _split(spec: str) -> tuple[list[str], str | None]:
+    compact = "".join(spec.split())
+    left, arrow, right = compact.partition("->")
+    if "->" in right or ("," in right):
+        raise TCSyntaxError(f"einsum {spec!r}: one output after `->` is expected")
+    return left.split(","), right if arrow else None
+
+
+def _labels(term: str, spec: str) -> list[str]:
+    """Letters of a term, and `...` for its ellipsis."""
+    before, dots, after = term.partition(_DOTS)
+    letters = set(string.ascii_letters)
+    for c in before + after:
+        if c not in letters:
+            raise TCSyntaxError(
+                f"einsum {spec!r}: unexpected `{c}` in `{term}`, expected a letter",
+                hint="labels are the letters a-z and A-Z; `...` may stand once in an operand",
+            )
+    return [*before, *([_DOTS] if dots else []), *after]
+
+
+def _expand(terms: list[list[str]], shapes: Sequence[Sequence[int]], spec: str) -> None:
+    """Replace each ellipsis by labels `0`, `1`, … counted from the right."""
+    for k, (term, shape) in enumerate(zip(terms, shapes, strict=True)):
+        rest = len(shape) - sum(x != _DOTS for x in term)
+        if rest < 0 or (rest and _DOTS not in term):
+            n = len(term) - (_DOTS in term)
+            raise RankError(f"einsum {spec!r}: operand {k} has {len(shape)} dimensions, not {n}")
+        if _DOTS in term:
+            at = term.index(_DOTS)
+            term[at : at + 1] = [str(rest - 1 - d) for d in range(rest)]
+
+
+def _squeeze(terms: list[list[str]], shapes: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
+    """Take the labels of broadcast dimensions out of `terms`; the axes to squeeze, by operand."""
+    extents: dict[str, set[int]] = {}
+    own = [_extents(term, shape) for term, shape in zip(terms, shapes, strict=True)]
+    for sizes in own:
+        for x, extent in sizes.items():
+            extents.setdefault(x, set()).update(extent)
+    squeezed = []
+    for term, sizes in zip(terms, own, strict=True):
+        drop = {x for x, extent in sizes.items() if extent == {1} and extents[x] != {1}}
+        squeezed.append(tuple(d for d, x in enumerate(term) if x in drop))
+        term[:] = [x for x in term if x not in drop]
+    return squeezed
+
+
+def _extents(term: list[str], shape: Sequence[int]) -> dict[str, set[int]]:
+    extents: dict[str, set[int]] = {}
+    for x, extent in zip(term, shape, strict=True):
+        extents.setdefault(x, set()).add(extent)
+    return extents
+
+
+def _output_labels(output: str | None, terms: list[list[str]], spec: str) -> list[str]:
+    used = [x for term in terms for x in term]
+    broadcast = sorted({x for x in used if x.isdigit()}, key=int, reverse=True)
+    if output is None:
+        return broadcast + sorted(x for x in set(used) if x.isalpha() and used.count(x) == 1)
+    labels = _labels(output, spec)
+    for x in labels:
+        if x != _DOTS and (labels.count(x) > 1 or x not in used):
+            why = "appears twice" if labels.count(x) > 1 else "is in no operand"
+            raise TCSyntaxError(f"einsum {spec!r}: output label `{x}` {why}")
+    if _DOTS not in labels:
+        if broadcast:
+            raise TCSyntaxError(f"einsum {spec!r}: the output lacks the ellipsis of the operands")
+        return labels
+    at = labels.index(_DOTS)
+    return labels[:at] + broadcast + labels[at + 1 :]
+
+
+# ---- text
+
+
+def _program(terms: list[list[str]], output: list[str], dtypes: Sequence[DType]) -> str:
+    result = result_type(dtypes)
+    params = ", ".join(
+        f"{dtype}{_list('n', term)} x{k}"
+        for k, (term, dtype) in enumerate(zip(terms, dtypes, strict=True))
+    )
+    factors = []
+    for k, (term, dtype) in enumerate(zip(terms, dtypes, strict=True)):
+        read = f"x{k}{_list('i', term)}"
+        factors.append(read if dtype is result else f"{result}({read})")
+    reduced = {x for term in terms for x in term} - set(output)
+    op = "+=!" if reduced else "="
+    body = f"O{_list('i', output)} {op} {' * '.join(factors)}"
+    return f"def {NAME}({params}) -> (O) {{\n  {body}\n}}\n"
+
+
+def _list(prefix: str, labels: list[str]) -> str:
+    return f"({','.join(f'{prefix}_{x}' for x in labels)})" if labels else ""
+
+
+def result_type(dtypes: Sequence[DType]) -> DType:
+    """numpy's promotion; of bfloat16 with others, the language's."""
+    common = dtypes[0]
+    for other in dtypes[1:]:
+        common = _numpy_promotion(common, other)
+    return common
+
+
+def _numpy_promotion(a: DType, b: DType) -> DType:
+    if DType.BFLOAT16 in (a, b):
+        return promote(a, b)
+    import numpy as np
+
+    return DType(np.promote_types(a.numpy, b.numpy).name)

@@ -1,0 +1,241 @@
+"""Resolved program -> Program: ranges, shapes, and what must be checked when.
+
+Four steps, each in text order: `infer_walk` finds ranges and extents, `infer_bounds` proves
+accesses, `infer_init` follows which elements are written, and this module assembles the result.
+What is wrong for all sizes is raised here; what depends on sizes becomes a `Check`; what depends
+on data is left to the kernel (`Read.checked`, `Read.unwritten`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import assert_never
+
+from tcsym.errors import ERROR_KINDS, InitError, TCError
+from tcsym.frontend.infer_bounds import Points, bounds_check, points_of, read_bounds, write_checks
+from tcsym.frontend.infer_extents import Extents
+from tcsym.frontend.infer_facts import Facts
+from tcsym.frontend.infer_init import Access, Initialised, Place, Written
+from tcsym.frontend.infer_paths import Path, visit_reads
+from tcsym.frontend.infer_walk import Branch, Nest, Node, Placed, place
+from tcsym.frontend.program import Check, For, If, Item, Program, Read, Statement, Tensor
+from tcsym.frontend.resolved import ResolvedProgram, ResolvedTensor
+from tcsym.index import FALSE, TRUE, Condition, Index, ge
+
+
+def infer(program: ResolvedProgram) -> Program:
+    """Ranges, shapes and checks of `program`.
+
+    Raises the first error (kinds range, init, bounds, size) that holds whatever the sizes are.
+    """
+    try:
+        return _infer(program)
+    except TCError as e:
+        raise e.with_source(program.source, program.filename) from None
+
+
+def _infer(program: ResolvedProgram) -> Program:
+    facts = Facts(program.sizes)
+    extents = Extents.of_program(program, facts)
+    nodes = place(program, extents, facts)
+    _require_outputs(program, extents)
+    finish = _Finish(facts, extents, Initialised.of_nodes(nodes, extents, facts))
+    body, written = finish.items(nodes, Written())
+    header = _header_checks(program, extents, facts, finish.initialised, written)
+    return Program(
+        program.name,
+        program.sizes,
+        program.free_sizes,
+        tuple(_tensor(t, extents) for t in program.tensors),
+        body,
+        _first_of_each(header + finish.checks),
+        program.source,
+        program.filename,
+        program.span,
+    )
+
+
+@dataclass(slots=True)
+class _Finish:
+    """Second pass: placed statements to statements, collecting their checks."""
+
+    facts: Facts
+    extents: Extents
+    initialised: Initialised
+    checks: list[Check] = field(default_factory=list)
+
+    def items(self, nodes: tuple[Node, ...], written: Written) -> tuple[tuple[Item, ...], Written]:
+        """The items of `nodes`, and what is written after them."""
+        found: list[Item] = []
+        for node in nodes:
+            match node:
+                case Placed():
+                    found.append(self.statement(node, written))
+                    shape = self.extents.shape(node.statement.target)
+                    written = written.after(node, shape, self.facts)
+                case Nest(loop, body, span):
+                    inner, inside = self.items(body, written)
+                    found.append(For(loop.variable, loop.lower, loop.upper, inner, span))
+                    written = written.leave(loop, inside, self.extents)
+                case Branch(condition, then, orelse, span):
+                    yes, after_yes = self.items(then, written)
+                    no, after_no = self.items(orelse, written)
+                    found.append(If(condition, yes, no, span))
+                    written = after_yes.either(after_no)
+                case Check():
+                    self.report([node])
+                case _:
+                    assert_never(node)
+        return tuple(found), written
+
+    def statement(self, placed: Placed, written: Written) -> Statement:
+        s = placed.statement
+        one = _OneStatement(self, placed, written)
+        shape = self.extents.shape(s.target)
+        found = [*placed.checks, *write_checks(placed, shape, self.facts)]
+        if not placed.defines:
+            found += one.accumulation()
+        value = visit_reads(s.value, Path(), one.read)
+        exists = tuple(visit_reads(e, Path(), one.exists) for e in s.exists)
+        found += one.checks
+        self.report(sorted(found, key=lambda c: (c.span.line, c.span.column)))
+        return Statement(
+            placed.name,
+            s.target,
+            s.subscripts,
+            s.op,
+            s.initialise,
+            placed.domain,
+            value,
+            exists,
+            s.span,
+        )
+
+    def report(self, checks: list[Check]) -> None:
+        """Keep checks that depend on sizes, raise the first that fails for all."""
+        for c in checks:
+            raise_if_certain(c)
+        self.checks += [c for c in checks if c.condition != TRUE]
+
+
+def _first_of_each(checks: list[Check]) -> tuple[Check, ...]:
+    """Without checks that repeat the condition of an earlier one: that one is reported."""
+    first: dict[Condition, Check] = {}
+    for c in checks:
+        first.setdefault(c.condition, c)
+    return tuple(first.values())
+
+
+def raise_if_certain(c: Check) -> None:
+    if c.condition == FALSE:
+        raise ERROR_KINDS[c.kind](c.message, span=c.span, hint=c.hint)
+
+
+@dataclass(slots=True)
+class _OneStatement:
+    """Annotates the reads of one statement."""
+
+    finish: _Finish
+    placed: Placed
+    written: Written
+    checks: list[Check] = field(default_factory=list)
+
+    def exists(self, read: Read, path: Path) -> Read:
+        """An `exists` read is bounds-checked but needs no written element (E5)."""
+        extents, facts = self.finish.extents, self.finish.facts
+        shape = extents.shape(read.tensor)
+        places = tuple(e if isinstance(e, Index) else None for e in read.subscripts)
+        points = points_of(self.placed, path)
+        conditions, checked = read_bounds(read.tensor, places, shape, points, path, facts)
+        for d, condition in conditions:
+            e = places[d]
+            assert e is not None
+            message = bounds_check(read.tensor, d, e, shape[d], condition)
+            self.checks.append(Check("bounds", condition, message, span=read.span))
+        return replace(read, checked=checked)
+
+    def read(self, read: Read, path: Path) -> Read:
+        read = self.exists(read, path)
+        if self.finish.extents.role(read.tensor) == "input":
+            return read
+        places = tuple(e if isinstance(e, Index) else None for e in read.subscripts)
+        checks, unwritten = self._init(read.tensor, places, path)
+        self.checks += [replace(c, span=read.span) for c in checks]
+        return read if unwritten is None else replace(read, unwritten=unwritten)
+
+    def accumulation(self) -> list[Check]:
+        """Accumulating without `!` reads the old element at every executed point (B6)."""
+        s = self.placed.statement
+        checks, _ = self._init(s.target, s.subscripts, Path())
+        hint = f"use `{s.op}!` to start from the identity, or write all of it first"
+        message = f"`{s.target}` is accumulated into before it is written"
+        return [replace(c, message=message, span=s.span, hint=hint) for c in checks]
+
+    def _init(self, tensor: str, places: Place, path: Path) -> tuple[list[Check], Condition | None]:
+        """The check on sizes that `tensor` at `places` is written, or where it is not."""
+        if self.written.covers(tensor, places):
+            return [], None
+        placed = self.placed
+        points = points_of(placed, path)
+        access = Access(tensor, places, points, placed.loops, placed.number)
+        missing = self.finish.initialised.missing(access)
+        if missing.points is not None:
+            return [], missing.points
+        message = f"`{tensor}` is read before it is written"
+        if missing.sizes is None:
+            message = f"it cannot be decided that `{tensor}` is written before it is read"
+        condition = FALSE if missing.sizes is None else missing.sizes
+        return ([] if condition == TRUE else [Check("init", condition, message)]), None
+
+
+# ---- the header
+
+
+def _require_outputs(program: ResolvedProgram, extents: Extents) -> None:
+    for t in program.tensors:
+        if t.role == "output" and t.name not in extents.written:
+            raise InitError(
+                f"the output `{t.name}` is never written",
+                span=t.span,
+                hint=f"assign `{t.name}` in the body, or remove it from the outputs",
+            )
+
+
+def _header_checks(
+    program: ResolvedProgram, extents: Extents, facts: Facts, init: Initialised, written: Written
+) -> list[Check]:
+    """Declared dimensions are not negative, and every element of an output is written (B2, C2)."""
+    found: list[Check] = []
+    for t in program.tensors:
+        shape = extents.shape(t.name)
+        if t.shape is not None and t.role != "input":
+            found += _dimension_checks(t, shape, facts)
+        if t.role == "output" and not written.covers(t.name, (None,) * t.rank):
+            missing = init.missing(Access(t.name, (None,) * t.rank, Points(())))
+            message = f"the output `{t.name}` is not fully written"
+            if missing.sizes is None:
+                message = f"it cannot be decided that the output `{t.name}` is fully written"
+            condition = FALSE if missing.sizes is None else missing.sizes
+            if condition not in (TRUE, FALSE):
+                condition = facts.unless_refuted(condition)
+            if condition != TRUE:
+                found.append(Check("init", condition, message, span=t.span))
+    for c in found:
+        raise_if_certain(c)
+    return found
+
+
+def _dimension_checks(t: ResolvedTensor, shape: tuple[Index, ...], facts: Facts) -> list[Check]:
+    found = []
+    for d, extent in enumerate(shape):
+        condition = facts.decide(ge(extent, 0))
+        if condition != TRUE:
+            span = t.dimension_spans[d] if d < len(t.dimension_spans) else t.span
+            message = f"negative size: dimension {d} of `{t.name}` is {extent}"
+            found.append(Check("size", condition, message, span=span))
+    return found
+
+
+def _tensor(t: ResolvedTensor, extents: Extents) -> Tensor:
+    shape = extents.shape(t.name)
+    return Tensor(t.name, t.dtype, shape, t.role, t.span, t.dimension_spans)

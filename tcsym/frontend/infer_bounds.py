@@ -1,0 +1,177 @@
+"""Accesses of a placed statement -> proofs, checks on sizes, or checks in the kernel (B3, E6).
+
+Per subscript, cheapest first: the worst case over the ranges or a guard proves it; over a box the
+worst case also gives the exact condition on sizes; with guards, conditions or nested loop bounds
+isl projects the points outside onto the sizes. Subscripts or guards that depend on data, and
+products that isl does not know, are left to the running kernel. Nothing is ever assumed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tcsym.frontend.infer_facts import Facts
+from tcsym.frontend.infer_forms import (
+    Interval,
+    Scope,
+    bound,
+    extreme,
+    is_nonnegative,
+    positive_in,
+)
+from tcsym.frontend.infer_paths import Path, nonempty
+from tcsym.frontend.infer_walk import Placed
+from tcsym.frontend.program import Check
+from tcsym.index import (
+    FALSE,
+    TRUE,
+    Condition,
+    Index,
+    all_of,
+    any_of,
+    condition_variables,
+    ge,
+    lt,
+    negate,
+    var,
+)
+from tcsym.presburger import is_quasi_affine
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """Executed points of an access: `scope` in order of elimination, and what holds there."""
+
+    scope: tuple[Interval, ...]
+    condition: Condition = TRUE
+    by_data: bool = False
+
+    @property
+    def is_box(self) -> bool:
+        """True if the points are a product of intervals that depend on sizes only."""
+        names = {i.variable for i in self.scope}
+        return self.condition == TRUE and all(
+            names.isdisjoint(i.lower.variables() | i.upper.variables()) for i in self.scope
+        )
+
+    def constraints(self, kept: frozenset[str]) -> tuple[tuple[str, ...], Condition]:
+        """Variables and condition of the points.
+
+        A variable outside `kept` that nothing else mentions is projected out: it matters only by
+        its interval being non-empty.
+        """
+        needed = kept | condition_variables(self.condition)
+        names: list[str] = []
+        parts = [self.condition]
+        for i in reversed(self.scope):
+            inner = (
+                j for j in self.scope if i.variable in j.lower.variables() | j.upper.variables()
+            )
+            if i.variable in needed or any(inner):
+                names.append(i.variable)
+                parts += [ge(var(i.variable), i.lower), lt(var(i.variable), i.upper)]
+            else:
+                parts.append(nonempty(i.lower, i.upper))
+        return tuple(names), all_of(parts)
+
+
+def points_of(placed: Placed, path: Path, left_only: bool = False) -> Points:
+    """Where an access of `placed` happens under the guards of `path`."""
+    condition = all_of((*placed.conditions, path.condition))
+    return Points(placed.intervals(left_only), condition, path.by_data)
+
+
+def within(e: Index, extent: Index, points: Points, path: Path, facts: Facts) -> Condition | None:
+    """The condition on sizes under which 0 <= e < extent at all `points`, None if not decidable."""
+    positive = facts.positive | positive_in(points.scope)
+    sides = [
+        side
+        for side in (e, extent - 1 - e)
+        if not (path.implies(side) or _is_nonnegative(side, points.scope, positive))
+    ]
+    if not sides:
+        return TRUE
+    worst = [extreme(side, points.scope, greatest=False, positive=positive) for side in sides]
+    corners = [w for w in worst if w is not None]
+    condition: Condition | None
+    if points.is_box and len(corners) == len(sides):
+        condition = _box_condition(points, corners, facts)
+    else:
+        condition = _projected(points, sides, facts)
+    return None if points.by_data and condition != TRUE else condition
+
+
+def _is_nonnegative(e: Index, scope: Scope, positive: frozenset[str]) -> bool:
+    """A quick proof of e >= 0 at the points of `scope`, where every size of `positive` is >= 1."""
+    least = bound(e, scope, greatest=False, positive=positive)
+    return least is not None and is_nonnegative(least, positive)
+
+
+def _box_condition(points: Points, worst: list[Index], facts: Facts) -> Condition:
+    """Exact for a box: it is empty, or its worst corner is inside."""
+    empty = [negate(nonempty(i.lower, i.upper)) for i in points.scope]
+    return facts.decide(any_of([*empty, all_of(ge(w, 0) for w in worst)]))
+
+
+def _projected(points: Points, sides: list[Index], facts: Facts) -> Condition | None:
+    used = frozenset[str]().union(*(s.variables() for s in sides))
+    names, where = points.constraints(used)
+    outside = all_of((where, any_of(negate(ge(s, 0)) for s in sides)))
+    bad = facts.presburger.set("", names, outside).params()
+    if bad.is_empty():
+        return TRUE
+    if points.by_data or not is_quasi_affine(outside, facts.sizes):
+        return None
+    return facts.simplify(facts.size_set().subtract(bad))
+
+
+# ---- checks
+
+
+def bounds_check(tensor: str, d: int, e: Index, extent: Index, condition: Condition) -> str:
+    """Message of a failed access."""
+    certain = "is" if condition == FALSE else "can be"
+    return f"subscript {d} of `{tensor}`, {e}, {certain} out of range: it must lie in 0:{extent}"
+
+
+def read_bounds(
+    tensor: str,
+    subscripts: Sequence[Index | None],
+    shape: Sequence[Index],
+    points: Points,
+    path: Path,
+    facts: Facts,
+) -> tuple[list[tuple[int, Condition]], tuple[bool, ...]]:
+    """Conditions on sizes by dimension where not proved; which dimensions the kernel checks."""
+    conditions: list[tuple[int, Condition]] = []
+    checked = []
+    for d, (e, extent) in enumerate(zip(subscripts, shape, strict=True)):
+        condition = None if e is None else within(e, extent, points, path, facts)
+        checked.append(condition is None)
+        if condition is not None and condition != TRUE:
+            conditions.append((d, condition))
+    return conditions, tuple(checked)
+
+
+def write_checks(placed: Placed, shape: Sequence[Index], facts: Facts) -> list[Check]:
+    """All elements written must exist.
+
+    A fixed position that isl cannot follow is held to its worst case over the loops.
+    """
+    s = placed.statement
+    points = points_of(placed, Path(), left_only=placed.defines)
+    found = []
+    for d, (e, extent) in enumerate(zip(s.subscripts, shape, strict=True)):
+        condition = within(e, extent, points, Path(), facts)
+        if condition is None:
+            box = Points(points.scope)
+            low, high = (extreme(e, box.scope, g, facts.positive) for g in (False, True))
+            inside = (
+                FALSE if low is None or high is None else all_of((ge(low, 0), lt(high, extent)))
+            )
+            condition = facts.decide(inside)
+        if condition != TRUE:
+            message = bounds_check(s.target, d, e, extent, condition)
+            found.append(Check("bounds", condition, message, span=s.span))
+    return found

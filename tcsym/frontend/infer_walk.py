@@ -1,0 +1,293 @@
+"""Resolved program -> placed statements: ranges and extents found in text order.
+
+A placed statement knows its domain, its enclosing loops and conditions, and its place in the text:
+all that the bounds and initialisation analyses need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import assert_never
+
+from tcsym.errors import InitError, SizeError, Span
+from tcsym.frontend.infer_extents import Extents, index_variable_at
+from tcsym.frontend.infer_facts import Facts
+from tcsym.frontend.infer_forms import Interval
+from tcsym.frontend.infer_paths import Path, guarded_reads, substitute_expr
+from tcsym.frontend.infer_ranges import Demand, demands, resolve_ranges
+from tcsym.frontend.program import Check, Range
+from tcsym.frontend.resolved import (
+    ResolvedFor,
+    ResolvedIf,
+    ResolvedItem,
+    ResolvedProgram,
+    ResolvedStatement,
+    Unify,
+)
+from tcsym.index import (
+    FALSE,
+    TRUE,
+    Condition,
+    Index,
+    condition_substitute,
+    eq,
+    ge,
+    index,
+    negate,
+    substitute,
+    var,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A statement with its ranges and where it stands. `number` counts statements in text order."""
+
+    number: int
+    statement: ResolvedStatement
+    domain: tuple[Range, ...]
+    loops: tuple[Interval, ...]
+    conditions: tuple[Condition, ...]
+    checks: tuple[Check, ...]
+
+    @property
+    def name(self) -> str:
+        return f"S{self.number}"
+
+    @property
+    def defines(self) -> bool:
+        """True if elements need not be written before this statement writes them."""
+        return self.statement.op == "=" or self.statement.initialise
+
+    def intervals(self, left_only: bool = False) -> tuple[Interval, ...]:
+        """Index variables, then loop variables from the inside out: an order of elimination."""
+        own = [r for r in self.domain if not (left_only and r.reduced)]
+        return (*(Interval(r.variable, r.lower, r.upper) for r in own), *reversed(self.loops))
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    loop: Interval
+    body: tuple[Node, ...]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    condition: Condition
+    then: tuple[Node, ...]
+    orelse: tuple[Node, ...]
+    span: Span
+
+
+Node = Placed | Nest | Branch | Check
+
+
+def placed_statements(nodes: tuple[Node, ...]) -> Iterator[Placed]:
+    """All statements in text order."""
+    for node in nodes:
+        match node:
+            case Placed():
+                yield node
+            case Nest(_, body):
+                yield from placed_statements(body)
+            case Branch(_, then, orelse):
+                yield from placed_statements(then)
+                yield from placed_statements(orelse)
+            case Check():
+                pass
+            case _:
+                assert_never(node)
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Where the walk stands."""
+
+    loops: tuple[Interval, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+    renamed: dict[str, Index] = field(default_factory=dict)
+
+
+def place(program: ResolvedProgram, extents: Extents, facts: Facts) -> tuple[Node, ...]:
+    """The body with all ranges; `extents` is complete afterwards. Raises the first error found."""
+    taken = set(program.sizes) | _index_names(program.body)
+    return _Walk(extents, facts, taken).items(program.body, Context())
+
+
+def _index_names(items: tuple[ResolvedItem, ...]) -> set[str]:
+    names: set[str] = set()
+    for item in items:
+        match item:
+            case ResolvedStatement():
+                names |= {v.name for v in item.variables}
+            case ResolvedFor(_, _, _, body):
+                names |= _index_names(body)
+            case ResolvedIf(_, then, orelse):
+                names |= _index_names(then) | _index_names(orelse)
+            case Unify():
+                pass
+            case _:
+                assert_never(item)
+    return names
+
+
+@dataclass(slots=True)
+class _Walk:
+    extents: Extents
+    facts: Facts
+    taken: set[str]
+    loop_names: set[str] = field(default_factory=set)
+    n_statements: int = 0
+
+    def items(self, items: tuple[ResolvedItem, ...], at: Context) -> tuple[Node, ...]:
+        nodes: list[Node] = []
+        for item in items:
+            match item:
+                case ResolvedStatement():
+                    nodes.append(self.statement(item, at))
+                case ResolvedFor():
+                    nodes.append(self.loop(item, at))
+                case ResolvedIf():
+                    nodes.append(self.branch(item, at))
+                case Unify():
+                    nodes += self.unify(item)
+                case _:
+                    assert_never(item)
+        return tuple(nodes)
+
+    def values(self, at: Context) -> dict[str, Index]:
+        """What names in the text stand for here."""
+        return {**self.extents.sizes, **at.renamed}
+
+    def loop(self, item: ResolvedFor, at: Context) -> Nest:
+        values = self.values(at)
+        name = self.fresh(item.variable)
+        renamed = at.renamed if name == item.variable else {**at.renamed, item.variable: var(name)}
+        loop = Interval(name, substitute(item.lower, values), substitute(item.upper, values))
+        inner = replace(at, loops=(*at.loops, loop), renamed=renamed)
+        return Nest(loop, self.items(item.body, inner), item.span)
+
+    def fresh(self, name: str) -> str:
+        """`name` for the first loop that uses it, then name_1, name_2, …"""
+        new, k = name, 0
+        while new in self.loop_names or (k and new in self.taken):
+            k += 1
+            new = f"{name}_{k}"
+        self.loop_names.add(new)
+        return new
+
+    def branch(self, item: ResolvedIf, at: Context) -> Branch:
+        condition = condition_substitute(item.condition, self.values(at))
+        then = self.items(item.then, replace(at, conditions=(*at.conditions, condition)))
+        other = replace(at, conditions=(*at.conditions, negate(condition)))
+        return Branch(condition, then, self.items(item.orelse, other), item.span)
+
+    # ---- calls
+
+    def unify(self, u: Unify) -> list[Check]:
+        shape = self.extents.shape_for_read(u.tensor, u.span)
+        found = []
+        for d, (extent, dimension) in enumerate(zip(shape, u.dimensions, strict=True)):
+            if isinstance(dimension, str) and dimension not in self.extents.sizes:
+                self.extents.sizes[dimension] = extent
+                continue
+            sizes = self.extents.sizes
+            wanted = sizes[dimension] if isinstance(dimension, str) else index(dimension)
+            condition = self.facts.decide(eq(extent, wanted))
+            if condition == TRUE:
+                continue
+            message = f"`{u.tensor}` has size {extent} on axis {d}, but {wanted} is needed here"
+            if condition == FALSE:
+                raise SizeError(message, span=u.span)
+            found.append(Check("size", condition, message, span=u.span))
+            self.facts.assume_equal(extent, wanted)
+        return found
+
+    # ---- statements
+
+    def statement(self, item: ResolvedStatement, at: Context) -> Placed:
+        s = _substituted(item, self.values(at))
+        self.require_defined(s)
+        ranges = resolve_ranges(s.variables, self.demands(s), at.loops, self.facts)
+        checks = [self.stride_check(e, s) for e in ranges.strides]
+        fixed = self.extents.meet_write(s, ranges.intervals)
+        checks += self.size_checks(s, ranges.intervals, fixed)
+        domain = tuple(
+            Range(i.variable, i.lower, i.upper, v.reduced)
+            for i, v in zip(ranges.intervals, s.variables, strict=True)
+        )
+        placed = Placed(self.n_statements, s, domain, at.loops, at.conditions, tuple(checks))
+        self.n_statements += 1
+        return placed
+
+    def require_defined(self, s: ResolvedStatement) -> None:
+        """An undeclared tensor must be written in the text before it is accumulated into."""
+        defined = self.extents.is_declared(s.target) or s.target in self.extents.written
+        if not (defined or s.op == "=" or s.initialise):
+            raise InitError(
+                f"`{s.target}` is accumulated into before it is written",
+                span=s.span,
+                hint=f"use `{s.op}!` to start from the identity, or write it first",
+            )
+
+    def demands(self, s: ResolvedStatement) -> list[Demand]:
+        names = frozenset(v.name for v in s.variables)
+        found: list[Demand] = []
+        for read, path in guarded_reads((s.value, *s.exists)):
+            shape = self.extents.shape_for_read(read.tensor, read.span)
+            for e, extent in zip(read.subscripts, shape, strict=True):
+                if isinstance(e, Index):
+                    found += demands((e,), (extent,), path, names)
+        for d, e in enumerate(s.subscripts):
+            known = self.extents.dimension(s.target, d)
+            if known is not None and index_variable_at(s, d) is not None:
+                found += demands((e,), (known,), Path(), names)
+        return found
+
+    def stride_check(self, stride: Index, s: ResolvedStatement) -> Check:
+        message = f"the stride {stride} must be positive, or the range of an index is not bounded"
+        condition = self.facts.decide(ge(stride, 1))
+        if str(stride) in self.facts.sizes:
+            self.facts.assume_positive(str(stride))
+        return Check("size", condition, message, span=s.span)
+
+    def size_checks(
+        self, s: ResolvedStatement, intervals: tuple[Interval, ...], fixed: list[int]
+    ) -> list[Check]:
+        """Left ranges and extents from fixed positions must not come out negative (B5, E6)."""
+        by_name = {i.variable: i for i in intervals}
+        found = []
+        for d in range(len(s.subscripts)):
+            name = index_variable_at(s, d)
+            if name is not None:
+                i = by_name[name]
+                extent, what = i.upper - i.lower, f"the range of `{name}`"
+            elif d in fixed:
+                extent, what = self.extents.shape(s.target)[d], f"dimension {d} of `{s.target}`"
+            else:
+                continue
+            condition = self.facts.decide(ge(extent, 0))
+            if condition != TRUE:
+                message = f"negative size: {what} has {extent} elements"
+                found.append(Check("size", condition, message, span=s.span))
+        return found
+
+
+def _substituted(s: ResolvedStatement, values: dict[str, Index]) -> ResolvedStatement:
+    if not values:
+        return s
+    variables = tuple(
+        v
+        if v.where is None
+        else replace(v, where=(substitute(v.where[0], values), substitute(v.where[1], values)))
+        for v in s.variables
+    )
+    return replace(
+        s,
+        subscripts=tuple(substitute(e, values) for e in s.subscripts),
+        variables=variables,
+        value=substitute_expr(s.value, values),
+        exists=tuple(substitute_expr(e, values) for e in s.exists),
+    )

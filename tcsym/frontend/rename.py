@@ -1,0 +1,136 @@
+"""Resolved statements -> the same under new names: for inlining and for the canonical hash."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import assert_never
+
+from tcsym.frontend.program import (
+    Binary,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    Expr,
+    IndexValue,
+    Read,
+    Select,
+    Unary,
+)
+from tcsym.frontend.resolved import (
+    ResolvedFor,
+    ResolvedIf,
+    ResolvedItem,
+    ResolvedStatement,
+    Unify,
+    Variable,
+)
+from tcsym.index import Index, condition_substitute, substitute, var
+
+Names = Mapping[str, str]
+
+
+class Renaming:
+    """Old name -> new name, for tensors, sizes, index and loop variables alike."""
+
+    def __init__(self, names: Names) -> None:
+        self.names = names
+        self.values = {old: var(new) for old, new in names.items()}
+
+    def name(self, old: str) -> str:
+        return self.names.get(old, old)
+
+    def index(self, e: Index) -> Index:
+        return substitute(e, self.values)
+
+    def items(self, items: tuple[ResolvedItem, ...]) -> tuple[ResolvedItem, ...]:
+        return tuple([self._item(i) for i in items])
+
+    def _item(self, item: ResolvedItem) -> ResolvedItem:
+        match item:
+            case ResolvedStatement():
+                return self._statement(item)
+            case Unify(tensor, dimensions):
+                sizes = tuple(self.name(d) if isinstance(d, str) else d for d in dimensions)
+                return replace(item, tensor=self.name(tensor), dimensions=sizes)
+            case ResolvedFor(variable, lower, upper, body):
+                return replace(
+                    item,
+                    variable=self.name(variable),
+                    lower=self.index(lower),
+                    upper=self.index(upper),
+                    body=self.items(body),
+                )
+            case ResolvedIf(condition, then, orelse):
+                return replace(
+                    item,
+                    condition=condition_substitute(condition, self.values),
+                    then=self.items(then),
+                    orelse=self.items(orelse),
+                )
+            case _:
+                assert_never(item)
+
+    def _statement(self, s: ResolvedStatement) -> ResolvedStatement:
+        return replace(
+            s,
+            target=self.name(s.target),
+            subscripts=tuple(map(self.index, s.subscripts)),
+            variables=tuple(map(self._variable, s.variables)),
+            value=self.expression(s.value),
+            exists=tuple(map(self.expression, s.exists)),
+        )
+
+    def _variable(self, v: Variable) -> Variable:
+        where = None if v.where is None else (self.index(v.where[0]), self.index(v.where[1]))
+        return replace(v, name=self.name(v.name), where=where)
+
+    def expression(self, e: Expr) -> Expr:
+        match e:
+            case Const():
+                return e
+            case IndexValue(i, dtype):
+                return IndexValue(self.index(i), dtype)
+            case Read(tensor, subscripts):
+                return replace(
+                    e,
+                    tensor=self.name(tensor),
+                    subscripts=tuple([self._part(s) for s in subscripts]),
+                )
+            case Cast(x, dtype):
+                return Cast(self.expression(x), dtype)
+            case Unary(op, x, dtype):
+                return Unary(op, self.expression(x), dtype)
+            case Binary(_, a, b):
+                return replace(e, left=self.expression(a), right=self.expression(b))
+            case Compare(relation, a, b):
+                return Compare(relation, self.expression(a), self.expression(b))
+            case Select(c, a, b, dtype):
+                return Select(self.expression(c), self.expression(a), self.expression(b), dtype)
+            case Call(function, args, dtype):
+                return Call(function, tuple([self.expression(a) for a in args]), dtype)
+            case _:
+                assert_never(e)
+
+    def _part(self, s: Index | Expr) -> Index | Expr:
+        return self.index(s) if isinstance(s, Index) else self.expression(s)
+
+
+def index_variables(items: tuple[ResolvedItem, ...]) -> dict[str, None]:
+    """Names of all index and loop variables, in text order."""
+    found: dict[str, None] = {}
+    for item in items:
+        match item:
+            case ResolvedStatement():
+                found.update(dict.fromkeys(v.name for v in item.variables))
+            case Unify():
+                pass
+            case ResolvedFor(variable, _, _, body):
+                found[variable] = None
+                found.update(index_variables(body))
+            case ResolvedIf(_, then, orelse):
+                found.update(index_variables(then) | index_variables(orelse))
+            case _:
+                assert_never(item)
+    return found

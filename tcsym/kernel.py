@@ -1,0 +1,249 @@
+"""One def, ready to be called: `Kernel`.
+
+A call binds its arguments (`runtime.arguments`), prepares outputs (`runtime.results`), picks a variant by
+memory layout (`variants`) and runs it.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import html
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tcsym.errors import TargetError, TCError
+from tcsym.executable import Executable
+from tcsym.frontend.program import Program
+from tcsym.index import condition_text
+from tcsym.options import Options
+from tcsym.runtime.arguments import MISSING, Bound, bind, checked_sizes, match_arguments
+from tcsym.runtime.arrays import View, dense_view, empty, numpy_array, result_object, view_of
+from tcsym.runtime.plan import Parameter, plan_call
+from tcsym.runtime.results import match_outputs, packed, prepare_outputs, result_library
+from tcsym.signature import Signature, Spec
+from tcsym.sizes import Dim, Sizes, size_value
+from tcsym.stats import Stats
+from tcsym.strategy import Strategy
+from tcsym.target import Target
+from tcsym.threads import get_num_threads, require_threads
+from tcsym.variants import Variant, Variants
+
+_DEVICE_STAGES = ("cuda", "ptx")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything `define` was given: what a pickled module or kernel consists of."""
+
+    source: str
+    filename: str
+    sizes: Mapping[str, Dim | int]
+    strategy: Strategy
+    target: str | Target | None
+    options: Options
+
+
+def rebuild_kernel(settings: Settings, name: str) -> Kernel:
+    """The kernel that was pickled."""
+    from tcsym.module import Module
+
+    return Module(settings)[name]
+
+
+class Kernel:
+    """A compiled-on-demand function of arrays. Made by `tcsym.define`.
+
+    Call it with arrays in declaration order or by name; see `help(tcsym.define)`. Attributes:
+    `name`, `source`, `signature`, `sizes`, `stats`.
+    """
+
+    def __init__(self, program: Program, settings: Settings, all_sizes: frozenset[str]) -> None:
+        self.program = program
+        self.settings = settings
+        self.plan = plan_call(program, settings.sizes, all_sizes)
+        self.stats = Stats()
+        self.variants = self._fresh_variants()
+        self._output_names = tuple(o.name for o in self.plan.outputs)
+
+    def _fresh_variants(self) -> Variants:
+        plan, settings = self.plan, self.settings
+        fixed = {n: v for n, v in zip(plan.sizes, plan.initial) if v is not None}
+        bound = {} if settings.options.bind == "never" else fixed
+        return Variants(plan, settings.target, settings.options, bound, self.stats)
+
+    @property
+    def name(self) -> str:
+        return self.program.name
+
+    # ---- calls
+
+    def __call__(
+        self,
+        /,
+        *args: Any,
+        out: Any = None,
+        sizes: Mapping[str, int] | None = None,
+        threads: int | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Run on arrays, in declaration order or by name.
+
+        out: where to write: an array, or for several outputs a tuple or a mapping by name.
+        sizes: values of free sizes; others may be repeated and must agree.
+        threads: most threads for this call; default `tcsym.get_num_threads()`.
+        Returns one array, or a named tuple in declaration order, of the inputs' library.
+        Errors: TCError of the kinds call, size, rank, type, bounds, init, immutable.
+        """
+        plan = self.plan
+        given = match_arguments(plan, args, kwargs)
+        targets = match_outputs(plan, out)
+        bound = bind(plan, given, sizes)
+        outputs = prepare_outputs(plan, bound, targets)
+        views = (*bound.views, *outputs.views)
+        variant = self.variants.serving(views)
+        n_threads = get_num_threads() if threads is None else require_threads(threads)
+        fault = variant.run(views, bound.sizes, n_threads)
+        if fault:
+            raise self.fault_error(variant, fault)
+        return self.packed(outputs.finished())
+
+    def fault_error(self, variant: Variant, code: int) -> TCError:
+        """The error behind a run's return value."""
+        fault = variant.compiled.faults[code - 1]
+        return self.plan.error(fault.kind, fault.message, fault.span)
+
+    def packed(self, values: tuple[Any, ...]) -> Any:
+        """Results as the caller gets them."""
+        return values[0] if len(values) == 1 else packed(self._output_names, values)
+
+    def reference(
+        self, /, *args: Any, sizes: Mapping[str, int] | None = None, **kwargs: Any
+    ) -> Any:
+        """As a call, but by the interpreter: slow, and the definition of what is right."""
+        from tcsym.frontend.interpret import interpret
+
+        plan = self.plan
+        bound = bind(plan, match_arguments(plan, args, kwargs), sizes)
+        inputs = {p.name: numpy_array(v) for p, v in zip(plan.inputs, bound.views)}
+        arrays = interpret(self.program, inputs, dict(zip(plan.sizes, bound.sizes)))
+        library = result_library(bound.views)
+        results = []
+        for output in plan.outputs:
+            array = arrays[output.name]
+            view = empty(library, array.shape, output.dtype)
+            np.copyto(numpy_array(view), array)
+            results.append(result_object(view))
+        return self.packed(tuple(results))
+
+    # ---- compiling
+
+    def compile(self, /, *inputs: Any, **named: Any) -> Executable:
+        """The kernel for fixed shapes: `compile(A, B)`, `compile((64, 64), (64, 8))`, `compile(N=64)`.
+
+        Inputs are arrays, `Spec`s or shapes; keywords are inputs or sizes by name.
+        """
+        bound = self._bind_shapes(inputs, named)
+        outputs = [dense_view(s, o.dtype) for s, o in zip(bound.shapes, self.plan.outputs)]
+        variant = self.variants.serving((*bound.views, *outputs))
+        return Executable(self._pinned(bound.sizes), bound, variant)
+
+    def _pinned(self, sizes: tuple[int, ...]) -> Kernel:
+        """This kernel, variants and all, accepting only these sizes."""
+        pinned = copy.copy(self)
+        literals = self.plan.initial[len(sizes) :]
+        pinned.plan = dataclasses.replace(
+            self.plan, initial=(*sizes, *literals), fixed_where="fixed at `compile`"
+        )
+        return pinned
+
+    def _bind_shapes(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> Bound:
+        """As `bind`, from arrays, specs, or sizes alone."""
+        plan = self.plan
+        parameters = {p.name for p in plan.inputs}
+        arrays = {n: x for n, x in named.items() if n in parameters}
+        sizes = {n: x for n, x in named.items() if n not in parameters}
+        given = match_arguments(plan, inputs, arrays)
+        values = dict(zip(plan.sizes, plan.initial)) | checked_sizes(plan, sizes)
+        shaped = [_shaped(p, x, values) for p, x in zip(plan.inputs, given)]
+        return bind(plan, shaped, sizes, _view_of_shaped)
+
+    def precompile(self) -> Kernel:
+        """Compile what calls with dense arrays will need; returns the kernel."""
+        self.variants.made_for(self.variants.dense)
+        return self
+
+    # ---- what it is
+
+    @property
+    def source(self) -> str:
+        return self.program.source
+
+    @property
+    def signature(self) -> Signature:
+        """Types of inputs and outputs, with symbolic shapes."""
+        return Signature(self.program)
+
+    @property
+    def sizes(self) -> Sizes:
+        """The size parameters: fixed values or declared ranges, and what a call checks."""
+        declared = self.settings.sizes
+        return Sizes(
+            {name: declared.get(name, Dim()) for name in self.plan.sizes},
+            free=self.program.free_sizes,
+            constraints=tuple(condition_text(c.condition) for c in self.program.checks),
+        )
+
+    def output_shapes(self, /, *inputs: Any, **named: Any) -> dict[str, tuple[int, ...]]:
+        """Shape of each output, from inputs (arrays, specs or shapes) or from sizes alone."""
+        bound = self._bind_shapes(inputs, named)
+        return dict(zip(self._output_names, bound.shapes))
+
+    def explain(self, stage: str, /, **sizes: int) -> str:
+        """The text of one stage of compilation (for given sizes: with these substituted).
+
+        Stages: syntax program ranges scop dependences schedule loops mapped promoted llvm asm options
+        variants. Errors: OptionError for another name, TargetError for cuda and ptx.
+        """
+        if stage in _DEVICE_STAGES:
+            raise TargetError(f"stage `{stage}` needs a CUDA target", hint="this version has none")
+        given = checked_sizes(self.plan, sizes)
+        if stage == "variants":
+            return str(self.variants)
+        options = self.settings.options
+        if stage == "options":
+            return options.to_json()
+        if given and options.bind == "never":
+            options = dataclasses.replace(options, bind="before")
+        from tcsym.compiler import explain_stage
+
+        fixed = {**self.variants.fixed, **given}
+        return explain_stage(self.program, stage, self.variants.target, options, fixed)
+
+    def __repr__(self) -> str:
+        return f"<tcsym kernel {self.signature!r}>"
+
+    def _repr_html_(self) -> str:
+        text = html.escape(self.source.strip("\n"))
+        return f"<code>{html.escape(repr(self.signature))}</code><pre>{text}</pre>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return rebuild_kernel, (self.settings, self.name)
+
+
+def _shaped(p: Parameter, x: Any, sizes: Mapping[str, int | None]) -> Any:
+    """`x` with specs and shapes turned into views; a missing one follows from sizes if they do."""
+    if x is MISSING:
+        extents = [d if isinstance(d, int) else sizes[d] for d in p.dimensions]
+        known = tuple([extent for extent in extents if extent is not None])
+        return dense_view(known, p.dtype) if len(known) == p.rank else MISSING
+    if isinstance(x, tuple) and all(size_value(extent) is not None for extent in x):
+        x = Spec(x)
+    return dense_view(x.shape, x.dtype or p.dtype) if isinstance(x, Spec) else x
+
+
+def _view_of_shaped(x: object) -> View:
+    return x if isinstance(x, View) else view_of(x)

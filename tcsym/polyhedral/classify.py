@@ -1,0 +1,65 @@
+"""Statement -> its role in a nest: contraction, lane reduction, or plain.
+
+Fusion and order of loops depend on it (DESIGN 8.2): a legal fusion over a contraction's reduction loop destroys
+the contraction.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+from tcsym.index import Index, var
+from tcsym.polyhedral.scop import ScopStatement, read_accesses
+
+
+def contracted(s: ScopStatement) -> frozenset[str]:
+    """Reduction iterators of a contraction: two reads share one, each with an own parallel iterator.
+
+    Empty for everything else (a matrix-vector product is a row reduction).
+    """
+    if s.role != "update" or not s.reduced:
+        return frozenset()
+    parallel = frozenset(r.variable for r in s.ranges if not r.reduced)
+    used = [
+        frozenset[str]().union(*(i.variables() for i in a.subscripts if i is not None))
+        for a in read_accesses(s)
+        if a.tensor != s.target
+    ]
+    for a, b in combinations(used, 2):
+        if a & b & s.reduced and (a - b) & parallel and (b - a) & parallel:
+            return s.reduced
+    return frozenset()
+
+
+def loop_order(s: ScopStatement) -> tuple[str, ...]:
+    """Iterators of `s` below its `for` loops, outermost first.
+
+    Parallel ones as on the left-hand side, then reduction ones, those that run along the last dimension
+    of a read innermost.
+    """
+    left = [v for x in s.subscripts for v in x.variables()]
+    parallel = [r.variable for r in s.ranges if r.variable not in s.reduced]
+    parallel.sort(key=lambda v: left.index(v) if v in left else len(left))
+    reduced = [r.variable for r in s.ranges if r.variable in s.reduced]
+    reduced.sort(key=lambda v: _runs_along_last_dimension(s, v))
+    return (*parallel, *reduced)
+
+
+def _runs_along_last_dimension(s: ScopStatement, v: str) -> int:
+    """How many reads have `v` with stride 1 in their last subscript and nowhere else."""
+    count = 0
+    for a in read_accesses(s):
+        if not a.subscripts or (last := a.subscripts[-1]) is None or a.tensor == s.target:
+            continue
+        elsewhere = any(i is not None and v in i.variables() for i in a.subscripts[:-1])
+        count += not elsewhere and last.coefficient(v) == 1
+    return count
+
+
+def innermost(s: ScopStatement) -> str:
+    """The parallel iterator with stride 1 on the left, if there is one."""
+    if not s.subscripts:
+        return ""
+    last: Index = s.subscripts[-1]
+    names = [r.variable for r in s.ranges if last == var(r.variable)]
+    return names[0] if names else ""

@@ -1,0 +1,203 @@
+"""Proved tree -> for each temporary, the loops to whose iterations its contents are private.
+
+A temporary is private to a loop if every element read in an iteration was written earlier in the same
+iteration (of it and all loops around): then no value crosses iterations, and each may have its own
+storage. Loops count from outside: private to a loop implies private to those around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+
+import islpy as isl
+
+from tcsym.frontend.program import Range
+from tcsym.index import TRUE, Condition, Index, condition_substitute, substitute, var
+from tcsym.polyhedral.relations import IN, OUT, Relations
+from tcsym.polyhedral.scop import Access, Scop, ScopStatement, read_accesses
+from tcsym.polyhedral.tree import Tree, TreeLoop, leaves
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """An access in its place: `position` in the text of the tree, `loops` around it."""
+
+    statement: ScopStatement
+    access: Access
+    position: int
+    loops: tuple[TreeLoop, ...]
+
+
+def private_loops(tree: Tree, scop: Scop, relations: Relations) -> dict[str, frozenset[str]]:
+    """By temporary: variables of the loops to each of whose iterations it is private."""
+    places = [(scop.statement(name), loops) for name, loops in leaves(tree)]
+    found: dict[str, frozenset[str]] = {}
+    for tensor in scop.tensors:
+        if tensor.role != "temporary":
+            continue
+        writes, reads = _uses(tensor.name, places)
+        depth = _private_depth(writes, reads, relations)
+        loops = (*writes, *reads)[0].loops[:depth] if writes or reads else ()
+        found[tensor.name] = frozenset(loop.variable for loop in loops)
+    return found
+
+
+def _uses(
+    tensor: str, places: list[tuple[ScopStatement, tuple[TreeLoop, ...]]]
+) -> tuple[list[_Use], list[_Use]]:
+    writes: list[_Use] = []
+    reads: list[_Use] = []
+    for k, (s, loops) in enumerate(places):
+        if s.write is not None and s.target == tensor:
+            writes.append(_Use(s, s.write, k, loops))
+        reads.extend(_Use(s, a, k, loops) for a in read_accesses(s) if a.tensor == tensor)
+    return writes, reads
+
+
+def _private_depth(writes: list[_Use], reads: list[_Use], relations: Relations) -> int:
+    """How many of the common loops of all uses (outermost first) the tensor is private to."""
+    depth = _common(*(u.loops for u in (*writes, *reads)))
+    for r in reads:
+        depth = min(depth, max((_fed_depth(w, r, relations) for w in writes), default=0))
+        if depth == 0:
+            return 0
+    return depth
+
+
+def _common(*nests: tuple[TreeLoop, ...]) -> int:
+    count = 0
+    for level in zip(*nests):
+        if len({loop.variable for loop in level}) != 1:
+            break
+        count += 1
+    return count
+
+
+def _fed_depth(w: _Use, r: _Use, relations: Relations) -> int:
+    """Loops within one iteration of which `w` writes, before `r`, all that `r` reads."""
+    if w.position >= r.position:
+        return 0
+    if _feeds_by_subscripts(w, r):
+        return _common(w.loops, r.loops)
+    return _fed_depth_by_isl(w, r, relations)
+
+
+# ---- by comparing subscripts
+
+
+def _feeds_by_subscripts(w: _Use, r: _Use) -> bool:
+    """Each element `r` reads is written by `w` in the same iteration of all common loops."""
+    common = w.loops[: _common(w.loops, r.loops)]
+    shared = {loop.variable for loop in common}
+    mine, yours = _renaming(w), _renaming(r)
+    own = {v: x for v, x in _ranges(w).items() if v not in shared}
+    ranges = _ranges(r)
+    chosen: dict[str, Index] = {}
+    for a, b in zip(w.access.subscripts, r.access.subscripts):
+        if a is None or b is None:
+            return False
+        a, b = substitute(a, mine), substitute(b, yours)
+        v = next((v for v in own if a == var(v)), None)
+        if v is None:
+            if a != b or a.variables() & own.keys():
+                return False
+        elif chosen.setdefault(v, b) != b or not _within(b, own[v], ranges):
+            return False
+    return chosen.keys() == own.keys() and _no_stricter(
+        w.statement.condition, mine, r.statement.condition, yours
+    )
+
+
+def _renaming(u: _Use) -> dict[str, Index]:
+    """Iterators as loop variables (plain loops only)."""
+    out: dict[str, Index] = {}
+    for loop in u.loops:
+        value = loop.value(u.statement.name)
+        for v in u.statement.iterators:
+            if value == var(v):
+                out[v] = var(loop.variable)
+    return out
+
+
+def _ranges(u: _Use) -> dict[str, Range]:
+    out: dict[str, Range] = {}
+    for loop in u.loops:
+        value = loop.value(u.statement.name)
+        for v in u.statement.iterators:
+            if value == var(v):
+                out[loop.variable] = u.statement.range_of(v)
+    return out
+
+
+def _within(b: Index, own: Range, ranges: Mapping[str, Range]) -> bool:
+    """`b` is a loop variable with the same bounds."""
+    return any(
+        b == var(v) and (x.lower, x.upper) == (own.lower, own.upper) for v, x in ranges.items()
+    )
+
+
+def _no_stricter(
+    c: Condition, mine: dict[str, Index], other: Condition, yours: dict[str, Index]
+) -> bool:
+    return c == TRUE or condition_substitute(c, mine) == condition_substitute(other, yours)
+
+
+# ---- by isl
+
+
+def _fed_depth_by_isl(w: _Use, r: _Use, relations: Relations) -> int:
+    if not relations.is_exact(w.statement, w.access):
+        return 0
+    read = _inside_tensor(relations.access(r.statement, r.access), r.access, relations)
+    write = relations.access(w.statement, w.access)
+    common = w.loops[: _common(w.loops, r.loops)]
+    for depth in range(len(common), 0, -1):
+        if read.is_subset(_fed(w, r, write, common, depth, relations)):
+            return depth
+    return 0
+
+
+def _inside_tensor(read: isl.Map, access: Access, relations: Relations) -> isl.Map:
+    """A gather reads inside the tensor."""
+    tensor = relations.scop.tensor(access.tensor)
+    if all(s is not None for s in access.subscripts):
+        return read
+    for k, extent in enumerate(tensor.shape):
+        names = [f"c{n}" for n in range(len(tensor.shape))]
+        from tcsym.index import all_of, ge, lt
+
+        box = all_of((ge(var(names[k]), 0), lt(var(names[k]), extent)))
+        read = read.intersect_range(relations.presburger.set(tensor.name, names, box))
+    return read
+
+
+def _fed(
+    w: _Use,
+    r: _Use,
+    write: isl.Map,
+    common: tuple[TreeLoop, ...],
+    depth: int,
+    relations: Relations,
+) -> isl.Map:
+    """{ r's instance -> element written by an earlier `w` in the same iteration of `depth` loops }"""
+    pairs = isl.Map.from_domain_and_range(
+        relations.domain(r.statement), relations.domain(w.statement)
+    )
+    earlier: list[isl.Map] = []
+    for k, loop in enumerate(common):
+        i = _position(r.statement, loop)
+        j = _position(w.statement, loop)
+        if i < 0 or j < 0:
+            return isl.Map.empty(relations.access(r.statement, r.access).get_space())
+        if k >= depth:
+            earlier.append(pairs.order_gt(IN, i, OUT, j))
+        pairs = pairs.equate(IN, i, OUT, j)
+    before = reduce(lambda a, b: a.union(b), [*earlier, pairs])
+    return before.apply_range(write)
+
+
+def _position(s: ScopStatement, loop: TreeLoop) -> int:
+    value = loop.value(s.name)
+    return next((k for k, v in enumerate(s.iterators) if value == var(v)), -1)

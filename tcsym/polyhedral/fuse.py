@@ -1,0 +1,261 @@
+"""Scop and dependences -> schedule tree, by aligning iterators through dependences.
+
+Runs of adjacent statements share a loop while every dependence between them has equal iterators there;
+inside, the same again. Parallel columns come first. The program's `for` loops stay where they are.
+Nothing here is trusted: `prove` checks the tree.
+
+Rules beyond legality: never share a contraction's reduction loop; no lane reduction in a contraction's
+row loop; a contraction joins a run only to add to the same tensor, or after a reduction of an earlier
+contraction (attention); a loop that is parallel for one statement and a reduction for another is shared
+only below a parallel loop. The init of a reduction stands just outside its outermost reduction loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from tcsym.index import var
+from tcsym.options import Fusion
+from tcsym.polyhedral.classify import contracted, innermost, loop_order
+from tcsym.polyhedral.dependence import Dependences
+from tcsym.polyhedral.scop import Scop, ScopItem, ScopLoop, ScopStatement, read_accesses
+from tcsym.polyhedral.tree import Leaf, Member, Tree, TreeLoop, sequence
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """A statement with its init, and the iterators for which it has no loop yet, in order."""
+
+    statement: ScopStatement
+    init: ScopStatement | None
+    left: tuple[str, ...]
+
+    @property
+    def parallel_left(self) -> tuple[str, ...]:
+        return tuple(v for v in self.left if v not in self.statement.reduced)
+
+    def without(self, iterator: str) -> _Unit:
+        return replace(self, left=tuple(v for v in self.left if v != iterator))
+
+
+@dataclass(slots=True)
+class _Fusing:
+    scop: Scop
+    dependences: Dependences
+    strategy: Fusion
+    taken: set[str] = field(default_factory=set)  # loop variable names in use
+
+    def name(self, iterator: str) -> str:
+        unique, n = iterator, 1
+        while unique in self.taken:
+            unique, n = f"{iterator}_{n}", n + 1
+        self.taken.add(unique)
+        return unique
+
+
+def fuse(scop: Scop, dependences: Dependences, strategy: Fusion) -> Tree:
+    """A tree with all loops `sequential`; orders come from the proof."""
+    fusing = _Fusing(scop, dependences, strategy)
+    fusing.taken.update(scop.sizes, _program_variables(scop.items))
+    return sequence(_items(scop.items, (), fusing))
+
+
+def _program_variables(items: tuple[ScopItem, ...]) -> Iterator[str]:
+    for item in items:
+        if isinstance(item, ScopLoop):
+            yield item.range.variable
+            yield from _program_variables(item.items)
+
+
+def _items(items: tuple[ScopItem, ...], outer: tuple[str, ...], fu: _Fusing) -> list[Tree]:
+    out: list[Tree] = []
+    run: list[ScopStatement] = []
+    for item in items:
+        if isinstance(item, ScopLoop):
+            out.extend(_nest(_units(run), 0, fu))
+            run = []
+            out.append(_program_loop(item, outer, fu))
+        else:
+            run.append(fu.scop.statement(item))
+    out.extend(_nest(_units(run), 0, fu))
+    return out
+
+
+def _program_loop(item: ScopLoop, outer: tuple[str, ...], fu: _Fusing) -> TreeLoop:
+    r = item.range
+    body = sequence(_items(item.items, (*outer, r.variable), fu))
+    members = tuple(Member(n, var(r.variable)) for n in _statement_names(item.items))
+    return TreeLoop(r.variable, r.lower, r.upper, members, body)
+
+
+def _statement_names(items: tuple[ScopItem, ...]) -> Iterator[str]:
+    for item in items:
+        if isinstance(item, ScopLoop):
+            yield from _statement_names(item.items)
+        else:
+            yield item
+
+
+def _units(statements: list[ScopStatement]) -> list[_Unit]:
+    """Each init glued to its update, which follows it."""
+    inits = {s.partner: s for s in statements if s.role == "init"}
+    return [_Unit(s, inits.get(s.name), loop_order(s)) for s in statements if s.role != "init"]
+
+
+# ---- one level of loops
+
+
+def _nest(units: list[_Unit], depth: int, fu: _Fusing) -> list[Tree]:
+    """Trees for `units` in order, sharing loops; `depth`: parallel loops around."""
+    out: list[Tree] = []
+    start = 0
+    while start < len(units):
+        first = units[start]
+        if not first.left:
+            out.extend(_leaf(first))
+            start += 1
+            continue
+        columns: list[tuple[str, ...]] = [(v,) for v in first.left]
+        end = start + 1
+        while end < len(units) and fu.strategy != "min":
+            longer = _joined(units[start:end], columns, units[end], depth, fu)
+            if not longer:
+                break
+            columns, end = longer, end + 1
+        out.extend(_shared(units[start:end], _best(units[start:end], columns), depth, fu))
+        start = end
+    return out
+
+
+def _leaf(u: _Unit) -> list[Tree]:
+    init: list[Tree] = [] if u.init is None else [Leaf(u.init.name)]
+    return [*init, Leaf(u.statement.name)]
+
+
+def _shared(run: list[_Unit], column: tuple[str, ...], depth: int, fu: _Fusing) -> list[Tree]:
+    """One loop over `column` around `run`, behind the inits of what it reduces."""
+    out: list[Tree] = []
+    inside: list[_Unit] = []
+    members: list[Member] = []
+    reducing = False
+    for u, iterator in zip(run, column):
+        reduced = iterator in u.statement.reduced
+        reducing |= reduced
+        if u.init is not None and reduced:
+            kept = tuple(v for v in u.left if v not in u.statement.reduced)
+            out.extend(_nest([_Unit(u.init, None, kept)], depth, fu))
+            u = replace(u, init=None)
+        if u.init is not None:
+            members.append(Member(u.init.name, var(iterator)))
+        members.append(Member(u.statement.name, var(iterator)))
+        inside.append(u.without(iterator))
+    r = run[0].statement.range_of(column[0])
+    name = fu.name(column[0])
+    body = sequence(_nest(inside, depth + (not reducing), fu))
+    out.append(TreeLoop(name, r.lower, r.upper, tuple(members), body))
+    return out
+
+
+def _best(run: list[_Unit], columns: list[tuple[str, ...]]) -> tuple[str, ...]:
+    """The first column that is parallel for all, else the first."""
+    parallel = [c for c in columns if _is_parallel(run, c)]
+    return (parallel or columns)[0]
+
+
+def _is_parallel(run: list[_Unit], column: tuple[str, ...]) -> bool:
+    return all(v not in u.statement.reduced for u, v in zip(run, column))
+
+
+# ---- may a unit join a run?
+
+
+def _joined(
+    run: list[_Unit], columns: list[tuple[str, ...]], u: _Unit, depth: int, fu: _Fusing
+) -> list[tuple[str, ...]]:
+    """The columns of `run` extended by an iterator of `u`; none if it should stay apart."""
+    if not u.left or not any(_linked(r, u, fu) for r in run) or not _contraction_fits(run, u):
+        return []
+    extended: list[tuple[str, ...]] = []
+    for column in columns:
+        for v in u.left:
+            if _column_fits(run, column, u, v, depth, fu):
+                extended.append((*column, v))
+                break
+    return extended
+
+
+def _linked(a: _Unit, b: _Unit, fu: _Fusing) -> bool:
+    """Sharing a loop can pay: they depend on each other, write one tensor, or read the same elements."""
+    s, t = a.statement, b.statement
+    if s.target and s.target == t.target:
+        return True
+    if s.role == "check" or t.role == "check":
+        return t.name.startswith(f"{s.name}.exists") or s.name.startswith(f"{t.name}.exists")
+    if any(fu.dependences.between(x.name, y.name) for x in _parts(a) for y in _parts(b)):
+        return True
+    if contracted(s) or contracted(t):
+        return False
+    return bool({x.tensor for x in read_accesses(s)} & {x.tensor for x in read_accesses(t)})
+
+
+def _parts(u: _Unit) -> tuple[ScopStatement, ...]:
+    return (u.statement,) if u.init is None else (u.init, u.statement)
+
+
+def _contraction_fits(run: list[_Unit], u: _Unit) -> bool:
+    """A contraction adds to the tensor of the run, or follows a reduction of an earlier contraction."""
+    if not contracted(u.statement):
+        return True
+    if all(r.statement.target == u.statement.target for r in run):
+        return True
+    seen = False
+    reduced_since = False
+    for r in run:
+        if contracted(r.statement):
+            seen, reduced_since = True, False
+        elif seen and r.statement.reduced:
+            reduced_since = True
+    return seen and reduced_since
+
+
+def _column_fits(
+    run: list[_Unit], column: tuple[str, ...], u: _Unit, v: str, depth: int, fu: _Fusing
+) -> bool:
+    joined = [*zip(run, column), (u, v)]
+    reduces = [x in m.statement.reduced for m, x in joined]
+    if any(reduces):
+        if fu.strategy != "max" and not all(reduces):
+            return False
+        if any(x in contracted(m.statement) for m, x in joined):
+            return False
+        if any(contracted(m.statement) for m, _ in joined):
+            return False
+        if not all(reduces) and depth == 0:
+            return False
+    elif any(x == innermost(m.statement) and len(m.parallel_left) > 1 for m, x in joined):
+        return False
+    return all(_aligned(a, x, u, v, fu) for a, x in zip(run, column))
+
+
+def _aligned(a: _Unit, x: str, b: _Unit, y: str, fu: _Fusing) -> bool:
+    """Equal ranges, and every dependence from `a` to `b` is equal at iterators x and y."""
+    first, second = a.statement.range_of(x), b.statement.range_of(y)
+    relations = fu.dependences.relations
+    same = (first.lower, first.upper) == (second.lower, second.upper) or (
+        relations.equal_for_all_sizes(first.lower, second.lower)
+        and relations.equal_for_all_sizes(first.upper, second.upper)
+    )
+    return same and all(
+        _edge_aligned(source, x, sink, y, fu) for source in _parts(a) for sink in _parts(b)
+    )
+
+
+def _edge_aligned(source: ScopStatement, x: str, sink: ScopStatement, y: str, fu: _Fusing) -> bool:
+    edges = [d for d in fu.dependences.between(source.name, sink.name) if not d.carried]
+    if not edges or x not in source.iterators:  # an init that stands before the loop
+        return True
+    if y not in sink.iterators:  # an init that would move before the loop
+        return False
+    i, j = source.iterators.index(x), sink.iterators.index(y)
+    return all(fu.dependences.equal(d, i, j) for d in edges)

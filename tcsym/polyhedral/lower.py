@@ -1,0 +1,173 @@
+"""Proved schedule tree -> naive loop IR: serial loops with proved orders, stores, updates, guards.
+
+Guards stand as far out as they go; neighbours under one condition share a branch, neighbours under
+opposite conditions become its two arms. Temporaries are full-size arena buffers at the root; later
+passes contract them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import assert_never
+
+from tcsym.compiled import Layout, layout_strides
+from tcsym.frontend.program import Program, Tensor
+from tcsym.index import (
+    TRUE,
+    All,
+    Condition,
+    Index,
+    condition_substitute,
+    condition_variables,
+    negate,
+    substitute,
+    var,
+)
+from tcsym.loop_ir import (
+    Allocate,
+    Block,
+    Branch,
+    Buffer,
+    Kernel,
+    Loop,
+    Node,
+    Store,
+    Update,
+    Verify,
+    block,
+    conditional,
+    substitute_value,
+)
+from tcsym.polyhedral.scop import Scop, ScopStatement
+from tcsym.polyhedral.tree import Leaf, Sequence, Tree, TreeLoop
+from tcsym.polyhedral.work import node_work
+
+Renaming = Mapping[str, Mapping[str, Index]]  # statement -> iterator -> loop variable
+
+
+def lower(
+    tree: Tree,
+    scop: Scop,
+    program: Program,
+    layouts: Mapping[str, Layout],
+    private: Mapping[str, frozenset[str]],
+) -> Kernel:
+    return kernel_around(_node(tree, scop, {}), program, layouts, private)
+
+
+def kernel_around(
+    body: Node,
+    program: Program,
+    layouts: Mapping[str, Layout],
+    private: Mapping[str, frozenset[str]],
+) -> Kernel:
+    """Arguments, temporaries and run-time sizes for a loop nest."""
+    buffers = tuple(_buffer(t, layouts, private) for t in program.tensors)
+    strides = dict.fromkeys(
+        name for b in buffers for stride in b.strides or () for name in sorted(stride.variables())
+    )
+    for t in reversed(program.by_role("temporary")):
+        body = Allocate(t.name, body)
+    arguments = tuple(t.name for t in (*program.inputs, *program.outputs))
+    return Kernel(program.name, (*program.sizes, *strides), arguments, buffers, body)
+
+
+def _buffer(
+    t: Tensor, layouts: Mapping[str, Layout], private: Mapping[str, frozenset[str]]
+) -> Buffer:
+    if t.role == "temporary":
+        own = private.get(t.name, frozenset())
+        return Buffer(t.name, t.dtype, t.shape, space="arena", private=own)
+    strides = layout_strides(t.name, len(t.shape), layouts.get(t.name, "dense"))
+    return Buffer(t.name, t.dtype, t.shape, strides=strides)
+
+
+def _node(t: Tree, scop: Scop, renaming: Renaming) -> Node:
+    match t:
+        case Leaf(name):
+            return statement_node(scop.statement(name), renaming.get(name, {}))
+        case Sequence(children):
+            return joined([_node(c, scop, renaming) for c in children])
+        case TreeLoop():
+            return _loop(t, scop, renaming)
+        case _:
+            assert_never(t)
+
+
+def _loop(t: TreeLoop, scop: Scop, renaming: Renaming) -> Node:
+    """The loop, inside those parts of its body's guard that do not depend on it."""
+    assert t.lower is not None and t.upper is not None
+    inner = {name: dict(values) for name, values in renaming.items()}
+    for m in t.members:
+        ((iterator, _),) = m.value.terms
+        assert isinstance(iterator, str)
+        inner.setdefault(m.statement, {})[iterator] = var(t.variable)
+    body = _node(t.body, scop, inner)
+    outside: Condition = TRUE
+    if isinstance(body, Branch) and body.orelse is None:
+        outside, inside = _split(body.condition, t.variable)
+        body = conditional(inside, body.then)
+    values = renaming.get(t.members[0].statement, {})
+    loop = Loop(
+        t.variable,
+        substitute(t.lower, values),
+        substitute(t.upper, values),
+        body,
+        order=t.order,
+        work=node_work(body),
+    )
+    return conditional(outside, loop)
+
+
+def _split(c: Condition, variable: str) -> tuple[Condition, Condition]:
+    """The conjuncts that do not depend on `variable`, and those that do."""
+    parts = c.conditions if isinstance(c, All) else (c,)
+    outside = tuple(p for p in parts if variable not in condition_variables(p))
+    inside = tuple(p for p in parts if variable in condition_variables(p))
+    return _conjunction(outside), _conjunction(inside)
+
+
+def _conjunction(parts: tuple[Condition, ...]) -> Condition:
+    return parts[0] if len(parts) == 1 else All(parts)
+
+
+def statement_node(s: ScopStatement, values: Mapping[str, Index]) -> Node:
+    """The statement at one point, under its guard; `values`: its iterators over loop variables."""
+    value = substitute_value(s.value, values)
+    subscripts = tuple(substitute(x, values) for x in s.subscripts)
+    node: Node
+    match s.role:
+        case "assign" | "init":
+            node = Store(s.target, subscripts, value, s.name)
+        case "update":
+            node = Update(s.target, subscripts, s.op, value, s.name)
+        case "check":
+            node = Verify(value, s.name)
+        case _:
+            assert_never(s.role)
+    return conditional(condition_substitute(s.condition, values), node)
+
+
+def joined(nodes: list[Node]) -> Node:
+    """A block in which neighbours with equal or opposite guards share one branch."""
+    out: list[Node] = []
+    for n in nodes:
+        for x in n.body if isinstance(n, Block) else (n,):
+            merged = _merged(out[-1], x) if out else None
+            if merged is None:
+                out.append(x)
+            else:
+                out[-1] = merged
+    return block(*out)
+
+
+def _merged(a: Node, b: Node) -> Node | None:
+    if not isinstance(a, Branch) or not isinstance(b, Branch) or b.orelse is not None:
+        return None
+    if a.orelse is None and a.condition == b.condition:
+        return Branch(a.condition, joined([a.then, b.then]))
+    if b.condition == negate(a.condition):
+        other = b.then if a.orelse is None else joined([a.orelse, b.then])
+        return replace(a, orelse=other)
+    return None

@@ -1,0 +1,58 @@
+"""Naive kernel -> mapped kernel: which loops become threads, register tiles and vectors.
+
+Every nest gets the first leaf schedule that applies: register tile of a contraction, strips of
+columns, vector rows, scalar. The passes do the rewriting; this module only orders them, and notes
+what was chosen and what kept it from a better choice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tcsym.loop_ir import Allocate, Block, Branch, Kernel, Loop, Node
+from tcsym.options import Options
+from tcsym.polyhedral.passes.accumulate import accumulate_privately
+from tcsym.polyhedral.passes.allocate import place_allocations, without_allocations
+from tcsym.polyhedral.passes.contract_storage import contract_storage
+from tcsym.polyhedral.passes.hoist_conditions import hoist_conditions
+from tcsym.polyhedral.passes.names import Names
+from tcsym.polyhedral.passes.parallelise import parallelise
+from tcsym.polyhedral.passes.privatise import privatise
+from tcsym.polyhedral.passes.row_schedule import schedule_rows
+from tcsym.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """`notes`: one line a loop nest, the schedule chosen and why not a better one."""
+
+    kernel: Kernel
+    notes: tuple[str, ...]
+
+
+def map_cpu(kernel: Kernel, target: Target, options: Options) -> Mapped:
+    """A correct kernel for every naive one, fast where a schedule applies."""
+    names, notes = Names.of(kernel), list[str]()
+    kernel = replace(kernel, body=hoist_conditions(without_allocations(kernel.body), names))
+    kernel = privatise(accumulate_privately(kernel, names))
+    for nest in nests(kernel.body):
+        kernel = schedule_rows(kernel, nest, target, options, names, notes)
+    kernel = contract_storage(kernel)
+    if options.parallelize:
+        kernel = parallelise(kernel)
+    return Mapped(place_allocations(kernel), tuple(notes))
+
+
+def nests(node: Node) -> tuple[str, ...]:
+    """Outermost loops that need not run in order, below the ones that do."""
+    match node:
+        case Loop():
+            return nests(node.body) if node.order == "sequential" else (node.variable,)
+        case Block(body):
+            return tuple(v for x in body for v in nests(x))
+        case Branch(_, a, b):
+            return nests(a) + (() if b is None else nests(b))
+        case Allocate(_, body):
+            return nests(body)
+        case _:
+            return ()

@@ -1,0 +1,1 @@
+"""Loop IR -> loop IR: mapping passes. One pass a file; each keeps the kernel's meaning."""

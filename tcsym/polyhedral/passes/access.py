@@ -1,0 +1,135 @@
+"""Memory accesses of a node and how they move with a loop variable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from tcsym.frontend.program import Expr, IndexValue, Read
+from tcsym.index import ONE, ZERO, Index, Product, condition_variables, of_atom
+from tcsym.loop_ir import (
+    Buffer,
+    Holds,
+    Node,
+    Prefetch,
+    Store,
+    TransposeBlock,
+    Update,
+    Value,
+    Verify,
+    loads,
+    map_node,
+    subvalues,
+    walk,
+)
+
+Subscripts = tuple[Index | Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """`buffer[subscripts]`, written or read (an update does both and counts as written)."""
+
+    buffer: str
+    subscripts: Subscripts
+    written: bool
+
+
+def accesses(node: Node) -> Iterator[Access]:
+    """Every access in `node`, in no particular order."""
+    for x, _ in walk(node):
+        match x:
+            case Store() | Update():
+                yield Access(x.buffer, x.subscripts, True)
+                yield from value_accesses(x.value)
+            case Verify():
+                yield from value_accesses(x.value)
+            case Prefetch():
+                yield Access(x.buffer, x.subscripts, False)
+            case TransposeBlock():
+                yield Access(x.target, x.target_subscripts, True)
+                yield Access(x.source, x.source_subscripts, False)
+            case _:
+                pass
+
+
+def value_accesses(v: Value) -> Iterator[Access]:
+    for r in loads(v):
+        yield Access(r.tensor, r.subscripts, False)
+
+
+def value_variables(v: Value) -> frozenset[str]:
+    """Loop variables and sizes a value depends on."""
+    out: set[str] = set()
+    for x in subvalues(v):
+        if isinstance(x, IndexValue):
+            out |= x.index.variables()
+        elif isinstance(x, Holds):
+            out |= condition_variables(x.condition)
+        elif isinstance(x, Read):
+            for s in x.subscripts:
+                if isinstance(s, Index):
+                    out |= s.variables()
+            if x.unwritten is not None:
+                out |= condition_variables(x.unwritten)
+    return frozenset(out)
+
+
+def subscript_variables(subscripts: Subscripts) -> frozenset[str]:
+    parts = (s.variables() if isinstance(s, Index) else value_variables(s) for s in subscripts)
+    return frozenset[str]().union(*parts)
+
+
+def linear_coefficient(e: Index, variable: str) -> Index | None:
+    """c with e = c * variable + rest, neither c nor rest using it; None if there is none."""
+    total = ZERO
+    for atom, c in e.terms:
+        single = of_atom(atom)
+        if variable not in single.variables():
+            continue
+        if atom == variable:
+            total = total + c
+        elif isinstance(atom, Product) and atom.factors.count(variable) == 1:
+            rest = ONE
+            for f in atom.factors:
+                rest = rest if f == variable else rest * of_atom(f)
+            if variable in rest.variables():
+                return None
+            total = total + rest * c
+        else:
+            return None
+    return total
+
+
+def stride(buffer: Buffer, subscripts: Subscripts, variable: str) -> Index | None:
+    """Elements by which the address moves with `variable`; None if not by a fixed number."""
+    total = ZERO
+    for s, step in zip(subscripts, buffer.element_strides()):
+        if not isinstance(s, Index):
+            if variable in value_variables(s):
+                return None
+            continue
+        c = linear_coefficient(s, variable)
+        if c is None:
+            return None
+        total = total + c * step
+    return total
+
+
+def rename_buffer(node: Node, old: str, new: str) -> Node:
+    """`node` with every access of `old` on `new`."""
+
+    def statement(x: Node) -> Node:
+        match x:
+            case Store() | Update() | Prefetch() if x.buffer == old:
+                return replace(x, buffer=new)
+            case TransposeBlock():
+                target = new if x.target == old else x.target
+                return replace(x, target=target, source=new if x.source == old else x.source)
+            case _:
+                return x
+
+    def value(v: Value) -> Value:
+        return replace(v, tensor=new) if isinstance(v, Read) and v.tensor == old else v
+
+    return map_node(node, statement, value)

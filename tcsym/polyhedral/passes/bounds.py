@@ -1,0 +1,158 @@
+"""Bounds of index expressions over the loops around them, as expressions in sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tcsym.index import (
+    ZERO,
+    Atom,
+    FloorDiv,
+    Index,
+    Max,
+    Min,
+    Product,
+    floordiv,
+    index,
+    maximum,
+    minimum,
+    of_atom,
+    var,
+)
+from tcsym.loop_ir import Loop
+
+
+def extent(loop: Loop) -> Index:
+    return loop.upper - loop.lower
+
+
+def eliminate(e: Index, loops: Iterable[Loop], high: bool) -> Index | None:
+    """An upper (`high`) or lower bound of `e` free of the loops' variables; None if not found.
+
+    `loops` are outermost first; each has at least one iteration where the bound is used.
+    Sizes are taken to be >= 0.
+    """
+    bound: Index | None = e
+    ordered = tuple(loops)
+    names = frozenset(x.variable for x in ordered)
+    for loop in reversed(ordered):
+        if bound is None:
+            return None
+        if loop.variable in bound.variables():
+            bound = _eliminate_one(bound, loop, high, names)
+    return bound
+
+
+def _eliminate_one(e: Index, loop: Loop, high: bool, names: frozenset[str]) -> Index | None:
+    total = Index((), e.constant)
+    for atom, c in e.terms:
+        if loop.variable not in of_atom(atom).variables():
+            total = total + of_atom(atom) * c
+            continue
+        part = _atom_bound(atom, loop, high == (c > 0), names)
+        if part is None:
+            return None
+        total = total + part * c
+    return total
+
+
+def _last(loop: Loop) -> Index:
+    last = loop.upper - 1
+    return last if loop.mask is None else minimum(last, loop.mask - 1)
+
+
+def _atom_bound(atom: Atom, loop: Loop, high: bool, names: frozenset[str]) -> Index | None:
+    match atom:
+        case str():
+            return _last(loop) if high else loop.lower
+        case Product(factors):
+            others = [f for f in factors if f != loop.variable]
+            if len(others) != len(factors) - 1 or any(
+                of_atom(f).variables() & names for f in others
+            ):
+                return None
+            out = _last(loop) if high else loop.lower
+            for f in others:
+                out = out * of_atom(f)
+            return out
+        case FloorDiv(a, b):
+            divisor = b.as_int()
+            inner = _eliminate_one(a, loop, high, names) if divisor and divisor > 0 else None
+            return None if inner is None else floordiv(inner, b)
+        case Min(args) | Max(args):
+            parts = [_eliminate_one(a, loop, high, names) for a in args]
+            known = [p for p in parts if p is not None]
+            if len(known) < len(parts):
+                return None
+            return minimum(*known) if isinstance(atom, Min) else maximum(*known)
+        case _:
+            return None
+
+
+def constant_bound(e: Index, high: bool) -> int | None:
+    """A constant bound of `e` for all sizes >= 0 and any variables; None if there is none."""
+    total = e.constant
+    for atom, c in e.terms:
+        part = _constant_atom_bound(atom, high == (c > 0))
+        if part is None:
+            return None
+        total += part * c
+    return total
+
+
+def _constant_atom_bound(atom: Atom, high: bool) -> int | None:
+    match atom:
+        case FloorDiv(a, b):
+            divisor, inner = b.as_int(), constant_bound(a, high)
+            return inner // divisor if inner is not None and divisor and divisor > 0 else None
+        case Min(args) | Max(args):
+            least = isinstance(atom, Min)
+            parts = [constant_bound(a, high) for a in args]
+            known = [p for p in parts if p is not None]
+            if least == high:  # one bound suffices
+                return (min if least else max)(known, default=None)
+            return (min if least else max)(known) if len(known) == len(parts) else None
+        case _:
+            return None
+
+
+def is_nonnegative(e: Index, sizes: frozenset[str]) -> bool:
+    """True if `e` >= 0 is plain, given that sizes are."""
+    if e.constant < 0:
+        return False
+    for atom, c in e.terms:
+        if c < 0 or not _atom_nonnegative(atom, sizes):
+            return False
+    return True
+
+
+def _atom_nonnegative(atom: Atom, sizes: frozenset[str]) -> bool:
+    match atom:
+        case str():
+            return atom in sizes
+        case Product(factors):
+            return all(_atom_nonnegative(f, sizes) for f in factors)
+        case FloorDiv(a, b):
+            return (b.as_int() or 0) > 0 and is_nonnegative(a, sizes)
+        case Min(args):
+            return all(is_nonnegative(a, sizes) for a in args)
+        case Max(args):
+            return any(is_nonnegative(a, sizes) for a in args)
+        case _:
+            return False
+
+
+def split_terms(e: Index, names: frozenset[str]) -> tuple[Index, Index]:
+    """`e` as (terms that use one of `names`, the rest)."""
+    mine, rest = ZERO, index(e.constant)
+    for atom, c in e.terms:
+        term = of_atom(atom) * c
+        if of_atom(atom).variables() & names:
+            mine = mine + term
+        else:
+            rest = rest + term
+    return mine, rest
+
+
+def variables(*names: str) -> tuple[Index, ...]:
+    return tuple(map(var, names))

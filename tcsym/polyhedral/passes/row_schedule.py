@@ -1,0 +1,134 @@
+"""Leaf schedule `rows`: each innermost loop in vectors, on the loop of its chain that suits best."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tcsym.frontend.program import Call
+from tcsym.loop_ir import Kernel, Loop, Node, Store, Update, subvalues, walk
+from tcsym.options import Options
+from tcsym.polyhedral.passes.access import subscript_variables
+from tcsym.polyhedral.passes.interchange import reorder_chain
+from tcsym.polyhedral.passes.loops import (
+    chain_of,
+    children,
+    find_loop,
+    is_leaf,
+    loops_in,
+    replace_loop,
+    statements_in,
+)
+from tcsym.polyhedral.passes.names import Names
+from tcsym.polyhedral.passes.vector_legality import (
+    access_cost,
+    can_mask,
+    is_short,
+    lanes_for,
+    vector_refusal,
+)
+from tcsym.polyhedral.passes.vector_rows import RowShape, vectorise_row
+from tcsym.target import Target
+
+
+def schedule_rows(
+    kernel: Kernel, nest: str, target: Target, options: Options, names: Names, notes: list[str]
+) -> Kernel:
+    """Every innermost loop of the nest in vectors where that is legal and useful."""
+    leaves = [x.variable for x in loops_in(find_loop(kernel.body, nest)) if is_leaf(x)]
+    for leaf in leaves:
+        kernel, note = _schedule_leaf(kernel, nest, leaf, target, options, names)
+        notes.append(f"{leaf}: {note}")
+    return kernel
+
+
+def _schedule_leaf(
+    kernel: Kernel, nest: str, leaf: str, target: Target, options: Options, names: Names
+) -> tuple[Kernel, str]:
+    chain = leaf_chain(find_loop(kernel.body, nest), leaf)
+    body = chain[-1].body
+    lanes = lanes_for(kernel, body, target)
+    if not options.vectorize or lanes == 1:
+        return kernel, "scalar: no vectors asked for" if lanes > 1 else "scalar: no vectors"
+    best, reason = _best_loop(kernel, chain, lanes)
+    if best is None:
+        return kernel, f"scalar: {reason}"
+    kernel = _move_inside(kernel, chain, best)
+    chain = leaf_chain(find_loop(kernel.body, _top_after(kernel, nest, chain, best)), best)
+    shape = RowShape(lanes, _unroll(body, best, options), can_mask(kernel, body, target))
+    return vectorise_row(kernel, _reduction_top(chain), best, shape, names), f"vectors along {best}"
+
+
+def leaf_chain(nest: Node, leaf: str) -> tuple[Loop, ...]:
+    """The perfect chain that ends in the innermost loop `leaf`, outermost first."""
+    around = next(a for x, a in walk(nest) if isinstance(x, Loop) and x.variable == leaf)
+    chain = chain_of(find_loop(nest, leaf))
+    for loop in reversed(around):
+        if loop.body != chain[0]:
+            break
+        chain = (loop, *chain)
+    return chain
+
+
+def _best_loop(kernel: Kernel, chain: tuple[Loop, ...], lanes: int) -> tuple[str | None, str]:
+    body, reason = chain[-1].body, "the loop runs in order"
+    best, least = None, access_cost(kernel, body, None, 1)
+    for k in reversed(range(len(chain))):
+        loop = chain[k]
+        if loop.order == "sequential" or loop.kind != "serial":
+            continue
+        if any(loop.variable in x.lower.variables() | x.upper.variables() for x in chain[k + 1 :]):
+            reason = "bounds move with the loop"
+            continue
+        refusal = vector_refusal(kernel, body, loop.variable)
+        if refusal:
+            reason = refusal
+            continue
+        cost = access_cost(kernel, body, loop.variable, lanes) * (4 if is_short(loop, lanes) else 1)
+        if cost < least:
+            best, least = loop.variable, cost
+        else:
+            reason = "no unit stride"
+    return best, reason
+
+
+def _move_inside(kernel: Kernel, chain: tuple[Loop, ...], variable: str) -> Kernel:
+    order = tuple(x.variable for x in chain if x.variable != variable) + (variable,)
+    if order == tuple(x.variable for x in chain):
+        return kernel
+    top = chain[0].variable
+    return replace(kernel, body=replace_loop(kernel.body, top, lambda x: reorder_chain(x, order)))
+
+
+def _top_after(kernel: Kernel, nest: str, chain: tuple[Loop, ...], moved: str) -> str:
+    """The nest's outermost loop, which the interchange may have changed."""
+    return chain[1].variable if nest == moved and len(chain) > 1 else nest
+
+
+def _reduction_top(chain: tuple[Loop, ...]) -> str:
+    """Outermost loop of the chain whose inner loops move no element reduced in the last one."""
+    row = chain[-1]
+    used = frozenset[str]().union(
+        *(
+            subscript_variables(x.subscripts)
+            for x in children(row.body)
+            if isinstance(x, Update) and row.variable not in subscript_variables(x.subscripts)
+        )
+    )
+    top = row.variable
+    for loop in reversed(chain[:-1]):
+        if loop.variable in used or loop.order == "parallel":
+            break
+        top = loop.variable
+    return top
+
+
+def _unroll(body: Node, variable: str, options: Options) -> int:
+    """Vectors in flight: more for reductions, whose additions wait for each other."""
+    statements = [x for x, _ in statements_in(body)]
+    calls = sum(isinstance(v, Call) for x in statements for v in subvalues(x.value))
+    reduces = any(
+        isinstance(x, Update) and variable not in subscript_variables(x.subscripts)
+        for x in statements
+        if isinstance(x, Store | Update)
+    )
+    return max(1, options.row_unroll if reduces and not calls else min(2, options.row_unroll))

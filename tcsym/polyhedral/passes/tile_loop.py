@@ -1,0 +1,41 @@
+"""One loop -> a tile loop and a point loop; a constant point loop -> registers x lanes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tcsym.index import ZERO, ceildiv, index, var
+from tcsym.loop_ir import Loop, Node, substitute_node
+
+
+def tile_loop(loop: Loop, size: int, tile: str, point: str, times: int = 1) -> Loop:
+    """v in lower:upper -> tile in 0:ceil(n / size) { point in 0:size, masked where ragged }.
+
+    v = lower + size*tile + point. Both loops keep the kind of proof that v had. `times` > 1 tiles
+    by size*times.
+    """
+    n = loop.upper - loop.lower
+    known = n.as_int()
+    start = loop.lower + var(tile) * size
+    body = substitute_node(loop.body, {loop.variable: start + var(point)})
+    mask = None if known is not None and known % size == 0 else n - var(tile) * size
+    points = Loop(point, ZERO, index(size), body, "unrolled", loop.order, mask)
+    return Loop(tile, ZERO, ceildiv(n, size), points, loop.kind, loop.order)
+
+
+def split_point(loop: Loop, lanes: int, register: str, lane: str) -> Loop:
+    """point in 0:T -> register in 0:T/lanes unrolled { lane in 0:lanes vector }, mask carried."""
+    total = loop.upper.as_int()
+    assert total is not None and total % lanes == 0 and loop.lower == ZERO
+    start = var(register) * lanes
+    body: Node = substitute_node(loop.body, {loop.variable: start + var(lane)})
+    mask = None if loop.mask is None else loop.mask - start
+    vector = Loop(lane, ZERO, index(lanes), body, "vector", loop.order, mask)
+    return replace(
+        loop,
+        variable=register,
+        upper=index(total // lanes),
+        body=vector,
+        kind="unrolled",
+        mask=None,
+    )

@@ -1,0 +1,205 @@
+"""Schedule tree -> proof that it keeps every dependence, for all sizes, and the order of each loop.
+
+Instances of two statements are compared loop by loop, outermost first: at each common loop the source of a
+dependence must not come later than its sink; where all common loops are equal, it must stand before it
+in the tree. isl decides what equal subscripts do not. A failure names dependence and loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import islpy as isl
+
+from tcsym.index import Index, var
+from tcsym.loop_ir import LoopOrder
+from tcsym.polyhedral.dependence import Dependence, Dependences
+from tcsym.polyhedral.relations import IN, OUT
+from tcsym.polyhedral.scop import Scop, ScopStatement
+from tcsym.polyhedral.tree import Tree, TreeLoop, leaves, tree_loops
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """`dependence` may connect different iterations of a loop; `relation`: where it does (None: not asked)."""
+
+    dependence: Dependence
+    relation: isl.Map | None
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """`violations`: empty if the tree is legal. `carried`: by loop variable, what the loop carries."""
+
+    violations: tuple[str, ...]
+    carried: Mapping[str, tuple[Carried, ...]]
+
+    @property
+    def is_legal(self) -> bool:
+        return not self.violations
+
+
+def prove(tree: Tree, scop: Scop, dependences: Dependences) -> Proof:
+    problem = _shape_problem(tree, scop, dependences)
+    if problem:
+        return Proof((problem,), {})
+    places = {name: (k, loops) for k, (name, loops) in enumerate(leaves(tree))}
+    carried: dict[str, list[Carried]] = {}
+    violations = [
+        violation
+        for d in dependences.all
+        if (violation := _violation(d, places, dependences, carried))
+    ]
+    return Proof(tuple(violations), {v: tuple(c) for v, c in carried.items()})
+
+
+Places = Mapping[str, tuple[int, tuple[TreeLoop, ...]]]
+
+
+def _shape_problem(tree: Tree, scop: Scop, dependences: Dependences) -> str:
+    """Every instance is run exactly once: one leaf a statement, and loops that determine the instance."""
+    found = list(leaves(tree))
+    names = sorted(name for name, _ in found)
+    if names != sorted(s.name for s in scop.statements):
+        return "the tree does not hold each statement once"
+    for name, loops in found:
+        s = scop.statement(name)
+        values = [loop.value(name) for loop in loops]
+        if set(values) >= {var(v) for v in s.iterators}:
+            continue
+        if not _is_injective(s, values, dependences):
+            return f"the loops around {name} do not determine its instances"
+    variables = [loop.variable for loop in tree_loops(tree)]
+    if len(variables) != len(set(variables)):
+        return "two loops have one variable"
+    return ""
+
+
+def _is_injective(s: ScopStatement, values: list[Index], dependences: Dependences) -> bool:
+    relations = dependences.relations
+    schedule = relations.presburger.relation(s.name, s.iterators, "", values, s.domain)
+    return bool(schedule.is_injective())
+
+
+def _violation(
+    d: Dependence, places: Places, dependences: Dependences, carried: dict[str, list[Carried]]
+) -> str:
+    """Text of the loop or place at which `d` is turned round; '' if none. Notes carrying loops."""
+    (a, a_loops), (b, b_loops) = places[d.source.name], places[d.sink.name]
+    walk = _Walk(d, dependences)
+    for x, y in zip(a_loops, b_loops):
+        if x.variable != y.variable:
+            break
+        outcome = walk.enter(x)
+        if outcome == "carries":
+            carried.setdefault(x.variable, []).append(Carried(d, walk.crossing))
+        elif outcome == "reverses":
+            return f"{d}: turned round by loop {x.variable}"
+        if walk.is_done():
+            return ""
+    if a < b or walk.is_empty():
+        return ""
+    return f"{d}: {d.sink.name} stands before {d.source.name}"
+
+
+class _Walk:
+    """The pairs of one dependence that are still undecided, on the way down the common loops."""
+
+    def __init__(self, d: Dependence, dependences: Dependences) -> None:
+        self.d, self.dependences = d, dependences
+        self.rest: isl.Map | None = None  # None: all pairs of `d`
+        self.done = False
+        self.crossing: isl.Map | None = None
+
+    def enter(self, loop: TreeLoop) -> str:
+        """What the loop does to the undecided pairs: equal, carries, reverses."""
+        mine, yours = loop.value(self.d.source.name), loop.value(self.d.sink.name)
+        i, j = _position(self.d.source, mine), _position(self.d.sink, yours)
+        if i >= 0 and j >= 0:
+            if self.dependences.equal(self.d, i, j):
+                return "equal"
+            if self.d.carried and i == j == self.d.depth - 1 and self.rest is None:
+                self.done, self.crossing = True, None
+                return "carries"
+        return self._compare(mine, yours)
+
+    def _compare(self, mine: Index, yours: Index) -> str:
+        pairs = self._pairs()
+        ahead, level, behind = _compared(self.d, mine, yours, pairs, self.dependences)
+        if not behind.is_empty():
+            return "reverses"
+        self.rest = level
+        if ahead.is_empty():
+            return "equal"
+        self.crossing = ahead
+        return "carries"
+
+    def _pairs(self) -> isl.Map:
+        return self.dependences.relation(self.d) if self.rest is None else self.rest
+
+    def is_done(self) -> bool:
+        return self.done or (self.rest is not None and bool(self.rest.is_empty()))
+
+    def is_empty(self) -> bool:
+        return bool(self._pairs().is_empty())
+
+
+def _position(s: ScopStatement, value: Index) -> int:
+    """Position of the iterator that `value` is, else -1."""
+    return next((k for k, v in enumerate(s.iterators) if value == var(v)), -1)
+
+
+def _compared(
+    d: Dependence, mine: Index, yours: Index, pairs: isl.Map, dependences: Dependences
+) -> tuple[isl.Map, isl.Map, isl.Map]:
+    """`pairs` with the source's value less than, equal to, greater than the sink's."""
+    i, j = _position(d.source, mine), _position(d.sink, yours)
+    if i >= 0 and j >= 0:
+        return (
+            pairs.order_lt(IN, i, OUT, j),
+            pairs.equate(IN, i, OUT, j),
+            pairs.order_gt(IN, i, OUT, j),
+        )
+    translate = dependences.relations.presburger.pw_aff
+    a = translate(mine, d.source.name, d.source.iterators)
+    b = translate(yours, d.sink.name, d.sink.iterators)
+    return pairs.intersect(a.lt_map(b)), pairs.intersect(a.eq_map(b)), pairs.intersect(a.gt_map(b))
+
+
+# ---- orders of loops
+
+
+def loop_orders(
+    tree: Tree,
+    scop: Scop,
+    dependences: Dependences,
+    proof: Proof,
+    private: Mapping[str, frozenset[str]],
+) -> dict[str, LoopOrder]:
+    """The order of each loop; `private`: by temporary, the loops to whose iterations it is private."""
+    orders: dict[str, LoopOrder] = {}
+    for loop in tree_loops(tree):
+        carried = (
+            c
+            for c in proof.carried.get(loop.variable, ())
+            if loop.variable not in private.get(c.dependence.tensor, frozenset())
+        )
+        if any(_really(c, dependences) for c in carried):
+            orders[loop.variable] = "sequential"
+        elif _reduces(loop, scop):
+            orders[loop.variable] = "reduction"
+        else:
+            orders[loop.variable] = "parallel"
+    return orders
+
+
+def _really(c: Carried, dependences: Dependences) -> bool:
+    if c.relation is not None:
+        return not c.relation.is_empty()
+    return not dependences.is_empty(c.dependence)
+
+
+def _reduces(loop: TreeLoop, scop: Scop) -> bool:
+    """Two iterations may update one element: the loop moves along a reduction iterator."""
+    return any(m.value.variables() & scop.statement(m.statement).reduced for m in loop.members)

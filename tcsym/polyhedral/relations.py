@@ -1,0 +1,72 @@
+"""Scop -> isl objects, made when a proof asks for them and kept.
+
+The one mutable helper of this stage: a cache of domains and access relations in one isl context.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import islpy as isl
+
+from tcsym.index import Index, all_of
+from tcsym.polyhedral.deadline import Deadline
+from tcsym.polyhedral.scop import Access, Scop, ScopStatement
+from tcsym.presburger import Presburger, is_quasi_affine
+
+IN, OUT = isl.dim_type.in_, isl.dim_type.out
+
+
+@dataclass(slots=True)
+class Relations:
+    """isl objects of one scop. Every request checks the deadline."""
+
+    scop: Scop
+    presburger: Presburger
+    deadline: Deadline
+    _accesses: dict[tuple[str, Access], isl.Map] = field(default_factory=dict)
+    _domains: dict[str, isl.Set] = field(default_factory=dict)
+    _context: isl.Set | None = None
+
+    @property
+    def context(self) -> isl.Set:
+        """The sizes for which the program is defined."""
+        if self._context is None:
+            self._context = self.presburger.size_set(self.scop.context)
+        return self._context
+
+    def domain(self, s: ScopStatement) -> isl.Set:
+        self.deadline.check()
+        if s.name not in self._domains:
+            self._domains[s.name] = self.presburger.set(s.name, s.iterators, s.domain)
+        return self._domains[s.name]
+
+    def access(self, s: ScopStatement, a: Access) -> isl.Map:
+        """{ s[iterators] -> tensor[position] }; over-approximated unless `is_exact`."""
+        self.deadline.check()
+        key = (s.name, a)
+        if key not in self._accesses:
+            condition = all_of((s.domain, a.guard))
+            self._accesses[key] = self.presburger.relation(
+                s.name, s.iterators, a.tensor, a.subscripts, condition
+            )
+        return self._accesses[key]
+
+    def is_exact(self, s: ScopStatement, a: Access) -> bool:
+        """True if isl represents the instances and elements of that access exactly."""
+        sizes = self.scop.sizes
+        known = [i for i in a.subscripts if i is not None]
+        return len(known) == len(a.subscripts) and all(
+            is_quasi_affine(e, sizes) for e in (*known, s.domain, a.guard)
+        )
+
+    def equal_for_all_sizes(self, a: Index, b: Index) -> bool:
+        """a == b for all sizes of the context; False where isl cannot tell."""
+        if a == b:
+            return True
+        sizes = frozenset(self.scop.sizes)
+        if not (a.variables() <= sizes and b.variables() <= sizes):
+            return False
+        self.deadline.check()
+        difference = self.presburger.pw_aff(a - b).non_zero_set()
+        return bool(difference.params().intersect_params(self.context).is_empty())

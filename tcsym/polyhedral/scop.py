@@ -1,0 +1,277 @@
+"""Program -> scop: statements with iteration domains and access relations, and their original order.
+
+A program statement becomes up to three scop statements: `S.exists…` (run-time checks only), `S.init` (stores
+the identity of a reduction) and `S`. Everything here is plain data; `Relations` makes isl objects
+from it when a proof asks for one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, assert_never
+
+from tcsym.frontend.affine import implied_condition
+from tcsym.frontend.program import (
+    Binary,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    Expr,
+    For,
+    If,
+    IndexValue,
+    Item,
+    Program,
+    Range,
+    Read,
+    Select,
+    Statement,
+    Tensor,
+    Unary,
+    dtype_of,
+    reads,
+)
+from tcsym.index import (
+    TRUE,
+    Condition,
+    Index,
+    all_of,
+    condition_text,
+    ge,
+    lt,
+    negate,
+    var,
+)
+from tcsym.loop_ir import ReduceOp
+from tcsym.types import DType
+
+Role = Literal["assign", "init", "update", "check"]
+REDUCE_OPS: dict[str, ReduceOp] = {"+=": "add", "*=": "mul", "min=": "min", "max=": "max"}
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Element of a tensor touched at a point; a subscript None may be any position (gather).
+
+    `guard`: the access happens at most where it holds.
+    """
+
+    tensor: str
+    subscripts: tuple[Index | None, ...]
+    guard: Condition = TRUE
+
+    def __str__(self) -> str:
+        if not self.subscripts:
+            return self.tensor
+        return f"{self.tensor}[{', '.join('?' if s is None else str(s) for s in self.subscripts)}]"
+
+
+@dataclass(frozen=True, slots=True)
+class ScopStatement:
+    """One scheduled unit. Its iteration vector is `outer` (`for` variables) then `ranges`.
+
+    role: `assign` and `init` store `value`, `update` combines with `op`, `check` only verifies reads.
+    partner: of an init its update and the other way round. `condition`: the enclosing `if`s.
+    """
+
+    name: str
+    role: Role
+    outer: tuple[Range, ...]
+    ranges: tuple[Range, ...]
+    condition: Condition
+    value: Expr
+    target: str = ""
+    subscripts: tuple[Index, ...] = ()
+    op: ReduceOp = "add"
+    partner: str = ""
+
+    @property
+    def iterators(self) -> tuple[str, ...]:
+        return tuple(r.variable for r in (*self.outer, *self.ranges))
+
+    @property
+    def reduced(self) -> frozenset[str]:
+        """Iterators over which this update accumulates."""
+        return frozenset(r.variable for r in self.ranges if r.reduced and self.role == "update")
+
+    def range_of(self, iterator: str) -> Range:
+        return next(r for r in (*self.outer, *self.ranges) if r.variable == iterator)
+
+    @property
+    def domain(self) -> Condition:
+        bounds = [
+            c
+            for r in (*self.outer, *self.ranges)
+            for c in (ge(var(r.variable), r.lower), lt(var(r.variable), r.upper))
+        ]
+        return all_of((*bounds, self.condition))
+
+    @property
+    def write(self) -> Access | None:
+        return Access(self.target, self.subscripts) if self.target else None
+
+    def __str__(self) -> str:
+        bounds = ", ".join(
+            f"{r.variable} in {r.lower}:{r.upper}" for r in (*self.outer, *self.ranges)
+        )
+        guard = "" if self.condition == TRUE else f" if {condition_text(self.condition)}"
+        head = f"{self.name}({', '.join(self.iterators)})"
+        return f"{head}: {self.role}{' for ' + bounds if bounds else ''}{guard}"
+
+
+@dataclass(frozen=True, slots=True)
+class ScopLoop:
+    """A `for` of the program around `items`."""
+
+    range: Range
+    items: tuple[ScopItem, ...]
+
+
+ScopItem = str | ScopLoop
+
+
+@dataclass(frozen=True, slots=True)
+class Scop:
+    """`statements` in text order; `items` their nesting in the program's loops; `context`: known sizes."""
+
+    sizes: tuple[str, ...]
+    context: Condition
+    tensors: tuple[Tensor, ...]
+    statements: tuple[ScopStatement, ...]
+    items: tuple[ScopItem, ...]
+
+    def statement(self, name: str) -> ScopStatement:
+        return next(s for s in self.statements if s.name == name)
+
+    def tensor(self, name: str) -> Tensor:
+        return next(t for t in self.tensors if t.name == name)
+
+    @property
+    def written(self) -> frozenset[str]:
+        return frozenset(s.target for s in self.statements if s.target)
+
+    def __str__(self) -> str:
+        lines = [f"sizes {', '.join(self.sizes)}"]
+        if self.context != TRUE:
+            lines.append(f"context {condition_text(self.context)}")
+        for s in self.statements:
+            lines.append(str(s))
+            if s.write is not None:
+                lines.append(f"  write {s.write}")
+            lines.extend(f"  read {a}" for a in read_accesses(s))
+        return "\n".join(lines)
+
+
+def program_to_scop(program: Program) -> Scop:
+    statements: list[ScopStatement] = []
+    items = _items(program, program.body, (), TRUE, statements)
+    context = all_of(c.condition for c in program.checks)
+    return Scop(program.sizes, context, program.tensors, tuple(statements), items)
+
+
+def _items(
+    program: Program,
+    body: tuple[Item, ...],
+    outer: tuple[Range, ...],
+    condition: Condition,
+    out: list[ScopStatement],
+) -> tuple[ScopItem, ...]:
+    items: list[ScopItem] = []
+    for item in body:
+        match item:
+            case Statement():
+                made = tuple(_scop_statements(program, item, outer, condition))
+                out.extend(made)
+                items.extend(s.name for s in made)
+            case For(variable, lower, upper, inner):
+                r = Range(variable, lower, upper, reduced=False)
+                inside = _items(program, inner, (*outer, r), condition, out)
+                items.append(ScopLoop(r, inside))
+            case If(test, then, orelse):
+                yes, no = all_of((condition, test)), all_of((condition, negate(test)))
+                items.extend(_items(program, then, outer, yes, out))
+                items.extend(_items(program, orelse, outer, no, out))
+            case _:
+                assert_never(item)
+    return tuple(items)
+
+
+def _scop_statements(
+    program: Program, s: Statement, outer: tuple[Range, ...], condition: Condition
+) -> Iterator[ScopStatement]:
+    for k, e in enumerate(s.exists):
+        if any(any(r.checked) for r in reads(e)):
+            name = f"{s.name}.exists{k or ''}"
+            yield ScopStatement(name, "check", outer, s.domain, condition, e)
+    dtype = program.tensor(s.target).dtype
+    if s.op == "=":
+        yield ScopStatement(
+            s.name, "assign", outer, s.domain, condition, s.value, s.target, s.subscripts
+        )
+        return
+    op = REDUCE_OPS[s.op]
+    init = f"{s.name}.init" if s.initialise else ""
+    if init:
+        kept = tuple(r for r in s.domain if not r.reduced)
+        neutral = Const(identity(op, dtype), dtype)
+        yield ScopStatement(
+            init, "init", outer, kept, condition, neutral, s.target, s.subscripts, op, s.name
+        )
+    value = s.value if dtype_of(s.value) is dtype else Cast(s.value, dtype)
+    yield ScopStatement(
+        s.name, "update", outer, s.domain, condition, value, s.target, s.subscripts, op, init
+    )
+
+
+def identity(op: ReduceOp, dtype: DType) -> int | float:
+    """Neutral element of a reduction (LANGUAGE B5); on bool `add`,`max` are or, `mul`,`min` are and."""
+    if op in ("add", "mul"):
+        return 0 if op == "add" else 1
+    if dtype.is_float:
+        return float("inf") if op == "min" else float("-inf")
+    return dtype.highest if op == "min" else dtype.lowest
+
+
+# ---- accesses
+
+
+def read_accesses(s: ScopStatement) -> tuple[Access, ...]:
+    """Elements read by value at a point, each once; an update also reads what it updates."""
+    found = dict.fromkeys(
+        Access(r.tensor, tuple(x if isinstance(x, Index) else None for x in r.subscripts), g)
+        for r, g in guarded_reads(s.value)
+    )
+    if s.role == "update":
+        found[Access(s.target, s.subscripts)] = None
+    return tuple(found)
+
+
+def guarded_reads(e: Expr, guard: Condition = TRUE) -> Iterator[tuple[Read, Condition]]:
+    """Every read in `e` with the affine part of the conditions under which it happens (LANGUAGE C7, E5)."""
+    match e:
+        case Const() | IndexValue():
+            return
+        case Read(_, subscripts):
+            yield e, guard
+            for gathered in subscripts:
+                if not isinstance(gathered, Index):
+                    yield from guarded_reads(gathered, guard)
+        case Cast(x, _) | Unary(_, x, _):
+            yield from guarded_reads(x, guard)
+        case Binary("and" | "or" as op, a, b, _):
+            yield from guarded_reads(a, guard)
+            yield from guarded_reads(b, all_of((guard, implied_condition(a, op == "and"))))
+        case Binary(_, a, b) | Compare(_, a, b):
+            yield from guarded_reads(a, guard)
+            yield from guarded_reads(b, guard)
+        case Select(c, a, b):
+            yield from guarded_reads(c, guard)
+            yield from guarded_reads(a, all_of((guard, implied_condition(c, True))))
+            yield from guarded_reads(b, all_of((guard, implied_condition(c, False))))
+        case Call(_, args):
+            for argument in args:
+                yield from guarded_reads(argument, guard)
+        case _:
+            assert_never(e)

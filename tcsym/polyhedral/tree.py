@@ -1,0 +1,132 @@
+"""Schedule tree: the order of a program's instances as loops, sequences and leaves.
+
+A loop is one member of a band: for each statement below it an affine function of that statement's iterators
+(for own trees simply one of them). Each statement stands at exactly one leaf.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from tcsym.index import TRUE, Index, condition_text
+from tcsym.loop_ir import LoopOrder
+from tcsym.polyhedral.scop import Scop
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """At this loop, `statement` runs its instance x in the iteration `value`(x)."""
+
+    statement: str
+    value: Index
+
+
+@dataclass(frozen=True, slots=True)
+class TreeLoop:
+    """Iterations in ascending order; `variable` is unique in the tree.
+
+    lower, upper: bounds over sizes and variables of outer loops, None where only isl can tell them.
+    """
+
+    variable: str
+    lower: Index | None
+    upper: Index | None
+    members: tuple[Member, ...]
+    body: Tree
+    order: LoopOrder = "sequential"
+
+    def value(self, statement: str) -> Index:
+        return next(m.value for m in self.members if m.statement == statement)
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    children: tuple[Tree, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    statement: str
+
+
+Tree = TreeLoop | Sequence | Leaf
+
+
+def sequence(children: list[Tree] | tuple[Tree, ...]) -> Tree:
+    """Children in order, without nested sequences; a single child stands for itself."""
+    flat: list[Tree] = []
+    for c in children:
+        flat.extend(c.children if isinstance(c, Sequence) else (c,))
+    return flat[0] if len(flat) == 1 else Sequence(tuple(flat))
+
+
+def leaves(t: Tree, loops: tuple[TreeLoop, ...] = ()) -> Iterator[tuple[str, tuple[TreeLoop, ...]]]:
+    """Statements in the order of the text of the tree, with their loops, outermost first."""
+    match t:
+        case Leaf(name):
+            yield name, loops
+        case Sequence(children):
+            for c in children:
+                yield from leaves(c, loops)
+        case TreeLoop():
+            yield from leaves(t.body, (*loops, t))
+        case _:
+            assert_never(t)
+
+
+def tree_loops(t: Tree) -> Iterator[TreeLoop]:
+    match t:
+        case Leaf():
+            return
+        case Sequence(children):
+            for c in children:
+                yield from tree_loops(c)
+        case TreeLoop():
+            yield t
+            yield from tree_loops(t.body)
+        case _:
+            assert_never(t)
+
+
+def with_orders(t: Tree, orders: Mapping[str, LoopOrder]) -> Tree:
+    """The tree with the order of each loop variable set."""
+    match t:
+        case Leaf():
+            return t
+        case Sequence(children):
+            return Sequence(tuple(with_orders(c, orders) for c in children))
+        case TreeLoop():
+            order = orders.get(t.variable, "sequential")
+            return replace(t, order=order, body=with_orders(t.body, orders))
+        case _:
+            assert_never(t)
+
+
+def tree_text(t: Tree, scop: Scop | None = None) -> str:
+    return "\n".join(_lines(t, scop, ""))
+
+
+def _lines(t: Tree, scop: Scop | None, indent: str) -> Iterator[str]:
+    match t:
+        case Leaf(name):
+            guard = ""
+            if scop is not None and (condition := scop.statement(name).condition) != TRUE:
+                guard = f" if {condition_text(condition)}"
+            yield f"{indent}{name}{guard}"
+        case Sequence(children):
+            for c in children:
+                yield from _lines(c, scop, indent)
+        case TreeLoop():
+            bounds = "" if t.lower is None or t.upper is None else f" = {t.lower}:{t.upper}"
+            yield f"{indent}{t.order} {t.variable}{bounds}{_members_text(t)}"
+            yield from _lines(t.body, scop, indent + "  ")
+        case _:
+            assert_never(t)
+
+
+def _members_text(t: TreeLoop) -> str:
+    """Only what differs from the loop variable: `  [S1: j, S2: j]`."""
+    other = [f"{m.statement}: {m.value}" for m in t.members if str(m.value) != t.variable]
+    return f"  [{', '.join(other)}]" if other else ""

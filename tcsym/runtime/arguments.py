@@ -1,0 +1,260 @@
+"""Arguments of a call -> `Bound`: views of all inputs, all sizes, output shapes; or the first error.
+
+The order of checks is LANGUAGE E11's: surplus arguments, `sizes=`, then each parameter (missing, rank,
+type, sizes), then preconditions in text order. Every error stands at the declaration it violates.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tcsym.errors import TCError
+from tcsym.runtime.arrays import Unusable, View, numpy_view, private_copy, view_of
+from tcsym.runtime.arrays import numpy_array as array_of_view
+from tcsym.runtime.plan import CallPlan, Parameter
+from tcsym.runtime.scalars import is_scalar, scalar_array
+from tcsym.runtime.size_functions import Shape
+from tcsym.sizes import size_value
+from tcsym.types import holds
+
+MISSING = object()
+INT64_LIMIT = (1 << 63) - 1
+Values = list[int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A call whose arguments are in order: ready for a kernel or for the interpreter."""
+
+    views: tuple[View, ...]
+    sizes: tuple[int, ...]
+    shapes: tuple[Shape, ...]
+
+
+def bind(
+    plan: CallPlan,
+    given: Sequence[object],
+    sizes: object,
+    adapt: Callable[[object], View] = view_of,
+) -> Bound:
+    """Check a call whose arguments `match_arguments` has ordered."""
+    values = initial_values(plan, sizes)
+    views = tuple(
+        [_bind_parameter(plan, p, x, values, adapt) for p, x in zip(plan.inputs, given)]
+    )
+    known = values[: len(plan.sizes)]
+    failing = plan.first_failing(*known)
+    if failing >= 0:
+        raise plan.check_error(failing, tuple(v or 0 for v in known))
+    shapes = plan.shapes(*known)
+    for k, shape in enumerate(shapes):
+        if shape and min(shape) < 0:
+            raise _negative(plan, k, shape)
+    return Bound(views, tuple(known), shapes)  # type: ignore[arg-type]
+
+
+def _negative(plan: CallPlan, k: int, shape: Shape) -> TCError:
+    output = plan.outputs[k]
+    axis = next(d for d, extent in enumerate(shape) if extent < 0)
+    spans = output.dimension_spans
+    message = f"`{output.name}` has negative size {shape[axis]} on axis {axis}"
+    return plan.error("size", message, spans[axis] if spans else output.span)
+
+
+# ---- which argument is which
+
+
+def match_arguments(
+    plan: CallPlan, args: tuple[object, ...], kwargs: Mapping[str, object]
+) -> list[object]:
+    """One object for each parameter, MISSING where none was given."""
+    n = len(plan.inputs)
+    if len(args) > n:
+        message = f"takes {n} argument{'' if n == 1 else 's'} but {len(args)} were given"
+        raise plan.error("call", message, plan.program.span, f"it is {signature_text(plan)}")
+    if not kwargs:
+        return [*args, *[MISSING] * (n - len(args))] if len(args) < n else list(args)
+    given: list[object] = [*args, *[MISSING] * (n - len(args))]
+    position = {p.name: k for k, p in enumerate(plan.inputs)}
+    for name, x in kwargs.items():
+        if name not in position:
+            message = f"has no parameter `{name}`"
+            hint = _suggestion(name, position) or f"it is {signature_text(plan)}"
+            raise plan.error("call", message, plan.program.span, hint)
+        if given[position[name]] is not MISSING:
+            raise plan.error("call", f"`{name}` is given twice", plan.program.span)
+        given[position[name]] = x
+    return given
+
+
+def signature_text(plan: CallPlan) -> str:
+    """`mm(float32(M, K) A, float32(K, N) B)`"""
+    return f"{plan.program.name}({', '.join(f'{p.type_text} {p.name}' for p in plan.inputs)})"
+
+
+def _suggestion(name: object, known: Any) -> str:
+    close = difflib.get_close_matches(str(name), list(known), 1)
+    return f"did you mean `{close[0]}`?" if close else ""
+
+
+# ---- sizes
+
+
+def initial_values(plan: CallPlan, sizes: object) -> Values:
+    """Values of all slots after `sizes=`: fixed, given, or None where arguments will tell."""
+    values = list(plan.initial)
+    if sizes is not None:
+        for name, value in checked_sizes(plan, sizes).items():
+            _give_size(plan, values, name, value)
+    for slot in plan.free_slots:
+        if values[slot] is None:
+            name = plan.sizes[slot]
+            hint = f'give it: `sizes={{"{name}": ...}}`'
+            raise plan.error("size", f"free size `{name}` is missing", plan.program.span, hint)
+    return values
+
+
+def checked_sizes(plan: CallPlan, sizes: object) -> dict[str, int]:
+    """A mapping of size names of the text to integers >= 0."""
+    span = plan.program.span
+    if not isinstance(sizes, Mapping):
+        message = f"`sizes` is {type(sizes).__name__}, expected a mapping of names to integers"
+        raise plan.error("size", message, span)
+    checked: dict[str, int] = {}
+    for name, value in sizes.items():
+        if name not in plan.sizes and name not in plan.foreign_sizes:
+            hint = _suggestion(name, plan.sizes) or f"sizes are {', '.join(plan.sizes) or 'none'}"
+            raise plan.error("size", f"`sizes` has `{name}`, which is no size here", span, hint)
+        number = size_value(value)
+        if number is None or not 0 <= number <= INT64_LIMIT:
+            message = f"size `{name}` is {value!r}, expected an integer from 0 to 2**63 - 1"
+            raise plan.error("size", message, span)
+        checked[name] = number
+    return checked
+
+
+def _give_size(plan: CallPlan, values: Values, name: str, value: int) -> None:
+    if name not in plan.sizes:
+        return
+    slot = plan.sizes.index(name)
+    known = values[slot]
+    if known is not None and known != value:
+        message = f"`{name}` is {value} in `sizes=` but {known} was {plan.fixed_where}"
+        raise plan.error("size", message, plan.program.span)
+    broken = plan.promises[slot].broken_by(value) if slot in plan.promises else ""
+    if broken:
+        message = f"`{name}` is {value} in `sizes=`, but it was declared to be {broken}"
+        raise plan.error("size", message, plan.program.span)
+    values[slot] = value
+
+
+# ---- one parameter
+
+
+def _bind_parameter(
+    plan: CallPlan, p: Parameter, x: object, values: Values, adapt: Callable[[object], View]
+) -> View:
+    view = _usable_view(plan, p, x, adapt)
+    for axis, slot in enumerate(p.slots):
+        extent = view.shape[axis]
+        if values[slot] is None:
+            values[slot] = extent
+            if slot in plan.promises:
+                _require_promise(plan, p, axis, extent)
+        elif values[slot] != extent:
+            raise _contradiction(plan, p, axis, extent, values)
+    if not view.aligned:
+        return private_copy(view)
+    return view
+
+
+def _usable_view(
+    plan: CallPlan, p: Parameter, x: object, adapt: Callable[[object], View]
+) -> View:
+    """View of an argument of the right rank and type."""
+    if x is MISSING:
+        hint = f"it is {signature_text(plan)}"
+        raise plan.error("size", f"argument `{p.name}` is missing", p.span, hint)
+    if is_scalar(x):
+        return _scalar_view(plan, p, x)
+    try:
+        view = adapt(x)
+    except Unusable as why:
+        raise plan.error("type", f"`{p.name}` {why}", p.span, why.hint) from None
+    if len(view.shape) != p.rank:
+        raise plan.error("rank", rank_message(p.name, view, p.rank, p.type_text), p.span)
+    if view.dtype is not p.dtype:
+        if p.rank == 0 and view.dtype is not None and holds(p.dtype, view.dtype):
+            return _converted(view, p)
+        raise plan.error("type", type_message(p.name, view, p.type_text), p.span, type_hint(p))
+    return view
+
+
+def _converted(view: View, p: Parameter) -> View:
+    return numpy_view(array_of_view(view).astype(p.dtype.numpy), view.library)
+
+
+def _scalar_view(plan: CallPlan, p: Parameter, x: object) -> View:
+    if p.rank:
+        message = f"`{p.name}` is the scalar {x!r}, expected an array {p.type_text}"
+        raise plan.error("type", message, p.span)
+    array = scalar_array(x, p.dtype)
+    if array is None:
+        message = f"`{p.name}` is {x!r}, which does not fit {p.dtype}"
+        raise plan.error("type", message, p.span)
+    return numpy_view(array)
+
+
+def rank_message(name: str, view: View, rank: int, expected: str) -> str:
+    have = len(view.shape)
+    return f"`{name}` has {_dimensions(have)}, expected {_dimensions(rank)}: {expected}"
+
+
+def _dimensions(n: int) -> str:
+    return f"{n} dimension" if n == 1 else f"{n} dimensions"
+
+
+def type_message(name: str, view: View, expected: str) -> str:
+    return f"`{name}` has type {view.type_name}, expected {expected}"
+
+
+def type_hint(p: Parameter) -> str:
+    return f"convert it: `{p.name}.astype({str(p.dtype)!r})`"
+
+
+def _require_promise(plan: CallPlan, p: Parameter, axis: int, extent: int) -> None:
+    slot = p.slots[axis]
+    broken = plan.promises[slot].broken_by(extent)
+    if broken:
+        message = f"`{p.name}` has size {extent} on axis {axis}, but `{plan.sizes[slot]}` was"
+        raise plan.error("size", f"{message} declared to be {broken}", p.dimension_spans[axis])
+
+
+def _contradiction(
+    plan: CallPlan, p: Parameter, axis: int, extent: int, values: Values
+) -> TCError:
+    expected = values[p.slots[axis]]
+    dimension = p.dimensions[axis]
+    message = f"`{p.name}` has size {extent} on axis {axis} but "
+    if isinstance(dimension, int):
+        message += f"{dimension} is declared: {p.type_text}"
+    else:
+        message += f"`{dimension}` is {expected} {_origin(plan, p, axis)}"
+    return plan.error("size", message, p.dimension_spans[axis])
+
+
+def _origin(plan: CallPlan, p: Parameter, axis: int) -> str:
+    """Where the size that axis `axis` of `p` contradicts was first seen."""
+    slot = p.slots[axis]
+    if plan.initial[slot] is not None:
+        return plan.fixed_where
+    for q in plan.inputs:
+        for d, other in enumerate(q.slots):
+            if q is p and d == axis:
+                return "from `sizes=`"
+            if other == slot:
+                return f"from axis {d} of `{q.name}`"
+    raise AssertionError("unreachable: the dimension is among the inputs")

@@ -1,0 +1,236 @@
+"""Foreign arrays -> `View`: address, shape, strides, element type. Zero-copy, no library imported.
+
+Order of trial: numpy, scalars (not here), torch (if the user has imported it), jax (likewise),
+`__array_interface__`, `__dlpack__`, the buffer protocol. Whatever is not among these is no array.
+A view keeps its memory alive through `owner`.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tcsym.types import DType
+
+Library = Literal["numpy", "torch", "jax"]
+Array = NDArray[Any]
+
+
+class Unusable(Exception):
+    """An object that is no array we can read in place; the text says why and what to do."""
+
+    def __init__(self, why: str, hint: str = "") -> None:
+        super().__init__(why)
+        self.hint = hint
+
+
+class View(NamedTuple):
+    """Memory of one array. Strides in bytes. `dtype` is None for types that tcsym does not have.
+
+    `original`: the view of which this one is a private copy.
+    """
+
+    library: Library
+    dtype: DType | None
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    pointer: int
+    dense: bool  # row-major without gaps (sizes 0 and 1 count as such)
+    aligned: bool  # address and strides are whole multiples of the element
+    writable: bool
+    owner: Any
+    original: View | None = None
+
+    @property
+    def type_name(self) -> str:
+        """The element type in the words of its library."""
+        return str(self.dtype) if self.dtype else str(getattr(self.owner, "dtype", "unknown"))
+
+
+_NUMPY_TYPES: dict[Any, DType] = {t.numpy: t for t in DType}
+_TORCH_TYPES: dict[Any, DType] = {}
+
+
+def numpy_view(x: Array, library: Library = "numpy") -> View:
+    """View of a numpy array."""
+    dtype = _NUMPY_TYPES.get(x.dtype)
+    flags = x.flags
+    dense, aligned, strides = flags.c_contiguous, flags.aligned, x.strides
+    if not dense and aligned and dtype is not None:
+        size = dtype.bytes
+        aligned = not any(stride % size for stride in strides)
+    return View(
+        library,
+        dtype,
+        x.shape,
+        strides,
+        x.__array_interface__["data"][0],
+        dense,
+        aligned,
+        flags.writeable,
+        x,
+    )
+
+
+def view_of(x: object) -> View:
+    """View of any array. Raises Unusable."""
+    if type(x) is np.ndarray:
+        return numpy_view(x)
+    if isinstance(x, np.ndarray):
+        if isinstance(x, np.ma.MaskedArray):
+            raise Unusable("is a masked array", "fill it first: `.filled(value)`")
+        return numpy_view(x.view(np.ndarray))
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(x, torch.Tensor):
+        return _torch_view(x, torch)
+    jax = sys.modules.get("jax")
+    if jax is not None and isinstance(x, jax.Array):
+        return _jax_view(x)
+    if hasattr(type(x), "__cuda_array_interface__"):
+        raise Unusable("is in GPU memory", "copy it to the CPU first")
+    return numpy_view(_protocol_array(x))
+
+
+# ---- protocols
+
+
+def _protocol_array(x: Any) -> Array:
+    if isinstance(x, list | tuple | str | dict) or x is None:
+        raise Unusable(f"is {_article(x)}, not an array", "convert it first: `numpy.array(...)`")
+    if isinstance(getattr(x, "__array_interface__", None), dict):
+        return np.asarray(x)
+    if hasattr(x, "__dlpack__"):
+        return _dlpack_array(x)
+    try:
+        return np.asarray(memoryview(x))
+    except (TypeError, ValueError, NotImplementedError):
+        hint = "give a numpy array, or anything with `__dlpack__` or the buffer protocol"
+        raise Unusable(f"is {_article(x)}, not an array", hint) from None
+
+
+def _article(x: object) -> str:
+    name = type(x).__name__
+    return "None" if x is None else f"an {name}" if name[0] in "aeiou" else f"a {name}"
+
+
+_CPU_DEVICES = (1, 3, 11, 13)  # kDLCPU, kDLCUDAHost, kDLROCMHost, kDLCUDAManaged
+
+
+def _dlpack_array(x: Any) -> Array:
+    device = x.__dlpack_device__()[0] if hasattr(x, "__dlpack_device__") else 1
+    if int(device) not in _CPU_DEVICES:
+        raise Unusable("is not in CPU memory", "copy it to the CPU first")
+    try:
+        return np.from_dlpack(x)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise Unusable(f"cannot be read through DLPack ({error})") from None
+
+
+# ---- torch
+
+
+def _torch_view(x: Any, torch: Any) -> View:
+    if x.device.type != "cpu":
+        raise Unusable(f"is on device {x.device}, this kernel runs on the CPU", "pass `x.cpu()`")
+    if x.layout is not torch.strided:
+        raise Unusable(f"has layout {x.layout}", "pass `x.to_dense()`")
+    if x.requires_grad and torch.is_grad_enabled():
+        raise Unusable(
+            "requires a gradient, which this kernel cannot record",
+            "pass `x.detach()`, or call under `torch.no_grad()`",
+        )
+    if x.is_neg():
+        raise Unusable("is a lazily negated view", "pass `x.resolve_neg()`")
+    dtype = _torch_type(x.dtype, torch)
+    size = x.element_size()
+    pointer = x.data_ptr()
+    return View(
+        "torch",
+        dtype,
+        tuple(x.shape),
+        tuple([stride * size for stride in x.stride()]),
+        pointer,
+        x.is_contiguous(),
+        pointer % size == 0,
+        not x.is_inference() or torch.is_inference_mode_enabled(),
+        x,
+    )
+
+
+def _torch_type(dtype: Any, torch: Any) -> DType | None:
+    if not _TORCH_TYPES:
+        found = {getattr(torch, t.value, None): t for t in DType}
+        _TORCH_TYPES.update({name: t for name, t in found.items() if name is not None})
+    return _TORCH_TYPES.get(dtype)
+
+
+# ---- jax
+
+
+def _jax_view(x: Any) -> View:
+    if isinstance(x, sys.modules["jax"].core.Tracer):
+        raise Unusable("is being traced by jax", "call the kernel through `jax.pure_callback`")
+    if any(device.platform != "cpu" for device in x.devices()):
+        raise Unusable("is not in CPU memory", "move it first: `jax.device_put(x, cpu)`")
+    return numpy_view(np.asarray(x), "jax")
+
+
+# ---- from views to arrays
+
+
+class _Holder:
+    """Presents a view's memory to numpy and keeps it alive."""
+
+    def __init__(self, view: View, typestr: str) -> None:
+        self.owner = view.owner
+        self.__array_interface__ = {
+            "version": 3,
+            "shape": view.shape,
+            "strides": view.strides,
+            "typestr": typestr,
+            "data": (view.pointer, not view.writable),
+        }
+
+
+def numpy_array(view: View) -> Array:
+    """The same memory as a numpy array."""
+    if isinstance(view.owner, np.ndarray):
+        return view.owner
+    assert view.dtype is not None
+    if view.dtype is DType.BFLOAT16:
+        return np.asarray(_Holder(view, "<u2")).view(view.dtype.numpy)
+    return np.asarray(_Holder(view, view.dtype.numpy.str))
+
+
+def dense_view(shape: tuple[int, ...], dtype: DType) -> View:
+    """A view without memory: what a dense numpy array of that shape would look like."""
+    strides, stride = [], dtype.bytes
+    for extent in reversed(shape):
+        strides.append(stride)
+        stride *= max(1, extent)
+    return View("numpy", dtype, shape, tuple(reversed(strides)), 0, True, True, True, None)
+
+
+def private_copy(view: View) -> View:
+    """A dense copy; it remembers what it was copied from."""
+    copy = numpy_view(np.array(numpy_array(view), order="C"), view.library)
+    return copy._replace(original=view)
+
+
+def empty(library: Library, shape: tuple[int, ...], dtype: DType) -> View:
+    """New uninitialised memory in `library`'s kind of array."""
+    if library != "torch":
+        return numpy_view(np.empty(shape, dtype.numpy), library)
+    torch = sys.modules["torch"]
+    tensor = torch.empty(shape, dtype=getattr(torch, dtype.value), device="cpu")
+    return _torch_view(tensor, torch)
+
+
+def result_object(view: View) -> Any:
+    """The array to hand to the user for an output made by `empty`."""
+    if view.library == "jax":
+        return sys.modules["jax"].numpy.asarray(view.owner)
+    return view.owner

@@ -1,0 +1,48 @@
+"""LLVM IR text -> object code of the run time's own modules (pool, call entries), cached.
+
+They are position-independent code for any x86-64 processor, so one cached object serves all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from tcsym.runtime.cache import CodeCache, installed
+
+_RECIPE = "x86-64 pic O2"  # to be changed with `assemble`: it is part of cache keys
+_INITIALISED: list[bool] = []
+
+
+def cached_object(llvm_ir: str, what: str) -> bytes:
+    """Object code of the module, from the code cache if it was assembled before."""
+    text = f"{_RECIPE} {installed('llvmlite')}\n{llvm_ir}"
+    key = hashlib.blake2b(text.encode(), digest_size=20).hexdigest()
+    cache = CodeCache.default()
+    entry = cache.read(key)
+    if entry is not None:
+        return entry[1]
+    code = assemble(llvm_ir)
+    cache.write(key, {"what": what}, code)
+    return code
+
+
+def assemble(llvm_ir: str, cpu: str = "x86-64") -> bytes:
+    """Object code of the module at O2. LLVM's complaint about a bad module is an assertion here."""
+    import llvmlite.binding as llvm
+
+    machine = _machine(llvm, cpu)
+    module = llvm.parse_assembly(llvm_ir)
+    module.verify()
+    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=2))
+    builder.getModulePassManager().run(module, builder)
+    return bytes(machine.emit_object(module))
+
+
+def _machine(llvm: Any, cpu: str) -> Any:
+    if not _INITIALISED:
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        _INITIALISED.append(True)
+    target = llvm.Target.from_triple("x86_64-unknown-linux-gnu")
+    return target.create_target_machine(cpu=cpu, opt=2, reloc="pic", codemodel="small")

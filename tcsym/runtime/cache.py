@@ -1,0 +1,299 @@
+"""Key -> (manifest, object code) on disk: generated code survives the process.
+
+One file an entry, `<directory>/code/<key>.tco`: magic, BLAKE2 checksum of the rest, length of the
+manifest, manifest (JSON), object code. Files appear whole (temporary file, then rename); whatever
+does not verify is a miss and is removed. The directory is private to the user (0700), because code
+is loaded from it. Any failure of the file system means working without the cache, with one warning.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import struct
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from tcsym.compiled import Compiled
+from tcsym.config import CACHE, CACHE_DIR
+from tcsym.options import Options
+from tcsym.target import Target
+
+MAX_BYTES = 512 * 2**20
+_MAGIC = b"TCSYM1\r\n"
+_HEADER = struct.Struct("<8s32sI")
+_SUFFIX, _TEMPORARY = ".tco", ".tmp-"
+_STORES_BETWEEN_PRUNES = 64
+_STALE_SECONDS = 3600.0
+_SOURCES = (".py", ".ll", ".lark")
+_log = logging.getLogger("tcsym.cache")
+_warned: list[str] = []
+
+
+@dataclass(frozen=True, slots=True)
+class CacheEntry:
+    """A file of the cache; `manifest` is {} for a damaged one."""
+
+    key: str
+    bytes: int
+    last_used: float
+    manifest: dict[str, Any]
+
+
+def code_key(
+    program: str,
+    target: Target,
+    options: Options,
+    fixed: Mapping[str, int],
+    layouts: tuple[str, ...],
+) -> str:
+    """Key of one variant. `program`: any text that determines the def, with its positions."""
+    facts = [
+        compiler_version(),
+        program,
+        repr(target),
+        options.to_json(),
+        sorted(fixed.items()),
+        layouts,
+    ]
+    return hashlib.blake2b(json.dumps(facts).encode(), digest_size=20).hexdigest()
+
+
+@lru_cache(None)
+def compiler_version() -> str:
+    """Versions of everything that shapes generated code, with a hash of this package's sources."""
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    digest = hashlib.blake2b(digest_size=16)
+    for path in sorted(_source_files(package)):
+        with open(path, "rb") as file:
+            digest.update(path[len(package) :].encode() + b"\0" + file.read())
+    versions = " ".join(installed(name) for name in ("tcsym", "llvmlite", "islpy"))
+    return f"{versions} {digest.hexdigest()}"
+
+
+def _source_files(directory: str) -> Iterator[str]:
+    with os.scandir(directory) as found:
+        for entry in found:
+            if entry.is_dir():
+                yield from _source_files(entry.path)
+            elif entry.name.endswith(_SOURCES) and not entry.name.startswith("cli"):
+                yield entry.path
+
+
+def installed(package: str) -> str:
+    """Name and version of a package, without importing it (importlib.metadata costs 35 ms)."""
+    spec = find_spec(package)
+    if spec is None or spec.origin is None:
+        return package
+    beside = os.path.dirname(os.path.dirname(spec.origin))
+    names = [n for n in os.listdir(beside) if n.endswith(("-info", ".egg-info"))]
+    return ",".join(sorted(n for n in names if n.startswith(f"{package}-"))) or package
+
+
+class CodeCache:
+    """The cache in one directory; `directory` None: no cache."""
+
+    def __init__(self, directory: Path | None, max_bytes: int = MAX_BYTES) -> None:
+        self.directory = directory
+        self.max_bytes = max_bytes
+        self._stores = 0
+
+    @staticmethod
+    def default() -> CodeCache:
+        """The user's cache, by TCSYM_CACHE_DIR and TCSYM_CACHE (0: none)."""
+        return _cache_at(CACHE_DIR.read(), CACHE.read())
+
+    # ---- variants
+
+    def load(self, key: str) -> Compiled | None:
+        entry = self.read(key)
+        if entry is None:
+            return None
+        manifest, code = entry
+        try:
+            return Compiled.from_manifest(manifest["compiled"], code)
+        except (KeyError, TypeError, ValueError):
+            self._remove(key)
+            return None
+
+    def store(self, key: str, compiled: Compiled, about: Mapping[str, str] | None = None) -> None:
+        """`about` is shown to people only (`tcsym cache list`)."""
+        manifest = {**(about or {}), "compiled": compiled.manifest()}
+        self.write(key, manifest, compiled.object_code)
+
+    # ---- any manifest with bytes
+
+    def read(self, key: str) -> tuple[dict[str, Any], bytes] | None:
+        """The verified entry, marked as used now; None if absent or damaged."""
+        if self.directory is None:
+            return None
+        path = self._path(key)
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as e:
+            _warn(f"cannot read the code cache: {e}")
+            return None
+        entry = _decode(key, content)
+        if entry is None:
+            self._remove(key)
+            return None
+        with contextlib.suppress(OSError):  # a cache that cannot be written is good to read
+            os.utime(path)
+        return entry
+
+    def write(self, key: str, manifest: Mapping[str, Any], code: bytes) -> None:
+        if self.directory is None:
+            return
+        temporary = self.directory / f"{_TEMPORARY}{os.getpid()}-{os.urandom(6).hex()}"
+        try:
+            temporary.write_bytes(_encode(key, manifest, code))
+            os.replace(temporary, self._path(key))
+        except OSError as e:
+            _warn(f"cannot write the code cache, going on without: {e}")
+            _unlink(temporary)
+            return
+        if self._stores % _STORES_BETWEEN_PRUNES == 0:
+            self.prune(self.max_bytes)
+        self._stores += 1
+
+    # ---- management
+
+    def entries(self) -> tuple[CacheEntry, ...]:
+        """All entries, the last used first."""
+        found = []
+        for path, status in self._files():
+            try:
+                entry = _decode(path.stem, path.read_bytes())
+            except OSError:
+                continue
+            manifest = entry[0] if entry else {}
+            found.append(CacheEntry(path.stem, status.st_size, status.st_mtime, manifest))
+        return tuple(sorted(found, key=lambda e: -e.last_used))
+
+    def total_bytes(self) -> int:
+        return sum(status.st_size for _, status in self._files())
+
+    def prune(self, max_bytes: int) -> int:
+        """Removes the longest unused entries beyond `max_bytes`; returns how many."""
+        files = sorted(self._files(), key=lambda f: f[1].st_mtime)
+        excess = sum(status.st_size for _, status in files) - max_bytes
+        removed = 0
+        for path, status in files:
+            if excess <= 0:
+                break
+            removed += _unlink(path)
+            excess -= status.st_size
+        self._remove_stale()
+        return removed
+
+    def clear(self) -> int:
+        return self.prune(-1)
+
+    def _files(self) -> Iterator[tuple[Path, os.stat_result]]:
+        if self.directory is None:
+            return
+        try:
+            paths = [p for p in self.directory.iterdir() if p.suffix == _SUFFIX]
+        except OSError:
+            return
+        for path in paths:
+            try:
+                yield path, path.stat()
+            except OSError:
+                continue  # another process removed it
+
+    def _remove_stale(self) -> None:
+        """Temporary files of processes that were killed while writing."""
+        if self.directory is None:
+            return
+        for path in self.directory.glob(f"{_TEMPORARY}*"):
+            try:
+                if time.time() - path.stat().st_mtime > _STALE_SECONDS:
+                    path.unlink()
+            except OSError:
+                continue
+
+    def _path(self, key: str) -> Path:
+        assert self.directory is not None
+        return self.directory / f"{key}{_SUFFIX}"
+
+    def _remove(self, key: str) -> None:
+        _unlink(self._path(key))
+
+
+def _encode(key: str, manifest: Mapping[str, Any], code: bytes) -> bytes:
+    text = json.dumps({**manifest, "key": key}, sort_keys=True).encode()
+    body = struct.pack("<I", len(text)) + text + code
+    return _MAGIC + hashlib.blake2b(body, digest_size=32).digest() + body
+
+
+def _decode(key: str, content: bytes) -> tuple[dict[str, Any], bytes] | None:
+    if len(content) < _HEADER.size:
+        return None
+    magic, checksum, length = _HEADER.unpack_from(content)
+    body = content[_HEADER.size - 4 :]
+    if magic != _MAGIC or hashlib.blake2b(body, digest_size=32).digest() != checksum:
+        return None
+    start = _HEADER.size
+    manifest = json.loads(content[start : start + length])
+    if not isinstance(manifest, dict) or manifest.get("key") != key:
+        return None
+    return manifest, content[start + length :]
+
+
+def _unlink(path: Path) -> bool:
+    try:
+        path.unlink()
+    except OSError:
+        return False
+    return True
+
+
+@lru_cache(None)
+def _cache_at(directory: Path | None, enabled: bool) -> CodeCache:
+    if not enabled:
+        return CodeCache(None)
+    try:
+        return CodeCache(_private_directory(directory or _user_directory()))
+    except OSError as e:
+        _warn(f"no code cache: {e}")
+        return CodeCache(None)
+
+
+def _user_directory() -> Path:
+    from platformdirs import user_cache_dir
+
+    with contextlib.suppress(RuntimeError):  # without a home; older versions give "~/..."
+        path = Path(user_cache_dir("tcsym"))
+        if path.is_absolute():
+            return path
+    raise OSError("there is no home directory (set TCSYM_CACHE_DIR)")
+
+
+def _private_directory(base: Path) -> Path:
+    """`base`/code, made if it is not there, owned by this user and open to nobody else."""
+    path = base.absolute() / "code"
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = path.stat()
+    if status.st_uid != os.geteuid():
+        raise OSError(f"{path} belongs to another user")
+    if status.st_mode & 0o077:
+        path.chmod(0o700)
+    return path
+
+
+def _warn(text: str) -> None:
+    """Logs the first trouble of the process only."""
+    if not _warned:
+        _warned.append(text)
+        _log.warning(text)

@@ -1,0 +1,87 @@
+"""Compiled -> LoadedKernel: machine code in memory, ready to be called."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+from tcsym.compiled import SYMBOL, Compiled
+from tcsym.index import evaluate
+from tcsym.runtime.arena import ArenaSet, private_stride
+from tcsym.runtime.loader import load_object
+from tcsym.runtime.memory import c_function
+from tcsym.runtime.native import ARENA_BUSY, OUT_OF_MEMORY, native
+from tcsym.runtime.pool import process_pool
+
+_MOST_BYTES = 2**46  # of address space; above it no allocation can succeed
+_KEPT_BYTE_COUNTS = 256
+
+
+class LoadedKernel:
+    """Machine code of one variant. Safe to run from several threads at once."""
+
+    def __init__(self, compiled: Compiled) -> None:
+        self.compiled = compiled
+        self._image = load_object(compiled.object_code, c_function)
+        self.address = self._image.address(SYMBOL)
+        self.arenas = ArenaSet()
+        self._pool = process_pool()
+        self._pool.adopt_openmp()
+        self._launch = native().launch
+        self._buffers = ctypes.c_void_p * len(compiled.arguments)
+        self._sizes = ctypes.c_int64 * len(compiled.sizes)
+        self._byte_counts: dict[tuple[int, ...], tuple[int, int]] = {}
+
+    def run(self, data_pointers: Sequence[int], sizes: Sequence[int], threads: int) -> int:
+        """Runs the kernel on arguments and sizes in the variant's order, on at most `threads`.
+
+        Returns 0, or 1 + the index in `compiled.faults`. MemoryError if there is no room for
+        the scratch memory. Python's lock is released meanwhile.
+        """
+        shared, private = self.byte_counts(tuple(sizes), threads)
+        buffers, values = self._buffers(*data_pointers), self._sizes(*sizes)
+        self._pool.prepare(threads)
+        arena = self.arenas.main
+        result = self._call(buffers, values, arena.address, shared, private, threads)
+        if result == ARENA_BUSY:
+            arena = self.arenas.take()
+            result = self._call(buffers, values, arena.address, shared, private, threads)
+            self.arenas.give_back(arena)
+        if result == OUT_OF_MEMORY:
+            raise MemoryError(f"no {shared + private * threads} bytes of scratch memory")
+        return result
+
+    def _call(
+        self,
+        buffers: ctypes.Array[ctypes.c_void_p],
+        sizes: ctypes.Array[ctypes.c_int64],
+        arena: int,
+        shared: int,
+        private: int,
+        threads: int,
+    ) -> int:
+        return int(
+            self._launch(
+                self.address, buffers, sizes, arena, shared, private, threads, self._pool.address
+            )
+        )
+
+    def byte_counts(self, sizes: tuple[int, ...], threads: int) -> tuple[int, int]:
+        """Bytes of the shared scratch memory, and of each task's private part."""
+        found = self._byte_counts.get(sizes)
+        if found is None:
+            values = dict(zip(self.compiled.sizes, sizes, strict=True))
+            shared = max(0, evaluate(self.compiled.shared_bytes, values))
+            private = max(0, evaluate(self.compiled.private_bytes, values))
+            found = shared, private_stride(private)
+            if len(self._byte_counts) >= _KEPT_BYTE_COUNTS:
+                self._byte_counts.clear()
+            self._byte_counts[sizes] = found
+        if found[0] + found[1] * threads > _MOST_BYTES:
+            raise MemoryError(f"no {found[0] + found[1] * threads} bytes of scratch memory")
+        return found
+
+
+def load(compiled: Compiled) -> LoadedKernel:
+    """Machine code of the variant, loaded; its pages are freed with the result."""
+    return LoadedKernel(compiled)

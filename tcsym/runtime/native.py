@@ -1,0 +1,60 @@
+"""native.ll -> its functions: loads the native part of the run time once a process."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tcsym.runtime.assemble import cached_object
+from tcsym.runtime.loader import Image, load_object
+from tcsym.runtime.memory import c_function
+
+POOL_BYTES = 32768
+ARENA_BYTES = 40
+ARENA_BUSY, OUT_OF_MEMORY = -1, -2
+
+_PARAMETERS = (ctypes.c_void_p,) * 4 + (ctypes.c_int64,) * 3 + (ctypes.c_void_p,)
+
+
+@dataclass(frozen=True)
+class Native:
+    """Functions of native.ll: addresses, and callables that release Python's lock."""
+
+    image: Image
+    parallel_for: int
+    launch_address: int
+    launch: Any  # (kernel, buffers, sizes, arena, shared, private, threads, pool) -> int
+    pool_stop: Any  # (pool)
+    arena_free: Any  # (arena)
+
+
+_loaded: list[Native] = []
+_lock = threading.Lock()
+
+
+def native() -> Native:
+    """The loaded module; the first call links it, from the code cache if it can."""
+    if _loaded:
+        return _loaded[0]
+    with _lock:
+        if not _loaded:
+            _loaded.append(_load())
+    return _loaded[0]
+
+
+def _load() -> Native:
+    text = Path(__file__).with_name("native.ll").read_text()
+    image = load_object(cached_object(text, "run time"), c_function)
+    launch = image.address("tcsym_launch")
+    free_one = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+    return Native(
+        image=image,
+        parallel_for=image.address("tcsym_parallel_for"),
+        launch_address=launch,
+        launch=ctypes.CFUNCTYPE(ctypes.c_int32, *_PARAMETERS)(launch),
+        pool_stop=free_one(image.address("tcsym_pool_stop")),
+        arena_free=free_one(image.address("tcsym_arena_free")),
+    )

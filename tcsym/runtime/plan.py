@@ -1,0 +1,133 @@
+"""Program -> `CallPlan`: all a call needs to know, computed once. The seam for the fast entry.
+
+Every size has a slot: slot k of a call's values is `sizes[k]`. Literal dimensions have slots behind
+those, filled from `initial`, so each dimension of each argument is one comparison with a slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from tcsym.errors import ERROR_KINDS, Span, TCError
+from tcsym.frontend.program import Program, Tensor
+from tcsym.index import Index, condition_variables
+from tcsym.runtime.size_functions import Shape, first_failing, shapes_of
+from tcsym.sizes import Dim
+from tcsym.types import DType
+
+FIXED_AT_DEFINE = "fixed at `define`"
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """An input: `dimensions` are size names or integers, `slots` where their values are."""
+
+    name: str
+    dtype: DType
+    rank: int
+    dimensions: tuple[str | int, ...]
+    slots: tuple[int, ...]
+    span: Span
+    dimension_spans: tuple[Span, ...]
+
+    @property
+    def type_text(self) -> str:
+        return type_text(self.dtype, self.dimensions)
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    name: str
+    dtype: DType
+    shape: tuple[Index, ...]
+    span: Span
+    dimension_spans: tuple[Span, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CallPlan:
+    """How to check a call of one program and what to allocate for it.
+
+    `initial`: values of the slots before a call, None where unknown; `fixed_where` says who fixed the
+    known sizes. `promises`: slots with a declared `Dim`. `foreign_sizes`: sizes of other defs of the
+    text, which a call may mention. `first_failing(*sizes)`: index of the first of `program.checks`
+    that does not hold, or -1. `shapes(*sizes)`: shapes of the outputs.
+    """
+
+    program: Program
+    inputs: tuple[Parameter, ...]
+    outputs: tuple[Output, ...]
+    sizes: tuple[str, ...]
+    free_slots: tuple[int, ...]
+    initial: tuple[int | None, ...]
+    promises: Mapping[int, Dim]
+    foreign_sizes: frozenset[str]
+    first_failing: Callable[..., int] = field(compare=False, repr=False)
+    shapes: Callable[..., tuple[Shape, ...]] = field(compare=False, repr=False)
+    fixed_where: str = FIXED_AT_DEFINE
+
+    def error(self, kind: str, message: str, span: Span, hint: str = "") -> TCError:
+        """An error of this def, placed in its text."""
+        return ERROR_KINDS[kind](
+            f"{self.program.name}: {message}",
+            span=span,
+            source=self.program.source,
+            filename=self.program.filename,
+            hint=hint,
+        )
+
+    def check_error(self, k: int, sizes: tuple[int, ...]) -> TCError:
+        """The error of `program.checks[k]`, with the sizes that break it."""
+        check = self.program.checks[k]
+        used = condition_variables(check.condition)
+        values = [f"{n} = {v}" for n, v in zip(self.sizes, sizes) if n in used]
+        message = f"{check.message} ({', '.join(values)})" if values else check.message
+        return self.error(check.kind, message, check.span, check.hint)
+
+
+def type_text(dtype: DType, dimensions: tuple[object, ...]) -> str:
+    """`float32(M, N)`, or `float32` for a scalar."""
+    return f"{dtype}({', '.join(map(str, dimensions))})" if dimensions else str(dtype)
+
+
+def plan_call(
+    program: Program, declared: Mapping[str, Dim | int], foreign_sizes: frozenset[str]
+) -> CallPlan:
+    """The plan of `program` under the sizes declared for it at `define`."""
+    slot_of: dict[str | int, int] = {name: k for k, name in enumerate(program.sizes)}
+    inputs = tuple(_parameter(t, slot_of) for t in program.inputs)
+    outputs = tuple(
+        Output(t.name, t.dtype, t.shape, t.span, t.dimension_spans) for t in program.outputs
+    )
+    initial: list[int | None] = [None] * len(program.sizes)
+    promises: dict[int, Dim] = {}
+    for name, value in declared.items():
+        if name in slot_of and isinstance(value, int):
+            initial[slot_of[name]] = value
+        elif name in slot_of and isinstance(value, Dim):
+            promises[slot_of[name]] = value
+    literals = [d for d in slot_of if isinstance(d, int)]  # in order of their slots
+    return CallPlan(
+        program=program,
+        inputs=inputs,
+        outputs=outputs,
+        sizes=program.sizes,
+        free_slots=tuple(slot_of[name] for name in program.free_sizes),
+        initial=(*initial, *literals),
+        promises=promises,
+        foreign_sizes=foreign_sizes,
+        first_failing=first_failing([c.condition for c in program.checks], program.sizes),
+        shapes=shapes_of([t.shape for t in program.outputs], program.sizes),
+    )
+
+
+def _parameter(t: Tensor, slot_of: dict[str | int, int]) -> Parameter:
+    dimensions = tuple(_dimension(extent) for extent in t.shape)
+    slots = tuple(slot_of.setdefault(d, len(slot_of)) for d in dimensions)
+    spans = t.dimension_spans or (t.span,) * len(dimensions)
+    return Parameter(t.name, t.dtype, len(dimensions), dimensions, slots, t.span, spans)
+
+
+def _dimension(extent: Index) -> str | int:
+    return str(extent) if extent.terms else extent.constant

@@ -1,0 +1,115 @@
+"""The process's worker pool: which threads run the tasks of `parallel_for`.
+
+If an OpenMP run time is loaded (torch's libgomp, say), its threads are used, so that two pools do
+not fight for the processors; else own threads, started on demand, that spin shortly and then sleep.
+The pool's memory reads as zeros in a forked child, which is a fresh pool without OpenMP: libgomp
+hangs in children of a process that used it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import re
+import sys
+import threading
+from pathlib import Path
+
+from tcsym.runtime.memory import Memory
+from tcsym.runtime.native import POOL_BYTES, native
+from tcsym.threads import available_cores
+
+_OPENMP_NAMES = ("libgomp", "libiomp5", "libomp")  # the first found is used
+_OPENMP_FUNCTIONS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
+_WORKERS_AT, _PATIENT_AT, _OPENMP_AT = 4, 8, 16
+_libraries: list[ctypes.CDLL] = []  # keeps the OpenMP run time loaded
+_lock = threading.Lock()
+
+
+class Pool:
+    """Workers of this process. `address` is the first argument of `parallel_for`."""
+
+    def __init__(self) -> None:
+        self._memory = Memory(POOL_BYTES)
+        self.address = self._memory.address
+        self.openmp: str | None = None
+        self._modules_seen = -1
+        if not self._memory.wipe_on_fork():
+            os.register_at_fork(after_in_child=self._forget)
+        os.register_at_fork(after_in_child=self._forget_openmp)
+        atexit.register(self.stop)
+
+    @property
+    def workers(self) -> int:
+        """Own threads started so far."""
+        return self._field(_WORKERS_AT).value
+
+    def prepare(self, threads: int) -> None:
+        """To be called before kernels are run that were loaded since: looks for OpenMP."""
+        patient = threads > available_cores()
+        if patient != bool(self._field(_PATIENT_AT).value):
+            self._field(_PATIENT_AT).value = int(patient)
+
+    def adopt_openmp(self) -> None:
+        """Uses the OpenMP run time of the process, if one was loaded by now."""
+        if self.openmp is not None or len(sys.modules) == self._modules_seen:
+            return
+        self._modules_seen = len(sys.modules)
+        path = loaded_openmp()
+        if path is not None:
+            self._use_openmp(path)
+
+    def stop(self) -> None:
+        """Ends own threads, unless they are running tasks; the next use starts new ones."""
+        native().pool_stop(self.address)
+
+    def _use_openmp(self, path: str) -> None:
+        try:
+            library = ctypes.CDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+            functions = [ctypes.cast(library[n], ctypes.c_void_p).value for n in _OPENMP_FUNCTIONS]
+        except (OSError, AttributeError):
+            return
+        _libraries.append(library)
+        # GOMP_parallel is what the native code tests: it comes last.
+        for k in (2, 1, 0):
+            ctypes.c_void_p.from_address(self.address + _OPENMP_AT + 8 * k).value = functions[k]
+        self.openmp = path
+
+    def _field(self, offset: int) -> ctypes.c_int32:
+        return ctypes.c_int32.from_address(self.address + offset)
+
+    def _forget(self) -> None:
+        ctypes.memset(self.address, 0, POOL_BYTES)
+
+    def _forget_openmp(self) -> None:
+        self.openmp = None
+        self._modules_seen = len(sys.modules)
+
+
+_pools: list[Pool] = []
+
+
+def process_pool() -> Pool:
+    """The pool of this process."""
+    if not _pools:
+        with _lock:
+            if not _pools:
+                _pools.append(Pool())
+    return _pools[0]
+
+
+def loaded_openmp() -> str | None:
+    """Path of the OpenMP run time loaded in this process."""
+    try:
+        maps = Path("/proc/self/maps").read_text()
+    except OSError:
+        return None
+    paths: dict[str, None] = dict.fromkeys(
+        re.findall(r"/\S*/lib(?:gomp|iomp5|omp)[-.\w]*\.so[.\d]*$", maps, re.M)
+    )
+    for name in _OPENMP_NAMES:
+        for path in paths:
+            if os.path.basename(path).startswith(name):
+                return path
+    return None

@@ -1,0 +1,219 @@
+"""`out=` and results: memory for the outputs of a call, and what the caller gets back (LANGUAGE E13).
+
+Outputs are new arrays of the inputs' library, or the caller's. The caller's must not overlap: neither
+themselves nor another output nor an input. Memory that a kernel cannot write in place is replaced by a
+temporary and written back afterwards.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import namedtuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from tcsym.errors import TCError
+from tcsym.runtime.arguments import INT64_LIMIT, Bound, rank_message, type_message
+from tcsym.runtime.arrays import (
+    Array,
+    Library,
+    Unusable,
+    View,
+    empty,
+    numpy_array,
+    result_object,
+    view_of,
+)
+from tcsym.runtime.plan import CallPlan, Output, type_text
+from tcsym.runtime.size_functions import Shape
+
+MAX_OVERLAP_WORK = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """`views` are what the kernel writes; `objects` what the caller gets; `pending` are copies back."""
+
+    views: tuple[View, ...]
+    objects: tuple[Any, ...]
+    pending: tuple[tuple[View, View], ...] = ()  # (to, from)
+
+    def finished(self) -> tuple[Any, ...]:
+        """The results, once the kernel has run."""
+        for to, source in self.pending:
+            np.copyto(numpy_array(to), numpy_array(source))
+        return tuple(
+            [
+                result_object(view) if given is None else given
+                for view, given in zip(self.views, self.objects)
+            ]
+        )
+
+
+def prepare_outputs(plan: CallPlan, bound: Bound, given: Sequence[object] | None) -> Outputs:
+    """Memory for all outputs; `given` as ordered by `match_outputs`."""
+    library = result_library(bound.views)
+    if given is None:
+        made = [_allocate(plan, k, library, shape) for k, shape in enumerate(bound.shapes)]
+        return Outputs(tuple(made), (None,) * len(made))
+    views: list[View] = []
+    pending: list[tuple[View, View]] = []
+    taken = [(p.name, v.original or v) for p, v in zip(plan.inputs, bound.views)]
+    for k, (output, x, shape) in enumerate(zip(plan.outputs, given, bound.shapes)):
+        if x is None:
+            views.append(_allocate(plan, k, library, shape))
+            continue
+        view = _given_output(plan, output, x, shape)
+        _require_writable(plan, output, view, taken)
+        taken.append((output.name, view))
+        if not view.aligned:
+            pending.append((view, empty("numpy", shape, output.dtype)))
+            view = pending[-1][1]
+        views.append(view)
+    return Outputs(tuple(views), tuple(given), tuple(pending))
+
+
+def result_library(views: Sequence[View]) -> Library:
+    """The first library among the inputs that is not numpy."""
+    for view in views:
+        if view.library != "numpy":
+            return view.library
+    return "numpy"
+
+
+def _allocate(plan: CallPlan, k: int, library: Library, shape: Shape) -> View:
+    output = plan.outputs[k]
+    if math.prod([max(1, extent) for extent in shape]) * output.dtype.bytes > INT64_LIMIT:
+        raise plan.error("size", f"`{output.name}` is too large: {shape}", output.span)
+    return empty(library, shape, output.dtype)
+
+
+# ---- out=
+
+
+def match_outputs(plan: CallPlan, out: object) -> list[object] | None:
+    """One object or None for each output; None if all are to be allocated."""
+    if out is None:
+        return None
+    names = [o.name for o in plan.outputs]
+    if isinstance(out, Mapping):
+        unknown = [name for name in out if name not in names]
+        if unknown:
+            hint = f"outputs are {', '.join(names)}"
+            message = f"`out` has `{unknown[0]}`, which is no output"
+            raise plan.error("call", message, plan.program.span, hint)
+        return [out.get(name) for name in names]
+    if isinstance(out, tuple):
+        if len(out) != len(names):
+            message = f"`out` has {len(out)} arrays for {len(names)} outputs"
+            raise plan.error("call", message, plan.program.span)
+        return list(out)
+    if len(names) != 1:
+        message = f"`out` is one {type(out).__name__} for {len(names)} outputs"
+        hint = f"give a tuple in the order {', '.join(names)}, or a mapping by name"
+        raise plan.error("call", message, plan.program.span, hint)
+    return [out]
+
+
+def _given_output(plan: CallPlan, output: Output, x: object, shape: Shape) -> View:
+    """View of a caller's array of the right rank, type and shape."""
+    try:
+        view = view_of(x)
+    except Unusable as why:
+        raise plan.error("type", f"`out` for `{output.name}` {why}", output.span, why.hint) from None
+    name, expected = output.name, type_text(output.dtype, output.shape)
+    if len(view.shape) != len(shape):
+        raise plan.error("rank", rank_message(name, view, len(shape), expected), output.span)
+    if view.dtype is not output.dtype:
+        raise plan.error("type", type_message(name, view, expected), output.span)
+    if view.shape != shape:
+        message = f"`out` for `{name}` has shape {view.shape}, but the result has {shape}"
+        raise plan.error("size", message, output.span)
+    return view
+
+
+def _require_writable(
+    plan: CallPlan, output: Output, view: View, taken: Sequence[tuple[str, View]]
+) -> None:
+    def refused(why: str) -> TCError:
+        return plan.error("immutable", f"`out` for `{output.name}` {why}", output.span)
+
+    if not view.writable or view.library == "jax":
+        raise refused("is read-only")
+    if not view.dense and overlaps_itself(view):
+        raise refused("overlaps itself")
+    for name, other in taken:
+        if overlap(view, other):
+            raise refused(f"overlaps `{name}`")
+
+
+# ---- overlap of memory
+
+
+def overlap(a: View, b: View) -> bool:
+    """True if some byte belongs to both; also if that would take too long to find out."""
+    (low_a, high_a), (low_b, high_b) = _bytes_of(a), _bytes_of(b)
+    if high_a <= low_b or high_b <= low_a:
+        return False
+    if a.dense and b.dense:
+        return True
+    return _share(numpy_array(a), numpy_array(b))
+
+
+def _bytes_of(view: View) -> tuple[int, int]:
+    """Lowest and one past the highest address; an empty interval for an empty array."""
+    low = high = view.pointer
+    for extent, stride in zip(view.shape, view.strides):
+        if extent == 0:
+            return 0, 0
+        if stride < 0:
+            low += (extent - 1) * stride
+        else:
+            high += (extent - 1) * stride
+    return low, high + (view.dtype.bytes if view.dtype else 1)
+
+
+def overlaps_itself(view: View) -> bool:
+    """True if two elements share a byte.
+
+    Two such elements differ first in some dimension d; moved along, one has position 0 there and the
+    other a later one. So it is enough to compare, for each d, the first slice with the rest.
+    """
+    array = numpy_array(view)
+    if array.size < 2:
+        return False
+    for _ in range(array.ndim):
+        if len(array) > 1 and _share(array[:1], array[1:]):
+            return True
+        array = array[0]
+    return False
+
+
+def _share(a: Array, b: Array) -> bool:
+    try:
+        return bool(np.shares_memory(a, b, max_work=MAX_OVERLAP_WORK))
+    except np.exceptions.TooHardError:
+        return True
+
+
+# ---- what the caller gets
+
+
+def packed(names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
+    """The single result, or a named tuple of all."""
+    return values[0] if len(values) == 1 else results_type(names)(*values)
+
+
+@lru_cache(None)
+def results_type(names: tuple[str, ...]) -> Any:
+    """Named tuple with these fields; one that is no Python field name is reached by position."""
+    base = namedtuple("Results", names, rename=True)  # type: ignore[misc]
+
+    def reduce(self: tuple[Any, ...]) -> tuple[Any, ...]:
+        return packed, (names, tuple(self))
+
+    return type("Results", (base,), {"__slots__": (), "__reduce__": reduce})

@@ -1,0 +1,91 @@
+"""Sizes as users declare and see them: `Dim` for one, `Sizes` for all of a kernel."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from tcsym.errors import SizeError
+
+
+@dataclass(frozen=True, slots=True)
+class Dim:
+    """Promise about a size: lo <= size <= hi (None: no bound) and size % multiple_of == 0.
+
+    Example: `define(source, sizes={"B": Dim(1, 128), "K": Dim(multiple_of=16)})`. A call that breaks
+    the promise is a `size` error.
+    """
+
+    lo: int = 0
+    hi: int | None = None
+    multiple_of: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("lo", "hi", "multiple_of"):
+            value = getattr(self, name)
+            if value is None and name == "hi":
+                continue
+            least = 1 if name == "multiple_of" else 0
+            number = size_value(value)
+            if number is None or number < least:
+                raise SizeError(f"Dim: `{name}` is {value!r}, expected an integer >= {least}")
+            object.__setattr__(self, name, number)
+        if self.hi is not None and self.hi < self.lo:
+            raise SizeError(f"Dim: `hi` is {self.hi}, below `lo`, which is {self.lo}")
+
+    def broken_by(self, size: int) -> str:
+        """What `size` should have been, '' if it is as promised."""
+        if size < self.lo or (self.hi is not None and size > self.hi):
+            return f">= {self.lo}" if self.hi is None else f"from {self.lo} to {self.hi}"
+        if size % self.multiple_of:
+            return f"a multiple of {self.multiple_of}"
+        return ""
+
+    def __str__(self) -> str:
+        upper = "" if self.hi is None else f"{self.hi}"
+        text = f"{self.lo}..{upper}"
+        return text if self.multiple_of == 1 else f"{text} step {self.multiple_of}"
+
+
+def size_value(value: object) -> int | None:
+    """`value` if it is an integer (numpy's too, bool not), else None."""
+    if isinstance(value, numbers.Integral) and not isinstance(value, bool):
+        return int(value)
+    return None
+
+
+class Sizes(Mapping[str, Dim | int]):
+    """The sizes of a kernel in order of appearance: a fixed number or a `Dim` for each.
+
+    `free` ones are given by the caller; the others follow from the shapes of the arguments.
+    `constraints` are the conditions that a call checks, as text.
+    """
+
+    __slots__ = ("_dims", "constraints", "free")
+
+    def __init__(
+        self,
+        dims: Mapping[str, Dim | int],
+        *,
+        free: tuple[str, ...] = (),
+        constraints: tuple[str, ...] = (),
+    ) -> None:
+        self._dims = dict(dims)
+        self.free = free
+        self.constraints = constraints
+
+    def __getitem__(self, name: str) -> Dim | int:
+        return self._dims[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._dims)
+
+    def __len__(self) -> int:
+        return len(self._dims)
+
+    def __repr__(self) -> str:
+        dims = [f"{n} = {d}" if isinstance(d, int) else f"{n}: {d}" for n, d in self._dims.items()]
+        if self.free:
+            dims.append(f"free: {', '.join(self.free)}")
+        return f"Sizes({'; '.join([*dims, *self.constraints])})"

@@ -1,0 +1,41 @@
+"""How many threads a kernel may use: `set_num_threads`, else TCSYM_NUM_THREADS, else our cores."""
+
+from __future__ import annotations
+
+import os
+
+from tcsym.config import NUM_THREADS
+from tcsym.errors import OptionError
+
+_chosen: int | None = None
+
+
+def set_num_threads(n: int) -> None:
+    """Most threads that kernels of this process may use from now on, on one call.
+
+    Errors: OptionError unless `n` is an integer >= 1.
+    """
+    global _chosen
+    _chosen = require_threads(n)
+
+
+def get_num_threads() -> int:
+    """The number in force: as set, else TCSYM_NUM_THREADS, else the cores this process may use."""
+    global _chosen
+    if _chosen is None:
+        _chosen = NUM_THREADS.read() or available_cores()
+    return _chosen
+
+
+def require_threads(n: object) -> int:
+    """`n` if it is a number of threads."""
+    if not isinstance(n, int) or isinstance(n, bool) or n < 1:
+        raise OptionError(f"number of threads is {n!r}, expected an integer >= 1")
+    return n
+
+
+def available_cores() -> int:
+    """Cores that this process is allowed to run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,0 +1,161 @@
+"""Layouts of a call's arguments -> the variant that serves them, compiled when first needed.
+
+A kernel has at most `MAX_VARIANTS`: the first layouts that turn up, then one for any strides, which
+serves everything new. Compilation is serialised in the process; a fork waits for it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tcsym.compiled import Compiled, Layout, stride_name
+from tcsym.errors import TargetError
+from tcsym.config import VERIFY
+from tcsym.options import Options
+from tcsym.runtime.arrays import View
+from tcsym.runtime.cache import CodeCache, code_key
+from tcsym.runtime.plan import CallPlan
+from tcsym.stats import Stats
+from tcsym.target import Target, resolve_target, runs_here
+
+if TYPE_CHECKING:
+    from tcsym.runtime.jit import LoadedKernel
+
+MAX_VARIANTS = 4
+Layouts = tuple[Layout, ...]
+
+_compiling = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_compiling.acquire,
+        after_in_parent=_compiling.release,
+        after_in_child=_compiling.release,
+    )
+
+
+def layout_of(view: View) -> Layout:
+    """The strictest layout class that an argument belongs to."""
+    if view.dense:
+        return "dense"
+    if view.strides[-1] == _itemsize(view) or view.shape[-1] <= 1:
+        return "rows"
+    return "any"
+
+
+def _itemsize(view: View) -> int:
+    assert view.dtype is not None
+    return view.dtype.bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """Loaded code and where its arguments come from.
+
+    `pointers`: position of each of its arguments among inputs and outputs. `slots`: each of its sizes
+    is a slot of the call, or the stride in elements of (argument, dimension).
+    """
+
+    layouts: Layouts
+    compiled: Compiled
+    kernel: LoadedKernel
+    pointers: tuple[int, ...]
+    slots: tuple[int | tuple[int, int], ...]
+
+    def run(self, views: Sequence[View], sizes: tuple[int, ...], threads: int) -> int:
+        """Run on inputs and outputs in order; 0 or 1 + the index of a fault."""
+        values = [
+            sizes[s] if isinstance(s, int) else views[s[0]].strides[s[1]] // _itemsize(views[s[0]])
+            for s in self.slots
+        ]
+        return self.kernel.run([views[k].pointer for k in self.pointers], values, threads)
+
+
+class Variants:
+    """All variants of one kernel."""
+
+    def __init__(
+        self,
+        plan: CallPlan,
+        target_name: str | Target | None,
+        options: Options,
+        fixed: Mapping[str, int],
+        stats: Stats,
+    ) -> None:
+        self.plan = plan
+        self.target_name = target_name
+        self.options = options
+        self.fixed = fixed
+        self.stats = stats
+        self._made: dict[Layouts, Variant] = {}
+        tensors = (*plan.inputs, *plan.outputs)
+        self.arguments = tuple(t.name for t in tensors)
+        ranks = [*(p.rank for p in plan.inputs), *(len(o.shape) for o in plan.outputs)]
+        self.dense: Layouts = ("dense",) * len(ranks)
+        self.general: Layouts = tuple("any" if rank else "dense" for rank in ranks)
+
+    @property
+    def target(self) -> Target:
+        if isinstance(self.target_name, Target):
+            return self.target_name
+        return resolve_target(self.target_name)
+
+    def serving(self, views: Sequence[View]) -> Variant:
+        """The variant for these arguments."""
+        layouts = tuple([layout_of(view) for view in views])
+        return self._made.get(layouts) or self.made_for(layouts)
+
+    def made_for(self, layouts: Layouts) -> Variant:
+        """The variant for these layouts, or the general one if there are enough; compiles it."""
+        with _compiling:
+            if layouts not in self._made and len(self._made) >= MAX_VARIANTS - 1:
+                layouts = self.general
+            if layouts not in self._made:
+                self._made[layouts] = self._make(layouts)
+            return self._made[layouts]
+
+    def _make(self, layouts: Layouts) -> Variant:
+        target = self.target
+        if not runs_here(target):
+            raise TargetError(
+                f"target `{target.name}` needs processor features this machine lacks",
+                hint='use "cpu", or "cpu:novector"',
+            )
+        from tcsym.runtime.jit import load
+
+        compiled = self._compiled(target, layouts)
+        self.stats.note(layouts, compiled)
+        pointers = tuple(self.arguments.index(name) for name in compiled.arguments)
+        return Variant(layouts, compiled, load(compiled), pointers, self._slots(compiled))
+
+    def _compiled(self, target: Target, layouts: Layouts) -> Compiled:
+        """From the code cache, or generated and kept there."""
+        program = self.plan.program
+        cache = CodeCache.default()
+        key = code_key(
+            f"{program.name}\n{program.source}", target, self.options, self.fixed, layouts
+        )
+        found = None if VERIFY.read() else cache.load(key)
+        if found is not None:
+            return found
+        from tcsym.compiler import compile_program
+
+        compiled = compile_program(program, target, self.options, self.fixed, layouts)
+        cache.store(key, compiled, {"name": program.name, "target": target.name})
+        return compiled
+
+    def _slots(self, compiled: Compiled) -> tuple[int | tuple[int, int], ...]:
+        where: dict[str, int | tuple[int, int]] = {n: k for k, n in enumerate(self.plan.sizes)}
+        tensors = (*self.plan.inputs, *self.plan.outputs)
+        ranks = [*(p.rank for p in self.plan.inputs), *(len(o.shape) for o in self.plan.outputs)]
+        for k, (tensor, rank) in enumerate(zip(tensors, ranks)):
+            where |= {stride_name(tensor.name, d): (k, d) for d in range(rank)}
+        return tuple(where[name] for name in compiled.sizes)
+
+    def __str__(self) -> str:
+        lines = [str(v) for v in self.stats.variants]
+        lines += [f"  {note}" for v in self.stats.variants for note in v.notes]
+        return "\n".join(lines) or "no variant is compiled yet"

@@ -1,0 +1,201 @@
+"""Case -> differences between compiled kernels and the interpreter.
+
+How far they may differ is not guessed from constants: `tolerances` runs the reference again with
+every rounding perturbed (`perturb`), so that a reduction's length, cancellation, half types and
+tests on rounded values all widen the bound where, and only where, they matter.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tcsym.api import define
+from tcsym.errors import TCError
+from tcsym.options import Options
+from tests.fuzz.model import Case, Sizes
+from tests.fuzz.perturb import perturbed
+
+Results = dict[str, NDArray[Any]]
+MODES = ("symbolic", "before", "after", "cpu:avx2", "cpu:novector")
+RUNS = 4
+MARGIN = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """`kind` identifies the failure for the reducer: mode and what went wrong, no figures."""
+
+    kind: str
+    mode: str
+    sizes: dict[str, int]
+    details: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    elements: int = 0
+    errors: int = 0  # calls for which all sides raised the same error
+    rejected: str = ""  # kind of the compile-time error, if the program is none
+    failures: tuple[Failure, ...] = ()
+
+
+Outcome = Results | TCError
+
+
+def kernel(case: Case, mode: str, sizes: Sizes) -> Any:
+    """The def of `case` compiled as `mode` says (sizes matter where they are substituted)."""
+    options: dict[str, Any] = {"strategy": "symbolic"}
+    if mode == "before" and sizes:
+        options = {"sizes": dict(sizes), "options": Options(bind="before")}
+    elif mode == "after" and sizes:
+        options = {"sizes": dict(sizes), "options": Options(bind="after")}
+    elif mode.startswith("cpu"):
+        options["target"] = mode
+    return define(case.source, **options)[case.name]
+
+
+def outcome(call: Any, names: Sequence[str], inputs: Mapping[str, Any], sizes: Sizes) -> Outcome:
+    """Named results of a kernel or of its reference, or the error it raised."""
+    try:
+        results = call(**inputs, sizes=dict(sizes))
+    except TCError as e:
+        return e
+    arrays = (results,) if len(names) == 1 else tuple(results)
+    return {name: np.asarray(a) for name, a in zip(names, arrays)}
+
+
+def tolerances(
+    reference: Any, exact: Results, inputs: Mapping[str, Any], sizes: Sizes, seed: int
+) -> Results:
+    """Largest allowed difference for each element; NaN where the value is undetermined."""
+    spread = {name: np.zeros(np.shape(a)) for name, a in exact.items()}
+    for run in range(RUNS):
+        with perturbed(seed + run):
+            other = outcome(reference, list(exact), inputs, sizes)
+        if isinstance(other, TCError):  # a test on a rounded value decides whether there is one
+            return {name: np.full(np.shape(a), np.nan) for name, a in exact.items()}
+        for name, a in exact.items():
+            spread[name] = np.maximum(spread[name], _distance(a, other[name]))
+    return {name: _allowed(exact[name], spread[name]) for name in exact}
+
+
+def _distance(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+    """|a - b|; 0 where equal or both NaN, infinite where only one is finite."""
+    if a.dtype.kind in "biu":
+        return np.where(a == b, 0.0, np.inf)
+    x, y = a.astype(np.float64), b.astype(np.float64)
+    same = (x == y) | (np.isnan(x) & np.isnan(y))
+    with np.errstate(all="ignore"):
+        return np.where(same, 0.0, np.where(np.isfinite(x - y), np.abs(x - y), np.inf))
+
+
+def _allowed(a: NDArray[Any], spread: NDArray[Any]) -> NDArray[Any]:
+    if a.dtype.kind in "biu":
+        return np.where(spread == 0, 0.0, np.nan)
+    with np.errstate(all="ignore"):
+        return np.where(np.isinf(spread), np.nan, MARGIN * spread + _smallest(a.dtype))
+
+
+def _smallest(dtype: np.dtype[Any]) -> float:
+    """Denormals may lose precision on the way."""
+    return {"float16": 2.0**-23, "float64": 2.0**-1070}.get(dtype.name, 2.0**-125)
+
+
+# ---- comparison
+
+
+def difference(got: Outcome, want: Outcome, allowed: Results) -> tuple[str, str]:
+    """What differs, as (kind, details); ('', '') if nothing does."""
+    if isinstance(want, TCError) or isinstance(got, TCError):
+        kinds = [x.kind if isinstance(x, TCError) else "results" for x in (got, want)]
+        if kinds[0] == kinds[1]:
+            return "", ""
+        return f"{kinds[0]} instead of {kinds[1]}", f"got {got}\nwant {want}"
+    for name, w in want.items():
+        g = got[name]
+        if g.shape != w.shape or g.dtype != w.dtype:
+            described = f"{g.dtype}{g.shape} instead of {w.dtype}{w.shape}"
+            return "type or shape", f"`{name}` is {described}"
+        with np.errstate(invalid="ignore"):
+            wrong = _distance(g, w) > allowed[name]
+        if np.any(wrong):
+            return "values", _worst(name, g, w, allowed[name], wrong)
+    return "", ""
+
+
+def _worst(
+    name: str, got: NDArray[Any], want: NDArray[Any], allowed: NDArray[Any], wrong: NDArray[Any]
+) -> str:
+    place = tuple(int(p[0]) for p in np.nonzero(wrong)) if wrong.ndim else ()
+    return (
+        f"`{name}` differs in {int(np.sum(wrong))} of {wrong.size} elements, first at {place}: "
+        f"got {got[place]}, want {want[place]}, allowed {allowed[place]:.3g}"
+    )
+
+
+def run_case(case: Case, modes: Sequence[str] = MODES) -> Report:
+    """Every mode against the reference at every set of sizes."""
+    try:
+        symbolic = kernel(case, "symbolic", {})
+    except TCError as e:
+        return Report(rejected=e.kind)
+    except Exception:
+        return Report(failures=(_crash("symbolic", {}),))
+    compiled = {"symbolic": symbolic}
+    elements, errors, failures = 0, 0, []
+    for sizes in case.sizes:
+        inputs = case.arrays(sizes)
+        names = [name for name, _ in case.outputs]
+        try:
+            want = outcome(symbolic.reference, names, inputs, sizes)
+            allowed = {}
+            if not isinstance(want, TCError):
+                allowed = tolerances(symbolic.reference, want, inputs, sizes, case.seed)
+        except Exception:
+            failures.append(_crash("reference", sizes))
+            continue
+        for mode in modes:
+            failure = _run_mode(case, mode, compiled, inputs, sizes, want, allowed)
+            if failure:
+                failures.append(failure)
+            elif isinstance(want, TCError):
+                errors += 1
+            else:
+                elements += sum(int(np.sum(~np.isnan(t))) for t in allowed.values())
+    return Report(elements, errors, "", tuple(failures))
+
+
+def _run_mode(
+    case: Case,
+    mode: str,
+    compiled: dict[str, Any],
+    inputs: Mapping[str, Any],
+    sizes: dict[str, int],
+    want: Outcome,
+    allowed: Results,
+) -> Failure | None:
+    key = f"{mode} {sizes}" if mode in ("before", "after") else mode
+    before = {name: np.array(a) for name, a in inputs.items()}
+    try:
+        if key not in compiled:
+            compiled[key] = kernel(case, mode, sizes)
+        got = outcome(compiled[key], [name for name, _ in case.outputs], inputs, sizes)
+    except TCError as e:
+        got = e
+    except Exception:
+        return _crash(mode, sizes)
+    kind, details = difference(got, want, allowed)
+    if not kind and any(a.tobytes() != before[n].tobytes() for n, a in inputs.items()):
+        kind, details = "input overwritten", "an input array was changed"
+    return Failure(f"{mode}: {kind}", mode, sizes, details) if kind else None
+
+
+def _crash(mode: str, sizes: dict[str, int]) -> Failure:
+    text = traceback.format_exc()
+    return Failure(f"{mode}: {text.strip().splitlines()[-1][:40]}", mode, sizes, text[-2500:])

@@ -1,0 +1,92 @@
+"""Seed -> a random program in the text language, valid by construction or nearly so.
+
+Programs cover all statement forms, element types and operators; sizes and layouts are random too.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+from tcsym.index import index, var
+from tcsym.types import DType
+from tests.fuzz import loops, statements
+from tests.fuzz.model import LAYOUTS, Case, Input, TensorModel, declaration, random_sizes
+from tests.fuzz.writer import Writer
+
+SIZES = ("N", "M", "K", "B")
+DTYPES = [DType.FLOAT32] * 8 + [DType.FLOAT64] * 3 + list(DType)
+INTEGERS = [DType.INT32, DType.INT32, DType.INT64, DType.UINT8, DType.UINT64, DType.INT16]
+Form = Callable[[Writer], None]
+
+FORMS: list[tuple[Form, int, int]] = [  # form, weight, least level
+    (statements.pointwise, 6, 0),
+    (statements.reduction, 8, 0),
+    (statements.contraction, 6, 0),
+    (statements.window, 4, 0),
+    (statements.widened, 2, 0),
+    (statements.stencil, 3, 1),
+    (statements.resampled, 3, 1),
+    (statements.update, 5, 1),
+    (statements.fixed, 1, 1),
+    (statements.let, 2, 1),
+    (statements.exists, 1, 1),
+    (statements.free_size, 1, 1),
+    (statements.flattened, 1, 1),
+    (loops.recurrence, 3, 2),
+    (loops.triangular, 2, 2),
+    (loops.sweeps, 2, 2),
+    (loops.call, 3, 2),
+]
+
+
+def random_program(rng: random.Random, level: int = 2) -> Case:
+    """`level` 0: pointwise, reductions, windows; 1: guards, gathers, updates; 2: everything."""
+    seed = rng.randrange(1 << 30)
+    w = Writer(rng, level, sorted(rng.sample(SIZES, rng.randint(1, 3))))
+    inputs = _inputs(w)
+    forms = [f for f, _, needed in FORMS if needed <= level]
+    weights = [weight for _, weight, needed in FORMS if needed <= level]
+    for _ in range(rng.choice([1, 1, 2, 3, 4])):
+        rng.choices(forms, weights)[0](w)
+    if not w.made:
+        statements.pointwise(w)
+    names = [*w.sizes, *w.free]
+    sizes = tuple(random_sizes(names, rng) for _ in range(2))
+    outputs = tuple(_outputs(w))
+    return Case(tuple(w.helpers), inputs, outputs, tuple(w.items), sizes, tuple(w.free), seed)
+
+
+def _inputs(w: Writer) -> tuple[Input, ...]:
+    """Random tensors; every size appears in one of them, so that none is free by accident."""
+    shapes = [tuple(var(w.rng.choice(w.sizes)) for _ in range(w.rng.choice([0, 1, 1, 2, 2, 3])))]
+    if w.chance(0.6):
+        shapes.append(tuple(var(w.rng.choice(w.sizes)) for _ in range(w.rng.randint(1, 2))))
+    if w.chance(0.15):
+        shapes.append((var(w.rng.choice(w.sizes)), index(w.rng.randint(1, 4))))
+    used = {v for shape in shapes for e in shape for v in e.variables()}
+    shapes.append(tuple(var(s) for s in w.sizes if s not in used) or (var(w.sizes[0]),))
+    specs = []
+    for name, shape in zip("ACDE", shapes):
+        tensor = TensorModel(name, w.rng.choice(DTYPES), shape)
+        if tensor.dtype.is_integer:
+            tensor = replace(tensor, magnitude=9.0)
+        kind = "special" if w.chance(0.1) else "tame"
+        specs.append(Input(tensor, kind, w.rng.choice(LAYOUTS)))
+    if w.level > 0 and w.chance(0.35):
+        n, extent = var(w.rng.choice(w.sizes)), var(w.rng.choice(w.sizes))
+        pointer = TensorModel("P", w.rng.choice(INTEGERS), (n,), 33.0, extent)
+        specs.append(Input(pointer, "stray" if w.chance(0.08) else "index", "plain"))
+    w.inputs = [s.tensor for s in specs]
+    return tuple(specs)
+
+
+def _outputs(w: Writer) -> list[tuple[str, str]]:
+    """The last tensor and some others; declared ones with their type and shape."""
+    outputs = []
+    for t in w.made:
+        if t.name in w.declared or t is w.made[-1] or w.chance(0.4):
+            is_declared = t.name in w.declared or w.chance(0.15)
+            outputs.append((t.name, declaration(t) if is_declared else t.name))
+    return outputs

@@ -1,0 +1,110 @@
+"""Forms of loops and calls: each function appends items and the tensors they make."""
+
+from __future__ import annotations
+
+from tcsym.index import var
+from tcsym.types import DType
+from tests.fuzz.expressions import Value, number, shifted_read, tame
+from tests.fuzz.model import TensorModel
+from tests.fuzz.statements import pointwise
+from tests.fuzz.writer import Writer, left_side, operator, variables, where
+
+# ---- loops and calls
+
+
+def recurrence(w: Writer) -> None:
+    """T(t) from T(t-1), with the start in an `if`, or before the loop at a shifted position."""
+    n, rest = var(w.rng.choice(w.sizes)), variables(w.shape(1), "j")
+    name = w.fresh()
+    start, step = w.scope(rest), w.scope({**rest, "t": n})
+    first = Value(f"float32({tame(number(start, 1)).text})", DType.FLOAT32, 1e3)
+    e = tame(number(step, 2))
+
+    def at(t: str) -> str:
+        return left_side(name, [t, *rest])
+
+    if w.chance(0.5):
+        text = f"0.5 * {at('t - 1')} + sin(float32({e.text}))"
+        w.items.append(
+            f"for t in {w.rng.choice(['', '0:'])}{n} {{\n  if t == 0 {{\n"
+            f"    {at('t')} = {first.text}{where(w, start)}\n  }} else {{\n"
+            f"    {at('t')} = {text}{where(w, step, loop='t')}\n  }}\n}}"
+        )
+        extent = n
+    else:
+        text = f"0.5 * {at('t')} + cos(float32({e.text}))"
+        w.items.append(f"{at('0')} = {first.text}{where(w, start)}")
+        w.items.append(f"for t in {n} {{\n  {at('t + 1')} = {text}{where(w, step, loop='t')}\n}}")
+        extent = n + 1
+    w.declared.add(name)
+    w.add(name, first, (extent, *rest.values()), 1e3)
+
+
+def triangular(w: Writer) -> None:
+    """Prefix reductions over `k in 0:t+1`."""
+    n = var(w.rng.choice(w.sizes))
+    s, name = w.scope({"k": n, "t": n}), w.fresh()
+    op, v, magnitude = operator(w, tame(number(s, 1)))
+    low, high = w.rng.choice([("0", "t + 1"), ("0", "t"), ("t", f"{n}")])
+    w.items.append(f"for t in {n} {{\n  {name}(t) {op}! {v.text} where k in {low}:{high}\n}}")
+    w.declared.add(name)
+    w.add(name, v, (n,), magnitude)
+
+
+def sweeps(w: Writer) -> None:
+    """A few steps over an existing tensor, different ones in even and odd iterations."""
+    ready = [t for t in w.made if t.shape and t.dtype.is_float]
+    if not ready:
+        return recurrence(w)
+    t = w.rng.choice(ready)
+    s, other = w.scope(variables(t.shape)), w.scope(variables(t.shape))
+    left = left_side(t.name, s.extents)
+    e = shifted_read(s)
+    one = f"{left} = {t.dtype}(0.5 * {left} + 0.25 * tanh({e.text})){where(w, s)}"
+    two = f"{left} = {t.dtype}(sin({tame(number(other, 1)).text})){where(w, other)}"
+    test = w.rng.choice(["s % 2 == 0", "s > 1 && s < 3", f"s < {w.sizes[0]}", "!(s == 1)"])
+    inner = f"if {test} {{\n    {one}\n  }} else {{\n    {two}\n  }}"
+    body = inner if w.chance(0.7) else one
+    return w.items.append(f"for s in 0:{w.rng.randint(1, 4)} {{\n  {body}\n}}")
+
+
+HELPERS: tuple[tuple[str, str, int, tuple[tuple[int, ...], ...]], ...] = (
+    # name, text, rank of the argument, dimensions of each result as positions in its shape
+    ("rows", "def rows({t}(P, Q) X) -> (Y) {{ Y(p) +=! X(p, q) }}", 2, ((0,),)),
+    ("turn", "def turn({t}(N, M) A) -> (B) {{ B(i, j) = A(j, i) }}", 2, ((1, 0),)),
+    (
+        "spread",
+        "def spread({t}(N) A) -> (lo, hi) {{\n  lo min=! A(i)\n  hi max=! A(i)\n}}",
+        1,
+        ((), ()),
+    ),
+    (
+        "centre",
+        "def centre({t}(N) A) -> (T) {{\n  s, v = bounds(A)\n  T(i) = A(i) - s + v - v\n}}\n"
+        "def bounds({t}(K) A) -> (s, v) {{\n  s max=! A(k)\n  v +=! A(k)\n}}",
+        1,
+        ((0,),),
+    ),
+)
+
+
+def call(w: Writer) -> None:
+    name, text, rank, results = w.rng.choice(HELPERS)
+    ready = [
+        t
+        for t in [*w.inputs, *w.made]
+        if len(t.shape) == rank and t.dtype is not DType.BOOL and t.magnitude < 100
+    ]
+    if not ready:
+        return pointwise(w)
+    t = w.rng.choice(ready)
+    alias = f"{name}_{len(w.helpers)}"
+    text = text.format(t=t.dtype).replace(f"def {name}(", f"def {alias}(")
+    text = text.replace("bounds(", f"bounds_{len(w.helpers)}(")
+    targets = []
+    for dims in results:
+        targets.append(w.fresh())
+        shape = tuple(t.shape[d] for d in dims)
+        w.made.append(TensorModel(targets[-1], t.dtype, shape, 40 * t.magnitude))
+    w.helpers.append(text)
+    return w.items.append(f"{', '.join(targets)} = {alias}({t.name})")

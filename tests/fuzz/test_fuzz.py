@@ -1,0 +1,64 @@
+"""A short fuzz run: generated programs are valid; compiled code agrees with the interpreter."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tcsym.compiler import analyse
+from tcsym.errors import TCError
+from tcsym.frontend.interpret import interpret
+from tests.fuzz.compare import run_case
+from tests.fuzz.generate import random_program
+from tests.fuzz.model import Case
+
+
+def cases(level: int) -> st.SearchStrategy[Case]:
+    """Random programs as a hypothesis strategy."""
+    return st.integers(0, 2**32).map(lambda seed: random_program(random.Random(seed), level))
+
+
+def test_nearly_all_generated_programs_are_accepted() -> None:
+    rejected = 0
+    for seed in range(60):
+        try:
+            analyse(random_program(random.Random(seed), 2).source)
+        except TCError:
+            rejected += 1
+    assert rejected <= 2
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_the_interpreter_runs_generated_programs(level: int) -> None:
+    for seed in range(25):
+        case = random_program(random.Random(seed), level)
+        program = analyse(case.source)[case.name]
+        for sizes in case.sizes:
+            try:
+                results = interpret(program, case.arrays(sizes), sizes)
+            except TCError as error:
+                assert error.kind in ("size", "bounds", "init")
+                continue
+            assert list(results) == [name for name, _ in case.outputs]
+            assert all(isinstance(a, np.ndarray) for a in results.values())
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_compiled_code_agrees_with_the_interpreter(level: int) -> None:
+    @settings(
+        max_examples=8,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(cases(level))
+    def check(case: Case) -> None:
+        report = run_case(case, ("symbolic",))
+        assert not report.failures, case.source + report.failures[0].details
+
+    check()
