@@ -107,10 +107,8 @@ def check_target(scope: Scope, name: str, span: Span) -> None:
         raise TCNameError(f"`{name}` is a built-in function and cannot be redefined", span=span)
     if kind == "tensor" and scope.tensors[name].role == "input":
         kind = "input"
-    if kind in ("input", "size", "loop variable"):
-        raise ImmutableError(
-            f"`{name}` is immutable: it is a {kind}".replace("a i", "an i"), span=span
-        )
+    if kind is not None and kind != "tensor":
+        raise ImmutableError(f"`{name}` is immutable: it is {a_kind(kind)}", span=span)
 
 
 def _resolve(s: ast.Assign, scope: Scope, found: Findings) -> ResolvedStatement:
@@ -178,8 +176,8 @@ def _clauses(clauses: tuple[ast.Clause, ...], c: Context, found: Findings) -> Wh
 def _range(r: ast.RangeClause, c: Context, where: Where) -> None:
     name, span = r.variable.name, r.variable.span
     kind = kind_in(c, name)
-    if kind not in (None, "index variable"):
-        message = f"`{name}` is a {kind}, not an index variable; it has no range"
+    if kind is not None and kind != "index variable":
+        message = f"`{name}` is {a_kind(kind)}, not an index variable; it has no range"
         raise TCNameError(message, span=span)
     if name in where.ranges:
         raise DuplicateError(f"index variable `{name}` has two ranges", span=span)
@@ -198,7 +196,7 @@ def _let(let: ast.Let, c: Context) -> None:
     if kind == "built-in function":
         raise TCNameError(f"`{name}` is a built-in function and cannot be redefined", span=span)
     if kind is not None:
-        raise DuplicateError(f"`{name}` is already the name of a {kind}", span=span)
+        raise DuplicateError(f"`{name}` is already the name of {a_kind(kind)}", span=span)
     try:
         value_of(let.value, c)
     except (TCError, Unresolved):

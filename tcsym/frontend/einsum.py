@@ -2,8 +2,8 @@
 
 `ij,jk` becomes `O(i_i,i_k) +=! x0(i_i,i_j) * x1(i_j,i_k)`: repeated labels in one operand are
 diagonals, labels missing from the output are summed. An ellipsis stands for the dimensions that an
-operand has left, aligned at the right. Where one operand has size 1 and another has not, the operand
-is used without that dimension (`EinsumSource.squeezed`), which is broadcasting.
+operand has left, aligned at the right. Where one operand has size 1 and another has not, it is used
+without that dimension (`EinsumSource.squeezed`), which is broadcasting.
 """
 
 from __future__ import annotations

@@ -71,12 +71,12 @@ def _token_error(e: UnexpectedToken, text: str) -> TCSyntaxError:
 
 
 def _accepted(e: UnexpectedToken) -> set[str]:
-    """Terminals that can stand at the error: of those in the parser's table, the ones it could shift."""
+    """Terminals that can stand at the error: the candidates that the parser could shift."""
     from lark import Token, UnexpectedToken
 
     accepted = set()
     for terminal in e.expected:
-        state = e.state.copy(deepcopy_values=False)  # type: ignore[attr-defined]
+        state = e.state.copy(deepcopy_values=False)
         state.parse_conf = copy(state.parse_conf)
         state.parse_conf.callbacks = {}
         try:
