@@ -46,47 +46,64 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_ERRORS = (
+__all__ = [
     "AffineError",
     "BoundsError",
     "CallError",
     "ConditionError",
+    "DType",
+    "Dim",
     "DuplicateError",
+    "Executable",
     "ImmutableError",
     "InitError",
+    "Kernel",
     "LoopError",
+    "Module",
     "OptionError",
+    "Options",
     "RangeError",
     "RankError",
     "ReductionError",
+    "Signature",
     "SizeError",
+    "Sizes",
+    "Spec",
     "TCError",
     "TCNameError",
     "TCSyntaxError",
     "TCTypeError",
     "TargetError",
-)
+    "TensorType",
+    "__version__",
+    "define",
+    "einsum",
+    "einsum_kernel",
+    "get_num_threads",
+    "set_num_threads",
+    "strategy",
+]
+
 _HOMES = {
-    **dict.fromkeys(("define", "einsum", "einsum_kernel"), "api"),
-    **dict.fromkeys(_ERRORS, "errors"),
-    **dict.fromkeys(("Signature", "Spec", "TensorType"), "signature"),
-    **dict.fromkeys(("Dim", "Sizes"), "sizes"),
-    **dict.fromkeys(("get_num_threads", "set_num_threads"), "threads"),
-    "DType": "types",
-    "Executable": "executable",
-    "Kernel": "kernel",
-    "Module": "module",
-    "Options": "options",
-    "strategy": "",
+    "api": ("define", "einsum", "einsum_kernel"),
+    "executable": ("Executable",),
+    "kernel": ("Kernel",),
+    "module": ("Module",),
+    "options": ("Options",),
+    "signature": ("Signature", "Spec", "TensorType"),
+    "sizes": ("Dim", "Sizes"),
+    "threads": ("get_num_threads", "set_num_threads"),
+    "types": ("DType",),
 }
-__all__ = ["__version__", *_HOMES]  # noqa: PLE0604
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name == "strategy":
+        return import_module("tcsym.strategy")
+    if name not in __all__:
         raise AttributeError(f"module 'tcsym' has no attribute {name!r}")
-    home = _HOMES[name]
-    value = getattr(import_module(f"tcsym.{home}"), name) if home else import_module(f"tcsym.{name}")
+    value = getattr(import_module(f"tcsym.{_HOME_OF.get(name, 'errors')}"), name)
     globals()[name] = value
     return value
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from tcsym.errors import OptionError, TCTypeError
-from tcsym.kernel import Settings
+from tcsym.frontend.einsum import NAME, EinsumSource, einsum_source
+from tcsym.kernel import Kernel, Settings
 from tcsym.module import Module
 from tcsym.options import Options
+from tcsym.runtime.arrays import Unusable, View, numpy_array, view_of
+from tcsym.runtime.scalars import is_scalar
 from tcsym.sizes import Dim
 from tcsym.strategy import Strategy, resolve_strategy
 from tcsym.target import Target, resolve_target
+from tcsym.types import NAMES, DType
 
 
 def define(
@@ -59,5 +64,74 @@ def _require_target(target: object) -> None:
     if isinstance(target, Target) or target in (None, "cpu"):
         return
     if not isinstance(target, str):
-        raise OptionError(f"target is {target!r}, expected a name such as \"cpu\"")
+        raise OptionError(f"target is {target!r}, expected a name such as `cpu`")
     resolve_target(target)
+
+
+# ---- einsum
+
+
+def einsum(spec: str, *operands: Any, out: Any = None, threads: int | None = None) -> Any:
+    """`numpy.einsum` through the compiler; one kernel per spec and element types serves all sizes.
+
+    Example: `einsum("mk,kn->mn", A, B)`. An ellipsis broadcasts as in numpy. The result's type is
+    numpy's promotion of the operands' types, its library theirs.
+    """
+    views = [_operand(k, x) for k, x in enumerate(operands)]
+    dtypes = tuple([view.dtype for view in views])
+    shapes = tuple([view.shape for view in views]) if "..." in spec else None
+    found = _einsum_source(spec, dtypes, shapes)
+    arguments = [_squeezed(x, view, axes) for x, view, axes in zip(operands, views, found.squeezed)]
+    return _einsum_kernel(found.source)(*arguments, out=out, threads=threads)
+
+
+def einsum_kernel(
+    spec: str, dtypes: str | DType | Sequence[str | DType] = "float32", **settings: Any
+) -> Kernel:
+    """The kernel behind `einsum(spec, ...)`, with parameters x0, x1, ... and result O.
+
+    dtypes: element type of all operands, or one for each. settings: as for `define`.
+    """
+    n_operands = spec.partition("->")[0].count(",") + 1
+    given = [dtypes] * n_operands if isinstance(dtypes, str | DType) else list(dtypes)
+    found = einsum_source(spec, [_named_type(t) for t in given])
+    return define(found.source, filename="<einsum>", **settings)[NAME]
+
+
+@lru_cache(256)
+def _einsum_source(
+    spec: str, dtypes: tuple[DType, ...], shapes: tuple[tuple[int, ...], ...] | None
+) -> EinsumSource:
+    return einsum_source(spec, dtypes, shapes)
+
+
+@lru_cache(256)
+def _einsum_kernel(source: str) -> Kernel:
+    return define(source, filename="<einsum>")[NAME]
+
+
+def _named_type(t: str | DType) -> DType:
+    if isinstance(t, DType):
+        return t
+    if t not in NAMES:
+        raise OptionError(f"unknown type {t!r}", hint=f"one of {', '.join(NAMES)}")
+    return NAMES[t]
+
+
+def _operand(k: int, x: Any) -> View:
+    import numpy as np
+
+    try:
+        view = view_of(np.asarray(x) if is_scalar(x) else x)
+    except Unusable as why:
+        raise TCTypeError(f"einsum: operand {k} {why}", hint=why.hint) from None
+    if view.dtype is None:
+        raise TCTypeError(f"einsum: operand {k} has type {view.type_name}")
+    return view
+
+
+def _squeezed(x: Any, view: View, axes: tuple[int, ...]) -> Any:
+    """The operand without broadcast dimensions, in its own library."""
+    if not axes:
+        return x
+    return x.squeeze(axes) if view.library != "numpy" else numpy_array(view).squeeze(axes)

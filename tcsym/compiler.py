@@ -88,7 +88,7 @@ class Lowering:
     def object_code(self, generated: Generated) -> bytes:
         from tcsym.codegen.object_code import object_code
 
-        return self.timed("llvm", lambda: object_code(generated.llvm_ir, self.target))
+        return self.timed("llvm", lambda: object_code(generated.ir_text, self.target))
 
 
 def compile_program(
@@ -148,10 +148,10 @@ def explain_stage(
         return "\n".join([*(f"# {n}" for n in mapped.notes), kernel_text(mapped.kernel)])
     generated = stages.generated(mapped)
     if stage == "llvm":
-        return generated.llvm_ir
+        return generated.ir_text
     from tcsym.codegen.object_code import assembly
 
-    return assembly(generated.llvm_ir, target)
+    return assembly(generated.ir_text, target)
 
 
 def _frontend_text(program: Program, stage: str) -> str:

@@ -12,14 +12,14 @@ from tcsym.threads import get_num_threads
 from tcsym.variants import Variant
 
 if TYPE_CHECKING:
-    from tcsym.kernel import Kernel
+    from tcsym.kernel import Kernel, Settings
 
 
 class Executable:
     """Result of `kernel.compile`. Arguments must have the shapes it was compiled for.
 
-    `kernel` is the same def with its sizes pinned; it serves every call that is not plainly like the
-    arguments given to `compile`, and it raises the errors.
+    `kernel` is the same def with its sizes pinned; it serves every call that is not plainly like
+    the arguments given to `compile`, and it raises the errors.
     """
 
     def __init__(self, kernel: Kernel, bound: Bound, variant: Variant) -> None:
@@ -63,17 +63,17 @@ class Executable:
         return self.kernel.packed(tuple(arrays))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        specs = [(shape, str(p.dtype)) for (shape, _), p in zip(self._expected, self.kernel.plan.inputs)]
-        return _rebuild, (self.kernel.settings, self.kernel.name, specs, self.sizes)
+        shapes = [shape for shape, _ in self._expected]
+        return _rebuild, (self.kernel.settings, self.kernel.name, shapes, self.sizes)
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{n}={v}" for n, v in self.sizes.items())
         return f"<tcsym executable {self.kernel.name} for {sizes or 'no sizes'}>"
 
 
-def _rebuild(settings: Any, name: str, specs: list[Any], sizes: dict[str, int]) -> Executable:
+def _rebuild(
+    settings: Settings, name: str, shapes: list[tuple[int, ...]], sizes: dict[str, int]
+) -> Executable:
     from tcsym.kernel import rebuild_kernel
-    from tcsym.signature import Spec
 
-    kernel = rebuild_kernel(settings, name)
-    return kernel.compile(*(Spec(shape, dtype) for shape, dtype in specs), **sizes)
+    return rebuild_kernel(settings, name).compile(*shapes, **sizes)

@@ -1,7 +1,7 @@
 """One def, ready to be called: `Kernel`.
 
-A call binds its arguments (`runtime.arguments`), prepares outputs (`runtime.results`), picks a variant by
-memory layout (`variants`) and runs it.
+A call binds its arguments (`runtime.arguments`), prepares outputs (`runtime.results`), picks a
+variant by memory layout (`variants`) and runs it.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class Kernel:
     # ---- compiling
 
     def compile(self, /, *inputs: Any, **named: Any) -> Executable:
-        """The kernel for fixed shapes: `compile(A, B)`, `compile((64, 64), (64, 8))`, `compile(N=64)`.
+        """The kernel for fixed shapes: `compile(A, B)`, `compile((64, 8), (8, 9))`, `compile(N=64)`.
 
         Inputs are arrays, `Spec`s or shapes; keywords are inputs or sizes by name.
         """
@@ -205,8 +205,8 @@ class Kernel:
     def explain(self, stage: str, /, **sizes: int) -> str:
         """The text of one stage of compilation (for given sizes: with these substituted).
 
-        Stages: syntax program ranges scop dependences schedule loops mapped promoted llvm asm options
-        variants. Errors: OptionError for another name, TargetError for cuda and ptx.
+        Stages: syntax program ranges scop dependences schedule loops mapped promoted llvm asm
+        options variants. Errors: OptionError for another name, TargetError for cuda and ptx.
         """
         if stage in _DEVICE_STAGES:
             raise TargetError(f"stage `{stage}` needs a CUDA target", hint="this version has none")

@@ -81,8 +81,9 @@ class Module:
         return "\n".join(["<tcsym module", *lines]) + ">"
 
     def _repr_html_(self) -> str:
-        rows = [f"<li><code>{html.escape(repr(k.signature))}</code></li>" for k in self._kernels.values()]
-        return f"<ul>{''.join(rows)}</ul><pre>{html.escape(self._settings.source)}</pre>"
+        lines = [html.escape(repr(kernel.signature)) for kernel in self._kernels.values()]
+        listed = "".join(f"<li><code>{line}</code></li>" for line in lines)
+        return f"<ul>{listed}</ul><pre>{html.escape(self._settings.source)}</pre>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Module, (self._settings,)

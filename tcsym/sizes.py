@@ -13,8 +13,8 @@ from tcsym.errors import SizeError
 class Dim:
     """Promise about a size: lo <= size <= hi (None: no bound) and size % multiple_of == 0.
 
-    Example: `define(source, sizes={"B": Dim(1, 128), "K": Dim(multiple_of=16)})`. A call that breaks
-    the promise is a `size` error.
+    Example: `define(source, sizes={"B": Dim(1, 128), "K": Dim(multiple_of=16)})`. A call that
+    breaks the promise is a `size` error.
     """
 
     lo: int = 0

@@ -26,7 +26,8 @@ class VariantStats:
 class Stats:
     """Counters of one kernel; only grow.
 
-    `compilations`: how many times code was generated. `cache_hits`: variants loaded from the code cache.
+    `compilations`: how many times code was generated. `cache_hits`: variants whose code came from
+    the code cache.
     """
 
     compilations: int = 0
@@ -47,9 +48,7 @@ class Stats:
         cached = not compiled.milliseconds
         self.compilations += not cached
         self.cache_hits += cached
-        self.variants.append(
-            VariantStats(layouts, cached, compiled.milliseconds, compiled.notes)
-        )
+        self.variants.append(VariantStats(layouts, cached, compiled.milliseconds, compiled.notes))
 
     def __str__(self) -> str:
         lines = [f"compilations: {self.compilations}, cache hits: {self.cache_hits}"]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 
 from tcsym.config import NUM_THREADS
 from tcsym.errors import OptionError
 
-_chosen: int | None = None
+_chosen = ctypes.c_int64(0)  # 0: not decided yet
 
 
 def set_num_threads(n: int) -> None:
@@ -15,16 +16,19 @@ def set_num_threads(n: int) -> None:
 
     Errors: OptionError unless `n` is an integer >= 1.
     """
-    global _chosen
-    _chosen = require_threads(n)
+    _chosen.value = require_threads(n)
 
 
 def get_num_threads() -> int:
     """The number in force: as set, else TCSYM_NUM_THREADS, else the cores this process may use."""
-    global _chosen
-    if _chosen is None:
-        _chosen = NUM_THREADS.read() or available_cores()
-    return _chosen
+    if not _chosen.value:
+        _chosen.value = NUM_THREADS.read() or available_cores()
+    return _chosen.value
+
+
+def address_of_choice() -> int:
+    """Where native code reads the number in force, a 64-bit integer; 0 while it is undecided."""
+    return ctypes.addressof(_chosen)
 
 
 def require_threads(n: object) -> int:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tcsym.compiled import Compiled, Layout, stride_name
-from tcsym.errors import TargetError
 from tcsym.config import VERIFY
+from tcsym.errors import TargetError
 from tcsym.options import Options
 from tcsym.runtime.arrays import View
 from tcsym.runtime.cache import CodeCache, code_key
@@ -55,8 +55,8 @@ def _itemsize(view: View) -> int:
 class Variant:
     """Loaded code and where its arguments come from.
 
-    `pointers`: position of each of its arguments among inputs and outputs. `slots`: each of its sizes
-    is a slot of the call, or the stride in elements of (argument, dimension).
+    `pointers`: position of each of its arguments among inputs and outputs. `slots`: each of its
+    sizes is a slot of the call, or the stride in elements of (argument, dimension).
     """
 
     layouts: Layouts
@@ -91,11 +91,10 @@ class Variants:
         self.fixed = fixed
         self.stats = stats
         self._made: dict[Layouts, Variant] = {}
-        tensors = (*plan.inputs, *plan.outputs)
-        self.arguments = tuple(t.name for t in tensors)
-        ranks = [*(p.rank for p in plan.inputs), *(len(o.shape) for o in plan.outputs)]
-        self.dense: Layouts = ("dense",) * len(ranks)
-        self.general: Layouts = tuple("any" if rank else "dense" for rank in ranks)
+        self.ranks = {p.name: p.rank for p in plan.inputs}
+        self.ranks |= {o.name: len(o.shape) for o in plan.outputs}
+        self.dense: Layouts = ("dense",) * len(self.ranks)
+        self.general: Layouts = tuple(["any" if r else "dense" for r in self.ranks.values()])
 
     @property
     def target(self) -> Target:
@@ -128,7 +127,8 @@ class Variants:
 
         compiled = self._compiled(target, layouts)
         self.stats.note(layouts, compiled)
-        pointers = tuple(self.arguments.index(name) for name in compiled.arguments)
+        position = {name: k for k, name in enumerate(self.ranks)}
+        pointers = tuple(position[name] for name in compiled.arguments)
         return Variant(layouts, compiled, load(compiled), pointers, self._slots(compiled))
 
     def _compiled(self, target: Target, layouts: Layouts) -> Compiled:
@@ -149,10 +149,8 @@ class Variants:
 
     def _slots(self, compiled: Compiled) -> tuple[int | tuple[int, int], ...]:
         where: dict[str, int | tuple[int, int]] = {n: k for k, n in enumerate(self.plan.sizes)}
-        tensors = (*self.plan.inputs, *self.plan.outputs)
-        ranks = [*(p.rank for p in self.plan.inputs), *(len(o.shape) for o in self.plan.outputs)]
-        for k, (tensor, rank) in enumerate(zip(tensors, ranks)):
-            where |= {stride_name(tensor.name, d): (k, d) for d in range(rank)}
+        for k, (name, rank) in enumerate(self.ranks.items()):
+            where |= {stride_name(name, d): (k, d) for d in range(rank)}
         return tuple(where[name] for name in compiled.sizes)
 
     def __str__(self) -> str:

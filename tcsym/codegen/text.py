@@ -39,10 +39,13 @@ class Function:
         self._known: dict[str, str] = {}
         self._added: list[list[str]] = [[]]
 
+    def new_register(self) -> str:
+        self._count += 1
+        return f"%t{self._count}"
+
     def result(self, instruction: str) -> str:
         """Write an instruction with a result."""
-        self._count += 1
-        name = f"%t{self._count}"
+        name = self.new_register()
         self.lines.append(f"  {name} = {instruction}")
         return name
 

@@ -7,8 +7,10 @@ renamed program is normalised again, so two programs that differ in spelling onl
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
-from typing import assert_never
+from collections.abc import Iterator
+from dataclasses import Field, fields, is_dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, assert_never
 
 from tcsym.frontend.rename import Renaming
 from tcsym.frontend.resolved import (
@@ -22,10 +24,34 @@ from tcsym.frontend.resolved import (
 )
 from tcsym.index import condition_substitute
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 
 def canonical_hash(program: ResolvedProgram) -> str:
     """64 hexadecimal digits, equal for programs that are equal up to names."""
-    return hashlib.sha256(repr(canonical_program(program)).encode()).hexdigest()
+    text = "\n".join(_tokens(canonical_program(program)))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _tokens(program: ResolvedProgram) -> Iterator[str]:
+    """The tree in prefix form, by class and fields that compare; from a stack, not by recursion."""
+    todo: list[object] = [program]
+    while todo:
+        top = todo.pop()
+        if isinstance(top, tuple):
+            yield f"tuple {len(top)}"
+            todo += top[::-1]
+        elif is_dataclass(top) and not isinstance(top, type):
+            yield type(top).__name__
+            todo += [getattr(top, f.name) for f in reversed(_meaningful(type(top)))]
+        else:
+            yield repr(top)
+
+
+@lru_cache(None)
+def _meaningful(kind: type[DataclassInstance]) -> tuple[Field[object], ...]:
+    return tuple(f for f in fields(kind) if f.compare and not f.name.startswith("_"))
 
 
 def canonical_program(program: ResolvedProgram) -> ResolvedProgram:

@@ -192,8 +192,9 @@ def _read(e: ast.Apply, c: Context) -> Expr:
             span=e.span,
         )
     subscripts = []
+    inner = c.with_exact(True)
     for arg in e.args:
-        subscripts.append(subscript(arg, c))
+        subscripts.append(_subscript(typed_expression(arg, inner), arg, c))
     return _widened(Read(e.name, tuple(subscripts), dtype, span=e.span), c)
 
 
@@ -209,9 +210,9 @@ def _readable(tensor: Tensor, e: ast.Apply, c: Context) -> DType:
 # ---- subscripts
 
 
-def subscript(e: ast.Expr, c: Context) -> Index | Expr:
+def _subscript(x: Typed, e: ast.Expr, c: Context) -> Index | Expr:
     """A subscript: exact integers; an `Index` unless it depends on data (LANGUAGE B3, B4, E4)."""
-    value = integer_expression(e, c, "a subscript")
+    value = _integral(settle(x, True), e, "a subscript")
     if not is_pure(value):
         return value
     _check_products(e, value, c)
@@ -221,7 +222,10 @@ def subscript(e: ast.Expr, c: Context) -> Index | Expr:
 
 def integer_expression(e: ast.Expr, c: Context, what: str) -> Expr:
     """`e` in exact integers; TCTypeError if it is not integral."""
-    value = value_of(e, c.with_exact(True))
+    return _integral(value_of(e, c.with_exact(True)), e, what)
+
+
+def _integral(value: Expr, e: ast.Expr, what: str) -> Expr:
     dtype = dtype_of(value)
     if not dtype.is_integer:
         raise TCTypeError(

@@ -93,17 +93,16 @@ class Renaming:
             case IndexValue(i, dtype):
                 return IndexValue(self.index(i), dtype)
             case Read(tensor, subscripts):
-                return replace(
-                    e,
-                    tensor=self.name(tensor),
-                    subscripts=tuple([self._part(s) for s in subscripts]),
-                )
+                parts: list[Index | Expr] = []
+                for s in subscripts:
+                    parts.append(self.index(s) if isinstance(s, Index) else self.expression(s))
+                return replace(e, tensor=self.name(tensor), subscripts=tuple(parts))
             case Cast(x, dtype):
                 return Cast(self.expression(x), dtype)
             case Unary(op, x, dtype):
                 return Unary(op, self.expression(x), dtype)
-            case Binary(_, a, b):
-                return replace(e, left=self.expression(a), right=self.expression(b))
+            case Binary():
+                return self._chain(e)
             case Compare(relation, a, b):
                 return Compare(relation, self.expression(a), self.expression(b))
             case Select(c, a, b, dtype):
@@ -113,8 +112,15 @@ class Renaming:
             case _:
                 assert_never(e)
 
-    def _part(self, s: Index | Expr) -> Index | Expr:
-        return self.index(s) if isinstance(s, Index) else self.expression(s)
+    def _chain(self, e: Binary) -> Expr:
+        """`a + b + c + …` from the left, in a loop: chains may be longer than the stack."""
+        chain = [e]
+        while isinstance(chain[-1].left, Binary):
+            chain.append(chain[-1].left)
+        left = self.expression(chain[-1].left)
+        for node in reversed(chain):
+            left = replace(node, left=left, right=self.expression(node.right))
+        return left
 
 
 def index_variables(items: tuple[ResolvedItem, ...]) -> dict[str, None]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import combinations
 
 from tcsym.index import Index, var
-from tcsym.polyhedral.scop import ScopStatement, read_accesses
+from tcsym.polyhedral.scop import ScopStatement
 
 
 def contracted(s: ScopStatement) -> frozenset[str]:
@@ -22,7 +22,7 @@ def contracted(s: ScopStatement) -> frozenset[str]:
     parallel = frozenset(r.variable for r in s.ranges if not r.reduced)
     used = [
         frozenset[str]().union(*(i.variables() for i in a.subscripts if i is not None))
-        for a in read_accesses(s)
+        for a in s.reads
         if a.tensor != s.target
     ]
     for a, b in combinations(used, 2):
@@ -48,7 +48,7 @@ def loop_order(s: ScopStatement) -> tuple[str, ...]:
 def _runs_along_last_dimension(s: ScopStatement, v: str) -> int:
     """How many reads have `v` with stride 1 in their last subscript and nowhere else."""
     count = 0
-    for a in read_accesses(s):
+    for a in s.reads:
         if not a.subscripts or (last := a.subscripts[-1]) is None or a.tensor == s.target:
             continue
         elsewhere = any(i is not None and v in i.variables() for i in a.subscripts[:-1])

@@ -14,9 +14,19 @@ from functools import reduce
 import islpy as isl
 
 from tcsym.frontend.program import Range
-from tcsym.index import TRUE, Condition, Index, condition_substitute, substitute, var
+from tcsym.index import (
+    TRUE,
+    Condition,
+    Index,
+    all_of,
+    condition_substitute,
+    ge,
+    lt,
+    substitute,
+    var,
+)
 from tcsym.polyhedral.relations import IN, OUT, Relations
-from tcsym.polyhedral.scop import Access, Scop, ScopStatement, read_accesses
+from tcsym.polyhedral.scop import Access, Scop, ScopStatement
 from tcsym.polyhedral.tree import Tree, TreeLoop, leaves
 
 
@@ -52,7 +62,7 @@ def _uses(
     for k, (s, loops) in enumerate(places):
         if s.write is not None and s.target == tensor:
             writes.append(_Use(s, s.write, k, loops))
-        reads.extend(_Use(s, a, k, loops) for a in read_accesses(s) if a.tensor == tensor)
+        reads.extend(_Use(s, a, k, loops) for a in s.reads if a.tensor == tensor)
     return writes, reads
 
 
@@ -60,9 +70,9 @@ def _private_depth(writes: list[_Use], reads: list[_Use], relations: Relations) 
     """How many of the common loops of all uses (outermost first) the tensor is private to."""
     depth = _common(*(u.loops for u in (*writes, *reads)))
     for r in reads:
-        depth = min(depth, max((_fed_depth(w, r, relations) for w in writes), default=0))
-        if depth == 0:
-            return 0
+        seen = max((_common(w.loops, r.loops) for w in writes if _feeds(w, r)), default=0)
+        if seen < depth:
+            depth = _fed_depth(writes, r, seen, depth, relations)
     return depth
 
 
@@ -75,20 +85,13 @@ def _common(*nests: tuple[TreeLoop, ...]) -> int:
     return count
 
 
-def _fed_depth(w: _Use, r: _Use, relations: Relations) -> int:
-    """Loops within one iteration of which `w` writes, before `r`, all that `r` reads."""
-    if w.position >= r.position:
-        return 0
-    if _feeds_by_subscripts(w, r):
-        return _common(w.loops, r.loops)
-    return _fed_depth_by_isl(w, r, relations)
-
-
 # ---- by comparing subscripts
 
 
-def _feeds_by_subscripts(w: _Use, r: _Use) -> bool:
-    """Each element `r` reads is written by `w` in the same iteration of all common loops."""
+def _feeds(w: _Use, r: _Use) -> bool:
+    """Each element `r` reads was written by `w` in the same iteration of all common loops."""
+    if w.position >= r.position:
+        return False
     common = w.loops[: _common(w.loops, r.loops)]
     shared = {loop.variable for loop in common}
     mine, yours = _renaming(w), _renaming(r)
@@ -147,16 +150,15 @@ def _no_stricter(
 # ---- by isl
 
 
-def _fed_depth_by_isl(w: _Use, r: _Use, relations: Relations) -> int:
-    if not relations.is_exact(w.statement, w.access):
-        return 0
+def _fed_depth(writes: list[_Use], r: _Use, least: int, most: int, relations: Relations) -> int:
+    """Loops (least <= result <= most) within one iteration of which all that `r` reads was written."""
+    exact = [w for w in writes if relations.is_exact(w.statement, w.access)]
     read = _inside_tensor(relations.access(r.statement, r.access), r.access, relations)
-    write = relations.access(w.statement, w.access)
-    common = w.loops[: _common(w.loops, r.loops)]
-    for depth in range(len(common), 0, -1):
-        if read.is_subset(_fed(w, r, write, common, depth, relations)):
+    for depth in range(most, least, -1):
+        fed = [m for w in exact if (m := _fed(w, r, depth, relations)) is not None]
+        if fed and read.is_subset(reduce(lambda a, b: a.union(b), fed)):
             return depth
-    return 0
+    return least
 
 
 def _inside_tensor(read: isl.Map, access: Access, relations: Relations) -> isl.Map:
@@ -164,38 +166,34 @@ def _inside_tensor(read: isl.Map, access: Access, relations: Relations) -> isl.M
     tensor = relations.scop.tensor(access.tensor)
     if all(s is not None for s in access.subscripts):
         return read
-    for k, extent in enumerate(tensor.shape):
-        names = [f"c{n}" for n in range(len(tensor.shape))]
-        from tcsym.index import all_of, ge, lt
+    names = [f"c{k}" for k in range(len(tensor.shape))]
+    box = all_of(
+        c
+        for name, extent in zip(names, tensor.shape)
+        for c in (ge(var(name), 0), lt(var(name), extent))
+    )
+    return read.intersect_range(relations.presburger.set(tensor.name, names, box))
 
-        box = all_of((ge(var(names[k]), 0), lt(var(names[k]), extent)))
-        read = read.intersect_range(relations.presburger.set(tensor.name, names, box))
-    return read
 
-
-def _fed(
-    w: _Use,
-    r: _Use,
-    write: isl.Map,
-    common: tuple[TreeLoop, ...],
-    depth: int,
-    relations: Relations,
-) -> isl.Map:
-    """{ r's instance -> element written by an earlier `w` in the same iteration of `depth` loops }"""
+def _fed(w: _Use, r: _Use, depth: int, relations: Relations) -> isl.Map | None:
+    """{ instance of r -> element that w wrote before it, in one iteration of `depth` loops }"""
     pairs = isl.Map.from_domain_and_range(
         relations.domain(r.statement), relations.domain(w.statement)
     )
-    earlier: list[isl.Map] = []
-    for k, loop in enumerate(common):
-        i = _position(r.statement, loop)
-        j = _position(w.statement, loop)
+    before: list[isl.Map] = []
+    for k, loop in enumerate(w.loops[: _common(w.loops, r.loops)]):
+        i, j = _position(r.statement, loop), _position(w.statement, loop)
         if i < 0 or j < 0:
-            return isl.Map.empty(relations.access(r.statement, r.access).get_space())
+            return None
         if k >= depth:
-            earlier.append(pairs.order_gt(IN, i, OUT, j))
+            before.append(pairs.order_gt(IN, i, OUT, j))
         pairs = pairs.equate(IN, i, OUT, j)
-    before = reduce(lambda a, b: a.union(b), [*earlier, pairs])
-    return before.apply_range(write)
+    if w.position < r.position:
+        before.append(pairs)
+    if not before:
+        return None
+    write = relations.access(w.statement, w.access)
+    return reduce(lambda a, b: a.union(b), before).apply_range(write)
 
 
 def _position(s: ScopStatement, loop: TreeLoop) -> int:

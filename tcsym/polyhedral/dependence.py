@@ -17,9 +17,9 @@ from typing import Literal
 
 import islpy as isl
 
-from tcsym.index import TRUE, Index, substitute, var
+from tcsym.index import TRUE, Index, var
 from tcsym.polyhedral.relations import IN, OUT, Relations
-from tcsym.polyhedral.scop import Access, Scop, ScopStatement, read_accesses
+from tcsym.polyhedral.scop import Access, Scop, ScopStatement
 
 Kind = Literal["flow", "anti", "output"]
 
@@ -40,6 +40,9 @@ class Dependence:
     depth: int
     carried: bool
 
+    def __hash__(self) -> int:
+        return hash((self.source.name, self.sink.name, self.source_access, self.sink_access))
+
     @property
     def tensor(self) -> str:
         return self.source_access.tensor
@@ -50,6 +53,18 @@ class Dependence:
         return f"{ends}: {self.kind} through {self.source_access} / {self.sink_access}{how}"
 
 
+@dataclass(frozen=True, slots=True)
+class _Solved:
+    """Positions (i, j) with source iterator i == sink iterator j; `complete`: there are no more.
+
+    `empty`: the subscripts can never be equal.
+    """
+
+    pairs: frozenset[tuple[int, int]]
+    complete: bool
+    empty: bool
+
+
 @dataclass(slots=True)
 class Dependences:
     """All dependences of a scop, and what is known about them."""
@@ -58,7 +73,7 @@ class Dependences:
     relations: Relations
     _maps: dict[Dependence, isl.Map] = field(default_factory=dict)
     _equal: dict[tuple[Dependence, int, int], bool] = field(default_factory=dict)
-    _solved: dict[Dependence, tuple[frozenset[tuple[int, int]], bool]] = field(default_factory=dict)
+    _solved: dict[Dependence, _Solved] = field(default_factory=dict)
     _empty: dict[Dependence, bool] = field(default_factory=dict)
     _edges: dict[tuple[str, str], tuple[Dependence, ...]] = field(default_factory=dict)
 
@@ -76,10 +91,10 @@ class Dependences:
 
     def equal(self, d: Dependence, i: int, j: int) -> bool:
         """True if iterator i of the source equals iterator j of the sink at every pair, for all sizes."""
-        pairs, complete = self.solved(d)
-        if (i, j) in pairs:
+        solved = self.solved(d)
+        if (i, j) in solved.pairs:
             return True
-        if complete:
+        if solved.complete:
             return False
         key = (d, i, j)
         if key not in self._equal:
@@ -87,8 +102,8 @@ class Dependences:
             self._equal[key] = bool(hull.is_subset(hull.equate(IN, i, OUT, j)))
         return self._equal[key]
 
-    def solved(self, d: Dependence) -> tuple[frozenset[tuple[int, int]], bool]:
-        """Pairs of equal iterators that the subscripts show, and whether these are all."""
+    def solved(self, d: Dependence) -> _Solved:
+        """What the subscripts tell without isl."""
         if d not in self._solved:
             self._solved[d] = _solve(d)
         return self._solved[d]
@@ -101,11 +116,15 @@ class Dependences:
         return self._edges.get((source, sink), ())
 
     def __str__(self) -> str:
-        return "\n".join(map(str, self.all)) or "none"
+        return "\n".join(str(d) for d in self.all if not self.is_empty(d)) or "none"
 
 
 def scop_dependences(scop: Scop, relations: Relations) -> Dependences:
-    """All pairs of accesses that may touch one element; those that isl shows empty are left out."""
+    """All pairs of accesses that may touch one element.
+
+    Where subscripts leave a doubt, isl leaves out empty pairs; carried ones are only asked for when a
+    loop's order depends on them.
+    """
     found = Dependences((), relations)
     kept: dict[tuple[str, str, Access, Access, int, bool], Dependence] = {}
     touching = [(s, _touched(s, scop.written)) for s in scop.statements]
@@ -113,7 +132,7 @@ def scop_dependences(scop: Scop, relations: Relations) -> Dependences:
         for second, others in touching[a:]:
             for d in _pairs(first, accesses, second, others):
                 key = (d.source.name, d.sink.name, *_ends(d), d.depth, d.carried)
-                if key not in kept and (not _may_be_empty(d, found) or not found.is_empty(d)):
+                if key not in kept and not _is_surely_empty(d, found):
                     kept[key] = d
     found.all = tuple(kept.values())
     return found
@@ -126,7 +145,7 @@ def _ends(d: Dependence) -> tuple[Access, Access]:
 def _touched(s: ScopStatement, written: frozenset[str]) -> tuple[tuple[Access, bool], ...]:
     """Accesses to tensors that some statement writes, and whether each writes."""
     own = () if s.write is None else ((s.write, True),)
-    return (*own, *((a, False) for a in read_accesses(s) if a.tensor in written))
+    return (*own, *((a, False) for a in s.reads if a.tensor in written))
 
 
 def _pairs(
@@ -159,10 +178,9 @@ def _kind(source_writes: bool, sink_writes: bool) -> Kind:
     return "anti"
 
 
-def _may_be_empty(d: Dependence, known: Dependences) -> bool:
-    """False if the pair certainly exists for some sizes, so that isl need not be asked."""
-    simple = d.source.condition == TRUE and d.sink.condition == TRUE and not d.carried
-    return not (simple and known.solved(d)[1])
+def _is_surely_empty(d: Dependence, known: Dependences) -> bool:
+    solved = known.solved(d)
+    return solved.empty or (not d.carried and not solved.complete and known.is_empty(d))
 
 
 def _relation(d: Dependence, relations: Relations) -> isl.Map:
@@ -180,39 +198,35 @@ def _relation(d: Dependence, relations: Relations) -> isl.Map:
 # ---- equal iterators, from the subscripts
 
 
-def _solve(d: Dependence) -> tuple[frozenset[tuple[int, int]], bool]:
-    """Positions (i, j) with source iterator i == sink iterator j, and whether there can be no more.
+def _solve(d: Dependence) -> _Solved:
+    """Two subscripts c*x + r and c*y + r with one index variable each and the same rest r force x == y.
 
-    Two subscripts c*x + r and c*y + r with one index variable each and the same rest r over sizes and
-    equal loop variables force x == y.
+    The rest is over sizes and loop variables that are equal on both sides.
     """
     equal_outer = d.depth - 1 if d.carried else d.depth
     fixed = frozenset(d.source.iterators[:equal_outer])
     pairs = {(k, k) for k in range(equal_outer)}
-    complete = True
+    complete, empty = True, False
     for a, b in zip(d.source_access.subscripts, d.sink_access.subscripts):
-        found = None if a is None or b is None else _forced(d, a, b, fixed)
-        if found is None:
+        if a is None or b is None:
             complete = False
+            continue
+        mine = [v for v in d.source.iterators if v in a.variables() and v not in fixed]
+        yours = [v for v in d.sink.iterators if v in b.variables() and v not in fixed]
+        if not mine and not yours:
+            complete &= a == b
+            empty |= (a - b).as_int() not in (None, 0)
+        elif len(mine) == len(yours) == 1 and _forces(a, mine[0], b, yours[0]):
+            pairs.add((d.source.iterators.index(mine[0]), d.sink.iterators.index(yours[0])))
         else:
-            pairs.update(found)
-    return frozenset(pairs), complete
+            complete = False
+    return _Solved(frozenset(pairs), complete, empty)
 
 
-def _forced(
-    d: Dependence, a: Index, b: Index, fixed: frozenset[str]
-) -> tuple[tuple[int, int], ...] | None:
-    """Equal iterators implied by a == b; None if more could be implied than this can see."""
-    mine = [v for v in d.source.iterators if v in a.variables() and v not in fixed]
-    yours = [v for v in d.sink.iterators if v in b.variables() and v not in fixed]
-    if not mine and not yours:
-        return () if a == b else None
-    if len(mine) != 1 or len(yours) != 1:
-        return None
-    x, y = mine[0], yours[0]
+def _forces(a: Index, x: str, b: Index, y: str) -> bool:
+    """a == b implies x == y."""
+    if a.terms == ((x, 1),) and b.terms == ((y, 1),):
+        return a.constant == b.constant
     c = a.coefficient(x)
-    if c == 0 or substitute(a, {x: var(y)}) != b or a - var(x) * c != b - var(y) * c:
-        return None
-    if x in (a - var(x) * c).variables():
-        return None
-    return ((d.source.iterators.index(x), d.sink.iterators.index(y)),)
+    rest = a - var(x) * c
+    return c != 0 and x not in rest.variables() and rest == b - var(y) * c

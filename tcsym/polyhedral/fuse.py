@@ -19,7 +19,7 @@ from tcsym.index import var
 from tcsym.options import Fusion
 from tcsym.polyhedral.classify import contracted, innermost, loop_order
 from tcsym.polyhedral.dependence import Dependences
-from tcsym.polyhedral.scop import Scop, ScopItem, ScopLoop, ScopStatement, read_accesses
+from tcsym.polyhedral.scop import Scop, ScopItem, ScopLoop, ScopStatement
 from tcsym.polyhedral.tree import Leaf, Member, Tree, TreeLoop, sequence
 
 
@@ -45,6 +45,14 @@ class _Fusing:
     dependences: Dependences
     strategy: Fusion
     taken: set[str] = field(default_factory=set)  # loop variable names in use
+    _contracted: dict[str, frozenset[str]] = field(default_factory=dict)
+
+    def contracted(self, u: _Unit) -> frozenset[str]:
+        """Reduction iterators of a contraction, else empty."""
+        name = u.statement.name
+        if name not in self._contracted:
+            self._contracted[name] = contracted(u.statement)
+        return self._contracted[name]
 
     def name(self, iterator: str) -> str:
         unique, n = iterator, 1
@@ -129,8 +137,7 @@ def _nest(units: list[_Unit], depth: int, fu: _Fusing) -> list[Tree]:
 
 
 def _leaf(u: _Unit) -> list[Tree]:
-    init: list[Tree] = [] if u.init is None else [Leaf(u.init.name)]
-    return [*init, Leaf(u.statement.name)]
+    return [Leaf(s.name, s.condition) for s in _parts(u)]
 
 
 def _shared(run: list[_Unit], column: tuple[str, ...], depth: int, fu: _Fusing) -> list[Tree]:
@@ -174,7 +181,7 @@ def _joined(
     run: list[_Unit], columns: list[tuple[str, ...]], u: _Unit, depth: int, fu: _Fusing
 ) -> list[tuple[str, ...]]:
     """The columns of `run` extended by an iterator of `u`; none if it should stay apart."""
-    if not u.left or not any(_linked(r, u, fu) for r in run) or not _contraction_fits(run, u):
+    if not u.left or not any(_linked(r, u, fu) for r in run) or not _contraction_fits(run, u, fu):
         return []
     extended: list[tuple[str, ...]] = []
     for column in columns:
@@ -194,25 +201,25 @@ def _linked(a: _Unit, b: _Unit, fu: _Fusing) -> bool:
         return t.name.startswith(f"{s.name}.exists") or s.name.startswith(f"{t.name}.exists")
     if any(fu.dependences.between(x.name, y.name) for x in _parts(a) for y in _parts(b)):
         return True
-    if contracted(s) or contracted(t):
+    if fu.contracted(a) or fu.contracted(b):
         return False
-    return bool({x.tensor for x in read_accesses(s)} & {x.tensor for x in read_accesses(t)})
+    return bool({x.tensor for x in s.reads} & {x.tensor for x in t.reads})
 
 
 def _parts(u: _Unit) -> tuple[ScopStatement, ...]:
     return (u.statement,) if u.init is None else (u.init, u.statement)
 
 
-def _contraction_fits(run: list[_Unit], u: _Unit) -> bool:
+def _contraction_fits(run: list[_Unit], u: _Unit, fu: _Fusing) -> bool:
     """A contraction adds to the tensor of the run, or follows a reduction of an earlier contraction."""
-    if not contracted(u.statement):
+    if not fu.contracted(u):
         return True
     if all(r.statement.target == u.statement.target for r in run):
         return True
     seen = False
     reduced_since = False
     for r in run:
-        if contracted(r.statement):
+        if fu.contracted(r):
             seen, reduced_since = True, False
         elif seen and r.statement.reduced:
             reduced_since = True
@@ -227,9 +234,9 @@ def _column_fits(
     if any(reduces):
         if fu.strategy != "max" and not all(reduces):
             return False
-        if any(x in contracted(m.statement) for m, x in joined):
+        if any(x in fu.contracted(m) for m, x in joined):
             return False
-        if any(contracted(m.statement) for m, _ in joined):
+        if any(fu.contracted(m) for m, _ in joined):
             return False
         if not all(reduces) and depth == 0:
             return False
@@ -240,14 +247,13 @@ def _column_fits(
 
 def _aligned(a: _Unit, x: str, b: _Unit, y: str, fu: _Fusing) -> bool:
     """Equal ranges, and every dependence from `a` to `b` is equal at iterators x and y."""
+    edges = ((source, sink) for source in _parts(a) for sink in _parts(b))
     first, second = a.statement.range_of(x), b.statement.range_of(y)
-    relations = fu.dependences.relations
-    same = (first.lower, first.upper) == (second.lower, second.upper) or (
-        relations.equal_for_all_sizes(first.lower, second.lower)
-        and relations.equal_for_all_sizes(first.upper, second.upper)
-    )
-    return same and all(
-        _edge_aligned(source, x, sink, y, fu) for source in _parts(a) for sink in _parts(b)
+    same = fu.dependences.relations.equal_for_all_sizes
+    return (
+        all(_edge_aligned(source, x, sink, y, fu) for source, sink in edges)
+        and same(first.lower, second.lower)
+        and same(first.upper, second.upper)
     )
 
 

@@ -85,7 +85,7 @@ def _buffer(
 
 def _node(t: Tree, scop: Scop, renaming: Renaming) -> Node:
     match t:
-        case Leaf(name):
+        case Leaf(name, _):
             return statement_node(scop.statement(name), renaming.get(name, {}))
         case Sequence(children):
             return joined([_node(c, scop, renaming) for c in children])

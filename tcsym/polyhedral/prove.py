@@ -70,10 +70,29 @@ def _shape_problem(tree: Tree, scop: Scop, dependences: Dependences) -> str:
             continue
         if not _is_injective(s, values, dependences):
             return f"the loops around {name} do not determine its instances"
+    for loop in tree_loops(tree):
+        if not _bounds_fit(loop, scop, dependences):
+            return f"the bounds of loop {loop.variable} are not those of its statements"
     variables = [loop.variable for loop in tree_loops(tree)]
     if len(variables) != len(set(variables)):
         return "two loops have one variable"
     return ""
+
+
+def _bounds_fit(loop: TreeLoop, scop: Scop, dependences: Dependences) -> bool:
+    """Own loops run exactly over the range of each member's iterator."""
+    if loop.lower is None or loop.upper is None:
+        return True
+    same = dependences.relations.equal_for_all_sizes
+    for m in loop.members:
+        s = scop.statement(m.statement)
+        k = _position(s, m.value)
+        if k < 0:
+            return False
+        r = s.range_of(s.iterators[k])
+        if not (same(r.lower, loop.lower) and same(r.upper, loop.upper)):
+            return False
+    return True
 
 
 def _is_injective(s: ScopStatement, values: list[Index], dependences: Dependences) -> bool:
@@ -117,11 +136,11 @@ class _Walk:
         mine, yours = loop.value(self.d.source.name), loop.value(self.d.sink.name)
         i, j = _position(self.d.source, mine), _position(self.d.sink, yours)
         if i >= 0 and j >= 0:
-            if self.dependences.equal(self.d, i, j):
-                return "equal"
             if self.d.carried and i == j == self.d.depth - 1 and self.rest is None:
                 self.done, self.crossing = True, None
                 return "carries"
+            if self.dependences.equal(self.d, i, j):
+                return "equal"
         return self._compare(mine, yours)
 
     def _compare(self, mine: Index, yours: Index) -> str:

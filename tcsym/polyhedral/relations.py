@@ -6,10 +6,11 @@ The one mutable helper of this stage: a cache of domains and access relations in
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import assert_never
 
 import islpy as isl
 
-from tcsym.index import Index, all_of
+from tcsym.index import All, Any_, Condition, Index, IsZero, NonNegative, Not, all_of
 from tcsym.polyhedral.deadline import Deadline
 from tcsym.polyhedral.scop import Access, Scop, ScopStatement
 from tcsym.presburger import Presburger, is_quasi_affine
@@ -67,6 +68,21 @@ class Relations:
         sizes = frozenset(self.scop.sizes)
         if not (a.variables() <= sizes and b.variables() <= sizes):
             return False
+        linear = all(isinstance(atom, str) for atom, _ in (a - b).terms)
+        if linear and not _has_equality(self.scop.context):
+            return False  # a linear function that is not 0 vanishes only on a plane
         self.deadline.check()
         difference = self.presburger.pw_aff(a - b).non_zero_set()
         return bool(difference.params().intersect_params(self.context).is_empty())
+
+
+def _has_equality(c: Condition) -> bool:
+    match c:
+        case IsZero():
+            return True
+        case All(parts) | Any_(parts):
+            return any(map(_has_equality, parts))
+        case NonNegative() | Not():
+            return False
+        case _:
+            assert_never(c)

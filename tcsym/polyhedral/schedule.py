@@ -26,7 +26,7 @@ from tcsym.polyhedral.normalise import normalise
 from tcsym.polyhedral.prove import loop_orders, prove
 from tcsym.polyhedral.relations import Relations
 from tcsym.polyhedral.scop import Scop, program_to_scop
-from tcsym.polyhedral.tree import Tree, tree_text, with_orders
+from tcsym.polyhedral.tree import Tree, with_orders
 from tcsym.presburger import Presburger
 
 _FUSIONS: tuple[Fusion, ...] = ("max", "preserve-coincident", "min")
@@ -36,21 +36,17 @@ _FUSIONS: tuple[Fusion, ...] = ("max", "preserve-coincident", "min")
 class Scheduled:
     """What the later stages need (`kernel`) and what a person may want to see.
 
-    `dependences` is None if the time limit ended the stage before they were known. `notes`: fall-backs taken and
-    why. `milliseconds` by step.
+    `scop`, `dependences` and `tree` print as text. `notes`: fall-backs taken and why. `milliseconds`
+    by step. `program` is the normalised one.
     """
 
     program: Program
     scop: Scop
-    dependences: Dependences | None
+    dependences: Dependences
     tree: Tree
     kernel: Kernel
     notes: tuple[str, ...]
     milliseconds: Mapping[str, float]
-
-    @property
-    def tree_text(self) -> str:
-        return tree_text(self.tree, self.scop)
 
 
 @dataclass(slots=True)
@@ -75,14 +71,12 @@ def schedule_program(
     log = _Log()
     presburger = Presburger(program.sizes)
     deadline = Deadline.after(options.time_limit)
-    relations: Relations | None = None
     with log.step("normalise"):
         program = _normalised(program, presburger, deadline)
     with log.step("scop"):
         scop = program_to_scop(program)
     relations = Relations(scop, presburger, deadline)
-    found = _proved_tree(scop, relations, options, log)
-    dependences, tree, private = found
+    dependences, tree, private = _proved_tree(scop, relations, options, log)
     with log.step("lower"):
         kernel = lower(tree, scop, program, layouts, private)
     return Scheduled(program, scop, dependences, tree, kernel, tuple(log.notes), log.milliseconds)
@@ -101,7 +95,7 @@ Private = Mapping[str, frozenset[str]]
 
 def _proved_tree(
     scop: Scop, relations: Relations, options: Options, log: _Log
-) -> tuple[Dependences | None, Tree, Private]:
+) -> tuple[Dependences, Tree, Private]:
     """The tree of the first strategy that can be proved in time, with orders, and private storage."""
     dependences: Dependences | None = None
     try:
@@ -117,7 +111,7 @@ def _proved_tree(
     except isl.Error:
         log.notes.append("isl failed: order of the text")
     known = dependences or Dependences((), relations)
-    return dependences, fuse(scop, known, "min"), {}
+    return known, fuse(scop, known, "min"), {}
 
 
 def _attempt(

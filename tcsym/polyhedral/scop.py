@@ -8,7 +8,7 @@ from it when a proof asks for one.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, assert_never
 
 from tcsym.frontend.affine import implied_condition
@@ -74,6 +74,7 @@ class ScopStatement:
 
     role: `assign` and `init` store `value`, `update` combines with `op`, `check` only verifies reads.
     partner: of an init its update and the other way round. `condition`: the enclosing `if`s.
+    reads: elements read by value at a point, each once; an update also reads what it updates.
     """
 
     name: str
@@ -86,6 +87,10 @@ class ScopStatement:
     subscripts: tuple[Index, ...] = ()
     op: ReduceOp = "add"
     partner: str = ""
+    reads: tuple[Access, ...] = ()
+
+    def __hash__(self) -> int:
+        return hash(self.name)  # names are unique in a scop; hashing expressions is slow
 
     @property
     def iterators(self) -> tuple[str, ...]:
@@ -160,7 +165,7 @@ class Scop:
             lines.append(str(s))
             if s.write is not None:
                 lines.append(f"  write {s.write}")
-            lines.extend(f"  read {a}" for a in read_accesses(s))
+            lines.extend(f"  read {a}" for a in s.reads)
         return "\n".join(lines)
 
 
@@ -204,25 +209,26 @@ def _scop_statements(
     for k, e in enumerate(s.exists):
         if any(any(r.checked) for r in reads(e)):
             name = f"{s.name}.exists{k or ''}"
-            yield ScopStatement(name, "check", outer, s.domain, condition, e)
-    dtype = program.tensor(s.target).dtype
+            touched = _read_accesses(e)
+            yield ScopStatement(name, "check", outer, s.domain, condition, e, reads=touched)
+    whole = ScopStatement(
+        s.name, "assign", outer, s.domain, condition, s.value, s.target, s.subscripts
+    )
     if s.op == "=":
-        yield ScopStatement(
-            s.name, "assign", outer, s.domain, condition, s.value, s.target, s.subscripts
-        )
+        yield replace(whole, reads=_read_accesses(s.value))
         return
+    dtype = program.tensor(s.target).dtype
     op = REDUCE_OPS[s.op]
     init = f"{s.name}.init" if s.initialise else ""
     if init:
         kept = tuple(r for r in s.domain if not r.reduced)
         neutral = Const(identity(op, dtype), dtype)
-        yield ScopStatement(
-            init, "init", outer, kept, condition, neutral, s.target, s.subscripts, op, s.name
+        yield replace(
+            whole, name=init, role="init", ranges=kept, value=neutral, op=op, partner=s.name
         )
     value = s.value if dtype_of(s.value) is dtype else Cast(s.value, dtype)
-    yield ScopStatement(
-        s.name, "update", outer, s.domain, condition, value, s.target, s.subscripts, op, init
-    )
+    touched = tuple(dict.fromkeys((*_read_accesses(value), Access(s.target, s.subscripts))))
+    yield replace(whole, role="update", value=value, op=op, partner=init, reads=touched)
 
 
 def identity(op: ReduceOp, dtype: DType) -> int | float:
@@ -237,15 +243,13 @@ def identity(op: ReduceOp, dtype: DType) -> int | float:
 # ---- accesses
 
 
-def read_accesses(s: ScopStatement) -> tuple[Access, ...]:
-    """Elements read by value at a point, each once; an update also reads what it updates."""
-    found = dict.fromkeys(
-        Access(r.tensor, tuple(x if isinstance(x, Index) else None for x in r.subscripts), g)
-        for r, g in guarded_reads(s.value)
+def _read_accesses(e: Expr) -> tuple[Access, ...]:
+    return tuple(
+        dict.fromkeys(
+            Access(r.tensor, tuple(x if isinstance(x, Index) else None for x in r.subscripts), g)
+            for r, g in guarded_reads(e)
+        )
     )
-    if s.role == "update":
-        found[Access(s.target, s.subscripts)] = None
-    return tuple(found)
 
 
 def guarded_reads(e: Expr, guard: Condition = TRUE) -> Iterator[tuple[Read, Condition]]:

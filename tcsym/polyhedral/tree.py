@@ -10,9 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from tcsym.index import TRUE, Index, condition_text
+from tcsym.index import TRUE, Condition, Index, condition_text
 from tcsym.loop_ir import LoopOrder
-from tcsym.polyhedral.scop import Scop
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +39,27 @@ class TreeLoop:
     def value(self, statement: str) -> Index:
         return next(m.value for m in self.members if m.statement == statement)
 
+    def __str__(self) -> str:
+        return tree_text(self)
+
 
 @dataclass(frozen=True, slots=True)
 class Sequence:
     children: tuple[Tree, ...]
 
+    def __str__(self) -> str:
+        return tree_text(self)
+
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
+    """`condition`: the guard of the statement, over its own iterators (for readers of the tree)."""
+
     statement: str
+    condition: Condition = TRUE
+
+    def __str__(self) -> str:
+        return tree_text(self)
 
 
 Tree = TreeLoop | Sequence | Leaf
@@ -65,7 +76,7 @@ def sequence(children: list[Tree] | tuple[Tree, ...]) -> Tree:
 def leaves(t: Tree, loops: tuple[TreeLoop, ...] = ()) -> Iterator[tuple[str, tuple[TreeLoop, ...]]]:
     """Statements in the order of the text of the tree, with their loops, outermost first."""
     match t:
-        case Leaf(name):
+        case Leaf(name, _):
             yield name, loops
         case Sequence(children):
             for c in children:
@@ -104,24 +115,23 @@ def with_orders(t: Tree, orders: Mapping[str, LoopOrder]) -> Tree:
             assert_never(t)
 
 
-def tree_text(t: Tree, scop: Scop | None = None) -> str:
-    return "\n".join(_lines(t, scop, ""))
+def tree_text(t: Tree) -> str:
+    """One line a loop (its order first; iterators that are named otherwise behind it) or statement."""
+    return "\n".join(_lines(t, ""))
 
 
-def _lines(t: Tree, scop: Scop | None, indent: str) -> Iterator[str]:
+def _lines(t: Tree, indent: str) -> Iterator[str]:
     match t:
-        case Leaf(name):
-            guard = ""
-            if scop is not None and (condition := scop.statement(name).condition) != TRUE:
-                guard = f" if {condition_text(condition)}"
+        case Leaf(name, condition):
+            guard = "" if condition == TRUE else f" if {condition_text(condition)}"
             yield f"{indent}{name}{guard}"
         case Sequence(children):
             for c in children:
-                yield from _lines(c, scop, indent)
+                yield from _lines(c, indent)
         case TreeLoop():
             bounds = "" if t.lower is None or t.upper is None else f" = {t.lower}:{t.upper}"
             yield f"{indent}{t.order} {t.variable}{bounds}{_members_text(t)}"
-            yield from _lines(t.body, scop, indent + "  ")
+            yield from _lines(t.body, indent + "  ")
         case _:
             assert_never(t)
 

@@ -1,7 +1,8 @@
-"""Arguments of a call -> `Bound`: views of all inputs, all sizes, output shapes; or the first error.
+"""Arguments of a call -> `Bound`: views of all inputs, all sizes, output shapes.
 
-The order of checks is LANGUAGE E11's: surplus arguments, `sizes=`, then each parameter (missing, rank,
-type, sizes), then preconditions in text order. Every error stands at the declaration it violates.
+The order of checks is LANGUAGE E11's: surplus arguments, `sizes=`, then each parameter (missing,
+rank, type, sizes), then preconditions in text order. The first that fails is the error raised, at
+the declaration it violates.
 """
 
 from __future__ import annotations
@@ -42,9 +43,7 @@ def bind(
 ) -> Bound:
     """Check a call whose arguments `match_arguments` has ordered."""
     values = initial_values(plan, sizes)
-    views = tuple(
-        [_bind_parameter(plan, p, x, values, adapt) for p, x in zip(plan.inputs, given)]
-    )
+    views = tuple([_bind_parameter(plan, p, x, values, adapt) for p, x in zip(plan.inputs, given)])
     known = values[: len(plan.sizes)]
     failing = plan.first_failing(*known)
     if failing >= 0:
@@ -171,9 +170,7 @@ def _bind_parameter(
     return view
 
 
-def _usable_view(
-    plan: CallPlan, p: Parameter, x: object, adapt: Callable[[object], View]
-) -> View:
+def _usable_view(plan: CallPlan, p: Parameter, x: object, adapt: Callable[[object], View]) -> View:
     """View of an argument of the right rank and type."""
     if x is MISSING:
         hint = f"it is {signature_text(plan)}"
@@ -233,9 +230,7 @@ def _require_promise(plan: CallPlan, p: Parameter, axis: int, extent: int) -> No
         raise plan.error("size", f"{message} declared to be {broken}", p.dimension_spans[axis])
 
 
-def _contradiction(
-    plan: CallPlan, p: Parameter, axis: int, extent: int, values: Values
-) -> TCError:
+def _contradiction(plan: CallPlan, p: Parameter, axis: int, extent: int, values: Values) -> TCError:
     expected = values[p.slots[axis]]
     dimension = p.dimensions[axis]
     message = f"`{p.name}` has size {extent} on axis {axis} but "

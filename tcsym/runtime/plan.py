@@ -49,10 +49,10 @@ class Output:
 class CallPlan:
     """How to check a call of one program and what to allocate for it.
 
-    `initial`: values of the slots before a call, None where unknown; `fixed_where` says who fixed the
-    known sizes. `promises`: slots with a declared `Dim`. `foreign_sizes`: sizes of other defs of the
-    text, which a call may mention. `first_failing(*sizes)`: index of the first of `program.checks`
-    that does not hold, or -1. `shapes(*sizes)`: shapes of the outputs.
+    `initial`: values of the slots before a call, None where unknown; `fixed_where` says who fixed
+    the known sizes. `promises`: slots with a declared `Dim`. `foreign_sizes`: sizes of other defs
+    of the text, which a call may mention. `first_failing(*sizes)`: index of the first of
+    `program.checks` that does not hold, or -1. `shapes(*sizes)`: shapes of the outputs.
     """
 
     program: Program

@@ -1,8 +1,8 @@
-"""`out=` and results: memory for the outputs of a call, and what the caller gets back (LANGUAGE E13).
+"""`out=` and results: memory for a call's outputs, and what the caller gets back (LANGUAGE E13).
 
-Outputs are new arrays of the inputs' library, or the caller's. The caller's must not overlap: neither
-themselves nor another output nor an input. Memory that a kernel cannot write in place is replaced by a
-temporary and written back afterwards.
+Outputs are new arrays of the inputs' library, or the caller's. The caller's must not overlap:
+neither themselves nor another output nor an input. Memory that a kernel cannot write in place is
+replaced by a temporary and written back afterwards.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from tcsym.runtime.arrays import (
 from tcsym.runtime.plan import CallPlan, Output, type_text
 from tcsym.runtime.size_functions import Shape
 
-MAX_OVERLAP_WORK = 100_000
+MAX_OVERLAP_WORK: Any = 100_000  # numpy's annotation allows only two of the values it takes
 
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """`views` are what the kernel writes; `objects` what the caller gets; `pending` are copies back."""
+    """`views`: what the kernel writes. `objects`: what the caller gave, or None. `pending`: copies."""
 
     views: tuple[View, ...]
     objects: tuple[Any, ...]
@@ -124,7 +124,8 @@ def _given_output(plan: CallPlan, output: Output, x: object, shape: Shape) -> Vi
     try:
         view = view_of(x)
     except Unusable as why:
-        raise plan.error("type", f"`out` for `{output.name}` {why}", output.span, why.hint) from None
+        message = f"`out` for `{output.name}` {why}"
+        raise plan.error("type", message, output.span, why.hint) from None
     name, expected = output.name, type_text(output.dtype, output.shape)
     if len(view.shape) != len(shape):
         raise plan.error("rank", rank_message(name, view, len(shape), expected), output.span)
@@ -180,8 +181,8 @@ def _bytes_of(view: View) -> tuple[int, int]:
 def overlaps_itself(view: View) -> bool:
     """True if two elements share a byte.
 
-    Two such elements differ first in some dimension d; moved along, one has position 0 there and the
-    other a later one. So it is enough to compare, for each d, the first slice with the rest.
+    Two such elements differ first in some dimension d; moved along, one has position 0 there and
+    the other a later one. So it is enough to compare, for each d, the first slice with the rest.
     """
     array = numpy_array(view)
     if array.size < 2:

@@ -1,7 +1,7 @@
 """Python and numpy scalars for 0-d parameters: which fit, and as what value (LANGUAGE E11).
 
-A bool fits every type, an integer every type that holds it exactly, a float every floating type that
-it does not overflow (it is rounded once). Nothing else fits.
+A bool fits every type, an integer every type that holds it exactly, a float every floating type
+that it does not overflow (it is rounded once). Nothing else fits.
 """
 
 from __future__ import annotations

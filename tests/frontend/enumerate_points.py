@@ -124,7 +124,7 @@ class Enumeration:
             x = self.number(s, p)
             spots.append(range(x, x + 1) if isinstance(s, Index) else range(n))
             if not 0 <= x < n:
-                inside = False
+                inside = inside and not isinstance(s, Index)
                 if not r.checked[d]:
                     self.note("bounds", r.span)
         if not (init and inside):

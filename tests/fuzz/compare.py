@@ -98,13 +98,21 @@ def _distance(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
 def _allowed(a: NDArray[Any], spread: NDArray[Any]) -> NDArray[Any]:
     if a.dtype.kind in "biu":
         return np.where(spread == 0, 0.0, np.nan)
+    eps, smallest = _ROUNDING[a.dtype.name]
     with np.errstate(all="ignore"):
-        return np.where(np.isinf(spread), np.nan, MARGIN * spread + _smallest(a.dtype))
+        size = np.where(np.isfinite(a), np.abs(a.astype(np.float64)), 0.0)
+        # a tensor in which nothing moved is made of exact operations
+        floor = 2 * eps * size + smallest if np.any(spread) else 0.0
+        return np.where(np.isinf(spread), np.nan, MARGIN * spread + floor)
 
 
-def _smallest(dtype: np.dtype[Any]) -> float:
-    """Denormals may lose precision on the way."""
-    return {"float16": 2.0**-23, "float64": 2.0**-1070}.get(dtype.name, 2.0**-125)
+# a unit in the last place of 1, and what is lost among denormals on the way
+_ROUNDING = {
+    "float16": (2.0**-10, 2.0**-23),
+    "bfloat16": (2.0**-7, 2.0**-125),
+    "float32": (2.0**-23, 2.0**-125),
+    "float64": (2.0**-52, 2.0**-1070),
+}
 
 
 # ---- comparison

@@ -55,11 +55,11 @@ def contraction(w: Writer) -> None:
     w.rng.shuffle(left)
     name = w.fresh()
     product = f"float32({reads[0]}) * float32({reads[1]})"
-    v = Value(product, DType.FLOAT32, a.magnitude * b.magnitude)
+    term = Value(product, DType.FLOAT32, a.magnitude * b.magnitude)
     if a.dtype is b.dtype and a.dtype is not DType.BOOL:
-        v = tame(Value(f"({reads[0]} * {reads[1]})", a.dtype, a.magnitude * b.magnitude))
-    w.items.append(f"{left_side(name, left)} +=! {v.text}")
-    w.add(name, v, tuple(letters[x] for x in left), v.magnitude * 100)
+        term = tame(Value(f"({reads[0]} * {reads[1]})", a.dtype, term.magnitude))
+    w.items.append(f"{left_side(name, left)} +=! {term.text}")
+    w.add(name, term, tuple(letters[x] for x in left), term.magnitude * 100)
 
 
 def window(w: Writer) -> None:
@@ -158,18 +158,14 @@ def fixed(w: Writer) -> None:
 def let(w: Writer) -> None:
     shape = w.shape()
     s, name = w.scope(variables(shape)), w.fresh()
-    bound = number(s, 1)
-    v = number(s, 1)
+    bound, v = number(s, 1), number(s, 1)
     dtype = bound.dtype if holds(bound.dtype, v.dtype) else v.dtype
-    text = f"({converted(v, dtype).text} + {converted(Value('v', *_kind(bound)), dtype).text})"
-    result = Value(f"({text} - v * {dtype}(1))" if holds(dtype, bound.dtype) else text, dtype, 1.0)
-    where = where(w, s, f"v = {bound.text}")
-    w.items.append(f"{left_side(name, s.extents)} = {result.text}{where}")
-    w.add(name, result, shape, v.magnitude + 2 * bound.magnitude)
-
-
-def _kind(v: Value) -> tuple[DType, float]:
-    return v.dtype, v.magnitude
+    used = converted(replace(bound, text="v"), dtype)
+    text = f"({converted(v, dtype).text} {w.rng.choice('+-*')} {used.text}) - {used.text}"
+    magnitude = (v.magnitude + 1) * (bound.magnitude + 1)
+    clauses = where(w, s, f"v = {bound.text}")
+    w.items.append(f"{left_side(name, s.extents)} = {text}{clauses}")
+    w.add(name, Value(text, dtype, magnitude), shape, magnitude)
 
 
 def exists(w: Writer) -> None:

@@ -22,7 +22,7 @@ from tcsym.runtime.memory import c_function
 
 ZERO = Index()
 
-# y = 2x + 1, on as many tasks as there are threads, each through its private arena; the shared arena
+# y = 2x + 1, on as many tasks as threads, each through its private arena; the shared arena
 # is overwritten. Returns 1 for N = 13.
 SCALE = f"""
 define i32 @{SYMBOL}(ptr %buffers, ptr %sizes, ptr %context) {{
@@ -274,9 +274,14 @@ def test_pages_are_freed_with_the_image() -> None:
 
 
 def test_unknown_symbol_is_named() -> None:
+    caller = """
+declare void @no_such_function()
+define void @f() {
+ call void @no_such_function()
+ ret void
+}"""
     with pytest.raises(NotImplementedError, match="no_such_function"):
-        load_object(assemble("declare void @no_such_function()\ndefine void @f() {\n"
-                             " call void @no_such_function()\n ret void\n}"), c_function)  # fmt: skip
+        load_object(assemble(caller), c_function)
     with pytest.raises(LoadError, match="does not define"):
         load_object(assemble("define void @f() {\n ret void\n}"), c_function).address("g")
 

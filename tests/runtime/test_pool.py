@@ -20,7 +20,7 @@ from tcsym.runtime.memory import c_function
 from tcsym.runtime.native import native
 from tcsym.runtime.pool import Pool, loaded_openmp, process_pool
 
-# repeat(parallel_for, pool, counters, n_tasks, times): task t adds 1 to counters[8*t] `times` times,
+# repeat(parallel_for, pool, counters, n_tasks, times): task t adds `times` to counters[8*t],
 # after spinning counters[8*t + 1] rounds.
 REPEAT = """
 define internal void @task(ptr %counters, i64 %task) {

@@ -1,0 +1,309 @@
+"""Statements of the loop IR -> basic blocks: stores, loops, branches, allocations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import assert_never
+
+from tcsym.codegen.arithmetic import arithmetic, identity
+from tcsym.codegen.casts import cast, element_kind, from_memory, rounded, to_memory
+from tcsym.codegen.context import Bound, Context, Lanes
+from tcsym.codegen.expressions import reduce_lanes, value, without_widening
+from tcsym.codegen.index_code import Number, add, as_val, condition, lanes_below, multiply, number
+from tcsym.codegen.index_code import smallest as extremum
+from tcsym.codegen.memory import address, load, store
+from tcsym.codegen.parallel import parallel_loop
+from tcsym.codegen.transpose import transpose_block
+from tcsym.codegen.values import Val, constant
+from tcsym.frontend.program import Binary, Cast, Const, Read
+from tcsym.index import Condition, Index, floordiv, ge, var
+from tcsym.loop_ir import (
+    Allocate,
+    Block,
+    Branch,
+    Buffer,
+    Loop,
+    Node,
+    Prefetch,
+    Store,
+    TransposeBlock,
+    Update,
+    Value,
+    Verify,
+    value_dtype,
+)
+from tcsym.types import DType
+
+_HALVES = (DType.FLOAT16, DType.BFLOAT16)
+
+
+def statement(context: Context, n: Node) -> None:
+    match n:
+        case Store():
+            _store(context, n)
+        case Update():
+            _update(context, n)
+        case Verify(v, _):
+            value(context, v)
+        case Loop():
+            _loop(context, n)
+        case Branch(c, then, orelse):
+            _branch(context, c, then, orelse)
+        case Block(body):
+            for x in body:
+                statement(context, x)
+        case Allocate(name, body):
+            _allocate(context, context.buffers[name], body)
+        case Prefetch(name, subscripts):
+            _prefetch(context, context.buffers[name], subscripts)
+        case TransposeBlock():
+            transpose_block(context, n)
+        case _:
+            assert_never(n)
+
+
+# ---- stores
+
+
+def _store(context: Context, n: Store) -> None:
+    buffer = context.buffers[n.buffer]
+    result = _converted(context, n.value, buffer.dtype)
+    if buffer.space == "register" and buffer.dtype in _HALVES and not _is_rounded(n.value):
+        result = rounded(context.code, result, buffer.dtype)
+    at = address(context, buffer, n.subscripts)
+    store(context, at, buffer, _element(context, buffer, result), context.mask)
+
+
+def _is_rounded(v: Value) -> bool:
+    return isinstance(v, Read | Cast | Const) and value_dtype(v) in _HALVES
+
+
+def _converted(context: Context, v: Value, dtype: DType) -> Val:
+    result, source = value(context, v), value_dtype(v)
+    in_float = source in (*_HALVES, DType.FLOAT32) and dtype in (*_HALVES, DType.FLOAT32)
+    return result if in_float else cast(context.code, result, source, dtype)
+
+
+def _element(context: Context, buffer: Buffer, result: Val) -> Val:
+    """A register value as an element of the buffer."""
+    if buffer.space == "register" and buffer.dtype is not DType.BOOL:
+        return result
+    return to_memory(context.code, result, buffer.dtype)
+
+
+def _update(context: Context, n: Update) -> None:
+    buffer, code = context.buffers[n.buffer], context.code
+    at = address(context, buffer, n.subscripts)
+    across = context.lanes is not None and at.is_uniform
+    term = None if across else _product_term(context, n, buffer.dtype)
+    total = None if term else _converted(context, n.value, buffer.dtype)
+    if across and total is not None:
+        total = _over_lanes(context, n, total, buffer.dtype)
+    old = load(context, at, buffer, context.mask)
+    if buffer.space != "register" or buffer.dtype is DType.BOOL:
+        old = from_memory(code, old, buffer.dtype)
+    if term:
+        new = code.intrinsic("fma", *term, old)
+    else:
+        assert total is not None
+        new = arithmetic(code, n.op, old, total, buffer.dtype)
+    mask = None if across else context.mask
+    store(context, at, buffer, _element(context, buffer, new), mask)
+
+
+def _product_term(context: Context, n: Update, dtype: DType) -> tuple[Val, Val] | None:
+    """Factors of the term of a floating sum, to be added by one fused instruction."""
+    term = without_widening(n.value)
+    if not (isinstance(term, Binary) and term.op == "mul" and n.op == "add"):
+        return None
+    if not (context.target.has_fma and dtype.is_float and term.dtype.is_float):
+        return None
+    if (term.dtype is DType.FLOAT64) != (dtype is DType.FLOAT64):
+        return None
+    return value(context, term.left), value(context, term.right)
+
+
+def _over_lanes(context: Context, n: Update, terms: Val, dtype: DType) -> Val:
+    """The terms of all active lanes combined, for an update of one element."""
+    terms = context.code.spread(terms, context.width)
+    if context.mask is not None:
+        neutral = context.code.spread(identity(n.op, dtype), context.width)
+        terms = context.code.select(context.mask, terms, neutral)
+    return reduce_lanes(context, n.op, terms, dtype)
+
+
+# ---- loops
+
+
+def _loop(context: Context, loop: Loop) -> None:
+    if loop.kind == "vector" and loop.upper.as_int() != 1:
+        _vector_loop(context, loop)
+    elif loop.kind in ("unrolled", "vector"):
+        _unrolled_loop(context, loop)
+    elif loop.kind == "parallel" and context.launch is not None and context.lanes is None:
+        parallel_loop(context, loop, serial_loop)
+    else:
+        serial_loop(context, loop, number(context, loop.lower), number(context, loop.upper))
+
+
+def _unrolled_loop(context: Context, loop: Loop) -> None:
+    count = loop.upper.as_int()
+    assert count is not None, f"unrolled loop {loop.variable} without a constant bound"
+    body: Node = loop.body
+    if loop.mask is not None:
+        body = Branch(ge(loop.mask - 1, var(loop.variable)), body)
+    for i in range(count):
+        with context.bound(loop.variable, Bound(None, i)):
+            statement(context, body)
+
+
+def _vector_loop(context: Context, loop: Loop) -> None:
+    width = loop.upper.as_int()
+    assert width is not None and context.lanes is None, f"vector loop {loop.variable}"
+    lanes = Lanes(loop.variable, width)
+    with context.in_lanes(lanes):
+        active = True if loop.mask is None else lanes_below(context, number(context, loop.mask))
+    if active is False:
+        return
+    if loop.mask is not None and isinstance(active, Val):
+        moving = loop.mask.variables() - set(context.kernel.sizes)
+        lanes = replace(lanes, mask=active, ragged=moving)
+    with context.in_lanes(lanes):
+        statement(context, loop.body)
+
+
+def serial_loop(context: Context, loop: Loop, lower: Number, upper: Number) -> None:
+    step = loop.unroll
+    if step <= 1:
+        _counted(context, loop, lower, upper, 1)
+        return
+    code = context.code
+    count = extremum(code, add(code, upper, multiply(code, lower, -1)), 0, "smax")
+    if isinstance(count, int):
+        rest: Number = count % step
+    elif step & (step - 1) == 0:
+        rest = code.binary("and", count, constant(step - 1, "i64"))
+    else:
+        rest = code.binary("urem", count, constant(step, "i64"))
+    middle = add(code, add(code, lower, count), multiply(code, rest, -1))
+    _counted(context, loop, lower, middle, step)
+    _counted(context, loop, middle, upper, 1)
+
+
+def _counted(context: Context, loop: Loop, lower: Number, upper: Number, step: int) -> None:
+    """for (i = lower; i < upper; i += step), tested at its end; upper - lower is a multiple of step."""
+    f = context.function
+    if isinstance(lower, int) and isinstance(upper, int):
+        if upper <= lower:
+            return
+        nonempty = "true"
+    else:
+        nonempty = context.code.compare("icmp slt", as_val(lower), as_val(upper)).text
+    start, body, end = f.new_label("enter"), f.new_label("loop"), f.new_label("done")
+    f.branch(nonempty, start, end)
+    f.start_block(start)
+    f.jump(body)
+    f.start_block(body)
+    counter, following = f.new_register(), f.new_register()
+    place = len(f.lines)
+    f.do("")
+    context.depth += 1
+    context.forget_loads()
+    with f.scope():
+        for offset in range(step):
+            with context.bound(loop.variable, Bound(counter, offset, context.depth)):
+                statement(context, loop.body)
+    context.forget_loads()
+    context.depth -= 1
+    first = f"[ {as_val(lower).text}, %{start} ]"  # a latch of its own would attract sunk code
+    f.lines[place] = f"  {counter} = phi i64 {first}, [ {following}, %{f.current} ]"
+    f.do(f"{following} = add nsw i64 {counter}, {step}")
+    again = f.result(f"icmp slt i64 {following}, {as_val(upper).text}")
+    f.branch(again, body, end)
+    f.start_block(end)
+
+
+# ---- branches
+
+
+def _branch(context: Context, c: Condition, then: Node, orelse: Node | None) -> None:
+    held = condition(context, c)
+    if isinstance(held, bool):
+        if held or orelse is not None:
+            statement(context, then if held or orelse is None else orelse)
+    elif held.lanes > 1:
+        with context.masked(held):
+            statement(context, then)
+        if orelse is not None:
+            with context.masked(context.code.not_(held)):
+                statement(context, orelse)
+    else:
+        arms: list[Callable[[], None]] = [lambda: statement(context, then)]
+        if orelse is not None:
+            arms.append(lambda: statement(context, orelse))
+        _in_blocks(context, held, arms)
+
+
+def _in_blocks(context: Context, held: Val, arms: list[Callable[[], None]]) -> None:
+    f = context.function
+    labels = [f.new_label("then"), f.new_label("else")][: len(arms)]
+    end = f.new_label("end")
+    f.branch(held.text, labels[0], labels[1] if len(labels) > 1 else end)
+    for label, arm in zip(labels, arms):
+        f.start_block(label)
+        with f.scope():
+            arm()
+        f.jump(end)
+    f.start_block(end)
+
+
+# ---- memory
+
+
+def buffer_bytes(buffer: Buffer) -> Index:
+    """Size of an arena buffer, a multiple of the cache line."""
+    total = Index((), buffer.dtype.bytes)
+    for extent in buffer.shape:
+        total = total * extent
+    return floordiv(total + 63, 64) * 64
+
+
+def _allocate(context: Context, buffer: Buffer, body: Node) -> None:
+    before = context.pointers.get(buffer.name)
+    used = context.arena.used
+    if buffer.space == "arena":
+        offset = as_val(number(context, used))
+        place = f"getelementptr i8, ptr {context.arena.base}, {offset.typed}"
+        context.pointers[buffer.name] = context.function.pure(place)
+        context.arena.used = used + buffer_bytes(buffer)
+    else:
+        context.pointers[buffer.name] = _frame(context, buffer)
+    statement(context, body)
+    context.arena.used = used
+    if before is None:
+        del context.pointers[buffer.name]
+    else:
+        context.pointers[buffer.name] = before
+
+
+def _frame(context: Context, buffer: Buffer) -> str:
+    count = 1
+    for extent in buffer.shape:
+        n = extent.as_int()
+        assert n is not None, f"{buffer.space} buffer {buffer.name} has no constant shape"
+        count *= n
+    kind = element_kind(buffer.dtype, buffer.space == "register")
+    return context.function.alloca(f"[{max(count, 1)} x {kind}]", 64)
+
+
+def _prefetch(context: Context, buffer: Buffer, subscripts: tuple[Index, ...]) -> None:
+    variable = context.lane_variable
+    with context.in_lanes(None):
+        if variable is None:
+            at = address(context, buffer, subscripts)
+        else:
+            with context.bound(variable, Bound(None)):
+                at = address(context, buffer, subscripts)
+    context.module.declare("void", "llvm.prefetch.p0", "ptr, i32, i32, i32")
+    context.function.do(f"call void @llvm.prefetch.p0(ptr {at.pointer}, i32 0, i32 3, i32 1)")

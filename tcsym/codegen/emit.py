@@ -1,0 +1,151 @@
+"""Kernel of the loop IR -> LLVM IR text: the driver of code generation.
+
+`tcsym_kernel(buffers, sizes, context)` (see `tcsym.compiled`) unpacks its arguments and calls
+`tcsym_kernel.body`, whose pointer parameters are `noalias`: outputs overlap nothing, and inputs are only
+read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import assert_never
+
+from tcsym.codegen.context import Arena, Bound, Context, Faults
+from tcsym.codegen.control import buffer_bytes, statement
+from tcsym.codegen.object_code import pipeline_line
+from tcsym.codegen.parallel import field
+from tcsym.codegen.text import Function, Module
+from tcsym.codegen.values import Code
+from tcsym.compiled import SYMBOL, Fault
+from tcsym.index import ZERO, Index, maximum
+from tcsym.loop_ir import (
+    Allocate,
+    Block,
+    Branch,
+    Kernel,
+    Loop,
+    Node,
+    Prefetch,
+    Store,
+    TransposeBlock,
+    Update,
+    Verify,
+    walk,
+)
+from tcsym.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """LLVM IR and what a launch must know; byte counts are expressions over the kernel's sizes."""
+
+    ir_text: str
+    faults: tuple[Fault, ...]
+    shared_bytes: Index
+    private_bytes: Index
+
+
+def emit(kernel: Kernel, target: Target, min_work_per_thread: int) -> Generated:
+    """LLVM IR for the kernel. A parallel loop uses a thread for each `min_work_per_thread`."""
+    module, faults = Module(), Faults()
+    _entry(module, kernel)
+    pointers = {name: f"%p{i}" for i, name in enumerate(kernel.arguments)}
+    sizes = {name: Bound(f"%v{i}") for i, name in enumerate(kernel.sizes)}
+    parameters = ["ptr noalias %error", "ptr %context"]
+    parameters += [f"i64 {b.text}" for b in sizes.values()]
+    parameters += [f"ptr noalias {p}" for p in pointers.values()]
+    head = f"define internal void @{SYMBOL}.body({', '.join(parameters)}) #1"
+    f = Function(module, head)
+    context = Context(
+        kernel=kernel,
+        target=target,
+        module=module,
+        buffers={b.name: b for b in kernel.buffers},
+        faults=faults,
+        min_work=min_work_per_thread,
+        code=Code(f, target),
+        error="%error",
+        arena=Arena(""),
+        launch="%context",
+        variables=dict(sizes),
+        pointers=dict(pointers),
+    )
+    context.arena.base = field(context, "shared_arena", "ptr")
+    statement(context, kernel.body)
+    f.do("ret void")
+    f.finish()
+    shared, private = arena_bytes(kernel, kernel.body)
+    text = pipeline_line(_has_vectors(kernel)) + module.text(_attributes(target))
+    return Generated(text, tuple(faults.faults), shared, private)
+
+
+def _entry(module: Module, kernel: Kernel) -> None:
+    head = f"define i32 @{SYMBOL}(ptr %buffers, ptr %sizes, ptr %context) #0"
+    f = Function(module, head)
+    error = f.alloca("i32", 4)
+    f.do(f"store i32 0, ptr {error}, align 4")
+    args = [f"ptr {error}", "ptr %context"]
+    for kind, base, names in (
+        ("i64", "%sizes", kernel.sizes),
+        ("ptr", "%buffers", kernel.arguments),
+    ):
+        for i in range(len(names)):
+            place = f.result(f"getelementptr i64, ptr {base}, i64 {i}")
+            args.append(f"{kind} {f.result(f'load {kind}, ptr {place}, align 8')}")
+    f.do(f"call void @{SYMBOL}.body({', '.join(args)})")
+    code = f.result(f"load i32, ptr {error}, align 4")
+    f.do(f"ret i32 {code}")
+    f.finish()
+
+
+def _attributes(target: Target) -> str:
+    features = ",".join("+" + x for x in target.features)
+    common = f'nounwind "target-cpu"="{target.cpu}" "no-trapping-math"="true"'
+    if features:
+        common += f' "target-features"="{features}"'
+    if target.vector_bits:
+        bits = target.vector_bits
+        common += f' "prefer-vector-width"="{bits}" "min-legal-vector-width"="{bits}"'
+    return (
+        f"attributes #0 = {{ {common} }}\nattributes #1 = {{ noinline {common} }}\n"
+        '!0 = !{!"branch_weights", i32 1, i32 1000}\n!1 = !{!"branch_weights", i32 1000, i32 1}'
+    )
+
+
+def _has_vectors(kernel: Kernel) -> bool:
+    return any(isinstance(n, Loop) and n.kind == "vector" for n, _ in walk(kernel.body))
+
+
+# ---- arenas
+
+
+def arena_bytes(kernel: Kernel, n: Node) -> tuple[Index, Index]:
+    """Bytes of the shared arena and of each task's private arena that a node needs.
+
+    Buffers whose lifetimes do not overlap share their place, as in `control`.
+    """
+    match n:
+        case Loop():
+            shared, private = arena_bytes(kernel, n.body)
+            return (ZERO, shared + private) if n.kind == "parallel" else (shared, private)
+        case Allocate(name, body):
+            shared, private = arena_bytes(kernel, body)
+            buffer = kernel.buffer(name)
+            own = buffer_bytes(buffer) if buffer.space == "arena" else ZERO
+            return shared + own, private
+        case Branch(_, then, orelse):
+            return _larger(kernel, [then] if orelse is None else [then, orelse])
+        case Block(body):
+            return _larger(kernel, list(body))
+        case Store() | Update() | Verify() | Prefetch() | TransposeBlock():
+            return ZERO, ZERO
+        case _:
+            assert_never(n)
+
+
+def _larger(kernel: Kernel, nodes: list[Node]) -> tuple[Index, Index]:
+    shared, private = ZERO, ZERO
+    for n in nodes:
+        s, p = arena_bytes(kernel, n)
+        shared, private = maximum(shared, s), maximum(private, p)
+    return shared, private

@@ -1,0 +1,144 @@
+"""Parallel loops: the body becomes a function of its own, run on threads if the work is worth it.
+
+`taskN(data, t)` unpacks what the body needs from `data` and calls `taskN.body`, whose pointer
+parameters are `noalias`. The iterations are cut into contiguous balanced chunks, one a task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tcsym.codegen.context import Arena, Bound, Context
+from tcsym.codegen.index_code import Number, add, as_val, multiply, number, smallest
+from tcsym.codegen.text import Function
+from tcsym.codegen.values import Code, Val
+from tcsym.compiled import CONTEXT_FIELDS
+from tcsym.loop_ir import Loop
+
+SerialLoop = Callable[[Context, Loop, Number, Number], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """One word of the task's data, and the parameter of the body that receives it."""
+
+    kind: str
+    text: str
+
+
+def field(context: Context, name: str, kind: str) -> str:
+    """A field of the launch's context struct."""
+    assert context.launch is not None
+    place = CONTEXT_FIELDS.index(name)
+    f = context.function
+    address = f.pure(f"getelementptr i64, ptr {context.launch}, i64 {place}")
+    return f.pure(f"load {kind}, ptr {address}, align 8")
+
+
+def parallel_loop(context: Context, loop: Loop, serial_loop: SerialLoop) -> None:
+    """Run the loop on min(threads, iterations, iterations * work / least work) tasks."""
+    code = context.code
+    lower, upper = number(context, loop.lower), number(context, loop.upper)
+    count = as_val(smallest(code, add(code, upper, multiply(code, lower, -1)), 0, "smax"))
+    with context.function.when(code.compare("icmp ne", count, Val("0", "i64")).text):
+        tasks = _task_count(context, loop, count)
+        items = [
+            _Item("ptr", context.error),
+            _Item("ptr", field(context, "private_arena", "ptr")),
+            _Item("i64", field(context, "private_bytes", "i64")),
+            _Item("i64", as_val(lower).text),
+            _Item("i64", count.text),
+            _Item("i64", tasks.text),
+        ]
+        outer = {n: b for n, b in context.variables.items() if b.text is not None}
+        items += [_Item("i64", b.text or "") for b in outer.values()]
+        items += [_Item("ptr", p) for p in context.pointers.values()]
+        name = f"task{len(context.module.names)}"
+        context.module.names.add(name)
+        _body(context, loop, f"{name}.body", list(outer), serial_loop)
+        _task(context, name, [i.kind for i in items])
+        _launch(context, name, items, tasks)
+    for buffer in context.buffers:
+        context.note_store(buffer)
+
+
+def _task_count(context: Context, loop: Loop, count: Val) -> Val:
+    code = context.code
+    work = as_val(multiply(code, count, number(context, loop.work)))
+    worth = code.binary("sdiv", work, Val(str(max(1, context.min_work)), "i64"))
+    threads = Val(field(context, "threads", "i64"), "i64")
+    most = code.intrinsic("smin", threads, count)
+    return code.intrinsic("smin", most, code.intrinsic("smax", worth, Val("1", "i64")))
+
+
+def _launch(context: Context, name: str, items: list[_Item], tasks: Val) -> None:
+    f = context.function
+    data = f.alloca(f"[{len(items)} x i64]", 16)
+    for i, item in enumerate(items):
+        place = f.pure(f"getelementptr i64, ptr {data}, i64 {i}")
+        f.do(f"store {item.kind} {item.text}, ptr {place}, align 8")
+    run, pool = field(context, "parallel_for", "ptr"), field(context, "pool", "ptr")
+    several = context.code.compare("icmp sgt", tasks, Val("1", "i64"))
+    threads, alone, end = f.new_label("threads"), f.new_label("alone"), f.new_label("end")
+    f.branch(several.text, threads, alone)
+    f.start_block(threads)
+    f.do(f"call void {run}(ptr {pool}, ptr @{name}, ptr {data}, {tasks.typed})")
+    f.jump(end)
+    f.start_block(alone)
+    f.do(f"call void @{name}(ptr {data}, i64 0)")
+    f.jump(end)
+    f.start_block(end)
+
+
+def _task(context: Context, name: str, kinds: list[str]) -> None:
+    """Unpack `data`, find the chunk and the private arena, call the body."""
+    f = Function(context.module, f"define internal void @{name}(ptr %data, i64 %task) #0")
+    words = []
+    for i, kind in enumerate(kinds):
+        place = f.result(f"getelementptr i64, ptr %data, i64 {i}")
+        words.append(f.result(f"load {kind}, ptr {place}, align 8"))
+    error, arena, size, lower, count, tasks = words[:6]
+    skip = f.result(f"mul i64 %task, {size}")
+    private = f.result(f"getelementptr i8, ptr {arena}, i64 {skip}")
+    ends = []
+    following = f.result("add i64 %task, 1")
+    for t in ("%task", following):
+        share = f.result(f"mul i64 {t}, {count}")
+        first = f.result(f"udiv i64 {share}, {tasks}")
+        ends.append(f.result(f"add i64 {first}, {lower}"))
+    args = [f"ptr {error}", f"ptr {private}", f"i64 {ends[0]}", f"i64 {ends[1]}"]
+    args += [f"{k} {w}" for k, w in zip(kinds[6:], words[6:])]
+    f.do(f"call void @{name}.body({', '.join(args)})")
+    f.do("ret void")
+    f.finish()
+
+
+def _body(
+    context: Context, loop: Loop, name: str, outer: list[str], serial_loop: SerialLoop
+) -> None:
+    parameters = ["ptr noalias %error", "ptr noalias %arena", "i64 %lower", "i64 %upper"]
+    parameters += [f"i64 %v{i}" for i in range(len(outer))]
+    parameters += [f"ptr noalias %p{i}" for i in range(len(context.pointers))]
+    head = f"define internal void @{name}({', '.join(parameters)}) #1"
+    f = Function(context.module, head)
+    inner = Context(
+        kernel=context.kernel,
+        target=context.target,
+        module=context.module,
+        buffers=context.buffers,
+        faults=context.faults,
+        min_work=context.min_work,
+        code=Code(f, context.target),
+        error="%error",
+        arena=Arena("%arena"),
+        launch=None,
+        pointers={n: f"%p{i}" for i, n in enumerate(context.pointers)},
+    )
+    for variable, b in context.variables.items():
+        known = b.text is None
+        text = None if known else f"%v{outer.index(variable)}"
+        inner.variables[variable] = Bound(text, b.offset)
+    serial_loop(inner, loop, Val("%lower", "i64"), Val("%upper", "i64"))
+    f.do("ret void")
+    f.finish()

@@ -1,0 +1,76 @@
+"""Ragged unrolled loops that only write registers lose their mask: rows beyond the end repeat the last."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tcsym.frontend.program import Read
+from tcsym.index import Index, minimum, substitute, var
+from tcsym.loop_ir import (
+    Kernel,
+    Loop,
+    Node,
+    Store,
+    Update,
+    Value,
+    map_node,
+    map_value,
+    same,
+    walk,
+)
+
+
+def clamp_rows(kernel: Kernel) -> Kernel:
+    """No branch in a register tile's core.
+
+    In an unrolled loop whose statements write only padded registers, every iteration runs; what it
+    loads from other memory it takes from the last valid iteration. Contract: a masked loop has at
+    least one active iteration (true of tiles).
+    """
+
+    def clamp(x: Node) -> Node:
+        if not (isinstance(x, Loop) and x.kind == "unrolled" and x.mask is not None):
+            return x
+        if not _writes_only_registers(kernel, x.body):
+            return x
+        last = minimum(var(x.variable), x.mask - 1)
+        return replace(x, mask=None, body=_clamped(kernel, x.body, x.variable, last))
+
+    return replace(kernel, body=map_node(kernel.body, clamp))
+
+
+def _writes_only_registers(kernel: Kernel, node: Node) -> bool:
+    for x, _ in walk(node):
+        match x:
+            case Store() | Update():
+                b = kernel.buffer(x.buffer)
+                if b.space != "register" or not b.padded:
+                    return False
+            case Loop() if x.kind in ("unrolled", "vector"):
+                pass
+            case _:
+                return False
+    return True
+
+
+def _clamped(kernel: Kernel, node: Node, variable: str, last: Index) -> Node:
+    kept = f"{variable}#"
+
+    def protect(v: Value) -> Value:
+        """Subscripts of tiles keep the variable, under another name for the moment."""
+        if not isinstance(v, Read) or not kernel.buffer(v.tensor).padded:
+            return v
+        subscripts = tuple(
+            substitute(s, {variable: var(kept)}) if isinstance(s, Index) else s for s in v.subscripts
+        )
+        return replace(v, subscripts=subscripts)
+
+    def value(v: Value) -> Value:
+        v = map_value(v, protect, lambda i: i)
+        v = map_value(v, same, lambda i: substitute(i, {variable: last}))
+        return map_value(v, same, lambda i: substitute(i, {kept: var(variable)}))
+
+    def statement(x: Node) -> Node:
+        return replace(x, value=value(x.value)) if isinstance(x, Store | Update) else x
+
+    return map_node(node, statement)
