@@ -8,6 +8,7 @@ import os
 from tcsym.config import NUM_THREADS
 from tcsym.errors import OptionError
 
+MOST_THREADS = 4096
 _chosen = ctypes.c_int64(0)  # 0: not decided yet
 
 
@@ -16,13 +17,13 @@ def set_num_threads(n: int) -> None:
 
     Errors: OptionError unless `n` is an integer >= 1.
     """
-    _chosen.value = require_threads(n)
+    _chosen.value = min(MOST_THREADS, require_threads(n))
 
 
 def get_num_threads() -> int:
     """The number in force: as set, else TCSYM_NUM_THREADS, else the cores this process may use."""
     if not _chosen.value:
-        _chosen.value = NUM_THREADS.read() or available_cores()
+        _chosen.value = min(MOST_THREADS, NUM_THREADS.read() or available_cores())
     return _chosen.value
 
 

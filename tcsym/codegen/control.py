@@ -36,6 +36,8 @@ from tcsym.loop_ir import (
 from tcsym.types import DType
 
 _HALVES = (DType.FLOAT16, DType.BFLOAT16)
+# Between the copies of an unrolled body: LLVM would load for several copies at once, and spill.
+_BARRIER = 'call void asm sideeffect "", ""()'
 
 
 def statement(context: Context, n: Node) -> None:
@@ -212,6 +214,8 @@ def _counted(context: Context, loop: Loop, lower: Number, upper: Number, step: i
     context.forget_loads()
     with f.scope():
         for offset in range(step):
+            if offset and context.target.vector_bits:
+                f.do(_BARRIER)
             with context.bound(loop.variable, Bound(counter, offset, context.depth)):
                 statement(context, loop.body)
     context.forget_loads()

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from tcsym.errors import ERROR_KINDS, InitError, TCError
-from tcsym.frontend.infer_bounds import Points, bounds_check, points_of, read_bounds, write_checks
+from tcsym.frontend.infer_bounds import Points, points_of, read_bounds, write_checks
 from tcsym.frontend.infer_extents import Extents
 from tcsym.frontend.infer_facts import Facts
 from tcsym.frontend.infer_init import Access, Initialised, Place, Written
+from tcsym.frontend.infer_messages import NARROW, out_of_range, plain, plain_index
 from tcsym.frontend.infer_paths import Path, visit_reads
 from tcsym.frontend.infer_walk import Branch, Nest, Node, Placed, place
 from tcsym.frontend.program import Check, For, If, Item, Program, Read, Statement, Tensor
@@ -150,8 +151,8 @@ class _OneStatement:
         for d, condition in conditions:
             e = places[d]
             assert e is not None
-            message = bounds_check(read.tensor, d, e, shape[d], condition)
-            self.checks.append(Check("bounds", condition, message, span=read.span))
+            message = out_of_range(read.tensor, d, e, shape[d], condition)
+            self.checks.append(Check("bounds", condition, message, NARROW, read.span))
         return replace(read, checked=checked)
 
     def read(self, read: Read, path: Path) -> Read:
@@ -168,7 +169,7 @@ class _OneStatement:
         s = self.placed.statement
         checks, _ = self._init(s.target, s.subscripts, Path())
         hint = f"use `{s.op}!` to start from the identity, or write all of it first"
-        message = f"`{s.target}` is accumulated into before it is written"
+        message = f"`{plain(s.target)}` is accumulated into before it is written"
         return [replace(c, message=message, span=s.span, hint=hint) for c in checks]
 
     def _init(self, tensor: str, places: Place, path: Path) -> tuple[list[Check], Condition | None]:
@@ -181,9 +182,9 @@ class _OneStatement:
         missing = self.finish.initialised.missing(access)
         if missing.points is not None:
             return [], missing.points
-        message = f"`{tensor}` is read before it is written"
+        message = f"`{plain(tensor)}` is read before it is written"
         if missing.sizes is None:
-            message = f"it cannot be decided that `{tensor}` is written before it is read"
+            message = f"it cannot be decided that `{plain(tensor)}` is written before it is read"
         condition = FALSE if missing.sizes is None else missing.sizes
         return ([] if condition == TRUE else [Check("init", condition, message)]), None
 
@@ -231,7 +232,7 @@ def _dimension_checks(t: ResolvedTensor, shape: tuple[Index, ...], facts: Facts)
         condition = facts.decide(ge(extent, 0))
         if condition != TRUE:
             span = t.dimension_spans[d] if d < len(t.dimension_spans) else t.span
-            message = f"negative size: dimension {d} of `{t.name}` is {extent}"
+            message = f"negative size: dimension {d} of `{plain(t.name)}` is {plain_index(extent)}"
             found.append(Check("size", condition, message, span=span))
     return found
 

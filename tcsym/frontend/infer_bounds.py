@@ -20,12 +20,14 @@ from tcsym.frontend.infer_forms import (
     is_nonnegative,
     positive_in,
 )
+from tcsym.frontend.infer_messages import NARROW, out_of_range
 from tcsym.frontend.infer_paths import Path, nonempty
 from tcsym.frontend.infer_walk import Placed
 from tcsym.frontend.program import Check
 from tcsym.index import (
     FALSE,
     TRUE,
+    ZERO,
     Condition,
     Index,
     all_of,
@@ -84,6 +86,8 @@ def points_of(placed: Placed, path: Path, left_only: bool = False) -> Points:
 
 def within(e: Index, extent: Index, points: Points, path: Path, facts: Facts) -> Condition | None:
     """The condition on sizes under which 0 <= e < extent at all `points`, None if not decidable."""
+    if _is_plain_index(e, extent, points.scope):
+        return TRUE
     positive = facts.positive | positive_in(points.scope)
     sides = [
         side
@@ -100,6 +104,14 @@ def within(e: Index, extent: Index, points: Points, path: Path, facts: Facts) ->
     else:
         condition = _projected(points, sides, facts)
     return None if points.by_data and condition != TRUE else condition
+
+
+def _is_plain_index(e: Index, extent: Index, scope: Scope) -> bool:
+    """True for the commonest subscript: a variable that runs over the whole dimension."""
+    if len(e.terms) != 1 or e.constant or e.terms[0][1] != 1:
+        return False
+    name = e.terms[0][0]
+    return any(i.variable == name and i.upper == extent and i.lower == ZERO for i in scope)
 
 
 def _is_nonnegative(e: Index, scope: Scope, positive: frozenset[str]) -> bool:
@@ -127,12 +139,6 @@ def _projected(points: Points, sides: list[Index], facts: Facts) -> Condition | 
 
 
 # ---- checks
-
-
-def bounds_check(tensor: str, d: int, e: Index, extent: Index, condition: Condition) -> str:
-    """Message of a failed access."""
-    certain = "is" if condition == FALSE else "can be"
-    return f"subscript {d} of `{tensor}`, {e}, {certain} out of range: it must lie in 0:{extent}"
 
 
 def read_bounds(
@@ -172,6 +178,6 @@ def write_checks(placed: Placed, shape: Sequence[Index], facts: Facts) -> list[C
             )
             condition = facts.decide(inside)
         if condition != TRUE:
-            message = bounds_check(s.target, d, e, extent, condition)
-            found.append(Check("bounds", condition, message, span=s.span))
+            message = out_of_range(s.target, d, e, extent, condition)
+            found.append(Check("bounds", condition, message, NARROW, s.span))
     return found

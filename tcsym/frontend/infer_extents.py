@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tcsym.errors import InitError, Span
+from tcsym.errors import InitError, RangeError, Span
 from tcsym.frontend.infer_facts import Facts
 from tcsym.frontend.infer_forms import Interval, extreme
+from tcsym.frontend.infer_messages import plain
 from tcsym.frontend.program import Role
 from tcsym.frontend.resolved import (
     ResolvedFor,
@@ -77,10 +78,10 @@ class Extents:
         defined = self.role(name) == "input" or self.is_declared(name) or name in self.written
         if not defined or None in dims:
             raise InitError(
-                f"`{name}` is read before it is written"
+                f"`{plain(name)}` is read before it is written"
                 + ("" if not defined else " in a way that makes its extent known"),
                 span=span,
-                hint=f"write `{name}` earlier in the text, or declare its shape as an output",
+                hint=f"write `{plain(name)}` earlier in the text, or declare it as an output",
             )
         return tuple(e for e in dims if e is not None)
 
@@ -97,14 +98,19 @@ class Extents:
                 self.known[s.target][d] = upper[name]
             elif (s.target, d) in self.positions:
                 places = [substitute(p, self.sizes) for p in self.positions[s.target, d]]
+                if not places:
+                    raise _unknown_extent(s, d)
                 self.known[s.target][d] = self.facts.greatest(places) + 1
                 new.append(d)
         return new
 
 
 def _positions(body: tuple[ResolvedItem, ...]) -> dict[tuple[str, int], list[Index]]:
-    """Greatest fixed positions of each dimension that no index variable ever spans."""
-    fixed: dict[tuple[str, int], list[Index]] = {}
+    """Greatest fixed positions of each dimension that no index variable ever spans.
+
+    Empty if one of them has no greatest value that an expression could say.
+    """
+    fixed: dict[tuple[str, int], list[Index | None]] = {}
     spanned: set[tuple[str, int]] = set()
     for s, loops in _statements(body, ()):
         for d, e in enumerate(s.subscripts):
@@ -112,9 +118,19 @@ def _positions(body: tuple[ResolvedItem, ...]) -> dict[tuple[str, int], list[Ind
                 spanned.add((s.target, d))
                 continue
             top = extreme(e, tuple(reversed(loops)), greatest=True)
-            if top is not None:
-                fixed.setdefault((s.target, d), []).append(top)
-    return {key: places for key, places in fixed.items() if key not in spanned}
+            fixed.setdefault((s.target, d), []).append(top)
+    known = {k: [p for p in places if p is not None] for k, places in fixed.items()}
+    return {
+        key: known[key] if len(known[key]) == len(places) else []
+        for key, places in fixed.items()
+        if key not in spanned
+    }
+
+
+def _unknown_extent(s: ResolvedStatement, d: int) -> RangeError:
+    name = plain(s.target)
+    message = f"the extent of `{name}` in dimension {d} cannot be inferred from fixed positions"
+    return RangeError(message, span=s.span, hint=f"declare the shape of `{name}` as an output")
 
 
 def _statements(

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from tcsym.errors import RangeError
 from tcsym.frontend.infer_facts import Facts
 from tcsym.frontend.infer_forms import Interval, extreme, sign, split
+from tcsym.frontend.infer_messages import plain
 from tcsym.frontend.infer_paths import Path
 from tcsym.frontend.resolved import Variable
 from tcsym.index import ZERO, Atom, Index, Product, ceildiv, floordiv
@@ -135,8 +136,8 @@ def _is_opaque(atom: Atom, moving: set[str]) -> bool:
 def _not_inferable(open_: list[Variable]) -> RangeError:
     first = min(open_, key=lambda v: (v.span.line, v.span.column))
     return RangeError(
-        f"the range of the index variable `{first.name}` cannot be inferred: no access bounds it "
-        "on both sides",
+        f"the range of the index variable `{plain(first.name)}` cannot be inferred: "
+        "no access bounds it on both sides",
         span=first.span,
-        hint=f"give its range: `where {first.name} in 0:…`",
+        hint=f"give its range: `where {plain(first.name)} in 0:…`",
     )

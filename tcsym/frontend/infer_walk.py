@@ -14,6 +14,7 @@ from tcsym.errors import InitError, SizeError, Span
 from tcsym.frontend.infer_extents import Extents, index_variable_at
 from tcsym.frontend.infer_facts import Facts
 from tcsym.frontend.infer_forms import Interval
+from tcsym.frontend.infer_messages import plain
 from tcsym.frontend.infer_paths import Path, guarded_reads, substitute_expr
 from tcsym.frontend.infer_ranges import Demand, demands, resolve_ranges
 from tcsym.frontend.program import Check, Range
@@ -198,7 +199,9 @@ class _Walk:
             condition = self.facts.decide(eq(extent, wanted))
             if condition == TRUE:
                 continue
-            message = f"`{u.tensor}` has size {extent} on axis {d}, but {wanted} is needed here"
+            message = (
+                f"`{plain(u.tensor)}` has size {extent} on axis {d}, but {wanted} is needed here"
+            )
             if condition == FALSE:
                 raise SizeError(message, span=u.span)
             found.append(Check("size", condition, message, span=u.span))
@@ -227,7 +230,7 @@ class _Walk:
         defined = self.extents.is_declared(s.target) or s.target in self.extents.written
         if not (defined or s.op == "=" or s.initialise):
             raise InitError(
-                f"`{s.target}` is accumulated into before it is written",
+                f"`{plain(s.target)}` is accumulated into before it is written",
                 span=s.span,
                 hint=f"use `{s.op}!` to start from the identity, or write it first",
             )
@@ -263,9 +266,12 @@ class _Walk:
             name = index_variable_at(s, d)
             if name is not None:
                 i = by_name[name]
-                extent, what = i.upper - i.lower, f"the range of `{name}`"
+                extent, what = i.upper - i.lower, f"the range of `{plain(name)}`"
             elif d in fixed:
-                extent, what = self.extents.shape(s.target)[d], f"dimension {d} of `{s.target}`"
+                extent, what = (
+                    self.extents.shape(s.target)[d],
+                    f"dimension {d} of `{plain(s.target)}`",
+                )
             else:
                 continue
             condition = self.facts.decide(ge(extent, 0))

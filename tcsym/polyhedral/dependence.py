@@ -129,8 +129,10 @@ def scop_dependences(scop: Scop, relations: Relations) -> Dependences:
     kept: dict[tuple[str, str, Access, Access, int, bool], Dependence] = {}
     touching = [(s, _touched(s, scop.written)) for s in scop.statements]
     for a, (first, accesses) in enumerate(touching):
+        relations.deadline.check()
         for second, others in touching[a:]:
-            for d in _pairs(first, accesses, second, others):
+            pairs = _pairs(first, accesses, second, others)
+            for d in sorted(pairs, key=lambda d: d.kind != "flow"):
                 key = (d.source.name, d.sink.name, *_ends(d), d.depth, d.carried)
                 if key not in kept and not _is_surely_empty(d, found):
                     kept[key] = d

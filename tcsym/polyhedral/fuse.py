@@ -181,6 +181,7 @@ def _joined(
     run: list[_Unit], columns: list[tuple[str, ...]], u: _Unit, depth: int, fu: _Fusing
 ) -> list[tuple[str, ...]]:
     """The columns of `run` extended by an iterator of `u`; none if it should stay apart."""
+    fu.dependences.relations.deadline.check()
     if not u.left or not any(_linked(r, u, fu) for r in run) or not _contraction_fits(run, u, fu):
         return []
     extended: list[tuple[str, ...]] = []

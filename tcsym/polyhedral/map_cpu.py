@@ -13,8 +13,17 @@ from tcsym.loop_ir import Allocate, Block, Branch, Kernel, Loop, Node
 from tcsym.options import Options
 from tcsym.polyhedral.passes.accumulate import accumulate_privately
 from tcsym.polyhedral.passes.allocate import place_allocations, without_allocations
+from tcsym.polyhedral.passes.band import band_of
+from tcsym.polyhedral.passes.clamp_rows import clamp_rows
 from tcsym.polyhedral.passes.contract_storage import contract_storage
+from tcsym.polyhedral.passes.contraction_schedule import (
+    contraction_refusal,
+    contraction_roles,
+    schedule_contraction,
+    with_fallback,
+)
 from tcsym.polyhedral.passes.hoist_conditions import hoist_conditions
+from tcsym.polyhedral.passes.loops import find_loop
 from tcsym.polyhedral.passes.names import Names
 from tcsym.polyhedral.passes.parallelise import parallelise
 from tcsym.polyhedral.passes.privatise import privatise
@@ -36,11 +45,29 @@ def map_cpu(kernel: Kernel, target: Target, options: Options) -> Mapped:
     kernel = replace(kernel, body=hoist_conditions(without_allocations(kernel.body), names))
     kernel = privatise(accumulate_privately(kernel, names))
     for nest in nests(kernel.body):
-        kernel = schedule_rows(kernel, nest, target, options, names, notes)
-    kernel = contract_storage(kernel)
+        kernel = schedule_nest(kernel, nest, target, options, names, notes)
+    kernel = clamp_rows(contract_storage(kernel))
     if options.parallelize:
         kernel = parallelise(kernel)
     return Mapped(place_allocations(kernel), tuple(notes))
+
+
+def schedule_nest(
+    kernel: Kernel, nest: str, target: Target, options: Options, names: Names, notes: list[str]
+) -> Kernel:
+    """The first schedule that applies, innermost decisions left to the schedule's own module."""
+    roles = contraction_roles(kernel, band_of(find_loop(kernel.body, nest)))
+    refusal = contraction_refusal(kernel, nest, roles)
+    if refusal is not None or roles is None:
+        notes.append(f"{nest}: no contraction: {refusal}")
+        return schedule_rows(kernel, nest, target, options, names, notes)
+    least = 2 * (options.register_rows or target.register_rows)
+    kernel, copy = with_fallback(kernel, nest, least, roles, names)
+    kernel = schedule_contraction(kernel, nest, roles, target, options, names)
+    notes.append(f"{nest}: contraction, columns {roles.columns}, rows {roles.rows}")
+    if copy is not None:
+        kernel = schedule_rows(kernel, copy, target, options, names, notes)
+    return kernel
 
 
 def nests(node: Node) -> tuple[str, ...]:

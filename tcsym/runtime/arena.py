@@ -11,12 +11,12 @@ import weakref
 
 from tcsym.runtime.native import ARENA_BYTES, native
 
-_UNIT = 128  # tasks' private parts lie on different pairs of cache lines
+UNIT = 128  # tasks' private parts lie on different pairs of cache lines
 
 
 def private_stride(private_bytes: int) -> int:
     """Distance between the private parts of two tasks that need `private_bytes` each."""
-    return -(-private_bytes // _UNIT) * _UNIT
+    return -(-private_bytes // UNIT) * UNIT
 
 
 class Arena:

@@ -10,6 +10,7 @@ import ctypes
 import sys
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -69,7 +70,7 @@ def fast_entry(
 ) -> Slow | None:
     """A built-in that does what `slow(*args, **kwargs)` does, fast for plain dense arguments.
 
-    `kernel`, `pointers` and `slots` are those of the variant for dense arguments (`variants.Variant`).
+    `kernel`, `pointers`, `slots` are those of the variant for dense arguments (`variants.Variant`).
     """
     if not can_be_entered(plan, slots) or not arrays_are_as_expected():
         return None
@@ -134,8 +135,8 @@ def _table(entry: Entry, kernel: LoadedKernel, slow: Slow) -> tuple[Any, list[An
 @lru_cache(None)
 def arrays_are_as_expected() -> bool:
     """True if array objects have the layout of `ArrayOffsets`, seen on several arrays."""
-    if sys.implementation.name != "cpython" or hasattr(sys, "abiflags") and "t" in sys.abiflags:
-        return False
+    if sys.implementation.name != "cpython" or "t" in getattr(sys, "abiflags", ""):
+        return False  # "t": free-threaded, where objects have another header
     if sys.maxsize != 2**63 - 1 or _array_function(_ARRAY_TYPE) != id(np.ndarray):
         return False
     probes = [
@@ -145,7 +146,7 @@ def arrays_are_as_expected() -> bool:
         np.array(1.5),
         np.empty((0, 2), bool),
     ]
-    return all(map(_is_as_expected, probes)) and _can_allocate()
+    return all(_is_as_expected(probe) for probe in probes) and _can_allocate()
 
 
 def _is_as_expected(array: np.ndarray[Any, Any]) -> bool:
@@ -170,8 +171,8 @@ def _is_as_expected(array: np.ndarray[Any, Any]) -> bool:
 
 def _array_function(place: int) -> int:
     """Address at a place in numpy's table of C functions; 0 if there is no table."""
-    core: Any = getattr(np, "_core", None) or np.core
-    capsule = core._multiarray_umath._ARRAY_API
+    name = "_core" if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else "core"
+    capsule = import_module(f"numpy.{name}._multiarray_umath")._ARRAY_API
     get = ctypes.pythonapi.PyCapsule_GetPointer
     get.restype, get.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
     table = get(capsule, None)
@@ -186,4 +187,4 @@ def _can_allocate() -> bool:
         ctypes.py_object, ctypes.c_int, ctypes.c_void_p, ctypes.py_object, ctypes.c_int
     )(_array_function(_ARRAY_EMPTY))
     made = make(2, (ctypes.c_int64 * 2)(3, 4), descr, 0)
-    return type(made) is np.ndarray and made.shape == (3, 4) and made.dtype is descr
+    return bool(type(made) is np.ndarray and made.shape == (3, 4) and made.dtype is descr)

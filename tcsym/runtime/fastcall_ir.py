@@ -3,7 +3,7 @@
 It takes the straight way only: numpy arrays, aligned and row-major, of the exact types; sizes that
 agree; every precondition true; results that numpy can allocate. Anything else, at any point, undoes
 what was done and calls the Python function with the same arguments, which finds out what is wrong.
-No address is in the code: objects and functions come from `TABLE`, an array filled when it is loaded.
+No address is in the code: objects and functions come from `TABLE`, an array filled at load time.
 """
 
 from __future__ import annotations
@@ -11,11 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tcsym.index import Condition, Index, var
-from tcsym.index import ge as at_least
-from tcsym.index import lt as below
-from tcsym.index import mod as remainder
-from tcsym.index import eq as equals
+from tcsym.index import Condition, Index, all_of, eq, ge, lt, mod, var
+from tcsym.runtime.arena import UNIT
 from tcsym.runtime.fastcall_index import DECLARATIONS, SIZE_BOUND, IndexCode, Lines, Value
 from tcsym.runtime.plan import CallPlan
 from tcsym.sizes import Dim
@@ -36,7 +33,6 @@ TABLE_FIELDS = (
 )
 MOST_SHARED, MOST_PRIVATE = 2**46, 2**40
 LARGE_WORK = 32768.0  # product of all sizes from which on Python's lock is released
-_TASK_UNIT = 128
 
 _DECLARATIONS = f"""declare ptr @PyObject_Vectorcall(ptr, ptr, i64, ptr) cold
 declare ptr @PyEval_SaveThread()
@@ -189,8 +185,8 @@ slow:
         out = self.out
         shared = self._bytes(code, self.entry.shared_bytes, MOST_SHARED)
         private = self._bytes(code, self.entry.private_bytes, MOST_PRIVATE)
-        padded = out.named(f"add i64 {private}, {_TASK_UNIT - 1}")
-        private = out.named(f"and i64 {padded}, {-_TASK_UNIT}")
+        padded = out.named(f"add i64 {private}, {UNIT - 1}")
+        private = out.named(f"and i64 {padded}, {-UNIT}")
         threads = out.named(f"load i64, ptr {self._table('threads')}")
         out.guard(out.named(f"icmp sgt i64 {threads}, 0"))
         self.launch_arguments = f"i64 {shared}, i64 {private}, i64 {threads}"
@@ -290,13 +286,10 @@ slow:
 
 def _kept(name: str, promise: Dim) -> Condition:
     """The condition that a declared `Dim` promises."""
-    from tcsym.index import all_of
-
     size = var(name)
-    conditions: list[Condition] = [at_least(size, promise.lo)]
+    conditions = [ge(size, promise.lo), eq(mod(size, promise.multiple_of), 0)]
     if promise.hi is not None:
-        conditions.append(below(size, promise.hi + 1))
-    conditions.append(equals(remainder(size, promise.multiple_of), 0))
+        conditions.append(lt(size, promise.hi + 1))
     return all_of(conditions)
 
 

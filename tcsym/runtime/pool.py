@@ -35,6 +35,8 @@ class Pool:
         self.address = self._memory.address
         self.openmp: str | None = None
         self._modules_seen = -1
+        self._cores = available_cores()
+        self._patient = self._field(_PATIENT_AT)
         if not self._memory.wipe_on_fork():
             os.register_at_fork(after_in_child=self._forget)
         os.register_at_fork(after_in_child=self._forget_openmp)
@@ -46,10 +48,10 @@ class Pool:
         return self._field(_WORKERS_AT).value
 
     def prepare(self, threads: int) -> None:
-        """To be called before kernels are run that were loaded since: looks for OpenMP."""
-        patient = threads > available_cores()
-        if patient != bool(self._field(_PATIENT_AT).value):
-            self._field(_PATIENT_AT).value = int(patient)
+        """To be called before a run: more threads than processors had better not spin."""
+        patient = threads > self._cores
+        if patient != self._patient.value:
+            self._patient.value = patient
 
     def adopt_openmp(self) -> None:
         """Uses the OpenMP run time of the process, if one was loaded by now."""

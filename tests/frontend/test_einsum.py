@@ -1,4 +1,4 @@
-"""einsum notation -> program text: against numpy's own einsum, by the text's meaning and its errors."""
+"""einsum notation -> program text: statements, broadcasting, result types, errors."""
 
 import pytest
 

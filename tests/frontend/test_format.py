@@ -78,7 +78,7 @@ BASE = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }
 
 
 def digest(text: str) -> str:
-    return canonical_hash(list(resolve(parse(text)).values())[0])
+    return canonical_hash(next(iter(resolve(parse(text)).values())))
 
 
 @pytest.mark.parametrize(

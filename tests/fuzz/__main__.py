@@ -21,6 +21,7 @@ def main() -> int:
     deadline = time.monotonic() + 60 * arguments.minutes
     totals: Counter[str] = Counter()
     seen: Counter[str] = Counter()
+    shown: Counter[str] = Counter()
     seed = arguments.seed
     while time.monotonic() < deadline and totals["programs"] < arguments.programs:
         case = random_program(
@@ -34,11 +35,15 @@ def main() -> int:
             totals[f"rejected ({report.rejected})"] += 1
             if arguments.rejected:
                 print(f"---- seed {seed} rejected: {report.rejected}\n{case.source}", flush=True)
+        by_kind: dict[str, list[Failure]] = {}
         for failure in report.failures:
-            totals["failures"] += 1
-            seen[failure.kind] += 1
-            if seen[failure.kind] <= arguments.show:
-                _show(seed, case, failure, reduces=not arguments.no_reduce)
+            by_kind.setdefault(failure.kind, []).append(failure)
+        for kind, failures in by_kind.items():
+            totals["failures"] += len(failures)
+            seen[kind] += len(failures)
+            if shown[kind] < arguments.show:
+                shown[kind] += 1
+                _show(seed, case, failures, reduces=not arguments.no_reduce)
         seed += 1
     print("; ".join(f"{count} {what}" for what, count in totals.items()))
     for kind, count in seen.most_common():
@@ -59,8 +64,9 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _show(seed: int, case: Case, failure: Failure, reduces: bool) -> None:
-    found = failure
+def _show(seed: int, case: Case, failures: list[Failure], reduces: bool) -> None:
+    """The first of the failures of one kind, reduced, and the modes in which it happened."""
+    failure = found = failures[0]
     if reduces:
 
         def fails(candidate: Case) -> bool:
@@ -74,7 +80,8 @@ def _show(seed: int, case: Case, failure: Failure, reduces: bool) -> None:
         start = replace(case, sizes=(failure.sizes,)) if failure.sizes else case
         case = reduce_case(start if fails(start) else case, fails)
     layouts = {i.tensor.name: (i.values, i.layout) for i in case.inputs}
-    print(f"==== seed {seed}, {found.kind}, sizes {found.sizes}, inputs {layouts}")
+    modes = ", ".join(dict.fromkeys(f.mode for f in failures))
+    print(f"==== seed {seed}: {found.kind} ({modes}), sizes {found.sizes}, inputs {layouts}")
     print(f"{case.source}{found.details}\n", flush=True)
 
 

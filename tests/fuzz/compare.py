@@ -29,7 +29,7 @@ MARGIN = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """`kind` identifies the failure for the reducer: mode and what went wrong, no figures."""
+    """`kind` says what went wrong, without figures: the reducer keeps it the same."""
 
     kind: str
     mode: str
@@ -201,9 +201,9 @@ def _run_mode(
     kind, details = difference(got, want, allowed)
     if not kind and any(a.tobytes() != before[n].tobytes() for n, a in inputs.items()):
         kind, details = "input overwritten", "an input array was changed"
-    return Failure(f"{mode}: {kind}", mode, sizes, details) if kind else None
+    return Failure(kind, mode, sizes, details) if kind else None
 
 
 def _crash(mode: str, sizes: dict[str, int]) -> Failure:
     text = traceback.format_exc()
-    return Failure(f"{mode}: {text.strip().splitlines()[-1][:40]}", mode, sizes, text[-2500:])
+    return Failure(text.strip().splitlines()[-1][:60], mode, sizes, text[-1200:])

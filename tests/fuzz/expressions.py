@@ -108,7 +108,7 @@ def _arithmetic(s: Scope, depth: int) -> Value:
     a = number(s, depth)
     b = literal(s, unsigned=not a.dtype.is_float) if s.chance(0.3) else number(s, depth)
     dtype = common_type(a, b)
-    op = s.rng.choices(["+", "-", "*", "/", "%", "min", "max"], [5, 4, 4, 1, 1, 1, 1])[0]
+    op = s.rng.choices(["+", "-", "*", "/", "%", "min", "max"], [5, 4, 4, 1, 1, 2, 2])[0]
     magnitude = {"*": a.magnitude * b.magnitude, "/": 50 * a.magnitude + 1}.get(
         op, a.magnitude + b.magnitude
     )

@@ -50,7 +50,7 @@ def _trimmed(case: Case) -> Case:
     mentioned = set(re.findall(r"\w+", body))
     helpers = tuple(h for h in case.helpers if mentioned & set(re.findall(r"def (\w+)", h)))
     outputs = tuple(o for o in case.outputs if case.is_assigned(o[0]))
-    sizes = set(re.findall(r"\w+", body + " ".join(text for _, text in outputs)))
+    sizes = set(re.findall(r"\w+", body + " " + " ".join(text for _, text in outputs)))
     kept = tuple(
         i
         for i in case.inputs

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tcsym.frontend.program import Read
-from tcsym.index import ONE, ZERO, Index
-from tcsym.loop_ir import Kernel, Loop, Node, Update, loads, subvalues, value_children
-from tcsym.polyhedral.passes.access import stride, subscript_variables, value_variables
+from tcsym.frontend.program import Binary, Cast, Read
+from tcsym.index import ONE
+from tcsym.loop_ir import Kernel, Loop, Node, Update, loads
+from tcsym.polyhedral.passes.access import stride, subscript_variables
 from tcsym.polyhedral.passes.loops import chain_of, statements_in
-from tcsym.frontend.program import Binary, Cast
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,5 +115,3 @@ def _is_unit(kernel: Kernel, buffer: str, subscripts: tuple[object, ...], v: str
     if b.space != "argument" and v in b.private:
         return 0
     return int(stride(b, subscripts, v) == ONE)  # type: ignore[arg-type]
-
-

@@ -61,7 +61,8 @@ def _clamped(kernel: Kernel, node: Node, variable: str, last: Index) -> Node:
         if not isinstance(v, Read) or not kernel.buffer(v.tensor).padded:
             return v
         subscripts = tuple(
-            substitute(s, {variable: var(kept)}) if isinstance(s, Index) else s for s in v.subscripts
+            substitute(s, {variable: var(kept)}) if isinstance(s, Index) else s
+            for s in v.subscripts
         )
         return replace(v, subscripts=subscripts)
 

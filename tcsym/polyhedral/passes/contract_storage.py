@@ -43,10 +43,13 @@ def contract_storage(kernel: Kernel) -> Kernel:
     """Drop the terms of private loops from every temporary's subscripts, keep the hull of the rest.
 
     Buffers whose subscripts then consist of unrolled and vector variables become registers; small
-    constant ones go on the stack, the rest stays in the arena. Needs `privatise`.
+    constant ones go on the stack, the rest stays in the arena. Needs `privatise`. Packed panels and
+    accumulators of lanes already have their shape.
     """
     for b in kernel.buffers:
-        if b.space != "argument":
+        if b.padded:
+            kernel = kernel.with_buffer(replace(b, space=_space(b, kernel.body)))
+        elif b.space == "arena":
             kernel = _contract_one(kernel, b)
     return kernel
 
@@ -81,7 +84,8 @@ def _contract_one(kernel: Kernel, b: Buffer) -> Kernel:
 
     body = _rewrite(kernel.body, b.name, contract)
     small = replace(b, shape=tuple(hulls[d].extent for d in kept), strides=None)
-    small = replace(small, space=_space(small, body))
+    space = _space(small, body)
+    small = replace(small, space=space, padded=space == "register")
     return replace(kernel, body=body).with_buffer(small)
 
 

@@ -1,4 +1,8 @@
-"""One load of a register tile -> a packed panel, laid out as the tile reads it, zero-filled."""
+"""One load of a register tile -> a packed panel, laid out as the tile reads it, zero-filled.
+
+Before tiling the load is redirected to `panel[k.., column]` (`redirect_operand`); after it, the
+columns of one tile become the panel's last dimension and the copy is placed (`fill_panel`).
+"""
 
 from __future__ import annotations
 
@@ -15,9 +19,251 @@ from tcsym.loop_ir import (
     Node,
     Store,
     TransposeBlock,
+    Update,
     Value,
     block,
     map_node,
-    renamed if False else substitute_node,
+    map_value,
     walk,
 )
+from tcsym.polyhedral.passes.access import accesses, subscript_variables
+from tcsym.polyhedral.passes.bounds import eliminate, extent
+from tcsym.polyhedral.passes.loops import replace_loop
+from tcsym.polyhedral.passes.names import Names
+from tcsym.polyhedral.passes.register_tile import Tiled, TileShape
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """`read` as in the naive kernel, moving with `columns` and the loops `inner` (outermost first)."""
+
+    read: Read
+    columns: Loop
+    inner: tuple[Loop, ...]
+    panel: str
+
+
+def plan_operand(
+    kernel: Kernel, read: Read, columns: Loop, around: tuple[Loop, ...], names: Names
+) -> Operand | None:
+    """The panel for a load, or None if it cannot be copied beforehand."""
+    used = subscript_variables(read.subscripts)
+    inner = tuple(x for x in around if x.variable in used)
+    moving = {x.variable for x in around} | {columns.variable}
+    bounds = frozenset[str]().union(*(x.lower.variables() | x.upper.variables() for x in inner))
+    if any(read.checked) or read.unwritten is not None or bounds & moving:
+        return None
+    if not all(isinstance(s, Index) for s in read.subscripts):
+        return None
+    last = read.subscripts[-1]
+    fast = [x for x in inner if isinstance(last, Index) and x.variable in last.variables()]
+    inner = (*(x for x in inner if x not in fast), *fast)
+    return Operand(read, columns, inner, names.fresh(f"{read.tensor}_panel"))
+
+
+def redirect_operand(kernel: Kernel, operand: Operand) -> Kernel:
+    """The load reads panel[k.., column - first column] instead."""
+    at = tuple(var(x.variable) - x.lower for x in (*operand.inner, operand.columns))
+    new = Read(operand.panel, at, operand.read.dtype)
+
+    def value(v: Value) -> Value:
+        return new if v == operand.read else v
+
+    def statement(x: Node) -> Node:
+        return (
+            replace(x, value=map_value(x.value, value, lambda i: i)) if isinstance(x, Update) else x
+        )
+
+    inside = replace_loop(
+        kernel.body, operand.columns.variable, lambda loop: map_node(loop, statement)
+    )
+    panel = Buffer(operand.panel, operand.read.dtype, (), "arena", padded=True)
+    return replace(kernel, body=inside).with_buffer(panel)
+
+
+def fill_panel(tiled: Tiled, operand: Operand, shape: TileShape, names: Names) -> Kernel:
+    """Place the copy of the panel where its tile starts, or before loops that it does not move with.
+
+    In the latter case the panel holds all tiles, filled by a parallel loop.
+    """
+    kernel = tiled.kernel
+    around = _around(kernel.body, tiled.column_tile)
+    outside = _outermost_reuse(around, operand)
+    tile = names.fresh(tiled.column_tile) if outside else tiled.column_tile
+    copy = _copy(kernel, operand, shape, var(tile), names)
+    outer = around[: around.index(outside)] if outside else around
+    kernel = _give_shape(kernel, operand, outer, tiled.column_tile, shape, outside is not None)
+    body = _last_subscript(kernel.body, operand, tiled.column_tile, shape, outside is not None)
+    if outside is None:
+        body = replace_loop(body, tiled.column_tile, lambda x: replace(x, body=block(copy, x.body)))
+    else:
+        n = ceildiv(extent(operand.columns), shape.columns)
+        copies = Loop(tile, ZERO, n, _with_tile(copy, operand.panel, tile), "serial", "parallel")
+        body = replace_loop(body, outside.variable, lambda x: block(copies, x))
+    return replace(kernel, body=body)
+
+
+def _around(node: Node, variable: str) -> tuple[Loop, ...]:
+    return next(a for x, a in walk(node) if isinstance(x, Loop) and x.variable == variable)
+
+
+def _outermost_reuse(around: tuple[Loop, ...], operand: Operand) -> Loop | None:
+    """The outermost loop around the tile that, with all inside it, leaves the operand as it is."""
+    moving = subscript_variables(operand.read.subscripts)
+    for x in operand.inner:
+        moving |= x.lower.variables() | x.upper.variables()
+    moving |= operand.columns.lower.variables() | operand.columns.upper.variables()
+    found: Loop | None = None
+    for loop in reversed(around):
+        written = any(a.written and a.buffer == operand.read.tensor for a in accesses(loop))
+        if loop.variable in moving or written:
+            break
+        found = loop
+    return found
+
+
+def _give_shape(
+    kernel: Kernel,
+    operand: Operand,
+    outer: tuple[Loop, ...],
+    column_tile: str,
+    shape: TileShape,
+    hoisted: bool,
+) -> Kernel:
+    extents: list[Index] = []
+    for x in operand.inner:
+        low, high = eliminate(x.lower, outer, False), eliminate(x.upper, outer, True)
+        assert low is not None and high is not None
+        extents.append(high - low)
+    if _is_transposed(kernel, operand, shape):
+        extents[-1] = ceildiv(extents[-1], shape.lanes) * shape.lanes
+    private = frozenset(x.variable for x in outer)
+    if hoisted:
+        all_columns = eliminate(extent(operand.columns), outer, True)
+        assert all_columns is not None
+        extents.insert(0, ceildiv(all_columns, shape.columns))
+    else:
+        private |= {column_tile}
+    full = (*extents, index(shape.columns))
+    return kernel.with_buffer(replace(kernel.buffer(operand.panel), shape=full, private=private))
+
+
+def _last_subscript(
+    node: Node, operand: Operand, tile: str, shape: TileShape, hoisted: bool
+) -> Node:
+    """Columns count from the start of the tile; hoisted panels are chosen by the tile."""
+
+    def value(v: Value) -> Value:
+        if not isinstance(v, Read) or v.tensor != operand.panel:
+            return v
+        *first, last = v.subscripts
+        assert isinstance(last, Index)
+        prefix = (var(tile),) if hoisted else ()
+        return replace(v, subscripts=(*prefix, *first, last - var(tile) * shape.columns))
+
+    return map_node(node, None, value)
+
+
+def _with_tile(node: Node, panel: str, tile: str) -> Node:
+    def statement(x: Node) -> Node:
+        if isinstance(x, Store) and x.buffer == panel:
+            return replace(x, subscripts=(var(tile), *x.subscripts))
+        if isinstance(x, TransposeBlock):
+            return replace(x, target_subscripts=(var(tile), *x.target_subscripts))
+        return x
+
+    return map_node(node, statement)
+
+
+# ---- the copy of one tile
+
+
+def _is_transposed(kernel: Kernel, operand: Operand, shape: TileShape) -> bool:
+    """Columns and the last reduction loop are the source's two last dimensions, the wrong way."""
+    source, read = kernel.buffer(operand.read.tensor), operand.read
+    if shape.lanes == 1 or source.dtype.bits not in (32, 64) or len(read.subscripts) < 2:
+        return False
+    if not operand.inner or source.element_strides()[-1] != ONE:
+        return False
+    k, column = operand.inner[-1].variable, operand.columns.variable
+    *others, row, last = read.subscripts
+    assert isinstance(row, Index) and isinstance(last, Index)
+    alone = not any({k, column} & s.variables() for s in others if isinstance(s, Index))
+    return (
+        alone
+        and last.coefficient(k) == 1
+        and column not in last.variables()
+        and row.coefficient(column) == 1
+        and k not in row.variables()
+        and 64 * shape.lanes <= 64 * 64
+    )
+
+
+def _copy(kernel: Kernel, operand: Operand, shape: TileShape, tile: Index, names: Names) -> Node:
+    if _is_transposed(kernel, operand, shape):
+        return _transposing_copy(operand, shape, tile, names)
+    n = extent(operand.columns)
+    known = n.as_int()
+    whole = _lane_copy(operand, shape, tile, False, names)
+    if known is not None and known % shape.columns == 0:
+        return whole
+    ragged = _lane_copy(operand, shape, tile, True, names)
+    return Branch(ge(n, (tile + 1) * shape.columns), whole, ragged)
+
+
+def _lane_copy(operand: Operand, shape: TileShape, tile: Index, masked: bool, names: Names) -> Node:
+    """k.. { vectors { lanes { panel[k.., column] = source, or 0 beyond the end } } }"""
+    register, lane = names.fresh("r"), names.fresh("l")
+    column = var(register) * shape.lanes + (var(lane) if shape.lanes > 1 else 0)
+    inner = {x.variable: names.fresh(x.variable) for x in operand.inner}
+    values = {old: var(new) for old, new in inner.items()}
+    first = operand.columns.lower + tile * shape.columns
+    values[operand.columns.variable] = first + column
+    read = _substituted(operand.read, values)
+    value: Value = read
+    if masked:
+        inside = Holds(ge(extent(operand.columns), tile * shape.columns + column + 1))
+        zero = Const(0.0 if read.dtype.is_float else 0, read.dtype)
+        value = Select(inside, read, zero, read.dtype)  # type: ignore[arg-type]
+    at = tuple(var(inner[x.variable]) - x.lower for x in operand.inner)
+    node: Node = Store(operand.panel, (*at, column), value, operand.panel)
+    if shape.lanes > 1:
+        node = Loop(lane, ZERO, index(shape.lanes), node, "vector", "parallel")
+    node = Loop(register, ZERO, index(shape.vectors), node, "unrolled", "parallel")
+    for x in reversed(operand.inner):
+        node = Loop(inner[x.variable], x.lower, x.upper, node, "serial", "parallel")
+    return node
+
+
+def _transposing_copy(operand: Operand, shape: TileShape, tile: Index, names: Names) -> Node:
+    """k.. { blocks of the last k { vectors { block x block transposed in registers } } }"""
+    register, blocks = names.fresh("r"), names.fresh("b")
+    size, last = shape.lanes, operand.inner[-1]
+    inner = {x.variable: names.fresh(x.variable) for x in operand.inner[:-1]}
+    values = {old: var(new) for old, new in inner.items()}
+    offset = tile * shape.columns + var(register) * size
+    values[operand.columns.variable] = operand.columns.lower + offset
+    values[last.variable] = last.lower + var(blocks) * size
+    read = _substituted(operand.read, values)
+    at = tuple(var(inner[x.variable]) - x.lower for x in operand.inner[:-1])
+    target = (*at, var(blocks) * size, var(register) * size)
+    source = tuple(s for s in read.subscripts if isinstance(s, Index))
+    node: Node = TransposeBlock(
+        operand.panel,
+        target,
+        read.tensor,
+        source,
+        extent(operand.columns) - offset,
+        extent(last) - var(blocks) * size,
+        size,
+    )
+    node = Loop(register, ZERO, index(shape.vectors), node, "unrolled", "parallel")
+    node = Loop(blocks, ZERO, ceildiv(extent(last), size), node, "serial", "parallel")
+    for x in reversed(operand.inner[:-1]):
+        node = Loop(inner[x.variable], x.lower, x.upper, node, "serial", "parallel")
+    return node
+
+
+def _substituted(read: Read, values: dict[str, Index]) -> Read:
+    subscripts = tuple(substitute(s, values) for s in read.subscripts if isinstance(s, Index))
+    return replace(read, subscripts=subscripts)

@@ -70,7 +70,10 @@ def tile_registers(
         points = (*rows_inside, register, lane)
     node = replace_loop(node, points[0], lambda x: sink_points(x, points, names))
     body = replace_loop(kernel.body, top.variable, lambda _: node)
-    kernel = _retile(replace(kernel, body=body), {columns: tile, **({rows: row_tile} if rows and row_tile else {})})
+    kernel = _retile(
+        replace(kernel, body=body),
+        {columns: tile, **({rows: row_tile} if rows and row_tile else {})},
+    )
     return Tiled(kernel, order[0], tile, row_tile)
 
 
@@ -94,4 +97,3 @@ def can_tile(band: Band, columns: str, rows: str | None, outer: tuple[str, ...])
         if v not in (columns, rows):
             known.add(v)
     return True
-

@@ -108,7 +108,7 @@ def _accumulators(
             target = kernel.buffer(x.buffer)
             name = names.fresh(f"{target.name}_lanes")
             extents = (index(shape.unroll), index(shape.lanes))
-            buffer = Buffer(name, target.dtype.accumulator, extents, "arena", private=private)
+            buffer = Buffer(name, target.dtype.accumulator, extents, "register", private=private)
             found[key] = _Lanes(x, buffer)
     return list(found.values())
 

@@ -1,0 +1,76 @@
+"""Every program of the corpus, in every way of compiling it, against the reference interpreter."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import pytest
+
+import tcsym
+from tests.differential.corpus import CORPUS, Case
+from tests.differential.guarded import guarded
+from tests.differential.inputs import LAYOUTS, arguments
+from tests.fuzz.compare import difference, outcome, tolerances
+
+
+@lru_cache(maxsize=2)
+def reference(name: str) -> Any:
+    return module(CORPUS[name])
+
+
+def module(case: Case, **how: Any) -> Any:
+    made = tcsym.define(case.source, **how)
+    return made[case.extra["entry"]] if "entry" in case.extra else made[next(iter(made))]
+
+
+def check(name: str, kernel: Any, sizes: dict[str, int], layout: str = "dense") -> None:
+    oracle, gen = reference(name), CORPUS[name].gen
+    inputs = arguments(oracle, sizes, gen, layout)
+    outputs = list(oracle.signature.outputs)
+    want = outcome(oracle.reference, outputs, inputs, sizes)
+    assert not isinstance(want, tcsym.TCError), want
+    allowed = tolerances(oracle.reference, want, inputs, sizes, 0)
+    kind, details = difference(outcome(kernel, outputs, inputs, sizes), want, allowed)
+    assert not kind, f"{sizes} {layout}: {details}"
+
+
+@pytest.mark.parametrize("target", ["cpu", "cpu:avx2", "cpu:novector"])
+@pytest.mark.parametrize("name", CORPUS)
+def test_symbolic(name: str, target: str) -> None:
+    kernel = module(CORPUS[name], strategy="symbolic", target=target)
+    for sizes in CORPUS[name].sizes:
+        check(name, kernel, sizes)
+    assert kernel.stats.compilations <= 1
+
+
+@pytest.mark.parametrize("bind", ["before", "after"])
+@pytest.mark.parametrize("name", CORPUS)
+def test_sizes_substituted(name: str, bind: str) -> None:
+    options = tcsym.Options(bind=bind)
+    for sizes in CORPUS[name].sizes[-2:]:
+        check(name, module(CORPUS[name], sizes=sizes, options=options), sizes)
+
+
+@pytest.mark.parametrize("name", CORPUS)
+def test_layouts(name: str) -> None:
+    kernel = module(CORPUS[name], strategy="symbolic")
+    for layout in LAYOUTS[1:]:
+        check(name, kernel, CORPUS[name].sizes[-1], layout)
+
+
+@pytest.mark.parametrize("at_end", [True, False])
+@pytest.mark.parametrize("name", CORPUS)
+def test_no_access_outside(name: str, at_end: bool) -> None:
+    kernel = module(CORPUS[name], strategy="symbolic")
+    outputs = list(kernel.signature.outputs)
+    for sizes in CORPUS[name].sizes:
+        inputs = arguments(kernel, sizes, CORPUS[name].gen)
+        want = outcome(kernel, outputs, inputs, sizes)
+        fenced = {n: guarded(x, at_end) for n, x in inputs.items()}
+        out = tuple(guarded(want[n], at_end) for n in outputs)
+        for x in out:
+            x.fill(7)
+        kernel(**fenced, sizes=sizes, out=out if len(out) > 1 else out[0])
+        for n, x in zip(outputs, out, strict=True):
+            assert x.tobytes() == want[n].tobytes(), (n, sizes)

@@ -1,0 +1,467 @@
+"""Fast entries: the same results and references as a Python call; everything odd goes to `slow`."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tcsym.compiled import SYMBOL, Compiled
+from tcsym.frontend.program import Check, Program, Tensor
+from tcsym.index import (
+    Condition,
+    Index,
+    all_of,
+    any_of,
+    ceildiv,
+    choose,
+    eq,
+    evaluate,
+    floordiv,
+    ge,
+    holds,
+    index,
+    lt,
+    maximum,
+    minimum,
+    mod,
+    negate,
+    var,
+)
+from tcsym.runtime import fastcall
+from tcsym.runtime.assemble import assemble
+from tcsym.runtime.fastcall import arrays_are_as_expected, fast_entry
+from tcsym.runtime.fastcall_index import DECLARATIONS, IndexCode, Lines, Value
+from tcsym.runtime.jit import load
+from tcsym.runtime.loader import load_object
+from tcsym.runtime.memory import c_function
+from tcsym.runtime.plan import plan_call
+from tcsym.sizes import Dim
+from tcsym.threads import get_num_threads
+from tcsym.types import DType
+
+M, N, ZERO = var("M"), var("N"), index(0)
+F32, F64 = DType.FLOAT32, DType.FLOAT64
+
+# out[i] = a[i] + b[i] for M*N floats; returns 1 for M = 13
+ADD = f"""
+define i32 @{SYMBOL}(ptr %buffers, ptr %sizes, ptr %context) {{
+entry:
+  %m = load i64, ptr %sizes
+  %bad = icmp eq i64 %m, 13
+  br i1 %bad, label %fault, label %go
+fault:
+  ret i32 1
+go:
+  %n_at = getelementptr i64, ptr %sizes, i64 1
+  %n = load i64, ptr %n_at
+  %count = mul i64 %m, %n
+  %a = load ptr, ptr %buffers
+  %b_at = getelementptr ptr, ptr %buffers, i64 1
+  %b = load ptr, ptr %b_at
+  %c_at = getelementptr ptr, ptr %buffers, i64 2
+  %c = load ptr, ptr %c_at
+  br label %test
+test:
+  %i = phi i64 [ 0, %go ], [ %next, %body ]
+  %more = icmp slt i64 %i, %count
+  br i1 %more, label %body, label %done
+body:
+  %x_at = getelementptr float, ptr %a, i64 %i
+  %x = load float, ptr %x_at
+  %y_at = getelementptr float, ptr %b, i64 %i
+  %y = load float, ptr %y_at
+  %sum = fadd float %x, %y
+  %z_at = getelementptr float, ptr %c, i64 %i
+  store float %sum, ptr %z_at
+  %next = add i64 %i, 1
+  br label %test
+done:
+  ret i32 0
+}}
+"""
+NOTHING = f"define i32 @{SYMBOL}(ptr %a, ptr %b, ptr %c) {{\n ret i32 0\n}}"
+
+
+def tensor(name: str, shape: tuple[Index, ...], role: Any, dtype: DType = F32) -> Tensor:
+    return Tensor(name, dtype, shape, role)
+
+
+def program(*tensors: Tensor, sizes: tuple[str, ...] = ("M", "N"), **more: Any) -> Program:
+    facts: dict[str, Any] = {"free_sizes": (), "checks": (), **more}
+    return Program("f", sizes, facts["free_sizes"], tensors, (), facts["checks"])
+
+
+class Recorder:
+    """The slow path of the tests: notes its calls."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+
+    def __call__(self, *args: Any, **kwargs: Any) -> str:
+        self.calls.append((args, kwargs))
+        return "slow"
+
+
+Made = tuple[Callable[..., Any], Recorder]
+
+
+def make(
+    p: Program,
+    ir: str = NOTHING,
+    declared: dict[str, Dim | int] | None = None,
+    shared: Index = ZERO,
+    private: Index = ZERO,
+) -> Made:
+    plan = plan_call(p, declared or {}, frozenset())
+    names = tuple(t.name for t in p.tensors)
+    compiled = Compiled(assemble(ir), p.sizes, names, (), shared, private)
+    slow = Recorder()
+    places = tuple(range(len(names)))
+    function = fast_entry(plan, load(compiled), places, tuple(range(len(p.sizes))), slow)
+    assert function is not None
+    get_num_threads()  # undecided, every call would be slow
+    return function, slow
+
+
+def add_program() -> Program:
+    shape = (M, N)
+    roles = (("A", "input"), ("B", "input"), ("C", "output"))
+    return program(*(tensor(name, shape, role) for name, role in roles))
+
+
+@pytest.fixture(scope="module")
+def add() -> Made:
+    return make(add_program(), ADD)
+
+
+def arrays(m: int = 3, n: int = 4) -> tuple[np.ndarray, np.ndarray]:
+    a = np.arange(m * n, dtype=np.float32).reshape(m, n)
+    return a, a[::-1].copy()
+
+
+def test_layout_is_as_expected_here() -> None:
+    assert arrays_are_as_expected()
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (0, 4), (3, 0), (0, 0), (1, 1), (300, 500)])
+def test_result(add: Made, shape: tuple[int, int]) -> None:
+    function, slow = add
+    a, b = arrays(*shape)
+    slow.calls.clear()
+    c = function(a, b)
+    assert type(c) is np.ndarray
+    assert (c.shape, c.dtype, slow.calls) == (shape, np.dtype(np.float32), [])
+    assert c.flags.owndata
+    assert c.flags.writeable
+    np.testing.assert_array_equal(c, a + b)
+
+
+A, B = arrays()
+UNALIGNED = np.frombuffer(b"\0" * 49, np.uint8)[1:].view(np.float32).reshape(3, 4)
+ODD_CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
+    ("none", (), {}),
+    ("one", (A,), {}),
+    ("three", (A, B, B), {}),
+    ("keyword", (A,), {"B": B}),
+    ("only keywords", (), {"A": A, "B": B}),
+    ("out", (A, B), {"out": A}),
+    ("list", ([1.0], B), {}),
+    ("None", (None, B), {}),
+    ("integer", (1, 2), {}),
+    ("float64", (A.astype(float), B), {}),
+    ("int32", (A, B.astype(np.int32)), {}),
+    ("big endian", (A, B.astype(">f4")), {}),
+    ("rank 1", (A[0], B), {}),
+    ("rank 3", (A[None], B), {}),
+    ("rank 0", (A, np.float32(3)), {}),
+    ("transposed", (np.asfortranarray(A), B), {}),
+    ("stride", (np.zeros((3, 8), np.float32)[:, ::2], B), {}),
+    ("unaligned", (A, UNALIGNED), {}),
+    ("other rows", (A, np.zeros((2, 4), np.float32)), {}),
+    ("other columns", (A, np.zeros((3, 5), np.float32)), {}),
+    ("subclass", (np.ma.masked_array(A), B), {}),
+    ("record", (A.view(np.recarray), B), {}),
+    ("type", (np.ndarray, np.float32), {}),
+    ("fault", (np.zeros((13, 2), np.float32),) * 2, {}),
+]
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"), [c[1:] for c in ODD_CALLS], ids=[c[0] for c in ODD_CALLS]
+)
+def test_everything_else_goes_to_the_slow_path_unchanged(
+    add: Made, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    function, slow = add
+    slow.calls.clear()
+    assert function(*args, **kwargs) == "slow"
+    ((seen, named),) = slow.calls
+    assert len(seen) == len(args)
+    assert all(x is y for x, y in zip(seen, args, strict=True))
+    assert named.keys() == kwargs.keys()
+
+
+def test_errors_of_the_slow_path_come_through(add: Made) -> None:
+    def fail(*args: Any) -> None:
+        raise ValueError(str(len(args)))
+
+    plan = plan_call(add_program(), {}, frozenset())
+    kernel = load(Compiled(assemble(ADD), ("M", "N"), ("A", "B", "C"), (), ZERO, ZERO))
+    function = fast_entry(plan, kernel, (0, 1, 2), (0, 1), fail)
+    assert function is not None
+    with pytest.raises(ValueError, match="3"):
+        function(A, B, B)
+
+
+def test_references_stay_right(add: Made) -> None:
+    function, slow = add
+    a, b = arrays()
+    bad = a.astype(float)
+    fault = np.zeros((13, 2), np.float32)
+    watched = (a, b, bad, fault, a.dtype, np.ndarray, function, slow, slow.__call__)
+
+    def calls(n: int) -> None:
+        for _ in range(n):
+            function(a, b)
+        for _ in range(n // 10):
+            function(a, bad)
+            function(fault, fault)
+        slow.calls.clear()
+
+    calls(100)
+    gc.collect()
+    before, blocks = [sys.getrefcount(x) for x in watched], sys.getallocatedblocks()
+    calls(100_000)
+    assert [sys.getrefcount(x) for x in watched] == before
+    gc.collect()
+    assert sys.getallocatedblocks() < blocks + 50
+
+
+def test_the_result_is_the_callers_alone(add: Made) -> None:
+    function, _ = add
+    c = function(A, B)
+    assert sys.getrefcount(c) == 2
+    assert c.base is None
+
+
+def test_entry_outlives_what_made_it() -> None:
+    function, slow = make(add_program(), ADD)
+    gc.collect()
+    np.testing.assert_array_equal(function(A, B), A + B)
+    assert repr(function).startswith("<built-in method f of ")
+    del function
+    gc.collect()
+    assert sys.getrefcount(slow) == 2
+
+
+def test_many_threads_at_once(add: Made) -> None:
+    function, _ = add
+    wrong: list[int] = []
+
+    def work(k: int) -> None:
+        a, b = arrays(k + 1, 3000 if k % 2 else 3)
+        for _ in range(200):
+            if not np.array_equal(function(a, b), a + b):
+                wrong.append(k)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(6)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+# ---- outputs, sizes, conditions
+
+
+def test_several_outputs_are_the_named_tuple() -> None:
+    p = program(
+        tensor("A", (M, N), "input"),
+        tensor("S", (M + 1,), "output"),
+        tensor("T", (N, M, index(2)), "output", F64),
+        tensor("U", (), "output", DType.INT32),
+    )
+    function, slow = make(p)
+    result = function(A)
+    assert type(result).__name__ == "Results"
+    assert result._fields == ("S", "T", "U")
+    assert [x.shape for x in result] == [(4,), (4, 3, 2), ()]
+    assert [x.dtype.name for x in result] == ["float32", "float64", "int32"]
+    assert all(sys.getrefcount(x) == 3 for x in result)  # tuple, loop variable, argument
+    assert sys.getrefcount(result) == 2
+    kinds = type(result)
+    before = sys.getrefcount(kinds)
+    kept = [function(A) for _ in range(100)]
+    assert sys.getrefcount(kinds) == before + 100
+    del kept, result
+    assert sys.getrefcount(kinds) == before - 1
+    assert not slow.calls
+
+
+@pytest.mark.parametrize("dtype", list(DType), ids=str)
+def test_every_element_type(dtype: DType) -> None:
+    p = program(tensor("x", (N,), "input", dtype), tensor("y", (N,), "output", dtype), sizes=("N",))
+    function, slow = make(p)
+    assert function(np.zeros(5, dtype.numpy)).dtype == dtype.numpy
+    assert not slow.calls
+
+
+def test_zero_dimensional_arguments() -> None:
+    p = program(tensor("x", (), "input"), tensor("y", (), "output"), sizes=())
+    function, slow = make(p)
+    assert function(np.array(1, np.float32)).shape == ()
+    assert not slow.calls
+    assert function(1.0) == "slow"
+
+
+def test_literal_fixed_and_promised_sizes() -> None:
+    p = program(tensor("x", (M, N, index(3)), "input"), tensor("y", (M,), "output"))
+    function, _ = make(p, declared={"M": Dim(2, 8, 2), "N": 5})
+
+    def is_fast(*shape: int) -> bool:
+        return isinstance(function(np.zeros(shape, np.float32)), np.ndarray)
+
+    assert [m for m in range(12) if is_fast(m, 5, 3)] == [2, 4, 6, 8]
+    assert not is_fast(2, 6, 3)
+    assert not is_fast(2, 5, 4)
+
+
+def test_free_sizes_need_the_slow_path_unless_fixed() -> None:
+    p = program(tensor("x", (N,), "input"), tensor("y", (M,), "output"), free_sizes=("M",))
+    plan = plan_call(p, {}, frozenset())
+    kernel = load(Compiled(assemble(NOTHING), ("M", "N"), ("x", "y"), (), ZERO, ZERO))
+    assert fast_entry(plan, kernel, (0, 1), (0, 1), Recorder()) is None
+    function, _ = make(p, declared={"M": 7})
+    assert function(np.zeros(2, np.float32)).shape == (7,)
+
+
+def test_negative_and_impossible_extents_go_to_the_slow_path() -> None:
+    p = program(tensor("x", (N,), "input"), tensor("y", (N - 3,), "output"), sizes=("N",))
+    function, _ = make(p)
+    assert function(np.zeros(3, np.float32)).shape == (0,)
+    assert function(np.zeros(2, np.float32)) == "slow"
+    huge = program(tensor("x", (N,), "input"), tensor("y", (N * 2**59,), "output"), sizes=("N",))
+    function, _ = make(huge)
+    assert function(np.zeros(1, np.float32)) == "slow"
+    assert function(np.zeros(100, np.float32)) == "slow"  # the product does not fit 64 bits
+    assert sys.exc_info()[0] is None
+
+
+def test_scratch_memory_is_given_and_limited() -> None:
+    ir = f"""
+define i32 @{SYMBOL}(ptr %buffers, ptr %sizes, ptr %context) {{
+  %n = load i64, ptr %sizes
+  %shared_at = getelementptr i64, ptr %context, i64 3
+  %shared = load ptr, ptr %shared_at
+  call void @llvm.memset.p0.i64(ptr %shared, i8 7, i64 %n, i1 false)
+  %last = sub i64 %n, 4
+  %from = getelementptr i8, ptr %shared, i64 %last
+  %value = load float, ptr %from, align 1
+  %y_at = getelementptr ptr, ptr %buffers, i64 1
+  %y = load ptr, ptr %y_at
+  store float %value, ptr %y
+  ret i32 0
+}}
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
+"""
+    p = program(tensor("x", (N,), "input"), tensor("y", (), "output"), sizes=("N",))
+    function, slow = make(p, ir, shared=N, private=N * 8)
+    for n in (4, 100, 100_000, 5):
+        assert function(np.zeros(n, np.float32)).tobytes() == b"\7\7\7\7"
+    assert not slow.calls
+    function, slow = make(p, ir, shared=N * 2**44)
+    assert function(np.zeros(5, np.float32)) == "slow"
+
+
+def check(condition: Condition) -> Check:
+    return Check("size", condition, "")
+
+
+def test_preconditions() -> None:
+    odd_or_small = any_of([eq(mod(N, 2), 1), lt(N, 4)])
+    p = program(
+        tensor("x", (M,), "input"),
+        tensor("z", (N,), "input"),
+        tensor("y", (M,), "output"),
+        checks=(check(ge(M, N)), check(negate(eq(M, 6))), check(odd_or_small)),
+    )
+    function, _ = make(p)
+    for m, n in itertools.product(range(9), repeat=2):
+        result = function(np.zeros(m, np.float32), np.zeros(n, np.float32))
+        fast = isinstance(result, np.ndarray)
+        assert fast == (m >= n and m != 6 and (n % 2 == 1 or n < 4)), (m, n)
+
+
+def compiled_index(e: Index, names: tuple[str, ...]) -> Callable[..., int | None]:
+    """The expression as machine code; None where its code gives up."""
+    import ctypes
+
+    out = Lines()
+    value = IndexCode(out, {n: Value(f"%s{k}", 2**31) for k, n in enumerate(names)}).index(e)
+    parameters = ", ".join(f"i64 %s{k}" for k in range(len(names)))
+    body = "\n".join(out.lines)
+    image = load_object(
+        assemble(
+            f"{DECLARATIONS}define i64 @f({parameters}, ptr %gave_up) {{\nentry:\n{body}\n"
+            f"  ret i64 {value.text}\nslow:\n  store i64 1, ptr %gave_up\n  ret i64 0\n}}"
+        ),
+        c_function,
+    )
+    types = (*(ctypes.c_int64,) * len(names), ctypes.c_void_p)
+    function = ctypes.CFUNCTYPE(ctypes.c_int64, *types)(image.address("f"))
+
+    def run(*values: int) -> int | None:
+        gave_up = ctypes.c_int64(0)
+        result = function(*values, ctypes.addressof(gave_up))
+        assert image
+        return None if gave_up.value else result
+
+    return run
+
+
+K = var("K")
+EXPRESSIONS = [
+    index(-7),
+    3 * M - 2 * N + 5,
+    M * N * K,
+    M * N * K * K * 12,
+    floordiv(M - N, 3) + mod(N - M, 4),
+    floordiv(M, N) + mod(M - 5, N - 2),
+    floordiv(M - 7, 3 - N),
+    mod(M - 4, 2 - N),
+    minimum(M, N, K) - maximum(M - N, K),
+    ceildiv(M * 4, 64) * 64,
+    choose(all_of([ge(M, N), lt(K, 3)]), M * N, N - K),
+    choose(any_of([negate(eq(M, 3)), eq(N, 0)]), M, floordiv(K, M)),
+    (M * 2**40) * N,
+    M * (2**63 + 1),
+]
+
+
+@pytest.mark.parametrize("e", EXPRESSIONS, ids=str)
+def test_index_code_agrees_with_evaluation(e: Index) -> None:
+    function = compiled_index(e, ("M", "N", "K"))
+    large = (2**31 - 1, 2**30, 65537)
+    for values in (*itertools.product((0, 1, 2, 3, 5, 8), repeat=3), large, large[::-1]):
+        expected = evaluate(e, dict(zip("MNK", values, strict=True)))
+        found = function(*values)
+        if found is None:
+            assert abs(expected) >= 2**40 or "9223372036854775809" in str(e), values
+        else:
+            assert found == expected, values
+    assert holds(ge(M, 0), {"M": 0})
+
+
+def test_no_entry_where_objects_look_different(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fastcall, "arrays_are_as_expected", lambda: False)
+    plan = plan_call(add_program(), {}, frozenset())
+    kernel = load(Compiled(assemble(ADD), ("M", "N"), ("A", "B", "C"), (), ZERO, ZERO))
+    assert fast_entry(plan, kernel, (0, 1, 2), (0, 1), Recorder()) is None
