@@ -521,7 +521,10 @@ def _sum_text(e: Index) -> str:
     terms = sorted(e.terms, key=lambda t: (t[1] < 0,))
     out = ""
     for atom, c in terms:
-        body = atom_text(atom) if abs(c) == 1 else f"{abs(c)}*{atom_text(atom)}"
+        text = atom_text(atom)
+        if isinstance(atom, FloorDiv | Mod) and abs(c) != 1:
+            text = f"({text})"
+        body = text if abs(c) == 1 else f"{abs(c)}*{text}"
         out += (" - " if c < 0 else " + ") + body if out else ("-" if c < 0 else "") + body
     if e.constant or not out:
         out += f" {'-' if e.constant < 0 else '+'} {abs(e.constant)}" if out else str(e.constant)

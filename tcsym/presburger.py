@@ -192,7 +192,7 @@ class Presburger:
                 c = _times(a.get_coefficient_val(kind, k), d)
                 if c:
                     e = (
-                        self._parameter(str(a.get_dim_name(PARAM, k)))
+                        self.parameter(str(a.get_dim_name(PARAM, k)))
                         if kind == PARAM
                         else var(variables[k])
                     )
@@ -204,7 +204,8 @@ class Presburger:
                 total = total + floordiv(numerator, divisor) * c
         return total, d
 
-    def _parameter(self, name: str) -> Index:
+    def parameter(self, name: str) -> Index:
+        """The size or opaque atom behind an isl parameter."""
         if name.startswith("p"):
             return var(self.sizes[int(name[1:])])
         return of_atom(next(a for a, n in self._opaque.items() if n == name))

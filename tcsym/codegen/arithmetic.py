@@ -127,7 +127,9 @@ def compare(code: Code, op: str, a: Val, b: Val, left: DType, right: DType) -> V
     if left is right or left.is_signed == right.is_signed:
         signed = left.is_signed
         wide = max(a.kind, b.kind, key=lambda k: int(k[1:]))
-        return _integer(code, op, extend(code, a, wide, signed), extend(code, b, wide, signed), signed)
+        return _integer(
+            code, op, extend(code, a, wide, signed), extend(code, b, wide, signed), signed
+        )
     if left.is_unsigned:
         return compare(code, _MIRRORED[op], b, a, right, left)
     if right.bits < 64:

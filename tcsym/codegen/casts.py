@@ -72,9 +72,7 @@ def _to_odd_float(code: Code, a: Val, source: DType) -> Val:
     near = code.convert("fptrunc", wide, "float")
     back = code.convert("fpext", near, "double")
     inexact = code.compare("fcmp one", back, wide)
-    beyond = code.compare(
-        "fcmp ogt", code.intrinsic("fabs", back), code.intrinsic("fabs", wide)
-    )
+    beyond = code.compare("fcmp ogt", code.intrinsic("fabs", back), code.intrinsic("fabs", wide))
     bits = code.convert("bitcast", near, "i32")
     bits = code.binary("sub", bits, code.convert("zext", beyond, "i32"))
     bits = code.binary("or", bits, code.convert("zext", inexact, "i32"))

@@ -215,9 +215,7 @@ def _horizontal(context: Context, v: HorizontalReduce) -> Val:
 
 
 def reduce_lanes(context: Context, op: str, lanes: Val, dtype: DType) -> Val:
-    return tree_reduce(
-        context.code, lanes, lambda a, b: arithmetic(context.code, op, a, b, dtype)
-    )
+    return tree_reduce(context.code, lanes, lambda a, b: arithmetic(context.code, op, a, b, dtype))
 
 
 def without_widening(v: Value) -> Value:
@@ -226,5 +224,3 @@ def without_widening(v: Value) -> Value:
     while isinstance(v, Cast) and v.dtype is DType.FLOAT32 and value_dtype(v.operand) in halves:
         v = v.operand
     return v
-
-

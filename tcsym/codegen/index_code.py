@@ -144,9 +144,7 @@ def _compound(context: Context, atom: Product | FloorDiv | Mod | Min | Max | Cho
             held = condition(context, c)
             if isinstance(held, bool):
                 return number(context, a if held else b)
-            return context.code.select(
-                held, as_val(number(context, a)), as_val(number(context, b))
-            )
+            return context.code.select(held, as_val(number(context, a)), as_val(number(context, b)))
         case _:
             assert_never(atom)
 

@@ -236,9 +236,7 @@ def lane_pointers(context: Context, at: Address) -> list[str]:
     """One pointer a lane."""
     code, width = context.code, context.width
     if at.offsets is not None:
-        return [
-            _step(context, at.pointer, code.lane(at.offsets, i), at.kind) for i in range(width)
-        ]
+        return [_step(context, at.pointer, code.lane(at.offsets, i), at.kind) for i in range(width)]
     if isinstance(at.stride, int):
         steps = [constant(at.stride * i, "i64") for i in range(width)]
         return [_step(context, at.pointer, s, at.kind) for s in steps]

@@ -98,9 +98,7 @@ def _inside(
 # ---- loads
 
 
-def _lanes(
-    context: Context, at: Address, buffer: Buffer, inside: Val | None, fault: Fault
-) -> Val:
+def _lanes(context: Context, at: Address, buffer: Buffer, inside: Val | None, fault: Fault) -> Val:
     if inside is None:
         return load(context, at, buffer, context.mask)
     inside = context.code.spread(inside, context.width)

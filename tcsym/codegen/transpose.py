@@ -164,9 +164,7 @@ def _by_element(
                     store(context, to, target, constant(0, to.kind), None)
 
 
-def _inside(
-    context: Context, rows: Number, columns: Number, row: int, column: int
-) -> bool | Val:
+def _inside(context: Context, rows: Number, columns: Number, row: int, column: int) -> bool | Val:
     known = [n > i for n, i in ((rows, row), (columns, column)) if isinstance(n, int)]
     if not all(known):
         return False

@@ -167,7 +167,9 @@ class _OneStatement:
     def accumulation(self) -> list[Check]:
         """Accumulating without `!` reads the old element at every executed point (B6)."""
         s = self.placed.statement
-        checks, _ = self._init(s.target, s.subscripts, Path())
+        checks, unwritten = self._init(s.target, s.subscripts, Path())
+        if unwritten is not None:  # no read carries it into the kernel
+            checks = [Check("init", FALSE, "")]
         hint = f"use `{s.op}!` to start from the identity, or write all of it first"
         message = f"`{plain(s.target)}` is accumulated into before it is written"
         return [replace(c, message=message, span=s.span, hint=hint) for c in checks]

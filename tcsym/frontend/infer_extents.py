@@ -50,7 +50,7 @@ class Extents:
 
     @staticmethod
     def of_program(program: ResolvedProgram, facts: Facts) -> Extents:
-        known = {
+        known: dict[str, list[Index | None]] = {
             t.name: list(t.shape) if t.shape is not None else [None] * t.rank
             for t in program.tensors
         }

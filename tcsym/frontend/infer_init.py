@@ -161,7 +161,7 @@ class Initialised:
         isl_ = self.facts.presburger
         left = isl_.set("", names, where)
         everything = left
-        exact = is_quasi_affine(where, self.facts.sizes)
+        exact = True
         for w in reversed(self.definitions.get(access.tensor, ())):
             for extra, condition in _earlier(w, target, shape, access, self.facts):
                 if left.is_empty():
@@ -175,23 +175,12 @@ class Initialised:
             return Missing(TRUE)
         if not exact:
             return Missing(None)
-        return self._report(left.coalesce(), everything, names, len(elements), access)
-
-    def _report(
-        self,
-        left: isl.Set,
-        everything: isl.Set,
-        names: tuple[str, ...],
-        n_elements: int,
-        access: Access,
-    ) -> Missing:
-        if not access.points.by_data:
-            good = self.facts.size_set().subtract(left.params())
-            return Missing(self.facts.simplify(good))
-        n = len(names) - n_elements
-        at = left.project_out(isl.dim_type.set, n, n_elements)
-        among = everything.project_out(isl.dim_type.set, n, n_elements)
-        return Missing(None, self.facts.presburger.condition_of(at.gist(among), names[:n]))
+        if not access.points.by_data and is_quasi_affine(where, self.facts.sizes):
+            return Missing(self.facts.simplify(self.facts.size_set().subtract(left.params())))
+        # executed points are some of those in `left`: exact at each of them, not over the sizes
+        n = len(names) - len(elements)
+        at, among = (s.project_out(isl.dim_type.set, n, len(elements)) for s in (left, everything))
+        return Missing(None, isl_.condition_of(at.coalesce().gist(among), names[:n]))
 
 
 def _named_elements(

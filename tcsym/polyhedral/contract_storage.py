@@ -95,6 +95,10 @@ def _feeds(w: _Use, r: _Use) -> bool:
     common = w.loops[: _common(w.loops, r.loops)]
     shared = {loop.variable for loop in common}
     mine, yours = _renaming(w), _renaming(r)
+    if not (
+        mine.keys() >= set(w.statement.iterators) and yours.keys() >= set(r.statement.iterators)
+    ):
+        return False  # a loop that is not plain
     own = {v: x for v, x in _ranges(w).items() if v not in shared}
     ranges = _ranges(r)
     chosen: dict[str, Index] = {}

@@ -40,20 +40,20 @@ from tcsym.loop_ir import (
     substitute_value,
 )
 from tcsym.polyhedral.scop import Scop, ScopStatement
-from tcsym.polyhedral.tree import Leaf, Sequence, Tree, TreeLoop
+from tcsym.polyhedral.tree import Leaf, Sequence, Tree, TreeLoop, tree_loops
 from tcsym.polyhedral.work import node_work
 
 Renaming = Mapping[str, Mapping[str, Index]]  # statement -> iterator -> loop variable
 
 
-def lower(
-    tree: Tree,
-    scop: Scop,
-    program: Program,
-    layouts: Mapping[str, Layout],
-    private: Mapping[str, frozenset[str]],
-) -> Kernel:
-    return kernel_around(_node(tree, scop, {}), program, layouts, private)
+def tree_to_loops(tree: Tree, scop: Scop) -> Node:
+    """The loop nest of a tree that has bounds at every loop (see `has_bounds`)."""
+    return _node(tree, scop, {})
+
+
+def has_bounds(tree: Tree) -> bool:
+    """False if only isl can tell the bounds of some loop."""
+    return all(t.lower is not None and t.upper is not None for t in tree_loops(tree))
 
 
 def kernel_around(

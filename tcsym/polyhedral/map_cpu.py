@@ -13,13 +13,13 @@ from tcsym.loop_ir import Allocate, Block, Branch, Kernel, Loop, Node
 from tcsym.options import Options
 from tcsym.polyhedral.passes.accumulate import accumulate_privately
 from tcsym.polyhedral.passes.allocate import place_allocations, without_allocations
-from tcsym.polyhedral.passes.band import band_of
+from tcsym.polyhedral.passes.band import band_of, contraction_roles
 from tcsym.polyhedral.passes.clamp_rows import clamp_rows
 from tcsym.polyhedral.passes.contract_storage import contract_storage
 from tcsym.polyhedral.passes.contraction_schedule import (
     contraction_refusal,
-    contraction_roles,
     schedule_contraction,
+    streams_in_place,
     with_fallback,
 )
 from tcsym.polyhedral.passes.hoist_conditions import hoist_conditions
@@ -28,6 +28,7 @@ from tcsym.polyhedral.passes.names import Names
 from tcsym.polyhedral.passes.parallelise import parallelise
 from tcsym.polyhedral.passes.privatise import privatise
 from tcsym.polyhedral.passes.row_schedule import schedule_rows
+from tcsym.polyhedral.passes.strip_schedule import schedule_strips, strip_columns
 from tcsym.target import Target
 
 
@@ -55,19 +56,41 @@ def map_cpu(kernel: Kernel, target: Target, options: Options) -> Mapped:
 def schedule_nest(
     kernel: Kernel, nest: str, target: Target, options: Options, names: Names, notes: list[str]
 ) -> Kernel:
-    """The first schedule that applies, innermost decisions left to the schedule's own module."""
+    """The first leaf schedule that applies: contraction, strips, rows (or scalar)."""
     roles = contraction_roles(kernel, band_of(find_loop(kernel.body, nest)))
     refusal = contraction_refusal(kernel, nest, roles)
     if refusal is not None or roles is None:
         notes.append(f"{nest}: no contraction: {refusal}")
-        return schedule_rows(kernel, nest, target, options, names, notes)
-    least = 2 * (options.register_rows or target.register_rows)
-    kernel, copy = with_fallback(kernel, nest, least, roles, names)
+        return _without_tile(kernel, nest, target, options, names, notes)
+    rows = options.register_rows or target.register_rows
+    kernel, copy = with_fallback(kernel, nest, 2 * rows, roles, names)
     kernel = schedule_contraction(kernel, nest, roles, target, options, names)
     notes.append(f"{nest}: contraction, columns {roles.columns}, rows {roles.rows}")
     if copy is not None:
-        kernel = schedule_rows(kernel, copy, target, options, names, notes)
+        kernel = _few_rows(kernel, copy, target, options, names, notes)
     return kernel
+
+
+def _few_rows(
+    kernel: Kernel, nest: str, target: Target, options: Options, names: Names, notes: list[str]
+) -> Kernel:
+    """A contraction with too few rows to pay for panels: operands in place, or no tile."""
+    roles = contraction_roles(kernel, band_of(find_loop(kernel.body, nest)))
+    if roles is None or not streams_in_place(kernel, roles):
+        return _without_tile(kernel, nest, target, options, names, notes)
+    in_place = replace(options, pack=False, register_rows=min(4, options.register_rows or 4))
+    notes.append(f"{nest}: contraction in place, columns {roles.columns}, rows {roles.rows}")
+    return schedule_contraction(kernel, nest, roles, target, in_place, names)
+
+
+def _without_tile(
+    kernel: Kernel, nest: str, target: Target, options: Options, names: Names, notes: list[str]
+) -> Kernel:
+    columns = strip_columns(kernel, nest, target, options)
+    if columns is None:
+        return schedule_rows(kernel, nest, target, options, names, notes)
+    notes.append(f"{nest}: strips along {columns}")
+    return schedule_strips(kernel, nest, columns, target, names)
 
 
 def nests(node: Node) -> tuple[str, ...]:

@@ -15,13 +15,15 @@ import islpy as isl
 
 from tcsym.compiled import Layout
 from tcsym.frontend.program import Program
-from tcsym.loop_ir import Kernel
-from tcsym.options import Fusion, Options
+from tcsym.loop_ir import Kernel, Node
+from tcsym.options import Fusion, Options, Scheduler
 from tcsym.polyhedral.contract_storage import private_loops
 from tcsym.polyhedral.deadline import Deadline, TimeLimit, isl_within
 from tcsym.polyhedral.dependence import Dependences, scop_dependences
 from tcsym.polyhedral.fuse import fuse
-from tcsym.polyhedral.lower import lower
+from tcsym.polyhedral.isl_ast import tree_to_nest
+from tcsym.polyhedral.isl_schedule import Unsuitable, isl_schedule
+from tcsym.polyhedral.lower import has_bounds, kernel_around, tree_to_loops
 from tcsym.polyhedral.normalise import normalise
 from tcsym.polyhedral.prove import loop_orders, prove
 from tcsym.polyhedral.relations import Relations
@@ -76,10 +78,12 @@ def schedule_program(
     with log.step("scop"):
         scop = program_to_scop(program)
     relations = Relations(scop, presburger, deadline)
-    dependences, tree, private = _proved_tree(scop, relations, options, log)
+    found = _proved_tree(scop, relations, options, log)
     with log.step("lower"):
-        kernel = lower(tree, scop, program, layouts, private)
-    return Scheduled(program, scop, dependences, tree, kernel, tuple(log.notes), log.milliseconds)
+        kernel = kernel_around(found.nest, program, layouts, found.private)
+    return Scheduled(
+        program, scop, found.dependences, found.tree, kernel, tuple(log.notes), log.milliseconds
+    )
 
 
 def _normalised(program: Program, presburger: Presburger, deadline: Deadline) -> Program:
@@ -90,42 +94,65 @@ def _normalised(program: Program, presburger: Presburger, deadline: Deadline) ->
         return normalise(program, presburger)
 
 
-Private = Mapping[str, frozenset[str]]
+@dataclass(frozen=True, slots=True)
+class _Found:
+    dependences: Dependences
+    tree: Tree
+    private: Mapping[str, frozenset[str]]
+    nest: Node
 
 
-def _proved_tree(
-    scop: Scop, relations: Relations, options: Options, log: _Log
-) -> tuple[Dependences, Tree, Private]:
-    """The tree of the first strategy that can be proved in time, with orders, and private storage."""
-    dependences: Dependences | None = None
+def _proved_tree(scop: Scop, relations: Relations, options: Options, log: _Log) -> _Found:
+    """The tree of the first strategy that can be proved in time, with orders, and its loop nest."""
+    dependences = Dependences((), relations)
     try:
         with isl_within(relations.presburger.context, relations.deadline):
             with log.step("dependences"):
                 dependences = scop_dependences(scop, relations)
-            for fusion in _FUSIONS[_FUSIONS.index(options.fusion) :]:
-                tried = _attempt(scop, dependences, fusion, log)
-                if tried is not None:
-                    return dependences, *tried
+            for strategy in _strategies(options):
+                found = _attempt(scop, dependences, strategy, log)
+                if found is not None:
+                    return found
     except TimeLimit:
         log.notes.append(f"no proof within {options.time_limit:g} s: order of the text")
     except isl.Error:
         log.notes.append("isl failed: order of the text")
-    known = dependences or Dependences((), relations)
-    return known, fuse(scop, known, "min"), {}
+    tree = fuse(scop, dependences, "min")
+    return _Found(dependences, tree, {}, tree_to_loops(tree, scop))
 
 
-def _attempt(
-    scop: Scop, dependences: Dependences, fusion: Fusion, log: _Log
-) -> tuple[Tree, Private] | None:
-    with log.step("fuse"):
-        tree = fuse(scop, dependences, fusion)
-    with log.step("prove"):
-        proof = prove(tree, scop, dependences)
-    if not proof.is_legal:
-        log.notes.append(f"fusion {fusion} not proved: {proof.violations[0]}")
+Strategy = tuple[Scheduler, Fusion]
+
+
+def _strategies(options: Options) -> Iterator[Strategy]:
+    if options.scheduler == "isl":
+        yield "isl", options.fusion
+    for fusion in _FUSIONS[_FUSIONS.index(options.fusion) :]:
+        yield "align", fusion
+
+
+def _attempt(scop: Scop, dependences: Dependences, strategy: Strategy, log: _Log) -> _Found | None:
+    scheduler, fusion = strategy
+    try:
+        with log.step("fuse"):
+            make = isl_schedule if scheduler == "isl" else fuse
+            tree = make(scop, dependences, fusion)
+        with log.step("prove"):
+            proof = prove(tree, scop, dependences)
+        if not proof.is_legal:
+            raise Unsuitable(f"not proved: {proof.violations[0]}")
+        with log.step("storage"):
+            private = private_loops(tree, scop, dependences.relations)
+        with log.step("orders"):
+            orders = loop_orders(tree, scop, dependences, proof, private)
+            tree = with_orders(tree, orders)
+        with log.step("lower"):
+            nest = _nest(tree, scop, dependences.relations)
+    except Unsuitable as e:
+        log.notes.append(f"scheduler {scheduler}, fusion {fusion}: {e}")
         return None
-    with log.step("storage"):
-        private = private_loops(tree, scop, dependences.relations)
-    with log.step("orders"):
-        orders = loop_orders(tree, scop, dependences, proof, private)
-    return with_orders(tree, orders), private
+    return _Found(dependences, tree, private, nest)
+
+
+def _nest(tree: Tree, scop: Scop, relations: Relations) -> Node:
+    return tree_to_loops(tree, scop) if has_bounds(tree) else tree_to_nest(tree, scop, relations)

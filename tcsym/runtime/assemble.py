@@ -32,7 +32,8 @@ def assemble(llvm_ir: str, cpu: str = "x86-64") -> bytes:
     import llvmlite.binding as llvm
 
     machine = _machine(llvm, cpu)
-    module = llvm.parse_assembly(llvm_ir)
+    # A context of its own: LLVM's global one may be in use by a compilation in another thread.
+    module = llvm.parse_assembly(llvm_ir, context=llvm.create_context())
     module.verify()
     builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=2))
     builder.getModulePassManager().run(module, builder)

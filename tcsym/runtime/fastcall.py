@@ -139,7 +139,7 @@ def arrays_are_as_expected() -> bool:
         return False  # "t": free-threaded, where objects have another header
     if sys.maxsize != 2**63 - 1 or _array_function(_ARRAY_TYPE) != id(np.ndarray):
         return False
-    probes = [
+    probes: list[np.ndarray[Any, Any]] = [
         np.empty((3, 5, 7)),
         np.empty((3, 5, 7), np.int16)[:, 1:4, ::2],
         np.empty((4, 6), np.float32).T,
@@ -166,7 +166,7 @@ def _is_as_expected(array: np.ndarray[Any, Any]) -> bool:
     if not array.ndim:
         return True
     dimensions = (ctypes.c_int64 * array.ndim).from_address(word(at.dimensions))
-    return tuple(dimensions) == array.shape
+    return bool(tuple(dimensions) == array.shape)
 
 
 def _array_function(place: int) -> int:
@@ -186,5 +186,5 @@ def _can_allocate() -> bool:
     make = ctypes.PYFUNCTYPE(
         ctypes.py_object, ctypes.c_int, ctypes.c_void_p, ctypes.py_object, ctypes.c_int
     )(_array_function(_ARRAY_EMPTY))
-    made = make(2, (ctypes.c_int64 * 2)(3, 4), descr, 0)
+    made: Any = make(2, (ctypes.c_int64 * 2)(3, 4), descr, 0)
     return bool(type(made) is np.ndarray and made.shape == (3, 4) and made.dtype is descr)

@@ -83,7 +83,7 @@ def table_index(entry: Entry, name: str, k: int = 0) -> int:
 
 
 def entry_ir(entry: Entry) -> str:
-    """Module with the function `SYMBOL`, a METH_FASTCALL | METH_KEYWORDS entry."""
+    """Module with the function `SYMBOL`, of the kind METH_FASTCALL | METH_KEYWORDS."""
     return _Writer(entry).module()
 
 
@@ -100,9 +100,9 @@ class _Writer:
         self.data: list[str] = []  # data pointers of inputs, then outputs
 
     def module(self) -> str:
-        n_inputs, n_outputs = len(self.plan.inputs), len(self.plan.outputs)
-        ranks = [len(o.shape) for o in self.plan.outputs]
-        size = len(TABLE_FIELDS) + n_inputs + n_outputs
+        n_outputs = len(self.plan.outputs)
+        rank = max(len(o.shape) for o in self.plan.outputs)
+        size = table_index(self.entry, "output", n_outputs)
         self._check_arguments()
         code = self._check_sizes()
         self._prepare_launch(code)
@@ -118,7 +118,7 @@ entry:
   %outputs = alloca [{n_outputs} x ptr]
   %buffers = alloca [{max(1, len(self.entry.pointers))} x ptr]
   %sizes = alloca [{max(1, len(self.entry.slots))} x i64]
-  %shape = alloca [{max(1, *ranks)} x i64]
+  %shape = alloca [{max(1, rank)} x i64]
 {body}
 undo:
 {self._undo()}

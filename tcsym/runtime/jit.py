@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
+import struct
 from collections.abc import Sequence
 
 from tcsym.compiled import SYMBOL, Compiled
@@ -28,8 +28,8 @@ class LoadedKernel:
         self._pool = process_pool()
         self._pool.adopt_openmp()
         self._launch = native().launch
-        self._buffers = ctypes.c_void_p * len(compiled.arguments)
-        self._sizes = ctypes.c_int64 * len(compiled.sizes)
+        self._pack_buffers = struct.Struct(f"{len(compiled.arguments)}Q").pack
+        self._pack_sizes = struct.Struct(f"{len(compiled.sizes)}q").pack
         self._byte_counts: dict[tuple[int, ...], tuple[int, int]] = {}
 
     def run(self, data_pointers: Sequence[int], sizes: Sequence[int], threads: int) -> int:
@@ -39,32 +39,19 @@ class LoadedKernel:
         the scratch memory. Python's lock is released meanwhile.
         """
         shared, private = self.byte_counts(tuple(sizes), threads)
-        buffers, values = self._buffers(*data_pointers), self._sizes(*sizes)
-        self._pool.prepare(threads)
-        arena = self.arenas.main
-        result = self._call(buffers, values, arena.address, shared, private, threads)
+        pool = self._pool
+        pool.prepare(threads)
+        rest = (shared, private, threads, pool.address)
+        code, buffers = self.address, self._pack_buffers(*data_pointers)
+        values = self._pack_sizes(*sizes)
+        result: int = self._launch(code, buffers, values, self.arenas.main.address, *rest)
         if result == ARENA_BUSY:
             arena = self.arenas.take()
-            result = self._call(buffers, values, arena.address, shared, private, threads)
+            result = self._launch(code, buffers, values, arena.address, *rest)
             self.arenas.give_back(arena)
         if result == OUT_OF_MEMORY:
             raise MemoryError(f"no {shared + private * threads} bytes of scratch memory")
         return result
-
-    def _call(
-        self,
-        buffers: ctypes.Array[ctypes.c_void_p],
-        sizes: ctypes.Array[ctypes.c_int64],
-        arena: int,
-        shared: int,
-        private: int,
-        threads: int,
-    ) -> int:
-        return int(
-            self._launch(
-                self.address, buffers, sizes, arena, shared, private, threads, self._pool.address
-            )
-        )
 
     def byte_counts(self, sizes: tuple[int, ...], threads: int) -> tuple[int, int]:
         """Bytes of the shared scratch memory, and of each task's private part."""

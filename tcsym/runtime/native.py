@@ -16,7 +16,8 @@ POOL_BYTES = 32768
 ARENA_BYTES = 40
 ARENA_BUSY, OUT_OF_MEMORY = -1, -2
 
-_PARAMETERS = (ctypes.c_void_p,) * 4 + (ctypes.c_int64,) * 3 + (ctypes.c_void_p,)
+_ADDRESS, _WORDS, _INTEGER = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64
+_PARAMETERS = (_ADDRESS, _WORDS, _WORDS, _ADDRESS, _INTEGER, _INTEGER, _INTEGER, _ADDRESS)
 
 
 @dataclass(frozen=True)

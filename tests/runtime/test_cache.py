@@ -168,6 +168,7 @@ def test_full_or_read_only_disk(
     assert len(caplog.records) == 1
 
 
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_read_only_directory() -> None:
     """In a child that is not root: root may write everywhere."""
     with tempfile.TemporaryDirectory() as directory:

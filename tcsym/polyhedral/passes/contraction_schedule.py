@@ -4,30 +4,33 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tcsym.index import ONE, Index, ge
+from tcsym.index import ONE, ZERO, Index, ge, index, var
 from tcsym.loop_ir import Branch, Kernel, Loop, Node
 from tcsym.options import Options
-from tcsym.polyhedral.passes.access import subscript_variables
+from tcsym.polyhedral.passes.access import stride, subscript_variables
 from tcsym.polyhedral.passes.band import (
     Band,
     Roles,
     band_of,
-    contraction_roles,
     factors,
     reductions,
 )
-from tcsym.polyhedral.passes.bounds import extent
+from tcsym.polyhedral.passes.bounds import eliminate, extent
 from tcsym.polyhedral.passes.duplicate import duplicate
 from tcsym.polyhedral.passes.interchange import can_sink
-from tcsym.polyhedral.passes.loops import find_loop, is_leaf, loops_in, replace_loop
+from tcsym.polyhedral.passes.loops import find_loop, is_leaf, loops_around, loops_in, replace_loop
 from tcsym.polyhedral.passes.names import Names
 from tcsym.polyhedral.passes.pack_operand import (
     Operand,
-    fill_panel,
+    fill_before,
+    fill_inside,
+    panel_extents,
     plan_operand,
     redirect_operand,
+    reuse_loop,
 )
-from tcsym.polyhedral.passes.register_tile import TileShape, can_tile, tile_registers
+from tcsym.polyhedral.passes.panels import Panels, block_panels, panel_tiles
+from tcsym.polyhedral.passes.register_tile import Tiled, TileShape, can_tile, tile_registers
 from tcsym.polyhedral.passes.vector_legality import lanes_for, vector_refusal
 from tcsym.target import Target
 
@@ -63,14 +66,50 @@ def schedule_contraction(
     for operand in operands:
         kernel = redirect_operand(kernel, operand)
     band = band_of(find_loop(kernel.body, nest))
-    inner = [x.variable for x in loops_in(band.body) if is_leaf(x)]
-    all_inner = [x.variable for x in loops_in(band.body)]
+    inner = loops_in(band.body)
     outer = _outer(band, roles)
     tiled = tile_registers(kernel, band, roles.columns, roles.rows, outer, shape, names)
-    kernel = tiled.kernel
+    kernel = _fill(tiled, operands, shape, target, names)
+    return _unroll_reductions(kernel, inner)
+
+
+def _fill(
+    tiled: Tiled, operands: list[Operand], shape: TileShape, target: Target, names: Names
+) -> Kernel:
+    """Panels before the loops that reuse them whole; the others panel by panel."""
+    kernel, tile = tiled.kernel, tiled.column_tile
+    inside: list[Operand] = []
     for operand in operands:
-        kernel = fill_panel(replace(tiled, kernel=kernel), operand, shape, names)
-    return _unroll_reductions(kernel, all_inner, inner)
+        before = reuse_loop(kernel, operand, tile)
+        if before is None:
+            inside.append(operand)
+        else:
+            kernel = fill_before(kernel, operand, tile, before, shape, names)
+    if inside and len(inside) == len(operands):
+        size = _panel_size(kernel, inside, tile, shape, target)
+        kernel, panels = block_panels(kernel, tile, tiled.row_tile, size, names)
+    else:
+        at = find_loop(kernel.body, tile)
+        panels = Panels(tile, var(tile), var(tile) + 1, ONE)
+        assert at.variable == tile
+    for operand in inside:
+        kernel = fill_inside(kernel, operand, tile, panels, shape, names)
+    return kernel
+
+
+def _panel_size(
+    kernel: Kernel, operands: list[Operand], tile: str, shape: TileShape, target: Target
+) -> Index:
+    around = loops_around(kernel.body, tile)
+    total = ZERO
+    for operand in operands:
+        size = index(shape.columns * operand.read.dtype.bytes)
+        for e in panel_extents(kernel, operand, around, shape):
+            size = size * e
+        total = total + size
+    n_tiles = find_loop(kernel.body, tile).upper
+    most = eliminate(n_tiles, around, True)
+    return panel_tiles(most if most is not None else ONE, total, target.l2_bytes)
 
 
 def tile_shape(
@@ -102,8 +141,9 @@ def _operands(kernel: Kernel, band: Band, roles: Roles, names: Names) -> list[Op
     return found
 
 
-def _unroll_reductions(kernel: Kernel, loops: list[str], innermost: list[str]) -> Kernel:
+def _unroll_reductions(kernel: Kernel, loops: tuple[Loop, ...]) -> Kernel:
     """Short constant reduction loops are unrolled, the innermost long ones by a few."""
+    innermost = {x.variable for x in loops if is_leaf(x)}
 
     def change(x: Loop) -> Loop:
         n = extent(x).as_int()
@@ -111,8 +151,8 @@ def _unroll_reductions(kernel: Kernel, loops: list[str], innermost: list[str]) -
             return replace(x, kind="unrolled")
         return replace(x, unroll=REDUCTION_UNROLL) if x.variable in innermost else x
 
-    for v in loops:
-        kernel = replace(kernel, body=replace_loop(kernel.body, v, change))
+    for loop in loops:
+        kernel = replace(kernel, body=replace_loop(kernel.body, loop.variable, change))
     return kernel
 
 
@@ -138,9 +178,8 @@ def with_fallback(
     return replace(kernel, body=body), new[nest]
 
 
-__all__ = [
-    "contraction_refusal",
-    "contraction_roles",
-    "schedule_contraction",
-    "with_fallback",
-]
+def streams_in_place(kernel: Kernel, roles: Roles) -> bool:
+    """The streamed operands have unit stride along the columns: panels are not a must."""
+    return all(
+        stride(kernel.buffer(r.tensor), r.subscripts, roles.columns) == ONE for r in roles.streamed
+    )

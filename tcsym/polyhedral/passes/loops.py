@@ -22,6 +22,11 @@ def replace_loop(node: Node, variable: str, change: Callable[[Loop], Node]) -> N
     return map_node(node, at)
 
 
+def loops_around(node: Node, variable: str) -> tuple[Loop, ...]:
+    """Loops of `node` around the loop of that name, outermost first."""
+    return next(a for x, a in walk(node) if isinstance(x, Loop) and x.variable == variable)
+
+
 def loops_in(node: Node) -> tuple[Loop, ...]:
     """All loops in `node`, parents first."""
     return tuple(x for x, _ in walk(node) if isinstance(x, Loop))

@@ -1,7 +1,8 @@
 """One load of a register tile -> a packed panel, laid out as the tile reads it, zero-filled.
 
 Before tiling the load is redirected to `panel[k.., column]` (`redirect_operand`); after it, the
-columns of one tile become the panel's last dimension and the copy is placed (`fill_panel`).
+columns of one tile become the panel's last dimension, the tile its first, and the copy is placed:
+before a loop that does not move the operand, or in the panel loop (`passes.panels`).
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from tcsym.loop_ir import (
     block,
     map_node,
     map_value,
-    walk,
 )
 from tcsym.polyhedral.passes.access import accesses, subscript_variables
 from tcsym.polyhedral.passes.bounds import eliminate, extent
-from tcsym.polyhedral.passes.loops import replace_loop
+from tcsym.polyhedral.passes.loops import find_loop, loops_around, replace_loop
 from tcsym.polyhedral.passes.names import Names
-from tcsym.polyhedral.passes.register_tile import Tiled, TileShape
+from tcsym.polyhedral.passes.panels import Panels
+from tcsym.polyhedral.passes.register_tile import TileShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,55 +82,66 @@ def redirect_operand(kernel: Kernel, operand: Operand) -> Kernel:
     return replace(kernel, body=inside).with_buffer(panel)
 
 
-def fill_panel(tiled: Tiled, operand: Operand, shape: TileShape, names: Names) -> Kernel:
-    """Place the copy of the panel where its tile starts, or before loops that it does not move with.
-
-    In the latter case the panel holds all tiles, filled by a parallel loop.
-    """
-    kernel = tiled.kernel
-    around = _around(kernel.body, tiled.column_tile)
-    outside = _outermost_reuse(around, operand)
-    tile = names.fresh(tiled.column_tile) if outside else tiled.column_tile
-    copy = _copy(kernel, operand, shape, var(tile), names)
-    outer = around[: around.index(outside)] if outside else around
-    kernel = _give_shape(kernel, operand, outer, tiled.column_tile, shape, outside is not None)
-    body = _last_subscript(kernel.body, operand, tiled.column_tile, shape, outside is not None)
-    if outside is None:
-        body = replace_loop(body, tiled.column_tile, lambda x: replace(x, body=block(copy, x.body)))
-    else:
-        n = ceildiv(extent(operand.columns), shape.columns)
-        copies = Loop(tile, ZERO, n, _with_tile(copy, operand.panel, tile), "serial", "parallel")
-        body = replace_loop(body, outside.variable, lambda x: block(copies, x))
-    return replace(kernel, body=body)
-
-
-def _around(node: Node, variable: str) -> tuple[Loop, ...]:
-    return next(a for x, a in walk(node) if isinstance(x, Loop) and x.variable == variable)
-
-
-def _outermost_reuse(around: tuple[Loop, ...], operand: Operand) -> Loop | None:
-    """The outermost loop around the tile that, with all inside it, leaves the operand as it is."""
+def reuse_loop(kernel: Kernel, operand: Operand, variable: str) -> str | None:
+    """The outermost loop around `variable` that, with all between, leaves the operand as it is."""
     moving = subscript_variables(operand.read.subscripts)
-    for x in operand.inner:
+    for x in (*operand.inner, operand.columns):
         moving |= x.lower.variables() | x.upper.variables()
-    moving |= operand.columns.lower.variables() | operand.columns.upper.variables()
-    found: Loop | None = None
-    for loop in reversed(around):
+    found: str | None = None
+    for loop in reversed(loops_around(kernel.body, variable)):
         written = any(a.written and a.buffer == operand.read.tensor for a in accesses(loop))
         if loop.variable in moving or written:
             break
-        found = loop
+        found = loop.variable
     return found
 
 
-def _give_shape(
+def fill_before(
+    kernel: Kernel, operand: Operand, column_tile: str, loop: str, shape: TileShape, names: Names
+) -> Kernel:
+    """All tiles of the panel, filled by a parallel loop before `loop`."""
+    tiles, tile = find_loop(kernel.body, column_tile), names.fresh(column_tile)
+    outer = loops_around(kernel.body, loop)
+    kernel = _give_shape(kernel, operand, outer, tiles.upper, shape)
+    copies = _copies(kernel, operand, tile, Panels(loop, ZERO, tiles.upper, ZERO), shape, names)
+    body = _shift_reads(kernel.body, operand, column_tile, ZERO, shape)
+    body = replace_loop(body, loop, lambda x: block(copies, x))
+    return replace(kernel, body=body)
+
+
+def fill_inside(
     kernel: Kernel,
     operand: Operand,
-    outer: tuple[Loop, ...],
     column_tile: str,
+    panels: Panels,
     shape: TileShape,
-    hoisted: bool,
+    names: Names,
 ) -> Kernel:
+    """The tiles of one panel, filled at the start of the body of `panels.copies`."""
+    at = find_loop(kernel.body, panels.copies)
+    outer = (*loops_around(kernel.body, panels.copies), at)
+    kernel = _give_shape(kernel, operand, outer, panels.most, shape)
+    copies = _copies(kernel, operand, names.fresh(column_tile), panels, shape, names)
+    body = _shift_reads(kernel.body, operand, column_tile, panels.first, shape)
+    body = replace_loop(body, panels.copies, lambda x: replace(x, body=block(copies, x.body)))
+    return replace(kernel, body=body)
+
+
+def _give_shape(
+    kernel: Kernel, operand: Operand, outer: tuple[Loop, ...], n_tiles: Index, shape: TileShape
+) -> Kernel:
+    extents = panel_extents(kernel, operand, outer, shape)
+    private = frozenset(x.variable for x in outer)
+    most = eliminate(n_tiles, outer, True)
+    assert most is not None
+    full = (most, *extents, index(shape.columns))
+    return kernel.with_buffer(replace(kernel.buffer(operand.panel), shape=full, private=private))
+
+
+def panel_extents(
+    kernel: Kernel, operand: Operand, outer: tuple[Loop, ...], shape: TileShape
+) -> list[Index]:
+    """Extents of a panel's reduction dimensions, free of loop variables."""
     extents: list[Index] = []
     for x in operand.inner:
         low, high = eliminate(x.lower, outer, False), eliminate(x.upper, outer, True)
@@ -137,42 +149,28 @@ def _give_shape(
         extents.append(high - low)
     if _is_transposed(kernel, operand, shape):
         extents[-1] = ceildiv(extents[-1], shape.lanes) * shape.lanes
-    private = frozenset(x.variable for x in outer)
-    if hoisted:
-        all_columns = eliminate(extent(operand.columns), outer, True)
-        assert all_columns is not None
-        extents.insert(0, ceildiv(all_columns, shape.columns))
-    else:
-        private |= {column_tile}
-    full = (*extents, index(shape.columns))
-    return kernel.with_buffer(replace(kernel.buffer(operand.panel), shape=full, private=private))
+    return extents
 
 
-def _last_subscript(
-    node: Node, operand: Operand, tile: str, shape: TileShape, hoisted: bool
-) -> Node:
-    """Columns count from the start of the tile; hoisted panels are chosen by the tile."""
+def _shift_reads(node: Node, operand: Operand, tile: str, first: Index, shape: TileShape) -> Node:
+    """panel[k.., column] -> panel[tile - first, k.., column in the tile]"""
 
     def value(v: Value) -> Value:
         if not isinstance(v, Read) or v.tensor != operand.panel:
             return v
-        *first, last = v.subscripts
+        *inner, last = v.subscripts
         assert isinstance(last, Index)
-        prefix = (var(tile),) if hoisted else ()
-        return replace(v, subscripts=(*prefix, *first, last - var(tile) * shape.columns))
+        column = last - var(tile) * shape.columns
+        return replace(v, subscripts=(var(tile) - first, *inner, column))
 
     return map_node(node, None, value)
 
 
-def _with_tile(node: Node, panel: str, tile: str) -> Node:
-    def statement(x: Node) -> Node:
-        if isinstance(x, Store) and x.buffer == panel:
-            return replace(x, subscripts=(var(tile), *x.subscripts))
-        if isinstance(x, TransposeBlock):
-            return replace(x, target_subscripts=(var(tile), *x.target_subscripts))
-        return x
-
-    return map_node(node, statement)
+def _copies(
+    kernel: Kernel, operand: Operand, tile: str, panels: Panels, shape: TileShape, names: Names
+) -> Node:
+    copy = _copy(kernel, operand, shape, var(tile), var(tile) - panels.first, names)
+    return Loop(tile, panels.first, panels.end, copy, "serial", "parallel")
 
 
 # ---- the copy of one tile
@@ -195,23 +193,26 @@ def _is_transposed(kernel: Kernel, operand: Operand, shape: TileShape) -> bool:
         and column not in last.variables()
         and row.coefficient(column) == 1
         and k not in row.variables()
-        and 64 * shape.lanes <= 64 * 64
     )
 
 
-def _copy(kernel: Kernel, operand: Operand, shape: TileShape, tile: Index, names: Names) -> Node:
+def _copy(
+    kernel: Kernel, operand: Operand, shape: TileShape, tile: Index, slot: Index, names: Names
+) -> Node:
     if _is_transposed(kernel, operand, shape):
-        return _transposing_copy(operand, shape, tile, names)
+        return _transposing_copy(operand, shape, tile, slot, names)
     n = extent(operand.columns)
     known = n.as_int()
-    whole = _lane_copy(operand, shape, tile, False, names)
+    whole = _lane_copy(operand, shape, tile, slot, False, names)
     if known is not None and known % shape.columns == 0:
         return whole
-    ragged = _lane_copy(operand, shape, tile, True, names)
+    ragged = _lane_copy(operand, shape, tile, slot, True, names)
     return Branch(ge(n, (tile + 1) * shape.columns), whole, ragged)
 
 
-def _lane_copy(operand: Operand, shape: TileShape, tile: Index, masked: bool, names: Names) -> Node:
+def _lane_copy(
+    operand: Operand, shape: TileShape, tile: Index, slot: Index, masked: bool, names: Names
+) -> Node:
     """k.. { vectors { lanes { panel[k.., column] = source, or 0 beyond the end } } }"""
     register, lane = names.fresh("r"), names.fresh("l")
     column = var(register) * shape.lanes + (var(lane) if shape.lanes > 1 else 0)
@@ -226,7 +227,7 @@ def _lane_copy(operand: Operand, shape: TileShape, tile: Index, masked: bool, na
         zero = Const(0.0 if read.dtype.is_float else 0, read.dtype)
         value = Select(inside, read, zero, read.dtype)  # type: ignore[arg-type]
     at = tuple(var(inner[x.variable]) - x.lower for x in operand.inner)
-    node: Node = Store(operand.panel, (*at, column), value, operand.panel)
+    node: Node = Store(operand.panel, (slot, *at, column), value, operand.panel)
     if shape.lanes > 1:
         node = Loop(lane, ZERO, index(shape.lanes), node, "vector", "parallel")
     node = Loop(register, ZERO, index(shape.vectors), node, "unrolled", "parallel")
@@ -235,7 +236,9 @@ def _lane_copy(operand: Operand, shape: TileShape, tile: Index, masked: bool, na
     return node
 
 
-def _transposing_copy(operand: Operand, shape: TileShape, tile: Index, names: Names) -> Node:
+def _transposing_copy(
+    operand: Operand, shape: TileShape, tile: Index, slot: Index, names: Names
+) -> Node:
     """k.. { blocks of the last k { vectors { block x block transposed in registers } } }"""
     register, blocks = names.fresh("r"), names.fresh("b")
     size, last = shape.lanes, operand.inner[-1]
@@ -246,7 +249,7 @@ def _transposing_copy(operand: Operand, shape: TileShape, tile: Index, names: Na
     values[last.variable] = last.lower + var(blocks) * size
     read = _substituted(operand.read, values)
     at = tuple(var(inner[x.variable]) - x.lower for x in operand.inner[:-1])
-    target = (*at, var(blocks) * size, var(register) * size)
+    target = (slot, *at, var(blocks) * size, var(register) * size)
     source = tuple(s for s in read.subscripts if isinstance(s, Index))
     node: Node = TransposeBlock(
         operand.panel,

@@ -49,7 +49,7 @@ def _schedule_leaf(
     lanes = lanes_for(kernel, body, target)
     if not options.vectorize or lanes == 1:
         return kernel, "scalar: no vectors asked for" if lanes > 1 else "scalar: no vectors"
-    best, reason = _best_loop(kernel, chain, lanes)
+    best, _, reason = row_choice(kernel, chain, lanes)
     if best is None:
         return kernel, f"scalar: {reason}"
     kernel = _move_inside(kernel, chain, best)
@@ -69,7 +69,10 @@ def leaf_chain(nest: Node, leaf: str) -> tuple[Loop, ...]:
     return chain
 
 
-def _best_loop(kernel: Kernel, chain: tuple[Loop, ...], lanes: int) -> tuple[str | None, str]:
+def row_choice(
+    kernel: Kernel, chain: tuple[Loop, ...], lanes: int
+) -> tuple[str | None, float, str]:
+    """The loop of the chain to run in lanes with the cost of a point, or None and the reason."""
     body, reason = chain[-1].body, "the loop runs in order"
     best, least = None, access_cost(kernel, body, None, 1)
     for k in reversed(range(len(chain))):
@@ -88,7 +91,7 @@ def _best_loop(kernel: Kernel, chain: tuple[Loop, ...], lanes: int) -> tuple[str
             best, least = loop.variable, cost
         else:
             reason = "no unit stride"
-    return best, reason
+    return best, least, reason
 
 
 def _move_inside(kernel: Kernel, chain: tuple[Loop, ...], variable: str) -> Kernel:

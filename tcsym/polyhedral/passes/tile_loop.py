@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tcsym.index import ZERO, ceildiv, index, var
+from tcsym.index import ZERO, Index, ceildiv, index, var
 from tcsym.loop_ir import Loop, Node, substitute_node
 
 
-def tile_loop(loop: Loop, size: int, tile: str, point: str, times: int = 1) -> Loop:
+def tile_loop(loop: Loop, size: int, tile: str, point: str) -> Loop:
     """v in lower:upper -> tile in 0:ceil(n / size) { point in 0:size, masked where ragged }.
 
-    v = lower + size*tile + point. Both loops keep the kind of proof that v had. `times` > 1 tiles
-    by size*times.
+    v = lower + size*tile + point. Both loops keep the kind of proof that v had.
     """
     n = loop.upper - loop.lower
-    known = n.as_int()
     start = loop.lower + var(tile) * size
     body = substitute_node(loop.body, {loop.variable: start + var(point)})
-    mask = None if known is not None and known % size == 0 else n - var(tile) * size
+    mask = None if is_multiple(n, size) else n - var(tile) * size
     points = Loop(point, ZERO, index(size), body, "unrolled", loop.order, mask)
     return Loop(tile, ZERO, ceildiv(n, size), points, loop.kind, loop.order)
 
@@ -39,3 +37,8 @@ def split_point(loop: Loop, lanes: int, register: str, lane: str) -> Loop:
         kind="unrolled",
         mask=None,
     )
+
+
+def is_multiple(n: Index, size: int) -> bool:
+    """True if `n` is plainly a multiple of `size`."""
+    return n.constant % size == 0 and all(c % size == 0 for _, c in n.terms)

@@ -1,0 +1,147 @@
+"""The command line: `tcsym run | show | cache | doctor`. Exit code 1 on an error, 2 on wrong usage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tcsym import __version__
+from tcsym.cli_cache import cache
+from tcsym.cli_doctor import doctor
+from tcsym.cli_output import ErrorsAsText, json_option, print_json, print_table, seconds_text
+
+if TYPE_CHECKING:
+    from tcsym.cli_run import Run
+    from tcsym.kernel import Kernel
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+class _Sizes(click.ParamType):
+    """`N=32,M=8`"""
+
+    name = "sizes"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> dict[str, int]:
+        if isinstance(value, dict):
+            return value
+        sizes: dict[str, int] = {}
+        for part in filter(None, str(value).split(",")):
+            name, equals, number = (s.strip() for s in part.partition("="))
+            if not (equals and name.isidentifier() and number.isdecimal()):
+                self.fail(f"`{part}` is not NAME=NUMBER, as in N=32,M=8", param, ctx)
+            sizes[name] = int(number)
+        return sizes
+
+
+@click.group(cls=ErrorsAsText, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="tcsym")
+def main() -> None:
+    """Index notation to machine code: one compilation for every size."""
+
+
+main.add_command(cache)
+main.add_command(doctor)
+
+_def_option = click.option("--def", "name", help="Which def, if the file has several.")
+_sizes_option = click.option(
+    "--sizes", type=_Sizes(), default="", metavar="N=32,M=8", help="Values of the sizes."
+)
+
+
+@main.command()
+@click.argument("file", type=_FILE)
+@_def_option
+@_sizes_option
+@click.option("--check", is_flag=True, help="Compare with the interpreter (slow).")
+@click.option("--threads", type=click.IntRange(1), help="Most threads to use.")
+@click.option("--target", help="cpu, cpu:avx512, cpu:avx2 or cpu:novector.")
+@click.option("--seed", type=click.IntRange(0), default=0, help="Of the random inputs.")
+@json_option
+def run(
+    file: Path,
+    name: str | None,
+    sizes: dict[str, int],
+    check: bool,
+    threads: int | None,
+    target: str | None,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Run a def of FILE on random inputs; print times and shapes."""
+    from tcsym.cli_run import run_kernel
+
+    kernel = load_kernel(file, name, target)
+    result = run_kernel(kernel, sizes, threads, check, seed)
+    if as_json:
+        print_json(result.as_json())
+    else:
+        _print_run(result)
+    if not result.is_good:
+        raise click.exceptions.Exit(1)
+
+
+@main.command()
+@click.argument("file", type=_FILE)
+@click.argument("stage")
+@_def_option
+@_sizes_option
+@click.option("--target", help="cpu, cpu:avx512, cpu:avx2 or cpu:novector.")
+@json_option
+def show(
+    file: Path,
+    stage: str,
+    name: str | None,
+    sizes: dict[str, int],
+    target: str | None,
+    as_json: bool,
+) -> None:
+    """Print one STAGE of the compilation of FILE.
+
+    Stages: syntax program ranges scop dependences schedule loops mapped llvm asm options.
+    """
+    kernel = load_kernel(file, name, target)
+    text = kernel.explain(stage, **sizes)
+    if as_json:
+        print_json({"def": kernel.name, "stage": stage, "text": text})
+    else:
+        click.echo(text)
+
+
+def load_kernel(file: Path, name: str | None, target: str | None) -> Kernel:
+    """The def `name` of the file, or its only one."""
+    from tcsym.api import define
+
+    try:
+        source = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.ClickException(f"cannot read {file}: {error}") from error
+    module = define(source, filename=str(file), target=target)
+    names = list(module)
+    if name is None and len(names) != 1:
+        raise click.UsageError(f"{file} has {len(names)} defs, choose one: --def {'|'.join(names)}")
+    if name is not None and name not in module:
+        raise click.UsageError(f"{file} has no def `{name}`, it has {', '.join(names)}")
+    return module[name or names[0]]
+
+
+def _print_run(result: Run) -> None:
+    stats = result.kernel.stats
+    made = "from the code cache" if stats.cache_hits else "with compilation"
+    click.echo(f"{result.kernel.signature!r}")
+    click.echo(f"sizes   {', '.join(f'{n}={v}' for n, v in result.sizes.items()) or 'none'}")
+    click.echo(f"first   {seconds_text(result.first)} ({made})")
+    click.echo(f"best    {seconds_text(result.best)}, median {seconds_text(result.median)}")
+    print_table(
+        ("output", "type", "shape"),
+        [(n, str(a.dtype), str(a.shape)) for n, a in result.results.items()],
+    )
+    for d in result.deviations:
+        verdict = "agrees with" if d.is_good else "DIFFERS from"
+        click.echo(
+            f"{d.output} {verdict} the interpreter: error {d.error:.3g}, allowed {d.allowed:.3g}"
+        )

@@ -1,0 +1,139 @@
+"""`tcsym cache`: what compiled code is kept, and making it less."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import click
+
+from tcsym.cli_output import byte_text, json_option, print_json, print_table
+from tcsym.runtime.cache import CacheEntry, CodeCache
+
+_SHOWN_KEY = 12
+_UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}
+
+
+class _Bytes(click.ParamType):
+    """`100M`: a number of bytes, in units of 1024."""
+
+    name = "bytes"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        if isinstance(value, int):
+            return value
+        match = re.fullmatch(r"(\d+)\s*([kmg]?)(?:i?b)?", str(value).lower())
+        if match is None:
+            self.fail(f"`{value}` is not a number of bytes, as in 100M", param, ctx)
+        return int(match[1]) * _UNITS[match[2]]
+
+
+@click.group()
+def cache() -> None:
+    """Compiled code kept on disk."""
+
+
+@cache.command("list")
+@json_option
+def list_entries(as_json: bool) -> None:
+    """All entries, the last used first."""
+    code_cache = CodeCache.default()
+    entries = code_cache.entries()
+    if as_json:
+        print_json([_entry_json(e) for e in entries])
+        return
+    if code_cache.directory is None:
+        click.echo("the code cache is off")
+        return
+    now = time.time()
+    print_table(
+        ("key", "what", "target", "size", "used"),
+        [
+            (
+                e.key[:_SHOWN_KEY],
+                _what(e),
+                str(e.manifest.get("target", "")),
+                byte_text(e.bytes),
+                _age_text(now - e.last_used),
+            )
+            for e in entries
+        ],
+    )
+    total = byte_text(sum(e.bytes for e in entries))
+    click.echo(f"{len(entries)} entries, {total}, in {code_cache.directory}")
+
+
+@cache.command()
+@click.argument("key")
+@json_option
+def show(key: str, as_json: bool) -> None:
+    """One entry, by its KEY or the first figures of it."""
+    found = [e for e in CodeCache.default().entries() if e.key.startswith(key)]
+    if len(found) != 1:
+        raise click.ClickException(f"{len(found)} entries have a key that begins with `{key}`")
+    entry = found[0]
+    if as_json:
+        print_json({**_entry_json(entry), "manifest": entry.manifest})
+        return
+    compiled = entry.manifest.get("compiled", {})
+    facts = {
+        "key": entry.key,
+        "what": _what(entry),
+        "target": str(entry.manifest.get("target", "")),
+        "size": byte_text(entry.bytes),
+        "arguments": ", ".join(compiled.get("arguments", ())),
+        "sizes": ", ".join(compiled.get("sizes", ())),
+        "notes": "; ".join(compiled.get("notes", ())),
+    }
+    for name, value in facts.items():
+        if value:
+            click.echo(f"{name:<10}{value}")
+
+
+@cache.command()
+@click.option("--max-bytes", type=_Bytes(), default="256M", show_default=True, help="To keep.")
+@json_option
+def prune(max_bytes: int, as_json: bool) -> None:
+    """Remove what was not used for longest."""
+    _report_removed(CodeCache.default().prune(max_bytes), as_json)
+
+
+@cache.command()
+@json_option
+def clear(as_json: bool) -> None:
+    """Remove everything."""
+    _report_removed(CodeCache.default().clear(), as_json)
+
+
+def _report_removed(n: int, as_json: bool) -> None:
+    if as_json:
+        print_json({"removed": n})
+    else:
+        click.echo(f"{n} {'entry' if n == 1 else 'entries'} removed")
+
+
+def _entry_json(entry: CacheEntry) -> dict[str, object]:
+    return {
+        "key": entry.key,
+        "what": _what(entry),
+        "target": entry.manifest.get("target"),
+        "bytes": entry.bytes,
+        "last_used": entry.last_used,
+    }
+
+
+def _what(entry: CacheEntry) -> str:
+    if not entry.manifest:
+        return "damaged"
+    return str(entry.manifest.get("name") or entry.manifest.get("what") or "kernel")
+
+
+def _age_text(seconds: float) -> str:
+    """`5 minutes ago`"""
+    for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
+        n = int(seconds // length)
+        if n:
+            return f"{n} {unit}{'s' * (n > 1)} ago"
+    return "now"

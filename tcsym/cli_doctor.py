@@ -1,0 +1,157 @@
+"""`tcsym doctor`: what was found on this machine, what is missing and how to get it."""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import platform
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+import click
+
+from tcsym.cli_output import byte_text, json_option, print_json, print_table
+from tcsym.config import VARIABLES
+from tcsym.errors import TCError
+
+_REQUIRED = ("numpy", "ml_dtypes", "lark", "islpy", "llvmlite", "platformdirs", "click", "rich")
+_OPTIONAL = (("torch", "pip install tcsym[torch]"), ("jax", "pip install tcsym[jax]"))
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the report. `good` None: neither good nor bad."""
+
+    name: str
+    value: str
+    good: bool | None = None
+    hint: str = ""
+
+
+@click.command()
+@json_option
+def doctor(as_json: bool) -> None:
+    """What was found on this machine, what is missing and how to get it."""
+    findings = list(examine())
+    if as_json:
+        print_json([asdict(f) for f in findings])
+    else:
+        marks = {True: "ok", False: "MISSING", None: ""}
+        rows = [
+            (f.name, marks[f.good], f"{f.value}  ({f.hint})" if f.hint else f.value)
+            for f in findings
+        ]
+        print_table(("what", "", "found"), rows)
+    if any(f.good is False for f in findings):
+        raise click.exceptions.Exit(1)
+
+
+def examine() -> Iterator[Finding]:
+    """All findings, in the order of the report. One that fails reports its failure."""
+    for part in (_python, _packages, _compiler, _processor, _threads, _caches, _cuda, _variables):
+        try:
+            yield from part()
+        except (TCError, ImportError, OSError) as error:
+            yield Finding(part.__name__.strip("_"), str(error), False)
+
+
+def _python() -> Iterator[Finding]:
+    from tcsym import __version__
+
+    python = f"{platform.python_implementation()} {platform.python_version()}"
+    yield Finding("tcsym", __version__)
+    yield Finding("python", f"{python} at {sys.executable}", sys.version_info >= (3, 11))
+    is_supported = sys.platform == "linux" and platform.machine() in ("x86_64", "AMD64")
+    hint = "" if is_supported else "machine code is made for Linux on x86-64 only"
+    yield Finding("system", f"{platform.system()} {platform.machine()}", is_supported, hint)
+
+
+def _packages() -> Iterator[Finding]:
+    for name in _REQUIRED:
+        found = _version(name)
+        yield Finding(name, found or "", bool(found), "" if found else f"pip install {name}")
+    for name, how in _OPTIONAL:
+        found = _version(name)
+        yield Finding(name, found or "not installed", None, "" if found else how)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _compiler() -> Iterator[Finding]:
+    import llvmlite.binding as llvm
+
+    from tcsym.runtime.fastcall import arrays_are_as_expected
+
+    yield Finding("LLVM", ".".join(map(str, llvm.llvm_version_info)), True)
+    fast = arrays_are_as_expected()
+    yield Finding("fast calls", "yes" if fast else "no: numpy's arrays look unfamiliar", None)
+
+
+def _processor() -> Iterator[Finding]:
+    from tcsym.target import host_features, resolve_target
+
+    target = resolve_target("cpu")
+    vectors = f"{target.vector_bits} bits" if target.vector_bits else "none"
+    yield Finding("processor", target.cpu)
+    yield Finding("vectors", vectors)
+    yield Finding("caches", f"{byte_text(target.l1_bytes)}, {byte_text(target.l2_bytes)} a core")
+    yield Finding("features", " ".join(sorted(host_features())))
+
+
+def _threads() -> Iterator[Finding]:
+    from tcsym.runtime.pool import loaded_openmp
+    from tcsym.threads import available_cores, get_num_threads
+
+    yield Finding("threads", f"{get_num_threads()} of {available_cores()} available cores")
+    yield Finding("OpenMP", loaded_openmp() or "none loaded here: own threads are used")
+
+
+def _caches() -> Iterator[Finding]:
+    from tcsym.runtime.cache import CodeCache
+
+    cache = CodeCache.default()
+    if cache.directory is None:
+        yield Finding("code cache", "off or not usable", None, "see TCSYM_CACHE_DIR, TCSYM_CACHE")
+        return
+    entries = cache.entries()
+    size = byte_text(cache.total_bytes())
+    yield Finding("code cache", f"{len(entries)} entries, {size}, in {cache.directory}", True)
+
+
+def _cuda() -> Iterator[Finding]:
+    yield Finding("CUDA target", "not in this version")
+    driver = _cuda_driver()
+    hint = "" if driver else "install NVIDIA's driver: https://www.nvidia.com/drivers"
+    yield Finding("CUDA driver", driver or "not found", None, hint)
+    compiler = ctypes.util.find_library("nvrtc") or _version("nvidia-cuda-nvrtc-cu12")
+    hint = "" if compiler else "pip install nvidia-cuda-nvrtc-cu12"
+    yield Finding("CUDA compiler", compiler or "not found (nvrtc)", None, hint)
+
+
+def _cuda_driver() -> str | None:
+    """Version of the driver and number of its devices."""
+    try:
+        library = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+
+    def number(function: Callable[..., int]) -> int:
+        n = ctypes.c_int(0)
+        return n.value if function(ctypes.byref(n)) == 0 else 0
+
+    release = number(library.cuDriverGetVersion)
+    n_devices = number(library.cuDeviceGetCount) if library.cuInit(0) == 0 else 0
+    return f"CUDA {release // 1000}.{release % 1000 // 10}, {n_devices} devices"
+
+
+def _variables() -> Iterator[Finding]:
+    for variable in VARIABLES:
+        value = variable.read()
+        yield Finding(variable.name, "not set" if value is None else str(value))

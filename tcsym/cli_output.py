@@ -1,0 +1,67 @@
+"""What the commands print: tables for people, JSON for programs, errors as text."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+from tcsym.errors import TCError
+
+_PIPE_WIDTH = 1000  # lines that go to a program or a file are not wrapped
+
+json_option: Callable[[Any], Any] = click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON, for programs."
+)
+
+
+class ErrorsAsText(click.Group):
+    """Shows a tcsym error as its text and ends with exit code 1."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except TCError as error:
+            raise click.ClickException(str(error)) from error
+        except MemoryError as error:
+            raise click.ClickException(f"out of memory: {error}") from error
+
+
+def print_json(value: object) -> None:
+    click.echo(json.dumps(value, indent=2))
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Rows under bold headings. Colour on a terminal only, and not under NO_COLOR."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    console = Console() if sys.stdout.isatty() else Console(width=_PIPE_WIDTH)
+    console.print(table)
+
+
+def byte_text(n: int) -> str:
+    """`4.2 KiB`"""
+    size, unit = float(n), "bytes"
+    for larger in ("KiB", "MiB", "GiB"):
+        if size < 1024:
+            break
+        size, unit = size / 1024, larger
+    return f"{n} bytes" if unit == "bytes" else f"{size:.1f} {unit}"
+
+
+def seconds_text(seconds: float) -> str:
+    """`12.3 us`, with three figures."""
+    for factor, unit in ((1e9, "ns"), (1e6, "us"), (1e3, "ms")):
+        if seconds * factor < 1000:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds:.3g} s"

@@ -1,0 +1,271 @@
+"""Single-precision elementary functions as straight vector code.
+
+The common ones (exp, log, tanh, erf, ...) stay in single precision and are within about 1 ulp (2 for tanh
+and erf); the rest go through double vectors. Coefficients: tools/fit_polynomials.py. NaN, infinities,
+denormals and overflow behave as in C.
+"""
+
+from __future__ import annotations
+
+from tcsym.codegen import math_f64 as wide
+from tcsym.codegen.floats import Num, polynomial, where
+
+INF, NAN = float("inf"), float("nan")
+LOG2E = 1.4426950408889634
+LN2_HIGH, LN2_LOW = 0.693359375, -2.12194440e-4
+_EXP = (
+    0.4999999311863003,
+    0.16666520998270742,
+    0.04166848049081564,
+    0.008368667520864464,
+    0.0013809035341454223,
+)
+_EXP2 = (
+    0.6931472029238752,
+    0.24022648043773512,
+    0.05550332318605263,
+    0.009618419851291643,
+    0.0013398918205191472,
+    0.00015358283666084223,
+)
+_LOG = (
+    0.33333313021910327,
+    -0.250000105230972,
+    0.20002095877960147,
+    -0.16667935883035562,
+    0.1421990629994683,
+    -0.12406767611359346,
+    0.11886977402680488,
+    -0.11668550722102869,
+    0.06740509022093397,
+)
+_TANH = (
+    -0.33333330816620055,
+    0.13333206215459234,
+    -0.053946775305444984,
+    0.02170074808717515,
+    -0.00817750534542966,
+    0.0021430744804472332,
+)
+_ERF = (
+    1.1283791657276763,
+    -0.3761262584425031,
+    0.1128358547343078,
+    -0.02685382846049872,
+    0.005188363334283304,
+    -0.0008010536347162371,
+    7.855072290121647e-05,
+)
+
+_LOG_ERFC = (
+    0.00018825792955824873,
+    -1.129579342755832,
+    -0.6332182696261862,
+    -0.10842013621064248,
+    0.025209135667788207,
+    -0.004204853252254055,
+    0.0004413890772977348,
+    -2.169087309955559e-05,
+)
+
+
+def _rounded(x: Num, factor: float) -> tuple[Num, Num, Num]:
+    """n = rint(x*factor) as a float, and 2^a, 2^b with a + b = n for |n| < 250.
+
+    Adding 1.5 * 2^23 + k leaves n + k in the low bits; shifted left by 23 they are an exponent. `a` is
+    rint of half the product, so no step of the scaling overflows or is denormal before the last.
+    """
+    whole = x.times_plus(factor, 12582912.0 + 254)
+    part = x.times_plus(factor / 2, 12582912.0 + 127)
+    first = (part.bits() << 23).as_float()
+    second = ((whole.bits() - part.bits()) << 23).as_float()
+    return whole - (12582912.0 + 254), first, second
+
+
+def exp(x: Num) -> Num:
+    """Within 1 ulp."""
+    x = wide.clamped(x, -104.0, 89.0)
+    n, first, second = _rounded(x, LOG2E)
+    r = n.times_plus(-LN2_HIGH, x)
+    r = n.times_plus(-LN2_LOW, r)
+    p = polynomial(r, _EXP).times_plus(r * r, r) + 1.0
+    return p * first * second
+
+
+def exp2(x: Num) -> Num:
+    """Within 1 ulp."""
+    x = wide.clamped(x, -151.0, 129.0)
+    n, first, second = _rounded(x, 1.0)
+    r = x - n
+    p = polynomial(r, _EXP2).times_plus(r, 1.0)
+    return p * first * second
+
+
+def log(x: Num) -> Num:
+    """Within 1 ulp."""
+    tiny = x < 1.1754943508222875e-38
+    scaled = where(tiny, x * 8388608.0, x)
+    bits = scaled.bits() - 0x3F3504F3
+    e = (bits >> 23).to("float", "sitofp") - where(tiny, x.like(23.0), 0.0)
+    f = ((bits & 0x7FFFFF) + 0x3F3504F3).as_float() - 1.0
+    square = f * f
+    tail = polynomial(f, _LOG) * (square * f)
+    tail = e.times_plus(LN2_LOW, tail)
+    tail = square.times_plus(-0.5, tail)
+    result = e.times_plus(LN2_HIGH, f + tail)
+    result = where(x.equals(INF), INF, result)
+    result = where(x.equals(0.0), -INF, result)
+    return where(x >= 0.0, result, NAN)
+
+
+def tanh(x: Num) -> Num:
+    """Within 2 ulp."""
+    a = x.magnitude()
+    t = x * x
+    small = (polynomial(t, _TANH) * t).times_plus(x, x)
+    large = 1.0 - 2.0 / (exp(where(a > 20.0, 20.0, a) * 2.0) + 1.0)
+    return where(a < 0.625, small, large.with_sign(x))
+
+
+def erf(x: Num) -> Num:
+    """Within 2 ulp: a series below 1, 1 - exp(log erfc) above."""
+    a = x.magnitude()
+    small = polynomial(x * x, _ERF) * x
+    bounded = where(a > 4.0, 4.0, a)
+    large = 1.0 - exp(polynomial(bounded, _LOG_ERFC))
+    return where(a < 1.0, small, where(x.is_nan(), x, large.with_sign(x)))
+
+
+def rsqrt(x: Num) -> Num:
+    return 1.0 / x.intrinsic("sqrt")
+
+
+# ---- through double
+
+
+def exp10(x: Num) -> Num:
+    return wide.exp(x.double() * 2.302585092994046).single()
+
+
+def expm1(x: Num) -> Num:
+    d = x.double()
+    series = d * d * (0.5 + d * (1 / 6 + d / 24.0)) + d
+    return where(d.magnitude() < 2.0**-9, series, wide.exp(d) - 1.0).single()
+
+
+def log1p(x: Num) -> Num:
+    d = x.double()
+    series = d * d * (d * (1 / 3 - d * 0.25) - 0.5) + d
+    return where(d.magnitude() < 2.0**-9, series, wide.log(1.0 + d)).single()
+
+
+def log2(x: Num) -> Num:
+    return (wide.log(x.double()) * LOG2E).single()
+
+
+def log10(x: Num) -> Num:
+    return (wide.log(x.double()) * 0.4342944819032518).single()
+
+
+def sinh(x: Num) -> Num:
+    d = x.double()
+    t = d * d
+    series = d * t * (1 / 6 + t * (1 / 120 + t / 5040.0)) + d
+    e = wide.exp(d)
+    return where(d.magnitude() < 0.06, series, 0.5 * (e - 1.0 / e)).single()
+
+
+def cosh(x: Num) -> Num:
+    e = wide.exp(x.double().magnitude())
+    return (0.5 * (e + 1.0 / e)).single()
+
+
+def asinh(x: Num) -> Num:
+    d = x.double()
+    a, t = d.magnitude(), d * d
+    series = d * t * (t * (0.075 - t * (15 / 336)) - 1 / 6) + d
+    whole = wide.log(a + (t + 1.0).intrinsic("sqrt")).with_sign(d)
+    return where(a < 2.0**-6, series, whole).single()
+
+
+def acosh(x: Num) -> Num:
+    d = x.double()
+    return wide.log(d + (d * d - 1.0).intrinsic("sqrt")).single()
+
+
+def atanh(x: Num) -> Num:
+    d = x.double()
+    t = d * d
+    series = d * t * (1 / 3 + t * (0.2 + t * (1 / 7))) + d
+    whole = 0.5 * wide.log((1.0 + d) / (1.0 - d))
+    return where(d.magnitude() < 2.0**-6, series, whole).single()
+
+
+def cbrt(x: Num) -> Num:
+    d = x.double()
+    root = wide.exp(wide.log(d.magnitude()) * (1 / 3)).with_sign(d)
+    return where(d.equals(0.0), d, root).single()
+
+
+def rcbrt(x: Num) -> Num:
+    d = x.double()
+    return wide.exp(wide.log(d.magnitude()) * (-1 / 3)).with_sign(d).single()
+
+
+def erfc(x: Num) -> Num:
+    return wide.erfc_for_single(x.double()).single()
+
+
+def normcdf(x: Num) -> Num:
+    return (0.5 * wide.erfc_for_single(x.double() * -0.7071067811865476)).single()
+
+
+_LARGE_ANGLE = 131072.0  # beyond it the reduction by three parts of pi/2 is not safe
+
+
+def sin(x: Num) -> Num:
+    return _large_angles("sinf", x, wide.sin_cos(x.double())[0].single())
+
+
+def cos(x: Num) -> Num:
+    return _large_angles("cosf", x, wide.sin_cos(x.double())[1].single())
+
+
+def tan(x: Num) -> Num:
+    sine, cosine = wide.sin_cos(x.double())
+    return _large_angles("tanf", x, (sine / cosine).single())
+
+
+def _large_angles(function: str, x: Num, near: Num) -> Num:
+    """`near`, or the library's function for all lanes if one has a large (or infinite) argument."""
+    code, f = x.code, x.code.function
+    far = (x.magnitude() >= _LARGE_ANGLE).val
+    before, label, end = f.current, f.new_label("far"), f.new_label("near")
+    f.branch(code.any_lane(far).text, label, end, likely=False)
+    f.start_block(label)
+    with f.scope():
+        exact = code.call_each(function, x.val)
+    last = f.current
+    f.jump(end)
+    f.start_block(end)
+    text = f"phi {near.val.type} [ {near.val.text}, %{before} ], [ {exact.text}, %{last} ]"
+    return Num(code, near.val._replace(text=f.result(text)))
+
+
+def pow(x: Num, y: Num) -> Num:
+    """C's pow: signs and special values by selection around exp(y*log|x|)."""
+    a, p = x.double(), y.double()
+    raw = wide.exp(p * wide.log(a.magnitude()))
+    whole = p.intrinsic("floor").equals(p)
+    half = p * 0.5
+    odd = whole & (half.intrinsic("floor").equals(half) ^ 1)
+    negative = a.bits() < 0
+    signed = where(negative & odd, -raw, raw)
+    signed = where((a < 0.0) & (whole ^ 1), NAN, signed)
+    one = p.equals(0.0) | a.equals(1.0)
+    far = p.magnitude().equals(INF)
+    signed = where(far & a.magnitude().equals(1.0), 1.0, where(far, raw, signed))
+    infinite = a.magnitude().equals(INF) & (whole ^ 1)
+    signed = where(infinite, raw, signed)
+    signed = where(a.is_nan(), a, where(p.is_nan(), p, signed))
+    return where(one, 1.0, signed).single()

@@ -1,0 +1,157 @@
+"""Double-precision elementary functions as straight vector code.
+
+Used for float64 itself (exp, log, tanh) and, where single precision would be delicate, for float32:
+there an error of a few double ulps is nothing. Coefficients: tools/fit_polynomials.py.
+"""
+
+from __future__ import annotations
+
+from tcsym.codegen.floats import Num, polynomial, where
+
+INF, NAN = float("inf"), float("nan")
+LOG2E = 1.4426950408889634
+LN2_HIGH, LN2_LOW = 0.6931471803691238, 1.9082149292705877e-10  # high: 33 bits
+_ROUND = 6755399441055744.0  # 1.5 * 2^52: adding it rounds to an integer in the low bits
+_EXP = (
+    0.5,
+    0.16666666666666682,
+    0.0416666666666661,
+    0.008333333333317065,
+    0.001388888888911327,
+    0.00019841269896295555,
+    2.4801586931264853e-05,
+    2.7557234952844277e-06,
+    2.755757785275212e-07,
+    2.5112004956776006e-08,
+    2.0827867391214456e-09,
+)
+_ATANH = (
+    0.3333333333333333,
+    0.20000000000003118,
+    0.14285714284543718,
+    0.11111111323359485,
+    0.09090887831295322,
+    0.07693545594293136,
+    0.06625051507859814,
+    0.0662575318844446,
+)
+_SIN = (
+    -0.16666666666666666,
+    0.008333333333333323,
+    -0.0001984126984125516,
+    2.7557319214236797e-06,
+    -2.5052104923330742e-08,
+    1.6058368096677758e-10,
+    -7.578769955701221e-13,
+)
+_COS = (
+    0.041666666666666664,
+    -0.0013888888888888874,
+    2.4801587301571526e-05,
+    -2.7557319215385137e-07,
+    2.0876754367815254e-09,
+    -1.147029343003845e-11,
+    4.738116062230573e-14,
+)
+_ERFC_SCALED = (
+    1.2769783816325309,
+    -0.09276382532287882,
+    -0.16603040867736946,
+    0.16405121977884646,
+    -0.054219763502969975,
+    -0.008033142629463972,
+    0.008720876050333505,
+    0.001265627797786506,
+    -0.0014513598417300896,
+    -0.0004352608118018599,
+    0.00020129126389196737,
+    0.00011858642465755382,
+    -7.937891370598618e-06,
+    -1.2126288840497483e-05,
+)
+
+
+def clamped(x: Num, low: float, high: float) -> Num:
+    """x within [low, high]; NaN stays NaN."""
+    x = where(x < low, low, x)
+    return where(x > high, high, x)
+
+
+def exp(x: Num) -> Num:
+    """Within 1 ulp; scaled in two steps so that denormal results round once."""
+    x = clamped(x, -746.0, 710.0)
+    shifted = x.times_plus(LOG2E, _ROUND)
+    n = shifted - _ROUND
+    r = n.times_plus(-LN2_HIGH, x)
+    low = n * -LN2_LOW
+    r_sum = r + low
+    square = r_sum * r_sum
+    p = polynomial(r_sum, _EXP).times_plus(square, low) + r + 1.0
+    whole = shifted.bits() << 12 >> 12  # the integer in the low bits, sign extended
+    half = whole >> 1
+    return p * power_of_two(half) * power_of_two(whole - half)
+
+
+def power_of_two(n: Num) -> Num:
+    """2.0**n of a 64-bit integer in the normal range."""
+    return ((n + 1023) << 52).as_float()
+
+
+def log(x: Num) -> Num:
+    """Within 1 ulp: log(m * 2^e) by atanh((m - 1)/(m + 1))."""
+    tiny = x < 2.2250738585072014e-308
+    scaled = where(tiny, x * 18014398509481984.0, x)  # 2^54
+    bits = scaled.bits() - 0x3FE6A09E667F3BCD
+    e = small_integer(bits >> 52) - where(tiny, x.like(54.0), 0.0)
+    m = ((bits & 0xFFFFFFFFFFFFF) + 0x3FE6A09E667F3BCD).as_float()
+    f = m - 1.0
+    s = f / (f + 2.0)
+    t = s * s
+    half = 0.5 * f * f
+    tail = s * (half + t * polynomial(t, _ATANH) * 2.0)
+    result = e * LN2_HIGH - ((half - (tail + e * LN2_LOW)) - f)
+    result = where(x.equals(INF), INF, result)
+    result = where(x.equals(0.0), -INF, result)
+    return where(x >= 0.0, result, NAN)
+
+
+def small_integer(n: Num) -> Num:
+    """A double of a 64-bit integer below 2^51 in magnitude, without a conversion instruction."""
+    return (n + 0x4338000000000000).as_float() - _ROUND
+
+
+def sin_cos(x: Num) -> tuple[Num, Num]:
+    """Sine and cosine for |x| < 2^20, to about 1e-16 absolute."""
+    shifted = x.times_plus(0.6366197723675814, _ROUND)
+    k = shifted - _ROUND
+    r = k.times_plus(-1.5707963267341256, x)  # pi/2 in three parts, the first two of 33 bits
+    r = k.times_plus(-6.077100506303966e-11, r)
+    r = k.times_plus(-2.0222662487959506e-21, r)
+    t = r * r
+    s = r * t * polynomial(t, _SIN) + r
+    c = t * t * polynomial(t, _COS) + (1.0 - 0.5 * t)
+    quadrant = shifted.bits()
+    swap = (quadrant & 1).equals(1)
+    sine, cosine = where(swap, c, s), where(swap, s, c)
+    sign = (quadrant & 2) << 62
+    sine = (sine.bits() ^ sign).as_float()
+    cosine = (cosine.bits() ^ (((quadrant + 1) & 2) << 62)).as_float()
+    return sine, cosine
+
+
+def tanh(x: Num) -> Num:
+    """Within 2 ulp: expm1 by its series where cancellation would hurt."""
+    a = x.magnitude()
+    e = exp(where(a > 22.0, 22.0, a) * 2.0)
+    large = 1.0 - 2.0 / (e + 1.0)
+    return where(a < 0.55, x.each("tanh"), large.with_sign(x))
+
+
+def erfc_for_single(x: Num) -> Num:
+    """erfc with a relative error of 1e-10: a polynomial in (x - 2)/(x + 2) times exp(-x^2)."""
+    a = x.magnitude()
+    u = (a - 2.0) / (a + 2.0)
+    u = where(u > 0.71, 0.71, u)
+    tail = polynomial(u, _ERFC_SCALED) / (1.0 + 2.0 * a) * exp(-(a * a))
+    tail = where(a > 15.0, 0.0, tail)
+    return where(x < 0.0, 2.0 - tail, where(x.is_nan(), x, tail))

@@ -1,0 +1,191 @@
+"""Kernel of the loop IR -> text a person can read: loops by indentation, one statement a line.
+
+kernel rows(N, D) X -> O
+  X   float32[N, D]  argument
+parallel i in 0:N  work 8*D
+  vector l in 0:8 mask D - 8*t
+    O[i, 8*t + l] = exp(X[i, 8*t + l])   # E
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import assert_never
+
+from tcsym.frontend.program import (
+    Binary,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    IndexValue,
+    Read,
+    Select,
+    Unary,
+)
+from tcsym.index import ONE, Index, condition_text
+from tcsym.loop_ir import (
+    Allocate,
+    Block,
+    Branch,
+    Buffer,
+    Holds,
+    HorizontalReduce,
+    Kernel,
+    Loop,
+    Node,
+    Prefetch,
+    Store,
+    TransposeBlock,
+    Update,
+    Value,
+    Verify,
+)
+
+_INFIX = {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "div": "/",
+    "mod": "%",
+    "and": "&&",
+    "or": "||",
+    "lt": "<",
+    "le": "<=",
+    "gt": ">",
+    "ge": ">=",
+    "eq": "==",
+    "ne": "!=",
+}
+_ASSIGN = {"add": "+=", "mul": "*=", "min": "min=", "max": "max="}
+
+
+def kernel_text(kernel: Kernel) -> str:
+    """The whole kernel: its signature, its buffers, its body."""
+    lines = [f"kernel {kernel.name}({', '.join(kernel.sizes)}) {' '.join(kernel.arguments)}"]
+    lines += [f"  {buffer_text(b)}" for b in kernel.buffers]
+    lines += _lines(kernel.body, 0)
+    return "\n".join(lines) + "\n"
+
+
+def node_text(n: Node) -> str:
+    return "\n".join(_lines(n, 0))
+
+
+def buffer_text(b: Buffer) -> str:
+    text = f"{b.name} {b.dtype}[{', '.join(map(str, b.shape))}] {b.space}"
+    if b.strides is not None:
+        text += f" strides ({', '.join(map(str, b.strides))})"
+    if b.padded:
+        text += " padded"
+    if b.private:
+        text += f" private to {', '.join(sorted(b.private))}"
+    return text
+
+
+# ---- statements
+
+
+def _lines(n: Node, indent: int) -> Iterator[str]:
+    pad = "  " * indent
+    match n:
+        case Store(buffer, subscripts, value, name):
+            yield f"{pad}{_access(buffer, subscripts)} = {value_text(value)}{_tag(name)}"
+        case Update(buffer, subscripts, op, value, name):
+            left = _access(buffer, subscripts)
+            yield f"{pad}{left} {_ASSIGN[op]} {value_text(value)}{_tag(name)}"
+        case Verify(value, name):
+            yield f"{pad}verify {value_text(value)}{_tag(name)}"
+        case Loop():
+            yield pad + loop_text(n)
+            yield from _lines(n.body, indent + 1)
+        case Branch(condition, then, orelse):
+            yield f"{pad}if {condition_text(condition)}"
+            yield from _lines(then, indent + 1)
+            if orelse is not None:
+                yield f"{pad}else"
+                yield from _lines(orelse, indent + 1)
+        case Block(body):
+            if not body:
+                yield f"{pad}pass"
+            for x in body:
+                yield from _lines(x, indent)
+        case Allocate(buffer, body):
+            yield f"{pad}allocate {buffer}"
+            yield from _lines(body, indent)
+        case Prefetch(buffer, subscripts):
+            yield f"{pad}prefetch {_access(buffer, subscripts)}"
+        case TransposeBlock():
+            yield pad + _transpose_text(n)
+        case _:
+            assert_never(n)
+
+
+def loop_text(loop: Loop) -> str:
+    """The head of a loop."""
+    text = f"{loop.kind} {loop.variable} in {loop.lower}:{loop.upper}"
+    if loop.unroll != 1:
+        text += f" by {loop.unroll}"
+    if loop.mask is not None:
+        text += f" mask {loop.mask}"
+    if loop.order != "sequential" and loop.kind not in ("parallel", "vector"):
+        text += f"  ({loop.order})"
+    if loop.kind == "parallel" and loop.work != ONE:
+        text += f"  work {loop.work}"
+    return text
+
+
+def _transpose_text(n: TransposeBlock) -> str:
+    target = _access(n.target, n.target_subscripts)
+    source = _access(n.source, n.source_subscripts)
+    return f"transpose {n.block} {target} = {source} rows {n.rows} columns {n.columns}"
+
+
+def _tag(name: str) -> str:
+    return f"   # {name}" if name else ""
+
+
+# ---- values
+
+
+def value_text(v: Value) -> str:
+    """A value in the language's notation; operators fully parenthesised below the top."""
+    match v:
+        case Const(x, dtype):
+            return f"{x}" if dtype.is_float or dtype.value == "int32" else f"{dtype}({x})"
+        case IndexValue(i, dtype):
+            return f"{dtype}({i})" if dtype.value != "int32" else f"<{i}>"
+        case Read(tensor, subscripts, _, checked):
+            return _access(tensor, subscripts) + ("?" if any(checked) else "")
+        case Cast(x, dtype):
+            return f"{dtype}({value_text(x)})"
+        case Unary(op, x, _):
+            return f"{'-' if op == 'neg' else '!'}{_operand(x)}"
+        case Binary(op, a, b, _) if op in _INFIX:
+            return f"{_operand(a)} {_INFIX[op]} {_operand(b)}"
+        case Binary(op, a, b, _):
+            return f"{op}({value_text(a)}, {value_text(b)})"
+        case Compare(op, a, b):
+            return f"{_operand(a)} {_INFIX[op]} {_operand(b)}"
+        case Select(c, a, b, _):
+            return f"{_operand(c)} ? {_operand(a)} : {_operand(b)}"
+        case Call(function, args, _):
+            return f"{function}({', '.join(map(value_text, args))})"
+        case Holds(c):
+            return condition_text(c)
+        case HorizontalReduce(op, variable, width, x, _):
+            return f"{op} over {variable} in 0:{width} of ({value_text(x)})"
+        case _:
+            assert_never(v)
+
+
+def _operand(v: Value) -> str:
+    text = value_text(v)
+    infix = (Binary, Compare, Select, Holds)
+    nested = isinstance(v, infix) and not (isinstance(v, Binary) and v.op in ("min", "max"))
+    return f"({text})" if nested else text
+
+
+def _access(buffer: str, subscripts: tuple[Index | Value, ...]) -> str:
+    texts = [str(s) if isinstance(s, Index) else value_text(s) for s in subscripts]
+    return f"{buffer}[{', '.join(texts)}]"
