@@ -1,4 +1,4 @@
-"""The command line: `tcsym run | show | cache | doctor`. Exit code 1 on an error, 2 on wrong usage."""
+"""The command line: `tcsym run | show | cache | doctor`. Exit code 1: an error, 2: wrong usage."""
 
 from __future__ import annotations
 
@@ -19,23 +19,17 @@ if TYPE_CHECKING:
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-class _Sizes(click.ParamType):
+def parse_sizes(_ctx: click.Context, _param: click.Parameter, text: str) -> dict[str, int]:
     """`N=32,M=8`"""
-
-    name = "sizes"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> dict[str, int]:
-        if isinstance(value, dict):
-            return value
-        sizes: dict[str, int] = {}
-        for part in filter(None, str(value).split(",")):
-            name, equals, number = (s.strip() for s in part.partition("="))
-            if not (equals and name.isidentifier() and number.isdecimal()):
-                self.fail(f"`{part}` is not NAME=NUMBER, as in N=32,M=8", param, ctx)
-            sizes[name] = int(number)
-        return sizes
+    sizes: dict[str, int] = {}
+    for part in filter(None, text.split(",")):
+        name, equals, number = (s.strip() for s in part.partition("="))
+        if not (equals and name.isidentifier() and number.isdecimal()):
+            raise click.BadParameter(f"`{part}` is not NAME=NUMBER, as in N=32,M=8")
+        if name in sizes:
+            raise click.BadParameter(f"`{name}` is given twice")
+        sizes[name] = int(number)
+    return sizes
 
 
 @click.group(cls=ErrorsAsText, context_settings={"help_option_names": ["-h", "--help"]})
@@ -49,7 +43,7 @@ main.add_command(doctor)
 
 _def_option = click.option("--def", "name", help="Which def, if the file has several.")
 _sizes_option = click.option(
-    "--sizes", type=_Sizes(), default="", metavar="N=32,M=8", help="Values of the sizes."
+    "--sizes", callback=parse_sizes, default="", metavar="N=32,M=8", help="Values of the sizes."
 )
 
 

@@ -14,20 +14,12 @@ _SHOWN_KEY = 12
 _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}
 
 
-class _Bytes(click.ParamType):
+def parse_bytes(_ctx: click.Context, _param: click.Parameter, text: str) -> int:
     """`100M`: a number of bytes, in units of 1024."""
-
-    name = "bytes"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int:
-        if isinstance(value, int):
-            return value
-        match = re.fullmatch(r"(\d+)\s*([kmg]?)(?:i?b)?", str(value).lower())
-        if match is None:
-            self.fail(f"`{value}` is not a number of bytes, as in 100M", param, ctx)
-        return int(match[1]) * _UNITS[match[2]]
+    match = re.fullmatch(r"(\d+)\s*([kmg]?)(?:i?b)?", text.lower())
+    if match is None:
+        raise click.BadParameter(f"`{text}` is not a number of bytes, as in 100M")
+    return int(match[1]) * _UNITS[match[2]]
 
 
 @click.group()
@@ -93,7 +85,9 @@ def show(key: str, as_json: bool) -> None:
 
 
 @cache.command()
-@click.option("--max-bytes", type=_Bytes(), default="256M", show_default=True, help="To keep.")
+@click.option(
+    "--max-bytes", callback=parse_bytes, default="256M", show_default=True, help="To keep."
+)
 @json_option
 def prune(max_bytes: int, as_json: bool) -> None:
     """Remove what was not used for longest."""

@@ -11,8 +11,6 @@ import click
 
 from tcsym.errors import TCError
 
-_PIPE_WIDTH = 1000  # lines that go to a program or a file are not wrapped
-
 json_option: Callable[[Any], Any] = click.option(
     "--json", "as_json", is_flag=True, help="Print JSON, for programs."
 )
@@ -35,7 +33,10 @@ def print_json(value: object) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Rows under bold headings. Colour on a terminal only, and not under NO_COLOR."""
+    """Rows under headings: with rich on a terminal (NO_COLOR respected), plain elsewhere."""
+    if not sys.stdout.isatty():
+        _print_plain([columns, *rows])
+        return
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -45,8 +46,14 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*map(Text, row))
-    console = Console() if sys.stdout.isatty() else Console(width=_PIPE_WIDTH)
-    console.print(table)
+    Console().print(table)
+
+
+def _print_plain(rows: Sequence[Sequence[str]]) -> None:
+    """Columns of equal width, however long the lines become."""
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    for row in rows:
+        click.echo("  ".join(cell.ljust(w) for cell, w in zip(row, widths)).rstrip())
 
 
 def byte_text(n: int) -> str:

@@ -13,12 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tcsym.errors import SizeError
+from tcsym.index import evaluate
 from tcsym.kernel import Kernel
 from tcsym.types import DType
 
 Array = NDArray[Any]
 _SECONDS = 0.2  # of repetition, for the times
 _FEWEST, _MOST = 3, 10_000
+_EPSILON = {"float64": 2**-52, "float32": 2**-23, "float16": 2**-10, "bfloat16": 2**-7}
 _SLACK = 16  # roundings of an element apart from its sum
 
 
@@ -96,24 +98,15 @@ def run_kernel(
 def random_inputs(kernel: Kernel, sizes: Mapping[str, int], seed: int) -> list[Array]:
     """Normal floats; integers from 0 below the least extent, so that they can be subscripts."""
     random = np.random.default_rng(seed)
+    missing = [name for name in kernel.sizes if name not in sizes]
+    if missing:
+        hint = f"--sizes {','.join(f'{name}=...' for name in missing)}"
+        raise SizeError(f"size `{missing[0]}` of {kernel.name} is not given", hint=hint)
     least = max(1, min(sizes.values(), default=1))
     return [
-        _random_array(
-            random, p.dtype, tuple(_extent(kernel, d, sizes) for d in p.dimensions), least
-        )
-        for p in kernel.plan.inputs
+        _random_array(random, t.dtype, tuple(evaluate(e, sizes) for e in t.shape), least)
+        for t in kernel.signature.inputs.values()
     ]
-
-
-def _extent(kernel: Kernel, dimension: str | int, sizes: Mapping[str, int]) -> int:
-    if isinstance(dimension, int):
-        return dimension
-    if dimension not in sizes:
-        names = ",".join(f"{n}=..." for n in kernel.plan.sizes if n not in sizes)
-        raise SizeError(
-            f"size `{dimension}` of {kernel.name} is not given", hint=f"--sizes {names}"
-        )
-    return sizes[dimension]
 
 
 def _random_array(
@@ -148,10 +141,4 @@ def _deviation(name: str, found: Array, expected: Array, work: int) -> Deviation
     scale = max(1.0, float(finite.max(initial=0.0)))
     terms = _SLACK + work / max(1, found.size)
     error = float(np.nan_to_num(errors, nan=np.inf).max(initial=0.0))
-    return Deviation(name, error, _epsilon(found) * terms * scale)
-
-
-def _epsilon(array: Array) -> float:
-    import ml_dtypes
-
-    return float(ml_dtypes.finfo(array.dtype).eps)
+    return Deviation(name, error, _EPSILON[str(found.dtype)] * terms * scale)

@@ -6,22 +6,22 @@ variant by memory layout (`variants`) and runs it.
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import html
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tcsym.errors import TargetError, TCError
+from tcsym.errors import TargetError
 from tcsym.executable import Executable
 from tcsym.frontend.program import Program
 from tcsym.index import condition_text
 from tcsym.options import Options
 from tcsym.runtime.arguments import MISSING, Bound, bind, checked_sizes, match_arguments
 from tcsym.runtime.arrays import View, dense_view, empty, numpy_array, result_object, view_of
+from tcsym.runtime.fastcall import fast_entry
 from tcsym.runtime.plan import Parameter, plan_call
 from tcsym.runtime.results import match_outputs, packed, prepare_outputs, result_library
 from tcsym.signature import Signature, Spec
@@ -64,16 +64,14 @@ class Kernel:
     def __init__(self, program: Program, settings: Settings, all_sizes: frozenset[str]) -> None:
         self.program = program
         self.settings = settings
-        self.plan = plan_call(program, settings.sizes, all_sizes)
         self.stats = Stats()
-        self.variants = self._fresh_variants()
-        self._output_names = tuple(o.name for o in self.plan.outputs)
-
-    def _fresh_variants(self) -> Variants:
-        plan, settings = self.plan, self.settings
+        self._plan = plan_call(program, settings.sizes, all_sizes)
+        plan, options = self._plan, settings.options
         fixed = {n: v for n, v in zip(plan.sizes, plan.initial) if v is not None}
-        bound = {} if settings.options.bind == "never" else fixed
-        return Variants(plan, settings.target, settings.options, bound, self.stats)
+        bound = {} if options.bind == "never" else fixed
+        self._variants = Variants(plan, settings.target, options, bound, self.stats)
+        self._entry: Callable[..., Any] = self._plain_call
+        self._entry_is_tried = False
 
     @property
     def name(self) -> str:
@@ -98,27 +96,38 @@ class Kernel:
         Returns one array, or a named tuple in declaration order, of the inputs' library.
         Errors: TCError of the kinds call, size, rank, type, bounds, init, immutable.
         """
-        plan = self.plan
+        if out is None and sizes is None and threads is None:
+            return self._entry(*args, **kwargs)
+        return self._call(args, kwargs, out, sizes, threads)
+
+    def _plain_call(self, /, *args: Any, **kwargs: Any) -> Any:
+        """What `_entry` does, the straight way: it serves every call without options."""
+        return self._call(args, kwargs, None, None, None)
+
+    def _call(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any, sizes: Any, threads: Any
+    ) -> Any:
+        plan = self._plan
         given = match_arguments(plan, args, kwargs)
         targets = match_outputs(plan, out)
         bound = bind(plan, given, sizes)
         outputs = prepare_outputs(plan, bound, targets)
         views = (*bound.views, *outputs.views)
-        variant = self.variants.serving(views)
+        variant = self._variants.serving(views)
         n_threads = get_num_threads() if threads is None else require_threads(threads)
         fault = variant.run(views, bound.sizes, n_threads)
         if fault:
-            raise self.fault_error(variant, fault)
-        return self.packed(outputs.finished())
+            raise plan.fault_error(variant.compiled.faults[fault - 1])
+        if not self._entry_is_tried and variant.layouts == self._variants.dense:
+            self._enter(variant)
+        return packed(plan.output_names, outputs.finished())
 
-    def fault_error(self, variant: Variant, code: int) -> TCError:
-        """The error behind a run's return value."""
-        fault = variant.compiled.faults[code - 1]
-        return self.plan.error(fault.kind, fault.message, fault.span)
-
-    def packed(self, values: tuple[Any, ...]) -> Any:
-        """Results as the caller gets them."""
-        return values[0] if len(values) == 1 else packed(self._output_names, values)
+    def _enter(self, variant: Variant) -> None:
+        """From now on, plain calls with dense arrays enter native code, where that is possible."""
+        self._entry_is_tried = True
+        slow = self._plain_call
+        entry = fast_entry(self._plan, variant.kernel, variant.pointers, variant.slots, slow)
+        self._entry = entry or slow
 
     def reference(
         self, /, *args: Any, sizes: Mapping[str, int] | None = None, **kwargs: Any
@@ -126,7 +135,7 @@ class Kernel:
         """As a call, but by the interpreter: slow, and the definition of what is right."""
         from tcsym.frontend.interpret import interpret
 
-        plan = self.plan
+        plan = self._plan
         bound = bind(plan, match_arguments(plan, args, kwargs), sizes)
         inputs = {p.name: numpy_array(v) for p, v in zip(plan.inputs, bound.views)}
         arrays = interpret(self.program, inputs, dict(zip(plan.sizes, bound.sizes)))
@@ -137,32 +146,39 @@ class Kernel:
             view = empty(library, array.shape, output.dtype)
             np.copyto(numpy_array(view), array)
             results.append(result_object(view))
-        return self.packed(tuple(results))
+        return packed(plan.output_names, tuple(results))
 
     # ---- compiling
 
     def compile(self, /, *inputs: Any, **named: Any) -> Executable:
-        """The kernel for fixed shapes: `compile(A, B)`, `compile((64, 8), (8, 9))`, `compile(N=64)`.
+        """The kernel for fixed shapes, compiled and loaded.
 
-        Inputs are arrays, `Spec`s or shapes; keywords are inputs or sizes by name.
+        Inputs are arrays, `Spec`s or shapes; keywords are inputs or sizes by name: `compile(A, B)`,
+        `compile((64, 8), (8, 9))`, `compile(M=64, K=8, N=9)`.
         """
         bound = self._bind_shapes(inputs, named)
-        outputs = [dense_view(s, o.dtype) for s, o in zip(bound.shapes, self.plan.outputs)]
-        variant = self.variants.serving((*bound.views, *outputs))
-        return Executable(self._pinned(bound.sizes), bound, variant)
+        outputs = [dense_view(s, o.dtype) for s, o in zip(bound.shapes, self._plan.outputs)]
+        variant = self._variants.serving((*bound.views, *outputs))
+        pinned = self._pinned(bound.sizes)
+        if variant.layouts == self._variants.dense:
+            pinned._enter(variant)
+        shapes = tuple(view.shape for view in bound.views)
+        return Executable(pinned, dict(zip(self._plan.sizes, bound.sizes)), shapes)
 
     def _pinned(self, sizes: tuple[int, ...]) -> Kernel:
         """This kernel, variants and all, accepting only these sizes."""
-        pinned = copy.copy(self)
-        literals = self.plan.initial[len(sizes) :]
-        pinned.plan = dataclasses.replace(
-            self.plan, initial=(*sizes, *literals), fixed_where="fixed at `compile`"
+        pinned = Kernel.__new__(Kernel)
+        pinned.__dict__ |= self.__dict__
+        literals = self._plan.initial[len(sizes) :]
+        pinned._plan = dataclasses.replace(
+            self._plan, initial=(*sizes, *literals), fixed_where="fixed at `compile`"
         )
+        pinned._entry, pinned._entry_is_tried = pinned._plain_call, False
         return pinned
 
     def _bind_shapes(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> Bound:
         """As `bind`, from arrays, specs, or sizes alone."""
-        plan = self.plan
+        plan = self._plan
         parameters = {p.name for p in plan.inputs}
         arrays = {n: x for n, x in named.items() if n in parameters}
         sizes = {n: x for n, x in named.items() if n not in parameters}
@@ -173,7 +189,7 @@ class Kernel:
 
     def precompile(self) -> Kernel:
         """Compile what calls with dense arrays will need; returns the kernel."""
-        self.variants.made_for(self.variants.dense)
+        self._variants.made_for(self._variants.dense)
         return self
 
     # ---- what it is
@@ -192,7 +208,7 @@ class Kernel:
         """The size parameters: fixed values or declared ranges, and what a call checks."""
         declared = self.settings.sizes
         return Sizes(
-            {name: declared.get(name, Dim()) for name in self.plan.sizes},
+            {name: declared.get(name, Dim()) for name in self._plan.sizes},
             free=self.program.free_sizes,
             constraints=tuple(condition_text(c.condition) for c in self.program.checks),
         )
@@ -200,7 +216,7 @@ class Kernel:
     def output_shapes(self, /, *inputs: Any, **named: Any) -> dict[str, tuple[int, ...]]:
         """Shape of each output, from inputs (arrays, specs or shapes) or from sizes alone."""
         bound = self._bind_shapes(inputs, named)
-        return dict(zip(self._output_names, bound.shapes))
+        return dict(zip(self._plan.output_names, bound.shapes))
 
     def explain(self, stage: str, /, **sizes: int) -> str:
         """The text of one stage of compilation (for given sizes: with these substituted).
@@ -210,9 +226,9 @@ class Kernel:
         """
         if stage in _DEVICE_STAGES:
             raise TargetError(f"stage `{stage}` needs a CUDA target", hint="this version has none")
-        given = checked_sizes(self.plan, sizes)
+        given = checked_sizes(self._plan, sizes)
         if stage == "variants":
-            return str(self.variants)
+            return str(self._variants)
         options = self.settings.options
         if stage == "options":
             return options.to_json()
@@ -220,8 +236,8 @@ class Kernel:
             options = dataclasses.replace(options, bind="before")
         from tcsym.compiler import explain_stage
 
-        fixed = {**self.variants.fixed, **given}
-        return explain_stage(self.program, stage, self.variants.target, options, fixed)
+        fixed = {**self._variants.fixed, **given}
+        return explain_stage(self.program, stage, self._variants.target, options, fixed)
 
     def __repr__(self) -> str:
         return f"<tcsym kernel {self.signature!r}>"

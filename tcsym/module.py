@@ -8,17 +8,15 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
-from tcsym.errors import NOWHERE, SizeError
+from tcsym.errors import NOWHERE, CallError, SizeError
 from tcsym.frontend.program import Program
 from tcsym.kernel import Kernel, Settings
 from tcsym.sizes import Dim, size_value
 
 _DELEGATED = frozenset(name for name in dir(Kernel) if not name.startswith("_")) | {
-    "plan",
     "program",
     "settings",
     "stats",
-    "variants",
 }
 
 
@@ -73,7 +71,8 @@ class Module:
         """Call the only def; see `Kernel.__call__`."""
         if len(self._kernels) != 1:
             names = ", ".join(self._kernels)
-            raise TypeError(f"this module has {len(self)} defs ({names}); call one: `m.name(...)`")
+            message = f"this module has {len(self)} defs, it is not one function"
+            raise CallError(message, hint=f"call one of them as `m.name(...)`: {names}")
         return self._only(*args, **kwargs)
 
     def __repr__(self) -> str:

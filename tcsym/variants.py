@@ -46,6 +46,10 @@ def layout_of(view: View) -> Layout:
     return "any"
 
 
+def _loosest(rank: int) -> Layout:
+    return "any" if rank else "dense"
+
+
 def _itemsize(view: View) -> int:
     assert view.dtype is not None
     return view.dtype.bytes
@@ -93,8 +97,9 @@ class Variants:
         self._made: dict[Layouts, Variant] = {}
         self.ranks = {p.name: p.rank for p in plan.inputs}
         self.ranks |= {o.name: len(o.shape) for o in plan.outputs}
-        self.dense: Layouts = ("dense",) * len(self.ranks)
-        self.general: Layouts = tuple(["any" if r else "dense" for r in self.ranks.values()])
+        dense: Layout = "dense"
+        self.dense: Layouts = (dense,) * len(self.ranks)
+        self.general: Layouts = tuple(map(_loosest, self.ranks.values()))
 
     @property
     def target(self) -> Target:

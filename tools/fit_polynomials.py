@@ -110,6 +110,7 @@ FITS = {
     "log erfc f32": (log_erfc, 1.0, 4.0, 7, lambda x: mp.erfc(x) / mp.erf(x)),
     "exp f64": (exp_tail, -HALF_LN2, HALF_LN2, 10, lambda x: x * x / mp.exp(x)),
     "atanh f64": (atanh_tail, 1e-12, 0.02945, 7, lambda t: t),
+    "tanh f64": (tanh_tail, 1e-9, 0.55**2, 12, lambda t: t),
     "sin f64": (sin_tail, 0, 0.6169, 6, lambda t: t),
     "cos f64": (cos_tail, 0, 0.6169, 6, lambda t: t * t),
     "erfc f64 for f32": (erfc_scaled, -1.0, 0.71, 13, lambda u: 1 / erfc_scaled(u)),

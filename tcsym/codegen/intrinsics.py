@@ -1,13 +1,113 @@
-"""The built-in functions: name -> code (LANGUAGE A18)."""
+"""The 64 built-in functions (LANGUAGE A18): which instruction, vector code or library function each is.
+
+In this order: one LLVM intrinsic; straight vector code for float32 or float64; a function written into
+the module (`math_special`); a function of the C library, lane by lane.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from tcsym.codegen import math_f32, math_f64
+from tcsym.codegen.casts import from_bits, to_bits
+from tcsym.codegen.floats import Num, where
+from tcsym.codegen.math_special import SPECIAL, special
 from tcsym.codegen.values import Code, Val
 from tcsym.types import DType
 
+LLVM = {
+    "ceil": "ceil",
+    "copysign": "copysign",
+    "fabs": "fabs",
+    "floor": "floor",
+    "fma": "fma",
+    "fmax": "maxnum",
+    "fmin": "minnum",
+    "round": "round",
+    "sqrt": "sqrt",
+    "trunc": "trunc",
+}
+
+
+def _fdim(x: Num, y: Num) -> Num:
+    return where(x <= y, 0.0, x - y)
+
+
+def _logb(x: Num) -> Num:
+    return where(x.magnitude() >= float("inf"), x.magnitude(), x.each("logb"))
+
+
+ANY: dict[str, Callable[..., Num]] = {
+    "fdim": _fdim,
+    "fdivide": lambda x, y: x / y,
+    "logb": _logb,
+    "rsqrt": math_f32.rsqrt,
+}
+SINGLE: dict[str, Callable[..., Num]] = {
+    "acosh": math_f32.acosh,
+    "asinh": math_f32.asinh,
+    "atanh": math_f32.atanh,
+    "cbrt": math_f32.cbrt,
+    "cos": math_f32.cos,
+    "cosh": math_f32.cosh,
+    "erf": math_f32.erf,
+    "erfc": math_f32.erfc,
+    "exp": math_f32.exp,
+    "exp10": math_f32.exp10,
+    "exp2": math_f32.exp2,
+    "expm1": math_f32.expm1,
+    "log": math_f32.log,
+    "log10": math_f32.log10,
+    "log1p": math_f32.log1p,
+    "log2": math_f32.log2,
+    "normcdf": math_f32.normcdf,
+    "pow": math_f32.pow,
+    "rcbrt": math_f32.rcbrt,
+    "sin": math_f32.sin,
+    "sinh": math_f32.sinh,
+    "tan": math_f32.tan,
+    "tanh": math_f32.tanh,
+}
+DOUBLE: dict[str, Callable[..., Num]] = {
+    "exp": math_f64.exp,
+    "log": math_f64.log,
+    "tanh": math_f64.tanh,
+}
+LIBRARY = frozenset(
+    """acos acosh asin asinh atan atan2 atanh cbrt cos cosh erf erfc exp10 exp2 expm1 fmod hypot j0 j1
+    lgamma log10 log1p log2 nextafter pow remainder sin sinh tan tgamma y0 y1""".split()
+)
+WIDENED = frozenset("j0 j1 lgamma tgamma y0 y1".split())  # float32 through the double function
+NAMES = frozenset({*LLVM, *ANY, *SINGLE, *DOUBLE, *SPECIAL, *LIBRARY})
+
 
 def call(code: Code, function: str, args: list[Val], dtype: DType) -> Val:
-    kind = args[0].kind
-    if function in ("sqrt", "fabs", "floor", "ceil", "trunc", "round", "copysign", "fma"):
-        return code.intrinsic(function, *args)
-    return code.call_each(function + ("f" if kind == "float" else ""), *args)
+    """The built-in on values of `dtype` (half and bfloat16 in float32)."""
+    if function == "nextafter" and dtype in (DType.FLOAT16, DType.BFLOAT16):
+        return _next_short(code, args, dtype)
+    if function in LLVM:
+        return code.intrinsic(LLVM[function], *args)
+    inline = ANY.get(function) or (SINGLE if args[0].kind == "float" else DOUBLE).get(function)
+    if inline is not None:
+        args = code.level(*args)
+        return inline(*(Num(code, a) for a in args)).val
+    if function in SPECIAL:
+        return special(code, function, args)
+    assert function in LIBRARY, function
+    if function in WIDENED:
+        result = code.call_each(function, *(code.convert("fpext", a, "double") for a in args))
+        return code.convert("fptrunc", result, args[0].kind)
+    return code.call_each(function + ("f" if args[0].kind == "float" else ""), *args)
+
+
+def _next_short(code: Code, args: list[Val], dtype: DType) -> Val:
+    """nextafter among the values of half or bfloat16, by stepping the 16 bits."""
+    x, y = (Num(code, from_bits(code, to_bits(code, a, dtype), dtype)) for a in code.level(*args))
+    bits = Num(code, code.convert("sext", to_bits(code, x.val, dtype), "i32"))
+    outward = where(bits < 0, (y < x), (y > x))
+    stepped = where(outward, bits + 1, bits - 1)
+    smallest = where(y > 0.0, bits.like(1), bits.like(0x8001))
+    stepped = where(x.equals(0.0), smallest, stepped)
+    short = code.convert("trunc", stepped.val, "i16")
+    moved = Num(code, from_bits(code, short, dtype))
+    return where(x.equals(y), y, where(x.is_nan(), x, where(y.is_nan(), y, moved))).val

@@ -48,7 +48,7 @@ _TANH = (
     0.0021430744804472332,
 )
 _ERF = (
-    1.1283791657276763,
+    0.1283791657276763,  # less 1: x + x*p rounds better
     -0.3761262584425031,
     0.1128358547343078,
     -0.02685382846049872,
@@ -130,7 +130,7 @@ def tanh(x: Num) -> Num:
 def erf(x: Num) -> Num:
     """Within 2 ulp: a series below 1, 1 - exp(log erfc) above."""
     a = x.magnitude()
-    small = polynomial(x * x, _ERF) * x
+    small = polynomial(x * x, _ERF).times_plus(x, x)
     bounded = where(a > 4.0, 4.0, a)
     large = 1.0 - exp(polynomial(bounded, _LOG_ERFC))
     return where(a < 1.0, small, where(x.is_nan(), x, large.with_sign(x)))
@@ -190,7 +190,8 @@ def asinh(x: Num) -> Num:
 
 def acosh(x: Num) -> Num:
     d = x.double()
-    return wide.log(d + (d * d - 1.0).intrinsic("sqrt")).single()
+    root = (d * d - 1.0).intrinsic("sqrt")
+    return where(d >= 1.0, wide.log(d + root), NAN).single()
 
 
 def atanh(x: Num) -> Num:

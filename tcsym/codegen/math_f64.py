@@ -35,6 +35,21 @@ _ATANH = (
     0.06625051507859814,
     0.0662575318844446,
 )
+_TANH = (
+    -0.3333333333333333,
+    0.13333333333333322,
+    -0.05396825396824476,
+    0.021869488535727823,
+    -0.008863235518180737,
+    0.0035921278296485236,
+    -0.0014558319136443096,
+    0.0005900068282457553,
+    -0.00023900768639578506,
+    9.640955869030159e-05,
+    -3.7808981462430493e-05,
+    1.3036601167586305e-05,
+    -2.8501999305449067e-06,
+)
 _SIN = (
     -0.16666666666666666,
     0.008333333333333323,
@@ -78,23 +93,18 @@ def clamped(x: Num, low: float, high: float) -> Num:
 
 
 def exp(x: Num) -> Num:
-    """Within 1 ulp; scaled in two steps so that denormal results round once."""
+    """Within 1 ulp. The scale 2^n is two factors (see `math_f32`): denormal results round once."""
     x = clamped(x, -746.0, 710.0)
-    shifted = x.times_plus(LOG2E, _ROUND)
-    n = shifted - _ROUND
-    r = n.times_plus(-LN2_HIGH, x)
+    whole = x.times_plus(LOG2E, _ROUND + 2046)
+    part = x.times_plus(0.5 * LOG2E, _ROUND + 1023)
+    first = (part.bits() << 52).as_float()
+    second = ((whole.bits() - part.bits()) << 52).as_float()
+    n = whole - (_ROUND + 2046)
+    high = n.times_plus(-LN2_HIGH, x)
     low = n * -LN2_LOW
-    r_sum = r + low
-    square = r_sum * r_sum
-    p = polynomial(r_sum, _EXP).times_plus(square, low) + r + 1.0
-    whole = shifted.bits() << 12 >> 12  # the integer in the low bits, sign extended
-    half = whole >> 1
-    return p * power_of_two(half) * power_of_two(whole - half)
-
-
-def power_of_two(n: Num) -> Num:
-    """2.0**n of a 64-bit integer in the normal range."""
-    return ((n + 1023) << 52).as_float()
+    r = high + low
+    p = polynomial(r, _EXP).times_plus(r * r, low) + high + 1.0
+    return p * first * second
 
 
 def log(x: Num) -> Num:
@@ -140,11 +150,12 @@ def sin_cos(x: Num) -> tuple[Num, Num]:
 
 
 def tanh(x: Num) -> Num:
-    """Within 2 ulp: expm1 by its series where cancellation would hurt."""
+    """Within 2 ulp."""
     a = x.magnitude()
-    e = exp(where(a > 22.0, 22.0, a) * 2.0)
-    large = 1.0 - 2.0 / (e + 1.0)
-    return where(a < 0.55, x.each("tanh"), large.with_sign(x))
+    t = x * x
+    small = (polynomial(t, _TANH) * t).times_plus(x, x)
+    large = 1.0 - 2.0 / (exp(where(a > 22.0, 22.0, a) * 2.0) + 1.0)
+    return where(a < 0.55, small, large.with_sign(x))
 
 
 def erfc_for_single(x: Num) -> Num:

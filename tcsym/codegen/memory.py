@@ -108,7 +108,7 @@ def _pieces(context: Context, atom: Atom) -> list[tuple[int, Number]]:
     if isinstance(atom, Product):
         moved = [f for f in atom.factors if _is_moved(context, f)]
         if len(moved) == 1:
-            others = list(atom.factors)
+            others: list[Atom] = list(atom.factors)
             others.remove(moved[0])
             rest = _product(context, others)
             value, offset = atom_value(context, moved[0])
@@ -144,7 +144,7 @@ def _lane_part(context: Context, terms: tuple[tuple[Atom, int], ...]) -> tuple[N
     other: list[tuple[Atom, int]] = []
     lane = context.lane_variable
     for atom, coefficient in terms:
-        factors = list(atom.factors) if isinstance(atom, Product) else [atom]
+        factors: list[Atom] = list(atom.factors) if isinstance(atom, Product) else [atom]
         along = [f for f in factors if lane in atom_variables(f)]
         if along != [lane]:
             other.append((atom, coefficient))

@@ -1,7 +1,7 @@
 """Statement -> its role in a nest: contraction, lane reduction, or plain.
 
-Fusion and order of loops depend on it (DESIGN 8.2): a legal fusion over a contraction's reduction loop destroys
-the contraction.
+Fusion and order of loops depend on it (DESIGN 8.2): a legal fusion over a contraction's reduction
+loop destroys the contraction.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tcsym.polyhedral.scop import ScopStatement
 
 
 def contracted(s: ScopStatement) -> frozenset[str]:
-    """Reduction iterators of a contraction: two reads share one, each with an own parallel iterator.
+    """Reduction iterators of a contraction: two reads share one, each has an own parallel one.
 
     Empty for everything else (a matrix-vector product is a row reduction).
     """
@@ -34,8 +34,8 @@ def contracted(s: ScopStatement) -> frozenset[str]:
 def loop_order(s: ScopStatement) -> tuple[str, ...]:
     """Iterators of `s` below its `for` loops, outermost first.
 
-    Parallel ones as on the left-hand side, then reduction ones, those that run along the last dimension
-    of a read innermost.
+    Parallel ones as on the left-hand side, then reduction ones, those that run along the last
+    dimension of a read innermost.
     """
     left = [v for x in s.subscripts for v in x.variables()]
     parallel = [r.variable for r in s.ranges if r.variable not in s.reduced]

@@ -1,8 +1,8 @@
 """Proved tree -> for each temporary, the loops to whose iterations its contents are private.
 
-A temporary is private to a loop if every element read in an iteration was written earlier in the same
-iteration (of it and all loops around): then no value crosses iterations, and each may have its own
-storage. Loops count from outside: private to a loop implies private to those around it.
+A temporary is private to a loop if every element read in an iteration was written earlier in the
+same iteration (of it and all loops around): then no value crosses iterations, and each may have its
+own storage. Loops count from outside: private to a loop implies private to those around it.
 """
 
 from __future__ import annotations
@@ -68,18 +68,21 @@ def _uses(
 
 def _private_depth(writes: list[_Use], reads: list[_Use], relations: Relations) -> int:
     """How many of the common loops of all uses (outermost first) the tensor is private to."""
-    depth = _common(*(u.loops for u in (*writes, *reads)))
+    depth = _common(*writes, *reads)
     for r in reads:
-        seen = max((_common(w.loops, r.loops) for w in writes if _feeds(w, r)), default=0)
+        seen = max((_common(w, r) for w in writes if _feeds(w, r)), default=0)
         if seen < depth:
             depth = _fed_depth(writes, r, seen, depth, relations)
     return depth
 
 
-def _common(*nests: tuple[TreeLoop, ...]) -> int:
+def _common(*uses: _Use) -> int:
+    """How many loops all uses share, from outside, each along an iterator of all of them."""
     count = 0
-    for level in zip(*nests):
+    for level in zip(*(u.loops for u in uses)):
         if len({loop.variable for loop in level}) != 1:
+            break
+        if any(_position(u.statement, loop) < 0 for u, loop in zip(uses, level)):
             break
         count += 1
     return count
@@ -92,7 +95,7 @@ def _feeds(w: _Use, r: _Use) -> bool:
     """Each element `r` reads was written by `w` in the same iteration of all common loops."""
     if w.position >= r.position:
         return False
-    common = w.loops[: _common(w.loops, r.loops)]
+    common = w.loops[: _common(w, r)]
     shared = {loop.variable for loop in common}
     mine, yours = _renaming(w), _renaming(r)
     if not (
@@ -155,7 +158,7 @@ def _no_stricter(
 
 
 def _fed_depth(writes: list[_Use], r: _Use, least: int, most: int, relations: Relations) -> int:
-    """Loops (least <= result <= most) within one iteration of which all that `r` reads was written."""
+    """Within one iteration of that many loops (least … most) all that `r` reads was written."""
     exact = [w for w in writes if relations.is_exact(w.statement, w.access)]
     read = _inside_tensor(relations.access(r.statement, r.access), r.access, relations)
     for depth in range(most, least, -1):
@@ -185,7 +188,7 @@ def _fed(w: _Use, r: _Use, depth: int, relations: Relations) -> isl.Map | None:
         relations.domain(r.statement), relations.domain(w.statement)
     )
     before: list[isl.Map] = []
-    for k, loop in enumerate(w.loops[: _common(w.loops, r.loops)]):
+    for k, loop in enumerate(w.loops[: _common(w, r)]):
         i, j = _position(r.statement, loop), _position(w.statement, loop)
         if i < 0 or j < 0:
             return None

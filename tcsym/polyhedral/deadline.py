@@ -1,8 +1,9 @@
 """Seconds -> a wall-clock bound on isl work: checks between calls, and an abort inside a long call.
 
-islpy holds the interpreter lock during a call, so no Python thread could interrupt one. A POSIX timer
-starts a native thread that calls `isl_ctx_abort` instead; isl then fails with an error at its next
-operation. Where that is not possible (no glibc, another islpy), only the checks between calls remain.
+islpy holds the interpreter lock during a call, so no Python thread could interrupt one. A POSIX
+timer starts a native thread that calls `isl_ctx_abort` instead; isl then fails with an error at its
+next operation. Where that is not possible (no glibc, another islpy), only the checks between calls
+remain.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Scop -> dependences: which instances must stay in order, through which tensor.
 
-Memory-based: every pair of accesses to one element of which one writes, in the order of the program. A
-`for` loop splits a pair into pieces: those within one iteration of all common loops, and for each
-common loop those it carries. Instances of one statement within one iteration are unordered (statements
-are simultaneous after `normalise`), updates of one reduction may be reordered: neither is a dependence
-here; that updates may not run concurrently follows from `ScopStatement.reduced`.
+Memory-based: every pair of accesses to one element of which one writes, in the order of the
+program. A `for` loop splits a pair into pieces: those within one iteration of all common loops, and
+for each common loop those it carries. Instances of one statement within one iteration are unordered
+(statements are simultaneous after `normalise`), updates of one reduction may be reordered: neither
+is a dependence here; that updates may not run concurrently follows from `ScopStatement.reduced`.
 
 Equal iterators are read off the subscripts; isl is asked only where they do not tell.
 """
@@ -28,8 +28,8 @@ Kind = Literal["flow", "anti", "output"]
 class Dependence:
     """`source` before `sink`, through elements that both access.
 
-    The first `depth` iterators are common `for` variables: equal on both sides, or, if `carried`, equal
-    but for the last of them, which is greater at the sink.
+    The first `depth` iterators are common `for` variables: equal on both sides, or, if `carried`,
+    equal but for the last of them, which is greater at the sink.
     """
 
     source: ScopStatement
@@ -90,7 +90,7 @@ class Dependences:
         return self._empty[d]
 
     def equal(self, d: Dependence, i: int, j: int) -> bool:
-        """True if iterator i of the source equals iterator j of the sink at every pair, for all sizes."""
+        """True if iterator i of the source equals iterator j of the sink, for all sizes."""
         solved = self.solved(d)
         if (i, j) in solved.pairs:
             return True
@@ -122,8 +122,8 @@ class Dependences:
 def scop_dependences(scop: Scop, relations: Relations) -> Dependences:
     """All pairs of accesses that may touch one element.
 
-    Where subscripts leave a doubt, isl leaves out empty pairs; carried ones are only asked for when a
-    loop's order depends on them.
+    Where subscripts leave a doubt, isl leaves out empty pairs; carried ones are only asked for when
+    a loop's order depends on them.
     """
     found = Dependences((), relations)
     kept: dict[tuple[str, str, Access, Access, int, bool], Dependence] = {}
@@ -201,9 +201,9 @@ def _relation(d: Dependence, relations: Relations) -> isl.Map:
 
 
 def _solve(d: Dependence) -> _Solved:
-    """Two subscripts c*x + r and c*y + r with one index variable each and the same rest r force x == y.
+    """Subscripts c*x + r and c*y + r with one index variable each and the same rest force x == y.
 
-    The rest is over sizes and loop variables that are equal on both sides.
+    The rest r is over sizes and loop variables that are equal on both sides.
     """
     equal_outer = d.depth - 1 if d.carried else d.depth
     fixed = frozenset(d.source.iterators[:equal_outer])

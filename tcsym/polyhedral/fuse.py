@@ -1,13 +1,14 @@
 """Scop and dependences -> schedule tree, by aligning iterators through dependences.
 
-Runs of adjacent statements share a loop while every dependence between them has equal iterators there;
-inside, the same again. Parallel columns come first. The program's `for` loops stay where they are.
-Nothing here is trusted: `prove` checks the tree.
+Runs of adjacent statements share a loop while every dependence between them has equal iterators
+there; inside, the same again. Parallel columns come first. The program's `for` loops stay where
+they are. Nothing here is trusted: `prove` checks the tree.
 
-Rules beyond legality: never share a contraction's reduction loop; no lane reduction in a contraction's
-row loop; a contraction joins a run only to add to the same tensor, or after a reduction of an earlier
-contraction (attention); a loop that is parallel for one statement and a reduction for another is shared
-only below a parallel loop. The init of a reduction stands just outside its outermost reduction loop.
+Rules beyond legality: never share a contraction's reduction loop; no lane reduction in a
+contraction's row loop; a contraction joins a run only to add to the same tensor, or after a
+reduction of an earlier contraction (attention); a loop that is parallel for one statement and a
+reduction for another is shared only below a parallel loop. The init of a reduction stands just
+outside its outermost reduction loop.
 """
 
 from __future__ import annotations
@@ -194,7 +195,7 @@ def _joined(
 
 
 def _linked(a: _Unit, b: _Unit, fu: _Fusing) -> bool:
-    """Sharing a loop can pay: they depend on each other, write one tensor, or read the same elements."""
+    """Sharing a loop can pay: a dependence, one tensor written by both, or read by both."""
     s, t = a.statement, b.statement
     if s.target and s.target == t.target:
         return True
@@ -212,7 +213,7 @@ def _parts(u: _Unit) -> tuple[ScopStatement, ...]:
 
 
 def _contraction_fits(run: list[_Unit], u: _Unit, fu: _Fusing) -> bool:
-    """A contraction adds to the tensor of the run, or follows a reduction of an earlier contraction."""
+    """A contraction adds to the tensor of the run, or follows a reduction of an earlier one."""
     if not fu.contracted(u):
         return True
     if all(r.statement.target == u.statement.target for r in run):

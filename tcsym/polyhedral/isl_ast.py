@@ -1,7 +1,8 @@
 """Proved schedule tree -> loop nest through isl's AST generation, where bounds are not plain.
 
 The tree is handed to isl as a 2d+1 map: places in sequences and values of loops alternate. isl's
-expressions become `Index` and `Condition`; an AST loop has the order of the tree loop it comes from.
+expressions become `Index` and `Condition`; an AST loop has the order of the tree loop it comes
+from.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from tcsym.index import (
     var,
 )
 from tcsym.loop_ir import Loop, LoopOrder, Node, conditional
+from tcsym.polyhedral.isl_schedule import Unsuitable
 from tcsym.polyhedral.lower import joined, statement_node
 from tcsym.polyhedral.relations import Relations
 from tcsym.polyhedral.scop import Scop
@@ -55,7 +57,7 @@ def _children(n: isl.AstNode) -> list[isl.AstNode]:
 
 
 def tree_to_nest(tree: Tree, scop: Scop, relations: Relations) -> Node:
-    """The loop nest of `tree`. Raises isl.Error, or ValueError for an AST outside our vocabulary."""
+    """The loop nest of `tree`. Raises Unsuitable for an AST outside our vocabulary."""
     rows = _rows(tree)
     width = max(len(r) for r in rows.values())
     schedule = reduce(
@@ -145,7 +147,7 @@ class _Reader:
             case "user":
                 return self._statement(n, values)
             case kind:
-                raise ValueError(f"AST node {kind}")
+                raise Unsuitable(f"AST node {kind}")
 
     def _branch(self, n: isl.AstNode, values: Mapping[str, Index]) -> Node:
         condition = self._condition(n.if_get_cond(), values)
@@ -161,7 +163,7 @@ class _Reader:
         if n.for_is_degenerate():
             return self.node(n.for_get_body(), {**values, name: lower})
         if self._index(n.for_get_inc(), values) != index(1):
-            raise ValueError("a loop with a step")
+            raise Unsuitable("a loop with a step")
         loops = self._tree_loops(n, int(name[1:]))
         variable = self._fresh(loops[0].variable)
         body = self.node(n.for_get_body(), {**values, name: var(variable)})
@@ -177,7 +179,7 @@ class _Reader:
             return bound + 1
         if kind == "lt":
             return bound
-        raise ValueError(f"loop condition {kind}")
+        raise Unsuitable(f"loop condition {kind}")
 
     def _tree_loops(self, n: isl.AstNode, dimension: int) -> list[TreeLoop]:
         """The tree loops at `dimension` of the statements below `n`."""
@@ -214,7 +216,7 @@ class _Reader:
             then, orelse = (self._index(e.op_get_arg(k), values) for k in (1, 2))
             return choose(self._condition(e.op_get_arg(0), values), then, orelse)
         if kind not in _OPERATIONS:
-            raise ValueError(f"operation {kind}")
+            raise Unsuitable(f"operation {kind}")
         args = [self._index(e.op_get_arg(k), values) for k in range(e.op_get_n_arg())]
         return _OPERATIONS[kind](*args)
 
@@ -227,7 +229,7 @@ class _Reader:
         if kind == "int":
             return TRUE if e.get_val().to_python() else FALSE
         if kind not in _COMPARISONS:
-            raise ValueError(f"condition {kind}")
+            raise Unsuitable(f"condition {kind}")
         a, b = (self._index(e.op_get_arg(k), values) for k in range(2))
         return _COMPARISONS[kind](a, b)
 
@@ -248,4 +250,4 @@ def _statements_below(n: isl.AstNode) -> list[str]:
         case "user":
             return [n.user_get_expr().op_get_arg(0).get_id().get_name()]
         case kind:
-            raise ValueError(f"AST node {kind}")
+            raise Unsuitable(f"AST node {kind}")

@@ -1,7 +1,7 @@
 """Scop and dependences -> schedule tree, by isl's own scheduler (option `scheduler='isl'`).
 
-Worth it for skewed and stencil programs. Its result is a tree like any other and proved like any other;
-bands whose members depend on sizes (fusion by parameter shifts) are refused.
+Worth it for skewed and stencil programs. Its result is a tree like any other and proved like any
+other; bands whose members depend on sizes (fusion by parameter shifts) are refused.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class Unsuitable(Exception):
 def isl_schedule(scop: Scop, dependences: Dependences, fusion: Fusion) -> Tree:
     """All loops `sequential`; those over plain iterators have bounds. Raises Unsuitable."""
     _set_options(dependences.relations.presburger.context, fusion)
-    constraints = _constraints(scop, dependences)
+    problem = constraints(scop, dependences)
     try:
-        root = constraints.compute_schedule().get_root()
+        root = problem.compute_schedule().get_root()
     except isl.Error as e:
         if dependences.relations.presburger.context.aborted():
             raise
@@ -49,7 +49,8 @@ def _set_options(context: isl.Context, fusion: Fusion) -> None:
     context.set_schedule_max_coefficient(1)
 
 
-def _constraints(scop: Scop, dependences: Dependences) -> isl.ScheduleConstraints:
+def constraints(scop: Scop, dependences: Dependences) -> isl.ScheduleConstraints:
+    """What isl must keep (validity) and should bring together (proximity) or keep apart."""
     relations = dependences.relations
     domains = [isl.UnionSet.from_set(relations.domain(s)) for s in scop.statements]
     domain = reduce(lambda a, b: a.union(b), domains)
@@ -69,7 +70,7 @@ def _constraints(scop: Scop, dependences: Dependences) -> isl.ScheduleConstraint
 
 
 def _reordered_updates(s: ScopStatement, dependences: Dependences) -> isl.UnionMap:
-    """Pairs of updates of one element in one iteration of the `for` loops: free, but not concurrent."""
+    """Updates of one element in one iteration of the `for` loops: in any order, not at once."""
     write = s.write
     assert write is not None
     access = dependences.relations.access(s, write)
@@ -106,8 +107,7 @@ class _Walk:
         children: list[Tree] = []
         for k in range(node.n_children()):
             child = node.child(k)
-            found: set[str] = set()
-            child.filter_get_filter().foreach_set(lambda s: found.add(s.get_tuple_name()))
+            found = _statement_names(child.filter_get_filter())
             inside = tuple(n for n in names if n in found)
             if inside:
                 children.append(self.tree(child.child(0), inside))
@@ -148,12 +148,18 @@ class _Walk:
         return unique
 
 
+def _statement_names(instances: isl.UnionSet) -> frozenset[str]:
+    found: set[str] = set()
+    instances.foreach_set(lambda s: found.add(s.get_tuple_name()))
+    return frozenset(found)
+
+
 def _is_variable(value: Index) -> bool:
     return len(value.terms) == 1 and value == var(str(value.terms[0][0]))
 
 
 def with_bounds(tree: Tree, scop: Scop, dependences: Dependences) -> Tree:
-    """The tree with the bounds of its loops if all are plain ones over equal ranges, else unchanged."""
+    """The tree with the bounds of its loops if all are plain over equal ranges, else as it is."""
     bounded = _bounded(tree, scop, dependences, {})
     return tree if bounded is None else bounded
 
@@ -163,8 +169,9 @@ def _bounded(
 ) -> Tree | None:
     """`around`: by statement, the iterators that outer loops determine."""
     match t:
-        case Leaf():
-            return t
+        case Leaf(name, _):
+            determined = around.get(name, frozenset())
+            return t if determined == set(scop.statement(name).iterators) else None
         case Sequence(children):
             inside = [_bounded(c, scop, dependences, around) for c in children]
             known = tuple(c for c in inside if c is not None)

@@ -40,7 +40,7 @@ from tcsym.loop_ir import (
     substitute_value,
 )
 from tcsym.polyhedral.scop import Scop, ScopStatement
-from tcsym.polyhedral.tree import Leaf, Sequence, Tree, TreeLoop, tree_loops
+from tcsym.polyhedral.tree import Leaf, Sequence, Tree, TreeLoop, leaves
 from tcsym.polyhedral.work import node_work
 
 Renaming = Mapping[str, Mapping[str, Index]]  # statement -> iterator -> loop variable
@@ -51,9 +51,13 @@ def tree_to_loops(tree: Tree, scop: Scop) -> Node:
     return _node(tree, scop, {})
 
 
-def has_bounds(tree: Tree) -> bool:
-    """False if only isl can tell the bounds of some loop."""
-    return all(t.lower is not None and t.upper is not None for t in tree_loops(tree))
+def has_bounds(tree: Tree, scop: Scop) -> bool:
+    """False if only isl can tell the bounds of some loop, or the loops around some statement."""
+    return all(
+        all(t.lower is not None and t.upper is not None for t in loops)
+        and {t.value(name) for t in loops} >= {var(v) for v in scop.statement(name).iterators}
+        for name, loops in leaves(tree)
+    )
 
 
 def kernel_around(

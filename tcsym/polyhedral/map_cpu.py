@@ -27,9 +27,12 @@ from tcsym.polyhedral.passes.loops import find_loop
 from tcsym.polyhedral.passes.names import Names
 from tcsym.polyhedral.passes.parallelise import parallelise
 from tcsym.polyhedral.passes.privatise import privatise
+from tcsym.polyhedral.passes.row_block import block_rows
 from tcsym.polyhedral.passes.row_schedule import schedule_rows
 from tcsym.polyhedral.passes.strip_schedule import schedule_strips, strip_columns
 from tcsym.target import Target
+
+ROW_TILES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,9 @@ def schedule_nest(
     roles = contraction_roles(kernel, band_of(find_loop(kernel.body, nest)))
     refusal = contraction_refusal(kernel, nest, roles)
     if refusal is not None or roles is None:
+        blocked = _in_row_blocks(kernel, nest, target, options, names, notes)
+        if blocked is not None:
+            return blocked
         notes.append(f"{nest}: no contraction: {refusal}")
         return _without_tile(kernel, nest, target, options, names, notes)
     rows = options.register_rows or target.register_rows
@@ -68,6 +74,29 @@ def schedule_nest(
     notes.append(f"{nest}: contraction, columns {roles.columns}, rows {roles.rows}")
     if copy is not None:
         kernel = _few_rows(kernel, copy, target, options, names, notes)
+    return kernel
+
+
+def _in_row_blocks(
+    kernel: Kernel, nest: str, target: Target, options: Options, names: Names, notes: list[str]
+) -> Kernel | None:
+    """Several nests over shared rows, some of them contractions: each on blocks of rows."""
+    if not band_of(find_loop(kernel.body, nest)).loops:
+        return None
+    rows = options.register_rows or target.register_rows
+    blocked = block_rows(kernel, nest, ROW_TILES * rows, names)
+    if blocked is None:
+        return None
+    kernel = blocked.kernel
+    notes.append(f"{nest}: blocks of {ROW_TILES * rows} rows over {len(blocked.nests)} nests")
+    for inner in blocked.nests:
+        roles = contraction_roles(kernel, band_of(find_loop(kernel.body, inner)))
+        if inner in blocked.contractions and not contraction_refusal(kernel, inner, roles):
+            assert roles is not None
+            kernel = schedule_contraction(kernel, inner, roles, target, options, names)
+            notes.append(f"{inner}: contraction, columns {roles.columns}, rows {roles.rows}")
+        else:
+            kernel = _without_tile(kernel, inner, target, options, names, notes)
     return kernel
 
 

@@ -1,10 +1,11 @@
 """Program -> program in which every statement may run point by point, in any order of its points.
 
 Three rewrites, each only where needed:
-- a statement that reads its target at a point which it writes at another (LANGUAGE B10) computes into a fresh
-  temporary `Y.new` (a reduction: `Y.sum`) and copies that back;
+- a statement that reads its target at a point which it writes at another (LANGUAGE B10) computes
+  into a fresh temporary `Y.new` (a reduction: `Y.sum`) and copies that back;
 - a reduction into half or bfloat16 accumulates in a float32 temporary `Y.sum` and rounds once (B8);
-- `op=` without reduction variables becomes `=`; a reduction's term is converted to the accumulator's type.
+- `op=` without reduction variables becomes `=`; a reduction's term is converted to the
+  accumulator's type.
 """
 
 from __future__ import annotations
@@ -149,7 +150,7 @@ def _plain_variable(e: Index) -> str:
 
 
 def _reads_own_writes(s: Statement, place: _Place, rw: _Rewriting) -> bool:
-    """True unless, within one iteration of the loops, only '=' reads its target, at the point it writes."""
+    """False if it reads its target only ('=') at the point it writes, or of other iterations."""
     own = [
         (tuple(x if isinstance(x, Index) else None for x in r.subscripts), guard)
         for r, guard in guarded_reads(s.value)
@@ -171,7 +172,7 @@ def _meets(
     subscripts: tuple[Index | None, ...],
     guard: Condition,
 ) -> bool:
-    """A point reads an element that (for '=': another point) writes in the same iteration of the loops."""
+    """A point reads an element that (for '=': another) point of the same iteration writes."""
     ranges = (*place.outer, *s.domain)
     names = tuple(r.variable for r in ranges)
     bounds = [

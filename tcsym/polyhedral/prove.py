@@ -1,8 +1,9 @@
 """Schedule tree -> proof that it keeps every dependence, for all sizes, and the order of each loop.
 
-Instances of two statements are compared loop by loop, outermost first: at each common loop the source of a
-dependence must not come later than its sink; where all common loops are equal, it must stand before it
-in the tree. isl decides what equal subscripts do not. A failure names dependence and loop.
+Instances of two statements are compared loop by loop, outermost first: at each common loop the
+source of a dependence must not come later than its sink; where all common loops are equal, it must
+stand before it in the tree. isl decides what equal subscripts do not. A failure names dependence
+and loop.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tcsym.polyhedral.tree import Tree, TreeLoop, leaves, tree_loops
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """`dependence` may connect different iterations of a loop; `relation`: where it does (None: not asked)."""
+    """`dependence` may connect iterations of a loop; `relation`: where (None: not asked)."""
 
     dependence: Dependence
     relation: isl.Map | None
@@ -30,7 +31,7 @@ class Carried:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """`violations`: empty if the tree is legal. `carried`: by loop variable, what the loop carries."""
+    """`violations`: empty if the tree is legal. `carried`: by loop variable."""
 
     violations: tuple[str, ...]
     carried: Mapping[str, tuple[Carried, ...]]
@@ -58,7 +59,7 @@ Places = Mapping[str, tuple[int, tuple[TreeLoop, ...]]]
 
 
 def _shape_problem(tree: Tree, scop: Scop, dependences: Dependences) -> str:
-    """Every instance is run exactly once: one leaf a statement, and loops that determine the instance."""
+    """Every instance runs exactly once: one leaf a statement, loops that determine the instance."""
     found = list(leaves(tree))
     names = sorted(name for name, _ in found)
     if names != sorted(s.name for s in scop.statements):
@@ -197,7 +198,7 @@ def loop_orders(
     proof: Proof,
     private: Mapping[str, frozenset[str]],
 ) -> dict[str, LoopOrder]:
-    """The order of each loop; `private`: by temporary, the loops to whose iterations it is private."""
+    """The order of each loop; `private`: by temporary, the loops it is private to."""
     orders: dict[str, LoopOrder] = {}
     for loop in tree_loops(tree):
         carried = (

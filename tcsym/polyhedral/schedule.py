@@ -1,7 +1,8 @@
 """Program -> proved schedule and naive loop IR: the polyhedral middle on one page.
 
-normalise -> scop -> dependences -> fuse -> prove -> lower. A strategy whose tree is not proved, or whose time
-is up, gives way to the next simpler one; the last is the order of the text, which needs no proof.
+normalise -> scop -> dependences -> fuse -> prove -> lower. A strategy whose tree is not proved, or
+whose time is up, gives way to the next simpler one; the last is the order of the text, which needs
+no proof.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ _FUSIONS: tuple[Fusion, ...] = ("max", "preserve-coincident", "min")
 class Scheduled:
     """What the later stages need (`kernel`) and what a person may want to see.
 
-    `scop`, `dependences` and `tree` print as text. `notes`: fall-backs taken and why. `milliseconds`
-    by step. `program` is the normalised one.
+    `scop`, `dependences` and `tree` print as text. `notes`: fall-backs taken and why.
+    `milliseconds` by step. `program` is the normalised one.
     """
 
     program: Program
@@ -132,27 +133,45 @@ def _strategies(options: Options) -> Iterator[Strategy]:
 
 
 def _attempt(scop: Scop, dependences: Dependences, strategy: Strategy, log: _Log) -> _Found | None:
+    """What one strategy yields, or None (with a note) if that cannot be used."""
     scheduler, fusion = strategy
+    relations = dependences.relations
+    whole = relations.deadline
+    limit = Deadline.after(whole.left / 2) if scheduler == "isl" else whole
     try:
-        with log.step("fuse"):
-            make = isl_schedule if scheduler == "isl" else fuse
-            tree = make(scop, dependences, fusion)
-        with log.step("prove"):
-            proof = prove(tree, scop, dependences)
-        if not proof.is_legal:
-            raise Unsuitable(f"not proved: {proof.violations[0]}")
-        with log.step("storage"):
-            private = private_loops(tree, scop, dependences.relations)
-        with log.step("orders"):
-            orders = loop_orders(tree, scop, dependences, proof, private)
-            tree = with_orders(tree, orders)
-        with log.step("lower"):
-            nest = _nest(tree, scop, dependences.relations)
+        with isl_within(relations.presburger.context, limit):
+            return _scheduled(scop, dependences, strategy, log)
+    except TimeLimit:
+        if whole.left <= 0:
+            raise
+        reason = "no proof within half of the time"
     except Unsuitable as e:
-        log.notes.append(f"scheduler {scheduler}, fusion {fusion}: {e}")
-        return None
+        reason = str(e)
+    log.notes.append(f"scheduler {scheduler}, fusion {fusion}: {reason}")
+    return None
+
+
+def _scheduled(scop: Scop, dependences: Dependences, strategy: Strategy, log: _Log) -> _Found:
+    scheduler, fusion = strategy
+    relations = dependences.relations
+    with log.step("fuse"):
+        make = isl_schedule if scheduler == "isl" else fuse
+        tree = make(scop, dependences, fusion)
+    with log.step("prove"):
+        proof = prove(tree, scop, dependences)
+    if not proof.is_legal:
+        raise Unsuitable(f"not proved: {proof.violations[0]}")
+    with log.step("storage"):
+        private = private_loops(tree, scop, relations)
+    with log.step("orders"):
+        orders = loop_orders(tree, scop, dependences, proof, private)
+        tree = with_orders(tree, orders)
+    with log.step("lower"):
+        nest = _nest(tree, scop, relations)
     return _Found(dependences, tree, private, nest)
 
 
 def _nest(tree: Tree, scop: Scop, relations: Relations) -> Node:
-    return tree_to_loops(tree, scop) if has_bounds(tree) else tree_to_nest(tree, scop, relations)
+    return (
+        tree_to_loops(tree, scop) if has_bounds(tree, scop) else tree_to_nest(tree, scop, relations)
+    )

@@ -1,8 +1,8 @@
-"""Program -> scop: statements with iteration domains and access relations, and their original order.
+"""Program -> scop: statements with iteration domains and accesses, and their original order.
 
-A program statement becomes up to three scop statements: `S.exists…` (run-time checks only), `S.init` (stores
-the identity of a reduction) and `S`. Everything here is plain data; `Relations` makes isl objects
-from it when a proof asks for one.
+A program statement becomes up to three scop statements: `S.exists…` (run-time checks only),
+`S.init` (stores the identity of a reduction) and `S`. Everything here is plain data; `Relations`
+makes isl objects from it when a proof asks for one.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ class Access:
 class ScopStatement:
     """One scheduled unit. Its iteration vector is `outer` (`for` variables) then `ranges`.
 
-    role: `assign` and `init` store `value`, `update` combines with `op`, `check` only verifies reads.
-    partner: of an init its update and the other way round. `condition`: the enclosing `if`s.
+    role: `assign` and `init` store `value`, `update` combines with `op`, `check` only verifies
+    reads. partner: of an init its update and the other way round. `condition`: the enclosing `if`s.
     reads: elements read by value at a point, each once; an update also reads what it updates.
     """
 
@@ -139,7 +139,7 @@ ScopItem = str | ScopLoop
 
 @dataclass(frozen=True, slots=True)
 class Scop:
-    """`statements` in text order; `items` their nesting in the program's loops; `context`: known sizes."""
+    """`statements` in text order; `items`: their nesting in `for` loops; `context`: of sizes."""
 
     sizes: tuple[str, ...]
     context: Condition
@@ -232,7 +232,7 @@ def _scop_statements(
 
 
 def identity(op: ReduceOp, dtype: DType) -> int | float:
-    """Neutral element of a reduction (LANGUAGE B5); on bool `add`,`max` are or, `mul`,`min` are and."""
+    """Neutral element of a reduction (LANGUAGE B5); on bool `add` is or, `mul` is and."""
     if op in ("add", "mul"):
         return 0 if op == "add" else 1
     if dtype.is_float:
@@ -253,7 +253,7 @@ def _read_accesses(e: Expr) -> tuple[Access, ...]:
 
 
 def guarded_reads(e: Expr, guard: Condition = TRUE) -> Iterator[tuple[Read, Condition]]:
-    """Every read in `e` with the affine part of the conditions under which it happens (LANGUAGE C7, E5)."""
+    """Every read in `e` with the affine part of the conditions on the way to it (LANGUAGE C7)."""
     match e:
         case Const() | IndexValue():
             return

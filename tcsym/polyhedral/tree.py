@@ -1,7 +1,7 @@
 """Schedule tree: the order of a program's instances as loops, sequences and leaves.
 
-A loop is one member of a band: for each statement below it an affine function of that statement's iterators
-(for own trees simply one of them). Each statement stands at exactly one leaf.
+A loop is one member of a band: for each statement below it an affine function of that statement's
+iterators (for own trees simply one of them). Each statement stands at exactly one leaf.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def with_orders(t: Tree, orders: Mapping[str, LoopOrder]) -> Tree:
 
 
 def tree_text(t: Tree) -> str:
-    """One line a loop (its order first; iterators that are named otherwise behind it) or statement."""
+    """A line for each loop (order first, iterators of other names behind) and statement."""
     return "\n".join(_lines(t, ""))
 
 

@@ -1,4 +1,4 @@
-"""Loop IR -> rough number of scalar operations, as an expression in sizes and outer loop variables."""
+"""Loop IR -> rough number of scalar operations, over sizes and outer loop variables."""
 
 from __future__ import annotations
 

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from tcsym.errors import TCError
 from tcsym.runtime.arrays import Unusable, View, numpy_view, private_copy, view_of
 from tcsym.runtime.arrays import numpy_array as array_of_view
@@ -156,7 +158,12 @@ def _give_size(plan: CallPlan, values: Values, name: str, value: int) -> None:
 def _bind_parameter(
     plan: CallPlan, p: Parameter, x: object, values: Values, adapt: Callable[[object], View]
 ) -> View:
-    view = _usable_view(plan, p, x, adapt)
+    if type(x) is np.ndarray:
+        view = numpy_view(x)
+        if view.dtype is not p.dtype or len(view.shape) != p.rank:
+            view = _fitting(plan, p, view)
+    else:
+        view = _usable_view(plan, p, x, adapt)
     for axis, slot in enumerate(p.slots):
         extent = view.shape[axis]
         if values[slot] is None:
@@ -181,6 +188,11 @@ def _usable_view(plan: CallPlan, p: Parameter, x: object, adapt: Callable[[objec
         view = adapt(x)
     except Unusable as why:
         raise plan.error("type", f"`{p.name}` {why}", p.span, why.hint) from None
+    return _fitting(plan, p, view)
+
+
+def _fitting(plan: CallPlan, p: Parameter, view: View) -> View:
+    """The view if it has the parameter's rank and type, or a 0-d one converted to the type."""
     if len(view.shape) != p.rank:
         raise plan.error("rank", rank_message(p.name, view, p.rank, p.type_text), p.span)
     if view.dtype is not p.dtype:
@@ -191,7 +203,8 @@ def _usable_view(plan: CallPlan, p: Parameter, x: object, adapt: Callable[[objec
 
 
 def _converted(view: View, p: Parameter) -> View:
-    return numpy_view(array_of_view(view).astype(p.dtype.numpy), view.library)
+    converted = numpy_view(array_of_view(view).astype(p.dtype.numpy), view.library)
+    return converted._replace(original=view)
 
 
 def _scalar_view(plan: CallPlan, p: Parameter, x: object) -> View:
@@ -245,7 +258,7 @@ def _origin(plan: CallPlan, p: Parameter, axis: int) -> str:
     """Where the size that axis `axis` of `p` contradicts was first seen."""
     slot = p.slots[axis]
     if plan.initial[slot] is not None:
-        return plan.fixed_where
+        return f"as {plan.fixed_where}"
     for q in plan.inputs:
         for d, other in enumerate(q.slots):
             if q is p and d == axis:

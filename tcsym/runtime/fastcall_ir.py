@@ -61,8 +61,7 @@ class ArrayOffsets:
 class Entry:
     """What an entry is made for: a plan and the dense variant that serves it.
 
-    `pointers`: place of each argument of the kernel among inputs and outputs. `slots`: the slot of
-    each of its sizes.
+    `pointers`: places of the kernel's arguments among inputs and outputs. `slots`: of its sizes.
     """
 
     plan: CallPlan

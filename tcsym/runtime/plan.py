@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from tcsym.compiled import Fault
 from tcsym.errors import ERROR_KINDS, Span, TCError
 from tcsym.frontend.program import Program, Tensor
 from tcsym.index import Index, condition_variables
@@ -58,6 +59,7 @@ class CallPlan:
     program: Program
     inputs: tuple[Parameter, ...]
     outputs: tuple[Output, ...]
+    output_names: tuple[str, ...]
     sizes: tuple[str, ...]
     free_slots: tuple[int, ...]
     initial: tuple[int | None, ...]
@@ -76,6 +78,10 @@ class CallPlan:
             filename=self.program.filename,
             hint=hint,
         )
+
+    def fault_error(self, fault: Fault) -> TCError:
+        """The error of a check that failed in the running kernel."""
+        return self.error(fault.kind, fault.message, fault.span)
 
     def check_error(self, k: int, sizes: tuple[int, ...]) -> TCError:
         """The error of `program.checks[k]`, with the sizes that break it."""
@@ -112,6 +118,7 @@ def plan_call(
         program=program,
         inputs=inputs,
         outputs=outputs,
+        output_names=tuple(t.name for t in program.outputs),
         sizes=program.sizes,
         free_slots=tuple(slot_of[name] for name in program.free_sizes),
         initial=(*initial, *literals),

@@ -24,9 +24,10 @@ from tcsym.runtime.arrays import (
     Unusable,
     View,
     empty,
+    note_written,
     numpy_array,
     result_object,
-    view_of,
+    written_view,
 )
 from tcsym.runtime.plan import CallPlan, Output, type_text
 from tcsym.runtime.size_functions import Shape
@@ -36,7 +37,7 @@ MAX_OVERLAP_WORK: Any = 100_000  # numpy's annotation allows only two of the val
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """`views`: what the kernel writes. `objects`: what the caller gave, or None. `pending`: copies."""
+    """`views`: what the kernel writes. `objects`: what the caller gave, or None for new memory."""
 
     views: tuple[View, ...]
     objects: tuple[Any, ...]
@@ -46,6 +47,9 @@ class Outputs:
         """The results, once the kernel has run."""
         for to, source in self.pending:
             np.copyto(numpy_array(to), numpy_array(source))
+        for given in self.objects:
+            if given is not None:
+                note_written(given)
         return tuple(
             [
                 result_object(view) if given is None else given
@@ -122,7 +126,7 @@ def match_outputs(plan: CallPlan, out: object) -> list[object] | None:
 def _given_output(plan: CallPlan, output: Output, x: object, shape: Shape) -> View:
     """View of a caller's array of the right rank, type and shape."""
     try:
-        view = view_of(x)
+        view = written_view(x)
     except Unusable as why:
         message = f"`out` for `{output.name}` {why}"
         raise plan.error("type", message, output.span, why.hint) from None

@@ -52,6 +52,6 @@ def _from_integer(value: int, dtype: DType) -> np.ndarray[Any, Any] | None:
 
 def _from_float(x: Any, dtype: DType) -> np.ndarray[Any, Any] | None:
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        array = stored(np.asarray(x), dtype)
+        array = np.asarray(stored(np.asarray(x), dtype))
         overflows = bool(np.isfinite(x)) and not math.isfinite(array[()])
     return None if overflows else array

@@ -1,9 +1,9 @@
-"""Loop IR + arrays -> results: runs a kernel one scalar at a time, in Python. For tests of all passes.
+"""Loop IR + arrays -> results: runs a kernel one scalar at a time. For tests of all passes.
 
-Loops of every kind run serially (vector and unrolled ones lane by lane, under their mask). To test what was
-proved, `shuffle` runs loops of order `parallel` and `reduction` in random order and overwrites the
-storage that is private to a loop at the start of each of its iterations. Every subscript is checked
-against the buffer's shape. Allocated storage starts as garbage.
+Loops of every kind run serially (vector and unrolled ones lane by lane, under their mask). To test
+what was proved, `shuffle` runs loops of order `parallel` and `reduction` in random order and
+overwrites the storage that is private to a loop at the start of each of its iterations. Every
+subscript is checked against the buffer's shape. Allocated storage starts as garbage.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def execute(
     sizes: Mapping[str, int],
     shuffle: int | None = None,
 ) -> dict[str, Any]:
-    """Arrays of all arguments that are not inputs. `sizes` without strides; `shuffle`: a random seed."""
+    """Arrays of all arguments but inputs. `sizes` without strides; `shuffle`: a random seed."""
     machine = _Machine(kernel, dict(inputs), None if shuffle is None else random.Random(shuffle))
     env = dict(sizes)
     names = [n for n in kernel.arguments if n not in inputs]
@@ -119,21 +119,9 @@ class _Machine:
                 no = self.node(b) if b is not None else (lambda env: None)
                 return lambda env: (yes if test(env) else no)(env)
             case Block(body):
-                parts = [self.node(x) for x in body]
-
-                def block(env: Env) -> None:
-                    for part in parts:
-                        part(env)
-
-                return block
+                return _in_order([self.node(x) for x in body])
             case Allocate(buffer, body):
-                inside = self.node(body)
-
-                def allocate(env: Env) -> None:
-                    self.allocate(buffer, env)
-                    inside(env)
-
-                return allocate
+                return _in_order([lambda env: self.allocate(buffer, env), self.node(body)])
             case Prefetch():
                 return lambda env: None
             case TransposeBlock():
@@ -303,6 +291,14 @@ class _Machine:
             return total
 
         return reduce
+
+
+def _in_order(parts: list[Run]) -> Run:
+    def run(env: Env) -> None:
+        for part in parts:
+            part(env)
+
+    return run
 
 
 def _garbage(shape: tuple[int, ...], dtype: DType) -> Any:

@@ -69,11 +69,27 @@ def mlp(float(B,M) X, float(H,M) V, float(O,H) W) -> (Y) {
   r(b,h) = fmax(a(b,h), 0.0)
   Y(b,o) +=! r(b,h) * W(o,h)
 }""",
-    "statistics": "def f(float(N,K) X) -> (s, q, x) { s(n) +=! X(n,k) q(n) +=! X(n,k)*X(n,k) x(n) max=! X(n,k) }",
+    "mlp3": """
+def mlp3(float(B,M) X, float(N,M) U, float(O,N) V, float(P,O) W) -> (Z) {
+  a(b,n) +=! X(b,m) * U(n,m)
+  x(b,n) = fmax(a(b,n), 0.0)
+  c(b,o) +=! x(b,n) * V(o,n)
+  y(b,o) = fmax(c(b,o), 0.0)
+  e(b,p) +=! y(b,o) * W(p,o)
+  Z(b,p) = fmax(e(b,p), 0.0)
+}""",
+    "statistics": """
+def f(float(N,K) X) -> (s, q, x) {
+  s(n) +=! X(n,k)
+  q(n) +=! X(n,k) * X(n,k)
+  x(n) max=! X(n,k)
+}""",
     "parallel_time": """
 def f(float(T,N) X) -> (float(T,N) Y) { for t in T { s(i) = X(t,i) * 2 Y(t,i) = s(i) + 1 } }""",
     "prefix_sum": """
-def f(float(N) X) -> (Y) { for i in N { if i == 0 { Y(i) = X(i) } else { Y(i) = Y(i-1) + X(i) } } }""",
+def f(float(N) X) -> (Y) {
+  for i in N { if i == 0 { Y(i) = X(i) } else { Y(i) = Y(i-1) + X(i) } }
+}""",
     "cholesky": """
 def chol(double(N,N) A) -> (double(N,N) L) {
   L(i,j) = 0.0

@@ -1,4 +1,4 @@
-"""Naive loop IR against the interpreter: all acceptance programs, all strategies, sizes 0 and 1 too."""
+"""Naive loop IR against the interpreter: acceptance programs, all strategies, sizes 0 and 1."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def _size_sets(program: Program, rng: np.random.Generator) -> Iterator[dict[str,
     """Small sizes for which the program is defined: mixed, all 1, all 0, one 0."""
     tries = [
         *({s: int(rng.integers(1, 6)) for s in program.sizes} for _ in range(12)),
-        {s: 1 for s in program.sizes},
-        {s: 0 for s in program.sizes},
+        dict.fromkeys(program.sizes, 1),
+        dict.fromkeys(program.sizes, 0),
         *({s: 0 if s == zero else 3 for s in program.sizes} for zero in program.sizes),
     ]
     mixed = 0
@@ -89,18 +89,17 @@ def _compare(got: Any, want: Any, name: str) -> None:
 def test_matches_the_interpreter(name: str) -> None:
     program = _program(name)
     rng = np.random.default_rng(sum(map(ord, name)))
-    kernels = [
-        schedule_program(program, Options(fusion=f, scheduler=s), {}).kernel
-        for f, s in (("max", "align"), ("preserve-coincident", "align"), ("min", "align"))
-    ]
+    options = [Options(fusion=f) for f in ("max", "preserve-coincident", "min")]
+    options.append(Options(scheduler="isl", time_limit=1.0))
+    kernels = [schedule_program(program, o, {}).kernel for o in options]
     for sizes in _size_sets(program, rng):
         inputs = _inputs(program, sizes, rng)
         try:
             want = interpret(program, inputs, sizes)
         except TCError:
             continue
-        for kernel in kernels:
-            for seed in (None, 1):
+        for k, kernel in enumerate(kernels):
+            for seed in (None, 1) if k == 0 else (1,):
                 got = execute(kernel, inputs, sizes, seed)
                 for tensor in want:
                     _compare(got[tensor], want[tensor], f"{tensor} at {sizes}, shuffle {seed}")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tcsym.loop_ir_text import kernel_text
 from tests.polyhedral.programs import scheduled
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -25,7 +26,7 @@ NAMES = (
 @pytest.mark.parametrize("name", NAMES)
 def test_schedule_text(name: str, update_golden: bool) -> None:
     s = scheduled(name)
-    text = f"{s.scop}\n\n{s.dependences}\n\n{s.tree}\n"
+    text = f"{s.scop}\n\n{s.dependences}\n\n{s.tree}\n\n{kernel_text(s.kernel)}"
     path = GOLDEN / f"{name}.txt"
     if update_golden:
         path.write_text(text)

@@ -23,7 +23,8 @@ UNCHANGED = [
     "def f(float(N) X) -> (Y) { Y(i) = X(i) Y(i) = Y(i) * 2 }",
     "def f(float(N) X) -> (float(N) Y) { for i in N {"
     " if i == 0 { Y(i) = X(i) } else { Y(i) = Y(i-1) + X(i) } } }",
-    "def f(float(2,N) X) -> (float(3,N) Y) { Y(0,j) = X(0,j) Y(1,j) = X(1,j) Y(2,j) = Y(0,j) + Y(1,j) }",
+    "def f(float(2,N) X) -> (float(3,N) Y) {"
+    " Y(0,j) = X(0,j) Y(1,j) = X(1,j) Y(2,j) = Y(0,j) + Y(1,j) }",
     "def f(float(T,N,N) U, float(N) x) -> (float(T,N) h) {"
     " for t in T { if t == 0 { h(t,i) = x(i) } else { h(t,i) +=! U(t,i,k) * h(t-1,k) } } }",
 ]

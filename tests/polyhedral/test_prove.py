@@ -1,4 +1,4 @@
-"""Legality as algebra: trees that break a dependence, lose an instance or run one twice are refused."""
+"""Legality as algebra: trees that break a dependence or lose an instance are refused."""
 
 from __future__ import annotations
 

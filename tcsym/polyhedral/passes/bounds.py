@@ -17,13 +17,22 @@ from tcsym.index import (
     maximum,
     minimum,
     of_atom,
-    var,
 )
 from tcsym.loop_ir import Loop
 
 
 def extent(loop: Loop) -> Index:
     return loop.upper - loop.lower
+
+
+def trip_bound(loop: Loop) -> Index:
+    """An upper bound of the extent with as few loop variables as its form shows."""
+    only = loop.upper.terms[0] if len(loop.upper.terms) == 1 else None
+    if only is None or only[1] != 1 or not isinstance(only[0], Min):
+        return extent(loop)
+    offset = loop.upper.constant
+    choices = [a + offset - loop.lower for a in only[0].args]
+    return min(choices, key=lambda e: (len(e.variables()), len(str(e))))
 
 
 def eliminate(e: Index, loops: Iterable[Loop], high: bool) -> Index | None:
@@ -89,6 +98,47 @@ def _atom_bound(atom: Atom, loop: Loop, high: bool, names: frozenset[str]) -> In
             return None
 
 
+def relax(e: Index, known: frozenset[str], high: bool) -> Index | None:
+    """An upper (`high`) or lower bound of `e` in the variables `known` only; None if not found.
+
+    Minima and maxima lose the parts that use other variables.
+    """
+    total = index(e.constant)
+    for atom, c in e.terms:
+        part = _relax_atom(atom, known, high == (c > 0))
+        if part is None:
+            return None
+        total = total + part * c
+    return total
+
+
+def _relax_atom(atom: Atom, known: frozenset[str], high: bool) -> Index | None:
+    if of_atom(atom).variables() <= known:
+        return of_atom(atom)
+    match atom:
+        case Min(args) | Max(args):
+            parts = [p for p in (relax(a, known, high) for a in args) if p is not None]
+            if isinstance(atom, Min) == high:
+                return _extremum(atom, parts) if parts else None
+            return _extremum(atom, parts) if len(parts) == len(args) else None
+        case FloorDiv(a, b):
+            divisor = b.as_int()
+            inner = relax(a, known, high) if divisor and divisor > 0 else None
+            return None if inner is None else floordiv(inner, b)
+        case Product(factors) if high:
+            out: Index | None = index(1)
+            for f in factors:
+                part = _relax_atom(f, known, True)
+                out = None if out is None or part is None else out * part
+            return out
+        case _:
+            return None
+
+
+def _extremum(atom: Min | Max, parts: list[Index]) -> Index:
+    return minimum(*parts) if isinstance(atom, Min) else maximum(*parts)
+
+
 def constant_bound(e: Index, high: bool) -> int | None:
     """A constant bound of `e` for all sizes >= 0 and any variables; None if there is none."""
     total = e.constant
@@ -152,7 +202,3 @@ def split_terms(e: Index, names: frozenset[str]) -> tuple[Index, Index]:
         else:
             rest = rest + term
     return mine, rest
-
-
-def variables(*names: str) -> tuple[Index, ...]:
-    return tuple(map(var, names))

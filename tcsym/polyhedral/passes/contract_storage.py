@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tcsym.frontend.program import Read
-from tcsym.index import ZERO, Index, Max, Min, index, maximum, minimum, of_atom
+from tcsym.index import ZERO, Index, condition_variables, index, maximum, minimum, of_atom
 from tcsym.loop_ir import (
+    Branch,
     Buffer,
     Kernel,
     Loop,
@@ -23,7 +24,7 @@ from tcsym.loop_ir import (
     walk,
 )
 from tcsym.polyhedral.passes.access import accesses
-from tcsym.polyhedral.passes.bounds import eliminate
+from tcsym.polyhedral.passes.bounds import eliminate, relax
 from tcsym.polyhedral.passes.loops import children
 
 STACK_BYTES = 16 * 1024
@@ -77,7 +78,7 @@ def _contract_one(kernel: Kernel, b: Buffer) -> Kernel:
         return kernel
     sizes = frozenset(kernel.sizes)
     hulls = [_hull(b, d, uses, sizes) for d in range(len(b.shape))]
-    kept = [d for d, h in enumerate(hulls) if h.extent.as_int() != 1]
+    kept = _lanes_last([d for d, h in enumerate(hulls) if h.extent.as_int() != 1], uses)
 
     def contract(subscripts: tuple[Index, ...]) -> tuple[Index, ...]:
         return tuple(_without(subscripts[d], b.private, hulls[d]) for d in kept)
@@ -85,8 +86,33 @@ def _contract_one(kernel: Kernel, b: Buffer) -> Kernel:
     body = _rewrite(kernel.body, b.name, contract)
     small = replace(b, shape=tuple(hulls[d].extent for d in kept), strides=None)
     space = _space(small, body)
-    small = replace(small, space=space, padded=space == "register")
+    small = replace(
+        small, space=space, padded=space == "register" and not _is_guarded(body, b.name)
+    )
     return replace(kernel, body=body).with_buffer(small)
+
+
+def _lanes_last(
+    dimensions: list[int], uses: tuple[tuple[tuple[Index, ...], tuple[Loop, ...]], ...]
+) -> list[int]:
+    """The dimensions with the one that lanes move in, if there is just one, at the end."""
+    moved: set[int] = set()
+    for subscripts, around in uses:
+        lanes = {x.variable for x in around if x.kind == "vector"}
+        moved |= {d for d in dimensions if lanes & subscripts[d].variables()}
+    if len(moved) != 1:
+        return dimensions
+    return [*(d for d in dimensions if d not in moved), *moved]
+
+
+def _is_guarded(node: Node, buffer: str) -> bool:
+    """Some write of the buffer happens in only some lanes, by a condition."""
+    for x, around in walk(node):
+        lanes = {y.variable for y in around if y.kind in ("vector", "unrolled")}
+        if isinstance(x, Branch) and lanes & condition_variables(x.condition):
+            if any(a.written and a.buffer == buffer for a in accesses(x)):
+                return True
+    return False
 
 
 def _hull(
@@ -104,7 +130,7 @@ def _hull(
         dropped = dropped or rest != subscripts[d]
         inner = tuple(x for x in around if x.variable not in b.private)
         low, high = eliminate(rest, inner, False), eliminate(rest, inner, True)
-        low, high = low and _relax(low, sizes, False), high and _relax(high, sizes, True)
+        low, high = low and relax(low, sizes, False), high and relax(high, sizes, True)
         if low is None or high is None:
             return whole
         lows.append(low)
@@ -128,23 +154,6 @@ def _drop(e: Index, private: frozenset[str]) -> Index:
 
 def _without(e: Index, private: frozenset[str], hull: Hull) -> Index:
     return (_drop(e, private) if hull.dropped else e) - hull.base
-
-
-def _relax(e: Index, sizes: frozenset[str], high: bool) -> Index | None:
-    """A bound of `e` in sizes only: minima and maxima lose the parts that are not known."""
-    total = index(e.constant)
-    for atom, c in e.terms:
-        if of_atom(atom).variables() <= sizes:
-            total = total + of_atom(atom) * c
-            continue
-        up = high == (c > 0)
-        if not isinstance(atom, Min if up else Max) or not isinstance(atom, Min | Max):
-            return None
-        known = [a for a in atom.args if a.variables() <= sizes]
-        if not known:
-            return None
-        total = total + (minimum(*known) if up else maximum(*known)) * c
-    return total
 
 
 def _rewrite(node: Node, buffer: str, contract: object) -> Node:

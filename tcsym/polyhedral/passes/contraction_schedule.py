@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tcsym.frontend.program import Read
 from tcsym.index import ONE, ZERO, Index, ge, index, var
 from tcsym.loop_ir import Branch, Kernel, Loop, Node
 from tcsym.options import Options
@@ -61,15 +62,23 @@ def schedule_contraction(
     assert roles.rows is not None
     shape = tile_shape(kernel, band.body, roles, target, options)
     operands: list[Operand] = []
+    stationary: list[Operand] = []
     if options.pack:
         operands = _operands(kernel, band, roles, names)
-    for operand in operands:
+        stationary = _stationary(kernel, band, roles, names)
+    for operand in (*operands, *stationary):
         kernel = redirect_operand(kernel, operand)
     band = band_of(find_loop(kernel.body, nest))
     inner = loops_in(band.body)
     outer = _outer(band, roles)
     tiled = tile_registers(kernel, band, roles.columns, roles.rows, outer, shape, names)
-    kernel = _fill(tiled, operands, shape, target, names)
+    kernel = tiled.kernel
+    for operand in stationary:
+        assert tiled.row_tile is not None
+        before = reuse_loop(kernel, operand, tiled.row_tile) or tiled.column_tile
+        rows = TileShape(1, shape.rows, 1)
+        kernel = fill_before(kernel, operand, tiled.row_tile, before, rows, names)
+    kernel = _fill(replace(tiled, kernel=kernel), operands, shape, target, names)
     return _unroll_reductions(kernel, inner)
 
 
@@ -139,6 +148,25 @@ def _operands(kernel: Kernel, band: Band, roles: Roles, names: Names) -> list[Op
         if plan is not None:
             found.append(plan)
     return found
+
+
+def _stationary(kernel: Kernel, band: Band, roles: Roles, names: Names) -> list[Operand]:
+    """Operands that move with the rows, not the columns, and jump from one reduction step to the next."""
+    assert roles.rows is not None
+    others = set(band.variables) - {roles.columns, roles.rows, *_outer(band, roles)}
+    found: dict[Read, Operand] = {}
+    for x, around in reductions(band.body):
+        for r in factors(x):
+            used = subscript_variables(r.subscripts)
+            moves = roles.rows in used and roles.columns not in used and not used & others
+            inner = [y.variable for y in around if y.variable in used]
+            if not moves or not inner or r in found:
+                continue
+            if stride(kernel.buffer(r.tensor), r.subscripts, inner[-1]) != ONE:
+                plan = plan_operand(kernel, r, band.loop(roles.rows), around, names)
+                if plan is not None:
+                    found[r] = plan
+    return list(found.values())
 
 
 def _unroll_reductions(kernel: Kernel, loops: tuple[Loop, ...]) -> Kernel:

@@ -21,55 +21,63 @@ from tcsym.loop_ir import (
     block,
     subvalues,
 )
-from tcsym.polyhedral.passes.bounds import eliminate, extent
+from tcsym.polyhedral.passes.bounds import eliminate, extent, relax, trip_bound
 
 CALL_OPERATIONS = 10
 
 
 def parallelise(kernel: Kernel) -> Kernel:
     """Every outermost serial loop with order `parallel` gets kind `parallel` and its work."""
-    return replace(kernel, body=_outermost(kernel.body))
+    return replace(kernel, body=_outermost(kernel.body, frozenset(kernel.sizes)))
 
 
-def _outermost(node: Node) -> Node:
+def _outermost(node: Node, known: frozenset[str]) -> Node:
     match node:
         case Loop():
             if node.kind == "serial" and node.order == "parallel" and extent(node) != ONE:
-                return replace(node, kind="parallel", work=loop_work(node))
-            return replace(node, body=_outermost(node.body))
+                return replace(node, kind="parallel", work=loop_work(node, known))
+            return replace(node, body=_outermost(node.body, known | {node.variable}))
         case Block(body):
-            return block(*map(_outermost, body)) if body else node
+            return block(*(_outermost(x, known) for x in body)) if body else node
         case Branch(c, a, b):
-            return Branch(c, _outermost(a), b and _outermost(b))
+            return Branch(c, _outermost(a, known), b and _outermost(b, known))
         case Allocate(name, body):
-            return Allocate(name, _outermost(body))
+            return Allocate(name, _outermost(body, known))
         case _:
             return node
 
 
-def loop_work(loop: Loop) -> Index:
-    """Scalar operations of one iteration, as a bound free of the variables of inner loops."""
-    work = eliminate(operations(loop.body), (loop,), True)
-    return ONE if work is None else work
+def loop_work(loop: Loop, known: frozenset[str]) -> Index:
+    """Bound of the scalar operations of one iteration, in the variables `known` around the loop."""
+    total = operations(loop.body, known | {loop.variable})
+    return _without(total, loop, known)
 
 
-def operations(node: Node) -> Index:
-    """Scalar operations of `node`; free of the variables of loops inside it."""
+def _without(total: Index, loop: Loop, known: frozenset[str]) -> Index:
+    if loop.variable not in total.variables():
+        return total
+    bound = eliminate(total, (loop,), True)
+    bound = bound if bound is not None else relax(total, known, True)
+    return ONE if bound is None or not bound.variables() <= known else bound
+
+
+def operations(node: Node, known: frozenset[str]) -> Index:
+    """Bound of the scalar operations of `node`, in the variables `known` around it."""
     match node:
         case Store() | Update() | Verify():
             values = list(subvalues(node.value))
             calls = sum(isinstance(v, Call) for v in values)
             return index(len(values) + CALL_OPERATIONS * calls)
         case Loop():
-            total = operations(node.body) * extent(node)
-            bound = eliminate(total, (node,), True)
-            return ONE if bound is None else bound
+            trips = relax(trip_bound(node), known, True) or ONE
+            inner = operations(node.body, known | {node.variable})
+            return _without(inner * trips, node, known)
         case Branch(_, a, b):
-            return operations(a) + (ZERO if b is None else operations(b))
+            return operations(a, known) + (ZERO if b is None else operations(b, known))
         case Block(body):
-            return sum((operations(x) for x in body), ZERO)
+            return sum((operations(x, known) for x in body), ZERO)
         case Allocate(_, body):
-            return operations(body)
+            return operations(body, known)
         case TransposeBlock():
             return index(node.block * node.block)
         case Prefetch():

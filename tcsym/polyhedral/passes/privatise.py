@@ -30,7 +30,9 @@ def privatise(kernel: Kernel) -> Kernel:
 def _privatise_one(kernel: Kernel, b: Buffer) -> Kernel:
     around = _common_loops(kernel.body, b.name)
     kernel = kernel.with_buffer(replace(b, private=b.private & {x.variable for x in around}))
-    for k, loop in enumerate(around):
+    for k, loop in reversed(
+        tuple(enumerate(around))
+    ):  # so that inner loops get the later dimensions
         if loop.variable not in kernel.buffer(b.name).private:
             continue
         moves = _moves(kernel.body, b.name, loop.variable)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tcsym.frontend.program import Binary, Read
-from tcsym.index import ONE, ZERO, Index, condition_variables
+from tcsym.frontend.program import Read
+from tcsym.index import ONE, ZERO, Index
 from tcsym.loop_ir import (
     Kernel,
     Loop,
@@ -21,9 +21,8 @@ from tcsym.polyhedral.passes.access import (
     accesses,
     linear_coefficient,
     stride,
-    value_variables,
 )
-from tcsym.polyhedral.passes.loops import has_branch, statements_in
+from tcsym.polyhedral.passes.loops import statements_in
 from tcsym.target import Target
 from tcsym.types import DType
 
@@ -33,8 +32,6 @@ def vector_refusal(kernel: Kernel, node: Node, variable: str) -> str | None:
 
     Contract: the loop over `variable` is parallel or a reduction.
     """
-    if has_branch(node):
-        return "a condition inside the loop"
     for x, _ in statements_in(node):
         reason = _statement_refusal(kernel, x, variable)
         if reason:
@@ -43,10 +40,8 @@ def vector_refusal(kernel: Kernel, node: Node, variable: str) -> str | None:
 
 
 def _statement_refusal(kernel: Kernel, x: Node, variable: str) -> str | None:
-    assert isinstance(x, Store | Update | Verify)
-    reason = _value_refusal(x.value, variable)
-    if isinstance(x, Verify) or reason:
-        return reason or "run-time checks only"
+    if not isinstance(x, Store | Update):
+        return None
     moves = _moves(x.subscripts, variable)
     if moves is None:
         return "a store that does not move evenly"
@@ -72,20 +67,6 @@ def _moves(subscripts: Subscripts, variable: str) -> bool | None:
         if c != ZERO and c.as_int() is None:
             return None
     return moves
-
-
-def _value_refusal(v: Value, variable: str) -> str | None:
-    for x in subvalues(v):
-        if isinstance(x, Read):
-            if x.unwritten is not None and variable in condition_variables(x.unwritten):
-                return "a check that varies with the lane"
-            for s, checked in zip(x.subscripts, x.checked):
-                used = s.variables() if isinstance(s, Index) else value_variables(s)
-                if checked and variable in used:
-                    return "a checked subscript that varies with the lane"
-        if isinstance(x, Binary) and x.exact and variable in value_variables(x):
-            return "exact arithmetic that varies with the lane"
-    return None
 
 
 def widest_bits(kernel: Kernel, node: Node) -> int:
@@ -144,15 +125,20 @@ def access_cost(kernel: Kernel, node: Node, variable: str | None, lanes: int) ->
 
 
 def _step(kernel: Kernel, buffer: str, subscripts: Subscripts, variable: str) -> Index | None:
-    return stride(kernel.buffer(buffer), subscripts, variable)
+    b = kernel.buffer(buffer)
+    if b.space != "argument" and variable in b.private:
+        return ONE  # will be a register or a row of its own
+    return stride(b, subscripts, variable)
 
 
 def _one_access(step: Index | None, written: bool, lanes: int) -> float:
+    """A vector, a broadcast, or an element a lane, which costs less within a cache line."""
     if step == ONE:
         return 1 / lanes
     if step == ZERO:
         return 0.25 / lanes
-    return 1.5 if written else 1.0
+    near = step is not None and abs(step.as_int() or 64) <= 8
+    return (1.5 if written else 1.0) * (0.6 if near else 1.0)
 
 
 def is_short(loop: Loop, lanes: int) -> bool:

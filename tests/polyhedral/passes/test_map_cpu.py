@@ -9,6 +9,7 @@ import pytest
 from compare import assert_same
 
 from tcsym.loop_ir import Kernel
+from tcsym.loop_ir_verify import verify
 from tcsym.options import Options
 from tcsym.polyhedral.map_cpu import map_cpu
 from tcsym.target import Target
@@ -39,6 +40,7 @@ def legal(kernel: Kernel, sizes: dict[str, int]) -> bool:
 def test_mapped_kernel_keeps_the_results(name: str, target: str) -> None:
     kernel = naive.ALL[name]()
     mapped = map_cpu(kernel, TARGETS[target], Options())
+    verify(mapped.kernel)
     for sizes in some_sizes(kernel):
         if legal(kernel, sizes):
             assert_same(kernel, mapped.kernel, sizes)

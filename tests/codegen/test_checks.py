@@ -1,0 +1,156 @@
+"""Run-time checks: ranges, unwritten elements, overflow; a failed check touches no foreign memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tcsym.errors import Span
+from tcsym.frontend.program import Binary, Cast, Compare, Const, IndexValue, Read, Select
+from tcsym.index import Index, ceildiv, lt, var
+from tcsym.loop_ir import Buffer, Holds, Kernel, Loop, Node, Store, Value, Verify
+from tcsym.types import DType
+from tests.codegen.harness import TARGETS, Launches, Loaded, const, load, vector
+from tests.guarded import guarded
+
+N, M, I = var("N"), var("M"), var("i")
+F32, I64 = DType.FLOAT32, DType.INT64
+AT = 8 * var("t") + var("l")
+SPAN = Span(3, 7, 1)
+X = Buffer("X", F32, (M,))
+P = Buffer("P", I64, (N,))
+O = Buffer("O", F32, (N,))
+
+
+def both(statement: Any) -> list[Node]:
+    """The statement at every point: scalar, in parallel, and in lanes."""
+    lanes = vector("l", 8, statement(AT), N - 8 * var("t"))
+    return [
+        Loop("i", const(0), N, statement(I)),
+        Loop("i", const(0), N, statement(I), "parallel", "parallel"),
+        Loop("t", const(0), ceildiv(N, 8), lanes),
+    ]
+
+
+def compiled(body: Node, target: str) -> Loaded:
+    return load(Kernel("checks", ("N", "M"), ("X", "P", "O"), (X, P, O), body), target)
+
+
+def fault(run: Loaded, code: int) -> str:
+    assert code > 0
+    f = run.generated.faults[code - 1]
+    assert f.span == SPAN
+    return f"{f.kind}: {f.message}"
+
+
+def gather(at: Index) -> Read:
+    return Read("X", (Read("P", (at,), I64),), F32, checked=(True,), span=SPAN)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_gathers(target: str) -> None:
+    for body in both(lambda at: Store("O", (at,), gather(at))):
+        run = compiled(body, target)
+        n, m = 19, 6
+        x, out = guarded(np.arange(m, dtype=np.float32)), guarded(np.zeros(n, np.float32))
+        place = np.random.default_rng(0).integers(0, m, n)
+        arrays = {"X": x, "P": place, "O": out}
+        assert run(arrays, {"N": n, "M": m}, 2, Launches()) == 0
+        np.testing.assert_array_equal(out, x[place])
+        for bad in (-1, m, 2**62, -(2**63)):
+            for position in (0, 7, 18):
+                place[:] = 2
+                place[position] = bad
+                code = run(arrays, {"N": n, "M": m}, 2, Launches())
+                assert fault(run, code) == "bounds: index out of range in `X`"
+        place[:] = 0
+        arrays["X"] = guarded(np.zeros(0, np.float32))
+        assert fault(run, run(arrays, {"N": n, "M": 0}, 2, Launches())).startswith("bounds")
+        assert run(arrays, {"N": 0, "M": 0}) == 0
+        assert len(run.generated.faults) == 1
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_checks_under_guards(target: str) -> None:
+    """Only executed points are checked, also by Verify, and a shared subscript once for all lanes."""
+
+    def guarded_read(at: Index) -> Value:
+        wanted = Compare("ge", Read("P", (at,), I64), Const(0, I64))
+        return Select(wanted, gather(at), Const(0.0, F32), F32)
+
+    def shared(at: Index) -> Value:
+        r = Read("X", (M + 2,), F32, checked=(True,), span=SPAN)
+        return Select(Holds(lt(at, 3)), Const(1.0, F32), r, F32)
+
+    for value in (guarded_read, shared):
+        stores = both(lambda at, v=value: Store("O", (at,), v(at)))
+        verifies = both(lambda at, v=value: Verify(v(at)))
+        for body in stores + verifies:
+            run = compiled(body, target)
+            arrays = {"X": guarded(np.ones(4, np.float32)), "O": np.zeros(9, np.float32)}
+            arrays["P"] = np.array([-1, 3, -9] if value is guarded_read else [0, 0, 0])
+            sizes = {"N": 3, "M": 4}
+            assert run(arrays, sizes) == 0
+            arrays["P"] = np.array([-1, 3, -9, 4, 0])
+            assert fault(run, run(arrays, {"N": 5, "M": 4})).startswith("bounds")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_unwritten_elements(target: str) -> None:
+    def read(at: Index) -> Node:
+        return Store("O", (at,), Read("X", (at,), F32, unwritten=lt(at, M - N), span=SPAN))
+
+    for body in both(read):
+        run = compiled(body, target)
+        arrays = {"X": np.ones(20, np.float32), "P": np.zeros(1), "O": np.zeros(20, np.float32)}
+        assert run(arrays, {"N": 10, "M": 10}) == 0
+        text = fault(run, run(arrays, {"N": 10, "M": 20}))
+        assert text.startswith("init") and "before it is written" in text
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_exact_subscripts(target: str) -> None:
+    """(P * 2 + P) / P with any overflow is a size error; wrapped arithmetic is not."""
+
+    def statement(at: Index, exact: bool, op: Any = "mul") -> Node:
+        p = Read("P", (at,), I64)
+        two = Cast(IndexValue(N - 17, I64), I64)
+        value = Binary(op, p, two, I64, exact, SPAN)
+        return Store("O", (at,), Cast(value, F32))
+
+    top = 2**63
+    cases = [
+        ("mul", 2**62, -(2**62), top // 2 - 1, True),
+        ("add", top - 1, top - 2, -top, True),
+        ("sub", -top, -top + 1, top - 5, False),
+    ]
+    for op, _, _, _, _ in cases:
+        for exact in (True, False):
+            for body in both(lambda at, e=exact, o=op: statement(at, e, o)):
+                run = compiled(body, target)
+                place = np.zeros(19, np.int64)
+                arrays = {"X": place, "P": place, "O": np.zeros(19, np.float32)}
+                assert run(arrays, {"N": 19, "M": 0}) == 0
+                place[4] = {"mul": 2**62, "add": top - 2, "sub": -top + 1}[op]
+                code = run(arrays, {"N": 19, "M": 0})
+                assert (code != 0) == exact
+                if exact:
+                    assert fault(run, code).startswith("size")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_exact_division(target: str) -> None:
+    def statement(at: Index) -> Node:
+        value = Binary("div", Read("P", (at,), I64), IndexValue(M, I64), I64, True, SPAN)
+        return Store("O", (at,), Cast(value, F32))
+
+    for body in both(statement):
+        run = compiled(body, target)
+        place = np.full(9, -(2**63), np.int64)
+        arrays = {"X": place, "P": place, "O": np.zeros(9, np.float32)}
+        assert run(arrays, {"N": 9, "M": 0}) == 0
+        assert not arrays["O"].any()
+        assert run(arrays, {"N": 9, "M": 1}) == 0
+        assert fault(run, run(arrays, {"N": 9, "M": -1})).startswith("size")

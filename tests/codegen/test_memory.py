@@ -1,0 +1,276 @@
+"""Addresses: strides of every kind, masks, gathers, scatters; nothing outside the buffers is touched."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tcsym.frontend.program import Binary, Cast, Const, IndexValue, Read, Select
+from tcsym.index import Index, ceildiv, ge, lt, minimum, mod, var
+from tcsym.loop_ir import (
+    Allocate,
+    Buffer,
+    Holds,
+    HorizontalReduce,
+    Kernel,
+    Loop,
+    Node,
+    Store,
+    TransposeBlock,
+    Update,
+    Value,
+    block,
+)
+from tcsym.types import DType
+from tests.codegen.harness import TARGETS, const, load, unrolled, vector
+from tests.guarded import guarded
+
+I, J, N, M = var("i"), var("j"), var("N"), var("M")
+F32 = DType.FLOAT32
+TYPES = [DType.BOOL, DType.INT8, DType.FLOAT16, DType.BFLOAT16, F32, DType.FLOAT64, DType.INT64]
+EDGES = ("end", "start")
+
+
+def values(dtype: DType, *shape: int) -> Any:
+    rng = np.random.default_rng(1)
+    return rng.integers(0, 2 if dtype is DType.BOOL else 100, shape).astype(dtype.numpy)
+
+
+def strided(name: str, dtype: DType, rank: int) -> Buffer:
+    shape = (N, M)[:rank]
+    strides = tuple(var(f"{name}.stride{d}") for d in range(rank))
+    return Buffer(name, dtype, shape, strides=strides)
+
+
+def in_lanes(body: Node, extent: Index, width: int = 8) -> Loop:
+    """A loop over the lanes' variable l and the tile variable t."""
+    lanes = vector("l", width, body, extent - var("t") * width)
+    return Loop("t", const(0), ceildiv(extent, width), lanes)
+
+
+AT = var("t") * 8 + var("l")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("edge", EDGES)
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_copies_touch_only_their_memory(dtype: DType, edge: Any, target: str) -> None:
+    """Symbolic strides on both sides, scalar and in lanes, at both edges of a page."""
+    x, o = strided("X", dtype, 1), strided("O", dtype, 1)
+    sizes = ("N", "X.stride0", "O.stride0")
+    scalar = Loop("i", const(0), N, Store("O", (I,), Read("X", (I,), dtype)))
+    lanes = in_lanes(Store("O", (AT,), Read("X", (AT,), dtype)), N)
+    for body in (scalar, lanes):
+        kernel = load(Kernel("copy", sizes, ("X", "O"), (x, o), body), target)
+        for n in (0, 1, 7, 8, 21):
+            for sx, so in ((1, 1), (-1, 2), (0, -1), (3, 1)):
+                a = _with_step(values(dtype, n), sx, edge)
+                out = _with_step(np.zeros(n, dtype.numpy), so, edge)
+                given = {"N": n, "X.stride0": sx, "O.stride0": so}
+                assert kernel({"X": a, "O": out}, given) == 0
+                np.testing.assert_array_equal(out, a)
+
+
+def _with_step(a: Any, step: int, edge: Any) -> Any:
+    """The array guarded, with its elements `step` apart (0: all are the first)."""
+    if a.size == 0:
+        return guarded(a, edge)
+    if step == 0:
+        return np.lib.stride_tricks.as_strided(guarded(a[:1], edge), a.shape, (0,))
+    spaced = np.zeros(a.size * abs(step), a.dtype)[:: abs(step)]
+    spaced[...] = a
+    return guarded(spaced if step > 0 else spaced[::-1], edge)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("step", [-1, 2, -3])
+def test_known_steps_between_lanes(step: int, dtype: DType, target: str) -> None:
+    """Reversed, and gathers and scatters with a constant stride."""
+    base = N - 1 if step < 0 else Index()
+    x = Buffer("X", dtype, ((N - 1) * abs(step) + 1,))
+    o = Buffer("O", dtype, (N,))
+    there = AT * step + base * abs(step)
+    forth = in_lanes(Store("O", (AT,), Read("X", (there,), dtype)), N)
+    back = in_lanes(Store("X", (there,), Read("O", (AT,), dtype)), N)
+    for edge in EDGES:
+        for n in (1, 8, 19):
+            a = values(dtype, (n - 1) * abs(step) + 1)
+            given = guarded(a, edge)  # type: ignore[arg-type]
+            out = guarded(np.zeros(n, dtype.numpy), edge)  # type: ignore[arg-type]
+            kernel = Kernel("forth", ("N",), ("X", "O"), (x, o), forth)
+            assert load(kernel, target)({"X": given, "O": out}, {"N": n}) == 0
+            np.testing.assert_array_equal(out, a[::step])
+            given[...] = 0
+            kernel = Kernel("back", ("N",), ("O", "X"), (x, o), back)
+            assert load(kernel, target)({"X": given, "O": out}, {"N": n}) == 0
+            np.testing.assert_array_equal(given[::step], out)
+            assert np.count_nonzero(given) == np.count_nonzero(out)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("width", [2, 4, 16, 32])
+def test_widths_and_mixed_types(width: int, target: str) -> None:
+    """float64 + float32 + int8 in one vector loop."""
+    at = var("t") * width + var("l")
+    body: Value = Binary("add", Read("A", (at,), DType.FLOAT64),
+                         Cast(Read("B", (at,), F32), DType.FLOAT64), DType.FLOAT64)  # fmt: skip
+    body = Binary("add", body, Cast(Read("C", (at,), DType.INT8), DType.FLOAT64), DType.FLOAT64)
+    buffers = [Buffer(n, t, (N,)) for n, t in
+               (("A", DType.FLOAT64), ("B", F32), ("C", DType.INT8), ("O", DType.FLOAT64))]  # fmt: skip
+    lanes = vector("l", width, Store("O", (at,), body), N - var("t") * width)
+    loop = Loop("t", const(0), ceildiv(N, width), lanes)
+    kernel = load(Kernel("mix", ("N",), ("A", "B", "C", "O"), tuple(buffers), loop), target)
+    for n in (0, 1, 31, 64, 67):
+        arrays = {b.name: guarded(values(b.dtype, n)) for b in buffers}
+        assert kernel(arrays, {"N": n}) == 0
+        np.testing.assert_array_equal(arrays["O"], arrays["A"] + arrays["B"] + arrays["C"])
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_gather_by_data(dtype: DType, target: str) -> None:
+    """X[P[i], i mod 3], unchecked and in lanes."""
+    x, p, o = Buffer("X", dtype, (M, const(3))), Buffer("P", DType.INT32, (N,)), Buffer("O", dtype, (N,))
+
+    def body(at: Index) -> Store:
+        place = Cast(Read("P", (at,), DType.INT32), DType.INT64)
+        return Store("O", (at,), Read("X", (place, mod(at, 3)), dtype))
+
+    for loop in (Loop("i", const(0), N, body(I)), in_lanes(body(AT), N)):
+        kernel = load(Kernel("gather", ("N", "M"), ("X", "P", "O"), (x, p, o), loop), target)
+        n, m = 29, 11
+        a = guarded(values(dtype, m, 3))
+        where = guarded(np.random.default_rng(2).integers(0, m, n).astype(np.int32))
+        out = guarded(np.zeros(n, dtype.numpy))
+        assert kernel({"X": a, "P": where, "O": out}, {"N": n, "M": m}) == 0
+        np.testing.assert_array_equal(out, a[where, np.arange(n) % 3])
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("edge", EDGES)
+def test_guarded_reads_are_not_made(edge: Any, target: str) -> None:
+    """i >= 3 ? X[i - 3] : 0, i < 5 ? U[0] : 1 with U empty where it is not read."""
+    x, o = Buffer("X", F32, (N - 3,)), Buffer("O", F32, (N,))
+    u = Buffer("U", F32, (M,))
+
+    def body(at: Index) -> Store:
+        shifted = Select(Holds(ge(at, 3)), Read("X", (at - 3,), F32), Const(0.0, F32), F32)
+        one = Select(Holds(lt(at, M)), Read("U", (const(0),), F32), Const(1.0, F32), F32)
+        return Store("O", (at,), Binary("add", shifted, one, F32))
+
+    for loop in (Loop("i", const(0), N, body(I)), in_lanes(body(AT), N)):
+        kernel = load(Kernel("guard", ("N", "M"), ("X", "U", "O"), (x, u, o), loop), target)
+        for n in (3, 8, 30):
+            for m in (0, 1):
+                a = guarded(values(F32, n - 3), edge)
+                first = guarded(values(F32, m), edge)
+                out = guarded(np.zeros(n, np.float32), edge)
+                assert kernel({"X": a, "U": first, "O": out}, {"N": n, "M": m}) == 0
+                want = np.concatenate([np.zeros(3), a]) + 1
+                want[:m] += first - 1
+                np.testing.assert_array_equal(out, want.astype(np.float32))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_data_dependent_guards(target: str) -> None:
+    """P[i] >= 0 && P[i] < M ? X[P[i]] : -1."""
+    x, p, o = Buffer("X", F32, (M,)), Buffer("P", DType.INT64, (N,)), Buffer("O", F32, (N,))
+
+    def body(at: Index) -> Store:
+        place = Read("P", (at,), DType.INT64)
+        from tcsym.frontend.program import Compare
+
+        low = Compare("ge", place, Const(0, DType.INT64))
+        high = Compare("lt", place, IndexValue(M, DType.INT64))
+        inside = Binary("and", low, high, DType.BOOL)
+        return Store("O", (at,), Select(inside, Read("X", (place,), F32), Const(-1.0, F32), F32))
+
+    for loop in (Loop("i", const(0), N, body(I)), in_lanes(body(AT), N)):
+        kernel = load(Kernel("guard", ("N", "M"), ("X", "P", "O"), (x, p, o), loop), target)
+        a = guarded(values(F32, 5))
+        where = np.array([0, 4, 5, -1, 2**62, -(2**62), 3, 1, 2, 99, 0], np.int64)
+        out = np.zeros(11, np.float32)
+        assert kernel({"X": a, "P": where, "O": out}, {"N": 11, "M": 5}) == 0
+        inside = (where >= 0) & (where < 5)
+        np.testing.assert_array_equal(out, np.where(inside, a[np.where(inside, where, 0)], -1))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("op", ["add", "mul", "min", "max"])
+@pytest.mark.parametrize("dtype", [F32, DType.FLOAT64, DType.INT32, DType.UINT8, DType.BOOL], ids=str)
+def test_reductions_over_lanes(dtype: DType, op: Any, target: str) -> None:
+    """An update of one element by all active lanes, and a horizontal reduction of registers."""
+    from tcsym.codegen.arithmetic import identity  # noqa: F401
+
+    neutral = {"add": 0, "mul": 1, "min": dtype.highest if not dtype.is_float else np.inf,
+               "max": dtype.lowest if not dtype.is_float else -np.inf}[op]  # fmt: skip
+    start = Const(float(neutral) if dtype.is_float else int(neutral), dtype)
+    direct = block(
+        Store("O", (const(0),), start),
+        in_lanes(Update("O", (const(0),), op, Read("X", (AT,), dtype)), N),
+    )
+    r = Buffer("R", dtype, (const(2), const(8)), space="register")
+    two = 16 * var("t") + 8 * var("u") + var("l")
+    main = Loop("t", const(0), ceildiv(N, 16), unrolled("u", 2, vector("l",
+        8, Update("R", (var("u"), var("l")), op, Read("X", (two,), dtype)),
+        N - 16 * var("t") - 8 * var("u"))))  # fmt: skip
+    init = unrolled("u0", 2, vector("l0", 8, Store("R", (var("u0"), var("l0")), start)))
+    both = Binary(op, Read("R", (const(0), var("h")), dtype), Read("R", (const(1), var("h")), dtype), dtype)
+    across = Store("O", (const(0),), HorizontalReduce(op, "h", 8, both, dtype))
+    registers = Allocate("R", block(init, main, across))
+    x, o = Buffer("X", dtype, (N,)), Buffer("O", dtype, (const(1),))
+    for body in (direct, registers):
+        kernel = load(Kernel("reduce", ("N",), ("X", "O"), (x, o, r), body), target)
+        for n in (0, 1, 8, 17, 40):
+            a = guarded(values(dtype, n)) if op != "mul" else guarded(np.ones(n, dtype.numpy))
+            out = np.zeros(1, dtype.numpy)
+            assert kernel({"X": a, "O": out}, {"N": n}) == 0
+            reduce_ = {"add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum}[op]
+            want = reduce_.reduce(a, initial=np.array(neutral).astype(dtype.numpy), dtype=dtype.numpy)
+            np.testing.assert_array_equal(out[0], want)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("space", ["register", "stack", "arena"])
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_local_buffers(dtype: DType, space: Any, target: str) -> None:
+    """A block of two vectors goes through a local buffer, is read turned around, and lane by lane."""
+    b = Buffer("B", dtype, (const(2), const(8)), space=space)
+    fill = unrolled("u", 2, vector("l", 8, Store("B", (var("u"), var("l")),
+                    Read("X", (8 * var("u") + var("l"),), dtype))))  # fmt: skip
+    turned = unrolled("v", 2, vector("m", 8, Store("O", (8 * var("v") + var("m"),),
+                      Read("B", (1 - var("v"), 7 - var("m")), dtype))))  # fmt: skip
+    single = unrolled("w", 16, Store("O", (16 + var("w"),),
+                      Read("B", (minimum(var("w"), 1), const(3)), dtype)))  # fmt: skip
+    x, o = Buffer("X", dtype, (const(16),)), Buffer("O", dtype, (const(32),))
+    body = Allocate("B", block(fill, turned, single))
+    kernel = load(Kernel("local", (), ("X", "O"), (x, o, b), body), target)
+    a, out = guarded(values(dtype, 16)), guarded(np.zeros(32, dtype.numpy))
+    assert kernel({"X": a, "O": out}) == 0
+    np.testing.assert_array_equal(out[:16], a[::-1])
+    np.testing.assert_array_equal(out[16:], [a[3], *[a[11]] * 15])
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", [F32, DType.FLOAT64, DType.BFLOAT16], ids=str)
+@pytest.mark.parametrize("padded", [True, False])
+def test_transposition(padded: bool, dtype: DType, target: str) -> None:
+    width = {F32: 8, DType.FLOAT64: 4, DType.BFLOAT16: 4}[dtype]
+    extent = (ceildiv(M, width) * width, ceildiv(N, width) * width) if padded else (M, N)
+    x = Buffer("X", dtype, (N, M))
+    o = Buffer("O", dtype, extent, padded=padded)
+    r, c = var("r") * width, var("c") * width
+    move = TransposeBlock("O", (c, r), "X", (r, c), N - r, M - c, width)
+    body = Loop("r", const(0), ceildiv(N, width), Loop("c", const(0), ceildiv(M, width), move))
+    kernel = load(Kernel("transpose", ("N", "M"), ("X", "O"), (x, o), body), target)
+    for n, m in ((1, 1), (width, width), (3, 2 * width), (2 * width + 1, width + 3), (0, 4)):
+        a = guarded(values(dtype, n, m))
+        shape = (-(-m // width) * width, -(-n // width) * width) if padded else (m, n)
+        out = guarded(np.full(shape, 77).astype(dtype.numpy))
+        assert kernel({"X": a, "O": out}, {"N": n, "M": m}) == 0
+        np.testing.assert_array_equal(out[:m, :n], a.T)
+        if padded and n and m:
+            assert not out[m:].any() and not out[:, n:].any()

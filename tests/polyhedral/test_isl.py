@@ -1,0 +1,56 @@
+"""isl's scheduler, its AST as loops, and the wall-clock limit on isl."""
+
+from __future__ import annotations
+
+import time
+
+import islpy as isl
+import pytest
+
+from tcsym.loop_ir import Loop, walk
+from tcsym.options import Options
+from tcsym.polyhedral.bind import bind_program
+from tcsym.polyhedral.deadline import Deadline, TimeLimit, isl_within
+from tcsym.polyhedral.dependence import scop_dependences
+from tcsym.polyhedral.isl_schedule import constraints
+from tcsym.polyhedral.relations import Relations
+from tcsym.polyhedral.schedule import schedule_program
+from tcsym.polyhedral.scop import program_to_scop
+from tcsym.presburger import Presburger
+from tests.polyhedral.programs import SOURCES, program
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_isl_schedules_are_proved_or_given_up(name: str) -> None:
+    s = schedule_program(program(name), Options(scheduler="isl"), {})
+    assert all("scheduler isl" in note for note in s.notes)
+    variables = [n.variable for n, _ in walk(s.kernel.body) if isinstance(n, Loop)]
+    assert len(variables) == len(set(variables))
+
+
+def test_isl_fuses_matmul_with_its_epilogue() -> None:
+    s = schedule_program(program("matmul_bias_relu"), Options(scheduler="isl"), {})
+    loops = [n for n, _ in walk(s.kernel.body) if isinstance(n, Loop)]
+    assert [(x.variable, x.order) for x in loops][:2] == [("m", "parallel"), ("n", "parallel")]
+
+
+def test_a_long_call_is_aborted() -> None:
+    """isl needs half a minute for three layers of constant size; the context remains usable."""
+    sizes = {"B": 128, "M": 1024, "N": 1024, "O": 512, "P": 256}
+    mlp = bind_program(program("mlp3"), sizes)
+    presburger = Presburger(mlp.sizes)
+    scop = program_to_scop(mlp)
+    dependences = scop_dependences(scop, Relations(scop, presburger, Deadline.after(60)))
+    hard = constraints(scop, dependences)
+    start = time.perf_counter()
+    with pytest.raises(TimeLimit), isl_within(presburger.context, Deadline.after(0.2)):
+        hard.compute_schedule()
+    assert time.perf_counter() - start < 1
+    assert not isl.Set.read_from_str(presburger.context, "{ [i] : 0 <= i < 5 }").is_empty()
+
+
+def test_time_limit_bounds_the_isl_scheduler() -> None:
+    for limit in (1e-3, 5e-3, 2e-2):
+        start = time.perf_counter()
+        schedule_program(program("attention"), Options(scheduler="isl", time_limit=limit), {})
+        assert time.perf_counter() - start < limit + 0.2

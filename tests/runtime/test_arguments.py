@@ -1,0 +1,372 @@
+"""Arguments of a call: every sentence of LANGUAGE E11 and E12, with kind, place and message."""
+
+from __future__ import annotations
+
+import array
+import ctypes
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tcsym as tc
+from tcsym.types import DType
+
+F32 = np.float32
+ADD = "def add(float(N) A, float(N) B) -> (C) { C(i) = A(i) + B(i) }"
+MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
+FREE = "def pad(float(N) A) -> (float(P) O) { O(i) = i < N ? A(i) : 0.0 }"
+TWO = "def f(float(N) A) -> (O) { O(i) = A(i) }\ndef g(float(M) A) -> (O) { O(i) = A(i) }"
+
+
+def ones(*shape: int, dtype: Any = F32) -> Any:
+    return np.ones(shape, dtype)
+
+
+def failing(
+    source: str, place: str, *args: Any, kind: str, define_with: Any = None, **kwargs: Any
+) -> tc.TCError:
+    """The error of a call; it must stand at the first `place` of `source`, marked by `|`."""
+    before, _, after = place.partition("|")
+    position = source.index(before + after) + len(before)
+    line = source.count("\n", 0, position) + 1
+    column = position - (source.rfind("\n", 0, position) + 1) + 1
+    module = tc.define(source, **(define_with or {}))
+    with pytest.raises(tc.TCError) as caught:
+        next(iter(module[name] for name in module)).reference(*args, **kwargs)
+    error = caught.value
+    assert (error.kind, error.line, error.column) == (kind, line, column), str(error)
+    return error
+
+
+# ---- unknown, surplus, repeated arguments
+
+
+def test_unknown_keyword() -> None:
+    error = failing(ADD, "def |add", ones(3), ones(3), a=ones(3), kind="call")
+    assert "`a`" in error.message and "did you mean" not in error.message
+    assert "B" in failing(ADD, "def |add", ones(3), BB=ones(3), kind="call").hint
+
+
+def test_too_many_arguments() -> None:
+    error = failing(ADD, "def |add", ones(3), ones(3), ones(3), kind="call")
+    assert "takes 2 arguments but 3 were given" in error.message
+
+
+def test_given_twice() -> None:
+    assert "`A`" in failing(ADD, "def |add", ones(3), A=ones(3), kind="call").message
+
+
+def test_surplus_comes_before_everything() -> None:
+    failing(ADD, "def |add", None, Z=1, sizes=3, kind="call")
+
+
+# ---- sizes=
+
+
+@pytest.mark.parametrize(
+    "sizes", [{"N": 2.0}, {"N": -1}, {"N": True}, {"N": "3"}, {"N": None}, {"N": 1 << 63}, [3], 7]
+)
+def test_sizes_must_be_a_mapping_to_integers(sizes: Any) -> None:
+    failing(ADD, "def |add", ones(3), ones(3), sizes=sizes, kind="size")
+
+
+def test_unknown_size_name() -> None:
+    error = failing(ADD, "def |add", ones(3), ones(3), sizes={"M": 3}, kind="size")
+    assert "`M`" in error.message
+
+
+def test_sizes_come_before_parameters() -> None:
+    failing(ADD, "def |add", [1.0], sizes={"N": -1}, kind="size")
+
+
+def test_numpy_integers_are_integers() -> None:
+    f = tc.define(ADD)
+    assert f.reference(ones(3), ones(3), sizes={"N": np.uint8(3)}).shape == (3,)
+
+
+def test_sizes_of_another_def_are_allowed() -> None:
+    m = tc.define(TWO)
+    assert m.f.reference(ones(3), sizes={"M": 7}).shape == (3,)
+    assert m.g.reference(ones(3), sizes={"M": 3, "N": 9}).shape == (3,)
+
+
+def test_repeated_size_must_agree() -> None:
+    error = failing(ADD, "float(|N) A", ones(3), ones(3), sizes={"N": 4}, kind="size")
+    assert "`A` has size 3 on axis 0 but `N` is 4 from `sizes=`" in error.message
+
+
+def test_missing_free_size() -> None:
+    error = failing(FREE, "def |pad", ones(3), kind="size")
+    assert "`P`" in error.message and "sizes=" in error.hint
+    assert tc.define(FREE).reference(ones(3), sizes={"P": 5}).tolist() == [1, 1, 1, 0, 0]
+
+
+# ---- sizes= at define
+
+
+@pytest.mark.parametrize("sizes", [{"Q": 1}, {"N": 1.5}, {"N": -1}, {"N": True}, [1], "N"])
+def test_define_refuses_sizes(sizes: Any) -> None:
+    with pytest.raises(tc.SizeError) as caught:
+        tc.define(TWO, sizes=sizes)
+    assert (caught.value.line, caught.value.column) == (1, 5)
+
+
+def test_fixed_size_applies_to_every_def() -> None:
+    source = TWO.replace("M", "N")
+    m = tc.define(source, sizes={"N": np.int32(3)})
+    for name in ("f", "g"):
+        assert m[name].reference(ones(3)).shape == (3,)
+        with pytest.raises(tc.SizeError, match="fixed at `define`"):
+            m[name].reference(ones(4))
+        with pytest.raises(tc.SizeError, match="`N` is 4 in `sizes=` but 3 was fixed"):
+            m[name].reference(ones(3), sizes={"N": 4})
+
+
+@pytest.mark.parametrize(
+    ("dim", "bad", "text"),
+    [
+        (tc.Dim(1, 4), 5, "from 1 to 4"),
+        (tc.Dim(2), 1, ">= 2"),
+        (tc.Dim(multiple_of=4), 6, "multiple of 4"),
+    ],
+)
+def test_dim_is_checked(dim: tc.Dim, bad: int, text: str) -> None:
+    with_dim = {"sizes": {"N": dim}}
+    error = failing(ADD, "float(|N) A", ones(bad), ones(bad), kind="size", define_with=with_dim)
+    assert text in error.message
+    error = failing(ADD, "def |add", sizes={"N": bad}, kind="size", define_with=with_dim)
+    assert text in error.message
+    assert tc.define(ADD, sizes={"N": dim}).reference(ones(4), ones(4)).shape == (4,)
+
+
+@pytest.mark.parametrize("args", [(-1,), (3, 2), (0, None, 0), (1.5,), (True,)])
+def test_dim_must_make_sense(args: Any) -> None:
+    with pytest.raises(tc.SizeError):
+        tc.Dim(*args)
+
+
+# ---- parameters in order: missing, rank, type, sizes
+
+
+def test_missing_argument_at_its_turn() -> None:
+    assert "`B`" in failing(ADD, "float(N) |B", ones(3), kind="size").message
+    failing(ADD, "float(N) |A", ones(3, 1), kind="rank")
+    failing(ADD, "float(N) |A", B=ones(3), kind="size")
+
+
+def test_rank_before_type() -> None:
+    error = failing(ADD, "float(N) |B", ones(3), ones(3, 1, dtype=np.int32), kind="rank")
+    assert "`B` has 2 dimensions, expected 1 dimension" in error.message
+
+
+def test_type_before_sizes() -> None:
+    error = failing(ADD, "float(N) |B", ones(3), ones(4, dtype=np.int32), kind="type")
+    assert "int32" in error.message and "float32" in error.message and "astype" in error.hint
+
+
+def test_first_parameter_first() -> None:
+    failing(ADD, "float(N) |A", [1.0], 3, kind="type")
+
+
+def test_size_contradiction_names_both_sides() -> None:
+    error = failing(MM, "float(|K,N) B", ones(2, 3), ones(4, 5), kind="size")
+    assert "mm: `B` has size 4 on axis 0 but `K` is 3 from axis 1 of `A`" in error.message
+    square = "def f(float(N,N) A) -> (t) { t +=! A(i,i) }"
+    error = failing(square, "(float(N,|N)", ones(2, 3), kind="size")
+    assert "`A` has size 3 on axis 1 but `N` is 2 from axis 0 of `A`" in error.message
+
+
+def test_literal_dimension() -> None:
+    source = "def f(float(N,4) A, float(4) B) -> (O) { O(i) +=! A(i,j) * B(j) }"
+    error = failing(source, "float(N,|4) A", ones(2, 3), ones(4), kind="size")
+    assert "`A` has size 3 on axis 1 but 4 is declared" in error.message
+    failing(source, "float(|4) B", ones(2, 4), ones(3), kind="size")
+    assert tc.define(source).reference(ones(2, 4), ones(4)).tolist() == [4, 4]
+
+
+def test_preconditions_come_last() -> None:
+    source = "def f(float(N) A, float(M) B) -> (O) { O(i) = A(i) + B(i+1) where i in 0:N }"
+    failing(source, "+ |B(i+1)", ones(3), ones(3), kind="bounds")
+    failing(source, "float(M) |B", ones(3), kind="size")
+
+
+def test_negative_extent() -> None:
+    source = "def c(float(N) X, float(K) F) -> (Y) { Y(i) +=! X(i + k) * F(k) }"
+    error = failing(source, "{ |Y(i)", ones(2), ones(5), kind="size")
+    assert "negative" in error.message
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        [1.0, 2.0],
+        (1.0, 2.0),
+        None,
+        "text",
+        {1: 2},
+        {1.0},
+        object(),
+        1.0,
+        np.float32(1),
+        range(3),
+        np.ones(3, ">f4"),
+        np.ones(3, complex),
+        np.ones(3, object),
+        np.ones(3, [("x", "f4")]),
+        np.array(["a"]),
+        np.array(["2020-01-01"], "M8[D]"),
+        np.ma.masked_array(np.ones(3, F32), [0, 1, 0]),
+        np.ones(3, np.longdouble),
+    ],
+    ids=lambda x: type(x).__name__ + str(getattr(x, "dtype", "")),
+)
+def test_no_arrays_and_foreign_types(x: Any) -> None:
+    failing(ADD, "float(N) |A", x, ones(3), kind="type")
+
+
+def test_big_endian_buffer_is_refused() -> None:
+    failing(ADD, "float(N) |A", memoryview(np.ones(3, ">f4")), ones(3), kind="type")
+
+
+# ---- scalars for 0-d parameters
+
+
+def scalar(dtype: str) -> Any:
+    return tc.define(f"def f({dtype} a) -> (b) {{ b = a }}")
+
+
+FITS = [
+    (True, "int8", 1),
+    (True, "float16", 1),
+    (np.True_, "bool", 1),
+    (1, "bool", 1),
+    (255, "uint8", 255),
+    (np.int64(-128), "int8", -128),
+    (2**24, "float32", 2**24),
+    (3, "bfloat16", 3),
+    (0.1, "float32", F32(0.1)),
+    (0.1, "bfloat16", ml_dtypes.bfloat16(0.1)),
+    (np.float32(0.1), "float64", float(F32(0.1))),
+    (np.float64(0.1), "float16", np.float16(0.1)),
+    (ml_dtypes.bfloat16(1.5), "float32", 1.5),
+    (np.longdouble(0.5), "float64", 0.5),
+    (float("inf"), "float16", np.inf),
+]
+DOES_NOT_FIT = [
+    (2, "bool"),
+    (256, "uint8"),
+    (-1, "uint64"),
+    (np.int64(128), "int8"),
+    (2**24 + 1, "float32"),
+    (257, "bfloat16"),
+    (10**400, "float64"),
+    (1e39, "float32"),
+    (70000.0, "float16"),
+    (1.0, "int32"),
+    (np.float32(1), "int64"),
+    (0.0, "bool"),
+    (1j, "float32"),
+    (np.complex64(1), "float32"),
+    (np.timedelta64(1), "int64"),
+    (np.str_("1"), "int32"),
+]
+
+
+@pytest.mark.parametrize(("x", "dtype", "value"), FITS)
+def test_scalar_fits(x: Any, dtype: str, value: Any) -> None:
+    result = scalar(dtype).reference(x)
+    assert result.shape == () and result.dtype == DType(dtype).numpy and result[()] == value
+
+
+def test_nan_is_a_float() -> None:
+    assert np.isnan(scalar("float16").reference(float("nan"))[()])
+
+
+@pytest.mark.parametrize(("x", "dtype"), DOES_NOT_FIT)
+def test_scalar_does_not_fit(x: Any, dtype: str) -> None:
+    failing(f"def f({dtype} a) -> (b) {{ b = a }}", f"{dtype} |a", x, kind="type")
+
+
+def test_zero_dimensional_arrays_convert_without_narrowing() -> None:
+    assert scalar("double").reference(np.array(0.5, F32))[()] == 0.5
+    failing("def f(float a) -> (b) { b = a }", "float |a", np.array(0.5), kind="type")
+    failing("def f(float a) -> (b) { b = a }", "float |a", np.ones(1, F32), kind="rank")
+
+
+# ---- names
+
+
+def test_reserved_keywords_are_positional_only() -> None:
+    source = (
+        "def f(float(N) sizes, float(N) out, float(N) threads) -> (O) "
+        "{ O(i) = sizes(i) - out(i) + threads(i) }"
+    )
+    f = tc.define(source)
+    assert f.reference(ones(2), ones(2), ones(2)).tolist() == [1, 1]
+    failing(source, "def |f", ones(2), ones(2), threads=ones(2), sizes=ones(2), kind="size")
+
+
+def test_any_other_name_works_by_keyword() -> None:
+    f = tc.define("def f(float(N) self, float(N) s, float(N) args) -> (O) { O(i) = self(i) }")
+    assert f.reference(args=ones(2), s=ones(2), self=ones(2)).tolist() == [1, 1]
+
+
+# ---- what counts as an array
+
+
+class Interface:
+    def __init__(self, x: Any) -> None:
+        self.x, self.__array_interface__ = x, x.__array_interface__
+
+
+class OnlyDLPack:
+    def __init__(self, x: Any, device: tuple[int, int] = (1, 0)) -> None:
+        self.x, self.device = x, device
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.x.__dlpack__()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.device
+
+
+class OnGPU:
+    __cuda_array_interface__ = {"shape": (3,), "typestr": "<f4", "data": (1, False), "version": 3}  # noqa: RUF012
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        array.array("f", [1, 1, 1]),
+        memoryview(ones(3)),
+        (ctypes.c_float * 3)(1, 1, 1),
+        Interface(ones(3)),
+        OnlyDLPack(ones(3)),
+        np.ones((3, 1), F32)[:, 0].view(np.matrix).A1,
+        ones(9)[::3],
+        ones(3)[::-1],
+        np.broadcast_to(F32(1), (3,)),
+        np.frombuffer(b"\0" + ones(3).tobytes(), F32, 3, 1),
+        np.ones(3, [("c", "u1"), ("x", "f4")])["x"],
+        np.require(ones(3), requirements="W"),
+    ],
+    ids=str,
+)
+@pytest.mark.usefixtures("interpreted")
+def test_accepted_arrays(x: Any) -> None:
+    f = tc.define(ADD)
+    for result in (f(x, ones(3)), f(ones(3), x), f.reference(x, ones(3))):
+        assert type(result) is np.ndarray and result.tolist() == [2, 2, 2]
+
+
+def test_bytes_are_uint8() -> None:
+    f = tc.define("def f(uint8(N) A) -> (O) { O(i) = A(i) }")
+    assert f.reference(b"abc").tolist() == [97, 98, 99]
+
+
+@pytest.mark.parametrize("x", [OnGPU(), OnlyDLPack(ones(3), (2, 0))])
+def test_gpu_arrays_say_what_to_do(x: Any) -> None:
+    error = failing(ADD, "float(N) |A", x, ones(3), kind="type")
+    assert "copy it to the CPU" in error.hint
