@@ -11,7 +11,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Case:
-    """`shapes`: an input's dimensions by size names (a leading dtype other than float32 in `dtypes`)."""
+    """`shapes`: the dimensions of each input (float32) by size names."""
 
     name: str
     source: str

@@ -77,6 +77,8 @@ def einsum(spec: str, *operands: Any, out: Any = None, threads: int | None = Non
     Example: `einsum("mk,kn->mn", A, B)`. An ellipsis broadcasts as in numpy. The result's type is
     numpy's promotion of the operands' types, its library theirs.
     """
+    if not isinstance(spec, str):
+        raise TCTypeError(f"einsum: the first argument is {spec!r}, expected subscripts as text")
     views = [_operand(k, x) for k, x in enumerate(operands)]
     dtypes = tuple([view.dtype for view in views])
     shapes = tuple([view.shape for view in views]) if "..." in spec else None

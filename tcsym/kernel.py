@@ -21,7 +21,6 @@ from tcsym.index import condition_text
 from tcsym.options import Options
 from tcsym.runtime.arguments import MISSING, Bound, bind, checked_sizes, match_arguments
 from tcsym.runtime.arrays import View, dense_view, empty, numpy_array, result_object, view_of
-from tcsym.runtime.fastcall import fast_entry
 from tcsym.runtime.plan import Parameter, plan_call
 from tcsym.runtime.results import match_outputs, packed, prepare_outputs, result_library
 from tcsym.signature import Signature, Spec
@@ -124,6 +123,8 @@ class Kernel:
 
     def _enter(self, variant: Variant) -> None:
         """From now on, plain calls with dense arrays enter native code, where that is possible."""
+        from tcsym.runtime.fastcall import fast_entry
+
         self._entry_is_tried = True
         slow = self._plain_call
         entry = fast_entry(self._plan, variant.kernel, variant.pointers, variant.slots, slow)

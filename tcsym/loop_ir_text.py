@@ -89,11 +89,10 @@ def buffer_text(b: Buffer) -> str:
 def _lines(n: Node, indent: int) -> Iterator[str]:
     pad = "  " * indent
     match n:
-        case Store(buffer, subscripts, value, name):
-            yield f"{pad}{_access(buffer, subscripts)} = {value_text(value)}{_tag(name)}"
-        case Update(buffer, subscripts, op, value, name):
-            left = _access(buffer, subscripts)
-            yield f"{pad}{left} {_ASSIGN[op]} {value_text(value)}{_tag(name)}"
+        case Store() | Update():
+            sign = "=" if isinstance(n, Store) else _ASSIGN[n.op]
+            left = _access(n.buffer, n.subscripts)
+            yield f"{pad}{left} {sign} {value_text(n.value)}{_tag(n.name)}"
         case Verify(value, name):
             yield f"{pad}verify {value_text(value)}{_tag(name)}"
         case Loop():
@@ -106,10 +105,7 @@ def _lines(n: Node, indent: int) -> Iterator[str]:
                 yield f"{pad}else"
                 yield from _lines(orelse, indent + 1)
         case Block(body):
-            if not body:
-                yield f"{pad}pass"
-            for x in body:
-                yield from _lines(x, indent)
+            yield from (line for x in body for line in _lines(x, indent))
         case Allocate(buffer, body):
             yield f"{pad}allocate {buffer}"
             yield from _lines(body, indent)
@@ -152,20 +148,18 @@ def value_text(v: Value) -> str:
     """A value in the language's notation; operators fully parenthesised below the top."""
     match v:
         case Const(x, dtype):
-            return f"{x}" if dtype.is_float or dtype.value == "int32" else f"{dtype}({x})"
+            return f"{x}" if dtype.is_float else f"{dtype}({x})"
         case IndexValue(i, dtype):
-            return f"{dtype}({i})" if dtype.value != "int32" else f"<{i}>"
+            return f"{dtype}({i})"
         case Read(tensor, subscripts, _, checked):
             return _access(tensor, subscripts) + ("?" if any(checked) else "")
         case Cast(x, dtype):
             return f"{dtype}({value_text(x)})"
         case Unary(op, x, _):
             return f"{'-' if op == 'neg' else '!'}{_operand(x)}"
-        case Binary(op, a, b, _) if op in _INFIX:
-            return f"{_operand(a)} {_INFIX[op]} {_operand(b)}"
-        case Binary(op, a, b, _):
-            return f"{op}({value_text(a)}, {value_text(b)})"
-        case Compare(op, a, b):
+        case Binary(op, a, b) | Compare(op, a, b):
+            if op not in _INFIX:
+                return f"{op}({value_text(a)}, {value_text(b)})"
             return f"{_operand(a)} {_INFIX[op]} {_operand(b)}"
         case Select(c, a, b, _):
             return f"{_operand(c)} ? {_operand(a)} : {_operand(b)}"

@@ -1,8 +1,8 @@
 """Checks that a kernel of the loop IR is well formed; run between passes in tests.
 
-What is checked: names (loops unique, buffers declared, bounds over enclosing variables only), ranks and
-types of accesses, allocation of everything that is not an argument, register buffers addressed by
-unrolled and vector variables only, and the shape of unrolled and vector loops.
+What is checked: names (loops unique, buffers declared, bounds over enclosing variables only), ranks
+and types of accesses, allocation of everything that is not an argument, register buffers addressed
+by unrolled and vector variables only, and the shape of unrolled and vector loops.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ def set_num_threads(n: int) -> None:
 
     Errors: OptionError unless `n` is an integer >= 1.
     """
-    _chosen.value = min(MOST_THREADS, require_threads(n))
+    _chosen.value = require_threads(n)
 
 
 def get_num_threads() -> int:
@@ -33,10 +33,10 @@ def address_of_choice() -> int:
 
 
 def require_threads(n: object) -> int:
-    """`n` if it is a number of threads."""
+    """`n` if it is a number of threads, but at most `MOST_THREADS`."""
     if not isinstance(n, int) or isinstance(n, bool) or n < 1:
         raise OptionError(f"number of threads is {n!r}, expected an integer >= 1")
-    return n
+    return min(MOST_THREADS, n)
 
 
 def available_cores() -> int:

@@ -1,7 +1,7 @@
 """Arrays whose memory ends, or starts, at a page that must not be touched.
 
-`guarded(a, "end")` is a copy of `a` of the same strides whose last byte is the last of its page; the next
-page has no access rights, so a kernel that reads or writes beyond it dies by a signal.
+`guarded(a, "end")` is a copy of `a` of the same strides whose last byte is the last of its page;
+the next page has no access rights, so a kernel that reads or writes beyond it dies by a signal.
 """
 
 from __future__ import annotations

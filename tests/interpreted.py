@@ -1,7 +1,7 @@
 """Stand-in for generated code: a loaded kernel that runs the interpreter on the raw pointers.
 
-It sees only what machine code sees (pointers, sizes, strides), so argument handling is tested to the
-last stride without waiting for a compiler.
+It sees only what machine code sees (pointers, sizes, strides), so argument handling is tested to
+the last stride without waiting for a compiler.
 """
 
 from __future__ import annotations
@@ -91,4 +91,4 @@ def _make(self: Variants, layouts: Layouts) -> Variant:
 def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels made in the test run the interpreter instead of machine code."""
     monkeypatch.setattr(Variants, "_make", _make)
-    monkeypatch.setattr("tcsym.kernel.fast_entry", lambda *_: None)
+    monkeypatch.setattr("tcsym.runtime.fastcall.fast_entry", lambda *_: None)

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import sysconfig
 import zipfile
 from pathlib import Path
 
@@ -38,6 +39,8 @@ def test_wheel_from_sdist_works_outside_the_tree(tmp_path: Path) -> None:
     site = tmp_path / "site"
     pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(site))
     run(*pip, str(wheel), cwd=tmp_path)
-    probe = f"import sys; sys.path.insert(0, {str(site)!r})\n{PROBE}"
+    # -S: no .pth files, so that an editable install of the checkout is not on the path
+    paths = [str(site), sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
+    probe = f"import sys; sys.path[:0] = {paths!r}\n{PROBE}"
     check = f"{probe}\nassert tcsym.__file__.startswith({str(site)!r}), tcsym.__file__"
-    run(sys.executable, "-c", check, cwd=tmp_path)
+    run(sys.executable, "-S", "-c", check, cwd=tmp_path)

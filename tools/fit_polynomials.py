@@ -1,8 +1,8 @@
 """Derives the polynomial coefficients in tcsym/codegen/math_f32.py and math_f64.py; prints them.
 
-Each fit is a weighted least-squares fit at Chebyshev nodes in 50 digits, with the weights raised where
-the error is largest (Lawson's iteration), which approaches the minimax polynomial. Needs mpmath.
-Run: python tools/fit_polynomials.py
+Each fit is a weighted least-squares fit at Chebyshev nodes in 50 digits, with the weights raised
+where the error is largest (Lawson's iteration), which approaches the minimax polynomial. Needs
+mpmath. Run: python tools/fit_polynomials.py
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ mp.mp.dps = 50
 
 
 def fit(f: Callable, low: float, high: float, degree: int, weight: Callable) -> tuple[list, float]:
-    """Coefficients, lowest first, of p minimising max |weight * (p - f)| on [low, high]; that max."""
+    """Coefficients, lowest first, of p minimising max |weight * (p - f)| on [low, high]; that
+    max."""
     n = 6 * (degree + 1)
     nodes = [
         (mp.mpf(low) + high) / 2 + (mp.mpf(high) - low) / 2 * mp.cos(mp.pi * (k + 0.5) / n)

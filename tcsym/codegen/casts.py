@@ -1,7 +1,8 @@
 """Conversions between element types (LANGUAGE B8, E3), and between registers and memory.
 
-Half and bfloat16 live in registers as float32; `rounded` makes such a float representable. Half goes
-through F16C where the target has it, else through integer code: no library call is ever needed.
+Half and bfloat16 live in registers as float32; `rounded` makes such a float representable. Half
+goes through F16C where the target has it, else through integer code: no library call is ever
+needed.
 """
 
 from __future__ import annotations

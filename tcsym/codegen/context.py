@@ -1,7 +1,7 @@
 """What the emitter knows while it walks a kernel: variables, places of buffers, lanes, faults.
 
-Mutable, but local to one `emit`. A variable is bound to an integer (unrolled loops), to an i64 register
-plus a constant (serial loops), or is the lane variable of the innermost vector loop.
+Mutable, but local to one `emit`. A variable is bound to an integer (unrolled loops), to an i64
+register plus a constant (serial loops), or is the lane variable of the innermost vector loop.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from tcsym.codegen.text import Function, Module
 from tcsym.codegen.values import Code, Val
@@ -19,8 +20,7 @@ from tcsym.loop_ir import Buffer, Kernel
 from tcsym.target import Target
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(NamedTuple):
     """Value of a variable: register `text` + offset (no text: the offset alone).
 
     `depth`: number of loops around the place where the register is set.
@@ -73,8 +73,8 @@ class Arena:
 class Context:
     """State of the emission of one function of the kernel.
 
-    `pointers`: base address of each visible buffer. `error`: address of the cell that receives a fault's
-    code. `launch`: register of the context struct; None inside a task.
+    `pointers`: base address of each visible buffer. `error`: address of the cell that receives a
+    fault's code. `launch`: register of the context struct; None inside a task.
     """
 
     kernel: Kernel
@@ -138,6 +138,10 @@ class Context:
             self.zeros = self.function.alloca("i64", 8)
             self.function.entry.append(f"  store i64 0, ptr {self.zeros}, align 8")
         return self.zeros
+
+    def bounds(self, names: tuple[str, ...]) -> tuple[Bound | None, ...]:
+        """What variables stand for here (the lane variable: None)."""
+        return tuple([self.variables.get(n) for n in names])
 
     def memory_state(self, buffer: str) -> str:
         """Differs whenever the buffer may have been written in between."""

@@ -194,7 +194,7 @@ def serial_loop(context: Context, loop: Loop, lower: Number, upper: Number) -> N
 
 
 def _counted(context: Context, loop: Loop, lower: Number, upper: Number, step: int) -> None:
-    """for (i = lower; i < upper; i += step), tested at its end; upper - lower is a multiple of step."""
+    """for (i = lower; i < upper; i += step); upper - lower is a multiple of step."""
     f = context.function
     if isinstance(lower, int) and isinstance(upper, int):
         if upper <= lower:

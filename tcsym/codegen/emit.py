@@ -1,8 +1,8 @@
 """Kernel of the loop IR -> LLVM IR text: the driver of code generation.
 
 `tcsym_kernel(buffers, sizes, context)` (see `tcsym.compiled`) unpacks its arguments and calls
-`tcsym_kernel.body`, whose pointer parameters are `noalias`: outputs overlap nothing, and inputs are only
-read.
+`tcsym_kernel.body`, whose pointer parameters are `noalias`: outputs overlap nothing, and inputs are
+only read.
 """
 
 from __future__ import annotations

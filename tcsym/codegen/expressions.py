@@ -1,12 +1,11 @@
 """Values of the loop IR -> registers.
 
-Arms of `?:`, `&&` and `||` that load or check anything run only where they are wanted: behind a branch
-if the condition is one for all lanes, else under a narrower mask.
+Arms of `?:`, `&&` and `||` that load or check anything run only where they are wanted: behind a
+branch if the condition is one for all lanes, else under a narrower mask.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import assert_never
 
 from tcsym.codegen.arithmetic import arithmetic, compare, negate, tree_reduce

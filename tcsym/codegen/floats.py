@@ -1,7 +1,7 @@
 """Numbers with operators, so that the mathematics of the built-ins reads as formulas.
 
-A `Num` is a scalar or vector being computed (float, double, or integer bits); Python numbers in formulas
-become constants of its type.
+A `Num` is a scalar or vector being computed (float, double, or integer bits); Python numbers in
+formulas become constants of its type.
 """
 
 from __future__ import annotations

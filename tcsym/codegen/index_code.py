@@ -89,9 +89,22 @@ def smallest(code: Code, a: Number, b: Number, op: str = "smin") -> Number:
 # ---- expressions
 
 
+@lru_cache(maxsize=16384)
+def names_of(e: Index) -> tuple[str, ...]:
+    """Its variables, in a fixed order."""
+    return tuple(sorted(e.variables()))
+
+
 def number(context: Context, e: Index) -> Number:
     """The value of `e` here."""
-    return linear(context, e.terms, e.constant)
+    if not e.terms:
+        return e.constant
+    key = ("number", e, context.bounds(names_of(e)), context.width)
+    known: Number | None = context.function.recall(key)
+    if known is None:
+        known = linear(context, e.terms, e.constant)
+        context.function.remember(key, known)
+    return known
 
 
 def linear(context: Context, terms: tuple[tuple[Atom, int], ...], start: int) -> Number:

@@ -1,7 +1,7 @@
-"""The 64 built-in functions (LANGUAGE A18): which instruction, vector code or library function each is.
+"""The 64 built-in functions (LANGUAGE A18): name -> instruction, vector code or library function.
 
-In this order: one LLVM intrinsic; straight vector code for float32 or float64; a function written into
-the module (`math_special`); a function of the C library, lane by lane.
+In this order: one LLVM intrinsic; straight vector code for float32 or float64; a function written
+into the module (`math_special`); a function of the C library, lane by lane.
 """
 
 from __future__ import annotations
@@ -74,10 +74,43 @@ DOUBLE: dict[str, Callable[..., Num]] = {
     "tanh": math_f64.tanh,
 }
 LIBRARY = frozenset(
-    """acos acosh asin asinh atan atan2 atanh cbrt cos cosh erf erfc exp10 exp2 expm1 fmod hypot j0 j1
-    lgamma log10 log1p log2 nextafter pow remainder sin sinh tan tgamma y0 y1""".split()
+    {
+        "acos",
+        "acosh",
+        "asin",
+        "asinh",
+        "atan",
+        "atan2",
+        "atanh",
+        "cbrt",
+        "cos",
+        "cosh",
+        "erf",
+        "erfc",
+        "exp10",
+        "exp2",
+        "expm1",
+        "fmod",
+        "hypot",
+        "j0",
+        "j1",
+        "lgamma",
+        "log10",
+        "log1p",
+        "log2",
+        "nextafter",
+        "pow",
+        "remainder",
+        "sin",
+        "sinh",
+        "tan",
+        "tgamma",
+        "y0",
+        "y1",
+    }
 )
-WIDENED = frozenset("j0 j1 lgamma tgamma y0 y1".split())  # float32 through the double function
+# float32 by way of the double function, which is more accurate
+WIDENED = frozenset({"j0", "j1", "lgamma", "tgamma", "y0", "y1"})
 NAMES = frozenset({*LLVM, *ANY, *SINGLE, *DOUBLE, *SPECIAL, *LIBRARY})
 
 

@@ -1,7 +1,7 @@
 """Functions the C library lacks, as scalar double-precision functions of the module being emitted.
 
-Each is written once a module (`@tcsym.erfinv`, ...) and called lane by lane; relative errors are about
-1e-13 or better over the whole range. Both arms of a selection are computed: none can trap.
+Each is written once a module (`@tcsym.erfinv`, ...) and called lane by lane; relative errors are
+about 1e-13 or better over the whole range. Both arms of a selection are computed: none can trap.
 """
 
 from __future__ import annotations

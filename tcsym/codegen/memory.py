@@ -1,9 +1,10 @@
 """Addresses, and loads and stores of scalars and lanes.
 
-An address is a scalar base plus a stride between lanes: 0 (one element for all lanes), 1 (contiguous),
--1 (reversed), anything else lane by lane, or one offset a lane. The base is a chain of pointers, one
-step a loop depth, with the constant displacement last: LLVM keeps the outer steps out of inner loops.
-No pointer is `inbounds`: partial sums may lie outside with negative strides or masked lanes.
+An address is a scalar base plus a stride between lanes: 0 (one element for all lanes), 1
+(contiguous), -1 (reversed), anything else lane by lane, or one offset a lane. The base is a chain
+of pointers, one step a loop depth, with the constant displacement last: LLVM keeps the outer steps
+out of inner loops. No pointer is `inbounds`: partial sums may lie outside with negative strides or
+masked lanes.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from tcsym.codegen.index_code import (
     depth_of,
     linear,
     multiply,
+    names_of,
     number,
 )
 from tcsym.codegen.values import Val, bits_of, constant, suffix, type_text
@@ -51,9 +53,20 @@ class Address:
 
 def address(context: Context, buffer: Buffer, subscripts: tuple[Index | Val, ...]) -> Address:
     """Address of buffer[subscripts]; registers among the subscripts are i64 values."""
+    total = _offset(context, buffer, subscripts)
+    key = (buffer.name, subscripts, context.bounds(names_of(total)), context.width)
+    known: Address | None = context.function.recall(key)
+    if known is None:
+        known = _address(context, buffer, subscripts, total)
+        context.function.remember(key, known)
+    return known
+
+
+def _address(
+    context: Context, buffer: Buffer, subscripts: tuple[Index | Val, ...], total: Index
+) -> Address:
     code = context.code
     kind = element_kind(buffer.dtype, buffer.space == "register")
-    total = _offset(context, buffer, subscripts)
     lane = context.lane_variable
     fixed = tuple(t for t in total.terms if lane not in atom_variables(t[0]))
     moving = tuple(t for t in total.terms if lane in atom_variables(t[0]))
@@ -160,7 +173,7 @@ def _lane_part(context: Context, terms: tuple[tuple[Atom, int], ...]) -> tuple[N
 
 
 def load(context: Context, at: Address, buffer: Buffer, mask: Val | None) -> Val:
-    """The element, or the lanes, at an address; lanes outside `mask` give anything but touch nothing."""
+    """The element, or the lanes, at an address; lanes outside `mask` are not touched."""
     epoch = context.memory_state(buffer.name)
     if at.is_uniform:
         return _load_plain(context, at.pointer, at.kind, 1, epoch)

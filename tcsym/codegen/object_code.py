@@ -1,8 +1,8 @@
 """LLVM IR text -> object code or assembly, through LLVM's passes. The only user of llvmlite here.
 
-Code that is already vectors takes the short pipeline (half to a sixth of O2's time at the same speed);
-scalar code takes O2 with loop vectorisation as the target allows. The machine scheduler is off for the
-process: it hoists broadcasts out of register tiles and spills (recipes/cpu.md).
+Code that is already vectors takes the short pipeline (half to a sixth of O2's time at the same
+speed); scalar code takes O2 with loop vectorisation as the target allows. The machine scheduler is
+off for the process: it hoists broadcasts out of register tiles and spills (recipes/cpu.md).
 """
 
 from __future__ import annotations

@@ -8,13 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import assert_never
 
 from tcsym.codegen.context import Arena, Bound, Context
 from tcsym.codegen.index_code import Number, add, as_val, multiply, number, smallest
 from tcsym.codegen.text import Function
 from tcsym.codegen.values import Code, Val
 from tcsym.compiled import CONTEXT_FIELDS
-from tcsym.loop_ir import Loop
+from tcsym.loop_ir import (
+    Allocate,
+    Block,
+    Branch,
+    Loop,
+    Node,
+    Prefetch,
+    Store,
+    TransposeBlock,
+    Update,
+    Verify,
+    loads,
+    walk,
+)
 
 SerialLoop = Callable[[Context, Loop, Number, Number], None]
 
@@ -53,14 +67,36 @@ def parallel_loop(context: Context, loop: Loop, serial_loop: SerialLoop) -> None
         ]
         outer = {n: b for n, b in context.variables.items() if b.text is not None}
         items += [_Item("i64", b.text or "") for b in outer.values()]
-        items += [_Item("ptr", p) for p in context.pointers.values()]
+        used = buffers_used(loop.body)
+        pointers = {n: p for n, p in context.pointers.items() if n in used}
+        items += [_Item("ptr", p) for p in pointers.values()]
         name = f"task{len(context.module.names)}"
         context.module.names.add(name)
-        _body(context, loop, f"{name}.body", list(outer), serial_loop)
+        _body(context, loop, f"{name}.body", list(outer), list(pointers), serial_loop)
         _task(context, name, [i.kind for i in items])
         _launch(context, name, items, tasks)
     for buffer in context.buffers:
         context.note_store(buffer)
+
+
+def buffers_used(body: Node) -> frozenset[str]:
+    """Names of all buffers that the statements below touch."""
+    used: set[str] = set()
+    for n, _ in walk(body):
+        match n:
+            case Store() | Update():
+                used |= {n.buffer, *(r.tensor for r in loads(n.value))}
+            case Verify(v, _):
+                used.update(r.tensor for r in loads(v))
+            case Prefetch(name, _):
+                used.add(name)
+            case TransposeBlock():
+                used |= {n.target, n.source}
+            case Loop() | Branch() | Block() | Allocate():
+                pass
+            case _:
+                assert_never(n)
+    return frozenset(used)
 
 
 def _task_count(context: Context, loop: Loop, count: Val) -> Val:
@@ -115,11 +151,16 @@ def _task(context: Context, name: str, kinds: list[str]) -> None:
 
 
 def _body(
-    context: Context, loop: Loop, name: str, outer: list[str], serial_loop: SerialLoop
+    context: Context,
+    loop: Loop,
+    name: str,
+    outer: list[str],
+    buffers: list[str],
+    serial_loop: SerialLoop,
 ) -> None:
     parameters = ["ptr noalias %error", "ptr noalias %arena", "i64 %lower", "i64 %upper"]
     parameters += [f"i64 %v{i}" for i in range(len(outer))]
-    parameters += [f"ptr noalias %p{i}" for i in range(len(context.pointers))]
+    parameters += [f"ptr noalias %p{i}" for i in range(len(buffers))]
     head = f"define internal void @{name}({', '.join(parameters)}) #1"
     f = Function(context.module, head)
     inner = Context(
@@ -133,7 +174,7 @@ def _body(
         error="%error",
         arena=Arena("%arena"),
         launch=None,
-        pointers={n: f"%p{i}" for i, n in enumerate(context.pointers)},
+        pointers={n: f"%p{i}" for i, n in enumerate(buffers)},
     )
     for variable, b in context.variables.items():
         known = b.text is None

@@ -1,7 +1,7 @@
 """Loads of the kernel's values, with the checks they ask for (LANGUAGE B3, B4, B6).
 
-A read touches no memory that its executed points do not: inactive lanes are masked, an element for all
-lanes is loaded only if some lane wants it, and a failed check gives zero instead of a load.
+A read touches no memory that its executed points do not: inactive lanes are masked, an element for
+all lanes is loaded only if some lane wants it, and a failed check gives zero instead of a load.
 """
 
 from __future__ import annotations
@@ -145,8 +145,8 @@ def _uniform(
 def _may_be_idle(context: Context, buffer: Buffer, names: frozenset[str]) -> bool:
     """True if the load might not be executed by any lane.
 
-    Under the loop's own mask alone, an access that varies with nothing of that mask is also made by the
-    first lane of the first vector, which exists whenever this code is reached.
+    Under the loop's own mask alone, an access that varies with nothing of that mask is also made by
+    the first lane of the first vector, which exists whenever this code is reached.
     """
     lanes = context.lanes
     if lanes is None or lanes.mask is None or buffer.padded or buffer.space == "register":

@@ -1,13 +1,14 @@
 """LLVM IR as text: a module, and a function that is being written.
 
-Pure instructions are numbered: the same text within the same dominating scope is written once, so the
-cheap pipeline needs no common-subexpression pass. Everything mutable here lives for one `emit`.
+Pure instructions are numbered: the same text within the same dominating scope is written once, so
+the cheap pipeline needs no common-subexpression pass. Everything mutable here lives for one `emit`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 
 class Module:
@@ -36,8 +37,8 @@ class Function:
         self.lines: list[str] = []
         self.current = "start"
         self._count = 0
-        self._known: dict[str, str] = {}
-        self._added: list[list[str]] = [[]]
+        self._known: dict[Any, Any] = {}
+        self._added: list[list[Any]] = [[]]
 
     def new_register(self) -> str:
         self._count += 1
@@ -54,9 +55,18 @@ class Function:
         key = instruction + epoch
         known = self._known.get(key)
         if known is None:
-            known = self._known[key] = self.result(instruction)
-            self._added[-1].append(key)
-        return known
+            known = self.result(instruction)
+            self.remember(key, known)
+        return str(known)
+
+    def remember(self, key: Any, value: Any) -> None:
+        """Note a value that is available until the end of the scope."""
+        self._known[key] = value
+        self._added[-1].append(key)
+
+    def recall(self, key: Any) -> Any:
+        """What was noted under the key in a scope that is still open, or None."""
+        return self._known.get(key)
 
     def do(self, instruction: str) -> None:
         self.lines.append("  " + instruction)

@@ -1,15 +1,17 @@
 """TransposeBlock -> a square block moved through registers.
 
-Rows are loaded, exchanged by shuffles (first within 128 bits, where one unpack instruction moves two
-elements, then whole 128-bit quarters), and stored as columns. Without vectors, or where the last
-dimension is not contiguous, element by element.
+Rows are loaded, exchanged by shuffles (first within 128 bits, where one unpack instruction moves
+two elements, then whole 128-bit quarters), and stored as columns. Without vectors, or where the
+last dimension is not contiguous, element by element.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tcsym.codegen.casts import element_kind
-from tcsym.codegen.context import Bound, Context
-from tcsym.codegen.index_code import Number, add, as_val, lanes_below, number
+from tcsym.codegen.context import Bound, Context, Lanes
+from tcsym.codegen.index_code import Number, as_val, lanes_below, number
 from tcsym.codegen.memory import address, load, store
 from tcsym.codegen.values import Code, Val, bits_of, constant
 from tcsym.index import Index, var
@@ -63,8 +65,6 @@ def _by_register(
     columns: Number,
 ) -> None:
     """With constant full extents: without masks or branches."""
-    from tcsym.codegen.context import Lanes
-
     code = context.code
     with context.in_lanes(Lanes(_COLUMN, n.block)):
         across, down = lanes_below(context, columns), lanes_below(context, rows)
@@ -88,8 +88,6 @@ def _by_register(
 
 def _strict(buffer: Buffer) -> Buffer:
     """Clipped rows must become zeros, so that masks matter also in padded buffers."""
-    from dataclasses import replace
-
     return replace(buffer, padded=False)
 
 
@@ -173,6 +171,3 @@ def _inside(context: Context, rows: Number, columns: Number, row: int, column: i
     for n, i in limits:
         held = context.code.and_(held, context.code.compare("icmp sgt", n, constant(i, "i64")))
     return True if held is None else held
-
-
-_ = add

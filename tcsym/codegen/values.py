@@ -1,14 +1,15 @@
 """Typed scalars and vectors in registers, and the elementwise instructions on them.
 
 A `Val` is an LLVM operand with its scalar type and its number of lanes (1: a scalar). Instructions
-accept a mixture of scalars and vectors; scalars are spread. Which register type a language type has is
-decided here: bool is i1, half and bfloat16 are float.
+accept a mixture of scalars and vectors; scalars are spread. Which register type a language type has
+is decided here: bool is i1, half and bfloat16 are float.
 """
 
 from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from tcsym.codegen.text import Function
@@ -40,6 +41,7 @@ def type_text(kind: str, lanes: int) -> str:
     return kind if lanes == 1 else f"<{lanes} x {kind}>"
 
 
+@lru_cache(maxsize=1024)
 def suffix(kind: str, lanes: int) -> str:
     """How intrinsics name a type: f32, v8i64."""
     scalar = {"float": "f32", "double": "f64", "half": "f16"}.get(kind, kind)
@@ -97,9 +99,14 @@ class Code:
             return a
         if a.is_constant:
             return Val(f"splat ({a.kind} {a.text})", a.kind, lanes)
-        kind = type_text(a.kind, lanes)
-        first = self.function.pure(f"insertelement {kind} poison, {a.typed}, i64 0")
-        return self.shuffle(Val(first, a.kind, lanes), None, (0,) * lanes)
+        key = ("spread", a, lanes)
+        known: Val | None = self.function.recall(key)
+        if known is None:
+            kind = type_text(a.kind, lanes)
+            first = self.function.pure(f"insertelement {kind} poison, {a.typed}, i64 0")
+            known = self.shuffle(Val(first, a.kind, lanes), None, (0,) * lanes)
+            self.function.remember(key, known)
+        return known
 
     def level(self, *values: Val) -> list[Val]:
         """All with the same number of lanes."""
@@ -166,8 +173,10 @@ class Code:
 
     def intrinsic(self, name: str, *args: Val, flags: str = "") -> Val:
         """llvm.`name` on arguments of one type, giving that type."""
-        args = tuple(self.level(*args))
         first = args[0]
+        if any(a.lanes != first.lanes for a in args):
+            args = tuple(self.level(*args))
+            first = args[0]
         full = f"llvm.{name}.{suffix(first.kind, first.lanes)}"
         self.function.module.declare(first.type, full, ", ".join(a.type for a in args))
         operands = ", ".join(a.typed for a in args)

@@ -15,6 +15,7 @@ from tcsym.polyhedral.passes.accumulate import accumulate_privately
 from tcsym.polyhedral.passes.allocate import place_allocations, without_allocations
 from tcsym.polyhedral.passes.band import band_of, contraction_roles
 from tcsym.polyhedral.passes.clamp_rows import clamp_rows
+from tcsym.polyhedral.passes.collapse import collapse_outermost
 from tcsym.polyhedral.passes.contract_storage import contract_storage
 from tcsym.polyhedral.passes.contraction_schedule import (
     contraction_refusal,
@@ -52,7 +53,7 @@ def map_cpu(kernel: Kernel, target: Target, options: Options) -> Mapped:
         kernel = schedule_nest(kernel, nest, target, options, names, notes)
     kernel = clamp_rows(contract_storage(kernel))
     if options.parallelize:
-        kernel = parallelise(kernel)
+        kernel = parallelise(collapse_outermost(kernel, names))
     return Mapped(place_allocations(kernel), tuple(notes))
 
 

@@ -147,6 +147,8 @@ def _attempt(scop: Scop, dependences: Dependences, strategy: Strategy, log: _Log
         reason = "no proof within half of the time"
     except Unsuitable as e:
         reason = str(e)
+    except isl.Error:
+        reason = "isl failed"
     log.notes.append(f"scheduler {scheduler}, fusion {fusion}: {reason}")
     return None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from importlib import import_module
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -267,5 +268,17 @@ def note_written(x: Any) -> None:
 def result_object(view: View) -> Any:
     """The array to hand to the user for an output made by `empty`."""
     if view.library == "jax":
-        return sys.modules["jax"].numpy.asarray(view.owner)
+        return _jax_array(view.owner)
     return view.owner
+
+
+def _jax_array(x: Array) -> Any:
+    """A jax array of exactly the same type, also where jax would make 64 bits 32."""
+    jax = sys.modules["jax"]
+    if x.dtype.itemsize < 8:
+        return jax.numpy.asarray(x)
+    if hasattr(jax, "enable_x64"):
+        with jax.enable_x64(True):
+            return jax.numpy.asarray(x)
+    with import_module("jax.experimental").enable_x64():
+        return jax.numpy.asarray(x)

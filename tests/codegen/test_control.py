@@ -66,7 +66,9 @@ def test_repeated_bodies(unroll: int, target: str) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 def test_constant_bounds(target: str) -> None:
     for lower, upper, unroll in ((0, 0, 1), (3, 1, 4), (0, 8, 4), (1, 8, 4), (0, 3, 4)):
-        body = Loop("i", const(lower), const(upper), Update("O", (I,), "add", number(I)), unroll=unroll)
+        body = Loop(
+            "i", const(lower), const(upper), Update("O", (I,), "add", number(I)), unroll=unroll
+        )
         out = np.zeros(8)
         assert load(kernel(body), target)({"X": out, "O": out}, {"N": 8, "M": 0}) == 0
         np.testing.assert_array_equal(out, [i if lower <= i < upper else 0 for i in range(8)])
@@ -161,7 +163,9 @@ def test_arenas(threads: int, target: str) -> None:
         Loop("k3", const(0), N, Update("O", (i,), "add", Binary("mul", Read("P", (k3,), F64),
              Cast(Read("Q", (k3,), DType.INT8), F64), F64))),
     )  # fmt: skip
-    rows = Loop("i", const(0), N, Allocate("P", Allocate("Q", own)), "parallel", "parallel", work=N * N)
+    rows = Loop(
+        "i", const(0), N, Allocate("P", Allocate("Q", own)), "parallel", "parallel", work=N * N
+    )
     h, g = var("h"), var("g")
     again = Allocate("L", block(
         Loop("h", const(0), N, Store("L", (h, const(1)), Read("O", (h,), F64))),
@@ -182,7 +186,9 @@ def test_arenas(threads: int, target: str) -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_prefetch_and_empty_kernels(target: str) -> None:
-    body = Loop("i", const(0), N, block(Prefetch("X", (I + 100,)), Store("O", (I,), Read("X", (I,), F64))))
+    body = Loop(
+        "i", const(0), N, block(Prefetch("X", (I + 100,)), Store("O", (I,), Read("X", (I,), F64)))
+    )
     x, out = np.arange(5.0), np.zeros(5)
     assert load(kernel(body), target)({"X": x, "O": out}, {"N": 5, "M": 0}) == 0
     np.testing.assert_array_equal(out, x)

@@ -133,7 +133,11 @@ def test_widths_and_mixed_types(width: int, target: str) -> None:
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 def test_gather_by_data(dtype: DType, target: str) -> None:
     """X[P[i], i mod 3], unchecked and in lanes."""
-    x, p, o = Buffer("X", dtype, (M, const(3))), Buffer("P", DType.INT32, (N,)), Buffer("O", dtype, (N,))
+    x, p, o = (
+        Buffer("X", dtype, (M, const(3))),
+        Buffer("P", DType.INT32, (N,)),
+        Buffer("O", dtype, (N,)),
+    )
 
     def body(at: Index) -> Store:
         place = Cast(Read("P", (at,), DType.INT32), DType.INT64)
@@ -200,7 +204,9 @@ def test_data_dependent_guards(target: str) -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("op", ["add", "mul", "min", "max"])
-@pytest.mark.parametrize("dtype", [F32, DType.FLOAT64, DType.INT32, DType.UINT8, DType.BOOL], ids=str)
+@pytest.mark.parametrize(
+    "dtype", [F32, DType.FLOAT64, DType.INT32, DType.UINT8, DType.BOOL], ids=str
+)
 def test_reductions_over_lanes(dtype: DType, op: Any, target: str) -> None:
     """An update of one element by all active lanes, and a horizontal reduction of registers."""
     from tcsym.codegen.arithmetic import identity  # noqa: F401
@@ -218,7 +224,9 @@ def test_reductions_over_lanes(dtype: DType, op: Any, target: str) -> None:
         8, Update("R", (var("u"), var("l")), op, Read("X", (two,), dtype)),
         N - 16 * var("t") - 8 * var("u"))))  # fmt: skip
     init = unrolled("u0", 2, vector("l0", 8, Store("R", (var("u0"), var("l0")), start)))
-    both = Binary(op, Read("R", (const(0), var("h")), dtype), Read("R", (const(1), var("h")), dtype), dtype)
+    both = Binary(
+        op, Read("R", (const(0), var("h")), dtype), Read("R", (const(1), var("h")), dtype), dtype
+    )
     across = Store("O", (const(0),), HorizontalReduce(op, "h", 8, both, dtype))
     registers = Allocate("R", block(init, main, across))
     x, o = Buffer("X", dtype, (N,)), Buffer("O", dtype, (const(1),))
@@ -229,7 +237,9 @@ def test_reductions_over_lanes(dtype: DType, op: Any, target: str) -> None:
             out = np.zeros(1, dtype.numpy)
             assert kernel({"X": a, "O": out}, {"N": n}) == 0
             reduce_ = {"add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum}[op]
-            want = reduce_.reduce(a, initial=np.array(neutral).astype(dtype.numpy), dtype=dtype.numpy)
+            want = reduce_.reduce(
+                a, initial=np.array(neutral).astype(dtype.numpy), dtype=dtype.numpy
+            )
             np.testing.assert_array_equal(out[0], want)
 
 

@@ -150,7 +150,9 @@ def test_comparison_of_any_integers_is_by_value(width: int, target: str) -> None
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("dtype", [DType.FLOAT32, DType.FLOAT64, DType.BFLOAT16, DType.BOOL], ids=str)
+@pytest.mark.parametrize(
+    "dtype", [DType.FLOAT32, DType.FLOAT64, DType.BFLOAT16, DType.BOOL], ids=str
+)
 def test_comparison_of_one_type(dtype: DType, width: int, target: str) -> None:
     a, b = samples(dtype, 7), samples(dtype, 8)
     for op in ("lt", "le", "gt", "ge", "eq", "ne"):

@@ -2,42 +2,17 @@
 
 from __future__ import annotations
 
-import array
-import ctypes
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 
 import tcsym as tc
-from tcsym.types import DType
+from tests.call_errors import ADD, F32, failing, ones
 
-F32 = np.float32
-ADD = "def add(float(N) A, float(N) B) -> (C) { C(i) = A(i) + B(i) }"
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 FREE = "def pad(float(N) A) -> (float(P) O) { O(i) = i < N ? A(i) : 0.0 }"
 TWO = "def f(float(N) A) -> (O) { O(i) = A(i) }\ndef g(float(M) A) -> (O) { O(i) = A(i) }"
-
-
-def ones(*shape: int, dtype: Any = F32) -> Any:
-    return np.ones(shape, dtype)
-
-
-def failing(
-    source: str, place: str, *args: Any, kind: str, define_with: Any = None, **kwargs: Any
-) -> tc.TCError:
-    """The error of a call; it must stand at the first `place` of `source`, marked by `|`."""
-    before, _, after = place.partition("|")
-    position = source.index(before + after) + len(before)
-    line = source.count("\n", 0, position) + 1
-    column = position - (source.rfind("\n", 0, position) + 1) + 1
-    module = tc.define(source, **(define_with or {}))
-    with pytest.raises(tc.TCError) as caught:
-        next(iter(module[name] for name in module)).reference(*args, **kwargs)
-    error = caught.value
-    assert (error.kind, error.line, error.column) == (kind, line, column), str(error)
-    return error
 
 
 # ---- unknown, surplus, repeated arguments
@@ -230,71 +205,6 @@ def test_big_endian_buffer_is_refused() -> None:
     failing(ADD, "float(N) |A", memoryview(np.ones(3, ">f4")), ones(3), kind="type")
 
 
-# ---- scalars for 0-d parameters
-
-
-def scalar(dtype: str) -> Any:
-    return tc.define(f"def f({dtype} a) -> (b) {{ b = a }}")
-
-
-FITS = [
-    (True, "int8", 1),
-    (True, "float16", 1),
-    (np.True_, "bool", 1),
-    (1, "bool", 1),
-    (255, "uint8", 255),
-    (np.int64(-128), "int8", -128),
-    (2**24, "float32", 2**24),
-    (3, "bfloat16", 3),
-    (0.1, "float32", F32(0.1)),
-    (0.1, "bfloat16", ml_dtypes.bfloat16(0.1)),
-    (np.float32(0.1), "float64", float(F32(0.1))),
-    (np.float64(0.1), "float16", np.float16(0.1)),
-    (ml_dtypes.bfloat16(1.5), "float32", 1.5),
-    (np.longdouble(0.5), "float64", 0.5),
-    (float("inf"), "float16", np.inf),
-]
-DOES_NOT_FIT = [
-    (2, "bool"),
-    (256, "uint8"),
-    (-1, "uint64"),
-    (np.int64(128), "int8"),
-    (2**24 + 1, "float32"),
-    (257, "bfloat16"),
-    (10**400, "float64"),
-    (1e39, "float32"),
-    (70000.0, "float16"),
-    (1.0, "int32"),
-    (np.float32(1), "int64"),
-    (0.0, "bool"),
-    (1j, "float32"),
-    (np.complex64(1), "float32"),
-    (np.timedelta64(1), "int64"),
-    (np.str_("1"), "int32"),
-]
-
-
-@pytest.mark.parametrize(("x", "dtype", "value"), FITS)
-def test_scalar_fits(x: Any, dtype: str, value: Any) -> None:
-    result = scalar(dtype).reference(x)
-    assert result.shape == () and result.dtype == DType(dtype).numpy and result[()] == value
-
-
-def test_nan_is_a_float() -> None:
-    assert np.isnan(scalar("float16").reference(float("nan"))[()])
-
-
-@pytest.mark.parametrize(("x", "dtype"), DOES_NOT_FIT)
-def test_scalar_does_not_fit(x: Any, dtype: str) -> None:
-    failing(f"def f({dtype} a) -> (b) {{ b = a }}", f"{dtype} |a", x, kind="type")
-
-
-def test_zero_dimensional_arrays_convert_without_narrowing() -> None:
-    assert scalar("double").reference(np.array(0.5, F32))[()] == 0.5
-    failing("def f(float a) -> (b) { b = a }", "float |a", np.array(0.5), kind="type")
-    failing("def f(float a) -> (b) { b = a }", "float |a", np.ones(1, F32), kind="rank")
-
-
 # ---- names
 
 
@@ -311,62 +221,3 @@ def test_reserved_keywords_are_positional_only() -> None:
 def test_any_other_name_works_by_keyword() -> None:
     f = tc.define("def f(float(N) self, float(N) s, float(N) args) -> (O) { O(i) = self(i) }")
     assert f.reference(args=ones(2), s=ones(2), self=ones(2)).tolist() == [1, 1]
-
-
-# ---- what counts as an array
-
-
-class Interface:
-    def __init__(self, x: Any) -> None:
-        self.x, self.__array_interface__ = x, x.__array_interface__
-
-
-class OnlyDLPack:
-    def __init__(self, x: Any, device: tuple[int, int] = (1, 0)) -> None:
-        self.x, self.device = x, device
-
-    def __dlpack__(self, **options: Any) -> Any:
-        return self.x.__dlpack__()
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return self.device
-
-
-class OnGPU:
-    __cuda_array_interface__ = {"shape": (3,), "typestr": "<f4", "data": (1, False), "version": 3}  # noqa: RUF012
-
-
-@pytest.mark.parametrize(
-    "x",
-    [
-        array.array("f", [1, 1, 1]),
-        memoryview(ones(3)),
-        (ctypes.c_float * 3)(1, 1, 1),
-        Interface(ones(3)),
-        OnlyDLPack(ones(3)),
-        np.ones((3, 1), F32)[:, 0].view(np.matrix).A1,
-        ones(9)[::3],
-        ones(3)[::-1],
-        np.broadcast_to(F32(1), (3,)),
-        np.frombuffer(b"\0" + ones(3).tobytes(), F32, 3, 1),
-        np.ones(3, [("c", "u1"), ("x", "f4")])["x"],
-        np.require(ones(3), requirements="W"),
-    ],
-    ids=str,
-)
-@pytest.mark.usefixtures("interpreted")
-def test_accepted_arrays(x: Any) -> None:
-    f = tc.define(ADD)
-    for result in (f(x, ones(3)), f(ones(3), x), f.reference(x, ones(3))):
-        assert type(result) is np.ndarray and result.tolist() == [2, 2, 2]
-
-
-def test_bytes_are_uint8() -> None:
-    f = tc.define("def f(uint8(N) A) -> (O) { O(i) = A(i) }")
-    assert f.reference(b"abc").tolist() == [97, 98, 99]
-
-
-@pytest.mark.parametrize("x", [OnGPU(), OnlyDLPack(ones(3), (2, 0))])
-def test_gpu_arrays_say_what_to_do(x: Any) -> None:
-    error = failing(ADD, "float(N) |A", x, ones(3), kind="type")
-    assert "copy it to the CPU" in error.hint

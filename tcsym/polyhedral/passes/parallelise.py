@@ -31,10 +31,15 @@ def parallelise(kernel: Kernel) -> Kernel:
     return replace(kernel, body=_outermost(kernel.body, frozenset(kernel.sizes)))
 
 
+def is_free(loop: Loop) -> bool:
+    """May become a loop on threads."""
+    return loop.kind == "serial" and loop.order == "parallel"
+
+
 def _outermost(node: Node, known: frozenset[str]) -> Node:
     match node:
         case Loop():
-            if node.kind == "serial" and node.order == "parallel" and extent(node) != ONE:
+            if is_free(node) and extent(node) != ONE:
                 return replace(node, kind="parallel", work=loop_work(node, known))
             return replace(node, body=_outermost(node.body, known | {node.variable}))
         case Block(body):

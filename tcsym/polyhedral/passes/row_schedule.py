@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tcsym.frontend.program import Call
-from tcsym.loop_ir import Kernel, Loop, Node, Store, Update, subvalues, walk
+from tcsym.index import floordiv
+from tcsym.loop_ir import Kernel, Loop, Node, Store, Update, block, subvalues, walk
 from tcsym.options import Options
 from tcsym.polyhedral.passes.access import subscript_variables
+from tcsym.polyhedral.passes.bounds import extent
+from tcsym.polyhedral.passes.duplicate import duplicate
 from tcsym.polyhedral.passes.interchange import reorder_chain
 from tcsym.polyhedral.passes.loops import (
     chain_of,
@@ -19,6 +22,13 @@ from tcsym.polyhedral.passes.loops import (
     statements_in,
 )
 from tcsym.polyhedral.passes.names import Names
+from tcsym.polyhedral.passes.tile_loop import is_multiple
+from tcsym.polyhedral.passes.transposition import (
+    block_points,
+    strided_partner,
+    transpose_in_blocks,
+    transposition_of,
+)
 from tcsym.polyhedral.passes.vector_legality import (
     access_cost,
     can_mask,
@@ -52,10 +62,65 @@ def _schedule_leaf(
     best, _, reason = row_choice(kernel, chain, lanes)
     if best is None:
         return kernel, f"scalar: {reason}"
+    blocked = _in_blocks(kernel, chain, best, target, names)
+    if blocked is not None:
+        return blocked
     kernel = _move_inside(kernel, chain, best)
     chain = leaf_chain(find_loop(kernel.body, _top_after(kernel, nest, chain, best)), best)
     shape = RowShape(lanes, _unroll(body, best, options), can_mask(kernel, body, target))
     return vectorise_row(kernel, _reduction_top(chain), best, shape, names), f"vectors along {best}"
+
+
+def _in_blocks(
+    kernel: Kernel, chain: tuple[Loop, ...], lanes: str, target: Target, names: Names
+) -> tuple[Kernel, str] | None:
+    """A transposition, or strided loads that share cache lines along another loop of the chain."""
+    variables = {x.variable for x in chain}
+    bounds = frozenset[str]().union(*(x.lower.variables() | x.upper.variables() for x in chain))
+    parallel = all(x.order == "parallel" and x.kind == "serial" for x in chain)
+    if len(chain) < 2 or not parallel or bounds & variables:
+        return None
+    found = transposition_of(kernel, chain)
+    if found is not None:
+        block = target.lanes(kernel.buffer(found.store.buffer).dtype.bits)
+        return transpose_in_blocks(kernel, chain, found, block, names), "transposition in blocks"
+    partner = strided_partner(kernel, chain, lanes)
+    if partner is None:
+        return None
+    width = lanes_for(kernel, chain[-1].body, target)
+    masked = can_mask(kernel, chain[-1].body, target)
+    kernel, rest = split_rest(kernel, chain[0].variable, lanes, width, names)
+    whole = leaf_chain(find_loop(kernel.body, chain[0].variable), chain[-1].variable)
+    kernel = block_points(kernel, whole, lanes, partner, width, names)
+    if rest is not None:
+        top, lane = rest
+        copy = leaf_chain(
+            find_loop(kernel.body, top), chain_of(find_loop(kernel.body, top))[-1].variable
+        )
+        kernel = _move_inside(kernel, copy, lane)
+        kernel = vectorise_row(kernel, lane, lane, RowShape(width, 1, masked), names)
+    return kernel, f"vectors along {lanes}, blocks of {partner}"
+
+
+def split_rest(
+    kernel: Kernel, top: str, variable: str, width: int, names: Names
+) -> tuple[Kernel, tuple[str, str] | None]:
+    """The nest `top` for whole groups of `width` of a loop in it, then a copy for the rest.
+
+    Gives the copy's names of both loops, or None if nothing is left over.
+    """
+    loop = find_loop(kernel.body, variable)
+    if is_multiple(extent(loop), width):
+        return kernel, None
+    kernel, copy, new = duplicate(kernel, find_loop(kernel.body, top), names)
+    end = loop.lower + floordiv(extent(loop), width) * width
+    copy = replace_loop(copy, new[variable], lambda x: replace(x, lower=end))
+
+    def whole(x: Loop) -> Node:
+        return block(replace_loop(x, variable, lambda y: replace(y, upper=end)), copy)
+
+    body = replace_loop(kernel.body, top, whole)
+    return replace(kernel, body=body), (new[top], new[variable])
 
 
 def leaf_chain(nest: Node, leaf: str) -> tuple[Loop, ...]:

@@ -6,27 +6,22 @@ has its unit strides in an outer parallel loop.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tcsym.frontend.program import Call
-from tcsym.index import floordiv
-from tcsym.loop_ir import Kernel, Loop, block, subvalues
+from tcsym.loop_ir import Kernel, Loop, subvalues
 from tcsym.options import Options
 from tcsym.polyhedral.passes.band import Band, band_of, reductions
 from tcsym.polyhedral.passes.bounds import extent
-from tcsym.polyhedral.passes.duplicate import duplicate
 from tcsym.polyhedral.passes.interchange import can_sink
 from tcsym.polyhedral.passes.loops import (
     find_loop,
     is_leaf,
     loops_around,
     loops_in,
-    replace_loop,
     statements_in,
 )
 from tcsym.polyhedral.passes.names import Names
 from tcsym.polyhedral.passes.register_tile import TileShape, can_tile, tile_registers
-from tcsym.polyhedral.passes.row_schedule import leaf_chain, row_choice
+from tcsym.polyhedral.passes.row_schedule import leaf_chain, row_choice, split_rest
 from tcsym.polyhedral.passes.vector_legality import (
     access_cost,
     can_mask,
@@ -109,25 +104,9 @@ def schedule_strips(
     lanes = lanes_for(kernel, band.body, target)
     shape = TileShape(1, _vectors(band), lanes)
     masked = can_mask(kernel, band.body, target)
-    kernel, rest = _split_rest(kernel, columns, shape.columns, names)
+    kernel, rest = split_rest(kernel, columns, columns, shape.columns, names)
     kernel = _tile(kernel, columns, shape, names)
-    return _tile(kernel, rest, TileShape(1, 1, lanes), names) if rest and masked else kernel
-
-
-def _split_rest(
-    kernel: Kernel, columns: str, width: int, names: Names
-) -> tuple[Kernel, str | None]:
-    """columns in lower:upper -> whole strips, then a copy for the rest (None if nothing is left)."""
-    loop = find_loop(kernel.body, columns)
-    n = extent(loop).as_int()
-    if n is not None and n % width == 0:
-        return kernel, None
-    kernel, copy, new = duplicate(kernel, loop, names)
-    end = loop.lower + floordiv(extent(loop), width) * width
-    assert isinstance(copy, Loop)
-    whole, rest = replace(loop, upper=end), replace(copy, lower=end)
-    body = replace_loop(kernel.body, columns, lambda _: block(whole, rest))
-    return replace(kernel, body=body), new[columns]
+    return _tile(kernel, rest[1], TileShape(1, 1, lanes), names) if rest and masked else kernel
 
 
 def _tile(kernel: Kernel, columns: str, shape: TileShape, names: Names) -> Kernel:

@@ -1,0 +1,102 @@
+"""What LLVM makes of vector code: the instructions of hot loops, without spills."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from tcsym.codegen import assembly, emit
+from tcsym.frontend.program import Binary, Call, Const, Read
+from tcsym.index import var
+from tcsym.loop_ir import Value
+from tcsym.target import resolve_target
+from tcsym.types import DType
+from tests.codegen.harness import TARGETS, elementwise, load
+from tests.codegen.kernels import matmul
+
+CASES = [
+    ("cpu:avx2", 6, 2, DType.FLOAT32),
+    ("cpu:avx2", 4, 2, DType.FLOAT64),
+    ("cpu:avx512", 6, 4, DType.FLOAT32),
+    ("cpu:avx512", 8, 3, DType.FLOAT32),
+]
+
+
+def listing(kernel: object, target: str) -> str:
+    resolved = resolve_target(target)
+    return assembly(emit(kernel, resolved, 1).ir_text, resolved)  # type: ignore[arg-type]
+
+
+def vector_name(target: str) -> str:
+    return "zmm" if target == "cpu:avx512" else "ymm"
+
+
+@pytest.mark.parametrize(("target", "rows", "vectors", "dtype"), CASES)
+def test_register_tile(target: str, rows: int, vectors: int, dtype: DType) -> None:
+    """Fused multiply-adds on whole registers, four copies of k and the rest, and no spilled vector."""
+    width = resolve_target(target).lanes(dtype.bits)
+    register = vector_name(target)
+    text = listing(matmul(rows, vectors, width, dtype), target)
+    fused = re.findall(rf"vfmadd\d+p[sd]\s.*%{register}", text)
+    assert len(fused) == 5 * rows * vectors
+    assert not re.search(rf"\(%rsp\S*, %{register}|%{register}\d+, \S*\(%rsp", text)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", [DType.FLOAT32, DType.FLOAT64], ids=str)
+def test_matmul_is_right(dtype: DType, target: str) -> None:
+    width = max(resolve_target(target).lanes(dtype.bits), 4)
+    run = load(matmul(6, 2, width, dtype), target)
+    panel, rng = 2 * width, np.random.default_rng(0)
+    for m, n, k in (
+        (1, 1, 1),
+        (6, 16, 4),
+        (7, 17, 5),
+        (13, 50, 33),
+        (0, 5, 5),
+        (5, 0, 5),
+        (5, 5, 0),
+    ):
+        a, b = rng.random((m, k)).astype(dtype.numpy), rng.random((k, n)).astype(dtype.numpy)
+        packed = np.zeros((-(-n // panel), k, panel), dtype.numpy)
+        for j in range(n):
+            packed[j // panel, :, j % panel] = b[:, j]
+        c = np.full((m, n), np.nan, dtype.numpy)
+        assert run({"A": a, "Bp": packed, "C": c}, {"M": m, "N": n, "K": k}) == 0
+        np.testing.assert_allclose(c, a @ b, rtol=1e-5)
+
+
+@pytest.mark.parametrize("target", ["cpu:avx2", "cpu:avx512"])
+def test_exp_and_maximum_are_vectors(target: str) -> None:
+    """No calls, no scalar arithmetic: max(exp(A), B) in whole registers."""
+    a, b = (Read(x, (var("i"),), DType.FLOAT32) for x in "AB")
+    value: Value = Binary("max", Call("exp", (a,), DType.FLOAT32), b, DType.FLOAT32)
+    width = resolve_target(target).lanes(32)
+    kernel = elementwise(value, DType.FLOAT32, {"A": DType.FLOAT32, "B": DType.FLOAT32}, width)
+    text = listing(kernel, target)
+    assert set(re.findall(r"callq\s+(\S+)", text)) <= {"tcsym_kernel.body"}
+    assert not re.search(r"v(add|mul|max|min|fmadd\d+)ss\s", text)
+    assert f"%{vector_name(target)}" in text
+
+
+def test_relu_is_one_instruction() -> None:
+    """A maximum with a constant, which is not NaN, needs no compare."""
+    read = Read("A", (var("i"),), DType.FLOAT32)
+    value = Binary("max", read, Const(0.0, DType.FLOAT32), DType.FLOAT32)
+    text = listing(elementwise(value, DType.FLOAT32, {"A": DType.FLOAT32}, 8), "cpu:avx2")
+    assert "vmaxps" in text and "vcmp" not in text
+
+
+@pytest.mark.parametrize("target", ["cpu:avx2", "cpu:avx512"])
+def test_halves_use_the_conversion_instructions(target: str) -> None:
+    half = DType.FLOAT16
+    value = Binary("add", Read("A", (var("i"),), half), Read("B", (var("i"),), half), half)
+    text = listing(elementwise(value, half, {"A": half, "B": half}, 8), target)
+    assert "vcvtph2ps" in text and "vcvtps2ph" in text
+
+
+def test_without_vectors_nothing_wider_than_sse2() -> None:
+    text = listing(matmul(4, 1, 4), "cpu:novector")
+    assert "%ymm" not in text and "%zmm" not in text and "vfmadd" not in text

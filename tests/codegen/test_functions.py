@@ -1,0 +1,203 @@
+"""The 64 built-ins against the interpreter's functions, with the error in units of the last place."""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tcsym.codegen import assembly
+from tcsym.codegen.intrinsics import NAMES
+from tcsym.frontend.interpret_functions import FUNCTIONS
+from tcsym.frontend.program import Call, Read
+from tcsym.index import var
+from tcsym.target import resolve_target
+from tcsym.types import DType
+from tests.codegen.harness import TARGETS, Loaded, elementwise, load
+
+N_ARGS = {
+    **dict.fromkeys(
+        [
+            "atan2",
+            "copysign",
+            "fdim",
+            "fdivide",
+            "fmax",
+            "fmin",
+            "fmod",
+            "hypot",
+            "nextafter",
+            "pow",
+        ],
+        2,
+    ),
+    **dict.fromkeys(["remainder", "rhypot"], 2),
+    **dict.fromkeys(["fma", "norm3d", "rnorm3d"], 3),
+    **dict.fromkeys(["norm4d", "rnorm4d"], 4),
+}
+# Largest error in ulp where it is not 1.1 (float32) or 3 (float64).
+SINGLE_ULPS = {"rsqrt": 1.5, "tanh": 1.5, "erfc": 1.1}
+DOUBLE_ULPS = {
+    "cyl_bessel_i0": 20,
+    "cyl_bessel_i1": 20,
+    "normcdf": 4000,
+    "tgamma": 20,
+    **dict.fromkeys(["j0", "j1", "y0", "y1", "lgamma"], 1e6),  # the library's, near their zeros
+}
+SPECIAL_VALUES = [
+    *(0, -0.0, 1, -1, 2, -2, 0.5, -0.5, 3, 4, 8, 27, 0.25, 1.5, 2.5, -2.5, -1.5, -3, -4, 1e-40),
+    *(np.inf, -np.inf, np.nan, 1e-30, 1e30, -1e30, 100, -100, 87.5, 88.5, -87.5, -103, 1e5, 1e38),
+    *(2.0**20, 2.0**60, -(2.0**60), -1e-40),
+]
+
+
+def inputs(n: int, dtype: DType) -> list[Any]:
+    """Special values in all pairs, then random ones of many magnitudes."""
+    rng = np.random.default_rng(3)
+    spread = np.exp(rng.normal(size=1000) * 20) * rng.choice([-1, 1], 1000)
+    some = [rng.normal(size=900), rng.normal(size=900) * 10, rng.uniform(-1, 1, 900), spread]
+    random = np.concatenate(some)
+    a, b = (x.ravel() for x in np.meshgrid(SPECIAL_VALUES, SPECIAL_VALUES))
+    columns = [np.concatenate([a, random]), np.concatenate([b, rng.permutation(random)])]
+    columns += [rng.permutation(columns[0]) for _ in range(2)]
+    with np.errstate(all="ignore"):
+        return [c.astype(dtype.numpy) for c in columns[:n]]
+
+
+@lru_cache(None)
+def compiled(name: str, dtype: DType, width: int, target: str) -> Loaded:
+    names = "ABCD"[: N_ARGS.get(name, 1)]
+    reads = tuple(Read(x, (var("i"),), dtype) for x in names)
+    value = Call(name, reads, dtype)
+    return load(elementwise(value, dtype, dict.fromkeys(names, dtype), width), target)
+
+
+def run(name: str, args: list[Any], dtype: DType, width: int, target: str) -> Any:
+    out = np.zeros(len(args[0]), dtype.numpy)
+    kernel = compiled(name, dtype, width, target)
+    assert kernel({**dict(zip("ABCD", args)), "O": out}, {"N": out.size}) == 0
+    return out
+
+
+def errors_in_ulp(got: Any, want: Any) -> Any:
+    """|got - want| over the spacing at the nearest value; NaN must meet NaN; 0 where equal."""
+    near = want.astype(got.dtype)
+    finite = np.where(np.isfinite(near), near, 1)
+    error = np.abs(got.astype(np.float64) - want) / np.spacing(np.abs(finite)).astype(np.float64)
+    fits = (got == near) | (np.isnan(got) & np.isnan(want))
+    overflow = np.isinf(got) & (np.abs(want) > 0.99999999 * np.finfo(got.dtype).max)
+    return np.where(fits | overflow, np.where(np.isfinite(error), np.minimum(error, 0.5), 0), error)
+
+
+def test_the_table_is_complete() -> None:
+    assert frozenset(FUNCTIONS) == NAMES and len(NAMES) == 64
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("width", [0, 8])
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_function(name: str, width: int, target: str) -> None:
+    for dtype in (DType.FLOAT32, DType.FLOAT64):
+        args = inputs(N_ARGS.get(name, 1), dtype)
+        got = run(name, args, dtype, width, target)
+        with np.errstate(all="ignore"):
+            if name == "nextafter":
+                want = np.nextafter(*args).astype(np.float64)
+            else:
+                want = np.asarray(FUNCTIONS[name](*(a.astype(np.float64) for a in args)))
+            worst = errors_in_ulp(got, want)
+        single = dtype is DType.FLOAT32
+        limit = SINGLE_ULPS.get(name, 1.1) if single else DOUBLE_ULPS.get(name, 3)
+        k = int(np.argmax(np.where(np.isnan(worst), np.inf, worst)))
+        assert worst[k] <= limit, (dtype, [a[k] for a in args], got[k], want[k])
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", [DType.FLOAT16, DType.BFLOAT16], ids=str)
+def test_halves(dtype: DType, target: str) -> None:
+    a = np.arange(1 << 16, dtype=np.uint16).view(dtype.numpy)
+    for name in ("exp", "sqrt", "erf"):
+        got = run(name, [a], dtype, 8, target).astype(np.float64)
+        with np.errstate(all="ignore"):
+            want = FUNCTIONS[name](a.astype(np.float64)).astype(dtype.numpy).astype(np.float64)
+            apart = np.abs(got - want) > np.abs(want) * (
+                2.0**-10 if dtype is DType.FLOAT16 else 2.0**-7
+            )
+        assert not apart[np.isfinite(want)].any()
+        np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+    b = np.random.default_rng(0).permutation(a)
+    got = run("nextafter", [a, b], dtype, 8, target)
+    with np.errstate(all="ignore"):
+        want = np.nextafter(a, b)
+    np.testing.assert_array_equal(got.astype(np.float32), want.astype(np.float32))
+
+
+REFERENCES: dict[str, tuple[Callable[[Any], Any], float]] = {
+    "exp": (np.exp, 1.01),
+    "log": (np.log, 0.81),
+    "tanh": (np.tanh, 1.5),
+    "exp2": (np.exp2, 1.0),
+}
+
+
+def sweep(name: str, step: int, target: str) -> float:
+    """Largest error over every step-th float32."""
+    reference, _ = REFERENCES[name]
+    worst = 0.0
+    chunk = step << 22
+    for start in range(0, 1 << 32, chunk):
+        bits = np.arange(start, min(start + chunk, 1 << 32), step, dtype=np.uint64)
+        x = bits.astype(np.uint32).view(np.float32)
+        got = run(name, [x], DType.FLOAT32, 8, target)
+        with np.errstate(all="ignore"):
+            error = errors_in_ulp(got, reference(x.astype(np.float64)))
+        assert not np.isnan(error).any()
+        worst = max(worst, float(error.max()))
+    return worst
+
+
+@pytest.mark.parametrize("name", sorted(REFERENCES))
+def test_every_257th_float(name: str) -> None:
+    assert sweep(name, 257, TARGETS[0]) <= REFERENCES[name][1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(REFERENCES))
+def test_every_float(name: str) -> None:
+    assert sweep(name, 1, TARGETS[0]) <= REFERENCES[name][1]
+
+
+def test_erf_of_many_floats() -> None:
+    x = np.arange(0x3F000000 - (3 << 23), 0x40800000, 1009, dtype=np.uint32).view(np.float32)
+    got = run("erf", [x], DType.FLOAT32, 8, TARGETS[0])
+    assert errors_in_ulp(got, FUNCTIONS["erf"](x.astype(np.float64))).max() <= 1.1
+
+
+def test_only_library_symbols_are_called() -> None:
+    """What object code refers to exists in the C library, for every target and type."""
+    library = ctypes.CDLL(ctypes.util.find_library("m"))
+    for target in ("cpu:avx512", "cpu:avx2", "cpu:novector"):
+        called: set[str] = set()
+        for name in sorted(NAMES):
+            for dtype in (DType.FLOAT32, DType.FLOAT64, DType.FLOAT16):
+                names = "ABCD"[: N_ARGS.get(name, 1)]
+                value = Call(name, tuple(Read(x, (var("i"),), dtype) for x in names), dtype)
+                kernel = elementwise(value, dtype, dict.fromkeys(names, dtype), 4)
+                called |= symbols(kernel, target)
+        assert {"fmodf", "tgamma"} <= called
+        missing = {s for s in called if not s.startswith("tcsym") and not hasattr(library, s)}
+        assert not missing
+
+
+def symbols(kernel: Any, target: str) -> set[str]:
+    from tcsym.codegen import emit
+
+    resolved = resolve_target(target)
+    text = assembly(emit(kernel, resolved, 1).ir_text, resolved)
+    return set(re.findall(r"(?:callq?|jmp)\s+([A-Za-z_][\w.]*)(?:@PLT)?$", text, re.MULTILINE))

@@ -1,0 +1,299 @@
+"""The Python contract (DESIGN section 3): define, modules, and what kernels tell of themselves."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tcsym as tc
+
+F32 = np.float32
+MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
+TWO = "def f(float(N) A) -> (O) { O(i) = A(i) }\ndef stats(float(N) A) -> (S) { S +=! A(i) }"
+PAD = "def pad(float(N) A) -> (float(P) O) { O(i) = i < N ? A(i) : 0.0 }"
+
+
+def ones(*shape: int) -> Any:
+    return np.ones(shape, F32)
+
+
+# ---- import and define
+
+
+def test_import_is_light() -> None:
+    heavy = ["numpy", "llvmlite", "islpy", "lark", "rich", "torch", "jax", "click"]
+    code = (
+        f"import sys, tcsym as tc\n"
+        f"assert not [m for m in {heavy} if m in sys.modules]\n"
+        f"m = tc.define({MM!r})\n"
+        f"assert not [m for m in {heavy[1:2] + heavy[4:]} if m in sys.modules]\n"
+        f"assert set(tc.__all__) <= set(dir(tc))\n"
+        f"[getattr(tc, name) for name in tc.__all__]\n"
+        f"assert tc.strategy.Auto() and tc.TCError.kind == 'error'\n"
+        f"try: tc.nothing\n"
+        f"except AttributeError: pass\n"
+        f"else: assert False"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_define_raises_compile_errors() -> None:
+    with pytest.raises(tc.TCSyntaxError) as caught:
+        tc.define("def f(", filename="my.tc")
+    assert str(caught.value).startswith("my.tc:1:7: ")
+
+
+@pytest.mark.parametrize(
+    ("settings", "error"),
+    [
+        ({"strategy": "fast"}, tc.OptionError),
+        ({"strategy": 3}, tc.OptionError),
+        ({"strategy": "bucket"}, tc.OptionError),
+        ({"strategy": "specialize"}, tc.OptionError),
+        ({"strategy": "pad"}, tc.OptionError),
+        ({"target": "gpu"}, tc.OptionError),
+        ({"target": 3}, tc.OptionError),
+        ({"target": []}, tc.OptionError),
+        ({"target": "cuda:sm_90"}, tc.TargetError),
+        ({"options": {"bind": "never"}}, tc.OptionError),
+    ],
+)
+def test_define_refuses_settings(settings: Any, error: Any) -> None:
+    with pytest.raises(error):
+        tc.define(MM, **settings)
+
+
+def test_later_strategies_say_so() -> None:
+    with pytest.raises(tc.OptionError, match="later version"):
+        tc.define(MM, strategy="bucket")
+    for strategy in ("symbolic", "auto", tc.strategy.Symbolic(), tc.strategy.Auto()):
+        assert len(tc.define(MM, strategy=strategy)) == 1
+
+
+def test_define_wants_text() -> None:
+    with pytest.raises(tc.TCTypeError):
+        tc.define(b"def")  # type: ignore[arg-type]
+
+
+# ---- modules
+
+
+def test_module_is_a_mapping_of_defs() -> None:
+    m = tc.define(TWO)
+    assert list(m) == ["f", "stats"] and len(m) == 2 and "f" in m and "g" not in m
+    assert m.f is m["f"] and m.f.name == "f"
+    with pytest.raises(KeyError):
+        m["g"]
+    with pytest.raises(AttributeError, match="did you mean `stats`"):
+        _ = m.stat
+    assert {"f", "stats"} <= set(dir(m))
+
+
+def test_module_with_several_defs_is_not_callable() -> None:
+    with pytest.raises(tc.CallError) as caught:
+        tc.define(TWO)(ones(3))
+    assert "f, stats" in str(caught.value)
+
+
+def test_single_def_delegates() -> None:
+    m = tc.define(MM)
+    assert m.mm is m["mm"] and m.signature.name == "mm" and m.stats is m.mm.stats
+    assert m.reference(ones(2, 3), ones(3, 4)).tolist() == [[3.0] * 4] * 2
+
+
+def test_def_named_like_an_attribute() -> None:
+    m = tc.define("def stats(float(N) A) -> (S) { S +=! A(i) }")
+    assert m["stats"].name == "stats" and m.stats is m["stats"].stats
+    assert tc.define(TWO).stats.name == "stats"
+
+
+def test_repr() -> None:
+    m = tc.define(MM)
+    assert repr(m.mm) == "<tcsym kernel mm(float32(M, K) A, float32(K, N) B) -> (float32(M, N) C)>"
+    assert repr(tc.define(TWO)).count("\n") == 2
+    assert "<code>" in m._repr_html_() and "&lt;" not in m.mm._repr_html_()
+    assert "A(i) &lt; 1" in tc.define("def f(float(N) A) -> (O) { O(i) = A(i) < 1 }")._repr_html_()
+
+
+# ---- what a kernel tells
+
+
+def test_signature() -> None:
+    s = tc.define(PAD).signature
+    assert {n: str(t) for n, t in s.inputs.items()} == {"A": "float32(N)"}
+    assert {n: str(t) for n, t in s.outputs.items()} == {"O": "float32(P)"}
+    scalar = tc.define("def f(half a) -> (double b) { b = a }").signature
+    assert [str(t) for t in (*scalar.inputs.values(), *scalar.outputs.values())] == [
+        "float16",
+        "float64",
+    ]
+
+
+def test_sizes() -> None:
+    sizes = tc.define(MM, sizes={"M": 4, "N": tc.Dim(1, 8)}).sizes
+    assert list(sizes) == ["M", "K", "N"] and sizes["M"] == 4 and sizes["N"] == tc.Dim(1, 8)
+    assert sizes["K"] == tc.Dim() and repr(sizes) == "Sizes(M = 4; K: 0..; N: 1..8)"
+    assert tc.define(PAD).sizes.free == ("P",)
+    conv = tc.define("def c(float(N) X, float(K) F) -> (Y) { Y(i) +=! X(i + k) * F(k) }")
+    assert conv.sizes.constraints and "N" in conv.sizes.constraints[0]
+
+
+def test_output_shapes() -> None:
+    m = tc.define(MM)
+    want = {"C": (2, 4)}
+    assert m.output_shapes(ones(2, 3), ones(3, 4)) == want
+    assert m.output_shapes((2, 3), tc.Spec((3, 4))) == want
+    assert m.output_shapes(M=2, K=3, N=4) == want
+    assert m.output_shapes(B=(3, 4), A=(2, 3)) == want
+    assert tc.define(PAD).output_shapes((3,), P=7) == {"O": (7,)}
+    for bad in (((2, 3), (4, 5)), ((2, 3),), ((2,), (3, 4))):
+        with pytest.raises(tc.TCError):
+            m.output_shapes(*bad)
+    with pytest.raises(tc.TCTypeError):
+        m.output_shapes(tc.Spec((2, 3), "double"), (3, 4))
+    with pytest.raises(tc.OptionError):
+        tc.Spec((2,), "floaty")
+
+
+def test_explain() -> None:
+    k = tc.define(MM).mm
+    for stage in [
+        "syntax",
+        "program",
+        "ranges",
+        "scop",
+        "dependences",
+        "schedule",
+        "loops",
+        "mapped",
+        "promoted",
+    ]:
+        assert k.explain(stage).strip()
+    assert "bind" in k.explain("options") and "no variant" in k.explain("variants")
+    assert k.explain("loops", K=3) != k.explain("loops")
+    for stage in ("cuda", "ptx"):
+        with pytest.raises(tc.TargetError):
+            k.explain(stage)
+    with pytest.raises(tc.OptionError):
+        k.explain("thoughts")
+    with pytest.raises(tc.SizeError):
+        k.explain("loops", Q=3)
+
+
+# ---- variants and stats
+
+
+@pytest.mark.usefixtures("interpreted")
+def test_layouts_share_few_variants() -> None:
+    k = tc.define(MM).mm
+    assert k.stats.compilations == 0
+    a, b = np.arange(12, dtype=F32).reshape(4, 3), np.arange(15, dtype=F32).reshape(3, 5)
+    wide = np.zeros((4, 6), F32)
+    wide[:, :3] = a
+    ways_a = (a, wide[:, :3], np.asfortranarray(a), a[::-1][::-1], np.repeat(a, 2, 1)[:, ::2])
+    ways_b = (b, np.asfortranarray(b), np.repeat(b, 2, 0)[::2])
+    for _ in range(2):
+        for x in ways_a:
+            for y in ways_b:
+                assert (k(x, y) == a @ b).all()
+                assert (k(x, y, out=np.zeros((5, 4), F32).T) == a @ b).all()
+    assert k.stats.compilations == 4 and len(k.stats.variants) == 4
+    assert ("any", "any", "any") in [v.layouts for v in k.stats.variants]
+    assert "interpreter" in k.stats.milliseconds and "compilations: 4" in str(k.stats)
+
+
+@pytest.mark.usefixtures("interpreted")
+def test_small_dimensions_are_dense() -> None:
+    k = tc.define(MM).mm
+    k(ones(4, 1)[::2], ones(1, 5))
+    k(ones(4, 3)[:0], ones(3, 5))
+    k(ones(9, 9)[:1, :3], ones(3, 5))
+    assert {v.layouts[0] for v in k.stats.variants} == {"rows", "dense"}
+
+
+@pytest.mark.usefixtures("interpreted")
+def test_threads_reach_the_kernel() -> None:
+    k = tc.define(MM).mm
+    before = tc.get_num_threads()
+    try:
+        tc.set_num_threads(3)
+        k(ones(2, 2), ones(2, 2))
+        k(ones(2, 2), ones(2, 2), threads=5)
+    finally:
+        tc.set_num_threads(before)
+    runs = k._variants.made_for(k._variants.dense).kernel.runs
+    assert [threads for _, threads in runs] == [3, 5]
+    for threads in (0, -1, True, 2.0, "2"):
+        with pytest.raises(tc.OptionError):
+            k(ones(2, 2), ones(2, 2), threads=threads)
+        with pytest.raises(tc.OptionError):
+            tc.set_num_threads(threads)  # type: ignore[arg-type]
+
+
+# ---- pickling
+
+
+def test_modules_kernels_and_errors_pickle() -> None:
+    m = tc.define(TWO, sizes={"N": tc.Dim(1, 4)}, filename="x.tc", strategy="symbolic")
+    for again in (pickle.loads(pickle.dumps(m)).f, pickle.loads(pickle.dumps(m.f)), copy.copy(m.f)):
+        assert again.settings == m.f.settings and again.program == m.f.program
+        with pytest.raises(tc.SizeError, match="from 1 to 4") as caught:
+            again.reference(ones(5))
+        error = pickle.loads(pickle.dumps(caught.value))
+        assert str(error) == str(caught.value) and "x.tc:1:13" in str(error)
+
+
+# ---- einsum
+
+
+@pytest.mark.usefixtures("interpreted")
+@pytest.mark.parametrize(
+    ("spec", "shapes"),
+    [
+        ("mk,kn->mn", [(2, 3), (3, 4)]),
+        ("ij,jk", [(2, 3), (3, 4)]),
+        ("ii->i", [(3, 3)]),
+        ("i,i->", [(3,), (3,)]),
+        ("ij->ji", [(2, 3)]),
+        ("...ij,...jk->...ik", [(5, 2, 3), (1, 3, 4)]),
+        (",i->i", [(), (3,)]),
+    ],
+)
+def test_einsum(spec: str, shapes: list[tuple[int, ...]]) -> None:
+    rng = np.random.default_rng(0)
+    operands = [rng.standard_normal(shape).astype(F32) for shape in shapes]
+    np.testing.assert_allclose(tc.einsum(spec, *operands), np.einsum(spec, *operands), rtol=1e-5)
+
+
+@pytest.mark.usefixtures("interpreted")
+def test_einsum_types_scalars_and_out() -> None:
+    a = np.arange(6).reshape(2, 3)
+    assert tc.einsum("ij,j->i", a, np.ones(3)).dtype == np.float64
+    assert tc.einsum(",i->i", 2.0, np.ones(3)).tolist() == [2, 2, 2]
+    out = np.empty(2)
+    assert tc.einsum("ij,j->i", a, np.ones(3), out=out) is out
+    with pytest.raises(tc.TCTypeError, match="operand 1 is a list"):
+        tc.einsum("i,i", a[0], [1, 2, 3])
+    with pytest.raises(tc.TCTypeError, match="operand 0 has type complex128"):
+        tc.einsum("i->i", np.ones(3, complex))
+    with pytest.raises(tc.TCTypeError, match="subscripts"):
+        tc.einsum(a, [0, 1])  # type: ignore[arg-type]
+    with pytest.raises(tc.SizeError):
+        tc.einsum("ij,jk", ones(2, 3), ones(4, 5))
+
+
+def test_einsum_kernel() -> None:
+    k = tc.einsum_kernel("mk,kn->mn")
+    assert str(k.signature.inputs["x0"]).startswith("float32(")
+    k = tc.einsum_kernel("mk,kn->mn", ["double", tc.DType.FLOAT32])
+    assert k.signature.outputs["O"].dtype is tc.DType.FLOAT64
+    with pytest.raises(tc.OptionError):
+        tc.einsum_kernel("i->i", "floaty")
+    with pytest.raises(tc.TCError):
+        tc.einsum_kernel("i->i", ["float", "float"])
