@@ -8,11 +8,12 @@ from typing import Any
 
 from tcsym.errors import OptionError, TCTypeError
 from tcsym.frontend.einsum import NAME, EinsumSource, einsum_source
-from tcsym.kernel import Kernel, Settings
+from tcsym.kernel import Kernel
 from tcsym.module import Module
 from tcsym.options import Options
 from tcsym.runtime.arrays import Unusable, View, numpy_array, view_of
 from tcsym.runtime.scalars import is_scalar
+from tcsym.settings import Settings
 from tcsym.sizes import Dim
 from tcsym.strategy import Strategy, resolve_strategy
 from tcsym.target import Target, resolve_target

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tcsym.kernel import Kernel, Settings
+    from tcsym.kernel import Kernel
+    from tcsym.settings import Settings
 
 Shapes = tuple[tuple[int, ...], ...]
 

@@ -9,48 +9,40 @@ from __future__ import annotations
 import dataclasses
 import html
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from tcsym.compiler import analyse, explain_stage
 from tcsym.errors import TargetError
 from tcsym.executable import Executable
 from tcsym.frontend.program import Program
 from tcsym.index import condition_text
-from tcsym.options import Options
 from tcsym.runtime.arguments import MISSING, Bound, bind, checked_sizes, match_arguments
 from tcsym.runtime.arrays import View, dense_view, empty, numpy_array, result_object, view_of
 from tcsym.runtime.plan import Parameter, plan_call
 from tcsym.runtime.results import match_outputs, packed, prepare_outputs, result_library
+from tcsym.settings import Settings, validated
 from tcsym.signature import Signature, Spec
 from tcsym.sizes import Dim, Sizes, size_value
 from tcsym.stats import Stats
-from tcsym.strategy import Strategy
-from tcsym.target import Target
 from tcsym.threads import get_num_threads, require_threads
 from tcsym.variants import Variant, Variants
 
 _DEVICE_STAGES = ("cuda", "ptx")
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """Everything `define` was given: what a pickled module or kernel consists of."""
-
-    source: str
-    filename: str
-    sizes: Mapping[str, Dim | int]
-    strategy: Strategy
-    target: str | Target | None
-    options: Options
+def kernels_of(settings: Settings) -> dict[str, Kernel]:
+    """The kernels of a text, in text order. Errors: all of the compile phase."""
+    programs = analyse(settings.source, settings.filename)
+    checked = validated(settings, programs)
+    all_sizes = frozenset(name for p in programs.values() for name in p.sizes)
+    return {name: Kernel(p, checked, all_sizes) for name, p in programs.items()}
 
 
 def rebuild_kernel(settings: Settings, name: str) -> Kernel:
     """The kernel that was pickled."""
-    from tcsym.module import Module
-
-    return Module(settings)[name]
+    return kernels_of(settings)[name]
 
 
 class Kernel:
@@ -235,8 +227,6 @@ class Kernel:
             return options.to_json()
         if given and options.bind == "never":
             options = dataclasses.replace(options, bind="before")
-        from tcsym.compiler import explain_stage
-
         fixed = {**self._variants.fixed, **given}
         return explain_stage(self.program, stage, self._variants.target, options, fixed)
 

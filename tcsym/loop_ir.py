@@ -147,9 +147,9 @@ class Prefetch:
 
 @dataclass(frozen=True, slots=True)
 class TransposeBlock:
-    """target[t.., c, r] = source[s.., r, c] for r < rows, c < columns; zero elsewhere in the block.
+    """target[t.., c, r] = source[s.., r, c] for r < rows, c < columns.
 
-    The two last subscripts of each side move; `block` x `block` elements, done in registers.
+    Elsewhere in the block a padded target gets zeros, any other stays as it is. The two last subscripts of each side move; `block` x `block` elements, done in registers.
     """
 
     target: str

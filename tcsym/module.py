@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import difflib
 import html
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
-from tcsym.errors import NOWHERE, CallError, SizeError
-from tcsym.frontend.program import Program
-from tcsym.kernel import Kernel, Settings
-from tcsym.sizes import Dim, size_value
+from tcsym.errors import CallError
+from tcsym.kernel import Kernel, kernels_of
+from tcsym.settings import Settings
 
 _DELEGATED = frozenset(name for name in dir(Kernel) if not name.startswith("_")) | {
     "program",
@@ -28,13 +27,8 @@ class Module:
     """
 
     def __init__(self, settings: Settings) -> None:
-        from tcsym.compiler import analyse
-
-        programs = analyse(settings.source, settings.filename)
-        settings = _validated(settings, programs)
-        all_sizes = frozenset(name for p in programs.values() for name in p.sizes)
-        self._settings = settings
-        self._kernels = {n: Kernel(p, settings, all_sizes) for n, p in programs.items()}
+        self._kernels = kernels_of(settings)
+        self._settings = self._only.settings  # with checked sizes
 
     def __getitem__(self, name: str) -> Kernel:
         return self._kernels[name]
@@ -86,29 +80,3 @@ class Module:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Module, (self._settings,)
-
-
-def _validated(settings: Settings, programs: Mapping[str, Program]) -> Settings:
-    """`settings` with its sizes checked against those of the text (LANGUAGE E12)."""
-    from dataclasses import replace
-
-    sizes: Any = settings.sizes
-    span = next((p.span for p in programs.values()), NOWHERE)
-
-    def error(message: str, hint: str = "") -> SizeError:
-        source, filename = settings.source, settings.filename
-        return SizeError(message, span=span, source=source, filename=filename, hint=hint)
-
-    if not isinstance(sizes, Mapping):
-        raise error(f"`sizes` is {type(sizes).__name__}, expected a mapping of names to sizes")
-    known = {name for p in programs.values() for name in p.sizes}
-    checked: dict[str, Dim | int] = {}
-    for name, value in sizes.items():
-        if name not in known:
-            hint = f"sizes of this text are {', '.join(sorted(known)) or 'none'}"
-            raise error(f"`sizes` has `{name}`, which is no size of this text", hint)
-        number = value if isinstance(value, Dim) else size_value(value)
-        if number is None or (isinstance(number, int) and not 0 <= number < 1 << 63):
-            raise error(f"size `{name}` is {value!r}, expected an integer >= 0 or a tcsym.Dim")
-        checked[name] = number
-    return replace(settings, sizes=checked)

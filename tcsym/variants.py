@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tcsym.compiled import Compiled, Layout, stride_name
+from tcsym.compiler import compile_program
 from tcsym.config import VERIFY
 from tcsym.errors import TargetError
 from tcsym.options import Options
@@ -146,8 +147,6 @@ class Variants:
         found = None if VERIFY.read() else cache.load(key)
         if found is not None:
             return found
-        from tcsym.compiler import compile_program
-
         compiled = compile_program(program, target, self.options, self.fixed, layouts)
         cache.store(key, compiled, {"name": program.name, "target": target.name})
         return compiled

@@ -6,6 +6,7 @@ import copy
 import pickle
 import subprocess
 import sys
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -240,7 +241,8 @@ def test_threads_reach_the_kernel() -> None:
 
 
 def test_modules_kernels_and_errors_pickle() -> None:
-    m = tc.define(TWO, sizes={"N": tc.Dim(1, 4)}, filename="x.tc", strategy="symbolic")
+    sizes = MappingProxyType({"N": tc.Dim(1, 4)})
+    m = tc.define(TWO, sizes=sizes, filename="x.tc", strategy="symbolic")
     for again in (pickle.loads(pickle.dumps(m)).f, pickle.loads(pickle.dumps(m.f)), copy.copy(m.f)):
         assert again.settings == m.f.settings and again.program == m.f.program
         with pytest.raises(tc.SizeError, match="from 1 to 4") as caught:

@@ -6,17 +6,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import assert_never
 
-from tcsym.codegen.arithmetic import arithmetic, identity
-from tcsym.codegen.casts import cast, element_kind, from_memory, rounded, to_memory
+from tcsym.codegen.addresses import address
+from tcsym.codegen.casts import element_kind
 from tcsym.codegen.context import Bound, Context, Lanes
-from tcsym.codegen.expressions import reduce_lanes, value, without_widening
+from tcsym.codegen.expressions import value
 from tcsym.codegen.index_code import Number, add, as_val, condition, lanes_below, multiply, number
 from tcsym.codegen.index_code import smallest as extremum
-from tcsym.codegen.memory import address, load, store
 from tcsym.codegen.parallel import parallel_loop
-from tcsym.codegen.transpose import transpose_block
+from tcsym.codegen.stores import store_statement, update_statement
+from tcsym.codegen.transpose import by_element, fits_registers, transpose_in_registers
 from tcsym.codegen.values import Val, constant
-from tcsym.frontend.program import Binary, Cast, Const, Read
 from tcsym.index import Condition, Index, floordiv, ge, var
 from tcsym.loop_ir import (
     Allocate,
@@ -29,13 +28,9 @@ from tcsym.loop_ir import (
     Store,
     TransposeBlock,
     Update,
-    Value,
     Verify,
-    value_dtype,
 )
-from tcsym.types import DType
 
-_HALVES = (DType.FLOAT16, DType.BFLOAT16)
 # Between the copies of an unrolled body: LLVM would load for several copies at once, and spill.
 _BARRIER = 'call void asm sideeffect "", ""()'
 
@@ -43,9 +38,9 @@ _BARRIER = 'call void asm sideeffect "", ""()'
 def statement(context: Context, n: Node) -> None:
     match n:
         case Store():
-            _store(context, n)
+            store_statement(context, n)
         case Update():
-            _update(context, n)
+            update_statement(context, n)
         case Verify(v, _):
             value(context, v)
         case Loop():
@@ -60,79 +55,9 @@ def statement(context: Context, n: Node) -> None:
         case Prefetch(name, subscripts):
             _prefetch(context, context.buffers[name], subscripts)
         case TransposeBlock():
-            transpose_block(context, n)
+            _transpose(context, n)
         case _:
             assert_never(n)
-
-
-# ---- stores
-
-
-def _store(context: Context, n: Store) -> None:
-    buffer = context.buffers[n.buffer]
-    result = _converted(context, n.value, buffer.dtype)
-    if buffer.space == "register" and buffer.dtype in _HALVES and not _is_rounded(n.value):
-        result = rounded(context.code, result, buffer.dtype)
-    at = address(context, buffer, n.subscripts)
-    store(context, at, buffer, _element(context, buffer, result), context.mask)
-
-
-def _is_rounded(v: Value) -> bool:
-    return isinstance(v, Read | Cast | Const) and value_dtype(v) in _HALVES
-
-
-def _converted(context: Context, v: Value, dtype: DType) -> Val:
-    result, source = value(context, v), value_dtype(v)
-    in_float = source in (*_HALVES, DType.FLOAT32) and dtype in (*_HALVES, DType.FLOAT32)
-    return result if in_float else cast(context.code, result, source, dtype)
-
-
-def _element(context: Context, buffer: Buffer, result: Val) -> Val:
-    """A register value as an element of the buffer."""
-    if buffer.space == "register" and buffer.dtype is not DType.BOOL:
-        return result
-    return to_memory(context.code, result, buffer.dtype)
-
-
-def _update(context: Context, n: Update) -> None:
-    buffer, code = context.buffers[n.buffer], context.code
-    at = address(context, buffer, n.subscripts)
-    across = context.lanes is not None and at.is_uniform
-    term = None if across else _product_term(context, n, buffer.dtype)
-    total = None if term else _converted(context, n.value, buffer.dtype)
-    if across and total is not None:
-        total = _over_lanes(context, n, total, buffer.dtype)
-    old = load(context, at, buffer, context.mask)
-    if buffer.space != "register" or buffer.dtype is DType.BOOL:
-        old = from_memory(code, old, buffer.dtype)
-    if term:
-        new = code.intrinsic("fma", *term, old)
-    else:
-        assert total is not None
-        new = arithmetic(code, n.op, old, total, buffer.dtype)
-    mask = None if across else context.mask
-    store(context, at, buffer, _element(context, buffer, new), mask)
-
-
-def _product_term(context: Context, n: Update, dtype: DType) -> tuple[Val, Val] | None:
-    """Factors of the term of a floating sum, to be added by one fused instruction."""
-    term = without_widening(n.value)
-    if not (isinstance(term, Binary) and term.op == "mul" and n.op == "add"):
-        return None
-    if not (context.target.has_fma and dtype.is_float and term.dtype.is_float):
-        return None
-    if (term.dtype is DType.FLOAT64) != (dtype is DType.FLOAT64):
-        return None
-    return value(context, term.left), value(context, term.right)
-
-
-def _over_lanes(context: Context, n: Update, terms: Val, dtype: DType) -> Val:
-    """The terms of all active lanes combined, for an update of one element."""
-    terms = context.code.spread(terms, context.width)
-    if context.mask is not None:
-        neutral = context.code.spread(identity(n.op, dtype), context.width)
-        terms = context.code.select(context.mask, terms, neutral)
-    return reduce_lanes(context, n.op, terms, dtype)
 
 
 # ---- loops
@@ -311,3 +236,10 @@ def _prefetch(context: Context, buffer: Buffer, subscripts: tuple[Index, ...]) -
                 at = address(context, buffer, subscripts)
     context.module.declare("void", "llvm.prefetch.p0", "ptr, i32, i32, i32")
     context.function.do(f"call void @llvm.prefetch.p0(ptr {at.pointer}, i32 0, i32 3, i32 1)")
+
+
+def _transpose(context: Context, n: TransposeBlock) -> None:
+    if fits_registers(context, n):
+        transpose_in_registers(context, n)
+    else:
+        statement(context, by_element(n, context.buffers[n.source], context.buffers[n.target]))

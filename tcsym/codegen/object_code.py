@@ -1,8 +1,9 @@
 """LLVM IR text -> object code or assembly, through LLVM's passes. The only user of llvmlite here.
 
-Code that is already vectors takes the short pipeline (half to a sixth of O2's time at the same
-speed); scalar code takes O2 with loop vectorisation as the target allows. The machine scheduler is
-off for the process: it hoists broadcasts out of register tiles and spills (recipes/cpu.md).
+Code that is already vectors takes three passes: the emitter numbers values and writes loops that
+test at their end, so loop passes find nothing to do. Scalar code takes O2, with loop vectorisation
+as the target allows. The machine scheduler is off for the process: it hoists broadcasts out of
+register tiles and spills (recipes/cpu.md).
 """
 
 from __future__ import annotations
@@ -16,15 +17,7 @@ import llvmlite.binding as llvm
 from tcsym.target import Target
 
 _LOCK = threading.RLock()
-_SHORT = (
-    "sroa",
-    "instruction_combine",
-    "simplify_cfg",
-    "loop_simplify",
-    "loop_rotate",
-    "instruction_combine",
-    "simplify_cfg",
-)
+_SHORT = ("sroa", "instruction_combine", "simplify_cfg")
 _VECTORS = "; vectors: explicit\n"
 _SCALAR = "; vectors: none\n"
 

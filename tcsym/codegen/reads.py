@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from tcsym.codegen.addresses import Address, address
 from tcsym.codegen.branches import choose, fail_if, record
 from tcsym.codegen.casts import from_memory
 from tcsym.codegen.context import Context
 from tcsym.codegen.index_code import as_val, condition, number
-from tcsym.codegen.memory import Address, address, load
+from tcsym.codegen.memory import load
 from tcsym.codegen.values import Val, constant
 from tcsym.compiled import Fault
 from tcsym.frontend.program import Expr, Read, children, dtype_of

@@ -2,42 +2,44 @@
 
 Rows are loaded, exchanged by shuffles (first within 128 bits, where one unpack instruction moves
 two elements, then whole 128-bit quarters), and stored as columns. Without vectors, or where the
-last dimension is not contiguous, element by element.
+last dimension is not contiguous, the block is moved by a loop over its elements.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from tcsym.codegen.casts import element_kind
-from tcsym.codegen.context import Bound, Context, Lanes
+from tcsym.codegen.addresses import address
+from tcsym.codegen.context import Context, Lanes
 from tcsym.codegen.index_code import Number, as_val, lanes_below, number
-from tcsym.codegen.memory import address, load, store
+from tcsym.codegen.memory import load, store
 from tcsym.codegen.values import Code, Val, bits_of, constant
-from tcsym.index import Index, var
-from tcsym.loop_ir import Buffer, TransposeBlock
+from tcsym.frontend.program import Const, Read
+from tcsym.index import ZERO, Index, all_of, index, lt, var
+from tcsym.loop_ir import Branch, Buffer, Loop, Node, Store, TransposeBlock
 
-_ROW, _COLUMN = "transpose row", "transpose column"
+_COLUMN = "transpose column"
 
 
-def transpose_block(context: Context, n: TransposeBlock) -> None:
+def fits_registers(context: Context, n: TransposeBlock) -> bool:
+    """True if a row of the block is one vector register, contiguous on both sides."""
     source, target = context.buffers[n.source], context.buffers[n.target]
-    kind = element_kind(source.dtype, False)
-    lanes = context.target.lanes(bits_of(kind))
-    in_registers = (
-        n.block == lanes
-        and bits_of(kind) in (32, 64)
+    bits = source.dtype.bits
+    return (
+        n.block == context.target.lanes(bits)
+        and bits in (32, 64)
         and "register" not in (source.space, target.space)
         and source.element_strides()[-1].as_int() == 1
         and target.element_strides()[-1].as_int() == 1
     )
-    rows, columns = number(context, n.rows), number(context, n.columns)
-    if not in_registers:
-        _by_element(context, n, source, target, rows, columns)
-        return
+
+
+def transpose_in_registers(context: Context, n: TransposeBlock) -> None:
+    """A whole block without masks, or a clipped one with them, decided here or at run time."""
     code, block = context.code, n.block
+    rows, columns = number(context, n.rows), number(context, n.columns)
     if isinstance(rows, int) and isinstance(columns, int):
-        _by_register(context, n, source, target, min(rows, block), min(columns, block))
+        _move(context, n, min(rows, block), min(columns, block))
         return
     full = code.binary(
         "and",
@@ -45,9 +47,24 @@ def transpose_block(context: Context, n: TransposeBlock) -> None:
         code.compare("icmp sge", as_val(columns), constant(block, "i64")),
     )
     with context.function.when(full.text):
-        _by_register(context, n, source, target, block, block)
+        _move(context, n, block, block)
     with context.function.when(code.not_(full).text):
-        _by_register(context, n, source, target, rows, columns)
+        _move(context, n, rows, columns)
+
+
+def by_element(n: TransposeBlock, source: Buffer, target: Buffer) -> Node:
+    """The same as loops: zeros beyond rows and columns if the target is padded."""
+    row, column = var(f"{n.target} row"), var(f"{n.target} column")
+    s, t = n.source_subscripts, n.target_subscripts
+    element = Read(n.source, (*s[:-2], s[-2] + row, s[-1] + column), source.dtype)
+    at = (*t[:-2], t[-2] + column, t[-1] + row)
+    inside = all_of([lt(row, n.rows), lt(column, n.columns)])
+    clipped: Node = Branch(inside, Store(n.target, at, element))
+    if target.padded:
+        zero = Const(0.0 if source.dtype.is_float else 0, source.dtype)
+        clipped = Branch(inside, Store(n.target, at, element), Store(n.target, at, zero))
+    size = index(n.block)
+    return Loop(str(column), ZERO, size, Loop(str(row), ZERO, size, clipped))
 
 
 def _at(context: Context, subscripts: tuple[Index, ...], step: int) -> tuple[Index, ...]:
@@ -56,15 +73,9 @@ def _at(context: Context, subscripts: tuple[Index, ...], step: int) -> tuple[Ind
     return (*subscripts[:-2], moved, subscripts[-1] + var(context.lane_variable or _COLUMN))
 
 
-def _by_register(
-    context: Context,
-    n: TransposeBlock,
-    source: Buffer,
-    target: Buffer,
-    rows: Number,
-    columns: Number,
-) -> None:
-    """With constant full extents: without masks or branches."""
+def _move(context: Context, n: TransposeBlock, rows: Number, columns: Number) -> None:
+    """Rows and columns that are constants not below the block need no masks."""
+    source, target = context.buffers[n.source], context.buffers[n.target]
     code = context.code
     with context.in_lanes(Lanes(_COLUMN, n.block)):
         across, down = lanes_below(context, columns), lanes_below(context, rows)
@@ -133,41 +144,3 @@ def _exchange(code: Code, rows: list[Val], distance: int, group: int) -> list[Va
             out[r] = code.shuffle(a, b, tuple(low))
             out[r + distance] = code.shuffle(a, b, tuple(high))
     return out
-
-
-def _by_element(
-    context: Context,
-    n: TransposeBlock,
-    source: Buffer,
-    target: Buffer,
-    rows: Number,
-    columns: Number,
-) -> None:
-    """The definition, point by point: zeros beyond rows and columns if the target is padded."""
-    code, f = context.code, context.function
-    for c in range(n.block):
-        for r in range(n.block):
-            inside = _inside(context, rows, columns, r, c)
-            with context.bound(_COLUMN, Bound(None, c)), context.bound(_ROW, Bound(None, r)):
-                s = (*n.source_subscripts[:-2], n.source_subscripts[-2] + var(_ROW))
-                t = (*n.target_subscripts[:-2], n.target_subscripts[-2] + var(_COLUMN))
-                at = address(context, source, (*s, n.source_subscripts[-1] + var(_COLUMN)))
-                to = address(context, target, (*t, n.target_subscripts[-1] + var(_ROW)))
-            if inside is True or isinstance(inside, Val):
-                with f.when("true" if inside is True else inside.text):
-                    store(context, to, target, load(context, at, source, None), None)
-            if target.padded and inside is not True:
-                outside = "true" if inside is False else code.not_(inside).text
-                with f.when(outside):
-                    store(context, to, target, constant(0, to.kind), None)
-
-
-def _inside(context: Context, rows: Number, columns: Number, row: int, column: int) -> bool | Val:
-    known = [n > i for n, i in ((rows, row), (columns, column)) if isinstance(n, int)]
-    if not all(known):
-        return False
-    limits = [(n, i) for n, i in ((rows, row), (columns, column)) if not isinstance(n, int)]
-    held: Val | None = None
-    for n, i in limits:
-        held = context.code.and_(held, context.code.compare("icmp sgt", n, constant(i, "i64")))
-    return True if held is None else held

@@ -5,17 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from lark import Token, Transformer, v_args
-
 from tcsym.errors import Span
 from tcsym.frontend import ast
+from tcsym.frontend.tokens import Token
 from tcsym.types import NAMES
 
 T = TypeVar("T")
-
-
-def _span(token: Token) -> Span:
-    return Span(token.line or 1, token.column or 1, len(token))
 
 
 def _cover(first: Span, last: Span) -> Span:
@@ -26,16 +21,15 @@ def _cover(first: Span, last: Span) -> Span:
 
 
 def _identifier(token: Token) -> ast.Identifier:
-    return ast.Identifier(str(token), span=_span(token))
+    return ast.Identifier(str(token), span=token.span)
 
 
 def _tuple(*items: T) -> tuple[T, ...]:
     return tuple(i for i in items if i is not None)
 
 
-@v_args(inline=True)
-class TreeBuilder(Transformer[Token, Any]):
-    """Stateless; every method gets the children of its rule, plain punctuation left out."""
+class TreeBuilder:
+    """Stateless; every method gets the parts of its rule, plain punctuation left out."""
 
     # -- definitions
 
@@ -49,24 +43,24 @@ class TreeBuilder(Transformer[Token, Any]):
         params: tuple[ast.Param, ...],
         *rest: Any,
     ) -> ast.Def:
-        return ast.Def(str(name), params, rest[:-1], rest[-1], span=_span(name))
+        return ast.Def(str(name), params, rest[:-1], rest[-1], span=name.span)
 
     def param(
         self, scalar: Token, dimensions: tuple[ast.Dimension, ...] | None, name: Token
     ) -> ast.Param:
-        return ast.Param(NAMES[scalar], dimensions or (), str(name), span=_span(name))
+        return ast.Param(NAMES[scalar], dimensions or (), str(name), span=name.span)
 
     def dimension(self, token: Token) -> ast.Dimension:
-        size = int(token) if token.type == "INTEGER" else str(token)
-        return ast.Dimension(size, span=_span(token))
+        size = int(token) if token.kind == "INTEGER" else str(token)
+        return ast.Dimension(size, span=token.span)
 
     def plain_result(self, name: Token) -> ast.Result:
-        return ast.Result(str(name), span=_span(name))
+        return ast.Result(str(name), span=name.span)
 
     def typed_result(
         self, scalar: Token, dimensions: tuple[ast.Expr, ...] | None, name: Token
     ) -> ast.Result:
-        return ast.Result(str(name), NAMES[scalar], dimensions or (), span=_span(name))
+        return ast.Result(str(name), NAMES[scalar], dimensions or (), span=name.span)
 
     # -- statements
 
@@ -80,7 +74,7 @@ class TreeBuilder(Transformer[Token, Any]):
         clauses: tuple[ast.Clause, ...] | None,
     ) -> ast.Assign:
         return ast.Assign(
-            str(name), subscripts, op, value, equivalent, clauses or (), span=_span(name)
+            str(name), subscripts, op, value, equivalent, clauses or (), span=name.span
         )
 
     def assign(self, token: Token) -> str:
@@ -90,23 +84,23 @@ class TreeBuilder(Transformer[Token, Any]):
         return args
 
     def equivalent(self, name: Token, args: tuple[ast.Expr, ...]) -> ast.Equivalent:
-        return ast.Equivalent(str(name), args, span=_span(name))
+        return ast.Equivalent(str(name), args, span=name.span)
 
     def range(self, name: Token, lower: ast.Expr, upper: ast.Expr) -> ast.RangeClause:
-        span = _cover(_span(name), upper.span)
+        span = _cover(name.span, upper.span)
         return ast.RangeClause(_identifier(name), lower, upper, span=span)
 
     def let(self, name: Token, value: ast.Expr) -> ast.Let:
-        return ast.Let(_identifier(name), value, span=_cover(_span(name), value.span))
+        return ast.Let(_identifier(name), value, span=_cover(name.span, value.span))
 
     def exists(self, keyword: Token, value: ast.Expr) -> ast.Exists:
-        return ast.Exists(value, span=_cover(_span(keyword), value.span))
+        return ast.Exists(value, span=_cover(keyword.span, value.span))
 
     def call(
         self, targets: tuple[Token, ...], name: Token, args: tuple[ast.Expr, ...], end: Token
     ) -> ast.CallStatement:
         names = tuple(_identifier(t) for t in targets)
-        span = _cover(names[0].span, _span(end))
+        span = _cover(names[0].span, end.span)
         return ast.CallStatement(names, _identifier(name), args, span=span)
 
     def loop(
@@ -117,7 +111,7 @@ class TreeBuilder(Transformer[Token, Any]):
         upper: ast.Expr | None,
         body: tuple[ast.Item, ...],
     ) -> ast.For:
-        span = _span(keyword)
+        span = keyword.span
         if upper is None:
             return ast.For(_identifier(variable), None, lower, body, span=span)
         return ast.For(_identifier(variable), lower, upper, body, span=span)
@@ -129,7 +123,7 @@ class TreeBuilder(Transformer[Token, Any]):
         then: tuple[ast.Item, ...],
         orelse: tuple[ast.Item, ...] | None,
     ) -> ast.If:
-        return ast.If(condition, then, orelse or (), span=_span(keyword))
+        return ast.If(condition, then, orelse or (), span=keyword.span)
 
     def otherwise(self, items: ast.If | tuple[ast.Item, ...]) -> tuple[ast.Item, ...]:
         return (items,) if isinstance(items, ast.If) else items
@@ -143,25 +137,25 @@ class TreeBuilder(Transformer[Token, Any]):
         return ast.Infix(str(op), left, right, span=_cover(left.span, right.span))  # type: ignore[arg-type]
 
     def prefix(self, op: Any, operand: ast.Expr) -> ast.Prefix:
-        return ast.Prefix(str(op), operand, span=_cover(_span(op), operand.span))  # type: ignore[arg-type]
+        return ast.Prefix(str(op), operand, span=_cover(op.span, operand.span))  # type: ignore[arg-type]
 
     def number(self, token: Token) -> ast.Number:
-        return ast.Number(str(token), span=_span(token))
+        return ast.Number(str(token), span=token.span)
 
     def constant(self, token: Any) -> ast.Constant:
-        return ast.Constant(str(token), span=_span(token))  # type: ignore[arg-type]
+        return ast.Constant(str(token), span=token.span)  # type: ignore[arg-type]
 
     def paren(self, left: Token, inner: ast.Expr, right: Token) -> ast.Paren:
-        return ast.Paren(inner, span=_cover(_span(left), _span(right)))
+        return ast.Paren(inner, span=_cover(left.span, right.span))
 
     def cast(self, scalar: Token, operand: ast.Expr, end: Token) -> ast.CastTo:
-        return ast.CastTo(NAMES[scalar], operand, span=_cover(_span(scalar), _span(end)))
+        return ast.CastTo(NAMES[scalar], operand, span=_cover(scalar.span, end.span))
 
     def extremum(self, op: Any, left: ast.Expr, right: ast.Expr, end: Token) -> ast.Extremum:
-        return ast.Extremum(str(op), left, right, span=_cover(_span(op), _span(end)))  # type: ignore[arg-type]
+        return ast.Extremum(str(op), left, right, span=_cover(op.span, end.span))  # type: ignore[arg-type]
 
     def name(self, token: Token) -> ast.Name:
-        return ast.Name(str(token), span=_span(token))
+        return ast.Name(str(token), span=token.span)
 
     def apply(self, name: Token, args: tuple[ast.Expr, ...], end: Token) -> ast.Apply:
-        return ast.Apply(str(name), args, span=_cover(_span(name), _span(end)))
+        return ast.Apply(str(name), args, span=_cover(name.span, end.span))

@@ -10,12 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import TYPE_CHECKING
 
-from tcsym.errors import Span, TCSyntaxError
-
-if TYPE_CHECKING:
-    from lark import Token
+from tcsym.errors import TCSyntaxError
+from tcsym.frontend.tokens import Token
 
 MAX_NESTING = 200
 MAX_RANK = 32
@@ -76,30 +73,25 @@ class _Nesting:
         return False
 
 
-class Limits:
-    """A lark postlexer; it keeps no state between texts."""
-
-    always_accept: Iterable[str] = ()
-
-    def process(self, stream: Iterator[Token]) -> Iterator[Token]:
-        nesting = _Nesting()
-        before = before_that = ""
-        for token in stream:
-            _check_size(token)
-            _follow(nesting, token, before, before_that)
-            before, before_that = token.type, before
-            yield token
+def within_limits(stream: Iterable[Token]) -> Iterator[Token]:
+    """The tokens of `stream`; TCSyntaxError at the first that breaks a limit."""
+    nesting = _Nesting()
+    before = before_that = ""
+    for token in stream:
+        _check_size(token)
+        _follow(nesting, token, before, before_that)
+        before, before_that = token.kind, before
+        yield token
 
 
 def _error(token: Token, message: str, hint: str = "") -> TCSyntaxError:
-    span = Span(token.line or 1, token.column or 1, len(token))
-    return TCSyntaxError(message, span=span, hint=hint)
+    return TCSyntaxError(message, span=token.span, hint=hint)
 
 
 def _check_size(token: Token) -> None:
-    if (token.end_pos or 0) > MAX_TEXT:
+    if token.end > MAX_TEXT:
         raise _error(token, f"the text is longer than {MAX_TEXT} characters")
-    if token.type in ("INTEGER", "FLOAT") and len(token) > MAX_DIGITS:
+    if token.kind in ("INTEGER", "FLOAT") and len(token) > MAX_DIGITS:
         digits = sum(c.isdigit() for c in token)
         if digits > MAX_DIGITS:
             raise _error(token, f"a number of {digits} digits; at most {MAX_DIGITS} are allowed")
@@ -107,7 +99,7 @@ def _check_size(token: Token) -> None:
 
 def _follow(n: _Nesting, token: Token, before: str, before_that: str) -> None:
     """Update what is open by one token."""
-    kind = token.type
+    kind = token.kind
     starts_statement = _starts_statement(kind, before, n.in_header)
     if before == "RBRACE" and kind != "ELSE":
         n.pop_while((Open.ELSE_IF,))
@@ -157,10 +149,10 @@ def _check_entry(n: _Nesting, token: Token, before: str) -> None:
     top = n.stack[-1] if n.stack else None
     if top not in (Open.SHAPE, Open.LEFT) or before not in ("COMMA", "LPAR"):
         return
-    if token.type == "RPAR":
+    if token.kind == "RPAR":
         return
     n.entries += 1
     if n.entries > MAX_RANK:
         raise _error(token, f"more than {MAX_RANK} dimensions")
-    if top is Open.LEFT and token.type == "CONSTANT":
+    if top is Open.LEFT and token.kind == "CONSTANT":
         raise _error(token, f"unexpected reserved word `{token}`, expected an index variable")

@@ -5,46 +5,29 @@ The tree is built while parsing (`build.TreeBuilder`), without recursion, so nes
 
 from __future__ import annotations
 
-from copy import copy
-from functools import lru_cache
-from typing import TYPE_CHECKING
-
 from tcsym.errors import Span, TCSyntaxError
 from tcsym.frontend import ast
-from tcsym.frontend.limits import MAX_TEXT, Limits
-
-if TYPE_CHECKING:
-    from lark import Lark, Token, UnexpectedCharacters, UnexpectedToken
+from tcsym.frontend.build import TreeBuilder
+from tcsym.frontend.grammar_tables import tables
+from tcsym.frontend.lalr import END, UnexpectedToken, accepted, run
+from tcsym.frontend.limits import MAX_TEXT, within_limits
+from tcsym.frontend.tokens import Token, tokens
 
 
 def parse(text: str, filename: str = "<tc>") -> ast.Module:
     """The defs of `text`; raises TCSyntaxError at the first unexpected token."""
-    from lark import UnexpectedCharacters, UnexpectedToken
-
+    lexer, parser = tables()
     try:
-        defs = _parser().parse(text)
+        defs = run(parser, within_limits(tokens(text, lexer)), TreeBuilder())
         if len(text) > MAX_TEXT:
             message = f"the text is longer than {MAX_TEXT} characters"
             raise TCSyntaxError(message, span=_end_of(text))
-    except UnexpectedCharacters as e:
-        raise _character_error(e, text).with_source(text, filename) from None
     except UnexpectedToken as e:
-        raise _token_error(e, text).with_source(text, filename) from None
+        expected = accepted(parser, e.states)
+        raise _token_error(e.token, expected, text).with_source(text, filename) from None
     except TCSyntaxError as e:
         raise e.with_source(text, filename) from None
-    return ast.Module(tuple(defs), text, filename)  # type: ignore[arg-type]
-
-
-@lru_cache(1)
-def _parser() -> Lark:
-    from importlib.resources import files
-
-    from lark import Lark
-
-    from tcsym.frontend.build import TreeBuilder
-
-    grammar = files("tcsym.frontend").joinpath("grammar.lark").read_text("utf-8")
-    return Lark(grammar, parser="lalr", lexer="basic", postlex=Limits(), transformer=TreeBuilder())
+    return ast.Module(defs, text, filename)
 
 
 # ---- errors
@@ -56,39 +39,15 @@ def _end_of(text: str) -> Span:
     return Span(text.count("\n") + 1, len(text) - line_start + 1)
 
 
-def _character_error(e: UnexpectedCharacters, text: str) -> TCSyntaxError:
-    character = text[e.pos_in_stream or 0]
-    shown = f"`{character}`" if character.isprintable() else f"U+{ord(character):04X}"
-    return TCSyntaxError(f"unexpected character {shown}", span=Span(e.line, e.column))
-
-
-def _token_error(e: UnexpectedToken, text: str) -> TCSyntaxError:
-    token: Token = e.token
-    at_end = token.type == "$END"
-    span = _end_of(text) if at_end else Span(token.line or 1, token.column or 1, len(token))
+def _token_error(token: Token, expected: set[str], text: str) -> TCSyntaxError:
+    at_end = token.kind == END
+    span = _end_of(text) if at_end else token.span
     found = "end of input" if at_end else _found(token)
-    return TCSyntaxError(f"unexpected {found}, expected {_expected(_accepted(e))}", span=span)
-
-
-def _accepted(e: UnexpectedToken) -> set[str]:
-    """Terminals that can stand at the error: the candidates that the parser could shift."""
-    from lark import Token, UnexpectedToken
-
-    accepted = set()
-    for terminal in e.expected:
-        state = e.state.copy(deepcopy_values=False)
-        state.parse_conf = copy(state.parse_conf)
-        state.parse_conf.callbacks = {}
-        try:
-            state.feed_token(Token(terminal, ""), is_end=terminal == "$END")
-        except UnexpectedToken:
-            continue
-        accepted.add(terminal)
-    return accepted
+    return TCSyntaxError(f"unexpected {found}, expected {_expected(expected)}", span=span)
 
 
 def _found(token: Token) -> str:
-    reserved = token.isidentifier() and token.type != "NAME"
+    reserved = token.isidentifier() and token.kind != "NAME"
     shown = token if len(token) <= 40 else token[:40] + "…"
     return f"reserved word `{shown}`" if reserved else f"`{shown}`"
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,8 +27,7 @@ INT64_LIMIT = (1 << 63) - 1
 Values = list[int | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(NamedTuple):
     """A call whose arguments are in order: ready for a kernel or for the interpreter."""
 
     views: tuple[View, ...]

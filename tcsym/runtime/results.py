@@ -10,9 +10,8 @@ from __future__ import annotations
 import math
 from collections import namedtuple
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,8 +34,7 @@ from tcsym.runtime.size_functions import Shape
 MAX_OVERLAP_WORK: Any = 100_000  # numpy's annotation allows only two of the values it takes
 
 
-@dataclass(frozen=True, slots=True)
-class Outputs:
+class Outputs(NamedTuple):
     """`views`: what the kernel writes. `objects`: what the caller gave, or None for new memory."""
 
     views: tuple[View, ...]

@@ -1,4 +1,4 @@
-"""Runs a loop-IR kernel: emit, compile, load into this process, call with a small launch context."""
+"""Runs a loop-IR kernel: emit, compile, load into this process, call with a launch context."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import numpy as np
 
 from tcsym.codegen import Generated, emit, object_code
 from tcsym.compiled import SYMBOL
-from tcsym.index import Index, evaluate, var
-from tcsym.loop_ir import Buffer, Kernel, Loop, Node, Store, Value
+from tcsym.index import Index, ceildiv, evaluate, var
+from tcsym.loop_ir import Buffer, Kernel, Loop, Node, Store, Value, substitute_node
 from tcsym.loop_ir_verify import verify
 from tcsym.target import Target, resolve_target, runs_here
 from tcsym.types import DType
@@ -136,14 +136,11 @@ def unrolled(variable: str, count: int, body: Node, mask: Index | None = None) -
 
 
 def elementwise(value: Value, dtype: DType, inputs: Mapping[str, DType], width: int) -> Kernel:
-    """O(i) = value for i < N, where `value` reads inputs at `i`, in vectors of `width` (0: scalars)."""
+    """O(i) = value for i < N, where `value` reads inputs at `i`; `width` 0: without vectors."""
     n = var("N")
     store = Store("O", (var("i"),), value, "S")
     body: Node
     if width:
-        from tcsym.index import ceildiv
-        from tcsym.loop_ir import substitute_node
-
         moved = substitute_node(store, {"i": var("t") * width + var("l")})
         lanes = vector("l", width, moved, n - var("t") * width)
         body = Loop("t", const(0), ceildiv(n, width), lanes)

@@ -35,7 +35,7 @@ def vector_name(target: str) -> str:
 
 @pytest.mark.parametrize(("target", "rows", "vectors", "dtype"), CASES)
 def test_register_tile(target: str, rows: int, vectors: int, dtype: DType) -> None:
-    """Fused multiply-adds on whole registers, four copies of k and the rest, and no spilled vector."""
+    """Fused multiply-adds on whole registers, four copies of k and the rest; no spilled vector."""
     width = resolve_target(target).lanes(dtype.bits)
     register = vector_name(target)
     text = listing(matmul(rows, vectors, width, dtype), target)

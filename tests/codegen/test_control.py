@@ -105,8 +105,15 @@ def test_serial_loops_inside_lanes(target: str) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("threaded", [False, True])
 def test_parallel_loop(threaded: bool, target: str) -> None:
-    body = Loop("i", M, N, Store("O", (I,), plus(Read("X", (I,), F64), number(I * N))),
-                "parallel", "parallel", work=N)  # fmt: skip
+    body = Loop(
+        "i",
+        M,
+        N,
+        Store("O", (I,), plus(Read("X", (I,), F64), number(I * N))),
+        "parallel",
+        "parallel",
+        work=N,
+    )
     run = load(kernel(body), target, min_work=100)
     for n, lower, threads, tasks in (
         (0, 0, 4, []),
@@ -127,16 +134,27 @@ def test_parallel_loop(threaded: bool, target: str) -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_parallel_loops_below_a_sequential_one(target: str) -> None:
-    """Two of them, one nested again, with a buffer of the frame and one of registers from outside."""
+    """Two of them, one nested again, that read a stack and a register buffer from outside."""
     s, i, j = var("s"), var("i"), var("j")
     frame = Buffer("F", F64, (const(4),), space="stack")
     scalar = Buffer("R", F64, (), space="register")
-    first = Loop("i", const(0), N, Update("O", (i,), "add", plus(Read("F", (const(2),), F64),
-                 Read("R", (), F64))), "parallel", "parallel", work=const(1000))  # fmt: skip
+    first = Loop(
+        "i",
+        const(0),
+        N,
+        Update("O", (i,), "add", plus(Read("F", (const(2),), F64), Read("R", (), F64))),
+        "parallel",
+        "parallel",
+        work=const(1000),
+    )
     inner = Loop("jj", const(0), const(1), Update("O", (j,), "add", number(s * 10)), "parallel")
     second = Loop("j", const(1), N, inner, "parallel", "parallel", work=const(1000))
-    steps = Loop("s", const(0), M, block(
-        Store("F", (const(2),), number(s)), Store("R", (), number(s * 100)), first, second))  # fmt: skip
+    steps = Loop(
+        "s",
+        const(0),
+        M,
+        block(Store("F", (const(2),), number(s)), Store("R", (), number(s * 100)), first, second),
+    )
     run = load(kernel(Allocate("F", Allocate("R", steps)), frame, scalar), target)
     launches, out = Launches(), np.zeros(9)
     assert run({"X": out, "O": out}, {"N": 9, "M": 4}, 3, launches) == 0
@@ -149,7 +167,7 @@ def test_parallel_loops_below_a_sequential_one(target: str) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("threads", [1, 4])
 def test_arenas(threads: int, target: str) -> None:
-    """A shared buffer written before the parallel loop, two private ones inside, siblings reusing space."""
+    """A shared buffer from before the parallel loop, two private ones, siblings reusing space."""
     i, k = var("i"), var("k")
     shared = Buffer("S", F64, (N,), space="arena")
     private = [Buffer(n, t, (N,), space="arena") for n, t in (("P", F64), ("Q", DType.INT8))]
@@ -160,17 +178,29 @@ def test_arenas(threads: int, target: str) -> None:
         Loop("k1", const(0), N, Store("P", (k1,), plus(Read("S", (k1,), F64), number(i)))),
         Loop("k2", const(0), N, Store("Q", (k2,), Cast(IndexValue(mod(k2, 5), I64), DType.INT8))),
         Store("O", (i,), number(const(0))),
-        Loop("k3", const(0), N, Update("O", (i,), "add", Binary("mul", Read("P", (k3,), F64),
-             Cast(Read("Q", (k3,), DType.INT8), F64), F64))),
-    )  # fmt: skip
+        Loop(
+            "k3",
+            const(0),
+            N,
+            Update(
+                "O",
+                (i,),
+                "add",
+                Binary("mul", Read("P", (k3,), F64), Cast(Read("Q", (k3,), DType.INT8), F64), F64),
+            ),
+        ),
+    )
     rows = Loop(
         "i", const(0), N, Allocate("P", Allocate("Q", own)), "parallel", "parallel", work=N * N
     )
     h, g = var("h"), var("g")
-    again = Allocate("L", block(
-        Loop("h", const(0), N, Store("L", (h, const(1)), Read("O", (h,), F64))),
-        Loop("g", const(0), N, Store("O", (g,), Read("L", (g, const(1)), F64))),
-    ))  # fmt: skip
+    again = Allocate(
+        "L",
+        block(
+            Loop("h", const(0), N, Store("L", (h, const(1)), Read("O", (h,), F64))),
+            Loop("g", const(0), N, Store("O", (g,), Read("L", (g, const(1)), F64))),
+        ),
+    )
     body = block(Allocate("S", block(fill, rows)), again)
     run = load(kernel(body, shared, *private, later), target)
     for n in (0, 1, 7, 64):
@@ -198,8 +228,12 @@ def test_prefetch_and_empty_kernels(target: str) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 def test_ragged_unrolled_loop(target: str) -> None:
     at = 3 * var("t") + var("u")
-    body = Loop("t", const(0), ceildiv(N, 3),
-                unrolled("u", 3, Store("O", (at,), Read("X", (at,), F64)), N - 3 * var("t")))  # fmt: skip
+    body = Loop(
+        "t",
+        const(0),
+        ceildiv(N, 3),
+        unrolled("u", 3, Store("O", (at,), Read("X", (at,), F64)), N - 3 * var("t")),
+    )
     for n in (0, 1, 3, 7):
         x: Any = np.arange(n) + 1.0
         out = np.zeros(n)

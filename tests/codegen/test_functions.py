@@ -1,4 +1,4 @@
-"""The 64 built-ins against the interpreter's functions, with the error in units of the last place."""
+"""The 64 built-ins against the interpreter's functions: errors in units of the last place."""
 
 from __future__ import annotations
 
@@ -139,8 +139,8 @@ def test_halves(dtype: DType, target: str) -> None:
 
 
 REFERENCES: dict[str, tuple[Callable[[Any], Any], float]] = {
-    "exp": (np.exp, 1.01),
-    "log": (np.log, 0.81),
+    "exp": (np.exp, 1.03),
+    "log": (np.log, 0.85),
     "tanh": (np.tanh, 1.5),
     "exp2": (np.exp2, 1.0),
 }

@@ -1,4 +1,4 @@
-"""Addresses: strides of every kind, masks, gathers, scatters; nothing outside the buffers is touched."""
+"""Strides of every kind, masks, gathers, scatters: nothing outside the buffers is touched."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tcsym.frontend.program import Binary, Cast, Const, IndexValue, Read, Select
+from tcsym.frontend.program import Binary, Cast, Compare, Const, IndexValue, Read, Select
 from tcsym.index import Index, ceildiv, ge, lt, minimum, mod, var
 from tcsym.loop_ir import (
     Allocate,
@@ -115,11 +115,17 @@ def test_known_steps_between_lanes(step: int, dtype: DType, target: str) -> None
 def test_widths_and_mixed_types(width: int, target: str) -> None:
     """float64 + float32 + int8 in one vector loop."""
     at = var("t") * width + var("l")
-    body: Value = Binary("add", Read("A", (at,), DType.FLOAT64),
-                         Cast(Read("B", (at,), F32), DType.FLOAT64), DType.FLOAT64)  # fmt: skip
+    body: Value = Binary(
+        "add",
+        Read("A", (at,), DType.FLOAT64),
+        Cast(Read("B", (at,), F32), DType.FLOAT64),
+        DType.FLOAT64,
+    )
     body = Binary("add", body, Cast(Read("C", (at,), DType.INT8), DType.FLOAT64), DType.FLOAT64)
-    buffers = [Buffer(n, t, (N,)) for n, t in
-               (("A", DType.FLOAT64), ("B", F32), ("C", DType.INT8), ("O", DType.FLOAT64))]  # fmt: skip
+    buffers = [
+        Buffer(n, t, (N,))
+        for n, t in (("A", DType.FLOAT64), ("B", F32), ("C", DType.INT8), ("O", DType.FLOAT64))
+    ]
     lanes = vector("l", width, Store("O", (at,), body), N - var("t") * width)
     loop = Loop("t", const(0), ceildiv(N, width), lanes)
     kernel = load(Kernel("mix", ("N",), ("A", "B", "C", "O"), tuple(buffers), loop), target)
@@ -185,8 +191,6 @@ def test_data_dependent_guards(target: str) -> None:
 
     def body(at: Index) -> Store:
         place = Read("P", (at,), DType.INT64)
-        from tcsym.frontend.program import Compare
-
         low = Compare("ge", place, Const(0, DType.INT64))
         high = Compare("lt", place, IndexValue(M, DType.INT64))
         inside = Binary("and", low, high, DType.BOOL)
@@ -209,10 +213,12 @@ def test_data_dependent_guards(target: str) -> None:
 )
 def test_reductions_over_lanes(dtype: DType, op: Any, target: str) -> None:
     """An update of one element by all active lanes, and a horizontal reduction of registers."""
-    from tcsym.codegen.arithmetic import identity  # noqa: F401
-
-    neutral = {"add": 0, "mul": 1, "min": dtype.highest if not dtype.is_float else np.inf,
-               "max": dtype.lowest if not dtype.is_float else -np.inf}[op]  # fmt: skip
+    neutral = {
+        "add": 0,
+        "mul": 1,
+        "min": dtype.highest if not dtype.is_float else np.inf,
+        "max": dtype.lowest if not dtype.is_float else -np.inf,
+    }[op]
     start = Const(float(neutral) if dtype.is_float else int(neutral), dtype)
     direct = block(
         Store("O", (const(0),), start),
@@ -220,9 +226,21 @@ def test_reductions_over_lanes(dtype: DType, op: Any, target: str) -> None:
     )
     r = Buffer("R", dtype, (const(2), const(8)), space="register")
     two = 16 * var("t") + 8 * var("u") + var("l")
-    main = Loop("t", const(0), ceildiv(N, 16), unrolled("u", 2, vector("l",
-        8, Update("R", (var("u"), var("l")), op, Read("X", (two,), dtype)),
-        N - 16 * var("t") - 8 * var("u"))))  # fmt: skip
+    main = Loop(
+        "t",
+        const(0),
+        ceildiv(N, 16),
+        unrolled(
+            "u",
+            2,
+            vector(
+                "l",
+                8,
+                Update("R", (var("u"), var("l")), op, Read("X", (two,), dtype)),
+                N - 16 * var("t") - 8 * var("u"),
+            ),
+        ),
+    )
     init = unrolled("u0", 2, vector("l0", 8, Store("R", (var("u0"), var("l0")), start)))
     both = Binary(
         op, Read("R", (const(0), var("h")), dtype), Read("R", (const(1), var("h")), dtype), dtype
@@ -247,14 +265,27 @@ def test_reductions_over_lanes(dtype: DType, op: Any, target: str) -> None:
 @pytest.mark.parametrize("space", ["register", "stack", "arena"])
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 def test_local_buffers(dtype: DType, space: Any, target: str) -> None:
-    """A block of two vectors goes through a local buffer, is read turned around, and lane by lane."""
+    """Two vectors go through a local buffer and are read backwards, and element by element."""
     b = Buffer("B", dtype, (const(2), const(8)), space=space)
-    fill = unrolled("u", 2, vector("l", 8, Store("B", (var("u"), var("l")),
-                    Read("X", (8 * var("u") + var("l"),), dtype))))  # fmt: skip
-    turned = unrolled("v", 2, vector("m", 8, Store("O", (8 * var("v") + var("m"),),
-                      Read("B", (1 - var("v"), 7 - var("m")), dtype))))  # fmt: skip
-    single = unrolled("w", 16, Store("O", (16 + var("w"),),
-                      Read("B", (minimum(var("w"), 1), const(3)), dtype)))  # fmt: skip
+    fill = unrolled(
+        "u",
+        2,
+        vector(
+            "l", 8, Store("B", (var("u"), var("l")), Read("X", (8 * var("u") + var("l"),), dtype))
+        ),
+    )
+    turned = unrolled(
+        "v",
+        2,
+        vector(
+            "m",
+            8,
+            Store("O", (8 * var("v") + var("m"),), Read("B", (1 - var("v"), 7 - var("m")), dtype)),
+        ),
+    )
+    single = unrolled(
+        "w", 16, Store("O", (16 + var("w"),), Read("B", (minimum(var("w"), 1), const(3)), dtype))
+    )
     x, o = Buffer("X", dtype, (const(16),)), Buffer("O", dtype, (const(32),))
     body = Allocate("B", block(fill, turned, single))
     kernel = load(Kernel("local", (), ("X", "O"), (x, o, b), body), target)

@@ -1,4 +1,4 @@
-"""Arithmetic, comparison and conversion of every type, scalar and in vectors, against the interpreter."""
+"""Arithmetic, comparison, conversion of every type, scalar and vector, against the interpreter."""
 
 from __future__ import annotations
 
@@ -173,8 +173,12 @@ def test_negation_and_logic(width: int, target: str) -> None:
             same(got, oracle.stored(np.negative(held(a, dtype)), dtype), dtype)
     a, b = samples(DType.BOOL, 1), samples(DType.BOOL, 2)
     for op, f in (("and", np.logical_and), ("or", np.logical_or)):
-        value = Binary(op, Unary("not", Read("A", I, DType.BOOL), DType.BOOL),  # type: ignore[arg-type]
-                       Read("B", I, DType.BOOL), DType.BOOL)  # fmt: skip
+        value = Binary(
+            op,
+            Unary("not", Read("A", I, DType.BOOL), DType.BOOL),  # type: ignore[arg-type]
+            Read("B", I, DType.BOOL),
+            DType.BOOL,
+        )
         got = run(value, DType.BOOL, {"A": a, "B": b}, target, width)
         np.testing.assert_array_equal(got, f(~a, b))
 
@@ -209,8 +213,9 @@ def test_index_values_and_conditions(width: int, target: str) -> None:
     for condition, truth in conditions:
         got = run(Holds(condition), DType.BOOL, {"A": a}, target, width)
         np.testing.assert_array_equal(got, truth)
-        value = Select(Holds(condition), Const(1.5, DType.FLOAT32), Const(-2.0, DType.FLOAT32),
-                       DType.FLOAT32)  # fmt: skip
+        value = Select(
+            Holds(condition), Const(1.5, DType.FLOAT32), Const(-2.0, DType.FLOAT32), DType.FLOAT32
+        )
         got = run(value, DType.FLOAT32, {"A": a}, target, width)
         np.testing.assert_array_equal(got, np.where(truth, 1.5, -2.0))
 

@@ -180,6 +180,8 @@ class _Machine:
         source = [_integer(x) for x in n.source_subscripts]
         rows, columns = _integer(n.rows), _integer(n.columns)
 
+        padded = self.buffers[n.target].padded
+
         def transpose(env: Env) -> None:
             t, s = [x(env) for x in target], [x(env) for x in source]
             for r in range(n.block):
@@ -187,6 +189,7 @@ class _Machine:
                     inside = r < rows(env) and c < columns(env)
                     to = (*t[:-2], t[-2] + c, t[-1] + r)
                     at = (*s[:-2], s[-2] + r, s[-1] + c)
+                    if inside or padded:
                     self.arrays[n.target][to] = self.arrays[n.source][at] if inside else 0
 
         return transpose

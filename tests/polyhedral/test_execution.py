@@ -22,7 +22,8 @@ from tcsym.polyhedral.schedule import schedule_program
 from tests.polyhedral.execute import execute
 from tests.polyhedral.programs import SOURCES
 
-ACCEPTANCE = Path(os.environ.get("TCSYM_PROGRAMS", "/work/shared/programs/programs.jsonl"))
+SHARED = Path(__file__).resolve().parents[3] / "shared" / "programs"
+ACCEPTANCE = Path(os.environ.get("TCSYM_PROGRAMS", SHARED)) / "programs.jsonl"
 
 
 @lru_cache(None)

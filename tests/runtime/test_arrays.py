@@ -50,7 +50,7 @@ class OnGPU:
         np.ones(3, [("c", "u1"), ("x", "f4")])["x"],
         np.require(ones(3), requirements="W"),
     ],
-    ids=str,
+    ids=lambda x: type(x).__name__,
 )
 @pytest.mark.usefixtures("interpreted")
 def test_accepted_arrays(x: Any) -> None:
@@ -64,7 +64,7 @@ def test_bytes_are_uint8() -> None:
     assert f.reference(b"abc").tolist() == [97, 98, 99]
 
 
-@pytest.mark.parametrize("x", [OnGPU(), OnlyDLPack(ones(3), (2, 0))])
+@pytest.mark.parametrize("x", [OnGPU(), OnlyDLPack(ones(3), (2, 0))], ids=["interface", "dlpack"])
 def test_gpu_arrays_say_what_to_do(x: Any) -> None:
     error = failing(ADD, "float(N) |A", x, ones(3), kind="type")
     assert "copy it to the CPU" in error.hint

@@ -33,6 +33,11 @@ class Access:
     buffer: str
     subscripts: Subscripts
     written: bool
+    checked: tuple[bool, ...] = ()
+
+    def checks(self, dimension: int) -> bool:
+        """The running kernel verifies this subscript."""
+        return bool(self.checked) and self.checked[dimension]
 
 
 def accesses(node: Node) -> Iterator[Access]:
@@ -55,7 +60,7 @@ def accesses(node: Node) -> Iterator[Access]:
 
 def value_accesses(v: Value) -> Iterator[Access]:
     for r in loads(v):
-        yield Access(r.tensor, r.subscripts, False)
+        yield Access(r.tensor, r.subscripts, False, r.checked)
 
 
 def value_variables(v: Value) -> frozenset[str]:

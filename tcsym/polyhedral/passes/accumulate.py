@@ -17,6 +17,7 @@ from tcsym.loop_ir import (
     Update,
     Value,
     block,
+    loads,
     map_node,
     walk,
 )
@@ -70,7 +71,7 @@ class _Accumulation:
     def promote(self, out: list[Node], k: int, target: Update, around: tuple[Loop, ...]) -> None:
         """Let out[k], a loop, or the whole sequence, accumulate in a scalar."""
         used = [a for a in accesses(out[k]) if a.buffer == target.buffer]
-        if any(a.subscripts != target.subscripts for a in used):
+        if any(a.subscripts != target.subscripts for a in used) or _is_verified(out, target):
             return
         source = self.kernel.buffer(target.buffer)
         name = self.names.fresh(f"{target.buffer}_acc")
@@ -108,6 +109,16 @@ def _is_scalar(b: Buffer, x: Update) -> bool:
     """A temporary that will shrink to one element where `x` runs, already in its wide type."""
     private = b.space != "argument" and subscript_variables(x.subscripts) <= b.private
     return private and b.dtype == b.dtype.accumulator
+
+
+def _is_verified(sequence: list[Node], target: Update) -> bool:
+    """A read of the element asks for a run-time check, which the scalar could not make."""
+    return any(
+        r.tensor == target.buffer and (any(r.checked) or r.unwritten is not None)
+        for x in sequence
+        for s, _ in statements_in(x)
+        for r in loads(s.value)
+    )
 
 
 def _is_certain(loop: Loop, x: Update) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tcsym.index import Condition
 from tcsym.loop_ir import Allocate, Block, Branch, Kernel, Loop, Node, block, map_node
 from tcsym.polyhedral.passes.access import accesses
 
@@ -57,11 +58,8 @@ def _inside_parallel(node: Node, buffer: str, private: frozenset[str]) -> Node |
 
 
 def _in_one_arm(
-    c: object, a: Node, b: Node | None, buffer: str, private: frozenset[str]
+    c: Condition, a: Node, b: Node | None, buffer: str, private: frozenset[str]
 ) -> Node | None:
-    from tcsym.index import All, Any_, IsZero, NonNegative, Not
-
-    assert isinstance(c, NonNegative | IsZero | Not | All | Any_)
     in_a, in_b = _is_used(a, buffer), b is not None and _is_used(b, buffer)
     if in_a and not in_b:
         found = _inside_parallel(a, buffer, private)

@@ -139,41 +139,14 @@ def _extremum(atom: Min | Max, parts: list[Index]) -> Index:
     return minimum(*parts) if isinstance(atom, Min) else maximum(*parts)
 
 
-def constant_bound(e: Index, high: bool) -> int | None:
-    """A constant bound of `e` for all sizes >= 0 and any variables; None if there is none."""
-    total = e.constant
-    for atom, c in e.terms:
-        part = _constant_atom_bound(atom, high == (c > 0))
-        if part is None:
-            return None
-        total += part * c
-    return total
-
-
-def _constant_atom_bound(atom: Atom, high: bool) -> int | None:
-    match atom:
-        case FloorDiv(a, b):
-            divisor, inner = b.as_int(), constant_bound(a, high)
-            return inner // divisor if inner is not None and divisor and divisor > 0 else None
-        case Min(args) | Max(args):
-            least = isinstance(atom, Min)
-            parts = [constant_bound(a, high) for a in args]
-            known = [p for p in parts if p is not None]
-            if least == high:  # one bound suffices
-                return (min if least else max)(known, default=None)
-            return (min if least else max)(known) if len(known) == len(parts) else None
-        case _:
-            return None
-
-
 def is_nonnegative(e: Index, sizes: frozenset[str]) -> bool:
     """True if `e` >= 0 is plain, given that sizes are."""
-    if e.constant < 0:
-        return False
-    for atom, c in e.terms:
-        if c < 0 or not _atom_nonnegative(atom, sizes):
-            return False
-    return True
+    return e.constant >= 0 and all(c >= 0 and _atom_nonnegative(a, sizes) for a, c in e.terms)
+
+
+def extent_from(e: Index, sizes: frozenset[str]) -> Index:
+    """`e` as the extent of a buffer: never negative, also where nothing is accessed."""
+    return e if is_nonnegative(e, sizes) else maximum(e, ZERO)
 
 
 def _atom_nonnegative(atom: Atom, sizes: frozenset[str]) -> bool:
@@ -190,15 +163,3 @@ def _atom_nonnegative(atom: Atom, sizes: frozenset[str]) -> bool:
             return any(is_nonnegative(a, sizes) for a in args)
         case _:
             return False
-
-
-def split_terms(e: Index, names: frozenset[str]) -> tuple[Index, Index]:
-    """`e` as (terms that use one of `names`, the rest)."""
-    mine, rest = ZERO, index(e.constant)
-    for atom, c in e.terms:
-        term = of_atom(atom) * c
-        if of_atom(atom).variables() & names:
-            mine = mine + term
-        else:
-            rest = rest + term
-    return mine, rest

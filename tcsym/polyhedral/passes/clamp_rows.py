@@ -1,4 +1,4 @@
-"""Ragged unrolled loops that only write registers lose their mask: rows beyond the end repeat the last."""
+"""Ragged unrolled loops that only write registers -> no mask: extra rows repeat the last one."""
 
 from __future__ import annotations
 

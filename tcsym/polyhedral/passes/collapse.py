@@ -1,4 +1,4 @@
-"""The outermost parallel loops of a nest -> one loop over all their iterations, for enough threads' work."""
+"""The outermost parallel loops of a nest -> one loop over all their iterations."""
 
 from __future__ import annotations
 

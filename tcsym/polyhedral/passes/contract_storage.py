@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tcsym.frontend.program import Read
 from tcsym.index import ZERO, Index, condition_variables, index, maximum, minimum, of_atom
 from tcsym.loop_ir import (
+    Allocate,
+    Block,
     Branch,
     Buffer,
     Kernel,
@@ -23,9 +24,8 @@ from tcsym.loop_ir import (
     map_node,
     walk,
 )
-from tcsym.polyhedral.passes.access import accesses
-from tcsym.polyhedral.passes.bounds import eliminate, relax
-from tcsym.polyhedral.passes.loops import children
+from tcsym.polyhedral.passes.access import Access, accesses, subscript_variables
+from tcsym.polyhedral.passes.bounds import eliminate, extent_from, relax
 
 STACK_BYTES = 16 * 1024
 REGISTER_ELEMENTS = 1024
@@ -33,7 +33,7 @@ REGISTER_ELEMENTS = 1024
 
 @dataclass(frozen=True, slots=True)
 class Hull:
-    """What one dimension keeps: subscripts lose the private terms and `base`; `extent` remains."""
+    """What a dimension keeps: subscripts lose private terms, if `dropped`, and `base`."""
 
     base: Index
     extent: Index
@@ -55,51 +55,44 @@ def contract_storage(kernel: Kernel) -> Kernel:
     return kernel
 
 
-def _uses(node: Node, buffer: str) -> Iterator[tuple[tuple[Index, ...], tuple[Loop, ...]]]:
-    for x, around in walk(node):
-        if isinstance(x, Store | Update | Prefetch | TransposeBlock) or not children(x):
-            pass
-        if isinstance(x, Loop) or _has_body(x):
-            continue
-        for a in accesses(x):
-            if a.buffer == buffer:
-                yield tuple(s if isinstance(s, Index) else ZERO for s in a.subscripts), around
+def _uses(node: Node, buffer: str) -> tuple[tuple[Access, tuple[Loop, ...]], ...]:
+    """Accesses of the buffer with the loops around them."""
+    return tuple(
+        (a, around)
+        for x, around in walk(node)
+        if not isinstance(x, Loop | Block | Branch | Allocate)
+        for a in accesses(x)
+        if a.buffer == buffer
+    )
 
 
-def _has_body(x: Node) -> bool:
-    from tcsym.loop_ir import Allocate, Block, Branch
-
-    return isinstance(x, Block | Branch | Allocate)
+Uses = tuple[tuple[Access, tuple[Loop, ...]], ...]
 
 
 def _contract_one(kernel: Kernel, b: Buffer) -> Kernel:
-    uses = tuple(_uses(kernel.body, b.name))
+    uses = _uses(kernel.body, b.name)
     if not uses:
         return kernel
     sizes = frozenset(kernel.sizes)
     hulls = [_hull(b, d, uses, sizes) for d in range(len(b.shape))]
-    kept = _lanes_last([d for d, h in enumerate(hulls) if h.extent.as_int() != 1], uses)
-
-    def contract(subscripts: tuple[Index, ...]) -> tuple[Index, ...]:
-        return tuple(_without(subscripts[d], b.private, hulls[d]) for d in kept)
-
-    body = _rewrite(kernel.body, b.name, contract)
-    small = replace(b, shape=tuple(hulls[d].extent for d in kept), strides=None)
+    kept = [d for d, h in enumerate(hulls) if h is None or h.extent.as_int() != 1]
+    kept = _lanes_last(kept, uses)
+    body = _rewrite(kernel.body, b, hulls, kept)
+    extents = [b.shape[d] if h is None else h.extent for d, h in enumerate(hulls)]
+    shape = tuple(extent_from(extents[d], sizes) for d in kept)
+    small = replace(b, shape=shape, strides=None)
     space = _space(small, body)
-    small = replace(
-        small, space=space, padded=space == "register" and not _is_guarded(body, b.name)
-    )
+    padded = space == "register" and not _is_guarded(body, b.name)
+    small = replace(small, space=space, padded=padded)
     return replace(kernel, body=body).with_buffer(small)
 
 
-def _lanes_last(
-    dimensions: list[int], uses: tuple[tuple[tuple[Index, ...], tuple[Loop, ...]], ...]
-) -> list[int]:
+def _lanes_last(dimensions: list[int], uses: Uses) -> list[int]:
     """The dimensions with the one that lanes move in, if there is just one, at the end."""
     moved: set[int] = set()
-    for subscripts, around in uses:
+    for a, around in uses:
         lanes = {x.variable for x in around if x.kind == "vector"}
-        moved |= {d for d in dimensions if lanes & subscripts[d].variables()}
+        moved |= {d for d in dimensions if lanes & subscript_variables(a.subscripts[d : d + 1])}
     if len(moved) != 1:
         return dimensions
     return [*(d for d in dimensions if d not in moved), *moved]
@@ -109,37 +102,35 @@ def _is_guarded(node: Node, buffer: str) -> bool:
     """Some write of the buffer happens in only some lanes, by a condition."""
     for x, around in walk(node):
         lanes = {y.variable for y in around if y.kind in ("vector", "unrolled")}
-        if isinstance(x, Branch) and lanes & condition_variables(x.condition):
-            if any(a.written and a.buffer == buffer for a in accesses(x)):
-                return True
+        varies = isinstance(x, Branch) and lanes & condition_variables(x.condition)
+        if varies and any(a.written and a.buffer == buffer for a in accesses(x)):
+            return True
     return False
 
 
-def _hull(
-    b: Buffer,
-    d: int,
-    uses: tuple[tuple[tuple[Index, ...], tuple[Loop, ...]], ...],
-    sizes: frozenset[str],
-) -> Hull:
-    whole = Hull(ZERO, b.shape[d], False)
+def _hull(b: Buffer, d: int, uses: Uses, sizes: frozenset[str]) -> Hull | None:
+    """What dimension d keeps; None: everything, with its subscripts as they are."""
     lows: list[Index] = []
     highs: list[Index] = []
     dropped = False
-    for subscripts, around in uses:
-        rest = _drop(subscripts[d], b.private)
-        dropped = dropped or rest != subscripts[d]
+    for a, around in uses:
+        s = a.subscripts[d]
+        if not isinstance(s, Index) or a.checks(d):
+            return None
+        rest = _drop(s, b.private)
+        dropped = dropped or rest != s
         inner = tuple(x for x in around if x.variable not in b.private)
         low, high = eliminate(rest, inner, False), eliminate(rest, inner, True)
-        low, high = low and relax(low, sizes, False), high and relax(high, sizes, True)
+        low = None if low is None else relax(low, sizes, False)
+        high = None if high is None else relax(high, sizes, True)
         if low is None or high is None:
-            return whole
+            return None
         lows.append(low)
         highs.append(high)
     base, extent = minimum(*lows), maximum(*highs) - minimum(*lows) + 1
-    if not dropped and extent.as_int() is None:
-        return whole
-    if not dropped and (b.shape[d].as_int() or math.inf) <= (extent.as_int() or 0):
-        return whole
+    known, declared = extent.as_int(), b.shape[d].as_int()
+    if not dropped and (known is None or (declared is not None and declared <= known)):
+        return Hull(ZERO, b.shape[d], False)
     return Hull(base, extent, dropped)
 
 
@@ -152,26 +143,31 @@ def _drop(e: Index, private: frozenset[str]) -> Index:
     return total
 
 
-def _without(e: Index, private: frozenset[str], hull: Hull) -> Index:
-    return (_drop(e, private) if hull.dropped else e) - hull.base
+def _rewrite(node: Node, b: Buffer, hulls: list[Hull | None], kept: list[int]) -> Node:
+    def one(s: Index, d: int) -> Index:
+        hull = hulls[d]
+        if hull is None:
+            return s
+        return (_drop(s, b.private) if hull.dropped else s) - hull.base
 
-
-def _rewrite(node: Node, buffer: str, contract: object) -> Node:
-    assert callable(contract)
+    def plain(subscripts: tuple[Index, ...]) -> tuple[Index, ...]:
+        return tuple(one(subscripts[d], d) for d in kept)
 
     def statement(x: Node) -> Node:
-        if isinstance(x, Store | Update | Prefetch) and x.buffer == buffer:
-            return replace(x, subscripts=contract(x.subscripts))
-        if isinstance(x, TransposeBlock) and x.target == buffer:
-            x = replace(x, target_subscripts=contract(x.target_subscripts))
-        if isinstance(x, TransposeBlock) and x.source == buffer:
-            x = replace(x, source_subscripts=contract(x.source_subscripts))
+        if isinstance(x, Store | Update | Prefetch) and x.buffer == b.name:
+            return replace(x, subscripts=plain(x.subscripts))
+        if isinstance(x, TransposeBlock) and x.target == b.name:
+            x = replace(x, target_subscripts=plain(x.target_subscripts))
+        if isinstance(x, TransposeBlock) and x.source == b.name:
+            x = replace(x, source_subscripts=plain(x.source_subscripts))
         return x
 
     def value(v: Value) -> Value:
-        if isinstance(v, Read) and v.tensor == buffer:
-            return replace(v, subscripts=contract(v.subscripts), checked=())
-        return v
+        if not isinstance(v, Read) or v.tensor != b.name:
+            return v
+        old = v.subscripts
+        new = tuple(one(s, d) if isinstance(s := old[d], Index) else s for d in kept)
+        return replace(v, subscripts=new, checked=tuple(v.checked[d] for d in kept if v.checked))
 
     return map_node(node, statement, value)
 
@@ -182,11 +178,14 @@ def _space(b: Buffer, node: Node) -> Space:
         return "arena"
     count = math.prod(e or 0 for e in extents)
     kinds = {x.variable: x.kind for x, _ in walk(node) if isinstance(x, Loop)}
-    used = {v for subs, _ in _uses(node, b.name) for s in subs for v in s.variables()}
+    subscripts = [s for a, _ in _uses(node, b.name) for s in a.subscripts]
+    plain = all(
+        isinstance(s, Index) and all(kinds.get(v) in ("unrolled", "vector") for v in s.variables())
+        for s in subscripts
+    )
     moved = any(
         isinstance(x, TransposeBlock) and b.name in (x.target, x.source) for x, _ in walk(node)
     )
-    in_registers = all(kinds.get(v) in ("unrolled", "vector") for v in used)
-    if in_registers and not moved and count <= REGISTER_ELEMENTS:
+    if plain and not moved and count <= REGISTER_ELEMENTS:
         return "register"
     return "stack" if count * b.dtype.bytes <= STACK_BYTES else "arena"

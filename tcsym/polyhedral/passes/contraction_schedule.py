@@ -1,4 +1,4 @@
-"""Leaf schedule `contraction`: a register tile over packed panels, with the band's epilogue on it."""
+"""Leaf schedule `contraction`: a register tile over packed panels, the band's epilogue on it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import replace
 from tcsym.frontend.program import Read
 from tcsym.index import ONE, ZERO, Index, ge, index, var
 from tcsym.loop_ir import Branch, Kernel, Loop, Node
-from tcsym.options import Options
 from tcsym.polyhedral.passes.access import stride, subscript_variables
 from tcsym.polyhedral.passes.band import (
     Band,
@@ -32,8 +31,8 @@ from tcsym.polyhedral.passes.pack_operand import (
 )
 from tcsym.polyhedral.passes.panels import Panels, block_panels, panel_tiles
 from tcsym.polyhedral.passes.register_tile import Tiled, TileShape, can_tile, tile_registers
-from tcsym.polyhedral.passes.vector_legality import lanes_for, vector_refusal
-from tcsym.target import Target
+from tcsym.polyhedral.passes.setting import Setting
+from tcsym.polyhedral.passes.vector_legality import can_mask, vector_refusal
 
 CONSTANT_UNROLL = 4
 REDUCTION_UNROLL = 4
@@ -54,39 +53,41 @@ def contraction_refusal(kernel: Kernel, nest: str, roles: Roles | None) -> str |
     return vector_refusal(kernel, band.body, roles.columns)
 
 
-def schedule_contraction(
-    kernel: Kernel, nest: str, roles: Roles, target: Target, options: Options, names: Names
-) -> Kernel:
+def schedule_contraction(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Kernel:
     """Register tile of rows x columns; the streamed operands packed. Needs no refusal."""
-    band = band_of(find_loop(kernel.body, nest))
-    assert roles.rows is not None
-    shape = tile_shape(kernel, band.body, roles, target, options)
-    operands: list[Operand] = []
-    stationary: list[Operand] = []
-    if options.pack:
-        operands = _operands(kernel, band, roles, names)
+    band, names = band_of(find_loop(kernel.body, nest)), setting.names
+    shape = tile_shape(kernel, band.body, roles, setting)
+    streamed, stationary = list[Operand](), list[Operand]()
+    if setting.options.pack:
+        streamed = _operands(kernel, band, roles, names)
         stationary = _stationary(kernel, band, roles, names)
-    for operand in (*operands, *stationary):
+    for operand in (*streamed, *stationary):
         kernel = redirect_operand(kernel, operand)
     band = band_of(find_loop(kernel.body, nest))
-    inner = loops_in(band.body)
-    outer = _outer(band, roles)
+    inner, outer = loops_in(band.body), _outer(band, roles)
     tiled = tile_registers(kernel, band, roles.columns, roles.rows, outer, shape, names)
-    kernel = tiled.kernel
-    for operand in stationary:
-        assert tiled.row_tile is not None
-        before = reuse_loop(kernel, operand, tiled.row_tile) or tiled.column_tile
-        rows = TileShape(1, shape.rows, 1)
-        kernel = fill_before(kernel, operand, tiled.row_tile, before, rows, names)
-    kernel = _fill(replace(tiled, kernel=kernel), operands, shape, target, names)
+    kernel = _fill_stationary(tiled, stationary, shape, names)
+    kernel = _fill_streamed(replace(tiled, kernel=kernel), streamed, shape, setting)
     return _unroll_reductions(kernel, inner)
 
 
-def _fill(
-    tiled: Tiled, operands: list[Operand], shape: TileShape, target: Target, names: Names
+def _fill_stationary(
+    tiled: Tiled, operands: list[Operand], shape: TileShape, names: Names
+) -> Kernel:
+    """Panels of row tiles, all before the loops that reuse them."""
+    kernel, rows = tiled.kernel, TileShape(1, shape.rows, 1)
+    for operand in operands:
+        assert tiled.row_tile is not None
+        before = reuse_loop(kernel, operand, tiled.row_tile) or tiled.column_tile
+        kernel = fill_before(kernel, operand, tiled.row_tile, before, rows, names)
+    return kernel
+
+
+def _fill_streamed(
+    tiled: Tiled, operands: list[Operand], shape: TileShape, setting: Setting
 ) -> Kernel:
     """Panels before the loops that reuse them whole; the others panel by panel."""
-    kernel, tile = tiled.kernel, tiled.column_tile
+    kernel, tile, names = tiled.kernel, tiled.column_tile, setting.names
     inside: list[Operand] = []
     for operand in operands:
         before = reuse_loop(kernel, operand, tile)
@@ -95,19 +96,17 @@ def _fill(
         else:
             kernel = fill_before(kernel, operand, tile, before, shape, names)
     if inside and len(inside) == len(operands):
-        size = _panel_size(kernel, inside, tile, shape, target)
+        size = _panel_size(kernel, inside, tile, shape, setting.target.l2_bytes)
         kernel, panels = block_panels(kernel, tile, tiled.row_tile, size, names)
     else:
-        at = find_loop(kernel.body, tile)
         panels = Panels(tile, var(tile), var(tile) + 1, ONE)
-        assert at.variable == tile
     for operand in inside:
         kernel = fill_inside(kernel, operand, tile, panels, shape, names)
     return kernel
 
 
 def _panel_size(
-    kernel: Kernel, operands: list[Operand], tile: str, shape: TileShape, target: Target
+    kernel: Kernel, operands: list[Operand], tile: str, shape: TileShape, cache_bytes: int
 ) -> Index:
     around = loops_around(kernel.body, tile)
     total = ZERO
@@ -118,19 +117,14 @@ def _panel_size(
         total = total + size
     n_tiles = find_loop(kernel.body, tile).upper
     most = eliminate(n_tiles, around, True)
-    return panel_tiles(most if most is not None else ONE, total, target.l2_bytes)
+    return panel_tiles(most if most is not None else ONE, total, cache_bytes)
 
 
-def tile_shape(
-    kernel: Kernel, body: Node, roles: Roles, target: Target, options: Options
-) -> TileShape:
+def tile_shape(kernel: Kernel, body: Node, roles: Roles, setting: Setting) -> TileShape:
     """The target's register tile, with fewer rows if several elements are accumulated."""
-    lanes = lanes_for(kernel, body, target) if options.vectorize else 1
-    rows = options.register_rows or target.register_rows
-    vectors = options.register_vectors or target.register_vectors
-    if lanes == 1:
-        vectors = max(vectors, 2)
-    return TileShape(max(1, rows // max(1, roles.accumulators)), vectors, lanes)
+    lanes = setting.lanes(kernel, body)
+    vectors = max(setting.vectors, 2) if lanes == 1 else setting.vectors
+    return TileShape(max(1, setting.rows // max(1, roles.accumulators)), vectors, lanes)
 
 
 def _outer(band: Band, roles: Roles) -> tuple[str, ...]:
@@ -151,7 +145,7 @@ def _operands(kernel: Kernel, band: Band, roles: Roles, names: Names) -> list[Op
 
 
 def _stationary(kernel: Kernel, band: Band, roles: Roles, names: Names) -> list[Operand]:
-    """Operands that move with the rows, not the columns, and jump from one reduction step to the next."""
+    """Operands that move with the rows, not the columns, and jump between reduction steps."""
     assert roles.rows is not None
     others = set(band.variables) - {roles.columns, roles.rows, *_outer(band, roles)}
     found: dict[Read, Operand] = {}
@@ -197,7 +191,7 @@ def row_count(kernel: Kernel, nest: str, roles: Roles) -> Index:
 def with_fallback(
     kernel: Kernel, nest: str, least: int, roles: Roles, names: Names
 ) -> tuple[Kernel, str | None]:
-    """The nest under the condition that panels pay, and the name of its copy for when they do not."""
+    """The nest under the condition that panels pay, and the name of its copy for the other case."""
     rows = row_count(kernel, nest, roles)
     if rows.as_int() is not None:
         return kernel, None
@@ -206,8 +200,9 @@ def with_fallback(
     return replace(kernel, body=body), new[nest]
 
 
-def streams_in_place(kernel: Kernel, roles: Roles) -> bool:
-    """The streamed operands have unit stride along the columns: panels are not a must."""
-    return all(
+def streams_in_place(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> bool:
+    """The streamed operands can be read as they lie, masked at the end of a row."""
+    body = band_of(find_loop(kernel.body, nest)).body
+    return can_mask(kernel, body, setting.target) and all(
         stride(kernel.buffer(r.tensor), r.subscripts, roles.columns) == ONE for r in roles.streamed
     )

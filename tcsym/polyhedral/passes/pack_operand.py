@@ -27,7 +27,7 @@ from tcsym.loop_ir import (
     map_value,
 )
 from tcsym.polyhedral.passes.access import accesses, subscript_variables
-from tcsym.polyhedral.passes.bounds import eliminate, extent
+from tcsym.polyhedral.passes.bounds import eliminate, extent, extent_from
 from tcsym.polyhedral.passes.loops import find_loop, loops_around, replace_loop
 from tcsym.polyhedral.passes.names import Names
 from tcsym.polyhedral.passes.panels import Panels
@@ -36,7 +36,7 @@ from tcsym.polyhedral.passes.register_tile import TileShape
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """`read` as in the naive kernel, moving with `columns` and the loops `inner` (outermost first)."""
+    """`read` as in the naive kernel, which moves with `columns` and `inner` (outermost first)."""
 
     read: Read
     columns: Loop
@@ -146,7 +146,7 @@ def panel_extents(
     for x in operand.inner:
         low, high = eliminate(x.lower, outer, False), eliminate(x.upper, outer, True)
         assert low is not None and high is not None
-        extents.append(high - low)
+        extents.append(extent_from(high - low, frozenset(kernel.sizes)))
     if _is_transposed(kernel, operand, shape):
         extents[-1] = ceildiv(extents[-1], shape.lanes) * shape.lanes
     return extents

@@ -1,9 +1,9 @@
 """The tile loops of a contraction -> panels of column tiles and blocks of row tiles.
 
-Order: panels, row blocks, { copies of the panel; the other loops, row tiles, column tiles }. A panel of
-the streamed operand stays in the second cache while the rows of a block pass by; the rows of one tile
-stay in the first. Panels and blocks are the unit of parallel work. How many tiles make a panel is a
-rule in sizes and cache capacity, evaluated at run time.
+Order: panels, row blocks, { copies of the panel; other loops, row tiles, column tiles }. A panel of
+the streamed operand stays in the second cache while the rows of a block pass by; the rows of one
+tile stay in the first. Panels and blocks are the unit of parallel work. How many tiles make a panel
+is a rule in sizes and cache capacity, evaluated at run time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LEAST_ROW_TILES = 16
 
 @dataclass(frozen=True, slots=True)
 class Panels:
-    """`copies`: loop at the start of whose body the panel is filled, for the tiles first <= t < end.
+    """`copies`: the loop at whose start the panel is filled, for the tiles first <= t < end.
 
     `most`: bound of end - first.
     """
@@ -34,7 +34,7 @@ class Panels:
 
 
 def panel_tiles(n_tiles: Index, tile_bytes: Index, cache_bytes: int) -> Index:
-    """Tiles in a panel: what fits half the cache, but at least eight panels if there are as many."""
+    """Tiles in a panel: what fits half the cache, but no fewer than eight panels if possible."""
     fit = floordiv(cache_bytes // 2, tile_bytes)
     return maximum(1, minimum(fit, floordiv(n_tiles, LEAST_PARTS)))
 
@@ -42,10 +42,10 @@ def panel_tiles(n_tiles: Index, tile_bytes: Index, cache_bytes: int) -> Index:
 def block_panels(
     kernel: Kernel, column_tile: str, row_tile: str | None, size: Index, names: Names
 ) -> tuple[Kernel, Panels]:
-    """Split the perfect chain `column_tile`, …, `row_tile` into panels of `size` tiles and row blocks.
+    """Split the perfect chain `column_tile`, …, `row_tile` into panels of `size` and row blocks.
 
-    Both loops keep their names and meaning (absolute tile numbers). What was private to them is also
-    private to the new loops around.
+    Both loops keep their names and meaning (absolute tile numbers). What was private to them is
+    also private to the new loops around.
     """
     columns = find_loop(kernel.body, column_tile)
     panel, rows_block = names.fresh(column_tile), names.fresh(row_tile or column_tile)

@@ -1,4 +1,4 @@
-"""The outermost loops proved parallel -> loops on threads, with the work that decides at run time."""
+"""The outermost loops proved parallel -> loops on threads, with the work of an iteration."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from tcsym.loop_ir import (
     Update,
     Verify,
     block,
+    map_node,
     subvalues,
 )
 from tcsym.polyhedral.passes.bounds import eliminate, extent, relax, trip_bound
@@ -29,6 +30,11 @@ CALL_OPERATIONS = 10
 def parallelise(kernel: Kernel) -> Kernel:
     """Every outermost serial loop with order `parallel` gets kind `parallel` and its work."""
     return replace(kernel, body=_outermost(kernel.body, frozenset(kernel.sizes)))
+
+
+def without_work(node: Node) -> Node:
+    """`node` with no work noted on its loops: passes change it, `parallelise` finds it anew."""
+    return map_node(node, lambda x: replace(x, work=ONE) if isinstance(x, Loop) else x)
 
 
 def is_free(loop: Loop) -> bool:

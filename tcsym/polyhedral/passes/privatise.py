@@ -4,11 +4,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tcsym.frontend.program import Read
+from tcsym.frontend.program import Expr, Read
 from tcsym.index import ZERO, Index, var
-from tcsym.loop_ir import Buffer, Kernel, Loop, Node, Store, Update, Value, map_node, walk
-from tcsym.polyhedral.passes.access import Subscripts, accesses, linear_coefficient
-from tcsym.polyhedral.passes.bounds import eliminate
+from tcsym.loop_ir import (
+    Allocate,
+    Block,
+    Branch,
+    Buffer,
+    Kernel,
+    Loop,
+    Node,
+    Store,
+    Update,
+    Value,
+    map_node,
+    walk,
+)
+from tcsym.polyhedral.passes.access import Subscripts, accesses, linear_coefficient, value_variables
+from tcsym.polyhedral.passes.bounds import eliminate, extent_from
 from tcsym.polyhedral.passes.loops import replace_loop
 
 Enclosing = dict[str, tuple[Loop, ...]]
@@ -59,17 +72,8 @@ def _common_loops(node: Node, buffer: str) -> tuple[Loop, ...]:
 
 
 def _touches(x: Node, buffer: str) -> bool:
-    return (
-        not isinstance(x, Loop)
-        and _is_statement(x)
-        and any(a.buffer == buffer for a in accesses(x))
-    )
-
-
-def _is_statement(x: Node) -> bool:
-    from tcsym.loop_ir import Allocate, Block, Branch
-
-    return not isinstance(x, Loop | Block | Branch | Allocate)
+    inner = isinstance(x, Loop | Block | Branch | Allocate)
+    return not inner and any(a.buffer == buffer for a in accesses(x))
 
 
 def _moves(node: Node, buffer: str, variable: str) -> tuple[Index, ...] | None:
@@ -85,8 +89,10 @@ def _moves(node: Node, buffer: str, variable: str) -> tuple[Index, ...] | None:
     return found.pop() if len(found) == 1 else None
 
 
-def _coefficient(s: Index | object, variable: str) -> Index | None:
-    return linear_coefficient(s, variable) if isinstance(s, Index) else None
+def _coefficient(s: Index | Expr, variable: str) -> Index | None:
+    if isinstance(s, Index):
+        return linear_coefficient(s, variable)
+    return None if variable in value_variables(s) else ZERO
 
 
 def _give_up(kernel: Kernel, buffer: str, variable: str) -> Kernel:
@@ -100,7 +106,8 @@ def _add_dimension(kernel: Kernel, buffer: str, loop: Loop, outer: tuple[Loop, .
     if least is None or most is None:
         return _give_up(kernel, buffer, loop.variable)
     b = kernel.buffer(buffer)
-    new = replace(b, shape=(most - least, *b.shape), strides=None)
+    n = extent_from(most - least, frozenset(kernel.sizes))
+    new = replace(b, shape=(n, *b.shape), strides=None)
     body = prefix_subscript(kernel.body, buffer, var(loop.variable) - least)
     return replace(kernel, body=body).with_buffer(new)
 

@@ -1,4 +1,4 @@
-"""A band of parallel loops -> tiles whose points are registers: rows unrolled, columns in vectors."""
+"""A band of parallel loops -> tiles whose points are registers: unrolled rows, vector columns."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def tile_registers(
     """Tile `columns` and `rows`, order the band, and sink the points into every statement.
 
     The loops become: `outer`, column tiles, the other loops of the band, row tiles; inside, around
-    each statement, rows x vectors x lanes. What was private to a tiled loop is private to its tiles.
+    each statement, rows x vectors x lanes. What was private to a tiled loop is so to its tiles.
     Contract: `can_tile` holds for the band.
     """
     tile, point = names.fresh(columns), names.fresh(columns)

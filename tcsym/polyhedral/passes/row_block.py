@@ -1,7 +1,7 @@
 """A row loop over several nests -> blocks of rows, with the rows of a block inside each nest.
 
-This gives contractions that share a row loop with other work (attention: scores, softmax, values) rows
-for their register tiles; the temporaries between the nests hold one block of rows.
+Contractions that share a row loop with other work (attention: scores, softmax, values) get rows for
+their register tiles; the temporaries between the nests hold one block of rows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Leaf schedule `rows`: each innermost loop in vectors, on the loop of its chain that suits best."""
+"""Leaf schedule `rows`: each innermost loop in vectors, along the best loop of its chain."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import replace
 from tcsym.frontend.program import Call
 from tcsym.index import floordiv
 from tcsym.loop_ir import Kernel, Loop, Node, Store, Update, block, subvalues, walk
-from tcsym.options import Options
 from tcsym.polyhedral.passes.access import subscript_variables
 from tcsym.polyhedral.passes.bounds import extent
 from tcsym.polyhedral.passes.duplicate import duplicate
@@ -22,6 +21,7 @@ from tcsym.polyhedral.passes.loops import (
     statements_in,
 )
 from tcsym.polyhedral.passes.names import Names
+from tcsym.polyhedral.passes.setting import Setting
 from tcsym.polyhedral.passes.tile_loop import is_multiple
 from tcsym.polyhedral.passes.transposition import (
     block_points,
@@ -33,46 +33,41 @@ from tcsym.polyhedral.passes.vector_legality import (
     access_cost,
     can_mask,
     is_short,
-    lanes_for,
     vector_refusal,
 )
 from tcsym.polyhedral.passes.vector_rows import RowShape, vectorise_row
-from tcsym.target import Target
 
 
-def schedule_rows(
-    kernel: Kernel, nest: str, target: Target, options: Options, names: Names, notes: list[str]
-) -> Kernel:
+def schedule_rows(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
     """Every innermost loop of the nest in vectors where that is legal and useful."""
     leaves = [x.variable for x in loops_in(find_loop(kernel.body, nest)) if is_leaf(x)]
     for leaf in leaves:
-        kernel, note = _schedule_leaf(kernel, nest, leaf, target, options, names)
-        notes.append(f"{leaf}: {note}")
+        kernel, note = _schedule_leaf(kernel, nest, leaf, setting)
+        setting.note(leaf, note)
     return kernel
 
 
-def _schedule_leaf(
-    kernel: Kernel, nest: str, leaf: str, target: Target, options: Options, names: Names
-) -> tuple[Kernel, str]:
+def _schedule_leaf(kernel: Kernel, nest: str, leaf: str, setting: Setting) -> tuple[Kernel, str]:
     chain = leaf_chain(find_loop(kernel.body, nest), leaf)
-    body = chain[-1].body
-    lanes = lanes_for(kernel, body, target)
-    if not options.vectorize or lanes == 1:
-        return kernel, "scalar: no vectors asked for" if lanes > 1 else "scalar: no vectors"
+    body, lanes = chain[-1].body, setting.lanes(kernel, chain[-1].body)
+    if lanes == 1:
+        return kernel, "scalar: no vectors"
     best, _, reason = row_choice(kernel, chain, lanes)
     if best is None:
         return kernel, f"scalar: {reason}"
-    blocked = _in_blocks(kernel, chain, best, target, names)
+    blocked = _in_blocks(kernel, chain, best, setting)
     if blocked is not None:
         return blocked
     kernel = _move_inside(kernel, chain, best)
-    chain = leaf_chain(find_loop(kernel.body, _top_after(kernel, nest, chain, best)), best)
-    shape = RowShape(lanes, _unroll(body, best, options), can_mask(kernel, body, target))
-    return vectorise_row(kernel, _reduction_top(chain), best, shape, names), f"vectors along {best}"
+    chain = leaf_chain(find_loop(kernel.body, _top_after(nest, chain, best)), best)
+    unroll = _unroll(body, best, setting.options.row_unroll)
+    shape = RowShape(lanes, unroll, can_mask(kernel, body, setting.target))
+    kernel = vectorise_row(kernel, _reduction_top(chain), best, shape, setting.names)
+    return kernel, f"vectors along {best}"
 
 
 def _in_blocks(
-    kernel: Kernel, chain: tuple[Loop, ...], lanes: str, target: Target, names: Names
+    kernel: Kernel, chain: tuple[Loop, ...], lanes: str, setting: Setting
 ) -> tuple[Kernel, str] | None:
     """A transposition, or strided loads that share cache lines along another loop of the chain."""
     variables = {x.variable for x in chain}
@@ -82,24 +77,30 @@ def _in_blocks(
         return None
     found = transposition_of(kernel, chain)
     if found is not None:
-        block = target.lanes(kernel.buffer(found.store.buffer).dtype.bits)
-        return transpose_in_blocks(kernel, chain, found, block, names), "transposition in blocks"
+        block = setting.target.lanes(kernel.buffer(found.store.buffer).dtype.bits)
+        kernel = transpose_in_blocks(kernel, chain, found, block, setting.names)
+        return kernel, "transposition in blocks"
     partner = strided_partner(kernel, chain, lanes)
     if partner is None:
         return None
-    width = lanes_for(kernel, chain[-1].body, target)
-    masked = can_mask(kernel, chain[-1].body, target)
-    kernel, rest = split_rest(kernel, chain[0].variable, lanes, width, names)
-    whole = leaf_chain(find_loop(kernel.body, chain[0].variable), chain[-1].variable)
-    kernel = block_points(kernel, whole, lanes, partner, width, names)
-    if rest is not None:
-        top, lane = rest
-        copy = leaf_chain(
-            find_loop(kernel.body, top), chain_of(find_loop(kernel.body, top))[-1].variable
-        )
-        kernel = _move_inside(kernel, copy, lane)
-        kernel = vectorise_row(kernel, lane, lane, RowShape(width, 1, masked), names)
+    kernel = _block_and_rest(kernel, chain, lanes, partner, setting)
     return kernel, f"vectors along {lanes}, blocks of {partner}"
+
+
+def _block_and_rest(
+    kernel: Kernel, chain: tuple[Loop, ...], lanes: str, partner: str, setting: Setting
+) -> Kernel:
+    top, leaf, names = chain[0].variable, chain[-1], setting.names
+    width = setting.lanes(kernel, leaf.body)
+    shape = RowShape(width, 1, can_mask(kernel, leaf.body, setting.target))
+    kernel, rest = split_rest(kernel, top, lanes, width, names)
+    whole = leaf_chain(find_loop(kernel.body, top), leaf.variable)
+    kernel = block_points(kernel, whole, lanes, partner, width, names)
+    if rest is None:
+        return kernel
+    copy = chain_of(find_loop(kernel.body, rest[0]))
+    kernel = _move_inside(kernel, copy, rest[1])
+    return vectorise_row(kernel, rest[1], rest[1], shape, names)
 
 
 def split_rest(
@@ -160,14 +161,14 @@ def row_choice(
 
 
 def _move_inside(kernel: Kernel, chain: tuple[Loop, ...], variable: str) -> Kernel:
-    order = tuple(x.variable for x in chain if x.variable != variable) + (variable,)
+    order = (*(x.variable for x in chain if x.variable != variable), variable)
     if order == tuple(x.variable for x in chain):
         return kernel
     top = chain[0].variable
     return replace(kernel, body=replace_loop(kernel.body, top, lambda x: reorder_chain(x, order)))
 
 
-def _top_after(kernel: Kernel, nest: str, chain: tuple[Loop, ...], moved: str) -> str:
+def _top_after(nest: str, chain: tuple[Loop, ...], moved: str) -> str:
     """The nest's outermost loop, which the interchange may have changed."""
     return chain[1].variable if nest == moved and len(chain) > 1 else nest
 
@@ -190,7 +191,7 @@ def _reduction_top(chain: tuple[Loop, ...]) -> str:
     return top
 
 
-def _unroll(body: Node, variable: str, options: Options) -> int:
+def _unroll(body: Node, variable: str, most: int) -> int:
     """Vectors in flight: more for reductions, whose additions wait for each other."""
     statements = [x for x, _ in statements_in(body)]
     calls = sum(isinstance(v, Call) for x in statements for v in subvalues(x.value))
@@ -199,4 +200,4 @@ def _unroll(body: Node, variable: str, options: Options) -> int:
         for x in statements
         if isinstance(x, Store | Update)
     )
-    return max(1, options.row_unroll if reduces and not calls else min(2, options.row_unroll))
+    return max(1, most if reduces and not calls else min(2, most))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from tcsym.frontend.program import Call
 from tcsym.loop_ir import Kernel, Loop, subvalues
-from tcsym.options import Options
 from tcsym.polyhedral.passes.band import Band, band_of, reductions
 from tcsym.polyhedral.passes.bounds import extent
 from tcsym.polyhedral.passes.interchange import can_sink
@@ -22,24 +21,23 @@ from tcsym.polyhedral.passes.loops import (
 from tcsym.polyhedral.passes.names import Names
 from tcsym.polyhedral.passes.register_tile import TileShape, can_tile, tile_registers
 from tcsym.polyhedral.passes.row_schedule import leaf_chain, row_choice, split_rest
+from tcsym.polyhedral.passes.setting import Setting
 from tcsym.polyhedral.passes.vector_legality import (
     access_cost,
     can_mask,
     is_short,
-    lanes_for,
     vector_refusal,
 )
-from tcsym.target import Target
 
 VECTORS = 8
 LOOP_WEIGHT = 16.0
 
 
-def strip_columns(kernel: Kernel, nest: str, target: Target, options: Options) -> str | None:
+def strip_columns(kernel: Kernel, nest: str, setting: Setting) -> str | None:
     """The loop to run in strips, if that beats vectors along the innermost loops."""
     band = band_of(find_loop(kernel.body, nest))
-    lanes = lanes_for(kernel, band.body, target)
-    if not loops_in(band.body) or not band.loops or not options.vectorize or lanes == 1:
+    lanes = setting.lanes(kernel, band.body)
+    if not loops_in(band.body) or not band.loops or lanes == 1:
         return None
     best, least = None, _row_cost(kernel, nest, lanes)
     for v in reversed(band.variables):
@@ -96,14 +94,12 @@ def _row_cost(kernel: Kernel, nest: str, lanes: int) -> float:
     return total
 
 
-def schedule_strips(
-    kernel: Kernel, nest: str, columns: str, target: Target, names: Names
-) -> Kernel:
+def schedule_strips(kernel: Kernel, nest: str, columns: str, setting: Setting) -> Kernel:
     """Whole strips without masks, and the ragged rest in single masked vectors or elements."""
     band = band_of(find_loop(kernel.body, nest))
-    lanes = lanes_for(kernel, band.body, target)
+    lanes, names = setting.lanes(kernel, band.body), setting.names
     shape = TileShape(1, _vectors(band), lanes)
-    masked = can_mask(kernel, band.body, target)
+    masked = can_mask(kernel, band.body, setting.target)
     kernel, rest = split_rest(kernel, columns, columns, shape.columns, names)
     kernel = _tile(kernel, columns, shape, names)
     return _tile(kernel, rest[1], TileShape(1, 1, lanes), names) if rest and masked else kernel

@@ -1,7 +1,7 @@
 """Element-wise nests whose loads and stores run along different loops -> blocks of both loops.
 
-A plain transposition is moved block by block through registers; anything else stays element-wise, but
-reuses the cache lines of its strided side within a block.
+A plain transposition is moved block by block through registers; anything else stays element-wise,
+but reuses the cache lines of its strided side within a block.
 """
 
 from __future__ import annotations

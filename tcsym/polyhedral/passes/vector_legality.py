@@ -13,6 +13,7 @@ from tcsym.loop_ir import (
     Value,
     Verify,
     subvalues,
+    value_children,
     value_dtype,
     walk,
 )
@@ -81,8 +82,6 @@ def widest_bits(kernel: Kernel, node: Node) -> int:
 
 def _computed(v: Value) -> tuple[Value, ...]:
     """The values of `v` outside subscripts."""
-    from tcsym.loop_ir import value_children
-
     inside = (
         () if isinstance(v, Read) else tuple(y for c in value_children(v) for y in _computed(c))
     )
@@ -100,10 +99,6 @@ def _computed_bits(dtype: DType) -> int:
 def narrowest_bits(kernel: Kernel, node: Node) -> int:
     """Bits of the narrowest element that `node` loads or stores."""
     return min((kernel.buffer(a.buffer).dtype.bits for a in accesses(node)), default=64)
-
-
-def lanes_for(kernel: Kernel, node: Node, target: Target) -> int:
-    return target.lanes(widest_bits(kernel, node))
 
 
 def can_mask(kernel: Kernel, node: Node, target: Target) -> bool:

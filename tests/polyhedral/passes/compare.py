@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from execute import execute
 
 from tcsym.index import evaluate
 from tcsym.loop_ir import Kernel
+from tests.polyhedral.passes.execute import execute
 
 
 def arguments(kernel: Kernel, sizes: dict[str, int], seed: int = 0) -> dict[str, np.ndarray]:
@@ -17,7 +17,9 @@ def arguments(kernel: Kernel, sizes: dict[str, int], seed: int = 0) -> dict[str,
         if b.space == "argument":
             shape = tuple(max(0, evaluate(e, sizes)) for e in b.shape)
             low, high = (0, max(1, sizes.get("V", 3))) if b.name == "I" else (0, 4)
-            out[b.name] = rng.integers(low, high, shape).astype(np.float64 if b.dtype.is_float else np.int64)
+            out[b.name] = rng.integers(low, high, shape).astype(
+                np.float64 if b.dtype.is_float else np.int64
+            )
     return out
 
 

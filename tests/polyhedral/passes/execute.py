@@ -1,4 +1,4 @@
-"""Runs loop IR in plain Python: compiled to Python text, every access checked, fresh memory poisoned.
+"""Runs loop IR in plain Python: compiled to text, every access checked, fresh memory poisoned.
 
 Vector and unrolled loops run one iteration after another; a stored value is rounded to its buffer's
 type. Meant for small sizes and integer-valued data.
@@ -81,8 +81,10 @@ class Memory:
         return tuple(map(int, at))
 
 
-def execute(kernel: Kernel, sizes: Mapping[str, int], arrays: Mapping[str, np.ndarray]) -> None:
-    """Run `kernel` in place on `arrays` (shapes as declared)."""
+def execute(
+    kernel: Kernel, sizes: Mapping[str, int], arrays: Mapping[str, np.ndarray]
+) -> dict[str, Memory]:
+    """Run `kernel` in place on `arrays` (shapes as declared); gives the memory as it is at the end."""
     memory = {}
     for b in kernel.buffers:
         if b.space == "argument":
@@ -93,6 +95,7 @@ def execute(kernel: Kernel, sizes: Mapping[str, int], arrays: Mapping[str, np.nd
     space.update({_name(s): int(v) for s, v in sizes.items()})
     text = "\n".join(_node(kernel.body, kernel, "")) or "pass"
     exec(compile(text, kernel.name, "exec"), space)
+    return memory
 
 
 def _name(v: str) -> str:

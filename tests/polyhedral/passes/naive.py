@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from tcsym.frontend.program import Binary, Call, Cast, Compare, Const, Expr, IndexValue, Read, Select
+from tcsym.frontend.program import (
+    Binary,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    Expr,
+    IndexValue,
+    Read,
+    Select,
+)
 from tcsym.index import Index, ge, index, var
 from tcsym.loop_ir import Allocate, Block, Branch, Buffer, Kernel, Loop, Node, Store, Update
 from tcsym.types import DType
@@ -86,7 +96,13 @@ def matmul_bias_relu() -> Kernel:
     return kernel(
         "matmul",
         "M N K",
-        [buf("A", "M K"), buf("B", "K N"), buf("b", "N"), buf("O", "M N"), buf("C", "M N", private="i j")],
+        [
+            buf("A", "M K"),
+            buf("B", "K N"),
+            buf("b", "N"),
+            buf("O", "M N"),
+            buf("C", "M N", private="i j"),
+        ],
         body,
     )
 
@@ -123,7 +139,11 @@ def batched() -> Kernel:
                 "j",
                 "N",
                 st("C", (n, i, j), con(0.0)),
-                red("k", "K", up("C", (n, i, j), "add", op("mul", rd("X", n, i, k), rd("Y", n, k, j)))),
+                red(
+                    "k",
+                    "K",
+                    up("C", (n, i, j), "add", op("mul", rd("X", n, i, k), rd("Y", n, k, j))),
+                ),
             ),
         ),
     )
@@ -131,7 +151,7 @@ def batched() -> Kernel:
 
 
 def softmax() -> Kernel:
-    i, j, l, m = v("i j l m")
+    i, j, c, m = v("i j c m")
     body = par(
         "i",
         "M",
@@ -139,10 +159,10 @@ def softmax() -> Kernel:
         red("j", "N", up("Mx", (i,), "max", rd("X", i, j))),
         st("Sm", (i,), con(0.0)),
         red(
-            "l",
+            "c",
             "N",
-            st("E", (i, l), Call("fabs", (op("sub", rd("X", i, l), rd("Mx", i)),), F32)),
-            up("Sm", (i,), "add", rd("E", i, l)),
+            st("E", (i, c), Call("fabs", (op("sub", rd("X", i, c), rd("Mx", i)),), F32)),
+            up("Sm", (i,), "add", rd("E", i, c)),
         ),
         par("m", "N", st("O", (i, m), op("sub", rd("E", i, m), rd("Sm", i)))),
     )
@@ -162,7 +182,9 @@ def softmax() -> Kernel:
 
 def column_sum() -> Kernel:
     i, j = v("i j")
-    body = par("j", "N", st("O", (j,), con(0.0)), red("i", "M", up("O", (j,), "add", rd("X", i, j))))
+    body = par(
+        "j", "N", st("O", (j,), con(0.0)), red("i", "M", up("O", (j,), "add", rd("X", i, j)))
+    )
     return kernel("colsum", "M N", [buf("X", "M N"), buf("O", "N")], body)
 
 
@@ -248,7 +270,11 @@ def convolution(stride: int = 1, kernel_size: int | None = None) -> Kernel:
                         red(
                             "p",
                             P,
-                            red("q", Q, up("T", (n, o, h, w), "add", op("mul", read, rd("K", o, c, p, q)))),
+                            red(
+                                "q",
+                                Q,
+                                up("T", (n, o, h, w), "add", op("mul", read, rd("K", o, c, p, q))),
+                            ),
                         ),
                     ),
                     st("O", (n, o, h, w), op("max", rd("T", n, o, h, w), con(0.0))),
@@ -272,7 +298,7 @@ def convolution(stride: int = 1, kernel_size: int | None = None) -> Kernel:
 
 
 def attention() -> Kernel:
-    s, u, d, a, b, e = v("s u d a b e")
+    s, u, d, a = v("s u d a")
     u2, d2, u3, u4 = v("u2 d2 u3 u4")
     body = par(
         "s",
@@ -332,7 +358,9 @@ def rnn() -> Kernel:
                 "h",
                 "H",
                 st("A", (t, b, h), con(0.0)),
-                red("k", "I", up("A", (t, b, h), "add", op("mul", rd("X", t, b, k), rd("Wx", h, k)))),
+                red(
+                    "k", "I", up("A", (t, b, h), "add", op("mul", rd("X", t, b, k), rd("Wx", h, k)))
+                ),
                 Branch(
                     ge(t, 1),
                     red(
@@ -370,7 +398,12 @@ def elementwise(dtype: DType = F32) -> Kernel:
     return kernel(
         "elementwise",
         "N",
-        [buf("X", "N", dtype), buf("Y", "N", dtype), buf("O", "N", dtype), buf("T", "N", dtype, "i")],
+        [
+            buf("X", "N", dtype),
+            buf("Y", "N", dtype),
+            buf("O", "N", dtype),
+            buf("T", "N", dtype, "i"),
+        ],
         body,
     )
 
@@ -402,7 +435,9 @@ def mean_of_columns() -> Kernel:
         red("i", "M", up("S", (j,), "add", rd("X", i, j))),
         par("k", "M", st("O", (k, j), op("sub", rd("X", k, j), rd("S", j)))),
     )
-    return kernel("columns", "M N", [buf("X", "M N"), buf("O", "M N"), buf("S", "N", private="j")], body)
+    return kernel(
+        "columns", "M N", [buf("X", "M N"), buf("O", "M N"), buf("S", "N", private="j")], body
+    )
 
 
 def matvec() -> Kernel:

@@ -2,33 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
-
-import naive
 import pytest
-from compare import assert_same
 
 from tcsym.loop_ir import Kernel
 from tcsym.loop_ir_verify import verify
 from tcsym.options import Options
 from tcsym.polyhedral.map_cpu import map_cpu
-from tcsym.target import Target
-
-AVX2 = Target("cpu:avx2", "haswell", (), 256, 16, True, False)
-AVX512 = Target("cpu:avx512", "skylake-avx512", (), 512, 32, True, True)
-SCALAR = Target("cpu:novector", "x86-64", (), 0, 16, False, False)
-TARGETS = {"avx2": AVX2, "avx512": AVX512, "scalar": SCALAR}
-
-
-def some_sizes(kernel: Kernel) -> list[dict[str, int]]:
-    """A few combinations: all zero, all one, small, ragged, around the tile."""
-    n = len(kernel.sizes)
-    if n > 4:
-        rows = [(1,) * n, (2, 3, 2, 5, 9, 3, 2), (1, 7, 3, 4, 17, 2, 3), (1, 9, 1, 3, 8, 1, 1)]
-        return [dict(zip(kernel.sizes, r)) for r in rows]
-    values = {1: (0, 1, 2, 7, 8, 9, 16, 33, 70), 2: (0, 1, 3, 8, 17, 33), 3: (0, 1, 7, 17), 4: (1, 3, 9)}[n]
-    rows = list(itertools.product(values, repeat=n))
-    return [dict(zip(kernel.sizes, r)) for r in rows[:: max(1, len(rows) // 24)]]
+from tests.polyhedral.passes import naive
+from tests.polyhedral.passes.compare import arguments, assert_same
+from tests.polyhedral.passes.execute import POISON, execute
+from tests.polyhedral.passes.targets import AVX2, SCALAR, TARGETS, some_sizes
 
 
 def legal(kernel: Kernel, sizes: dict[str, int]) -> bool:
@@ -44,3 +27,45 @@ def test_mapped_kernel_keeps_the_results(name: str, target: str) -> None:
     for sizes in some_sizes(kernel):
         if legal(kernel, sizes):
             assert_same(kernel, mapped.kernel, sizes)
+
+
+VARIANTS = {
+    "no vectors": Options(vectorize=False),
+    "no threads": Options(parallelize=False),
+    "no panels": Options(pack=False),
+    "one row": Options(register_rows=1, register_vectors=1, row_unroll=1),
+    "three rows": Options(register_rows=3, register_vectors=3, row_unroll=0),
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    "name", ["matmul_bias_relu", "matmul_atbt", "softmax", "convolution3", "attention", "pooling"]
+)
+def test_options_keep_the_results(name: str, variant: str) -> None:
+    kernel = naive.ALL[name]()
+    mapped = map_cpu(kernel, AVX2, VARIANTS[variant])
+    verify(mapped.kernel)
+    for sizes in some_sizes(kernel)[-6:]:
+        assert_same(kernel, mapped.kernel, sizes)
+
+
+@pytest.mark.parametrize("name", ["matmul_bias_relu", "matmul_bt", "matmul_at", "convolution"])
+def test_every_element_of_a_panel_is_filled(name: str) -> None:
+    kernel = naive.ALL[name]()
+    mapped = map_cpu(kernel, AVX2, Options()).kernel
+    sizes = dict.fromkeys(kernel.sizes, 13)
+    if name == "convolution":
+        sizes = {"B": 1, "F": 13, "C": 2, "H": 2, "W": 3, "P": 2, "Q": 2}
+    memory = execute(mapped, sizes, arguments(kernel, sizes))
+    panels = [b.name for b in mapped.buffers if b.padded and b.space in ("arena", "stack")]
+    assert panels
+    for panel in panels:
+        assert all(x is not POISON for x in memory[panel].values[0].flat), panel
+
+
+def test_notes_say_what_was_chosen_and_why_not() -> None:
+    assert "contraction, columns j, rows i" in map_cpu(naive.matmul(), AVX2, Options()).notes[0]
+    assert "strips along j" in map_cpu(naive.column_sum(), AVX2, Options()).notes[0]
+    notes = map_cpu(naive.matvec(), SCALAR, Options()).notes
+    assert notes == ("k: scalar: no vectors",)

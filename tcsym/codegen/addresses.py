@@ -1,0 +1,202 @@
+"""Buffer and subscripts -> address of a scalar or of lanes.
+
+An address is a scalar base plus a stride between lanes: 0 (one element for all lanes), 1
+(contiguous), -1 (reversed), anything else lane by lane, or one offset a lane. The base is a chain
+of pointers, one step a loop depth, with the constant displacement last: LLVM keeps the outer steps
+out of inner loops. No pointer is `inbounds`: partial sums may lie outside with negative strides or
+masked lanes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tcsym.codegen.casts import element_kind
+from tcsym.codegen.context import Context
+from tcsym.codegen.index_code import (
+    Number,
+    add,
+    as_val,
+    atom_value,
+    atom_variables,
+    depth_of,
+    linear,
+    multiply,
+    names_of,
+    number,
+)
+from tcsym.codegen.values import Val, bits_of, constant
+from tcsym.index import ZERO, Atom, Index, Product, of_atom
+from tcsym.loop_ir import Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where the lanes of an access lie. `offsets`, if given, replaces `stride`."""
+
+    pointer: str
+    kind: str
+    stride: Number
+    offsets: Val | None = None
+
+    @property
+    def is_uniform(self) -> bool:
+        return self.offsets is None and self.stride == 0
+
+    @property
+    def alignment(self) -> int:
+        return bits_of(self.kind) // 8
+
+
+# ---- addresses
+
+
+def address(context: Context, buffer: Buffer, subscripts: tuple[Index | Val, ...]) -> Address:
+    """Address of buffer[subscripts]; registers among the subscripts are i64 values."""
+    total = _offset(context, buffer, subscripts)
+    key = (buffer.name, subscripts, context.bounds(names_of(total)), context.width)
+    known: Address | None = context.function.recall(key)
+    if known is None:
+        known = _address(context, buffer, subscripts, total)
+        context.function.remember(key, known)
+    return known
+
+
+def _address(
+    context: Context, buffer: Buffer, subscripts: tuple[Index | Val, ...], total: Index
+) -> Address:
+    code = context.code
+    kind = element_kind(buffer.dtype, buffer.space == "register")
+    lane = context.lane_variable
+    fixed = tuple(t for t in total.terms if lane not in atom_variables(t[0]))
+    moving = tuple(t for t in total.terms if lane in atom_variables(t[0]))
+    pointer = _base(context, buffer, fixed, total.constant, kind)
+    stride, offsets = _lane_part(context, moving)
+    for s, step in zip(subscripts, buffer.element_strides()):
+        if isinstance(s, Val):
+            moved = as_val(multiply(code, s, number(context, step)))
+            if moved.lanes == 1:
+                pointer = step_by(context, pointer, moved, kind)
+            else:
+                offsets = moved if offsets is None else code.binary("add", offsets, moved)
+    if offsets is not None and stride != 0:
+        along = multiply(code, code.lane_numbers(context.width, "i64"), stride)
+        offsets, stride = code.binary("add", offsets, as_val(along)), 0
+    return Address(pointer, kind, stride, offsets)
+
+
+def _offset(context: Context, buffer: Buffer, subscripts: tuple[Index | Val, ...]) -> Index:
+    """Sum of the index subscripts times their strides, computed once a buffer and subscripts."""
+    plain = tuple(s if isinstance(s, Index) else ZERO for s in subscripts)
+    key = (buffer.name, plain)
+    total = context.offsets.get(key)
+    if total is None:
+        total = ZERO
+        for s, step in zip(plain, buffer.element_strides()):
+            total = total + s * step
+        context.offsets[key] = total
+    return total
+
+
+def _base(
+    context: Context, buffer: Buffer, terms: tuple[tuple[Atom, int], ...], start: int, kind: str
+) -> str:
+    displacement = start
+    by_depth: dict[int, Number] = {}
+    for atom, coefficient in terms:
+        for depth, value in _pieces(context, atom):
+            scaled = multiply(context.code, value, coefficient)
+            if isinstance(scaled, int):
+                displacement += scaled
+            else:
+                by_depth[depth] = add(context.code, by_depth.get(depth, 0), scaled)
+    pointer = context.pointers[buffer.name]
+    for depth in sorted(by_depth):
+        pointer = step_by(context, pointer, as_val(by_depth[depth]), kind)
+    return (
+        step_by(context, pointer, constant(displacement, "i64"), kind) if displacement else pointer
+    )
+
+
+def _pieces(context: Context, atom: Atom) -> list[tuple[int, Number]]:
+    """The atom as a sum, each part with its loop depth: (k + 1)*s is k*s and, farther out, s."""
+    if isinstance(atom, Product):
+        moved = [f for f in atom.factors if _is_moved(context, f)]
+        if len(moved) == 1:
+            others: list[Atom] = list(atom.factors)
+            others.remove(moved[0])
+            rest = _product(context, others)
+            value, offset = atom_value(context, moved[0])
+            depth = max([depth_of(context, f) for f in others], default=0)
+            whole = multiply(context.code, rest, value)
+            along = multiply(context.code, rest, offset)
+            return [(max(depth, depth_of(context, moved[0])), whole), (depth, along)]
+    value, offset = atom_value(context, atom)
+    return [(depth_of(context, atom), value), (0, offset)]
+
+
+def _is_moved(context: Context, factor: Atom) -> bool:
+    if not isinstance(factor, str):
+        return False
+    bound = context.variables[factor]
+    return bound.text is not None and bound.offset != 0
+
+
+def _product(context: Context, factors: list[Atom]) -> Number:
+    value: Number = 1
+    for f in sorted(factors, key=lambda f: depth_of(context, f)):
+        value = multiply(context.code, value, number(context, of_atom(f)))
+    return value
+
+
+def step_by(context: Context, pointer: str, elements: Val, kind: str) -> str:
+    return context.function.pure(f"getelementptr {kind}, ptr {pointer}, {elements.typed}")
+
+
+def _lane_part(context: Context, terms: tuple[tuple[Atom, int], ...]) -> tuple[Number, Val | None]:
+    """Stride of the lane variable, and offsets for what is not linear in it."""
+    stride: Number = 0
+    other: list[tuple[Atom, int]] = []
+    lane = context.lane_variable
+    for atom, coefficient in terms:
+        factors: list[Atom] = list(atom.factors) if isinstance(atom, Product) else [atom]
+        along = [f for f in factors if lane in atom_variables(f)]
+        if along != [lane]:
+            other.append((atom, coefficient))
+            continue
+        factors.remove(along[0])
+        step = multiply(context.code, _product(context, factors), coefficient)
+        stride = add(context.code, stride, step)
+    offsets = as_val(linear(context, tuple(other), 0)) if other else None
+    return stride, offsets
+
+
+# ---- pointers of lanes
+
+
+def vector_of_pointers(context: Context, at: Address) -> str:
+    code, width = context.code, context.width
+    offsets = at.offsets
+    if offsets is None:
+        short = isinstance(at.stride, int) and abs(at.stride) < 1 << 20
+        numbers = code.lane_numbers(width, "i32" if short else "i64")
+        step = constant(at.stride, numbers.kind) if isinstance(at.stride, int) else at.stride
+        offsets = code.binary("mul", numbers, step)
+    text = f"getelementptr {at.kind}, ptr {at.pointer}, {offsets.typed}"
+    return f"<{width} x ptr> {context.function.pure(text)}"
+
+
+def lane_pointers(context: Context, at: Address) -> list[str]:
+    """One pointer a lane."""
+    code, width = context.code, context.width
+    if at.offsets is not None:
+        return [
+            step_by(context, at.pointer, code.lane(at.offsets, i), at.kind) for i in range(width)
+        ]
+    if isinstance(at.stride, int):
+        steps = [constant(at.stride * i, "i64") for i in range(width)]
+        return [step_by(context, at.pointer, s, at.kind) for s in steps]
+    pointers = [at.pointer]
+    for _ in range(width - 1):
+        pointers.append(step_by(context, pointers[-1], at.stride, at.kind))
+    return pointers

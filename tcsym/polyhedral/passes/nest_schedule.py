@@ -1,0 +1,114 @@
+"""Which leaf schedule a nest gets: contraction, blocks of rows, strips, rows; and a note of why."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tcsym.loop_ir import Kernel, Loop
+from tcsym.polyhedral.passes.band import Band, Roles, band_of, contraction_roles
+from tcsym.polyhedral.passes.contraction_schedule import (
+    contraction_refusal,
+    schedule_contraction,
+    streams_in_place,
+    with_fallback,
+)
+from tcsym.polyhedral.passes.loops import find_loop, loops_in
+from tcsym.polyhedral.passes.row_block import block_rows
+from tcsym.polyhedral.passes.row_schedule import schedule_rows
+from tcsym.polyhedral.passes.setting import Setting
+from tcsym.polyhedral.passes.strip_schedule import schedule_strips, strip_columns
+
+ROW_TILES = 4
+FEW_ROWS = 4
+
+
+def schedule_nest(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
+    """The nest by the first schedule that applies."""
+    roles = _roles(kernel, nest)
+    refusal = contraction_refusal(kernel, nest, roles)
+    if roles is not None and refusal is None:
+        return _contraction(kernel, nest, roles, setting)
+    blocked = _in_row_blocks(kernel, nest, setting)
+    if blocked is not None:
+        return blocked
+    inner = _inner_contractions(kernel, nest)
+    if inner:
+        for child in inner:
+            kernel = schedule_nest(kernel, child, setting)
+        return kernel
+    if roles is not None and refusal is not None:
+        setting.note(nest, f"no register tile: {refusal}")
+    return _without_tile(kernel, nest, setting)
+
+
+def _roles(kernel: Kernel, nest: str) -> Roles | None:
+    return contraction_roles(kernel, band_of(find_loop(kernel.body, nest)))
+
+
+def _contraction(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Kernel:
+    kernel, copy = with_fallback(kernel, nest, 2 * setting.rows, roles, setting.names)
+    kernel = schedule_contraction(kernel, nest, roles, setting)
+    setting.note(nest, f"contraction, columns {roles.columns}, rows {roles.rows}")
+    return kernel if copy is None else _few_rows(kernel, copy, setting)
+
+
+def _few_rows(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
+    """A contraction with too few rows to pay for panels: operands in place, or no tile."""
+    roles = _roles(kernel, nest)
+    if roles is None or not streams_in_place(kernel, nest, roles, setting):
+        return _without_tile(kernel, nest, setting)
+    rows = min(FEW_ROWS, setting.rows)
+    options = replace(setting.options, pack=False, register_rows=rows)
+    setting.note(nest, f"contraction in place, columns {roles.columns}, rows {roles.rows}")
+    return schedule_contraction(kernel, nest, roles, replace(setting, options=options))
+
+
+def _in_row_blocks(kernel: Kernel, nest: str, setting: Setting) -> Kernel | None:
+    """Several nests over shared rows, some of them contractions: each on blocks of rows."""
+    if not band_of(find_loop(kernel.body, nest)).loops:
+        return None
+    blocked = block_rows(kernel, nest, ROW_TILES * setting.rows, setting.names)
+    if blocked is None:
+        return None
+    kernel = blocked.kernel
+    setting.note(nest, f"blocks of {ROW_TILES * setting.rows} rows, {len(blocked.nests)} nests")
+    for inner in blocked.nests:
+        roles = _roles(kernel, inner) if inner in blocked.contractions else None
+        if roles is not None and contraction_refusal(kernel, inner, roles) is None:
+            kernel = schedule_contraction(kernel, inner, roles, setting)
+            setting.note(inner, f"contraction, columns {roles.columns}, rows {roles.rows}")
+        else:
+            kernel = _without_tile(kernel, inner, setting)
+    return kernel
+
+
+def _inner_contractions(kernel: Kernel, nest: str) -> tuple[str, ...]:
+    """The nests inside the band at `nest`, if one of them is a contraction by itself."""
+    band = band_of(find_loop(kernel.body, nest))
+    if not band.loops:
+        return ()
+    outermost = _outermost_loops(band)
+    found = any(
+        contraction_refusal(kernel, x.variable, _roles(kernel, x.variable)) is None
+        for x in outermost
+        if x.order == "parallel"
+    )
+    return tuple(x.variable for x in outermost) if found else ()
+
+
+def _outermost_loops(band: Band) -> tuple[Loop, ...]:
+    inside: set[str] = set()
+    out: list[Loop] = []
+    for x in loops_in(band.body):
+        if x.variable not in inside:
+            out.append(x)
+            inside |= {y.variable for y in loops_in(x)}
+    return tuple(out)
+
+
+def _without_tile(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
+    columns = strip_columns(kernel, nest, setting)
+    if columns is None:
+        return schedule_rows(kernel, nest, setting)
+    setting.note(nest, f"strips along {columns}")
+    return schedule_strips(kernel, nest, columns, setting)

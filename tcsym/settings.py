@@ -1,0 +1,50 @@
+"""What `define` was given, as one value, and the check of its sizes against the text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tcsym.errors import NOWHERE, SizeError
+from tcsym.frontend.program import Program
+from tcsym.options import Options
+from tcsym.sizes import Dim, size_value
+from tcsym.strategy import Strategy
+from tcsym.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything `define` was given: what a pickled module or kernel consists of."""
+
+    source: str
+    filename: str
+    sizes: Mapping[str, Dim | int]
+    strategy: Strategy
+    target: str | Target | None
+    options: Options
+
+
+def validated(settings: Settings, programs: Mapping[str, Program]) -> Settings:
+    """`settings` with its sizes checked against those of the text (LANGUAGE E12)."""
+    sizes: Any = settings.sizes
+    span = next((p.span for p in programs.values()), NOWHERE)
+
+    def error(message: str, hint: str = "") -> SizeError:
+        source, filename = settings.source, settings.filename
+        return SizeError(message, span=span, source=source, filename=filename, hint=hint)
+
+    if not isinstance(sizes, Mapping):
+        raise error(f"`sizes` is {type(sizes).__name__}, expected a mapping of names to sizes")
+    known = {name for p in programs.values() for name in p.sizes}
+    checked: dict[str, Dim | int] = {}
+    for name, value in sizes.items():
+        if name not in known:
+            hint = f"sizes of this text are {', '.join(sorted(known)) or 'none'}"
+            raise error(f"`sizes` has `{name}`, which is no size of this text", hint)
+        number = value if isinstance(value, Dim) else size_value(value)
+        if number is None or (isinstance(number, int) and not 0 <= number < 1 << 63):
+            raise error(f"size `{name}` is {value!r}, expected an integer >= 0 or a tcsym.Dim")
+        checked[name] = number
+    return replace(settings, sizes=checked)

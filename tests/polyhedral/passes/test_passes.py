@@ -1,0 +1,286 @@
+"""Each pass by itself: results kept, and the promised shape of the loops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from tcsym.index import ge, index, minimum, var
+from tcsym.loop_ir import (
+    Allocate,
+    Block,
+    Branch,
+    Kernel,
+    Loop,
+    Node,
+    Store,
+    TransposeBlock,
+    Update,
+    walk,
+)
+from tcsym.loop_ir_verify import verify
+from tcsym.options import Options
+from tcsym.polyhedral.map_cpu import map_cpu, nests
+from tcsym.polyhedral.passes.accumulate import accumulate_privately
+from tcsym.polyhedral.passes.allocate import place_allocations, without_allocations
+from tcsym.polyhedral.passes.band import band_of, contraction_roles
+from tcsym.polyhedral.passes.bounds import eliminate, relax, trip_bound
+from tcsym.polyhedral.passes.collapse import collapse_outermost
+from tcsym.polyhedral.passes.contract_storage import contract_storage
+from tcsym.polyhedral.passes.hoist_conditions import hoist_conditions
+from tcsym.polyhedral.passes.interchange import can_sink, reorder_chain, sink_points
+from tcsym.polyhedral.passes.loops import find_loop, loops_in, replace_loop
+from tcsym.polyhedral.passes.names import Names, renamed_loops
+from tcsym.polyhedral.passes.parallelise import parallelise
+from tcsym.polyhedral.passes.privatise import privatise
+from tcsym.polyhedral.passes.tile_loop import split_point, tile_loop
+from tcsym.polyhedral.passes.vector_rows import RowShape, vectorise_row
+from tests.polyhedral.passes import naive
+from tests.polyhedral.passes.compare import assert_same
+from tests.polyhedral.passes.naive import buf, con, kernel, op, par, rd, red, st, up, v
+from tests.polyhedral.passes.targets import AVX2, some_sizes
+
+Pass = Callable[[Kernel], Kernel]
+
+
+def with_body(k: Kernel, body: Node) -> Kernel:
+    return replace(k, body=body)
+
+
+def bare(k: Kernel) -> Kernel:
+    return with_body(k, without_allocations(k.body))
+
+
+PASSES: dict[str, Pass] = {
+    "hoist_conditions": lambda k: with_body(k, hoist_conditions(k.body, Names.of(k))),
+    "accumulate": lambda k: accumulate_privately(k, Names.of(k)),
+    "privatise": lambda k: privatise(accumulate_privately(k, Names.of(k))),
+    "contract_storage": lambda k: contract_storage(privatise(accumulate_privately(k, Names.of(k)))),
+    "parallelise": parallelise,
+    "collapse": lambda k: parallelise(collapse_outermost(k, Names.of(k))),
+    "renamed": lambda k: with_body(k, renamed_loops(k.body, Names.of(k))),
+}
+
+
+@pytest.mark.parametrize("name", naive.ALL)
+@pytest.mark.parametrize("step", PASSES)
+def test_a_pass_keeps_the_results(step: str, name: str) -> None:
+    before = naive.ALL[name]()
+    after = place_allocations(PASSES[step](bare(before)))
+    verify(after)
+    sizes = [s for s in some_sizes(before) if all(x > 0 for x in s.values())]
+    for s in sizes[-2:]:
+        assert_same(before, after, s)
+
+
+def matmul_nest() -> tuple[Kernel, Names]:
+    k = bare(naive.matmul_bias_relu())
+    return k, Names.of(k)
+
+
+@pytest.mark.parametrize("size", [1, 3, 8])
+def test_tiling_covers_each_point_once(size: int) -> None:
+    k, _ = matmul_nest()
+    tiled = replace_loop(k.body, "i", lambda x: tile_loop(x, size, "it", "ip"))
+    tiled = replace_loop(tiled, "k", lambda x: tile_loop(x, size, "kt", "kp"))
+    for m in (0, 1, 7, 8, 9):
+        assert_same(k_naive(), place_allocations(with_body(k, tiled)), {"M": m, "N": 3, "K": m})
+
+
+def k_naive() -> Kernel:
+    return naive.matmul_bias_relu()
+
+
+def test_a_multiple_of_the_tile_needs_no_mask() -> None:
+    loop = Loop("i", index(0), var("N") * 8, Block(()), order="parallel")
+    tiled = tile_loop(loop, 8, "t", "p")
+    assert isinstance(tiled.body, Loop)
+    assert tiled.upper == var("N")
+    assert tiled.body.mask is None
+    assert isinstance(tile_loop(loop, 16, "t", "p").body, Loop)
+
+
+def test_split_points_carry_the_mask() -> None:
+    loop = Loop(
+        "p", index(0), index(16), st("O", v("p"), con(1.0)), "unrolled", "parallel", var("m")
+    )
+    split = split_point(loop, 8, "r", "l")
+    assert split.kind == "unrolled" and split.mask is None
+    assert isinstance(split.body, Loop)
+    assert split.body.kind == "vector" and split.body.mask == var("m") - 8 * var("r")
+
+
+def test_reorder_and_sink_keep_the_results() -> None:
+    k, names = matmul_nest()
+    body = replace_loop(k.body, "i", lambda x: reorder_chain(x, ("j", "i")))
+    body = replace_loop(body, "i", lambda x: sink_points(x, ("i",), names))
+    for x, around in walk(body):
+        if isinstance(x, Update):
+            assert around[-1].variable.startswith("i")
+    mapped = place_allocations(with_body(k, body))
+    assert_same(k_naive(), mapped, {"M": 3, "N": 4, "K": 5})
+
+
+def test_points_are_not_sunk_into_bounds_that_use_them() -> None:
+    k = naive.triangular_matmul()
+    body = find_loop(k.body, "j").body
+    assert can_sink(body, frozenset("j"))
+    assert not can_sink(body, frozenset("i"))
+
+
+def test_vector_rows_have_a_maskless_main_loop_and_a_masked_rest() -> None:
+    k = privatise(accumulate_privately(bare(naive.matvec()), Names.of(naive.matvec())))
+    out = vectorise_row(k, "k", "k", RowShape(8, 4, True), Names.of(k))
+    vectors = [x for x in loops_in(out.body) if x.kind == "vector" and x.order == "reduction"]
+    assert [x.mask is None for x in vectors] == [True, False]
+    for n in (0, 1, 7, 8, 31, 32, 33, 71):
+        assert_same(naive.matvec(), place_allocations(contract_storage(out)), {"M": 2, "K": n})
+
+
+def test_vector_rows_without_masks_leave_single_elements() -> None:
+    k = privatise(bare(naive.elementwise()))
+    out = contract_storage(vectorise_row(k, "i", "i", RowShape(4, 2, False), Names.of(k)))
+    assert all(x.mask is None for x in loops_in(out.body))
+    for n in (0, 3, 8, 11):
+        assert_same(naive.elementwise(), place_allocations(out), {"N": n})
+
+
+def test_accumulators_start_with_the_store_before_the_loop() -> None:
+    k = accumulate_privately(bare(naive.column_sum()), Names.of(naive.column_sum()))
+    stores = [x for x, _ in walk(k.body) if isinstance(x, Store)]
+    assert [x.buffer for x in stores] == ["O_acc.1", "O"]
+
+
+def test_accumulators_load_an_old_value() -> None:
+    i, j = v("i j")
+    body = par("i", "M", red("j", "N", up("O", (i,), "add", rd("X", i, j))))
+    k = kernel("add", "M N", [buf("X", "M N"), buf("O", "M")], body)
+    out = accumulate_privately(k, Names.of(k))
+    stores = [x for x, _ in walk(out.body) if isinstance(x, Store)]
+    assert [x.buffer for x in stores] == ["O_acc.1", "O"]
+    assert_same(k, place_allocations(privatise(out)), {"M": 3, "N": 4})
+
+
+def test_temporaries_shrink_to_what_an_iteration_needs() -> None:
+    k = contract_storage(privatise(bare(naive.softmax())))
+    assert k.buffer("Mx").shape == () and k.buffer("Mx").space == "register"
+    assert k.buffer("E").shape == (var("N"),) and k.buffer("E").space == "arena"
+
+
+def test_a_temporary_that_is_not_private_stays_whole() -> None:
+    i, j = v("i j")
+    nest = Block(
+        (
+            par("i", "N", st("T", (i,), rd("X", i))),
+            par("j", "N", st("O", (j,), rd("T", var("N") - 1 - j))),
+        )
+    )
+    k = kernel("reversed", "N", [buf("X", "N"), buf("O", "N"), buf("T", "N", private="")], nest)
+    assert contract_storage(privatise(bare(k))).buffer("T").shape == (var("N"),)
+
+
+def test_shifted_accesses_keep_their_hull() -> None:
+    i, j = v("i j")
+    body = par(
+        "i",
+        "N",
+        par("j", 3, st("T", (i + j,), rd("X", i + j))),
+        st("O", (i,), op("add", rd("T", i), rd("T", i + 2))),
+    )
+    extent = var("N") + 2
+    buffers = [buf("X", (extent,)), buf("O", "N"), buf("T", (extent,), private="i")]
+    k = kernel("window", "N", buffers, body)
+    out = contract_storage(privatise(bare(k)))
+    assert out.buffer("T").shape == (index(3),)
+    assert_same(k, place_allocations(out), {"N": 5})
+
+
+def test_a_scalar_private_to_a_loop_gets_one_copy_for_each_thread() -> None:
+    (i,) = v("i")
+    body = par("i", "N", st("T", (), rd("X", i)), st("O", (i,), op("add", rd("T"), rd("T"))))
+    k = kernel("scalar", "N", [buf("X", "N"), buf("O", "N"), buf("T", (), private="i")], body)
+    out = place_allocations(parallelise(contract_storage(privatise(bare(k)))))
+    loop = find_loop(out.body, "i")
+    assert loop.kind == "parallel" and isinstance(loop.body, Allocate)
+
+
+def test_conditions_leave_loops_they_do_not_use() -> None:
+    t, i = v("t i")
+    x = naive.seq("t", "T", par("i", "N", Branch(ge(t, 1), st("O", (t, i), con(1.0)))))
+    k = kernel("c", "T N", [buf("O", "T N")], x)
+    hoisted = find_loop(hoist_conditions(k.body, Names.of(k)), "t").body
+    assert isinstance(hoisted, Branch) and isinstance(hoisted.then, Loop)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_roles_of_a_convolution(stride: int) -> None:
+    k = naive.convolution(stride, 3)
+    roles = contraction_roles(k, band_of(find_loop(k.body, "n")))
+    assert roles is not None
+    assert (roles.columns, roles.rows) == ("w", "o")
+    assert [r.tensor for r in roles.streamed] == ["X"]
+
+
+def test_no_roles_without_reuse() -> None:
+    k = naive.matvec()
+    assert contraction_roles(k, band_of(find_loop(k.body, "i"))) is None
+
+
+def cores(k: Kernel) -> list[tuple[Update, tuple[Loop, ...]]]:
+    """Updates of register tiles in reduction loops."""
+    return [
+        (x, a)
+        for x, a in walk(k.body)
+        if isinstance(x, Update) and any(y.order == "reduction" for y in a)
+    ]
+
+
+@pytest.mark.parametrize(
+    "name", ["matmul_bias_relu", "matmul_bt", "convolution3", "attention", "rnn"]
+)
+def test_no_branch_and_no_row_mask_in_a_core(name: str) -> None:
+    k = map_cpu(naive.ALL[name](), AVX2, Options()).kernel
+    tiles = [(x, a) for x, a in cores(k) if k.buffer(x.buffer).padded]
+    tiles = [(x, a) for x, a in tiles if len(k.buffer(x.buffer).shape) == 2]
+    assert tiles
+    for _, around in tiles:
+        unrolled = [y for y in around if y.kind == "unrolled" and y.order == "parallel"]
+        assert unrolled and all(y.mask is None for y in unrolled)
+    inside = [
+        y
+        for y, a in walk(k.body)
+        if isinstance(y, Branch) and any(z.order == "reduction" for z in a)
+    ]
+    assert not inside
+
+
+def test_transposition_moves_blocks() -> None:
+    k = map_cpu(naive.transposition(), AVX2, Options()).kernel
+    assert [x.block for x, _ in walk(k.body) if isinstance(x, TransposeBlock)] == [8]
+
+
+def test_parallel_loops_never_nest() -> None:
+    for make in naive.ALL.values():
+        k = map_cpu(make(), AVX2, Options()).kernel
+        for x, around in walk(k.body):
+            if isinstance(x, Loop) and x.kind == "parallel":
+                assert not any(y.kind == "parallel" for y in around)
+
+
+def test_nests_below_sequential_loops() -> None:
+    assert nests(without_allocations(naive.rnn().body)) == ("b",)
+
+
+def test_bounds() -> None:
+    i = Loop("i", index(0), var("N"), Block(()))
+    j = Loop("j", index(0), var("i") + 1, Block(()))
+    assert eliminate(var("i") + var("j"), (i, j), True) == 2 * var("N") - 2
+    assert eliminate(var("i") - var("j"), (i, j), False) == index(0)
+    assert eliminate(var("i") * var("j"), (i, j), True) is None
+    sizes = frozenset("N")
+    assert relax(minimum(var("N"), var("t") + 3), sizes, True) == var("N")
+    assert relax(minimum(var("N"), var("t") + 3), sizes, False) is None
+    panel = Loop("t", var("p") * 8, minimum(var("p") * 8 + 8, var("N")), Block(()))
+    assert trip_bound(panel) == index(8)
