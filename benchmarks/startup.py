@@ -1,18 +1,22 @@
 """Definition to first result in fresh processes: cold (empty cache) and warm, by stage.
 
 `python -m benchmarks.startup [--only TEXT] [--repeat 3]`. Times start after `import numpy`; the
-least of the repeats is shown. "lanes" and "threads": share of innermost loops that are vectors, and
+least of the repeats is shown. Python's compiled files are there, as after any first run: without
+them (PYTHONDONTWRITEBYTECODE) every process compiles 20,000 lines of Python. "lanes" and "threads": share of innermost loops that are vectors, and
 whether some loop runs on threads.
 """
 
 from __future__ import annotations
 
 import argparse
+import atexit
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
+from functools import lru_cache
 from typing import Any
 
 PROBE = """
@@ -41,10 +45,19 @@ print(json.dumps({
 
 
 def probe(name: str, cache: str) -> dict[str, float]:
-    environment = {**os.environ, "TCSYM_CACHE_DIR": cache}
+    environment = {**os.environ, "TCSYM_CACHE_DIR": cache, "PYTHONPYCACHEPREFIX": compiled_files()}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     command = [sys.executable, "-c", PROBE, name]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     return dict(json.loads(done.stdout))
+
+
+@lru_cache(None)
+def compiled_files() -> str:
+    """A directory for Python's compiled files, removed at exit."""
+    directory = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return directory
 
 
 def least(runs: list[dict[str, float]]) -> dict[str, float]:
@@ -53,6 +66,8 @@ def least(runs: list[dict[str, float]]) -> dict[str, float]:
 
 def measure(name: str, repeat: int) -> tuple[dict[str, float], dict[str, float]]:
     cold, warm = [], []
+    with tempfile.TemporaryDirectory() as cache:
+        probe(name, cache)  # writes compiled files
     for _ in range(repeat):
         with tempfile.TemporaryDirectory() as cache:
             cold.append(probe(name, cache))

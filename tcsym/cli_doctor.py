@@ -16,7 +16,7 @@ from tcsym.cli_output import byte_text, json_option, print_json, print_table
 from tcsym.config import VARIABLES
 from tcsym.errors import TCError
 
-_REQUIRED = ("numpy", "ml_dtypes", "lark", "islpy", "llvmlite", "platformdirs", "click", "rich")
+_REQUIRED = ("numpy", "ml_dtypes", "islpy", "llvmlite", "platformdirs", "click", "rich")
 _OPTIONAL = (("torch", "pip install tcsym[torch]"), ("jax", "pip install tcsym[jax]"))
 
 
@@ -95,14 +95,14 @@ def _compiler() -> Iterator[Finding]:
 
 
 def _processor() -> Iterator[Finding]:
-    from tcsym.target import host_features, resolve_target
+    from tcsym.target import processor, resolve_target
 
     target = resolve_target("cpu")
     vectors = f"{target.vector_bits} bits" if target.vector_bits else "none"
     yield Finding("processor", target.cpu)
     yield Finding("vectors", vectors)
     yield Finding("caches", f"{byte_text(target.l1_bytes)}, {byte_text(target.l2_bytes)} a core")
-    yield Finding("features", " ".join(sorted(host_features())))
+    yield Finding("features", " ".join(sorted(processor().features)))
 
 
 def _threads() -> Iterator[Finding]:

@@ -13,11 +13,12 @@ Task t uses the private arena at private_arena + t * private_bytes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
 from tcsym.errors import NOWHERE, Span
 from tcsym.index import Index, from_json, to_json, var
+from tcsym.records import dataclass
 
 SYMBOL = "tcsym_kernel"
 CONTEXT_FIELDS = (

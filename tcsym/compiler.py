@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from tcsym.compiled import Compiled, Layout
 from tcsym.errors import OptionError
 from tcsym.frontend.program import Program
 from tcsym.options import Options
+from tcsym.records import dataclass
 from tcsym.target import Target
 
 if TYPE_CHECKING:
@@ -135,7 +136,8 @@ def explain_stage(
     if stage in ("syntax", "program", "ranges"):
         return _frontend_text(program, stage)
     n_arguments = len(program.inputs) + len(program.outputs)
-    stages = Lowering(program, target, options, fixed, ("dense",) * n_arguments, {})
+    dense: tuple[Layout, ...] = tuple("dense" for _ in range(n_arguments))
+    stages = Lowering(program, target, options, fixed, dense, {})
     scheduled = stages.scheduled()
     if stage in ("scop", "dependences"):
         return str(getattr(scheduled, stage))

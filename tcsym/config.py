@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from tcsym.errors import OptionError
+from tcsym.records import dataclass
 
 T = TypeVar("T")
 

@@ -5,8 +5,9 @@ Not derived from SyntaxError: traceback formatting would then replace our text b
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+from tcsym.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

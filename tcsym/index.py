@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import reduce
 from typing import Any, assert_never
+
+from tcsym.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

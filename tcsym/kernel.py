@@ -7,19 +7,20 @@ variant by memory layout (`variants`) and runs it.
 from __future__ import annotations
 
 import dataclasses
-import html
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from tcsym.compiler import analyse, explain_stage
+from tcsym.analysed import analysed
+from tcsym.compiler import explain_stage
 from tcsym.errors import TargetError
 from tcsym.executable import Executable
 from tcsym.frontend.program import Program
 from tcsym.index import condition_text
 from tcsym.runtime.arguments import MISSING, Bound, bind, checked_sizes, match_arguments
 from tcsym.runtime.arrays import View, dense_view, empty, numpy_array, result_object, view_of
+from tcsym.runtime.background import beside
 from tcsym.runtime.plan import Parameter, plan_call
 from tcsym.runtime.results import match_outputs, packed, prepare_outputs, result_library
 from tcsym.settings import Settings, validated
@@ -34,7 +35,7 @@ _DEVICE_STAGES = ("cuda", "ptx")
 
 def kernels_of(settings: Settings) -> dict[str, Kernel]:
     """The kernels of a text, in text order. Errors: all of the compile phase."""
-    programs = analyse(settings.source, settings.filename)
+    programs = analysed(settings.source, settings.filename)
     checked = validated(settings, programs)
     all_sizes = frozenset(name for p in programs.values() for name in p.sizes)
     return {name: Kernel(p, checked, all_sizes) for name, p in programs.items()}
@@ -114,10 +115,16 @@ class Kernel:
         return packed(plan.output_names, outputs.finished())
 
     def _enter(self, variant: Variant) -> None:
-        """From now on, plain calls with dense arrays enter native code, where that is possible."""
+        """Soon, plain calls with dense arrays enter native code, where that is possible.
+
+        It is made beside the caller: only later calls gain by it. `background.settle` waits for it.
+        """
+        self._entry_is_tried = True
+        beside(lambda: self._make_entry(variant))
+
+    def _make_entry(self, variant: Variant) -> None:
         from tcsym.runtime.fastcall import fast_entry
 
-        self._entry_is_tried = True
         slow = self._plain_call
         entry = fast_entry(self._plan, variant.kernel, variant.pointers, variant.slots, slow)
         self._entry = entry or slow
@@ -234,6 +241,8 @@ class Kernel:
         return f"<tcsym kernel {self.signature!r}>"
 
     def _repr_html_(self) -> str:
+        import html
+
         text = html.escape(self.source.strip("\n"))
         return f"<code>{html.escape(repr(self.signature))}</code><pre>{text}</pre>"
 

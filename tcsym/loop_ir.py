@@ -9,7 +9,7 @@ subscripts and giving the buffer another shape.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Literal, assert_never
 
 from tcsym.frontend.program import (
@@ -34,6 +34,7 @@ from tcsym.index import (
     map_condition,
     substitute,
 )
+from tcsym.records import dataclass
 from tcsym.types import DType
 
 # ---- values
@@ -149,7 +150,8 @@ class Prefetch:
 class TransposeBlock:
     """target[t.., c, r] = source[s.., r, c] for r < rows, c < columns.
 
-    Elsewhere in the block a padded target gets zeros, any other stays as it is. The two last subscripts of each side move; `block` x `block` elements, done in registers.
+    Elsewhere in the block a padded target gets zeros, any other stays as it is. The two last
+    subscripts of each side move; `block` x `block` elements, done in registers.
     """
 
     target: str

@@ -8,7 +8,7 @@ by unrolled and vector variables only, and the shape of unrolled and vector loop
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import assert_never
 
 from tcsym.frontend.program import Read
@@ -33,6 +33,7 @@ from tcsym.loop_ir import (
     value_dtype,
 )
 from tcsym.loop_ir_text import buffer_text, node_text
+from tcsym.records import dataclass
 from tcsym.types import DType
 
 
@@ -109,6 +110,8 @@ def _verify_node(n: Node, scope: _Scope, seen: set[str]) -> None:
     match n:
         case Store() | Update():
             _verify_access(n, n.buffer, n.subscripts, scope)
+            moves = frozenset[str]().union(*(s.variables() for s in n.subscripts))
+            _require(scope.lane in (None, *moves), n, "all lanes of a vector write one element")
             _verify_value(n, n.value, scope)
             _verify_type(n, scope.buffers[n.buffer].dtype, value_dtype(n.value))
         case Verify(v, _):

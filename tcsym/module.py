@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import html
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
@@ -74,6 +73,8 @@ class Module:
         return "\n".join(["<tcsym module", *lines]) + ">"
 
     def _repr_html_(self) -> str:
+        import html
+
         lines = [html.escape(repr(kernel.signature)) for kernel in self._kernels.values()]
         listed = "".join(f"<li><code>{line}</code></li>" for line in lines)
         return f"<ul>{listed}</ul><pre>{html.escape(self._settings.source)}</pre>"

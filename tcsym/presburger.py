@@ -12,7 +12,7 @@ existentially quantified unknown, so that relations over-approximate.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import reduce
 from typing import assert_never
 
@@ -49,6 +49,7 @@ from tcsym.index import (
     of_atom,
     var,
 )
+from tcsym.records import dataclass
 
 PARAM, IN, OUT, SET = isl.dim_type.param, isl.dim_type.in_, isl.dim_type.out, isl.dim_type.set
 

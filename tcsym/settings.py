@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from tcsym.errors import NOWHERE, SizeError
 from tcsym.frontend.program import Program
 from tcsym.options import Options
+from tcsym.records import dataclass
 from tcsym.sizes import Dim, size_value
 from tcsym.strategy import Strategy
 from tcsym.target import Target

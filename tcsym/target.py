@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from functools import lru_cache
 
 from tcsym.errors import OptionError, TargetError
+from tcsym.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,22 +44,31 @@ _AVX2 = ("avx", "avx2", "fma", "bmi", "bmi2", "f16c", "popcnt", "sse4.2", "lzcnt
 _AVX512 = (*_AVX2, "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd")
 
 
+@dataclass(frozen=True, slots=True)
+class Processor:
+    """LLVM's name of a processor and of the features it has."""
+
+    name: str
+    features: frozenset[str]
+
+
 @lru_cache(None)
-def host_features() -> frozenset[str]:
-    """LLVM feature names of this processor."""
+def processor() -> Processor:
+    """This machine's. Loads LLVM, which takes a while; `runtime.processor` remembers the answer."""
     import llvmlite.binding as llvm
 
-    return frozenset(f for f, on in llvm.get_host_cpu_features().items() if on)
+    features = (f for f, on in llvm.get_host_cpu_features().items() if on)
+    return Processor(str(llvm.get_host_cpu_name()), frozenset(features))
 
 
-@lru_cache(None)
-def resolve_target(name: str | None) -> Target:
-    """The target a name means on this machine. Errors: OptionError for an unknown name."""
+def resolve_target(name: str | None, here: Processor | None = None) -> Target:
+    """The target a name means on this machine, or on `here`. OptionError for an unknown name."""
     name = name or "cpu"
     if name == "cpu":
-        have = host_features()
+        here = here or processor()
+        have = here.features
         best = "avx512" if have.issuperset(_AVX512) else "avx2" if have.issuperset(_AVX2) else ""
-        return _make("cpu", best or "novector", _host_cpu())
+        return _make("cpu", best or "novector", here.name)
     if name in ("cpu:avx512", "cpu:avx2", "cpu:novector"):
         level = name.partition(":")[2]
         cpu = {"avx512": "skylake-avx512", "avx2": "haswell", "novector": "x86-64"}[level]
@@ -80,16 +89,9 @@ def _make(name: str, level: str, cpu: str) -> Target:
     return Target(name, cpu, (), 0, 16, False, False, l1, l2)
 
 
-def runs_here(target: Target) -> bool:
-    """True if this processor has the target's features."""
-    return host_features().issuperset(target.features)
-
-
-@lru_cache(None)
-def _host_cpu() -> str:
-    import llvmlite.binding as llvm
-
-    return str(llvm.get_host_cpu_name())
+def runs_here(target: Target, here: Processor | None = None) -> bool:
+    """True if this processor, or `here`, has the target's features."""
+    return (here or processor()).features.issuperset(target.features)
 
 
 @lru_cache(None)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import enum
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 class DType(enum.Enum):
@@ -63,7 +66,7 @@ class DType(enum.Enum):
         return (1 << (self.bits - 1)) - 1 if self.is_signed else (1 << self.bits) - 1
 
     @property
-    def numpy(self) -> Any:
+    def numpy(self) -> np.dtype[Any]:
         """The numpy dtype (bfloat16: that of ml_dtypes)."""
         return _numpy_dtype(self.value)
 
@@ -87,13 +90,14 @@ _SIGNED = {8: DType.INT8, 16: DType.INT16, 32: DType.INT32, 64: DType.INT64}
 
 
 @lru_cache(None)
-def _numpy_dtype(name: str) -> Any:
+def _numpy_dtype(name: str) -> np.dtype[Any]:
     import numpy as np
 
     if name == "bfloat16":
         import ml_dtypes
 
-        return np.dtype(ml_dtypes.bfloat16)
+        bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        return bfloat16
     return np.dtype(name)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tcsym.compiled import Compiled, Layout, stride_name
@@ -17,9 +16,12 @@ from tcsym.compiler import compile_program
 from tcsym.config import VERIFY
 from tcsym.errors import TargetError
 from tcsym.options import Options
+from tcsym.records import dataclass
 from tcsym.runtime.arrays import View
+from tcsym.runtime.background import beside
 from tcsym.runtime.cache import CodeCache, code_key
 from tcsym.runtime.plan import CallPlan
+from tcsym.runtime.processor import known_processor
 from tcsym.stats import Stats
 from tcsym.target import Target, resolve_target, runs_here
 
@@ -106,7 +108,7 @@ class Variants:
     def target(self) -> Target:
         if isinstance(self.target_name, Target):
             return self.target_name
-        return resolve_target(self.target_name)
+        return resolve_target(self.target_name, known_processor())
 
     def serving(self, views: Sequence[View]) -> Variant:
         """The variant for these arguments."""
@@ -124,7 +126,7 @@ class Variants:
 
     def _make(self, layouts: Layouts) -> Variant:
         target = self.target
-        if not runs_here(target):
+        if not runs_here(target, known_processor()):
             raise TargetError(
                 f"target `{target.name}` needs processor features this machine lacks",
                 hint='use "cpu", or "cpu:novector"',
@@ -147,6 +149,9 @@ class Variants:
         found = None if VERIFY.read() else cache.load(key)
         if found is not None:
             return found
+        from tcsym.runtime.native import native
+
+        beside(native)  # what `load` will need, and LLVM makes on a machine's first use
         compiled = compile_program(program, target, self.options, self.fixed, layouts)
         cache.store(key, compiled, {"name": program.name, "target": target.name})
         return compiled

@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 from tcsym import cli_doctor, cli_output
 from tcsym.cli import main
 from tcsym.runtime import cache as cache_module
+from tcsym.runtime.background import settle
 from tcsym.runtime.cache import CodeCache
 
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }\n"
@@ -136,6 +137,7 @@ def test_show_refuses_unknown_stages(mm: str) -> None:
 def test_cache_commands(mm: str) -> None:
     assert tcsym_json("cache", "list") == []
     tcsym("run", mm, *SIZES)
+    settle()  # the call entry, too, is in the cache now
     entries = tcsym_json("cache", "list")
     (kernel,) = [e for e in entries if e["what"] == "mm"]
     assert kernel["target"] == "cpu"

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import tcsym as tc
+from tcsym.runtime.background import settle
 
 F32 = np.float32
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
@@ -186,6 +187,7 @@ def test_pickled_executable(mm: Any) -> None:
 def test_kernels_are_freed() -> None:
     kernel = tc.define(MM).mm
     close(kernel(X, Y))
+    settle()
     close(kernel(X, Y))
     gone = weakref.ref(kernel)
     del kernel

@@ -14,7 +14,7 @@ import importlib.util, importlib.resources as r, pkgutil, tcsym
 for module in pkgutil.walk_packages(tcsym.__path__, "tcsym."):
     if not module.name.endswith("__main__"):
         importlib.import_module(module.name)
-assert r.files("tcsym.frontend").joinpath("grammar.lark").is_file()
+assert r.files("tcsym.frontend").joinpath("grammar.json").is_file()
 assert r.files("tcsym").joinpath("py.typed").is_file()
 assert importlib.util.find_spec("frontend") is None
 f = tcsym.define("def f(float(N) A) -> (C) { C(i) = 2 * A(i) }")

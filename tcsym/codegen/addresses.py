@@ -105,14 +105,16 @@ def _base(
     by_depth: dict[int, Number] = {}
     for atom, coefficient in terms:
         for depth, value in _pieces(context, atom):
-            scaled = multiply(context.code, value, coefficient)
-            if isinstance(scaled, int):
-                displacement += scaled
-            else:
-                by_depth[depth] = add(context.code, by_depth.get(depth, 0), scaled)
+            with context.function.at(depth):
+                scaled = multiply(context.code, value, coefficient)
+                if isinstance(scaled, int):
+                    displacement += scaled
+                else:
+                    by_depth[depth] = add(context.code, by_depth.get(depth, 0), scaled)
     pointer = context.pointers[buffer.name]
     for depth in sorted(by_depth):
-        pointer = step_by(context, pointer, as_val(by_depth[depth]), kind)
+        with context.function.at(depth):
+            pointer = step_by(context, pointer, as_val(by_depth[depth]), kind)
     return (
         step_by(context, pointer, constant(displacement, "i64"), kind) if displacement else pointer
     )
@@ -120,7 +122,7 @@ def _base(
 
 def _pieces(context: Context, atom: Atom) -> list[tuple[int, Number]]:
     """The atom as a sum, each part with its loop depth: (k + 1)*s is k*s and, farther out, s."""
-    if isinstance(atom, Product):
+    if isinstance(atom, Product) and any(_is_moved(context, f) for f in atom.factors):
         moved = [f for f in atom.factors if _is_moved(context, f)]
         if len(moved) == 1:
             others: list[Atom] = list(atom.factors)
@@ -128,10 +130,14 @@ def _pieces(context: Context, atom: Atom) -> list[tuple[int, Number]]:
             rest = _product(context, others)
             value, offset = atom_value(context, moved[0])
             depth = max([depth_of(context, f) for f in others], default=0)
-            whole = multiply(context.code, rest, value)
-            along = multiply(context.code, rest, offset)
-            return [(max(depth, depth_of(context, moved[0])), whole), (depth, along)]
-    value, offset = atom_value(context, atom)
+            deeper = max(depth, depth_of(context, moved[0]))
+            with context.function.at(deeper):
+                whole = multiply(context.code, rest, value)
+            with context.function.at(depth):
+                along = multiply(context.code, rest, offset)
+            return [(deeper, whole), (depth, along)]
+    with context.function.at(depth_of(context, atom)):
+        value, offset = atom_value(context, atom)
     return [(depth_of(context, atom), value), (0, offset)]
 
 
@@ -145,7 +151,8 @@ def _is_moved(context: Context, factor: Atom) -> bool:
 def _product(context: Context, factors: list[Atom]) -> Number:
     value: Number = 1
     for f in sorted(factors, key=lambda f: depth_of(context, f)):
-        value = multiply(context.code, value, number(context, of_atom(f)))
+        with context.function.at(depth_of(context, f)):
+            value = multiply(context.code, value, number(context, of_atom(f)))
     return value
 
 

@@ -16,7 +16,7 @@ from tcsym.codegen.values import Code, Val
 from tcsym.compiled import Fault
 from tcsym.errors import Span
 from tcsym.index import ZERO, Index
-from tcsym.loop_ir import Buffer, Kernel
+from tcsym.loop_ir import Buffer, Kernel, Loop, Store, TransposeBlock, Update, Value, walk
 from tcsym.target import Target
 
 
@@ -95,6 +95,9 @@ class Context:
     epoch: int = 0
     offsets: dict[tuple[str, tuple[Index, ...]], Index] = field(default_factory=dict)
     zeros: str = ""
+    # Keyed by identity; the second part of an entry keeps the object, and so its id, alive.
+    stored_in: dict[int, tuple[frozenset[str], Loop]] = field(default_factory=dict)
+    depths: dict[tuple[int, int, int, Val | None], tuple[int, Value]] = field(default_factory=dict)
 
     @property
     def function(self) -> Function:
@@ -131,6 +134,18 @@ class Context:
         both = self.code.and_(self.lanes.mask, mask)
         with self.in_lanes(replace(self.lanes, mask=both, guarded=True)):
             yield
+
+    def stored(self, loop: Loop) -> frozenset[str]:
+        """Buffers written in the loop."""
+        found = self.stored_in.get(id(loop))
+        if found is None:
+            names = frozenset(
+                n.target if isinstance(n, TransposeBlock) else n.buffer
+                for n, _ in walk(loop.body)
+                if isinstance(n, Store | Update | TransposeBlock)
+            )
+            found = self.stored_in[id(loop)] = (names, loop)
+        return found[0]
 
     def nowhere(self) -> str:
         """Address of zeros in the frame, for lanes that must not read."""

@@ -10,7 +10,7 @@ from tcsym.codegen.addresses import address
 from tcsym.codegen.casts import element_kind
 from tcsym.codegen.context import Bound, Context, Lanes
 from tcsym.codegen.expressions import value
-from tcsym.codegen.index_code import Number, add, as_val, condition, lanes_below, multiply, number
+from tcsym.codegen.index_code import Number, add, as_val, condition, lanes_under, multiply, number
 from tcsym.codegen.index_code import smallest as extremum
 from tcsym.codegen.parallel import parallel_loop
 from tcsym.codegen.stores import store_statement, update_statement
@@ -90,7 +90,7 @@ def _vector_loop(context: Context, loop: Loop) -> None:
     assert width is not None and context.lanes is None, f"vector loop {loop.variable}"
     lanes = Lanes(loop.variable, width)
     with context.in_lanes(lanes):
-        active = True if loop.mask is None else lanes_below(context, number(context, loop.mask))
+        active = True if loop.mask is None else lanes_under(context, loop.mask)
     if active is False:
         return
     if loop.mask is not None and isinstance(active, Val):
@@ -130,14 +130,14 @@ def _counted(context: Context, loop: Loop, lower: Number, upper: Number, step: i
     start, body, end = f.new_label("enter"), f.new_label("loop"), f.new_label("done")
     f.branch(nonempty, start, end)
     f.start_block(start)
-    f.jump(body)
-    f.start_block(body)
     counter, following = f.new_register(), f.new_register()
-    place = len(f.lines)
-    f.do("")
     context.depth += 1
     context.forget_loads()
-    with f.scope():
+    with f.loop(context.stored(loop)):
+        f.jump(body)
+        f.start_block(body)
+        place = len(f.lines)
+        f.do("")
         for offset in range(step):
             if offset and context.target.vector_bits:
                 f.do(_BARRIER)
@@ -202,9 +202,10 @@ def _allocate(context: Context, buffer: Buffer, body: Node) -> None:
     before = context.pointers.get(buffer.name)
     used = context.arena.used
     if buffer.space == "arena":
-        offset = as_val(number(context, used))
-        place = f"getelementptr i8, ptr {context.arena.base}, {offset.typed}"
-        context.pointers[buffer.name] = context.function.pure(place)
+        with context.function.at(0):  # in front of all loops, as addresses may be
+            offset = as_val(number(context, used))
+            place = f"getelementptr i8, ptr {context.arena.base}, {offset.typed}"
+            context.pointers[buffer.name] = context.function.pure(place)
         context.arena.used = used + buffer_bytes(buffer)
     else:
         context.pointers[buffer.name] = _frame(context, buffer)

@@ -12,6 +12,7 @@ from tcsym.codegen.arithmetic import arithmetic, compare, negate, tree_reduce
 from tcsym.codegen.branches import choose, fail_if
 from tcsym.codegen.casts import cast
 from tcsym.codegen.context import Bound, Context, Lanes
+from tcsym.codegen.hoist import hoist_level
 from tcsym.codegen.index_code import as_val, atom_variables, condition, linear, number
 from tcsym.codegen.intrinsics import call
 from tcsym.codegen.reads import read
@@ -35,6 +36,11 @@ from tcsym.types import DType
 
 def value(context: Context, v: Value) -> Val:
     """`v` in the register type of its dtype; a scalar where all lanes agree."""
+    with context.function.at(hoist_level(context, v)):
+        return _value(context, v)
+
+
+def _value(context: Context, v: Value) -> Val:
     code = context.code
     match v:
         case Const(x, dtype):

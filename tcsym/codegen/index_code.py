@@ -6,6 +6,7 @@ formed outer loops first, so that LLVM keeps their invariant part outside. 64-bi
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import assert_never
 
@@ -99,12 +100,21 @@ def number(context: Context, e: Index) -> Number:
     """The value of `e` here."""
     if not e.terms:
         return e.constant
-    key = ("number", e, context.bounds(names_of(e)), context.width)
-    known: Number | None = context.function.recall(key)
-    if known is None:
-        known = linear(context, e.terms, e.constant)
-        context.function.remember(key, known)
+    bounds = context.bounds(names_of(e))
+    key = ("number", e, bounds, context.width)
+    f = context.function
+    with f.at(max([b.depth for b in bounds if b is not None], default=0)):
+        known: Number | None = f.recall(key)
+        if known is None:
+            known = linear(context, e.terms, e.constant)
+            f.remember(key, known)
     return known
+
+
+def names_depth(context: Context, names: Iterable[str]) -> int:
+    """Number of loops that values of these variables depend on (lanes are constants)."""
+    bounds = [context.variables.get(n) for n in names]
+    return max([b.depth for b in bounds if b is not None], default=0)
 
 
 def linear(context: Context, terms: tuple[tuple[Atom, int], ...], start: int) -> Number:
@@ -114,12 +124,13 @@ def linear(context: Context, terms: tuple[tuple[Atom, int], ...], start: int) ->
     code, total = context.code, start
     sum_: Number = 0
     for atom, coefficient in terms:
-        value, offset = atom_value(context, atom)
-        total += coefficient * offset
-        if isinstance(value, int):
-            total += coefficient * value
-        else:
-            sum_ = add(code, sum_, multiply(code, value, coefficient))
+        with context.function.at(depth_of(context, atom)):
+            value, offset = atom_value(context, atom)
+            total += coefficient * offset
+            if isinstance(value, int):
+                total += coefficient * value
+            else:
+                sum_ = add(code, sum_, multiply(code, value, coefficient))
     return add(code, sum_, total)
 
 
@@ -132,7 +143,13 @@ def atom_value(context: Context, atom: Atom) -> tuple[Number, int]:
         if bound.text is None:
             return bound.offset, 0
         return Val(bound.text, "i64"), bound.offset
-    return _compound(context, atom), 0
+    f = context.function
+    key = ("atom", atom, context.bounds(tuple(atom_variables(atom))), context.width)
+    known: Number | None = f.recall(key)
+    if known is None:
+        known = _compound(context, atom)
+        f.remember(key, known)
+    return known, 0
 
 
 def _compound(context: Context, atom: Product | FloorDiv | Mod | Min | Max | Choose) -> Number:
@@ -179,6 +196,11 @@ def _remainder(code: Code, a: Number, b: Number) -> Number:
 
 def condition(context: Context, c: Condition) -> bool | Val:
     """Truth of `c` here: known, an i1, or a mask."""
+    with context.function.at(names_depth(context, condition_variables(c))):
+        return _condition(context, c)
+
+
+def _condition(context: Context, c: Condition) -> bool | Val:
     match c:
         case NonNegative(i):
             if context.lane_variable in i.variables():
@@ -227,6 +249,12 @@ def mask_kind(context: Context) -> str:
     bits = context.target.vector_bits // context.width if context.target.vector_bits else 32
     least = 8 if context.width <= 64 else 16
     return f"i{max(least, min(64, bits))}"
+
+
+def lanes_under(context: Context, limit: Index) -> Val | bool:
+    """Lanes with a number < limit."""
+    with context.function.at(names_depth(context, names_of(limit))):
+        return lanes_below(context, number(context, limit))
 
 
 def lanes_below(context: Context, limit: Number) -> Val | bool:

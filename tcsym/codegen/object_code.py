@@ -1,9 +1,11 @@
 """LLVM IR text -> object code or assembly, through LLVM's passes. The only user of llvmlite here.
 
-Code that is already vectors takes three passes: the emitter numbers values and writes loops that
-test at their end, so loop passes find nothing to do. Scalar code takes O2, with loop vectorisation
-as the target allows. The machine scheduler is off for the process: it hoists broadcasts out of
-register tiles and spills (recipes/cpu.md).
+Code that is already vectors takes three passes: the emitter numbers values, moves invariant ones
+out of loops, and tests loops at their end, so more passes find nothing to do. Scalar code takes O2,
+with loop vectorisation as the target allows. Two parts of LLVM are off for the process: the machine
+scheduler, which hoists broadcasts out of register tiles and spills (recipes/cpu.md), and loop
+strength reduction, which takes half of the code generation time and rebuilds our addresses for the
+worse.
 """
 
 from __future__ import annotations
@@ -48,7 +50,8 @@ def optimised_ir(ir_text: str, target: Target) -> str:
 
 @lru_cache(None)
 def _initialise() -> None:
-    llvm.set_option("tcsym", "-enable-misched=false")
+    for option in ("-enable-misched=false", "-disable-lsr"):
+        llvm.set_option("tcsym", option)
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
 
@@ -64,6 +67,7 @@ def _machine(target: Target) -> Any:
 
 def _optimised(ir_text: str, target: Target, machine: Any) -> Any:
     module = llvm.parse_assembly(ir_text)
+    module.verify()  # else a mistake of ours would abort the process
     module.triple = machine.triple
     module.data_layout = str(machine.target_data)
     if ir_text.startswith(_SCALAR):

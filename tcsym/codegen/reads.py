@@ -124,7 +124,7 @@ def _uniform(
         active = code.and_(context.mask, inside)
         live = code.any_lane(active) if active else None
         inside = None
-    elif context.mask is not None and (inside is not None or _may_be_idle(context, buffer, names)):
+    elif context.mask is not None and (inside is not None or may_be_idle(context, buffer, names)):
         live = code.any_lane(context.mask)
 
     def element() -> Val:
@@ -143,7 +143,7 @@ def _uniform(
     return checked() if live is None else choose(context, live, checked, zero, 1)
 
 
-def _may_be_idle(context: Context, buffer: Buffer, names: frozenset[str]) -> bool:
+def may_be_idle(context: Context, buffer: Buffer, names: frozenset[str]) -> bool:
     """True if the load might not be executed by any lane.
 
     Under the loop's own mask alone, an access that varies with nothing of that mask is also made by

@@ -1,14 +1,33 @@
 """LLVM IR as text: a module, and a function that is being written.
 
-Pure instructions are numbered: the same text within the same dominating scope is written once, so
-the cheap pipeline needs no common-subexpression pass. Everything mutable here lives for one `emit`.
+Pure instructions are numbered: the same text within the same dominating scope is written once.
+Inside `at(level)` they are written in front of the loop of that nesting depth. So the cheap
+pipeline needs neither a common-subexpression pass nor loop-invariant code motion. Everything
+mutable here lives for one `emit`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
+
+_HERE = 1 << 30
+
+
+@dataclass(slots=True)
+class OpenLoop:
+    """A loop around the place being written.
+
+    `before`: lines in front of it, where its `scope` begins; they run only if it has an iteration.
+    `stored`: buffers written in it. `number`: different for every loop of the function.
+    """
+
+    before: list[str]
+    scope: int
+    stored: frozenset[str]
+    number: int
 
 
 class Module:
@@ -27,17 +46,25 @@ class Module:
 
 
 class Function:
-    """One function. `current` is the label of the block being written."""
+    """One function. `current` is the label of the block being written.
+
+    `loops`: the open loops, outermost first. `level`: pure instructions go in front of that loop,
+    if there are so many. `certain`: what stands here runs in every iteration of the loops from that
+    on.
+    """
 
     def __init__(self, module: Module, head: str) -> None:
         self.module = module
         self.head = head
         self.allocas: list[str] = []
         self.entry: list[str] = []
-        self.lines: list[str] = []
+        self.lines: list[str | list[str]] = []
         self.current = "start"
+        self.loops: list[OpenLoop] = []
+        self.level = _HERE
+        self.certain = 0
         self._count = 0
-        self._known: dict[Any, Any] = {}
+        self._known: dict[Any, tuple[Any, int]] = {}
         self._added: list[list[Any]] = [[]]
 
     def new_register(self) -> str:
@@ -53,20 +80,34 @@ class Function:
     def pure(self, instruction: str, epoch: str = "") -> str:
         """The result of a pure instruction, written only if not available (`epoch`: for loads)."""
         key = instruction + epoch
-        known = self._known.get(key)
+        known = self.recall(key)
         if known is None:
-            known = self.result(instruction)
+            known = self.new_register()
+            place = self.loops[self.level].before if self.level < len(self.loops) else self.lines
+            place.append(f"  {known} = {instruction}")
             self.remember(key, known)
         return str(known)
 
+    def _scope(self) -> int:
+        """Number of the scope in which pure instructions are being written."""
+        if self.level < len(self.loops):
+            return self.loops[self.level].scope
+        return len(self._added) - 1
+
     def remember(self, key: Any, value: Any) -> None:
-        """Note a value that is available until the end of the scope."""
-        self._known[key] = value
-        self._added[-1].append(key)
+        """Note a value that is available until the end of the scope being written in."""
+        scope = self._scope()
+        self._known[key] = (value, scope)
+        self._added[scope].append(key)
 
     def recall(self, key: Any) -> Any:
-        """What was noted under the key in a scope that is still open, or None."""
-        return self._known.get(key)
+        """What was noted under the key and is available where instructions go, or None."""
+        known = self._known.get(key)
+        return known[0] if known is not None and known[1] <= self._scope() else None
+
+    def at(self, level: int) -> _At:
+        """Pure instructions inside depend on `level` loops only: they go in front of the next."""
+        return _At(self, level)
 
     def do(self, instruction: str) -> None:
         self.lines.append("  " + instruction)
@@ -95,10 +136,34 @@ class Function:
     @contextmanager
     def scope(self) -> Iterator[None]:
         """What is written inside is not available afterwards (a block that may not run)."""
+        before, self.certain = self.certain, len(self.loops)
         self._added.append([])
         yield
-        for key in self._added.pop():
-            del self._known[key]
+        self._close()
+        self.certain = before
+
+    def _close(self) -> None:
+        keys = self._added.pop()
+        scope = len(self._added)
+        for key in keys:
+            if self._known[key][1] == scope:
+                del self._known[key]
+
+    @contextmanager
+    def loop(self, stored: frozenset[str]) -> Iterator[None]:
+        """The block in front of a loop was started; inside, jump to the loop and write it."""
+        self._count += 1
+        before: list[str] = []
+        self.lines.append(before)
+        self.loops.append(OpenLoop(before, len(self._added), stored, self._count))
+        self._added.append([])
+        certain, self.certain = self.certain, len(self.loops) - 1
+        self._added.append([])
+        yield
+        self._close()
+        self._close()
+        self.certain = certain
+        self.loops.pop()
 
     @contextmanager
     def when(self, condition: str, likely: bool | None = None) -> Iterator[None]:
@@ -112,5 +177,25 @@ class Function:
         self.start_block(end)
 
     def finish(self) -> None:
-        body = "\n".join([*self.allocas, *self.entry, *self.lines])
+        parts = [x if isinstance(x, str) else "\n".join(x) for x in self.lines if x]
+        body = "\n".join([*self.allocas, *self.entry, *parts])
         self.module.functions.append(f"{self.head} {{\nstart:\n{body}\n}}\n")
+
+
+class _At:
+    """`with f.at(level)` (a class, because it is entered for every index expression)."""
+
+    __slots__ = ("before", "function", "level")
+
+    def __init__(self, function: Function, level: int) -> None:
+        self.function = function
+        self.level = level
+
+    def __enter__(self) -> None:
+        f = self.function
+        self.before = f.level
+        if self.level < f.level:
+            f.level = self.level
+
+    def __exit__(self, *_: object) -> None:
+        self.function.level = self.before

@@ -8,7 +8,7 @@ replaced by a copy after its sizes are compared.
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tcsym.errors import CallError, DuplicateError, InitError, RankError, TCNameError, TCTypeError
 from tcsym.frontend import ast
@@ -29,6 +29,7 @@ from tcsym.frontend.resolved import (
 )
 from tcsym.frontend.scope import Context, Scope, StatementNames, Tensor, Unresolved
 from tcsym.index import var
+from tcsym.records import dataclass
 from tcsym.types import holds
 
 

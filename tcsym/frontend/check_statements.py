@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ParamSpec, TypeVar, assert_never
 
 from tcsym.errors import (
@@ -27,6 +27,7 @@ from tcsym.frontend.promotion import Typed
 from tcsym.frontend.resolved import ResolvedStatement, Variable
 from tcsym.frontend.scope import Context, Scope, StatementNames, Tensor, Unresolved, a_kind, kind_in
 from tcsym.index import Index
+from tcsym.records import dataclass
 from tcsym.types import DType, holds
 
 P = ParamSpec("P")

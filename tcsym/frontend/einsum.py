@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import string
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tcsym.errors import RankError, TCSyntaxError
+from tcsym.records import dataclass
 from tcsym.types import DType, promote
 
 NAME = "einsum"

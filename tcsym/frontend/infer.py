@@ -8,7 +8,7 @@ on data is left to the kernel (`Read.checked`, `Read.unwritten`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import assert_never
 
 from tcsym.errors import ERROR_KINDS, InitError, TCError
@@ -22,6 +22,7 @@ from tcsym.frontend.infer_walk import Branch, Nest, Node, Placed, place
 from tcsym.frontend.program import Check, For, If, Item, Program, Read, Statement, Tensor
 from tcsym.frontend.resolved import ResolvedProgram, ResolvedTensor
 from tcsym.index import FALSE, TRUE, Condition, Index, ge
+from tcsym.records import dataclass
 
 
 def infer(program: ResolvedProgram) -> Program:

@@ -9,7 +9,6 @@ products that isl does not know, are left to the running kernel. Nothing is ever
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tcsym.frontend.infer_facts import Facts
 from tcsym.frontend.infer_forms import (
@@ -39,6 +38,7 @@ from tcsym.index import (
     var,
 )
 from tcsym.presburger import is_quasi_affine
+from tcsym.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

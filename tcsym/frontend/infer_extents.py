@@ -8,7 +8,6 @@ met.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from tcsym.errors import InitError, RangeError, Span
 from tcsym.frontend.infer_facts import Facts
@@ -24,6 +23,7 @@ from tcsym.frontend.resolved import (
     ResolvedTensor,
 )
 from tcsym.index import Index, substitute
+from tcsym.records import dataclass
 
 
 def index_variable_at(s: ResolvedStatement, d: int) -> str | None:

@@ -7,7 +7,7 @@ fails refutes "always", one that holds refutes "never"), and only then isl.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import islpy as isl
 
@@ -32,6 +32,7 @@ from tcsym.index import (
     var,
 )
 from tcsym.presburger import Presburger
+from tcsym.records import dataclass
 
 Sample = dict[str, int]
 

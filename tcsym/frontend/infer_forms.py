@@ -8,7 +8,6 @@ soundly; what is left over goes to isl (`infer_facts`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from tcsym.index import (
     ONE,
@@ -26,6 +25,7 @@ from tcsym.index import (
     minimum,
     of_atom,
 )
+from tcsym.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

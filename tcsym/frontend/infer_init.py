@@ -10,7 +10,6 @@ the common loops compared lexicographically, then text order (a 2d+1 schedule).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import islpy as isl
 
@@ -33,6 +32,7 @@ from tcsym.index import (
     var,
 )
 from tcsym.presburger import is_quasi_affine
+from tcsym.records import dataclass
 
 Place = tuple[Index | None, ...]
 """Per dimension a position, or None for all of them."""

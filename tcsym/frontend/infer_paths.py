@@ -7,7 +7,7 @@ visitor returns, so that analysis and annotation cannot disagree about guards.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import assert_never
 
 from tcsym.frontend.affine import as_condition, implied_condition
@@ -38,6 +38,7 @@ from tcsym.index import (
     ge,
     substitute,
 )
+from tcsym.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ all that the bounds and initialisation analyses need.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import assert_never
 
 from tcsym.errors import InitError, SizeError, Span
@@ -39,6 +39,7 @@ from tcsym.index import (
     substitute,
     var,
 )
+from tcsym.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

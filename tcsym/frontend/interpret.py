@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, assert_never
 
 import numpy as np
@@ -29,6 +29,7 @@ from tcsym.frontend.interpret_values import (
 from tcsym.frontend.program import For, If, Item, Program, Statement, Tensor
 from tcsym.index import Index, holds
 from tcsym.index import evaluate as index_value
+from tcsym.records import dataclass
 from tcsym.types import DType
 
 Bindings = Mapping[str, int]

@@ -7,7 +7,6 @@ needed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import assert_never
 
 import numpy as np
@@ -38,6 +37,7 @@ from tcsym.frontend.program import (
     reads,
 )
 from tcsym.index import Index
+from tcsym.records import dataclass
 from tcsym.types import DType
 
 
@@ -66,8 +66,8 @@ def evaluate(e: Expr, points: Points, memory: Memory) -> Array:
         case Cast(x, dtype):
             return cast(evaluate(x, points, memory), dtype)
         case Unary(op, x, _):
-            value = evaluate(x, points, memory)
-            return np.negative(value) if op == "neg" else np.logical_not(value)
+            operand = evaluate(x, points, memory)
+            return np.asarray(np.negative(operand) if op == "neg" else np.logical_not(operand))
         case Binary():
             return _binary(e, points, memory)
         case Compare(op, a, b):
@@ -170,7 +170,8 @@ def _require_written(e: Read, position: tuple[Array, ...], memory: Memory) -> No
     gathered = tuple(
         axis for axis, s in enumerate(e.subscripts) if not isinstance(s, Index) and reads(s)
     )
-    written = memory.written[e.tensor].all(axis=gathered) if gathered else memory.written[e.tensor]
+    written = memory.written[e.tensor]
+    written = np.asarray(written.all(axis=gathered)) if gathered else written
     fixed = tuple(p for axis, p in enumerate(position) if axis not in gathered)
     if not np.all(written[fixed]):
         raise memory.error("init", f"`{e.tensor}` is read before it is written here", e.span)

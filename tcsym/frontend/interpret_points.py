@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from typing import Any, assert_never
 
@@ -32,6 +31,7 @@ from tcsym.index import (
     Not,
     Product,
 )
+from tcsym.records import dataclass
 
 Array = NDArray[Any]
 
@@ -171,8 +171,8 @@ def _holds(c: Condition, values: Mapping[str, Array], dtype: np.dtype[Any]) -> A
         case Not(inner):
             return ~_holds(inner, values, dtype)
         case All(cs):
-            return reduce(np.logical_and, [_holds(x, values, dtype) for x in cs], np.True_)
+            return reduce(np.logical_and, [_holds(x, values, dtype) for x in cs], np.array(True))
         case Any_(cs):
-            return reduce(np.logical_or, [_holds(x, values, dtype) for x in cs], np.False_)
+            return reduce(np.logical_or, [_holds(x, values, dtype) for x in cs], np.array(False))
         case _:
             assert_never(c)

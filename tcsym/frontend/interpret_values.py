@@ -39,7 +39,7 @@ def accumulated_in(dtype: DType) -> np.dtype[Any]:
 def cast(values: Array, target: DType) -> Array:
     """Held values of any type converted to (the values of) `target`, as `type(e)` does."""
     if target is DType.BOOL:
-        return values != 0
+        return np.not_equal(values, 0)
     if target.is_float:
         return stored(values, target).astype(held_in(target))
     if values.dtype.kind == "f":
@@ -63,7 +63,8 @@ def _round_to_odd(values: Array) -> Array:
     beyond = np.abs(near.astype(np.longdouble)) > np.abs(wide)
     inexact = np.isfinite(wide) & (near.astype(np.longdouble) != wide)
     toward_zero = np.where(beyond, np.nextafter(near, np.float32(0)), near)
-    return (toward_zero.view(np.uint32) | inexact.astype(np.uint32)).view(np.float32)
+    rounded: Array = (toward_zero.view(np.uint32) | inexact.astype(np.uint32)).view(np.float32)
+    return rounded
 
 
 def _float_to_integer(values: Array, target: DType) -> Array:

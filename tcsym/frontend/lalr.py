@@ -7,11 +7,11 @@ the grammar keeps. No recursion: nesting costs no stack.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 from tcsym.frontend.tokens import Token, token
+from tcsym.records import dataclass
 
 END = "$END"
 REPEAT, SAME = "", "="

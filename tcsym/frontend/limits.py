@@ -8,11 +8,12 @@ binary.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum, auto
 
 from tcsym.errors import TCSyntaxError
 from tcsym.frontend.tokens import Token
+from tcsym.records import dataclass
 
 MAX_NESTING = 200
 MAX_RANK = 32

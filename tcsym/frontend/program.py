@@ -9,11 +9,12 @@ loop variables only. All integer work in subscripts, bounds and conditions is ex
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, assert_never
 
 from tcsym.errors import NOWHERE, Span
 from tcsym.index import Condition, Index
+from tcsym.records import dataclass
 from tcsym.types import DType
 
 # ---- expressions. Spans never take part in equality.

@@ -5,11 +5,12 @@ Same expressions as `frontend.program`; statements do not have their ranges yet,
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tcsym.errors import NOWHERE, Span
 from tcsym.frontend.program import AssignOp, Expr, Role
 from tcsym.index import Condition, Index
+from tcsym.records import dataclass
 from tcsym.types import DType
 
 

@@ -6,7 +6,7 @@ One namespace (LANGUAGE A8): the functions here say what a name means and which 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from tcsym.errors import NOWHERE, DuplicateError, Span, TCError, TCNameError
@@ -14,6 +14,7 @@ from tcsym.frontend import ast
 from tcsym.frontend.builtins import ARITY
 from tcsym.frontend.program import Expr, Role
 from tcsym.index import Index
+from tcsym.records import dataclass
 from tcsym.types import DType
 
 if TYPE_CHECKING:

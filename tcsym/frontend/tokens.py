@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from tcsym.errors import Span, TCSyntaxError
+from tcsym.records import dataclass
 
 
 class Token(str):

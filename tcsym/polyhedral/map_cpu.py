@@ -18,6 +18,7 @@ from tcsym.polyhedral.passes.allocate import place_allocations, without_allocati
 from tcsym.polyhedral.passes.clamp_rows import clamp_rows
 from tcsym.polyhedral.passes.collapse import collapse_outermost
 from tcsym.polyhedral.passes.contract_storage import contract_storage
+from tcsym.polyhedral.passes.drop_empty import drop_empty
 from tcsym.polyhedral.passes.hoist_conditions import hoist_conditions
 from tcsym.polyhedral.passes.names import Names
 from tcsym.polyhedral.passes.nest_schedule import schedule_nest
@@ -44,7 +45,7 @@ def map_cpu(kernel: Kernel, target: Target, options: Options) -> Mapped:
     kernel = _verified(privatise(kernel))
     for nest in nests(kernel.body):
         kernel = _verified(schedule_nest(kernel, nest, setting))
-    kernel = _verified(clamp_rows(contract_storage(kernel)))
+    kernel = _verified(clamp_rows(contract_storage(drop_empty(kernel))))
     if options.parallelize:
         kernel = parallelise(collapse_outermost(kernel, setting.names))
     kernel = place_allocations(kernel)

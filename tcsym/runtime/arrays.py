@@ -52,7 +52,7 @@ class View(NamedTuple):
         return str(self.dtype) if self.dtype else str(getattr(self.owner, "dtype", "unknown"))
 
 
-_NUMPY_TYPES: dict[Any, DType] = {t.numpy: t for t in DType}
+_NUMPY_TYPES: dict[Any, DType] = {t.numpy: t for t in DType if t is not DType.BFLOAT16}
 _TORCH_TYPES: dict[Any, DType] = {}
 
 
@@ -77,9 +77,15 @@ def _field_is_there() -> bool:
 data_pointer = _field_pointer if _field_is_there() else _data_pointer
 
 
+def _type_of_extension(dtype: Any) -> DType | None:
+    """bfloat16, which no array has before someone loads ml_dtypes (that takes a while)."""
+    is_it = "ml_dtypes" in sys.modules and dtype == DType.BFLOAT16.numpy
+    return DType.BFLOAT16 if is_it else None
+
+
 def numpy_view(x: Array, library: Library = "numpy") -> View:
     """View of a numpy array."""
-    dtype = _NUMPY_TYPES.get(x.dtype)
+    dtype = _NUMPY_TYPES.get(x.dtype) or _type_of_extension(x.dtype)
     flags = x.flags
     dense, aligned, strides = flags.c_contiguous, flags.aligned, x.strides
     if not dense and aligned and dtype is not None:

@@ -11,12 +11,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import logging
 import os
 import struct
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,6 +23,7 @@ from typing import Any
 from tcsym.compiled import Compiled
 from tcsym.config import CACHE, CACHE_DIR
 from tcsym.options import Options
+from tcsym.records import dataclass
 from tcsym.target import Target
 
 MAX_BYTES = 512 * 2**20
@@ -33,8 +32,7 @@ _HEADER = struct.Struct("<8s32sI")
 _SUFFIX, _TEMPORARY = ".tco", ".tmp-"
 _STORES_BETWEEN_PRUNES = 64
 _STALE_SECONDS = 3600.0
-_SOURCES = (".py", ".ll", ".lark")
-_log = logging.getLogger("tcsym.cache")
+_SOURCES = (".py", ".ll", ".json")
 _warned: list[str] = []
 
 
@@ -69,23 +67,27 @@ def code_key(
 
 @lru_cache(None)
 def compiler_version() -> str:
-    """Versions of everything that shapes generated code, with a hash of this package's sources."""
+    """Versions of everything that shapes generated code, with the state of this package's sources.
+
+    Size and time of a source stand for what is in it, as they do for Python's own compiled files.
+    """
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    digest = hashlib.blake2b(digest_size=16)
-    for path in sorted(_source_files(package)):
-        with open(path, "rb") as file:
-            digest.update(path[len(package) :].encode() + b"\0" + file.read())
+    states = []
+    for source in _source_files(package):
+        status = source.stat()
+        states.append(f"{source.path[len(package) :]} {status.st_size} {status.st_mtime_ns}")
+    digest = hashlib.blake2b("\n".join(sorted(states)).encode(), digest_size=16)
     versions = " ".join(installed(name) for name in ("tcsym", "llvmlite", "islpy"))
     return f"{versions} {digest.hexdigest()}"
 
 
-def _source_files(directory: str) -> Iterator[str]:
+def _source_files(directory: str) -> Iterator[os.DirEntry[str]]:
     with os.scandir(directory) as found:
         for entry in found:
             if entry.is_dir():
                 yield from _source_files(entry.path)
             elif entry.name.endswith(_SOURCES) and not entry.name.startswith("cli"):
-                yield entry.path
+                yield entry
 
 
 def installed(package: str) -> str:
@@ -295,5 +297,7 @@ def _private_directory(base: Path) -> Path:
 def _warn(text: str) -> None:
     """Logs the first trouble of the process only."""
     if not _warned:
+        import logging
+
         _warned.append(text)
-        _log.warning(text)
+        logging.getLogger("tcsym.cache").warning(text)

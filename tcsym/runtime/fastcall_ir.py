@@ -9,9 +9,9 @@ No address is in the code: objects and functions come from `TABLE`, an array fil
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tcsym.index import Condition, Index, all_of, eq, ge, lt, mod, var
+from tcsym.records import dataclass
 from tcsym.runtime.arena import UNIT
 from tcsym.runtime.fastcall_index import DECLARATIONS, SIZE_BOUND, IndexCode, Lines, Value
 from tcsym.runtime.plan import CallPlan

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
+from tcsym.records import dataclass
 from tcsym.runtime.memory import EXECUTE, READ, WRITE, Memory
 
 PAGE = 4096

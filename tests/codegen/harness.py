@@ -96,6 +96,7 @@ def load(kernel: Kernel, target: Target | str = "cpu:avx2", min_work: int = 1) -
     verify(kernel)
     target = resolve_target(target) if isinstance(target, str) else target
     generated = emit(kernel, target, min_work)
+    llvm.parse_assembly(generated.ir_text).verify()
     return _link(kernel, generated, object_code(generated.ir_text, target))
 
 

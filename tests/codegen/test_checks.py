@@ -15,13 +15,13 @@ from tcsym.types import DType
 from tests.codegen.harness import TARGETS, Launches, Loaded, const, load, vector
 from tests.guarded import guarded
 
-N, M, I = var("N"), var("M"), var("i")
+N, M, I = var("N"), var("M"), var("i")  # noqa: E741
 F32, I64 = DType.FLOAT32, DType.INT64
 AT = 8 * var("t") + var("l")
 SPAN = Span(3, 7, 1)
 X = Buffer("X", F32, (M,))
 P = Buffer("P", I64, (N,))
-O = Buffer("O", F32, (N,))
+O = Buffer("O", F32, (N,))  # noqa: E741
 
 
 def both(statement: Any) -> list[Node]:

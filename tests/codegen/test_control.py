@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tcsym.frontend.program import Binary, Cast, IndexValue, Read
+from tcsym.codegen import emit
+from tcsym.frontend.program import Binary, Call, Cast, IndexValue, Read
 from tcsym.index import Index, ceildiv, eq, evaluate, ge, mod, var
 from tcsym.loop_ir import (
     Allocate,
@@ -22,12 +23,14 @@ from tcsym.loop_ir import (
     Value,
     block,
 )
+from tcsym.target import resolve_target
 from tcsym.types import DType
 from tests.codegen.harness import TARGETS, Launches, const, load, unrolled, vector
+from tests.guarded import guarded
 
-I, J, N, M = var("i"), var("j"), var("N"), var("M")
+I, J, N, M = var("i"), var("j"), var("N"), var("M")  # noqa: E741
 F64, I64 = DType.FLOAT64, DType.INT64
-X, O = Buffer("X", F64, (N,)), Buffer("O", F64, (N,))
+X, O = Buffer("X", F64, (N,)), Buffer("O", F64, (N,))  # noqa: E741
 
 
 def number(i: Index) -> Value:
@@ -239,3 +242,47 @@ def test_ragged_unrolled_loop(target: str) -> None:
         out = np.zeros(n)
         assert load(kernel(body), target)({"X": x, "O": out}, {"N": n, "M": 0}) == 0
         np.testing.assert_array_equal(out, x)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_invariant_loads_do_not_run_before_they_must(target: str) -> None:
+    """G[0] is read in an inner loop, or a branch, that may not run: then G may be empty."""
+    g = Buffer("G", F64, (M,))
+    j = Loop("j", const(0), M, Update("O", (I,), "add", Read("G", (const(0),), F64)))
+    some = Branch(ge(I, N - M), Update("O", (I,), "add", Read("G", (const(0),), F64)))
+    for inner, times in ((j, lambda m: m), (some, lambda m: (np.arange(6) >= 6 - m) * 1)):
+        body = Loop("i", const(0), N, inner)
+        run = load(Kernel("k", ("N", "M"), ("G", "O"), (g, O), body), target)
+        for m in (0, 3):
+            weights = guarded(np.full(m, 2.5), "start")
+            out = np.zeros(6)
+            assert run({"G": weights, "O": out}, {"N": 6, "M": m}) == 0
+            np.testing.assert_array_equal(out, 2.5 * np.broadcast_to(times(m), 6))
+
+
+def test_invariant_values_leave_the_loop() -> None:
+    """sqrt(R) / N of a register is computed once, not for every i."""
+    r = Buffer("R", F64, (), space="register")
+    root = Binary("div", Call("sqrt", (Read("R", (), F64),), F64), number(N), F64)
+    loop = Loop("i", const(0), N, Store("O", (I,), Binary("mul", Read("X", (I,), F64), root, F64)))
+    body = Allocate("R", block(Store("R", (), number(M)), loop))
+    text = emit(kernel(body, r), resolve_target("cpu:avx2"), 1).ir_text
+    inside = text[text.index("phi") :]
+    assert "fdiv" in text and "fdiv" not in inside and "sqrt.f64(double %" not in inside
+    for target in TARGETS:
+        x, out = np.arange(7.0), np.zeros(7)
+        assert load(kernel(body, r), target)({"X": x, "O": out}, {"N": 7, "M": 16}) == 0
+        np.testing.assert_array_equal(out, x * (4 / 7))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_written_values_stay_in_the_loop(target: str) -> None:
+    """R doubles in every outer iteration; what the inner loop adds follows."""
+    r = Buffer("R", F64, (), space="register")
+    j = Loop("j", const(0), M, Update("O", (I,), "add", plus(Read("R", (), F64), number(const(1)))))
+    double = Update("R", (), "mul", number(const(2)))
+    loop = Loop("i", const(0), N, block(j, double))
+    body = Allocate("R", block(Store("R", (), number(const(1))), loop))
+    out = np.zeros(6)
+    assert load(kernel(body, r), target)({"X": out, "O": out}, {"N": 6, "M": 3}) == 0
+    np.testing.assert_array_equal(out, 3 * (2.0 ** np.arange(6) + 1))

@@ -27,7 +27,7 @@ from tcsym.types import DType
 from tests.codegen.harness import TARGETS, const, load, unrolled, vector
 from tests.guarded import guarded
 
-I, J, N, M = var("i"), var("j"), var("N"), var("M")
+I, J, N, M = var("i"), var("j"), var("N"), var("M")  # noqa: E741
 F32 = DType.FLOAT32
 TYPES = [DType.BOOL, DType.INT8, DType.FLOAT16, DType.BFLOAT16, F32, DType.FLOAT64, DType.INT64]
 EDGES = ("end", "start")

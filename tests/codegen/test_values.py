@@ -18,7 +18,7 @@ from tcsym.target import resolve_target
 from tcsym.types import DType
 from tests.codegen.harness import TARGETS, elementwise, load
 
-I = (var("i"),)
+I = (var("i"),)  # noqa: E741
 TYPES = list(DType)
 NUMBERS = [t for t in TYPES if t is not DType.BOOL]
 HALVES = (DType.FLOAT16, DType.BFLOAT16)

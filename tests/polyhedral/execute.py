@@ -179,7 +179,6 @@ class _Machine:
         target = [_integer(x) for x in n.target_subscripts]
         source = [_integer(x) for x in n.source_subscripts]
         rows, columns = _integer(n.rows), _integer(n.columns)
-
         padded = self.buffers[n.target].padded
 
         def transpose(env: Env) -> None:
@@ -190,7 +189,7 @@ class _Machine:
                     to = (*t[:-2], t[-2] + c, t[-1] + r)
                     at = (*s[:-2], s[-2] + r, s[-1] + c)
                     if inside or padded:
-                    self.arrays[n.target][to] = self.arrays[n.source][at] if inside else 0
+                        self.arrays[n.target][to] = self.arrays[n.source][at] if inside else 0
 
         return transpose
 

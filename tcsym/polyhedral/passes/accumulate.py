@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tcsym.frontend.program import Cast, Expr, Read
+from tcsym.frontend.program import Cast, Const, Expr, Read
 from tcsym.index import condition_variables
 from tcsym.loop_ir import (
     Allocate,
@@ -19,6 +19,7 @@ from tcsym.loop_ir import (
     block,
     loads,
     map_node,
+    value_dtype,
     walk,
 )
 from tcsym.polyhedral.passes.access import accesses, subscript_variables
@@ -147,7 +148,8 @@ def _start_of_life(sequence: list[Node], target: Update) -> int | None:
 def _redirect(node: Node, target: Update, scalar: Buffer) -> Node:
     def statement(x: Node) -> Node:
         if isinstance(x, Store | Update) and x.buffer == target.buffer:
-            return replace(x, buffer=scalar.name, subscripts=())
+            wide = converted(x.value, scalar.dtype)
+            return replace(x, buffer=scalar.name, subscripts=(), value=wide)
         return x
 
     def value(v: Value) -> Value:
@@ -168,6 +170,9 @@ def _store(scalar: Buffer, source: Buffer, target: Update) -> Node:
     return Store(source.name, target.subscripts, value, target.name)
 
 
-def converted(value: Expr, dtype: DType) -> Expr:
-    same = not isinstance(value, Read) or value.dtype == dtype
-    return value if same else Cast(value, dtype)
+def converted(value: Value, dtype: DType) -> Expr:
+    """`value` in another type; a constant stays one."""
+    if isinstance(value, Const):
+        return Const(value.value, dtype)
+    plain: Expr = value  # type: ignore[assignment]
+    return plain if value_dtype(value) is dtype else Cast(plain, dtype)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from tcsym.frontend.program import Binary, Cast, Read
 from tcsym.index import ONE
-from tcsym.loop_ir import Kernel, Loop, Node, Update, loads
-from tcsym.polyhedral.passes.access import stride, subscript_variables
+from tcsym.loop_ir import Kernel, Loop, Node, Store, Update, loads
+from tcsym.polyhedral.passes.access import Subscripts, stride, subscript_variables
 from tcsym.polyhedral.passes.loops import chain_of, statements_in
 
 
@@ -102,7 +102,7 @@ def _column_candidates(kernel: Kernel, band: Band) -> list[str]:
     def score(v: str) -> tuple[int, int, int]:
         stores = loads_ = 0
         for x, _ in statements_in(band.body):
-            if not isinstance(x, Update) and hasattr(x, "buffer"):
+            if isinstance(x, Store):
                 stores += _is_unit(kernel, x.buffer, x.subscripts, v)
             loads_ += sum(_is_unit(kernel, r.tensor, r.subscripts, v) for r in loads(x.value))
         return stores, loads_, band.variables.index(v)
@@ -110,8 +110,8 @@ def _column_candidates(kernel: Kernel, band: Band) -> list[str]:
     return sorted(band.variables, key=score, reverse=True)
 
 
-def _is_unit(kernel: Kernel, buffer: str, subscripts: tuple[object, ...], v: str) -> int:
+def _is_unit(kernel: Kernel, buffer: str, subscripts: Subscripts, v: str) -> int:
     b = kernel.buffer(buffer)
     if b.space != "argument" and v in b.private:
         return 0
-    return int(stride(b, subscripts, v) == ONE)  # type: ignore[arg-type]
+    return int(stride(b, subscripts, v) == ONE)

@@ -87,6 +87,15 @@ def _contract_one(kernel: Kernel, b: Buffer) -> Kernel:
     return replace(kernel, body=body).with_buffer(small)
 
 
+def _moves_in_lanes(b: Buffer, d: int, uses: Uses) -> bool:
+    """Lanes or unrolled copies, perhaps masked ones beyond the extent, move along the dimension."""
+    for a, around in uses:
+        lanes = {x.variable for x in around if x.kind in ("vector", "unrolled")} - b.private
+        if lanes & subscript_variables(a.subscripts[d : d + 1]):
+            return True
+    return False
+
+
 def _lanes_last(dimensions: list[int], uses: Uses) -> list[int]:
     """The dimensions with the one that lanes move in, if there is just one, at the end."""
     moved: set[int] = set()
@@ -119,7 +128,8 @@ def _hull(b: Buffer, d: int, uses: Uses, sizes: frozenset[str]) -> Hull | None:
             return None
         rest = _drop(s, b.private)
         dropped = dropped or rest != s
-        inner = tuple(x for x in around if x.variable not in b.private)
+        # masked lanes count: a register has them all
+        inner = tuple(replace(x, mask=None) for x in around if x.variable not in b.private)
         low, high = eliminate(rest, inner, False), eliminate(rest, inner, True)
         low = None if low is None else relax(low, sizes, False)
         high = None if high is None else relax(high, sizes, True)
@@ -129,7 +139,8 @@ def _hull(b: Buffer, d: int, uses: Uses, sizes: frozenset[str]) -> Hull | None:
         highs.append(high)
     base, extent = minimum(*lows), maximum(*highs) - minimum(*lows) + 1
     known, declared = extent.as_int(), b.shape[d].as_int()
-    if not dropped and (known is None or (declared is not None and declared <= known)):
+    larger = known is None or (declared is not None and declared <= known)
+    if not dropped and larger and (known is None or not _moves_in_lanes(b, d, uses)):
         return Hull(ZERO, b.shape[d], False)
     return Hull(base, extent, dropped)
 

@@ -4,28 +4,30 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tcsym.frontend.program import Read
+from tcsym.frontend.program import dtype_of
 from tcsym.index import ONE, ZERO, Index, ge, index, var
-from tcsym.loop_ir import Branch, Kernel, Loop, Node
-from tcsym.polyhedral.passes.access import stride, subscript_variables
+from tcsym.loop_ir import Branch, Kernel, Loop, Node, Update, map_node
+from tcsym.polyhedral.passes.access import stride
 from tcsym.polyhedral.passes.band import (
-    Band,
     Roles,
     band_of,
-    factors,
-    reductions,
 )
 from tcsym.polyhedral.passes.bounds import eliminate, extent
 from tcsym.polyhedral.passes.duplicate import duplicate
 from tcsym.polyhedral.passes.interchange import can_sink
 from tcsym.polyhedral.passes.loops import find_loop, is_leaf, loops_around, loops_in, replace_loop
 from tcsym.polyhedral.passes.names import Names
-from tcsym.polyhedral.passes.pack_operand import (
+from tcsym.polyhedral.passes.operands import (
     Operand,
+    outer_loops,
+    stationary_operands,
+    streamed_operands,
+    widened_term,
+)
+from tcsym.polyhedral.passes.pack_operand import (
     fill_before,
     fill_inside,
     panel_extents,
-    plan_operand,
     redirect_operand,
     reuse_loop,
 )
@@ -48,27 +50,38 @@ def contraction_refusal(kernel: Kernel, nest: str, roles: Roles | None) -> str |
         return "bounds or conditions move with the tile"
     if any(x.order == "parallel" and not is_leaf(x) for x in loops_in(band.body)):
         return "several nests share the band"
-    if not can_tile(band, roles.columns, roles.rows, _outer(band, roles)):
+    if not can_tile(band, roles.columns, roles.rows, outer_loops(band, roles)):
         return "bounds of the band move with each other"
     return vector_refusal(kernel, band.body, roles.columns)
 
 
 def schedule_contraction(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Kernel:
     """Register tile of rows x columns; the streamed operands packed. Needs no refusal."""
-    band, names = band_of(find_loop(kernel.body, nest)), setting.names
+    kernel, names = _widened(kernel, nest), setting.names
+    band = band_of(find_loop(kernel.body, nest))
     shape = tile_shape(kernel, band.body, roles, setting)
     streamed, stationary = list[Operand](), list[Operand]()
     if setting.options.pack:
-        streamed = _operands(kernel, band, roles, names)
-        stationary = _stationary(kernel, band, roles, names)
+        streamed = streamed_operands(kernel, band, roles, names)
+        stationary = stationary_operands(kernel, band, roles, names)
     for operand in (*streamed, *stationary):
         kernel = redirect_operand(kernel, operand)
     band = band_of(find_loop(kernel.body, nest))
-    inner, outer = loops_in(band.body), _outer(band, roles)
+    inner, outer = loops_in(band.body), outer_loops(band, roles)
     tiled = tile_registers(kernel, band, roles.columns, roles.rows, outer, shape, names)
     kernel = _fill_stationary(tiled, stationary, shape, names)
     kernel = _fill_streamed(replace(tiled, kernel=kernel), streamed, shape, setting)
     return _unroll_reductions(kernel, inner)
+
+
+def _widened(kernel: Kernel, nest: str) -> Kernel:
+    """Terms of half type in float32, where they are accumulated so."""
+
+    def widen(x: Node) -> Node:
+        return widened_term(x) if isinstance(x, Update) else x
+
+    body = replace_loop(kernel.body, nest, lambda loop: map_node(loop, widen))
+    return replace(kernel, body=body)
 
 
 def _fill_stationary(
@@ -111,7 +124,7 @@ def _panel_size(
     around = loops_around(kernel.body, tile)
     total = ZERO
     for operand in operands:
-        size = index(shape.columns * operand.read.dtype.bytes)
+        size = index(shape.columns * dtype_of(operand.value).bytes)
         for e in panel_extents(kernel, operand, around, shape):
             size = size * e
         total = total + size
@@ -125,42 +138,6 @@ def tile_shape(kernel: Kernel, body: Node, roles: Roles, setting: Setting) -> Ti
     lanes = setting.lanes(kernel, body)
     vectors = max(setting.vectors, 2) if lanes == 1 else setting.vectors
     return TileShape(max(1, setting.rows // max(1, roles.accumulators)), vectors, lanes)
-
-
-def _outer(band: Band, roles: Roles) -> tuple[str, ...]:
-    """Loops of the band that a streamed operand moves with: they stay around its panel."""
-    used = frozenset[str]().union(*(subscript_variables(r.subscripts) for r in roles.streamed))
-    return tuple(v for v in band.variables if v in used and v not in (roles.columns, roles.rows))
-
-
-def _operands(kernel: Kernel, band: Band, roles: Roles, names: Names) -> list[Operand]:
-    found: list[Operand] = []
-    for r in roles.streamed:
-        around = next(a for x, a in reductions(band.body) if r in factors(x))
-        same = all(a == around for x, a in reductions(band.body) if r in factors(x))
-        plan = plan_operand(kernel, r, band.loop(roles.columns), around, names) if same else None
-        if plan is not None:
-            found.append(plan)
-    return found
-
-
-def _stationary(kernel: Kernel, band: Band, roles: Roles, names: Names) -> list[Operand]:
-    """Operands that move with the rows, not the columns, and jump between reduction steps."""
-    assert roles.rows is not None
-    others = set(band.variables) - {roles.columns, roles.rows, *_outer(band, roles)}
-    found: dict[Read, Operand] = {}
-    for x, around in reductions(band.body):
-        for r in factors(x):
-            used = subscript_variables(r.subscripts)
-            moves = roles.rows in used and roles.columns not in used and not used & others
-            inner = [y.variable for y in around if y.variable in used]
-            if not moves or not inner or r in found:
-                continue
-            if stride(kernel.buffer(r.tensor), r.subscripts, inner[-1]) != ONE:
-                plan = plan_operand(kernel, r, band.loop(roles.rows), around, names)
-                if plan is not None:
-                    found[r] = plan
-    return list(found.values())
 
 
 def _unroll_reductions(kernel: Kernel, loops: tuple[Loop, ...]) -> Kernel:
@@ -183,7 +160,7 @@ def row_count(kernel: Kernel, nest: str, roles: Roles) -> Index:
     band = band_of(find_loop(kernel.body, nest))
     total = ONE
     for v in band.variables:
-        if v != roles.columns and v not in _outer(band, roles):
+        if v != roles.columns and v not in outer_loops(band, roles):
             total = total * extent(band.loop(v))
     return total
 

@@ -1,16 +1,16 @@
-"""One load of a register tile -> a packed panel, laid out as the tile reads it, zero-filled.
+"""A factor of a register tile -> a packed panel, laid out as the tile reads it, zero-filled.
 
-Before tiling the load is redirected to `panel[k.., column]` (`redirect_operand`); after it, the
+Before tiling the factor is redirected to `panel[k.., column]` (`redirect_operand`); after it, the
 columns of one tile become the panel's last dimension, the tile its first, and the copy is placed:
 before a loop that does not move the operand, or in the panel loop (`passes.panels`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from tcsym.frontend.program import Const, Read, Select
-from tcsym.index import ONE, ZERO, Index, ceildiv, ge, index, substitute, var
+from tcsym.frontend.program import Const, Read, Select, dtype_of
+from tcsym.index import ONE, ZERO, Index, ceildiv, ge, index, var
 from tcsym.loop_ir import (
     Branch,
     Buffer,
@@ -25,50 +25,25 @@ from tcsym.loop_ir import (
     block,
     map_node,
     map_value,
+    substitute_value,
 )
-from tcsym.polyhedral.passes.access import accesses, subscript_variables
+from tcsym.polyhedral.passes.access import accesses, value_variables
 from tcsym.polyhedral.passes.bounds import eliminate, extent, extent_from
 from tcsym.polyhedral.passes.loops import find_loop, loops_around, replace_loop
 from tcsym.polyhedral.passes.names import Names
+from tcsym.polyhedral.passes.operands import Operand
 from tcsym.polyhedral.passes.panels import Panels
 from tcsym.polyhedral.passes.register_tile import TileShape
 
 
-@dataclass(frozen=True, slots=True)
-class Operand:
-    """`read` as in the naive kernel, which moves with `columns` and `inner` (outermost first)."""
-
-    read: Read
-    columns: Loop
-    inner: tuple[Loop, ...]
-    panel: str
-
-
-def plan_operand(
-    kernel: Kernel, read: Read, columns: Loop, around: tuple[Loop, ...], names: Names
-) -> Operand | None:
-    """The panel for a load, or None if it cannot be copied beforehand."""
-    used = subscript_variables(read.subscripts)
-    inner = tuple(x for x in around if x.variable in used)
-    moving = {x.variable for x in around} | {columns.variable}
-    bounds = frozenset[str]().union(*(x.lower.variables() | x.upper.variables() for x in inner))
-    if any(read.checked) or read.unwritten is not None or bounds & moving:
-        return None
-    if not all(isinstance(s, Index) for s in read.subscripts):
-        return None
-    last = read.subscripts[-1]
-    fast = [x for x in inner if isinstance(last, Index) and x.variable in last.variables()]
-    inner = (*(x for x in inner if x not in fast), *fast)
-    return Operand(read, columns, inner, names.fresh(f"{read.tensor}_panel"))
-
-
 def redirect_operand(kernel: Kernel, operand: Operand) -> Kernel:
-    """The load reads panel[k.., column - first column] instead."""
+    """The factor reads panel[k.., column - first column] instead."""
     at = tuple(var(x.variable) - x.lower for x in (*operand.inner, operand.columns))
-    new = Read(operand.panel, at, operand.read.dtype)
+    dtype = dtype_of(operand.value)
+    new = Read(operand.panel, at, dtype)
 
     def value(v: Value) -> Value:
-        return new if v == operand.read else v
+        return new if v == operand.value else v
 
     def statement(x: Node) -> Node:
         return (
@@ -78,18 +53,18 @@ def redirect_operand(kernel: Kernel, operand: Operand) -> Kernel:
     inside = replace_loop(
         kernel.body, operand.columns.variable, lambda loop: map_node(loop, statement)
     )
-    panel = Buffer(operand.panel, operand.read.dtype, (), "arena", padded=True)
+    panel = Buffer(operand.panel, dtype, (), "arena", padded=True)
     return replace(kernel, body=inside).with_buffer(panel)
 
 
 def reuse_loop(kernel: Kernel, operand: Operand, variable: str) -> str | None:
     """The outermost loop around `variable` that, with all between, leaves the operand as it is."""
-    moving = subscript_variables(operand.read.subscripts)
+    moving = value_variables(operand.value)
     for x in (*operand.inner, operand.columns):
         moving |= x.lower.variables() | x.upper.variables()
     found: str | None = None
     for loop in reversed(loops_around(kernel.body, variable)):
-        written = any(a.written and a.buffer == operand.read.tensor for a in accesses(loop))
+        written = any(a.written and a.buffer in operand.tensors for a in accesses(loop))
         if loop.variable in moving or written:
             break
         found = loop.variable
@@ -178,7 +153,10 @@ def _copies(
 
 def _is_transposed(kernel: Kernel, operand: Operand, shape: TileShape) -> bool:
     """Columns and the last reduction loop are the source's two last dimensions, the wrong way."""
-    source, read = kernel.buffer(operand.read.tensor), operand.read
+    read = operand.value
+    if not isinstance(read, Read):
+        return False
+    source = kernel.buffer(read.tensor)
     if shape.lanes == 1 or source.dtype.bits not in (32, 64) or len(read.subscripts) < 2:
         return False
     if not operand.inner or source.element_strides()[-1] != ONE:
@@ -220,12 +198,12 @@ def _lane_copy(
     values = {old: var(new) for old, new in inner.items()}
     first = operand.columns.lower + tile * shape.columns
     values[operand.columns.variable] = first + column
-    read = _substituted(operand.read, values)
-    value: Value = read
+    value = substitute_value(operand.value, values)
     if masked:
         inside = Holds(ge(extent(operand.columns), tile * shape.columns + column + 1))
-        zero = Const(0.0 if read.dtype.is_float else 0, read.dtype)
-        value = Select(inside, read, zero, read.dtype)  # type: ignore[arg-type]
+        dtype = dtype_of(operand.value)
+        zero = Const(0.0 if dtype.is_float else 0, dtype)
+        value = Select(inside, value, zero, dtype)  # type: ignore[arg-type]
     at = tuple(var(inner[x.variable]) - x.lower for x in operand.inner)
     node: Node = Store(operand.panel, (slot, *at, column), value, operand.panel)
     if shape.lanes > 1:
@@ -247,7 +225,8 @@ def _transposing_copy(
     offset = tile * shape.columns + var(register) * size
     values[operand.columns.variable] = operand.columns.lower + offset
     values[last.variable] = last.lower + var(blocks) * size
-    read = _substituted(operand.read, values)
+    read = substitute_value(operand.value, values)
+    assert isinstance(read, Read)
     at = tuple(var(inner[x.variable]) - x.lower for x in operand.inner[:-1])
     target = (slot, *at, var(blocks) * size, var(register) * size)
     source = tuple(s for s in read.subscripts if isinstance(s, Index))
@@ -265,8 +244,3 @@ def _transposing_copy(
     for x in reversed(operand.inner[:-1]):
         node = Loop(inner[x.variable], x.lower, x.upper, node, "serial", "parallel")
     return node
-
-
-def _substituted(read: Read, values: dict[str, Index]) -> Read:
-    subscripts = tuple(substitute(s, values) for s in read.subscripts if isinstance(s, Index))
-    return replace(read, subscripts=subscripts)

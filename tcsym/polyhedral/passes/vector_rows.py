@@ -115,9 +115,11 @@ def _accumulators(
 
 def _main(
     loop: Loop, shape: RowShape, lanes: list[_Lanes], names: Names
-) -> tuple[Node, frozenset[str]]:
-    """Whole groups of vectors, and the names of the loops around the lanes."""
+) -> tuple[Node | None, frozenset[str]]:
+    """Whole groups of vectors (None if there never are any), and the names of their loops."""
     width = shape.lanes * shape.unroll
+    if floordiv(extent(loop), width) == ZERO:
+        return None, frozenset()
     tile, register, lane = (names.fresh(loop.variable) for _ in range(3))
     at = loop.lower + var(tile) * width + var(register) * shape.lanes + var(lane)
     body = _at(_into_lanes(loop.body, lanes, var(register), var(lane)), loop.variable, at)

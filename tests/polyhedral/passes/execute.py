@@ -84,7 +84,7 @@ class Memory:
 def execute(
     kernel: Kernel, sizes: Mapping[str, int], arrays: Mapping[str, np.ndarray]
 ) -> dict[str, Memory]:
-    """Run `kernel` in place on `arrays` (shapes as declared); gives the memory as it is at the end."""
+    """Run `kernel` in place on `arrays`, shaped as declared; gives all memory at the end."""
     memory = {}
     for b in kernel.buffers:
         if b.space == "argument":
@@ -153,14 +153,10 @@ def _value(v: Value) -> str:
             return f"memory[{b!r}].get({at})"
         case Cast(x, t):
             return f"_.cast({_value(x)},{str(t)!r})"
-        case Unary("neg", x, _):
-            return f"(-{_value(x)})"
-        case Unary(_, x, _):
-            return f"(not {_value(x)})"
-        case Binary(op, a, b, t):
-            if op in ("and", "or"):
-                return f"({_value(a)} {op} {_value(b)})"
-            return f"_.binary({op!r},{_value(a)},{_value(b)},{str(t)!r})"
+        case Unary(op, x, _):
+            return f"({'-' if op == 'neg' else 'not '}{_value(x)})"
+        case Binary():
+            return _binary(v)
         case Compare(op, a, b):
             return f"_.compare({op!r},{_value(a)},{_value(b)})"
         case Select(c, a, b, _):
@@ -173,6 +169,12 @@ def _value(v: Value) -> str:
             return f"_.reduce({op!r},[{_value(x)} for {_name(name)} in range({width})],{str(t)!r})"
         case _:
             assert_never(v)
+
+
+def _binary(v: Binary) -> str:
+    if v.op in ("and", "or"):
+        return f"({_value(v.left)} {v.op} {_value(v.right)})"
+    return f"_.binary({v.op!r},{_value(v.left)},{_value(v.right)},{str(v.dtype)!r})"
 
 
 def _node(n: Node, k: Kernel, pad: str) -> list[str]:

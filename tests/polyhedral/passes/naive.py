@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tcsym.frontend.program import (
     Binary,
     Call,
@@ -125,6 +127,39 @@ def matmul(a: str = "MK", b: str = "KN", dtype: DType = F32) -> Kernel:
     )
     buffers = [buf("A", " ".join(a), dtype), buf("B", " ".join(b), dtype), buf("C", "M N", dtype)]
     return kernel(f"mm_{a}_{b}", "M N K", buffers, body)
+
+
+def term_matmul(name: str, term: Callable[[Expr, Expr], Expr], shift: int = 0) -> Kernel:
+    """C(i,j) += term(A(i,k), B(k - shift,j))"""
+    i, j, k = v("i j k")
+    value = term(rd("A", i, k), rd("B", k - shift, j))
+    body = par(
+        "i",
+        "M",
+        par("j", "N", st("C", (i, j), con(0.0)), red("k", "K", up("C", (i, j), "add", value))),
+    )
+    return kernel(name, "M N K", [buf("A", "M K"), buf("B", "K N"), buf("C", "M N")], body)
+
+
+def after_first(value: Expr) -> Expr:
+    """`value` where k >= 1, else 0."""
+    k = IndexValue(var("k"), DType.INT32)
+    return Select(Compare("ge", k, Const(1, DType.INT32)), value, con(0.0), F32)
+
+
+def guarded_operand() -> Kernel:
+    return term_matmul("guarded_operand", lambda a, b: op("mul", a, after_first(b)), 1)
+
+
+def guarded_term() -> Kernel:
+    return term_matmul("guarded_term", lambda a, b: after_first(op("mul", a, b)), 1)
+
+
+def computed_operands() -> Kernel:
+    return term_matmul(
+        "computed",
+        lambda a, b: op("mul", op("add", a, con(1.0)), op("max", op("sub", b, con(2.0)), con(0.0))),
+    )
 
 
 def batched() -> Kernel:
@@ -474,6 +509,10 @@ ALL = {
     "matmul_atbt": lambda: matmul("KM", "NK"),
     "matmul_int32": lambda: matmul(dtype=DType.INT32),
     "matmul_int8": lambda: matmul(dtype=DType.INT8),
+    "matmul_half": lambda: matmul(dtype=DType.FLOAT16),
+    "guarded_operand": guarded_operand,
+    "guarded_term": guarded_term,
+    "computed_operands": computed_operands,
     "matmul_float64": lambda: matmul(dtype=DType.FLOAT64),
     "batched": batched,
     "softmax": softmax,

@@ -228,6 +228,27 @@ def test_no_roles_without_reuse() -> None:
     assert contraction_roles(k, band_of(find_loop(k.body, "i"))) is None
 
 
+def panels(name: str) -> list[str]:
+    """What the panels of a mapped kernel are filled with."""
+    k = map_cpu(naive.ALL[name](), AVX2, Options()).kernel
+    return sorted(
+        type(x.value).__name__
+        for x, _ in walk(k.body)
+        if isinstance(x, Store) and "_panel" in x.buffer
+    )
+
+
+def test_panels_hold_computed_and_guarded_values() -> None:
+    assert panels("matmul") == ["Read", "Select"]
+    assert panels("computed_operands") == ["Binary", "Binary", "Select", "Select"]
+    assert panels("guarded_operand") == ["Select", "Select"]
+    assert panels("matmul_half") == ["Cast", "Cast", "Select", "Select"]
+
+
+def test_a_guarded_term_is_not_copied_beforehand() -> None:
+    assert panels("guarded_term") == []
+
+
 def cores(k: Kernel) -> list[tuple[Update, tuple[Loop, ...]]]:
     """Updates of register tiles in reduction loops."""
     return [

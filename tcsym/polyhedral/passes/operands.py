@@ -1,0 +1,149 @@
+"""The factors of a contraction's terms that panels can hold: what is worth copying, and how.
+
+A panel holds values, not just elements: a conversion, a guard, or other arithmetic that moves with
+one side of the register tile only is done once, when the panel is filled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tcsym.frontend.program import Binary, Call, Cast, Const, Expr, Read, Select, Unary, dtype_of
+from tcsym.index import ONE, Index
+from tcsym.loop_ir import Kernel, Loop, Update, Value, loads, subvalues
+from tcsym.polyhedral.passes.access import accesses, stride, value_variables
+from tcsym.polyhedral.passes.band import Band, Roles, reductions
+from tcsym.polyhedral.passes.names import Names
+from tcsym.types import DType
+
+HALVES = (DType.FLOAT16, DType.BFLOAT16)
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """`value` as in the naive kernel; it moves with `columns` and `inner` (outermost first)."""
+
+    value: Expr
+    columns: Loop
+    inner: tuple[Loop, ...]
+    panel: str
+
+    @property
+    def tensors(self) -> frozenset[str]:
+        return frozenset(r.tensor for r in loads(self.value))
+
+
+def outer_loops(band: Band, roles: Roles) -> tuple[str, ...]:
+    """Loops of the band that a streamed operand moves with: they stay around its panel."""
+    used = frozenset[str]().union(*(value_variables(r) for r in roles.streamed))
+    return tuple(v for v in band.variables if v in used and v not in (roles.columns, roles.rows))
+
+
+def streamed_operands(kernel: Kernel, band: Band, roles: Roles, names: Names) -> list[Operand]:
+    """What every row uses again: moves with the columns and a reduction, not with the rows."""
+    outer = outer_loops(band, roles)
+    others = frozenset(band.variables) - {roles.columns, *outer}
+    return _operands(kernel, band, band.loop(roles.columns), others, names)
+
+
+def stationary_operands(kernel: Kernel, band: Band, roles: Roles, names: Names) -> list[Operand]:
+    """What moves with the rows, not the columns, and is not an element at hand step by step."""
+    assert roles.rows is not None
+    others = frozenset(band.variables) - {roles.rows, *outer_loops(band, roles)}
+    found = _operands(kernel, band, band.loop(roles.rows), others, names)
+    return [x for x in found if not _is_at_hand(kernel, x)]
+
+
+def _is_at_hand(kernel: Kernel, x: Operand) -> bool:
+    """An element whose neighbour is the next step's."""
+    value, last = x.value, x.inner[-1].variable
+    if not isinstance(value, Read):
+        return False
+    return stride(kernel.buffer(value.tensor), value.subscripts, last) == ONE
+
+
+def _operands(
+    kernel: Kernel, band: Band, side: Loop, others: frozenset[str], names: Names
+) -> list[Operand]:
+    written = {a.buffer for a in accesses(band.body) if a.written}
+    places: dict[Expr, tuple[Loop, ...]] = {}
+    unequal: set[Expr] = set()
+    for x, around in reductions(band.body):
+        inner = frozenset(y.variable for y in around)
+        for part in _parts(x.value, side.variable, inner, others):
+            if places.setdefault(part, around) != around:
+                unequal.add(part)
+    found: list[Operand] = []
+    for part, around in places.items():
+        tensors = {r.tensor for r in loads(part)}
+        loops = _inner_loops(part, side, around)
+        if part not in unequal and not tensors & written and loops:
+            stem = loads(part)[0].tensor
+            found.append(Operand(part, side, loops, names.fresh(f"{stem}_panel")))
+    return found
+
+
+def _parts(v: Value, side: str, inner: frozenset[str], others: frozenset[str]) -> tuple[Expr, ...]:
+    """Largest always-evaluated values that move with `side` and `inner`, and not with `others`."""
+    used = value_variables(v)
+    if side not in used:
+        return ()
+    if not used & others:
+        return (v,) if used & inner and _is_plain(v) else ()  # type: ignore[return-value]
+    match v:
+        case Binary(op, a, b) if op not in ("and", "or"):
+            return _parts(a, side, inner, others) + _parts(b, side, inner, others)
+        case Cast(x, _) | Unary(_, x, _):
+            return _parts(x, side, inner, others)
+        case Select(c, _, _):
+            return _parts(c, side, inner, others)
+        case Call(_, args):
+            return tuple(p for x in args for p in _parts(x, side, inner, others))
+        case _:
+            return ()
+
+
+def _is_plain(v: Value) -> bool:
+    """Has a load, and neither run-time checks nor gathers."""
+    reads = loads(v)
+    checked = any(
+        any(r.checked) or r.unwritten or not all(isinstance(s, Index) for s in r.subscripts)
+        for r in reads
+    )
+    exact = any(isinstance(x, Binary) and x.exact for x in subvalues(v))
+    return bool(reads) and not checked and not exact
+
+
+def _inner_loops(part: Expr, side: Loop, around: tuple[Loop, ...]) -> tuple[Loop, ...]:
+    """Reduction loops of the panel, the one that runs along memory last; () if bounds move."""
+    used = value_variables(part)
+    inner = tuple(x for x in around if x.variable in used)
+    moving = {x.variable for x in around} | {side.variable}
+    if any((x.lower.variables() | x.upper.variables()) & moving for x in inner):
+        return ()
+    last = loads(part)[0].subscripts[-1] if loads(part)[0].subscripts else None
+    fast = [x for x in inner if isinstance(last, Index) and x.variable in last.variables()]
+    return (*(x for x in inner if x not in fast), *fast)
+
+
+# ---- half precision
+
+
+def widened_term(x: Update) -> Update:
+    """A term of half type that is accumulated in float32 is computed in it (LANGUAGE B8)."""
+    term = x.value
+    if not (isinstance(term, Cast) and term.dtype is DType.FLOAT32):
+        return x
+    inner = term.operand
+    return replace(x, value=_widened(inner)) if dtype_of(inner) in HALVES else x
+
+
+def _widened(v: Expr) -> Expr:
+    match v:
+        case Binary(op, a, b, t) if t in HALVES and op not in ("and", "or"):
+            left, right = _widened(a), _widened(b)
+            return Binary(op, left, right, DType.FLOAT32)
+        case Const(x, t) if t in HALVES:
+            return Const(x, DType.FLOAT32)
+        case _:
+            return Cast(v, DType.FLOAT32) if dtype_of(v) in HALVES else v

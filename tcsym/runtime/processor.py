@@ -1,0 +1,40 @@
+"""This machine's processor as LLVM sees it, from the code cache: LLVM need not be loaded to ask."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+
+from tcsym.runtime.cache import CodeCache, installed
+from tcsym.target import Processor, processor
+
+_TELLING = ("vendor_id", "cpu family", "model", "stepping", "flags")
+
+
+@lru_cache(None)
+def known_processor() -> Processor:
+    """As `target.processor`, without LLVM if it was asked before on such a machine."""
+    marks = _marks()
+    if not marks:
+        return processor()
+    text = f"processor {installed('llvmlite')}\n{marks}"
+    key = hashlib.blake2b(text.encode(), digest_size=20).hexdigest()
+    cache = CodeCache.default()
+    found = cache.read(key)
+    if found is not None:
+        name, *features = found[1].decode().split()
+        return Processor(name, frozenset(features))
+    here = processor()
+    cache.write(key, {"what": "processor"}, " ".join([here.name, *sorted(here.features)]).encode())
+    return here
+
+
+def _marks() -> str:
+    """What the system says about the first processor; "" if it says nothing."""
+    try:
+        with open("/proc/cpuinfo", "rb", buffering=0) as file:
+            first = file.read(8192).decode().partition("\n\n")[0]  # all of it takes milliseconds
+    except (OSError, UnicodeDecodeError):
+        return ""
+    lines = [line for line in first.splitlines() if line.partition("\t")[0] in _TELLING]
+    return "\n".join(lines) if "flags" in first else ""
