@@ -23,10 +23,12 @@ class Case:
 
     def inputs(self, sizes: Mapping[str, int], seed: int = 0) -> dict[str, np.ndarray]:
         rng = np.random.default_rng(seed)
-        return {
-            name: rng.standard_normal([sizes[d] for d in dims], dtype=np.float32)
-            for name, dims in self.shapes.items()
-        }
+        made = {}
+        for name, dims in self.shapes.items():
+            x = rng.standard_normal([sizes[d] for d in dims], dtype=np.float32)
+            # weights scaled by their fan-in: a recurrence of random ones would be chaotic
+            made[name] = x / np.float32(np.sqrt(x.shape[-1])) if name.startswith("W") else x
+        return made
 
 
 def _softmax(X: Any) -> Any:

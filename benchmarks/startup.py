@@ -2,8 +2,8 @@
 
 `python -m benchmarks.startup [--only TEXT] [--repeat 3]`. Times start after `import numpy`; the
 least of the repeats is shown. Python's compiled files are there, as after any first run: without
-them (PYTHONDONTWRITEBYTECODE) every process compiles 20,000 lines of Python. "lanes" and "threads": share of innermost loops that are vectors, and
-whether some loop runs on threads.
+them (PYTHONDONTWRITEBYTECODE) every process compiles 20,000 lines of Python. "lanes" and "threads":
+share of innermost loops that are vectors, and whether some loop runs on threads.
 """
 
 from __future__ import annotations

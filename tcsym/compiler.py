@@ -15,6 +15,7 @@ from tcsym.errors import OptionError
 from tcsym.frontend.program import Program
 from tcsym.options import Options
 from tcsym.records import dataclass
+from tcsym.recursion import deep_recursion
 from tcsym.target import Target
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ STAGES = (
 Result = TypeVar("Result")
 
 
+@deep_recursion()
 def analyse(source: str, filename: str = "<tc>") -> dict[str, Program]:
     """Text -> typed programs, one for each def. Errors: every compile-phase kind of LANGUAGE D."""
     from tcsym.frontend.check import resolve
@@ -92,6 +94,7 @@ class Lowering:
         return self.timed("llvm", lambda: object_code(generated.ir_text, self.target))
 
 
+@deep_recursion()
 def compile_program(
     program: Program,
     target: Target,
@@ -120,6 +123,7 @@ def compile_program(
     )
 
 
+@deep_recursion()
 def explain_stage(
     program: Program,
     stage: str,

@@ -9,6 +9,7 @@ from typing import Any
 
 from tcsym.errors import CallError
 from tcsym.kernel import Kernel, kernels_of
+from tcsym.recursion import deep_recursion
 from tcsym.settings import Settings
 
 _DELEGATED = frozenset(name for name in dir(Kernel) if not name.startswith("_")) | {
@@ -25,6 +26,7 @@ class Module:
     whose name is an attribute of the module is reached by `m["name"]`.
     """
 
+    @deep_recursion()
     def __init__(self, settings: Settings) -> None:
         self._kernels = kernels_of(settings)
         self._settings = self._only.settings  # with checked sizes

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from tcsym.errors import OptionError
+from tcsym.records import dataclass
 
 Bind = Literal["never", "before", "after"]
 Scheduler = Literal["align", "isl"]

@@ -11,6 +11,7 @@ existentially quantified unknown, so that relations over-approximate.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import field
 from functools import reduce
@@ -52,6 +53,10 @@ from tcsym.index import (
 from tcsym.records import dataclass
 
 PARAM, IN, OUT, SET = isl.dim_type.param, isl.dim_type.in_, isl.dim_type.out, isl.dim_type.set
+
+
+# an atom of more pieces is left opaque: isl would take time exponential in the nesting
+MOST_PIECES = 4
 
 
 @dataclass(slots=True)
@@ -359,6 +364,27 @@ def _collect(e: Index, odd: dict[Atom, None]) -> None:
                 _collect(b, odd)
             case _:
                 assert_never(atom)
+        if _pieces(atom) > MOST_PIECES:
+            odd[atom] = None
+
+
+def _pieces(atom: Atom) -> int:
+    """Pieces that isl's form of the atom may have: nested extrema multiply."""
+    match atom:
+        case str() | Product():
+            return 1
+        case FloorDiv(a, _) | Mod(a, _):
+            return _sum_pieces(a)
+        case Min(args) | Max(args):
+            return sum(map(_sum_pieces, args))
+        case Choose(_, a, b):
+            return 2 * _sum_pieces(a) * _sum_pieces(b)
+        case _:
+            assert_never(atom)
+
+
+def _sum_pieces(e: Index) -> int:
+    return math.prod(_pieces(a) for a, _ in e.terms)
 
 
 def _collect_condition(c: Condition, odd: dict[Atom, None]) -> None:

@@ -2,8 +2,7 @@
 
 The standard decorator compiles six functions for each class. This one compiles `__init__` and
 shares the rest. What it makes is a dataclass in every respect that matters here: `fields`,
-`replace`, `match`, pickling, equality within one class, hashing, FrozenInstanceError. Classes that
-users meet take the standard one, which also annotates `__init__`.
+`replace`, `match`, pickling, equality within one class, hashing, FrozenInstanceError, `help`.
 """
 
 from __future__ import annotations
@@ -40,12 +39,22 @@ else:
         return decorate
 
 
+class _Factory:
+    """Default of a parameter whose value is made by the field's factory."""
+
+    def __repr__(self) -> str:
+        return "<factory>"
+
+
+_FACTORY = _Factory()
+
+
 def _init(cls: type) -> Any:
     """The only function that is compiled: its parameters must have the fields' names."""
     positional: list[str] = []
     keyword: list[str] = []
     body: list[str] = []
-    names: dict[str, Any] = {"_MISSING": MISSING}
+    names: dict[str, Any] = {"_FACTORY": _FACTORY}
     for f in fields(cls):
         if not f.init:
             continue
@@ -57,8 +66,8 @@ def _init(cls: type) -> Any:
             parameter = f"{f.name}=_default_{f.name}"
         elif f.default_factory is not MISSING:
             names[f"_make_{f.name}"] = f.default_factory
-            parameter = f"{f.name}=_MISSING"
-            value = f"_make_{f.name}() if {f.name} is _MISSING else {f.name}"
+            parameter = f"{f.name}=_FACTORY"
+            value = f"_make_{f.name}() if {f.name} is _FACTORY else {f.name}"
         (keyword if f.kw_only else positional).append(parameter)
         body.append(f"_set_{f.name}(self, {value})")
     if hasattr(cls, "__post_init__"):
@@ -68,6 +77,7 @@ def _init(cls: type) -> Any:
     exec(text, names)
     init = names["__init__"]
     init.__qualname__, init.__module__ = f"{cls.__qualname__}.__init__", cls.__module__
+    init.__annotations__ = {f.name: f.type for f in fields(cls) if f.init} | {"return": None}
     return init
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from tcsym.errors import SizeError
+from tcsym.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

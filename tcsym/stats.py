@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tcsym.compiled import Compiled, Layout
+from tcsym.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

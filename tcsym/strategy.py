@@ -6,9 +6,8 @@ kernel is symbolic: one compilation for all sizes (and one more per memory layou
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tcsym.errors import OptionError
+from tcsym.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -299,3 +299,15 @@ def test_einsum_kernel() -> None:
         tc.einsum_kernel("i->i", "floaty")
     with pytest.raises(tc.TCError):
         tc.einsum_kernel("i->i", ["float", "float"])
+
+
+def test_nesting_at_the_limit_compiles() -> None:
+    dimension, value, extent = "N", "X(i)", 4
+    for k in range(90):
+        extent = min(extent // 2 * 3, 4 + k)
+        dimension = f"min({dimension}/2*3, N+{k})"
+        value = f"max({value}, {k}.0)"
+    source = f"def f(float(N) X) -> (float({dimension}) O) {{ O(i) = i < N ? X(i) : 0.0 }}"
+    assert tc.define(source)(np.ones(4, np.float32)).shape == (extent,)
+    deep = f"def f(float(N) X) -> (O) {{ O(i) = {value} }}"
+    assert (tc.define(deep)(np.ones(3, np.float32)) == 89).all()

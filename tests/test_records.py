@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 import pickle
 from dataclasses import FrozenInstanceError, field
 from typing import Any
@@ -102,6 +103,7 @@ def test_fields_match_and_replace_agree() -> None:
             f.name for f in dataclasses.fields(other)
         ]
         assert not hasattr(made(OURS)[0], "__dict__")
+        assert str(inspect.signature(cls)) == str(inspect.signature(other))
     pair = OURS["Pair"](1, 2, span=7)
     changed: Any = dataclasses.replace(pair, left=5)
     assert (changed.left, changed.right, changed.span) == (5, 2, 7)

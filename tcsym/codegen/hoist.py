@@ -63,7 +63,9 @@ def _depth_of(context: Context, v: Value) -> int:
             return _read_depth(context, v)
         case HorizontalReduce():
             return FIXED
-        case Cast() | Unary() | Binary() | Compare() | Select() | Call():
+        case Binary():
+            return _spine_depth(context, v)
+        case Cast() | Unary() | Compare() | Select() | Call():
             if _needs_blocks(v):
                 return FIXED
             return max(_depth(context, x) for x in value_children(v))
@@ -71,11 +73,23 @@ def _depth_of(context: Context, v: Value) -> int:
             assert_never(v)
 
 
+def _spine_depth(context: Context, v: Binary) -> int:
+    """Left-nested operators in a loop, as they are emitted."""
+    f = context.function
+    spine = [v]
+    while isinstance(spine[-1].left, Binary):
+        spine.append(spine[-1].left)
+    depth = _depth(context, spine[-1].left)
+    for node in reversed(spine):
+        fixed = node.exact or node.op in ("and", "or")
+        depth = FIXED if fixed else max(depth, _depth(context, node.right))
+        context.depths[(id(node), f.loops[-1].number, f.certain, context.mask)] = (depth, node)
+    return depth
+
+
 def _needs_blocks(v: Value) -> bool:
     """True if the code of `v` may have branches, which cannot move."""
     match v:
-        case Binary():
-            return v.exact or v.op in ("and", "or")
         case Select():
             return any(isinstance(x, Read) for x in subvalues(v))
         case Call(function, _):

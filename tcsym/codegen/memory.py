@@ -82,25 +82,17 @@ def _gather_at_once(context: Context, at: Address, mask: Val | None, epoch: str)
 def store(context: Context, at: Address, buffer: Buffer, value: Val, mask: Val | None) -> None:
     """Write a value of the element's memory type; lanes outside `mask` stay as they are."""
     code = context.code
-    if at.is_uniform and value.lanes == 1:
-        _store_one(context, at, value, mask)
+    if at.is_uniform:
+        assert value.lanes == 1 and mask is None, f"lanes share an element of {buffer.name}"
+        context.function.do(f"store {value.typed}, ptr {at.pointer}, align {at.alignment}")
     elif buffer.space == "register":
         if mask is not None and not buffer.padded:
             value = code.select(mask, value, load(context, at, buffer, None))
         _store_lanes(context, at, code.spread(value, context.width), None)
     else:
-        kept = None if buffer.padded and not at.is_uniform else mask
+        kept = None if buffer.padded else mask
         _store_lanes(context, at, code.spread(value, context.width), kept)
     context.note_store(buffer.name)
-
-
-def _store_one(context: Context, at: Address, value: Val, mask: Val | None) -> None:
-    text = f"store {value.typed}, ptr {at.pointer}, align {at.alignment}"
-    if mask is None:
-        context.function.do(text)
-        return
-    with context.function.when(context.code.any_lane(mask).text):
-        context.function.do(text)
 
 
 def _store_lanes(context: Context, at: Address, value: Val, mask: Val | None) -> None:

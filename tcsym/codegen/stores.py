@@ -1,16 +1,15 @@
 """Store and Update statements.
 
-A product added to a floating element is one fused multiply-add where the target has it. An update
-of one element by all lanes combines the lanes first.
+A product added to a floating element is one fused multiply-add where the target has it.
 """
 
 from __future__ import annotations
 
 from tcsym.codegen.addresses import address
-from tcsym.codegen.arithmetic import arithmetic, identity
+from tcsym.codegen.arithmetic import arithmetic
 from tcsym.codegen.casts import cast, from_memory, rounded, to_memory
 from tcsym.codegen.context import Context
-from tcsym.codegen.expressions import reduce_lanes, value, without_widening
+from tcsym.codegen.expressions import value, without_widening
 from tcsym.codegen.memory import load, store
 from tcsym.codegen.values import Val
 from tcsym.frontend.program import Binary, Cast, Const, Read
@@ -49,21 +48,17 @@ def _element(context: Context, buffer: Buffer, result: Val) -> Val:
 def update_statement(context: Context, n: Update) -> None:
     buffer, code = context.buffers[n.buffer], context.code
     at = address(context, buffer, n.subscripts)
-    across = context.lanes is not None and at.is_uniform
-    term = None if across else _product_term(context, n, buffer.dtype)
+    term = _product_term(context, n, buffer.dtype)
     total = None if term else _converted(context, n.value, buffer.dtype)
-    if across and total is not None:
-        total = _over_lanes(context, n, total, buffer.dtype)
     old = load(context, at, buffer, context.mask)
     if buffer.space != "register" or buffer.dtype is DType.BOOL:
         old = from_memory(code, old, buffer.dtype)
-    if term:
+    if total is None:
+        assert term is not None
         new = code.intrinsic("fma", *term, old)
     else:
-        assert total is not None
         new = arithmetic(code, n.op, old, total, buffer.dtype)
-    mask = None if across else context.mask
-    store(context, at, buffer, _element(context, buffer, new), mask)
+    store(context, at, buffer, _element(context, buffer, new), context.mask)
 
 
 def _product_term(context: Context, n: Update, dtype: DType) -> tuple[Val, Val] | None:
@@ -76,12 +71,3 @@ def _product_term(context: Context, n: Update, dtype: DType) -> tuple[Val, Val] 
     if (term.dtype is DType.FLOAT64) != (dtype is DType.FLOAT64):
         return None
     return value(context, term.left), value(context, term.right)
-
-
-def _over_lanes(context: Context, n: Update, terms: Val, dtype: DType) -> Val:
-    """The terms of all active lanes combined, for an update of one element."""
-    terms = context.code.spread(terms, context.width)
-    if context.mask is not None:
-        neutral = context.code.spread(identity(n.op, dtype), context.width)
-        terms = context.code.select(context.mask, terms, neutral)
-    return reduce_lanes(context, n.op, terms, dtype)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tcsym.records import dataclass
 from tcsym.runtime.assemble import cached_object
 from tcsym.runtime.loader import Image, load_object
 from tcsym.runtime.memory import c_function
@@ -20,7 +20,7 @@ _ADDRESS, _WORDS, _INTEGER = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64
 _PARAMETERS = (_ADDRESS, _WORDS, _WORDS, _ADDRESS, _INTEGER, _INTEGER, _INTEGER, _ADDRESS)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Native:
     """Functions of native.ll: addresses, and callables that release Python's lock."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from functools import lru_cache
 
-from tcsym.runtime.cache import CodeCache, installed
+from tcsym.runtime.cache import CodeCache, compiler_version
 from tcsym.target import Processor, processor
 
 _TELLING = ("vendor_id", "cpu family", "model", "stepping", "flags")
@@ -17,7 +17,7 @@ def known_processor() -> Processor:
     marks = _marks()
     if not marks:
         return processor()
-    text = f"processor {installed('llvmlite')}\n{marks}"
+    text = f"processor {compiler_version()}\n{marks}"
     key = hashlib.blake2b(text.encode(), digest_size=20).hexdigest()
     cache = CodeCache.default()
     found = cache.read(key)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tcsym.frontend.program import dtype_of
-from tcsym.index import ONE, ZERO, Index, ge, index, var
+from tcsym.index import ONE, ZERO, Condition, Index, all_of, ge, index, var
 from tcsym.loop_ir import Branch, Kernel, Loop, Node, Update, map_node
-from tcsym.polyhedral.passes.access import stride
+from tcsym.polyhedral.passes.access import accesses, stride, value_variables
 from tcsym.polyhedral.passes.band import (
     Roles,
     band_of,
@@ -38,6 +38,7 @@ from tcsym.polyhedral.passes.vector_legality import can_mask, vector_refusal
 
 CONSTANT_UNROLL = 4
 REDUCTION_UNROLL = 4
+FEW_ROWS = 4
 
 
 def contraction_refusal(kernel: Kernel, nest: str, roles: Roles | None) -> str | None:
@@ -156,7 +157,7 @@ def _unroll_reductions(kernel: Kernel, loops: tuple[Loop, ...]) -> Kernel:
 
 
 def row_count(kernel: Kernel, nest: str, roles: Roles) -> Index:
-    """How often a packed element is used."""
+    """How often one run of the nest uses a packed element."""
     band = band_of(find_loop(kernel.body, nest))
     total = ONE
     for v in band.variables:
@@ -165,15 +166,26 @@ def row_count(kernel: Kernel, nest: str, roles: Roles) -> Index:
     return total
 
 
-def with_fallback(
-    kernel: Kernel, nest: str, least: int, roles: Roles, names: Names
-) -> tuple[Kernel, str | None]:
-    """The nest under the condition that panels pay, and the name of its copy for the other case."""
+def panels_pay(kernel: Kernel, nest: str, roles: Roles, least: int) -> Condition:
+    """Packed elements are used `least` times, also by loops around that leave them as they are."""
     rows = row_count(kernel, nest, roles)
-    if rows.as_int() is not None:
-        return kernel, None
+    used = frozenset[str]().union(*(value_variables(r) for r in roles.streamed))
+    tensors = {r.tensor for r in roles.streamed}
+    uses = rows
+    for loop in reversed(loops_around(kernel.body, nest)):
+        written = any(a.written and a.buffer in tensors for a in accesses(loop))
+        if loop.variable in used | rows.variables() or written:
+            break
+        uses = uses * extent(loop)
+    return all_of((ge(rows, min(FEW_ROWS, least)), ge(uses, least)))
+
+
+def with_fallback(
+    kernel: Kernel, nest: str, condition: Condition, names: Names
+) -> tuple[Kernel, str]:
+    """The nest under a condition, and the name of its copy for the other case."""
     kernel, copy, new = duplicate(kernel, find_loop(kernel.body, nest), names)
-    body = replace_loop(kernel.body, nest, lambda x: Branch(ge(rows, least), x, copy))
+    body = replace_loop(kernel.body, nest, lambda x: Branch(condition, x, copy))
     return replace(kernel, body=body), new[nest]
 
 

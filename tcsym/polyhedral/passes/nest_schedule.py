@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tcsym.index import FALSE, TRUE
 from tcsym.loop_ir import Kernel, Loop
 from tcsym.polyhedral.passes.band import Band, Roles, band_of, contraction_roles
 from tcsym.polyhedral.passes.contraction_schedule import (
+    FEW_ROWS,
     contraction_refusal,
+    panels_pay,
+    row_count,
     schedule_contraction,
     streams_in_place,
     with_fallback,
@@ -19,7 +23,6 @@ from tcsym.polyhedral.passes.setting import Setting
 from tcsym.polyhedral.passes.strip_schedule import schedule_strips, strip_columns
 
 ROW_TILES = 4
-FEW_ROWS = 4
 
 
 def schedule_nest(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
@@ -46,7 +49,13 @@ def _roles(kernel: Kernel, nest: str) -> Roles | None:
 
 
 def _contraction(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Kernel:
-    kernel, copy = with_fallback(kernel, nest, 2 * setting.rows, roles, setting.names)
+    """The packed register tile where panels pay, which may be known only at run time."""
+    pays = panels_pay(kernel, nest, roles, 2 * setting.rows)
+    if pays == FALSE:
+        return _few_rows(kernel, nest, setting)
+    copy: str | None = None
+    if pays != TRUE:
+        kernel, copy = with_fallback(kernel, nest, pays, setting.names)
     kernel = schedule_contraction(kernel, nest, roles, setting)
     setting.note(nest, f"contraction, columns {roles.columns}, rows {roles.rows}")
     return kernel if copy is None else _few_rows(kernel, copy, setting)
@@ -57,7 +66,7 @@ def _few_rows(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
     roles = _roles(kernel, nest)
     if roles is None or not streams_in_place(kernel, nest, roles, setting):
         return _without_tile(kernel, nest, setting)
-    rows = min(FEW_ROWS, setting.rows)
+    rows = min(FEW_ROWS, setting.rows, row_count(kernel, nest, roles).as_int() or FEW_ROWS)
     options = replace(setting.options, pack=False, register_rows=rows)
     setting.note(nest, f"contraction in place, columns {roles.columns}, rows {roles.rows}")
     return schedule_contraction(kernel, nest, roles, replace(setting, options=options))

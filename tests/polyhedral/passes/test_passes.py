@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tcsym.index import ge, index, minimum, var
+from tcsym.index import ge, holds, index, minimum, var
 from tcsym.loop_ir import (
     Allocate,
     Block,
@@ -29,6 +29,7 @@ from tcsym.polyhedral.passes.band import band_of, contraction_roles
 from tcsym.polyhedral.passes.bounds import eliminate, relax, trip_bound
 from tcsym.polyhedral.passes.collapse import collapse_outermost
 from tcsym.polyhedral.passes.contract_storage import contract_storage
+from tcsym.polyhedral.passes.contraction_schedule import panels_pay
 from tcsym.polyhedral.passes.hoist_conditions import hoist_conditions
 from tcsym.polyhedral.passes.interchange import can_sink, reorder_chain, sink_points
 from tcsym.polyhedral.passes.loops import find_loop, loops_in, replace_loop
@@ -236,6 +237,16 @@ def panels(name: str) -> list[str]:
         for x, _ in walk(k.body)
         if isinstance(x, Store) and "_panel" in x.buffer
     )
+
+
+def test_panels_pay_by_reuse_inside_and_around_the_nest() -> None:
+    k = bare(naive.rnn())
+    roles = contraction_roles(k, band_of(find_loop(k.body, "b")))
+    assert roles is not None
+    pays = panels_pay(k, "b", roles, 12)
+    assert not holds(pays, {"B": 3, "T": 100})
+    assert not holds(pays, {"B": 4, "T": 2})
+    assert holds(pays, {"B": 4, "T": 3})
 
 
 def test_panels_hold_computed_and_guarded_values() -> None:
