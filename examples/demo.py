@@ -9,6 +9,8 @@ from __future__ import annotations
 import codecs
 import contextlib
 import io
+import os
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -180,8 +182,7 @@ def show(layer: Layer, console: Console) -> None:
 
 def main() -> None:
     console = Console(width=100)
-    everything = layers()
-    for layer in everything:
+    for layer in layers():
         show(layer, console)
     kernel = tc.define(LINEAR)
     console.rule("the schedule of the linear layer")
@@ -191,4 +192,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with tempfile.TemporaryDirectory() as nothing_compiled_yet:
+        os.environ["TCSYM_CACHE_DIR"] = nothing_compiled_yet
+        main()

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
+
+# compiled code is kept between runs, but not among the user's
+CACHE = Path(__file__).resolve().parent.parent / ".pytest_cache" / "tcsym"
+os.environ.setdefault("TCSYM_CACHE_DIR", str(CACHE))
 
 pytest_plugins = ["tests.interpreted"]
 

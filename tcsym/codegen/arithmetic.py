@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tcsym.codegen.values import Code, Val, constant, register_kind
+from tcsym.codegen.values import Code, Val, constant
 from tcsym.types import DType
 
 _FLOAT = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
@@ -167,13 +167,3 @@ def tree_reduce(code: Code, a: Val, combine: Callable[[Val, Val], Val]) -> Val:
             low, high = code.lane(a, 0), code.lane(a, 1)
         a = combine(low, high)
     return a
-
-
-def identity(op: str, dtype: DType) -> Val:
-    """The neutral element of a reduction, in the register type."""
-    kind = register_kind(dtype)
-    if op in ("add", "mul"):
-        return constant(int(op == "mul"), kind)
-    if dtype.is_float:
-        return constant(float("inf") if op == "min" else float("-inf"), kind)
-    return constant(dtype.highest if op == "min" else dtype.lowest, kind)

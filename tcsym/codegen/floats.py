@@ -144,10 +144,6 @@ def where(condition: Num, a: Num | float, b: Num | float) -> Num:
     return Num(code, code.select(condition.val, kind.like(a).val, kind.like(b).val))
 
 
-def either(a: Num, b: Num) -> Num:
-    return a | b
-
-
 def polynomial(x: Num, coefficients: tuple[float, ...]) -> Num:
     """sum(c[k] x^k) by Horner's rule, lowest coefficient first."""
     total = x.like(coefficients[-1])

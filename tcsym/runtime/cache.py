@@ -54,14 +54,8 @@ def code_key(
     layouts: tuple[str, ...],
 ) -> str:
     """Key of one variant. `program`: any text that determines the def, with its positions."""
-    facts = [
-        compiler_version(),
-        program,
-        repr(target),
-        options.to_json(),
-        sorted(fixed.items()),
-        layouts,
-    ]
+    sizes = sorted(fixed.items())
+    facts = [compiler_version(), program, repr(target), options.to_json(), sizes, layouts]
     return hashlib.blake2b(json.dumps(facts).encode(), digest_size=20).hexdigest()
 
 

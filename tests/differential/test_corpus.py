@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 import tcsym
 from tests.differential.corpus import CORPUS, Case
-from tests.differential.guarded import guarded
 from tests.differential.inputs import LAYOUTS, arguments
 from tests.fuzz.compare import difference, outcome, tolerances
+from tests.guarded import guarded
 
 
 @lru_cache(maxsize=2)
@@ -59,16 +59,17 @@ def test_layouts(name: str) -> None:
         check(name, kernel, CORPUS[name].sizes[-1], layout)
 
 
-@pytest.mark.parametrize("at_end", [True, False])
+@pytest.mark.parametrize("edge", ["end", "start"])
+@pytest.mark.parametrize("layout", ["dense", "transposed", "sliced"])
 @pytest.mark.parametrize("name", CORPUS)
-def test_no_access_outside(name: str, at_end: bool) -> None:
+def test_no_access_outside(name: str, layout: str, edge: Literal["end", "start"]) -> None:
     kernel = module(CORPUS[name], strategy="symbolic")
     outputs = list(kernel.signature.outputs)
     for sizes in CORPUS[name].sizes:
-        inputs = arguments(kernel, sizes, CORPUS[name].gen)
+        inputs = arguments(kernel, sizes, CORPUS[name].gen, layout)
         want = outcome(kernel, outputs, inputs, sizes)
-        fenced = {n: guarded(x, at_end) for n, x in inputs.items()}
-        out = tuple(guarded(want[n], at_end) for n in outputs)
+        fenced = {n: guarded(x, edge) for n, x in inputs.items()}
+        out = tuple(guarded(want[n], edge) for n in outputs)
         for x in out:
             x.fill(7)
         kernel(**fenced, sizes=sizes, out=out if len(out) > 1 else out[0])

@@ -1,4 +1,4 @@
-"""Programs that were once compiled wrongly, reduced; each must agree with the reference for ever."""
+"""Programs once compiled wrongly, reduced; each must agree with the reference for ever."""
 
 from __future__ import annotations
 
