@@ -1,6 +1,6 @@
 """Typed expression -> exact index expression or condition, where it is one.
 
-Guards (LANGUAGE C7) and schedules use the affine part of a condition; everything data-dependent is None.
+Guards (LANGUAGE C7) and schedules use the affine part of a condition; what depends on data is None.
 """
 
 from __future__ import annotations

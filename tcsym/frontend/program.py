@@ -1,9 +1,9 @@
 """The typed program: what the front end hands to the interpreter and to the compiler.
 
-Everything is resolved: names, types (every conversion is an explicit `Cast`), literals, `let`s, calls
-(inlined with fresh names), ranges (`Domain` of each statement), shapes, and which checks remain for the
-call or for the running kernel. Iteration domains are boxes whose bounds depend on sizes and enclosing
-loop variables only. All integer work in subscripts, bounds and conditions is exact (`Index`).
+Everything is resolved: names, types (every conversion is an explicit `Cast`), literals, `let`s,
+calls (inlined with fresh names), ranges (`domain` of each statement), shapes, and which checks remain
+for the call or for the running kernel. Iteration domains are boxes whose bounds depend on sizes and
+enclosing loop variables only. All integer work in subscripts, bounds and conditions is exact (`Index`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tcsym.types import DType
 
 @dataclass(frozen=True, slots=True)
 class Const:
-    """A literal of its final type: exact int (also for bool: 0 or 1), or float already rounded to it."""
+    """A literal of its final type: exact int (bool: 0 or 1), or float already rounded to it."""
 
     value: int | float
     dtype: DType
@@ -41,9 +41,10 @@ class Read:
     """Element of a tensor.
 
     A subscript is an `Index` over index variables, loop variables and sizes, or, for a gather, an
-    int64 expression. `checked[d]` asks the running kernel to verify 0 <= subscript d < extent at every
-    executed point; unchecked dimensions are proved, or covered by `Program.checks`. `unwritten`, if
-    given, holds at the points where the element was not written before: reading there is an `init` error.
+    int64 expression. `checked[d]` asks the running kernel to verify 0 <= subscript d < extent at
+    every executed point; unchecked dimensions are proved, or covered by `Program.checks`.
+    `unwritten`, if given, holds at the points where the element was not written before: reading
+    there is an `init` error.
     """
 
     tensor: str
@@ -147,10 +148,10 @@ AssignOp = Literal["=", "+=", "*=", "min=", "max="]
 class Statement:
     """`target(subscripts) op value` at every point of `domain`, simultaneously (LANGUAGE B10).
 
-    `initialise`: elements in the domain's image are first set to the identity of `op`, also where the
-    reduction is empty. Left subscripts are an index variable or an affine expression of sizes and loop
-    variables. `value` has the target's type, except that a reduction's term keeps its own type and is
-    converted when accumulated. `exists` reads are only bounds-checked at every point.
+    `initialise`: elements in the domain's image are first set to the identity of `op`, also where
+    the reduction is empty. Left subscripts are an index variable or an affine expression of sizes
+    and loop variables. `value` has the target's type, except that a reduction's term keeps its own
+    type and is converted when accumulated. `exists` reads are only bounds-checked at every point.
     """
 
     name: str
@@ -193,7 +194,7 @@ Role = Literal["input", "output", "temporary"]
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """`shape` over sizes. `declared` holds an input's dimensions as written (for call-time errors)."""
+    """`shape` over sizes; `dimension_spans`: the dimensions in the header (for call-time errors)."""
 
     name: str
     dtype: DType
@@ -219,8 +220,8 @@ class Program:
     """One def, ready to run.
 
     `sizes`: all size names, in order of appearance; `free_sizes` of them come from the caller only.
-    `checks` are in the order in which a call reports them. Tensors are in declaration order: inputs,
-    outputs, then temporaries in order of first assignment.
+    `checks` are in the order in which a call reports them. Tensors are in declaration order:
+    inputs, outputs, then temporaries in order of first assignment.
     """
 
     name: str

@@ -1,6 +1,7 @@
-"""The resolved program: between `check` (names, types, calls inlined) and `infer` (ranges, shapes, checks).
+"""The resolved program: after `check` (names, types, calls inlined), before `infer` (ranges, shapes).
 
-Same expressions as `frontend.program`; statements do not have their ranges yet, tensors not their shapes.
+Same expressions as `frontend.program`; statements do not have their ranges yet, tensors not their
+shapes.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from tcsym.types import DType
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """An index variable of a statement, in order of first occurrence (left side, clauses, right side).
+    """An index variable of a statement, in order of first occurrence: left, clauses, right.
 
     `where`: its given range as (lower, upper), half open, over sizes and loop variables, or None.
     """
@@ -47,8 +48,9 @@ class ResolvedStatement:
 class Unify:
     """Dimensions of `tensor` against a callee's parameter, at the place of a call in text order.
 
-    Each entry of `dimensions` is the name of a size of the callee (renamed fresh; its first occurrence
-    defines it as that extent, later ones must agree) or an integer. `span`: the callee's name.
+    Each entry of `dimensions` is the name of a size of the callee (renamed fresh; its first
+    occurrence defines it as that extent, later ones must agree) or an integer. `span`: the callee's
+    name.
     """
 
     tensor: str

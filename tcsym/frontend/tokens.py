@@ -1,4 +1,4 @@
-"""Text -> tokens, by the lexer tables of grammar.json; lazily, so that errors come in text order."""
+"""Text -> tokens, by the lexer tables of grammar.json; lazily: errors come in text order."""
 
 from __future__ import annotations
 
