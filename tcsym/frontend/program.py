@@ -1,9 +1,10 @@
 """The typed program: what the front end hands to the interpreter and to the compiler.
 
 Everything is resolved: names, types (every conversion is an explicit `Cast`), literals, `let`s,
-calls (inlined with fresh names), ranges (`domain` of each statement), shapes, and which checks remain
-for the call or for the running kernel. Iteration domains are boxes whose bounds depend on sizes and
-enclosing loop variables only. All integer work in subscripts, bounds and conditions is exact (`Index`).
+calls (inlined with fresh names), ranges (`domain` of each statement), shapes, and which checks
+remain for the call or for the running kernel. Iteration domains are boxes whose bounds depend on
+sizes and enclosing loop variables only. All integer work in subscripts, bounds and conditions is
+exact (`Index`).
 """
 
 from __future__ import annotations
@@ -194,7 +195,7 @@ Role = Literal["input", "output", "temporary"]
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """`shape` over sizes; `dimension_spans`: the dimensions in the header (for call-time errors)."""
+    """`shape` over sizes; `dimension_spans`: the dimensions in the header, for errors."""
 
     name: str
     dtype: DType

@@ -1,4 +1,4 @@
-"""The resolved program: after `check` (names, types, calls inlined), before `infer` (ranges, shapes).
+"""The resolved program: after `check` (names, types, calls), before `infer` (ranges, shapes).
 
 Same expressions as `frontend.program`; statements do not have their ranges yet, tensors not their
 shapes.
