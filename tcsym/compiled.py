@@ -17,7 +17,8 @@ from dataclasses import field
 from typing import Any, Literal
 
 from tcsym.errors import NOWHERE, Span
-from tcsym.index import Index, from_json, to_json, var
+from tcsym.index import Index, var
+from tcsym.index_json import from_json, to_json
 from tcsym.records import dataclass
 
 SYMBOL = "tcsym_kernel"

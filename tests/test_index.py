@@ -1,0 +1,94 @@
+"""Index expressions: normal form, substitution, text, JSON."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tcsym.index import (
+    Condition,
+    Index,
+    all_of,
+    any_of,
+    choose,
+    condition_text,
+    eq,
+    evaluate,
+    floordiv,
+    ge,
+    holds,
+    index,
+    maximum,
+    minimum,
+    mod,
+    negate,
+    substitute,
+    var,
+)
+from tcsym.index_json import condition_from_json, condition_to_json, from_json, to_json
+
+NAMES = ("M", "N", "i")
+small = st.integers(-7, 7)
+
+
+def joined(inner: st.SearchStrategy[Index]) -> st.SearchStrategy[Index]:
+    return st.one_of(
+        st.builds(lambda a, b: a + b, inner, inner),
+        st.builds(lambda a, n: a * n, inner, small),
+        st.builds(lambda a, b: a * b, inner, inner),
+        st.builds(floordiv, inner, st.one_of(small, inner)),
+        st.builds(mod, inner, st.one_of(small, inner)),
+        st.builds(minimum, inner, inner),
+        st.builds(maximum, inner, inner, inner),
+        st.builds(lambda a, b, c: choose(ge(a, b), c, a), inner, inner, inner),
+    )
+
+
+indices = st.recursive(
+    st.one_of(small.map(index), st.sampled_from(NAMES).map(var)), joined, max_leaves=6
+)
+values = st.fixed_dictionaries({n: st.integers(-9, 9) for n in NAMES})
+
+
+def conditions() -> st.SearchStrategy[Condition]:
+    basic = st.one_of(st.builds(ge, indices, indices), st.builds(eq, indices, indices))
+    both = st.tuples(basic, basic)
+    return st.one_of(basic, basic.map(negate), both.map(all_of), both.map(any_of))
+
+
+@given(indices, indices, values)
+def test_arithmetic_is_exact(a: Index, b: Index, at: dict[str, int]) -> None:
+    x, y = evaluate(a, at), evaluate(b, at)
+    assert evaluate(a + b, at) == x + y
+    assert evaluate(a - b, at) == x - y
+    assert evaluate(a * b, at) == x * y
+    assert evaluate(floordiv(a, b), at) == (x // y if y else 0)
+    assert evaluate(mod(a, b), at) == (x % y if y else 0)
+    assert evaluate(minimum(a, b), at) == min(x, y)
+    assert evaluate(maximum(a, b), at) == max(x, y)
+
+
+@given(indices, values)
+def test_substitution_agrees_with_evaluation(a: Index, at: dict[str, int]) -> None:
+    assert substitute(a, {n: index(v) for n, v in at.items()}) == index(evaluate(a, at))
+
+
+@given(conditions(), values)
+def test_negation(c: Condition, at: dict[str, int]) -> None:
+    assert holds(negate(c), at) is not holds(c, at)
+
+
+@given(indices, conditions())
+@settings(max_examples=50)
+def test_json_round_trip(a: Index, c: Condition) -> None:
+    assert from_json(to_json(a)) == a
+    assert condition_from_json(condition_to_json(c)) == c
+
+
+def test_text_is_as_a_person_writes() -> None:
+    n, k, i = var("N"), var("K"), var("i")
+    assert str(n - k + 1) == "N - K + 1"
+    assert str(floordiv(n - k, 2) + 1) == "(N - K)/2 + 1"
+    assert str(mod(i, 3)) == "i - 3*(i/3)"
+    assert str(minimum(n, k, n - 1)) == "min(K, N - 1)"
+    assert condition_text(all_of((ge(i, n), negate(eq(i, 3))))) == "i >= N && i != 3"
