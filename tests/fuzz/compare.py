@@ -102,7 +102,7 @@ def _allowed(a: NDArray[Any], spread: NDArray[Any]) -> NDArray[Any]:
     with np.errstate(all="ignore"):
         size = np.where(np.isfinite(a), np.abs(a.astype(np.float64)), 0.0)
         # a tensor in which nothing moved is made of exact operations
-        floor = smallest + (2 * eps * size if np.any(spread) else 0.0)
+        floor = smallest + (8 * eps * size if np.any(spread) else 0.0)
         return np.where(np.isinf(spread), np.nan, MARGIN * spread + floor)
 
 
