@@ -69,7 +69,8 @@ class Compiled:
     faults: tuple[Fault, ...]
     shared_bytes: Index
     private_bytes: Index
-    notes: tuple[str, ...] = ()  # decisions worth telling: fall-backs taken and why
+    fallbacks: tuple[str, ...] = ()  # strategies given up for a simpler one, and why
+    notes: tuple[str, ...] = ()  # decisions worth telling: the schedule of each nest
     milliseconds: tuple[tuple[str, float], ...] = ()  # per stage, in order
 
     def manifest(self) -> dict[str, Any]:
@@ -82,6 +83,7 @@ class Compiled:
             ],
             "shared_bytes": to_json(self.shared_bytes),
             "private_bytes": to_json(self.private_bytes),
+            "fallbacks": list(self.fallbacks),
             "notes": list(self.notes),
         }
 
@@ -94,5 +96,6 @@ class Compiled:
             faults=tuple(Fault(k, m, Span(*place)) for k, m, *place in data["faults"]),
             shared_bytes=from_json(data["shared_bytes"]),
             private_bytes=from_json(data["private_bytes"]),
+            fallbacks=tuple(data["fallbacks"]),
             notes=tuple(data["notes"]),
         )

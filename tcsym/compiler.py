@@ -118,7 +118,8 @@ def compile_program(
         faults=generated.faults,
         shared_bytes=generated.shared_bytes,
         private_bytes=generated.private_bytes,
-        notes=(*scheduled.notes, *mapped.notes),
+        fallbacks=scheduled.notes,
+        notes=mapped.notes,
         milliseconds=tuple(stages.milliseconds.items()),
     )
 
@@ -151,7 +152,8 @@ def explain_stage(
         return kernel_text(scheduled.kernel)
     mapped = stages.mapped(scheduled)
     if stage == "mapped":
-        return "\n".join([*(f"# {n}" for n in mapped.notes), kernel_text(mapped.kernel)])
+        notes = [f"# {n}" for n in (*scheduled.notes, *mapped.notes)]
+        return "\n".join([*notes, kernel_text(mapped.kernel)])
     generated = stages.generated(mapped)
     if stage == "llvm":
         return generated.ir_text

@@ -15,6 +15,7 @@ class VariantStats:
     layouts: tuple[Layout, ...]
     cached: bool
     milliseconds: tuple[tuple[str, float], ...]
+    fallbacks: tuple[str, ...]
     notes: tuple[str, ...]
 
     def __str__(self) -> str:
@@ -28,12 +29,16 @@ class Stats:
     """Counters of one kernel; only grow.
 
     `compilations`: how many times code was generated. `cache_hits`: variants whose code came from
-    the code cache.
+    the code cache. `fallbacks`: scheduling strategies given up for a simpler one, and why.
     """
 
     compilations: int = 0
     cache_hits: int = 0
     variants: list[VariantStats] = field(default_factory=list)
+
+    @property
+    def fallbacks(self) -> tuple[str, ...]:
+        return tuple(text for v in self.variants for text in v.fallbacks)
 
     @property
     def milliseconds(self) -> dict[str, float]:
@@ -49,10 +54,12 @@ class Stats:
         cached = not compiled.milliseconds
         self.compilations += not cached
         self.cache_hits += cached
-        self.variants.append(VariantStats(layouts, cached, compiled.milliseconds, compiled.notes))
+        told = compiled.fallbacks, compiled.notes
+        self.variants.append(VariantStats(layouts, cached, compiled.milliseconds, *told))
 
     def __str__(self) -> str:
         lines = [f"compilations: {self.compilations}, cache hits: {self.cache_hits}"]
         lines += [f"variant {v}" for v in self.variants]
+        lines += [f"fall-back: {text}" for text in self.fallbacks]
         lines += [f"  {stage}: {ms:.1f} ms" for stage, ms in self.milliseconds.items()]
         return "\n".join(lines)

@@ -164,5 +164,6 @@ class Variants:
 
     def __str__(self) -> str:
         lines = [str(v) for v in self.stats.variants]
+        lines += [f"  fall-back: {text}" for text in self.stats.fallbacks]
         lines += [f"  {note}" for v in self.stats.variants for note in v.notes]
         return "\n".join(lines) or "no variant is compiled yet"

@@ -311,3 +311,19 @@ def test_nesting_at_the_limit_compiles() -> None:
     assert tc.define(source)(np.ones(4, np.float32)).shape == (extent,)
     deep = f"def f(float(N) X) -> (O) {{ O(i) = {value} }}"
     assert (tc.define(deep)(np.ones(3, np.float32)) == 89).all()
+
+
+def test_fallbacks_are_counted_and_harmless() -> None:
+    source = """def f(float(N,D) X) -> (Y) {
+  m(i) max=! X(i,j)
+  Y(i,j) = X(i,j) - m(i)
+}"""
+    hurried = tc.define(source, options=tc.Options(time_limit=1e-9))
+    X = np.arange(12, dtype=np.float32).reshape(3, 4)
+    assert (hurried(X) == X - X.max(1, keepdims=True)).all()
+    assert len(hurried.stats.fallbacks) == 1
+    assert "order of the text" in str(hurried.stats)
+    assert "order of the text" in hurried.explain("variants")
+    unhurried = tc.define(source)
+    unhurried(X)
+    assert unhurried.stats.fallbacks == ()

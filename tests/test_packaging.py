@@ -36,11 +36,13 @@ def test_wheel_from_sdist_works_outside_the_tree(tmp_path: Path) -> None:
     assert not [
         n for n in names if n.split("/")[0] in ("frontend", "polyhedral", "codegen", "tests")
     ]
-    site = tmp_path / "site"
-    pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(site))
-    run(*pip, str(wheel), cwd=tmp_path)
-    # -S: no .pth files, so that an editable install of the checkout is not on the path
-    paths = [str(site), sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
-    probe = f"import sys; sys.path[:0] = {paths!r}\n{PROBE}"
-    check = f"{probe}\nassert tcsym.__file__.startswith({str(site)!r}), tcsym.__file__"
-    run(sys.executable, "-S", "-c", check, cwd=tmp_path)
+    fresh = tmp_path / "fresh"
+    run(sys.executable, "-m", "venv", str(fresh), cwd=tmp_path)
+    python = str(fresh / "bin" / "python")
+    run(python, "-m", "pip", "install", "--quiet", "--no-deps", str(wheel), cwd=tmp_path)
+    # dependencies from this environment: a path in a .pth file is searched, its own .pth files
+    # (the editable install of the checkout) are not read
+    site = next(fresh.glob("lib/python*/site-packages"))
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    check = f"{PROBE}\nassert tcsym.__file__.startswith({str(fresh)!r}), tcsym.__file__"
+    run(python, "-c", check, cwd=tmp_path)
