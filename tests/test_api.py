@@ -327,3 +327,12 @@ def test_fallbacks_are_counted_and_harmless() -> None:
     unhurried = tc.define(source)
     unhurried(X)
     assert unhurried.stats.fallbacks == ()
+
+
+def test_the_cause_is_reported_not_its_consequence() -> None:
+    source = "def f(float(N) A, int64(N) P) -> (O) { O(i) = A(-P(i)) where i in 0:N }"
+    P = np.array([0, -(2**63), 0])
+    for call in (tc.define(source), tc.define(source).reference):
+        with pytest.raises(tc.TCError) as caught:
+            call(np.zeros(3, np.float32), P)
+        assert caught.value.kind == "size"

@@ -37,9 +37,15 @@ def choose(
 
 
 def record(context: Context, fault: Fault) -> None:
-    """Note the fault for the kernel's result (of several, any one is reported)."""
-    code = context.faults.code(fault)
-    context.function.do(f"store i32 {code}, ptr {context.error}, align 4")
+    """Note the fault for the kernel's result; the first one is kept, what follows from it is not.
+
+    Threads race, so of several independent ones any is reported.
+    """
+    f, code = context.function, context.faults.code(fault)
+    before = f.result(f"load i32, ptr {context.error}, align 4")
+    is_first = f.result(f"icmp eq i32 {before}, 0")
+    kept = f.result(f"select i1 {is_first}, i32 {code}, i32 {before}")
+    f.do(f"store i32 {kept}, ptr {context.error}, align 4")
 
 
 def fail_if(context: Context, bad: Val, fault: Fault) -> None:
