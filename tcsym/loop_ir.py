@@ -30,7 +30,6 @@ from tcsym.index import (
     Condition,
     Index,
     Values,
-    condition_substitute,
     map_condition,
     substitute,
 )
@@ -390,7 +389,3 @@ def value_dtype(v: Value) -> DType:
 
 def conditional(condition: Condition, node: Node) -> Node:
     return node if condition == TRUE else Branch(condition, node)
-
-
-def substitute_condition(c: Condition, values: Values) -> Condition:
-    return condition_substitute(c, values)

@@ -40,7 +40,6 @@ from tcsym.index import (
     any_of,
     atom_text,
     choose,
-    condition_variables,
     eq,
     floordiv,
     ge,
@@ -406,7 +405,6 @@ def is_quasi_affine(e: Index | Condition, sizes: Iterable[str]) -> bool:
     if isinstance(e, Index):
         _collect(e, odd)
     else:
-        condition_variables(e)
         _collect_condition(e, odd)
     known = frozenset(sizes)
     return all(of_atom(a).variables() <= known for a in odd)

@@ -34,7 +34,6 @@ from tcsym.index import (
     Not,
     Values,
     all_of,
-    condition_substitute,
     ge,
     substitute,
 )
@@ -166,10 +165,6 @@ def substitute_expr(e: Expr, values: Values) -> Expr:
             return replace(e, args=tuple(substitute_expr(x, values) for x in args))
         case _:
             assert_never(e)
-
-
-def substitute_conditions(cs: tuple[Condition, ...], values: Values) -> tuple[Condition, ...]:
-    return tuple(condition_substitute(c, values) for c in cs)
 
 
 def nonempty(lower: Index, upper: Index) -> Condition:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tcsym.loop_ir import Block, Branch, Loop, Node, Store, Update, Verify, map_node, walk
+from tcsym.loop_ir import Block, Loop, Node, Store, Update, Verify, map_node, walk
 
 Statement = Store | Update | Verify
 
@@ -56,7 +56,3 @@ def statements_in(node: Node) -> Iterator[tuple[Statement, tuple[Loop, ...]]]:
     for x, around in walk(node):
         if isinstance(x, Store | Update | Verify):
             yield x, around
-
-
-def has_branch(node: Node) -> bool:
-    return any(isinstance(x, Branch) for x, _ in walk(node))
