@@ -1,0 +1,28 @@
+"""A region of sizes and the options that serve it: what tuning learns and a dispatcher follows."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from tcsym.index import TRUE, Condition, condition_text
+from tcsym.options import Options
+from tcsym.records import dataclass
+
+Origin = Literal["analytic", "shipped", "user", "given"]
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Sizes that satisfy `context` (over size parameters) are served with `options`.
+
+    The regions of a kernel are disjoint and cover its declared sizes. `origin`: who chose the
+    options: the analytic default, the shipped store, the user's store, or the caller.
+    """
+
+    options: Options
+    context: Condition = TRUE
+    origin: Origin = "analytic"
+
+    def __str__(self) -> str:
+        where = "all sizes" if self.context == TRUE else condition_text(self.context)
+        return f"{where}: {self.options.to_json()} ({self.origin})"
