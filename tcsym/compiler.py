@@ -41,11 +41,13 @@ Result = TypeVar("Result")
 @deep_recursion()
 def analyse(source: str, filename: str = "<tc>") -> dict[str, Program]:
     """Text -> typed programs, one for each def. Errors: every compile-phase kind of LANGUAGE D."""
+    from tcsym.frontend.canonical import canonical_hash
     from tcsym.frontend.check import resolve
     from tcsym.frontend.infer import infer
     from tcsym.frontend.parser import parse
 
-    return {name: infer(p) for name, p in resolve(parse(source, filename)).items()}
+    resolved = resolve(parse(source, filename))
+    return {n: replace(infer(p), canonical=canonical_hash(p)) for n, p in resolved.items()}
 
 
 @dataclass(slots=True)

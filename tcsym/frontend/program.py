@@ -222,7 +222,8 @@ class Program:
 
     `sizes`: all size names, in order of appearance; `free_sizes` of them come from the caller only.
     `checks` are in the order in which a call reports them. Tensors are in declaration order:
-    inputs, outputs, then temporaries in order of first assignment.
+    inputs, outputs, then temporaries in order of first assignment. `canonical` is the hash of its
+    meaning, equal for programs that differ in names only: the key of what tuning learned.
     """
 
     name: str
@@ -234,6 +235,7 @@ class Program:
     source: str = field(default="", compare=False, repr=False)
     filename: str = field(default="<tc>", compare=False, repr=False)
     span: Span = field(default=NOWHERE, compare=False, repr=False)
+    canonical: str = field(default="", compare=False, repr=False)
 
     def tensor(self, name: str) -> Tensor:
         return next(t for t in self.tensors if t.name == name)

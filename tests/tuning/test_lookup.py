@@ -1,0 +1,37 @@
+"""`lookup`: what a program without tuned options gets, and what asking costs in imports."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from tcsym.compiler import analyse
+from tcsym.options import Options
+from tcsym.region import Region
+from tcsym.target import resolve_target
+from tcsym.tuning import lookup
+
+MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
+RENAMED = "def f(float(X,Y) P, float(Y,Z) Q) -> (R) { R(x,z) +=! P(x,y) * Q(y,z) }"
+
+
+def test_a_program_never_tuned_gets_one_analytic_region() -> None:
+    (program,) = analyse(MM).values()
+    found = lookup(program.canonical, resolve_target("cpu:novector"), program.sizes)
+    assert found == (Region(Options()),)
+
+
+def test_programs_equal_up_to_names_share_a_hash() -> None:
+    a, b = (next(iter(analyse(text).values())).canonical for text in (MM, RENAMED))
+    assert a == b
+    assert len(a) == 64
+
+
+def test_asking_imports_neither_isl_nor_llvm_nor_a_search() -> None:
+    code = (
+        "import sys; from tcsym.tuning import lookup; from tcsym.target import Target\n"
+        "lookup('0' * 64, Target('cpu', 'x', (), 0, 16, False, False), ('N',))\n"
+        "print(sorted({'islpy', 'llvmlite', 'optuna', 'numpy', 'rich'} & sys.modules.keys()))"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
