@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tcsym.runtime.direct import Direct
+
 if TYPE_CHECKING:
     from tcsym.kernel import Kernel
     from tcsym.settings import Settings
@@ -11,14 +13,14 @@ if TYPE_CHECKING:
 Shapes = tuple[tuple[int, ...], ...]
 
 
-class Executable:
+class Executable(Direct):
     """Result of `kernel.compile`. Arguments must have the shapes it was compiled for.
 
     `kernel` is the same def accepting only these `sizes`; calls with other shapes are its errors.
     """
 
     def __init__(self, kernel: Kernel, sizes: dict[str, int], shapes: Shapes) -> None:
-        self.kernel = kernel
+        self.kernel = self._entry = kernel
         self.sizes = sizes
         self.shapes = shapes
 

@@ -21,6 +21,7 @@ from tcsym.index import condition_text
 from tcsym.runtime.arguments import MISSING, Bound, bind, checked_sizes, match_arguments
 from tcsym.runtime.arrays import View, dense_view, empty, numpy_array, result_object, view_of
 from tcsym.runtime.background import beside
+from tcsym.runtime.direct import Direct
 from tcsym.runtime.plan import Parameter, plan_call
 from tcsym.runtime.results import match_outputs, packed, prepare_outputs, result_library
 from tcsym.settings import Settings, validated
@@ -46,7 +47,7 @@ def rebuild_kernel(settings: Settings, name: str) -> Kernel:
     return kernels_of(settings)[name]
 
 
-class Kernel:
+class Kernel(Direct):
     """A compiled-on-demand function of arrays. Made by `tcsym.define`.
 
     Call it with arrays in declaration order or by name; see `help(tcsym.define)`. Attributes:
@@ -62,7 +63,7 @@ class Kernel:
         fixed = {n: v for n, v in zip(plan.sizes, plan.initial) if v is not None}
         bound = {} if options.bind == "never" else fixed
         self._variants = Variants(plan, settings.target, options, bound, self.stats)
-        self._entry: Callable[..., Any] = self._plain_call
+        self._entry: Callable[..., Any] = self._checked_call
         self._entry_is_tried = False
 
     @property
@@ -88,17 +89,21 @@ class Kernel:
         Returns one array, or a named tuple in declaration order, of the inputs' library.
         Errors: TCError of the kinds call, size, rank, type, bounds, init, immutable.
         """
+        # Once an entry is made, only explicit calls of this method come here: `runtime.direct`.
         if out is None and sizes is None and threads is None:
             return self._entry(*args, **kwargs)
-        return self._call(args, kwargs, out, sizes, threads)
+        return self._entry(*args, out=out, sizes=sizes, threads=threads, **kwargs)
 
-    def _plain_call(self, /, *args: Any, **kwargs: Any) -> Any:
-        """What `_entry` does, the straight way: it serves every call without options."""
-        return self._call(args, kwargs, None, None, None)
-
-    def _call(
-        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any, sizes: Any, threads: Any
+    def _checked_call(
+        self,
+        /,
+        *args: Any,
+        out: Any = None,
+        sizes: Any = None,
+        threads: Any = None,
+        **kwargs: Any,
     ) -> Any:
+        """What `_entry` does, the straight way: it serves every call."""
         plan = self._plan
         given = match_arguments(plan, args, kwargs)
         targets = match_outputs(plan, out)
@@ -123,11 +128,13 @@ class Kernel:
         beside(lambda: self._make_entry(variant))
 
     def _make_entry(self, variant: Variant) -> None:
+        from tcsym.runtime.direct import call_directly
         from tcsym.runtime.fastcall import fast_entry
 
-        slow = self._plain_call
+        slow = self._checked_call
         entry = fast_entry(self._plan, variant.kernel, variant.pointers, variant.slots, slow)
         self._entry = entry or slow
+        call_directly()
 
     def reference(
         self, /, *args: Any, sizes: Mapping[str, int] | None = None, **kwargs: Any
@@ -173,7 +180,7 @@ class Kernel:
         pinned._plan = dataclasses.replace(
             self._plan, initial=(*sizes, *literals), fixed_where="fixed at `compile`"
         )
-        pinned._entry, pinned._entry_is_tried = pinned._plain_call, False
+        pinned._entry, pinned._entry_is_tried = pinned._checked_call, False
         return pinned
 
     def _bind_shapes(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> Bound:

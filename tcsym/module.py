@@ -10,6 +10,7 @@ from typing import Any
 from tcsym.errors import CallError
 from tcsym.kernel import Kernel, kernels_of
 from tcsym.recursion import deep_recursion
+from tcsym.runtime.direct import Direct
 from tcsym.settings import Settings
 
 _DELEGATED = frozenset(name for name in dir(Kernel) if not name.startswith("_")) | {
@@ -19,7 +20,7 @@ _DELEGATED = frozenset(name for name in dir(Kernel) if not name.startswith("_"))
 }
 
 
-class Module:
+class Module(Direct):
     """The kernels of one text, in text order: `m.name`, `m["name"]`, `for name in m`, `len(m)`.
 
     With a single def the module is that kernel, too: it can be called and has its attributes. A def
@@ -30,6 +31,8 @@ class Module:
     def __init__(self, settings: Settings) -> None:
         self._kernels = kernels_of(settings)
         self._settings = self._only.settings  # with checked sizes
+        if len(self._kernels) == 1:
+            self._entry = self._only
 
     def __getitem__(self, name: str) -> Kernel:
         return self._kernels[name]

@@ -57,7 +57,7 @@ def test_calls(mm: Any) -> None:
 def test_native_entry_and_python_agree_on_errors(mm: Any, args: Any) -> None:
     close(mm(X, Y))
     errors = []
-    for call in (mm, mm.reference, mm._plain_call):
+    for call in (mm, mm.reference, mm._checked_call):
         with pytest.raises(tc.TCError) as caught:
             call(*args)
         errors.append(str(caught.value))

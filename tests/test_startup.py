@@ -37,7 +37,7 @@ print(json.dumps([
     [m for m in {HEAVY} if m in sys.modules],
     kernel.stats.compilations,
     kernel.explain("program"),
-    kernel._entry == kernel._plain_call,
+    kernel._entry == kernel._checked_call,
 ]))
 """
 
