@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import replace
 
 from tcsym.compiler import analyse
 from tcsym.config import VERIFY
+from tcsym.digest import hexdigest
 from tcsym.frontend.program import Program
 from tcsym.frontend.program_json import programs_from_json, programs_to_json
 from tcsym.runtime.cache import CodeCache, compiler_version
@@ -34,4 +34,4 @@ def analysed(source: str, filename: str) -> dict[str, Program]:
 def _key(source: str) -> str:
     """A lone surrogate has no UTF-8; such a text is an error, but not here."""
     text = f"programs {compiler_version()}\n{source}"
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
+    return hexdigest(text.encode("utf-8", "surrogatepass"))

@@ -16,7 +16,7 @@ from tcsym.cli_output import byte_text, json_option, print_json, print_table
 from tcsym.config import VARIABLES
 from tcsym.errors import TCError
 
-_REQUIRED = ("numpy", "ml_dtypes", "islpy", "llvmlite", "platformdirs", "click", "rich")
+_REQUIRED = ("numpy", "ml_dtypes", "islpy", "llvmlite", "click", "rich")
 _OPTIONAL = (("torch", "pip install tcsym[torch]"), ("jax", "pip install tcsym[jax]"))
 
 

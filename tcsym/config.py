@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Generic, TypeVar
 
 from tcsym.errors import OptionError
@@ -62,9 +61,9 @@ NUM_THREADS: Variable[int | None] = Variable(
     "an integer >= 1",
     "most threads a kernel may use; default: the cores this process may run on",
 )
-CACHE_DIR: Variable[Path | None] = Variable(
+CACHE_DIR: Variable[str | None] = Variable(
     "TCSYM_CACHE_DIR",
-    lambda text: Path(text).expanduser(),
+    os.path.expanduser,
     None,
     "a directory",
     "where compiled code and tuned options are kept; default: the platform's cache directory",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
@@ -53,7 +52,9 @@ class Module(Direct):
             return getattr(self._only, name)
         if name in self._kernels:
             return self._kernels[name]
-        close = difflib.get_close_matches(name, list(self._kernels), 1)
+        from difflib import get_close_matches
+
+        close = get_close_matches(name, list(self._kernels), 1)
         hint = f"; did you mean `{close[0]}`?" if close else ""
         raise AttributeError(f"no def `{name}` among {', '.join(self._kernels)}{hint}")
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from tcsym.errors import OptionError
 from tcsym.frontend.program import Program, Tensor
 from tcsym.index import Index
+from tcsym.records import dataclass
 from tcsym.sizes import size_value
 from tcsym.types import NAMES, DType
 
@@ -46,7 +46,7 @@ def _listed(types: Mapping[str, TensorType]) -> str:
     return ", ".join(f"{t} {name}" for name, t in types.items())
 
 
-@dataclass(frozen=True, slots=True, init=False)
+@dataclass(frozen=True, slots=True)
 class Spec:
     """Shape and element type of an argument without its data; dtype None: as declared.
 

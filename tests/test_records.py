@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import inspect
 import pickle
+import pprint
 from dataclasses import FrozenInstanceError, field
 from typing import Any
 
@@ -137,3 +138,23 @@ def test_frozen() -> None:
     mutable: Any = OURS["Mutable"]()
     mutable.items = (3,)
     assert mutable.items == (3,)
+
+
+def test_init_is_made_on_first_use() -> None:
+    @records.dataclass(frozen=True, slots=True)
+    class Late:
+        value: int = 1
+
+    assert not inspect.isfunction(vars(Late)["__init__"])
+    assert Late().value == 1
+    assert inspect.isfunction(vars(Late)["__init__"])
+
+
+def test_pprint_and_standard_subclass() -> None:
+    assert pprint.pformat(OURS["Pair"](1)).endswith("Pair(left=1, right=2)")
+
+    @dataclasses.dataclass(frozen=True, slots=True)
+    class Wide(OURS["Pair"]):  # type: ignore[name-defined,misc]
+        third: int = 3
+
+    assert (Wide(1).third, Wide(1).left) == (3, 1)

@@ -9,8 +9,6 @@ masked lanes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tcsym.codegen.casts import element_kind
 from tcsym.codegen.context import Context
 from tcsym.codegen.index_code import (
@@ -28,6 +26,7 @@ from tcsym.codegen.index_code import (
 from tcsym.codegen.values import Val, bits_of, constant
 from tcsym.index import ZERO, Atom, Index, Product, of_atom
 from tcsym.loop_ir import Buffer
+from tcsym.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import NamedTuple
 
 from tcsym.codegen.text import Function, Module
@@ -17,6 +17,7 @@ from tcsym.compiled import Fault
 from tcsym.errors import Span
 from tcsym.index import ZERO, Index
 from tcsym.loop_ir import Buffer, Kernel, Loop, Store, TransposeBlock, Update, Value, walk
+from tcsym.records import dataclass
 from tcsym.target import Target
 
 

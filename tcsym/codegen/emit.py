@@ -7,7 +7,6 @@ only read.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import assert_never
 
 from tcsym.codegen.context import Arena, Bound, Context, Faults
@@ -32,6 +31,7 @@ from tcsym.loop_ir import (
     Verify,
     walk,
 )
+from tcsym.records import dataclass
 from tcsym.target import Target
 
 

@@ -6,9 +6,8 @@ formulas become constants of its type.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tcsym.codegen.values import Code, Val, constant
+from tcsym.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

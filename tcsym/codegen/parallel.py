@@ -7,7 +7,6 @@ parameters are `noalias`. The iterations are cut into contiguous balanced chunks
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import assert_never
 
 from tcsym.codegen.context import Arena, Bound, Context
@@ -29,6 +28,7 @@ from tcsym.loop_ir import (
     loads,
     walk,
 )
+from tcsym.records import dataclass
 
 SerialLoop = Callable[[Context, Loop, Number, Number], None]
 

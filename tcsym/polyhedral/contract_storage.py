@@ -8,7 +8,6 @@ own storage. Loops count from outside: private to a loop implies private to thos
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import reduce
 
 import islpy as isl
@@ -28,6 +27,7 @@ from tcsym.index import (
 from tcsym.polyhedral.relations import IN, OUT, Relations
 from tcsym.polyhedral.scop import Access, Scop, ScopStatement
 from tcsym.polyhedral.tree import Tree, TreeLoop, leaves
+from tcsym.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

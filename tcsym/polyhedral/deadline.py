@@ -16,10 +16,11 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
 
 import islpy as isl
+
+from tcsym.records import dataclass
 
 _MAGIC = 0x5EED_C0DE_7357
 _SIGEV_THREAD = 2

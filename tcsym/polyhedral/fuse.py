@@ -14,7 +14,7 @@ outside its outermost reduction loop.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from tcsym.index import var
 from tcsym.options import Fusion
@@ -22,6 +22,7 @@ from tcsym.polyhedral.classify import contracted, innermost, loop_order
 from tcsym.polyhedral.dependence import Dependences
 from tcsym.polyhedral.scop import Scop, ScopItem, ScopLoop, ScopStatement
 from tcsym.polyhedral.tree import Leaf, Member, Tree, TreeLoop, sequence
+from tcsym.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import reduce
 
 import islpy as isl
@@ -39,6 +39,7 @@ from tcsym.polyhedral.relations import Relations
 from tcsym.polyhedral.scop import Scop
 from tcsym.polyhedral.tree import Leaf, Sequence, Tree, TreeLoop
 from tcsym.polyhedral.work import node_work
+from tcsym.records import dataclass
 
 
 def _node_kind(n: isl.AstNode) -> str:

@@ -6,7 +6,7 @@ other; bands whose members depend on sizes (fusion by parameter shifts) are refu
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import reduce
 
 import islpy as isl
@@ -17,6 +17,7 @@ from tcsym.polyhedral.dependence import Dependences
 from tcsym.polyhedral.relations import IN, OUT
 from tcsym.polyhedral.scop import Scop, ScopStatement
 from tcsym.polyhedral.tree import Leaf, Member, Sequence, Tree, TreeLoop, sequence
+from tcsym.records import dataclass
 
 
 class Unsuitable(Exception):

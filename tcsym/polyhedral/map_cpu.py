@@ -7,7 +7,7 @@ orders them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tcsym import config
 from tcsym.loop_ir import Allocate, Block, Branch, Kernel, Loop, Node
@@ -25,6 +25,7 @@ from tcsym.polyhedral.passes.nest_schedule import schedule_nest
 from tcsym.polyhedral.passes.parallelise import parallelise, without_work
 from tcsym.polyhedral.passes.privatise import privatise
 from tcsym.polyhedral.passes.setting import Setting
+from tcsym.records import dataclass
 from tcsym.target import Target
 
 

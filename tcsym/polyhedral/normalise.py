@@ -10,7 +10,7 @@ Three rewrites, each only where needed:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import assert_never
 
 import islpy as isl
@@ -34,6 +34,7 @@ from tcsym.index import TRUE, Condition, Index, all_of, ge, lt, negate, var
 from tcsym.polyhedral.deadline import TimeLimit
 from tcsym.polyhedral.scop import REDUCE_OPS, guarded_reads
 from tcsym.presburger import Presburger
+from tcsym.records import dataclass
 from tcsym.types import DType
 
 IN, OUT = isl.dim_type.in_, isl.dim_type.out

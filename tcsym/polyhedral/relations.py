@@ -5,7 +5,7 @@ The one mutable helper of this stage: a cache of domains and access relations in
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import assert_never
 
 import islpy as isl
@@ -14,6 +14,7 @@ from tcsym.index import All, Any_, Condition, Index, IsZero, NonNegative, Not, a
 from tcsym.polyhedral.deadline import Deadline
 from tcsym.polyhedral.scop import Access, Scop, ScopStatement
 from tcsym.presburger import Presburger, is_quasi_affine
+from tcsym.records import dataclass
 
 IN, OUT = isl.dim_type.in_, isl.dim_type.out
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import islpy as isl
 
@@ -31,6 +31,7 @@ from tcsym.polyhedral.relations import Relations
 from tcsym.polyhedral.scop import Scop, program_to_scop
 from tcsym.polyhedral.tree import Tree, with_orders
 from tcsym.presburger import Presburger
+from tcsym.records import dataclass
 
 _FUSIONS: tuple[Fusion, ...] = ("max", "preserve-coincident", "min")
 

@@ -7,7 +7,6 @@ the declaration it violates.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -95,7 +94,9 @@ def signature_text(plan: CallPlan) -> str:
 
 
 def _suggestion(name: object, known: Any) -> str:
-    close = difflib.get_close_matches(str(name), list(known), 1)
+    from difflib import get_close_matches
+
+    close = get_close_matches(str(name), list(known), 1)
     return f"did you mean `{close[0]}`?" if close else ""
 
 

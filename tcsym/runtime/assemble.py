@@ -6,9 +6,9 @@ text is SSA form written with care: three passes do what O2 does to it, in a ten
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
+from tcsym.digest import hexdigest
 from tcsym.runtime.cache import CodeCache, installed
 
 _PASSES = ("sroa", "instruction_combine", "simplify_cfg")
@@ -19,7 +19,7 @@ _INITIALISED: list[bool] = []
 def cached_object(llvm_ir: str, what: str) -> bytes:
     """Object code of the module, from the code cache if it was assembled before."""
     text = f"{_RECIPE} {installed('llvmlite')}\n{llvm_ir}"
-    key = hashlib.blake2b(text.encode(), digest_size=20).hexdigest()
+    key = hexdigest(text.encode())
     cache = CodeCache.default()
     entry = cache.read(key)
     if entry is not None:

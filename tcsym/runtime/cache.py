@@ -9,7 +9,6 @@ is loaded from it. Any failure of the file system means working without the cach
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import struct
@@ -17,11 +16,11 @@ import time
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from tcsym.compiled import Compiled
 from tcsym.config import CACHE, CACHE_DIR
+from tcsym.digest import digest, hexdigest
 from tcsym.options import Options
 from tcsym.records import dataclass
 from tcsym.target import Target
@@ -56,7 +55,7 @@ def code_key(
     """Key of one variant. `program`: any text that determines the def, with its positions."""
     sizes = sorted(fixed.items())
     facts = [compiler_version(), program, repr(target), options.to_json(), sizes, layouts]
-    return hashlib.blake2b(json.dumps(facts).encode(), digest_size=20).hexdigest()
+    return hexdigest(json.dumps(facts).encode())
 
 
 @lru_cache(None)
@@ -70,9 +69,9 @@ def compiler_version() -> str:
     for source in _source_files(package):
         status = source.stat()
         states.append(f"{source.path[len(package) :]} {status.st_size} {status.st_mtime_ns}")
-    digest = hashlib.blake2b("\n".join(sorted(states)).encode(), digest_size=16)
     versions = " ".join(installed(name) for name in ("tcsym", "llvmlite", "islpy"))
-    return f"{versions} {digest.hexdigest()}"
+    state = hexdigest("\n".join(sorted(states)).encode())
+    return f"{versions} {state}"
 
 
 def _source_files(directory: str) -> Iterator[os.DirEntry[str]]:
@@ -97,7 +96,7 @@ def installed(package: str) -> str:
 class CodeCache:
     """The cache in one directory; `directory` None: no cache."""
 
-    def __init__(self, directory: Path | None, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(self, directory: str | None, max_bytes: int = MAX_BYTES) -> None:
         self.directory = directory
         self.max_bytes = max_bytes
         self._stores = 0
@@ -133,7 +132,7 @@ class CodeCache:
             return None
         path = self._path(key)
         try:
-            content = path.read_bytes()
+            content = _content(path)
         except FileNotFoundError:
             return None
         except OSError as e:
@@ -150,9 +149,11 @@ class CodeCache:
     def write(self, key: str, manifest: Mapping[str, Any], code: bytes) -> None:
         if self.directory is None:
             return
-        temporary = self.directory / f"{_TEMPORARY}{os.getpid()}-{os.urandom(6).hex()}"
+        name = f"{_TEMPORARY}{os.getpid()}-{os.urandom(6).hex()}"
+        temporary = os.path.join(self.directory, name)
         try:
-            temporary.write_bytes(_encode(key, manifest, code))
+            with open(temporary, "wb") as file:
+                file.write(_encode(key, manifest, code))
             os.replace(temporary, self._path(key))
         except OSError as e:
             _warn(f"cannot write the code cache, going on without: {e}")
@@ -168,12 +169,13 @@ class CodeCache:
         """All entries, the last used first."""
         found = []
         for path, status in self._files():
+            key = os.path.basename(path).removesuffix(_SUFFIX)
             try:
-                entry = _decode(path.stem, path.read_bytes())
+                entry = _decode(key, _content(path))
             except OSError:
                 continue
             manifest = entry[0] if entry else {}
-            found.append(CacheEntry(path.stem, status.st_size, status.st_mtime, manifest))
+            found.append(CacheEntry(key, status.st_size, status.st_mtime, manifest))
         return tuple(sorted(found, key=lambda e: -e.last_used))
 
     def total_bytes(self) -> int:
@@ -195,33 +197,31 @@ class CodeCache:
     def clear(self) -> int:
         return self.prune(-1)
 
-    def _files(self) -> Iterator[tuple[Path, os.stat_result]]:
-        if self.directory is None:
-            return
+    def _files(self) -> Iterator[tuple[str, os.stat_result]]:
+        for name in self._names():
+            if name.endswith(_SUFFIX):
+                path = self._path(name.removesuffix(_SUFFIX))
+                with contextlib.suppress(OSError):  # another process removed it
+                    yield path, os.stat(path)
+
+    def _names(self) -> list[str]:
         try:
-            paths = [p for p in self.directory.iterdir() if p.suffix == _SUFFIX]
+            return [] if self.directory is None else os.listdir(self.directory)
         except OSError:
-            return
-        for path in paths:
-            try:
-                yield path, path.stat()
-            except OSError:
-                continue  # another process removed it
+            return []
 
     def _remove_stale(self) -> None:
         """Temporary files of processes that were killed while writing."""
-        if self.directory is None:
-            return
-        for path in self.directory.glob(f"{_TEMPORARY}*"):
-            try:
-                if time.time() - path.stat().st_mtime > _STALE_SECONDS:
-                    path.unlink()
-            except OSError:
-                continue
+        for name in self._names():
+            if name.startswith(_TEMPORARY):
+                path = os.path.join(self.directory or "", name)
+                with contextlib.suppress(OSError):
+                    if time.time() - os.stat(path).st_mtime > _STALE_SECONDS:
+                        os.unlink(path)
 
-    def _path(self, key: str) -> Path:
+    def _path(self, key: str) -> str:
         assert self.directory is not None
-        return self.directory / f"{key}{_SUFFIX}"
+        return os.path.join(self.directory, f"{key}{_SUFFIX}")
 
     def _remove(self, key: str) -> None:
         _unlink(self._path(key))
@@ -230,7 +230,7 @@ class CodeCache:
 def _encode(key: str, manifest: Mapping[str, Any], code: bytes) -> bytes:
     text = json.dumps({**manifest, "key": key}, sort_keys=True).encode()
     body = struct.pack("<I", len(text)) + text + code
-    return _MAGIC + hashlib.blake2b(body, digest_size=32).digest() + body
+    return _MAGIC + digest(body) + body
 
 
 def _decode(key: str, content: bytes) -> tuple[dict[str, Any], bytes] | None:
@@ -238,7 +238,7 @@ def _decode(key: str, content: bytes) -> tuple[dict[str, Any], bytes] | None:
         return None
     magic, checksum, length = _HEADER.unpack_from(content)
     body = content[_HEADER.size - 4 :]
-    if magic != _MAGIC or hashlib.blake2b(body, digest_size=32).digest() != checksum:
+    if magic != _MAGIC or digest(body) != checksum:
         return None
     start = _HEADER.size
     manifest = json.loads(content[start : start + length])
@@ -247,16 +247,21 @@ def _decode(key: str, content: bytes) -> tuple[dict[str, Any], bytes] | None:
     return manifest, content[start + length :]
 
 
-def _unlink(path: Path) -> bool:
+def _content(path: str) -> bytes:
+    with open(path, "rb", buffering=0) as file:
+        return file.readall()
+
+
+def _unlink(path: str) -> bool:
     try:
-        path.unlink()
+        os.unlink(path)
     except OSError:
         return False
     return True
 
 
 @lru_cache(None)
-def _cache_at(directory: Path | None, enabled: bool) -> CodeCache:
+def _cache_at(directory: str | None, enabled: bool) -> CodeCache:
     if not enabled:
         return CodeCache(None)
     try:
@@ -266,25 +271,23 @@ def _cache_at(directory: Path | None, enabled: bool) -> CodeCache:
         return CodeCache(None)
 
 
-def _user_directory() -> Path:
-    from platformdirs import user_cache_dir
-
-    with contextlib.suppress(RuntimeError):  # without a home; older versions give "~/..."
-        path = Path(user_cache_dir("tcsym"))
-        if path.is_absolute():
-            return path
-    raise OSError("there is no home directory (set TCSYM_CACHE_DIR)")
+def _user_directory() -> str:
+    """By the XDG Base Directory Specification."""
+    path = os.environ.get("XDG_CACHE_HOME", "").strip() or os.path.expanduser("~/.cache")
+    if not os.path.isabs(path):
+        raise OSError("there is no home directory (set TCSYM_CACHE_DIR)")
+    return os.path.join(path, "tcsym")
 
 
-def _private_directory(base: Path) -> Path:
+def _private_directory(base: str) -> str:
     """`base`/code, made if it is not there, owned by this user and open to nobody else."""
-    path = base.absolute() / "code"
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    status = path.stat()
+    path = os.path.join(os.path.abspath(base), "code")
+    os.makedirs(path, mode=0o700, exist_ok=True)
+    status = os.stat(path)
     if status.st_uid != os.geteuid():
         raise OSError(f"{path} belongs to another user")
     if status.st_mode & 0o077:
-        path.chmod(0o700)
+        os.chmod(path, 0o700)
     return path
 
 

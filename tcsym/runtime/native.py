@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
-from pathlib import Path
 from typing import Any
 
 from tcsym.records import dataclass
@@ -47,7 +47,8 @@ def native() -> Native:
 
 
 def _load() -> Native:
-    text = Path(__file__).with_name("native.ll").read_text()
+    with open(os.path.join(os.path.dirname(__file__), "native.ll")) as file:
+        text = file.read()
     image = load_object(cached_object(text, "run time"), c_function)
     launch = image.address("tcsym_launch")
     free_one = ctypes.CFUNCTYPE(None, ctypes.c_void_p)

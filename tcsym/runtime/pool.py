@@ -14,7 +14,6 @@ import os
 import re
 import sys
 import threading
-from pathlib import Path
 
 from tcsym.runtime.memory import Memory
 from tcsym.runtime.native import POOL_BYTES, native
@@ -104,7 +103,8 @@ def process_pool() -> Pool:
 def loaded_openmp() -> str | None:
     """Path of the OpenMP run time loaded in this process."""
     try:
-        maps = Path("/proc/self/maps").read_text()
+        with open("/proc/self/maps") as file:
+            maps = file.read()
     except OSError:
         return None
     paths: dict[str, None] = dict.fromkeys(

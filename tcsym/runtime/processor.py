@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 from functools import lru_cache
 
+from tcsym.digest import hexdigest
 from tcsym.runtime.cache import CodeCache, compiler_version
 from tcsym.target import Processor, processor
 
@@ -18,7 +18,7 @@ def known_processor() -> Processor:
     if not marks:
         return processor()
     text = f"processor {compiler_version()}\n{marks}"
-    key = hashlib.blake2b(text.encode(), digest_size=20).hexdigest()
+    key = hexdigest(text.encode())
     cache = CodeCache.default()
     found = cache.read(key)
     if found is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tcsym.frontend.program import Expr, IndexValue, Read
 from tcsym.index import ONE, ZERO, Index, Product, condition_variables, of_atom
@@ -22,6 +22,7 @@ from tcsym.loop_ir import (
     subvalues,
     walk,
 )
+from tcsym.records import dataclass
 
 Subscripts = tuple[Index | Expr, ...]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tcsym.frontend.program import Cast, Const, Expr, Read
 from tcsym.index import condition_variables
@@ -25,6 +25,7 @@ from tcsym.loop_ir import (
 from tcsym.polyhedral.passes.access import accesses, subscript_variables
 from tcsym.polyhedral.passes.loops import children, loops_in, statements_in
 from tcsym.polyhedral.passes.names import Names
+from tcsym.records import dataclass
 from tcsym.types import DType
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tcsym.frontend.program import Binary, Cast, Read
 from tcsym.index import ONE
 from tcsym.loop_ir import Kernel, Loop, Node, Store, Update, loads
 from tcsym.polyhedral.passes.access import Subscripts, stride, subscript_variables
 from tcsym.polyhedral.passes.loops import chain_of, statements_in
+from tcsym.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tcsym.frontend.program import Read
 from tcsym.index import ZERO, Index, condition_variables, index, maximum, minimum, of_atom
@@ -26,6 +26,7 @@ from tcsym.loop_ir import (
 )
 from tcsym.polyhedral.passes.access import Access, accesses, subscript_variables
 from tcsym.polyhedral.passes.bounds import eliminate, extent_from, relax
+from tcsym.records import dataclass
 
 STACK_BYTES = 16 * 1024
 REGISTER_ELEMENTS = 1024

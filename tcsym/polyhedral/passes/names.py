@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tcsym.index import Index, var
 from tcsym.loop_ir import Kernel, Loop, Node, map_node, substitute_node, walk
+from tcsym.records import dataclass
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ one side of the register tile only is done once, when the panel is filled.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tcsym.frontend.program import Binary, Call, Cast, Const, Expr, Read, Select, Unary, dtype_of
 from tcsym.index import ONE, Index
@@ -14,6 +14,7 @@ from tcsym.loop_ir import Kernel, Loop, Update, Value, loads, subvalues
 from tcsym.polyhedral.passes.access import accesses, stride, value_variables
 from tcsym.polyhedral.passes.band import Band, Roles, reductions
 from tcsym.polyhedral.passes.names import Names
+from tcsym.records import dataclass
 from tcsym.types import DType
 
 HALVES = (DType.FLOAT16, DType.BFLOAT16)

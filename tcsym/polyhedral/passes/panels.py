@@ -8,13 +8,14 @@ is a rule in sizes and cache capacity, evaluated at run time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tcsym.index import ZERO, Index, floordiv, maximum, minimum, var
 from tcsym.loop_ir import Kernel, Loop, Node
 from tcsym.polyhedral.passes.interchange import reorder_chain
 from tcsym.polyhedral.passes.loops import chain_of, find_loop, replace_loop
 from tcsym.polyhedral.passes.names import Names
+from tcsym.records import dataclass
 
 LEAST_PARTS = 8
 LEAST_ROW_TILES = 16

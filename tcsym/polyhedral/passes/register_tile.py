@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tcsym.loop_ir import Buffer, Kernel, Loop, Node
 from tcsym.polyhedral.passes.band import Band
@@ -10,6 +10,7 @@ from tcsym.polyhedral.passes.interchange import reorder_chain, sink_points
 from tcsym.polyhedral.passes.loops import find_loop, replace_loop
 from tcsym.polyhedral.passes.names import Names
 from tcsym.polyhedral.passes.tile_loop import split_point, tile_loop
+from tcsym.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

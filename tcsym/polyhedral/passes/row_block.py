@@ -6,7 +6,7 @@ their register tiles; the temporaries between the nests hold one block of rows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tcsym.index import ZERO, ceildiv, index, minimum, var
 from tcsym.loop_ir import Kernel, Loop, Node, block, substitute_node
@@ -15,6 +15,7 @@ from tcsym.polyhedral.passes.band import Band, band_of, contraction_roles
 from tcsym.polyhedral.passes.bounds import extent
 from tcsym.polyhedral.passes.loops import children, find_loop, replace_loop
 from tcsym.polyhedral.passes.names import Names
+from tcsym.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tcsym.loop_ir import Kernel, Node
 from tcsym.options import Options
 from tcsym.polyhedral.passes.names import Names
 from tcsym.polyhedral.passes.vector_legality import widest_bits
+from tcsym.records import dataclass
 from tcsym.target import Target
 
 

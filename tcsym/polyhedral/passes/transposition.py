@@ -6,7 +6,7 @@ but reuses the cache lines of its strided side within a block.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tcsym.frontend.program import Read
 from tcsym.index import ONE, ZERO, Index, ceildiv, minimum, substitute, var
@@ -17,6 +17,7 @@ from tcsym.polyhedral.passes.interchange import reorder_chain
 from tcsym.polyhedral.passes.loops import find_loop, replace_loop
 from tcsym.polyhedral.passes.names import Names
 from tcsym.polyhedral.passes.tile_loop import tile_loop
+from tcsym.records import dataclass
 
 CACHE_BLOCKS = 8
 BLOCK_POINTS = 16

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 
 from tcsym.frontend.program import Binary, Expr, Read
@@ -27,6 +27,7 @@ from tcsym.polyhedral.passes.bounds import extent
 from tcsym.polyhedral.passes.identities import identity
 from tcsym.polyhedral.passes.loops import children, find_loop, replace_loop
 from tcsym.polyhedral.passes.names import Names
+from tcsym.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
