@@ -19,6 +19,7 @@ from tcsym.polyhedral.passes.clamp_rows import clamp_rows
 from tcsym.polyhedral.passes.collapse import collapse_outermost
 from tcsym.polyhedral.passes.contract_storage import contract_storage
 from tcsym.polyhedral.passes.drop_empty import drop_empty
+from tcsym.polyhedral.passes.full_tiles import full_tiles
 from tcsym.polyhedral.passes.hoist_conditions import hoist_conditions
 from tcsym.polyhedral.passes.names import Names
 from tcsym.polyhedral.passes.nest_schedule import schedule_nest
@@ -47,6 +48,8 @@ def map_cpu(kernel: Kernel, target: Target, options: Options) -> Mapped:
     for nest in nests(kernel.body):
         kernel = _verified(schedule_nest(kernel, nest, setting))
     kernel = _verified(clamp_rows(contract_storage(drop_empty(kernel))))
+    if not target.has_masks:
+        kernel = _verified(full_tiles(kernel, setting.names))
     if options.parallelize:
         kernel = parallelise(collapse_outermost(kernel, setting.names))
     kernel = place_allocations(kernel)

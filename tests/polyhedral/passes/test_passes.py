@@ -41,7 +41,7 @@ from tcsym.polyhedral.passes.vector_rows import RowShape, vectorise_row
 from tests.polyhedral.passes import naive
 from tests.polyhedral.passes.compare import assert_same
 from tests.polyhedral.passes.naive import buf, con, kernel, op, par, rd, red, st, up, v
-from tests.polyhedral.passes.targets import AVX2, some_sizes
+from tests.polyhedral.passes.targets import AVX2, AVX512, some_sizes
 
 Pass = Callable[[Kernel], Kernel]
 
@@ -316,3 +316,17 @@ def test_bounds() -> None:
     assert relax(minimum(var("N"), var("t") + 3), sizes, False) is None
     panel = Loop("t", var("p") * 8, minimum(var("p") * 8 + 8, var("N")), Block(()))
     assert trip_bound(panel) == index(8)
+
+
+def test_full_tiles_store_without_masks() -> None:
+    """Masks remain only under a branch that a full tile does not take."""
+    k = map_cpu(naive.matmul_bias_relu(), AVX2, Options()).kernel
+    stored = [
+        (x, a)
+        for x, a in walk(k.body)
+        if isinstance(x, Store) and k.buffer(x.buffer).space == "argument"
+    ]
+    plain = [x for x, a in stored if all(y.mask is None for y in a)]
+    assert plain and len(plain) < len(stored)
+    whole = map_cpu(naive.matmul_bias_relu(), AVX512, Options()).kernel
+    assert len(list(walk(whole.body))) < len(list(walk(k.body)))

@@ -1,0 +1,117 @@
+"""Stores of a tile's points that may be ragged -> plain stores where the tile is full.
+
+Without mask registers a masked store costs as much as ten plain ones (AMD Zen), and a row that may
+be absent costs a branch. So a nest of unrolled and vector loops that writes memory is there twice:
+for full tiles without masks, and for ragged ones, where only the vector at the edge is masked.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from tcsym.frontend.program import Call
+from tcsym.index import FALSE, TRUE, Condition, all_of, ge
+from tcsym.loop_ir import (
+    Allocate,
+    Block,
+    Branch,
+    Kernel,
+    Loop,
+    Node,
+    Store,
+    Update,
+    Value,
+    block,
+    map_node,
+    subvalues,
+    walk,
+)
+from tcsym.polyhedral.passes.bounds import eliminate, extent
+from tcsym.polyhedral.passes.names import Names, renamed_loops
+
+LEAST_VECTORS = 2
+CHEAP_CALLS = frozenset(("fabs", "fma", "fmax", "fmin", "sqrt"))
+
+
+def full_tiles(kernel: Kernel, names: Names) -> Kernel:
+    """Every nest of point loops that stores masked vectors gets a version without masks.
+
+    Contract: point loops contain no other loops, and no buffer is private to them.
+    """
+    return replace(kernel, body=_outside_tiles(kernel, kernel.body, names))
+
+
+def _outside_tiles(kernel: Kernel, node: Node, names: Names) -> Node:
+    def inside(x: Node) -> Node:
+        return _outside_tiles(kernel, x, names)
+
+    match node:
+        case Loop() if node.kind in ("unrolled", "vector"):
+            return _two_versions(node, names) if _stores_masked(kernel, node) else node
+        case Loop():
+            return replace(node, body=inside(node.body))
+        case Block(body):
+            return block(*map(inside, body)) if body else node
+        case Branch(c, a, b):
+            return Branch(c, inside(a), b and inside(b))
+        case Allocate(name, body):
+            return Allocate(name, inside(body))
+        case _:
+            return node
+
+
+def _stores_masked(kernel: Kernel, nest: Loop) -> bool:
+    """Several masked vectors go to memory, and computing them is not most of the work."""
+    n_vectors = 0
+    for x, around in walk(nest):
+        if isinstance(x, Loop | Block):
+            continue
+        if not isinstance(x, Store | Update) or not _is_cheap(x.value):
+            return False
+        if kernel.buffer(x.buffer).space != "register":
+            n_vectors += _masked_vectors(around)
+    return n_vectors >= LEAST_VECTORS
+
+
+def _is_cheap(v: Value) -> bool:
+    return all(x.function in CHEAP_CALLS for x in subvalues(v) if isinstance(x, Call))
+
+
+def _masked_vectors(around: tuple[Loop, ...]) -> int:
+    """How many vectors a statement inside these point loops stores; 0 if not masked ones."""
+    if not any(x.kind == "vector" and x.mask is not None for x in around):
+        return 0
+    return math.prod(extent(x).as_int() or 1 for x in around if x.kind == "unrolled")
+
+
+def _two_versions(nest: Loop, names: Names) -> Node:
+    full = all_of(_is_full(x, around) for x, around in walk(nest) if isinstance(x, Loop))
+    if full == TRUE:
+        return map_node(nest, _without_mask)
+    return Branch(full, map_node(nest, _without_mask), _ragged(renamed_loops(nest, names), names))
+
+
+def _is_full(loop: Loop, around: tuple[Loop, ...]) -> Condition:
+    """No point of `loop` is masked, whatever the point loops around it."""
+    if loop.mask is None:
+        return TRUE
+    unmasked = tuple(replace(x, mask=None) for x in around)
+    least = eliminate(loop.mask - loop.upper, unmasked, False)
+    return FALSE if least is None else ge(least, 0)
+
+
+def _without_mask(x: Node) -> Node:
+    return replace(x, mask=None) if isinstance(x, Loop) else x
+
+
+def _ragged(nest: Node, names: Names) -> Node:
+    """Only vectors that are partly inside are masked; those outside do nothing."""
+
+    def vector(x: Node) -> Node:
+        if not (isinstance(x, Loop) and x.kind == "vector" and x.mask is not None):
+            return x
+        edge = Branch(ge(x.mask, 1), renamed_loops(x, names))
+        return Branch(ge(x.mask, x.upper), replace(x, mask=None), edge)
+
+    return map_node(nest, vector)
