@@ -1,0 +1,75 @@
+"""AVX-512 code, executed whatever this machine is: natively if it can, else emulated."""
+
+from __future__ import annotations
+
+import os
+import random
+import runpy
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tcsym
+from tcsym.target import resolve_target, runs_here
+from tests.differential.corpus import CORPUS
+from tests.differential.test_corpus import check, module
+from tests.emulation.kernels import TARGET, emulated, raise_errors
+from tests.emulation.processor import available
+from tests.fuzz.compare import run_case
+from tests.fuzz.generate import random_program
+
+NATIVE = runs_here(resolve_target(TARGET))
+RUNNER = Path(os.environ.get("TCSYM_PROGRAMS", "../shared/programs")) / "run.py"
+pytestmark = pytest.mark.skipif(
+    not (NATIVE or available()), reason="needs AVX-512 or the emulator: ./dev emulate"
+)
+
+
+@pytest.fixture(autouse=True)
+def executed() -> Iterator[None]:
+    with nullcontext() if NATIVE else emulated():
+        yield
+
+
+@pytest.mark.parametrize("name", CORPUS)
+def test_corpus(name: str) -> None:
+    kernel = module(CORPUS[name], strategy="symbolic", target=TARGET)
+    for sizes in CORPUS[name].sizes:
+        try:
+            check(name, kernel, sizes)
+        finally:
+            if raise_errors():
+                pytest.skip(
+                    "the emulator refuses a gather or scatter with an index register above 15"
+                )
+
+
+def test_generated_programs() -> None:
+    compared = 0
+    for seed in range(5000, 5040):
+        report = run_case(random_program(random.Random(seed), seed % 3), (TARGET,))
+        if not raise_errors():
+            assert not report.failures, (seed, report.failures[0].details)
+            compared += report.elements
+    assert compared > 5000
+
+
+@pytest.mark.skipif(not RUNNER.exists(), reason="no acceptance programs")
+def test_acceptance_programs(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    define = tcsym.define
+
+    def for_avx512(source: str, **how: Any) -> Any:
+        return define(source, **{**how, "target": TARGET})
+
+    monkeypatch.setattr(tcsym, "define", for_avx512)
+    monkeypatch.setattr(sys, "argv", ["run.py", "--mode", "avx2", "--jobs", "1"])
+    monkeypatch.syspath_prepend(str(RUNNER.parent))
+    with pytest.raises(SystemExit):
+        runpy.run_path(str(RUNNER), run_name="__main__")
+    failed = [x for x in capsys.readouterr().out.splitlines() if x.startswith("FAIL")]
+    # a refused gather leaves its result unwritten: no more programs may fail than were refused
+    assert len(failed) <= raise_errors(), failed
