@@ -15,6 +15,7 @@ from tcsym.records import dataclass
 Bind = Literal["never", "before", "after"]
 Scheduler = Literal["align", "isl"]
 Fusion = Literal["max", "preserve-coincident", "min"]
+SCHEMA = 1  # raised when a field changes its meaning; new fields with defaults do not raise it
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +28,17 @@ class Options:
     fusion: `max` shares every loop that dependences allow, `preserve-coincident` only while the
         shared loops stay parallel, `min` none.
     register_rows, register_vectors: register tile of a contraction (0: the target's default).
+    reduction_unroll: steps of a contraction's innermost reduction loop in one iteration.
     pack: copy operands of contractions into panels.
+    pack_reuse: packing pays from this many register tiles of rows that use a panel.
+    panel_percent: share of the second cache that the panels of one column block may fill.
+    panel_parts: a contraction is split into at least this many panels, and blocks of rows, where
+        its extents allow: the units of parallel work.
+    block_tiles: least row tiles in a block of rows.
+    row_block: height, in register tiles, of the blocks of rows that fused nests share.
     vectorize, parallelize: allow vector loops, threads.
     row_unroll: vectors in flight in row loops and row reductions.
+    strip_vectors: vectors in flight in strips of columns; accumulators count.
     min_work_per_thread: scalar operations below which no further thread is woken.
     time_limit: seconds for scheduling before the next simpler strategy is taken.
     """
@@ -39,36 +48,103 @@ class Options:
     fusion: Fusion = "max"
     register_rows: int = 0
     register_vectors: int = 0
+    reduction_unroll: int = 4
     pack: bool = True
+    pack_reuse: int = 2
+    panel_percent: int = 50
+    panel_parts: int = 8
+    block_tiles: int = 16
+    row_block: int = 4
     vectorize: bool = True
     parallelize: bool = True
     row_unroll: int = 4
+    strip_vectors: int = 8
     min_work_per_thread: int = 65536
     time_limit: float = 5.0
 
     def __post_init__(self) -> None:
-        for name, choices in (("bind", Bind), ("scheduler", Scheduler), ("fusion", Fusion)):
-            _require_choice(name, getattr(self, name), get_args(choices))
-        for name in ("register_rows", "register_vectors", "row_unroll", "min_work_per_thread"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-                raise OptionError(f"option `{name}` is {value!r}, expected an integer >= 0")
-        if not self.time_limit > 0:
-            raise OptionError(f"option `time_limit` is {self.time_limit!r}, expected seconds > 0")
+        for name, choices in _CHOICES.items():
+            _require_choice(name, getattr(self, name), choices)
+        for name, (low, high) in _RANGES.items():
+            _require_integer(name, getattr(self, name), low, high)
+        for name in ("pack", "vectorize", "parallelize"):
+            if not isinstance(value := getattr(self, name), bool):
+                raise OptionError(f"option `{name}` is {value!r}, expected True or False")
+        limit = self.time_limit
+        if not isinstance(limit, int | float) or isinstance(limit, bool) or not limit > 0:
+            raise OptionError(f"option `time_limit` is {limit!r}, expected seconds > 0")
+
+    @staticmethod
+    def preset(name: str) -> Options:
+        """Options for a kind of program: naive pointwise contraction convolution reduction."""
+        _require_choice("preset", name, tuple(_PRESETS))
+        return Options(**_PRESETS[name])
+
+    def changed(self) -> dict[str, Any]:
+        """The fields that differ from the defaults, in the order of declaration."""
+        return {f.name: v for f in _FIELDS if (v := getattr(self, f.name)) != f.default}
+
+    def __str__(self) -> str:
+        """`register_rows=4 pack=False`: what differs from the defaults; stable."""
+        return " ".join(f"{name}={value}" for name, value in self.changed().items()) or "defaults"
 
     def to_json(self) -> str:
-        return json.dumps(dataclasses.asdict(self), sort_keys=True)
+        """All fields, with the version of their meaning. Equal options are equal text."""
+        return json.dumps({"schema": SCHEMA, **dataclasses.asdict(self)}, sort_keys=True)
 
     @staticmethod
     def from_json(text: str) -> Options:
-        data: dict[str, Any] = json.loads(text)
-        known = {f.name for f in dataclasses.fields(Options)}
+        """Options from all or some of their fields. Errors: OptionError for whatever is wrong."""
+        try:
+            data: Any = json.loads(text)
+        except ValueError as error:
+            raise OptionError(f"options are not JSON: {error}") from None
+        if not isinstance(data, dict):
+            raise OptionError(f"options are {data!r}, expected fields and values")
+        schema = data.pop("schema", SCHEMA)
+        if schema != SCHEMA:
+            raise OptionError(f"options have schema {schema!r}, this version reads {SCHEMA}")
+        known = {f.name for f in _FIELDS}
         unknown = sorted(set(data) - known)
         if unknown:
             raise OptionError(f"unknown option `{unknown[0]}`, expected one of {sorted(known)}")
         return Options(**data)
 
 
+_FIELDS = dataclasses.fields(Options)
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "bind": get_args(Bind),
+    "scheduler": get_args(Scheduler),
+    "fusion": get_args(Fusion),
+}
+_RANGES: dict[str, tuple[int, int]] = {
+    "register_rows": (0, 32),
+    "register_vectors": (0, 16),
+    "reduction_unroll": (1, 32),
+    "pack_reuse": (0, 1024),
+    "panel_percent": (1, 400),
+    "panel_parts": (1, 4096),
+    "block_tiles": (1, 4096),
+    "row_block": (1, 256),
+    "row_unroll": (0, 32),
+    "strip_vectors": (1, 32),
+    "min_work_per_thread": (0, 2**62),
+}
+_PRESETS: dict[str, dict[str, Any]] = {
+    "naive": {"fusion": "min", "pack": False, "vectorize": False, "parallelize": False},
+    "pointwise": {"fusion": "max", "row_unroll": 2},
+    "contraction": {"pack": True, "reduction_unroll": 4},
+    "convolution": {"pack": True, "pack_reuse": 1, "reduction_unroll": 1},
+    "reduction": {"row_unroll": 8, "strip_vectors": 8},
+}
+
+
 def _require_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise OptionError(f"option `{name}` is {value!r}, expected one of {', '.join(choices)}")
+
+
+def _require_integer(name: str, value: object, low: int, high: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        expected = f"an integer from {low} to {high}"
+        raise OptionError(f"option `{name}` is {value!r}, expected {expected}")

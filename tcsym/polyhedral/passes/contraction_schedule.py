@@ -37,7 +37,6 @@ from tcsym.polyhedral.passes.setting import Setting
 from tcsym.polyhedral.passes.vector_legality import can_mask, vector_refusal
 
 CONSTANT_UNROLL = 4
-REDUCTION_UNROLL = 4
 FEW_ROWS = 4
 
 
@@ -72,7 +71,7 @@ def schedule_contraction(kernel: Kernel, nest: str, roles: Roles, setting: Setti
     tiled = tile_registers(kernel, band, roles.columns, roles.rows, outer, shape, names)
     kernel = _fill_stationary(tiled, stationary, shape, names)
     kernel = _fill_streamed(replace(tiled, kernel=kernel), streamed, shape, setting)
-    return _unroll_reductions(kernel, inner)
+    return _unroll_reductions(kernel, inner, setting.options.reduction_unroll)
 
 
 def _widened(kernel: Kernel, nest: str) -> Kernel:
@@ -110,8 +109,8 @@ def _fill_streamed(
         else:
             kernel = fill_before(kernel, operand, tile, before, shape, names)
     if inside and len(inside) == len(operands):
-        size = _panel_size(kernel, inside, tile, shape, setting.target.l2_bytes)
-        kernel, panels = block_panels(kernel, tile, tiled.row_tile, size, names)
+        size = _panel_size(kernel, inside, tile, shape, setting)
+        kernel, panels = block_panels(kernel, tile, tiled.row_tile, size, setting)
     else:
         panels = Panels(tile, var(tile), var(tile) + 1, ONE)
     for operand in inside:
@@ -120,7 +119,7 @@ def _fill_streamed(
 
 
 def _panel_size(
-    kernel: Kernel, operands: list[Operand], tile: str, shape: TileShape, cache_bytes: int
+    kernel: Kernel, operands: list[Operand], tile: str, shape: TileShape, setting: Setting
 ) -> Index:
     around = loops_around(kernel.body, tile)
     total = ZERO
@@ -131,7 +130,7 @@ def _panel_size(
         total = total + size
     n_tiles = find_loop(kernel.body, tile).upper
     most = eliminate(n_tiles, around, True)
-    return panel_tiles(most if most is not None else ONE, total, cache_bytes)
+    return panel_tiles(most if most is not None else ONE, total, setting)
 
 
 def tile_shape(kernel: Kernel, body: Node, roles: Roles, setting: Setting) -> TileShape:
@@ -141,7 +140,7 @@ def tile_shape(kernel: Kernel, body: Node, roles: Roles, setting: Setting) -> Ti
     return TileShape(max(1, setting.rows // max(1, roles.accumulators)), vectors, lanes)
 
 
-def _unroll_reductions(kernel: Kernel, loops: tuple[Loop, ...]) -> Kernel:
+def _unroll_reductions(kernel: Kernel, loops: tuple[Loop, ...], steps: int) -> Kernel:
     """Short constant reduction loops are unrolled, the innermost long ones by a few."""
     innermost = {x.variable for x in loops if is_leaf(x)}
 
@@ -149,7 +148,7 @@ def _unroll_reductions(kernel: Kernel, loops: tuple[Loop, ...]) -> Kernel:
         n = extent(x).as_int()
         if n is not None and n <= CONSTANT_UNROLL and x.lower.as_int() == 0:
             return replace(x, kind="unrolled")
-        return replace(x, unroll=REDUCTION_UNROLL) if x.variable in innermost else x
+        return replace(x, unroll=steps) if x.variable in innermost else x
 
     for loop in loops:
         kernel = replace(kernel, body=replace_loop(kernel.body, loop.variable, change))

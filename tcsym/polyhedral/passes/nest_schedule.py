@@ -22,8 +22,6 @@ from tcsym.polyhedral.passes.row_schedule import schedule_rows
 from tcsym.polyhedral.passes.setting import Setting
 from tcsym.polyhedral.passes.strip_schedule import schedule_strips, strip_columns
 
-ROW_TILES = 4
-
 
 def schedule_nest(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
     """The nest by the first schedule that applies."""
@@ -50,7 +48,7 @@ def _roles(kernel: Kernel, nest: str) -> Roles | None:
 
 def _contraction(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Kernel:
     """The packed register tile where panels pay, which may be known only at run time."""
-    pays = panels_pay(kernel, nest, roles, 2 * setting.rows)
+    pays = panels_pay(kernel, nest, roles, max(1, setting.options.pack_reuse * setting.rows))
     if pays == FALSE:
         return _few_rows(kernel, nest, setting)
     copy: str | None = None
@@ -76,11 +74,12 @@ def _in_row_blocks(kernel: Kernel, nest: str, setting: Setting) -> Kernel | None
     """Several nests over shared rows, some of them contractions: each on blocks of rows."""
     if not band_of(find_loop(kernel.body, nest)).loops:
         return None
-    blocked = block_rows(kernel, nest, ROW_TILES * setting.rows, setting.names)
+    height = setting.options.row_block * setting.rows
+    blocked = block_rows(kernel, nest, height, setting.names)
     if blocked is None:
         return None
     kernel = blocked.kernel
-    setting.note(nest, f"blocks of {ROW_TILES * setting.rows} rows, {len(blocked.nests)} nests")
+    setting.note(nest, f"blocks of {height} rows, {len(blocked.nests)} nests")
     for inner in blocked.nests:
         roles = _roles(kernel, inner) if inner in blocked.contractions else None
         if roles is not None and contraction_refusal(kernel, inner, roles) is None:

@@ -10,15 +10,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tcsym.index import ZERO, Index, floordiv, maximum, minimum, var
+from tcsym.index import ZERO, Index, floordiv, index, maximum, minimum, var
 from tcsym.loop_ir import Kernel, Loop, Node
+from tcsym.options import Options
 from tcsym.polyhedral.passes.interchange import reorder_chain
 from tcsym.polyhedral.passes.loops import chain_of, find_loop, replace_loop
-from tcsym.polyhedral.passes.names import Names
+from tcsym.polyhedral.passes.setting import Setting
 from tcsym.records import dataclass
-
-LEAST_PARTS = 8
-LEAST_ROW_TILES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,21 +32,23 @@ class Panels:
     most: Index
 
 
-def panel_tiles(n_tiles: Index, tile_bytes: Index, cache_bytes: int) -> Index:
-    """Tiles in a panel: what fits half the cache, but no fewer than eight panels if possible."""
-    fit = floordiv(cache_bytes // 2, tile_bytes)
-    return maximum(1, minimum(fit, floordiv(n_tiles, LEAST_PARTS)))
+def panel_tiles(n_tiles: Index, tile_bytes: Index, setting: Setting) -> Index:
+    """Tiles in a panel: what fits its share of the cache, but enough panels if possible."""
+    options = setting.options
+    share = setting.target.l2_bytes * options.panel_percent // 100
+    fit = floordiv(share, tile_bytes)
+    return maximum(1, minimum(fit, floordiv(n_tiles, options.panel_parts)))
 
 
 def block_panels(
-    kernel: Kernel, column_tile: str, row_tile: str | None, size: Index, names: Names
+    kernel: Kernel, column_tile: str, row_tile: str | None, size: Index, setting: Setting
 ) -> tuple[Kernel, Panels]:
     """Split the perfect chain `column_tile`, …, `row_tile` into panels of `size` and row blocks.
 
     Both loops keep their names and meaning (absolute tile numbers). What was private to them is
     also private to the new loops around.
     """
-    columns = find_loop(kernel.body, column_tile)
+    columns, names = find_loop(kernel.body, column_tile), setting.names
     panel, rows_block = names.fresh(column_tile), names.fresh(row_tile or column_tile)
     first = var(panel) * size
     end = minimum(first + size, columns.upper)
@@ -61,7 +61,7 @@ def block_panels(
         node = reorder_chain(node, (*inside, column_tile))
     outer = [panel]
     if row_tile is not None:
-        node, count = _row_block(node, row_tile, rows_block)
+        node, count = _row_block(node, row_tile, rows_block, setting.options)
         node = Loop(rows_block, ZERO, count, node, "serial", "parallel")
         outer.append(rows_block)
     node = Loop(panel, ZERO, _parts(columns.upper, size), node, "serial", "parallel")
@@ -69,10 +69,10 @@ def block_panels(
     return _private(kernel, column_tile, frozenset(outer)), Panels(outer[-1], first, end, size)
 
 
-def _row_block(node: Node, row_tile: str, block: str) -> tuple[Node, Index]:
+def _row_block(node: Node, row_tile: str, block: str, options: Options) -> tuple[Node, Index]:
     """`node` with the row tiles of one block, and the number of blocks."""
     n_tiles = find_loop(node, row_tile).upper
-    size = maximum(LEAST_ROW_TILES, floordiv(n_tiles + LEAST_PARTS - 1, LEAST_PARTS))
+    size = maximum(options.block_tiles, _parts(n_tiles, index(options.panel_parts)))
     first = var(block) * size
     end = minimum(first + size, n_tiles)
     node = replace_loop(node, row_tile, lambda x: replace(x, lower=first, upper=end))

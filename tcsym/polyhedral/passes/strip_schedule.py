@@ -29,7 +29,6 @@ from tcsym.polyhedral.passes.vector_legality import (
     vector_refusal,
 )
 
-VECTORS = 8
 LOOP_WEIGHT = 16.0
 
 
@@ -98,7 +97,7 @@ def schedule_strips(kernel: Kernel, nest: str, columns: str, setting: Setting) -
     """Whole strips without masks, and the ragged rest in single masked vectors or elements."""
     band = band_of(find_loop(kernel.body, nest))
     lanes, names = setting.lanes(kernel, band.body), setting.names
-    shape = TileShape(1, _vectors(band), lanes)
+    shape = TileShape(1, _vectors(band, setting.options.strip_vectors), lanes)
     masked = can_mask(kernel, band.body, setting.target)
     kernel, rest = split_rest(kernel, columns, columns, shape.columns, names)
     kernel = _tile(kernel, columns, shape, names)
@@ -110,10 +109,10 @@ def _tile(kernel: Kernel, columns: str, shape: TileShape, names: Names) -> Kerne
     return tile_registers(kernel, band, columns, None, (), shape, names).kernel
 
 
-def _vectors(band: Band) -> int:
+def _vectors(band: Band, most: int) -> int:
     """Vectors in flight: fewer where one point holds more accumulators, or calls functions."""
     targets = {(x.buffer, x.subscripts) for x, _ in reductions(band.body)}
     calls = any(
         isinstance(v, Call) for x, _ in statements_in(band.body) for v in subvalues(x.value)
     )
-    return max(1, min(VECTORS // max(1, len(targets)), 2 if calls else VECTORS))
+    return max(1, min(most // max(1, len(targets)), 2 if calls else most))
