@@ -122,6 +122,12 @@ def stride(buffer: Buffer, subscripts: Subscripts, variable: str) -> Index | Non
     return total
 
 
+def are_apart(a: Subscripts, b: Subscripts) -> bool:
+    """Two elements of one buffer, for equal values of all variables, that differ by a constant."""
+    differences = (x - y for x, y in zip(a, b) if isinstance(x, Index) and isinstance(y, Index))
+    return any(d.as_int() not in (None, 0) for d in differences)
+
+
 def rename_buffer(node: Node, old: str, new: str) -> Node:
     """`node` with every access of `old` on `new`."""
 

@@ -22,7 +22,7 @@ from tcsym.loop_ir import (
     value_dtype,
     walk,
 )
-from tcsym.polyhedral.passes.access import accesses, subscript_variables
+from tcsym.polyhedral.passes.access import Subscripts, accesses, are_apart, subscript_variables
 from tcsym.polyhedral.passes.loops import children, loops_in, statements_in
 from tcsym.polyhedral.passes.names import Names
 from tcsym.records import dataclass
@@ -34,8 +34,8 @@ def accumulate_privately(kernel: Kernel, names: Names) -> Kernel:
 
     The scalar is a private temporary of the accumulation type, so that later passes make it a
     register, a register tile, or one for each lane. It covers the whole sequence around the loops
-    if that starts with a store of the element and uses no other element of the buffer; else just
-    the loops, with the old value loaded before them.
+    if that starts with a store of the element; else just the loops, with the old value loaded
+    before them. Other accesses of the buffer there are of the same element or plainly of another.
     """
     return _Accumulation(kernel, names).run()
 
@@ -57,10 +57,8 @@ class _Accumulation:
                 return Allocate(name, self.visit(body, around))
         out = list(children(node))
         for k in range(len(out)):
-            loop = out[k]
-            if isinstance(loop, Loop):
-                for target in _targets(loop, self.kernel):
-                    self.promote(out, k, target, around)
+            for target in _targets(out[k], self.kernel):
+                self.promote(out, k, target, around)
         return block(*(self.inside(x, around) for x in out))
 
     def inside(self, x: Node, around: tuple[Loop, ...]) -> Node:
@@ -72,15 +70,16 @@ class _Accumulation:
 
     def promote(self, out: list[Node], k: int, target: Update, around: tuple[Loop, ...]) -> None:
         """Let out[k], a loop, or the whole sequence, accumulate in a scalar."""
-        used = [a for a in accesses(out[k]) if a.buffer == target.buffer]
-        if any(a.subscripts != target.subscripts for a in used) or _is_verified(out, target):
+        first = _start_of_life(out, target)
+        if first is None and not isinstance(out[k], Loop):
+            return  # a branch: the element may not exist
+        if not _is_plain(out[k], target) or _is_verified(out, target):
             return
         source = self.kernel.buffer(target.buffer)
         name = self.names.fresh(f"{target.buffer}_acc")
         private = frozenset(x.variable for x in around)
         scalar = Buffer(name, source.dtype.accumulator, (), "arena", private=private)
         self.kernel = self.kernel.with_buffer(scalar)
-        first = _start_of_life(out, target)
         if first is None:
             inner = _redirect(out[k], target, scalar)
             out[k] = block(_load(scalar, source, target), inner, _store(scalar, source, target))
@@ -94,15 +93,21 @@ def _nested(work: _Accumulation, x: Node, around: tuple[Loop, ...]) -> Node:
     return block(*(work.inside(y, around) if isinstance(y, Loop) else y for y in children(x)))
 
 
-def _targets(loop: Loop, kernel: Kernel) -> tuple[Update, ...]:
-    """Updates in `loop` of elements that neither it nor a loop inside it moves, one a buffer."""
+def _targets(node: Node, kernel: Kernel) -> tuple[Update, ...]:
+    """Updates below loops of `node` of elements that no loop in it moves, one a buffer."""
+    if isinstance(node, Branch):
+        both = (node.then, *(() if node.orelse is None else (node.orelse,)))
+        arms = (t for arm in both for x in children(arm) for t in _targets(x, kernel))
+        return tuple({t.buffer: t for t in arms}.values())
+    if not isinstance(node, Loop):
+        return ()
     found: dict[str, Update] = {}
-    for x, around in statements_in(loop):
+    for x, around in statements_in(node):
         if not isinstance(x, Update) or subscript_variables(x.subscripts) & {
             y.variable for y in around
         }:
             continue
-        if not _is_scalar(kernel.buffer(x.buffer), x) and _is_certain(loop, x):
+        if not _is_scalar(kernel.buffer(x.buffer), x) and _is_certain(node, x):
             found.setdefault(x.buffer, x)
     return tuple(found.values())
 
@@ -133,32 +138,41 @@ def _is_certain(loop: Loop, x: Update) -> bool:
     )
 
 
+def _is_plain(node: Node, target: Update) -> bool:
+    """`node` uses the target's element and plainly different ones of its buffer only."""
+    used = (a.subscripts for a in accesses(node) if a.buffer == target.buffer)
+    return all(s == target.subscripts or are_apart(s, target.subscripts) for s in used)
+
+
 def _start_of_life(sequence: list[Node], target: Update) -> int | None:
     """Position of the store that starts the element's life in the sequence, if there is one."""
     for k, x in enumerate(sequence):
         used = [a for a in accesses(x) if a.buffer == target.buffer]
-        if not used:
+        if not any(a.subscripts == target.subscripts for a in used) and _is_plain(x, target):
             continue
         if not isinstance(x, Store) or len(used) > 1:
             return None
-        rest = [a for y in sequence[k:] for a in accesses(y) if a.buffer == target.buffer]
-        return k if all(a.subscripts == target.subscripts for a in rest) else None
+        return k if all(_is_plain(y, target) for y in sequence[k:]) else None
     return None
 
 
 def _redirect(node: Node, target: Update, scalar: Buffer) -> Node:
     def statement(x: Node) -> Node:
-        if isinstance(x, Store | Update) and x.buffer == target.buffer:
+        if isinstance(x, Store | Update) and _is_element(x.buffer, x.subscripts, target):
             wide = converted(x.value, scalar.dtype)
             return replace(x, buffer=scalar.name, subscripts=(), value=wide)
         return x
 
     def value(v: Value) -> Value:
-        if isinstance(v, Read) and v.tensor == target.buffer:
+        if isinstance(v, Read) and _is_element(v.tensor, v.subscripts, target):
             return converted(Read(scalar.name, (), scalar.dtype), v.dtype)
         return v
 
     return map_node(node, statement, value)
+
+
+def _is_element(buffer: str, subscripts: Subscripts, target: Update) -> bool:
+    return buffer == target.buffer and subscripts == target.subscripts
 
 
 def _load(scalar: Buffer, source: Buffer, target: Update) -> Node:

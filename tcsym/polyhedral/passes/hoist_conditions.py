@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tcsym.index import All, Condition, all_of, condition_variables
-from tcsym.loop_ir import Branch, Loop, Node, conditional, map_node
+from tcsym.loop_ir import Block, Branch, Loop, Node, Store, block, conditional, map_node
+from tcsym.polyhedral.passes.loops import children
 from tcsym.polyhedral.passes.names import Names, renamed_loops
 
 
@@ -13,10 +14,13 @@ def hoist_conditions(node: Node, names: Names) -> Node:
     """Every condition stands outside all loops that it does not depend on.
 
     Only where the branch is the whole body of the loop. Conditions are pure and total, so that
-    evaluating one for a loop without iterations has no effect.
+    evaluating one for a loop without iterations has no effect. Of a branch that is not, the stores
+    with which both arms begin stand before it: reductions then start alike in both.
     """
 
     def hoist(x: Node) -> Node:
+        if isinstance(x, Block):
+            return block(*map(_with_common_start, x.body)) if x.body else x
         if not (isinstance(x, Loop) and isinstance(x.body, Branch)):
             return x
         return _hoist(x, x.body) if x.body.orelse is None else _unswitch(x, x.body, names)
@@ -36,6 +40,22 @@ def _unswitch(loop: Loop, branch: Branch, names: Names) -> Node:
         return loop
     other = renamed_loops(replace(loop, body=branch.orelse), names)
     return Branch(branch.condition, replace(loop, body=branch.then), other)
+
+
+def _with_common_start(x: Node) -> Node:
+    if not isinstance(x, Branch) or x.orelse is None:
+        return x
+    n, pairs = 0, tuple(zip(children(x.then), children(x.orelse)))
+    while n < len(pairs) and _same_store(*pairs[n]):
+        n += 1
+    then, orelse = children(x.then)[n:], children(x.orelse)[n:]
+    if n == 0 or not then or not orelse:
+        return x
+    return block(*children(x.then)[:n], Branch(x.condition, block(*then), block(*orelse)))
+
+
+def _same_store(a: Node, b: Node) -> bool:
+    return isinstance(a, Store) and isinstance(b, Store) and replace(b, name=a.name) == a
 
 
 def _conjuncts(c: Condition) -> tuple[Condition, ...]:

@@ -422,6 +422,20 @@ def rnn() -> Kernel:
     )
 
 
+def state_in_output() -> Kernel:
+    """S(t) = max(H0 U^T if t = 0 else S(t-1) U^T, 0), accumulated in the output itself."""
+    t, b, h, k, g = v("t b h k g")
+    first = up("S", (t, b, h), "add", op("mul", rd("H0", b, k), rd("U", h, k)))
+    later = up("S", (t, b, h), "add", op("mul", rd("S", t - 1, b, g), rd("U", h, g)))
+    zero = st("S", (t, b, h), con(0.0))
+    step = Branch(
+        ge(0, t), Block((zero, red("k", "H", first))), Block((zero, red("g", "H", later)))
+    )
+    last = st("S", (t, b, h), op("min", rd("S", t, b, h), con(7.0)))
+    body = seq("t", "T", par("b", "B", par("h", "H", step, last)))
+    return kernel("state", "T B H", [buf("H0", "B H"), buf("U", "H H"), buf("S", "T B H")], body)
+
+
 def elementwise(dtype: DType = F32) -> Kernel:
     (i,) = v("i")
     body = par(
@@ -528,6 +542,7 @@ ALL = {
     "convolution_strided": lambda: convolution(2, 3),
     "attention": attention,
     "rnn": rnn,
+    "state_in_output": state_in_output,
     "elementwise": elementwise,
     "elementwise_int8": lambda: elementwise(DType.INT8),
     "guarded": guarded,

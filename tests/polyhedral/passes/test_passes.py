@@ -40,7 +40,7 @@ from tcsym.polyhedral.passes.tile_loop import split_point, tile_loop
 from tcsym.polyhedral.passes.vector_rows import RowShape, vectorise_row
 from tests.polyhedral.passes import naive
 from tests.polyhedral.passes.compare import assert_same
-from tests.polyhedral.passes.naive import buf, con, kernel, op, par, rd, red, st, up, v
+from tests.polyhedral.passes.naive import buf, con, kernel, op, par, rd, red, seq, st, up, v
 from tests.polyhedral.passes.targets import AVX2, AVX512, some_sizes
 
 Pass = Callable[[Kernel], Kernel]
@@ -162,6 +162,22 @@ def test_accumulators_load_an_old_value() -> None:
     stores = [x for x, _ in walk(out.body) if isinstance(x, Store)]
     assert [x.buffer for x in stores] == ["O_acc.1", "O"]
     assert_same(k, place_allocations(privatise(out)), {"M": 3, "N": 4})
+
+
+def test_one_accumulator_for_both_arms_beside_the_step_before() -> None:
+    k = bare(naive.state_in_output())
+    k = with_body(k, hoist_conditions(k.body, Names.of(k)))
+    out = accumulate_privately(k, Names.of(k))
+    written = [x.buffer for x, _ in walk(out.body) if isinstance(x, Store | Update)]
+    assert written == ["S_acc.1", "S_acc.1", "S_acc.1", "S_acc.1", "S"]
+
+
+def test_no_accumulator_for_an_element_that_only_a_branch_writes() -> None:
+    t, b = v("t b")
+    sum_ = red("b", "B", up("S", (t - 1,), "add", rd("X", b)))
+    k = kernel("k", "T B", [buf("X", "B"), buf("S", "T")], seq("t", "T", Branch(ge(t, 1), sum_)))
+    inner = find_loop(accumulate_privately(k, Names.of(k)).body, "t").body
+    assert isinstance(inner, Branch)
 
 
 def test_temporaries_shrink_to_what_an_iteration_needs() -> None:
