@@ -2,27 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
-
-Sizes = dict[str, int]
-
-
-@dataclass(frozen=True)
-class Case:
-    """`gen`: input name -> how its values are made (normal, index SIZE, bit, small, special)."""
-
-    source: str
-    sizes: tuple[Sizes, ...]
-    gen: dict[str, str] = field(default_factory=dict)
-    extra: dict[str, Any] = field(default_factory=dict)
-
-
-def grid(**choices: tuple[int, ...]) -> tuple[Sizes, ...]:
-    """Size sets that take the k-th choice of each (the last one repeats)."""
-    longest = max(map(len, choices.values()))
-    return tuple({n: c[min(k, len(c) - 1)] for n, c in choices.items()} for k in range(longest))
-
+from tests.differential.cases import Case, grid
+from tests.differential.windows import WINDOWS
 
 EDGES = (1, 0, 2, 7, 15, 16, 17, 33)
 
@@ -302,4 +283,5 @@ def f(float(B,M) X, float(H,M) W1, float(O,H) W2) -> (Y) { T = fc(X, W1) Y = fc(
         "def f(float(N) X) -> (float(P) Y) { Y(i) = i < N ? X(i) : 0.0 }",
         grid(N=(3, 7), P=(5, 2)),
     ),
+    **WINDOWS,
 }

@@ -21,6 +21,7 @@ from tcsym.polyhedral.passes.row_block import block_rows
 from tcsym.polyhedral.passes.row_schedule import schedule_rows
 from tcsym.polyhedral.passes.setting import Setting
 from tcsym.polyhedral.passes.strip_schedule import schedule_strips, strip_columns
+from tcsym.polyhedral.passes.window_schedule import schedule_windows, window_rows
 
 
 def schedule_nest(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
@@ -118,5 +119,10 @@ def _without_tile(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
     columns = strip_columns(kernel, nest, setting)
     if columns is None:
         return schedule_rows(kernel, nest, setting)
+    rows = window_rows(kernel, nest, columns)
+    windows = rows and schedule_windows(kernel, nest, columns, rows, setting)
+    if windows:
+        setting.note(nest, f"windows, columns {columns}, rows {rows}")
+        return windows
     setting.note(nest, f"strips along {columns}")
     return schedule_strips(kernel, nest, columns, setting)

@@ -9,7 +9,7 @@ from tcsym.polyhedral.passes.band import Band
 from tcsym.polyhedral.passes.interchange import reorder_chain, sink_points
 from tcsym.polyhedral.passes.loops import find_loop, replace_loop
 from tcsym.polyhedral.passes.names import Names
-from tcsym.polyhedral.passes.tile_loop import split_point, tile_loop
+from tcsym.polyhedral.passes.tile_loop import split_point, tile_loop, tile_loop_overlapping
 from tcsym.records import dataclass
 
 
@@ -44,21 +44,23 @@ def tile_registers(
     outer: tuple[str, ...],
     shape: TileShape,
     names: Names,
+    overlapping: bool = False,
 ) -> Tiled:
     """Tile `columns` and `rows`, order the band, and sink the points into every statement.
 
     The loops become: `outer`, column tiles, the other loops of the band, row tiles; inside, around
     each statement, rows x vectors x lanes. What was private to a tiled loop is so to its tiles.
-    Contract: `can_tile` holds for the band.
+    Contract: `can_tile` holds for the band; for `overlapping` tiles also `tile_loop_overlapping`'s.
     """
+    split = tile_loop_overlapping if overlapping else tile_loop
     tile, point = names.fresh(columns), names.fresh(columns)
     register, lane = names.fresh(columns), names.fresh(columns)
     row_tile, row = (names.fresh(rows), names.fresh(rows)) if rows else (None, None)
     top: Loop = find_loop(kernel.body, band.variables[0])
     node: Node = top
-    node = replace_loop(node, columns, lambda x: tile_loop(x, shape.columns, tile, point))
+    node = replace_loop(node, columns, lambda x: split(x, shape.columns, tile, point))
     if rows and row_tile and row:
-        node = replace_loop(node, rows, lambda x: tile_loop(x, shape.rows, row_tile, row))
+        node = replace_loop(node, rows, lambda x: split(x, shape.rows, row_tile, row))
     others = tuple(v for v in band.variables if v not in (columns, rows, *outer))
     rows_outside = (row_tile,) if row_tile else ()
     rows_inside = (row,) if row else ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tcsym.index import ZERO, Index, ceildiv, index, var
+from tcsym.index import ZERO, Index, ceildiv, index, minimum, var
 from tcsym.loop_ir import Loop, Node, substitute_node
 
 
@@ -18,6 +18,20 @@ def tile_loop(loop: Loop, size: int, tile: str, point: str) -> Loop:
     body = substitute_node(loop.body, {loop.variable: start + var(point)})
     mask = None if is_multiple(n, size) else n - var(tile) * size
     points = Loop(point, ZERO, index(size), body, "unrolled", loop.order, mask)
+    return Loop(tile, ZERO, ceildiv(n, size), points, loop.kind, loop.order)
+
+
+def tile_loop_overlapping(loop: Loop, size: int, tile: str, point: str) -> Loop:
+    """As `tile_loop`, but the last tile starts early enough to be whole: no mask.
+
+    Contract: the loop has at least `size` iterations, and may make some of them twice.
+    """
+    n = loop.upper - loop.lower
+    if is_multiple(n, size):
+        return tile_loop(loop, size, tile, point)
+    start = loop.lower + minimum(var(tile) * size, n - size)
+    body = substitute_node(loop.body, {loop.variable: start + var(point)})
+    points = Loop(point, ZERO, index(size), body, "unrolled", loop.order)
     return Loop(tile, ZERO, ceildiv(n, size), points, loop.kind, loop.order)
 
 

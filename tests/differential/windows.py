@@ -1,0 +1,78 @@
+"""Programs with sliding windows, at sizes around the tile: four rows of one or two vectors."""
+
+from __future__ import annotations
+
+from tests.differential.cases import Case, grid
+
+HEIGHTS = (3, 4, 5, 6, 7, 9, 10, 13)
+WIDTHS = (4, 17, 18, 19, 33, 34, 40, 3)
+
+WINDOWS: dict[str, Case] = {
+    "depthwise": Case(
+        """def f(float(N,C,H,W) I, float(C,KH,KW) F) -> (O) {
+  O(n,c,h,w) +=! I(n,c,h+kh,w+kw) * F(c,kh,kw)
+}""",
+        grid(N=(1, 2), C=(1, 3), H=HEIGHTS, W=WIDTHS, KH=(3, 1, 2, 3, 5, 3), KW=(3, 2, 3, 4, 1, 3)),
+    ),
+    "depthwise_nhwc": Case(
+        """def f(float(N,H,W,C) I, float(KH,KW,C) F) -> (O) {
+  O(n,h,w,c) +=! I(n,h+kh,w+kw,c) * F(kh,kw,c)
+}""",
+        grid(N=(1, 2), H=(3, 4, 6), W=(3, 6, 7, 9), C=(1, 15, 16, 17, 33), KH=(3, 2), KW=(3, 1, 3)),
+    ),
+    "depthwise_padded": Case(
+        """def f(float(C,H,W) I, float(C,3,3) F) -> (O) {
+  O(c,h,w) +=! ((h+kh >= 1 && h+kh <= H && w+kw >= 1 && w+kw <= W) ? I(c,h+kh-1,w+kw-1) : 0)
+    * F(c,kh,kw) where h in 0:H, w in 0:W
+}""",
+        grid(C=(1, 2), H=HEIGHTS, W=WIDTHS),
+    ),
+    "depthwise_dilated_strided": Case(
+        """def f(float(C,H,W) I, float(C,3,3) F, float(C) b) -> (O) {
+  O(c,h,w) +=! I(c,3*h+2*kh,2*w+2*kw) * F(c,kh,kw)
+  O(c,h,w) = fmax(O(c,h,w) + b(c), 0)
+}""",
+        grid(C=(1, 2), H=(7, 15, 14, 18, 30), W=(8, 34, 35, 36, 70)),
+    ),
+    "depthwise_1d": Case(
+        """def f(float(B,C,T) X, float(C,K) F) -> (O) { O(b,c,t) +=! X(b,c,t+k) * F(c,k) }""",
+        grid(B=(1, 2, 5), C=(1, 3), T=(4, 17, 18, 70), K=(3, 1, 4)),
+    ),
+    "depthwise_3d": Case(
+        """def f(float(C,D,H,W) I, float(C,2,2,2) F) -> (O) {
+  O(c,d,h,w) +=! I(c,d+kd,h+kh,w+kw) * F(c,kd,kh,kw)
+}""",
+        grid(C=(1, 2), D=(2, 3, 6), H=(2, 5, 6), W=(4, 17, 18, 35)),
+    ),
+    "mean_pool": Case(
+        """def f(float(B,H,W) X) -> (Y) {
+  Y(b,h,w) +=! X(b,2*h+p,2*w+q) where p in 0:2, q in 0:2
+  Y(b,h,w) = Y(b,h,w) / 4
+}""",
+        grid(B=(1, 3), H=(2, 8, 9, 11), W=(2, 32, 33, 35, 70)),
+    ),
+    "min_pool_double": Case(
+        "def f(double(H,W) X) -> (Y) { Y(h,w) min=! X(h+p,2*w+q) where p in 0:3, q in 0:3 }",
+        grid(H=(3, 6, 7, 10), W=(3, 18, 19, 20, 40)),
+        {"X": "special"},
+    ),
+    "max_pool_int8": Case(
+        "def f(int8(H,W) X) -> (Y) { Y(h,w) max=! X(2*h+p,2*w+q) where p in 0:3, q in 0:3 }",
+        grid(H=(3, 9, 12), W=(3, 64, 66, 131)),
+    ),
+    "local_contrast": Case(
+        """def f(float(H,W) X) -> (Y) {
+  M(h,w) max=! X(h+p,w+q) where p in 0:3, q in 0:3
+  S(h,w) +=! X(h+p,w+q) where p in 0:3, q in 0:3
+  Y(h,w) = M(h,w) - S(h,w) / 9
+}""",
+        grid(H=HEIGHTS, W=WIDTHS),
+    ),
+    "accumulated_windows": Case(
+        """def f(float(H,W) X, float(K,K) F) -> (Y) {
+  Y(h,w) = X(h,w) where h in 0:H-K+1, w in 0:W-K+1
+  Y(h,w) += X(h+p,w+q) * F(p,q)
+}""",
+        grid(H=(3, 6, 7), W=(4, 18, 19, 35), K=(3, 2, 1)),
+    ),
+}

@@ -1,0 +1,46 @@
+"""What programs with sliding windows become: the instructions of their hot loops."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import tcsym
+
+DEPTHWISE = """def f(float(N,C,H,W) I, float(C,KH,KW) F) -> (O) {
+  O(n,c,h,w) +=! I(n,c,h+kh,w+kw) * F(c,kh,kw)
+}"""
+POOL = """def f(float(N,C,H,W) I) -> (O) {
+  O(n,c,h,w) max=! I(n,c,2*h+kh,2*w+kw) where kh in 0:3, kw in 0:3
+}"""
+
+
+def hot_block(source: str, target: str, instruction: str) -> list[str]:
+    """The basic block with the most of an instruction."""
+    text = tcsym.define(source, target=target).f.explain("asm")
+    blocks = re.split(r"^\.LBB", text, flags=re.MULTILINE)
+    return max(blocks, key=lambda b: len(re.findall(instruction, b))).splitlines()
+
+
+def count(lines: list[str], pattern: str) -> int:
+    return sum(bool(re.search(pattern, x)) for x in lines)
+
+
+@pytest.mark.parametrize(("target", "register"), [("cpu:avx2", "ymm"), ("cpu:avx512", "zmm")])
+def test_depthwise_convolution_adds_from_memory(target: str, register: str) -> None:
+    """A point of the window: one weight, eight fused multiply-adds, the loop, and nothing else."""
+    block = hot_block(DEPTHWISE, target, "vfmadd")
+    assert count(block, rf"vfmadd231ps.*\(%r.*%{register}") == 8
+    assert count(block, "vbroadcastss") == 1
+    assert count(block, r"rsp|vmaskmov|gather") == 0
+    assert len(block) <= 16
+
+
+def test_pooling_loads_whole_vectors_and_keeps_the_tile() -> None:
+    """Windows of every second element: vectors and shuffles; no masks, no spilled vectors."""
+    block = hot_block(POOL, "cpu:avx2", "vmaxps")
+    n_rows, n_columns, n_halves = 9, 3, 4
+    assert count(block, r"vmaxps") >= 4 * 2 * 9 - 8
+    assert count(block, r"vmov(up|ap|s)s.*\(.*%[xy]mm") <= n_rows * n_columns * n_halves
+    assert count(block, r"vmaskmov|vinsertps|%ymm.*\(%rsp\)|\(%rsp\).*%ymm") == 0
