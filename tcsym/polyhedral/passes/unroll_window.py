@@ -82,14 +82,13 @@ def _slide(
 
 
 def _steps(s: Index, window: list[Loop], points: tuple[Loop, ...]) -> tuple[Loop, Loop, int] | None:
-    for k in window:
-        for row in points:
-            step = s.coefficient(row.variable)
-            free = row.kind == "unrolled" and row.mask is None
-            if free and k is window[0] and s.coefficient(k.variable) == 1 and step > 0:
-                if not any(s.coefficient(x.variable) for x in points if x is not row):
-                    return k, row, step
-    return None
+    """As `_slide`, for one subscript that moves with a single point loop."""
+    k, moving = window[0], [x for x in points if s.coefficient(x.variable)]
+    if len(moving) != 1 or s.coefficient(k.variable) != 1:
+        return None
+    (row,) = moving
+    step = s.coefficient(row.variable)
+    return (k, row, step) if row.kind == "unrolled" and row.mask is None and step > 0 else None
 
 
 def _by_operand_rows(chain: tuple[Loop, ...], k: Loop, row: Loop, step: int, names: Names) -> Loop:

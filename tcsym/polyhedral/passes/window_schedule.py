@@ -1,8 +1,8 @@
 """Leaf schedule `windows`: register tiles of rows x columns where windows slide over an operand.
 
 Depthwise convolution, pooling, stencils with reductions: nothing is worth packing, but
-neighbouring rows read each other's elements, or share the weights. The tile's accumulators stay in registers
-while the window's points pass by. Tiles at the end of a row or of the rows overlap their
+neighbouring rows read each other's elements, or share the weights. The tile's accumulators stay in
+registers while the window's points pass by. Tiles at the end of a row or of the rows overlap their
 neighbours, so that whole vectors are loaded and stored without masks; images smaller than a tile
 get masks.
 """
