@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tcsym import strategy
+    from tcsym import library, strategy
     from tcsym.api import define, einsum, einsum_kernel
     from tcsym.errors import (
         AffineError,
@@ -80,6 +80,7 @@ __all__ = [
     "einsum",
     "einsum_kernel",
     "get_num_threads",
+    "library",
     "set_num_threads",
     "strategy",
 ]
@@ -99,8 +100,8 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "strategy":
-        return import_module("tcsym.strategy")
+    if name in ("library", "strategy"):
+        return import_module(f"tcsym.{name}")
     if name not in __all__:
         raise AttributeError(f"module 'tcsym' has no attribute {name!r}")
     value = getattr(import_module(f"tcsym.{_HOME_OF.get(name, 'errors')}"), name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -10,13 +9,16 @@ import click
 from tcsym import __version__
 from tcsym.cli_cache import cache
 from tcsym.cli_doctor import doctor
+from tcsym.cli_library import KernelFile, library_option
 from tcsym.cli_output import ErrorsAsText, json_option, print_json, print_table, seconds_text
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tcsym.cli_run import Run
     from tcsym.kernel import Kernel
 
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_FILE = KernelFile()
 
 
 def parse_sizes(_ctx: click.Context, _param: click.Parameter, text: str) -> dict[str, int]:
@@ -85,6 +87,7 @@ def run(
 @_def_option
 @_sizes_option
 @click.option("--target", help="cpu, cpu:avx512, cpu:avx2 or cpu:novector.")
+@library_option
 @json_option
 def show(
     file: Path,

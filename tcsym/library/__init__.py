@@ -1,0 +1,77 @@
+"""Ready kernels, one `.tc` file each: `tcsym.library.matmul(A, B)`.
+
+    from tcsym import library
+    Y = library.softmax(X)                                   # compiled once for all sizes
+    kernel = library.load("conv2d", sizes={"KH": 3, "KW": 3})  # with settings of your own
+    print(library.source("softmax"))                         # to copy and change
+
+`library.names()` lists them; the first lines of a file say what it computes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tcsym.errors import OptionError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tcsym.kernel import Kernel
+
+__all__ = ["description", "load", "names", "path", "source"]
+
+
+def names() -> tuple[str, ...]:
+    """Names of all kernels, sorted."""
+    return tuple(sorted(p.stem for p in _folder().glob("*.tc")))
+
+
+def path(name: str) -> Path:
+    """The file of a kernel. Errors: OptionError for an unknown name."""
+    if name not in names():
+        import difflib
+
+        close = difflib.get_close_matches(name, names(), 3)
+        hint = f"did you mean {', '.join(close)}?" if close else "library.names() lists them"
+        raise OptionError(f"no kernel `{name}` in the library", hint=hint)
+    return _folder() / f"{name}.tc"
+
+
+def source(name: str) -> str:
+    """The text of a kernel."""
+    return path(name).read_text(encoding="utf-8")
+
+
+def description(name: str) -> str:
+    """What a kernel computes: the comment at the top of its file, on one line."""
+    lines = source(name).splitlines()
+    return " ".join(line[1:].strip() for line in lines if line.startswith("#"))
+
+
+def load(name: str, **settings: Any) -> Kernel:
+    """The kernel with settings as for `tcsym.define` (sizes, strategy, target, options)."""
+    from tcsym.api import define
+
+    return define(source(name), filename=f"library/{name}.tc", **settings)[name]
+
+
+def _folder() -> Path:
+    from pathlib import Path
+
+    return Path(__file__).parent
+
+
+def __getattr__(name: str) -> Kernel:
+    if name.startswith("_"):
+        raise AttributeError(name)
+    try:
+        kernel = load(name)
+    except OptionError as error:
+        raise AttributeError(f"module 'tcsym.library' has no kernel `{name}`") from error
+    globals()[name] = kernel
+    return kernel
+
+
+def __dir__() -> list[str]:
+    return sorted((*__all__, *names()))
