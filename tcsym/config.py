@@ -71,8 +71,11 @@ CACHE_DIR: Variable[str | None] = Variable(
 CACHE: Variable[bool] = Variable(
     "TCSYM_CACHE", _switch, True, "0 or 1", "0: neither read nor write cached machine code"
 )
+OPTIONS: Variable[bool] = Variable(
+    "TCSYM_OPTIONS", _switch, True, "0 or 1", "0: neither read nor write tuned options"
+)
 VERIFY: Variable[bool] = Variable(
     "TCSYM_VERIFY", _switch, False, "0 or 1", "1: run every stage's verifier, as the tests do"
 )
 
-VARIABLES = (NUM_THREADS, CACHE_DIR, CACHE, VERIFY)
+VARIABLES = (NUM_THREADS, CACHE_DIR, CACHE, OPTIONS, VERIFY)

@@ -265,13 +265,13 @@ def _cache_at(directory: str | None, enabled: bool) -> CodeCache:
     if not enabled:
         return CodeCache(None)
     try:
-        return CodeCache(_private_directory(directory or _user_directory()))
+        return CodeCache(private_directory(directory or user_directory(), "code"))
     except OSError as e:
         _warn(f"no code cache: {e}")
         return CodeCache(None)
 
 
-def _user_directory() -> str:
+def user_directory() -> str:
     """By the XDG Base Directory Specification."""
     path = os.environ.get("XDG_CACHE_HOME", "").strip() or os.path.expanduser("~/.cache")
     if not os.path.isabs(path):
@@ -279,9 +279,9 @@ def _user_directory() -> str:
     return os.path.join(path, "tcsym")
 
 
-def _private_directory(base: str) -> str:
-    """`base`/code, made if it is not there, owned by this user and open to nobody else."""
-    path = os.path.join(os.path.abspath(base), "code")
+def private_directory(base: str, name: str) -> str:
+    """`base`/`name`, made if it is not there, owned by this user and open to nobody else."""
+    path = os.path.join(os.path.abspath(base), name)
     os.makedirs(path, mode=0o700, exist_ok=True)
     status = os.stat(path)
     if status.st_uid != os.geteuid():

@@ -5,9 +5,24 @@ It never fails and never changes a result: whatever is wrong with a store means 
 
 from __future__ import annotations
 
+import json
+import os
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from tcsym.config import CACHE_DIR, OPTIONS
+from tcsym.errors import OptionError
 from tcsym.options import Options
-from tcsym.region import Region
+from tcsym.region import Origin, Region
 from tcsym.target import Target
+from tcsym.tuning.machine import machine_key, similar
+from tcsym.tuning.shipped import shipped
+from tcsym.tuning.tree import Tree, contexts, tree_from_json
+from tcsym.tuning.warn import warn_once
+
+if TYPE_CHECKING:
+    from tcsym.tuning.database import Database
+    from tcsym.tuning.rows import Tuned
 
 
 def lookup(program_hash: str, target: Target, sizes: tuple[str, ...]) -> tuple[Region, ...]:
@@ -16,4 +31,74 @@ def lookup(program_hash: str, target: Target, sizes: tuple[str, ...]) -> tuple[R
     program_hash: `Program.canonical`. sizes: `Program.sizes`; contexts are over these names.
     One region of default options (origin `analytic`) for a program that was never tuned.
     """
-    return (Region(Options()),)
+    if not OPTIONS.read():
+        return (Region(Options()),)
+    base = CACHE_DIR.read()
+    return _regions(program_hash, target, sizes, base, _state(base))
+
+
+def user_database() -> Database | None:
+    """The user's store; None if it is switched off or has no place."""
+    from tcsym.tuning.database import Database
+
+    return Database.at(CACHE_DIR.read()) if OPTIONS.read() else None
+
+
+def tuned_for(program_hash: str, machine: str) -> tuple[Origin, Tuned] | None:
+    """The user's row for this machine, or the shipped one for it, or for one with such vectors."""
+    base = CACHE_DIR.read()
+    if _state(base):
+        from tcsym.tuning.database import Database
+        from tcsym.tuning.rows import Tuned
+
+        where = "program = ? AND machine = ?"
+        database = Database.at(base)
+        rows = database.select(Tuned, where, (program_hash, machine)) if database else []
+        if rows:
+            return "user", rows[-1]
+    candidates = [row for row in shipped(program_hash) if similar(row.machine, machine)]
+    candidates.sort(key=lambda row: row.machine != machine)
+    return ("shipped", candidates[0]) if candidates else None
+
+
+def _state(base: str | None) -> tuple[int, ...]:
+    """What changes when the user's store is written; () without one. Importing SQLite can wait."""
+    from tcsym.runtime.cache import user_directory
+
+    try:
+        path = os.path.join(base or user_directory(), "options", "options.db")
+        return (os.stat(path).st_mtime_ns, *_log_state(f"{path}-wal"))
+    except OSError:
+        return ()
+
+
+def _log_state(path: str) -> tuple[int, ...]:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return ()
+    return status.st_mtime_ns, status.st_size
+
+
+@lru_cache(1024)
+def _regions(
+    program_hash: str,
+    target: Target,
+    sizes: tuple[str, ...],
+    base: str | None,
+    state: tuple[int, ...],
+) -> tuple[Region, ...]:
+    found = tuned_for(program_hash, machine_key(target))
+    tree = None if found is None else tree_of(found[1], len(sizes))
+    if found is None or tree is None:
+        return (Region(Options()),)
+    return tuple(Region(options, context, found[0]) for context, options in contexts(tree, sizes))
+
+
+def tree_of(row: Tuned, n_sizes: int) -> Tree | None:
+    """The tree of a row; None if this version does not know its options."""
+    try:
+        return tree_from_json(json.loads(row.tree), n_sizes)
+    except (OptionError, ValueError, RecursionError) as error:
+        warn_once(f"tuned options of `{row.name}` are not used: {error}")
+        return None
