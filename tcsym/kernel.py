@@ -1,7 +1,7 @@
 """One def, ready to be called: `Kernel`.
 
 A call binds its arguments (`runtime.arguments`), prepares outputs (`runtime.results`), picks a
-variant by memory layout (`variants`) and runs it.
+version by sizes (`dispatch`) and its variant by memory layout (`variants`), and runs it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,18 @@ import numpy as np
 
 from tcsym.analysed import analysed
 from tcsym.compiler import explain_stage
+from tcsym.dispatch.choose import dispatcher_for
+from tcsym.dispatch.dispatcher import Single
+from tcsym.dispatch.entrance import Entrance
+from tcsym.dispatch.making import Making
+from tcsym.dispatch.texts import explain_versions
+from tcsym.dispatch.version import Version
 from tcsym.errors import TargetError
 from tcsym.executable import Executable
 from tcsym.frontend.program import Program
 from tcsym.index import condition_text
 from tcsym.runtime.arguments import MISSING, Bound, bind, checked_sizes, match_arguments
 from tcsym.runtime.arrays import View, dense_view, empty, numpy_array, result_object, view_of
-from tcsym.runtime.background import beside
 from tcsym.runtime.direct import Direct
 from tcsym.runtime.plan import Parameter, plan_call
 from tcsym.runtime.results import match_outputs, packed, prepare_outputs, result_library
@@ -29,7 +34,6 @@ from tcsym.signature import Signature, Spec
 from tcsym.sizes import Dim, Sizes, size_value
 from tcsym.stats import Stats
 from tcsym.threads import get_num_threads, require_threads
-from tcsym.variants import Variant, Variants
 
 _DEVICE_STAGES = ("cuda", "ptx")
 
@@ -59,12 +63,9 @@ class Kernel(Direct):
         self.settings = settings
         self.stats = Stats()
         self._plan = plan_call(program, settings.sizes, all_sizes)
-        plan, options = self._plan, settings.options
-        fixed = {n: v for n, v in zip(plan.sizes, plan.initial) if v is not None}
-        bound = {} if options.bind == "never" else fixed
-        self._variants = Variants(plan, settings.target, options, bound, self.stats)
+        making = Making(self._plan, settings.target, settings.options, self.stats)
+        self._dispatcher = dispatcher_for(settings.strategy, making, self._entrance())
         self._entry: Callable[..., Any] = self._checked_call
-        self._entry_is_tried = False
 
     @property
     def name(self) -> str:
@@ -110,31 +111,20 @@ class Kernel(Direct):
         bound = bind(plan, given, sizes)
         outputs = prepare_outputs(plan, bound, targets)
         views = (*bound.views, *outputs.views)
-        variant = self._variants.serving(views)
         n_threads = get_num_threads() if threads is None else require_threads(threads)
-        fault = variant.run(views, bound.sizes, n_threads)
+        version = self._dispatcher.serving(bound.sizes)
+        variant, fault = version.run(views, bound.sizes, n_threads)
         if fault:
             raise plan.fault_error(variant.compiled.faults[fault - 1])
-        if not self._entry_is_tried and variant.layouts == self._variants.dense:
-            self._enter(variant)
+        self._dispatcher.served(bound.sizes, version, variant)
         return packed(plan.output_names, outputs.finished())
 
-    def _enter(self, variant: Variant) -> None:
-        """Soon, plain calls with dense arrays enter native code, where that is possible.
+    def _entrance(self) -> Entrance:
+        return Entrance(self._plan, self._checked_call, self._install)
 
-        It is made beside the caller: only later calls gain by it. `background.settle` waits for it.
-        """
-        self._entry_is_tried = True
-        beside(lambda: self._make_entry(variant))
-
-    def _make_entry(self, variant: Variant) -> None:
-        from tcsym.runtime.direct import call_directly
-        from tcsym.runtime.fastcall import fast_entry
-
-        slow = self._checked_call
-        entry = fast_entry(self._plan, variant.kernel, variant.pointers, variant.slots, slow)
-        self._entry = entry or slow
-        call_directly()
+    def _install(self, entry: Callable[..., Any]) -> None:
+        """From now on, calls enter `entry`."""
+        self._entry = entry
 
     def reference(
         self, /, *args: Any, sizes: Mapping[str, int] | None = None, **kwargs: Any
@@ -165,22 +155,23 @@ class Kernel(Direct):
         """
         bound = self._bind_shapes(inputs, named)
         outputs = [dense_view(s, o.dtype) for s, o in zip(bound.shapes, self._plan.outputs)]
-        variant = self._variants.serving((*bound.views, *outputs))
-        pinned = self._pinned(bound.sizes)
-        if variant.layouts == self._variants.dense:
-            pinned._enter(variant)
+        version = self._dispatcher.serving(bound.sizes)
+        variant = version.prepared((*bound.views, *outputs))
+        pinned = self._pinned(bound.sizes, version)
+        pinned._dispatcher.served(bound.sizes, version, variant)
         shapes = tuple(view.shape for view in bound.views)
         return Executable(pinned, dict(zip(self._plan.sizes, bound.sizes)), shapes)
 
-    def _pinned(self, sizes: tuple[int, ...]) -> Kernel:
-        """This kernel, variants and all, accepting only these sizes."""
+    def _pinned(self, sizes: tuple[int, ...], version: Version) -> Kernel:
+        """This kernel, accepting only these sizes, which `version` serves."""
         pinned = Kernel.__new__(Kernel)
         pinned.__dict__ |= self.__dict__
         literals = self._plan.initial[len(sizes) :]
         pinned._plan = dataclasses.replace(
             self._plan, initial=(*sizes, *literals), fixed_where="fixed at `compile`"
         )
-        pinned._entry, pinned._entry_is_tried = pinned._checked_call, False
+        pinned._dispatcher = Single(self._dispatcher.making, pinned._entrance(), version)
+        pinned._entry = pinned._checked_call
         return pinned
 
     def _bind_shapes(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> Bound:
@@ -195,8 +186,11 @@ class Kernel(Direct):
         return bind(plan, shaped, sizes, _view_of_shaped)
 
     def precompile(self) -> Kernel:
-        """Compile what calls with dense arrays will need; returns the kernel."""
-        self._variants.made_for(self._variants.dense)
+        """Compile every version that calls with dense arrays will need; returns the kernel.
+
+        Needs declared sizes (`Dim` with bounds) where versions are for single sizes or ranges.
+        """
+        self._dispatcher.precompile()
         return self
 
     # ---- what it is
@@ -235,14 +229,15 @@ class Kernel(Direct):
             raise TargetError(f"stage `{stage}` needs a CUDA target", hint="this version has none")
         given = checked_sizes(self._plan, sizes)
         if stage == "variants":
-            return str(self._variants)
+            return explain_versions(self._dispatcher, given)
         options = self.settings.options
         if stage == "options":
             return options.to_json()
         if given and options.bind == "never":
             options = dataclasses.replace(options, bind="before")
-        fixed = {**self._variants.fixed, **given}
-        return explain_stage(self.program, stage, self._variants.target, options, fixed)
+        making = self._dispatcher.making
+        fixed = {**({} if self.settings.options.bind == "never" else making.known), **given}
+        return explain_stage(self.program, stage, making.target, options, fixed)
 
     def __repr__(self) -> str:
         return f"<tcsym kernel {self.signature!r}>"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import field
 
 from tcsym.compiled import Compiled, Layout
 from tcsym.records import dataclass
+
+_KEPT_DECISIONS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +21,35 @@ class VariantStats:
     fallbacks: tuple[str, ...]
     notes: tuple[str, ...]
 
+    @staticmethod
+    def of(layouts: tuple[Layout, ...], compiled: Compiled) -> VariantStats:
+        """Code from the cache carries no stage times."""
+        cached = not compiled.milliseconds
+        told = compiled.fallbacks, compiled.notes
+        return VariantStats(layouts, cached, compiled.milliseconds, *told)
+
     def __str__(self) -> str:
         total = sum(ms for _, ms in self.milliseconds)
         made = "from the code cache" if self.cached else f"compiled in {total:.0f} ms"
         return f"({', '.join(self.layouts)}): {made}"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A choice between versions for calls of some `sizes`, and what it rests on.
+
+    `seconds`: measured time of a call by version, as far as it is known.
+    """
+
+    sizes: tuple[tuple[str, int], ...]
+    chosen: str
+    why: str
+    seconds: tuple[tuple[str, float], ...] = ()
+
+    def __str__(self) -> str:
+        where = ", ".join(f"{name} = {value}" for name, value in self.sizes) or "all sizes"
+        costs = "".join(f"; {name} {1e6 * s:.2f} us" for name, s in self.seconds)
+        return f"{where}: {self.chosen}, {self.why}{costs}"
 
 
 @dataclass(slots=True)
@@ -29,12 +57,28 @@ class Stats:
     """Counters of one kernel; only grow.
 
     `compilations`: how many times code was generated. `cache_hits`: variants whose code came from
-    the code cache. `fallbacks`: scheduling strategies given up for a simpler one, and why.
+    the code cache. `evictions`: versions dropped because there were too many. `decisions`: the last
+    choices between versions that a strategy made. `fallbacks`: scheduling strategies given up for
+    a simpler one, and why. `failures`: compilations beside calls that failed, and why.
     """
 
     compilations: int = 0
     cache_hits: int = 0
+    evictions: int = 0
     variants: list[VariantStats] = field(default_factory=list)
+    decisions: list[Decision] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    counter: Callable[[], Mapping[str, int]] = field(default=dict, repr=False)
+
+    @property
+    def dispatch(self) -> Mapping[str, int]:
+        """Calls served so far, by version; those of a single version are not counted."""
+        return self.counter()
+
+    def decide(self, decision: Decision) -> None:
+        """Note a choice; the oldest are forgotten."""
+        self.decisions.append(decision)
+        del self.decisions[:-_KEPT_DECISIONS]
 
     @property
     def fallbacks(self) -> tuple[str, ...]:
@@ -50,16 +94,20 @@ class Stats:
         return total
 
     def note(self, layouts: tuple[Layout, ...], compiled: Compiled) -> None:
-        """Count one new variant. Code from the cache carries no stage times."""
-        cached = not compiled.milliseconds
-        self.compilations += not cached
-        self.cache_hits += cached
-        told = compiled.fallbacks, compiled.notes
-        self.variants.append(VariantStats(layouts, cached, compiled.milliseconds, *told))
+        """Count one new variant."""
+        made = VariantStats.of(layouts, compiled)
+        self.compilations += not made.cached
+        self.cache_hits += made.cached
+        self.variants.append(made)
 
     def __str__(self) -> str:
         lines = [f"compilations: {self.compilations}, cache hits: {self.cache_hits}"]
+        if self.evictions:
+            lines.append(f"evictions: {self.evictions}")
         lines += [f"variant {v}" for v in self.variants]
+        lines += [f"{n} calls of {version}" for version, n in self.dispatch.items() if n]
+        lines += [f"decided: {decision}" for decision in self.decisions]
+        lines += [f"failed: {failure}" for failure in self.failures]
         lines += [f"fall-back: {text}" for text in self.fallbacks]
         lines += [f"  {stage}: {ms:.1f} ms" for stage, ms in self.milliseconds.items()]
         return "\n".join(lines)

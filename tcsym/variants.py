@@ -110,6 +110,11 @@ class Variants:
             return self.target_name
         return resolve_target(self.target_name, known_processor())
 
+    @property
+    def made(self) -> tuple[Variant, ...]:
+        """The variants there are so far."""
+        return tuple(self._made.values())
+
     def serving(self, views: Sequence[View]) -> Variant:
         """The variant for these arguments."""
         layouts = tuple([layout_of(view) for view in views])
@@ -143,9 +148,10 @@ class Variants:
         """From the code cache, or generated and kept there."""
         program = self.plan.program
         cache = CodeCache.default()
-        key = code_key(
-            f"{program.name}\n{program.source}", target, self.options, self.fixed, layouts
-        )
+        identity = "\n".join(
+            (program.name, program.source, *program.sizes)
+        )  # padded ones have more
+        key = code_key(identity, target, self.options, self.fixed, layouts)
         found = None if VERIFY.read() else cache.load(key)
         if found is not None:
             return found
@@ -161,9 +167,3 @@ class Variants:
         for k, (name, rank) in enumerate(self.ranks.items()):
             where |= {stride_name(name, d): (k, d) for d in range(rank)}
         return tuple(where[name] for name in compiled.sizes)
-
-    def __str__(self) -> str:
-        lines = [str(v) for v in self.stats.variants]
-        lines += [f"  fall-back: {text}" for text in self.stats.fallbacks]
-        lines += [f"  {note}" for v in self.stats.variants for note in v.notes]
-        return "\n".join(lines) or "no variant is compiled yet"

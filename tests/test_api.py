@@ -55,8 +55,6 @@ def test_define_raises_compile_errors() -> None:
     [
         ({"strategy": "fast"}, tc.OptionError),
         ({"strategy": 3}, tc.OptionError),
-        ({"strategy": "bucket"}, tc.OptionError),
-        ({"strategy": "specialize"}, tc.OptionError),
         ({"strategy": "pad"}, tc.OptionError),
         ({"target": "gpu"}, tc.OptionError),
         ({"target": 3}, tc.OptionError),
@@ -68,13 +66,6 @@ def test_define_raises_compile_errors() -> None:
 def test_define_refuses_settings(settings: Any, error: Any) -> None:
     with pytest.raises(error):
         tc.define(MM, **settings)
-
-
-def test_later_strategies_say_so() -> None:
-    with pytest.raises(tc.OptionError, match="later version"):
-        tc.define(MM, strategy="bucket")
-    for strategy in ("symbolic", "auto", tc.strategy.Symbolic(), tc.strategy.Auto()):
-        assert len(tc.define(MM, strategy=strategy)) == 1
 
 
 def test_define_wants_text() -> None:
@@ -228,7 +219,8 @@ def test_threads_reach_the_kernel() -> None:
         k(ones(2, 2), ones(2, 2), threads=5)
     finally:
         tc.set_num_threads(before)
-    runs = k._variants.made_for(k._variants.dense).kernel.runs
+    (version,) = k._dispatcher.versions()
+    runs = version.variants.made[0].kernel.runs
     assert [threads for _, threads in runs] == [3, 5]
     for threads in (0, -1, True, 2.0, "2"):
         with pytest.raises(tc.OptionError):

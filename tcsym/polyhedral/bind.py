@@ -24,7 +24,7 @@ from tcsym.index import Index, Values, condition_substitute, index, substitute
 from tcsym.loop_ir import Buffer, Kernel, substitute_node, substitute_value
 
 
-def bind_program(program: Program, sizes: Mapping[str, int]) -> Program:
+def bind_program(program: Program, sizes: Mapping[str, Index | int]) -> Program:
     """`program` with the given sizes substituted everywhere but in its checks."""
     if not sizes:
         return program

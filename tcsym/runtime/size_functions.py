@@ -45,6 +45,15 @@ def first_failing(conditions: Sequence[Condition], sizes: Sequence[str]) -> Call
     return code.function()
 
 
+def first_holding(conditions: Sequence[Condition], sizes: Sequence[str]) -> Callable[..., int]:
+    """Function of the values of `sizes`: index of the first condition that holds, or how many."""
+    code = _Code(sizes)
+    for k, condition in enumerate(conditions):
+        code.lines.append(f"if {code.condition(condition)}: return {k}")
+    code.lines.append(f"return {len(conditions)}")
+    return code.function()
+
+
 def shapes_of(
     shapes: Iterable[Sequence[Index]], sizes: Sequence[str]
 ) -> Callable[..., tuple[Shape, ...]]:

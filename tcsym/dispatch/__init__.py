@@ -1,0 +1,1 @@
+"""Sizes of a call -> the version of the kernel that serves it: strategies at work."""

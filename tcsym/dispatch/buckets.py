@@ -1,0 +1,192 @@
+"""The dispatcher of `Bucket`: declared ranges of sizes, cut into buckets, a version for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise, product
+from math import prod
+
+from tcsym.dispatch.dispatcher import Dispatcher
+from tcsym.dispatch.entrance import Entrance
+from tcsym.dispatch.making import Making
+from tcsym.dispatch.version import Values, Version
+from tcsym.dispatch.work import estimated_work
+from tcsym.errors import OptionError
+from tcsym.index import all_of, ge, lt, var
+from tcsym.runtime.plan import CallPlan
+from tcsym.stats import Decision
+from tcsym.strategy import MOST_VERSIONS, Bucket
+from tcsym.variants import Variant
+
+_UNBOUNDED = 256  # stands for a size without an upper bound where a number is needed
+
+Ends = tuple[int, ...]
+
+
+class Buckets(Dispatcher):
+    """Versions whose contexts are boxes of sizes; the boxes partition what is declared."""
+
+    def __init__(self, making: Making, entrance: Entrance, strategy: Bucket) -> None:
+        super().__init__(making, entrance)
+        self.strategy = strategy
+        self.slots = bucket_slots(making.plan, strategy)
+        self._seen: list[Values] = []
+        self._learning = strategy.learn > 0
+
+    def arrange(self) -> tuple[Version, ...]:
+        if self._learning:
+            return (self.making.symbolic(self.making.regions[0]),)
+        why = "edges as given" if self.strategy.edges else "edges by estimated work"
+        return self._versions([self._ends(slot) for slot in self.slots], why)
+
+    def served(self, sizes: Values, version: Version, variant: Variant) -> None:
+        if not self._learning:
+            super().served(sizes, version, variant)
+            return
+        with self.lock:
+            self._seen.append(sizes)
+            if self._learning and len(self._seen) >= self.strategy.learn:
+                self._learn()
+
+    def precompile(self) -> None:
+        with self.lock:
+            if self._learning and self._seen:
+                self._learn()
+        super().precompile()
+
+    # ---- edges
+
+    def _learn(self) -> None:
+        """Cut where equal parts of the calls seen so far lie below."""
+        self._learning = False
+        n = self.strategy.per_size
+        ends = []
+        for slot in self.slots:
+            column = sorted(sizes[slot] for sizes in self._seen)
+            cuts = [column[(k * len(column)) // n - 1] for k in range(1, n)]
+            ends.append(ascending([*cuts, self._upper(slot)]))
+        self.rearrange(self._versions(ends, f"edges learned from {len(self._seen)} calls"))
+        self._seen.clear()
+
+    def _ends(self, slot: int) -> Ends:
+        """Upper ends of the buckets of a size."""
+        plan, edges = self.making.plan, self.strategy.edges
+        if edges is not None:
+            given = edges.get(plan.sizes[slot], ())
+            return ascending([*given, self._upper(slot)])
+        return work_edges(plan, slot, self.strategy.per_size)
+
+    def _upper(self, slot: int) -> int:
+        most = self.making.plan.promises[slot].hi
+        assert most is not None
+        return most
+
+    def _versions(self, ends: Sequence[Ends], why: str) -> tuple[Version, ...]:
+        making = self.making
+        if prod(map(len, ends)) > MOST_VERSIONS:
+            cut = ", ".join(making.plan.sizes[slot] for slot in self.slots)
+            raise OptionError(
+                f"Bucket: {prod(map(len, ends))} buckets for {cut}, at most {MOST_VERSIONS}",
+                hint="give `edges` for fewer sizes",
+            )
+        self._told(ends, why)
+        boxes = [
+            list(pairwise((making.plan.promises[slot].lo - 1, *e)))
+            for slot, e in zip(self.slots, ends)
+        ]
+        return tuple(self._version(box) for box in product(*boxes))
+
+    def _version(self, box: Sequence[tuple[int, int]]) -> Version:
+        """For sizes above the first and up to the second number of each pair."""
+        plan = self.making.plan
+        conditions, numbers = [], {}
+        corner = typical_sizes(plan)
+        for slot, (below, most) in zip(self.slots, box):
+            size = var(plan.sizes[slot])
+            conditions += [ge(size, below + 1), lt(size, most + 1)]
+            corner[slot] = most
+            if most == below + 1:
+                numbers[plan.sizes[slot]] = most
+        return self.making.bucket(all_of(conditions), tuple(corner), numbers)
+
+    def _told(self, ends: Sequence[Ends], why: str) -> None:
+        names = [self.making.plan.sizes[slot] for slot in self.slots]
+        chosen = "; ".join(f"{n} up to {', '.join(map(str, e))}" for n, e in zip(names, ends))
+        self.making.stats.decide(Decision((), f"buckets of {chosen}", why))
+
+
+def bucket_slots(plan: CallPlan, strategy: Bucket) -> tuple[int, ...]:
+    """Slots of the sizes to cut. Errors: OptionError, with what to declare."""
+    bounded = [
+        k
+        for k, _ in enumerate(plan.sizes)
+        if plan.initial[k] is None and k in plan.promises and plan.promises[k].hi is not None
+    ]
+    free = [name for k, name in enumerate(plan.sizes) if plan.initial[k] is None]
+    if strategy.edges is None:
+        if free and not bounded:
+            raise OptionError(
+                f"Bucket: no size of `{plan.program.name}` has an upper bound",
+                hint=f'declare one: `sizes={{"{free[0]}": Dim(1, 1024)}}`',
+            )
+        return tuple(bounded)
+    for name, ends in strategy.edges.items():
+        if name not in plan.sizes and name in plan.foreign_sizes:
+            continue
+        slot = plan.sizes.index(name) if name in plan.sizes else -1
+        if slot not in bounded:
+            raise OptionError(
+                f"Bucket: `{name}` is no size of `{plan.program.name}` with an upper bound",
+                hint=f'declare it: `sizes={{"{name}": Dim(1, {ends[-1]})}}`',
+            )
+        promise = plan.promises[slot]
+        if ends[0] < promise.lo or ends[-1] > (promise.hi or 0):
+            raise OptionError(f"Bucket: edges of `{name}` lie outside of its range {promise}")
+    return tuple(k for k in bounded if plan.sizes[k] in strategy.edges)
+
+
+def ascending(ends: Sequence[int]) -> Ends:
+    return tuple(sorted(set(ends)))
+
+
+def typical_sizes(plan: CallPlan) -> list[int]:
+    """The upper bounds, and a middling number for sizes without."""
+    sizes = []
+    for slot, _ in enumerate(plan.sizes):
+        known, promise = plan.initial[slot], plan.promises.get(slot)
+        least = promise.lo if promise else 0
+        most = promise.hi if promise and promise.hi is not None else max(least, _UNBOUNDED)
+        sizes.append(most if known is None else known)
+    return sizes
+
+
+def work_edges(plan: CallPlan, slot: int, count: int) -> Ends:
+    """Ends of `count` buckets of one size, the other sizes as large as they may be.
+
+    From the lower bound (or 1) to the upper the estimated work grows by the same factor in each.
+    """
+    promise = plan.promises[slot]
+    assert promise.hi is not None
+    sizes = typical_sizes(plan)
+
+    def work(value: int) -> float:
+        tried = [*sizes[:slot], value, *sizes[slot + 1 :]]
+        return estimated_work(plan.program, dict(zip(plan.sizes, tried)))
+
+    low = max(1, promise.lo)
+    least, most = max(1.0, work(low)), max(1.0, work(promise.hi))
+    ends = []
+    for k in range(1, count):
+        ends.append(_first_reaching(work, least * (most / least) ** (k / count), low, promise.hi))
+    return ascending([*ends, promise.hi])
+
+
+def _first_reaching(work: Callable[[int], float], wanted: float, low: int, high: int) -> int:
+    """The least value from `low` to `high` of which the work, which only grows, is `wanted`."""
+    while low < high:
+        middle = (low + high) // 2
+        if work(middle) >= wanted:
+            high = middle
+        else:
+            low = middle + 1
+    return low

@@ -1,0 +1,94 @@
+"""Sizes -> version, for strategies whose versions are meant for ranges of sizes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+
+from tcsym.dispatch.entrance import Entrance
+from tcsym.dispatch.making import Making
+from tcsym.dispatch.version import Values, Version
+from tcsym.index import FALSE, TRUE, condition_substitute, index
+from tcsym.runtime.size_functions import first_holding
+from tcsym.variants import Variant
+
+
+class Dispatcher:
+    """Picks versions by ordered tests of their contexts; the last one serves whatever is left.
+
+    One version needs no test: calls enter its code directly.
+    """
+
+    def __init__(self, making: Making, entrance: Entrance) -> None:
+        self.making = making
+        self.entrance = entrance
+        self.lock = threading.RLock()
+        making.stats.counter = self.counts
+        self._ordered: tuple[Version, ...] = ()
+
+    # ---- calls
+
+    def serving(self, sizes: Values) -> Version:
+        """The version for a call of these sizes; its code may have to be compiled yet."""
+        ordered = self._ordered or self._arranged()
+        return ordered[0] if len(ordered) == 1 else ordered[self._find(*sizes)]
+
+    def served(self, sizes: Values, version: Version, variant: Variant) -> None:
+        """To be told of each call that came through Python, once it has run."""
+        if variant.layouts == version.variants.dense and len(self._ordered) == 1:
+            self.entrance.enter(version, variant)
+
+    def precompile(self) -> None:
+        """Compile all that calls with dense arrays will need."""
+        for version in self._ordered or self._arranged():
+            version.variants.made_for(version.variants.dense)
+
+    # ---- what there is
+
+    def versions(self) -> tuple[Version, ...]:
+        """All versions there are, in the order in which they are asked."""
+        return self._ordered or self._arranged()
+
+    def counts(self) -> dict[str, int]:
+        """Calls served so far, by version."""
+        return {str(v): v.calls for v in self.versions()}
+
+    def arrange(self) -> tuple[Version, ...]:
+        """The versions, first come first served. Asked once, when a call needs them."""
+        regions = self.making.regions
+        if len(regions) == 1:
+            return (self.making.symbolic(regions[0]),)
+        return tuple(self.making.symbolic(r, r.context) for r in regions)
+
+    def _arranged(self) -> tuple[Version, ...]:
+        with self.lock:
+            if not self._ordered:
+                self.rearrange(self.arrange())
+            return self._ordered
+
+    def rearrange(self, versions: Sequence[Version]) -> None:
+        """From now on, these versions serve."""
+        conditions = [v.context for v in versions[:-1]]
+        self._find = first_holding(conditions, self.making.plan.sizes)
+        self._ordered = tuple(versions)
+
+    def possible(self, given: Mapping[str, int]) -> tuple[Version, ...]:
+        """Versions that may serve calls of which these sizes are known."""
+        if len(given) == len(self.making.plan.sizes):
+            return (self.serving(tuple([given[name] for name in self.making.plan.sizes])),)
+        values = {name: index(value) for name, value in given.items()}
+        return tuple(
+            v
+            for v in self.versions()
+            if v.context == TRUE or condition_substitute(v.context, values) != FALSE
+        )
+
+
+class Single(Dispatcher):
+    """One version that was chosen before: what an `Executable` runs."""
+
+    def __init__(self, making: Making, entrance: Entrance, version: Version) -> None:
+        counter = making.stats.counter
+        super().__init__(making, entrance)
+        making.stats.counter = counter  # the kernel's, which this one's calls are no part of
+        self.rearrange((version,))

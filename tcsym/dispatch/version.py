@@ -1,0 +1,56 @@
+"""One version of a kernel: the sizes it is meant for, its options, and its compiled variants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from typing import TYPE_CHECKING, Literal
+
+from tcsym.index import TRUE, Condition, condition_text
+from tcsym.records import dataclass
+from tcsym.region import Region
+from tcsym.runtime.arrays import View
+from tcsym.variants import Variant, Variants
+
+if TYPE_CHECKING:
+    from tcsym.dispatch.padding import Padding
+
+Values = tuple[int, ...]
+Kind = Literal["symbolic", "specialised", "bucket", "padded"]
+
+
+@dataclass(slots=True, eq=False)
+class Version:
+    """Sizes that satisfy `context` are served by `variants`, made with the options of `region`.
+
+    `fixed`: sizes that are numbers in its code. `calls`: served through Python so far (calls that
+    enter native code are counted there).
+    """
+
+    kind: Kind
+    context: Condition
+    region: Region
+    fixed: Mapping[str, int]
+    variants: Variants
+    padding: Padding | None = None
+    calls: int = field(default=0)
+
+    def run(self, views: Sequence[View], sizes: Values, threads: int) -> tuple[Variant, int]:
+        """Run on inputs and outputs in order; the variant that ran, and 0 or 1 + its fault."""
+        self.calls += 1
+        if self.padding is not None:
+            return self.padding.run(self.variants, views, sizes, threads)
+        variant = self.variants.serving(views)
+        return variant, variant.run(views, sizes, threads)
+
+    def prepared(self, views: Sequence[View]) -> Variant:
+        """The variant that would run on views of these shapes and layouts, compiled."""
+        if self.padding is not None:
+            return self.variants.made_for(self.variants.dense)
+        return self.variants.serving(views)
+
+    def __str__(self) -> str:
+        where = "all sizes" if self.context == TRUE else condition_text(self.context)
+        if self.region.context not in (TRUE, self.context):
+            where += f" (region {condition_text(self.region.context)})"
+        return f"{self.kind}, {where}, options {self.region.origin}"
