@@ -14,7 +14,7 @@ import numpy as np
 
 from tcsym.analysed import analysed
 from tcsym.compiler import explain_stage
-from tcsym.dispatch.choose import dispatcher_for
+from tcsym.dispatch.choose import dispatcher_for, require_one_served
 from tcsym.dispatch.dispatcher import Single
 from tcsym.dispatch.entrance import Entrance
 from tcsym.dispatch.making import Making
@@ -39,11 +39,13 @@ _DEVICE_STAGES = ("cuda", "ptx")
 
 
 def kernels_of(settings: Settings) -> dict[str, Kernel]:
-    """The kernels of a text, in text order. Errors: all of the compile phase."""
+    """The kernels of a text, in text order. Errors: all of the compile phase, OptionError."""
     programs = analysed(settings.source, settings.filename)
     checked = validated(settings, programs)
     all_sizes = frozenset(name for p in programs.values() for name in p.sizes)
-    return {name: Kernel(p, checked, all_sizes) for name, p in programs.items()}
+    kernels = {name: Kernel(p, checked, all_sizes) for name, p in programs.items()}
+    require_one_served([kernel._dispatcher for kernel in kernels.values()])
+    return kernels
 
 
 def rebuild_kernel(settings: Settings, name: str) -> Kernel:

@@ -55,7 +55,8 @@ class Bucket:
     edges: size -> upper ends of its buckets, ascending; the declared upper bound ends the last.
     count: buckets for each bounded size, cut where the estimated work grows by equal factors.
     learn: cut instead where the sizes of the first `learn` calls lie; one version serves these.
-    Without any of them: `count` 4. Sizes need a `Dim` with an upper bound to be cut.
+    Without any of them: up to 4 buckets for each size, fewer where there are many sizes.
+    Sizes need a `Dim` with an upper bound to be cut.
     """
 
     edges: Mapping[str, tuple[int, ...]] | None = None
@@ -71,10 +72,6 @@ class Bucket:
                 raise OptionError(f"Bucket: `{name}` is {value!r}, expected an integer >= 0")
         if self.edges is not None:
             object.__setattr__(self, "edges", _checked_edges(self.edges))
-
-    @property
-    def per_size(self) -> int:
-        return self.count or 4
 
 
 @dataclass(frozen=True, slots=True)

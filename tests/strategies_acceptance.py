@@ -28,7 +28,7 @@ STRATEGIES: dict[str, Any] = {
     "specialize": Specialize(),
     "specialize-before": Specialize(bind="before", max_variants=2),
     "background": Specialize(background=1.0),
-    "bucket": Bucket(count=2),
+    "bucket": Bucket(),
     "pad": Pad(8),
     "pad-max": Pad("max"),
     "auto": Auto(hot=0.0, share=1.0),

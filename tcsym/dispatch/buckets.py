@@ -30,6 +30,7 @@ class Buckets(Dispatcher):
         super().__init__(making, entrance)
         self.strategy = strategy
         self.slots = bucket_slots(making.plan, strategy)
+        self.per_size = _per_size(strategy, len(self.slots))
         self._seen: list[Values] = []
         self._learning = strategy.learn > 0
 
@@ -59,7 +60,7 @@ class Buckets(Dispatcher):
     def _learn(self) -> None:
         """Cut where equal parts of the calls seen so far lie below."""
         self._learning = False
-        n = self.strategy.per_size
+        n = self.per_size
         ends = []
         for slot in self.slots:
             column = sorted(sizes[slot] for sizes in self._seen)
@@ -74,7 +75,7 @@ class Buckets(Dispatcher):
         if edges is not None:
             given = edges.get(plan.sizes[slot], ())
             return ascending([*given, self._upper(slot)])
-        return work_edges(plan, slot, self.strategy.per_size)
+        return work_edges(plan, slot, self.per_size)
 
     def _upper(self, slot: int) -> int:
         most = self.making.plan.promises[slot].hi
@@ -83,12 +84,6 @@ class Buckets(Dispatcher):
 
     def _versions(self, ends: Sequence[Ends], why: str) -> tuple[Version, ...]:
         making = self.making
-        if prod(map(len, ends)) > MOST_VERSIONS:
-            cut = ", ".join(making.plan.sizes[slot] for slot in self.slots)
-            raise OptionError(
-                f"Bucket: {prod(map(len, ends))} buckets for {cut}, at most {MOST_VERSIONS}",
-                hint="give `edges` for fewer sizes",
-            )
         self._told(ends, why)
         boxes = [
             list(pairwise((making.plan.promises[slot].lo - 1, *e)))
@@ -142,7 +137,24 @@ def bucket_slots(plan: CallPlan, strategy: Bucket) -> tuple[int, ...]:
         promise = plan.promises[slot]
         if ends[0] < promise.lo or ends[-1] > (promise.hi or 0):
             raise OptionError(f"Bucket: edges of `{name}` lie outside of its range {promise}")
+    _require_few(prod(len(ends) + 1 for ends in strategy.edges.values()))
     return tuple(k for k in bounded if plan.sizes[k] in strategy.edges)
+
+
+def _per_size(strategy: Bucket, n_sizes: int) -> int:
+    """Buckets of each size: as asked, else as many as keep their product small."""
+    if strategy.count:
+        _require_few(strategy.count**n_sizes)
+        return strategy.count
+    return next(n for n in (4, 3, 2, 1) if n**n_sizes <= MOST_VERSIONS)
+
+
+def _require_few(n_buckets: int) -> None:
+    if n_buckets > MOST_VERSIONS:
+        raise OptionError(
+            f"Bucket: {n_buckets} buckets, at most {MOST_VERSIONS} are made",
+            hint="give `edges` for fewer sizes",
+        )
 
 
 def ascending(ends: Sequence[int]) -> Ends:

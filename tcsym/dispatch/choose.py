@@ -1,17 +1,33 @@
-"""Strategy -> dispatcher. Errors: OptionError where the strategy cannot serve the program."""
+"""Strategy -> dispatcher, which may be one that refuses."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import assert_never
 
-from tcsym.dispatch.dispatcher import Dispatcher
+from tcsym.dispatch.dispatcher import Dispatcher, Refused
 from tcsym.dispatch.entrance import Entrance
 from tcsym.dispatch.making import Making
+from tcsym.errors import OptionError
 from tcsym.strategy import Auto, Bucket, Pad, Specialize, Strategy, Symbolic
 
 
 def dispatcher_for(strategy: Strategy, making: Making, entrance: Entrance) -> Dispatcher:
     """What picks versions for the calls of one kernel. Loads only what the strategy needs."""
+    try:
+        return _chosen(strategy, making, entrance)
+    except OptionError as why:
+        return Refused(making, entrance, why)
+
+
+def require_one_served(dispatchers: Sequence[Dispatcher]) -> None:
+    """OptionError if the strategy can serve none of these kernels: those of one text."""
+    refused = [d for d in dispatchers if isinstance(d, Refused)]
+    if refused and len(refused) == len(dispatchers):
+        raise refused[0].why
+
+
+def _chosen(strategy: Strategy, making: Making, entrance: Entrance) -> Dispatcher:
     match strategy:
         case Symbolic():
             return Dispatcher(making, entrance)

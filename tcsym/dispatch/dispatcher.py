@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from tcsym.dispatch.entrance import Entrance
 from tcsym.dispatch.making import Making
 from tcsym.dispatch.version import Values, Version
+from tcsym.errors import OptionError
 from tcsym.index import FALSE, TRUE, condition_substitute, index
 from tcsym.runtime.size_functions import first_holding
 from tcsym.variants import Variant
@@ -51,7 +52,7 @@ class Dispatcher:
 
     def counts(self) -> dict[str, int]:
         """Calls served so far, by version."""
-        return {str(v): v.calls for v in self.versions()}
+        return {str(v): v.calls for v in self._ordered}
 
     def arrange(self) -> tuple[Version, ...]:
         """The versions, first come first served. Asked once, when a call needs them."""
@@ -82,6 +83,17 @@ class Dispatcher:
             for v in self.versions()
             if v.context == TRUE or condition_substitute(v.context, values) != FALSE
         )
+
+
+class Refused(Dispatcher):
+    """A strategy that cannot serve this def, in a text with others that it can serve."""
+
+    def __init__(self, making: Making, entrance: Entrance, why: OptionError) -> None:
+        super().__init__(making, entrance)
+        self.why = why
+
+    def arrange(self) -> tuple[Version, ...]:
+        raise self.why
 
 
 class Single(Dispatcher):

@@ -52,6 +52,9 @@ class OnDemand(Dispatcher):
     def versions(self) -> tuple[Version, ...]:
         return tuple(self.points.made.values())
 
+    def counts(self) -> dict[str, int]:
+        return {str(v): v.calls for v in self.versions()}
+
     def precompile(self) -> None:
         """Versions for all declared sizes, if these are few enough to be kept."""
         declared = declared_sizes(self.making.plan, self.points.most)
