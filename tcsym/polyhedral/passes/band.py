@@ -71,7 +71,7 @@ def contraction_roles(kernel: Kernel, band: Band) -> Roles | None:
     if not terms:
         return None
     for columns in _column_candidates(kernel, band):
-        for rows in reversed(band.variables):
+        for rows in _row_candidates(kernel, band, columns):
             streamed = _streamed(terms, columns, rows) if rows != columns else ()
             if streamed:
                 targets = {(x.buffer, x.subscripts) for x, _ in updates}
@@ -105,6 +105,23 @@ def _column_candidates(kernel: Kernel, band: Band) -> list[str]:
                 stores += _is_unit(kernel, x.buffer, x.subscripts, v)
             loads_ += sum(_is_unit(kernel, r.tensor, r.subscripts, v) for r in loads(x.value))
         return stores, loads_, band.variables.index(v)
+
+    return sorted(band.variables, key=score, reverse=True)
+
+
+def _row_candidates(kernel: Kernel, band: Band, columns: str) -> list[str]:
+    """Loops of the band, best first: rows that lie side by side in what they load, then innermost.
+
+    The elements of a register tile's rows are then neighbours, however far its steps are apart.
+    """
+
+    def score(v: str) -> tuple[int, int]:
+        read = [r for x, _ in reductions(band.body) for r in factors(x)]
+        moving = [r for r in read if columns not in subscript_variables(r.subscripts)]
+        return (
+            sum(_is_unit(kernel, r.tensor, r.subscripts, v) for r in moving),
+            band.variables.index(v),
+        )
 
     return sorted(band.variables, key=score, reverse=True)
 

@@ -129,6 +129,18 @@ def matmul(a: str = "MK", b: str = "KN", dtype: DType = F32) -> Kernel:
     return kernel(f"mm_{a}_{b}", "M N K", buffers, body)
 
 
+def far_rows() -> Kernel:
+    """Z[a,b,c] += X[b,d,a] * Y[d,c]: rows a lie side by side, rows b do not."""
+    a, b, c, d = v("a b c d")
+    term = op("mul", rd("X", b, d, a), rd("Y", d, c))
+    inner = par(
+        "c", "C", st("Z", (a, b, c), con(0)), red("d", "D", up("Z", (a, b, c), "add", term))
+    )
+    body = par("a", "A", par("b", "B", inner))
+    buffers = [buf("X", "B D A"), buf("Y", "D C"), buf("Z", "A B C")]
+    return kernel("far_rows", "A B C D", buffers, body)
+
+
 def term_matmul(name: str, term: Callable[[Expr, Expr], Expr], shift: int = 0) -> Kernel:
     """C(i,j) += term(A(i,k), B(k - shift,j))"""
     i, j, k = v("i j k")
@@ -521,6 +533,7 @@ ALL = {
     "matmul_at": lambda: matmul("KM", "KN"),
     "matmul_bt": lambda: matmul("MK", "NK"),
     "matmul_atbt": lambda: matmul("KM", "NK"),
+    "far_rows": far_rows,
     "matmul_int32": lambda: matmul(dtype=DType.INT32),
     "matmul_int8": lambda: matmul(dtype=DType.INT8),
     "matmul_half": lambda: matmul(dtype=DType.FLOAT16),

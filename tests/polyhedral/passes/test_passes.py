@@ -240,6 +240,13 @@ def test_roles_of_a_convolution(stride: int) -> None:
     assert [r.tensor for r in roles.streamed] == ["X"]
 
 
+def test_rows_are_neighbours_in_memory() -> None:
+    k = naive.far_rows()
+    roles = contraction_roles(k, band_of(find_loop(k.body, "a")))
+    assert roles is not None
+    assert (roles.columns, roles.rows) == ("c", "a")
+
+
 def test_no_roles_without_reuse() -> None:
     k = naive.matvec()
     assert contraction_roles(k, band_of(find_loop(k.body, "i"))) is None
