@@ -1,0 +1,167 @@
+"""`./dev bench`: the suite beside its peers. See `--help` and docs/performance.md."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import shlex
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.case import Case
+from benchmarks.machine import Guard, lanes_of, measure_machine
+from benchmarks.peers import PEERS
+from benchmarks.record import SCHEMA, row_record, summary
+from benchmarks.rounds import FULL, QUICK, Field
+from benchmarks.sizes import Row, rows_of
+from benchmarks.startup import startup_record
+from benchmarks.suite import CALL, CASES, SUITE
+from benchmarks.surroundings import busy_seconds, cores_for, environment_for
+from benchmarks.tables import print_tables, row_text
+
+_RANDOM_ROWS = {False: 50, True: 4}
+
+
+def arguments_of(given: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__)
+    add = parser.add_argument
+    add("--only", nargs="+", default=[], metavar="TEXT", help="kernels whose name or row has one")
+    add("--part", choices=("suite", "other", "all"), default="all", help="kernels of the suite")
+    add("--sizes", choices=("suite", "ragged", "random"), default="suite")
+    add("--seed", type=int, default=0, help="of random sizes")
+    add("--count", type=int, help="random sizes of each kernel (50, quick: 4)")
+    add("--threads", default="1,2", metavar="1,2", help="numbers of threads, one after another")
+    add("--target", choices=("cpu", "cpu:avx512", "cpu:avx2", "cpu:novector"))
+    add("--peers", metavar="NAME,NAME", help=f"of {','.join(PEERS)}; tcsym always takes part")
+    add("--quick", action="store_true", help="fewer rounds and quick peers: minutes")
+    add("--no-startup", action="store_true", help="leave out the table of first results")
+    add("--json", type=Path, help="write the record there")
+    add("--picture", type=Path, help="draw the ratios there (.svg or .png; needs matplotlib)")
+    return parser.parse_args(given)
+
+
+def chosen_peers(arguments: argparse.Namespace) -> list[str]:
+    if arguments.peers is not None:
+        wanted = [p for p in arguments.peers.split(",") if p]
+        unknown = [p for p in wanted if p not in PEERS]
+        if unknown:
+            raise SystemExit(f"unknown peer `{unknown[0]}`, it is one of {', '.join(PEERS)}")
+        return ["tcsym", *(p for p in wanted if p != "tcsym")]
+    return [
+        name
+        for name, peer in PEERS.items()
+        if (peer.in_quick or not arguments.quick)
+        and (peer.every_size or arguments.sizes != "random")
+    ]
+
+
+def chosen_rows(arguments: argparse.Namespace) -> list[Row]:
+    parts: dict[str, tuple[Case, ...]] = {
+        "suite": SUITE,
+        "all": CASES,
+        "other": tuple(c for c in CASES if c.part == "other"),
+    }
+    is_brief = arguments.quick and not arguments.only and arguments.part == "all"
+    cases = SUITE if is_brief else parts[arguments.part]
+    only = arguments.only
+
+    def is_wanted(*names: str) -> bool:
+        return not only or any(text in name for text in only for name in names)
+
+    cases = tuple(c for c in cases if is_wanted(c.name, *c.sizes))
+    count = arguments.count or _RANDOM_ROWS[arguments.quick]
+    rows = rows_of(cases, arguments.sizes, count, arguments.seed)
+    found = [r for r in rows if is_wanted(r.case.name, r.label)]
+    if not found:
+        raise SystemExit(f"no kernel's name has {' or '.join(only)}")
+    return found
+
+
+def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The whole record."""
+    rows, peers = chosen_rows(arguments), chosen_peers(arguments)
+    effort = QUICK if arguments.quick else FULL
+    allowed = os.sched_getaffinity(0)
+    record: dict[str, Any] = {
+        "schema": SCHEMA,
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "command": shlex.join(["./dev", "bench", *sys.argv[1:]]),
+        "sizes": arguments.sizes,
+        "seed": arguments.seed,
+        "target": arguments.target or "cpu",
+        "peers": peers,
+        "machines": {},
+        "versions": {},
+        "rows": [],
+        "startup": {"rows": [], "call": None},
+    }
+    for threads in [int(t) for t in arguments.threads.split(",")]:
+        os.sched_setaffinity(0, allowed)
+        cores = cores_for(threads)
+        os.sched_setaffinity(0, set(cores))
+        _measure_with(threads, cores, rows, peers, effort, arguments.target, record)
+    os.sched_setaffinity(0, allowed)
+    if not arguments.no_startup:
+        cases = list({row.case.name: row.case for row in rows}.values())
+        environment = environment_for(1, arguments.target, "")
+        repeat = 1 if arguments.quick else 3
+        record["startup"]["rows"] = startup_record(cases, repeat, environment)
+    record["summary"] = summary(record["rows"], arguments.sizes == "random")
+    return record
+
+
+def _measure_with(
+    threads: int,
+    cores: list[int],
+    rows: Sequence[Row],
+    peers: Sequence[str],
+    effort: Any,
+    target: str | None,
+    record: dict[str, Any],
+) -> None:
+    lanes = lanes_of(target)
+    guard = Guard(cores, lanes)
+    machine = measure_machine(guard, lanes, cores)
+    record["machines"][str(threads)] = machine.as_json()
+    levels = ", ".join(f"{x.name} {x.gb_per_s:.0f}" for x in machine.levels)
+    say(f"{machine.name}, {threads} threads: {machine.gflop_per_s:.0f} GFLOP/s; GB/s: {levels}")
+    with tempfile.TemporaryDirectory() as cache:
+        field = Field(peers, environment_for(threads, target, cache), guard, effort)
+        record["versions"] |= field.versions()
+        for row in rows:
+            started, busy = time.perf_counter(), busy_seconds()
+            measured = field.measure(row, threads, target)
+            made = row_record(row, measured, machine, threads)
+            made["seconds"] = time.perf_counter() - started
+            made["busy_cores"] = (busy_seconds() - busy) / made["seconds"]
+            record["rows"].append(made)
+            say(row_text(made))
+        if record["startup"]["call"] is None:
+            row = Row(CALL, "call_add_4", CALL.sizes["call_add_4"])
+            measured = field.measure(row, threads, target)
+            record["startup"]["call"] = row_record(row, measured, machine, threads)
+        field.close()
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    arguments = arguments_of(sys.argv[1:])
+    record = measure(arguments)
+    from rich.console import Console
+
+    print_tables(record, Console(width=None if sys.stdout.isatty() else 240))
+    if arguments.json:
+        arguments.json.write_text(json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""One kernel of the suite: its text, inputs, reference, work, and the sizes to run it at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+Sizes = Mapping[str, int]
+Kind = Literal["normal", "uniform", "indices"]
+
+
+def value_of(formula: str, sizes: Sizes) -> float:
+    """A formula in size names, such as `2*M*N*K`."""
+    return float(eval(formula, {"__builtins__": {}}, dict(sizes)))
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One array. `dims`: formulas without spaces, separated by spaces.
+
+    normal: times `scale`. uniform: in [0, 1). indices: below the size `below`. Never all zero.
+    """
+
+    dims: str
+    scale: float = 1.0
+    kind: Kind = "normal"
+    dtype: str = "float32"
+    below: str = ""
+
+    def shape(self, sizes: Sizes) -> tuple[int, ...]:
+        return tuple(int(value_of(d, sizes)) for d in self.dims.split())
+
+    def draw(self, rng: np.random.Generator, sizes: Sizes) -> np.ndarray:
+        shape = self.shape(sizes)
+        if self.kind == "indices":
+            return rng.integers(0, sizes[self.below], shape).astype(self.dtype)
+        if self.dtype == "int8":
+            return rng.integers(-127, 128, shape, dtype=np.int8)
+        if self.kind == "uniform":
+            return rng.random(shape, dtype=np.float32).astype(self.dtype)
+        x = rng.standard_normal(shape, dtype=np.float32)
+        return (x * np.float32(self.scale)).astype(self.dtype)
+
+
+def normal(dims: str, scale: float = 1.0, dtype: str = "float32") -> Input:
+    return Input(dims, scale, dtype=dtype)
+
+
+def uniform(dims: str) -> Input:
+    return Input(dims, kind="uniform")
+
+
+def indices(dims: str, below: str) -> Input:
+    return Input(dims, kind="indices", dtype="int32", below=below)
+
+
+Draw = tuple[int, int] | int | str  # log-uniform between; a value; a formula of earlier ones
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A kernel.
+
+    goal: the class whose goal it counts for. part: `suite`, or `other`: nobody tunes for these.
+    reference: numpy, on the arrays as libraries see them (`library_dims`: shapes of inputs, by
+        position, that differ from those of the text; the memory is the same).
+    flops: useful operations. traffic: compulsory bytes; empty: all inputs and outputs once.
+    sizes: what the suite measures, by row name. ranges: what random sizes are drawn from.
+    tolerance: of the error over the largest magnitude of the reference.
+    einsum: the same as one contraction, where it is one.
+    """
+
+    name: str
+    goal: Literal["contractions", "others"]
+    text: str
+    inputs: tuple[Input, ...]
+    reference: Callable[..., Any]
+    flops: str
+    sizes: Mapping[str, Sizes]
+    ranges: Mapping[str, Draw]
+    part: Literal["suite", "other"] = "suite"
+    traffic: str = ""
+    library_dims: Mapping[int, str] = field(default_factory=dict)
+    tolerance: float = 2e-3
+    einsum: str = ""
+
+    def arrays(self, sizes: Sizes, seed: int = 0) -> tuple[np.ndarray, ...]:
+        """Inputs in the order of the text, the same for one seed."""
+        rng = np.random.default_rng(seed)
+        return tuple(i.draw(rng, sizes) for i in self.inputs)
+
+    def library_arrays(self, arrays: tuple[np.ndarray, ...], sizes: Sizes) -> tuple[Any, ...]:
+        """The same memory under the shapes that libraries expect."""
+        return tuple(
+            a.reshape([int(value_of(d, sizes)) for d in self.library_dims[k].split()])
+            if k in self.library_dims
+            else a
+            for k, a in enumerate(arrays)
+        )
+
+    def n_flops(self, sizes: Sizes) -> float:
+        return value_of(self.flops, sizes)
+
+    def n_bytes(
+        self, sizes: Sizes, arrays: tuple[np.ndarray, ...], results: tuple[Any, ...]
+    ) -> float:
+        if self.traffic:
+            return value_of(self.traffic, sizes)
+        return float(sum(a.nbytes for a in (*arrays, *results)))
+
+
+def as_tuple(result: Any) -> tuple[Any, ...]:
+    return tuple(result) if isinstance(result, tuple | list) else (result,)
+
+
+def error_of(case: Case, found: tuple[Any, ...], expected: tuple[Any, ...]) -> float:
+    """Largest error of any output over its largest magnitude (at least 1); inf if not finite."""
+    worst = 0.0
+    if len(found) != len(expected):
+        return float("inf")
+    for a, b in zip(found, expected):
+        b64 = np.asarray(b, np.float64)
+        a64 = np.asarray(a, np.float64).reshape(b64.shape)
+        same = a64 == b64
+        with np.errstate(invalid="ignore"):
+            off = np.where(same, 0.0, np.abs(a64 - b64))
+        scale = max(1.0, float(np.abs(b64[np.isfinite(b64)]).max(initial=0.0)))
+        worst = max(worst, float(np.nan_to_num(off, nan=np.inf).max(initial=0.0)) / scale)
+    return worst

@@ -1,0 +1,42 @@
+"""What takes part in a comparison: a call on prepared inputs, and its result as numpy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.case import Case, Sizes
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One case at one size: arrays as our text and as libraries see them, and what is right."""
+
+    case: Case
+    sizes: Sizes
+    arrays: tuple[Any, ...]
+    library_arrays: tuple[Any, ...]
+    expected: tuple[Any, ...]
+    threads: int
+    target: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Contestant:
+    """`to_numpy`: of what `call` returns. `ready`: waits for work a first call left running.
+
+    A contestant that writes into given arrays is named with ` out=` at the end.
+    """
+
+    call: Callable[[], Any]
+    to_numpy: Callable[[Any], tuple[Any, ...]]
+    ready: Callable[[], None] = lambda: None
+
+
+Maker = Callable[[], Contestant]
+Peer = Callable[[Problem], Iterator[tuple[str, Maker]]]
+
+
+def writes_to_given(name: str) -> bool:
+    return name.endswith(" out=")

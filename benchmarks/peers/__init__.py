@@ -1,0 +1,48 @@
+"""Contestants: our kernels, and what a user of each other library would write.
+
+Every peer is optional. Those of one `home` share a process and its arrays, so rounds alternate
+within it; the others have a process each, and rounds alternate between processes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class PeerEntry:
+    """place: module and function. packages: from the index, for the environment and the record."""
+
+    place: tuple[str, str]
+    packages: tuple[str, ...] = ()
+    home: str = "shared"
+    in_quick: bool = True
+    every_size: bool = (
+        True  # false: compiles so slowly for each size that random sizes leave it out
+    )
+
+
+PEERS = {
+    "tcsym": PeerEntry(("benchmarks.peers.with_tcsym", "contestants"), ("tcsym",)),
+    "substituted": PeerEntry(
+        ("benchmarks.peers.with_tcsym", "substituted"), ("tcsym",), every_size=False
+    ),
+    "numpy": PeerEntry(("benchmarks.peers.with_numpy", "contestants"), ("numpy", "opt_einsum")),
+    "torch": PeerEntry(("benchmarks.peers.with_torch", "contestants"), ("torch",)),
+    "compile": PeerEntry(
+        ("benchmarks.peers.with_torch", "static"), ("torch",), in_quick=False, every_size=False
+    ),
+    "compile-dynamic": PeerEntry(
+        ("benchmarks.peers.with_torch", "dynamic"), ("torch",), in_quick=False
+    ),
+    "numba": PeerEntry(("benchmarks.peers.with_numba", "contestants"), ("numba",), in_quick=False),
+    "jax": PeerEntry(("benchmarks.peers.with_jax", "contestants"), ("jax", "jaxlib"), "jax"),
+    "halide": PeerEntry(
+        ("benchmarks.peers.with_halide", "contestants"),
+        ("halide",),
+        "halide",
+        in_quick=False,
+        every_size=False,
+    ),
+}
+OURS = ("tcsym", "tcsym out=", "tcsym after", "tcsym before")

@@ -1,0 +1,63 @@
+"""Affinity and environment variables, set before any library is imported; foreign work."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+_THREADS = (
+    *("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"),
+    *("TCSYM_NUM_THREADS", "NUMBA_NUM_THREADS", "HL_NUM_THREADS"),
+)
+_FIXED = {
+    "OPENBLAS_THREAD_TIMEOUT": "18",  # else its threads spin for 100 ms after each product
+    "TORCHINDUCTOR_COMPILE_THREADS": "1",
+    "JAX_PLATFORMS": "cpu",
+    "TCSYM_VERIFY": "0",
+}
+_AVX2_ONLY = {
+    "ATEN_CPU_CAPABILITY": "avx2",
+    "DNNL_MAX_CPU_ISA": "AVX2",
+    "ONEDNN_MAX_CPU_ISA": "AVX2",
+    "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+    "OPENBLAS_CORETYPE": "Haswell",
+    "NUMBA_CPU_NAME": "haswell",
+    "XLA_FLAGS": "--xla_cpu_max_isa=AVX2",
+    "HL_JIT_TARGET": "x86-64-linux-sse41-avx-avx2-f16c-fma",
+}
+
+
+def cores_for(threads: int) -> list[int]:
+    """The last cores this process may use: the first ones take the system's interrupts.
+
+    Errors: SystemExit if there are fewer.
+    """
+    allowed = sorted(os.sched_getaffinity(0))
+    if len(allowed) < threads:
+        raise SystemExit(f"{threads} threads wanted, but only {len(allowed)} cores are allowed")
+    return allowed[-threads:]
+
+
+def environment_for(threads: int, target: str | None, cache: str) -> dict[str, str]:
+    """For workers. `cache`: an empty directory, so that nothing compiled or tuned is found."""
+    made = {**os.environ, **_FIXED, **dict.fromkeys(_THREADS, str(threads))}
+    made |= {"TCSYM_CACHE_DIR": cache, "TORCHINDUCTOR_CACHE_DIR": f"{cache}/inductor"}
+    if target == "cpu:avx2":
+        made |= _AVX2_ONLY
+    return made
+
+
+def busy_seconds() -> float:
+    """Time all cores have worked for anybody since start-up."""
+    fields = Path("/proc/stat").read_text().splitlines()[0].split()[1:]
+    user, nice, system, _, _, irq, soft_irq, steal = map(int, fields[:8])
+    return (user + nice + system + irq + soft_irq + steal) / os.sysconf("SC_CLK_TCK")
+
+
+def own_seconds(pids: list[int]) -> float:
+    """Time that these processes have worked."""
+    total = 0
+    for pid in pids:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        total += int(fields[11]) + int(fields[12])
+    return total / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,89 @@
+"""Every kernel of the suite agrees with its numpy reference; sizes repeat."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import tcsym
+from benchmarks.case import Case, as_tuple, error_of
+from benchmarks.sizes import ragged_rows, random_rows, rows_of
+from benchmarks.suite import BY_NAME, CASES, SUITE
+
+TINY = {"B": 2, "H": 3, "T": 3, "L": 4, "S": 5, "E": 11, "RF": 40}
+_SPATIAL = {"H": 9, "W": 8, "T": 16}
+
+
+def tiny_sizes(case: Case) -> dict[str, int]:
+    """Small and different for each size, large enough for a filter, a dilation and a delay."""
+    has_filter = "W" in case.ranges or "K" in case.ranges
+    given = {**TINY, **(_SPATIAL if has_filter else {}), "KH": 3, "KW": 3, "K": 3}
+    return {name: given.get(name, 3 + k % 4) for k, name in enumerate(case.ranges)}
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_kernel_agrees_with_its_reference(name: str) -> None:
+    case = BY_NAME[name]
+    sizes = tiny_sizes(case)
+    arrays = case.arrays(sizes)
+    found = as_tuple(tcsym.define(case.text)(*arrays))
+    expected = as_tuple(case.reference(*case.library_arrays(arrays, sizes)))
+    assert error_of(case, found, expected) < 1e-4
+
+
+@pytest.mark.parametrize("name", [c.name for c in CASES if c.einsum])
+def test_einsum_is_the_same_kernel(name: str) -> None:
+    case = BY_NAME[name]
+    arrays = case.arrays(tiny_sizes(case))
+    expected = np.einsum(case.einsum, *(a.astype(np.float64) for a in arrays))
+    assert error_of(case, as_tuple(case.reference(*arrays)), (expected,)) < 1e-4
+
+
+def test_suite_has_31_rows_and_others_beside_it() -> None:
+    assert sum(len(c.sizes) for c in SUITE) == 31
+    assert len(CASES) - len(SUITE) >= 10
+    labels = [label for case in CASES for label in case.sizes]
+    assert len(set(labels)) == len(labels)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_work_is_known_at_all_sizes(case: Case) -> None:
+    for row in rows_of([case], "suite", 0, 0):
+        assert set(row.sizes) == set(case.ranges)
+        assert case.n_flops(row.sizes) >= 0
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_random_sizes_repeat_and_differ(case: Case) -> None:
+    first, again, other = (list(random_rows(case, 20, seed)) for seed in (5, 5, 6))
+    assert first == again
+    assert [r.sizes for r in first] != [r.sizes for r in other]
+    assert len({json.dumps(dict(r.sizes)) for r in first}) == 20
+    for row in first:
+        assert case.n_flops(row.sizes) <= 3e8
+        assert all(
+            low <= row.sizes[name] <= high
+            for name, rule in case.ranges.items()
+            if isinstance(rule, tuple)
+            for low, high in [rule]
+        )
+
+
+def test_too_many_random_sizes_are_an_error() -> None:
+    with pytest.raises(ValueError, match="random sizes found"):
+        list(random_rows(BY_NAME["call"], 100, 0))
+
+
+def test_ragged_sizes_are_prime_and_filters_stay() -> None:
+    (row,) = ragged_rows(BY_NAME["conv"])
+    assert dict(row.sizes) == {"N": 1, "C": 61, "H": 53, "W": 53, "O": 61, "KH": 3, "KW": 3}
+
+
+def test_inputs_repeat_and_are_never_zero() -> None:
+    for case in CASES:
+        sizes = tiny_sizes(case)
+        for a, b in zip(case.arrays(sizes), case.arrays(sizes)):
+            assert np.array_equal(a, b)
+            assert np.any(a != 0) or a.dtype == np.int32
