@@ -21,6 +21,7 @@ from tcsym.polyhedral.passes.contract_storage import contract_storage
 from tcsym.polyhedral.passes.drop_empty import drop_empty
 from tcsym.polyhedral.passes.full_tiles import full_tiles
 from tcsym.polyhedral.passes.hoist_conditions import hoist_conditions
+from tcsym.polyhedral.passes.merge_loops import merge_loops
 from tcsym.polyhedral.passes.names import Names
 from tcsym.polyhedral.passes.nest_schedule import schedule_nest
 from tcsym.polyhedral.passes.parallelise import parallelise, without_work
@@ -44,7 +45,7 @@ def map_cpu(kernel: Kernel, target: Target, options: Options) -> Mapped:
     body = without_work(without_allocations(kernel.body))
     body = hoist_conditions(body, setting.names)
     kernel = _verified(accumulate_privately(replace(kernel, body=body), setting.names))
-    kernel = _verified(privatise(kernel))
+    kernel = _verified(merge_loops(privatise(kernel), setting.names))
     for nest in nests(kernel.body):
         kernel = _verified(schedule_nest(kernel, nest, setting))
     kernel = _verified(clamp_rows(contract_storage(drop_empty(kernel))))

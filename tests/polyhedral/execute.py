@@ -81,9 +81,16 @@ def execute(
     sizes: Mapping[str, int],
     shuffle: int | None = None,
 ) -> dict[str, Any]:
-    """Arrays of all arguments but inputs. `sizes` without strides; `shuffle`: a random seed."""
-    machine = _Machine(kernel, dict(inputs), None if shuffle is None else random.Random(shuffle))
+    """Arrays of all arguments but inputs, in the shapes of the kernel's buffers.
+
+    `sizes` without strides; `shuffle`: a random seed.
+    """
     env = dict(sizes)
+    shapes = {
+        b.name: tuple(evaluate(x, env) for x in b.shape) for b in kernel.buffers if b.name in inputs
+    }
+    arrays = {name: np.reshape(x, shapes[name]) for name, x in inputs.items()}
+    machine = _Machine(kernel, arrays, None if shuffle is None else random.Random(shuffle))
     names = [n for n in kernel.arguments if n not in inputs]
     for name in names:
         machine.allocate(name, env)

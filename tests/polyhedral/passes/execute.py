@@ -84,18 +84,24 @@ class Memory:
 def execute(
     kernel: Kernel, sizes: Mapping[str, int], arrays: Mapping[str, np.ndarray]
 ) -> dict[str, Memory]:
-    """Run `kernel` in place on `arrays`, shaped as declared; gives all memory at the end."""
+    """Run `kernel` in place on dense `arrays`; gives all memory at the end."""
     memory = {}
     for b in kernel.buffers:
         if b.space == "argument":
             shape = tuple(evaluate(e, sizes) for e in b.shape)
-            assert arrays[b.name].shape == shape, (b.name, arrays[b.name].shape, shape)
-            memory[b.name] = Memory(b, shape, arrays[b.name])
+            memory[b.name] = Memory(b, shape, merged(arrays[b.name], shape))
     space = {"memory": memory, "_": _Runtime, "math": math, "kernel": kernel}
     space.update({_name(s): int(v) for s, v in sizes.items()})
     text = "\n".join(_node(kernel.body, kernel, "")) or "pass"
     exec(compile(text, kernel.name, "exec"), space)
     return memory
+
+
+def merged(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """A view of the array's memory with neighbouring dimensions merged (`passes.merge_loops`)."""
+    view = array.view()
+    view.shape = shape
+    return view
 
 
 def _name(v: str) -> str:
