@@ -72,9 +72,11 @@ class Index:
     terms: tuple[tuple[Atom, int], ...] = ()
     constant: int = 0
     _hash: int = field(init=False, repr=False)
+    _variables: frozenset[str] | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash((self.terms, self.constant)))
+        _set_hash(self, hash((self.terms, self.constant)))
+        _set_variables(self, None)
 
     def __hash__(self) -> int:
         return self._hash
@@ -138,10 +140,19 @@ class Index:
 
     def variables(self) -> frozenset[str]:
         """Names of all variables, also those inside quotients, minima and conditions."""
-        return frozenset[str]().union(*(_atom_variables(a) for a, _ in self.terms))
+        found = self._variables
+        if found is None:
+            found = frozenset[str]().union(*[_atom_variables(a) for a, _ in self.terms])
+            _set_variables(self, found)
+        return found
 
     def __str__(self) -> str:
         return _sum_text(self)
+
+
+# The setters of the slots: Index is frozen, and made so often that half of the time counts.
+_set_hash: Callable[[Index, int], None] = vars(Index)["_hash"].__set__
+_set_variables: Callable[[Index, frozenset[str] | None], None] = vars(Index)["_variables"].__set__
 
 
 def index(value: Index | int) -> Index:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import field, replace
-from typing import Literal, assert_never
+from operator import is_
+from typing import Any, Literal, assert_never
 
 from tcsym.frontend.program import (
     Binary,
@@ -230,35 +231,53 @@ def block(*nodes: Node | None) -> Node:
 # ---- traversal
 
 
+# What does not change is returned as it is: most of a kernel stays the same in most passes.
+
+
 def map_value(v: Value, f: Callable[[Value], Value], on_index: Callable[[Index], Index]) -> Value:
     """Rebuild bottom-up: `on_index` on every index expression, then `f` on every value."""
 
-    def go(x: Value) -> Value:
+    def go(x: Any) -> Any:
         return map_value(x, f, on_index)
 
     match v:
         case Const():
             return f(v)
         case IndexValue(i, _):
-            return f(replace(v, index=on_index(i)))
+            new = on_index(i)
+            return f(v if new is i else replace(v, index=new))
         case Read():
-            subs = tuple(on_index(s) if isinstance(s, Index) else go(s) for s in v.subscripts)
-            unwritten = v.unwritten and map_condition(v.unwritten, on_index)
-            return f(replace(v, subscripts=subs, unwritten=unwritten))  # type: ignore[arg-type]
+            return f(_map_read(v, go, on_index))
         case Cast(x, _) | Unary(_, x, _):
-            return f(replace(v, operand=go(x)))  # type: ignore[arg-type]
+            inner = go(x)
+            return f(v if inner is x else replace(v, operand=inner))
         case Binary(_, a, b) | Compare(_, a, b):
-            return f(replace(v, left=go(a), right=go(b)))  # type: ignore[arg-type]
+            left, right = go(a), go(b)
+            same_ = left is a and right is b
+            return f(v if same_ else replace(v, left=left, right=right))
         case Select(c, a, b):
-            return f(replace(v, condition=go(c), then=go(a), orelse=go(b)))  # type: ignore[arg-type]
+            condition, then, orelse = go(c), go(a), go(b)
+            if condition is c and then is a and orelse is b:
+                return f(v)
+            return f(replace(v, condition=condition, then=then, orelse=orelse))
         case Call(_, args):
-            return f(replace(v, args=tuple(map(go, args))))  # type: ignore[arg-type]
+            mapped = tuple(map(go, args))
+            return f(v if all(map(is_, mapped, args)) else replace(v, args=mapped))
         case Holds(c):
             return f(Holds(map_condition(c, on_index)))
         case HorizontalReduce():
-            return f(replace(v, value=go(v.value)))
+            inner = go(v.value)
+            return f(v if inner is v.value else replace(v, value=inner))
         case _:
             assert_never(v)
+
+
+def _map_read(r: Read, go: Callable[[Any], Any], on_index: Callable[[Index], Index]) -> Read:
+    subs = tuple([on_index(s) if isinstance(s, Index) else go(s) for s in r.subscripts])
+    unwritten = r.unwritten and map_condition(r.unwritten, on_index)
+    if unwritten == r.unwritten and all(map(is_, subs, r.subscripts)):
+        return r
+    return replace(r, subscripts=subs, unwritten=unwritten)
 
 
 def same(x: Value) -> Value:
@@ -276,10 +295,11 @@ def map_node(
     on_index: Callable[[Index], Index] | None = None,
 ) -> Node:
     """Rebuild bottom-up; a node for which `on_node` gives None becomes an empty block."""
-    ix = on_index or (lambda i: i)
+    ix = on_index or _same_index
+    leaves_values = on_value is same and on_index is None
 
     def value(v: Value) -> Value:
-        return map_value(v, on_value, ix)
+        return v if leaves_values else map_value(v, on_value, ix)
 
     def go(x: Node) -> Node:
         y = _with_parts(x, go, value, ix)
@@ -291,6 +311,10 @@ def map_node(
     return go(n)
 
 
+def _same_index(i: Index) -> Index:
+    return i
+
+
 def _with_parts(
     n: Node,
     go: Callable[[Node], Node],
@@ -300,25 +324,35 @@ def _with_parts(
     """`n` with its child nodes, values and indices replaced."""
 
     def subs(s: tuple[Index, ...]) -> tuple[Index, ...]:
-        return tuple(map(ix, s))
+        new = s if ix is _same_index else tuple(map(ix, s))
+        return s if all(map(is_, new, s)) else new
 
     match n:
-        case Store() | Update():
-            return replace(n, subscripts=subs(n.subscripts), value=value(n.value))
-        case Verify():
-            return replace(n, value=value(n.value))
-        case Loop():
-            mask = None if n.mask is None else ix(n.mask)
-            bounds = {"lower": ix(n.lower), "upper": ix(n.upper), "mask": mask}
-            return replace(n, **bounds, work=ix(n.work), body=go(n.body))  # type: ignore[arg-type]
-        case Branch(c, a, b):
-            return Branch(map_condition(c, ix), go(a), None if b is None else go(b))
         case Block(body):
-            return block(*map(go, body)) if body else n
+            parts = tuple(map(go, body))
+            flat = len(parts) != 1 and not any(isinstance(x, Block) for x in parts)
+            return n if flat and all(map(is_, parts, body)) else block(*parts)
+        case Store() | Update():
+            places, v = subs(n.subscripts), value(n.value)
+            if places is n.subscripts and v is n.value:
+                return n
+            return replace(n, subscripts=places, value=v)
+        case Verify():
+            v = value(n.value)
+            return n if v is n.value else replace(n, value=v)
+        case Loop():
+            return _with_loop_parts(n, go(n.body), ix)
+        case Branch(c, a, b):
+            condition = c if ix is _same_index else map_condition(c, ix)
+            then, orelse = go(a), None if b is None else go(b)
+            unchanged = condition == c and then is a and orelse is b
+            return n if unchanged else Branch(condition, then, orelse)
         case Allocate(b, body):
-            return Allocate(b, go(body))
+            inner = go(body)
+            return n if inner is body else Allocate(b, inner)
         case Prefetch():
-            return replace(n, subscripts=subs(n.subscripts))
+            places = subs(n.subscripts)
+            return n if places is n.subscripts else replace(n, subscripts=places)
         case TransposeBlock():
             target, source = subs(n.target_subscripts), subs(n.source_subscripts)
             moved = replace(n, target_subscripts=target, source_subscripts=source)
@@ -327,29 +361,43 @@ def _with_parts(
             assert_never(n)
 
 
+def _with_loop_parts(n: Loop, body: Node, ix: Callable[[Index], Index]) -> Loop:
+    if ix is _same_index:
+        return n if body is n.body else replace(n, body=body)
+    lower, upper, work = ix(n.lower), ix(n.upper), ix(n.work)
+    mask = None if n.mask is None else ix(n.mask)
+    before = (n.body, n.lower, n.upper, n.work, n.mask)
+    if all(map(is_, (body, lower, upper, work, mask), before)):
+        return n
+    return replace(n, lower=lower, upper=upper, mask=mask, work=work, body=body)
+
+
 def substitute_node(n: Node, values: Values) -> Node:
     return map_node(n, on_index=lambda i: substitute(i, values)) if values else n
 
 
 def walk(n: Node, loops: tuple[Loop, ...] = ()) -> Iterator[tuple[Node, tuple[Loop, ...]]]:
     """Every node with its enclosing loops, outermost first; parents before children."""
-    yield n, loops
-    match n:
-        case Loop():
-            yield from walk(n.body, (*loops, n))
-        case Branch(_, a, b):
-            yield from walk(a, loops)
-            if b is not None:
-                yield from walk(b, loops)
-        case Block(body):
-            for x in body:
-                yield from walk(x, loops)
-        case Allocate(_, body):
-            yield from walk(body, loops)
-        case Store() | Update() | Verify() | Prefetch() | TransposeBlock():
-            pass
-        case _:
-            assert_never(n)
+    todo = [(n, loops)]
+    while todo:
+        item = todo.pop()
+        yield item
+        n, loops = item
+        match n:
+            case Block(body):
+                todo += [(x, loops) for x in reversed(body)]
+            case Store() | Update():
+                pass
+            case Loop():
+                todo.append((n.body, (*loops, n)))
+            case Branch(_, a, b):
+                todo += [(a, loops)] if b is None else [(b, loops), (a, loops)]
+            case Allocate(_, body):
+                todo.append((body, loops))
+            case Verify() | Prefetch() | TransposeBlock():
+                pass
+            case _:
+                assert_never(n)
 
 
 def value_children(v: Value) -> tuple[Value, ...]:
@@ -373,14 +421,17 @@ def value_children(v: Value) -> tuple[Value, ...]:
 
 
 def subvalues(v: Value) -> Iterator[Value]:
-    yield v
-    for c in value_children(v):
-        yield from subvalues(c)
+    """`v` and every value inside it, parents before children."""
+    todo = [v]
+    while todo:
+        v = todo.pop()
+        yield v
+        todo += reversed(value_children(v))
 
 
 def loads(v: Value) -> tuple[Read, ...]:
     """All loads in `v`, also those inside subscripts."""
-    return tuple(x for x in subvalues(v) if isinstance(x, Read))
+    return tuple([x for x in subvalues(v) if isinstance(x, Read)])
 
 
 def value_dtype(v: Value) -> DType:

@@ -8,8 +8,6 @@ from dataclasses import replace
 from tcsym.frontend.program import Read
 from tcsym.index import ZERO, Index, condition_variables, index, maximum, minimum, of_atom
 from tcsym.loop_ir import (
-    Allocate,
-    Block,
     Branch,
     Buffer,
     Kernel,
@@ -26,6 +24,7 @@ from tcsym.loop_ir import (
 )
 from tcsym.polyhedral.passes.access import Access, accesses, subscript_variables
 from tcsym.polyhedral.passes.bounds import eliminate, extent_from, relax
+from tcsym.polyhedral.passes.touched import Touched
 from tcsym.records import dataclass
 
 STACK_BYTES = 16 * 1024
@@ -48,30 +47,20 @@ def contract_storage(kernel: Kernel) -> Kernel:
     constant ones go on the stack, the rest stays in the arena. Needs `privatise`. Packed panels and
     accumulators of lanes already have their shape.
     """
+    touched = Touched()
     for b in kernel.buffers:
         if b.padded:
-            kernel = kernel.with_buffer(replace(b, space=_space(b, kernel.body)))
+            kernel = kernel.with_buffer(replace(b, space=_space(b, kernel.body, touched)))
         elif b.space == "arena":
-            kernel = _contract_one(kernel, b)
+            kernel = _contract_one(kernel, b, touched)
     return kernel
-
-
-def _uses(node: Node, buffer: str) -> tuple[tuple[Access, tuple[Loop, ...]], ...]:
-    """Accesses of the buffer with the loops around them."""
-    return tuple(
-        (a, around)
-        for x, around in walk(node)
-        if not isinstance(x, Loop | Block | Branch | Allocate)
-        for a in accesses(x)
-        if a.buffer == buffer
-    )
 
 
 Uses = tuple[tuple[Access, tuple[Loop, ...]], ...]
 
 
-def _contract_one(kernel: Kernel, b: Buffer) -> Kernel:
-    uses = _uses(kernel.body, b.name)
+def _contract_one(kernel: Kernel, b: Buffer, touched: Touched) -> Kernel:
+    uses = tuple(touched.uses(kernel.body, b.name))
     if not uses:
         return kernel
     sizes = frozenset(kernel.sizes)
@@ -82,7 +71,7 @@ def _contract_one(kernel: Kernel, b: Buffer) -> Kernel:
     extents = [b.shape[d] if h is None else h.extent for d, h in enumerate(hulls)]
     shape = tuple(extent_from(extents[d], sizes) for d in kept)
     small = replace(b, shape=shape, strides=None)
-    space = _space(small, body)
+    space = _space(small, body, touched)
     padded = space == "register" and not _is_guarded(body, b.name)
     small = replace(small, space=space, padded=padded)
     return replace(kernel, body=body).with_buffer(small)
@@ -184,13 +173,13 @@ def _rewrite(node: Node, b: Buffer, hulls: list[Hull | None], kept: list[int]) -
     return map_node(node, statement, value)
 
 
-def _space(b: Buffer, node: Node) -> Space:
+def _space(b: Buffer, node: Node, touched: Touched) -> Space:
     extents = [e.as_int() for e in b.shape]
     if any(e is None for e in extents):
         return "arena"
     count = math.prod(e or 0 for e in extents)
     kinds = {x.variable: x.kind for x, _ in walk(node) if isinstance(x, Loop)}
-    subscripts = [s for a, _ in _uses(node, b.name) for s in a.subscripts]
+    subscripts = [s for a, _ in touched.uses(node, b.name) for s in a.subscripts]
     plain = all(
         isinstance(s, Index) and all(kinds.get(v) in ("unrolled", "vector") for v in s.variables())
         for s in subscripts

@@ -3,8 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import assert_never
 
-from tcsym.loop_ir import Block, Loop, Node, Store, Update, Verify, map_node, walk
+from tcsym.loop_ir import (
+    Allocate,
+    Block,
+    Branch,
+    Loop,
+    Node,
+    Prefetch,
+    Store,
+    TransposeBlock,
+    Update,
+    Verify,
+    block,
+    walk,
+)
 
 Statement = Store | Update | Verify
 
@@ -15,11 +30,36 @@ def find_loop(node: Node, variable: str) -> Loop:
 
 def replace_loop(node: Node, variable: str, change: Callable[[Loop], Node]) -> Node:
     """`node` with the loop of that name replaced."""
+    return _replaced(node, variable, change) or node
 
-    def at(x: Node) -> Node:
-        return change(x) if isinstance(x, Loop) and x.variable == variable else x
 
-    return map_node(node, at)
+def _replaced(n: Node, variable: str, change: Callable[[Loop], Node]) -> Node | None:
+    """As `replace_loop`; None if the loop is not in `n`."""
+    match n:
+        case Loop():
+            if n.variable == variable:
+                return change(n)
+            inner = _replaced(n.body, variable, change)
+            return None if inner is None else replace(n, body=inner)
+        case Block(body):
+            for k, x in enumerate(body):
+                inner = _replaced(x, variable, change)
+                if inner is not None:
+                    return block(*body[:k], inner, *body[k + 1 :])
+            return None
+        case Branch(c, a, b):
+            inner = _replaced(a, variable, change)
+            if inner is not None:
+                return Branch(c, inner, b)
+            inner = None if b is None else _replaced(b, variable, change)
+            return None if inner is None else Branch(c, a, inner)
+        case Allocate(name, body):
+            inner = _replaced(body, variable, change)
+            return None if inner is None else Allocate(name, inner)
+        case Store() | Update() | Verify() | Prefetch() | TransposeBlock():
+            return None
+        case _:
+            assert_never(n)
 
 
 def loops_around(node: Node, variable: str) -> tuple[Loop, ...]:
