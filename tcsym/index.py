@@ -72,7 +72,7 @@ class Index:
     terms: tuple[tuple[Atom, int], ...] = ()
     constant: int = 0
     _hash: int = field(init=False, repr=False)
-    _variables: frozenset[str] | None = field(init=False, repr=False)
+    _variables: frozenset[str] | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         _set_hash(self, hash((self.terms, self.constant)))

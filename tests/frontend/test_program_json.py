@@ -24,11 +24,12 @@ def through_text(programs: tuple[Program, ...]) -> tuple[Program, ...]:
 
 
 def all_values(x: object) -> Iterator[object]:
-    """Everything in `x`, also what takes no part in equality."""
+    """Everything `x` was made from, also what takes no part in equality."""
     if is_dataclass(x):
         yield type(x)
         for f in fields(x):
-            yield from all_values(getattr(x, f.name))
+            if f.init:
+                yield from all_values(getattr(x, f.name))
     elif isinstance(x, tuple):
         yield len(x)
         for item in x:
