@@ -118,7 +118,7 @@ class Kernel(Direct):
         variant, fault = version.run(views, bound.sizes, n_threads)
         if fault:
             raise plan.fault_error(variant.compiled.faults[fault - 1])
-        self._dispatcher.served(bound.sizes, version, variant)
+        self._dispatcher.served(bound.sizes, views, version, variant)
         return packed(plan.output_names, outputs.finished())
 
     def _entrance(self) -> Entrance:
@@ -158,9 +158,10 @@ class Kernel(Direct):
         bound = self._bind_shapes(inputs, named)
         outputs = [dense_view(s, o.dtype) for s, o in zip(bound.shapes, self._plan.outputs)]
         version = self._dispatcher.serving(bound.sizes)
-        variant = version.prepared((*bound.views, *outputs))
+        views = (*bound.views, *outputs)
+        variant = version.prepared(views)
         pinned = self._pinned(bound.sizes, version)
-        pinned._dispatcher.served(bound.sizes, version, variant)
+        pinned._dispatcher.served(bound.sizes, views, version, variant)
         shapes = tuple(view.shape for view in bound.views)
         return Executable(pinned, dict(zip(self._plan.sizes, bound.sizes)), shapes)
 

@@ -32,6 +32,13 @@ class Module(Direct):
         self._settings = self._only.settings  # with checked sizes
         if len(self._kernels) == 1:
             self._entry = self._only
+        # As attributes proper they are found without `__getattr__`, which costs more than a call.
+        taken = _DELEGATED if len(self._kernels) == 1 else frozenset[str]()
+        self.__dict__ |= {
+            name: kernel
+            for name, kernel in self._kernels.items()
+            if name not in taken and not name.startswith("_")
+        }
 
     def __getitem__(self, name: str) -> Kernel:
         return self._kernels[name]
@@ -50,8 +57,6 @@ class Module(Direct):
             raise AttributeError(name)
         if name in _DELEGATED and len(self._kernels) == 1:
             return getattr(self._only, name)
-        if name in self._kernels:
-            return self._kernels[name]
         from difflib import get_close_matches
 
         close = get_close_matches(name, list(self._kernels), 1)

@@ -13,6 +13,7 @@ from tcsym.dispatch.version import Values, Version
 from tcsym.dispatch.work import estimated_work
 from tcsym.errors import OptionError
 from tcsym.index import all_of, ge, lt, var
+from tcsym.runtime.arrays import View
 from tcsym.runtime.plan import CallPlan
 from tcsym.stats import Decision
 from tcsym.strategy import MOST_VERSIONS, Bucket
@@ -40,9 +41,11 @@ class Buckets(Dispatcher):
         why = "edges as given" if self.strategy.edges else "edges by estimated work"
         return self._versions([self._ends(slot) for slot in self.slots], why)
 
-    def served(self, sizes: Values, version: Version, variant: Variant) -> None:
+    def served(
+        self, sizes: Values, views: Sequence[View], version: Version, variant: Variant
+    ) -> None:
         if not self._learning:
-            super().served(sizes, version, variant)
+            super().served(sizes, views, version, variant)
             return
         with self.lock:
             self._seen.append(sizes)

@@ -10,6 +10,7 @@ from tcsym.dispatch.making import Making
 from tcsym.dispatch.version import Values, Version
 from tcsym.errors import OptionError
 from tcsym.index import FALSE, TRUE, condition_substitute, index
+from tcsym.runtime.arrays import View
 from tcsym.runtime.size_functions import first_holding
 from tcsym.variants import Variant
 
@@ -34,10 +35,12 @@ class Dispatcher:
         ordered = self._ordered or self._arranged()
         return ordered[0] if len(ordered) == 1 else ordered[self._find(*sizes)]
 
-    def served(self, sizes: Values, version: Version, variant: Variant) -> None:
+    def served(
+        self, sizes: Values, views: Sequence[View], version: Version, variant: Variant
+    ) -> None:
         """To be told of each call that came through Python, once it has run."""
-        if variant.layouts == version.variants.dense and len(self._ordered) == 1:
-            self.entrance.enter(version, variant)
+        if len(self._ordered) == 1:
+            self.entrance.enter(version, views, variant)
 
     def precompile(self) -> None:
         """Compile all that calls with dense arrays will need."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from tcsym.dispatch.points import OnDemand, declared_sizes
 from tcsym.dispatch.version import Values, Version
 from tcsym.errors import OptionError
 from tcsym.index import Condition, all_of, eq, ge, lt, var
+from tcsym.runtime.arrays import View
 from tcsym.runtime.plan import CallPlan
 from tcsym.strategy import Pad
 from tcsym.variants import Variant
@@ -32,7 +34,9 @@ class PadOnDemand(OnDemand):
         key = tuple([self._extent(slot, sizes[slot]) for slot in self.slots])
         return self.points.made.get(key) or self._added(key, sizes)
 
-    def served(self, sizes: Values, version: Version, variant: Variant) -> None:
+    def served(
+        self, sizes: Values, views: Sequence[View], version: Version, variant: Variant
+    ) -> None:
         """Calls stay in Python: that copies, which costs more."""
 
     def precompile(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
 from math import prod
 
@@ -9,6 +10,7 @@ from tcsym.dispatch.dispatcher import Dispatcher
 from tcsym.dispatch.entrance import Entrance
 from tcsym.dispatch.making import Making
 from tcsym.dispatch.version import Values, Version
+from tcsym.runtime.arrays import View
 from tcsym.runtime.plan import CallPlan
 from tcsym.strategy import Pad, Specialize
 from tcsym.variants import Variant
@@ -46,7 +48,9 @@ class OnDemand(Dispatcher):
     def serving(self, sizes: Values) -> Version:
         return self.points.made.get(sizes) or self._added(sizes, sizes)
 
-    def served(self, sizes: Values, version: Version, variant: Variant) -> None:
+    def served(
+        self, sizes: Values, views: Sequence[View], version: Version, variant: Variant
+    ) -> None:
         """There is no native way yet: calls of single sizes are dispatched in Python."""
 
     def versions(self) -> tuple[Version, ...]:

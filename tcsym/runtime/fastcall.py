@@ -8,36 +8,41 @@ from __future__ import annotations
 
 import ctypes
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tcsym.compiled import Layout
 from tcsym.runtime.assemble import cached_object
-from tcsym.runtime.fastcall_ir import (
+from tcsym.runtime.fastcall_arrays import ArrayOffsets
+from tcsym.runtime.fastcall_entry import (
+    OPTIONS,
     SYMBOL,
     TABLE,
-    TABLE_FIELDS,
-    ArrayOffsets,
     Entry,
+    Library,
     can_be_entered,
-    entry_ir,
-    table_index,
 )
+from tcsym.runtime.fastcall_ir import entry_ir
 from tcsym.runtime.jit import LoadedKernel
-from tcsym.runtime.loader import load_object
+from tcsym.runtime.loader import Image, load_object
 from tcsym.runtime.memory import c_function
 from tcsym.runtime.native import native
 from tcsym.runtime.plan import CallPlan
 from tcsym.runtime.pool import process_pool
 from tcsym.runtime.results import results_type
-from tcsym.threads import address_of_choice
+from tcsym.threads import address_of_choice, available_cores
+from tcsym.types import DType
 
 _METH_FASTCALL, _METH_KEYWORDS = 0x80, 0x02
 _ARRAY_TYPE, _ARRAY_EMPTY = 2, 184  # places in numpy's table of C functions, fixed by its ABI
 Slow = Callable[..., Any]
+_lock = threading.Lock()
 
 
 class _MethodDef(ctypes.Structure):
@@ -52,13 +57,31 @@ class _MethodDef(ctypes.Structure):
 class _Owner:
     """Keeps alive what the entry's code refers to; it is the `__self__` of the built-in."""
 
-    def __init__(self, name: str, address: int, kept: tuple[Any, ...]) -> None:
+    def __init__(self, name: str, address: int, table: _Table, kept: tuple[Any, ...]) -> None:
         flags = _METH_FASTCALL | _METH_KEYWORDS
         self.method = _MethodDef(name.encode(), address, flags, None)
+        self.table = table
         self.kept = kept
 
     def __repr__(self) -> str:
         return "tcsym"
+
+
+class _Table:
+    """The entry's table: numbers, addresses and objects, which it keeps alive."""
+
+    def __init__(self, places: dict[str, int]) -> None:
+        self.places = places
+        self.words = (ctypes.c_void_p * len(places))()
+        self._objects: list[object] = []
+
+    def refer(self, name: str, thing: object) -> None:
+        """To an object. Those before it stay alive: a call may be using them."""
+        self._objects.append(thing)
+        self.words[self.places[name]] = id(thing)
+
+    def put(self, name: str, word: int) -> None:
+        self.words[self.places[name]] = word
 
 
 def fast_entry(
@@ -67,30 +90,41 @@ def fast_entry(
     pointers: tuple[int, ...],
     slots: Sequence[int | tuple[int, int]],
     slow: Slow,
+    layouts: tuple[Layout, ...] | None = None,
+    exact: bool = True,
+    library: Library = "numpy",
 ) -> Slow | None:
-    """A built-in that does what `slow(*args, **kwargs)` does, fast for plain dense arguments.
+    """A built-in that does what `slow(*args, **kwargs)` does, fast for arrays of these layouts.
 
-    `kernel`, `pointers`, `slots` are those of the variant for dense arguments (`variants.Variant`).
+    `kernel`, `pointers`, `slots`, `layouts` (default: all dense) are those of a variant
+    (`variants.Variant`). Unless `exact`, arrays of stricter layouts are served as well.
     """
-    if not can_be_entered(plan, slots) or not arrays_are_as_expected():
+    if not can_be_entered(plan, library) or not arrays_are_as_expected():
+        return None
+    if library == "torch" and not _torch_serves(plan):
         return None
     compiled = kernel.compiled
     entry = Entry(
         plan,
+        layouts or all_dense(plan),
         pointers,
-        tuple(s for s in slots if isinstance(s, int)),
+        tuple(slots),
         compiled.shared_bytes,
         compiled.private_bytes,
+        exact,
+        library,
     )
     code = cached_object(entry_ir(entry), f"call entry of {plan.program.name}")
-    table, objects = _table(entry, kernel, slow)
-
-    def resolve(name: str) -> int:
-        return ctypes.addressof(table) if name == TABLE else c_function(name)
-
-    image = load_object(code, resolve)
-    owner = _Owner(plan.program.name, image.address(SYMBOL), (image, table, objects, kernel))
+    table = _table(entry, kernel, slow)
+    places = {TABLE: ctypes.addressof(table.words)}
+    image = load_object(code, lambda name: places.get(name) or _shared_address(name))
+    owner = _Owner(plan.program.name, image.address(SYMBOL), table, (image, kernel))
     return _built_in(owner)
+
+
+def continue_with(entry: Slow, slow: Slow) -> None:
+    """From now on, `entry` passes to `slow` what it does not serve."""
+    entry.__self__.table.refer("slow", slow)  # type: ignore[attr-defined]
 
 
 def _built_in(owner: _Owner) -> Slow:
@@ -102,31 +136,76 @@ def _built_in(owner: _Owner) -> Slow:
     return function
 
 
-def _table(entry: Entry, kernel: LoadedKernel, slow: Slow) -> tuple[Any, list[Any]]:
-    """The entry's table, and the objects it points to."""
-    plan = entry.plan
-    names = tuple(o.name for o in plan.outputs)
-    objects: dict[int, Any] = {
-        table_index(entry, "ndarray"): np.ndarray,
-        table_index(entry, "slow"): slow,
-        table_index(entry, "results"): results_type(names),
-    }
-    objects |= {table_index(entry, "input", k): p.dtype.numpy for k, p in enumerate(plan.inputs)}
-    objects |= {table_index(entry, "output", k): o.dtype.numpy for k, o in enumerate(plan.outputs)}
-    addresses = {
-        "array_empty": _array_function(_ARRAY_EMPTY),
-        "launch": native().launch_address,
-        "kernel": kernel.address,
-        "arena": kernel.arenas.main.address,
-        "pool": process_pool().address,
-        "threads": address_of_choice(),
-    }
-    table = (ctypes.c_void_p * (len(TABLE_FIELDS) + len(plan.inputs) + len(plan.outputs)))()
-    for place, thing in objects.items():
-        table[place] = id(thing)
-    for name, address in addresses.items():
-        table[table_index(entry, name)] = address
-    return table, list(objects.values())
+@lru_cache(None)
+def _shared() -> Image:
+    """The functions of arguments.ll. To be called with the lock: all entries share one image."""
+    text = Path(__file__).with_name("arguments.ll").read_text()
+    return load_object(cached_object(text, "arguments of calls"), c_function)
+
+
+def _shared_address(name: str) -> int:
+    if not name.startswith("tcsym_"):
+        return c_function(name)
+    with _lock:
+        return _shared().address(name)
+
+
+def _table(entry: Entry, kernel: LoadedKernel, slow: Slow) -> _Table:
+    plan, table = entry.plan, _Table(entry.table)
+    table.refer("slow", slow)
+    table.refer("results", results_type(tuple(o.name for o in plan.outputs)))
+    for name in OPTIONS:
+        table.refer(name, sys.intern(name))
+    for k, p in enumerate(plan.inputs):
+        table.refer(f"name {k}", sys.intern(p.name))
+        if scalars_are_as_expected(p.dtype):
+            table.refer(f"scalar {k}", p.dtype.numpy.type)
+    for slot in entry.free_slots:
+        table.refer(f"size {slot}", sys.intern(plan.sizes[slot]))
+    table.put("launch", native().launch_address)
+    table.put("kernel", kernel.address)
+    table.put("arena", kernel.arenas.main.address)
+    table.put("pool", process_pool().address)
+    table.put("cores", available_cores())
+    table.put("chosen", address_of_choice())
+    types = {f"input {k}": p.dtype for k, p in enumerate(plan.inputs)}
+    types |= {f"output {k}": o.dtype for k, o in enumerate(plan.outputs)}
+    (_refer_to_numpy if entry.library == "numpy" else _refer_to_torch)(table, types)
+    return table
+
+
+def _refer_to_numpy(table: _Table, types: dict[str, DType]) -> None:
+    table.refer("ndarray", np.ndarray)
+    table.put("array_empty", _array_function(_ARRAY_EMPTY))
+    for name, dtype in types.items():
+        table.refer(name, dtype.numpy)
+
+
+def _refer_to_torch(table: _Table, types: dict[str, DType]) -> None:
+    from tcsym.runtime.torch_facts import torch_facts
+
+    facts = torch_facts()
+    assert facts is not None
+    for name, thing in facts.objects.items():
+        table.refer(name, thing)
+    for name, word in facts.words.items():
+        table.put(name, word)
+    for name, dtype in types.items():
+        table.put(name, facts.types[dtype])
+
+
+def _torch_serves(plan: CallPlan) -> bool:
+    from tcsym.runtime.torch_facts import torch_facts
+
+    facts = torch_facts()
+    if facts is None:
+        return False
+    return facts.types.keys() >= {p.dtype for p in plan.inputs} | {o.dtype for o in plan.outputs}
+
+
+def all_dense(plan: CallPlan) -> tuple[Layout, ...]:
+    dense: Layout = "dense"
+    return (dense,) * (len(plan.inputs) + len(plan.outputs))
 
 
 # ---- what numpy and CPython look like here
@@ -166,7 +245,15 @@ def _is_as_expected(array: np.ndarray[Any, Any]) -> bool:
     if not array.ndim:
         return True
     dimensions = (ctypes.c_int64 * array.ndim).from_address(word(at.dimensions))
-    return bool(tuple(dimensions) == array.shape)
+    strides = (ctypes.c_int64 * array.ndim).from_address(word(at.strides))
+    return (tuple(dimensions), tuple(strides)) == (array.shape, array.strides)
+
+
+@lru_cache(None)
+def scalars_are_as_expected(dtype: DType) -> bool:
+    """True if numpy's scalars of the type have their value behind the object's header."""
+    one = dtype.numpy.type(1)
+    return ctypes.string_at(id(one) + 16, dtype.bytes) == np.array(one).tobytes()
 
 
 def _array_function(place: int) -> int:

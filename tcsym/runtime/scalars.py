@@ -43,7 +43,8 @@ def _from_integer(value: int, dtype: DType) -> np.ndarray[Any, Any] | None:
         fits = dtype.lowest <= value <= dtype.highest
         return np.array(value, dtype=dtype.numpy) if fits else None
     try:
-        array = np.array(float(value)).astype(dtype.numpy)
+        with np.errstate(over="ignore"):
+            array = np.array(float(value)).astype(dtype.numpy)
     except OverflowError:
         return None
     exact = math.isfinite(array[()]) and int(array[()]) == value

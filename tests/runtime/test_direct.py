@@ -17,6 +17,7 @@ import tcsym as tc
 from tcsym.runtime import direct
 from tcsym.runtime.background import settle
 from tcsym.runtime.direct import Direct, call_directly, objects_are_as_expected
+from tests.entered import python_frames
 
 ADD = "def add(float(N) A, float(N) B) -> (C) { C(i) = A(i) + B(i) }"
 A = np.arange(5, dtype=np.float32)
@@ -47,18 +48,6 @@ def module() -> tc.Module:
     made.compile(A, A)
     settle()
     return made
-
-
-def python_frames(call: Any) -> list[str]:
-    seen: list[str] = []
-    sys.setprofile(
-        lambda frame, event, _: seen.append(frame.f_code.co_name) if event == "call" else None
-    )
-    try:
-        call()
-    finally:
-        sys.setprofile(None)
-    return seen[1:]  # the first is `call` itself
 
 
 def test_objects_are_as_expected_here() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tcsym.compiled import SYMBOL, Compiled
+from tcsym.compiled import SYMBOL, Compiled, Layout, stride_name
 from tcsym.frontend.program import Check, Program, Tensor
 from tcsym.index import (
     Condition,
@@ -35,17 +35,22 @@ from tcsym.index import (
     var,
 )
 from tcsym.runtime import fastcall
+from tcsym.runtime.arrays import numpy_view
 from tcsym.runtime.assemble import assemble
 from tcsym.runtime.fastcall import arrays_are_as_expected, fast_entry
+from tcsym.runtime.fastcall_entry import Entry
 from tcsym.runtime.fastcall_index import DECLARATIONS, IndexCode, Lines, Value
-from tcsym.runtime.fastcall_ir import Entry, entry_ir
+from tcsym.runtime.fastcall_ir import entry_ir
 from tcsym.runtime.jit import load
 from tcsym.runtime.loader import load_object
 from tcsym.runtime.memory import c_function
 from tcsym.runtime.plan import plan_call
+from tcsym.runtime.results import overlaps_itself
+from tcsym.runtime.scalars import is_scalar, scalar_array
 from tcsym.sizes import Dim
 from tcsym.threads import get_num_threads
 from tcsym.types import DType
+from tcsym.variants import layout_of
 
 M, N, ZERO = var("M"), var("N"), index(0)
 F32, F64 = DType.FLOAT32, DType.FLOAT64
@@ -170,9 +175,24 @@ ODD_CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("none", (), {}),
     ("one", (A,), {}),
     ("three", (A, B, B), {}),
-    ("keyword", (A,), {"B": B}),
-    ("only keywords", (), {"A": A, "B": B}),
-    ("out", (A, B), {"out": A}),
+    ("unknown keyword", (A, B), {"D": B}),
+    ("given twice", (A, B), {"B": B}),
+    ("missing", (), {"B": B}),
+    ("out overlaps", (A, B), {"out": A}),
+    ("out is a list", (A, B), {"out": [A]}),
+    ("out is a tuple", (A, B), {"out": (np.zeros((3, 4), np.float32),)}),
+    ("out is read-only", (A, B), {"out": np.broadcast_to(np.float32(0), (3, 4))}),
+    ("out of another type", (A, B), {"out": np.zeros((3, 4))}),
+    ("out of another shape", (A, B), {"out": np.zeros((4, 4), np.float32)}),
+    ("out of another rank", (A, B), {"out": np.zeros(12, np.float32)}),
+    ("out of another layout", (A, B), {"out": np.zeros((4, 3), np.float32).T}),
+    ("no threads", (A, B), {"threads": 0}),
+    ("many threads", (A, B), {"threads": 10**6}),
+    ("endless threads", (A, B), {"threads": 10**30}),
+    ("true threads", (A, B), {"threads": True}),
+    ("half a thread", (A, B), {"threads": 0.5}),
+    ("sizes", (A, B), {"sizes": {"M": 3}}),
+    ("no sizes", (A, B), {"sizes": {}}),
     ("list", ([1.0], B), {}),
     ("None", (None, B), {}),
     ("integer", (1, 2), {}),
@@ -207,6 +227,43 @@ def test_everything_else_goes_to_the_slow_path_unchanged(
     assert len(seen) == len(args)
     assert all(x is y for x, y in zip(seen, args, strict=True))
     assert named.keys() == kwargs.keys()
+
+
+NEW = np.zeros((3, 4), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"),
+    [
+        ((A,), {"B": B}),
+        ((), {"B": B, "A": A}),
+        ((A, B), {"out": NEW}),
+        ((), {"out": NEW, "B": B, "A": A, "threads": 2}),
+        ((A, B), {"threads": 1, "sizes": None, "out": None}),
+        ((A, B), {"out": A.copy()}),
+    ],
+)
+def test_names_and_options(add: Made, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    function, slow = add
+    slow.calls.clear()
+    out = kwargs.get("out")
+    before = sys.getrefcount(out)
+    result = function(*args, **kwargs)
+    assert not slow.calls
+    np.testing.assert_array_equal(result, A + B)
+    if out is not None:
+        assert result is out
+        del result
+        assert sys.getrefcount(out) == before
+
+
+def test_a_parameter_named_like_an_option() -> None:
+    p = program(tensor("out", (N,), "input"), tensor("y", (N,), "output"), sizes=("N",))
+    function, slow = make(p)
+    x, y = np.zeros(3, np.float32), np.ones(3, np.float32)
+    assert function(x, out=y) is y
+    assert function(out=y) == "slow"
+    assert len(slow.calls) == 1
 
 
 def test_errors_of_the_slow_path_come_through(add: Made) -> None:
@@ -255,7 +312,8 @@ def test_the_result_is_the_callers_alone(add: Made) -> None:
 def test_no_address_is_in_the_code() -> None:
     texts = []
     for _ in range(2):
-        entry = Entry(plan_call(add_program(), {}, frozenset()), (0, 1, 2), (0, 1), 4 * N, ZERO)
+        plan = plan_call(add_program(), {}, frozenset())
+        entry = Entry(plan, ("dense",) * 3, (0, 1, 2), (0, 1), 4 * N, ZERO)
         texts.append(entry_ir(entry))
     assert texts[0] == texts[1]
     assert not {str(id(x)) for x in (np.ndarray, np.dtype(np.float32))} & set(texts[0].split())
@@ -329,8 +387,46 @@ def test_zero_dimensional_arguments() -> None:
     p = program(tensor("x", (), "input"), tensor("y", (), "output"), sizes=())
     function, slow = make(p)
     assert function(np.array(1, np.float32)).shape == ()
+    assert function(1.5).shape == function(x=True).shape == ()
     assert not slow.calls
-    assert function(1.0) == "slow"
+    assert function(1j) == "slow"
+
+
+COPY = f"""
+define i32 @{SYMBOL}(ptr %buffers, ptr %sizes, ptr %context) {{
+  %x = load ptr, ptr %buffers
+  %y_at = getelementptr ptr, ptr %buffers, i64 1
+  %y = load ptr, ptr %y_at
+  call void @llvm.memcpy.p0.p0.i64(ptr %y, ptr %x, i64 BYTES, i1 false)
+  ret i32 0
+}}
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+"""
+NUMBERS: list[Any] = [
+    *(0, 1, -1, True, False, 127, 128, -128, -129, 255, 256, 32767, -32769, 65535, 2**31, -(2**31)),
+    *(2**24, 2**24 + 1, 2**53, 2**53 + 1, 2**63 - 1, 2**63, -(2**63), -(2**63) - 1, 2**64, 10**40),
+    *(0.0, -0.0, 1.5, 1e-60, 3.4028235e38, 3.5e38, -1e39, 1e300, np.inf, -np.inf, np.nan),
+    *(kind(1) for kind in (np.float32, np.float64, np.float16, np.int8, np.uint64, np.bool_)),
+    *("1", None, 1j, np.float64(1e300), np.int64(-1), np.array([1.0]), np.datetime64(1, "s")),
+]
+
+
+@pytest.mark.parametrize("dtype", list(DType), ids=str)
+def test_numbers_are_what_the_slow_path_would_make_of_them(dtype: DType) -> None:
+    p = program(tensor("x", (), "input", dtype), tensor("y", (), "output", dtype), sizes=())
+    function, slow = make(p, COPY.replace("BYTES", str(dtype.bytes)))
+    fast = 0
+    for x in NUMBERS:
+        expected = scalar_array(x, dtype) if is_scalar(x) else None
+        result = function(x)
+        if isinstance(result, np.ndarray):
+            fast += 1
+            assert expected is not None, x
+            assert result.dtype == expected.dtype
+            assert result.tobytes() == expected.tobytes(), x
+    slow.calls.clear()
+    assert fast >= {DType.BFLOAT16: 0, DType.FLOAT16: 1}.get(dtype, 4)
+    assert isinstance(function(dtype.numpy.type(1)), np.ndarray)
 
 
 def test_literal_fixed_and_promised_sizes() -> None:
@@ -345,13 +441,129 @@ def test_literal_fixed_and_promised_sizes() -> None:
     assert not is_fast(2, 5, 4)
 
 
-def test_free_sizes_need_the_slow_path_unless_fixed() -> None:
+def test_free_sizes() -> None:
     p = program(tensor("x", (N,), "input"), tensor("y", (M,), "output"), free_sizes=("M",))
-    plan = plan_call(p, {}, frozenset())
-    kernel = load(Compiled(assemble(NOTHING), ("M", "N"), ("x", "y"), (), ZERO, ZERO))
-    assert fast_entry(plan, kernel, (0, 1), (0, 1), Recorder()) is None
+    function, _ = make(p)
+    x = np.zeros(2, np.float32)
+    assert function(x, sizes={"M": 7}).shape == (7,)
+    assert function(x, sizes={"M": 0}).shape == (0,)
+    odd: list[Any] = [{}, {"M": 7, "N": 2}, {"N": 2}, {"M": -1}, {"M": 2**31}, {"M": 10**30}]
+    odd += [{"M": True}, {"M": 7.0}, {"M": np.int64(7)}, [("M", 7)], {Odd(): 7}, {1: 2}, None]
+    assert [function(x, sizes=sizes) for sizes in odd] == ["slow"] * len(odd)
+    assert function(x) == "slow"
     function, _ = make(p, declared={"M": 7})
-    assert function(np.zeros(2, np.float32)).shape == (7,)
+    assert function(x).shape == (7,)
+    assert function(x, sizes={"M": 7}) == "slow"
+    function, _ = make(p, declared={"M": Dim(2, 8, 2)})
+    shapes = [getattr(function(x, sizes={"M": m}), "shape", None) for m in range(10)]
+    assert [m for m, shape in enumerate(shapes) if shape == (m,)] == [2, 4, 6, 8]
+
+
+class Odd:
+    """A key that is not to be compared."""
+
+    def __eq__(self, other: object) -> bool:
+        raise ValueError
+
+    def __hash__(self) -> int:
+        return hash("M")
+
+
+def test_several_arrays_given() -> None:
+    p = program(
+        tensor("A", (M, N), "input"),
+        tensor("S", (M,), "output"),
+        tensor("T", (N, M), "output", F64),
+    )
+    function, slow = make(p)
+    S, T = np.zeros(3, np.float32), np.zeros((4, 3))
+    result = function(A, out=(S, T))
+    assert result.S is S
+    assert result.T is T
+    del result
+    assert (sys.getrefcount(S), sys.getrefcount(T)) == (2, 2)
+    assert not slow.calls
+    both = np.zeros(100)
+    odd: list[Any] = [(S,), (S, T, T), [S, T], (S, None), {"S": S, "T": T}, S, (T, S)]
+    odd += [(both.view(np.float32)[22:25], both[:12].reshape(4, 3))]
+    before = sys.getrefcount(S), sys.getrefcount(T)
+    assert [function(A, out=out) for out in odd] == ["slow"] * len(odd)
+    slow.calls.clear()
+    assert (sys.getrefcount(S), sys.getrefcount(T)) == before
+
+
+STRIDES = f"""
+define i32 @{SYMBOL}(ptr %buffers, ptr %sizes, ptr %context) {{
+  %y_at = getelementptr ptr, ptr %buffers, i64 1
+  %y = load ptr, ptr %y_at
+  call void @llvm.memcpy.p0.p0.i64(ptr %y, ptr %sizes, i64 16, i1 false)
+  ret i32 0
+}}
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+"""
+X = np.zeros((6, 8), np.float32)
+WAYS = {
+    "dense": X,
+    "one column": X[:, :1],
+    "no rows": X[:0, 1:5],
+    "rows": X[:, :4],
+    "rows upwards": X[::-1, 2:],
+    "every second row": X[::2],
+    "every second column": X[:, ::2],
+    "transposed": X.T,
+    "columns backwards": X[:, ::-1],
+    "broadcast": np.broadcast_to(X[:, :1], (6, 8)),
+    "broadcast rows": np.broadcast_to(X[:1], (6, 8)),
+    "half elements": np.zeros((6, 50), np.int8)[:, 2:34].view(np.float32),
+    "odd strides": np.zeros(400, np.int8)[: 6 * 50]
+    .view(np.dtype({"names": ["x"], "formats": ["f4"], "offsets": [0], "itemsize": 5}))["x"]
+    .reshape(6, 10),
+    "unaligned": np.frombuffer(b"\0" * 49, np.uint8)[1:].view(np.float32).reshape(3, 4),
+}
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("layout", ["dense", "rows", "any"])
+def test_each_layout_has_its_entry(layout: Layout, exact: bool) -> None:
+    p = program(tensor("x", (M, N), "input"), tensor("y", (index(4),), "output"))
+    names = (stride_name("x", 0), stride_name("x", 1))
+    compiled = Compiled(assemble(STRIDES), names, ("x", "y"), (), ZERO, ZERO)
+    slots = ((0, 0), (0, 1))
+    layouts: tuple[Layout, ...] = (layout, "dense")
+    kernel = load(compiled)
+    plan = plan_call(p, {}, frozenset())
+    function = fast_entry(plan, kernel, (0, 1), slots, Recorder(), layouts, exact)
+    assert function is not None
+    looser = {"dense": {"dense"}, "rows": {"dense", "rows"}, "any": {"dense", "rows", "any"}}
+    for name, x in WAYS.items():
+        view = numpy_view(x)
+        served = {layout} if exact else looser[layout]
+        result = function(x)
+        if view.aligned and layout_of(view) in served:
+            assert result.view(np.int64).tolist() == [s // 4 for s in x.strides], name
+        elif view.aligned or name == "unaligned":
+            assert isinstance(result, str), name
+
+
+@pytest.mark.parametrize("layout", ["rows", "any"])
+def test_memory_given_for_results(layout: Layout) -> None:
+    p = program(tensor("x", (M, N), "input"), tensor("y", (M, N), "output"))
+    kernel = load(Compiled(assemble(NOTHING), ("M",), ("x", "y"), (), ZERO, ZERO))
+    plan, layouts = plan_call(p, {}, frozenset()), ("dense", layout)
+    function = fast_entry(plan, kernel, (0, 1), (0,), Recorder(), layouts)  # type: ignore[arg-type]
+    assert function is not None
+    for name, y in WAYS.items():
+        view = numpy_view(y)
+        good = view.writable and view.aligned and layout_of(view) == layout
+        good = good and not overlaps_itself(view)
+        x = np.zeros(y.shape, np.float32)
+        assert (function(x, out=y) is y) == good, name
+    memory = np.zeros((9, 16), np.float32)
+    for x, y in itertools.product((memory[:4], memory[4:8]), repeat=2):
+        there = y[:, :8] if layout == "rows" else y[:, ::2]
+        dense = x.reshape(-1)[:32].reshape(4, 8)
+        assert (function(dense, out=there) is there) == (not np.shares_memory(x, y))
+    assert function(np.zeros((4, 8), np.float32)) == "slow"  # new memory is dense
 
 
 def test_negative_and_impossible_extents_go_to_the_slow_path() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import add, mul, sub
 from typing import Any
 
 from hypothesis import given
@@ -32,12 +33,8 @@ LEAVES = st.sampled_from(NAMES).map(var) | st.integers(-9, 9).map(index)
 
 
 def wider(inner: Any) -> Any:
-    pairs = st.tuples(inner, inner)
-    plain = pairs.flatmap(
-        lambda p: st.sampled_from(
-            [p[0] + p[1], p[0] - p[1], p[0] * p[1], floordiv(*p), mod(*p), minimum(*p), maximum(*p)]
-        )
-    )
+    operations = [add, sub, mul, floordiv, mod, minimum, maximum]
+    plain = st.tuples(st.sampled_from(operations), inner, inner).map(lambda t: t[0](t[1], t[2]))
     chosen = st.tuples(inner, inner, inner, inner).map(lambda t: choose(ge(t[0], t[1]), t[2], t[3]))
     return plain | chosen
 
