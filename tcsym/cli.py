@@ -1,4 +1,4 @@
-"""The command line: `tcsym run | show | cache | doctor`. Exit code 1: an error, 2: wrong usage."""
+"""The command line: run, bench, show, cache, doctor. Exit code 1: an error, 2: wrong usage."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tcsym.cli_output import ErrorsAsText, json_option, print_json, print_table,
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tcsym.cli_bench import Speed
     from tcsym.cli_run import Run
     from tcsym.kernel import Kernel
 
@@ -32,6 +33,12 @@ def parse_sizes(_ctx: click.Context, _param: click.Parameter, text: str) -> dict
             raise click.BadParameter(f"`{name}` is given twice")
         sizes[name] = int(number)
     return sizes
+
+
+def parse_all_sizes(
+    ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]
+) -> list[dict[str, int]]:
+    return [parse_sizes(ctx, param, text) for text in texts]
 
 
 @click.group(cls=ErrorsAsText, context_settings={"help_option_names": ["-h", "--help"]})
@@ -83,6 +90,45 @@ def run(
 
 @main.command()
 @click.argument("file", type=_FILE)
+@_def_option
+@click.option(
+    "--sizes",
+    "all_sizes",
+    multiple=True,
+    callback=parse_all_sizes,
+    metavar="N=32,M=8",
+    help="Values of the sizes; again for more sizes.",
+)
+@click.option("--threads", type=click.IntRange(1), help="Most threads to use.")
+@click.option("--target", help="cpu, cpu:avx512, cpu:avx2 or cpu:novector.")
+@click.option("--seed", type=click.IntRange(0), default=0, help="Of the random inputs.")
+@json_option
+def bench(
+    file: Path,
+    name: str | None,
+    all_sizes: list[dict[str, int]],
+    threads: int | None,
+    target: str | None,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Time a def of FILE on random inputs, at one or more sizes.
+
+    Where the def is one contraction numpy's einsum is timed beside it, on numpy's own threads.
+    """
+    from tcsym.cli_bench import bench_kernel
+
+    kernel = load_kernel(file, name, target)
+    speeds = [bench_kernel(kernel, sizes, threads, seed) for sizes in all_sizes or [{}]]
+    if as_json:
+        print_json({"def": kernel.name, "speeds": [s.as_json() for s in speeds]})
+    else:
+        columns = ("sizes", "best", "median", "GFLOP/s", "GB/s", "einsum", "einsum / ours")
+        print_table(columns, [_speed_row(s) for s in speeds])
+
+
+@main.command()
+@click.argument("file", type=_FILE)
 @click.argument("stage")
 @_def_option
 @_sizes_option
@@ -124,6 +170,18 @@ def load_kernel(file: Path, name: str | None, target: str | None) -> Kernel:
     if name is not None and name not in module:
         raise click.UsageError(f"{file} has no def `{name}`, it has {', '.join(names)}")
     return module[name or names[0]]
+
+
+def _speed_row(s: Speed) -> tuple[str, ...]:
+    return (
+        ",".join(f"{n}={v}" for n, v in s.sizes.items()) or "none",
+        seconds_text(s.best),
+        seconds_text(s.median),
+        "" if s.gflops is None else f"{s.gflops:.3g}",
+        f"{s.gbytes:.3g}",
+        "" if s.einsum is None else seconds_text(s.einsum),
+        "" if s.einsum is None else f"{s.einsum / s.best:.2f}",
+    )
 
 
 def _print_run(result: Run) -> None:
