@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tcsym.frontend.program import dtype_of
-from tcsym.index import ONE, ZERO, Condition, Index, all_of, ge, index, var
+from tcsym.index import ONE, ZERO, Condition, Index, all_of, floordiv, ge, index, var
 from tcsym.loop_ir import Branch, Kernel, Loop, Node, Update, map_node
 from tcsym.polyhedral.passes.access import accesses, stride, value_variables
 from tcsym.polyhedral.passes.band import (
     Roles,
     band_of,
 )
-from tcsym.polyhedral.passes.bounds import eliminate, extent
+from tcsym.polyhedral.passes.bounds import extent
 from tcsym.polyhedral.passes.duplicate import duplicate
 from tcsym.polyhedral.passes.interchange import can_sink
 from tcsym.polyhedral.passes.loops import find_loop, is_leaf, loops_around, loops_in, replace_loop
@@ -31,7 +31,7 @@ from tcsym.polyhedral.passes.pack_operand import (
     redirect_operand,
     reuse_loop,
 )
-from tcsym.polyhedral.passes.panels import Panels, block_panels, panel_tiles
+from tcsym.polyhedral.passes.panels import Panels, block_panels
 from tcsym.polyhedral.passes.register_tile import Tiled, TileShape, can_tile, tile_registers
 from tcsym.polyhedral.passes.setting import Setting
 from tcsym.polyhedral.passes.vector_legality import can_mask, vector_refusal
@@ -109,8 +109,8 @@ def _fill_streamed(
         else:
             kernel = fill_before(kernel, operand, tile, before, shape, names)
     if inside and len(inside) == len(operands):
-        size = _panel_size(kernel, inside, tile, shape, setting)
-        kernel, panels = block_panels(kernel, tile, tiled.row_tile, size, setting)
+        fit = _tiles_that_fit(kernel, inside, tile, shape, setting)
+        kernel, panels = block_panels(kernel, tile, tiled.row_tile, fit, setting)
     else:
         panels = Panels(tile, var(tile), var(tile) + 1, ONE)
     for operand in inside:
@@ -118,7 +118,7 @@ def _fill_streamed(
     return kernel
 
 
-def _panel_size(
+def _tiles_that_fit(
     kernel: Kernel, operands: list[Operand], tile: str, shape: TileShape, setting: Setting
 ) -> Index:
     around = loops_around(kernel.body, tile)
@@ -128,9 +128,8 @@ def _panel_size(
         for e in panel_extents(kernel, operand, around, shape):
             size = size * e
         total = total + size
-    n_tiles = find_loop(kernel.body, tile).upper
-    most = eliminate(n_tiles, around, True)
-    return panel_tiles(most if most is not None else ONE, total, setting)
+    share = setting.target.l2_bytes * setting.options.panel_percent // 100
+    return floordiv(share, total)
 
 
 def tile_shape(kernel: Kernel, body: Node, roles: Roles, setting: Setting) -> TileShape:

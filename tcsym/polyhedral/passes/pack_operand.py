@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tcsym.frontend.program import Const, Read, Select, dtype_of
-from tcsym.index import ONE, ZERO, Index, ceildiv, ge, index, var
+from tcsym.index import ONE, ZERO, Index, all_of, ceildiv, floordiv, ge, index, minimum, var
 from tcsym.loop_ir import (
     Branch,
     Buffer,
@@ -34,6 +34,7 @@ from tcsym.polyhedral.passes.names import Names
 from tcsym.polyhedral.passes.operands import Operand
 from tcsym.polyhedral.passes.panels import Panels
 from tcsym.polyhedral.passes.register_tile import TileShape
+from tcsym.polyhedral.passes.tile_loop import is_multiple
 
 
 def redirect_operand(kernel: Kernel, operand: Operand) -> Kernel:
@@ -96,7 +97,7 @@ def fill_inside(
     at = find_loop(kernel.body, panels.copies)
     outer = (*loops_around(kernel.body, panels.copies), at)
     kernel = _give_shape(kernel, operand, outer, panels.most, shape)
-    copies = _copies(kernel, operand, names.fresh(column_tile), panels, shape, names)
+    copies = _panel_copies(kernel, operand, names.fresh(column_tile), panels, shape, names)
     body = _shift_reads(kernel.body, operand, column_tile, panels.first, shape)
     body = replace_loop(body, panels.copies, lambda x: replace(x, body=block(copies, x.body)))
     return replace(kernel, body=body)
@@ -148,6 +149,26 @@ def _copies(
     return Loop(tile, panels.first, panels.end, copy, "serial", "parallel")
 
 
+def _panel_copies(
+    kernel: Kernel, operand: Operand, tile: str, panels: Panels, shape: TileShape, names: Names
+) -> Node:
+    """Whole tiles step by step, all columns of a step together as the source has them side by side.
+
+    Rows of the source that are far apart then cost one visit to a page each.
+    """
+    if not operand.inner or _is_transposed(kernel, operand, shape):
+        return _copies(kernel, operand, tile, panels, shape, names)
+    n = extent(operand.columns)
+    edge, slot = floordiv(n, shape.columns), var(tile) - panels.first
+    tiles = Loop(tile, panels.first, minimum(panels.end, edge), block(), "serial", "parallel")
+    whole = _lane_copy(operand, shape, var(tile), slot, False, names, tiles)
+    if is_multiple(n, shape.columns):
+        return whole
+    ragged = _lane_copy(operand, shape, edge, edge - panels.first, True, names)
+    is_here = all_of((ge(edge, panels.first), ge(panels.end - 1, edge)))
+    return block(whole, Branch(is_here, ragged))
+
+
 # ---- the copy of one tile
 
 
@@ -189,9 +210,15 @@ def _copy(
 
 
 def _lane_copy(
-    operand: Operand, shape: TileShape, tile: Index, slot: Index, masked: bool, names: Names
+    operand: Operand,
+    shape: TileShape,
+    tile: Index,
+    slot: Index,
+    masked: bool,
+    names: Names,
+    tiles: Loop | None = None,
 ) -> Node:
-    """k.. { vectors { lanes { panel[k.., column] = source, or 0 beyond the end } } }"""
+    """k.. { tiles { vectors { lanes { panel[k.., column] = source, or 0 beyond the end } } } }"""
     register, lane = names.fresh("r"), names.fresh("l")
     column = var(register) * shape.lanes + (var(lane) if shape.lanes > 1 else 0)
     inner = {x.variable: names.fresh(x.variable) for x in operand.inner}
@@ -209,6 +236,7 @@ def _lane_copy(
     if shape.lanes > 1:
         node = Loop(lane, ZERO, index(shape.lanes), node, "vector", "parallel")
     node = Loop(register, ZERO, index(shape.vectors), node, "unrolled", "parallel")
+    node = node if tiles is None else replace(tiles, body=node)
     for x in reversed(operand.inner):
         node = Loop(inner[x.variable], x.lower, x.upper, node, "serial", "parallel")
     return node

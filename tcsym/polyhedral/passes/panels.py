@@ -1,22 +1,28 @@
-"""The tile loops of a contraction -> panels of column tiles and blocks of row tiles.
+"""The tile loops of a contraction -> panels of column tiles and blocks of rows.
 
-Order: panels, row blocks, { copies of the panel; other loops, row tiles, column tiles }. A panel of
-the streamed operand stays in the second cache while the rows of a block pass by; the rows of one
-tile stay in the first. Panels and blocks are the unit of parallel work. How many tiles make a panel
-is a rule in sizes and cache capacity, evaluated at run time.
+Order: panels, blocks, { copies of the panel; other loops, row tiles, column tiles }. A panel of the
+streamed operand stays in the second cache while the rows of a block pass by; the rows of one tile
+stay in the first. Panels and blocks are the unit of parallel work. How many tiles make a panel, and
+how many rows a block, is a rule in sizes and cache capacity, evaluated at run time.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
+from operator import mul
 
-from tcsym.index import ZERO, Index, floordiv, index, maximum, minimum, var
+from tcsym.index import ONE, ZERO, Index, floordiv, maximum, minimum, var
 from tcsym.loop_ir import Kernel, Loop, Node
 from tcsym.options import Options
+from tcsym.polyhedral.passes.bounds import eliminate, extent
 from tcsym.polyhedral.passes.interchange import reorder_chain
-from tcsym.polyhedral.passes.loops import chain_of, find_loop, replace_loop
+from tcsym.polyhedral.passes.loops import chain_of, find_loop, loops_around, replace_loop
 from tcsym.polyhedral.passes.setting import Setting
 from tcsym.records import dataclass
+
+WORTH_A_PANEL = 2
+WIDE_PANEL = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,55 +38,78 @@ class Panels:
     most: Index
 
 
-def panel_tiles(n_tiles: Index, tile_bytes: Index, setting: Setting) -> Index:
-    """Tiles in a panel: what fits its share of the cache, but enough panels if possible."""
-    options = setting.options
-    share = setting.target.l2_bytes * options.panel_percent // 100
-    fit = floordiv(share, tile_bytes)
-    return maximum(1, minimum(fit, floordiv(n_tiles, options.panel_parts)))
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Column tiles in a panel, and iterations of the blocked loop in a block."""
+
+    panel: Index
+    block: Index
 
 
-def block_panels(
-    kernel: Kernel, column_tile: str, row_tile: str | None, size: Index, setting: Setting
-) -> tuple[Kernel, Panels]:
-    """Split the perfect chain `column_tile`, …, `row_tile` into panels of `size` and row blocks.
+def panel_sizes(n_tiles: Index, loops: tuple[Index, ...], fit: Index, options: Options) -> Sizes:
+    """The parts that the options ask for, to share among threads, from columns or from rows.
 
-    Both loops keep their names and meaning (absolute tile numbers). What was private to them is
-    also private to the new loops around.
+    n_tiles: column tiles. loops: extents of the loops that use a panel again, the blocked one
+    first. fit: tiles of a panel that fits the cache. Every block fills its panel anew, so there are
+    blocks only of many rows, and only where panels alone would be narrow.
     """
-    columns, names = find_loop(kernel.body, column_tile), setting.names
-    panel, rows_block = names.fresh(column_tile), names.fresh(row_tile or column_tile)
-    first = var(panel) * size
-    end = minimum(first + size, columns.upper)
-    chain = chain_of(columns)
-    length = next((k for k, x in enumerate(chain) if x.variable == row_tile), 0) + 1
-    inside = tuple(x.variable for x in chain[1:length])
-    node: Node = replace(columns, lower=first, upper=end)
-    if inside:
-        assert isinstance(node, Loop)
-        node = reorder_chain(node, (*inside, column_tile))
-    outer = [panel]
-    if row_tile is not None:
-        node, count = _row_block(node, row_tile, rows_block, setting.options)
-        node = Loop(rows_block, ZERO, count, node, "serial", "parallel")
-        outer.append(rows_block)
-    node = Loop(panel, ZERO, _parts(columns.upper, size), node, "serial", "parallel")
-    kernel = replace(kernel, body=replace_loop(kernel.body, column_tile, lambda _: node))
-    return _private(kernel, column_tile, frozenset(outer)), Panels(outer[-1], first, end, size)
-
-
-def _row_block(node: Node, row_tile: str, block: str, options: Options) -> tuple[Node, Index]:
-    """`node` with the row tiles of one block, and the number of blocks."""
-    n_tiles = find_loop(node, row_tile).upper
-    size = maximum(options.block_tiles, _parts(n_tiles, index(options.panel_parts)))
-    first = var(block) * size
-    end = minimum(first + size, n_tiles)
-    node = replace_loop(node, row_tile, lambda x: replace(x, lower=first, upper=end))
-    return node, _parts(n_tiles, size)
+    blocks, parts = ONE, options.panel_parts
+    if loops:
+        rows = reduce(mul, loops)
+        enough = floordiv(rows, WORTH_A_PANEL * options.block_tiles)
+        narrow = floordiv(WIDE_PANEL * parts, maximum(1, n_tiles))
+        blocks = maximum(1, minimum(parts, loops[0], enough, narrow))
+    panel = maximum(1, minimum(fit, floordiv(n_tiles * blocks, parts)))
+    return Sizes(panel, _parts(loops[0], blocks) if loops else ONE)
 
 
 def _parts(n: Index, size: Index) -> Index:
     return floordiv(n + size - 1, size)
+
+
+def block_panels(
+    kernel: Kernel, column_tile: str, row_tile: str | None, fit: Index, setting: Setting
+) -> tuple[Kernel, Panels]:
+    """Split the perfect chain `column_tile`, …, `row_tile` into panels and blocks of rows.
+
+    The blocked loop is the outermost that uses a panel again. All loops keep their names and
+    meaning (absolute tile numbers). What was private to the column tile is also private to the new
+    loops around.
+    """
+    columns, names = find_loop(kernel.body, column_tile), setting.names
+    chain = chain_of(columns)
+    length = next((k for k, x in enumerate(chain) if x.variable == row_tile), 0) + 1
+    inside = tuple(x.variable for x in chain[1:length])
+    around = loops_around(kernel.body, column_tile)
+    loops = tuple(_most(x, around) for x in chain[1:length])
+    sizes = panel_sizes(_most(columns, around), loops, fit, setting.options)
+    panel, rows_block = names.fresh(column_tile), names.fresh(row_tile or column_tile)
+    first = var(panel) * sizes.panel
+    end = minimum(first + sizes.panel, columns.upper)
+    node: Node = replace(columns, lower=first, upper=end)
+    outer = [panel]
+    if inside:
+        assert isinstance(node, Loop)
+        node = reorder_chain(node, (*inside, column_tile))
+        node = _blocked(node, rows_block, sizes.block)
+        outer.append(rows_block)
+    node = Loop(panel, ZERO, _parts(columns.upper, sizes.panel), node, "serial", "parallel")
+    kernel = replace(kernel, body=replace_loop(kernel.body, column_tile, lambda _: node))
+    private = _private(kernel, column_tile, frozenset(outer))
+    return private, Panels(outer[-1], first, end, sizes.panel)
+
+
+def _most(loop: Loop, around: tuple[Loop, ...]) -> Index:
+    """Its extent as far as it is known outside the loops around."""
+    most = eliminate(extent(loop), around, True)
+    return ONE if most is None else most
+
+
+def _blocked(loop: Loop, name: str, size: Index) -> Loop:
+    """`loop` in blocks of `size` iterations."""
+    first = loop.lower + var(name) * size
+    inside = replace(loop, lower=first, upper=minimum(first + size, loop.upper))
+    return Loop(name, ZERO, _parts(extent(loop), size), inside, "serial", "parallel")
 
 
 def _private(kernel: Kernel, tile: str, outer: frozenset[str]) -> Kernel:

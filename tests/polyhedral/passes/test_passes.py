@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -34,6 +35,7 @@ from tcsym.polyhedral.passes.hoist_conditions import hoist_conditions
 from tcsym.polyhedral.passes.interchange import can_sink, reorder_chain, sink_points
 from tcsym.polyhedral.passes.loops import find_loop, loops_in, replace_loop
 from tcsym.polyhedral.passes.names import Names, renamed_loops
+from tcsym.polyhedral.passes.panels import panel_sizes
 from tcsym.polyhedral.passes.parallelise import parallelise
 from tcsym.polyhedral.passes.privatise import privatise
 from tcsym.polyhedral.passes.tile_loop import split_point, tile_loop
@@ -353,3 +355,24 @@ def test_full_tiles_store_without_masks() -> None:
     assert plain and len(plain) < len(stored)
     whole = map_cpu(naive.matmul_bias_relu(), AVX512, Options()).kernel
     assert len(list(walk(whole.body))) < len(list(walk(k.body)))
+
+
+@pytest.mark.parametrize("n_tiles", [0, 1, 7, 64])
+@pytest.mark.parametrize("loops", [(), (1,), (200,), (3, 500), (1, 10000)])
+def test_panels_fit_and_blocks_have_many_rows(n_tiles: int, loops: tuple[int, ...]) -> None:
+    options = Options()
+    sizes = panel_sizes(index(n_tiles), tuple(map(index, loops)), index(5), options)
+    panel, block_size = sizes.panel.as_int(), sizes.block.as_int()
+    assert panel is not None and block_size is not None
+    assert 1 <= panel <= max(1, min(5, n_tiles)) and block_size >= 1
+    if loops and block_size < loops[0]:
+        assert block_size * math.prod(loops[1:]) >= options.block_tiles
+    if n_tiles >= options.panel_parts:
+        assert -(-n_tiles // panel) * -(-(loops or (1,))[0] // block_size) >= options.panel_parts
+
+
+def test_a_step_of_a_panel_is_filled_across_its_tiles() -> None:
+    k = map_cpu(naive.matmul(), AVX2, Options()).kernel
+    copies = [a for x, a in walk(k.body) if isinstance(x, Store) and "_panel" in x.buffer]
+    orders = [[y.variable.partition(".")[0] for y in a if y.kind == "serial"] for a in copies]
+    assert [x[-2:] for x in orders if x[-1] == "j"] == [["k", "j"]]
