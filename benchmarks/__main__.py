@@ -43,6 +43,7 @@ def arguments_of(given: Sequence[str]) -> argparse.Namespace:
     add("--no-startup", action="store_true", help="leave out the table of first results")
     add("--json", type=Path, help="write the record there")
     add("--picture", type=Path, help="draw the ratios there (.svg or .png; needs matplotlib)")
+    add("--report", type=Path, nargs="+", metavar="JSON", help="docs/performance.md from these")
     return parser.parse_args(given)
 
 
@@ -86,8 +87,6 @@ def chosen_rows(arguments: argparse.Namespace) -> list[Row]:
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     """The whole record."""
     rows, peers = chosen_rows(arguments), chosen_peers(arguments)
-    effort = QUICK if arguments.quick else FULL
-    allowed = os.sched_getaffinity(0)
     record: dict[str, Any] = {
         "schema": SCHEMA,
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -101,19 +100,29 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         "rows": [],
         "startup": {"rows": [], "call": None},
     }
+    try:
+        _fill(record, arguments, rows)
+    except KeyboardInterrupt:
+        say("interrupted: what was measured so far follows")
+    record["summary"] = summary(record["rows"], arguments.sizes == "random")
+    return record
+
+
+def _fill(record: dict[str, Any], arguments: argparse.Namespace, rows: Sequence[Row]) -> None:
+    """Rows for each number of threads, then first results."""
+    effort = QUICK if arguments.quick else FULL
+    allowed = os.sched_getaffinity(0)
     for threads in [int(t) for t in arguments.threads.split(",")]:
         os.sched_setaffinity(0, allowed)
         cores = cores_for(threads)
         os.sched_setaffinity(0, set(cores))
-        _measure_with(threads, cores, rows, peers, effort, arguments.target, record)
+        _measure_with(threads, cores, rows, record["peers"], effort, arguments.target, record)
     os.sched_setaffinity(0, allowed)
     if not arguments.no_startup:
         cases = list({row.case.name: row.case for row in rows}.values())
         environment = environment_for(1, arguments.target, "")
         repeat = 1 if arguments.quick else 3
         record["startup"]["rows"] = startup_record(cases, repeat, environment)
-    record["summary"] = summary(record["rows"], arguments.sizes == "random")
-    return record
 
 
 def _measure_with(
@@ -155,12 +164,21 @@ def say(text: str) -> None:
 
 def main() -> None:
     arguments = arguments_of(sys.argv[1:])
+    if arguments.report:
+        from benchmarks.report import write_report
+
+        write_report(arguments.report)
+        return
     record = measure(arguments)
     from rich.console import Console
 
     print_tables(record, Console(width=None if sys.stdout.isatty() else 240))
     if arguments.json:
-        arguments.json.write_text(json.dumps(record, indent=1) + "\n")
+        arguments.json.write_text(json.dumps(record) + "\n")
+    if arguments.picture:
+        from benchmarks.picture import draw
+
+        draw(record, arguments.picture)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ def requirements() -> dict[str, list[str]]:
         "numba": ["numba"],
         "opt_einsum": ["opt_einsum"],
         "halide": ["halide"],
-        "plots": ["matplotlib"],
+        "plots": ["-e", ".[plots]"],
     }
 
 

@@ -327,7 +327,7 @@ def permute(x):
     return out
 
 
-@loops_for("call")
+@loops_for("call", parallel=False)
 def call(x, y):
     out = np.empty(x.shape[0], F)
     for i in range(x.shape[0]):

@@ -16,11 +16,13 @@ F = np.float32
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
 
 
-def loops_for(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def loops_for(
+    *names: str, parallel: bool = True
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Compiles when first called; one compilation serves all sizes."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        compiled = njit(parallel=True, fastmath=True)(function)
+        compiled = njit(parallel=parallel, fastmath=True)(function)
         FUNCTIONS.update(dict.fromkeys(names, compiled))
         return compiled
 

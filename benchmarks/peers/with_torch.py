@@ -11,6 +11,7 @@ import torch.nn.functional as fn
 
 from benchmarks.case import as_tuple
 from benchmarks.contestant import Contestant, Maker, Problem
+from benchmarks.suite import BY_NAME
 
 Function = Callable[..., Any]
 
@@ -172,8 +173,15 @@ def _contestant(function: Function, tensors: list[Any]) -> Contestant:
     return Contestant(lambda: function(*tensors), _arrays)
 
 
+def _function(name: str) -> Function:
+    if name in EAGER:
+        return EAGER[name]
+    spec = BY_NAME[name].einsum
+    return lambda *tensors: torch.einsum(spec, *tensors)
+
+
 def _eager(problem: Problem) -> Contestant:
-    return _contestant(EAGER[problem.case.name], _tensors(problem))
+    return _contestant(_function(problem.case.name), _tensors(problem))
 
 
 def _channels_last(problem: Problem) -> Contestant:
@@ -204,7 +212,7 @@ def _compiled(name: str, dynamic: bool) -> Function:
     import torch._dynamo
 
     torch._dynamo.config.recompile_limit = 1000  # never fall back to eager
-    return torch.compile(EAGER[name], dynamic=dynamic)
+    return torch.compile(_function(name), dynamic=dynamic)
 
 
 def static(problem: Problem) -> Iterator[tuple[str, Maker]]:

@@ -1,0 +1,144 @@
+"""Records -> the figures in docs/performance.md: `./dev bench --report RECORD.json ...`
+
+What stands above the marker stays as it was written by hand; all below it is made from records.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.picture import draw
+from benchmarks.record import SCHEMA
+from benchmarks.startup import startup_line
+from benchmarks.tables import failure_lines, rate_text
+
+PAGE = Path("docs/performance.md")
+MARKER = "<!-- Below: made by ./dev bench --report -->\n"
+Record = Mapping[str, Any]
+
+
+def read_record(path: Path) -> Record:
+    """Errors: SystemExit for a file that is no record of this version."""
+    try:
+        record = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"cannot read {path}: {error}") from error
+    if not isinstance(record, dict) or record.get("schema") != SCHEMA:
+        raise SystemExit(f"{path} is no record of `./dev bench --json` (schema {SCHEMA})")
+    return record
+
+
+def write_report(paths: Sequence[Path], page: Path = PAGE) -> None:
+    """Rewrites the generated part of the page, and one picture beside it for each record."""
+    head = page.read_text().partition(MARKER)[0]
+    parts = []
+    for k, path in enumerate(paths):
+        record = read_record(path)
+        picture = page.with_name(f"{page.stem}-{record['sizes']}{k or ''}.svg")
+        draw(record, picture)
+        parts.append(report_text(record, picture.name))
+    page.write_text(head + MARKER + "\n" + "\n".join(parts))
+
+
+def report_text(record: Record, picture: str) -> str:
+    sizes = {"suite": "the suite's sizes", "ragged": "ragged sizes", "random": "random sizes"}
+    lines = [f"## Measured: {sizes[record['sizes']]}, target {record['target']}", ""]
+    lines += [f"`{record['command']}`, {record['date']}", ""]
+    lines += _machine_lines(record)
+    lines += [f"![best other library's time over ours]({picture})", ""]
+    lines += ["### Geometric means and goals", "", *_summary_lines(record["summary"])]
+    if record["sizes"] != "random":
+        lines += ["### Every kernel", "", *_row_lines(record["rows"])]
+    lines += _substitution_lines(record["rows"])
+    lines += _startup_lines(record["startup"])
+    failures = failure_lines(record["rows"])
+    if failures:
+        lines += ["### Contestants that did not run", "", *(f"- {x}" for x in failures), ""]
+    return "\n".join(lines)
+
+
+def _machine_lines(record: Record) -> list[str]:
+    first = next(iter(record["machines"].values()))
+    versions = ", ".join(f"{k} {v}" for k, v in sorted(record["versions"].items()))
+    lines = [f"{first['name']}; {first['system']}; {versions}.", ""]
+    names = [level["name"] for level in first["levels"]]
+    cells = [
+        [t, f"{m['gflop_per_s']:.0f}", *(f"{x['gb_per_s']:.0f}" for x in m["levels"])]
+        for t, m in record["machines"].items()
+    ]
+    return [*lines, *_table(["threads", "GFLOP/s", *(f"{n} GB/s" for n in names)], cells)]
+
+
+def _summary_lines(groups: Iterable[Record]) -> list[str]:
+    columns = ["part", "class", "threads", "rows", "mean", "goal", "worst", "goal", "worst at"]
+    cells = [
+        [
+            *(g["part"], g["class"], g["threads"], g["rows"]),
+            *(f"{g['mean']:.2f}", f"{g['goal_mean']:.2f}"),
+            *(f"{g['worst']:.2f}", f"{g['goal_each']:.2f}", f"`{g['worst_at']}`"),
+        ]
+        for g in groups
+    ]
+    return _table(columns, cells)
+
+
+def _row_lines(rows: Iterable[Record]) -> list[str]:
+    """Ratios of the four nearest peers, the best first."""
+    cells = []
+    for r in rows:
+        ours = r["contestants"].get("tcsym")
+        if ours is None:
+            cells.append([r["label"], r["threads"], "failed", "", "", ""])
+            continue
+        nearest = sorted(r["ratios"].items(), key=lambda item: float(item[1]["value"]))[:4]
+        peers = ", ".join(
+            f"{n} {x['value']:.2f} ({x['low']:.2f}–{x['high']:.2f})" for n, x in nearest
+        )
+        time, share = f"{ours['min_ms']:.4g}", f"{r['roofline']:.0%}"
+        cells.append([r["label"], r["threads"], time, rate_text(r), share, peers])
+    columns = ["kernel", "threads", "ms", "rate", "roofline", "others' time / ours (95 %)"]
+    return _table(columns, cells)
+
+
+def _substitution_lines(rows: Iterable[Record]) -> list[str]:
+    cells = [
+        [r["label"], r["threads"], *(_interval_text(r["substituted"].get(n)) for n in names)]
+        for names in [("tcsym after", "tcsym before")]
+        for r in rows
+        if r["substituted"]
+    ]
+    if not cells:
+        return []
+    columns = ["kernel", "threads", "after scheduling", "before scheduling"]
+    title = "### Symbolic against substituted: the latter's time over the former's"
+    return [title, "", *_table(columns, cells)]
+
+
+def _interval_text(found: Record | None) -> str:
+    return f"{found['value']:.3f} ({found['low']:.2f}–{found['high']:.2f})" if found else ""
+
+
+def _startup_lines(startup: Record) -> list[str]:
+    lines = ["### Start-up and calls", ""]
+    if startup["rows"]:
+        cells = [
+            [r["kernel"], *(f"{r[k]:.0f}" for k in ("define", "first_call", "cold", "warm"))]
+            for r in startup["rows"]
+        ]
+        lines += [startup_line(startup["rows"]), ""]
+        lines += _table(["kernel", "define", "first call", "cold, ms", "warm, ms"], cells)
+    if startup["call"]:
+        entries = startup["call"]["contestants"].items()
+        cells = [[n, f"{e['min_ms'] * 1e3:.2f}", f"{e['first_ms']:.0f}"] for n, e in entries]
+        lines += _table(["call adding 2 x 4 numbers", "us", "first result, ms"], cells)
+    return lines if len(lines) > 2 else []
+
+
+def _table(columns: Sequence[str], cells: Iterable[Sequence[Any]]) -> list[str]:
+    def line(row: Sequence[Any]) -> str:
+        return f"| {' | '.join(map(str, row))} |"
+
+    return [line(columns), line(["---"] * len(columns)), *map(line, cells), ""]
