@@ -49,8 +49,8 @@ def _value(context: Context, v: Value) -> Val:
             return _index_value(context, i, dtype)
         case Read():
             return read(context, v, value)
-        case Cast(x, dtype):
-            return cast(code, value(context, x), value_dtype(x), dtype)
+        case Cast():
+            return _cast(context, v)
         case Unary(op, x, dtype):
             inner = value(context, x)
             return code.not_(inner) if op == "not" else negate(code, inner, dtype)
@@ -92,6 +92,14 @@ def _truncated(context: Context, x: Val, kind: str) -> Val:
 
 
 # ---- operators
+
+
+def _cast(context: Context, v: Cast) -> Val:
+    code, operand = context.code, value(context, v.operand)
+    if v.exact:
+        beyond = code.compare("icmp slt", operand, constant(0, "i64"))  # as a signed number
+        fail_if(context, beyond, Fault("size", _OVERFLOW, v.span))
+    return cast(code, operand, value_dtype(v.operand), v.dtype)
 
 
 def _binary(context: Context, v: Binary) -> Val:
@@ -185,7 +193,7 @@ def _must_guard(context: Context, v: Value) -> bool:
                 return True
             if any(x.checked):
                 return True
-        elif isinstance(x, Binary) and x.exact:
+        elif isinstance(x, Binary | Cast) and x.exact:
             return True
     return False
 

@@ -66,7 +66,7 @@ def _depth_of(context: Context, v: Value) -> int:
         case Binary():
             return _spine_depth(context, v)
         case Cast() | Unary() | Compare() | Select() | Call():
-            if _needs_blocks(v):
+            if _needs_blocks(v) or (isinstance(v, Cast) and v.exact):
                 return FIXED
             return max(_depth(context, x) for x in value_children(v))
         case _:

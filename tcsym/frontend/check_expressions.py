@@ -8,7 +8,15 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from tcsym.errors import AffineError, CallError, InitError, RankError, TCNameError, TCTypeError
+from tcsym.errors import (
+    AffineError,
+    CallError,
+    InitError,
+    RankError,
+    Span,
+    TCNameError,
+    TCTypeError,
+)
 from tcsym.frontend import ast
 from tcsym.frontend.affine import as_index
 from tcsym.frontend.builtins import ARITY
@@ -63,7 +71,7 @@ def typed_expression(e: ast.Expr, c: Context) -> Typed:
         case ast.CastTo(dtype, operand):
             x = typed_expression(operand, c.with_exact(False))
             cast = cast_literal(x, dtype) if isinstance(x, Literal) else Cast(x, dtype)
-            return _widened(cast, c)
+            return _widened(cast, c, e.span)
         case ast.Extremum(op, a, b):
             left, right = typed_expression(a, c), typed_expression(b, c)
             return arithmetic(op, left, right, e.span, c.exact)
@@ -101,8 +109,10 @@ def _infix_chain(e: ast.Infix, c: Context) -> Typed:
     return left
 
 
-def _widened(x: Expr, c: Context) -> Expr:
+def _widened(x: Expr, c: Context, span: Span) -> Expr:
     """In a subscript every integer takes part with its exact value, as int64."""
+    if c.exact and dtype_of(x) is DType.UINT64:
+        return Cast(x, DType.INT64, exact=True, span=span)
     return convert(x, DType.INT64) if c.exact and dtype_of(x).is_integer else x
 
 
@@ -195,7 +205,7 @@ def _read(e: ast.Apply, c: Context) -> Expr:
     inner = c.with_exact(True)
     for arg in e.args:
         subscripts.append(_subscript(typed_expression(arg, inner), arg, c))
-    return _widened(Read(e.name, tuple(subscripts), dtype, span=e.span), c)
+    return _widened(Read(e.name, tuple(subscripts), dtype, span=e.span), c, e.span)
 
 
 def _readable(tensor: Tensor, e: ast.Apply, c: Context) -> DType:

@@ -40,6 +40,8 @@ from tcsym.index import Index
 from tcsym.records import dataclass
 from tcsym.types import DType
 
+_TOO_LARGE = "an integer of a subscript does not fit in 64 bits"
+
 
 @dataclass(frozen=True, slots=True)
 class Memory:
@@ -64,7 +66,10 @@ def evaluate(e: Expr, points: Points, memory: Memory) -> Array:
         case Read():
             return _read(e, points, memory)
         case Cast(x, dtype):
-            return cast(evaluate(x, points, memory), dtype)
+            operand = evaluate(x, points, memory)
+            if e.exact and (operand > INT64_LIMIT).any():
+                raise memory.error("size", _TOO_LARGE, e.span)
+            return cast(operand, dtype)
         case Unary(op, x, _):
             operand = evaluate(x, points, memory)
             return np.asarray(np.negative(operand) if op == "neg" else np.logical_not(operand))
@@ -118,8 +123,7 @@ def _connective(node: Binary, left: Array, points: Points, memory: Memory) -> Ar
 def _exact(node: Binary, a: Array, b: Array, memory: Memory) -> Array:
     result = exact_arithmetic(node.op, a, b)
     if result is None:
-        message = "an integer of a subscript does not fit in 64 bits"
-        raise memory.error("size", message, node.span)
+        raise memory.error("size", _TOO_LARGE, node.span)
     return result
 
 

@@ -58,10 +58,15 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """Conversion by the rules of LANGUAGE B8 (saturating float to integer, wrapping integers)."""
+    """Conversion by the rules of LANGUAGE B8 (saturating float to integer, wrapping integers).
+
+    `exact`: of a uint64 to int64 inside a subscript; beyond int64 is a `size` error, not a wrap.
+    """
 
     operand: Expr
     dtype: DType
+    exact: bool = False
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,8 +97,8 @@ class Renaming:
                 for s in subscripts:
                     parts.append(self.index(s) if isinstance(s, Index) else self.expression(s))
                 return replace(e, tensor=self.name(tensor), subscripts=tuple(parts))
-            case Cast(x, dtype):
-                return Cast(self.expression(x), dtype)
+            case Cast(x):
+                return replace(e, operand=self.expression(x))
             case Unary(op, x, dtype):
                 return Unary(op, self.expression(x), dtype)
             case Binary():

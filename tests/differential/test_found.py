@@ -64,3 +64,45 @@ def test_agrees_with_the_reference(name: str, target: str, bind: Any) -> None:
         allowed = tolerances(kernel.reference, want, inputs, sizes, 0)
         kind, details = difference(outcome(kernel, outputs, inputs, sizes), want, allowed)
         assert not kind, f"{sizes}: {details}"
+
+
+BEYOND_INT64 = {
+    "read": "def f(float(N) A, uint64(M) I) -> (O) { O(i) = A(I(i)) }",
+    "sum": "def f(float(N) A, uint64(M) I) -> (O) { O(i) = A(I(i) + 1) }",
+    "difference": "def f(float(N) A, uint64(M) I) -> (O) { O(i) = A(1 - I(i)) }",
+    "minimum": "def f(float(N) A, uint64(M) I) -> (O) { O(i) = A(min(I(i), 1)) }",
+    "remainder": "def f(float(N) A, uint64(M) I) -> (O) { O(i) = A(I(i) % 2) }",
+    "comparison": "def f(float(N) A, uint64(M) I) -> (O) { O(i) = A(I(i) < 2 ? 1 : 0) }",
+    "scalar": "def f(float(N) A, uint64(M) I) -> (O) { p = I(1)  O(i) = A(p) where i in 0:M }",
+    "cast": "def f(float(N) A, int64(M) I) -> (O) { O(i) = A(uint64(I(i))) }",
+    "sum of gathers": "def f(float(N) A, uint64(M) I) -> (O) { O +=! A(I(i)) }",
+    "product": "def f(float(N,N) A, uint64(M) I, float(N) B) -> (O) { O(i) +=! A(I(i),k) * B(k) }",
+    "guarded": "def f(float(N) A, uint64(M) I) -> (O) { O(i) = I(i) < 2 ? A(I(i)) : 7.0 }",
+    "guarded by and": "def f(float(N) A, uint64(M) I) -> (O) { O(i) = I(i) < 2 && A(I(i)) > 0 }",
+}
+
+
+@pytest.mark.parametrize("target", ["cpu", "cpu:novector"])
+@pytest.mark.parametrize("name", BEYOND_INT64)
+def test_integers_of_subscripts_are_exact_or_a_size_error(name: str, target: str) -> None:
+    """A uint64 of 2**63 or more was taken for a negative number: A(I(i) + 1) read A(0)."""
+    kernel = tcsym.define(BEYOND_INT64[name], target=target)["f"]
+    outputs = list(kernel.signature.outputs)
+    for value in (0, 1, 5, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 1):
+        index = np.array([1, value, 0] * 9, np.uint64)
+        inputs: dict[str, Any] = {
+            n: np.arange(5 ** len(t.shape), dtype=np.float32).reshape((5,) * len(t.shape))
+            for n, t in kernel.signature.inputs.items()
+        }
+        inputs["I"] = index.astype(kernel.signature.inputs["I"].dtype.numpy)
+        want = outcome(kernel.reference, outputs, inputs, {})
+        got = outcome(kernel, outputs, inputs, {})
+        if isinstance(want, tcsym.TCError):
+            assert isinstance(got, tcsym.TCError), value
+            assert (got.kind, got.line, got.column) == (want.kind, want.line, want.column)
+        else:
+            assert not isinstance(got, tcsym.TCError), value
+            for n in outputs:
+                np.testing.assert_array_equal(got[n], want[n])
+        if value >= 2**63 and not name.startswith("guarded"):
+            assert isinstance(want, tcsym.TCError) and want.kind == "size", value

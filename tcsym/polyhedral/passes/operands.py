@@ -111,7 +111,7 @@ def _is_plain(v: Value) -> bool:
         any(r.checked) or r.unwritten or not all(isinstance(s, Index) for s in r.subscripts)
         for r in reads
     )
-    exact = any(isinstance(x, Binary) and x.exact for x in subvalues(v))
+    exact = any(isinstance(x, Binary | Cast) and x.exact for x in subvalues(v))
     return bool(reads) and not checked and not exact
 
 
