@@ -63,6 +63,8 @@ ReduceOp = Literal["add", "mul", "min", "max"]
 
 # ---- statements
 
+Indices = tuple[Index, ...]
+
 
 @dataclass(frozen=True, slots=True)
 class Store:
@@ -148,10 +150,11 @@ class Prefetch:
 
 @dataclass(frozen=True, slots=True)
 class TransposeBlock:
-    """target[t.., c, r] = source[s.., r, c] for r < rows, c < columns.
+    """target[t.., c.., r] = source[s.., r.., c] for r < rows, c < columns.
 
-    Elsewhere in the block a padded target gets zeros, any other stays as it is. The two last
-    subscripts of each side move; `block` x `block` elements, done in registers.
+    Elsewhere in the block a padded target gets zeros, any other stays as it is. The last subscript
+    of each side moves and one more: the source's `source_row`, the target's `target_column`, both
+    counted from the end. `block` x `block` elements, done in registers.
     """
 
     target: str
@@ -161,6 +164,15 @@ class TransposeBlock:
     rows: Index
     columns: Index
     block: int
+    source_row: int = -2
+    target_column: int = -2
+
+    def element(self, row: Index | int, column: Index | int) -> tuple[Indices, Indices]:
+        """Subscripts of one element, in the target and in the source."""
+        t, s = list(self.target_subscripts), list(self.source_subscripts)
+        t[self.target_column], t[-1] = t[self.target_column] + column, t[-1] + row
+        s[self.source_row], s[-1] = s[self.source_row] + row, s[-1] + column
+        return tuple(t), tuple(s)
 
 
 Node = Store | Update | Verify | Loop | Branch | Block | Allocate | Prefetch | TransposeBlock

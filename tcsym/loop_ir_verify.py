@@ -138,7 +138,10 @@ def _verify_node(n: Node, scope: _Scope, seen: set[str]) -> None:
             _verify_access(n, n.source, n.source_subscripts, scope)
             same = scope.buffers[n.target].dtype is scope.buffers[n.source].dtype
             _require(same, n, "a transposition that changes the type")
-            _require(min(map(len, (n.target_subscripts, n.source_subscripts))) >= 2, n, "rank < 2")
+            target = range(-len(n.target_subscripts), -1)
+            source = range(-len(n.source_subscripts), -1)
+            moved = n.target_column in target and n.source_row in source
+            _require(moved, n, "a transposition along a dimension that is not there")
             known = (n.rows.variables() | n.columns.variables()) <= scope.variables
             _require(known, n, "an unknown variable")
         case _:

@@ -15,7 +15,7 @@ from tcsym.codegen.index_code import Number, as_val, lanes_below, number
 from tcsym.codegen.memory import load, store
 from tcsym.codegen.values import Code, Val, bits_of, constant
 from tcsym.frontend.program import Const, Read
-from tcsym.index import ZERO, Index, all_of, index, lt, var
+from tcsym.index import ZERO, all_of, index, lt, var
 from tcsym.loop_ir import Branch, Buffer, Loop, Node, Store, TransposeBlock
 
 _COLUMN = "transpose column"
@@ -55,9 +55,8 @@ def transpose_in_registers(context: Context, n: TransposeBlock) -> None:
 def by_element(n: TransposeBlock, source: Buffer, target: Buffer) -> Node:
     """The same as loops: zeros beyond rows and columns if the target is padded."""
     row, column = var(f"{n.target} row"), var(f"{n.target} column")
-    s, t = n.source_subscripts, n.target_subscripts
-    element = Read(n.source, (*s[:-2], s[-2] + row, s[-1] + column), source.dtype)
-    at = (*t[:-2], t[-2] + column, t[-1] + row)
+    at, place = n.element(row, column)
+    element = Read(n.source, place, source.dtype)
     inside = all_of([lt(row, n.rows), lt(column, n.columns)])
     clipped: Node = Branch(inside, Store(n.target, at, element))
     if target.padded:
@@ -67,21 +66,16 @@ def by_element(n: TransposeBlock, source: Buffer, target: Buffer) -> Node:
     return Loop(str(column), ZERO, size, Loop(str(row), ZERO, size, clipped))
 
 
-def _at(context: Context, subscripts: tuple[Index, ...], step: int) -> tuple[Index, ...]:
-    """Subscripts with the last but one moved by `step`, the last by the lane."""
-    moved = subscripts[-2] + step
-    return (*subscripts[:-2], moved, subscripts[-1] + var(context.lane_variable or _COLUMN))
-
-
 def _move(context: Context, n: TransposeBlock, rows: Number, columns: Number) -> None:
     """Rows and columns that are constants not below the block need no masks."""
     source, target = context.buffers[n.source], context.buffers[n.target]
     code = context.code
     with context.in_lanes(Lanes(_COLUMN, n.block)):
+        lane = var(context.lane_variable or _COLUMN)
         across, down = lanes_below(context, columns), lanes_below(context, rows)
         loaded = []
         for r in range(n.block):
-            at = address(context, source, _at(context, n.source_subscripts, r))
+            at = address(context, source, n.element(r, lane)[1])
             mask = _row_mask(context, across, rows, r)
             if mask is False:
                 zero = constant(0, at.kind)
@@ -90,7 +84,7 @@ def _move(context: Context, n: TransposeBlock, rows: Number, columns: Number) ->
             whole = None if mask is True else mask
             loaded.append(load(context, at, _strict(source), whole))
         for c, column in enumerate(transposed(code, loaded)):
-            at = address(context, target, _at(context, n.target_subscripts, c))
+            at = address(context, target, n.element(lane, c)[0])
             mask = True if target.padded else _row_mask(context, down, columns, c)
             if mask is not False:
                 store(context, at, _strict(target), column, None if mask is True else mask)

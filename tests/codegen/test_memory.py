@@ -309,3 +309,18 @@ def test_transposition(padded: bool, dtype: DType, target: str) -> None:
         np.testing.assert_array_equal(out[:m, :n], a.T)
         if padded and n and m:
             assert not out[m:].any() and not out[:, n:].any()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_transposition_across_dimensions(target: str) -> None:
+    """O[c,b,r] = X[r,b,c], ragged on both sides."""
+    x, o = Buffer("X", F32, (N, const(3), M)), Buffer("O", F32, (M, const(3), N))
+    r, c, b = var("r") * 8, var("c") * 8, var("b")
+    move = TransposeBlock("O", (c, b, r), "X", (r, b, c), N - r, M - c, 8, -3, -3)
+    inner = Loop("b", const(0), const(3), move)
+    body = Loop("r", const(0), ceildiv(N, 8), Loop("c", const(0), ceildiv(M, 8), inner))
+    kernel = load(Kernel("across", ("N", "M"), ("X", "O"), (x, o), body), target)
+    for n, m in ((1, 1), (8, 16), (3, 17), (19, 8)):
+        a, out = guarded(values(F32, n, 3, m)), guarded(np.zeros((m, 3, n), np.float32))
+        assert kernel({"X": a, "O": out}, {"N": n, "M": m}) == 0
+        np.testing.assert_array_equal(out, a.transpose(2, 1, 0))

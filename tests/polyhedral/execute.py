@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, assert_never
 
 import numpy as np
@@ -52,6 +53,7 @@ from tcsym.index import (
     Not,
     Product,
     evaluate,
+    index,
 )
 from tcsym.loop_ir import (
     Allocate,
@@ -193,8 +195,12 @@ class _Machine:
             for r in range(n.block):
                 for c in range(n.block):
                     inside = r < rows(env) and c < columns(env)
-                    to = (*t[:-2], t[-2] + c, t[-1] + r)
-                    at = (*s[:-2], s[-2] + r, s[-1] + c)
+                    moved = replace(
+                        n,
+                        target_subscripts=tuple(map(index, t)),
+                        source_subscripts=tuple(map(index, s)),
+                    )
+                    to, at = (tuple(x.constant for x in y) for y in moved.element(r, c))
                     if inside or padded:
                         self.arrays[n.target][to] = self.arrays[n.source][at] if inside else 0
 

@@ -66,7 +66,8 @@ def _contract_one(kernel: Kernel, b: Buffer, touched: Touched) -> Kernel:
     sizes = frozenset(kernel.sizes)
     hulls = [_hull(b, d, uses, sizes) for d in range(len(b.shape))]
     kept = [d for d, h in enumerate(hulls) if h is None or h.extent.as_int() != 1]
-    kept = _lanes_last(kept, uses)
+    moved = _transposed_dimensions(kernel.body, b)
+    kept = sorted({*kept, *moved}) if moved else _lanes_last(kept, uses)
     body = _rewrite(kernel.body, b, hulls, kept)
     extents = [b.shape[d] if h is None else h.extent for d, h in enumerate(hulls)]
     shape = tuple(extent_from(extents[d], sizes) for d in kept)
@@ -84,6 +85,16 @@ def _moves_in_lanes(b: Buffer, d: int, uses: Uses) -> bool:
         if lanes & subscript_variables(a.subscripts[d : d + 1]):
             return True
     return False
+
+
+def _transposed_dimensions(node: Node, b: Buffer) -> set[int]:
+    """Dimensions that blocks move along: they stay, and stay in order."""
+    moved: set[int] = set()
+    for x, _ in walk(node):
+        if isinstance(x, TransposeBlock):
+            moved |= {x.target_column, -1} if x.target == b.name else set()
+            moved |= {x.source_row, -1} if x.source == b.name else set()
+    return {d + len(b.shape) for d in moved}
 
 
 def _lanes_last(dimensions: list[int], uses: Uses) -> list[int]:
@@ -158,9 +169,11 @@ def _rewrite(node: Node, b: Buffer, hulls: list[Hull | None], kept: list[int]) -
         if isinstance(x, Store | Update | Prefetch) and x.buffer == b.name:
             return replace(x, subscripts=plain(x.subscripts))
         if isinstance(x, TransposeBlock) and x.target == b.name:
-            x = replace(x, target_subscripts=plain(x.target_subscripts))
+            column = _place(x.target_column, len(b.shape), kept)
+            x = replace(x, target_subscripts=plain(x.target_subscripts), target_column=column)
         if isinstance(x, TransposeBlock) and x.source == b.name:
-            x = replace(x, source_subscripts=plain(x.source_subscripts))
+            row = _place(x.source_row, len(b.shape), kept)
+            x = replace(x, source_subscripts=plain(x.source_subscripts), source_row=row)
         return x
 
     def value(v: Value) -> Value:
@@ -171,6 +184,11 @@ def _rewrite(node: Node, b: Buffer, hulls: list[Hull | None], kept: list[int]) -
         return replace(v, subscripts=new, checked=tuple(v.checked[d] for d in kept if v.checked))
 
     return map_node(node, statement, value)
+
+
+def _place(dimension: int, rank: int, kept: list[int]) -> int:
+    """Where a kept dimension is now, both counted from the end."""
+    return kept.index(dimension + rank) - len(kept)
 
 
 def _space(b: Buffer, node: Node, touched: Touched) -> Space:

@@ -22,7 +22,10 @@ HALVES = (DType.FLOAT16, DType.BFLOAT16)
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """`value` as in the naive kernel; it moves with `columns` and `inner` (outermost first)."""
+    """`value` as in the naive kernel; it moves with `columns` and `inner` (outermost first).
+
+    A panel has the dimensions of `inner` in the order in which the register tile runs over them.
+    """
 
     value: Expr
     columns: Loop
@@ -32,6 +35,15 @@ class Operand:
     @property
     def tensors(self) -> frozenset[str]:
         return frozenset(r.tensor for r in loads(self.value))
+
+    @property
+    def inner_by_memory(self) -> tuple[Loop, ...]:
+        """`inner` with the loop that runs along memory last, the order of copies."""
+        subscripts = loads(self.value)[0].subscripts
+        last = subscripts[-1] if subscripts else None
+        along = last.variables() if isinstance(last, Index) else frozenset()
+        fast = [x for x in self.inner if x.variable in along]
+        return (*(x for x in self.inner if x not in fast), *fast)
 
 
 def outer_loops(band: Band, roles: Roles) -> tuple[str, ...]:
@@ -57,7 +69,7 @@ def stationary_operands(kernel: Kernel, band: Band, roles: Roles, names: Names) 
 
 def _is_at_hand(kernel: Kernel, x: Operand) -> bool:
     """An element whose neighbour is the next step's."""
-    value, last = x.value, x.inner[-1].variable
+    value, last = x.value, x.inner_by_memory[-1].variable
     if not isinstance(value, Read):
         return False
     return stride(kernel.buffer(value.tensor), value.subscripts, last) == ONE
@@ -116,15 +128,13 @@ def _is_plain(v: Value) -> bool:
 
 
 def _inner_loops(part: Expr, side: Loop, around: tuple[Loop, ...]) -> tuple[Loop, ...]:
-    """Reduction loops of the panel, the one that runs along memory last; () if bounds move."""
+    """Reduction loops of the panel; () if bounds move."""
     used = value_variables(part)
     inner = tuple(x for x in around if x.variable in used)
     moving = {x.variable for x in around} | {side.variable}
     if any((x.lower.variables() | x.upper.variables()) & moving for x in inner):
         return ()
-    last = loads(part)[0].subscripts[-1] if loads(part)[0].subscripts else None
-    fast = [x for x in inner if isinstance(last, Index) and x.variable in last.variables()]
-    return (*(x for x in inner if x not in fast), *fast)
+    return inner
 
 
 # ---- half precision

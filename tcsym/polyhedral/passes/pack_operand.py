@@ -23,11 +23,17 @@ from tcsym.loop_ir import (
     Update,
     Value,
     block,
+    loads,
     map_node,
     map_value,
     substitute_value,
 )
-from tcsym.polyhedral.passes.access import accesses, value_variables
+from tcsym.polyhedral.passes.access import (
+    accesses,
+    linear_coefficient,
+    stride,
+    value_variables,
+)
 from tcsym.polyhedral.passes.bounds import eliminate, extent, extent_from
 from tcsym.polyhedral.passes.loops import find_loop, loops_around, replace_loop
 from tcsym.polyhedral.passes.names import Names
@@ -124,7 +130,8 @@ def panel_extents(
         assert low is not None and high is not None
         extents.append(extent_from(high - low, frozenset(kernel.sizes)))
     if _is_transposed(kernel, operand, shape):
-        extents[-1] = ceildiv(extents[-1], shape.lanes) * shape.lanes
+        place = operand.inner.index(operand.inner_by_memory[-1])
+        extents[place] = ceildiv(extents[place], shape.lanes) * shape.lanes
     return extents
 
 
@@ -156,7 +163,8 @@ def _panel_copies(
 
     Rows of the source that are far apart then cost one visit to a page each.
     """
-    if not operand.inner or _is_transposed(kernel, operand, shape):
+    read = loads(operand.value)[0]
+    if stride(kernel.buffer(read.tensor), read.subscripts, operand.columns.variable) != ONE:
         return _copies(kernel, operand, tile, panels, shape, names)
     n = extent(operand.columns)
     edge, slot = floordiv(n, shape.columns), var(tile) - panels.first
@@ -173,26 +181,32 @@ def _panel_copies(
 
 
 def _is_transposed(kernel: Kernel, operand: Operand, shape: TileShape) -> bool:
-    """Columns and the last reduction loop are the source's two last dimensions, the wrong way."""
+    """A reduction loop runs along memory, the columns along another dimension of the source."""
     read = operand.value
-    if not isinstance(read, Read):
+    if not isinstance(read, Read) or not operand.inner:
         return False
     source = kernel.buffer(read.tensor)
-    if shape.lanes == 1 or source.dtype.bits not in (32, 64) or len(read.subscripts) < 2:
+    if shape.lanes == 1 or source.dtype.bits not in (32, 64):
         return False
-    if not operand.inner or source.element_strides()[-1] != ONE:
+    if source.element_strides()[-1] != ONE or len(read.subscripts) < 2:
         return False
-    k, column = operand.inner[-1].variable, operand.columns.variable
-    *others, row, last = read.subscripts
-    assert isinstance(row, Index) and isinstance(last, Index)
-    alone = not any({k, column} & s.variables() for s in others if isinstance(s, Index))
-    return (
-        alone
-        and last.coefficient(k) == 1
-        and column not in last.variables()
-        and row.coefficient(column) == 1
-        and k not in row.variables()
+    along, columns = operand.inner_by_memory[-1].variable, operand.columns.variable
+    return _dimension(read, along) == -1 and _dimension(read, columns) in range(
+        -len(read.subscripts), -1
     )
+
+
+def _dimension(read: Read, variable: str) -> int | None:
+    """The only dimension that moves with the variable, counted from the end, if step by step."""
+    moved = [
+        d - len(read.subscripts)
+        for d, s in enumerate(read.subscripts)
+        if isinstance(s, Index) and variable in s.variables()
+    ]
+    if len(moved) != 1:
+        return None
+    s = read.subscripts[moved[0]]
+    return moved[0] if isinstance(s, Index) and linear_coefficient(s, variable) == ONE else None
 
 
 def _copy(
@@ -237,7 +251,7 @@ def _lane_copy(
         node = Loop(lane, ZERO, index(shape.lanes), node, "vector", "parallel")
     node = Loop(register, ZERO, index(shape.vectors), node, "unrolled", "parallel")
     node = node if tiles is None else replace(tiles, body=node)
-    for x in reversed(operand.inner):
+    for x in reversed(operand.inner_by_memory):
         node = Loop(inner[x.variable], x.lower, x.upper, node, "serial", "parallel")
     return node
 
@@ -245,30 +259,33 @@ def _lane_copy(
 def _transposing_copy(
     operand: Operand, shape: TileShape, tile: Index, slot: Index, names: Names
 ) -> Node:
-    """k.. { blocks of the last k { vectors { block x block transposed in registers } } }"""
+    """k.. { blocks of the k along memory { vectors { a block transposed in registers } } }"""
     register, blocks = names.fresh("r"), names.fresh("b")
-    size, last = shape.lanes, operand.inner[-1]
-    inner = {x.variable: names.fresh(x.variable) for x in operand.inner[:-1]}
+    size, along, columns = shape.lanes, operand.inner_by_memory[-1], operand.columns
+    others = operand.inner_by_memory[:-1]
+    inner = {x.variable: names.fresh(x.variable) for x in others}
     values = {old: var(new) for old, new in inner.items()}
     offset = tile * shape.columns + var(register) * size
-    values[operand.columns.variable] = operand.columns.lower + offset
-    values[last.variable] = last.lower + var(blocks) * size
+    values[columns.variable] = columns.lower + offset
+    values[along.variable] = along.lower + var(blocks) * size
     read = substitute_value(operand.value, values)
-    assert isinstance(read, Read)
-    at = tuple(var(inner[x.variable]) - x.lower for x in operand.inner[:-1])
-    target = (slot, *at, var(blocks) * size, var(register) * size)
-    source = tuple(s for s in read.subscripts if isinstance(s, Index))
+    assert isinstance(read, Read) and isinstance(operand.value, Read)
+    row = _dimension(operand.value, columns.variable)
+    assert row is not None
+    at = tuple(values[x.variable] - x.lower for x in operand.inner)
     node: Node = TransposeBlock(
         operand.panel,
-        target,
+        (slot, *at, var(register) * size),
         read.tensor,
-        source,
-        extent(operand.columns) - offset,
-        extent(last) - var(blocks) * size,
+        tuple(s for s in read.subscripts if isinstance(s, Index)),
+        extent(columns) - offset,
+        extent(along) - var(blocks) * size,
         size,
+        row,
+        operand.inner.index(along) - len(operand.inner) - 1,
     )
     node = Loop(register, ZERO, index(shape.vectors), node, "unrolled", "parallel")
-    node = Loop(blocks, ZERO, ceildiv(extent(last), size), node, "serial", "parallel")
-    for x in reversed(operand.inner[:-1]):
+    node = Loop(blocks, ZERO, ceildiv(extent(along), size), node, "serial", "parallel")
+    for x in reversed(others):
         node = Loop(inner[x.variable], x.lower, x.upper, node, "serial", "parallel")
     return node

@@ -219,11 +219,11 @@ def _node(n: Node, k: Kernel, pad: str) -> list[str]:
             ]
         case Prefetch():
             return [f"{pad}pass"]
-        case TransposeBlock(t, ts, s, ss, rows, columns, size):
+        case TransposeBlock(t, ts, s, ss, rows, columns, size, row, column):
             a, b = ",".join(map(_index, ts)), ",".join(map(_index, ss))
             return [
                 f"{pad}_.transpose(memory[{t!r}],[{a}],memory[{s!r}],[{b}],"
-                f"{_index(rows)},{_index(columns)},{size})"
+                f"{_index(rows)},{_index(columns)},{size},{row},{column})"
             ]
         case _:
             assert_never(n)
@@ -292,11 +292,23 @@ class _Runtime:
 
     @staticmethod
     def transpose(
-        target: Memory, ts, source: Memory, ss, rows: int, columns: int, size: int
+        target: Memory,
+        ts,
+        source: Memory,
+        ss,
+        rows: int,
+        columns: int,
+        size: int,
+        row: int,
+        column: int,
     ) -> None:
         for r in range(size):
             for c in range(size):
                 inside = r < rows and c < columns
                 if inside or target.buffer.padded:
-                    value = source.get(*ss[:-2], ss[-2] + r, ss[-1] + c) if inside else 0
-                    target.set(value, *ts[:-2], ts[-2] + c, ts[-1] + r)
+                    to, at = list(ts), list(ss)
+                    to[column] += c
+                    to[-1] += r
+                    at[row] += r
+                    at[-1] += c
+                    target.set(source.get(*at) if inside else 0, *to)

@@ -141,6 +141,17 @@ def far_rows() -> Kernel:
     return kernel("far_rows", "A B C D", buffers, body)
 
 
+def far_columns() -> Kernel:
+    """Z[a,c,d] += X[a,e,f] * Y[d,f,c,e]: columns and steps lie dimensions apart in Y."""
+    a, c, d, e, f = v("a c d e f")
+    term = op("mul", rd("X", a, e, f), rd("Y", d, f, c, e))
+    terms = red("e", "E", red("f", "F", up("Z", (a, c, d), "add", term)))
+    inner = par("d", "D", st("Z", (a, c, d), con(0)), terms)
+    body = par("a", "A", par("c", "C", inner))
+    buffers = [buf("X", "A E F"), buf("Y", "D F C E"), buf("Z", "A C D")]
+    return kernel("far_columns", "A C D E F", buffers, body)
+
+
 def term_matmul(name: str, term: Callable[[Expr, Expr], Expr], shift: int = 0) -> Kernel:
     """C(i,j) += term(A(i,k), B(k - shift,j))"""
     i, j, k = v("i j k")
@@ -534,6 +545,7 @@ ALL = {
     "matmul_bt": lambda: matmul("MK", "NK"),
     "matmul_atbt": lambda: matmul("KM", "NK"),
     "far_rows": far_rows,
+    "far_columns": far_columns,
     "matmul_int32": lambda: matmul(dtype=DType.INT32),
     "matmul_int8": lambda: matmul(dtype=DType.INT8),
     "matmul_half": lambda: matmul(dtype=DType.FLOAT16),

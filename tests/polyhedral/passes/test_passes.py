@@ -318,6 +318,13 @@ def test_transposition_moves_blocks() -> None:
     assert [x.block for x, _ in walk(k.body) if isinstance(x, TransposeBlock)] == [8]
 
 
+def test_panels_are_transposed_across_dimensions() -> None:
+    k = map_cpu(naive.far_columns(), AVX2, Options()).kernel
+    (move,) = [x for x, _ in walk(k.body) if isinstance(x, TransposeBlock)]
+    assert (move.source_row, move.target_column) == (-4, -3)
+    assert len(k.buffer(move.target).shape) == 4  # tile, e, f, column, as the register tile runs
+
+
 def test_parallel_loops_never_nest() -> None:
     for make in naive.ALL.values():
         k = map_cpu(make(), AVX2, Options()).kernel
