@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
+from operator import mul
 
 from tcsym.frontend.program import dtype_of
-from tcsym.index import ONE, ZERO, Condition, Index, all_of, floordiv, ge, index, var
+from tcsym.index import (
+    FALSE,
+    ONE,
+    ZERO,
+    Condition,
+    Index,
+    all_of,
+    any_of,
+    floordiv,
+    ge,
+    index,
+    maximum,
+    var,
+)
 from tcsym.loop_ir import Branch, Kernel, Loop, Node, Update, map_node
 from tcsym.polyhedral.passes.access import accesses, stride, value_variables
 from tcsym.polyhedral.passes.band import (
     Roles,
     band_of,
+    reductions,
 )
 from tcsym.polyhedral.passes.bounds import extent
 from tcsym.polyhedral.passes.duplicate import duplicate
@@ -38,6 +54,7 @@ from tcsym.polyhedral.passes.vector_legality import can_mask, vector_refusal
 
 CONSTANT_UNROLL = 4
 FEW_ROWS = 4
+FEW_TERMS = 32
 
 
 def contraction_refusal(kernel: Kernel, nest: str, roles: Roles | None) -> str | None:
@@ -164,9 +181,18 @@ def row_count(kernel: Kernel, nest: str, roles: Roles) -> Index:
     return total
 
 
-def panels_pay(kernel: Kernel, nest: str, roles: Roles, least: int) -> Condition:
-    """Packed elements are used `least` times, also by loops around that leave them as they are."""
+def panels_pay(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Condition:
+    """Packed elements are used often enough, also by loops around that leave them as they are.
+
+    If they cannot be streamed as they lie, the choice without panels is one product of rows for
+    each element, which pays only for few rows of many terms.
+    """
     rows = row_count(kernel, nest, roles)
+    if not streams_in_place(kernel, nest, roles, setting):
+        terms = _term_count(kernel, nest)
+        short = FALSE if terms is None else ge(FEW_TERMS, terms)
+        return any_of((ge(rows, FEW_ROWS), short))
+    least = max(1, setting.options.pack_reuse * setting.rows)
     used = frozenset[str]().union(*(value_variables(r) for r in roles.streamed))
     tensors = {r.tensor for r in roles.streamed}
     uses = rows
@@ -176,6 +202,14 @@ def panels_pay(kernel: Kernel, nest: str, roles: Roles, least: int) -> Condition
             break
         uses = uses * extent(loop)
     return all_of((ge(rows, min(FEW_ROWS, least)), ge(uses, least)))
+
+
+def _term_count(kernel: Kernel, nest: str) -> Index | None:
+    """Most terms that one element of the nest sums; None if that moves with the band."""
+    band = band_of(find_loop(kernel.body, nest))
+    counts = [reduce(mul, map(extent, around), ONE) for _, around in reductions(band.body)]
+    most = maximum(ZERO, *counts)
+    return most if most.variables() <= frozenset(kernel.sizes) else None
 
 
 def with_fallback(

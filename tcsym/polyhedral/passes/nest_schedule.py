@@ -49,7 +49,7 @@ def _roles(kernel: Kernel, nest: str) -> Roles | None:
 
 def _contraction(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Kernel:
     """The packed register tile where panels pay, which may be known only at run time."""
-    pays = panels_pay(kernel, nest, roles, max(1, setting.options.pack_reuse * setting.rows))
+    pays = panels_pay(kernel, nest, roles, setting)
     if pays == FALSE:
         return _few_rows(kernel, nest, setting)
     copy: str | None = None

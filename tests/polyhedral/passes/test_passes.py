@@ -38,6 +38,7 @@ from tcsym.polyhedral.passes.names import Names, renamed_loops
 from tcsym.polyhedral.passes.panels import panel_sizes
 from tcsym.polyhedral.passes.parallelise import parallelise
 from tcsym.polyhedral.passes.privatise import privatise
+from tcsym.polyhedral.passes.setting import Setting
 from tcsym.polyhedral.passes.tile_loop import split_point, tile_loop
 from tcsym.polyhedral.passes.vector_rows import RowShape, vectorise_row
 from tests.polyhedral.passes import naive
@@ -265,13 +266,26 @@ def panels(name: str) -> list[str]:
 
 
 def test_panels_pay_by_reuse_inside_and_around_the_nest() -> None:
-    k = bare(naive.rnn())
-    roles = contraction_roles(k, band_of(find_loop(k.body, "b")))
+    """A[b,k] * B[k,h] can be streamed as it lies; a loop t around uses it again."""
+    k = bare(naive.matmul())
+    around = seq("t", "T", k.body)
+    k = replace(k, sizes=(*k.sizes, "T"), body=around)
+    roles = contraction_roles(k, band_of(find_loop(k.body, "i")))
     assert roles is not None
-    pays = panels_pay(k, "b", roles, 12)
-    assert not holds(pays, {"B": 3, "T": 100})
-    assert not holds(pays, {"B": 4, "T": 2})
-    assert holds(pays, {"B": 4, "T": 3})
+    pays = panels_pay(k, "i", roles, Setting(AVX2, Options(), Names.of(k), []))
+    assert not holds(pays, {"M": 3, "T": 100})
+    assert not holds(pays, {"M": 4, "T": 2})
+    assert holds(pays, {"M": 4, "T": 3})
+
+
+def test_panels_pay_for_few_terms_and_for_four_rows() -> None:
+    """Columns far apart: without panels every element would be a product of two rows."""
+    k = bare(naive.matmul("MK", "NK"))
+    roles = contraction_roles(k, band_of(find_loop(k.body, "i")))
+    assert roles is not None
+    pays = panels_pay(k, "i", roles, Setting(AVX2, Options(), Names.of(k), []))
+    assert holds(pays, {"M": 1, "N": 9, "K": 32}) and holds(pays, {"M": 4, "N": 9, "K": 999})
+    assert not holds(pays, {"M": 3, "N": 9, "K": 33})
 
 
 def test_panels_hold_computed_and_guarded_values() -> None:
