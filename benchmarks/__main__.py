@@ -1,4 +1,7 @@
-"""`./dev bench`: the suite beside its peers. See `--help` and docs/performance.md."""
+"""`./dev bench`: the suite beside its peers; `./dev bench stream`: calls of ever new sizes.
+
+See `--help` of both, and docs/performance.md.
+"""
 
 from __future__ import annotations
 
@@ -163,6 +166,11 @@ def say(text: str) -> None:
 
 
 def main() -> None:
+    if sys.argv[1:2] == ["stream"]:
+        from benchmarks import stream
+
+        stream.main(sys.argv[2:])
+        return
     arguments = arguments_of(sys.argv[1:])
     if arguments.report:
         from benchmarks.report import write_report

@@ -1,8 +1,7 @@
 """Makes the peers' environment: `./dev bench --setup [PEER ...]`, into `.bench` of the checkout.
 
 Each peer is installed alone, so one that fails leaves the others. TCSYM_BENCH_TORCH holds other
-words for pip than `torch` from PyTorch's index of CPU builds (the usual index has CUDA builds of
-gigabytes).
+words for pip than `torch`, such as a version and an index of builds without CUDA's gigabytes.
 """
 
 from __future__ import annotations
@@ -13,14 +12,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-_TORCH = "torch --extra-index-url https://download.pytorch.org/whl/cpu"
 ENVIRONMENT = Path(".bench")
 
 
 def requirements() -> dict[str, list[str]]:
     """Words for pip by what they are for. `plots` draws the picture."""
     return {
-        "torch": shlex.split(os.environ.get("TCSYM_BENCH_TORCH", _TORCH)),
+        "torch": shlex.split(os.environ.get("TCSYM_BENCH_TORCH", "torch")),
         "jax": ["jax"],
         "numba": ["numba"],
         "opt_einsum": ["opt_einsum"],

@@ -157,16 +157,16 @@ FUNCTIONS: dict[str, Function] = {
 
 
 @lru_cache(None)
-def _jitted(name: str) -> Function:
+def jitted(name: str) -> Function:
     spec = BY_NAME[name].einsum
     if spec:
         return jax.jit(lambda *arrays: jnp.einsum(spec, *arrays, optimize="optimal"))
     return jax.jit(FUNCTIONS[name])
 
 
-def _contestant(problem: Problem) -> Contestant:
+def contestant_of(problem: Problem) -> Contestant:
     arrays = [jnp.asarray(a) for a in problem.library_arrays]
-    function = _jitted(problem.case.name)
+    function = jitted(problem.case.name)
 
     def run() -> Any:
         return jax.block_until_ready(function(*arrays))
@@ -175,4 +175,4 @@ def _contestant(problem: Problem) -> Contestant:
 
 
 def contestants(problem: Problem) -> Iterator[tuple[str, Maker]]:
-    yield "jax", lambda: _contestant(problem)
+    yield "jax", lambda: contestant_of(problem)

@@ -159,7 +159,7 @@ def _without_gradients() -> Any:
     return mode
 
 
-def _tensors(problem: Problem) -> list[Any]:
+def tensors_of(problem: Problem) -> list[Any]:
     _without_gradients()
     torch.set_num_threads(problem.threads)
     return [torch.from_numpy(a) for a in problem.library_arrays]
@@ -173,7 +173,7 @@ def _contestant(function: Function, tensors: list[Any]) -> Contestant:
     return Contestant(lambda: function(*tensors), _arrays)
 
 
-def _function(name: str) -> Function:
+def plain_function(name: str) -> Function:
     if name in EAGER:
         return EAGER[name]
     spec = BY_NAME[name].einsum
@@ -181,19 +181,19 @@ def _function(name: str) -> Function:
 
 
 def _eager(problem: Problem) -> Contestant:
-    return _contestant(_function(problem.case.name), _tensors(problem))
+    return _contestant(plain_function(problem.case.name), tensors_of(problem))
 
 
 def _channels_last(problem: Problem) -> Contestant:
     converted = [
         t.contiguous(memory_format=torch.channels_last) if t.ndim == 4 else t
-        for t in _tensors(problem)
+        for t in tensors_of(problem)
     ]
     return _contestant(EAGER[problem.case.name], converted)
 
 
 def _into_given(problem: Problem) -> Contestant:
-    tensors = _tensors(problem)
+    tensors = tensors_of(problem)
     out = EAGER[problem.case.name](*tensors).clone(memory_format=torch.contiguous_format)
     return _contestant(lambda *given: INTO_GIVEN[problem.case.name](out, *given), tensors)
 
@@ -212,14 +212,14 @@ def _compiled(name: str, dynamic: bool) -> Function:
     import torch._dynamo
 
     torch._dynamo.config.recompile_limit = 1000  # never fall back to eager
-    return torch.compile(_function(name), dynamic=dynamic)
+    return torch.compile(plain_function(name), dynamic=dynamic)
 
 
 def static(problem: Problem) -> Iterator[tuple[str, Maker]]:
     name = problem.case.name
-    yield "compile", lambda: _contestant(_compiled(name, False), _tensors(problem))
+    yield "compile", lambda: _contestant(_compiled(name, False), tensors_of(problem))
 
 
 def dynamic(problem: Problem) -> Iterator[tuple[str, Maker]]:
     name = problem.case.name
-    yield "compile dynamic", lambda: _contestant(_compiled(name, True), _tensors(problem))
+    yield "compile dynamic", lambda: _contestant(_compiled(name, True), tensors_of(problem))

@@ -1,0 +1,314 @@
+"""A stream of calls with ever new sizes, from a cold start: `./dev bench stream`.
+
+Each contestant runs in a process of its own: definition, then the same sequence of calls over the
+same sizes, every call timed by itself. The library is imported and the inputs stand in memory
+before; what it imports later counts. A contestant that exceeds its time is stopped; what it had
+done by then is reported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks.case import as_tuple, error_of
+from benchmarks.contestant import Problem
+from benchmarks.peers import PEERS
+from benchmarks.sizes import Row, random_rows
+from benchmarks.statistics import geometric_mean
+from benchmarks.suite import BY_NAME
+from benchmarks.surroundings import cores_for, environment_for
+
+KERNELS = ("tmm", "tbmm", "conv", "softmax", "layernorm", "attention", "lut1", "rnn")
+CONTESTANTS = ("tcsym", "torch", "compile-dynamic", "compile", "jax", "numba")
+COMPILING = ("compile-dynamic", "compile", "jax", "numba")
+_CHECKED = 5
+
+
+def sequence(n_sizes: int, n_calls: int, seed: int) -> list[int]:
+    """Positions of sizes: each at least once, in random order. `n_calls` >= `n_sizes`."""
+    rng = random.Random(seed)
+    drawn = [*range(n_sizes), *(rng.randrange(n_sizes) for _ in range(n_calls - n_sizes))]
+    rng.shuffle(drawn)
+    return drawn
+
+
+# ---- in the contestant's process
+
+
+def run_stream(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Definition, then every call, in milliseconds; what it is a call of; compilations."""
+    case = BY_NAME[request["case"]]
+    rows = list(random_rows(case, request["sizes"], request["seed"]))
+    problems = [_problem(row, request["threads"]) for row in rows]
+    order = sequence(len(rows), request["calls"], request["seed"])
+    deadline = time.perf_counter() + request["limit"]
+    importlib.import_module(PEERS[request["peer"]].place[0])
+    start = time.perf_counter()
+    caller = CALLERS[request["peer"]](case)
+    calls = [(time.perf_counter() - start) * 1e3]
+    prepared: dict[int, Callable[[], Any]] = {}
+    for k in order:
+        if k not in prepared:
+            prepared[k] = caller.bind(problems[k])
+        call = prepared[k]
+        start = time.perf_counter()
+        result = call()
+        calls.append((time.perf_counter() - start) * 1e3)
+        if len(calls) <= _CHECKED + 1:
+            _check(case, rows[k], result)
+        if time.perf_counter() > deadline:
+            break
+    return {
+        "milliseconds": calls,
+        "order": order[: len(calls) - 1],
+        "compilations": caller.compilations(),
+    }
+
+
+def _problem(row: Row, threads: int) -> Problem:
+    arrays = row.case.arrays(row.sizes)
+    seen = row.case.library_arrays(arrays, row.sizes)
+    return Problem(row.case, row.sizes, arrays, seen, (), threads, None)
+
+
+def _check(case: Any, row: Row, result: Any) -> None:
+    arrays = case.arrays(row.sizes)
+    expected = as_tuple(case.reference(*case.library_arrays(arrays, row.sizes)))
+    error = error_of(case, as_tuple(result), expected)
+    if not error <= case.tolerance:
+        raise ValueError(f"wrong result at {row.label}: error {error:.2g}")
+
+
+class _Tcsym:
+    """The kernel as a user gets it: strategy auto."""
+
+    def __init__(self, case: Any) -> None:
+        import tcsym
+
+        self._kernel = tcsym.define(case.text)
+
+    def bind(self, problem: Problem) -> Callable[[], Any]:
+        kernel, arrays = self._kernel, problem.arrays
+        return lambda: kernel(*arrays)
+
+    def compilations(self) -> int:
+        return int(self._kernel.stats.compilations)
+
+
+class _Torch:
+    """Eager, or compiled with the limit of recompilations that torch sets by itself."""
+
+    def __init__(self, case: Any, compiled: bool = False, dynamic: bool = False) -> None:
+        from benchmarks.peers import with_torch
+
+        self._module = with_torch
+        self._function = with_torch.plain_function(case.name)
+        self._compiles = compiled
+        if compiled:
+            import torch
+
+            self._function = torch.compile(self._function, dynamic=dynamic)
+
+    def bind(self, problem: Problem) -> Callable[[], Any]:
+        tensors, function = self._module.tensors_of(problem), self._function
+        return lambda: function(*tensors)
+
+    def compilations(self) -> int:
+        if not self._compiles:
+            return 0
+        from torch._dynamo.utils import counters
+
+        return int(counters["stats"]["unique_graphs"])
+
+
+class _Jax:
+    def __init__(self, case: Any) -> None:
+        from benchmarks.peers import with_jax
+
+        self._module = with_jax
+        self._function = with_jax.jitted(case.name)
+
+    def bind(self, problem: Problem) -> Callable[[], Any]:
+        return self._module.contestant_of(problem).call
+
+    def compilations(self) -> int:
+        return int(self._function._cache_size())
+
+
+class _Numba:
+    def __init__(self, case: Any) -> None:
+        from benchmarks.peers import with_numba
+
+        self._name, self._module = case.name, with_numba
+
+    def bind(self, problem: Problem) -> Callable[[], Any]:
+        for _, make in self._module.contestants(problem):
+            return make().call
+        raise LookupError("numba: no such function")
+
+    def compilations(self) -> int:
+        return len(self._module.FUNCTIONS[self._name].signatures)
+
+
+CALLERS: dict[str, Callable[[Any], Any]] = {
+    "tcsym": _Tcsym,
+    "torch": _Torch,
+    "compile": lambda case: _Torch(case, compiled=True),
+    "compile-dynamic": lambda case: _Torch(case, compiled=True, dynamic=True),
+    "jax": _Jax,
+    "numba": _Numba,
+}
+
+
+# ---- in the driver
+
+
+def summary_of(milliseconds: list[float], order: list[int], wanted: int) -> dict[str, Any]:
+    """Total, time to the first result, the longest later call, and how long later calls waited.
+
+    A wait is a call's time beyond the least one of the same sizes; the 99.9th percentile (nearest
+    rank) of the waits is what one call in a thousand exceeds.
+    """
+    start, *calls = milliseconds
+    least: dict[int, float] = {}
+    for k, t in zip(order, calls, strict=True):
+        least[k] = min(t, least.get(k, t))
+    waits = sorted(t - least[k] for k, t in zip(order[1:], calls[1:])) or [0.0]
+    return {
+        "calls": len(calls),
+        "is_complete": len(calls) == wanted,
+        "total": sum(milliseconds),
+        "until_first": start + calls[0],
+        "longest_later": max(calls[1:], default=0.0),
+        "wait": waits[min(len(waits) - 1, int(0.999 * len(waits)))],
+    }
+
+
+def measure(case: str, peer: str, arguments: argparse.Namespace, cache: str) -> dict[str, Any]:
+    """One contestant's figures, or {"failure": why}."""
+    names = ("calls", "seed", "threads", "limit")
+    request = {"case": case, "peer": peer, "sizes": arguments.count}
+    request |= {name: getattr(arguments, name) for name in names}
+    command = [sys.executable, "-m", "benchmarks.stream", "--run", json.dumps(request)]
+    environment = environment_for(arguments.threads, None, cache)
+    try:
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=4 * arguments.limit
+        )
+    except subprocess.TimeoutExpired:
+        return {"failure": f"one call took more than {3 * arguments.limit:.0f} s"}
+    if done.returncode:
+        return {"failure": (done.stderr.strip().splitlines() or ["no message"])[-1][:200]}
+    found = json.loads(done.stdout.splitlines()[-1])
+    made = summary_of(found["milliseconds"], found["order"], arguments.calls)
+    return {**made, "compilations": found["compilations"]}
+
+
+def measure_case(case: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    """All contestants from empty caches; ours also a second time, from what the first one left."""
+    found = {}
+    for peer in arguments.peers:
+        with tempfile.TemporaryDirectory() as cache:
+            found[peer] = measure(case, peer, arguments, cache)
+            if peer == "tcsym":
+                found["tcsym warm"] = measure(case, peer, arguments, cache)
+    return {"kernel": case, "contestants": found}
+
+
+def print_table(rows: list[dict[str, Any]], arguments: argparse.Namespace) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    title = f"{arguments.calls} calls, {arguments.count} sizes, {arguments.threads} threads"
+    table = Table(title=f"{title}: milliseconds from a cold start")
+    columns = ("kernel", "contestant", "total", "to first result", "wait 99.9 %", "longest later")
+    for column in (*columns, "compilations", "total / ours"):
+        table.add_column(column, justify="left" if column in columns[:2] else "right")
+    for row in rows:
+        ours = row["contestants"].get("tcsym", {}).get("total")
+        for name, found in row["contestants"].items():
+            table.add_row(row["kernel"], name, *_cells(found, ours))
+        table.add_section()
+    Console(width=None if sys.stdout.isatty() else 140).print(table)
+    for line in goal_lines(rows):
+        print(line)
+
+
+def _cells(found: Mapping[str, Any], ours: float | None) -> list[str]:
+    if "failure" in found:
+        return [found["failure"]]
+    total = f"{found['total']:.0f}"
+    if not found["is_complete"]:
+        total = f"> {total} ({found['calls']} calls)"
+    times = [f"{found[k]:.3g}" for k in ("until_first", "wait", "longest_later")]
+    compared = f"{found['total'] / ours:.2f}" if ours else ""
+    return [total, *times, str(found["compilations"]), compared]
+
+
+def goal_lines(rows: list[dict[str, Any]]) -> list[str]:
+    """What the figures say of the goals: half of the best compiling peer, an eighth of dynamic."""
+    lines, dynamic = [], []
+    for row in rows:
+        found = {n: f for n, f in row["contestants"].items() if "failure" not in f}
+        if "tcsym" not in found:
+            continue
+        ours = found["tcsym"]["total"]
+        best = min((found[p]["total"] for p in COMPILING if p in found), default=None)
+        if best:
+            lines.append(f"{row['kernel']}: best compiling peer / ours {best / ours:.2f} (goal 2)")
+        if "torch" in found and "tcsym warm" in found:
+            warm = found["torch"]["total"] / found["tcsym warm"]["total"]
+            lines.append(f"{row['kernel']}: torch eager / ours warm {warm:.2f} (goal 1)")
+        if row["kernel"] in ("softmax", "layernorm", "attention") and "compile-dynamic" in found:
+            dynamic.append(found["compile-dynamic"]["total"] / ours)
+    if dynamic:
+        lines.append(f"torch.compile dynamic / ours, mean {geometric_mean(dynamic):.1f} (goal 8)")
+    return lines
+
+
+def arguments_of(given: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="./dev bench stream", description=__doc__)
+    add = parser.add_argument
+    add("--only", nargs="+", default=list(KERNELS), choices=tuple(BY_NAME), metavar="KERNEL")
+    add(
+        "--peers", type=lambda text: text.split(","), default=list(CONTESTANTS), metavar="NAME,NAME"
+    )
+    add("--calls", type=int, default=1000)
+    add("--count", type=int, default=300, help="distinct sizes")
+    add("--threads", type=int, default=2)
+    add("--seed", type=int, default=0)
+    add("--limit", type=float, default=60, help="seconds for the calls of one contestant")
+    add("--json", type=Path, help="write the figures there")
+    add("--run", help=argparse.SUPPRESS)
+    return parser.parse_args(given)
+
+
+def main(given: list[str]) -> None:
+    arguments = arguments_of(given)
+    if arguments.run:
+        print(json.dumps(run_stream(json.loads(arguments.run))))
+        return
+    import os
+
+    os.sched_setaffinity(0, set(cores_for(arguments.threads)))
+    rows = []
+    for case in arguments.only:
+        rows.append(measure_case(case, arguments))
+        print(f"measured {case}", file=sys.stderr, flush=True)
+    print_table(rows, arguments)
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"stream": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
