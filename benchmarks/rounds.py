@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,15 +21,21 @@ from benchmarks.sizes import Row
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """rounds: undisturbed ones wanted of each contestant. sample_ms: shortest timed stretch."""
+    """rounds: undisturbed ones wanted of each contestant, of at most `most_rounds`.
+
+    sample_ms: shortest timed stretch. seconds: after so many a row ends with the rounds it has.
+    """
 
     rounds: int
-    sample_ms: float
     most_rounds: int
+    sample_ms: float
+    seconds: float
 
 
-QUICK = Effort(6, 3.0, 10)
-FULL = Effort(20, 8.0, 40)
+QUICK = Effort(6, 10, 3.0, 3.0)
+FULL = Effort(20, 40, 8.0, 30.0)
+_FEWEST_ROUNDS = 4
+_FAR = 5.0  # times slower than the fastest: such a contestant leaves after the fewest rounds
 
 
 class WorkerProcess:
@@ -103,18 +110,27 @@ class Field:
         for entry in found.values():
             entry["repeats"] = max(1, min(100_000, int(self._effort.sample_ms / entry["call_ms"])))
             entry |= {"samples": [], "quiet": []}
-        good = dict.fromkeys(names, 0)
+        fastest = min((entry["call_ms"] for entry in found.values()), default=0.0)
+        near = [n for n in names if found[n]["call_ms"] <= _FAR * fastest]
+        stop = time.perf_counter() + self._effort.seconds
         was_quiet = self._guard.is_quiet()
         for turn in range(self._effort.most_rounds):
-            if all(n >= self._effort.rounds for n in good.values()):
+            if turn >= _FEWEST_ROUNDS and (self._is_enough(found) or time.perf_counter() > stop):
                 break
-            for name in names[turn % len(names) :] + names[: turn % len(names)]:
+            playing = names if turn < _FEWEST_ROUNDS else near
+            first = turn % max(1, len(playing))
+            for name in playing[first:] + playing[:first]:
                 ms = place[name].ask("time", contestant=name, repeats=found[name]["repeats"])
                 is_quiet = self._guard.is_quiet()
                 found[name]["samples"].append(ms)
                 found[name]["quiet"].append(was_quiet and is_quiet)
-                good[name] += was_quiet and is_quiet
                 was_quiet = is_quiet
+
+    def _is_enough(self, found: Mapping[str, Any]) -> bool:
+        """True if every contestant still playing has its undisturbed rounds."""
+        longest = max(len(entry["quiet"]) for entry in found.values())
+        playing = (entry["quiet"] for entry in found.values() if len(entry["quiet"]) == longest)
+        return all(sum(quiet) >= self._effort.rounds for quiet in playing)
 
     def versions(self) -> dict[str, str]:
         return {k: v for worker in self._workers for k, v in worker.ask("versions").items()}

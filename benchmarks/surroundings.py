@@ -52,12 +52,3 @@ def busy_seconds() -> float:
     fields = Path("/proc/stat").read_text().splitlines()[0].split()[1:]
     user, nice, system, _, _, irq, soft_irq, steal = map(int, fields[:8])
     return (user + nice + system + irq + soft_irq + steal) / os.sysconf("SC_CLK_TCK")
-
-
-def own_seconds(pids: list[int]) -> float:
-    """Time that these processes have worked."""
-    total = 0
-    for pid in pids:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        total += int(fields[11]) + int(fields[12])
-    return total / os.sysconf("SC_CLK_TCK")
