@@ -63,19 +63,21 @@ class Guard:
         self._usual = statistics.median(self.speed() for _ in range(99))
 
     def _seconds(self, k: int) -> float:
-        if self._pool is not None:
-            os.sched_setaffinity(0, {self._cores[k]})  # this thread only
         self.loops.fma(self._rounds // 4, self._out[k].ctypes.data)  # wakes the vector unit
         start = time.perf_counter()
         self.loops.fma(self._rounds, self._out[k].ctypes.data)
         return time.perf_counter() - start
+
+    def _seconds_on_core(self, k: int) -> float:
+        os.sched_setaffinity(0, {self._cores[k]})  # of this thread of the pool only
+        return self._seconds(k)
 
     def speed(self) -> float:
         """GFLOP/s of the slowest core, now."""
         if self._pool is None:
             seconds = self._seconds(0)
         else:
-            seconds = max(self._pool.map(self._seconds, range(len(self._cores))))
+            seconds = max(self._pool.map(self._seconds_on_core, range(len(self._cores))))
         return self._rounds * self.loops.flops_per_round / seconds / 1e9
 
     def is_quiet(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks.__main__ import arguments_of, chosen_peers, chosen_rows
-from benchmarks.machine import Level, Machine
+from benchmarks.machine import Guard, Level, Machine, lanes_of
 from benchmarks.picture import draw
 from benchmarks.record import SCHEMA, row_record, summary
 from benchmarks.report import MARKER, read_record, write_report
@@ -189,6 +190,14 @@ def test_report_refuses_other_files(tmp_path: Path) -> None:
         path.write_text(content)
         with pytest.raises(SystemExit):
             read_record(path)
+
+
+def test_the_guard_leaves_the_process_on_all_its_cores() -> None:
+    """Workers inherit the driver's cores: pinned to one, two threads would share it."""
+    allowed = os.sched_getaffinity(0)
+    guard = Guard(sorted(allowed)[-2:], lanes_of(None))
+    assert guard.speed() > 0
+    assert os.sched_getaffinity(0) == allowed
 
 
 def test_whole_run(tmp_path: Path) -> None:
