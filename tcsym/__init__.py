@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from tcsym.kernel import Kernel
     from tcsym.module import Module
     from tcsym.options import Options
+    from tcsym.recording import record
     from tcsym.signature import Signature, Spec, TensorType
     from tcsym.sizes import Dim, Sizes
     from tcsym.threads import get_num_threads, set_num_threads
@@ -81,6 +82,8 @@ __all__ = [
     "einsum_kernel",
     "get_num_threads",
     "library",
+    "record",
+    "recorded",
     "set_num_threads",
     "strategy",
 ]
@@ -91,6 +94,7 @@ _HOMES = {
     "kernel": ("Kernel",),
     "module": ("Module",),
     "options": ("Options",),
+    "recording": ("record",),
     "signature": ("Signature", "Spec", "TensorType"),
     "sizes": ("Dim", "Sizes"),
     "threads": ("get_num_threads", "set_num_threads"),
@@ -100,7 +104,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("library", "strategy"):
+    if name in ("library", "recorded", "strategy"):
         return import_module(f"tcsym.{name}")
     if name not in __all__:
         raise AttributeError(f"module 'tcsym' has no attribute {name!r}")

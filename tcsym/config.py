@@ -77,5 +77,12 @@ OPTIONS: Variable[bool] = Variable(
 VERIFY: Variable[bool] = Variable(
     "TCSYM_VERIFY", _switch, False, "0 or 1", "1: run every stage's verifier, as the tests do"
 )
+RECORD: Variable[str | None] = Variable(
+    "TCSYM_RECORD",
+    os.path.expanduser,
+    None,
+    "a file",
+    "append a trace of all kernel calls to this file, for `tcsym tune`; default: no trace",
+)
 
-VARIABLES = (NUM_THREADS, CACHE_DIR, CACHE, OPTIONS, VERIFY)
+VARIABLES = (NUM_THREADS, CACHE_DIR, CACHE, OPTIONS, VERIFY, RECORD)

@@ -24,6 +24,7 @@ from tcsym.errors import TargetError
 from tcsym.executable import Executable
 from tcsym.frontend.program import Program
 from tcsym.index import condition_text
+from tcsym.recording import register, timed_call
 from tcsym.runtime.arguments import MISSING, Bound, bind, checked_sizes, match_arguments
 from tcsym.runtime.arrays import View, dense_view, empty, numpy_array, result_object, view_of
 from tcsym.runtime.direct import Direct
@@ -36,6 +37,7 @@ from tcsym.stats import Stats
 from tcsym.threads import get_num_threads, require_threads
 
 _DEVICE_STAGES = ("cuda", "ptx")
+_OPTIONS = ("out", "sizes", "threads")
 
 
 def kernels_of(settings: Settings) -> dict[str, Kernel]:
@@ -67,7 +69,9 @@ class Kernel(Direct):
         self._plan = plan_call(program, settings.sizes, all_sizes)
         making = Making(self._plan, settings.target, settings.options, self.stats)
         self._dispatcher = dispatcher_for(settings.strategy, making, self._entrance())
-        self._entry: Callable[..., Any] = self._checked_call
+        self._inner: Callable[..., Any] = self._checked_call
+        self._entry: Callable[..., Any] = self._inner
+        register(self)
 
     @property
     def name(self) -> str:
@@ -125,8 +129,23 @@ class Kernel(Direct):
         return Entrance(self._plan, self._checked_call, self._install)
 
     def _install(self, entry: Callable[..., Any]) -> None:
-        """From now on, calls enter `entry`."""
-        self._entry = entry
+        """From now on, calls enter `entry`, or what records them does."""
+        recorded, self._inner = self._entry is not self._inner, entry
+        if not recorded:
+            self._entry = entry
+
+    def _enter_recorded(self, recorded: bool) -> None:
+        """Calls are timed and noted from now on, or no longer."""
+        self._entry = self._recorded_call if recorded else self._inner
+
+    def _recorded_call(self, /, *args: Any, **kwargs: Any) -> Any:
+        return timed_call(self, self._inner, args, kwargs)
+
+    def _sizes_of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[int, ...]:
+        """The sizes of a call that was served."""
+        named = {n: x for n, x in kwargs.items() if n not in _OPTIONS}
+        given = match_arguments(self._plan, args, named)
+        return bind(self._plan, given, kwargs.get("sizes")).sizes
 
     def reference(
         self, /, *args: Any, sizes: Mapping[str, int] | None = None, **kwargs: Any
@@ -174,7 +193,8 @@ class Kernel(Direct):
             self._plan, initial=(*sizes, *literals), fixed_where="fixed at `compile`"
         )
         pinned._dispatcher = Single(self._dispatcher.making, pinned._entrance(), version)
-        pinned._entry = pinned._checked_call
+        pinned._inner = pinned._entry = pinned._checked_call
+        register(pinned)
         return pinned
 
     def _bind_shapes(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> Bound:

@@ -129,6 +129,17 @@ class Variants:
                 self._made[layouts] = self._make(layouts)
             return self._made[layouts]
 
+    def adopt(self, layouts: Layouts, compiled: Compiled) -> Variant:
+        """The variant for these layouts, from code that was compiled elsewhere."""
+        with _compiling:
+            if layouts not in self._made:
+                self._made[layouts] = self._loaded(layouts, compiled)
+            return self._made[layouts]
+
+    def cached(self, layouts: Layouts) -> Compiled | None:
+        """Its code, if the code cache has it."""
+        return None if VERIFY.read() else CodeCache.default().load(self._key(self.target, layouts))
+
     def _make(self, layouts: Layouts) -> Variant:
         target = self.target
         if not runs_here(target, known_processor()):
@@ -136,9 +147,11 @@ class Variants:
                 f"target `{target.name}` needs processor features this machine lacks",
                 hint='use "cpu", or "cpu:novector"',
             )
+        return self._loaded(layouts, self._compiled(target, layouts))
+
+    def _loaded(self, layouts: Layouts, compiled: Compiled) -> Variant:
         from tcsym.runtime.jit import load
 
-        compiled = self._compiled(target, layouts)
         self.stats.note(layouts, compiled)
         position = {name: k for k, name in enumerate(self.ranks)}
         pointers = tuple(position[name] for name in compiled.arguments)
@@ -159,8 +172,19 @@ class Variants:
 
         beside(native)  # what `load` will need, and LLVM makes on a machine's first use
         compiled = compile_program(program, target, self.options, self.fixed, layouts)
-        cache.store(key, compiled, {"name": program.name, "target": target.name})
+        self.keep(layouts, compiled)
         return compiled
+
+    def keep(self, layouts: Layouts, compiled: Compiled) -> None:
+        """Put code into the code cache."""
+        target = self.target
+        about = {"name": self.plan.program.name, "target": target.name}
+        CodeCache.default().store(self._key(target, layouts), compiled, about)
+
+    def _key(self, target: Target, layouts: Layouts) -> str:
+        program = self.plan.program
+        identity = "\n".join((program.name, program.source, *program.sizes))  # padded: some more
+        return code_key(identity, target, self.options, self.fixed, layouts)
 
     def _slots(self, compiled: Compiled) -> tuple[int | tuple[int, int], ...]:
         where: dict[str, int | tuple[int, int]] = {n: k for k, n in enumerate(self.plan.sizes)}

@@ -31,6 +31,10 @@ def _chosen(strategy: Strategy, making: Making, entrance: Entrance) -> Dispatche
     match strategy:
         case Symbolic():
             return Dispatcher(making, entrance)
+        case Specialize() if strategy.share:
+            from tcsym.dispatch.adaptive import Adaptive
+
+            return Adaptive(making, entrance, strategy)
         case Specialize():
             from tcsym.dispatch.points import OnDemand
 
@@ -44,6 +48,8 @@ def _chosen(strategy: Strategy, making: Making, entrance: Entrance) -> Dispatche
 
             return PadOnDemand(making, entrance, strategy)
         case Auto():
-            return Dispatcher(making, entrance)
+            from tcsym.dispatch.adaptive import Adaptive
+
+            return Adaptive(making, entrance, strategy)
         case _:
             assert_never(strategy)

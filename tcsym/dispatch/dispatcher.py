@@ -39,8 +39,7 @@ class Dispatcher:
         self, sizes: Values, views: Sequence[View], version: Version, variant: Variant
     ) -> None:
         """To be told of each call that came through Python, once it has run."""
-        if len(self._ordered) == 1:
-            self.entrance.enter(version, views, variant)
+        self.entrance.enter(version, views, variant, None if len(self._ordered) == 1 else sizes)
 
     def precompile(self) -> None:
         """Compile all that calls with dense arrays will need."""
@@ -53,9 +52,18 @@ class Dispatcher:
         """All versions there are, in the order in which they are asked."""
         return self._ordered or self._arranged()
 
+    def version_of(self, sizes: Values) -> Version | None:
+        """The version that calls of these sizes have now; None if it would be a new one."""
+        return self.serving(sizes)
+
     def counts(self) -> dict[str, int]:
         """Calls served so far, by version."""
-        return {str(v): v.calls for v in self._ordered}
+        found = {v: v.calls for v in self.versions()}
+        for sizes, n in self.entrance.calls().items():
+            version = self.version_of(sizes)
+            if version in found:
+                found[version] += n
+        return {str(v): n for v, n in found.items()}
 
     def arrange(self) -> tuple[Version, ...]:
         """The versions, first come first served. Asked once, when a call needs them."""

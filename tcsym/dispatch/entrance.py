@@ -1,92 +1,123 @@
-"""Versions of a kernel -> what its calls enter: Python at first, native code once that is made.
-
-Each kind of arguments, that is layouts and library, has an entry of its own (`runtime.fastcall`).
-An entry passes what it does not serve to the next one, the last to Python.
-"""
+"""Versions of a kernel -> what its calls enter: Python at first, native code once that is made."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from tcsym.compiled import Layout
-from tcsym.dispatch.version import Version
+from tcsym.dispatch.version import Values, Version
+from tcsym.dispatch.ways import Kind, Ways, kind_of
 from tcsym.runtime.arrays import View
 from tcsym.runtime.background import beside
 from tcsym.runtime.direct import call_directly
 from tcsym.runtime.plan import CallPlan
-from tcsym.variants import Variant, layout_of
+from tcsym.variants import Variant, Variants
+
+if TYPE_CHECKING:
+    from tcsym.dispatch.switch import Switch
 
 Function = Callable[..., Any]
-
-
-class Kind(NamedTuple):
-    """Arguments that one entry serves: of these layouts and, if `exact`, of no stricter ones."""
-
-    exact: bool
-    layouts: tuple[Layout, ...]
-    library: Literal["numpy", "torch"]
 
 
 class Entrance:
     """Entries of one kernel. `slow` serves every call; `install` makes calls enter a function.
 
-    Entries are made beside the caller, who gains by them only in later calls.
+    Entries are made beside the caller, who gains by them only in later calls. A single version is
+    entered directly; several are entered through a switch, by sizes. `route(version, entry, sizes)`
+    decides which: a dispatcher may set its own.
     """
 
     def __init__(self, plan: CallPlan, slow: Function, install: Callable[[Function], None]) -> None:
         self.plan = plan
         self.slow = slow
         self._install = install
-        self._tried: set[tuple[Version, Kind]] = set()
-        self._entries: dict[Kind, Function] = {}
+        self.route: Callable[[Version, Function, Values | None], None] = self.put
+        self._ways: dict[Variants, Ways] = {}  # versions of equal code share them
+        self._switch: Switch | None = None
+        self._without_switch = False
         self._lock = threading.Lock()
 
-    def enter(self, version: Version, views: Sequence[View], variant: Variant) -> None:
-        """Soon, calls with arguments like these, of all sizes, enter the code of `variant`."""
-        kind = _kind(views, variant)
-        if kind is not None and (version, kind) not in self._tried:
-            self._tried.add((version, kind))
-            beside(lambda: self.make_entry(version, kind, variant))
-
-    def make_entry(self, version: Version, kind: Kind, variant: Variant) -> None:
-        """As `enter`, at once. Where there is no native way, calls stay on the slow one."""
-        from tcsym.runtime.fastcall import continue_with
-
-        entry = self._entry(version, kind, variant)
-        if entry is None:
+    def enter(
+        self, version: Version, views: Sequence[View], variant: Variant, sizes: Values | None
+    ) -> None:
+        """Soon, calls with arguments like these, of these sizes (None: of all), enter `variant`."""
+        kind = kind_of(views, variant)
+        if kind is None:
             return
+        ways = self._ways_of(version)
+        if kind not in ways.tried:
+            ways.tried.add(kind)
+            beside(lambda: self._make(version, ways, kind, variant, sizes))
+        elif ways.head is not None and sizes is not None:
+            self.route(version, ways.head, sizes)
+
+    def prepare(self, version: Version, variant: Variant) -> Function | None:
+        """The entry of a version for numpy arrays of the variant's layouts, made at once."""
+        ways = self._ways_of(version)
+        kind = Kind(True, variant.layouts, "numpy")
+        ways.tried.add(kind)
+        return ways.make(kind, variant)
+
+    def entry_of(self, version: Version) -> Function | None:
+        """What serves calls of a version natively, if there is something by now."""
+        ways = self._ways.get(version.variants)
+        return ways.head if ways is not None else None
+
+    def put(self, version: Version, entry: Function, sizes: Values | None) -> None:
+        """Calls of these sizes (None: of all) enter `entry`."""
+        if sizes is None:
+            self._install(entry)
+            call_directly()
+            return
+        switch = self.switch()
+        if switch is not None:
+            switch.put(sizes, entry)
+
+    def leave(self, sizes: Values, version: Version) -> None:
+        """From now on, calls of these sizes go the default way."""
+        self._ways.pop(version.variants, None)
+        if self._switch is not None:
+            self._switch.remove(sizes)
+
+    @property
+    def counting(self) -> Switch | None:
+        """The switch, if there is one by now."""
+        return self._switch
+
+    def calls(self) -> dict[Values, int]:
+        """Calls that the switch counted, by sizes; the slow way counts its own."""
+        return {} if self._switch is None else self._switch.counts()
+
+    def switch(self) -> Switch | None:
+        """The native dispatcher of this kernel, installed when first asked for."""
+        from tcsym.dispatch.switch import Switch
+
         with self._lock:
-            self._entries[kind] = entry
-            # Those that also serve stricter layouts come last; else first come, first served.
-            order = [e for k, e in self._entries.items() if k.exact]
-            order += [e for k, e in self._entries.items() if not k.exact]
-            for one, following in pairwise((*order, self.slow)):
-                continue_with(one, following)
-            self._install(order[0])
-        call_directly()
+            if self._switch is None and not self._without_switch:
+                self._switch = Switch.of(self.plan, self.slow)
+                self._without_switch = self._switch is None
+                if self._switch is not None:
+                    self._install(self._switch.function)
+                    call_directly()
+        return self._switch
 
-    def _entry(self, version: Version, kind: Kind, variant: Variant) -> Function | None:
+    def _ways_of(self, version: Version) -> Ways:
         """It checks the sizes that are numbers in the code of `version`."""
-        from tcsym.runtime.fastcall import fast_entry
+        ways = self._ways.get(version.variants)
+        if ways is None:
+            known = [version.fixed.get(n, v) for n, v in zip(self.plan.sizes, self.plan.initial)]
+            literals = self.plan.initial[len(known) :]
+            plan = replace(self.plan, initial=(*known, *literals))
+            ways = self._ways.setdefault(version.variants, Ways(plan, self.slow))
+        return ways
 
-        known = [version.fixed.get(n, v) for n, v in zip(self.plan.sizes, self.plan.initial)]
-        literals = self.plan.initial[len(known) :]
-        plan = replace(self.plan, initial=(*known, *literals))
-        code = variant.kernel, variant.pointers, variant.slots
-        return fast_entry(plan, *code, self.slow, kind.layouts, kind.exact, kind.library)
-
-
-def _kind(views: Sequence[View], variant: Variant) -> Kind | None:
-    """What an entry can know the arguments by; None if none could serve them."""
-    library: Literal["numpy", "torch"] = "numpy"
-    for view in views:
-        if view.original is not None or view.library == "jax":
-            return None
-        if view.library == "torch":
-            library = "torch"
-    layouts = tuple([layout_of(view) for view in views])
-    return Kind(layouts == variant.layouts, variant.layouts, library)
+    def _make(
+        self, version: Version, ways: Ways, kind: Kind, variant: Variant, sizes: Values | None
+    ) -> None:
+        head = ways.make(kind, variant)
+        if (
+            head is not None and self._ways.get(version.variants) is ways
+        ):  # else it was evicted meanwhile
+            self.route(version, head, sizes)

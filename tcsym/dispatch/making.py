@@ -88,7 +88,7 @@ class Making:
     ) -> Version:
         """For sizes in `context`, on memory of these `extents`."""
         plan = self.plan
-        padding = Padding(program, extents, plan.sizes)
+        padding = Padding.of(program, plan.sizes, extents)
         corner = tuple([fixed.get(name, 1) for name in plan.sizes])
         region = self.region_of(corner)
         options = replace(region.options, bind=bind if fixed else "never")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tcsym.index import evaluate
 from tcsym.records import dataclass
 from tcsym.runtime.arrays import View, empty, numpy_array, numpy_view
+from tcsym.runtime.size_functions import Shape, shapes_of
 from tcsym.variants import Variant, Variants
 
 if TYPE_CHECKING:
@@ -20,33 +20,49 @@ Values = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Padding:
-    """`extents`: the padded sizes. The versions' code takes them, and the true sizes behind."""
+    """`sizes` of the def, of which `extents` are padded; the code takes all, then the `true` ones.
 
-    padded: PaddedProgram
-    extents: Mapping[str, int]
+    `fill`: what the padding of each input holds. `shapes`: of all arguments, from these sizes.
+    """
+
     sizes: tuple[str, ...]
+    extents: Mapping[str, int]
+    true: tuple[str, ...]
+    fill: tuple[int | float, ...]
+    shapes: Callable[..., tuple[Shape, ...]]
+    notes: tuple[str, ...]
+
+    @staticmethod
+    def of(padded: PaddedProgram, sizes: tuple[str, ...], extents: Mapping[str, int]) -> Padding:
+        program = padded.program
+        tensors = (*program.inputs, *program.outputs)
+        return Padding(
+            sizes,
+            extents,
+            tuple(padded.true),
+            tuple(padded.fill[t.name] for t in program.inputs),
+            shapes_of([t.shape for t in tensors], program.sizes),
+            padded.notes,
+        )
 
     def run(
         self, variants: Variants, views: Sequence[View], sizes: Values, threads: int
     ) -> tuple[Variant, int]:
         """As `Version.run`, on copies of whatever is smaller than its padded memory."""
-        program = self.padded.program
         meant = dict(zip(self.sizes, sizes))
-        values = meant | {true: meant[name] for name, true in self.padded.true.items()}
-        values |= self.extents
-        tensors = (*program.inputs, *program.outputs)
-        n_inputs = len(program.inputs)
+        values = *(self.extents.get(n, v) for n, v in meant.items()), *(meant[n] for n in self.true)
+        n_inputs = len(self.fill)
         passed: list[View] = []
-        for k, (t, view) in enumerate(zip(tensors, views)):
-            shape = tuple([evaluate(extent, values) for extent in t.shape])
+        for k, (view, shape) in enumerate(zip(views, self.shapes(*values))):
             if shape == view.shape:
                 passed.append(view)
             elif k < n_inputs:
-                passed.append(_filled(view, shape, self.padded.fill[t.name]))
+                passed.append(_filled(view, shape, self.fill[k]))
             else:
-                passed.append(empty("numpy", shape, t.dtype))
+                assert view.dtype is not None
+                passed.append(empty("numpy", shape, view.dtype))
         variant = variants.serving(passed)
-        fault = variant.run(passed, tuple([values[name] for name in program.sizes]), threads)
+        fault = variant.run(passed, values, threads)
         if not fault:
             for given, used in zip(views[n_inputs:], passed[n_inputs:]):
                 if used is not given:

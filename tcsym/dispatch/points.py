@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
-from math import prod
+from math import isqrt, prod
 
 from tcsym.dispatch.dispatcher import Dispatcher
 from tcsym.dispatch.entrance import Entrance
@@ -17,24 +17,33 @@ from tcsym.variants import Variant
 
 
 class Points:
-    """Sizes -> version, at most `most`: the least used makes room, and all uses fade then."""
+    """Sizes -> version, at most `most`: the least used makes room. Uses fade, slowly."""
 
     def __init__(self, most: int) -> None:
         self.most = most
         self.made: dict[Values, Version] = {}
-        self._uses: dict[Values, int] = {}
+        self._forgotten: dict[Values, int] = {}  # uses that count no more
+        self._evictions = 0
 
-    def add(self, key: Values, version: Version) -> bool:
-        """Keep a version; True if another one had to make room."""
-        full = len(self.made) >= self.most
-        if full:
-            for k, v in self.made.items():
-                self._uses[k] = self._uses.get(k, 0) // 2 + v.calls
-            least = min(self.made, key=lambda k: self._uses[k])
-            del self.made[least]
-            self._uses = {k: self._uses[k] for k in self.made}
+    def add(
+        self, key: Values, version: Version, calls: Callable[[], Mapping[Values, int]]
+    ) -> tuple[Values, Version] | None:
+        """Keep a version; the one that had to make room. `calls`: those counted natively."""
+        gone = None
+        if len(self.made) >= self.most:
+            native, forgotten = calls(), self._forgotten
+            uses = {
+                k: v.calls + native.get(k, 0) - forgotten.get(k, 0) for k, v in self.made.items()
+            }
+            least = min(uses, key=lambda k: uses[k])
+            gone = least, self.made.pop(least)
+            forgotten.pop(least, None)
+            self._evictions += 1
+            if self._evictions % (4 * self.most) == 0:
+                for k in self.made:
+                    forgotten[k] = forgotten.get(k, 0) + uses[k] // 2
         self.made[key] = version
-        return full
+        return gone
 
 
 class OnDemand(Dispatcher):
@@ -51,13 +60,14 @@ class OnDemand(Dispatcher):
     def served(
         self, sizes: Values, views: Sequence[View], version: Version, variant: Variant
     ) -> None:
-        """There is no native way yet: calls of single sizes are dispatched in Python."""
+        if self.points.made.get(sizes) is version:  # else it was evicted meanwhile
+            self.entrance.enter(version, views, variant, sizes)
 
     def versions(self) -> tuple[Version, ...]:
         return tuple(self.points.made.values())
 
-    def counts(self) -> dict[str, int]:
-        return {str(v): v.calls for v in self.versions()}
+    def version_of(self, sizes: Values) -> Version | None:
+        return self.points.made.get(sizes)
 
     def precompile(self) -> None:
         """Versions for all declared sizes, if these are few enough to be kept."""
@@ -74,7 +84,10 @@ class OnDemand(Dispatcher):
             found = self.points.made.get(key)
             if found is None:
                 found = self.make(key)
-                self.making.stats.evictions += self.points.add(key, found)
+                gone = self.points.add(key, found, self.entrance.calls)
+                if gone is not None:
+                    self.entrance.leave(*gone)
+                    self.making.stats.evictions += 1
             return found
 
 
@@ -91,3 +104,19 @@ def declared_sizes(plan: CallPlan, most: int) -> list[Values]:
             step = promise.multiple_of
             choices.append(range(-(-promise.lo // step) * step, promise.hi + 1, step))
     return list(product(*choices)) if prod(map(len, choices)) <= most else []
+
+
+def corners(plan: CallPlan) -> list[Values]:
+    """The least, the middling and the largest declared sizes; none if some have no bound."""
+    ends = []
+    for slot, _ in enumerate(plan.sizes):
+        known, promise = plan.initial[slot], plan.promises.get(slot)
+        if known is not None:
+            ends.append((known, known, known))
+        elif promise is None or promise.hi is None:
+            return []
+        else:
+            step = promise.multiple_of
+            low, high = -(-max(1, promise.lo) // step), promise.hi // step
+            ends.append((low * step, isqrt(low * high) * step, high * step))
+    return list(dict.fromkeys(zip(*ends)))

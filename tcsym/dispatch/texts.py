@@ -28,7 +28,7 @@ def _version(version: Version, in_full: bool) -> Iterator[str]:
     if in_full:
         yield f"  options {version.variants.options.to_json()}"
     if version.padding is not None:
-        yield from (f"  {note}" for note in version.padding.padded.notes)
+        yield from (f"  {note}" for note in version.padding.notes)
     for variant in version.variants.made:
         yield f"  {VariantStats.of(variant.layouts, variant.compiled)}"
         yield from (f"    fall-back: {text}" for text in variant.compiled.fallbacks)

@@ -19,6 +19,7 @@ import numpy as np
 
 from tcsym.compiled import Layout
 from tcsym.runtime.assemble import cached_object
+from tcsym.runtime.built_in import Owner, built_in
 from tcsym.runtime.fastcall_arrays import ArrayOffsets
 from tcsym.runtime.fastcall_entry import (
     OPTIONS,
@@ -45,26 +46,10 @@ Slow = Callable[..., Any]
 _lock = threading.Lock()
 
 
-class _MethodDef(ctypes.Structure):
-    _fields_ = [
-        ("ml_name", ctypes.c_char_p),
-        ("ml_meth", ctypes.c_void_p),
-        ("ml_flags", ctypes.c_int),
-        ("ml_doc", ctypes.c_char_p),
-    ]
-
-
-class _Owner:
-    """Keeps alive what the entry's code refers to; it is the `__self__` of the built-in."""
-
+class _Owner(Owner):
     def __init__(self, name: str, address: int, table: _Table, kept: tuple[Any, ...]) -> None:
-        flags = _METH_FASTCALL | _METH_KEYWORDS
-        self.method = _MethodDef(name.encode(), address, flags, None)
+        super().__init__(name, address, kept)
         self.table = table
-        self.kept = kept
-
-    def __repr__(self) -> str:
-        return "tcsym"
 
 
 class _Table:
@@ -119,21 +104,12 @@ def fast_entry(
     places = {TABLE: ctypes.addressof(table.words)}
     image = load_object(code, lambda name: places.get(name) or _shared_address(name))
     owner = _Owner(plan.program.name, image.address(SYMBOL), table, (image, kernel))
-    return _built_in(owner)
+    return built_in(owner)
 
 
 def continue_with(entry: Slow, slow: Slow) -> None:
     """From now on, `entry` passes to `slow` what it does not serve."""
     entry.__self__.table.refer("slow", slow)  # type: ignore[attr-defined]
-
-
-def _built_in(owner: _Owner) -> Slow:
-    # CPython keeps the method definition's address; the function owns `owner`, which owns that.
-    make = ctypes.pythonapi.PyCMethod_New
-    make.restype = ctypes.py_object
-    make.argtypes = (ctypes.POINTER(_MethodDef), ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p)
-    function: Slow = make(ctypes.byref(owner.method), owner, None, None)
-    return function
 
 
 @lru_cache(None)

@@ -1,0 +1,261 @@
+"""The dispatcher of `Auto`, and of `Specialize` in the background.
+
+The symbolic versions answer every call. The switch counts calls by sizes; sizes that took much time
+are compiled with numbers in another process (`beside`). With `Auto`, the user's own calls then
+alternate between both (`trial`), and the faster one stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from statistics import median
+from time import perf_counter
+from typing import Any, Literal
+
+from tcsym.compiled import Compiled
+from tcsym.dispatch.dispatcher import Dispatcher
+from tcsym.dispatch.entrance import Entrance
+from tcsym.dispatch.making import Making
+from tcsym.dispatch.points import Points, corners, declared_sizes
+from tcsym.dispatch.trial import Trial, is_faster
+from tcsym.dispatch.version import Values, Version
+from tcsym.options import Bind
+from tcsym.runtime.arrays import View
+from tcsym.stats import Decision
+from tcsym.strategy import Auto, Specialize
+from tcsym.variants import Variant
+
+Function = Callable[..., Any]
+State = Literal["compiling", "tried", "adopted", "rejected", "failed"]
+
+FIRST_NOTICE = 64  # calls of the same sizes after which their time is looked at
+AGAIN_AFTER = 100_000  # calls after which what was decided is tried again
+GIVE_UP_AFTER = 4  # sizes tried without any gain
+_COMPILE_SECONDS = 0.3  # where the symbolic version came from the cache
+_MOST_STATES = 4096
+
+
+class Adaptive(Dispatcher):
+    """Symbolic versions, and beside them versions for sizes that are worth it."""
+
+    def __init__(self, making: Making, entrance: Entrance, strategy: Auto | Specialize) -> None:
+        super().__init__(making, entrance)
+        self.measured = isinstance(strategy, Auto)
+        self.hot = strategy.hot if isinstance(strategy, Auto) else 0.0
+        self.bind: Bind = "after" if isinstance(strategy, Auto) else strategy.bind
+        self.share = strategy.share
+        self.points = Points(strategy.max_variants)
+        entrance.route = self._route
+        self._states: dict[Values, State] = {}
+        self._gained = self._lost = 0
+
+    # ---- calls
+
+    def serving(self, sizes: Values) -> Version:
+        return self.points.made.get(sizes) or super().serving(sizes)
+
+    def served(
+        self, sizes: Values, views: Sequence[View], version: Version, variant: Variant
+    ) -> None:
+        super().served(sizes, views, version, variant)
+        if not self.measured and sizes not in self._states:
+            self._specialise(sizes)
+
+    def versions(self) -> tuple[Version, ...]:
+        return (*super().versions(), *self.points.made.values())
+
+    def counts(self) -> dict[str, int]:
+        """As for others; what has no row of its own was served by the symbolic version."""
+        switch = self.entrance.counting
+        if switch is None or len(self._ordered) != 1:
+            return super().counts()
+        own = {v: switch.calls(sizes) for sizes, v in self.points.made.items()}
+        found = {v: v.calls + own.get(v, 0) for v in self.versions()}
+        found[self._ordered[0]] += switch.total - sum(own.values())
+        return {str(v): n for v, n in found.items()}
+
+    def _route(self, version: Version, entry: Function, sizes: Values | None) -> None:
+        """Calls go to the native entry of a symbolic version, and are counted from now on."""
+        if version in self.points.made.values():
+            return  # `_adopt` has seen to it
+        switch = self.entrance.switch() if self._is_open() else None
+        if switch is None:
+            self.entrance.put(version, entry, sizes)
+        elif sizes is None:
+            switch.set_default(entry)
+            switch.track(self._notice, 2 if self.hot == 0 else FIRST_NOTICE)
+        elif self._states.get(sizes) not in ("tried", "adopted"):
+            switch.put(sizes, entry, FIRST_NOTICE)
+
+    def _is_open(self) -> bool:
+        """False once enough sizes were tried in vain: then nothing is counted any more."""
+        return self.share > 0 and (self._gained > 0 or self._lost < GIVE_UP_AFTER)
+
+    # ---- what is worth it
+
+    def _notice(self, *args: Any, **kwargs: Any) -> Any:
+        """A call that the switch thinks is one of many with its sizes."""
+        switch = self.entrance.switch()
+        assert switch is not None
+        sizes = switch.sizes_of(args)
+        base = self.entrance.entry_of(Dispatcher.serving(self, sizes)) or self.entrance.slow
+        start = perf_counter()
+        result = base(*args, **kwargs)
+        seconds = perf_counter() - start
+        state = self._states.get(sizes)
+        if state is None:
+            self._consider(sizes, seconds)
+        elif state in ("adopted", "rejected") and sizes in self.points.made:
+            self._try(sizes, self.points.made[sizes])
+        return result
+
+    def _consider(self, sizes: Values, seconds: float) -> None:
+        switch = self.entrance.switch()
+        assert switch is not None
+        calls, worth = switch.calls(sizes), self.hot * self._cost()
+        if seconds * calls >= worth:
+            self._specialise(sizes)
+            return
+        missing = int((worth - seconds * calls) / max(seconds, 1e-9))
+        switch.again(sizes, max(FIRST_NOTICE, min(calls, missing)))
+
+    def _cost(self) -> float:
+        """Seconds that compiling another version is likely to take."""
+        stats = self.making.stats
+        spent = sum(stats.milliseconds.values()) / 1e3
+        return spent / stats.compilations if stats.compilations else _COMPILE_SECONDS
+
+    # ---- ahead of calls
+
+    def precompile(self) -> None:
+        """Compile the symbolic versions; with `Auto`, see where numbers for sizes pay.
+
+        All declared sizes are tried if they are few, else the corners of what is declared.
+        """
+        super().precompile()
+        plan = self.making.plan
+        every = declared_sizes(plan, self.points.most)
+        if not self.measured:
+            for sizes in every:
+                self._specialise(sizes)
+            return
+        tried = every or corners(plan)
+        gained = sum([self._measure(sizes, adopt=bool(every)) for sizes in tried])
+        if tried and not gained:
+            self.share = 0.0
+            self.making.stats.decide(
+                Decision((), "symbolic", "no declared sizes gain by being numbers in the code")
+            )
+
+    def _measure(self, sizes: Values, adopt: bool) -> bool:
+        """True if a version for `sizes` is faster than the symbolic one."""
+        from tcsym.dispatch.measure import run_in_turns
+
+        base, version = Dispatcher.serving(self, sizes), self.making.point(sizes, self.bind)
+        old = base.variants.made_for(base.variants.dense)
+        new = version.variants.made_for(version.variants.dense)
+        spent = run_in_turns(self.making.plan, old, new, sizes)
+        if spent is None:
+            return False
+        symbolic, specialised = median(spent[0]), median(spent[1])
+        if not is_faster(spent[1], spent[0]):
+            self._told(sizes, "symbolic", "measured ahead", symbolic, specialised)
+            return False
+        if adopt:
+            self._adopt(sizes, version, "measured ahead", symbolic, specialised)
+        else:
+            self._told(sizes, "specialised", "measured ahead", symbolic, specialised)
+        return True
+
+    # ---- compiling beside
+
+    def _specialise(self, sizes: Values) -> None:
+        from tcsym.dispatch.beside import Work, compilations
+
+        with self.lock:
+            if sizes in self._states or self.share == 0:
+                return
+            if len(self._states) >= _MOST_STATES:
+                self._forget()
+            self._states[sizes] = "compiling"
+        version = self.making.point(sizes, self.bind)
+        layouts = version.variants.dense
+        done = lambda result: self._compiled(sizes, version, result)  # noqa: E731
+        compilations.submit(Work(version.variants, layouts, self.share, done))
+
+    def _forget(self) -> None:
+        """Make room: what is not served by a version of its own may be considered again."""
+        self._states = {k: s for k, s in self._states.items() if k in self.points.made}
+
+    def _compiled(self, sizes: Values, version: Version, result: Compiled | str) -> None:
+        """On the thread of `beside`."""
+        if isinstance(result, str):
+            self._states[sizes] = "failed"
+            self.making.stats.failures.append(f"{version}: {result}")
+            return
+        variant = version.variants.adopt(version.variants.dense, result)
+        entry = self.entrance.prepare(version, variant)
+        if not self.measured:
+            self._adopt(sizes, version, "compiled beside the calls", 0.0, 0.0)
+        elif entry is not None:
+            self._try(sizes, version)
+
+    # ---- deciding
+
+    def _try(self, sizes: Values, version: Version) -> None:
+        switch, entry = self.entrance.switch(), self.entrance.entry_of(version)
+        base = self.entrance.entry_of(Dispatcher.serving(self, sizes))
+        if switch is None or entry is None or base is None:
+            return
+        self._states[sizes] = "tried"
+
+        def decide(adopt: bool, symbolic: float, specialised: float) -> None:
+            if adopt:
+                self._gained += 1
+                self._adopt(sizes, version, "faster", symbolic, specialised)
+            else:
+                self._reject(sizes, version, symbolic, specialised)
+
+        switch.put(sizes, Trial(base, entry, decide))
+
+    def _adopt(
+        self, sizes: Values, version: Version, why: str, symbolic: float, specialised: float
+    ) -> None:
+        with self.lock:
+            self._states[sizes] = "adopted"
+            if sizes not in self.points.made:
+                gone = self.points.add(sizes, version, self.entrance.calls)
+                if gone is not None:
+                    self.entrance.leave(*gone)
+                    self._states.pop(gone[0], None)
+                    self.making.stats.evictions += 1
+        entry, switch = self.entrance.entry_of(version), self.entrance.switch()
+        if entry is not None and switch is not None:
+            switch.put(sizes, entry, AGAIN_AFTER if self.measured else 0)
+        self._told(sizes, "specialised", why, symbolic, specialised)
+
+    def _reject(self, sizes: Values, version: Version, symbolic: float, specialised: float) -> None:
+        with self.lock:
+            self._states[sizes] = "rejected"
+            self.points.made.pop(sizes, None)
+            self._lost += 1
+        self.entrance.leave(sizes, version)
+        self._told(sizes, "symbolic", "no slower", symbolic, specialised)
+        if not self._is_open():
+            self._close()
+
+    def _close(self) -> None:
+        """Nothing was gained: calls enter the symbolic version directly again."""
+        if len(self._ordered) != 1:
+            return
+        entry = self.entrance.entry_of(self._ordered[0])
+        if entry is not None:
+            self.entrance.put(self._ordered[0], entry, None)
+            self.making.stats.decide(Decision((), "symbolic", "specialising gained nothing"))
+
+    def _told(
+        self, sizes: Values, chosen: str, why: str, symbolic: float, specialised: float
+    ) -> None:
+        named = tuple(zip(self.making.plan.sizes, sizes))
+        costs = (("symbolic", symbolic), ("specialised", specialised)) if symbolic else ()
+        self.making.stats.decide(Decision(named, chosen, why, costs))

@@ -1,0 +1,207 @@
+"""Variants to be compiled beside the calls: a queue, a thread that waits, a process that works.
+
+The thread exists while there is work; it holds Python's lock only to load what came back. The
+process ends a while after the work. A fork waits until nothing is half loaded; a child has an empty
+queue. The interpreter does not wait for the queue when it ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from tcsym.compiled import Compiled
+from tcsym.dispatch.server import HEAD_BYTES, answer, lengths, message, request
+from tcsym.variants import Layouts, Variants
+
+LONGEST_SECONDS = 120.0
+_LINGER_SECONDS, _POLL_SECONDS = 2.0, 0.05
+
+Done = Callable[[Compiled | str], None]
+
+
+class Work(NamedTuple):
+    """A variant to compile. `done` is told its code, or why there is none, on another thread."""
+
+    variants: Variants
+    layouts: Layouts
+    share: float
+    done: Done
+
+
+class Ended(Exception):
+    """The interpreter is ending."""
+
+
+class Compilations:
+    """The queue of this process."""
+
+    def __init__(self) -> None:
+        self._reset()
+
+    def _reset(self) -> None:
+        self._queue: deque[Work] = deque()
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._loading = threading.Lock()
+        self._open = 0
+
+    def submit(self, work: Work) -> None:
+        with self._changed:
+            self._queue.append(work)
+            self._open += 1
+            self._changed.notify_all()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="tcsym compilations")
+                try:
+                    self._thread.start()
+                except RuntimeError:  # no more threads, or the interpreter is ending
+                    self._thread = None
+                    self._queue.clear()
+                    self._open = 0
+
+    def settle(self) -> None:
+        """Wait until all that was submitted is done."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._open)
+
+    # ---- the thread
+
+    def _run(self) -> None:
+        try:
+            while (work := self._next()) is not None:
+                try:
+                    self._finish(work, self._compiled(work))
+                finally:
+                    with self._changed:
+                        self._open -= 1
+                        self._changed.notify_all()
+        except Ended:
+            self._stop()
+
+    def _next(self) -> Work | None:
+        """The next work; None after a while without any: thread and process then end."""
+        until = time.monotonic() + _LINGER_SECONDS
+        with self._changed:
+            while not self._queue:
+                self._changed.wait(_POLL_SECONDS)
+                _require_main_thread()
+                if not self._queue and time.monotonic() > until:
+                    self._stop()
+                    self._thread = None
+                    return None
+            return self._queue.popleft()
+
+    def _finish(self, work: Work, result: Compiled | str) -> None:
+        with self._loading:
+            try:
+                if isinstance(result, Compiled) and result.milliseconds:
+                    work.variants.keep(work.layouts, result)
+                work.done(result)
+            except Exception as e:  # reported like any other failure, to whoever asked
+                work.done(f"{type(e).__name__}: {e}")
+
+    def _compiled(self, work: Work) -> Compiled | str:
+        try:
+            with self._loading:
+                found = work.variants.cached(work.layouts)
+            return found or self._exchange(message(request(*work[:3])))
+        except (OSError, ValueError, RuntimeError) as e:
+            self._stop()
+            return f"the compiling process failed: {e}"
+
+    # ---- the process
+
+    def _exchange(self, sent: bytes) -> Compiled | str:
+        process = self._started()
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(sent)
+        until = time.monotonic() + LONGEST_SECONDS
+        out = process.stdout.fileno()
+        n_text, n_code = lengths(_read(out, HEAD_BYTES, until))
+        text = _read(out, n_text, until)
+        return answer(json.loads(text), _read(out, n_code, until))
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        if self._process is None or self._process.poll() is not None:
+            root = str(Path(__file__).parents[2])
+            code = f"import sys; sys.path.insert(0, {root!r}); "
+            code += "from tcsym.dispatch.server import main; main()"
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", code],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                bufsize=0,
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            )
+        return self._process
+
+    def _stop(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        assert process.stdin is not None and process.stdout is not None
+        process.kill()
+        process.stdin.close()
+        process.stdout.close()
+        process.wait()
+
+    # ---- forks
+
+    def before_fork(self) -> None:
+        self._loading.acquire()
+
+    def after_in_parent(self) -> None:
+        self._loading.release()
+
+    def after_in_child(self) -> None:
+        """The process is the parent's: only our ends of its pipes are closed."""
+        process = self._process
+        if process is not None and process.stdin is not None and process.stdout is not None:
+            process.stdin.close()
+            process.stdout.close()
+            process.returncode = 0  # so that nobody waits for it here
+        self._reset()
+
+
+def _require_main_thread() -> None:
+    if not threading.main_thread().is_alive():
+        raise Ended
+
+
+def _read(file: int, n: int, until: float) -> bytes:
+    """Exactly `n` bytes. OSError if they do not come in time."""
+    parts: list[bytes] = []
+    while n:
+        ready, _, _ = select.select([file], [], [], _POLL_SECONDS)
+        _require_main_thread()
+        if not ready:
+            if time.monotonic() > until:
+                raise OSError(f"no answer within {LONGEST_SECONDS:.0f} s")
+            continue
+        part = os.read(file, min(n, 1 << 20))
+        if not part:
+            raise OSError("it ended")
+        parts.append(part)
+        n -= len(part)
+    return b"".join(parts)
+
+
+compilations = Compilations()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=compilations.before_fork,
+        after_in_parent=compilations.after_in_parent,
+        after_in_child=compilations.after_in_child,
+    )

@@ -1,0 +1,205 @@
+"""Call plan -> LLVM IR of its switch: a C function that picks a function by the sizes of a call.
+
+It reads the sizes off positional numpy arrays, looks them up in a table of rows and passes the
+call on, to the row's function or to a default one. It checks no more than it needs to read: the
+functions it calls check everything. Rows lie in groups; sizes are hashed to a group.
+
+Where rows are tracked, sizes without a row take one, so that calls are counted by sizes. A row that
+was only counted is given up after as many calls of others that hash to it: what is called often
+stays (the majority vote of Boyer and Moore, by group).
+"""
+
+from __future__ import annotations
+
+from tcsym.records import dataclass
+from tcsym.runtime.fastcall_arrays import ArrayOffsets
+from tcsym.runtime.fastcall_index import Lines
+from tcsym.runtime.plan import CallPlan
+
+SYMBOL = "tcsym_switch"
+TABLE = "tcsym_switch_table"
+# Words of the table before its rows.
+NDARRAY, DEFAULT, DEFAULT_CODE, NOTICE, FIRST_NOTICE, TOTAL, HEADER = 0, 1, 2, 3, 4, 5, 8
+COUNTED = 1  # function of a row that has none of its own: the default one serves
+GROUP, LOG_GROUPS = 4, 7
+MULTIPLIER = 0x9E3779B97F4A7C15  # 2^64 / golden ratio (Knuth, vol. 3, 6.4)
+WORD = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """`places`: (argument, axis) of each size that tells calls apart, `ranks` of these arguments.
+
+    A row is its sizes, its function, calls so far, the count at which `NOTICE` is called, and the
+    address of its code if the function is one of our built-ins, which takes no `self`.
+    """
+
+    slots: tuple[int, ...]
+    places: tuple[tuple[int, int], ...]
+    ranks: tuple[tuple[int, int], ...]
+
+    @property
+    def row_words(self) -> int:
+        return len(self.places) + 4
+
+    @property
+    def words(self) -> int:
+        return HEADER + (GROUP << LOG_GROUPS) * self.row_words
+
+    def group(self, sizes: tuple[int, ...]) -> int:
+        """First word of the group of rows for these sizes."""
+        h = 0
+        for size in sizes:
+            h = ((h ^ size) * MULTIPLIER) & WORD
+        return HEADER + (h >> (64 - LOG_GROUPS)) * GROUP * self.row_words
+
+
+def layout_of_plan(plan: CallPlan) -> Layout | None:
+    """None if the sizes of a call cannot be read off its arguments, or all are known."""
+    where: dict[int, tuple[int, int]] = {}
+    for k, p in enumerate(plan.inputs):
+        for axis, slot in enumerate(p.slots):
+            where.setdefault(slot, (k, axis))
+    slots = tuple(k for k, _ in enumerate(plan.sizes) if plan.initial[k] is None)
+    if not slots or any(slot not in where for slot in slots):
+        return None
+    places = tuple(where[slot] for slot in slots)
+    arguments = sorted({k for k, _ in places})
+    return Layout(slots, places, tuple((k, plan.inputs[k].rank) for k in arguments))
+
+
+def switch_ir(layout: Layout) -> str:
+    """Module with the function `SYMBOL`, of the kind METH_FASTCALL | METH_KEYWORDS."""
+    out = Lines()
+    sizes = _sizes(out, layout)
+    _find_row(out, layout, sizes)
+    _miss(out, layout, sizes)
+    body = "\n".join(out.lines)
+    return f"""@{TABLE} = external global [{layout.words} x i64]
+declare ptr @PyObject_Vectorcall(ptr, ptr, i64, ptr)
+declare void @Py_IncRef(ptr)
+declare void @Py_DecRef(ptr)
+define ptr @{SYMBOL}(ptr %self, ptr %args, i64 %nargs, ptr %kwnames) {{
+entry:
+  %total_at = getelementptr i64, ptr @{TABLE}, i64 {TOTAL}
+  %total = load i64, ptr %total_at
+  %more = add i64 %total, 1
+  store i64 %more, ptr %total_at
+{body}
+default:
+  %default_at = getelementptr i64, ptr @{TABLE}, i64 {DEFAULT}
+  %default_function = load ptr, ptr %default_at
+  %default_code_at = getelementptr i64, ptr @{TABLE}, i64 {DEFAULT_CODE}
+  %default_code = load ptr, ptr %default_code_at
+  br label %call
+call:
+  %function = phi ptr [ %default_function, %default ], [ %noticing, %notice ], [ %own, %served ]
+  %code = phi ptr [ %default_code, %default ], [ null, %notice ], [ %own_code, %served ]
+  call void @Py_IncRef(ptr %function)
+  %is_ours = icmp ne ptr %code, null
+  br i1 %is_ours, label %ours, label %any
+ours:
+  %direct = call ptr %code(ptr null, ptr %args, i64 %nargs, ptr %kwnames)
+  call void @Py_DecRef(ptr %function)
+  ret ptr %direct
+any:
+  %result = call ptr @PyObject_Vectorcall(ptr %function, ptr %args, i64 %nargs, ptr %kwnames)
+  call void @Py_DecRef(ptr %function)
+  ret ptr %result
+}}
+"""
+
+
+def _sizes(out: Lines, layout: Layout) -> list[str]:
+    offsets = ArrayOffsets()
+    last = max(k for k, _ in layout.ranks)
+    out.guard(out.named(f"icmp sgt i64 %nargs, {last}"), "default")
+    kind_at = out.named(f"getelementptr i64, ptr @{TABLE}, i64 {NDARRAY}")
+    wanted = out.named(f"load ptr, ptr {kind_at}")
+    dimensions: dict[int, str] = {}
+    for k, rank in layout.ranks:
+        array = _load(out, "ptr", "%args", 8 * k)
+        kind = _load(out, "ptr", array, offsets.type)
+        out.guard(out.named(f"icmp eq ptr {kind}, {wanted}"), "default")
+        found = _load(out, "i32", array, offsets.rank)
+        out.guard(out.named(f"icmp eq i32 {found}, {rank}"), "default")
+        dimensions[k] = _load(out, "ptr", array, offsets.dimensions)
+    return [_load(out, "i64", dimensions[k], 8 * axis) for k, axis in layout.places]
+
+
+def _find_row(out: Lines, layout: Layout, sizes: list[str]) -> None:
+    h = "0"
+    for size in sizes:
+        mixed = out.named(f"xor i64 {h}, {size}")
+        h = out.named(f"mul i64 {mixed}, {MULTIPLIER - (1 << 64)}")
+    group = out.named(f"lshr i64 {h}, {64 - LOG_GROUPS}")
+    words = out.named(f"mul i64 {group}, {GROUP * layout.row_words}")
+    start = out.named(f"getelementptr i64, ptr @{TABLE}, i64 {HEADER}")
+    out.line(f"  %group = getelementptr i64, ptr {start}, i64 {words}")
+    out.line(f"  %hash = add i64 {h}, 0")
+    out.line("  br label %row0")
+    n = len(sizes)
+    for k in range(GROUP):
+        out.line(f"row{k}:")
+        out.line(f"  %at{k} = getelementptr i64, ptr %group, i64 {k * layout.row_words}")
+        following = f"row{k + 1}" if k + 1 < GROUP else "miss"
+        for d, size in enumerate(sizes):
+            word = _load(out, "i64", f"%at{k}", 8 * d)
+            out.guard(out.named(f"icmp eq i64 {word}, {size}"), following)
+        function = _load(out, "i64", f"%at{k}", 8 * n)
+        used = out.named(f"icmp ne i64 {function}, 0")
+        out.line(f"  br i1 {used}, label %hit{k}, label %{following}")
+        out.line(f"hit{k}:\n  br label %hit")
+    rows = ", ".join(f"[ %at{k}, %hit{k} ]" for k in range(GROUP))
+    out.line(f"hit:\n  %row = phi ptr {rows}")
+    count = _load(out, "i64", "%row", 8 * (n + 1))
+    more = out.named(f"add i64 {count}, 1")
+    _store(out, more, "%row", 8 * (n + 1))
+    trigger = _load(out, "i64", "%row", 8 * (n + 2))
+    due = out.named(f"icmp eq i64 {more}, {trigger}")
+    out.line(f"  br i1 {due}, label %notice, label %plain\nnotice:")
+    out.line(f"  %notice_at = getelementptr i64, ptr @{TABLE}, i64 {NOTICE}")
+    out.line("  %noticing = load ptr, ptr %notice_at\n  br label %call\nplain:")
+    out.line(f"  %own_at = getelementptr i64, ptr %row, i64 {n}")
+    out.line("  %own_word = load i64, ptr %own_at")
+    out.line(f"  %counted = icmp eq i64 %own_word, {COUNTED}")
+    out.line("  br i1 %counted, label %default, label %served\nserved:")
+    out.line("  %own = inttoptr i64 %own_word to ptr")
+    out.line(f"  %code_at = getelementptr i64, ptr %row, i64 {n + 3}")
+    out.line("  %own_code = load ptr, ptr %code_at\n  br label %call")
+
+
+def _miss(out: Lines, layout: Layout, sizes: list[str]) -> None:
+    """Takes a row for the sizes if rows are tracked and one is free or outvoted."""
+    n = len(sizes)
+    out.line("miss:")
+    first_at = out.named(f"getelementptr i64, ptr @{TABLE}, i64 {FIRST_NOTICE}")
+    first = out.named(f"load i64, ptr {first_at}")
+    out.guard(out.named(f"icmp ne i64 {first}, 0"), "default")
+    low = out.named(f"lshr i64 %hash, {64 - LOG_GROUPS - 2}")
+    chosen = out.named(f"and i64 {low}, {GROUP - 1}")
+    words = out.named(f"mul i64 {chosen}, {layout.row_words}")
+    row = out.named(f"getelementptr i64, ptr %group, i64 {words}")
+    function = _load(out, "i64", row, 8 * n)
+    out.guard(out.named(f"icmp ule i64 {function}, {COUNTED}"), "default")
+    count = _load(out, "i64", row, 8 * (n + 1))
+    less = out.named(f"sub i64 {count}, 1")
+    _store(out, less, row, 8 * (n + 1))
+    empty = out.named(f"icmp eq i64 {function}, 0")
+    outvoted = out.named(f"icmp slt i64 {less}, 0")
+    out.guard(out.named(f"or i1 {empty}, {outvoted}"), "default")
+    for d, size in enumerate(sizes):
+        _store(out, size, row, 8 * d)
+    for k, value in enumerate((str(COUNTED), "1", first, "0")):
+        _store(out, value, row, 8 * (n + k))
+    out.line("  br label %default")
+
+
+def _load(out: Lines, kind: str, base: str, offset: int) -> str:
+    at = out.named(f"getelementptr i8, ptr {base}, i64 {offset}")
+    return out.named(f"load {kind}, ptr {at}")
+
+
+def _store(out: Lines, value: str, base: str, offset: int) -> None:
+    at = out.named(f"getelementptr i8, ptr {base}, i64 {offset}")
+    out.line(f"  store i64 {value}, ptr {at}")

@@ -1,0 +1,69 @@
+"""One version -> its native entries, one for each kind of arguments.
+
+Each kind, that is layouts and library, has an entry of its own (`runtime.fastcall`). An entry
+passes what it does not serve to the next one, the last to Python.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple
+
+from tcsym.compiled import Layout
+from tcsym.runtime.arrays import View
+from tcsym.runtime.plan import CallPlan
+from tcsym.variants import Variant, layout_of
+
+Function = Callable[..., Any]
+
+
+class Kind(NamedTuple):
+    """Arguments that one entry serves: of these layouts and, if `exact`, of no stricter ones."""
+
+    exact: bool
+    layouts: tuple[Layout, ...]
+    library: Literal["numpy", "torch"]
+
+
+class Ways:
+    """The ways into one version. `slow` serves every call; `head` is None or the first entry."""
+
+    def __init__(self, plan: CallPlan, slow: Function) -> None:
+        self.plan = plan
+        self.slow = slow
+        self.tried: set[Kind] = set()
+        self.head: Function | None = None
+        self._entries: dict[Kind, Function] = {}
+        self._lock = threading.Lock()
+
+    def make(self, kind: Kind, variant: Variant) -> Function | None:
+        """Adds the entry for a kind; the head. Where there is no native way, nothing changes."""
+        from tcsym.runtime.fastcall import continue_with, fast_entry
+
+        code = variant.kernel, variant.pointers, variant.slots
+        entry = fast_entry(self.plan, *code, self.slow, kind.layouts, kind.exact, kind.library)
+        if entry is None:
+            return self.head
+        with self._lock:
+            self._entries[kind] = entry
+            # Those that also serve stricter layouts come last; else first come, first served.
+            order = [e for k, e in self._entries.items() if k.exact]
+            order += [e for k, e in self._entries.items() if not k.exact]
+            for one, following in pairwise((*order, self.slow)):
+                continue_with(one, following)
+            self.head = order[0]
+        return self.head
+
+
+def kind_of(views: Sequence[View], variant: Variant) -> Kind | None:
+    """What an entry can know the arguments by; None if none could serve them."""
+    library: Literal["numpy", "torch"] = "numpy"
+    for view in views:
+        if view.original is not None or view.library == "jax":
+            return None
+        if view.library == "torch":
+            library = "torch"
+    layouts = tuple([layout_of(view) for view in views])
+    return Kind(layouts == variant.layouts, variant.layouts, library)

@@ -1,0 +1,185 @@
+"""The native dispatcher: which function a call reaches, what is counted, what is forgotten."""
+
+from __future__ import annotations
+
+import gc
+import random
+import sys
+import threading
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tcsym.compiler import analyse
+from tcsym.dispatch.switch import Switch
+from tcsym.runtime.plan import CallPlan, plan_call
+
+F32 = np.float32
+MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
+
+
+def plan_of(text: str = MM, **declared: int) -> CallPlan:
+    return plan_call(next(iter(analyse(text).values())), declared, frozenset())
+
+
+def operands(m: int, k: int, n: int) -> tuple[Any, Any]:
+    return np.zeros((m, k), F32), np.zeros((k, n), F32)
+
+
+def named(name: str) -> Any:
+    return lambda *args, **kwargs: (name, len(args), tuple(kwargs))
+
+
+@pytest.fixture
+def switch() -> Switch:
+    made = Switch.of(plan_of(), named("default"))
+    assert made is not None
+    return made
+
+
+def test_sizes_choose(switch: Switch) -> None:
+    switch.put((2, 3, 4), named("a"))
+    switch.put((2, 3, 5), named("b"))
+    assert switch.function(*operands(2, 3, 4)) == ("a", 2, ())
+    assert switch.function(*operands(2, 3, 5), out=None, threads=1) == ("b", 2, ("out", "threads"))
+    assert switch.function(*operands(3, 2, 4)) == ("default", 2, ())
+    switch.put((2, 3, 4), named("c"))
+    assert switch.function(*operands(2, 3, 4))[0] == "c"
+    switch.remove((2, 3, 4))
+    assert switch.function(*operands(2, 3, 4))[0] == "default"
+    assert switch.counts() == {(2, 3, 5): 1} and switch.total == 5
+
+
+def test_other_arguments_go_to_the_default(switch: Switch) -> None:
+    switch.put((2, 3, 4), named("a"))
+    a, b = operands(2, 3, 4)
+
+    class Sub(np.ndarray[Any, Any]):
+        pass
+
+    for args, kwargs in [
+        ((), {}),
+        ((a,), {"B": b}),
+        ((a.tolist(), b), {}),
+        ((a[0], b), {}),
+        ((a.view(Sub), b), {}),
+        ((1, 2), {}),
+    ]:
+        assert switch.function(*args, **kwargs)[0] == "default"
+
+
+def test_errors_pass_through(switch: Switch) -> None:
+    def fail(*_: Any) -> None:
+        raise KeyError("mine")
+
+    switch.put((1, 1, 1), fail)
+    with pytest.raises(KeyError, match="mine"):
+        switch.function(*operands(1, 1, 1))
+
+
+def test_known_sizes_are_not_read() -> None:
+    switch = Switch.of(plan_of(K=3), named("default"))
+    assert switch is not None
+    switch.put((2, 3, 4), named("a"))
+    assert switch.function(*operands(2, 3, 4))[0] == "a"
+    assert switch.counts() == {(2, 3, 4): 1}
+    assert Switch.of(plan_of(M=1, K=3, N=2), named("default")) is None
+    free = plan_of("def f(float(N) A) -> (float(P) O) { O(i) = i < N ? A(i) : 0.0 }")
+    assert Switch.of(free, named("default")) is None
+
+
+def test_many_sizes() -> None:
+    """Whatever is forgotten, a call reaches the function of its sizes or the default one."""
+    switch = Switch.of(plan_of(), named("default"))
+    assert switch is not None
+    rng = random.Random(0)
+    put: dict[tuple[int, ...], str] = {}
+    for step in range(3000):
+        sizes = (rng.randrange(12), rng.randrange(12), rng.randrange(12))
+        choice = rng.random()
+        if choice < 0.4:
+            put[sizes] = f"f{step}"
+            switch.put(sizes, named(put[sizes]))
+            assert switch.function(*operands(*sizes))[0] == put[sizes]
+        elif choice < 0.5:
+            switch.remove(sizes)
+            put.pop(sizes, None)
+        got = switch.function(*operands(*sizes))[0]
+        assert got in (put.get(sizes, "default"), "default")
+    kept = sum(switch.function(*operands(*s))[0] == name for s, name in put.items())
+    assert kept >= 300
+
+
+def test_calls_are_noticed_once_they_are_many(switch: Switch) -> None:
+    switch.track(named("notice"), 4)
+    args = operands(2, 3, 4)
+    got = [switch.function(*args)[0] for _ in range(6)]
+    assert got == ["default"] * 3 + ["notice"] + ["default"] * 2
+    switch.put((2, 3, 4), None, notice_in=2)
+    assert [switch.function(*args)[0] for _ in range(3)] == ["default", "notice", "default"]
+    assert switch.calls((2, 3, 4)) == 9
+
+
+def test_what_is_called_often_stays_counted(switch: Switch) -> None:
+    switch.track(named("notice"), 1 << 30)
+    rng = random.Random(1)
+    for _ in range(20000):
+        hot = rng.random() < 0.5
+        sizes = (7, 7, rng.randrange(4)) if hot else (rng.randrange(1, 90), 5, rng.randrange(90))
+        switch.function(*operands(*sizes))
+    counts = switch.counts()
+    assert all(counts[7, 7, n] > 1500 for n in range(4))
+    assert len(counts) <= 512
+
+
+def test_functions_live_as_long_as_they_are_called(switch: Switch) -> None:
+    class Callable:
+        def __call__(self, *_: Any) -> str:
+            switch.remove((1, 1, 1))
+            gc.collect()
+            assert alive() is self
+            return "done"
+
+    function = Callable()
+    alive = weakref.ref(function)
+    switch.put((1, 1, 1), function)
+    del function
+    assert switch.function(*operands(1, 1, 1)) == "done"
+    assert alive() is None
+
+
+def test_references_do_not_leak(switch: Switch) -> None:
+    target = named("a")
+    switch.put((1, 1, 1), target)
+    args = operands(1, 1, 1)
+    before = sys.getrefcount(target), sys.getrefcount(args[0])
+    for _ in range(100):
+        switch.function(*args)
+    assert (sys.getrefcount(target), sys.getrefcount(args[0])) == before
+
+
+def test_threads(switch: Switch) -> None:
+    stop = threading.Event()
+    wrong: list[Any] = []
+
+    def call(k: int) -> None:
+        args = operands(k, k, k)
+        while not stop.is_set():
+            got = switch.function(*args)[0]
+            if got not in (f"f{k}", "default"):
+                wrong.append(got)
+
+    threads = [threading.Thread(target=call, args=(k,)) for k in range(16)]
+    for t in threads:
+        t.start()
+    for step in range(400):
+        k = step % 16
+        switch.put((k, k, k), named(f"f{k}"))
+        if step % 3 == 0:
+            switch.remove((k, k, k))
+    stop.set()
+    for t in threads:
+        t.join()
+    assert not wrong
