@@ -37,6 +37,8 @@ from tcsym.polyhedral.passes.vector_legality import (
 )
 from tcsym.polyhedral.passes.vector_rows import RowShape, vectorise_row
 
+ACCUMULATORS = 8
+
 
 def schedule_rows(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
     """Every innermost loop of the nest in vectors where that is legal and useful."""
@@ -192,12 +194,17 @@ def _reduction_top(chain: tuple[Loop, ...]) -> str:
 
 
 def _unroll(body: Node, variable: str, most: int) -> int:
-    """Vectors in flight: more for reductions, whose additions wait for each other."""
+    """Vectors in flight: more for reductions, whose additions wait for each other.
+
+    Few enough that the accumulators of all reductions leave half of 16 registers to values.
+    """
     statements = [x for x, _ in statements_in(body)]
     calls = sum(isinstance(v, Call) for x in statements for v in subvalues(x.value))
-    reduces = any(
-        isinstance(x, Update) and variable not in subscript_variables(x.subscripts)
+    reduced = {
+        (x.buffer, x.subscripts)
         for x in statements
-        if isinstance(x, Store | Update)
-    )
-    return max(1, most if reduces and not calls else min(2, most))
+        if isinstance(x, Update) and variable not in subscript_variables(x.subscripts)
+    }
+    if calls or not reduced:
+        return max(1, min(2, most))
+    return max(1, min(most, ACCUMULATORS // len(reduced)))
