@@ -1,8 +1,8 @@
 """Scop and dependences -> schedule tree, by aligning iterators through dependences.
 
-Runs of adjacent statements share a loop while every dependence between them has equal iterators
-there; inside, the same again. Parallel columns come first. The program's `for` loops stay where
-they are. Nothing here is trusted: `prove` checks the tree.
+Runs of statements share a loop while every dependence between them has equal iterators there, past
+others that they do not depend on; inside, the same again. Parallel columns come first. The
+program's `for` loops stay where they are. Nothing here is trusted: `prove` checks the tree.
 
 Rules beyond legality: never share a contraction's reduction loop; no lane reduction in a
 contraction's row loop; a contraction joins a run only to add to the same tensor, or after a
@@ -119,23 +119,36 @@ def _units(statements: list[ScopStatement]) -> list[_Unit]:
 def _nest(units: list[_Unit], depth: int, fu: _Fusing) -> list[Tree]:
     """Trees for `units` in order, sharing loops; `depth`: parallel loops around."""
     out: list[Tree] = []
-    start = 0
-    while start < len(units):
-        first = units[start]
+    while units:
+        first = units[0]
         if not first.left:
             out.extend(_leaf(first))
-            start += 1
+            units = units[1:]
             continue
-        columns: list[tuple[str, ...]] = [(v,) for v in first.left]
-        end = start + 1
-        while end < len(units) and fu.strategy != "min":
-            longer = _joined(units[start:end], columns, units[end], depth, fu)
-            if not longer:
-                break
-            columns, end = longer, end + 1
-        out.extend(_shared(units[start:end], _best(units[start:end], columns), depth, fu))
-        start = end
+        run, columns, units = _run(units, depth, fu)
+        out.extend(_shared(run, _best(run, columns), depth, fu))
     return out
+
+
+def _run(
+    units: list[_Unit], depth: int, fu: _Fusing
+) -> tuple[list[_Unit], list[tuple[str, ...]], list[_Unit]]:
+    """The first unit and what joins it, their columns, and the units left over, in order.
+
+    A unit joins past others that it does not depend on.
+    """
+    run, skipped = units[:1], list[_Unit]()
+    columns: list[tuple[str, ...]] = [(v,) for v in units[0].left]
+    for k, u in enumerate(units[1:], 1):
+        if fu.strategy == "min":
+            return run, columns, units[1:]
+        after = any(_depends(u, x, fu) for x in skipped)
+        longer = [] if after else _joined(run, columns, u, units[k + 1 :], depth, fu)
+        if longer:
+            run, columns = [*run, u], longer
+        else:
+            skipped.append(u)
+    return run, columns, skipped
 
 
 def _leaf(u: _Unit) -> list[Tree]:
@@ -180,11 +193,17 @@ def _is_parallel(run: list[_Unit], column: tuple[str, ...]) -> bool:
 
 
 def _joined(
-    run: list[_Unit], columns: list[tuple[str, ...]], u: _Unit, depth: int, fu: _Fusing
+    run: list[_Unit],
+    columns: list[tuple[str, ...]],
+    u: _Unit,
+    later: list[_Unit],
+    depth: int,
+    fu: _Fusing,
 ) -> list[tuple[str, ...]]:
     """The columns of `run` extended by an iterator of `u`; none if it should stay apart."""
     fu.dependences.relations.deadline.check()
-    if not u.left or not any(_linked(r, u, fu) for r in run) or not _contraction_fits(run, u, fu):
+    linked = any(_linked(r, u, fu) for r in run) or _feed_one(run, u, later, fu)
+    if not u.left or not linked or not _contraction_fits(run, u, fu):
         return []
     extended: list[tuple[str, ...]] = []
     for column in columns:
@@ -207,6 +226,27 @@ def _linked(a: _Unit, b: _Unit, fu: _Fusing) -> bool:
     if fu.contracted(a) or fu.contracted(b):
         return False
     return bool({x.tensor for x in s.reads} & {x.tensor for x in t.reads})
+
+
+def _feed_one(run: list[_Unit], u: _Unit, later: list[_Unit], fu: _Fusing) -> bool:
+    """A later unit needs `u` and the run, perhaps through others: nothing between is stored."""
+    ours, others = list(run), [u]
+    if any(fu.contracted(x) for x in (*run, u)):
+        return False
+    for x in later:
+        if fu.contracted(x):
+            continue
+        after_us = any(_depends(x, y, fu) for y in ours)
+        after_it = any(_depends(x, y, fu) for y in others)
+        if after_us and after_it:
+            return True
+        ours.extend([x] if after_us else [])
+        others.extend([x] if after_it else [])
+    return False
+
+
+def _depends(u: _Unit, earlier: _Unit, fu: _Fusing) -> bool:
+    return any(fu.dependences.between(x.name, y.name) for x in _parts(earlier) for y in _parts(u))
 
 
 def _parts(u: _Unit) -> tuple[ScopStatement, ...]:

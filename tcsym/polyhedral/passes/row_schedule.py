@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tcsym.frontend.program import Call
 from tcsym.index import floordiv
-from tcsym.loop_ir import Kernel, Loop, Node, Store, Update, block, subvalues, walk
+from tcsym.loop_ir import Kernel, Loop, Node, Update, block, subvalues, walk
 from tcsym.polyhedral.passes.access import subscript_variables
 from tcsym.polyhedral.passes.bounds import extent
 from tcsym.polyhedral.passes.duplicate import duplicate
