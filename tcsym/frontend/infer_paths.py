@@ -51,7 +51,7 @@ class Path:
         """The path into the arm that is taken where `guard` is `holds`."""
         whole = as_condition(guard)
         known = implied_condition(guard, holds)
-        if not _is_exact(known):
+        if not is_exact_in_int32(known):
             known, whole = TRUE, None
         return Path(all_of((self.condition, known)), self.by_data or whole is None)
 
@@ -78,15 +78,15 @@ class Path:
 _COEFFICIENTS, _CONSTANT = 64, 1 << 30
 
 
-def _is_exact(c: Condition) -> bool:
+def is_exact_in_int32(c: Condition) -> bool:
     match c:
         case NonNegative(e) | IsZero(e):
             small = sum(abs(k) for _, k in e.terms) <= _COEFFICIENTS
             return small and abs(e.constant) <= _CONSTANT
         case Not(inner):
-            return _is_exact(inner)
+            return is_exact_in_int32(inner)
         case All(cs) | Any_(cs):
-            return all(_is_exact(x) for x in cs)
+            return all(is_exact_in_int32(x) for x in cs)
         case _:
             assert_never(c)
 

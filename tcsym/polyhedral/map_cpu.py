@@ -27,6 +27,7 @@ from tcsym.polyhedral.passes.nest_schedule import schedule_nest
 from tcsym.polyhedral.passes.parallelise import parallelise, without_work
 from tcsym.polyhedral.passes.privatise import privatise
 from tcsym.polyhedral.passes.setting import Setting
+from tcsym.polyhedral.passes.split_guards import split_guards
 from tcsym.records import dataclass
 from tcsym.target import Target
 
@@ -46,6 +47,7 @@ def map_cpu(kernel: Kernel, target: Target, options: Options) -> Mapped:
     body = hoist_conditions(body, setting.names)
     kernel = _verified(accumulate_privately(replace(kernel, body=body), setting.names))
     kernel = _verified(merge_loops(privatise(kernel), setting.names))
+    kernel = _verified(split_guards(kernel, setting.names))
     for nest in nests(kernel.body):
         kernel = _verified(schedule_nest(kernel, nest, setting))
     kernel = _verified(clamp_rows(contract_storage(drop_empty(kernel))))

@@ -28,7 +28,7 @@ CALL_OPERATIONS = 10
 
 
 def parallelise(kernel: Kernel) -> Kernel:
-    """Every outermost serial loop with order `parallel` gets kind `parallel` and its work."""
+    """Every outermost serial loop with order `parallel` gets kind `parallel`, and a work."""
     return replace(kernel, body=_outermost(kernel.body, frozenset(kernel.sizes)))
 
 
@@ -46,7 +46,8 @@ def _outermost(node: Node, known: frozenset[str]) -> Node:
     match node:
         case Loop():
             if is_free(node) and extent(node) != ONE:
-                return replace(node, kind="parallel", work=loop_work(node, known))
+                work = loop_work((node,), known) if node.work == ONE else node.work
+                return replace(node, kind="parallel", work=work)
             return replace(node, body=_outermost(node.body, known | {node.variable}))
         case Block(body):
             return block(*(_outermost(x, known) for x in body)) if body else node
@@ -58,16 +59,19 @@ def _outermost(node: Node, known: frozenset[str]) -> Node:
             return node
 
 
-def loop_work(loop: Loop, known: frozenset[str]) -> Index:
-    """Bound of the scalar operations of one iteration, in the variables `known` around the loop."""
-    total = operations(loop.body, known | {loop.variable})
-    return _without(total, loop, known)
+def loop_work(loops: tuple[Loop, ...], known: frozenset[str]) -> Index:
+    """Bound of the scalar operations of one iteration of a perfect chain.
+
+    In the variables `known` around it.
+    """
+    total = operations(loops[-1].body, known | {x.variable for x in loops})
+    return _without(total, loops, known)
 
 
-def _without(total: Index, loop: Loop, known: frozenset[str]) -> Index:
-    if loop.variable not in total.variables():
+def _without(total: Index, loops: tuple[Loop, ...], known: frozenset[str]) -> Index:
+    if not total.variables() & {x.variable for x in loops}:
         return total
-    bound = eliminate(total, (loop,), True)
+    bound = eliminate(total, loops, True)
     bound = bound if bound is not None else relax(total, known, True)
     return ONE if bound is None or not bound.variables() <= known else bound
 
@@ -82,7 +86,7 @@ def operations(node: Node, known: frozenset[str]) -> Index:
         case Loop():
             trips = relax(trip_bound(node), known, True) or ONE
             inner = operations(node.body, known | {node.variable})
-            return _without(inner * trips, node, known)
+            return _without(inner * trips, (node,), known)
         case Branch(_, a, b):
             return operations(a, known) + (ZERO if b is None else operations(b, known))
         case Block(body):

@@ -38,6 +38,7 @@ from tcsym.polyhedral.passes.vector_legality import (
 from tcsym.polyhedral.passes.vector_rows import RowShape, vectorise_row
 
 ACCUMULATORS = 8
+TOO_SHORT = 2
 
 
 def schedule_rows(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
@@ -146,6 +147,9 @@ def row_choice(
     for k in reversed(range(len(chain))):
         loop = chain[k]
         if loop.order == "sequential" or loop.kind != "serial":
+            continue
+        if (extent(loop).as_int() or TOO_SHORT + 1) <= TOO_SHORT:
+            reason = "too short"
             continue
         if any(loop.variable in x.lower.variables() | x.upper.variables() for x in chain[k + 1 :]):
             reason = "bounds move with the loop"
