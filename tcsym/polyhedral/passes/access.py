@@ -128,6 +128,17 @@ def are_apart(a: Subscripts, b: Subscripts) -> bool:
     return any(d.as_int() not in (None, 0) for d in differences)
 
 
+def offset_stride(buffer: Buffer, subscripts: Subscripts, variable: str) -> Index | None:
+    """As `stride`, for subscripts that move unevenly by themselves but not in their address."""
+    total = ZERO
+    for s, step in zip(subscripts, buffer.element_strides()):
+        if isinstance(s, Index):
+            total = total + s * step
+        elif variable in value_variables(s):
+            return None
+    return linear_coefficient(total, variable)
+
+
 def rename_buffer(node: Node, old: str, new: str) -> Node:
     """`node` with every access of `old` on `new`."""
 

@@ -30,6 +30,7 @@ from tcsym.polyhedral.passes.band import (
 )
 from tcsym.polyhedral.passes.bounds import extent
 from tcsym.polyhedral.passes.duplicate import duplicate
+from tcsym.polyhedral.passes.fuse_reductions import fuse_reductions
 from tcsym.polyhedral.passes.interchange import can_sink
 from tcsym.polyhedral.passes.loops import find_loop, is_leaf, loops_around, loops_in, replace_loop
 from tcsym.polyhedral.passes.names import Names
@@ -84,11 +85,13 @@ def schedule_contraction(kernel: Kernel, nest: str, roles: Roles, setting: Setti
     for operand in (*streamed, *stationary):
         kernel = redirect_operand(kernel, operand)
     band = band_of(find_loop(kernel.body, nest))
-    inner, outer = loops_in(band.body), outer_loops(band, roles)
+    inner = frozenset(x.variable for x in loops_in(band.body))
+    outer = outer_loops(band, roles)
     tiled = tile_registers(kernel, band, roles.columns, roles.rows, outer, shape, names)
     kernel = _fill_stationary(tiled, stationary, shape, names)
     kernel = _fill_streamed(replace(tiled, kernel=kernel), streamed, shape, setting)
-    return _unroll_reductions(kernel, inner, setting.options.reduction_unroll)
+    kernel, left = fuse_reductions(kernel, inner, names)
+    return _unroll_reductions(kernel, frozenset(left), setting.options.reduction_unroll)
 
 
 def _widened(kernel: Kernel, nest: str) -> Kernel:
@@ -156,19 +159,19 @@ def tile_shape(kernel: Kernel, body: Node, roles: Roles, setting: Setting) -> Ti
     return TileShape(max(1, setting.rows // max(1, roles.accumulators)), vectors, lanes)
 
 
-def _unroll_reductions(kernel: Kernel, loops: tuple[Loop, ...], steps: int) -> Kernel:
+def _unroll_reductions(kernel: Kernel, loops: frozenset[str], steps: int) -> Kernel:
     """Short constant reduction loops are unrolled, the innermost long ones by a few."""
-    innermost = {x.variable for x in loops if is_leaf(x)}
 
-    def change(x: Loop) -> Loop:
+    def change(x: Node) -> Node:
+        if not (isinstance(x, Loop) and x.variable in loops):
+            return x
         n = extent(x).as_int()
         if n is not None and n <= CONSTANT_UNROLL and x.lower.as_int() == 0:
             return replace(x, kind="unrolled")
-        return replace(x, unroll=steps) if x.variable in innermost else x
+        innermost = not any(y.variable in loops for y in loops_in(x.body))
+        return replace(x, unroll=steps) if innermost else x
 
-    for loop in loops:
-        kernel = replace(kernel, body=replace_loop(kernel.body, loop.variable, change))
-    return kernel
+    return replace(kernel, body=map_node(kernel.body, change))
 
 
 def row_count(kernel: Kernel, nest: str, roles: Roles) -> Index:
