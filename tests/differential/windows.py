@@ -75,4 +75,76 @@ WINDOWS: dict[str, Case] = {
 }""",
         grid(H=(3, 6, 7), W=(4, 18, 19, 35), K=(3, 2, 1)),
     ),
+    "convolution_many_channels": Case(
+        """def f(float(N,C,H,W) I, float(M,C,KH,KW) F, float(M) b, float(N,M,P,Q) R) -> (O) {
+  O(n,m,h,w) +=! I(n,c,h+kh,w+kw) * F(m,c,kh,kw)
+  O(n,m,h,w) = fmax(O(n,m,h,w) + b(m) + R(n,m,h,w), 0)
+}""",
+        tuple(
+            {
+                "N": n,
+                "C": c,
+                "M": m,
+                "P": p,
+                "Q": q,
+                "KH": k,
+                "KW": kw,
+                "H": p + k - 1,
+                "W": q + kw - 1,
+            }
+            for n, c, m, p, q, k, kw in (
+                (1, 2, 12, 1, 1, 3, 3),
+                (2, 3, 13, 3, 7, 3, 2),
+                (1, 5, 25, 5, 14, 1, 3),
+                (1, 1, 12, 2, 16, 2, 2),
+                (2, 4, 18, 4, 17, 3, 3),
+                (1, 3, 14, 2, 33, 1, 1),
+                (1, 2, 0, 2, 9, 2, 2),
+                (1, 0, 12, 2, 9, 2, 2),
+            )
+        ),
+    ),
+    "convolution_padded_strided": Case(
+        """def f(float(C,H,W) I, float(M,C,3,3) F) -> (O) {
+  O(m,h,w) +=! ((2*h+kh >= 1 && 2*h+kh <= H && 2*w+kw >= 1 && 2*w+kw <= W)
+    ? I(c,2*h+kh-1,2*w+kw-1) : 0) * F(m,c,kh,kw) where h in 0:H/2, w in 0:W/2
+}""",
+        grid(C=(1, 3), H=(2, 5, 9, 14), W=(2, 15, 18, 32, 70), M=(12, 17, 30)),
+    ),
+    "convolution_dilated_double": Case(
+        """def f(double(N,C,H,W) I, double(M,C,KH,KW) F) -> (O) {
+  O(n,m,h,w) +=! I(n,c,h+2*kh,3*w+2*kw) * F(m,c,kh,kw)
+}""",
+        grid(
+            N=(1, 2), C=(1, 4), H=(5, 7, 8), W=(5, 29, 30, 50), M=(12, 19), KH=(3, 2), KW=(3, 1, 2)
+        ),
+    ),
+    "convolution_transposed_weights": Case(
+        """def f(float(C,H,W) I, float(C,3,3,M) F) -> (O) {
+  O(m,h,w) +=! I(c,h+kh,w+kw) * F(c,kh,kw,m)
+}""",
+        grid(C=(1, 3), H=(3, 5, 9), W=(3, 16, 17, 30), M=(12, 17, 30)),
+    ),
+    "pointwise_convolution": Case(
+        """def f(float(N,C,H,W) I, float(M,C) F) -> (O) { O(n,m,h,w) +=! I(n,c,h,w) * F(m,c) }""",
+        grid(N=(1, 2), C=(1, 5, 9), H=(1, 3, 7), W=(1, 5, 7, 16), M=(12, 13, 26)),
+    ),
+    "convolution_3d": Case(
+        """def f(float(C,D,H,W) I, float(M,C,2,2,2) F) -> (O) {
+  O(m,d,h,w) +=! I(c,d+kd,h+kh,w+kw) * F(m,c,kd,kh,kw)
+}""",
+        grid(C=(1, 3), D=(2, 4), H=(2, 5), W=(4, 8, 21), M=(12, 14)),
+    ),
+    "half_convolution": Case(
+        """def f(half(C,H,W) I, half(M,C,3,3) F) -> (O) {
+  O(m,h,w) +=! float(I(c,h+kh,w+kw)) * float(F(m,c,kh,kw))
+}""",
+        grid(C=(1, 3), H=(4, 7), W=(6, 12, 19), M=(12, 15)),
+    ),
+    "quantised_convolution": Case(
+        """def f(int8(C,H,W) I, int8(M,C,3,3) F) -> (O) {
+  O(m,h,w) +=! int32(I(c,h+kh,w+kw)) * int32(F(m,c,kh,kw))
+}""",
+        grid(C=(1, 3), H=(4, 7), W=(6, 12, 19), M=(12, 15)),
+    ),
 }

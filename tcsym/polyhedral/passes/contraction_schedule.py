@@ -30,6 +30,7 @@ from tcsym.polyhedral.passes.band import (
 )
 from tcsym.polyhedral.passes.bounds import extent
 from tcsym.polyhedral.passes.duplicate import duplicate
+from tcsym.polyhedral.passes.fuse_columns import fuse_columns, is_fusible
 from tcsym.polyhedral.passes.fuse_reductions import fuse_reductions
 from tcsym.polyhedral.passes.interchange import can_sink
 from tcsym.polyhedral.passes.loops import find_loop, is_leaf, loops_around, loops_in, replace_loop
@@ -79,19 +80,49 @@ def schedule_contraction(kernel: Kernel, nest: str, roles: Roles, setting: Setti
     band = band_of(find_loop(kernel.body, nest))
     shape = tile_shape(kernel, band.body, roles, setting)
     streamed, stationary = list[Operand](), list[Operand]()
+    outer = outer_loops(band, roles)
     if setting.options.pack:
         streamed = streamed_operands(kernel, band, roles, names)
         stationary = stationary_operands(kernel, band, roles, names)
-    for operand in (*streamed, *stationary):
+        kernel, streamed, across = _columns_fused(kernel, nest, roles, streamed, names)
+        if across is not None:
+            outer = tuple(v for v in outer if v != across[0])
+            nest = across[1] if nest == across[0] else nest
+            roles = replace(roles, columns=across[1])
+    for operand in stationary:
         kernel = redirect_operand(kernel, operand)
     band = band_of(find_loop(kernel.body, nest))
     inner = frozenset(x.variable for x in loops_in(band.body))
-    outer = outer_loops(band, roles)
     tiled = tile_registers(kernel, band, roles.columns, roles.rows, outer, shape, names)
     kernel = _fill_stationary(tiled, stationary, shape, names)
     kernel = _fill_streamed(replace(tiled, kernel=kernel), streamed, shape, setting)
     kernel, left = fuse_reductions(kernel, inner, names)
     return _unroll_reductions(kernel, frozenset(left), setting.options.reduction_unroll)
+
+
+def _columns_fused(
+    kernel: Kernel, nest: str, roles: Roles, streamed: list[Operand], names: Names
+) -> tuple[Kernel, list[Operand], tuple[str, str] | None]:
+    """Streamed operands redirected, and the columns fused with the rows of an image if possible.
+
+    Gives the names of the loop that is gone and of the new columns, or None.
+    """
+    band = band_of(find_loop(kernel.body, nest))
+    for across in reversed(outer_loops(band, roles)):
+        wider = [replace(x, across=band.loop(across)) for x in streamed]
+        fused = _redirected(kernel, wider)
+        if streamed and is_fusible(
+            fused, band_of(find_loop(fused.body, nest)), across, roles.columns
+        ):
+            new = names.fresh(roles.columns)
+            return fuse_columns(fused, across, roles.columns, new), wider, (across, new)
+    return _redirected(kernel, streamed), streamed, None
+
+
+def _redirected(kernel: Kernel, operands: list[Operand]) -> Kernel:
+    for operand in operands:
+        kernel = redirect_operand(kernel, operand)
+    return kernel
 
 
 def _widened(kernel: Kernel, nest: str) -> Kernel:

@@ -9,10 +9,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tcsym.frontend.program import Binary, Call, Cast, Const, Expr, Read, Select, Unary, dtype_of
-from tcsym.index import ONE, Index
+from tcsym.index import ONE, ZERO, Index, var
 from tcsym.loop_ir import Kernel, Loop, Update, Value, loads, subvalues
 from tcsym.polyhedral.passes.access import accesses, stride, value_variables
 from tcsym.polyhedral.passes.band import Band, Roles, reductions
+from tcsym.polyhedral.passes.bounds import extent
+from tcsym.polyhedral.passes.fuse_columns import fused_position
 from tcsym.polyhedral.passes.names import Names
 from tcsym.records import dataclass
 from tcsym.types import DType
@@ -25,12 +27,39 @@ class Operand:
     """`value` as in the naive kernel; it moves with `columns` and `inner` (outermost first).
 
     A panel has the dimensions of `inner` in the order in which the register tile runs over them.
+    `across`: the loop around `columns` that is fused with it (`passes.fuse_columns`), if any.
     """
 
     value: Expr
     columns: Loop
     inner: tuple[Loop, ...]
     panel: str
+    across: Loop | None = None
+
+    @property
+    def sides(self) -> tuple[Loop, ...]:
+        """The loops whose points are the panel's columns, outermost first."""
+        return (self.columns,) if self.across is None else (self.across, self.columns)
+
+    @property
+    def n_columns(self) -> Index:
+        total = ONE
+        for x in self.sides:
+            total = total * extent(x)
+        return total
+
+    def column(self) -> Index:
+        """The column as the loops count it."""
+        total = ZERO
+        for x in self.sides:
+            total = total * extent(x) + var(x.variable) - x.lower
+        return total
+
+    def at_column(self, column: Index) -> dict[str, Index]:
+        """The loops' variables at a column."""
+        if self.across is None:
+            return {self.columns.variable: self.columns.lower + column}
+        return fused_position(self.across, self.columns, column)
 
     @property
     def tensors(self) -> frozenset[str]:

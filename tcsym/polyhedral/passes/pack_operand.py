@@ -31,10 +31,13 @@ from tcsym.loop_ir import (
 from tcsym.polyhedral.passes.access import (
     accesses,
     linear_coefficient,
+    offset_stride,
     stride,
     value_variables,
 )
 from tcsym.polyhedral.passes.bounds import eliminate, extent, extent_from
+from tcsym.polyhedral.passes.copy_across import copy_across
+from tcsym.polyhedral.passes.fuse_columns import uses_position
 from tcsym.polyhedral.passes.loops import find_loop, loops_around, replace_loop
 from tcsym.polyhedral.passes.names import Names
 from tcsym.polyhedral.passes.operands import Operand
@@ -45,7 +48,7 @@ from tcsym.polyhedral.passes.tile_loop import is_multiple
 
 def redirect_operand(kernel: Kernel, operand: Operand) -> Kernel:
     """The factor reads panel[k.., column - first column] instead."""
-    at = tuple(var(x.variable) - x.lower for x in (*operand.inner, operand.columns))
+    at = (*(var(x.variable) - x.lower for x in operand.inner), operand.column())
     dtype = dtype_of(operand.value)
     new = Read(operand.panel, at, dtype)
 
@@ -67,7 +70,7 @@ def redirect_operand(kernel: Kernel, operand: Operand) -> Kernel:
 def reuse_loop(kernel: Kernel, operand: Operand, variable: str) -> str | None:
     """The outermost loop around `variable` that, with all between, leaves the operand as it is."""
     moving = value_variables(operand.value)
-    for x in (*operand.inner, operand.columns):
+    for x in (*operand.inner, *operand.sides):
         moving |= x.lower.variables() | x.upper.variables()
     found: str | None = None
     for loop in reversed(loops_around(kernel.body, variable)):
@@ -186,6 +189,8 @@ def _is_transposed(kernel: Kernel, operand: Operand, shape: TileShape) -> bool:
     if not isinstance(read, Read) or not operand.inner:
         return False
     source = kernel.buffer(read.tensor)
+    if operand.across is not None:
+        return False
     if shape.lanes == 1 or source.dtype.bits not in (32, 64):
         return False
     if source.element_strides()[-1] != ONE or len(read.subscripts) < 2:
@@ -214,13 +219,27 @@ def _copy(
 ) -> Node:
     if _is_transposed(kernel, operand, shape):
         return _transposing_copy(operand, shape, tile, slot, names)
-    n = extent(operand.columns)
+    if operand.across is not None and not _runs_on(kernel, operand, operand.across):
+        return copy_across(operand, shape, tile, slot, names)
+    n = operand.n_columns
     known = n.as_int()
     whole = _lane_copy(operand, shape, tile, slot, False, names)
     if known is not None and known % shape.columns == 0:
         return whole
     ragged = _lane_copy(operand, shape, tile, slot, True, names)
     return Branch(ge(n, (tile + 1) * shape.columns), whole, ragged)
+
+
+def _runs_on(kernel: Kernel, operand: Operand, across: Loop) -> bool:
+    """The source's elements follow each other from one row to the next, as the columns do."""
+    n = extent(operand.columns)
+    for r in loads(operand.value):
+        b = kernel.buffer(r.tensor)
+        far = offset_stride(b, r.subscripts, across.variable)
+        near = offset_stride(b, r.subscripts, operand.columns.variable)
+        if far is None or near is None or far != near * n:
+            return False
+    return not uses_position(operand.value, frozenset(x.variable for x in operand.sides))
 
 
 def _lane_copy(
@@ -237,11 +256,10 @@ def _lane_copy(
     column = var(register) * shape.lanes + (var(lane) if shape.lanes > 1 else 0)
     inner = {x.variable: names.fresh(x.variable) for x in operand.inner}
     values = {old: var(new) for old, new in inner.items()}
-    first = operand.columns.lower + tile * shape.columns
-    values[operand.columns.variable] = first + column
+    values.update(operand.at_column(tile * shape.columns + column))
     value = substitute_value(operand.value, values)
     if masked:
-        inside = Holds(ge(extent(operand.columns), tile * shape.columns + column + 1))
+        inside = Holds(ge(operand.n_columns, tile * shape.columns + column + 1))
         dtype = dtype_of(operand.value)
         zero = Const(0.0 if dtype.is_float else 0, dtype)
         value = Select(inside, value, zero, dtype)  # type: ignore[arg-type]
