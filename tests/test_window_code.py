@@ -44,3 +44,17 @@ def test_pooling_loads_whole_vectors_and_keeps_the_tile() -> None:
     assert count(block, r"vmaxps") >= 4 * 2 * 9 - 8
     assert count(block, r"vmov(up|ap|s)s.*\(.*%[xy]mm") <= n_rows * n_columns * n_halves
     assert count(block, r"vmaskmov|vinsertps|%ymm.*\(%rsp\)|\(%rsp\).*%ymm") == 0
+
+
+CONVOLUTION = """def f(float(N,C,H,W) I, float(O,C,KH,KW) F) -> (Out) {
+  Out(n,o,h,w) +=! I(n,c,2*h+kh,2*w+kw) * F(o,c,kh,kw)
+}"""
+
+
+def test_convolution_is_one_long_product() -> None:
+    """Four steps of the fused reduction: 6 x 2 vectors, from one panel and six rows of weights."""
+    block = hot_block(CONVOLUTION, "cpu:avx2", "vfmadd")
+    assert count(block, r"vfmadd\d+ps.*%ymm") == 4 * 6 * 2
+    assert count(block, r"vmovaps\s+\d*\(%r.*ymm|vmovups\s+\d*\(%r.*ymm") <= 4 * 2
+    assert count(block, "vbroadcastss") == 4 * 6
+    assert count(block, r"rsp|vmaskmov|imul|idiv") == 0

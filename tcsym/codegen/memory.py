@@ -31,19 +31,31 @@ def load(context: Context, at: Address, buffer: Buffer, mask: Val | None) -> Val
         turned = None if mask is None else context.code.shuffle(mask, None, backwards)
         run = _load_run(context, first, at.kind, turned, epoch)
         return context.code.shuffle(run, None, backwards)
-    if at.offsets is None and at.stride == 2 and mask is None and width > 1:
-        return _load_every_second(context, at, epoch)
+    if at.offsets is None and at.stride == 2 and _can_load_pairs(context, at, mask):
+        return _load_every_second(context, at, mask, epoch)
     return _gather(context, at, mask, epoch)
 
 
-def _load_every_second(context: Context, at: Address, epoch: str) -> Val:
+def _can_load_pairs(context: Context, at: Address, mask: Val | None) -> bool:
+    return context.width > 1 and (
+        mask is None or context.target.has_masks or bits_of(at.kind) >= 32
+    )
+
+
+def _load_every_second(context: Context, at: Address, mask: Val | None, epoch: str) -> Val:
     """Two runs that together end at the last lane's element: nothing outside is touched."""
-    width = context.width
+    width, code = context.width, context.code
     later = step_by(context, at.pointer, constant(width - 1, "i64"), at.kind)
-    first = _load_run(context, at.pointer, at.kind, None, epoch)
-    second = _load_run(context, later, at.kind, None, epoch)
+    masks: list[Val | None] = [None, None]
+    if mask is not None:  # element j of a run is that of lane j/2, or of none; lanes after `width`
+        nothing = Val("zeroinitializer", "i1", width)
+        even = tuple(j // 2 if j % 2 == 0 else width for j in range(width))
+        odd = tuple((width - 1 + j) // 2 if j % 2 else width for j in range(width))
+        masks = [code.shuffle(mask, nothing, picks) for picks in (even, odd)]
+    first = _load_run(context, at.pointer, at.kind, masks[0], epoch)
+    second = _load_run(context, later, at.kind, masks[1], epoch)
     picks = tuple(2 * i if 2 * i < width else 2 * i + 1 for i in range(width))
-    return context.code.shuffle(first, second, picks)
+    return code.shuffle(first, second, picks)
 
 
 def _load_plain(context: Context, pointer: str, kind: str, lanes: int, epoch: str) -> Val:

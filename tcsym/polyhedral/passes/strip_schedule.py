@@ -7,7 +7,8 @@ has its unit strides in an outer parallel loop.
 from __future__ import annotations
 
 from tcsym.frontend.program import Call
-from tcsym.loop_ir import Kernel, Loop, subvalues
+from tcsym.index import Index
+from tcsym.loop_ir import Kernel, Loop, loads, subvalues
 from tcsym.polyhedral.passes.band import Band, band_of, reductions
 from tcsym.polyhedral.passes.bounds import extent
 from tcsym.polyhedral.passes.interchange import can_sink
@@ -30,6 +31,7 @@ from tcsym.polyhedral.passes.vector_legality import (
 )
 
 LOOP_WEIGHT = 16.0
+SHORT_COST = 4
 
 
 def strip_columns(kernel: Kernel, nest: str, setting: Setting) -> str | None:
@@ -74,7 +76,7 @@ def _strip_cost(kernel: Kernel, band: Band, columns: str, lanes: int) -> float:
     total = 0.0
     for x, around in statements_in(band.body):
         total += _weight(around) * access_cost(kernel, x, columns, lanes)
-    return total * (4 if is_short(band.loop(columns), lanes) else 1)
+    return total * (SHORT_COST if is_short(band.loop(columns), lanes) else 1)
 
 
 def _row_cost(kernel: Kernel, nest: str, lanes: int) -> float:
@@ -85,12 +87,24 @@ def _row_cost(kernel: Kernel, nest: str, lanes: int) -> float:
     inside = {id(s) for leaf in leaves for s, _ in statements_in(leaf)}
     for leaf in leaves:
         chain = leaf_chain(band.body, leaf.variable)
-        _, cost, _ = row_choice(kernel, chain, lanes)
-        total += cost * _weight((*loops_around(band.body, leaf.variable), leaf))
+        lane, cost, _ = row_choice(kernel, chain, lanes)
+        short = SHORT_COST if lane is not None and _is_window(band, lane) else 1
+        total += short * cost * _weight((*loops_around(band.body, leaf.variable), leaf))
     for x, around in statements_in(band.body):
         if id(x) not in inside:
             total += access_cost(kernel, x, None, 1) * _weight(around)
     return total
+
+
+def _is_window(band: Band, variable: str) -> bool:
+    """The reduction slides over an operand that the band moves along too: few iterations."""
+    parallel = frozenset(band.variables)
+    return any(
+        isinstance(s, Index) and variable in s.variables() and s.variables() & parallel
+        for x, _ in reductions(band.body)
+        for r in loads(x.value)
+        for s in r.subscripts
+    )
 
 
 def schedule_strips(kernel: Kernel, nest: str, columns: str, setting: Setting) -> Kernel:

@@ -132,6 +132,8 @@ def _one_access(step: Index | None, written: bool, lanes: int) -> float:
         return 1 / lanes
     if step == ZERO:
         return 0.25 / lanes
+    if step is not None and step.as_int() == 2 and not written:
+        return 3 / lanes  # two loads and a shuffle
     near = step is not None and abs(step.as_int() or 64) <= 8
     return (1.5 if written else 1.0) * (0.6 if near else 1.0)
 

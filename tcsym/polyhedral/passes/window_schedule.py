@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tcsym.frontend.program import Call, Read
-from tcsym.index import FALSE, TRUE, Index, all_of, ge
+from tcsym.index import FALSE, TRUE, Condition, Index, all_of, ge
 from tcsym.loop_ir import Branch, Kernel, Loop, Node, Store, loads, subvalues, walk
 from tcsym.polyhedral.passes.access import accesses, subscript_variables
 from tcsym.polyhedral.passes.band import Band, band_of, reductions
@@ -90,22 +90,29 @@ def schedule_windows(
     narrow = TileShape(shape.rows, 1, lanes)
     if not can_mask(kernel, band.body, setting.target):
         return None
-    if not _is_repeatable(kernel, band.body, frozenset((columns, rows))):
-        return _tile(kernel, columns, rows, narrow, names, False)
-    wide = all_of(
-        (
-            ge(extent(band.loop(columns)), shape.columns),
-            ge(extent(band.loop(rows)), shape.rows),
-        )
-    )
-    if wide == FALSE:
-        return _tile(kernel, columns, rows, narrow, names, False)
-    if wide != TRUE:
-        kernel, copy, new = duplicate(kernel, find_loop(kernel.body, nest), names)
-        body = replace_loop(kernel.body, nest, lambda x: Branch(wide, x, copy))
-        kernel = replace(kernel, body=body)
-        kernel = _tile(kernel, new[columns], new[rows], narrow, names, False)
-    return _tile(kernel, columns, rows, shape, names, True)
+    if _is_repeatable(kernel, band.body, frozenset((columns, rows))):
+        for whole in dict.fromkeys((shape, narrow)):
+            fits = _fits(band, columns, rows, whole)
+            if fits == TRUE:
+                return _tile(kernel, columns, rows, whole, names, True)
+            if fits == FALSE:
+                continue
+            kernel, copy, new = duplicate(kernel, find_loop(kernel.body, nest), names)
+            body = _branch(kernel.body, nest, fits, copy)
+            kernel = _tile(replace(kernel, body=body), columns, rows, whole, names, True)
+            nest, columns, rows = new[nest], new[columns], new[rows]
+            band = band_of(find_loop(kernel.body, nest))
+    return _tile(kernel, columns, rows, narrow, names, False)
+
+
+def _branch(node: Node, nest: str, condition: Condition, orelse: Node) -> Node:
+    return replace_loop(node, nest, lambda x: Branch(condition, x, orelse))
+
+
+def _fits(band: Band, columns: str, rows: str, shape: TileShape) -> Condition:
+    """Both loops fill a tile."""
+    wide = ge(extent(band.loop(columns)), shape.columns)
+    return all_of((wide, ge(extent(band.loop(rows)), shape.rows)))
 
 
 def _shape(band: Band, lanes: int) -> TileShape:
