@@ -147,4 +147,39 @@ WINDOWS: dict[str, Case] = {
 }""",
         grid(C=(1, 3), H=(4, 7), W=(6, 12, 19), M=(12, 15)),
     ),
+    "causal_convolution": Case(
+        """def f(float(B,R,T) X, float(C,R,2) F, float(C) b) -> (O) {
+  A(n,c,t) = b(c) where n in 0:B, t in 0:T
+  A(n,c,t) += X(n,r,t) * F(c,r,1) + ((t - 4 >= 0) ? X(n,r,t-4) * F(c,r,0) : 0)
+  O(n,c,t) = tanh(A(n,c,t))
+}""",
+        grid(B=(1, 2), R=(1, 3, 0, 5), C=(4, 12, 13, 30), T=(3, 4, 5, 20, 37)),
+    ),
+    "centred_convolution": Case(
+        """def f(float(R,T) X, float(C,R,3) F) -> (O) {
+  O(c,t) +=! ((t >= 2) ? X(r,t-2) * F(c,r,0) : 0) + X(r,t) * F(c,r,1)
+    + ((t + 2 < T) ? X(r,t+2) * F(c,r,2) : 0)
+}""",
+        grid(R=(1, 4), C=(12, 17), T=(1, 2, 3, 5, 19, 40)),
+        {"F": "special"},
+    ),
+    "guarded_range": Case(
+        """def f(float(K,N) X, float(M,K) F) -> (O) {
+  O(m,n) +=! (n >= 3 && n < N - 5) ? X(k,n) * F(m,k) : 0 where n in 0:N
+}""",
+        grid(K=(1, 4), M=(12, 17), N=(1, 3, 4, 7, 8, 9, 26, 40)),
+        {"X": "special"},
+    ),
+    "two_products": Case(
+        """def f(int32(M,K) A, int32(K,N) B, int32(M,K) C, int32(K,N) D) -> (O) {
+  O(m,n) +=! A(m,k) * B(k,n) + C(m,k) * D(k,n)
+}""",
+        grid(M=(1, 12, 19), K=(1, 0, 5), N=(1, 16, 33)),
+    ),
+    "product_and_sum": Case(
+        """def f(float(M,K) A, float(K,N) B, float(K) C) -> (O) {
+  O(m,n) +=! A(m,k) * B(k,n) + C(k)
+}""",
+        grid(M=(1, 12, 19), K=(1, 5), N=(1, 16, 33)),
+    ),
 }

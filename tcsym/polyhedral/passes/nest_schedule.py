@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from tcsym.index import FALSE, TRUE
@@ -20,8 +21,11 @@ from tcsym.polyhedral.passes.loops import find_loop, loops_in
 from tcsym.polyhedral.passes.row_block import block_rows
 from tcsym.polyhedral.passes.row_schedule import schedule_rows
 from tcsym.polyhedral.passes.setting import Setting
+from tcsym.polyhedral.passes.split_terms import find_guard, split_ranges, split_terms
 from tcsym.polyhedral.passes.strip_schedule import schedule_strips, strip_columns
 from tcsym.polyhedral.passes.window_schedule import schedule_windows, window_rows
+
+MOST_GUARDS = 2
 
 
 def schedule_nest(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
@@ -29,7 +33,10 @@ def schedule_nest(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
     roles = _roles(kernel, nest)
     refusal = contraction_refusal(kernel, nest, roles)
     if roles is not None and refusal is None:
-        return _contraction(kernel, nest, roles, setting)
+        return _contraction(kernel, nest, roles, setting, _few_rows)
+    by_terms = _by_terms(kernel, nest, setting)
+    if by_terms is not None:
+        return by_terms
     blocked = _in_row_blocks(kernel, nest, setting)
     if blocked is not None:
         return blocked
@@ -47,17 +54,39 @@ def _roles(kernel: Kernel, nest: str) -> Roles | None:
     return contraction_roles(kernel, band_of(find_loop(kernel.body, nest)))
 
 
-def _contraction(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Kernel:
+Schedule = Callable[[Kernel, str, Setting], Kernel]
+
+
+def _contraction(
+    kernel: Kernel, nest: str, roles: Roles, setting: Setting, otherwise: Schedule
+) -> Kernel:
     """The packed register tile where panels pay, which may be known only at run time."""
     pays = panels_pay(kernel, nest, roles, setting)
     if pays == FALSE:
-        return _few_rows(kernel, nest, setting)
+        return otherwise(kernel, nest, setting)
     copy: str | None = None
     if pays != TRUE:
         kernel, copy = with_fallback(kernel, nest, pays, setting.names)
     kernel = schedule_contraction(kernel, nest, roles, setting)
     setting.note(nest, f"contraction, columns {roles.columns}, rows {roles.rows}")
-    return kernel if copy is None else _few_rows(kernel, copy, setting)
+    return kernel if copy is None else otherwise(kernel, copy, setting)
+
+
+def _by_terms(kernel: Kernel, nest: str, setting: Setting) -> Kernel | None:
+    """Products in a sum, or under a guard, as contractions; None if they are none."""
+    split, outside = split_terms(kernel, nest), tuple[str, ...]()
+    for _ in range(MOST_GUARDS):
+        guard = find_guard(split, nest)
+        if guard is not None:
+            ranges = split_ranges(split, nest, guard, setting.names)
+            split, outside = ranges.kernel, (*outside, *ranges.outside)
+    roles = None if split == kernel else _roles(split, nest)
+    if roles is None or contraction_refusal(split, nest, roles) is not None:
+        return None
+    split = _contraction(split, nest, roles, setting, _without_tile)
+    for other in outside:
+        split = _without_tile(split, other, setting)
+    return split
 
 
 def _few_rows(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
