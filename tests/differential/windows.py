@@ -182,4 +182,18 @@ WINDOWS: dict[str, Case] = {
 }""",
         grid(M=(1, 12, 19), K=(1, 5), N=(1, 16, 33)),
     ),
+    "convolution_nhwc_strided": Case(
+        """def f(float(N,H,W,C) I, float(M,KH,KW,C) F, float(M) b) -> (O) {
+  O(n,h,w,m) +=! I(n,2*h+kh,w+2*kw,c) * F(m,kh,kw,c)
+  O(n,h,w,m) = fmax(O(n,h,w,m) + b(m), 0)
+}""",
+        grid(N=(1, 2), H=(5, 9, 14), W=(9, 12, 19), C=(3, 8), M=(5, 17, 33), KH=(3, 1), KW=(2, 3)),
+    ),
+    "shared_weights": Case(
+        """def f(float(B,M,K) A, float(K,N) W, float(B,M,N) R) -> (O) {
+  O(b,m,n) +=! A(b,m,k) * W(k,n)
+  O(b,m,n) = O(b,m,n) + R(b,m,n)
+}""",
+        grid(B=(1, 2, 5, 7), M=(13, 5, 3, 4), K=(4, 1, 9), N=(16, 17, 5)),
+    ),
 }

@@ -29,8 +29,8 @@ from tcsym.polyhedral.passes.band import (
     reductions,
 )
 from tcsym.polyhedral.passes.bounds import extent
+from tcsym.polyhedral.passes.contraction_sides import contraction_sides
 from tcsym.polyhedral.passes.duplicate import duplicate
-from tcsym.polyhedral.passes.fuse_columns import fuse_columns, is_fusible
 from tcsym.polyhedral.passes.fuse_reductions import fuse_reductions
 from tcsym.polyhedral.passes.interchange import can_sink
 from tcsym.polyhedral.passes.loops import find_loop, is_leaf, loops_around, loops_in, replace_loop
@@ -38,15 +38,12 @@ from tcsym.polyhedral.passes.names import Names
 from tcsym.polyhedral.passes.operands import (
     Operand,
     outer_loops,
-    stationary_operands,
-    streamed_operands,
     widened_term,
 )
 from tcsym.polyhedral.passes.pack_operand import (
     fill_before,
     fill_inside,
     panel_extents,
-    redirect_operand,
     reuse_loop,
 )
 from tcsym.polyhedral.passes.panels import Panels, block_panels
@@ -77,52 +74,17 @@ def contraction_refusal(kernel: Kernel, nest: str, roles: Roles | None) -> str |
 def schedule_contraction(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Kernel:
     """Register tile of rows x columns; the streamed operands packed. Needs no refusal."""
     kernel, names = _widened(kernel, nest), setting.names
-    band = band_of(find_loop(kernel.body, nest))
-    shape = tile_shape(kernel, band.body, roles, setting)
-    streamed, stationary = list[Operand](), list[Operand]()
-    outer = outer_loops(band, roles)
-    if setting.options.pack:
-        streamed = streamed_operands(kernel, band, roles, names)
-        stationary = stationary_operands(kernel, band, roles, names)
-        kernel, streamed, across = _columns_fused(kernel, nest, roles, streamed, names)
-        if across is not None:
-            outer = tuple(v for v in outer if v != across[0])
-            nest = across[1] if nest == across[0] else nest
-            roles = replace(roles, columns=across[1])
-    for operand in stationary:
-        kernel = redirect_operand(kernel, operand)
-    band = band_of(find_loop(kernel.body, nest))
+    body = band_of(find_loop(kernel.body, nest)).body
+    shape = tile_shape(kernel, body, roles, setting)
+    sides = contraction_sides(kernel, nest, roles, setting)
+    kernel, roles, outer = sides.kernel, sides.roles, sides.outer
+    band = band_of(find_loop(kernel.body, sides.nest))
     inner = frozenset(x.variable for x in loops_in(band.body))
     tiled = tile_registers(kernel, band, roles.columns, roles.rows, outer, shape, names)
-    kernel = _fill_stationary(tiled, stationary, shape, names)
-    kernel = _fill_streamed(replace(tiled, kernel=kernel), streamed, shape, setting)
+    kernel = _fill_stationary(tiled, sides.stationary, shape, names)
+    kernel = _fill_streamed(replace(tiled, kernel=kernel), sides.streamed, shape, setting)
     kernel, left = fuse_reductions(kernel, inner, names)
     return _unroll_reductions(kernel, frozenset(left), setting.options.reduction_unroll)
-
-
-def _columns_fused(
-    kernel: Kernel, nest: str, roles: Roles, streamed: list[Operand], names: Names
-) -> tuple[Kernel, list[Operand], tuple[str, str] | None]:
-    """Streamed operands redirected, and the columns fused with the rows of an image if possible.
-
-    Gives the names of the loop that is gone and of the new columns, or None.
-    """
-    band = band_of(find_loop(kernel.body, nest))
-    for across in reversed(outer_loops(band, roles)):
-        wider = [replace(x, across=band.loop(across)) for x in streamed]
-        fused = _redirected(kernel, wider)
-        if streamed and is_fusible(
-            fused, band_of(find_loop(fused.body, nest)), across, roles.columns
-        ):
-            new = names.fresh(roles.columns)
-            return fuse_columns(fused, across, roles.columns, new), wider, (across, new)
-    return _redirected(kernel, streamed), streamed, None
-
-
-def _redirected(kernel: Kernel, operands: list[Operand]) -> Kernel:
-    for operand in operands:
-        kernel = redirect_operand(kernel, operand)
-    return kernel
 
 
 def _widened(kernel: Kernel, nest: str) -> Kernel:
@@ -136,7 +98,7 @@ def _widened(kernel: Kernel, nest: str) -> Kernel:
 
 
 def _fill_stationary(
-    tiled: Tiled, operands: list[Operand], shape: TileShape, names: Names
+    tiled: Tiled, operands: tuple[Operand, ...], shape: TileShape, names: Names
 ) -> Kernel:
     """Panels of row tiles, all before the loops that reuse them."""
     kernel, rows = tiled.kernel, TileShape(1, shape.rows, 1)
@@ -148,7 +110,7 @@ def _fill_stationary(
 
 
 def _fill_streamed(
-    tiled: Tiled, operands: list[Operand], shape: TileShape, setting: Setting
+    tiled: Tiled, operands: tuple[Operand, ...], shape: TileShape, setting: Setting
 ) -> Kernel:
     """Panels before the loops that reuse them whole; the others panel by panel."""
     kernel, tile, names = tiled.kernel, tiled.column_tile, setting.names

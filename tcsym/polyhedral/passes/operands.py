@@ -14,7 +14,7 @@ from tcsym.loop_ir import Kernel, Loop, Update, Value, loads, subvalues
 from tcsym.polyhedral.passes.access import accesses, stride, value_variables
 from tcsym.polyhedral.passes.band import Band, Roles, reductions
 from tcsym.polyhedral.passes.bounds import extent
-from tcsym.polyhedral.passes.fuse_columns import fused_position
+from tcsym.polyhedral.passes.fuse_parallel import fused_position
 from tcsym.polyhedral.passes.names import Names
 from tcsym.records import dataclass
 from tcsym.types import DType
@@ -27,7 +27,7 @@ class Operand:
     """`value` as in the naive kernel; it moves with `columns` and `inner` (outermost first).
 
     A panel has the dimensions of `inner` in the order in which the register tile runs over them.
-    `across`: the loop around `columns` that is fused with it (`passes.fuse_columns`), if any.
+    `across`: the loop around `columns` that is fused with it (`passes.fuse_parallel`), if any.
     """
 
     value: Expr

@@ -31,13 +31,12 @@ from tcsym.loop_ir import (
 from tcsym.polyhedral.passes.access import (
     accesses,
     linear_coefficient,
-    offset_stride,
     stride,
     value_variables,
 )
 from tcsym.polyhedral.passes.bounds import eliminate, extent, extent_from
 from tcsym.polyhedral.passes.copy_across import copy_across
-from tcsym.polyhedral.passes.fuse_columns import uses_position
+from tcsym.polyhedral.passes.fuse_parallel import are_even, uses_position
 from tcsym.polyhedral.passes.loops import find_loop, loops_around, replace_loop
 from tcsym.polyhedral.passes.names import Names
 from tcsym.polyhedral.passes.operands import Operand
@@ -234,10 +233,8 @@ def _runs_on(kernel: Kernel, operand: Operand, across: Loop) -> bool:
     """The source's elements follow each other from one row to the next, as the columns do."""
     n = extent(operand.columns)
     for r in loads(operand.value):
-        b = kernel.buffer(r.tensor)
-        far = offset_stride(b, r.subscripts, across.variable)
-        near = offset_stride(b, r.subscripts, operand.columns.variable)
-        if far is None or near is None or far != near * n:
+        b, inner = kernel.buffer(r.tensor), operand.columns.variable
+        if not are_even(b, r.subscripts, across.variable, inner, n):
             return False
     return not uses_position(operand.value, frozenset(x.variable for x in operand.sides))
 
