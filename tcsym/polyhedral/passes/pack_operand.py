@@ -166,9 +166,11 @@ def _panel_copies(
     Rows of the source that are far apart then cost one visit to a page each.
     """
     read = loads(operand.value)[0]
-    if stride(kernel.buffer(read.tensor), read.subscripts, operand.columns.variable) != ONE:
+    across = operand.across is not None and not _runs_on(kernel, operand, operand.across)
+    step = stride(kernel.buffer(read.tensor), read.subscripts, operand.columns.variable)
+    if across or step != ONE:
         return _copies(kernel, operand, tile, panels, shape, names)
-    n = extent(operand.columns)
+    n = operand.n_columns
     edge, slot = floordiv(n, shape.columns), var(tile) - panels.first
     tiles = Loop(tile, panels.first, minimum(panels.end, edge), block(), "serial", "parallel")
     whole = _lane_copy(operand, shape, var(tile), slot, False, names, tiles)
