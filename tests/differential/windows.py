@@ -196,4 +196,47 @@ WINDOWS: dict[str, Case] = {
 }""",
         grid(B=(1, 2, 5, 7), M=(13, 5, 3, 4), K=(4, 1, 9), N=(16, 17, 5)),
     ),
+    "pool_padded": Case(
+        """def f(float(C,H,W) I) -> (O) {
+  O(c,h,w) max=! (2*h+p >= 1 && 2*h+p <= H && 2*w+q >= 1 && 2*w+q <= W)
+    ? I(c,2*h+p-1,2*w+q-1) : -INFINITY where h in 0:(H+1)/2, w in 0:(W+1)/2, p in 0:3, q in 0:3
+}""",
+        grid(C=(1, 2), H=(1, 2, 7, 8, 9), W=(1, 2, 15, 16, 33)),
+        {"I": "special"},
+    ),
+    "padding_wider_than_the_image": Case(
+        """def f(float(C,H,W) I, float(M,C,7,9) F) -> (O) {
+  O(m,h,w) +=! ((h+2*kh >= 6 && h+2*kh < H+6 && w+kw >= 4 && w+kw < W+4)
+    ? I(c,h+2*kh-6,w+kw-4) : 0) * F(m,c,kh,kw) where h in 0:H, w in 0:W
+}""",
+        grid(C=(1, 2), H=(1, 2, 5), W=(1, 3, 17), M=(2, 13)),
+    ),
+    "padding_on_one_side": Case(
+        """def f(float(B,C,T) X, float(C,4) F) -> (O) {
+  O(b,c,t) +=! (t + 2*k >= 6 ? X(b,c,t+2*k-6) : 0.5) * F(c,k) where t in 0:T
+}""",
+        grid(B=(1, 2), C=(1, 3), T=(1, 5, 7, 16, 40)),
+        {"X": "special"},
+    ),
+    "padding_nhwc": Case(
+        """def f(float(N,H,W,C) I, float(3,3,C,M) F) -> (O) {
+  O(n,h,w,m) +=! ((h+kh >= 1 && h+kh <= H && w+kw >= 1 && w+kw <= W) ? I(n,h+kh-1,w+kw-1,c) : 0)
+    * F(kh,kw,c,m) where h in 0:H, w in 0:W
+}""",
+        grid(N=(1, 2), H=(1, 2, 5), W=(1, 3, 9), C=(1, 3, 9), M=(2, 17)),
+    ),
+    "guarded_by_more_than_the_edge": Case(
+        """def f(float(H,W) I, float(3,3) F) -> (O) {
+  O(h,w) +=! ((h+kh >= 3 && h+kh <= H-2 && w+kw >= 1 && w+kw <= W && h >= kh)
+    ? I(h+kh-1,w+kw-1) : 0) * F(kh,kw) where h in 0:H, w in 0:W
+}""",
+        grid(H=(1, 3, 6, 9), W=(1, 3, 9, 20)),
+    ),
+    "guard_tighter_than_the_edge": Case(
+        """def f(float(H,W) I, float(3,3) F) -> (O) {
+  O(h,w) +=! ((h+kh >= 3 && h+kh <= H-2 && w+kw >= 1 && w+kw <= W-2)
+    ? I(h+kh-1,w+kw-1) : 1.5) * F(kh,kw) where h in 0:H, w in 0:W
+}""",
+        grid(H=(1, 3, 4, 5, 9), W=(1, 2, 3, 9, 20)),
+    ),
 }

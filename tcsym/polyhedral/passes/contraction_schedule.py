@@ -40,6 +40,7 @@ from tcsym.polyhedral.passes.operands import (
     outer_loops,
     widened_term,
 )
+from tcsym.polyhedral.passes.order_reductions import order_reductions
 from tcsym.polyhedral.passes.pack_operand import (
     fill_before,
     fill_inside,
@@ -74,6 +75,8 @@ def contraction_refusal(kernel: Kernel, nest: str, roles: Roles | None) -> str |
 def schedule_contraction(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Kernel:
     """Register tile of rows x columns; the streamed operands packed. Needs no refusal."""
     kernel, names = _widened(kernel, nest), setting.names
+    if setting.options.pack:
+        kernel = order_reductions(kernel, nest, roles)
     body = band_of(find_loop(kernel.body, nest)).body
     shape = tile_shape(kernel, body, roles, setting)
     sides = contraction_sides(kernel, nest, roles, setting)

@@ -18,6 +18,7 @@ from tcsym.polyhedral.passes.contraction_schedule import (
     with_fallback,
 )
 from tcsym.polyhedral.passes.loops import find_loop, loops_in
+from tcsym.polyhedral.passes.pad_reads import pad_reads
 from tcsym.polyhedral.passes.row_block import block_rows
 from tcsym.polyhedral.passes.row_schedule import schedule_rows
 from tcsym.polyhedral.passes.setting import Setting
@@ -30,6 +31,10 @@ MOST_GUARDS = 2
 
 def schedule_nest(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
     """The nest by the first schedule that applies."""
+    padded = pad_reads(kernel, nest, setting)
+    if padded is not None:
+        setting.note(nest, "guarded reads from a padded copy")
+        return schedule_nest(padded.kernel, padded.nest, setting)
     roles = _roles(kernel, nest)
     refusal = contraction_refusal(kernel, nest, roles)
     if roles is not None and refusal is None:
