@@ -27,6 +27,11 @@ class DType(enum.Enum):
     FLOAT32 = "float32"
     FLOAT64 = "float64"
 
+    def __init__(self, name: str) -> None:
+        # Calls read these: attributes cost a tenth of a table that hashes members.
+        self.bits = 8 if name == "bool" else int(name.lstrip("buintfloa"))  # in memory
+        self.bytes = self.bits // 8
+
     @property
     def is_float(self) -> bool:
         return self in _FLOATS
@@ -43,15 +48,6 @@ class DType(enum.Enum):
     @property
     def is_unsigned(self) -> bool:
         return self.is_integer and self.value.startswith("uint")
-
-    @property
-    def bits(self) -> int:
-        """Bits of a value in memory (bool: 8)."""
-        return _BITS[self]
-
-    @property
-    def bytes(self) -> int:
-        return _BITS[self] // 8
 
     @property
     def lowest(self) -> int:
@@ -80,7 +76,6 @@ class DType(enum.Enum):
 
 
 _FLOATS = frozenset({DType.FLOAT16, DType.BFLOAT16, DType.FLOAT32, DType.FLOAT64})
-_BITS = {t: 8 if t is DType.BOOL else int(t.value.lstrip("buintfloa")) for t in DType}
 NAMES: dict[str, DType] = {t.value: t for t in DType} | {
     "float": DType.FLOAT32,
     "double": DType.FLOAT64,

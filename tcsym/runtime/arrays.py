@@ -52,6 +52,7 @@ class View(NamedTuple):
         return str(self.dtype) if self.dtype else str(getattr(self.owner, "dtype", "unknown"))
 
 
+_DENSE, _ALIGNED, _WRITABLE = 0x1, 0x100, 0x400  # numpy's flags
 _NUMPY_TYPES: dict[Any, DType] = {t.numpy: t for t in DType if t is not DType.BFLOAT16}
 _TORCH_TYPES: dict[Any, DType] = {}
 
@@ -86,8 +87,8 @@ def _type_of_extension(dtype: Any) -> DType | None:
 def numpy_view(x: Array, library: Library = "numpy") -> View:
     """View of a numpy array."""
     dtype = _NUMPY_TYPES.get(x.dtype) or _type_of_extension(x.dtype)
-    flags = x.flags
-    dense, aligned, strides = flags.c_contiguous, flags.aligned, x.strides
+    flags, strides = x.flags.num, x.strides
+    dense, aligned = bool(flags & _DENSE), bool(flags & _ALIGNED)
     if not dense and aligned and dtype is not None:
         size = dtype.bytes
         aligned = not any(stride % size for stride in strides)
@@ -99,7 +100,7 @@ def numpy_view(x: Array, library: Library = "numpy") -> View:
         data_pointer(x),
         dense,
         aligned,
-        flags.writeable,
+        bool(flags & _WRITABLE),
         x,
     )
 

@@ -128,15 +128,19 @@ def _given_output(plan: CallPlan, output: Output, x: object, shape: Shape) -> Vi
     except Unusable as why:
         message = f"`out` for `{output.name}` {why}"
         raise plan.error("type", message, output.span, why.hint) from None
+    if view.shape != shape or view.dtype is not output.dtype:
+        raise _unfitting(plan, output, view, shape)
+    return view
+
+
+def _unfitting(plan: CallPlan, output: Output, view: View, shape: Shape) -> TCError:
     name, expected = output.name, type_text(output.dtype, output.shape)
     if len(view.shape) != len(shape):
-        raise plan.error("rank", rank_message(name, view, len(shape), expected), output.span)
+        return plan.error("rank", rank_message(name, view, len(shape), expected), output.span)
     if view.dtype is not output.dtype:
-        raise plan.error("type", type_message(name, view, expected), output.span)
-    if view.shape != shape:
-        message = f"`out` for `{name}` has shape {view.shape}, but the result has {shape}"
-        raise plan.error("size", message, output.span)
-    return view
+        return plan.error("type", type_message(name, view, expected), output.span)
+    message = f"`out` for `{name}` has shape {view.shape}, but the result has {shape}"
+    return plan.error("size", message, output.span)
 
 
 def _require_writable(
