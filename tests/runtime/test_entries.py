@@ -32,7 +32,7 @@ X, Y = np.arange(24, dtype=F32).reshape(4, 6), np.arange(18, dtype=F32).reshape(
 
 @pytest.fixture(scope="module")
 def m() -> tc.Module:
-    return tc.define(SOURCE)
+    return tc.define(SOURCE, strategy="symbolic")
 
 
 def test_names_options_and_numbers(m: tc.Module) -> None:
@@ -56,7 +56,7 @@ def ways(x: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
 
 
 def test_every_layout_is_entered_and_agrees(m: tc.Module) -> None:
-    mm = tc.define(SOURCE).mm
+    mm = tc.define(SOURCE, strategy="symbolic").mm
     expected = X @ Y
     calls = [(a, b) for a in ways(X) for b in ways(Y)]
     outs = [lambda: None, *(lambda w=w: w for w in ways(np.zeros((4, 3), F32)))]
@@ -75,7 +75,10 @@ def test_every_layout_is_entered_and_agrees(m: tc.Module) -> None:
 def test_compiling_makes_no_more_variants_than_python(m: tc.Module) -> None:
     """The native way must pick the variant that the Python way picks."""
     for first in ways(X):
-        one, other = tc.define(SOURCE).mm, tc.define(SOURCE).mm
+        one, other = (
+            tc.define(SOURCE, strategy="symbolic").mm,
+            tc.define(SOURCE, strategy="symbolic").mm,
+        )
         one(first, Y)
         settle()
         for a in ways(X):
@@ -208,7 +211,7 @@ def test_nothing_but_the_output_is_allocated(warm: tc.Module) -> None:
 
 
 def test_sixteen_threads_with_all_kinds_of_calls(m: tc.Module) -> None:
-    kernel = tc.define(SOURCE).mm  # nothing is compiled yet
+    kernel = tc.define(SOURCE, strategy="symbolic").mm  # nothing is compiled yet
     wrong: list[int] = []
     start = threading.Barrier(16)
 
