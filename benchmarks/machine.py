@@ -107,7 +107,7 @@ def _bandwidth(loops: Loops, n_bytes: int, threads: int) -> float:
     """GB/s of all threads together, each reading an array of its own again and again."""
     blocks = max(1, n_bytes // loops.block_bytes)
     passes = max(1, _PASS_BYTES // (blocks * loops.block_bytes))
-    parts = [np.ones(blocks * loops.block_bytes // 4, np.float32) for _ in range(threads)]
+    parts = [_aligned_ones(blocks * loops.block_bytes // 4) for _ in range(threads)]
     out = np.zeros((threads, 64), np.float32)
 
     def read(k: int) -> float:
@@ -121,6 +121,13 @@ def _bandwidth(loops: Loops, n_bytes: int, threads: int) -> float:
     with ThreadPoolExecutor(threads) as pool:
         seconds = max(pool.map(read, range(threads)))
     return threads * blocks * loops.block_bytes / seconds / 1e9
+
+
+def _aligned_ones(n: int) -> np.ndarray:
+    """float32 from the start of a cache line: a vector across two lines is two reads."""
+    x = np.ones(n + 16, np.float32)
+    start = -x.ctypes.data % 64 // 4
+    return x[start : start + n]
 
 
 def _cache_capacities(threads: int) -> list[tuple[str, int]]:

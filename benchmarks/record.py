@@ -115,6 +115,7 @@ def _group_record(
         "mean": geometric_mean(v for v, _ in values),
         "worst": worst,
         "worst_at": where,
+        "below": sum(v < goal[1] for v, _ in values),
         "goal_mean": goal[0],
         "goal_each": goal[1],
     }

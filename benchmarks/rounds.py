@@ -57,7 +57,8 @@ class WorkerProcess:
         except BrokenPipeError:
             line = ""
         if not line:
-            raise WorkerDied(f"process of {', '.join(self.peers)} ended: {self._process.wait()}")
+            reason = f"process of {', '.join(self.peers)} ended: {self._process.wait()}"
+            raise WorkerDied(reason, request.get("contestant", ""))
         return json.loads(line)
 
     def close(self) -> None:
@@ -67,7 +68,11 @@ class WorkerProcess:
 
 
 class WorkerDied(Exception):
-    """A library brought its process down; the others go on."""
+    """A library brought its process down, when `contestant` was asked; the others go on."""
+
+    def __init__(self, reason: str, contestant: str) -> None:
+        super().__init__(reason)
+        self.contestant = contestant
 
 
 class Field:
@@ -79,6 +84,7 @@ class Field:
         homes: dict[str, list[str]] = {}
         for name in peers:
             homes.setdefault(PEERS[name].home, []).append(name)
+        self._environment = environment
         self._workers = [WorkerProcess(names, environment) for names in homes.values()]
         self._guard, self._effort = guard, effort
 
@@ -91,44 +97,60 @@ class Field:
             try:
                 answer = worker.ask("prepare", **request, threads=threads, target=target)
             except WorkerDied as died:
-                self._workers.remove(worker)
-                merged["failures"][worker.peers[0]] = str(died)
+                merged["failures"] |= self._replace(worker, died)
                 continue
             place |= dict.fromkeys(answer["contestants"], worker)
             merged["contestants"] |= answer.pop("contestants")
             merged["failures"] |= answer.pop("failures")
             merged |= answer
-        try:
-            self._take_turns(place, merged["contestants"])
-        except WorkerDied as died:
-            merged["failures"]["all"] = str(died)
-            merged["contestants"] = {}
+        self._take_turns(place, merged)
         return merged
 
-    def _take_turns(self, place: Mapping[str, WorkerProcess], found: dict[str, Any]) -> None:
-        names = list(place)
+    def _replace(self, worker: WorkerProcess, died: WorkerDied) -> dict[str, str]:
+        """A new process for the next row; the failures of this one."""
+        self._workers.remove(worker)
+        self._workers.append(WorkerProcess(worker.peers, self._environment))
+        return dict.fromkeys(worker.peers, str(died))
+
+    def _take_turns(self, place: dict[str, WorkerProcess], merged: dict[str, Any]) -> None:
+        found = merged["contestants"]
         for entry in found.values():
             entry["repeats"] = max(1, min(100_000, int(self._effort.sample_ms / entry["call_ms"])))
             entry |= {"samples": [], "quiet": []}
         fastest = min((entry["call_ms"] for entry in found.values()), default=0.0)
-        near = [n for n in names if found[n]["call_ms"] <= _FAR * fastest]
+        near = [n for n in found if found[n]["call_ms"] <= _FAR * fastest]
         stop = time.perf_counter() + self._effort.seconds
-        was_quiet = self._guard.is_quiet()
         for turn in range(self._effort.most_rounds):
             if turn >= _FEWEST_ROUNDS and (self._is_enough(found) or time.perf_counter() > stop):
                 break
-            playing = names if turn < _FEWEST_ROUNDS else near
+            playing = [n for n in found if turn < _FEWEST_ROUNDS or n in near]
             first = turn % max(1, len(playing))
-            for name in playing[first:] + playing[:first]:
-                ms = place[name].ask("time", contestant=name, repeats=found[name]["repeats"])
-                is_quiet = self._guard.is_quiet()
-                found[name]["samples"].append(ms)
-                found[name]["quiet"].append(was_quiet and is_quiet)
-                was_quiet = is_quiet
+            complete = {n: len(found[n]["samples"]) for n in found}
+            try:
+                self._play_round(playing[first:] + playing[:first], place, found)
+            except WorkerDied as died:
+                worker = place[died.contestant]
+                merged["failures"] |= self._replace(worker, died)
+                for name in [n for n, home in place.items() if home is worker]:
+                    del place[name], found[name]
+                for name, entry in found.items():  # rounds are compared pairwise
+                    del entry["samples"][complete[name] :], entry["quiet"][complete[name] :]
+
+    def _play_round(
+        self, playing: Sequence[str], place: Mapping[str, WorkerProcess], found: Mapping[str, Any]
+    ) -> None:
+        was_quiet = self._guard.is_quiet()
+        for name in playing:
+            repeats = found[name]["repeats"]
+            ms = place[name].ask("time", contestant=name, repeats=repeats)
+            is_quiet = self._guard.is_quiet()
+            found[name]["samples"].append(ms)
+            found[name]["quiet"].append(was_quiet and is_quiet)
+            was_quiet = is_quiet
 
     def _is_enough(self, found: Mapping[str, Any]) -> bool:
         """True if every contestant still playing has its undisturbed rounds."""
-        longest = max(len(entry["quiet"]) for entry in found.values())
+        longest = max((len(entry["quiet"]) for entry in found.values()), default=0)
         playing = (entry["quiet"] for entry in found.values() if len(entry["quiet"]) == longest)
         return all(sum(quiet) >= self._effort.rounds for quiet in playing)
 

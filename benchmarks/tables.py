@@ -88,8 +88,8 @@ def substitution_table(rows: Iterable[Record]) -> Table:
 def summary_table(groups: Iterable[Record]) -> Table:
     table = Table(title="geometric means of best peer's time over ours, and goals")
     left = ("part", "class", "worst at")
-    columns = ("part", "class", "threads", "rows", "mean", "goal", "worst", "goal each", "worst at")
-    for column in columns:
+    columns = ("part", "class", "threads", "rows", "mean", "goal", "worst", "goal each", "below")
+    for column in (*columns, "worst at"):
         table.add_column(column, justify="left" if column in left else "right")
     for g in groups:
         table.add_row(
@@ -101,6 +101,7 @@ def summary_table(groups: Iterable[Record]) -> Table:
             f"{g['goal_mean']:.2f}",
             _marked(g["worst"], g["goal_each"]),
             f"{g['goal_each']:.2f}",
+            str(g["below"]),
             g["worst_at"],
         )
     return table

@@ -200,7 +200,7 @@ def _contestant(build: Pipeline, problem: Problem, scheduler: str) -> Contestant
     pipeline.apply_autoscheduler(target, hl.AutoschedulerParams(scheduler, settings))
     pipeline.compile_jit(target)
 
-    def run() -> Any:
+    def run(_kept: Any = (problem, buffers)) -> Any:  # Halide does not own its inputs' memory
         pipeline.realize(given)
         return result
 

@@ -114,6 +114,7 @@ def test_summary_by_class_with_goals(made: dict[str, Any]) -> None:
     assert found["others"]["mean"] == pytest.approx((1.5 * 0.5) ** 0.5)
     assert (found["others"]["worst"], found["others"]["worst_at"]) == (0.5, "slow")
     assert (found["others"]["goal_mean"], found["others"]["goal_each"]) == (1.5, 1.0)
+    assert found["others"]["below"] == 1
     assert found["substituted: after"]["rows"] == 1
     assert {g["goal_mean"] for g in summary([made], True)} == {1.0, 0.97}
 
