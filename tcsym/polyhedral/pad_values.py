@@ -24,6 +24,7 @@ from tcsym.polyhedral.scop import REDUCE_OPS, identity
 from tcsym.types import DType
 
 Fill = int | float
+_EXTREMES: tuple[ReduceOp, ...] = ("min", "max")  # a negated term needs the other one's
 _MOST_INPUTS = 4  # whose values are tried in all combinations
 
 
@@ -51,7 +52,8 @@ def fills_that_cancel(
 def _candidates(op: ReduceOp, name: str, dtype: DType, given: Mapping[str, Fill]) -> Sequence[Fill]:
     if name in given:
         return (given[name],)
-    return tuple(dict.fromkeys((0, identity(op, dtype), 1)))
+    extremes = [identity(o, dtype) for o in _EXTREMES] if op in _EXTREMES else []
+    return tuple(dict.fromkeys((0, identity(op, dtype), 1, *extremes)))
 
 
 def _lies_beyond(program: Program, x: Read, r: Range) -> bool:

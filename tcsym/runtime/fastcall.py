@@ -29,7 +29,7 @@ from tcsym.runtime.fastcall_entry import (
     Library,
     can_be_entered,
 )
-from tcsym.runtime.fastcall_ir import entry_ir
+from tcsym.runtime.fastcall_ir import MOST_PRIVATE, MOST_SHARED, entry_ir
 from tcsym.runtime.jit import LoadedKernel
 from tcsym.runtime.loader import Image, load_object
 from tcsym.runtime.memory import c_function
@@ -89,6 +89,11 @@ def fast_entry(
     if library == "torch" and not _torch_serves(plan):
         return None
     compiled = kernel.compiled
+    if (
+        compiled.shared_bytes.constant > MOST_SHARED
+        or compiled.private_bytes.constant > MOST_PRIVATE
+    ):
+        return None
     entry = Entry(
         plan,
         layouts or all_dense(plan),
@@ -138,6 +143,10 @@ def _table(entry: Entry, kernel: LoadedKernel, slow: Slow) -> _Table:
             table.refer(f"scalar {k}", p.dtype.numpy.type)
     for slot in entry.free_slots:
         table.refer(f"size {slot}", sys.intern(plan.sizes[slot]))
+    for slot in entry.numbers:
+        table.put(f"number {slot}", plan.initial[slot] or 0)
+    for name, count in (("shared", entry.shared_bytes), ("private", entry.private_bytes)):
+        table.put(name, max(0, count.constant))
     table.put("launch", native().launch_address)
     table.put("kernel", kernel.address)
     table.put("arena", kernel.arenas.main.address)

@@ -8,7 +8,7 @@ from tcsym.compiled import Layout
 from tcsym.index import Index
 from tcsym.records import dataclass
 from tcsym.runtime.fastcall_arrays import Arrays, Memory, NumpyArrays, Wanted
-from tcsym.runtime.fastcall_index import Lines, Value
+from tcsym.runtime.fastcall_index import SIZE_BOUND, Lines, Value
 from tcsym.runtime.fastcall_torch import TorchArrays
 from tcsym.runtime.plan import CallPlan
 
@@ -46,6 +46,12 @@ class Entry:
         return tuple(s for s in self.plan.free_slots if self.plan.initial[s] is None)
 
     @property
+    def numbers(self) -> tuple[int, ...]:
+        """Slots of known sizes. The table has their values: one code serves all such entries."""
+        known = enumerate(self.plan.initial[: len(self.plan.sizes)])
+        return tuple(k for k, value in known if value is not None and value < SIZE_BOUND)
+
+    @property
     def table(self) -> dict[str, int]:
         """Place of everything in the table."""
         inputs, outputs = range(len(self.plan.inputs)), range(len(self.plan.outputs))
@@ -58,11 +64,14 @@ class Entry:
             "cores",  # a number: from more threads on, none should wait spinning
             "chosen",  # address of the number of threads in force, 0: not known yet
             "results",  # tuple type of several outputs
+            "shared",  # bytes of scratch memory, where they are numbers
+            "private",
             *_ARRAYS[self.library].fields,
             *(f"input {k}" for k in inputs),  # element types, as the library has them
             *(f"output {k}" for k in outputs),
             *(f"scalar {k}" for k in inputs),  # numpy's scalar types
             *(f"size {k}" for k in self.free_slots),  # names
+            *(f"number {k}" for k in self.numbers),  # values of known sizes
             *(f"name {k}" for k in inputs),  # these and the next are tcsym_match's names
             *OPTIONS,
         ]
@@ -87,6 +96,8 @@ class Body:
         make = _ARRAYS[entry.library]
         self.library: Arrays = make(self.out, self.table, len(ranks), self.most_rank)
         self.values = [None if v is None else Value(str(v), v) for v in plan.initial]
+        for slot in entry.numbers:
+            self.values[slot] = Value(self.number(f"number {slot}"), SIZE_BOUND)
         self.inputs = [
             Wanted(p.dtype, p.rank, layout, entry.exact, f"input {k}")
             for k, (p, layout) in enumerate(zip(plan.inputs, entry.layouts))
@@ -99,6 +110,10 @@ class Body:
     def table(self, name: str) -> str:
         """The word at a place of the table."""
         return self.memory.load("ptr", f"@{TABLE}", 8 * self.places[name])
+
+    def number(self, name: str) -> str:
+        """The integer at a place of the table."""
+        return self.out.named(f"ptrtoint ptr {self.table(name)} to i64")
 
     def table_at(self, name: str) -> str:
         return f"getelementptr inbounds (ptr, ptr @{TABLE}, i64 {self.places[name]})"

@@ -112,8 +112,8 @@ slow:
 
     def _prepare_launch(self, code: IndexCode) -> None:
         out = self.body.out
-        shared = self._bytes(code, self.body.entry.shared_bytes, MOST_SHARED)
-        private = self._bytes(code, self.body.entry.private_bytes, MOST_PRIVATE)
+        shared = self._bytes(code, "shared", self.body.entry.shared_bytes, MOST_SHARED)
+        private = self._bytes(code, "private", self.body.entry.private_bytes, MOST_PRIVATE)
         padded = out.named(f"add i64 {private}, {UNIT - 1}")
         private = out.named(f"and i64 {padded}, {-UNIT}")
         self.launch_arguments = f"i64 {shared}, i64 {private}, i64 {self._threads()}"
@@ -132,13 +132,15 @@ slow:
         out.line(f"  br label %{after}\n{after}:\n  br label %{decided}\n{decided}:")
         threads = out.named(f"phi i64 [ {chosen}, %{before} ], [ {number}, %{after} ]")
         out.guard(out.named(f"icmp sgt i64 {threads}, 0"))
-        cores = out.named(f"ptrtoint ptr {self.body.table('cores')} to i64")
+        cores = self.body.number("cores")
         many = out.named(f"icmp sgt i64 {threads}, {cores}")
         patient = out.named(f"zext i1 {many} to i32")
         self.body.memory.store(f"i32 {patient}", self.body.table("pool"), _PATIENT_AT)
         return threads
 
-    def _bytes(self, code: IndexCode, count: Index, most: int) -> str:
+    def _bytes(self, code: IndexCode, name: str, count: Index, most: int) -> str:
+        if count.is_constant:
+            return self.body.number(name)
         value = code.index(count)
         text = self.body.out.named(f"call i64 @llvm.smax.i64(i64 {value.text}, i64 0)")
         self.body.out.guard(self.body.out.named(f"icmp sle i64 {text}, {most}"))
