@@ -84,7 +84,7 @@ class Case:
     part: Literal["suite", "other"] = "suite"
     traffic: str = ""
     library_dims: Mapping[int, str] = field(default_factory=dict)
-    tolerance: float = 2e-3
+    tolerance: float = 5e-4
     einsum: str = ""
 
     def arrays(self, sizes: Sizes, seed: int = 0) -> tuple[np.ndarray, ...]:

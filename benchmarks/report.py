@@ -1,5 +1,6 @@
 """Records -> the figures in docs/performance.md: `./dev bench --report RECORD.json ...`
 
+Records of the same sizes and target become one, so a long run can be made in parts.
 What stands above the marker stays as it was written by hand; all below it is made from records.
 """
 
@@ -10,10 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.merge import merged
 from benchmarks.picture import draw
 from benchmarks.record import SCHEMA
 from benchmarks.startup import startup_line
-from benchmarks.tables import failure_lines, rate_text
+from benchmarks.tables import call_cells, failure_lines, rate_text
 
 PAGE = Path("docs/performance.md")
 MARKER = "<!-- Below: made by ./dev bench --report -->\n"
@@ -32,12 +34,12 @@ def read_record(path: Path) -> Record:
 
 
 def write_report(paths: Sequence[Path], page: Path = PAGE) -> None:
-    """Rewrites the generated part of the page, and one picture beside it for each record."""
+    """Rewrites the generated part of the page, and the pictures beside it."""
     head = page.read_text().partition(MARKER)[0]
     parts = []
-    for k, path in enumerate(paths):
-        record = read_record(path)
-        picture = page.with_name(f"{page.stem}-{record['sizes']}{k or ''}.svg")
+    for record in merged(read_record(path) for path in paths):
+        target = record["target"].replace(":", "-")
+        picture = page.with_name(f"{page.stem}-{record['sizes']}-{target}.svg")
         draw(record, picture)
         parts.append(report_text(record, picture.name))
     page.write_text(head + MARKER + "\n" + "\n".join(parts))
@@ -46,14 +48,14 @@ def write_report(paths: Sequence[Path], page: Path = PAGE) -> None:
 def report_text(record: Record, picture: str) -> str:
     sizes = {"suite": "the suite's sizes", "ragged": "ragged sizes", "random": "random sizes"}
     lines = [f"## Measured: {sizes[record['sizes']]}, target {record['target']}", ""]
-    lines += [f"`{record['command']}`, {record['date']}", ""]
+    lines += ["```sh", record["command"], "```", "", f"Measured on {record['date']}.", ""]
     lines += _machine_lines(record)
     lines += [f"![best other library's time over ours]({picture})", ""]
     lines += ["### Geometric means and goals", "", *_summary_lines(record["summary"])]
     if record["sizes"] != "random":
         lines += ["### Every kernel", "", *_row_lines(record["rows"])]
     lines += _substitution_lines(record["rows"])
-    lines += _startup_lines(record["startup"])
+    lines += _startup_lines(record)
     failures = failure_lines(record["rows"])
     if failures:
         lines += ["### Contestants that did not run", "", *(f"- {x}" for x in failures), ""]
@@ -122,8 +124,8 @@ def _interval_text(found: Record | None) -> str:
     return f"{found['value']:.3f} ({found['low']:.2f}–{found['high']:.2f})" if found else ""
 
 
-def _startup_lines(startup: Record) -> list[str]:
-    lines = ["### Start-up and calls", ""]
+def _startup_lines(record: Record) -> list[str]:
+    lines, startup = ["### Start-up and calls", ""], record["startup"]
     if startup["rows"]:
         cells = [
             [r["kernel"], *(f"{r[k]:.0f}" for k in ("define", "first_call", "cold", "warm"))]
@@ -132,9 +134,8 @@ def _startup_lines(startup: Record) -> list[str]:
         lines += [startup_line(startup["rows"]), ""]
         lines += _table(["kernel", "define", "first call", "cold, ms", "warm, ms"], cells)
     if startup["call"]:
-        entries = startup["call"]["contestants"].items()
-        cells = [[n, f"{e['min_ms'] * 1e3:.2f}", f"{e['first_ms']:.0f}"] for n, e in entries]
-        lines += _table(["call adding 2 x 4 numbers", "us", "first result, ms"], cells)
+        columns = ["contestant", "cost of a call, us", "first result of a kernel, median ms"]
+        lines += _table(columns, call_cells(record))
     return lines if len(lines) > 2 else []
 
 

@@ -13,12 +13,14 @@ import pytest
 
 from benchmarks.__main__ import arguments_of, chosen_peers, chosen_rows
 from benchmarks.machine import Guard, Level, Machine, lanes_of
+from benchmarks.merge import merged
 from benchmarks.picture import draw
 from benchmarks.record import SCHEMA, row_record, summary
 from benchmarks.report import MARKER, read_record, write_report
 from benchmarks.sizes import Row, suite_rows
 from benchmarks.suite import BY_NAME, SUITE
 from benchmarks.surroundings import environment_for
+from benchmarks.tables import call_cells
 from benchmarks.worker import Worker
 
 MACHINE = Machine("test", "Linux", 1, 8, 100.0, (Level("L1", 32768, 200.0), Level("memory", 0, 20)))
@@ -180,9 +182,31 @@ def test_picture_and_report(made: dict[str, Any], tmp_path: Path) -> None:
     assert "old figures" not in text
     assert "| softmax_1024x1000 | 1 | 2 | 0.5 GB/s | 2% |" in text
     assert "torch 1.50 (" in text
-    assert (tmp_path / "performance-suite.svg").read_text().startswith("<?xml")
+    assert (tmp_path / "performance-suite-cpu.svg").read_text().startswith("<?xml")
     with pytest.raises(SystemExit, match="nothing to draw"):
         draw({**record_of(made), "rows": []}, tmp_path / "x.svg")
+
+
+def test_parts_of_a_run_become_one_record(made: dict[str, Any]) -> None:
+    first, other = record_of(made), record_of({**made, "label": "other", "threads": 2})
+    newer = record_of({**made, "best_peer": "torch out="})
+    ragged = {**first, "sizes": "ragged"}
+    both, alone = merged([first, other, ragged, newer])
+    assert [(r["label"], r["best_peer"]) for r in both["rows"]] == [
+        ("softmax_1024x1000", "torch out="), ("other", "torch")
+    ]  # fmt: skip
+    assert {g["threads"]: g["rows"] for g in both["summary"] if g["class"] == "others"} == {
+        1: 1, 2: 1
+    }  # fmt: skip
+    assert alone["sizes"] == "ragged"
+
+
+def test_first_results_are_medians_over_rows(made: dict[str, Any]) -> None:
+    slow = json.loads(json.dumps(made))
+    slow["contestants"]["torch"]["first_ms"] = 99.0
+    cells = {c[0]: c[1:] for c in call_cells(record_of(made, made, slow))}
+    assert cells["torch"] == ["3000.00", "9"]
+    assert cells["torch out="] == ["2500.00", ""]
 
 
 def test_report_refuses_other_files(tmp_path: Path) -> None:
