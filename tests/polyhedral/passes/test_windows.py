@@ -1,0 +1,114 @@
+"""How sliding windows are mapped: padded copies, ranges for guards, tiles across rows of images."""
+
+from __future__ import annotations
+
+import pytest
+
+from tcsym.compiler import analyse
+from tcsym.index import evaluate, index, var
+from tcsym.loop_ir import Branch, Kernel, Loop, Store, Update, walk
+from tcsym.options import Options
+from tcsym.polyhedral.map_cpu import Mapped, map_cpu
+from tcsym.polyhedral.passes.access import accesses, offset_stride
+from tcsym.polyhedral.passes.names import Names
+from tcsym.polyhedral.passes.split_terms import find_guard, split_ranges, split_terms
+from tcsym.polyhedral.schedule import schedule_program
+from tests.polyhedral.passes.targets import AVX2
+
+PADDED = """def f(float(N,C,H,W) I, float({shape}) F) -> (O) {{
+  O({out}) +=! ((h+kh >= 1 && h+kh <= H && w+kw >= 1 && w+kw <= W) ? I(n,c,h+kh-1,w+kw-1) : 0)
+    * F({weight}) where h in 0:H, w in 0:W
+}}"""
+DEPTHWISE = PADDED.format(shape="C,3,3", out="n,c,h,w", weight="c,kh,kw")
+DENSE = PADDED.format(shape="M,C,3,3", out="n,m,h,w", weight="m,c,kh,kw")
+POOL = """def f(float(N,C,H,W) I) -> (O) {
+  O(n,c,h,w) max=! I(n,c,2*h+p,2*w+q) where p in 0:3, q in 0:3
+}"""
+CAUSAL = """def f(float(R,T) X, float(C,R,2) F) -> (O) {
+  O(c,t) +=! X(r,t) * F(c,r,1) + ((t - 4 >= 0) ? X(r,t-4) * F(c,r,0) : 0)
+}"""
+
+
+def naive(source: str) -> Kernel:
+    return schedule_program(analyse(source)["f"], Options(), {}).kernel
+
+
+def mapped(source: str) -> Mapped:
+    return map_cpu(naive(source), AVX2, Options())
+
+
+def loops(k: Kernel) -> list[Loop]:
+    return [x for x, _ in walk(k.body) if isinstance(x, Loop)]
+
+
+@pytest.mark.parametrize(
+    ("source", "rank", "private"), [(DEPTHWISE, 2, True), (DENSE, 4, False)], ids=["plane", "whole"]
+)
+def test_a_guard_is_asked_only_while_the_copy_is_made(
+    source: str, rank: int, private: bool
+) -> None:
+    """Depthwise: one plane in the loops over images and channels; dense: all planes, once."""
+    kernel = mapped(source).kernel
+    copy = kernel.buffer("I_padded.1")
+    assert len(copy.shape) == rank and bool(copy.private) == private
+    for x, _ in walk(kernel.body):
+        if isinstance(x, Store | Update) and x.buffer != copy.name:
+            assert not any(a.buffer == "I" for a in accesses(x))
+            assert "?" not in str(x.value)
+
+
+def test_rows_of_the_copy_are_whole_vectors() -> None:
+    *_, width = mapped(DEPTHWISE).kernel.buffer("I_padded.1").shape
+    for w in (1, 6, 7, 14, 15):
+        assert evaluate(width, {"W": w}) == -(-(w + 2) // 8) * 8
+
+
+def test_pooling_reads_each_row_once_for_all_rows_of_the_tile() -> None:
+    """4 rows of windows of 3, 2 apart, read 9 rows of the operand."""
+    kernel = mapped(POOL).kernel
+    rows = [x for x in loops(kernel) if x.kind == "unrolled" and x.order == "reduction"]
+    assert sorted(str(x.upper) for x in rows) == ["3", "3", "9", "9"]
+    assert any(isinstance(x.body, Branch) for x in loops(kernel) if x.kind == "unrolled")
+    (note,) = mapped(POOL).notes
+    assert note.endswith("windows, columns w, rows h")
+
+
+def test_a_convolution_is_tiled_across_rows_and_reduced_in_one_loop() -> None:
+    source = """def f(float(N,C,H,W) I, float(M,C,KH,KW) F) -> (O) {
+  O(n,m,h,w) +=! I(n,c,h+kh,w+kw) * F(m,c,kh,kw)
+}"""
+    kernel = mapped(source).kernel
+    fused = [x for x in loops(kernel) if x.order == "reduction" and x.upper == _product("C KH KW")]
+    assert len(fused) == 1 and fused[0].unroll == 4
+    stores = [x for x, _ in walk(kernel.body) if isinstance(x, Store) and x.buffer == "O"]
+    output = kernel.buffer("O")
+    lanes = [x.variable for x in loops(kernel) if x.kind == "vector"]
+    for x in stores:
+        moving = [v for v in lanes if any(v in s.variables() for s in x.subscripts)]
+        assert [offset_stride(output, x.subscripts, v) for v in moving] == [index(1)]
+
+
+def _product(names: str) -> object:
+    total = var(names.split()[0])
+    for n in names.split()[1:]:
+        total = total * var(n)
+    return total
+
+
+def test_sums_are_added_term_by_term_and_guards_become_ranges() -> None:
+    kernel = naive(CAUSAL)
+    nest = next(x.variable for x, _ in walk(kernel.body) if isinstance(x, Loop))
+    split = split_terms(kernel, nest)
+    updates = [x for x, _ in walk(split.body) if isinstance(x, Update)]
+    assert len(updates) == 2
+    guard = find_guard(split, nest)
+    assert guard is not None and guard.lower == index(4) and guard.upper == var("T")
+    ranges = split_ranges(split, nest, guard, Names.of(split))
+    assert len(ranges.outside) == 1 and find_guard(ranges.kernel, ranges.inside) is None
+    counts = [
+        sum(isinstance(y, Update) for y, _ in walk(x))
+        for x, around in walk(ranges.kernel.body)
+        if isinstance(x, Loop) and not around
+    ]
+    assert counts == [2, 1]
+    assert mapped(CAUSAL).notes[0].endswith("contraction, columns t, rows c")
