@@ -61,7 +61,9 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """One variant. Byte counts are expressions over `sizes`."""
+    """One variant. `object_code`: an object file or an archive of them, the one with `SYMBOL` last;
+    byte counts are expressions over `sizes`.
+    """
 
     object_code: bytes
     sizes: tuple[str, ...]

@@ -38,7 +38,7 @@ STAGES = (
 Result = TypeVar("Result")
 
 
-@deep_recursion()
+@deep_recursion
 def analyse(source: str, filename: str = "<tc>") -> dict[str, Program]:
     """Text -> typed programs, one for each def. Errors: every compile-phase kind of LANGUAGE D."""
     from tcsym.frontend.canonical import canonical_hash
@@ -90,13 +90,20 @@ class Lowering:
         grain = self.options.min_work_per_thread
         return self.timed("emit", lambda: emit(mapped.kernel, self.target, grain))
 
-    def object_code(self, generated: Generated) -> bytes:
-        from tcsym.codegen.object_code import object_code
+    def assembled(self, mapped: Mapped) -> tuple[Generated, bytes]:
+        """IR and code. LLVM works beside the emission: its time is what remains after that."""
+        from tcsym.codegen.emit import emit
+        from tcsym.codegen.object_code import Assembler
 
-        return self.timed("llvm", lambda: object_code(generated.ir_text, self.target))
+        grain = self.options.min_work_per_thread
+        with Assembler(self.target) as assembler:
+            generated = self.timed(
+                "emit", lambda: emit(mapped.kernel, self.target, grain, assembler.add)
+            )
+            return generated, self.timed("llvm", assembler.archive)
 
 
-@deep_recursion()
+@deep_recursion
 def compile_program(
     program: Program,
     target: Target,
@@ -111,8 +118,7 @@ def compile_program(
     stages = Lowering(program, target, options, fixed, layouts, {})
     scheduled = stages.scheduled()
     mapped = stages.mapped(scheduled)
-    generated = stages.generated(mapped)
-    code = stages.object_code(generated)
+    generated, code = stages.assembled(mapped)
     return Compiled(
         object_code=code,
         sizes=mapped.kernel.sizes,
@@ -126,7 +132,7 @@ def compile_program(
     )
 
 
-@deep_recursion()
+@deep_recursion
 def explain_stage(
     program: Program,
     stage: str,

@@ -26,7 +26,7 @@ class Module(Direct):
     whose name is an attribute of the module is reached by `m["name"]`.
     """
 
-    @deep_recursion()
+    @deep_recursion
     def __init__(self, settings: Settings) -> None:
         self._kernels = kernels_of(settings)
         self._settings = self._only.settings  # with checked sizes

@@ -6,7 +6,7 @@ register plus a constant (serial loops), or is the lane variable of the innermos
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import field, replace
 from typing import NamedTuple
@@ -75,7 +75,8 @@ class Context:
     """State of the emission of one function of the kernel.
 
     `pointers`: base address of each visible buffer. `error`: address of the cell that receives a
-    fault's code. `launch`: register of the context struct; None inside a task.
+    fault's code. `launch`: register of the context struct; None inside a task. `finished`: told of
+    every part of the module that is complete.
     """
 
     kernel: Kernel
@@ -88,6 +89,7 @@ class Context:
     error: str
     arena: Arena
     launch: str | None
+    finished: Callable[[Module], None]
     variables: dict[str, Bound] = field(default_factory=dict)
     pointers: dict[str, str] = field(default_factory=dict)
     depth: int = 0

@@ -7,6 +7,7 @@ only read.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import assert_never
 
 from tcsym.codegen.context import Arena, Bound, Context, Faults
@@ -37,17 +38,38 @@ from tcsym.target import Target
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """LLVM IR and what a launch must know; byte counts are expressions over the kernel's sizes."""
+    """LLVM IR and what a launch must know; byte counts are expressions over the kernel's sizes.
+
+    `ir_text`: all of it as one module. `modules`: the same as modules that are compiled one by one.
+    """
 
     ir_text: str
+    modules: tuple[str, ...]
     faults: tuple[Fault, ...]
     shared_bytes: Index
     private_bytes: Index
 
 
-def emit(kernel: Kernel, target: Target, min_work_per_thread: int) -> Generated:
-    """LLVM IR for the kernel. A parallel loop uses a thread for each `min_work_per_thread`."""
-    module, faults = Module(), Faults()
+def emit(
+    kernel: Kernel,
+    target: Target,
+    min_work_per_thread: int,
+    ready: Callable[[str], None] = lambda text: None,
+) -> Generated:
+    """LLVM IR for the kernel. A parallel loop uses a thread for each `min_work_per_thread`.
+
+    Every parallel loop is a module of its own, given to `ready` as soon as it is there. Code
+    without vectors stays in one: LLVM's pipeline for it looks across functions.
+    """
+    has_vectors = _has_vectors(kernel)
+    module, faults = Module(pipeline_line(has_vectors), _attributes(target)), Faults()
+    modules: list[str] = []
+
+    def finished(part: Module) -> None:
+        if has_vectors:
+            modules.append(part.text())
+            ready(modules[-1])
+
     _entry(module, kernel)
     pointers = {name: f"%p{i}" for i, name in enumerate(kernel.arguments)}
     sizes = {name: Bound(f"%v{i}") for i, name in enumerate(kernel.sizes)}
@@ -67,6 +89,7 @@ def emit(kernel: Kernel, target: Target, min_work_per_thread: int) -> Generated:
         error="%error",
         arena=Arena(""),
         launch="%context",
+        finished=finished,
         variables=dict(sizes),
         pointers=dict(pointers),
     )
@@ -75,8 +98,10 @@ def emit(kernel: Kernel, target: Target, min_work_per_thread: int) -> Generated:
     f.do("ret void")
     f.finish()
     shared, private = arena_bytes(kernel, kernel.body)
-    text = pipeline_line(_has_vectors(kernel)) + module.text(_attributes(target))
-    return Generated(text, tuple(faults.faults), shared, private)
+    whole = module.whole_text()
+    modules.append(module.text() if modules else whole)
+    ready(modules[-1])
+    return Generated(whole, tuple(modules), tuple(faults.faults), shared, private)
 
 
 def _entry(module: Module, kernel: Kernel) -> None:

@@ -10,18 +10,24 @@ worse.
 
 from __future__ import annotations
 
+import sys
 import threading
+from ctypes import string_at
 from functools import lru_cache
+from queue import SimpleQueue
 from typing import Any
 
 import llvmlite.binding as llvm
+from llvmlite.binding import ffi
 
+from tcsym.archive import pack
 from tcsym.target import Target
 
 _LOCK = threading.RLock()
 _SHORT = ("sroa", "instruction_combine", "simplify_cfg")
 _VECTORS = "; vectors: explicit\n"
 _SCALAR = "; vectors: none\n"
+_SWITCH_SECONDS = 1e-4  # else each of some 20 calls of LLVM waits 5 ms for Python's lock
 
 
 def pipeline_line(has_vectors: bool) -> str:
@@ -31,21 +37,66 @@ def pipeline_line(has_vectors: bool) -> str:
 
 def object_code(ir_text: str, target: Target) -> bytes:
     """Relocatable object that defines `tcsym_kernel`."""
-    with _LOCK:
-        machine = _machine(target)
-        return bytes(machine.emit_object(_optimised(ir_text, target, machine)))
+    machine = _machine(target)
+    # A context of its own, because another thread may be compiling.
+    return _emitted(_optimised(ir_text, target, machine, llvm.create_context()), machine)
+
+
+class Assembler:
+    """Object code of modules, made in a thread beside the emission of the next ones.
+
+    LLVM leaves Python's lock alone, so that with a second core it costs no time. Use `with`.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._texts: list[str] = []
+        self._objects: dict[int, bytes] = {}
+        self._todo: SimpleQueue[int | None] = SimpleQueue()
+        self._errors: list[BaseException] = []
+        self._before = sys.getswitchinterval()
+        self._thread = threading.Thread(target=self._run, name="tcsym assembler", daemon=True)
+
+    def __enter__(self) -> Assembler:
+        sys.setswitchinterval(_SWITCH_SECONDS)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._todo.put(None)
+        self._thread.join()
+        sys.setswitchinterval(self._before)
+
+    def add(self, ir_text: str) -> None:
+        self._texts.append(ir_text)
+        self._todo.put(len(self._texts) - 1)
+
+    def archive(self) -> bytes:
+        """Code of all modules in the order they came; this thread takes its share of the rest."""
+        self._todo.put(None)
+        self._run()
+        self._thread.join()
+        if self._errors:
+            raise self._errors[0]
+        return pack([self._objects[k] for k in range(len(self._texts))])
+
+    def _run(self) -> None:
+        try:
+            while (k := self._todo.get()) is not None:
+                self._objects[k] = object_code(self._texts[k], self._target)
+        except BaseException as error:
+            self._errors.append(error)
+        self._todo.put(None)  # for the other thread
 
 
 def assembly(ir_text: str, target: Target) -> str:
-    with _LOCK:
-        machine = _machine(target)
-        return str(machine.emit_assembly(_optimised(ir_text, target, machine)))
+    machine = _machine(target)
+    return str(machine.emit_assembly(_optimised(ir_text, target, machine, llvm.create_context())))
 
 
 def optimised_ir(ir_text: str, target: Target) -> str:
     """The IR after the passes, for reading."""
-    with _LOCK:
-        return str(_optimised(ir_text, target, _machine(target)))
+    return str(_optimised(ir_text, target, _machine(target), llvm.create_context()))
 
 
 @lru_cache(None)
@@ -56,17 +107,34 @@ def _initialise() -> None:
     llvm.initialize_native_asmprinter()
 
 
-@lru_cache(None)
 def _machine(target: Target) -> Any:
-    _initialise()
+    with _LOCK:
+        _initialise()
     features = ",".join("+" + f for f in target.features)
     return llvm.Target.from_default_triple().create_target_machine(
         cpu=target.cpu, features=features, opt=2, reloc="pic", codemodel="small"
     )
 
 
-def _optimised(ir_text: str, target: Target, machine: Any) -> Any:
-    module = llvm.parse_assembly(ir_text)
+def _emitted(module: Any, machine: Any) -> bytes:
+    """As `machine.emit_object`, without llvmlite's lock around all of LLVM.
+
+    It need not be held: nothing that the call works on is known to another thread.
+    """
+    emit = ffi.lib.LLVMPY_TargetMachineEmitToMemory
+    with ffi.OutputString() as error:
+        buffer = getattr(emit, "_cfn", emit)(machine, module, 1, error)
+        if not buffer:
+            raise RuntimeError(str(error))
+    start, size = ffi.lib.LLVMPY_GetBufferStart(buffer), ffi.lib.LLVMPY_GetBufferSize(buffer)
+    try:
+        return string_at(start, size)
+    finally:
+        ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
+
+
+def _optimised(ir_text: str, target: Target, machine: Any, context: Any) -> Any:
+    module = llvm.parse_assembly(ir_text, context=context)
     module.verify()  # else a mistake of ours would abort the process
     module.triple = machine.triple
     module.data_layout = str(machine.target_data)

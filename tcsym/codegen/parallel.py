@@ -11,7 +11,7 @@ from typing import assert_never
 
 from tcsym.codegen.context import Arena, Bound, Context
 from tcsym.codegen.index_code import Number, add, as_val, multiply, number, smallest
-from tcsym.codegen.text import Function
+from tcsym.codegen.text import Function, Module
 from tcsym.codegen.values import Code, Val
 from tcsym.compiled import CONTEXT_FIELDS
 from tcsym.loop_ir import (
@@ -70,10 +70,12 @@ def parallel_loop(context: Context, loop: Loop, serial_loop: SerialLoop) -> None
         used = buffers_used(loop.body)
         pointers = {n: p for n, p in context.pointers.items() if n in used}
         items += [_Item("ptr", p) for p in pointers.values()]
-        name = f"task{len(context.module.names)}"
-        context.module.names.add(name)
-        _body(context, loop, f"{name}.body", list(outer), list(pointers), serial_loop)
-        _task(context, name, [i.kind for i in items])
+        name = f"task{len(context.module.parts)}"
+        part = context.module.part(name)
+        _body(context, part, loop, f"{name}.body", list(outer), list(pointers), serial_loop)
+        _task(part, name, [i.kind for i in items])
+        context.module.declare("void", name, "ptr, i64")
+        context.finished(part)
         _launch(context, name, items, tasks)
     for buffer in context.buffers:
         context.note_store(buffer)
@@ -127,9 +129,9 @@ def _launch(context: Context, name: str, items: list[_Item], tasks: Val) -> None
     f.start_block(end)
 
 
-def _task(context: Context, name: str, kinds: list[str]) -> None:
+def _task(module: Module, name: str, kinds: list[str]) -> None:
     """Unpack `data`, find the chunk and the private arena, call the body."""
-    f = Function(context.module, f"define internal void @{name}(ptr %data, i64 %task) #0")
+    f = Function(module, f"define void @{name}(ptr %data, i64 %task) #0")
     words = []
     for i, kind in enumerate(kinds):
         place = f.result(f"getelementptr i64, ptr %data, i64 {i}")
@@ -152,6 +154,7 @@ def _task(context: Context, name: str, kinds: list[str]) -> None:
 
 def _body(
     context: Context,
+    module: Module,
     loop: Loop,
     name: str,
     outer: list[str],
@@ -162,11 +165,11 @@ def _body(
     parameters += [f"i64 %v{i}" for i in range(len(outer))]
     parameters += [f"ptr noalias %p{i}" for i in range(len(buffers))]
     head = f"define internal void @{name}({', '.join(parameters)}) #1"
-    f = Function(context.module, head)
+    f = Function(module, head)
     inner = Context(
         kernel=context.kernel,
         target=context.target,
-        module=context.module,
+        module=module,
         buffers=context.buffers,
         faults=context.faults,
         min_work=context.min_work,
@@ -174,6 +177,7 @@ def _body(
         error="%error",
         arena=Arena("%arena"),
         launch=None,
+        finished=context.finished,
         pointers={n: f"%p{i}" for i, n in enumerate(buffers)},
     )
     for variable, b in context.variables.items():

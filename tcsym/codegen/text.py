@@ -32,18 +32,42 @@ class OpenLoop:
 
 
 class Module:
-    """Declarations and finished functions."""
+    """Declarations and finished functions; `head` and `attributes` begin and end its text.
 
-    def __init__(self) -> None:
-        self.declarations: dict[str, None] = {}
+    `parts`: modules of their own with functions that this one declares, by the function's name.
+    """
+
+    def __init__(self, head: str, attributes: str) -> None:
+        self.head = head
+        self.attributes = attributes
+        self.declarations: dict[str, str] = {}
         self.functions: list[str] = []
         self.names: set[str] = set()
+        self.parts: dict[str, Module] = {}
 
     def declare(self, result: str, name: str, parameters: str) -> None:
-        self.declarations[f"declare {result} @{name}({parameters}) nounwind"] = None
+        self.declarations[name] = f"declare {result} @{name}({parameters}) nounwind"
 
-    def text(self, attributes: str) -> str:
-        return "\n".join([*sorted(self.declarations), *self.functions, attributes, ""])
+    def part(self, name: str) -> Module:
+        """A new part that is to define that function."""
+        part = self.parts[name] = Module(self.head, self.attributes)
+        return part
+
+    def text(self) -> str:
+        """This module alone."""
+        return self._text(self.declarations, self.functions)
+
+    def whole_text(self) -> str:
+        """This module and its parts as one."""
+        every = [*self.parts.values(), self]
+        declarations = {n: d for m in every for n, d in m.declarations.items()}
+        outside = {n: d for n, d in declarations.items() if n not in self.parts}
+        functions = dict.fromkeys(f for m in every for f in m.functions)
+        return self._text(outside, list(functions))
+
+    def _text(self, declarations: dict[str, str], functions: list[str]) -> str:
+        declared = sorted(declarations.values())
+        return self.head + "\n".join([*declared, *functions, self.attributes, ""])
 
 
 class Function:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tcsym.compiled import SYMBOL, Compiled
 from tcsym.index import evaluate
 from tcsym.runtime.arena import ArenaSet, private_stride
-from tcsym.runtime.loader import load_object
+from tcsym.runtime.loader import load_archive
 from tcsym.runtime.memory import c_function
 from tcsym.runtime.native import ARENA_BUSY, OUT_OF_MEMORY, native
 from tcsym.runtime.pool import process_pool
@@ -22,7 +22,7 @@ class LoadedKernel:
 
     def __init__(self, compiled: Compiled) -> None:
         self.compiled = compiled
-        self._image = load_object(compiled.object_code, c_function)
+        self._image = load_archive(compiled.object_code, c_function)
         self.address = self._image.address(SYMBOL)
         self.arenas = ArenaSet()
         self._pool = process_pool()

@@ -1,4 +1,4 @@
-"""ELF relocatable object -> executable memory: a linker for one x86-64 object.
+"""ELF relocatable objects -> executable memory: a linker for x86-64 code.
 
 Sections are laid out in three runs of pages (code, constants, data), relocated in a private copy,
 copied into fresh memory and then protected: code is never writable, data never executable. Calls
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import field
 from typing import NamedTuple
 
+from tcsym.archive import members
 from tcsym.records import dataclass
 from tcsym.runtime.memory import EXECUTE, READ, WRITE, Memory
 
@@ -52,8 +53,8 @@ class LoadError(ValueError):
 class Image:
     """Loaded code: addresses of its global symbols. The pages are freed with the object."""
 
-    def __init__(self, memory: Memory, symbols: dict[str, int]) -> None:
-        self._memory = memory
+    def __init__(self, memories: tuple[Memory, ...], symbols: dict[str, int]) -> None:
+        self._memories = memories
         self._symbols = symbols
 
     def address(self, symbol: str) -> int:
@@ -104,6 +105,24 @@ class _Layout:
     end: int = 0
 
 
+def load_archive(code: bytes, resolve: Callable[[str], int]) -> Image:
+    """Links an object, or the objects of an archive, each to the ones before it."""
+    memories: list[Memory] = []
+    symbols: dict[str, int] = {}
+
+    def known(name: str) -> int:
+        return symbols[name] if name in symbols else resolve(name)
+
+    try:
+        for content in members(code):
+            image = load_object(content, known)
+            memories += image._memories
+            symbols |= image._symbols
+    except ValueError as e:
+        raise e if isinstance(e, LoadError) else LoadError(str(e)) from None
+    return Image(tuple(memories), symbols)
+
+
 def load_object(object_code: bytes, resolve: Callable[[str], int]) -> Image:
     """Links `object_code` into memory. `resolve` gives the address of an external symbol."""
     try:
@@ -128,7 +147,7 @@ def load_object(object_code: bytes, resolve: Callable[[str], int]) -> Image:
     memory.protect(layout.constants, layout.data, READ)
     memory.protect(layout.data, layout.end, READ | WRITE)
     defined = [k for k, s in enumerate(symbols) if s.binding and s.section != _UNDEFINED]
-    return Image(memory, {symbols[k].name: values[k] for k in defined if k in values})
+    return Image((memory,), {symbols[k].name: values[k] for k in defined if k in values})
 
 
 def _read_sections(code: bytes) -> list[_Section]:

@@ -13,11 +13,12 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
+from tcsym.archive import pack
 from tcsym.compiled import SYMBOL, Compiled
 from tcsym.index import Index, var
 from tcsym.runtime.assemble import assemble
 from tcsym.runtime.jit import LoadedKernel, load
-from tcsym.runtime.loader import LoadError, load_object
+from tcsym.runtime.loader import LoadError, load_archive, load_object
 from tcsym.runtime.memory import c_function
 
 ZERO = Index()
@@ -290,3 +291,18 @@ define void @f() {
 def test_truncated_objects_are_refused(keep: int) -> None:
     with pytest.raises(LoadError):
         load_object(object_code(FEATURES, "pic", "small")[:keep], c_function)
+
+
+def test_archive_members_call_each_other() -> None:
+    text = "define void @task(ptr %p) {\n store i32 7, ptr %p\n ret void\n}"
+    task = object_code(text, "pic", "small")
+    main = object_code(
+        "declare void @task(ptr)\ndefine i32 @run() {\n %p = alloca i32\n call void @task(ptr %p)\n"
+        " %x = load i32, ptr %p\n ret i32 %x\n}",
+        "pic",
+        "small",
+    )
+    image = load_archive(pack([task, main]), c_function)
+    assert ctypes.CFUNCTYPE(ctypes.c_int32)(image.address("run"))() == 7
+    with pytest.raises(LoadError, match="damaged archive"):
+        load_archive(pack([task, main])[:-4], c_function)

@@ -1,0 +1,42 @@
+"""`deep_recursion` raises the limit for a while and keeps the memory of frames mapped."""
+
+from __future__ import annotations
+
+import resource
+import sys
+
+import pytest
+
+from tcsym.recursion import ROOM, deep_recursion
+
+
+def below(depth: int) -> int:
+    return 0 if depth == 0 else 1 + below(depth - 1)
+
+
+def faults_of_calls() -> int:
+    """Page faults of many calls 100 frames deep: they cross the end of a 16 KB chunk."""
+    below(100)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for depth in range(40, 100):
+        for _ in range(20):
+            below(depth)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
+def test_limit_is_raised_inside_only() -> None:
+    limit = sys.getrecursionlimit()
+    assert deep_recursion(sys.getrecursionlimit)() == max(limit, ROOM)
+    assert deep_recursion(below)(5000) == 5000
+    assert sys.getrecursionlimit() == limit
+
+
+def test_errors_restore_the_limit() -> None:
+    limit = sys.getrecursionlimit()
+    with pytest.raises(ZeroDivisionError):
+        deep_recursion(lambda: 1 // 0)()
+    assert sys.getrecursionlimit() == limit
+
+
+def test_frames_are_not_mapped_again() -> None:
+    assert deep_recursion(faults_of_calls)() < 100
