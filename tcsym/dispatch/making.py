@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cached_property
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
@@ -34,11 +33,17 @@ class Making:
         self.options = options
         self.stats = stats
         self.known = {n: v for n, v in zip(plan.sizes, plan.initial) if v is not None}
+        self._regions: tuple[Region, ...] | None = None
         self._made: WeakValueDictionary[object, Variants] = WeakValueDictionary()
 
-    @cached_property
+    @property
     def regions(self) -> tuple[Region, ...]:
         """By the user's options if there are any; else what the stores say."""
+        if self._regions is None:  # no cached_property: a forked child may find its lock taken
+            self._regions = self._find_regions()
+        return self._regions
+
+    def _find_regions(self) -> tuple[Region, ...]:
         if replace(self.options, bind="never") != Options():
             return (Region(self.options, origin="given"),)
         program = self.plan.program
