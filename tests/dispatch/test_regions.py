@@ -1,0 +1,87 @@
+"""Tuned regions of sizes: each strategy follows them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tcsym as tc
+from tcsym.dispatch.buckets import typical_sizes, work_edges
+from tcsym.dispatch.work import estimated_work
+from tcsym.index import ge, lt, var
+from tcsym.region import Region
+from tcsym.runtime.background import settle
+from tcsym.strategy import Auto, Bucket, Pad, Specialize, Symbolic
+
+F32 = np.float32
+MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
+SMALL, LARGE = tc.Options(row_unroll=1), tc.Options(row_unroll=8)
+REGIONS = (
+    Region(SMALL, lt(var("M"), 8), "shipped"),
+    Region(LARGE, ge(var("M"), 8), "user"),
+)
+
+
+@pytest.fixture
+def regions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tcsym.dispatch.making.lookup", lambda *_: REGIONS)
+
+
+def operands(m: int, k: int, n: int) -> tuple[Any, Any]:
+    return np.ones((m, k), F32), np.ones((k, n), F32)
+
+
+@pytest.mark.usefixtures("regions")
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        Symbolic(),
+        Auto(),
+        Specialize(),
+        Bucket(edges={"M": (7,)}),
+        Pad(8, sizes=("M",)),
+        Pad(sizes=("M",)),
+    ],
+)
+def test_each_strategy_follows_the_regions(strategy: Any) -> None:
+    kernel = tc.define(MM, strategy=strategy, sizes={"M": tc.Dim(0, 16)}).mm
+    for _ in range(3):
+        for m in (0, 3, 7, 8, 16):
+            assert (kernel(*operands(m, 3, 4)) == 3).all()
+        settle()
+    below = kernel.explain("variants", M=3, K=3, N=4)
+    above = kernel.explain("variants", M=16, K=3, N=4)
+    assert "options user" in above and '"row_unroll": 8' in above
+    if not isinstance(strategy, Pad):  # what is padded to 8 or more belongs to the upper region
+        assert "options shipped" in below and '"row_unroll": 1' in below
+    assert sum(kernel.stats.dispatch.values()) == 15
+
+
+@pytest.mark.usefixtures("regions")
+def test_what_is_known_narrows_the_versions() -> None:
+    kernel = tc.define(MM, strategy="symbolic").mm
+    assert kernel.explain("variants").count("symbolic") == 2
+    assert kernel.explain("variants", M=3).count("symbolic") == 1
+    assert kernel.explain("variants", K=3).count("symbolic") == 2
+
+
+@pytest.mark.usefixtures("regions")
+def test_given_options_come_before_regions() -> None:
+    kernel = tc.define(MM, options=tc.Options(row_unroll=2)).mm
+    assert "options given" in kernel.explain("variants", M=3, K=3, N=4)
+    bound = tc.define(MM, sizes={"K": 3}, options=tc.Options(bind="before")).mm
+    text = bound.explain("variants", M=3, N=4)
+    assert '"row_unroll": 1' in text and '"bind": "before"' in text
+
+
+def test_work_grows_with_sizes() -> None:
+    kernel = tc.define(MM, sizes={"M": tc.Dim(1, 4096), "K": 32, "N": tc.Dim(lo=5)}).mm
+    program, plan = kernel.program, kernel._plan
+    assert typical_sizes(plan) == [4096, 32, 256]
+    sizes = {"M": 10, "K": 32, "N": 5}
+    assert estimated_work(program, sizes | {"M": 20}) == 2 * estimated_work(program, sizes)
+    assert work_edges(plan, 0, 4) == (8, 64, 512, 4096)
+    loop = tc.define("def s(float(T,N) X) -> (Y) { for t in T { Y(t,i) = X(t,i) where i in 0:N } }")
+    assert estimated_work(loop.s.program, {"T": 3, "N": 4}) == 12
