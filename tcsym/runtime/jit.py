@@ -6,15 +6,14 @@ import struct
 from collections.abc import Sequence
 
 from tcsym.compiled import SYMBOL, Compiled
-from tcsym.index import evaluate
 from tcsym.runtime.arena import ArenaSet, private_stride
 from tcsym.runtime.loader import load_archive
 from tcsym.runtime.memory import c_function
 from tcsym.runtime.native import ARENA_BUSY, OUT_OF_MEMORY, native
 from tcsym.runtime.pool import process_pool
+from tcsym.runtime.size_functions import shapes_of
 
 _MOST_BYTES = 2**46  # of address space; above it no allocation can succeed
-_KEPT_BYTE_COUNTS = 256
 
 
 class LoadedKernel:
@@ -30,7 +29,8 @@ class LoadedKernel:
         self._launch = native().launch
         self._pack_buffers = struct.Struct(f"{len(compiled.arguments)}Q").pack
         self._pack_sizes = struct.Struct(f"{len(compiled.sizes)}q").pack
-        self._byte_counts: dict[tuple[int, ...], tuple[int, int]] = {}
+        counts = compiled.shared_bytes, compiled.private_bytes
+        self._bytes_of = shapes_of([counts], compiled.sizes)
 
     def run(self, data_pointers: Sequence[int], sizes: Sequence[int], threads: int) -> int:
         """Runs the kernel on arguments and sizes in the variant's order, on at most `threads`.
@@ -55,18 +55,11 @@ class LoadedKernel:
 
     def byte_counts(self, sizes: tuple[int, ...], threads: int) -> tuple[int, int]:
         """Bytes of the shared scratch memory, and of each task's private part."""
-        found = self._byte_counts.get(sizes)
-        if found is None:
-            values = dict(zip(self.compiled.sizes, sizes, strict=True))
-            shared = max(0, evaluate(self.compiled.shared_bytes, values))
-            private = max(0, evaluate(self.compiled.private_bytes, values))
-            found = shared, private_stride(private)
-            if len(self._byte_counts) >= _KEPT_BYTE_COUNTS:
-                self._byte_counts.clear()
-            self._byte_counts[sizes] = found
-        if found[0] + found[1] * threads > _MOST_BYTES:
-            raise MemoryError(f"no {found[0] + found[1] * threads} bytes of scratch memory")
-        return found
+        ((shared, private),) = self._bytes_of(*sizes)
+        shared, private = max(0, shared), private_stride(max(0, private))
+        if shared + private * threads > _MOST_BYTES:
+            raise MemoryError(f"no {shared + private * threads} bytes of scratch memory")
+        return shared, private
 
 
 def load(compiled: Compiled) -> LoadedKernel:
