@@ -17,8 +17,6 @@ from dataclasses import field
 from functools import reduce
 from typing import assert_never
 
-import islpy as isl
-
 from tcsym.index import (
     FALSE,
     TRUE,
@@ -49,6 +47,7 @@ from tcsym.index import (
     of_atom,
     var,
 )
+from tcsym.isl import isl
 from tcsym.records import dataclass
 
 PARAM, IN, OUT, SET = isl.dim_type.param, isl.dim_type.in_, isl.dim_type.out, isl.dim_type.set

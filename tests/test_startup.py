@@ -147,3 +147,18 @@ def test_processor_without_marks_is_asked(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(processor_module, "processor", lambda: other)
     monkeypatch.setattr(processor_module, "_marks", lambda: "")
     assert known_processor.__wrapped__() == other
+
+
+def test_islpy_knows_its_version() -> None:
+    """`tcsym.isl` makes the module that says it, in a process that has not loaded islpy."""
+    from importlib.metadata import version
+
+    code = (
+        "from tcsym.isl import isl; import islpy, sys;"
+        "assert 'importlib.metadata' not in sys.modules;"
+        "print(islpy.__version__, islpy.version.VERSION_TEXT, *islpy.version.VERSION)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    text = version("islpy")
+    assert done.stdout.split()[:2] == [text, text]
+    assert ".".join(done.stdout.split()[2:]) in text

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import field
 
-import islpy as isl
-
 from tcsym.frontend.infer_forms import is_nonnegative
 from tcsym.index import (
     FALSE,
@@ -31,6 +29,7 @@ from tcsym.index import (
     substitute,
     var,
 )
+from tcsym.isl import isl
 from tcsym.presburger import Presburger
 from tcsym.records import dataclass
 

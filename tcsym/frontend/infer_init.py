@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-import islpy as isl
-
 from tcsym.frontend.infer_bounds import Points
 from tcsym.frontend.infer_extents import Extents, index_variable_at
 from tcsym.frontend.infer_facts import Facts
@@ -31,6 +29,7 @@ from tcsym.index import (
     substitute,
     var,
 )
+from tcsym.isl import isl
 from tcsym.presburger import is_quasi_affine
 from tcsym.records import dataclass
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import reduce
 
-import islpy as isl
-
 from tcsym.frontend.program import Range
 from tcsym.index import (
     TRUE,
@@ -24,6 +22,7 @@ from tcsym.index import (
     substitute,
     var,
 )
+from tcsym.isl import isl
 from tcsym.polyhedral.relations import IN, OUT, Relations
 from tcsym.polyhedral.scop import Access, Scop, ScopStatement
 from tcsym.polyhedral.tree import Tree, TreeLoop, leaves

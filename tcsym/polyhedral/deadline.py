@@ -18,8 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 
-import islpy as isl
-
+from tcsym.isl import isl
 from tcsym.records import dataclass
 
 _MAGIC = 0x5EED_C0DE_7357

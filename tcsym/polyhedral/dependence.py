@@ -15,9 +15,8 @@ from collections.abc import Iterator
 from dataclasses import field
 from typing import Literal
 
-import islpy as isl
-
 from tcsym.index import TRUE, Index, var
+from tcsym.isl import isl
 from tcsym.polyhedral.relations import IN, OUT, Relations
 from tcsym.polyhedral.scop import Access, Scop, ScopStatement
 from tcsym.records import dataclass

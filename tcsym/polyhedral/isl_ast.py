@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import field, replace
 from functools import reduce
 
-import islpy as isl
-
 from tcsym.index import (
     FALSE,
     TRUE,
@@ -32,6 +30,7 @@ from tcsym.index import (
     negate,
     var,
 )
+from tcsym.isl import isl
 from tcsym.loop_ir import Loop, LoopOrder, Node, conditional
 from tcsym.polyhedral.isl_schedule import Unsuitable
 from tcsym.polyhedral.lower import joined, statement_node

@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import field, replace
 from functools import reduce
 
-import islpy as isl
-
 from tcsym.index import Index, var
+from tcsym.isl import isl
 from tcsym.options import Fusion
 from tcsym.polyhedral.dependence import Dependences
 from tcsym.polyhedral.relations import IN, OUT

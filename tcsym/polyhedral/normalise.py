@@ -13,8 +13,6 @@ from __future__ import annotations
 from dataclasses import field, replace
 from typing import assert_never
 
-import islpy as isl
-
 from tcsym.frontend.program import (
     Binary,
     BinaryOp,
@@ -31,6 +29,7 @@ from tcsym.frontend.program import (
     dtype_of,
 )
 from tcsym.index import TRUE, Condition, Index, all_of, ge, lt, negate, var
+from tcsym.isl import isl
 from tcsym.polyhedral.deadline import TimeLimit
 from tcsym.polyhedral.scop import REDUCE_OPS, guarded_reads
 from tcsym.presburger import Presburger

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import islpy as isl
-
 from tcsym.index import Index, var
+from tcsym.isl import isl
 from tcsym.loop_ir import LoopOrder
 from tcsym.polyhedral.dependence import Dependence, Dependences
 from tcsym.polyhedral.relations import IN, OUT

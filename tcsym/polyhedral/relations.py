@@ -8,9 +8,8 @@ from __future__ import annotations
 from dataclasses import field
 from typing import assert_never
 
-import islpy as isl
-
 from tcsym.index import All, Any_, Condition, Index, IsZero, NonNegative, Not, all_of
+from tcsym.isl import isl
 from tcsym.polyhedral.deadline import Deadline
 from tcsym.polyhedral.scop import Access, Scop, ScopStatement
 from tcsym.presburger import Presburger, is_quasi_affine

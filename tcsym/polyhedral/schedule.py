@@ -12,10 +12,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import field
 
-import islpy as isl
-
 from tcsym.compiled import Layout
 from tcsym.frontend.program import Program
+from tcsym.isl import isl
 from tcsym.loop_ir import Kernel, Node
 from tcsym.options import Fusion, Options, Scheduler
 from tcsym.polyhedral.contract_storage import private_loops

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from tcsym.digest import hexdigest
-from tcsym.runtime.cache import CodeCache, installed
+from tcsym.packages import installed
+from tcsym.runtime.cache import CodeCache
 
 _PASSES = ("sroa", "instruction_combine", "simplify_cfg")
 _RECIPE = f"x86-64 pic {_PASSES}"  # to be changed with `assemble`: it is part of cache keys

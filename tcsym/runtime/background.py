@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
 from collections.abc import Callable
 
+_PAUSE_SECONDS = 1e-3  # a new thread would keep Python's lock from the caller for 5 ms
 _threads: list[threading.Thread] = []
 
 
@@ -18,6 +20,7 @@ def beside(work: Callable[[], object]) -> None:
     """Runs `work` in a thread; its errors are dropped."""
 
     def run() -> None:
+        time.sleep(_PAUSE_SECONDS)
         with contextlib.suppress(Exception):
             work()
         _threads.remove(thread)

@@ -15,13 +15,13 @@ import struct
 import time
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from importlib.util import find_spec
 from typing import Any
 
 from tcsym.compiled import Compiled
 from tcsym.config import CACHE, CACHE_DIR
 from tcsym.digest import digest, hexdigest
 from tcsym.options import Options
+from tcsym.packages import installed
 from tcsym.records import dataclass
 from tcsym.target import Target
 
@@ -81,16 +81,6 @@ def _source_files(directory: str) -> Iterator[os.DirEntry[str]]:
                 yield from _source_files(entry.path)
             elif entry.name.endswith(_SOURCES) and not entry.name.startswith("cli"):
                 yield entry
-
-
-def installed(package: str) -> str:
-    """Name and version of a package, without importing it (importlib.metadata costs 35 ms)."""
-    spec = find_spec(package)
-    if spec is None or spec.origin is None:
-        return package
-    beside = os.path.dirname(os.path.dirname(spec.origin))
-    names = [n for n in os.listdir(beside) if n.endswith(("-info", ".egg-info"))]
-    return ",".join(sorted(n for n in names if n.startswith(f"{package}-"))) or package
 
 
 class CodeCache:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import field
-from typing import NamedTuple
 
 from tcsym.archive import members
 from tcsym.records import dataclass
@@ -64,7 +63,8 @@ class Image:
             raise LoadError(f"the object does not define `{symbol}`") from None
 
 
-class _Section(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Section:
     name: int
     type: int
     flags: int
@@ -77,14 +77,16 @@ class _Section(NamedTuple):
     entry_size: int
 
 
-class _Symbol(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Symbol:
     name: str
     binding: int  # 0: local
     section: int
     value: int
 
 
-class _Relocation(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Relocation:
     section: int
     offset: int
     symbol: int
