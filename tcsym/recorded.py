@@ -6,7 +6,6 @@ import json
 import logging
 import os
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from tcsym.errors import OptionError
@@ -53,7 +52,7 @@ def load(path: str | os.PathLike[str]) -> tuple[Recorded, ...]:
     """
     texts: dict[tuple[str, str], dict[str, Any]] = {}
     calls: dict[tuple[str, str], dict[tuple[tuple[str, int], ...], Calls]] = {}
-    for line in _lines(Path(path)):
+    for line in _lines(os.fspath(path)):
         key = line["kernel"], line["program"]
         if "source" in line:
             texts[key] = line
@@ -83,9 +82,10 @@ def load(path: str | os.PathLike[str]) -> tuple[Recorded, ...]:
     return tuple(sorted(found, key=lambda r: -r.seconds))
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
+def _lines(path: str) -> Iterator[dict[str, Any]]:
     try:
-        content = path.read_text("utf-8", errors="replace")
+        with open(path, encoding="utf-8", errors="replace") as file:
+            content = file.read()
     except OSError as e:
         raise OptionError(f"cannot read the trace {path}: {e.strerror or e}") from None
     for k, text in enumerate(content.splitlines(), 1):

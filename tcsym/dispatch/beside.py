@@ -16,7 +16,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 from tcsym.compiled import Compiled
@@ -134,7 +133,7 @@ class Compilations:
 
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
-            root = str(Path(__file__).parents[2])
+            root = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
             code = f"import sys; sys.path.insert(0, {root!r}); "
             code += "from tcsym.dispatch.server import main; main()"
             self._process = subprocess.Popen(

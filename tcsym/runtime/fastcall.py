@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,7 +32,7 @@ from tcsym.runtime.fastcall_ir import MOST_PRIVATE, MOST_SHARED, entry_ir
 from tcsym.runtime.jit import LoadedKernel
 from tcsym.runtime.loader import Image, load_object
 from tcsym.runtime.memory import c_function
-from tcsym.runtime.native import native
+from tcsym.runtime.native import native, own_text
 from tcsym.runtime.plan import CallPlan
 from tcsym.runtime.pool import process_pool
 from tcsym.runtime.results import results_type
@@ -120,7 +119,7 @@ def continue_with(entry: Slow, slow: Slow) -> None:
 @lru_cache(None)
 def _shared() -> Image:
     """The functions of arguments.ll. To be called with the lock: all entries share one image."""
-    text = Path(__file__).with_name("arguments.ll").read_text()
+    text = own_text("arguments.ll")
     return load_object(cached_object(text, "arguments of calls"), c_function)
 
 
