@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -116,17 +117,18 @@ def as_tuple(result: Any) -> tuple[Any, ...]:
     return tuple(result) if isinstance(result, tuple | list) else (result,)
 
 
-def error_of(case: Case, found: tuple[Any, ...], expected: tuple[Any, ...]) -> float:
+def error_of(found: tuple[Any, ...], expected: tuple[Any, ...]) -> float:
     """Largest error of any output over its largest magnitude (at least 1); inf if not finite."""
-    worst = 0.0
     if len(found) != len(expected):
         return float("inf")
-    for a, b in zip(found, expected):
-        b64 = np.asarray(b, np.float64)
-        a64 = np.asarray(a, np.float64).reshape(b64.shape)
-        same = a64 == b64
-        with np.errstate(invalid="ignore"):
-            off = np.where(same, 0.0, np.abs(a64 - b64))
-        scale = max(1.0, float(np.abs(b64[np.isfinite(b64)]).max(initial=0.0)))
-        worst = max(worst, float(np.nan_to_num(off, nan=np.inf).max(initial=0.0)) / scale)
-    return worst
+    return max(_error_of_one(np.asarray(a), np.asarray(b)) for a, b in zip(found, expected))
+
+
+def _error_of_one(a: np.ndarray, b: np.ndarray) -> float:
+    if a.size != b.size:
+        return float("inf")
+    if not b.size:
+        return 0.0
+    off = float(np.abs(a.reshape(b.shape) - b).max())
+    scale = max(1.0, float(np.abs(b).max()))
+    return off / scale if math.isfinite(off / scale) else float("inf")

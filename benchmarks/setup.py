@@ -1,7 +1,7 @@
 """Makes the peers' environment: `./dev bench --setup [PEER ...]`, into `.bench` of the checkout.
 
 Each peer is installed alone, so one that fails leaves the others. TCSYM_BENCH_TORCH holds other
-words for pip than `torch`, such as a version and an index of builds without CUDA's gigabytes.
+words for pip, such as another version and an index of builds without CUDA's gigabytes.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+_TORCH = "torch>=2.6,<2.14"  # the newest may exist with CUDA only, where CPU builds are kept aside
 ENVIRONMENT = Path(".bench")
 
 
 def requirements() -> dict[str, list[str]]:
     """Words for pip by what they are for. `plots` draws the picture."""
     return {
-        "torch": shlex.split(os.environ.get("TCSYM_BENCH_TORCH", "torch")),
+        "torch": shlex.split(os.environ.get("TCSYM_BENCH_TORCH", _TORCH)),
         "jax": ["jax"],
         "numba": ["numba"],
         "opt_einsum": ["opt_einsum"],

@@ -84,7 +84,7 @@ def _problem(row: Row, threads: int) -> Problem:
 def _check(case: Any, row: Row, result: Any) -> None:
     arrays = case.arrays(row.sizes)
     expected = as_tuple(case.reference(*case.library_arrays(arrays, row.sizes)))
-    error = error_of(case, as_tuple(result), expected)
+    error = error_of(as_tuple(result), expected)
     if not error <= case.tolerance:
         raise ValueError(f"wrong result at {row.label}: error {error:.2g}")
 

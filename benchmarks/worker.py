@@ -62,7 +62,7 @@ class Worker:
         contestant = make()
         result = contestant.call()
         first = time.perf_counter() - start
-        error = error_of(problem.case, contestant.to_numpy(result), problem.expected)
+        error = error_of(contestant.to_numpy(result), problem.expected)
         if not error <= problem.case.tolerance:
             raise ValueError(f"wrong result: error {error:.2g}")
         contestant.ready()
