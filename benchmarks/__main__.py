@@ -113,7 +113,8 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _fill(record: dict[str, Any], arguments: argparse.Namespace, rows: Sequence[Row]) -> None:
     """Rows for each number of threads, then first results."""
-    effort = QUICK if arguments.quick else FULL
+    is_brief = arguments.quick or arguments.sizes == "random"  # many sizes rather than many rounds
+    effort = QUICK if is_brief else FULL
     allowed = os.sched_getaffinity(0)
     for threads in [int(t) for t in arguments.threads.split(",")]:
         os.sched_setaffinity(0, allowed)
