@@ -1,0 +1,125 @@
+"""What to tune for: given sizes with weights, or sizes drawn from declared ranges."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from tcsym.errors import SizeError
+from tcsym.frontend.program import Program
+from tcsym.index import holds
+from tcsym.records import dataclass
+from tcsym.sizes import Dim, size_value
+
+Values = tuple[int, ...]
+DRAWN = 6
+UNBOUNDED = 1024
+MOST_POINTS = 2**28
+_ATTEMPTS = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """Sizes to tune at, in the order of `Program.sizes`, with weights that sum to 1.
+
+    ranges: what sizes other than these may be drawn from (lo, hi, multiple of), for certificates.
+    """
+
+    weights: Mapping[Values, float]
+    ranges: tuple[tuple[int, int, int], ...]
+
+    @property
+    def sizes(self) -> tuple[Values, ...]:
+        return tuple(self.weights)
+
+    def draw(self, program: Program, n: int, seed: int) -> tuple[Values, ...]:
+        """Up to `n` further sizes that the program allows, log-uniform in the ranges."""
+        rng = random.Random(seed)
+        found: dict[Values, None] = {}
+        for _ in range(_ATTEMPTS):
+            if len(found) >= n:
+                break
+            values = tuple(_draw(rng, *r) for r in self.ranges)
+            if values not in self.weights and _allowed(program, values):
+                found[values] = None
+        return tuple(found)
+
+
+def distribution_of(
+    program: Program,
+    given: object,
+    declared: Mapping[str, Dim | int],
+    weights: Sequence[float] | None,
+    seed: int,
+) -> Distribution:
+    """From a list of mappings, a mapping of ranges (`Sizes`, `Dim`), or None: as declared.
+
+    Errors: SizeError for whatever does not fit the program.
+    """
+    if given is None or isinstance(given, Mapping):
+        ranges = tuple(
+            _range(name, (given or {}).get(name, declared.get(name, Dim())))
+            for name in program.sizes
+        )
+        empty = Distribution({}, ranges)
+        sizes = empty.draw(program, DRAWN, seed)
+        if not sizes:
+            raise SizeError("no sizes in the ranges satisfy the program's conditions")
+        return Distribution({v: 1 / len(sizes) for v in sizes}, ranges)
+    if not isinstance(given, Iterable) or isinstance(given, str):
+        raise SizeError(f"`sizes` is {given!r}, expected a list of mappings, or ranges")
+    listed = [_listed(program, x, declared) for x in given]
+    if not listed:
+        raise SizeError("`sizes` is empty, expected at least one mapping")
+    shares = [1.0] * len(listed) if weights is None else [float(w) for w in weights]
+    if len(shares) != len(listed) or not all(w >= 0 for w in shares) or not sum(shares) > 0:
+        raise SizeError(f"`weights` is {weights!r}, expected {len(listed)} numbers >= 0")
+    merged: dict[Values, float] = {}
+    for values, share in zip(listed, shares):
+        merged[values] = merged.get(values, 0.0) + share / sum(shares)
+    columns = list(zip(*listed))
+    return Distribution(merged, tuple((min(c), max(c), 1) for c in columns))
+
+
+def _listed(program: Program, given: Any, declared: Mapping[str, Dim | int]) -> Values:
+    if not isinstance(given, Mapping):
+        raise SizeError(f"sizes {given!r} are no mapping of names to numbers")
+    unknown = [n for n in given if n not in program.sizes]
+    if unknown:
+        hint = f"sizes of {program.name} are {', '.join(program.sizes) or 'none'}"
+        raise SizeError(f"`{unknown[0]}` is no size of {program.name}", hint=hint)
+    values: list[int] = []
+    for name in program.sizes:
+        value = size_value(given.get(name, declared.get(name)))
+        if value is None or value < 0:
+            raise SizeError(f"size `{name}` of {program.name} is not given in {dict(given)!r}")
+        values.append(value)
+    if not _allowed(program, tuple(values), math.inf):
+        raise SizeError(f"sizes {dict(given)!r} break a condition of {program.name}")
+    return tuple(values)
+
+
+def _allowed(program: Program, values: Values, most: float = MOST_POINTS) -> bool:
+    named = dict(zip(program.sizes, values, strict=True))
+    fits = math.prod(max(1, v) for v in values) <= most
+    return fits and all(holds(c.condition, named) for c in program.checks)
+
+
+def _range(name: str, given: object) -> tuple[int, int, int]:
+    if isinstance(given, Dim):
+        low = max(1, given.lo)
+        high = max(low, UNBOUNDED) if given.hi is None else given.hi
+        return low, max(low, high), given.multiple_of
+    value = size_value(given)
+    if value is None:
+        raise SizeError(f"`{name}` is {given!r}, expected an integer or a tcsym.Dim")
+    return value, value, 1
+
+
+def _draw(rng: random.Random, low: int, high: int, step: int) -> int:
+    value = round(math.exp(rng.uniform(math.log(max(1, low)), math.log(max(1, high)))))
+    rounded = max(step, round(value / step) * step) if step > 1 else value
+    least, most = -(-low // step) * step, high // step * step
+    return min(max(rounded, least), max(least, most))

@@ -1,0 +1,217 @@
+"""Candidate options -> is it right, and how fast at each size against a rival; runs in a worker.
+
+A job is a pure function of picklable values, so any executor can run it. Compiled code, inputs and
+expected results are kept between the jobs of one process.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import field
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+
+from tcsym.compiled import Compiled, Layout
+from tcsym.compiler import compile_program
+from tcsym.digest import hexdigest
+from tcsym.frontend.interpret import interpret
+from tcsym.frontend.program import Program
+from tcsym.index import evaluate, holds
+from tcsym.options import Options
+from tcsym.records import dataclass
+from tcsym.recursion import deep_recursion
+from tcsym.runtime.jit import LoadedKernel, load
+from tcsym.sample import Array, deviation, random_inputs
+from tcsym.target import Target
+from tcsym.tuning.timing import Ratio, compare
+
+Values = tuple[int, ...]
+Compile = Callable[[Program, Target, Options], Compiled]
+State = Literal["measured", "raced", "failed", "same"]
+INTERPRETED_POINTS = 300_000
+_CAPS = (1, 3, 17, 37)
+_CHECKED = 3
+
+
+def compile_dense(program: Program, target: Target, options: Options) -> Compiled:
+    """The symbolic variant for dense arguments."""
+    dense: Layout = "dense"
+    layouts = (dense,) * (len(program.inputs) + len(program.outputs))
+    return compile_program(program, target, options, {}, layouts)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One candidate against `rival` at some sizes (values in the order of `Program.sizes`).
+
+    seconds: most time for one size. precision: standard error of the logarithm of the ratio at
+    which measuring stops. known: fingerprints of code that was measured already. compile: tests put
+    faulty compilers here.
+    """
+
+    program: Program
+    target: Target
+    candidate: Options
+    rival: Options
+    sizes: tuple[Values, ...]
+    threads: int
+    seconds: float = 0.1
+    precision: float = 0.01
+    give_up: float = 0.25
+    seed: int = 0
+    known: frozenset[str] = frozenset()
+    compile: Compile = field(default=compile_dense)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a candidate. `ratios`: of its time and the rival's, for sizes measured."""
+
+    state: State
+    reason: str = ""
+    fingerprint: str = ""
+    ratios: tuple[tuple[Values, Ratio], ...] = ()
+
+
+@dataclass(slots=True)
+class _Callable:
+    """Loaded code with the arguments it is run on."""
+
+    program: Program
+    kernel: LoadedKernel
+    threads: int
+
+    def bind(self, values: Values, inputs: list[Array]) -> Callable[[], int]:
+        """A call on these inputs; its outputs are in `self.outputs`, full of rubbish before."""
+        sizes = dict(zip(self.program.sizes, values, strict=True))
+        arrays = dict(zip((t.name for t in self.program.inputs), inputs, strict=True))
+        for t in self.program.outputs:
+            shape = tuple(evaluate(e, sizes) for e in t.shape)
+            arrays[t.name] = np.full(math.prod(shape) * t.dtype.bytes, 0x5A, np.uint8)
+            arrays[t.name] = arrays[t.name].view(t.dtype.numpy).reshape(shape)
+        compiled = self.kernel.compiled
+        pointers = [arrays[name].ctypes.data for name in compiled.arguments]
+        numbers = [sizes[name] for name in compiled.sizes]
+        self.outputs = {t.name: arrays[t.name] for t in self.program.outputs}
+        self.arrays = arrays  # alive while the call is
+        return lambda: self.kernel.run(pointers, numbers, self.threads)
+
+    outputs: dict[str, Array] = field(default_factory=dict)
+    arrays: dict[str, Array] = field(default_factory=dict)
+
+
+@deep_recursion()
+def evaluate_job(job: Job) -> Outcome:
+    """Compile, check, time. A candidate that fails is an outcome with the reason."""
+    try:
+        candidate = _loaded(job.program, job.target, job.candidate, job.compile)
+    except Exception as error:  # any failure of a candidate is a result
+        return Outcome("failed", f"does not compile: {type(error).__name__}: {error}"[:500])
+    fingerprint = hexdigest(candidate.compiled.object_code)
+    if fingerprint in job.known:
+        return Outcome("same", "the code of another candidate", fingerprint)
+    try:
+        wrong = _wrong(job, candidate)
+        if wrong:
+            return Outcome("failed", wrong, fingerprint)
+        return _timed(job, candidate, fingerprint)
+    except Exception as error:
+        return Outcome("failed", f"{type(error).__name__}: {error}"[:500], fingerprint)
+
+
+def _timed(job: Job, candidate: LoadedKernel, fingerprint: str) -> Outcome:
+    rival = _loaded(job.program, job.target, job.rival, compile_dense)
+    ratios: list[tuple[Values, Ratio]] = []
+    for values in job.sizes:
+        wrong = _wrong_at(job, candidate, values)
+        if wrong:
+            return Outcome("failed", wrong, fingerprint, tuple(ratios))
+        inputs = _inputs(job.program, values, job.seed)
+        calls = [
+            _Callable(job.program, kernel, job.threads).bind(values, inputs)
+            for kernel in (candidate, rival)
+        ]
+        ratios.append(
+            (values, compare(calls[0], calls[1], job.seconds, job.precision, job.give_up))
+        )
+    is_raced = any(ratio.gave_up for _, ratio in ratios)
+    return Outcome("raced" if is_raced else "measured", "", fingerprint, tuple(ratios))
+
+
+# ---- what is right
+
+
+def check_sizes(program: Program, sizes: tuple[Values, ...]) -> tuple[Values, ...]:
+    """Small sizes that the program allows, for the interpreter."""
+    found: dict[Values, None] = {}
+    for cap in _CAPS:
+        for values in sizes:
+            small = tuple(min(v, cap + 2 * k) for k, v in enumerate(values))
+            named = dict(zip(program.sizes, small, strict=True))
+            allowed = all(holds(c.condition, named) for c in program.checks)
+            if allowed and math.prod(small) <= INTERPRETED_POINTS:
+                found[small] = None
+    return tuple(found)[-_CHECKED:]
+
+
+def _wrong(job: Job, kernel: LoadedKernel) -> str:
+    for values in check_sizes(job.program, job.sizes):
+        wrong = _wrong_at(job, kernel, values)
+        if wrong:
+            return wrong
+    return ""
+
+
+def _wrong_at(job: Job, kernel: LoadedKernel, values: Values) -> str:
+    """How a result differs from what is expected; "" if it does not."""
+    inputs = _inputs(job.program, values, job.seed)
+    runnable = _Callable(job.program, kernel, job.threads)
+    fault = runnable.bind(values, inputs)()
+    if fault:
+        return f"fault {kernel.compiled.faults[fault - 1].message} at {_named(job, values)}"
+    expected = _expected(job.program, job.target, values, job.seed, job.threads)
+    sizes = dict(zip(job.program.sizes, values))
+    for name, array in runnable.outputs.items():
+        found = deviation(name, array, expected[name], sizes)
+        if not found.is_good:
+            where = _named(job, values)
+            return f"wrong `{name}` at {where}: error {found.error:.3g} > {found.allowed:.3g}"
+    return ""
+
+
+def _named(job: Job, values: Values) -> str:
+    return ",".join(f"{n}={v}" for n, v in zip(job.program.sizes, values)) or "no sizes"
+
+
+@lru_cache(16)
+def _expected(
+    program: Program, target: Target, values: Values, seed: int, threads: int
+) -> Mapping[str, Array]:
+    """By the interpreter; for large sizes by the default kernel, which is checked at small ones."""
+    inputs = _inputs(program, values, seed)
+    if math.prod(values) <= INTERPRETED_POINTS:
+        named = dict(zip((t.name for t in program.inputs), inputs, strict=True))
+        return interpret(program, named, dict(zip(program.sizes, values)))
+    default = _loaded(program, target, Options(), compile_dense)
+    for small in check_sizes(program, (values,)):
+        wrong = _wrong_at(Job(program, target, Options(), Options(), (), threads), default, small)
+        if wrong:
+            raise AssertionError(f"the default kernel is {wrong}")
+    runnable = _Callable(program, default, threads)
+    if runnable.bind(values, inputs)():
+        raise ValueError("random inputs break a check of the program")
+    return runnable.outputs
+
+
+@lru_cache(16)
+def _inputs(program: Program, values: Values, seed: int) -> list[Array]:
+    sizes = dict(zip(program.sizes, values, strict=True))
+    return random_inputs([(t.dtype, t.shape) for t in program.inputs], sizes, seed)
+
+
+@lru_cache(64)
+def _loaded(program: Program, target: Target, options: Options, compile: Compile) -> LoadedKernel:
+    return load(compile(program, target, options))

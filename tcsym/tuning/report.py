@@ -1,0 +1,162 @@
+"""What a tune found: the regions, how much faster they are, and every trial."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
+
+from tcsym.errors import TCError
+from tcsym.records import dataclass
+from tcsym.tuning.race import Attempt
+from tcsym.tuning.timing import Ratio
+from tcsym.tuning.tree import Leaf, Tree, leaf_of, tree_text
+
+Values = tuple[int, ...]
+_NORMAL_95 = 1.96
+_SHOWN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Regret:
+    """Time lost against per-size tuning, as factors >= 1, on sizes that were not tuned for.
+
+    interval: 95 %, of the geometric mean. sizes: each with its factor.
+    """
+
+    mean: float
+    interval: tuple[float, float]
+    worst: float
+    sizes: tuple[tuple[Values, float], ...]
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        return (
+            f"at {len(self.sizes)} other sizes {100 * (self.mean - 1):.1f} % slower than tuned for"
+            f" each (95 %: {100 * (low - 1):.1f} to {100 * (high - 1):.1f} %),"
+            f" worst {100 * (self.worst - 1):.1f} %"
+        )
+
+
+@dataclass(slots=True)
+class TuningReport:
+    """Returned by `kernel.tune`. Prints as a table; `options` is the tree as text.
+
+    gain: how many times faster than the analytic default over the tuned sizes (geometric mean,
+    weighted), with a 95 % interval; measured again after the search. stopped: budget, settled,
+    exhausted or interrupted. trials: all candidates, failures with reasons.
+    """
+
+    name: str
+    sizes: tuple[str, ...]
+    tree: Tree
+    confirmed: Mapping[Values, Ratio]
+    weights: Mapping[Values, float]
+    trials: tuple[Attempt, ...]
+    seconds: float
+    stopped: str
+    is_kept: bool
+    certify: Callable[[int, int], Sequence[tuple[Values, float]]] = field(repr=False)
+
+    @property
+    def options(self) -> str:
+        return tree_text(self.tree, self.sizes)
+
+    @property
+    def gain(self) -> float:
+        return math.exp(-self._log()[0])
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        log, error = self._log()
+        return math.exp(-log - _NORMAL_95 * error), math.exp(-log + _NORMAL_95 * error)
+
+    def _log(self) -> tuple[float, float]:
+        log = sum(self.weights[v] * r.log for v, r in self.confirmed.items())
+        squares = sum((self.weights[v] * r.noise) ** 2 for v, r in self.confirmed.items())
+        return log, math.sqrt(squares)
+
+    @property
+    def failures(self) -> tuple[Attempt, ...]:
+        return tuple(a for a in self.trials if a.state == "failed")
+
+    def regret(self, n: int = 200, seed: int = 1) -> Regret:
+        """What is lost against per-size tuning at `n` sizes drawn from the tuned ranges.
+
+        The rivals at each size are the best candidates of this tune for the nearest tuned sizes;
+        the quickest is measured again against the region's options before it counts.
+        """
+        found = tuple(self.certify(n, seed))
+        if not found:
+            raise TCError("no sizes other than the tuned ones lie in their ranges")
+        logs = [math.log(max(1.0, factor)) for _, factor in found]
+        mean = sum(logs) / len(logs)
+        spread = math.sqrt(sum((x - mean) ** 2 for x in logs) / max(1, len(logs) - 1))
+        half = _NORMAL_95 * spread / math.sqrt(len(logs))
+        interval = math.exp(max(0.0, mean - half)), math.exp(mean + half)
+        return Regret(math.exp(mean), interval, math.exp(max(logs)), found)
+
+    def convergence(self) -> list[tuple[float, float]]:
+        """(seconds, gain of the best candidate until then), of candidates measured at all sizes."""
+        curve: list[tuple[float, float]] = []
+        best = 0.0
+        for a in self.trials:
+            if a.is_complete(self.weights) and a.cost(self.weights)[0] < best:
+                best = a.cost(self.weights)[0]
+            curve.append((a.elapsed, math.exp(-best)))
+        return curve
+
+    def plot(self, path: str) -> None:
+        """The convergence as a picture (PNG, SVG, PDF by suffix). Needs matplotlib."""
+        try:
+            from matplotlib.figure import Figure
+        except ImportError as error:
+            raise TCError("matplotlib is missing", hint="pip install tcsym[plots]") from error
+        figure = Figure(figsize=(6, 4), layout="constrained")
+        axes = figure.add_subplot()
+        curve = self.convergence()
+        axes.step([t for t, _ in curve], [g for _, g in curve], where="post", label="best")
+        good = [a for a in self.trials if a.is_complete(self.weights)]
+        gains = [math.exp(-a.cost(self.weights)[0]) for a in good]
+        axes.plot([a.elapsed for a in good], gains, ".", label="candidates")
+        axes.set_xlabel("seconds")
+        axes.set_ylabel("times as fast as the default")
+        axes.set_title(self.name)
+        axes.legend()
+        figure.savefig(path)
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        counts = {s: sum(a.state == s for a in self.trials) for s in _STATES}
+        lines = [
+            f"{self.name}: {self.gain:.3f} times as fast as the default"
+            f" (95 %: {low:.3f} to {high:.3f}), {self.seconds:.1f} s, stopped: {self.stopped}",
+            "trials: " + ", ".join(f"{n} {s}" for s, n in counts.items() if n),
+            *self._table(),
+            "options:",
+            tree_text(self.tree, self.sizes, "  "),
+        ]
+        failures = self.failures
+        lines += [f"failed: {a.options}: {a.reason}" for a in failures[:_SHOWN]]
+        if len(failures) > _SHOWN:
+            lines.append(f"… and {len(failures) - _SHOWN} more failures in `trials`")
+        if not self.is_kept:
+            lines.append("the options store could not be written: use `start=` to go on from here")
+        return "\n".join(lines)
+
+    def _table(self) -> list[str]:
+        rows = [(*self.sizes, "time", "gain", "+-", "options")]
+        for values, ratio in self.confirmed.items():
+            gain, error = math.exp(-ratio.log), _NORMAL_95 * ratio.noise
+            options = leaf_of(self.tree, values).options
+            figures = (f"{1e6 * ratio.seconds:.1f} us", f"{gain:.3f}", f"{gain * error:.3f}")
+            rows.append((*map(str, values), *figures, str(options)))
+        widths = [max(map(len, column)) for column in zip(*rows)]
+        return ["  ".join(c.ljust(w) for c, w in zip(row, widths)).rstrip() for row in rows]
+
+
+_STATES = ("measured", "raced", "same", "pruned", "failed")
+
+
+def default_tree(tree: Tree) -> bool:
+    return isinstance(tree, Leaf) and not tree.options.changed()

@@ -1,0 +1,140 @@
+"""Program -> the options worth trying for it: axes that change its code, and a rough cost model.
+
+An axis belongs to the space if one of its values changes the mapped loops of the default schedule:
+so the space follows the schedules without knowing them, and nearly every candidate is new code.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from tcsym.compiled import Layout
+from tcsym.compiler import Lowering
+from tcsym.frontend.program import Program
+from tcsym.loop_ir import Loop, walk
+from tcsym.loop_ir_text import kernel_text
+from tcsym.options import Options
+from tcsym.records import dataclass
+from tcsym.recursion import deep_recursion
+from tcsym.target import Target
+
+Value = Any
+
+AXES: Mapping[str, tuple[Value, ...]] = {
+    "fusion": ("max", "preserve-coincident", "min"),
+    "scheduler": ("align", "isl"),
+    "register_rows": (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 14),
+    "register_vectors": (0, 1, 2, 3, 4),
+    "reduction_unroll": (4, 1, 2, 8),
+    "pack": (True, False),
+    "pack_reuse": (2, 0, 1, 4, 8),
+    "panel_percent": (50, 12, 25, 75, 100, 200),
+    "panel_parts": (8, 1, 2, 4, 16, 32),
+    "block_tiles": (16, 4, 8, 32, 64),
+    "row_block": (4, 1, 2, 8, 16),
+    "row_unroll": (4, 1, 2, 3, 6, 8),
+    "strip_vectors": (8, 1, 2, 4, 6, 12),
+    "min_work_per_thread": (65536, 8192, 32768, 262144, 1048576),
+}
+_SCHEDULING = ("fusion", "scheduler")
+_THREADING = ("min_work_per_thread",)
+SPILL_COST, LATENCY_TILES = 2.0, 8
+PRUNED_BEYOND = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """Axes with their values, the default first. Points are options; other fields are defaults."""
+
+    axes: tuple[tuple[str, tuple[Value, ...]], ...]
+    tiles: bool
+    registers: int
+
+    @property
+    def size(self) -> int:
+        n = 1
+        for _, values in self.axes:
+            n *= len(values)
+        return n
+
+    def drawn(self, rng: random.Random) -> Options:
+        return self.at({name: rng.choice(values) for name, values in self.axes})
+
+    def mutated(self, options: Options, rng: random.Random, n_changes: int = 1) -> Options:
+        """Other values on some axes."""
+        if not self.axes:
+            return options
+        changes: dict[str, Value] = {}
+        for name, values in rng.sample(self.axes, min(n_changes, len(self.axes))):
+            others = [v for v in values if v != getattr(options, name)]
+            changes[name] = rng.choice(others)
+        return self.at(changes, options)
+
+    def crossed(self, a: Options, b: Options, rng: random.Random) -> Options:
+        """Each axis from either parent."""
+        return self.at({name: getattr(rng.choice((a, b)), name) for name, _ in self.axes})
+
+    def at(self, changes: Mapping[str, Value], options: Options | None = None) -> Options:
+        return replace(options or Options(), **changes)
+
+    def predicted(self, options: Options, default: Options, target: Target) -> float:
+        """How many times slower than the default's a register tile must be: 1.0 is no opinion.
+
+        A tile needs rows * vectors accumulators, a row of B and a broadcast value in registers,
+        and enough independent accumulators to hide the latency of a multiply-add.
+        """
+        if not self.tiles:
+            return 1.0
+        return self._tile_cost(options, target) / self._tile_cost(default, target)
+
+    def _tile_cost(self, options: Options, target: Target) -> float:
+        rows = options.register_rows or target.register_rows
+        vectors = options.register_vectors or target.register_vectors
+        tile = rows * vectors
+        loads = (rows + vectors) / tile
+        latency = max(1.0, LATENCY_TILES / tile)
+        spilled = max(0, tile + vectors + 1 - self.registers) / tile
+        return (1.0 + loads / 2) * latency * (1.0 + SPILL_COST * spilled)
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name}: {', '.join(map(str, values))}" for name, values in self.axes)
+
+
+@deep_recursion()
+def space_of(program: Program, target: Target, default: Options, threads: int) -> Space:
+    """The axes along which the code of the program changes."""
+    dense: Layout = "dense"
+    layouts = (dense,) * (len(program.inputs) + len(program.outputs))
+
+    def mapped(options: Options, scheduled: Any = None) -> tuple[str, Any, bool]:
+        stages = Lowering(program, target, options, {}, layouts, {})
+        scheduled = scheduled or stages.scheduled()
+        kernel = stages.mapped(scheduled).kernel
+        loops = [x for x, _ in walk(kernel.body) if isinstance(x, Loop)]
+        return kernel_text(kernel), scheduled, any(x.kind == "parallel" for x in loops)
+
+    text, scheduled, is_parallel = mapped(default)
+
+    def changes(name: str, value: Value) -> bool:
+        options = replace(default, **{name: value})
+        if name in _SCHEDULING:
+            return mapped(options)[0] != text
+        return mapped(options, scheduled)[0] != text
+
+    axes: list[tuple[str, tuple[Value, ...]]] = []
+    for name, values in AXES.items():
+        here = getattr(default, name)
+        others = tuple(v for v in values if v != here)
+        if name in _THREADING:
+            kept = others if is_parallel and threads > 1 else ()
+        elif len(others) <= 2:
+            kept = tuple(v for v in others if changes(name, v))
+        else:  # the ends tell if the axis matters at all
+            kept = others if changes(name, others[0]) or changes(name, others[-1]) else ()
+        if kept:
+            axes.append((name, (here, *kept)))
+    tiles = any(name == "register_rows" for name, _ in axes)
+    return Space(tuple(axes), tiles, target.vector_registers)

@@ -1,0 +1,96 @@
+"""Two calls -> the ratio of their times, with its noise: interleaved, and stopped when it is clear.
+
+Each round times a batch of both, in turning order, so that what disturbs the machine disturbs
+both. Disturbances only add time, so the estimate is the ratio of the means of each one's quickest
+quarter; its standard error is the bootstrap's (Efron 1979) over rounds.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable, Sequence
+
+from tcsym.records import dataclass
+
+LEAST_BATCH = 2e-4
+LEAST_ROUNDS, MOST_ROUNDS = 5, 60
+_RESAMPLES = 40
+CLEAR = 3.0  # standard errors
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """`log`: logarithm of candidate's time by rival's; `noise`: its standard error.
+
+    seconds: of one call of the candidate. gave_up: it was clearly slower, and measured no further.
+    """
+
+    log: float
+    noise: float
+    seconds: float
+    gave_up: bool = False
+
+
+def compare(
+    candidate: Callable[[], object],
+    rival: Callable[[], object],
+    seconds: float,
+    precision: float,
+    give_up: float,
+) -> Ratio:
+    """Measure for at most about `seconds`, until the standard error is below `precision`.
+
+    Gives up on a candidate that is slower by the factor exp(give_up) beyond doubt.
+    """
+    stop = time.perf_counter() + seconds
+    one = (_timed(candidate, 1), _timed(rival, 1))
+    n_calls = tuple(max(1, math.ceil(LEAST_BATCH / max(t, 1e-7))) for t in one)
+    rounds: list[tuple[float, float]] = []
+    log, noise = 0.0, math.inf
+    while len(rounds) < MOST_ROUNDS:
+        rounds.append(_round(candidate, rival, n_calls, len(rounds) % 2 == 1))
+        if len(rounds) < LEAST_ROUNDS or len(rounds) % 2 == 0:
+            continue
+        log, noise = estimate(rounds)
+        gave_up = log - CLEAR * noise > give_up
+        if gave_up or noise < precision or time.perf_counter() > stop:
+            return Ratio(log, noise, min(a for a, _ in rounds), gave_up)
+    return Ratio(log, noise, min(a for a, _ in rounds))
+
+
+def estimate(rounds: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Logarithm of the ratio of the quickest times, and its standard error."""
+    draw = random.Random(0)
+    n = len(rounds)
+    logs = [_log_ratio(draw.choices(rounds, k=n)) for _ in range(_RESAMPLES)]
+    mean = sum(logs) / _RESAMPLES
+    variance = sum((x - mean) ** 2 for x in logs) / (_RESAMPLES - 1)
+    return _log_ratio(rounds), max(1e-4, math.sqrt(variance))
+
+
+def _log_ratio(rounds: Sequence[tuple[float, float]]) -> float:
+    n = max(2, len(rounds) // 4)
+    quickest = [sum(sorted(times)[:n]) for times in zip(*rounds)]
+    return math.log(quickest[0] / quickest[1])
+
+
+def _round(
+    candidate: Callable[[], object],
+    rival: Callable[[], object],
+    n_calls: tuple[int, ...],
+    rival_first: bool,
+) -> tuple[float, float]:
+    if rival_first:
+        b = _timed(rival, n_calls[1])
+        return _timed(candidate, n_calls[0]), b
+    return _timed(candidate, n_calls[0]), _timed(rival, n_calls[1])
+
+
+def _timed(call: Callable[[], object], n: int) -> float:
+    """Seconds of one call, of `n`."""
+    start = time.perf_counter()
+    for _ in range(n):
+        call()
+    return max(1e-9, (time.perf_counter() - start) / n)

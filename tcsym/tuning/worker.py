@@ -1,0 +1,57 @@
+"""`python -m tcsym.tuning.worker BYTES`: runs jobs from standard input until it ends.
+
+Whatever a job raises is its answer. BYTES: address space it may use beyond what it has at start.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from typing import Any, BinaryIO
+
+from tcsym.tuning.workers import HEADER
+
+
+def main() -> None:
+    source = os.fdopen(os.dup(0), "rb")
+    sink = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a job prints must not reach the tuner
+    limited = int(sys.argv[1])
+    while header := source.read(HEADER.size):
+        function, args, kwargs = pickle.loads(source.read(*HEADER.unpack(header)))
+        if limited:
+            _limit_memory(limited)
+            limited = 0
+        _answer(sink, _result(function, args, kwargs))
+
+
+def _result(function: Any, args: Any, kwargs: Any) -> tuple[bool, Any]:
+    try:
+        return True, function(*args, **kwargs)
+    except Exception as error:
+        return False, error
+
+
+def _answer(sink: BinaryIO, answer: tuple[bool, Any]) -> None:
+    try:
+        message = pickle.dumps(answer)
+        pickle.loads(message)
+    except Exception as error:
+        message = pickle.dumps((False, RuntimeError(f"answer that does not pickle: {error}")))
+    sink.write(HEADER.pack(len(message)) + message)
+    sink.flush()
+
+
+def _limit_memory(beyond: int) -> None:
+    """Once the job's modules are loaded: LLVM alone reserves a lot of address space."""
+    import resource
+
+    with open("/proc/self/statm", encoding="ascii") as file:
+        used = int(file.read().split()[0]) * resource.getpagesize()
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (used + beyond, most))
+
+
+if __name__ == "__main__":
+    main()
