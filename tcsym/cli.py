@@ -1,8 +1,8 @@
-"""The command line: run, bench, show, cache, doctor. Exit code 1: an error, 2: wrong usage."""
+"""The command line: run, bench, show, tune, cache, doctor. Exit code 1: error, 2: wrong usage."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,6 +11,7 @@ from tcsym.cli_cache import cache
 from tcsym.cli_doctor import doctor
 from tcsym.cli_library import KernelFile, library_option
 from tcsym.cli_output import ErrorsAsText, json_option, print_json, print_table, seconds_text
+from tcsym.cli_tune import parse_budget, parse_many_sizes, report_json, sizes_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -153,6 +154,47 @@ def show(
         print_json({"def": kernel.name, "stage": stage, "text": text})
     else:
         click.echo(text)
+
+
+@main.command()
+@click.argument("file", type=_FILE)
+@_def_option
+@click.option(
+    "--sizes",
+    callback=parse_many_sizes,
+    multiple=True,
+    metavar="N=32,M=1..128",
+    help="Sizes to tune for: several times, or once with ranges.",
+)
+@click.option(
+    "--budget", callback=parse_budget, default="60s", show_default=True, help="Time, or trials."
+)
+@click.option("--target", help="cpu, cpu:avx512, cpu:avx2 or cpu:novector.")
+@click.option("--seed", type=click.IntRange(0), default=0, help="Of all that is random.")
+@click.option("--search", type=click.Choice(["guided", "genetic"]), default="guided")
+@click.option("--plot", metavar="FILE.png", help="Write a picture of the convergence.")
+@json_option
+def tune(
+    file: Path,
+    name: str | None,
+    sizes: list[dict[str, Any]],
+    budget: str | int,
+    target: str | None,
+    seed: int,
+    search: str,
+    plot: str | None,
+    as_json: bool,
+) -> None:
+    """Search for better options for a def of FILE; they serve later runs on this machine."""
+    kernel = load_kernel(file, name, target)
+    shown = None if as_json else True
+    report = kernel.tune(sizes_of(sizes), budget, seed=seed, search=search, progress=shown)
+    if plot:
+        report.plot(plot)
+    if as_json:
+        print_json(report_json(report))
+    else:
+        click.echo(str(report))
 
 
 def load_kernel(file: Path, name: str | None, target: str | None) -> Kernel:

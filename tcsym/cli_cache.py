@@ -1,4 +1,4 @@
-"""`tcsym cache`: what compiled code is kept, and making it less."""
+"""`tcsym cache`: compiled code and tuned options that are kept, and making them less."""
 
 from __future__ import annotations
 
@@ -7,6 +7,17 @@ import time
 
 import click
 
+from tcsym.cli_options import (
+    clear_options,
+    export_options,
+    import_options,
+    merge_options,
+    print_tuned,
+    prune_options,
+    show_tuned,
+    tuned_json,
+    tuned_programs,
+)
 from tcsym.cli_output import byte_text, json_option, print_json, print_table
 from tcsym.runtime.cache import CacheEntry, CodeCache
 
@@ -24,13 +35,28 @@ def parse_bytes(_ctx: click.Context, _param: click.Parameter, text: str) -> int:
 
 @click.group()
 def cache() -> None:
-    """Compiled code kept on disk."""
+    """Compiled code and tuned options kept on disk."""
+
+
+cache.add_command(export_options)
+cache.add_command(import_options)
+cache.add_command(merge_options)
+
+_options_flag = click.option("--options", "of_options", is_flag=True, help="Of tuned options.")
 
 
 @cache.command("list")
+@_options_flag
 @json_option
-def list_entries(as_json: bool) -> None:
-    """All entries, the last used first."""
+def list_entries(of_options: bool, as_json: bool) -> None:
+    """All compiled code, the last used first; with --options, all tuned programs."""
+    if of_options:
+        rows = tuned_programs()
+        if as_json:
+            print_json([tuned_json(*row) for row in rows])
+        else:
+            print_tuned(rows)
+        return
     code_cache = CodeCache.default()
     entries = code_cache.entries()
     if as_json:
@@ -61,7 +87,14 @@ def list_entries(as_json: bool) -> None:
 @click.argument("key")
 @json_option
 def show(key: str, as_json: bool) -> None:
-    """One entry, by its KEY or the first figures of it."""
+    """One entry, by its KEY or the first figures of it; or a tuned program, by hash or name."""
+    tuned = [(o, r) for o, r in tuned_programs() if r.name == key or r.program.startswith(key)]
+    if tuned:
+        if as_json:
+            print_json([tuned_json(*row) for row in tuned])
+        else:
+            show_tuned(tuned)
+        return
     found = [e for e in CodeCache.default().entries() if e.key.startswith(key)]
     if len(found) != 1:
         raise click.ClickException(f"{len(found)} entries have a key that begins with `{key}`")
@@ -88,17 +121,22 @@ def show(key: str, as_json: bool) -> None:
 @click.option(
     "--max-bytes", callback=parse_bytes, default="256M", show_default=True, help="To keep."
 )
+@click.option(
+    "--max-trials", type=click.IntRange(0), default=100_000, show_default=True, help="To keep."
+)
 @json_option
-def prune(max_bytes: int, as_json: bool) -> None:
-    """Remove what was not used for longest."""
-    _report_removed(CodeCache.default().prune(max_bytes), as_json)
+def prune(max_bytes: int, max_trials: int, as_json: bool) -> None:
+    """Remove code that was not used for longest, and the oldest trials of the tuner."""
+    _report_removed(CodeCache.default().prune(max_bytes) + prune_options(max_trials), as_json)
 
 
 @cache.command()
+@_options_flag
 @json_option
-def clear(as_json: bool) -> None:
-    """Remove everything."""
-    _report_removed(CodeCache.default().clear(), as_json)
+def clear(of_options: bool, as_json: bool) -> None:
+    """Remove all compiled code; with --options, all of the user's tuned options and trials."""
+    removed = clear_options() if of_options else CodeCache.default().clear()
+    _report_removed(removed, as_json)
 
 
 def _report_removed(n: int, as_json: bool) -> None:

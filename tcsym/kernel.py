@@ -7,20 +7,20 @@ version by sizes (`dispatch`) and its variant by memory layout (`variants`), and
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tcsym.analysed import analysed
 from tcsym.compiler import explain_stage
 from tcsym.dispatch.choose import dispatcher_for, require_one_served
-from tcsym.dispatch.dispatcher import Single
+from tcsym.dispatch.dispatcher import Dispatcher, Single
 from tcsym.dispatch.entrance import Entrance
 from tcsym.dispatch.making import Making
 from tcsym.dispatch.texts import explain_versions
 from tcsym.dispatch.version import Version
-from tcsym.errors import TargetError
+from tcsym.errors import SizeError, TargetError
 from tcsym.executable import Executable
 from tcsym.frontend.program import Program
 from tcsym.index import condition_text
@@ -35,6 +35,10 @@ from tcsym.signature import Signature, Spec
 from tcsym.sizes import Dim, Sizes, size_value
 from tcsym.stats import Stats
 from tcsym.threads import get_num_threads, require_threads
+
+if TYPE_CHECKING:
+    from tcsym.tuning.choice import Choice
+    from tcsym.tuning.report import TuningReport
 
 _DEVICE_STAGES = ("cuda", "ptx")
 _OPTIONS = ("out", "sizes", "threads")
@@ -67,11 +71,15 @@ class Kernel(Direct):
         self.settings = settings
         self.stats = Stats()
         self._plan = plan_call(program, settings.sizes, all_sizes)
-        making = Making(self._plan, settings.target, settings.options, self.stats)
-        self._dispatcher = dispatcher_for(settings.strategy, making, self._entrance())
         self._inner: Callable[..., Any] = self._checked_call
         self._entry: Callable[..., Any] = self._inner
+        self._dispatcher = self._dispatch()
         register(self)
+
+    def _dispatch(self) -> Dispatcher:
+        settings = self.settings
+        making = Making(self._plan, settings.target, settings.options, self.stats)
+        return dispatcher_for(settings.strategy, making, self._entrance())
 
     @property
     def name(self) -> str:
@@ -215,6 +223,47 @@ class Kernel(Direct):
         """
         self._dispatcher.precompile()
         return self
+
+    # ---- tuning
+
+    def tune(
+        self,
+        sizes: Sequence[Mapping[str, int]] | Mapping[str, Dim | int] | None = None,
+        budget: str | int = "60s",
+        **settings: Any,
+    ) -> TuningReport:
+        """Search for better options; they go to the user's store and serve the next call.
+
+        sizes: sizes to be quick at, as a list of mappings (`weights=` says how often each occurs),
+            or ranges to draw from (`tcsym.Sizes`, or a mapping to `Dim`); None: as declared.
+        budget: time as in "60s", "2min", or a number of candidates.
+        start: options to try first. seed: of all that is random. search: "guided" or "genetic".
+        executor: a `concurrent.futures` executor for the candidates, on machines like this one;
+            default: worker processes here, which survive what candidates do.
+        progress: True, False, or None: only on a terminal.
+        Ctrl-C ends the search, not the report. Options change no results. Errors: SizeError,
+        OptionError for the arguments; TCError if the kernel cannot be run at these sizes.
+        """
+        from tcsym.tuning.request import tune_program
+
+        target, declared = self._dispatcher.making.target, self.settings.sizes
+        report = tune_program(self.program, target, declared, sizes, budget, **settings)
+        self._dispatcher = self._dispatch()
+        self._install(self._checked_call)
+        return report
+
+    def options_for(self, **sizes: int) -> Choice:
+        """Which options serve these sizes, and why: region, origin, distance to what was tuned."""
+        from tcsym.tuning.choice import choice_of
+
+        given = dict(zip(self._plan.sizes, self._plan.initial)) | checked_sizes(self._plan, sizes)
+        missing = [name for name, value in given.items() if value is None]
+        if missing:
+            raise SizeError(f"size `{missing[0]}` of {self.name} is not given")
+        values = tuple([given[name] or 0 for name in self._plan.sizes])
+        making = self._dispatcher.making
+        region = making.region_of(values)
+        return choice_of(self.program.canonical, making.target, region, values)
 
     # ---- what it is
 

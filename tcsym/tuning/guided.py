@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,7 @@ POOL, KEPT, WARM_UP = 192, 8, 6
 MOST_OBSERVED = 400
 SETTLED, LEAST_OBSERVED = 0.01, 40
 Vector = NDArray[np.float64]
+Indices = NDArray[np.intp]
 
 
 class Guided:
@@ -72,16 +74,20 @@ class Guided:
         observed = sorted(self._cost, key=self._cost.__getitem__)[:MOST_OBSERVED]
         x = self._features(observed)
         y = np.array([self._cost[o] for o in observed])
-        posterior = _posterior(x, y, self._prior())
+        prior = self._prior()
+        dense = np.zeros((len(x), len(prior)))
+        np.put_along_axis(dense, x, 1.0, axis=1)
+        posterior = _posterior(dense, y, prior)
         found: list[Options] = []
         pool = self._pool(POOL)
-        features = self._features(pool) if pool else np.empty((0, 0))
+        features = self._features(pool)
         for _ in range(min(n, len(pool))):
             draw = posterior.draw(self._numpy)
-            for k in np.argsort(features @ draw):
+            predicted = draw[features].sum(axis=1)
+            for k in np.argsort(predicted):
                 if pool[k] not in found:
                     found.append(pool[k])
-                    self._best_draws.append(float(features[k] @ draw))
+                    self._best_draws.append(float(predicted[k]))
                     break
         return found
 
@@ -101,25 +107,30 @@ class Guided:
                 pool[point] = None
         return list(pool)
 
-    def _features(self, points: Sequence[Options]) -> Vector:
-        """A constant, an indicator for each value, and one for each pair of values of two axes."""
-        rows = []
-        for p in points:
-            singles = [
-                np.array([getattr(p, name) == v for v in values], dtype=float)
-                for name, values in self.space.axes
-            ]
-            pairs = [
-                np.outer(a, b).ravel() for k, a in enumerate(singles) for b in singles[k + 1 :]
-            ]
-            rows.append(np.concatenate([np.ones(1), *singles, *pairs]))
-        return np.array(rows)
+    def _features(self, points: Sequence[Options]) -> Indices:
+        """Places of the weights that are 1 for each point: a constant, values, pairs of values."""
+        axes = self.space.axes
+        places = [{v: k for k, v in enumerate(values)} for _, values in axes]
+        chosen = np.array(
+            [[place[getattr(p, name)] for place, (name, _) in zip(places, axes)] for p in points],
+            dtype=np.intp,
+        ).reshape(len(points), len(axes))
+        columns = [np.zeros(len(points), np.intp)]
+        start = 1
+        for k, (_, values) in enumerate(axes):
+            columns.append(start + chosen[:, k])
+            start += len(values)
+        for j, k in combinations(range(len(axes)), 2):
+            n = len(axes[k][1])
+            columns.append(start + chosen[:, j] * n + chosen[:, k])
+            start += len(axes[j][1]) * n
+        return np.stack(columns, axis=1)
 
     def _prior(self) -> Vector:
         """Standard deviation of each weight."""
         lengths = [len(values) for _, values in self.space.axes]
         n_singles = sum(lengths)
-        n_pairs = sum(a * b for k, a in enumerate(lengths) for b in lengths[k + 1 :])
+        n_pairs = sum(a * b for a, b in combinations(lengths, 2))
         return np.array([1.0] + [SINGLE] * n_singles + [PAIR] * n_pairs)
 
 

@@ -19,6 +19,7 @@ from tcsym.tuning.tree import Leaf, Predicate, Split, Tree, contexts
 DEEPEST = 3
 LEAST_SAVED = 0.02  # in logarithms of time
 UNMEASURED = 0.5
+PER_FIELD, BY_ISL = 0.002, 0.03  # what a field must save; isl takes long to schedule
 DIVISORS = (8, 16)
 Values = tuple[int, ...]
 Costs = Mapping[Options, Mapping[Values, Ratio]]
@@ -38,9 +39,13 @@ class _Measured:
     def best(self, sizes: Sequence[Values]) -> tuple[float, Options]:
         """Least weighted sum over sizes; the default if nothing is better."""
         return min(
-            ((sum(self.weights[v] * self.cost(o, v) for v in sizes), o) for o in self.costs),
+            ((self._mean(o, sizes), o) for o in self.costs),
             key=lambda pair: pair[0],
         )
+
+    def _mean(self, options: Options, sizes: Sequence[Values]) -> float:
+        least = PER_FIELD * len(options.changed()) + BY_ISL * (options.scheduler == "isl")
+        return sum(self.weights[v] * (self.cost(options, v) + least) for v in sizes)
 
 
 def learn_tree(costs: Costs, weights: Mapping[Values, float]) -> Tree:

@@ -7,7 +7,7 @@ at any single size stays in: regions need the best of each.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, wait
 from dataclasses import field, replace
 
@@ -50,7 +50,8 @@ class Race:
     template: Job
     executor: Executor
     timeout: float
-    seconds: Mapping[Values, float]
+    seconds: dict[Values, float]
+    is_over: Callable[[], bool] = field(default=lambda: False)
     twins: dict[str, Attempt] = field(default_factory=dict)
 
     def run(
@@ -61,7 +62,9 @@ class Race:
         alive = attempts
         todo = tuple(sorted(weights, key=lambda v: self.seconds[v]))
         for rung in _rungs(todo):
-            self._measure(alive, rival, rung)
+            if self.is_over():
+                break
+            self.measure(alive, rival, rung)
             alive = [a for a in alive if a.state in ("raced", "measured")]
             alive = self._survivors(alive, rival, weights)
         for a in alive:
@@ -74,7 +77,7 @@ class Race:
         fresh = Attempt(candidate.options, candidate.state)
         slow = {v: 4 * s for v, s in self.seconds.items()}
         patient = Race(self.template, self.executor, self.timeout, slow)
-        patient._measure([fresh], rival, sizes, precision=0.004)
+        patient.measure([fresh], rival, sizes, precision=0.004)
         candidate.ratios.update(fresh.ratios)
         if fresh.state == "failed":
             candidate.state, candidate.reason = fresh.state, fresh.reason
@@ -90,7 +93,7 @@ class Race:
         kept = [a for k, a in enumerate(ranked) if wins_somewhere(a) or k < half]
         return [a for a in kept if not all(r.gave_up for r in a.ratios.values())]
 
-    def _measure(
+    def measure(
         self,
         attempts: Sequence[Attempt],
         rival: Attempt,

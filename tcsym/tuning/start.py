@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tcsym.frontend.program import Program, reads, statements
 from tcsym.options import Options
+from tcsym.tuning.choice import distance
 from tcsym.tuning.shipped import shipped
 from tcsym.tuning.stores import tree_of
 from tcsym.tuning.tree import Leaf, Split, Tree
@@ -57,11 +58,7 @@ def _nearest(row: Tuned, sizes: Sequence[Values]) -> float:
     """Distance in factors of two from the sizes to those of a row."""
     measured = json.loads(row.measured)
     return min(
-        (
-            sum(abs(math.log2((x + 1) / (y + 1))) for x, y in zip(a, b))
-            for a in measured
-            for b in sizes
-        ),
+        (distance(a, b) for a in measured for b in sizes),
         default=math.inf,
     )
 

@@ -109,7 +109,7 @@ def tree_to_json(tree: Tree) -> dict[str, Any]:
 def tree_from_json(data: Any, n_sizes: int, depth: int = 0) -> Tree:
     """The tree. OptionError: `data` is no tree over that many sizes, or has unknown options."""
     if not isinstance(data, Mapping) or depth > DEEPEST:
-        raise OptionError(f"no decision tree: {data!r:.80}")
+        raise OptionError(f"no decision tree at depth {depth}: {type(data).__name__}")
     if "options" in data:
         options = Options.from_json(json.dumps(data["options"]))
         return Leaf(options)
@@ -120,8 +120,8 @@ def tree_from_json(data: Any, n_sizes: int, depth: int = 0) -> Tree:
 def _test(text: object, n_sizes: int) -> Predicate:
     found = _TEST.fullmatch(text) if isinstance(text, str) else None
     if found is None:
-        raise OptionError(f"no test of sizes: {text!r:.80}")
+        raise OptionError(f"no test of sizes: {text!r}")
     sizes = tuple(int(n[1:]) for n in found[1].split("*"))
     if max(sizes) >= n_sizes or (found[4] is not None and int(found[4]) < 1):
-        raise OptionError(f"no test of {n_sizes} sizes: {text!r:.80}")
+        raise OptionError(f"no test of {n_sizes} sizes: {text!r}")
     return Predicate(sizes, int(found[3] or 0), int(found[4] or 0))

@@ -12,7 +12,7 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Literal
 
 from tcsym.digest import hexdigest
@@ -24,6 +24,7 @@ from tcsym.runtime.cache import compiler_version
 from tcsym.target import Target
 from tcsym.threads import get_num_threads
 from tcsym.tuning.budget import Budget
+from tcsym.tuning.choice import distance
 from tcsym.tuning.distribution import Distribution, Values
 from tcsym.tuning.evaluate import Compile, Job, compile_dense
 from tcsym.tuning.genetic import Genetic
@@ -43,8 +44,10 @@ from tcsym.tuning.workers import WorkerPool
 
 Search = Literal["guided", "genetic"]
 DEFAULT = Options()
-BATCH, SEARCH_SHARE = 8, 0.85
+BATCH, SEARCH_SHARE = 8, 0.65
 RIVALS = 6
+EXTRA_SIZES, EXTRA_WEIGHT, GENERAL = 8, 0.4, 5
+SIMPLER = 0.004  # logarithm of the time that a changed field must save to stay
 _LEAST_SECONDS, _MOST_SECONDS, _CALLS = 0.04, 0.6, 30
 
 
@@ -89,6 +92,7 @@ class _Tuning:
         self.compiler = hexdigest(compiler_version().encode())
         self.database = user_database()
         self.trials: list[Attempt] = []
+        self.extra: tuple[Values, ...] = ()
         self.is_kept = True
         self.stopped = "budget"
 
@@ -98,6 +102,8 @@ class _Tuning:
             self.incumbent = self._baseline()
             try:
                 self._search()
+                self._simplify()
+                self._generalise()
             except KeyboardInterrupt:
                 self.stopped = "interrupted"
             tree, confirmed = self._conclude()
@@ -119,7 +125,10 @@ class _Tuning:
 
     def _race(self) -> Race:
         seconds = dict.fromkeys(self.weights, _LEAST_SECONDS)
-        return Race(_job(self.request), self.executor, self.request.timeout, seconds)
+        return Race(_job(self.request), self.executor, self.request.timeout, seconds, self._is_over)
+
+    def _is_over(self) -> bool:
+        return self.budget.seconds is not None and self.budget.used(0) >= 1
 
     def _baseline(self) -> Attempt:
         """The default against itself: its times, and that it runs at all."""
@@ -127,7 +136,7 @@ class _Tuning:
         probe = Attempt(DEFAULT, "raced")
         template = self.race.template
         self.race.template = _job(self.request, honest=True)
-        self.race._measure([probe], default, tuple(self.weights))
+        self.race.measure([probe], default, tuple(self.weights))
         self.race.template = template
         if probe.state == "failed":
             raise TCError(f"cannot tune {self.request.program.name}: {probe.reason}")
@@ -236,6 +245,51 @@ class _Tuning:
         if best.is_complete(self.weights) and ours[0] + ours[1] < theirs[0]:
             self.incumbent = best
 
+    def _simplify(self) -> None:
+        """Fields of the incumbent that save nothing go back to their defaults."""
+        for name in self.incumbent.options.changed():
+            if self.budget.used(0) >= 1:
+                return
+            simpler = replace(self.incumbent.options, **{name: getattr(DEFAULT, name)})
+            if simpler == DEFAULT:
+                continue
+            (attempt,) = self.race.run([simpler], self.incumbent, self.weights)
+            self._note([attempt])
+            is_same = attempt.state == "same" and bool(attempt.ratios)
+            is_good = is_same or attempt.is_complete(self.weights)
+            saved = attempt.cost(self.weights)[0] - self.incumbent.cost(self.weights)[0]
+            if is_good and saved < SIMPLER:
+                attempt.state = "measured"
+                self.incumbent = attempt
+
+    def _generalise(self) -> None:
+        """The best also at other sizes of the ranges: regions should hold between what is tuned."""
+        complete = [a for a in self.trials if a.is_complete(self.weights)]
+        complete.sort(key=lambda a: a.cost(self.weights)[0])
+        chosen = {a.options: a for a in (self.incumbent, *complete[:GENERAL])}
+        for v in self.weights:
+            best = min(complete, key=lambda a: a.ratios[v].log)
+            chosen[best.options] = best
+        default = self.trials[0]
+        chosen.pop(DEFAULT, None)
+        program, seed = self.request.program, self.request.seed
+        drawn = self.request.distribution.draw(program, EXTRA_SIZES, seed + 1)
+        earlier = [v for v in self._earlier() if v not in self.weights]
+        for values in dict.fromkeys((*earlier[: EXTRA_SIZES // 2], *drawn)):
+            if self.budget.used(0) >= 1 or not chosen:
+                return
+            default.ratios[values] = Ratio(0.0, 0.0, 0.0)
+            self.race.seconds[values] = _LEAST_SECONDS
+            self.race.measure(list(chosen.values()), default, (values,))
+            self.extra = (*self.extra, values)
+
+    def _earlier(self) -> list[Values]:
+        """Sizes of an earlier tune, which this one's tree will serve, too."""
+        where = "program = ? AND machine = ?"
+        key = (self.request.program.canonical, self.machine)
+        rows = self.database.select(Tuned, where, key) if self.database else []
+        return [tuple(v) for row in rows for v in json.loads(row.measured)]
+
     def _show(self) -> None:
         failed = sum(a.state == "failed" for a in self.trials)
         share = min(1.0, self.budget.used(len(self.trials)))
@@ -251,7 +305,8 @@ class _Tuning:
         default = self.trials[0]
         usable = {a.options: a.ratios for a in self.trials if a.state == "measured"}
         usable[self.incumbent.options] = self.incumbent.ratios
-        tree = learn_tree(usable, self.weights)
+        weights = self._learned_weights()
+        tree = learn_tree(usable, weights)
         prove_partition(tree, self.request.program.sizes)
         confirmed: dict[Values, Ratio] = {}
         while True:
@@ -264,9 +319,16 @@ class _Tuning:
             if loser is None:
                 return tree, {v: confirmed[v] for v in self.weights}
             usable.pop(loser)
-            tree = learn_tree(usable, self.weights)
+            tree = learn_tree(usable, weights)
             prove_partition(tree, self.request.program.sizes)
             confirmed.clear()
+
+    def _learned_weights(self) -> dict[Values, float]:
+        """Tuned sizes and the others."""
+        if not self.extra:
+            return dict(self.weights)
+        learned = {v: w * (1 - EXTRA_WEIGHT) for v, w in self.weights.items()}
+        return learned | dict.fromkeys(self.extra, EXTRA_WEIGHT / len(self.extra))
 
     def _confirm(
         self, tree: Tree, default: Attempt, confirmed: dict[Values, Ratio]
@@ -337,7 +399,7 @@ def certify(
             chosen.ratios[values] = Ratio(0.0, 0.0, 0.0)
             rivals = _rivals(trials, values, chosen.options)
             attempts = [Attempt(o, "raced") for o in rivals]
-            race._measure(attempts, chosen, (values,))
+            race.measure(attempts, chosen, (values,))
             good = [a for a in attempts if a.ratios]
             best = min(good, key=lambda a: a.ratios[values].log, default=None)
             if best is None or best.ratios[values].log >= 0:
@@ -365,11 +427,6 @@ def _rivals(trials: Sequence[Attempt], values: Values, chosen: Options) -> list[
                 ranked[known[rank].options] = None
     ranked.pop(chosen, None)
     return list(ranked)[:RIVALS]
-
-
-def distance(a: Values, b: Values) -> float:
-    """Between sizes: Euclidean, in factors of two."""
-    return math.sqrt(sum((math.log2((x + 1) / (y + 1))) ** 2 for x, y in zip(a, b)))
 
 
 def _job(request: Request, honest: bool = False) -> Job:

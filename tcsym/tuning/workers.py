@@ -91,7 +91,7 @@ class _Worker:
     """One process of `tcsym.tuning.worker`, spoken to in length-prefixed pickles."""
 
     def __init__(self, memory: int | None) -> None:
-        path = os.pathsep.join(p for p in sys.path if p) or "."
+        path = os.pathsep.join(p or os.getcwd() for p in sys.path)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tcsym.tuning.worker", str(memory or 0)],
             stdin=subprocess.PIPE,

@@ -1,0 +1,58 @@
+"""Sizes -> which options serve them and why: for people."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+
+from tcsym.index import TRUE, condition_text
+from tcsym.options import Options
+from tcsym.records import dataclass
+from tcsym.region import Origin, Region
+from tcsym.target import Target
+from tcsym.tuning.machine import machine_key
+from tcsym.tuning.stores import tuned_for
+
+Values = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """`region`: the condition, as text. distance: to the nearest measured sizes, in factors of two
+    (Euclidean over the sizes); None where nothing was measured. machine: where it was measured.
+    """
+
+    options: Options
+    origin: Origin
+    region: str
+    distance: float | None = None
+    nearest: Values | None = None
+    machine: str = ""
+
+    def __str__(self) -> str:
+        lines = [f"{self.options}", f"  from  {self.origin}", f"  for   {self.region}"]
+        if self.nearest is not None:
+            lines.append(f"  measured at {self.nearest}, {self.distance:.1f} doublings away")
+        if self.machine:
+            lines.append(f"  on    {self.machine}")
+        return "\n".join(lines)
+
+
+def choice_of(program_hash: str, target: Target, region: Region, values: Values) -> Choice:
+    """What serves these sizes, with how far they are from what was measured."""
+    where = "all sizes" if region.context == TRUE else condition_text(region.context)
+    if region.origin not in ("user", "shipped"):
+        return Choice(region.options, region.origin, where)
+    found = tuned_for(program_hash, machine_key(target))
+    if found is None:
+        return Choice(region.options, region.origin, where)
+    measured = [tuple(v) for v in json.loads(found[1].measured)]
+    nearest = min(measured, key=lambda v: distance(v, values))
+    away = distance(nearest, values)
+    return Choice(region.options, region.origin, where, away, nearest, found[1].machine)
+
+
+def distance(a: Sequence[int], b: Sequence[int]) -> float:
+    """Between sizes: Euclidean, in factors of two."""
+    return math.sqrt(sum((math.log2((x + 1) / (y + 1))) ** 2 for x, y in zip(a, b)))

@@ -1,0 +1,83 @@
+"""Compilers that misbehave for marked options, and executors, for tests of the tuner."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import Any
+
+from tcsym.compiled import Compiled
+from tcsym.compiler import analyse
+from tcsym.frontend.program import Program
+from tcsym.options import Options
+from tcsym.target import Target
+from tcsym.tuning.evaluate import Job, Outcome, compile_dense
+from tcsym.tuning.timing import Ratio
+
+MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
+WRONG = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) * 1.001 }"
+CRASH, EXIT, WRONG_RESULT, HUNGRY, RAISE, HANG = (
+    Options(block_tiles=marked) for marked in (41, 42, 43, 44, 45, 46)
+)
+
+
+def faulty(program: Program, target: Target, options: Options) -> Compiled:
+    """Misbehaves for the options above, in its own process or in what it makes."""
+    if options == CRASH:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if options == EXIT:
+        os._exit(3)
+    if options == HUNGRY:
+        kept = [bytearray(2**33) for _ in range(1000)]
+        assert kept
+    if options == RAISE:
+        raise ZeroDivisionError("a bug of the compiler")
+    if options == HANG:
+        time.sleep(1000)
+    if options == WRONG_RESULT:
+        program = analyse(WRONG)["mm"]
+    return compile_dense(program, target, options)
+
+
+class Inline(Executor):
+    """Runs jobs at once, here; counts them; `before` is called with each."""
+
+    def __init__(self, before: Callable[[Job], None] = lambda _: None) -> None:
+        self.jobs: list[Job] = []
+        self.before = before
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        self.before(args[0])
+        self.jobs.append(args[0])
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+class Modelled(Inline):
+    """No compiling: `seconds` of options at sizes are what a function says."""
+
+    def __init__(
+        self,
+        seconds: Callable[[Options, tuple[int, ...]], float],
+        before: Callable[[Job], None] = lambda _: None,
+    ) -> None:
+        super().__init__(before)
+        self.seconds = seconds
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        return super().submit(self._outcome, *args)
+
+    def _outcome(self, job: Job) -> Outcome:
+        ratios = []
+        for values in job.sizes:
+            ours, theirs = self.seconds(job.candidate, values), self.seconds(job.rival, values)
+            ratios.append((values, Ratio(math.log(ours / theirs), 0.001, ours)))
+        return Outcome("measured", "", job.candidate.to_json(), tuple(ratios))

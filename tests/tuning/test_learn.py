@@ -1,0 +1,266 @@
+"""Trees, timing, spaces, searches: the tuner's parts by themselves."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tcsym.compiler import analyse
+from tcsym.errors import OptionError
+from tcsym.index import holds
+from tcsym.options import Options
+from tcsym.sizes import Dim
+from tcsym.target import resolve_target
+from tcsym.tuning.distribution import distribution_of
+from tcsym.tuning.genetic import Genetic
+from tcsym.tuning.guided import Guided
+from tcsym.tuning.learn import _between, learn_tree, prove_partition
+from tcsym.tuning.space import AXES, Space, space_of
+from tcsym.tuning.timing import Ratio, compare, estimate
+from tcsym.tuning.tree import (
+    Leaf,
+    Predicate,
+    Split,
+    Tree,
+    contexts,
+    leaf_of,
+    tree_from_json,
+    tree_text,
+    tree_to_json,
+)
+from tests.tuning.faults import MM
+
+NAMES = ("A", "B", "C")
+_sizes = st.tuples(*[st.integers(0, 5000)] * 3)
+_positions = st.sampled_from([(0,), (1,), (2,), (0, 1), (0, 2), (0, 1, 2)])
+_predicates = st.builds(Predicate, _positions, st.integers(0, 10**6)) | st.builds(
+    Predicate, _positions, st.just(0), st.integers(1, 32)
+)
+_leaves = st.builds(Leaf, st.builds(Options, register_rows=st.integers(0, 14), pack=st.booleans()))
+_trees: st.SearchStrategy[Tree] = st.recursive(
+    _leaves, lambda below: st.builds(Split, _predicates, below, below), max_leaves=6
+)
+
+
+@given(_trees, _sizes)
+def test_one_context_of_a_tree_holds_and_it_is_the_leafs(tree: Tree, sizes: Any) -> None:
+    values = dict(zip(NAMES, sizes))
+    holding = [options for context, options in contexts(tree, NAMES) if holds(context, values)]
+    assert holding == [leaf_of(tree, sizes).options]
+
+
+@given(_trees)
+def test_json_gives_the_tree_back(tree: Tree) -> None:
+    assert tree_from_json(json.loads(json.dumps(tree_to_json(tree))), 3) == tree
+
+
+@settings(max_examples=40, deadline=None)
+@given(_trees)
+def test_isl_proves_any_tree_a_partition(tree: Tree) -> None:
+    prove_partition(tree, NAMES)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        None,
+        [],
+        {},
+        {"options": {"nothing": 1}},
+        {"if": "n3 >= 4", "then": {"options": {}}, "else": {"options": {}}},
+        {"if": "n0 % 0 == 0", "then": {"options": {}}, "else": {"options": {}}},
+        {"if": "n0 > 4", "then": {"options": {}}, "else": {"options": {}}},
+        {"if": "n0 >= 4", "then": {"options": {}}},
+    ],
+)
+def test_what_is_no_tree_is_an_error(data: Any) -> None:
+    with pytest.raises(OptionError):
+        tree_from_json(data, 3)
+
+
+def test_a_tree_too_deep_is_an_error() -> None:
+    data: Any = {"options": {}}
+    for _ in range(40):
+        data = {"if": "n0 >= 4", "then": data, "else": data}
+    with pytest.raises(OptionError):
+        tree_from_json(data, 3)
+
+
+def test_a_tree_reads_well() -> None:
+    tree = Split(Predicate((0, 2), least=4096), Leaf(Options(pack=False)), Leaf(Options()))
+    assert tree_text(tree, NAMES) == "if A*C >= 4096:\n  pack=False\nelse:\n  defaults"
+
+
+# ---- learning
+
+_costs = st.dictionaries(
+    st.builds(Options, register_rows=st.integers(1, 9)),
+    st.lists(st.floats(-1, 1), min_size=5, max_size=5),
+    max_size=6,
+)
+_points = st.lists(_sizes, min_size=5, max_size=5, unique=True)
+
+
+@settings(max_examples=60, deadline=None)
+@given(_costs, _points)
+def test_what_is_learned_is_a_partition_no_worse_than_the_default(
+    costs: dict[Options, list[float]], points: list[Any]
+) -> None:
+    ratios = {o: {v: Ratio(c, 0.01, 1.0) for v, c in zip(points, cs)} for o, cs in costs.items()}
+    ratios[Options()] = {v: Ratio(0.0, 0.0, 1.0) for v in points}
+    tree = learn_tree(ratios, dict.fromkeys(points, 0.2))
+    prove_partition(tree, NAMES)
+    mean = sum(ratios[leaf_of(tree, v).options][v].log for v in points) / len(points)
+    assert mean <= 1e-9
+
+
+@given(st.integers(0, 10**9), st.integers(1, 10**9))
+def test_thresholds_separate(low: int, more: int) -> None:
+    assert low < _between(low, low + more) <= low + more
+
+
+def test_noise_makes_no_region() -> None:
+    points = [(k, k, k) for k in (4, 8, 16, 32)]
+    rng = random.Random(0)
+    ratios = {
+        Options(register_rows=r): {v: Ratio(rng.gauss(0, 0.02), 0.02, 1.0) for v in points}
+        for r in range(1, 5)
+    }
+    ratios[Options()] = {v: Ratio(0.0, 0.0, 1.0) for v in points}
+    assert isinstance(learn_tree(ratios, dict.fromkeys(points, 0.25)), Leaf)
+
+
+# ---- timing
+
+
+def test_estimate_of_quickest_times() -> None:
+    rounds = [(2.0, 1.0), (2.0, 1.0), (9.0, 1.0), (2.0, 7.0), (2.0, 1.0), (2.0, 1.0), (2.0, 1.0)]
+    log, noise = estimate(rounds)
+    assert log == pytest.approx(math.log(2))
+    assert noise < 0.2
+
+
+def test_a_clear_loser_is_given_up() -> None:
+    def busy(n: int) -> Any:
+        return lambda: sum(range(n))
+
+    ratio = compare(busy(20000), busy(200), 5.0, 1e-9, give_up=0.25)
+    assert ratio.gave_up
+    assert ratio.log > 0.25
+
+
+# ---- space and searches
+
+
+def test_the_space_has_axes_that_change_code_only() -> None:
+    target = resolve_target("cpu:avx2")
+    matmul = space_of(analyse(MM)["mm"], target, Options(), 2)
+    names = [name for name, _ in matmul.axes]
+    assert {"register_rows", "pack", "panel_parts", "min_work_per_thread"} <= set(names)
+    assert not {"strip_vectors", "row_block"} & set(names)
+    text = "def f(float(M,N) A) -> (S) { S(n) +=! A(m,n) }"
+    columns = space_of(analyse(text)["f"], target, Options(), 1)
+    assert "strip_vectors" in dict(columns.axes)
+    assert not {"register_rows", "pack", "min_work_per_thread"} & set(dict(columns.axes))
+    assert all(values[0] == getattr(Options(), name) for name, values in matmul.axes)
+
+
+def test_every_value_of_an_axis_is_legal() -> None:
+    for name, values in AXES.items():
+        for value in values:
+            Options(**{name: value})
+
+
+def test_the_model_prunes_tiles_that_spill_or_starve() -> None:
+    target = resolve_target("cpu:avx2")
+    space = space_of(analyse(MM)["mm"], target, Options(), 1)
+
+    def predicted(rows: int, vectors: int) -> float:
+        options = Options(register_rows=rows, register_vectors=vectors)
+        return space.predicted(options, Options(), target)
+
+    assert predicted(6, 2) == 1.0
+    assert predicted(1, 1) > 2.0
+    assert predicted(14, 4) > 2.0
+    assert predicted(4, 3) < 1.2
+
+
+SPACE = Space(
+    (
+        ("register_rows", (0, 1, 2, 3, 4, 5, 6, 8)),
+        ("register_vectors", (0, 1, 2, 3, 4)),
+        ("reduction_unroll", (4, 1, 2, 8)),
+        ("pack", (True, False)),
+        ("panel_parts", (8, 1, 2, 4, 16)),
+    ),
+    False,
+    16,
+)
+
+
+def _cost(o: Options) -> float:
+    tile = (o.register_rows or 6) * (o.register_vectors or 2)
+    return math.exp(0.02 * abs(tile - 12) + 0.1 * (not o.pack) - 0.05 * (o.reduction_unroll == 2))
+
+
+@pytest.mark.parametrize("kind", [Guided, Genetic])
+def test_a_search_finds_the_best_of_1600_points_in_150(kind: Any) -> None:
+    search = kind(SPACE, [], random.Random(3))
+    search.tell([(Options(), [1.0])])
+    best, asked = 1.0, set()
+    for _ in range(19):
+        batch = search.ask(8)
+        assert not asked & set(batch)
+        asked |= set(batch)
+        search.tell([(o, [_cost(o)]) for o in batch])
+        best = min(best, *map(_cost, batch))
+    assert best <= math.exp(-0.05) * 1.001
+
+
+@pytest.mark.parametrize("kind", [Guided, Genetic])
+def test_a_search_ends_when_all_is_tried(kind: Any) -> None:
+    space = Space((("row_unroll", (4, 1, 2)), ("pack", (True, False))), False, 16)
+    search = kind(space, [], random.Random(0))
+    search.tell([(Options(), [1.0])])
+    asked: list[Options] = []
+    while batch := search.ask(4):
+        asked += batch
+        search.tell([(o, [1.0 + 0.1 * o.row_unroll]) for o in batch])
+    assert len(asked) == len(set(asked)) == 5
+
+
+def test_failures_do_not_stop_a_search() -> None:
+    for kind in (Guided, Genetic):
+        search = kind(SPACE, [], random.Random(0))
+        for _ in range(6):
+            search.tell([(o, []) for o in search.ask(8)])
+        assert search.ask(8)
+
+
+# ---- distributions
+
+
+def test_sizes_are_drawn_from_ranges_and_obey_the_program() -> None:
+    text = "def f(float(N) x, float(K) w) -> (y) { y(i) +=! x(i+k) * w(k) }"
+    program = analyse(text)["f"]
+    found = distribution_of(program, {"K": Dim(1, 64), "N": Dim(8, 512, 8)}, {}, None, 0)
+    assert len(found.sizes) == 6
+    for values in (*found.sizes, *found.draw(program, 50, 3)):
+        named = dict(zip(program.sizes, values))
+        assert 8 <= named["N"] <= 512
+        assert named["N"] % 8 == 0
+        assert named["K"] <= named["N"] + 1
+    assert not set(found.sizes) & set(found.draw(program, 50, 3))
+
+
+def test_weights_are_shares() -> None:
+    program = analyse(MM)["mm"]
+    sizes = [{"M": 1, "N": 2, "K": 3}, {"M": 4, "N": 5, "K": 6}, {"M": 1, "N": 2, "K": 3}]
+    found = distribution_of(program, sizes, {}, [1, 2, 1], 0)
+    assert list(found.weights.values()) == [0.5, 0.5]

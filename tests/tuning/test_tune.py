@@ -1,0 +1,354 @@
+"""The tuner: candidates that misbehave, Ctrl-C, kill and resume, what it learns and keeps."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tcsym as tc
+from tcsym.compiler import analyse
+from tcsym.errors import OptionError, SizeError, TCError
+from tcsym.options import Options
+from tcsym.target import resolve_target
+from tcsym.tuning import lookup, tune, warn
+from tcsym.tuning.database import Database
+from tcsym.tuning.distribution import Distribution, distribution_of
+from tcsym.tuning.evaluate import Job
+from tcsym.tuning.report import TuningReport
+from tcsym.tuning.rows import Trial, Tuned
+from tcsym.tuning.tree import leaf_of
+from tcsym.tuning.tune import DEFAULT, Request
+from tests.tuning import faults
+from tests.tuning.faults import MM, Inline, Modelled
+
+TARGET = resolve_target("cpu:novector")
+PROGRAM = analyse(MM)["mm"]
+GIVEN = Options(block_tiles=7)
+SIZES = [{"M": 8, "N": 8, "K": 8}, {"M": 64, "N": 32, "K": 16}, {"M": 256, "N": 64, "K": 128}]
+
+
+_space_of = lru_cache(None)(tune.space_of)
+
+
+@pytest.fixture(autouse=True)
+def one_space(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tune, "space_of", _space_of)
+
+
+@pytest.fixture(autouse=True)
+def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Database:
+    monkeypatch.setenv("TCSYM_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("TCSYM_VERIFY", "0")
+    monkeypatch.setattr(warn, "_warned", [])
+    found = Database.at(str(tmp_path))
+    assert found is not None
+    return found
+
+
+def distribution(sizes: Any = SIZES) -> Distribution:
+    return distribution_of(PROGRAM, sizes, {}, None, 0)
+
+
+def request(budget: str | int = 40, **settings: Any) -> Request:
+    given = {"distribution": distribution(), "progress": False, **settings}
+    return Request(PROGRAM, TARGET, budget=budget, **given)
+
+
+# ---- candidates that misbehave
+
+
+REASONS = {
+    faults.CRASH: "crashed with SIGSEGV",
+    faults.EXIT: "ended with exit code 3",
+    faults.HUNGRY: "MemoryError",
+    faults.WRONG_RESULT: "wrong `C`",
+    faults.RAISE: "ZeroDivisionError: a bug of the compiler",
+}
+
+
+def with_faults(start: tuple[Options, ...], timeout: float) -> TuningReport:
+    sizes = distribution(SIZES[:1])
+    settings = {"start": start, "timeout": timeout, "memory": 2**30, "compile": faults.faulty}
+    return tune.tune(request(2 * len(start), distribution=sizes, **settings))
+
+
+def test_a_fault_costs_the_candidate_only(database: Database) -> None:
+    report = with_faults(tuple(REASONS), 60.0)
+    found = {a.options: a.reason for a in report.failures}
+    assert found.keys() == REASONS.keys()
+    for options, reason in REASONS.items():
+        assert reason in found[options]
+        assert reason in str(report)
+    assert (report.trials[0].options, report.trials[0].state) == (DEFAULT, "measured")
+    rows = [r for r in database.select(Trial) if r.state == "failed"]
+    assert {Options.from_json(r.options): r.reason for r in rows} == found
+
+
+def test_a_hanging_candidate_is_killed() -> None:
+    start = time.monotonic()
+    report = with_faults((faults.HANG,), 6.0)
+    assert report.failures[0].reason == "took more than 6 s"
+    assert time.monotonic() - start < 100
+
+
+def test_a_kernel_that_cannot_run_is_an_error() -> None:
+    program = analyse("def g(float(N) x, int32(M) at) -> (y) { y(i) = x(at(i) + 5) }")["g"]
+    given = distribution_of(program, [{"N": 3, "M": 4}], {}, None, 0)
+    with pytest.raises(TCError, match="cannot tune g"):
+        tune.tune(Request(program, TARGET, given, 3, progress=False, executor=Inline()))
+
+
+# ---- what it finds
+
+
+def fast_rows(options: Options, values: tuple[int, ...]) -> float:
+    """Tall: many rows are good. Flat: few. One field is bad everywhere, one does not matter."""
+    rows = options.register_rows or 4
+    best = 8 if values[0] >= 128 else 2
+    return 1e-4 * (1 + 0.1 * abs(rows - best) + 0.3 * (not options.pack))
+
+
+@pytest.mark.parametrize("search", ["guided", "genetic"])
+def test_it_finds_what_is_best_where(search: Any, database: Database) -> None:
+    wide = [{"M": m, "N": 64, "K": 64} for m in (8, 16, 64, 192, 256, 512)]
+    executor = Modelled(fast_rows)
+    report = tune.tune(
+        request(150, distribution=distribution(wide), executor=executor, search=search)
+    )
+    for values in report.weights:
+        options = leaf_of(report.tree, values).options
+        assert fast_rows(options, values) <= 1.2e-4
+    assert report.gain > 1.15
+    regions = lookup(PROGRAM.canonical, TARGET, PROGRAM.sizes)
+    assert {r.origin for r in regions} == {"user"}
+    assert len(regions) >= 2
+    assert report.regret(40).mean < 1.1
+    assert "if " in report.options
+
+
+def test_nothing_better_means_the_default() -> None:
+    report = tune.tune(request(60, executor=Modelled(lambda o, v: 1e-3 + 1e-4 * (o != DEFAULT))))
+    assert report.options.strip() == "defaults"
+    assert (report.gain, report.interval) == (1.0, (1.0, 1.0))
+
+
+def test_a_winner_that_wins_no_second_time_is_dropped() -> None:
+    """Luck once: measured longer, it is slower than the default."""
+
+    def lucky(options: Options, values: tuple[int, ...]) -> float:
+        return 1.0 if options == DEFAULT else 0.5 if executor.jobs[-1].precision > 0.005 else 1.5
+
+    executor = Modelled(lucky)
+    report = tune.tune(request(30, executor=executor))
+    assert report.options.strip() == "defaults"
+
+
+def test_given_options_are_tried_first() -> None:
+    executor = Modelled(fast_rows)
+    tune.tune(request(5, executor=executor, start=(GIVEN,)))
+    others = [job.candidate for job in executor.jobs if job.candidate != DEFAULT]
+    assert others[0] == GIVEN
+
+
+def test_options_of_near_sizes_and_like_programs_are_tried_early() -> None:
+    first = tune.tune(request(60, executor=Modelled(fast_rows)))
+    best = leaf_of(first.tree, (256, 128, 64)).options
+    other = analyse(MM.replace("C(m,n) +=! A(m,k) * B(k,n)", "C(m,n) +=! B(k,n) * A(m,k)"))["mm"]
+    for program in (other, PROGRAM):
+        executor = Modelled(fast_rows)
+        given = distribution_of(program, [{"M": 300, "N": 50, "K": 70}], {}, None, 0)
+        small = Request(program, TARGET, given, 6, executor=executor, progress=False)
+        tune.tune(small)
+        early = [job.candidate for job in executor.jobs][:6]
+        assert best in early
+
+
+def test_the_seed_decides() -> None:
+    def tried(seed: int) -> list[Options]:
+        executor = Modelled(fast_rows)
+        tune.tune(request(25, executor=executor, seed=seed))
+        return [job.candidate for job in executor.jobs]
+
+    os.environ["TCSYM_OPTIONS"] = "0"  # nothing is resumed
+    try:
+        assert tried(1) == tried(1) != tried(2)
+    finally:
+        del os.environ["TCSYM_OPTIONS"]
+
+
+# ---- interrupted, killed, resumed
+
+
+def test_ctrl_c_returns_the_best_so_far() -> None:
+    def interrupt(job: Job) -> None:
+        if len(executor.jobs) == 60:
+            executor.before = lambda _: None
+            raise KeyboardInterrupt
+
+    executor = Modelled(fast_rows, interrupt)
+    report = tune.tune(request(10_000, executor=executor))
+    assert report.stopped == "interrupted"
+    assert report.gain > 1.1
+    assert lookup(PROGRAM.canonical, TARGET, PROGRAM.sizes)[0].origin == "user"
+
+
+def test_a_second_ctrl_c_ends_the_confirmation() -> None:
+    def interrupt(job: Job) -> None:
+        if len(executor.jobs) >= 60:
+            raise KeyboardInterrupt
+
+    executor = Modelled(fast_rows, interrupt)
+    report = tune.tune(request(10_000, executor=executor))
+    assert report.stopped == "interrupted"
+    assert set(report.confirmed) == set(report.weights)
+
+
+KILLED = """
+import sys
+from tests.tuning.faults import MM
+from tests.tuning.test_tune import request
+from tcsym.tuning import tune
+tune.tune(request("1000s"))
+"""
+
+
+def test_a_killed_tune_goes_on_from_the_store(database: Database) -> None:
+    process = subprocess.Popen([sys.executable, "-c", KILLED], start_new_session=True)
+    deadline = time.monotonic() + 120
+    while len(database.select(Trial)) < 20 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    known = {r.options for r in database.select(Trial) if r.state in ("measured", "raced")}
+    assert len(known) > 3
+    executor = Modelled(fast_rows)
+    report = tune.tune(request(len(known) + 4, executor=executor))
+    resumed = {a.options.to_json() for a in report.trials}
+    assert known <= resumed
+    again = {job.candidate.to_json() for job in executor.jobs if job.precision > 0.005}
+    assert len(known & again) <= 3  # the default, and what is made simpler again
+
+
+def test_trials_of_another_compiler_are_not_resumed(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tune.tune(request(20, executor=Modelled(fast_rows)))
+    monkeypatch.setattr(tune, "compiler_version", lambda: "another")
+    report = tune.tune(request(1, executor=Modelled(fast_rows)))
+    assert len(report.trials) < 15
+
+
+def test_workers_that_die_with_their_tuner(database: Database) -> None:
+    """A worker whose tuner is gone reads the end of its input and ends."""
+    from tcsym.tuning.workers import WorkerPool
+
+    pool = WorkerPool(1)
+    pid = pool.submit(os.getpid).result()
+    assert pid != os.getpid()
+    pool.shutdown()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_a_store_that_cannot_be_written_is_said_in_the_report(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Database, "put", lambda *_: False)
+    report = tune.tune(request(20, executor=Modelled(fast_rows)))
+    assert not report.is_kept
+    assert "could not be written" in str(report)
+    assert report.gain > 1.0
+
+
+# ---- the user's side
+
+
+def test_kernel_tune_serves_the_next_call_and_the_next_kernel(database: Database) -> None:
+    import numpy as np
+
+    def prefers(options: Options, values: tuple[int, ...]) -> float:
+        return 1e-4 * (1.5 - 0.5 * (options.register_rows == 2))
+
+    kernel = tc.define(MM, target="cpu:novector").mm
+    assert kernel.options_for(M=4, N=4, K=4).origin == "analytic"
+    report = kernel.tune(SIZES, 60, executor=Modelled(prefers), progress=False)
+    assert report.gain > 1.2
+    for found in (kernel, tc.define(MM, target="cpu:novector").mm):
+        choice = found.options_for(M=16, N=8, K=8)
+        assert choice.options == Options(register_rows=2)
+        assert (choice.origin, choice.nearest, choice.distance) == (
+            "user",
+            (8, 8, 8),
+            pytest.approx(0.9175, abs=1e-3),
+        )
+        assert "measured at (8, 8, 8), 0.9 doublings away" in str(choice)
+        a, b = np.ones((4, 3), np.float32), np.ones((3, 5), np.float32)
+        np.testing.assert_array_equal(found(a, b), a @ b)
+    assert database.select(Tuned)[0].text == MM
+    with pytest.raises(SizeError, match="`K`"):
+        kernel.options_for(M=1, N=1)
+
+
+def test_report_prints_and_plots(tmp_path: Path) -> None:
+    report = tune.tune(request(30, executor=Modelled(fast_rows)))
+    text = str(report)
+    assert "times as fast as the default" in text
+    assert all(word in text for word in ("gain", "M", "trials: ", "options:"))
+    gains = [gain for _, gain in report.convergence()]
+    assert gains == sorted(gains)
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        with pytest.raises(TCError, match="matplotlib"):
+            report.plot(str(tmp_path / "picture.png"))
+    else:
+        report.plot(str(tmp_path / "picture.png"))
+        assert (tmp_path / "picture.png").stat().st_size > 1000
+
+
+def test_progress_in_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    tune.tune(request(20, executor=Modelled(fast_rows), progress=True))
+    lines = capsys.readouterr().err.splitlines()
+    assert lines
+    assert "trials" in lines[0]
+
+
+@pytest.mark.parametrize("budget", ["", "fast", "-3s", "0s", 0, -1, True, None, "10 days"])
+def test_a_budget_is_time_or_trials(budget: Any) -> None:
+    with pytest.raises(OptionError, match="budget"):
+        tune.tune(request(budget, executor=Modelled(fast_rows)))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ([], "empty"),
+        ([{"M": 1, "N": 2}], "`K`"),
+        ([{"M": 1, "N": 2, "K": 3, "L": 4}], "`L`"),
+        ([{"M": -1, "N": 2, "K": 3}], "`M`"),
+        ("M=3", "expected a list"),
+        ([3], "mapping"),
+        ({"M": "x"}, "`M`"),
+    ],
+)
+def test_sizes_are_checked(sizes: Any, message: str) -> None:
+    with pytest.raises(SizeError, match=message):
+        distribution(sizes)
+
+
+def test_arguments_of_kernel_tune_are_checked() -> None:
+    kernel = tc.define(MM, target="cpu:novector").mm
+    with pytest.raises(OptionError, match="search"):
+        kernel.tune(SIZES, 3, search="best")
+    with pytest.raises(OptionError, match="start"):
+        kernel.tune(SIZES, 3, start="fast")
+    with pytest.raises(SizeError, match="weights"):
+        kernel.tune(SIZES, 3, weights=[1.0])
