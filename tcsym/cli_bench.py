@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tcsym.cli_run import random_inputs
+from tcsym.cli_run import kernel_inputs
 from tcsym.frontend.program import (
     Binary,
     Call,
@@ -57,7 +57,7 @@ class Speed:
 def bench_kernel(kernel: Kernel, sizes: Mapping[str, int], threads: int | None, seed: int) -> Speed:
     """Times the kernel on random arrays; turns with numpy's einsum alternate."""
     known = {**{n: v for n, v in kernel.sizes.items() if isinstance(v, int)}, **sizes}
-    inputs = random_inputs(kernel, known, seed)
+    inputs = kernel_inputs(kernel, known, seed)
 
     def ours() -> Any:
         return kernel(*inputs, sizes=sizes or None, threads=threads)

@@ -54,7 +54,7 @@ def run_kernel(
 ) -> Run:
     """Calls the kernel on random arrays of these sizes until the times are known."""
     sizes = {**{n: v for n, v in kernel.sizes.items() if isinstance(v, int)}, **given}
-    inputs = _inputs(kernel, sizes, seed)
+    inputs = kernel_inputs(kernel, sizes, seed)
 
     def call() -> Any:
         return kernel(*inputs, sizes=given or None, threads=threads)
@@ -73,7 +73,8 @@ def run_kernel(
     return Run(kernel, sizes, results, first, min(times), statistics.median(times), deviations)
 
 
-def _inputs(kernel: Kernel, sizes: Mapping[str, int], seed: int) -> list[Array]:
+def kernel_inputs(kernel: Kernel, sizes: Mapping[str, int], seed: int) -> list[Array]:
+    """Random inputs of these sizes. SizeError: one is missing."""
     missing = [name for name in kernel.sizes if name not in sizes]
     if missing:
         hint = f"--sizes {','.join(f'{name}=...' for name in missing)}"
