@@ -46,6 +46,7 @@ Search = Literal["guided", "genetic"]
 DEFAULT = Options()
 BATCH, SEARCH_SHARE = 8, 0.65
 RIVALS = 6
+PATIENCE = 10.0
 EXTRA_SIZES, EXTRA_WEIGHT, GENERAL = 8, 0.4, 5
 SIMPLER = 0.004  # logarithm of the time that a changed field must save to stay
 _LEAST_SECONDS, _MOST_SECONDS, _CALLS = 0.04, 0.6, 30
@@ -131,13 +132,17 @@ class _Tuning:
         return self.budget.seconds is not None and self.budget.used(0) >= 1
 
     def _baseline(self) -> Attempt:
-        """The default against itself: its times, and that it runs at all."""
+        """The default against itself: its times, and that it runs at all. It may take its time."""
         default = Attempt(DEFAULT, "measured", "", dict.fromkeys(self.weights, Ratio(0, 0, 0)))
         probe = Attempt(DEFAULT, "raced")
         template = self.race.template
         self.race.template = _job(self.request, honest=True)
+        if isinstance(self.executor, WorkerPool):
+            self.executor.timeout = self.race.timeout = PATIENCE * self.request.timeout
         self.race.measure([probe], default, tuple(self.weights))
-        self.race.template = template
+        self.race.template, self.race.timeout = template, self.request.timeout
+        if isinstance(self.executor, WorkerPool):
+            self.executor.timeout = self.request.timeout
         if probe.state == "failed":
             raise TCError(f"cannot tune {self.request.program.name}: {probe.reason}")
         default.ratios = {v: Ratio(0.0, 0.0, r.seconds) for v, r in probe.ratios.items()}

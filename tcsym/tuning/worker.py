@@ -10,13 +10,16 @@ import pickle
 import sys
 from typing import Any, BinaryIO
 
-from tcsym.tuning.workers import HEADER
+import tcsym.tuning.evaluate  # noqa: F401 (loading takes longer than most jobs)
+from tcsym.tuning.workers import HEADER, READY
 
 
 def main() -> None:
     source = os.fdopen(os.dup(0), "rb")
     sink = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a job prints must not reach the tuner
+    sink.write(READY)
+    sink.flush()
     limited = int(sys.argv[1])
     while header := source.read(HEADER.size):
         function, args, kwargs = pickle.loads(source.read(*HEADER.unpack(header)))

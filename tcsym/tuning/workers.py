@@ -24,7 +24,9 @@ from typing import Any, ParamSpec, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 HEADER = struct.Struct("<Q")
+READY = b"ready"
 _READ_BYTES = 1 << 20
+_START_SECONDS = 120.0
 _Job = tuple["Future[Any]", bytes]
 
 
@@ -71,11 +73,12 @@ class WorkerPool(Executor):
             future, message = job
             if not future.set_running_or_notify_cancel():
                 continue
-            worker = worker or _Worker(self.memory)
             try:
+                worker = worker or _Worker(self.memory)
                 is_good, value = worker.ask(message, self.timeout)
             except (WorkerError, OSError) as error:
-                worker.kill()
+                if worker is not None:
+                    worker.kill()
                 worker = None
                 future.set_exception(error)
                 continue
@@ -100,6 +103,7 @@ class _Worker:
             env={**os.environ, "PYTHONPATH": path},
             start_new_session=True,  # Ctrl-C is for the tuner
         )
+        self._read(len(READY), time.monotonic() + _START_SECONDS, _START_SECONDS)
 
     def ask(self, message: bytes, timeout: float) -> tuple[bool, Any]:
         """(True, result) or (False, exception). WorkerError: it crashed, or took too long."""
