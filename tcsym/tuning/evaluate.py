@@ -103,7 +103,7 @@ class _Callable:
     arrays: dict[str, Array] = field(default_factory=dict)
 
 
-@deep_recursion()
+@deep_recursion
 def evaluate_job(job: Job) -> Outcome:
     """Compile, check, time. A candidate that fails is an outcome with the reason."""
     try:

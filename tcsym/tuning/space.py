@@ -103,7 +103,7 @@ class Space:
         return "\n".join(f"{name}: {', '.join(map(str, values))}" for name, values in self.axes)
 
 
-@deep_recursion()
+@deep_recursion
 def space_of(program: Program, target: Target, default: Options, threads: int) -> Space:
     """The axes along which the code of the program changes."""
     dense: Layout = "dense"
