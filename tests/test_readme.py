@@ -4,6 +4,8 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
 
@@ -12,7 +14,8 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", README, re.S)
 
 
-def test_snippets_run_in_order() -> None:
+def test_snippets_run_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TCSYM_CACHE_DIR", str(tmp_path))  # a snippet tunes: no other run sees it
     namespace: dict[str, object] = {}
     for snippet in blocks("python"):
         exec(compile(snippet, "README.md", "exec"), namespace)

@@ -8,7 +8,7 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tcsym.compiler import analyse
@@ -37,6 +37,7 @@ from tcsym.tuning.tree import (
 from tests.tuning.faults import MM
 
 NAMES = ("A", "B", "C")
+unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 _sizes = st.tuples(*[st.integers(0, 5000)] * 3)
 _positions = st.sampled_from([(0,), (1,), (2,), (0, 1), (0, 2), (0, 1, 2)])
 _predicates = st.builds(Predicate, _positions, st.integers(0, 10**6)) | st.builds(
@@ -48,6 +49,7 @@ _trees: st.SearchStrategy[Tree] = st.recursive(
 )
 
 
+@unhurried
 @given(_trees, _sizes)
 def test_one_context_of_a_tree_holds_and_it_is_the_leafs(tree: Tree, sizes: Any) -> None:
     values = dict(zip(NAMES, sizes))
@@ -55,12 +57,13 @@ def test_one_context_of_a_tree_holds_and_it_is_the_leafs(tree: Tree, sizes: Any)
     assert holding == [leaf_of(tree, sizes).options]
 
 
+@unhurried
 @given(_trees)
 def test_json_gives_the_tree_back(tree: Tree) -> None:
     assert tree_from_json(json.loads(json.dumps(tree_to_json(tree))), 3) == tree
 
 
-@settings(max_examples=40, deadline=None)
+@settings(unhurried, max_examples=40)
 @given(_trees)
 def test_isl_proves_any_tree_a_partition(tree: Tree) -> None:
     prove_partition(tree, NAMES)
@@ -107,7 +110,7 @@ _costs = st.dictionaries(
 _points = st.lists(_sizes, min_size=5, max_size=5, unique=True)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(unhurried, max_examples=60)
 @given(_costs, _points)
 def test_what_is_learned_is_a_partition_no_worse_than_the_default(
     costs: dict[Options, list[float]], points: list[Any]
@@ -120,6 +123,7 @@ def test_what_is_learned_is_a_partition_no_worse_than_the_default(
     assert mean <= 1e-9
 
 
+@unhurried
 @given(st.integers(0, 10**9), st.integers(1, 10**9))
 def test_thresholds_separate(low: int, more: int) -> None:
     assert low < _between(low, low + more) <= low + more
