@@ -28,6 +28,7 @@ from tcsym.polyhedral.passes.parallelise import parallelise, without_work
 from tcsym.polyhedral.passes.privatise import privatise
 from tcsym.polyhedral.passes.setting import Setting
 from tcsym.polyhedral.passes.split_guards import split_guards
+from tcsym.polyhedral.passes.split_reductions import split_reductions
 from tcsym.records import dataclass
 from tcsym.target import Target
 
@@ -48,6 +49,8 @@ def map_cpu(kernel: Kernel, target: Target, options: Options) -> Mapped:
     kernel = _verified(accumulate_privately(replace(kernel, body=body), setting.names))
     kernel = _verified(merge_loops(privatise(kernel), setting.names))
     kernel = _verified(split_guards(kernel, setting.names))
+    if options.parallelize:
+        kernel = _verified(split_reductions(kernel, setting.names))
     for nest in nests(kernel.body):
         kernel = _verified(schedule_nest(kernel, nest, setting))
     kernel = _verified(clamp_rows(contract_storage(drop_empty(kernel))))
