@@ -25,12 +25,17 @@ BLOCK_POINTS = 16
 
 @dataclass(frozen=True, slots=True)
 class Transposition:
-    """target[.., column, row] = source[.., row, column]"""
+    """target[.., column.., row] = source[.., row.., column]
+
+    source_row, target_column: positions of the slow subscripts, counted from the end.
+    """
 
     store: Store
     source: Read
     row: Loop
     column: Loop
+    source_row: int
+    target_column: int
 
 
 def transposition_of(kernel: Kernel, chain: tuple[Loop, ...]) -> Transposition | None:
@@ -51,9 +56,11 @@ def transposition_of(kernel: Kernel, chain: tuple[Loop, ...]) -> Transposition |
         return None
     if {row.variable, column.variable} & (target.private | kernel.buffer(read.tensor).private):
         return None
-    if not (_moves_as(store.subscripts, column, row) and _moves_as(subscripts, row, column)):
+    target_column = _slow_position(store.subscripts, column, row)
+    source_row = _slow_position(subscripts, row, column)
+    if target_column is None or source_row is None:
         return None
-    return Transposition(store, read, row, column)
+    return Transposition(store, read, row, column, source_row, target_column)
 
 
 def _mover(chain: tuple[Loop, ...], subscript: Index) -> Loop | None:
@@ -62,16 +69,16 @@ def _mover(chain: tuple[Loop, ...], subscript: Index) -> Loop | None:
     return found[0] if len(found) == 1 else None
 
 
-def _moves_as(subscripts: tuple[Index, ...], slow: Loop, fast: Loop) -> bool:
-    *others, first, last = subscripts
+def _slow_position(subscripts: tuple[Index, ...], slow: Loop, fast: Loop) -> int | None:
+    """Where `slow` moves, from the end, if it moves one subscript and `fast` only the last."""
+    *others, last = subscripts
     s, f = slow.variable, fast.variable
-    return (
-        first.coefficient(s) == 1
-        and last.coefficient(f) == 1
-        and f not in first.variables()
-        and s not in last.variables()
-        and not any({s, f} & x.variables() for x in others)
-    )
+    moved = [k for k, x in enumerate(others) if s in x.variables()]
+    if len(moved) != 1 or others[moved[0]].coefficient(s) != 1 or s in last.variables():
+        return None
+    if last.coefficient(f) != 1 or any(f in x.variables() for x in others):
+        return None
+    return moved[0] - len(subscripts)
 
 
 def transpose_in_blocks(
@@ -92,6 +99,8 @@ def transpose_in_blocks(
         extent(t.row) - var(tiles[t.row.variable]) * block,
         extent(t.column) - var(tiles[t.column.variable]) * block,
         block,
+        t.source_row,
+        t.target_column,
     )
     outer: list[Loop] = []
     for x in (t.row, t.column):
