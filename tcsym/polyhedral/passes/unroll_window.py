@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tcsym.frontend.program import Call
 from tcsym.index import ZERO, Index, all_of, ge, index, var
 from tcsym.loop_ir import (
     Branch,
@@ -20,12 +21,15 @@ from tcsym.loop_ir import (
     loads,
     map_node,
     substitute_node,
+    subvalues,
 )
 from tcsym.polyhedral.passes.bounds import extent
 from tcsym.polyhedral.passes.loops import chain_of
 from tcsym.polyhedral.passes.names import Names
 
 MOST_STATEMENTS = 160
+MOST_OPERATIONS = 640
+CALL_OPERATIONS = 30
 
 
 def unroll_window(kernel: Kernel, window: tuple[str, ...], names: Names) -> Kernel:
@@ -48,7 +52,7 @@ def _unrolled(top: Loop, window: tuple[str, ...], names: Names) -> Loop:
     statement = chain[-1].body
     points = tuple(x for x in chain if x.variable not in window)
     straight = all(x.kind in ("unrolled", "vector") for x in chain[1:])
-    if not straight or not isinstance(statement, Update) or _count(chain) > MOST_STATEMENTS:
+    if not straight or not isinstance(statement, Update) or _is_long(statement, _count(chain)):
         return top
     slide = _slide(statement, chain, points)
     if slide is None:
@@ -66,6 +70,13 @@ def _count(chain: tuple[Loop, ...]) -> int:
         if x.kind != "vector":
             total *= _trips(x) or 1
     return total
+
+
+def _is_long(statement: Update, n: int) -> bool:
+    """Too much straight code for what the loops cost."""
+    values = list(subvalues(statement.value))
+    size = len(values) + CALL_OPERATIONS * sum(isinstance(v, Call) for v in values)
+    return n > MOST_STATEMENTS or n * size > MOST_OPERATIONS
 
 
 def _slide(
