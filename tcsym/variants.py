@@ -117,8 +117,23 @@ class Variants:
 
     def serving(self, views: Sequence[View]) -> Variant:
         """The variant for these arguments."""
+        return self.ready(views) or self.made_for(self.wanted(views))
+
+    def wanted(self, views: Sequence[View]) -> Layouts:
+        """The layouts of the variant for these arguments: theirs, or general if there are many."""
         layouts = tuple([layout_of(view) for view in views])
-        return self._made.get(layouts) or self.made_for(layouts)
+        if layouts not in self._made and len(self._made) >= MAX_VARIANTS - 1:
+            return self.general
+        return layouts
+
+    def ready(self, views: Sequence[View]) -> Variant | None:
+        """The variant for these arguments, if it is compiled."""
+        return self._made.get(self.wanted(views))
+
+    @property
+    def ready_dense(self) -> Variant | None:
+        """The variant for dense arguments, if it is compiled."""
+        return self._made.get(self.dense)
 
     def made_for(self, layouts: Layouts) -> Variant:
         """The variant for these layouts, or the general one if there are enough; compiles it."""

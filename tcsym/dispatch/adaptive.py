@@ -23,7 +23,7 @@ from tcsym.options import Bind
 from tcsym.runtime.arrays import View
 from tcsym.stats import Decision
 from tcsym.strategy import Auto, Specialize
-from tcsym.variants import Variant
+from tcsym.variants import MAX_VARIANTS, Layouts, Variant, Variants
 
 Function = Callable[..., Any]
 State = Literal["compiling", "tried", "adopted", "rejected", "failed"]
@@ -47,6 +47,7 @@ class Adaptive(Dispatcher):
         self.points = Points(strategy.max_variants)
         entrance.route = self._route
         self._states: dict[Values, State] = {}
+        self._begun: set[tuple[Variants, Layouts]] = set()  # compiled for other layouts
         self._gained = self._lost = 0
 
     # ---- calls
@@ -90,6 +91,33 @@ class Adaptive(Dispatcher):
     def _is_open(self) -> bool:
         """False once enough sizes were tried in vain: then nothing is counted any more."""
         return self.share > 0 and (self._gained > 0 or self._lost < GIVE_UP_AFTER)
+
+    def arrange(self) -> tuple[Version, ...]:
+        """Symbolic versions; after the first, no call waits for a variant of other layouts."""
+        versions = super().arrange()
+        for version in versions if self.share else ():
+            version.compile_beside = self._compile_layouts
+        return versions
+
+    def _compile_layouts(self, variants: Variants, layouts: Layouts) -> None:
+        from tcsym.dispatch.beside import Work, compilations
+
+        with self.lock:
+            begun = [of for v, of in self._begun if v is variants]
+            if layouts not in begun and len(begun) >= MAX_VARIANTS - 2:  # the dense one is there
+                layouts = variants.general
+            if layouts in begun:
+                return
+            self._begun.add((variants, layouts))
+
+        def done(result: Compiled | str) -> None:
+            if isinstance(result, str):
+                told = ", ".join(layouts)
+                self.making.stats.failures.append(f"variant for layouts {told}: {result}")
+            else:
+                variants.adopt(layouts, result)
+
+        compilations.submit(Work(variants, layouts, self.share, done))
 
     # ---- what is worth it
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Literal
 
+from tcsym.dispatch.copies import run_on_copies
 from tcsym.index import TRUE, Condition, condition_text
 from tcsym.records import dataclass
 from tcsym.region import Region
 from tcsym.runtime.arrays import View
-from tcsym.variants import Variant, Variants
+from tcsym.variants import Layouts, Variant, Variants
 
 if TYPE_CHECKING:
     from tcsym.dispatch.padding import Padding
@@ -24,7 +25,8 @@ class Version:
     """Sizes that satisfy `context` are served by `variants`, made with the options of `region`.
 
     `fixed`: sizes that are numbers in its code. `calls`: served through Python so far (calls that
-    enter native code are counted there).
+    enter native code are counted there). `compile_beside`: where calls must not wait for another
+    variant, what has it compiled; they run on dense copies meanwhile.
     """
 
     kind: Kind
@@ -34,13 +36,20 @@ class Version:
     variants: Variants
     padding: Padding | None = None
     calls: int = field(default=0)
+    compile_beside: Callable[[Variants, Layouts], None] | None = None
 
     def run(self, views: Sequence[View], sizes: Values, threads: int) -> tuple[Variant, int]:
         """Run on inputs and outputs in order; the variant that ran, and 0 or 1 + its fault."""
         self.calls += 1
         if self.padding is not None:
             return self.padding.run(self.variants, views, sizes, threads)
-        variant = self.variants.serving(views)
+        variants = self.variants
+        variant, dense = variants.ready(views), variants.ready_dense
+        if variant is None and dense is not None and self.compile_beside is not None:
+            self.compile_beside(variants, variants.wanted(views))
+            n_inputs = len(variants.plan.inputs)
+            return dense, run_on_copies(dense, views, n_inputs, sizes, threads)
+        variant = variant or variants.serving(views)
         return variant, variant.run(views, sizes, threads)
 
     def prepared(self, views: Sequence[View]) -> Variant:

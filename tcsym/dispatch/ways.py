@@ -17,6 +17,7 @@ from tcsym.runtime.plan import CallPlan
 from tcsym.variants import Variant, layout_of
 
 Function = Callable[..., Any]
+_STRICT: tuple[Layout, ...] = ("dense", "rows", "any")  # each serves those before it
 
 
 class Kind(NamedTuple):
@@ -66,4 +67,6 @@ def kind_of(views: Sequence[View], variant: Variant) -> Kind | None:
         if view.library == "torch":
             library = "torch"
     layouts = tuple([layout_of(view) for view in views])
+    if any(_STRICT.index(a) > _STRICT.index(b) for a, b in zip(layouts, variant.layouts)):
+        return None  # the call ran on copies
     return Kind(layouts == variant.layouts, variant.layouts, library)

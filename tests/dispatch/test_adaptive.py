@@ -159,6 +159,30 @@ def test_precompile_measures_declared_sizes() -> None:
     assert [dict(d.sizes)["M"] for d in wide.stats.decisions if d.sizes] == [1, 8, 64]
 
 
+def test_no_call_waits_for_other_layouts() -> None:
+    kernel = tc.define(MM).mm
+    ready(kernel, (5, 6, 7), 1)
+    held = threading.Event()
+    original = compilations._compiled
+    compilations._compiled = lambda work: (held.wait(), original(work))[1]  # type: ignore
+    a, b = np.arange(30, dtype=F32).reshape(6, 5).T, np.ones((6, 7), F32)
+    out = np.zeros((7, 5), F32).T
+    try:
+        for _ in range(2):
+            np.testing.assert_array_equal(kernel(a, b), a @ b)
+            assert kernel(a, b, out=out) is out
+            np.testing.assert_array_equal(out, a @ b)
+        assert len(kernel.stats.variants) == 1
+    finally:
+        held.set()
+        compilations.settle()
+        del compilations._compiled  # type: ignore[method-assign]
+    assert len(kernel.stats.variants) == 3
+    np.testing.assert_array_equal(kernel(a, b, out=out), a @ b)
+    settle()
+    np.testing.assert_array_equal(kernel(a, b, out=out), a @ b)
+
+
 # ---- specialise in the background
 
 
