@@ -35,6 +35,7 @@ from tcsym.polyhedral.passes.fuse_reductions import fuse_reductions
 from tcsym.polyhedral.passes.interchange import can_sink
 from tcsym.polyhedral.passes.loops import find_loop, is_leaf, loops_around, loops_in, replace_loop
 from tcsym.polyhedral.passes.names import Names
+from tcsym.polyhedral.passes.narrow_edge import narrow_edge
 from tcsym.polyhedral.passes.operands import (
     Operand,
     outer_loops,
@@ -87,7 +88,9 @@ def schedule_contraction(kernel: Kernel, nest: str, roles: Roles, setting: Setti
     kernel = _fill_stationary(tiled, sides.stationary, shape, names)
     kernel = _fill_streamed(replace(tiled, kernel=kernel), sides.streamed, shape, setting)
     kernel, left = fuse_reductions(kernel, inner, names)
-    return _unroll_reductions(kernel, frozenset(left), setting.options.reduction_unroll)
+    kernel = _unroll_reductions(kernel, frozenset(left), setting.options.reduction_unroll)
+    n = extent(band.loop(roles.columns))
+    return narrow_edge(kernel, tiled.column_tile, n, shape, names)
 
 
 def _widened(kernel: Kernel, nest: str) -> Kernel:

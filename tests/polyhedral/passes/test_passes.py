@@ -19,6 +19,7 @@ from tcsym.loop_ir import (
     Store,
     TransposeBlock,
     Update,
+    substitute_node,
     walk,
 )
 from tcsym.loop_ir_verify import verify
@@ -330,6 +331,24 @@ def test_no_branch_and_no_row_mask_in_a_core(name: str) -> None:
 def test_transposition_moves_blocks() -> None:
     k = map_cpu(naive.transposition(), AVX2, Options()).kernel
     assert [x.block for x, _ in walk(k.body) if isinstance(x, TransposeBlock)] == [8]
+
+
+@pytest.mark.parametrize(("columns", "narrow"), [(None, 1), (24, 1), (26, 0), (32, 0)])
+def test_the_last_tile_is_halved_where_that_suffices(columns: int | None, narrow: int) -> None:
+    k = naive.matmul()
+    if columns is not None:
+        k = replace(k, body=substitute_node(k.body, {"N": index(columns)}))
+    k = map_cpu(k, AVX2, Options()).kernel
+    halved = [
+        x
+        for x, _ in walk(k.body)
+        if isinstance(x, Branch) and isinstance(x.then, Loop) and x.then.order == "reduction"
+    ]
+    assert len(halved) == 2 * narrow  # with panels, and without for few rows
+    for x in halved:
+        assert isinstance(x.then, Loop) and x.then.unroll == 1
+        widths = [y.upper.as_int() for y in loops_in(x.then) if y.kind == "unrolled"]
+        assert widths in ([6, 1], [4, 1])
 
 
 def test_panels_are_transposed_across_dimensions() -> None:
