@@ -15,10 +15,12 @@ from tcsym.index import (
     Index,
     all_of,
     any_of,
+    eq,
     floordiv,
     ge,
     index,
     maximum,
+    mod,
     var,
 )
 from tcsym.loop_ir import Branch, Kernel, Loop, Node, Update, map_node
@@ -56,6 +58,7 @@ from tcsym.polyhedral.passes.vector_legality import can_mask, vector_refusal
 CONSTANT_UNROLL = 4
 FEW_ROWS = 4
 FEW_TERMS = 32
+CACHE_WAYS = 8
 
 
 def contraction_refusal(kernel: Kernel, nest: str, roles: Roles | None) -> str | None:
@@ -203,7 +206,22 @@ def panels_pay(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Con
         if loop.variable in used | rows.variables() or written:
             break
         uses = uses * extent(loop)
-    return all_of((ge(rows, min(FEW_ROWS, least)), ge(uses, least)))
+    often = all_of((ge(rows, min(FEW_ROWS, least)), ge(uses, least)))
+    return any_of((often, all_of((ge(rows, FEW_ROWS + 1), _aliases(kernel, nest, roles, setting)))))
+
+
+def _aliases(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Condition:
+    """Steps of a streamed operand fall on the same lines of the first cache: read them once."""
+    band = band_of(find_loop(kernel.body, nest))
+    steps = {x.variable for _, around in reductions(band.body) for x in around}
+    found: list[Condition] = []
+    for r in roles.streamed:
+        way = max(1, setting.target.l1_bytes // (CACHE_WAYS * r.dtype.bytes))
+        for v in sorted(steps & value_variables(r)):
+            step = stride(kernel.buffer(r.tensor), r.subscripts, v)
+            if step is not None and step.variables() <= frozenset(kernel.sizes):
+                found.append(eq(mod(step, index(way)), 0))
+    return any_of(found)
 
 
 def _term_count(kernel: Kernel, nest: str) -> Index | None:

@@ -274,9 +274,18 @@ def test_panels_pay_by_reuse_inside_and_around_the_nest() -> None:
     roles = contraction_roles(k, band_of(find_loop(k.body, "i")))
     assert roles is not None
     pays = panels_pay(k, "i", roles, Setting(AVX2, Options(), Names.of(k), []))
-    assert not holds(pays, {"M": 3, "T": 100})
-    assert not holds(pays, {"M": 4, "T": 2})
-    assert holds(pays, {"M": 4, "T": 3})
+    assert not holds(pays, {"M": 3, "N": 9, "T": 100})
+    assert not holds(pays, {"M": 4, "N": 9, "T": 2})
+    assert holds(pays, {"M": 4, "N": 9, "T": 3})
+
+
+def test_panels_pay_where_rows_fall_on_the_same_cache_lines() -> None:
+    k = bare(naive.matmul())
+    roles = contraction_roles(k, band_of(find_loop(k.body, "i")))
+    assert roles is not None
+    pays = panels_pay(k, "i", roles, Setting(AVX2, Options(), Names.of(k), []))
+    assert holds(pays, {"M": 5, "N": 2048}) and holds(pays, {"M": 12, "N": 1000})
+    assert not holds(pays, {"M": 4, "N": 2048}) and not holds(pays, {"M": 11, "N": 1000})
 
 
 def test_panels_pay_for_few_terms_and_for_four_rows() -> None:
