@@ -142,14 +142,13 @@ def far_rows() -> Kernel:
 
 
 def far_columns() -> Kernel:
-    """Z[a,c,d] += X[a,e,f] * Y[d,f,c,e]: columns and steps lie dimensions apart in Y."""
-    a, c, d, e, f = v("a c d e f")
-    term = op("mul", rd("X", a, e, f), rd("Y", d, f, c, e))
-    terms = red("e", "E", red("f", "F", up("Z", (a, c, d), "add", term)))
-    inner = par("d", "D", st("Z", (a, c, d), con(0)), terms)
-    body = par("a", "A", par("c", "C", inner))
-    buffers = [buf("X", "A E F"), buf("Y", "D F C E"), buf("Z", "A C D")]
-    return kernel("far_columns", "A C D E F", buffers, body)
+    """Z[a,d] += X[a,e,f] * Y[d,f,e]: columns and steps lie dimensions apart in Y."""
+    a, d, e, f = v("a d e f")
+    term = op("mul", rd("X", a, e, f), rd("Y", d, f, e))
+    terms = red("e", "E", red("f", "F", up("Z", (a, d), "add", term)))
+    body = par("a", "A", par("d", "D", st("Z", (a, d), con(0)), terms))
+    buffers = [buf("X", "A E F"), buf("Y", "D F E"), buf("Z", "A D")]
+    return kernel("far_columns", "A D E F", buffers, body)
 
 
 def term_matmul(name: str, term: Callable[[Expr, Expr], Expr], shift: int = 0) -> Kernel:
