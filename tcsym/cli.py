@@ -11,7 +11,15 @@ from tcsym.cli_cache import cache
 from tcsym.cli_doctor import doctor
 from tcsym.cli_library import KernelFile, library_option
 from tcsym.cli_output import ErrorsAsText, json_option, print_json, print_table, seconds_text
-from tcsym.cli_tune import parse_budget, parse_many_sizes, report_json, sizes_of
+from tcsym.cli_tune import (
+    TRACE,
+    parse_budget,
+    parse_many_sizes,
+    refuse_with_trace,
+    report_json,
+    sizes_of,
+    tune_trace,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -185,7 +193,19 @@ def tune(
     plot: str | None,
     as_json: bool,
 ) -> None:
-    """Search for better options for a def of FILE; they serve later runs on this machine."""
+    """Search for better options for a def of FILE; they serve later runs on this machine.
+
+    FILE may be a trace (`.jsonl`) of `tcsym.record`: its kernels are tuned for what was called.
+    """
+    if file.suffix == TRACE:
+        refuse_with_trace(name=name, sizes=sizes, target=target, plot=plot)
+        reports = tune_trace(file, budget, seed, search, None if as_json else True)
+        if as_json:
+            print_json([report_json(report) for report in reports])
+        else:
+            for report in reports:
+                click.echo(str(report))
+        return
     kernel = load_kernel(file, name, target)
     shown = None if as_json else True
     report = kernel.tune(sizes_of(sizes), budget, seed=seed, search=search, progress=shown)

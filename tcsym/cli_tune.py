@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tcsym.errors import SizeError
 
+TRACE = ".jsonl"
+MOST_SIZES = 8
+
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tcsym.tuning.report import TuningReport
 
 
@@ -51,6 +57,41 @@ def sizes_of(given: list[dict[str, Any]]) -> Any:
 
 def parse_budget(_ctx: click.Context, _param: click.Parameter, text: str) -> str | int:
     return int(text) if text.isdecimal() else text
+
+
+def refuse_with_trace(**given: object) -> None:
+    """UsageError: a trace says these things itself."""
+    for name, value in given.items():
+        if value:
+            option = "def" if name == "name" else name
+            raise click.UsageError(f"--{option} does not go with a trace, which says what to tune")
+
+
+def tune_trace(
+    path: Path, budget: str | int, seed: int, search: str, progress: bool | None
+) -> Iterator[TuningReport]:
+    """Tune each kernel of a trace for the sizes it spent most time at, weighted by that time.
+
+    The budget is shared in proportion to time, too.
+    """
+    from tcsym.api import define
+    from tcsym.recorded import load
+    from tcsym.tuning.budget import Budget
+
+    recorded = load(path)
+    total = sum(r.seconds for r in recorded) or 1.0
+    seconds = Budget(budget).seconds
+    for r in recorded:
+        share = r.seconds / total or 1 / len(recorded)
+        part = (
+            f"{share * seconds:.6f}s" if seconds is not None else max(1, round(share * int(budget)))
+        )
+        kernel = define(r.source, filename=r.filename, target=r.target)[r.kernel]
+        calls = r.calls[:MOST_SIZES]
+        weights = [c.seconds or 1e-9 for c in calls]
+        sizes = [dict(c.sizes) for c in calls]
+        settings = {"seed": seed, "search": search, "progress": progress}
+        yield kernel.tune(sizes, part, weights=weights, **settings)
 
 
 def report_json(report: TuningReport) -> dict[str, Any]:
