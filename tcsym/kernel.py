@@ -244,7 +244,7 @@ class Kernel(Direct):
         Ctrl-C ends the search, not the report. Options change no results. Errors: SizeError,
         OptionError for the arguments; TCError if the kernel cannot be run at these sizes.
         """
-        from tcsym.tuning.request import tune_program
+        from tcsym.tuning.tune import tune_program
 
         target, declared = self._dispatcher.making.target, self.settings.sizes
         report = tune_program(self.program, target, declared, sizes, budget, **settings)

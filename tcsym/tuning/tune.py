@@ -12,21 +12,20 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import field, replace
-from typing import Literal
+from dataclasses import replace
+from typing import get_args
 
 from tcsym.digest import hexdigest
-from tcsym.errors import TCError
+from tcsym.errors import OptionError, TCError
 from tcsym.frontend.program import Program
 from tcsym.options import Options
-from tcsym.records import dataclass
 from tcsym.runtime.cache import compiler_version
+from tcsym.sizes import Dim
 from tcsym.target import Target
 from tcsym.threads import get_num_threads
 from tcsym.tuning.budget import Budget
-from tcsym.tuning.choice import distance
-from tcsym.tuning.distribution import Distribution, Values
-from tcsym.tuning.evaluate import Compile, Job, compile_dense
+from tcsym.tuning.certify import certify
+from tcsym.tuning.distribution import Values, distribution_of
 from tcsym.tuning.genetic import Genetic
 from tcsym.tuning.guided import Guided
 from tcsym.tuning.learn import learn_tree, prove_partition
@@ -34,6 +33,7 @@ from tcsym.tuning.machine import machine_key
 from tcsym.tuning.progress import Progress, Snapshot
 from tcsym.tuning.race import Attempt, Race
 from tcsym.tuning.report import TuningReport
+from tcsym.tuning.request import DEFAULT, Request, Search, template_job
 from tcsym.tuning.rows import Trial, Tuned
 from tcsym.tuning.space import PRUNED_BEYOND, Space, space_of
 from tcsym.tuning.start import known_options, structure_of
@@ -42,32 +42,11 @@ from tcsym.tuning.timing import Ratio
 from tcsym.tuning.tree import Leaf, Split, Tree, leaf_of, tree_to_json
 from tcsym.tuning.workers import WorkerPool
 
-Search = Literal["guided", "genetic"]
-DEFAULT = Options()
 BATCH, SEARCH_SHARE = 8, 0.65
-RIVALS = 6
 PATIENCE = 10.0
 EXTRA_SIZES, EXTRA_WEIGHT, GENERAL = 8, 0.4, 5
 SIMPLER = 0.004  # logarithm of the time that a changed field must save to stay
 _LEAST_SECONDS, _MOST_SECONDS, _CALLS = 0.04, 0.6, 30
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What to tune and how far. compile: tests put faulty compilers here."""
-
-    program: Program
-    target: Target
-    distribution: Distribution
-    budget: str | int
-    start: tuple[Options, ...] = ()
-    executor: Executor | None = None
-    seed: int = 0
-    search: Search = "guided"
-    progress: bool | None = None
-    timeout: float = 30.0
-    memory: int = 4 * 2**30
-    compile: Compile = field(default=compile_dense)
 
 
 def tune(request: Request) -> TuningReport:
@@ -78,6 +57,41 @@ def tune(request: Request) -> TuningReport:
     finally:
         if request.executor is None:
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+def tune_program(
+    program: Program,
+    target: Target,
+    declared: Mapping[str, Dim | int],
+    sizes: object = None,
+    budget: str | int = "60s",
+    *,
+    weights: Sequence[float] | None = None,
+    start: Options | Sequence[Options] | None = None,
+    executor: Executor | None = None,
+    progress: bool | None = None,
+    seed: int = 0,
+    search: Search = "guided",
+) -> TuningReport:
+    """See `Kernel.tune`. Errors: SizeError, OptionError for the arguments."""
+    if search not in get_args(Search):
+        raise OptionError(f"search is {search!r}, expected one of {', '.join(get_args(Search))}")
+    given = (start,) if isinstance(start, Options) else tuple(start or ())
+    if not all(isinstance(options, Options) for options in given):
+        raise OptionError(f"`start` is {start!r}, expected tcsym.Options or a list of them")
+    distribution = distribution_of(program, sizes, declared, weights, seed)
+    request = Request(
+        program,
+        target,
+        distribution,
+        budget,
+        given,
+        executor,
+        seed=seed,
+        search=search,
+        progress=progress,
+    )
+    return tune(request)
 
 
 class _Tuning:
@@ -126,7 +140,9 @@ class _Tuning:
 
     def _race(self) -> Race:
         seconds = dict.fromkeys(self.weights, _LEAST_SECONDS)
-        return Race(_job(self.request), self.executor, self.request.timeout, seconds, self._is_over)
+        return Race(
+            template_job(self.request), self.executor, self.request.timeout, seconds, self._is_over
+        )
 
     def _is_over(self) -> bool:
         return self.budget.seconds is not None and self.budget.used(0) >= 1
@@ -136,7 +152,7 @@ class _Tuning:
         default = Attempt(DEFAULT, "measured", "", dict.fromkeys(self.weights, Ratio(0, 0, 0)))
         probe = Attempt(DEFAULT, "raced")
         template = self.race.template
-        self.race.template = _job(self.request, honest=True)
+        self.race.template = template_job(self.request, honest=True)
         if isinstance(self.executor, WorkerPool):
             self.executor.timeout = self.race.timeout = PATIENCE * self.request.timeout
         self.race.measure([probe], default, tuple(self.weights))
@@ -388,56 +404,6 @@ class _Tuning:
         )
         kept = self.database is not None and self.database.put([row])
         self.is_kept = kept and self.is_kept
-
-
-def certify(
-    request: Request, tree: Tree, trials: Sequence[Attempt], n: int, seed: int
-) -> list[tuple[Values, float]]:
-    """Factors lost at other sizes by the tree's options against the best of some rivals."""
-    sizes = request.distribution.draw(request.program, n, seed)
-    pool = request.executor or WorkerPool(1, request.timeout, request.memory)
-    found: list[tuple[Values, float]] = []
-    try:
-        for values in sizes:
-            race = Race(_job(request), pool, request.timeout, {values: _LEAST_SECONDS})
-            chosen = Attempt(leaf_of(tree, values).options, "measured")
-            chosen.ratios[values] = Ratio(0.0, 0.0, 0.0)
-            rivals = _rivals(trials, values, chosen.options)
-            attempts = [Attempt(o, "raced") for o in rivals]
-            race.measure(attempts, chosen, (values,))
-            good = [a for a in attempts if a.ratios]
-            best = min(good, key=lambda a: a.ratios[values].log, default=None)
-            if best is None or best.ratios[values].log >= 0:
-                found.append((values, 1.0))
-                continue
-            race.confirm(best, chosen, (values,))
-            found.append((values, math.exp(max(0.0, -best.ratios[values].log))))
-    finally:
-        if request.executor is None:
-            pool.shutdown(wait=True, cancel_futures=True)
-    return found
-
-
-def _rivals(trials: Sequence[Attempt], values: Values, chosen: Options) -> list[Options]:
-    """The default, and the best candidates at the tuned sizes, the nearest first."""
-    measured = [a for a in trials if a.ratios and a.state in ("measured", "raced")]
-    tuned = sorted({v for a in measured for v in a.ratios}, key=lambda v: distance(v, values))
-    ranked: dict[Options, None] = {DEFAULT: None}
-    for rank in range(2):
-        for near in tuned[:RIVALS]:
-            known = sorted(
-                (a for a in measured if near in a.ratios), key=lambda a: a.ratios[near].log
-            )
-            if rank < len(known):
-                ranked[known[rank].options] = None
-    ranked.pop(chosen, None)
-    return list(ranked)[:RIVALS]
-
-
-def _job(request: Request, honest: bool = False) -> Job:
-    compile = compile_dense if honest else request.compile
-    threads = get_num_threads()
-    return Job(request.program, request.target, DEFAULT, DEFAULT, (), threads, compile=compile)
 
 
 def _leaves(tree: Tree) -> list[Options]:

@@ -23,9 +23,9 @@ from tcsym.tuning.database import Database
 from tcsym.tuning.distribution import Distribution, distribution_of
 from tcsym.tuning.evaluate import Job
 from tcsym.tuning.report import TuningReport
+from tcsym.tuning.request import DEFAULT, Request
 from tcsym.tuning.rows import Trial, Tuned
 from tcsym.tuning.tree import leaf_of
-from tcsym.tuning.tune import DEFAULT, Request
 from tests.tuning import faults
 from tests.tuning.faults import MM, Inline, Modelled
 
