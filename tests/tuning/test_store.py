@@ -104,13 +104,14 @@ def test_the_store_can_be_switched_off(database: Database, monkeypatch: pytest.M
     assert options_found() == ANALYTIC
 
 
-def test_looking_up_again_is_quick(database: Database) -> None:
+def test_looking_up_again_opens_no_database(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     database.put([tuned()])
     options_found()
-    start = time.perf_counter()
-    for _ in range(100):
-        options_found()
-    assert (time.perf_counter() - start) / 100 < 1e-3
+    options_found()  # the first reader may have tidied the log, which looks like a change
+    monkeypatch.delattr(sqlite3, "connect")
+    assert options_found() == FROM_USER
 
 
 def test_a_full_transaction_or_nothing(database: Database) -> None:
