@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
+import marshal
 from dataclasses import replace
 
-from tcsym.compiler import analyse
 from tcsym.config import VERIFY
 from tcsym.digest import hexdigest
 from tcsym.frontend.program import Program
 from tcsym.frontend.program_json import programs_from_json, programs_to_json
-from tcsym.runtime.cache import CodeCache, compiler_version
+from tcsym.runtime.cache import MARSHAL, CodeCache, compiler_version
 
 
 def analysed(source: str, filename: str) -> dict[str, Program]:
@@ -20,14 +19,16 @@ def analysed(source: str, filename: str) -> dict[str, Program]:
     found = None if VERIFY.read() else cache.read(key)
     if found is not None:
         try:
-            programs = programs_from_json(json.loads(found[1]))
+            programs = programs_from_json(marshal.loads(found[1]))
             return {p.name: replace(p, source=source, filename=filename) for p in programs}
-        except (ValueError, TypeError, LookupError):
+        except (ValueError, TypeError, LookupError, EOFError):
             pass  # not what is written below: analysed and written again
+    from tcsym.compiler import analyse  # most processes have seen the text before
+
     analysis = analyse(source, filename)
     textless = [replace(p, source="", filename="") for p in analysis.values()]
-    data = json.dumps(programs_to_json(textless), separators=(",", ":"))
-    cache.write(key, {"what": f"programs {' '.join(analysis)}"}, data.encode())
+    data = marshal.dumps(programs_to_json(textless), MARSHAL)
+    cache.write(key, {"what": f"programs {' '.join(analysis)}"}, data)
     return analysis
 
 

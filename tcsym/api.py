@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tcsym.errors import OptionError, TCTypeError
-from tcsym.frontend.einsum import NAME, EinsumSource, einsum_source
 from tcsym.kernel import Kernel
 from tcsym.module import Module
 from tcsym.options import Options
@@ -18,6 +17,9 @@ from tcsym.sizes import Dim
 from tcsym.strategy import Strategy, resolve_strategy
 from tcsym.target import Target, resolve_target
 from tcsym.types import NAMES, DType
+
+if TYPE_CHECKING:
+    from tcsym.frontend.einsum import EinsumSource
 
 
 def define(
@@ -95,6 +97,8 @@ def einsum_kernel(
 
     dtypes: element type of all operands, or one for each. settings: as for `define`.
     """
+    from tcsym.frontend.einsum import NAME, einsum_source
+
     n_operands = spec.partition("->")[0].count(",") + 1
     given = [dtypes] * n_operands if isinstance(dtypes, str | DType) else list(dtypes)
     found = einsum_source(spec, [_named_type(t) for t in given])
@@ -105,11 +109,15 @@ def einsum_kernel(
 def _einsum_source(
     spec: str, dtypes: tuple[DType, ...], shapes: tuple[tuple[int, ...], ...] | None
 ) -> EinsumSource:
+    from tcsym.frontend.einsum import einsum_source
+
     return einsum_source(spec, dtypes, shapes)
 
 
 @lru_cache(256)
 def _einsum_kernel(source: str) -> Kernel:
+    from tcsym.frontend.einsum import NAME
+
     return define(source, filename="<einsum>")[NAME]
 
 

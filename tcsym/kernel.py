@@ -13,15 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tcsym.analysed import analysed
-from tcsym.compiler import explain_stage
 from tcsym.dispatch.choose import dispatcher_for, require_one_served
 from tcsym.dispatch.dispatcher import Dispatcher, Single
 from tcsym.dispatch.entrance import Entrance
 from tcsym.dispatch.making import Making
-from tcsym.dispatch.texts import explain_versions
 from tcsym.dispatch.version import Version
 from tcsym.errors import SizeError, TargetError
-from tcsym.executable import Executable
 from tcsym.frontend.program import Program
 from tcsym.index import condition_text
 from tcsym.recording import register, timed_call
@@ -31,12 +28,13 @@ from tcsym.runtime.direct import Direct
 from tcsym.runtime.plan import Parameter, plan_call
 from tcsym.runtime.results import match_outputs, packed, prepare_outputs, result_library
 from tcsym.settings import Settings, validated
-from tcsym.signature import Signature, Spec
 from tcsym.sizes import Dim, Sizes, size_value
 from tcsym.stats import Stats
 from tcsym.threads import get_num_threads, require_threads
 
 if TYPE_CHECKING:
+    from tcsym.executable import Executable
+    from tcsym.signature import Signature
     from tcsym.tuning.choice import Choice
     from tcsym.tuning.report import TuningReport
 
@@ -182,6 +180,8 @@ class Kernel(Direct):
         Inputs are arrays, `Spec`s or shapes; keywords are inputs or sizes by name: `compile(A, B)`,
         `compile((64, 8), (8, 9))`, `compile(M=64, K=8, N=9)`.
         """
+        from tcsym.executable import Executable
+
         bound = self._bind_shapes(inputs, named)
         outputs = [dense_view(s, o.dtype) for s, o in zip(bound.shapes, self._plan.outputs)]
         version = self._dispatcher.serving(bound.sizes)
@@ -274,6 +274,8 @@ class Kernel(Direct):
     @property
     def signature(self) -> Signature:
         """Types of inputs and outputs, with symbolic shapes."""
+        from tcsym.signature import Signature
+
         return Signature(self.program)
 
     @property
@@ -299,6 +301,9 @@ class Kernel(Direct):
         """
         if stage in _DEVICE_STAGES:
             raise TargetError(f"stage `{stage}` needs a CUDA target", hint="this version has none")
+        from tcsym.compiler import explain_stage
+        from tcsym.dispatch.texts import explain_versions
+
         given = checked_sizes(self._plan, sizes)
         if stage == "variants":
             return explain_versions(self._dispatcher, given)
@@ -326,6 +331,8 @@ class Kernel(Direct):
 
 def _shaped(p: Parameter, x: Any, sizes: Mapping[str, int | None]) -> Any:
     """`x` with specs and shapes turned into views; a missing one follows from sizes if they do."""
+    from tcsym.signature import Spec
+
     if x is MISSING:
         extents = [d if isinstance(d, int) else sizes[d] for d in p.dimensions]
         known = tuple([extent for extent in extents if extent is not None])

@@ -6,7 +6,6 @@ Tile shapes and thread counts are rules in sizes and machine facts, not literals
 from __future__ import annotations
 
 import dataclasses
-import json
 from typing import Any, Literal, get_args
 
 from tcsym.errors import OptionError
@@ -90,11 +89,15 @@ class Options:
 
     def to_json(self) -> str:
         """All fields, with the version of their meaning. Equal options are equal text."""
+        import json  # takes 5 ms, and most processes need none
+
         return json.dumps({"schema": SCHEMA, **dataclasses.asdict(self)}, sort_keys=True)
 
     @staticmethod
     def from_json(text: str) -> Options:
         """Options from all or some of their fields. Errors: OptionError for whatever is wrong."""
+        import json
+
         try:
             data: Any = json.loads(text)
         except ValueError as error:

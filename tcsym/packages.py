@@ -6,14 +6,20 @@
 from __future__ import annotations
 
 import os
+from functools import lru_cache
 from importlib.machinery import PathFinder
 
 
+@lru_cache(None)
 def installed(package: str) -> str:
     """Name and version, as `numpy-2.1.0.dist-info`; the name alone if there is none such."""
     spec = PathFinder.find_spec(package)
     if spec is None or spec.origin is None:
         return package
     beside = os.path.dirname(os.path.dirname(spec.origin))
-    names = [n for n in os.listdir(beside) if n.endswith(("-info", ".egg-info"))]
-    return ",".join(sorted(n for n in names if n.startswith(f"{package}-"))) or package
+    return ",".join(n for n in _marks(beside) if n.startswith(f"{package}-")) or package
+
+
+@lru_cache(None)
+def _marks(directory: str) -> tuple[str, ...]:
+    return tuple(sorted(n for n in os.listdir(directory) if n.endswith(("-info", ".egg-info"))))

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import json
 import os
 import threading
 import time
@@ -95,6 +94,8 @@ def _log() -> logging.Logger:
 
 
 def _text_line(kernel: Kernel) -> str:
+    import json  # not needed by most processes
+
     program, target = kernel.program, kernel.settings.target
     return json.dumps(
         {
@@ -110,6 +111,8 @@ def _text_line(kernel: Kernel) -> str:
 def _calls_line(
     name: str, canonical: str, names: tuple[str, ...], sizes: Sizes, calls: _Calls
 ) -> str:
+    import json
+
     return json.dumps(
         {
             "kernel": name,

@@ -1,10 +1,10 @@
 """`@dataclass` for classes with slots, made in a tenth of the time: it was a third of start-up.
 
-The standard decorator compiles six functions for each class. This one compiles `__init__` when it
-is first wanted and shares the rest. What it makes is a dataclass in every respect that matters
-here: `fields`, `replace`, `match`, pickling, equality within one class, hashing,
-FrozenInstanceError, `help`. Annotations must be text (`from __future__ import annotations`), none
-of them a ClassVar.
+The standard decorator compiles six functions for each class. This one makes `__init__` when it is
+first wanted, from code that classes with as many fields share, and compiles nothing else. What it
+makes is a dataclass in every respect that matters here: `fields`, `replace`, `match`, pickling,
+equality within one class, hashing, FrozenInstanceError, `help`. Annotations must be text
+(`from __future__ import annotations`), none of them a ClassVar.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import dataclasses
 from dataclasses import MISSING, Field, FrozenInstanceError, fields
 from functools import lru_cache
 from operator import attrgetter
-from types import SimpleNamespace
+from types import CodeType, FunctionType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -102,35 +102,48 @@ _FACTORY = _Factory()
 
 
 def _init(cls: type) -> Any:
-    """The only function that is compiled: its parameters must have the fields' names."""
-    positional: list[str] = []
-    keyword: list[str] = []
-    body: list[str] = []
-    names: dict[str, Any] = {"_FACTORY": _FACTORY}
-    for f in fields(cls):
-        if not f.init:
-            continue
-        value = f.name
-        parameter = f.name
-        names[f"_set_{f.name}"] = getattr(cls, f.name).__set__
-        if f.default is not MISSING:
-            names[f"_default_{f.name}"] = f.default
-            parameter = f"{f.name}=_default_{f.name}"
-        elif f.default_factory is not MISSING:
-            names[f"_make_{f.name}"] = f.default_factory
-            parameter = f"{f.name}=_FACTORY"
-            value = f"_make_{f.name}() if {f.name} is _FACTORY else {f.name}"
-        (keyword if f.kw_only else positional).append(parameter)
-        body.append(f"_set_{f.name}(self, {value})")
-    if hasattr(cls, "__post_init__"):
-        body.append("self.__post_init__()")
-    parameters = ["self", *positional, *(["*", *keyword] if keyword else [])]
-    text = f"def __init__({', '.join(parameters)}):\n " + "\n ".join(body or ["pass"])
-    exec(text, names)
-    init = names["__init__"]
+    """`__init__` whose parameters have the fields' names."""
+    taken = sorted([f for f in fields(cls) if f.init], key=lambda f: bool(f.kw_only))
+    names: dict[str, Any] = {"FACTORY": _FACTORY}
+    for k, f in enumerate(taken):
+        names[f"set{k}"], names[f"make{k}"] = getattr(cls, f.name).__set__, f.default_factory
+    defaults = [_FACTORY if _is_made(f) else f.default for f in taken]
+    n_positional = sum(not f.kw_only for f in taken)
+    made = tuple(map(_is_made, taken))
+    code = _init_code(n_positional, made, hasattr(cls, "__post_init__"))
+    code = code.replace(co_varnames=("self", *(f.name for f in taken)))
+    given = tuple([d for d in defaults[:n_positional] if d is not MISSING])
+    init = FunctionType(code, names, "__init__", given)
+    init.__kwdefaults__ = {
+        f.name: d for f, d in list(zip(taken, defaults))[n_positional:] if d is not MISSING
+    }
     init.__qualname__, init.__module__ = f"{cls.__qualname__}.__init__", cls.__module__
     init.__annotations__ = {f.name: f.type for f in fields(cls) if f.init} | {"return": None}
     return init
+
+
+def _is_made(f: Field[Any]) -> bool:
+    return f.default_factory is not MISSING
+
+
+@lru_cache(None)
+def _init_code(n_positional: int, made: tuple[bool, ...], post_init: bool) -> CodeType:
+    """What classes with as many fields share: compiling is the cost. Parameters are named p0, p1, …
+    and `made` says of each whether its default is made by a factory.
+    """
+    parameters = [f"p{k}" for k in range(len(made))]
+    values = [
+        f"make{k}() if p{k} is FACTORY else p{k}" if m else f"p{k}" for k, m in enumerate(made)
+    ]
+    body = [f"set{k}(self, {value})" for k, value in enumerate(values)]
+    body += ["self.__post_init__()"] if post_init else []
+    if n_positional < len(made):
+        parameters.insert(n_positional, "*")
+    text = f"def __init__({', '.join(['self', *parameters])}):\n " + "\n ".join(body or ["pass"])
+    names: dict[str, Any] = {}
+    exec(text, names)
+    code: CodeType = names["__init__"].__code__
+    return code
 
 
 def _values(names: list[str]) -> Any:

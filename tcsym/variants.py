@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tcsym.compiled import Compiled, Layout, stride_name
-from tcsym.compiler import compile_program
 from tcsym.config import VERIFY
 from tcsym.errors import TargetError
 from tcsym.options import Options
@@ -183,6 +182,7 @@ class Variants:
         found = None if VERIFY.read() else cache.load(key)
         if found is not None:
             return found
+        from tcsym.compiler import compile_program
         from tcsym.runtime.native import native
 
         beside(native)  # what `load` will need, and LLVM makes on a machine's first use

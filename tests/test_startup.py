@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import marshal
 import os
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 import tcsym as tc
-from tcsym import analysed as analysed_module
+from tcsym import compiler as compiler_module
 from tcsym.analysed import analysed
 from tcsym.compiler import analyse
 from tcsym.runtime import processor as processor_module
@@ -67,6 +68,51 @@ def test_warm_process_survives_damage(tmp_path: Path) -> None:
     assert run_probe(tmp_path) == first
 
 
+MODULES = """
+import sys, threading
+import numpy as np
+before = set(sys.modules)
+threading.Thread.start = lambda self: None  # work beside the caller comes after the first result
+import tcsym
+kernel = tcsym.define(%r).mm
+kernel(np.ones((5, 6), np.float32), np.ones((6, 7), np.float32))
+print(*sorted(set(sys.modules) - before))
+"""
+STANDARD = ["__future__", "_blake2", "atexit", "copy", "dataclasses", "errno", "threading"]
+WARM = {
+    "": (
+        "analysed api archive compiled config digest dispatch errors frontend index "
+        "index_json kernel module options packages recording records recursion region "
+        "runtime settings sizes stats strategy target threads tuning types variants"
+    ),
+    "dispatch": (
+        "adaptive choose copies dispatcher entrance making padding points trial version ways"
+    ),
+    "frontend": "interpret_values program program_json",
+    "runtime": (
+        "arena arguments arrays assemble background cache direct jit loader memory native "
+        "plan pool processor results scalars size_functions"
+    ),
+    "tuning": "machine shipped stores warn",
+}
+
+
+def test_warm_process_loads_these_modules_only(tmp_path: Path) -> None:
+    """Each takes a third of a millisecond or more: one that is new here must be worth it."""
+    run_probe(tmp_path)
+    environment = {**os.environ, "TCSYM_CACHE_DIR": str(tmp_path), "TCSYM_VERIFY": "0"}
+    command = [sys.executable, "-c", MODULES % MM]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    loaded = done.stdout.split()
+    own = {m for m in loaded if m.startswith("tcsym")}
+    assert own == {
+        ".".join(filter(None, ("tcsym", package, name)))
+        for package, names in WARM.items()
+        for name in ["", *names.split()]
+    }
+    assert {m for m in loaded if m not in own} <= set(STANDARD)
+
+
 # ---- programs
 
 
@@ -85,7 +131,7 @@ def refuse(*_: object) -> Any:
 
 def test_text_is_analysed_once(cache: CodeCache, monkeypatch: pytest.MonkeyPatch) -> None:
     first = analysed(MM, "a.tc")
-    monkeypatch.setattr(analysed_module, "analyse", refuse)
+    monkeypatch.setattr(compiler_module, "analyse", refuse)
     second = analysed(MM, "b.tc")
     assert first == second == analyse(MM)
     assert (second["mm"].filename, second["mm"].source) == ("b.tc", MM)
@@ -103,7 +149,8 @@ def test_errors_are_not_kept(cache: CodeCache) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"[]", b"{", b'[["Span", 1]]', b'[["", 1]]', b'[["no such", 1]]']
+    "content",
+    [b"", b"[", *map(marshal.dumps, ([], {}, 3, [["Span", 1]], [["", 1]], [["no such", 1]]))],
 )
 def test_entry_of_another_form_is_a_miss(cache: CodeCache, content: bytes) -> None:
     expected = analysed(MM, "a.tc")

@@ -8,7 +8,6 @@ alternate between both (`trial`), and the faster one stays.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from statistics import median
 from time import perf_counter
 from typing import Any, Literal
 
@@ -17,7 +16,7 @@ from tcsym.dispatch.dispatcher import Dispatcher
 from tcsym.dispatch.entrance import Entrance
 from tcsym.dispatch.making import Making
 from tcsym.dispatch.points import Points, corners, declared_sizes
-from tcsym.dispatch.trial import Trial, is_faster
+from tcsym.dispatch.trial import Trial, is_faster, median
 from tcsym.dispatch.version import Values, Version
 from tcsym.options import Bind
 from tcsym.runtime.arrays import View

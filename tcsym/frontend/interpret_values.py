@@ -11,12 +11,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tcsym.frontend.program import AssignOp
 from tcsym.types import DType
 
-Array = NDArray[Any]
+Array = np.ndarray[Any, np.dtype[Any]]  # importing numpy.typing takes a millisecond
 
 _HALVES = frozenset({DType.FLOAT16, DType.BFLOAT16})
 

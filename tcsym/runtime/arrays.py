@@ -13,12 +13,11 @@ from importlib import import_module
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tcsym.types import DType
 
 Library = Literal["numpy", "torch", "jax"]
-Array = NDArray[Any]
+Array = np.ndarray[Any, np.dtype[Any]]  # importing numpy.typing takes a millisecond
 
 
 class Unusable(Exception):

@@ -107,6 +107,8 @@ def loaded_openmp() -> str | None:
             maps = file.read()
     except OSError:
         return None
+    if "omp" not in maps:  # compiling the pattern takes as long as reading the file
+        return None
     paths: dict[str, None] = dict.fromkeys(
         re.findall(r"/\S*/lib(?:gomp|iomp5|omp)[-.\w]*\.so[.\d]*$", maps, re.M)
     )

@@ -6,14 +6,15 @@ diff, put into a repository, and imported on another.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tcsym.tuning.rows import Tuned, tuned_from
 from tcsym.tuning.warn import warn_once
+
+if TYPE_CHECKING:
+    from tcsym.tuning.rows import Tuned
 
 SCHEMA = 1
 DIRECTORY = os.path.join(os.path.dirname(os.path.dirname(__file__)), "autotune_cache")
@@ -26,6 +27,8 @@ def file_name(name: str, program: str) -> str:
 
 def tuned_text(rows: Iterable[Tuned]) -> str:
     """All machines' trees of one program as JSON, sorted, one fact a line."""
+    import json  # nor anything else that a program without tuned options does not need
+
     by_machine = sorted(rows, key=lambda row: row.machine)
     first = by_machine[0]
     data = {
@@ -50,6 +53,10 @@ def tuned_text(rows: Iterable[Tuned]) -> str:
 
 def tuned_rows(text: str) -> list[Tuned]:
     """The inverse. ValueError, KeyError, TypeError: it is not what `tuned_text` writes."""
+    import json
+
+    from tcsym.tuning.rows import tuned_from
+
     data: dict[str, Any] = json.loads(text)
     if data["schema"] != SCHEMA:
         raise ValueError(f"schema {data['schema']!r}, this version reads {SCHEMA}")

@@ -5,7 +5,6 @@ It never fails and never changes a result: whatever is wrong with a store means 
 
 from __future__ import annotations
 
-import json
 import os
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -17,12 +16,12 @@ from tcsym.region import Origin, Region
 from tcsym.target import Target
 from tcsym.tuning.machine import machine_key, similar
 from tcsym.tuning.shipped import shipped
-from tcsym.tuning.tree import Tree, contexts, tree_from_json
 from tcsym.tuning.warn import warn_once
 
 if TYPE_CHECKING:
     from tcsym.tuning.database import Database
     from tcsym.tuning.rows import Tuned
+    from tcsym.tuning.tree import Tree
 
 
 def lookup(program_hash: str, target: Target, sizes: tuple[str, ...]) -> tuple[Region, ...]:
@@ -92,11 +91,17 @@ def _regions(
     tree = None if found is None else tree_of(found[1], len(sizes))
     if found is None or tree is None:
         return (Region(Options()),)
+    from tcsym.tuning.tree import contexts
+
     return tuple(Region(options, context, found[0]) for context, options in contexts(tree, sizes))
 
 
 def tree_of(row: Tuned, n_sizes: int) -> Tree | None:
     """The tree of a row; None if this version does not know its options."""
+    import json
+
+    from tcsym.tuning.tree import tree_from_json
+
     try:
         return tree_from_json(json.loads(row.tree), n_sizes)
     except (OptionError, ValueError, RecursionError) as error:

@@ -278,3 +278,19 @@ def test_key_changes_with_everything_that_matters(monkeypatch: pytest.MonkeyPatc
 def test_compiler_version_names_the_compilers() -> None:
     assert "llvmlite-" in cache_module.compiler_version()
     json.dumps(cache_module.compiler_version())
+
+
+def test_what_compiles_is_in_the_version() -> None:
+    """Nothing above the compiler is loaded when it compiles: its state need not be in keys."""
+    code = (
+        "from tcsym.compiler import analyse, compile_program; from tcsym.options import Options;"
+        "from tcsym.target import processor, resolve_target; import sys;"
+        "target = resolve_target('cpu', processor());"
+        "program = analyse('def f(float(N) A) -> (C) { C(i) = A(i) }')['f'];"
+        "compile_program(program, target, Options(), {}, ('dense', 'dense'));"
+        "print(*{m.split('.')[1] for m in sys.modules if m.startswith('tcsym.')})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert "codegen" in loaded
+    assert not loaded & cache_module._ABOVE
