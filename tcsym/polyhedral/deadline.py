@@ -58,10 +58,13 @@ def isl_within(context: isl.Context, deadline: Deadline) -> Iterator[None]:
     timer = _start_timer(context, deadline.left)
     try:
         yield
-    except isl.Error:
+    except Exception:  # isl's own, or Python's over a null object: islpy reads texts as None
         if context.aborted():
             raise TimeLimit from None
         raise
+    else:
+        if context.aborted():  # what the body has found may come of a null object
+            raise TimeLimit
     finally:
         if timer is not None:
             _stop_timer(timer)

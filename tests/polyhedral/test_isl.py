@@ -54,3 +54,34 @@ def test_time_limit_bounds_the_isl_scheduler() -> None:
         start = time.perf_counter()
         schedule_program(program("attention"), Options(scheduler="isl", time_limit=limit), {})
         assert time.perf_counter() - start < limit + 0.2
+
+
+def test_a_null_object_of_an_aborted_call_is_the_time_limit() -> None:
+    """islpy reads the text of a value as None then: not an isl error, but a TypeError."""
+    context = isl.Context()
+    value = isl.Val.int_from_si(context, 3)
+    with pytest.raises(TimeLimit), isl_within(context, Deadline.after(60)):
+        context.abort()
+        int(value.to_str())
+    assert value.to_str() == "3"
+
+
+def test_what_an_aborted_call_has_found_is_not_used() -> None:
+    context = isl.Context()
+    with pytest.raises(TimeLimit), isl_within(context, Deadline.after(60)):
+        context.abort()
+    assert not context.aborted()
+
+
+def test_an_error_within_the_time_remains_itself() -> None:
+    context = isl.Context()
+    with pytest.raises(ZeroDivisionError), isl_within(context, Deadline.after(60)):
+        _ = 1 // 0
+
+
+@pytest.mark.parametrize("name", ("cholesky", "mlp", "branches_cover"))
+def test_no_time_limit_is_an_error(name: str) -> None:
+    """Wherever the limit falls, also while isl's AST is read, the next strategy takes over."""
+    for step in range(16):
+        options = Options(scheduler="isl", time_limit=1e-3 * 1.4**step)
+        assert list(walk(schedule_program(program(name), options, {}).kernel.body))
