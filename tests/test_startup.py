@@ -85,10 +85,8 @@ WARM = {
         "index_json kernel module options packages recording records recursion region "
         "runtime settings sizes stats strategy target threads tuning types variants"
     ),
-    "dispatch": (
-        "adaptive choose copies dispatcher entrance making padding points trial version ways"
-    ),
-    "frontend": "interpret_values program program_json",
+    "dispatch": ("adaptive choose dispatcher entrance making points trial version ways"),
+    "frontend": "program program_json",
     "runtime": (
         "arena arguments arrays assemble background cache direct jit loader memory native "
         "plan pool processor results scalars size_functions"

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-from tcsym.dispatch.padding import Padding
 from tcsym.dispatch.version import Kind, Values, Version
 from tcsym.index import TRUE, Condition, all_of, eq, holds, var
 from tcsym.options import Bind, Options
@@ -93,6 +92,8 @@ class Making:
     ) -> Version:
         """For sizes in `context`, on memory of these `extents`."""
         plan = self.plan
+        from tcsym.dispatch.padding import Padding
+
         padding = Padding.of(program, plan.sizes, extents)
         corner = tuple([fixed.get(name, 1) for name in plan.sizes])
         region = self.region_of(corner)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Literal
 
-from tcsym.dispatch.copies import run_on_copies
 from tcsym.index import TRUE, Condition, condition_text
 from tcsym.records import dataclass
 from tcsym.region import Region
@@ -46,6 +45,8 @@ class Version:
         variants = self.variants
         variant, dense = variants.ready(views), variants.ready_dense
         if variant is None and dense is not None and self.compile_beside is not None:
+            from tcsym.dispatch.copies import run_on_copies
+
             self.compile_beside(variants, variants.wanted(views))
             n_inputs = len(variants.plan.inputs)
             return dense, run_on_copies(dense, views, n_inputs, sizes, threads)

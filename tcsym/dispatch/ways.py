@@ -9,9 +9,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from tcsym.compiled import Layout
+from tcsym.records import dataclass
 from tcsym.runtime.arrays import View
 from tcsym.runtime.plan import CallPlan
 from tcsym.variants import Variant, layout_of
@@ -20,7 +21,8 @@ Function = Callable[..., Any]
 _STRICT: tuple[Layout, ...] = ("dense", "rows", "any")  # each serves those before it
 
 
-class Kind(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Kind:
     """Arguments that one entry serves: of these layouts and, if `exact`, of no stricter ones."""
 
     exact: bool

@@ -8,11 +8,12 @@ the declaration it violates.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from tcsym.errors import TCError
+from tcsym.records import dataclass
 from tcsym.runtime.arrays import Unusable, View, numpy_view, private_copy, view_of
 from tcsym.runtime.arrays import numpy_array as array_of_view
 from tcsym.runtime.plan import CallPlan, Parameter
@@ -26,7 +27,8 @@ INT64_LIMIT = (1 << 63) - 1
 Values = list[int | None]
 
 
-class Bound(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Bound:
     """A call whose arguments are in order: ready for a kernel or for the interpreter."""
 
     views: tuple[View, ...]

@@ -11,11 +11,12 @@ import math
 from collections import namedtuple
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from tcsym.errors import TCError
+from tcsym.records import dataclass
 from tcsym.runtime.arguments import INT64_LIMIT, Bound, rank_message, type_message
 from tcsym.runtime.arrays import (
     Array,
@@ -34,7 +35,8 @@ from tcsym.runtime.size_functions import Shape
 MAX_OVERLAP_WORK: Any = 100_000  # numpy's annotation allows only two of the values it takes
 
 
-class Outputs(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Outputs:
     """`views`: what the kernel writes. `objects`: what the caller gave, or None for new memory."""
 
     views: tuple[View, ...]

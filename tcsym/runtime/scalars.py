@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from tcsym.frontend.interpret_values import stored
 from tcsym.types import DType
 
 Scalar = bool | int | float | np.generic
@@ -53,6 +52,8 @@ def _from_integer(value: int, dtype: DType) -> np.ndarray[Any, Any] | None:
 
 def _from_float(x: Any, dtype: DType) -> np.ndarray[Any, Any] | None:
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        from tcsym.frontend.interpret_values import stored
+
         array = np.asarray(stored(np.asarray(x), dtype))
         overflows = bool(np.isfinite(x)) and not math.isfinite(array[()])
     return None if overflows else array
