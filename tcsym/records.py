@@ -147,13 +147,13 @@ def _init_code(n_positional: int, made: tuple[bool, ...], post_init: bool) -> Co
 
 
 def _values(names: list[str]) -> Any:
-    """Function of an object: the tuple of these attributes."""
-    if len(names) > 1:
-        return attrgetter(*names)
-    return (lambda x, get=attrgetter(names[0]): (get(x),)) if names else lambda _: ()
+    """Function of an object: the tuple of these attributes, none or several."""
+    return attrgetter(*names) if names else lambda _: ()
 
 
 def _comparison(names: list[str]) -> tuple[Any, Any]:
+    if len(names) == 1:
+        return _comparison_of_one(attrgetter(names[0]))
     values = _values(names)
 
     def __eq__(self: Any, other: Any) -> Any:
@@ -161,6 +161,18 @@ def _comparison(names: list[str]) -> tuple[Any, Any]:
 
     def __hash__(self: Any) -> int:
         return hash(values(self))
+
+    return __eq__, __hash__
+
+
+def _comparison_of_one(value: Any) -> tuple[Any, Any]:
+    """As `_comparison`, without a call in between: products and sums are compared most."""
+
+    def __eq__(self: Any, other: Any) -> Any:
+        return (value(self),) == (value(other),) if type(self) is type(other) else NotImplemented
+
+    def __hash__(self: Any) -> int:
+        return hash((value(self),))
 
     return __eq__, __hash__
 

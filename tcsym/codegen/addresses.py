@@ -104,12 +104,12 @@ def _base(
     by_depth: dict[int, Number] = {}
     for atom, coefficient in terms:
         for depth, value in _pieces(context, atom):
+            if isinstance(value, int):  # unrolled loops: most pieces of their copies
+                displacement += value * coefficient
+                continue
             with context.function.at(depth):
-                scaled = multiply(context.code, value, coefficient)
-                if isinstance(scaled, int):
-                    displacement += scaled
-                else:
-                    by_depth[depth] = add(context.code, by_depth.get(depth, 0), scaled)
+                scaled = as_val(multiply(context.code, value, coefficient))
+                by_depth[depth] = add(context.code, by_depth.get(depth, 0), scaled)
     pointer = context.pointers[buffer.name]
     for depth in sorted(by_depth):
         with context.function.at(depth):
@@ -135,9 +135,13 @@ def _pieces(context: Context, atom: Atom) -> list[tuple[int, Number]]:
             with context.function.at(depth):
                 along = multiply(context.code, rest, offset)
             return [(deeper, whole), (depth, along)]
-    with context.function.at(depth_of(context, atom)):
+    if isinstance(atom, str):
         value, offset = atom_value(context, atom)
-    return [(depth_of(context, atom), value), (0, offset)]
+        return [(context.variables[atom].depth, value), (0, offset)]
+    depth = depth_of(context, atom)
+    with context.function.at(depth):
+        value, offset = atom_value(context, atom)
+    return [(depth, value), (0, offset)]
 
 
 def _is_moved(context: Context, factor: Atom) -> bool:

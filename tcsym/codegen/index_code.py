@@ -47,6 +47,8 @@ def atom_variables(atom: Atom) -> frozenset[str]:
 
 def depth_of(context: Context, atom: Atom) -> int:
     """Number of loops an atom varies with; the lane variable counts as innermost."""
+    if isinstance(atom, str):
+        return _INNERMOST if atom == context.lane_variable else context.variables[atom].depth
     depth = 0
     for name in atom_variables(atom):
         if name == context.lane_variable:
