@@ -150,7 +150,9 @@ def _context_address(context: isl.Context) -> int | None:
     try:
         with open("/proc/self/mem", "rb", buffering=0) as memory:
             fd = memory.fileno()
-            for pointer in struct.unpack("6Q", os.pread(fd, 48, id(context) + 16)):
+            # the object may end where its page does, so that fewer bytes come
+            words = os.pread(fd, 48, id(context) + 16)
+            for (pointer,) in struct.iter_unpack("Q", words[: len(words) // 8 * 8]):
                 if _holds_magic(fd, pointer):
                     return int(pointer)
     except OSError:
