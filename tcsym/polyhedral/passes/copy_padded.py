@@ -14,7 +14,8 @@ class Axis:
     """One dimension of the operand, read at `subscript`.
 
     The copy's element u is the operand's u + low, for 0 <= u < n; first <= u < end is inside, the
-    rest is border. n = 0: the subscript is the same for the whole copy.
+    rest is border. n = 0: the subscript is the same for the whole copy, which is all border unless
+    `inside` holds (a condition on `subscript`, not on u).
     """
 
     subscript: Index
@@ -23,11 +24,12 @@ class Axis:
     first: Index
     end: Index
     is_guarded: bool
+    inside: Condition
 
 
-def fixed_axis(subscript: Index) -> Axis:
+def fixed_axis(subscript: Index, inside: Condition) -> Axis:
     """An axis along which the copy has one element."""
-    return Axis(subscript, subscript, ZERO, ZERO, ZERO, False)
+    return Axis(subscript, subscript, ZERO, ZERO, ZERO, False, inside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +69,9 @@ def copy_padded(
     places = {id(a): var(v) for a, v in zip(outer, variables)}
     copy = _Copy(read, border, name, lanes, names, axes, places)
     row = tuple(var(v) for v in variables)
-    inside = all_of(c for a, u in zip(outer, row) for c in (ge(u, a.first), ge(a.end - 1, u)))
-    node = _row(copy, row, last, inside)
+    ends = [c for a, u in zip(outer, row) for c in (ge(u, a.first), ge(a.end - 1, u))]
+    fixed = [a.inside for a in axes if a.n == ZERO]
+    node = _row(copy, row, last, all_of([*fixed, *ends]))
     for a, v in reversed(list(zip(outer, variables))):
         node = Loop(v, ZERO, a.n, node, "serial", "parallel")
     return node

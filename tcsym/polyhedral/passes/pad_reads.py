@@ -14,11 +14,22 @@ from dataclasses import replace
 from tcsym.frontend.affine import as_condition
 from tcsym.frontend.infer_paths import is_exact_in_int32
 from tcsym.frontend.program import Expr, IndexValue, Read, Select
-from tcsym.index import ZERO, All, Index, NonNegative, ceildiv, maximum, minimum, var
+from tcsym.index import (
+    ZERO,
+    All,
+    Index,
+    NonNegative,
+    all_of,
+    ceildiv,
+    ge,
+    maximum,
+    minimum,
+    var,
+)
 from tcsym.loop_ir import Buffer, Kernel, Loop, Value, block, loads, map_node, subvalues
 from tcsym.polyhedral.passes.access import accesses
 from tcsym.polyhedral.passes.band import band_of, reductions
-from tcsym.polyhedral.passes.bounds import eliminate, extent_from
+from tcsym.polyhedral.passes.bounds import eliminate, extent_from, is_nonnegative
 from tcsym.polyhedral.passes.copy_padded import Axis, copy_padded, fixed_axis
 from tcsym.polyhedral.passes.loops import find_loop, loops_around, replace_loop
 from tcsym.polyhedral.passes.setting import Setting
@@ -125,7 +136,7 @@ def _axis(
 ) -> Axis | None:
     moving = [x for x in loops if x.variable in s.variables()]
     if not moving:
-        return fixed_axis(s)
+        return fixed_axis(s, all_of((ge(s, 0), ge(shape - 1, s))))
     low, high = eliminate(s, loops, False), eliminate(s, loops, True)
     if low is None or high is None or not (low.variables() | high.variables()) <= sizes:
         return None
@@ -139,7 +150,14 @@ def _axis(
         else:
             end = minimum(end, rest - low + 1)
     first = minimum(first, n)
-    return Axis(s, low, n, first, maximum(end, first), bool(limits))
+    # what the hull proves need not be asked of a plane
+    inside = [
+        c
+        for c, k in ((ge(s, 0), low), (ge(shape - 1, s), shape - 1 - high))
+        if not is_nonnegative(k, sizes)
+    ]
+    inside += [ge(s * sign + rest, 0) for sign, rest in limits]
+    return Axis(s, low, n, first, maximum(end, first), bool(limits), all_of(inside))
 
 
 def _padded(
@@ -148,7 +166,9 @@ def _padded(
     assert isinstance(v.then, Read)
     band, names = band_of(find_loop(kernel.body, nest)), setting.names
     outer = _planes(band.variables, axes)
-    axes = tuple(fixed_axis(x.subscript) if x.subscript.variables() <= outer else x for x in axes)
+    axes = tuple(
+        fixed_axis(x.subscript, x.inside) if x.subscript.variables() <= outer else x for x in axes
+    )
     kept = tuple(x for x in axes if x.n != ZERO)
     before = band.variables[len(outer)]
     around = frozenset(x.variable for x in loops_around(kernel.body, before))
