@@ -33,7 +33,7 @@ from tcsym.index import (
 from tcsym.isl import isl
 from tcsym.loop_ir import Loop, LoopOrder, Node, conditional
 from tcsym.polyhedral.isl_schedule import Unsuitable
-from tcsym.polyhedral.lower import joined, statement_node
+from tcsym.polyhedral.lower import joined, proper_end, statement_node
 from tcsym.polyhedral.relations import Relations
 from tcsym.polyhedral.scop import Scop
 from tcsym.polyhedral.tree import Leaf, Sequence, Tree, TreeLoop
@@ -170,7 +170,8 @@ class _Reader:
         upper = self._upper(n.for_get_cond(), values)
         orders = {t.order for t in loops}
         order: LoopOrder = orders.pop() if len(orders) == 1 else "sequential"
-        return Loop(variable, lower, upper, body, order=order, work=node_work(body))
+        end = proper_end(lower, upper, order, self.scop.sizes)
+        return Loop(variable, lower, end, body, order=order, work=node_work(body))
 
     def _upper(self, condition: isl.AstExpr, values: Mapping[str, Index]) -> Index:
         kind = _expression_kind(condition)

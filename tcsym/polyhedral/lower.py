@@ -20,6 +20,7 @@ from tcsym.index import (
     Index,
     condition_substitute,
     condition_variables,
+    maximum,
     negate,
     substitute,
     var,
@@ -31,6 +32,7 @@ from tcsym.loop_ir import (
     Buffer,
     Kernel,
     Loop,
+    LoopOrder,
     Node,
     Store,
     Update,
@@ -39,6 +41,7 @@ from tcsym.loop_ir import (
     conditional,
     substitute_value,
 )
+from tcsym.polyhedral.passes.bounds import is_nonnegative
 from tcsym.polyhedral.scop import Scop, ScopStatement
 from tcsym.polyhedral.tree import Leaf, Sequence, Tree, TreeLoop, leaves
 from tcsym.polyhedral.work import node_work
@@ -113,15 +116,36 @@ def _loop(t: TreeLoop, scop: Scop, renaming: Renaming) -> Node:
         outside, inside = _split(body.condition, t.variable)
         body = conditional(inside, body.then)
     values = renaming.get(t.members[0].statement, {})
+    lower, upper = substitute(t.lower, values), substitute(t.upper, values)
     loop = Loop(
         t.variable,
-        substitute(t.lower, values),
-        substitute(t.upper, values),
+        lower,
+        upper if _is_checked(t, scop) else proper_end(lower, upper, t.order, scop.sizes),
         body,
         order=t.order,
         work=node_work(body),
     )
     return conditional(outside, loop)
+
+
+def _is_checked(t: TreeLoop, scop: Scop) -> bool:
+    """The range is one of a left-hand side, which no call gives a negative extent."""
+    for m in t.members:
+        for r in scop.statement(m.statement).ranges:
+            same = (r.lower, r.upper) == (t.lower, t.upper)
+            if same and not r.reduced and m.value == var(r.variable):
+                return True
+    return False
+
+
+def proper_end(lower: Index, upper: Index, order: LoopOrder, sizes: tuple[str, ...]) -> Index:
+    """`upper`, not below `lower`: who tiles the loop divides its extent, never negative.
+
+    A loop that runs in order is never tiled.
+    """
+    if order == "sequential" or is_nonnegative(upper - lower, frozenset(sizes)):
+        return upper
+    return maximum(lower, upper)
 
 
 def _split(c: Condition, variable: str) -> tuple[Condition, Condition]:

@@ -12,6 +12,7 @@ from tcsym.index import evaluate
 from tcsym.types import DType
 from tests.differential.inputs import values
 from tests.fuzz.compare import difference, outcome, tolerances
+from tests.guarded import guarded
 
 FOUND: dict[str, tuple[str, list[dict[str, int]]]] = {
     # a gather's subscript reached the arithmetic of storage contraction
@@ -38,6 +39,43 @@ FOUND: dict[str, tuple[str, list[dict[str, int]]]] = {
 }""",
         [{"B": 2, "N": 1}, {"B": 1, "N": 3}],
     ),
+    # the padded copy of a plane forgot the guard on what is the same in the whole plane
+    "guard_on_the_plane_of_a_padded_copy": (
+        """def f(float(C,E,D,H) I, float(K) F) -> (O) {
+  O(c,d,h) +=! (c - d >= 0 && h+k >= 1 && h+k <= H ? I(c,d,c-d,h+k-1) : 0) * F(k)
+    where c in 0:C, h in 0:H, d in 0:E
+}""",
+        [{"C": 5, "D": 5, "E": 7, "H": 19, "K": 3}, {"C": 3, "D": 3, "E": 30, "H": 70, "K": 2}],
+    ),
+    # no point reads a plane outside of the operand if the window is empty; its copy did
+    "plane_of_an_empty_window": (
+        """def f(float(M,H) I, float(K) F, float(N) X) -> (O) {
+  O(n,h) +=! (h+k >= 1 && h+k <= H ? I(n,h+k-1) : 0) * F(k) where n in 0:N, h in 0:H
+}""",
+        [{"M": 1, "N": 9, "H": 1900, "K": 0}, {"M": 3, "N": 2, "H": 19, "K": 3}],
+    ),
+    # a range with its end before its start gave vectors and tiles a negative number of points
+    "row_less_than_empty": (
+        "def f(float(N,M) A) -> (O) { O(n) +=! A(n,m) where m in 300:M }",
+        [{"N": 9, "M": m} for m in (0, 3, 17, 299, 300, 301, 337)],
+    ),
+    "inferred_range_less_than_empty": (
+        "def f(float(N,M) A) -> (O) { O(n) +=! A(n,m) * A(n,m+3) }",
+        [{"N": 3, "M": m} for m in (0, 1, 2, 3, 4, 40)],
+    ),
+    "triangle_from_one": (
+        """def f(float(T,T) A) -> (float(T) O) {
+  for t in 0:T { O(t) max=! A(t,k) where k in 2:t }
+}""",
+        [{"T": t} for t in (1, 2, 3, 20)],
+    ),
+    # two reduction ranges with ends before their starts were fused into one that is not empty
+    "reduction_ranges_less_than_empty": (
+        """def f(float(M,S) A, float(S,N) B, float(K) X, float(L) Y) -> (O) {
+  O(m,n) +=! A(m,(L-5)*k+l) * B((L-5)*k+l,n) where k in 0:K-5, l in 0:L-5
+}""",
+        [{"M": 13, "N": 40, "S": 30, "K": 1, "L": 2}, {"M": 6, "N": 17, "S": 12, "K": 8, "L": 9}],
+    ),
 }
 
 
@@ -52,7 +90,9 @@ def test_agrees_with_the_reference(name: str, target: str, bind: Any) -> None:
         options = tcsym.Options(bind=bind)
         kernel = tcsym.define(source, sizes=fixed, target=target, options=options)["f"]
         inputs = {
-            n: np.asarray(values(rng, t.dtype, [evaluate(d, sizes) for d in t.shape], "", sizes))
+            n: guarded(
+                np.asarray(values(rng, t.dtype, [evaluate(d, sizes) for d in t.shape], "", sizes))
+            )
             for n, t in kernel.signature.inputs.items()
         }
         for n, t in kernel.signature.inputs.items():
