@@ -79,7 +79,8 @@ def test_a_convolution_is_tiled_across_rows_and_reduced_in_one_loop() -> None:
 }"""
     kernel = mapped(source).kernel
     fused = [x for x in loops(kernel) if x.order == "reduction" and x.upper == _product("C KH KW")]
-    assert len(fused) == 1 and fused[0].unroll == 4
+    assert len(fused) == 2  # the last tile may have half the columns
+    assert {x.unroll for x in fused} == {1, 4}
     stores = [x for x, _ in walk(kernel.body) if isinstance(x, Store) and x.buffer == "O"]
     output = kernel.buffer("O")
     lanes = [x.variable for x in loops(kernel) if x.kind == "vector"]
