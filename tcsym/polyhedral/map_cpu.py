@@ -21,6 +21,7 @@ from tcsym.polyhedral.passes.contract_storage import contract_storage
 from tcsym.polyhedral.passes.drop_empty import drop_empty
 from tcsym.polyhedral.passes.full_tiles import full_tiles
 from tcsym.polyhedral.passes.hoist_conditions import hoist_conditions
+from tcsym.polyhedral.passes.interchange_scans import interchange_scans
 from tcsym.polyhedral.passes.merge_loops import merge_loops
 from tcsym.polyhedral.passes.names import Names
 from tcsym.polyhedral.passes.nest_schedule import schedule_nest
@@ -49,6 +50,7 @@ def map_cpu(kernel: Kernel, target: Target, options: Options) -> Mapped:
     kernel = _verified(accumulate_privately(replace(kernel, body=body), setting.names))
     kernel = _verified(merge_loops(privatise(kernel), setting.names))
     kernel = _verified(split_guards(kernel, setting.names))
+    kernel = _verified(interchange_scans(kernel, setting.names))
     if options.parallelize:
         kernel = _verified(split_reductions(kernel, setting.names))
     for nest in nests(kernel.body):

@@ -196,6 +196,18 @@ CORPUS: dict[str, Case] = {
 }""",
         grid(B=(1, 17), N=(1, 0, 7)),
     ),
+    "scan_of_two": Case(
+        """def f(float(B,C,N) X, float(B,C) D) -> (Y, Z) {
+  for i in N {
+    G(b,c) = D(b,c) * 0.25
+    if i < 2 { Y(b,c,i) = X(b,c,i)  Z(b,c,i) = G(b,c) } else {
+      Y(b,c,i) = G(b,c) * Y(b,c,i-1) + Z(b,c,i-1) * X(b,c,i)
+      Z(b,c,i) = Y(b,c,i) - Z(b,c,i-2)
+    }
+  }
+}""",
+        grid(B=(1, 2), C=(1, 9), N=(1, 2, 0, 7)),
+    ),
     "cholesky": Case(
         """def f(double(N,N) A) -> (double(N,N) L) {
   S(i,j) +=! A(i,k) * A(j,k)

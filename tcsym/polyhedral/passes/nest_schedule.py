@@ -21,6 +21,7 @@ from tcsym.polyhedral.passes.loops import find_loop, loops_in
 from tcsym.polyhedral.passes.pad_reads import pad_reads
 from tcsym.polyhedral.passes.row_block import block_rows
 from tcsym.polyhedral.passes.row_schedule import schedule_rows
+from tcsym.polyhedral.passes.scan_schedule import is_scan, schedule_scan
 from tcsym.polyhedral.passes.setting import Setting
 from tcsym.polyhedral.passes.split_terms import find_guard, split_ranges, split_terms
 from tcsym.polyhedral.passes.strip_schedule import schedule_strips, strip_columns
@@ -31,6 +32,9 @@ MOST_GUARDS = 2
 
 def schedule_nest(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
     """The nest by the first schedule that applies."""
+    if is_scan(kernel, nest):
+        setting.note(nest, "scan: rows at once, state in registers")
+        return schedule_scan(kernel, nest, setting)
     padded = pad_reads(kernel, nest, setting)
     if padded is not None:
         setting.note(nest, "guarded reads from a padded copy")

@@ -1,0 +1,125 @@
+"""A loop in order around parallel ones -> the parallel ones outside, where rows run along memory.
+
+A scan along the last dimension then has its rows in threads, and unit strides in each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tcsym.index import ONE, Index
+from tcsym.loop_ir import Block, Branch, Kernel, Loop, Node, Store, block, walk
+from tcsym.polyhedral.passes.access import accesses, linear_coefficient, stride
+from tcsym.polyhedral.passes.loops import chain_of, loops_in, replace_loop
+from tcsym.polyhedral.passes.names import Names, rename_loops
+
+Chain = tuple[Loop, ...]
+
+
+def interchange_scans(kernel: Kernel, names: Names) -> Kernel:
+    """Every outermost loop in order goes inside its parallel loops, if that is legal and pays."""
+    for loop, around in tuple(walk(kernel.body)):
+        if isinstance(loop, Loop) and loop.order == "sequential" and not around:
+            kernel = _interchanged(kernel, loop, names)
+    return kernel
+
+
+def _interchanged(kernel: Kernel, scan: Loop, names: Names) -> Kernel:
+    chains = _chains(scan.body)
+    if not chains or not _are_alike(chains, scan):
+        return kernel
+    shared = {x.variable: names.fresh(x.variable) for x in chains[0]}
+    new = {x.variable: n for c in chains for x, n in zip(c, shared.values())}
+    inner = replace(scan, body=_without_rows(rename_loops(scan.body, new)))
+    rows = tuple(replace(x, variable=shared[x.variable]) for x in chains[0])
+    if not _are_independent(inner, rows) or not _pays(kernel, inner, rows):
+        return kernel
+    node: Node = inner
+    for row in reversed(rows):
+        node = replace(row, body=node)
+    buffers = tuple(
+        replace(b, private=frozenset(new.get(v, v) for v in b.private)) for b in kernel.buffers
+    )
+    body = replace_loop(kernel.body, scan.variable, lambda _: node)
+    return replace(kernel, body=body, buffers=buffers)
+
+
+def _chains(node: Node) -> tuple[Chain, ...]:
+    """The parallel nests below conditions, if there is nothing else; else none."""
+    match node:
+        case Block(body):
+            parts = [_chains(x) for x in body]
+            return () if not all(parts) else tuple(c for p in parts for c in p)
+        case Branch(_, a, b):
+            parts = [_chains(x) for x in (a, b) if x is not None]
+            return () if not all(parts) else tuple(c for p in parts for c in p)
+        case Loop():
+            chain = chain_of(node)
+            free = all(x.order == "parallel" and x.kind == "serial" for x in chain)
+            return (chain,) if free and not loops_in(chain[-1].body) else ()
+        case _:
+            return ()
+
+
+def _are_alike(chains: tuple[Chain, ...], scan: Loop) -> bool:
+    """The same iterations in every nest and in every step."""
+    bounds = {tuple((x.lower, x.upper) for x in c) for c in chains}
+    inside = {x.variable for c in chains for x in c} | {scan.variable}
+    used = frozenset[str]().union(
+        *(x.lower.variables() | x.upper.variables() for x in chains[0]),
+        scan.lower.variables() | scan.upper.variables(),
+    )
+    return len(bounds) == 1 and not used & inside
+
+
+def _without_rows(node: Node) -> Node:
+    """`node` with the bodies of its loops in their places."""
+    match node:
+        case Block(body):
+            return block(*map(_without_rows, body))
+        case Branch(c, a, b):
+            return Branch(c, _without_rows(a), b and _without_rows(b))
+        case Loop():
+            return _without_rows(node.body)
+        case _:
+            return node
+
+
+def _are_independent(scan: Loop, rows: Chain) -> bool:
+    """Steps touch what another row writes in no case: rows show alike in all its subscripts."""
+    touched = tuple(accesses(scan.body))
+    for name in {a.buffer for a in touched if a.written}:
+        mine = [a.subscripts for a in touched if a.buffer == name]
+        for row in rows:
+            if not any(
+                len(set(column)) == 1 and _tells(column[0], row.variable, scan, rows)
+                for column in zip(*mine)
+            ):
+                return False
+    return True
+
+
+def _tells(s: object, row: str, scan: Loop, rows: Chain) -> bool:
+    """The subscript has another value for every value of `row`, whatever the other loops do."""
+    if not isinstance(s, Index):
+        return False
+    others = {scan.variable, *(x.variable for x in rows)} - {row}
+    coefficient = linear_coefficient(s, row)
+    return not s.variables() & others and coefficient is not None and bool(coefficient.as_int())
+
+
+def _pays(kernel: Kernel, scan: Loop, rows: Chain) -> bool:
+    """What is stored moves in unit strides with the scan, and nothing does with a row."""
+    stores = [x for x, _ in walk(scan.body) if isinstance(x, Store)]
+    along = all(
+        stride(kernel.buffer(x.buffer), x.subscripts, scan.variable) == ONE
+        for x in stores
+        if scan.variable not in kernel.buffer(x.buffer).private
+    )
+    across = any(
+        stride(kernel.buffer(a.buffer), a.subscripts, r.variable) == ONE
+        for a in accesses(scan.body)
+        for r in rows
+        if scan.variable not in kernel.buffer(a.buffer).private
+    )
+    return bool(stores) and along and not across

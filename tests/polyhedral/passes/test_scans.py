@@ -1,0 +1,91 @@
+"""Scans along memory: rows outside, steps inside, several rows at once with their state kept."""
+
+from __future__ import annotations
+
+import pytest
+
+from tcsym.index import Index, IsZero
+from tcsym.loop_ir import Branch, Kernel, Loop, loads, walk
+from tcsym.loop_ir_verify import verify
+from tcsym.options import Options
+from tcsym.polyhedral.map_cpu import map_cpu
+from tcsym.polyhedral.passes.interchange_scans import interchange_scans
+from tcsym.polyhedral.passes.loops import statements_in
+from tcsym.polyhedral.passes.names import Names
+from tests.polyhedral.passes.compare import assert_same
+from tests.polyhedral.passes.naive import buf, con, kernel, op, par, rd, seq, st, v
+from tests.polyhedral.passes.targets import TARGETS
+
+B, C, T = v("b c t")
+
+
+def scan(back: int = 1, shift: int = 0, order: str = "rows") -> Kernel:
+    """Y[b, t] = X[b, t] + 2 * Y[b - shift, t - back], or with `b` last in memory."""
+
+    def at(b: Index, t: Index) -> tuple[Index, Index]:
+        return (b, t) if order == "rows" else (t, b)
+
+    def step(b: Index) -> tuple[Index, Index]:
+        return at(b - shift, T - back)
+
+    value = op("add", rd("X", *at(C, T)), op("mul", con(2.0), rd("Y", *step(C))))
+    first = par("b", "B", st("Y", at(B, T), rd("X", *at(B, T))), lower=shift)
+    rest = par("c", "B", st("Y", at(C, T), value), lower=shift)
+    # the condition holds in the first `back` steps
+    early = IsZero(T) if back == 1 else IsZero(T * (T - 1))
+    shape = "B T" if order == "rows" else "T B"
+    body = seq("t", "T", Branch(early, first, rest))
+    return kernel("scan", "B T", [buf("X", shape), buf("Y", shape)], body)
+
+
+def two_states() -> Kernel:
+    """Fibonacci-like: Z reads the state of Y of this step, Y that of both of the last one."""
+    y = op("add", rd("Y", B, T), op("add", rd("Z", B, T), rd("X", B, T)))
+    z = op("sub", rd("Y", B, T + 1), rd("Z", B, T))
+    body = seq("t", "T", par("b", "B", st("Y", (B, T + 1), y), st("Z", (B, T + 1), z)))
+    buffers = [buf("X", "B T"), *(buf(n, (v("B")[0], v("T")[0] + 1)) for n in "YZ")]
+    return kernel("two", "B T", buffers, body)
+
+
+def interchanged(k: Kernel) -> bool:
+    out = interchange_scans(k, Names.of(k))
+    verify(out)
+    return isinstance(out.body, Loop) and out.body.order == "parallel"
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("make", [scan, lambda: scan(2), lambda: scan(order="steps"), two_states])
+def test_results_are_kept(make, target: str) -> None:
+    k = make()
+    out = map_cpu(k, TARGETS[target], Options()).kernel
+    for b, t in [(0, 3), (3, 0), (1, 1), (7, 2), (8, 3), (17, 6)]:
+        assert_same(k, out, {"B": b, "T": t})
+
+
+def test_rows_go_outside_where_steps_run_along_memory() -> None:
+    assert interchanged(scan()) and interchanged(scan(2)) and interchanged(two_states())
+    assert not interchanged(scan(order="steps"))
+
+
+def test_rows_that_read_other_rows_stay_inside() -> None:
+    assert not interchanged(scan(shift=1))
+    k = scan(shift=1)
+    out = map_cpu(k, TARGETS["avx2"], Options()).kernel
+    assert_same(k, out, {"B": 9, "T": 4})
+
+
+def test_rows_that_move_with_the_step_stay_inside() -> None:
+    x = st("Y", (B, T), rd("X", B, T))
+    k = kernel("s", "B T", [buf("X", "B T"), buf("Y", "B T")], seq("t", "T", par("b", T, x)))
+    assert not interchanged(k)
+
+
+@pytest.mark.parametrize(("make", "states"), [(scan, 1), (two_states, 2), (lambda: scan(2), 0)])
+def test_only_the_first_step_reads_the_last_one_from_memory(make, states: int) -> None:
+    k = map_cpu(make(), TARGETS["avx2"], Options()).kernel
+    kept = {b.name for b in k.buffers if b.space == "register"}
+    assert len(kept) == 2 * states  # whole groups of rows and single ones
+    steps = [x for x, _ in walk(k.body) if isinstance(x, Loop) and x.order == "sequential"]
+    for loop in steps[1::2] if states else ():
+        read = {r.tensor for x, _ in statements_in(loop) for r in loads(x.value)}
+        assert len(read - kept) == 1  # X
