@@ -105,7 +105,7 @@ def _carried(
 
 
 def _carrier(b: Buffer, scan: Loop) -> Store | None:
-    """The one store of `b` in every step, if the next step reads it, and before it stores its own."""
+    """The one store of `b` in every step, if the next one reads it before it stores its own."""
     paths = _paths(scan.body)
     stores = [[x for x in p if isinstance(x, Store) and x.buffer == b.name] for p in paths]
     if not paths or any(len(s) != 1 for s in stores) or b.dtype.accumulator is not b.dtype:
