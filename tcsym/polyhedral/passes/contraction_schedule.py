@@ -57,7 +57,10 @@ from tcsym.polyhedral.passes.vector_legality import can_mask, vector_refusal
 
 CONSTANT_UNROLL = 4
 FEW_ROWS = 4
+FEW_COLUMNS = 5  # with fewer, or with fewer elements, vectors along many terms are full sooner
+FEW_ELEMENTS = 49
 FEW_TERMS = 32
+MANY_TERMS = 64
 CACHE_WAYS = 8
 
 
@@ -189,14 +192,18 @@ def row_count(kernel: Kernel, nest: str, roles: Roles) -> Index:
 def panels_pay(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Condition:
     """Packed elements are used often enough, also by loops around that leave them as they are.
 
-    If they cannot be streamed as they lie, the choice without panels is one product of rows for
-    each element, which pays only for few rows of many terms.
+    If they cannot be streamed as they lie, the choice without panels is one product of vectors
+    along the sum for each element, which pays only for few rows, columns or elements of many terms.
     """
     rows = row_count(kernel, nest, roles)
     if not streams_in_place(kernel, nest, roles, setting):
         terms = _term_count(kernel, nest)
-        short = FALSE if terms is None else ge(FEW_TERMS, terms)
-        return any_of((ge(rows, FEW_ROWS), short))
+        if terms is None:
+            return ge(rows, FEW_ROWS)
+        columns = extent(band_of(find_loop(kernel.body, nest)).loop(roles.columns))
+        wide = all_of((ge(columns, FEW_COLUMNS), ge(rows * columns, FEW_ELEMENTS)))
+        used = all_of((ge(rows, FEW_ROWS), any_of((wide, ge(MANY_TERMS - 1, terms)))))
+        return any_of((used, ge(FEW_TERMS, terms)))
     least = max(1, setting.options.pack_reuse * setting.rows)
     used = frozenset[str]().union(*(value_variables(r) for r in roles.streamed))
     tensors = {r.tensor for r in roles.streamed}

@@ -288,14 +288,16 @@ def test_panels_pay_where_rows_fall_on_the_same_cache_lines() -> None:
     assert not holds(pays, {"M": 4, "N": 2048}) and not holds(pays, {"M": 11, "N": 1000})
 
 
-def test_panels_pay_for_few_terms_and_for_four_rows() -> None:
+def test_panels_pay_for_few_terms_and_for_a_tile_of_elements() -> None:
     """Columns far apart: without panels every element would be a product of two rows."""
     k = bare(naive.matmul("MK", "NK"))
     roles = contraction_roles(k, band_of(find_loop(k.body, "i")))
     assert roles is not None
     pays = panels_pay(k, "i", roles, Setting(AVX2, Options(), Names.of(k), []))
-    assert holds(pays, {"M": 1, "N": 9, "K": 32}) and holds(pays, {"M": 4, "N": 9, "K": 999})
-    assert not holds(pays, {"M": 3, "N": 9, "K": 33})
+    assert holds(pays, {"M": 1, "N": 9, "K": 32}) and holds(pays, {"M": 4, "N": 17, "K": 999})
+    assert not holds(pays, {"M": 3, "N": 99, "K": 33})
+    assert not holds(pays, {"M": 99, "N": 4, "K": 64}) and holds(pays, {"M": 99, "N": 4, "K": 63})
+    assert not holds(pays, {"M": 6, "N": 8, "K": 64}) and holds(pays, {"M": 6, "N": 8, "K": 63})
 
 
 def test_panels_hold_computed_and_guarded_values() -> None:
