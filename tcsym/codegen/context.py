@@ -37,6 +37,7 @@ class Lanes:
     """The vector loop being emitted. `mask` None: all lanes are active.
 
     `ragged`: variables of the loop's own mask. `guarded`: the mask also comes from conditions.
+    `active`: how many lanes, the first ones, if the mask is the loop's own.
     """
 
     variable: str
@@ -44,6 +45,7 @@ class Lanes:
     mask: Val | None = None
     ragged: frozenset[str] = frozenset()
     guarded: bool = False
+    active: Val | None = None
 
 
 @dataclass(slots=True)
@@ -135,7 +137,7 @@ class Context:
         """Only the lanes of `mask` are active inside."""
         assert self.lanes is not None
         both = self.code.and_(self.lanes.mask, mask)
-        with self.in_lanes(replace(self.lanes, mask=both, guarded=True)):
+        with self.in_lanes(replace(self.lanes, mask=both, guarded=True, active=None)):
             yield
 
     def stored(self, loop: Loop) -> frozenset[str]:

@@ -10,7 +10,16 @@ from tcsym.codegen.addresses import address
 from tcsym.codegen.casts import element_kind
 from tcsym.codegen.context import Bound, Context, Lanes
 from tcsym.codegen.expressions import value
-from tcsym.codegen.index_code import Number, add, as_val, condition, lanes_under, multiply, number
+from tcsym.codegen.index_code import (
+    Number,
+    active_under,
+    add,
+    as_val,
+    condition,
+    lanes_under,
+    multiply,
+    number,
+)
 from tcsym.codegen.index_code import smallest as extremum
 from tcsym.codegen.parallel import parallel_loop
 from tcsym.codegen.stores import store_statement, update_statement
@@ -95,7 +104,9 @@ def _vector_loop(context: Context, loop: Loop) -> None:
         return
     if loop.mask is not None and isinstance(active, Val):
         moving = loop.mask.variables() - set(context.kernel.sizes)
-        lanes = replace(lanes, mask=active, ragged=moving)
+        with context.in_lanes(lanes):
+            count = active_under(context, loop.mask)
+        lanes = replace(lanes, mask=active, ragged=moving, active=count)
     with context.in_lanes(lanes):
         statement(context, loop.body)
 

@@ -259,6 +259,16 @@ def lanes_under(context: Context, limit: Index) -> Val | bool:
         return lanes_below(context, number(context, limit))
 
 
+def active_under(context: Context, limit: Index) -> Val:
+    """How many lanes have a number < limit."""
+    with context.function.at(names_depth(context, names_of(limit))):
+        return as_val(_active(context, number(context, limit)))
+
+
+def _active(context: Context, limit: Number) -> Number:
+    return smallest(context.code, smallest(context.code, limit, 0, "smax"), context.width)
+
+
 def lanes_below(context: Context, limit: Number) -> Val | bool:
     """Lanes with a number < limit."""
     width = context.width
@@ -266,8 +276,8 @@ def lanes_below(context: Context, limit: Number) -> Val | bool:
         if limit >= width or limit <= 0:
             return limit > 0
         return _lane_mask(context, constant(limit, mask_kind(context)))
-    inside = smallest(context.code, smallest(context.code, limit, 0, "smax"), width)
-    return _lane_mask(context, context.code.convert("trunc", as_val(inside), mask_kind(context)))
+    inside = as_val(_active(context, limit))
+    return _lane_mask(context, context.code.convert("trunc", inside, mask_kind(context)))
 
 
 def _lane_mask(context: Context, limit: Val) -> Val:

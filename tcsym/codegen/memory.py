@@ -121,7 +121,11 @@ def store(context: Context, at: Address, buffer: Buffer, value: Val, mask: Val |
 
 def _store_lanes(context: Context, at: Address, value: Val, mask: Val | None) -> None:
     if at.offsets is None and at.stride == 1:
-        _store_run(context, at.pointer, value, mask)
+        active = context.lanes.active if context.lanes and mask is not None else None
+        if active is None or context.target.has_masks:
+            _store_run(context, at.pointer, value, mask)
+        else:
+            _store_first(context, at.pointer, value, active)
     elif at.offsets is None and at.stride == -1:
         backwards = tuple(reversed(range(value.lanes)))
         first = step_by(context, at.pointer, constant(1 - value.lanes, "i64"), at.kind)
@@ -140,6 +144,29 @@ def _store_run(context: Context, pointer: str, value: Val, mask: Val | None) -> 
     context.module.declare("void", name, f"{value.type}, ptr, i32, {mask.type}")
     operands = f"{value.typed}, ptr {pointer}, i32 {align}, {mask.typed}"
     context.function.do(f"call void @{name}({operands})")
+
+
+def _store_first(context: Context, pointer: str, value: Val, active: Val) -> None:
+    """The first lanes, in pieces of powers of two: a masked store costs more (AMD Zen: tenfold)."""
+    code, f, width = context.code, context.function, value.lanes
+    with f.when(code.compare("icmp eq", active, constant(width, "i64")).text):
+        _store_run(context, pointer, value, None)
+    while width > 1:
+        done = f.pure(f"and i64 {active.text}, {-width}")
+        place = f.pure(f"getelementptr {value.kind}, ptr {pointer}, i64 {done}")
+        width //= 2
+        bit = Val(f.pure(f"and i64 {active.text}, {width}"), "i64")
+        wanted = code.compare("icmp ne", bit, constant(0, "i64"))
+        lower, upper = _part(context, value, 0, width), _part(context, value, width, width)
+        with f.when(wanted.text):
+            _store_run(context, place, lower, None)
+        value = code.select(wanted, upper, lower)
+
+
+def _part(context: Context, value: Val, first: int, width: int) -> Val:
+    if width == 1:
+        return context.code.lane(value, first)
+    return context.code.shuffle(value, None, tuple(range(first, first + width)))
 
 
 def _scatter(context: Context, at: Address, value: Val, mask: Val | None) -> None:
