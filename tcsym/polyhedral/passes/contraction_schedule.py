@@ -8,7 +8,6 @@ from operator import mul
 
 from tcsym.frontend.program import dtype_of
 from tcsym.index import (
-    FALSE,
     ONE,
     ZERO,
     Condition,
