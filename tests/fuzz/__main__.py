@@ -25,7 +25,7 @@ def main() -> int:
     seed = arguments.seed
     while time.monotonic() < deadline and totals["programs"] < arguments.programs:
         case = random_program(
-            random.Random(seed), seed % 3 if arguments.level < 0 else arguments.level
+            random.Random(seed), seed % 4 if arguments.level < 0 else arguments.level
         )
         report = run_case(case, modes)
         totals["programs"] += 1
@@ -56,7 +56,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seed", type=int, default=0, help="first seed; each program takes one")
     parser.add_argument("--programs", type=int, default=1 << 60, help="stop after so many")
-    parser.add_argument("--level", type=int, default=-1, help="0, 1, 2; default: in turn")
+    parser.add_argument("--level", type=int, default=-1, help="0, 1, 2, 3; default: in turn")
     parser.add_argument("--modes", default=",".join(MODES))
     parser.add_argument("--show", type=int, default=2, help="failures shown of each kind")
     parser.add_argument("--rejected", action="store_true", help="print rejected programs")

@@ -12,6 +12,7 @@ from dataclasses import replace
 from tcsym.index import index, var
 from tcsym.types import DType
 from tests.fuzz import loops, statements
+from tests.fuzz.layers import layered_program
 from tests.fuzz.model import LAYOUTS, Case, Input, TensorModel, declaration, random_sizes
 from tests.fuzz.writer import Writer
 
@@ -42,7 +43,10 @@ FORMS: list[tuple[Form, int, int]] = [  # form, weight, least level
 
 
 def random_program(rng: random.Random, level: int = 2) -> Case:
-    """`level` 0: pointwise, reductions, windows; 1: guards, gathers, updates; 2: everything."""
+    """`level` 0: pointwise, reductions, windows; 1: guards, gathers, updates; 2: all;
+    3: layers (`layers.layered_program`)."""
+    if level == 3:
+        return layered_program(rng)
     seed = rng.randrange(1 << 30)
     w = Writer(rng, level, sorted(rng.sample(SIZES, rng.randint(1, 3))))
     inputs = _inputs(w)

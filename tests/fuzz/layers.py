@@ -1,0 +1,42 @@
+"""Seed -> a program shaped like the layers of a network, at sizes around tiles and vectors.
+
+The general generator seldom writes convolutions, contractions of many indices, norms or
+concatenations; these are what the mapping has schedules for. Sizes are drawn for each dimension
+from what matters to it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from tests.fuzz import layer_forms, layer_moves
+from tests.fuzz.draft import Draft
+from tests.fuzz.model import Case
+
+FORMS: list[tuple[Callable[[Draft], None], int]] = [
+    (layer_forms.convolution, 8),
+    (layer_forms.pooling, 4),
+    (layer_forms.contraction, 7),
+    (layer_forms.normalisation, 5),
+    (layer_forms.attention, 2),
+    (layer_moves.permutation, 3),
+    (layer_moves.concatenation, 3),
+    (layer_moves.padding, 2),
+    (layer_moves.rows_reduced, 3),
+    (layer_moves.recurrence, 2),
+    (layer_moves.scan, 1),
+    (layer_moves.stencil, 2),
+]
+MOST_POINTS = 150_000
+
+
+def layered_program(rng: random.Random) -> Case:
+    """One layer with its epilogue, sometimes two beside or behind each other."""
+    d = Draft(rng)
+    forms, weights = zip(*FORMS, strict=True)
+    for _ in range(rng.choice([1] * 7 + [2])):
+        rng.choices(forms, weights)[0](d)
+        for _ in range(rng.choice([0, 0, 0, 1, 1, 2])):
+            layer_moves.epilogue(d)
+    return d.case(MOST_POINTS)
