@@ -1,6 +1,7 @@
-"""`./dev bench`: the suite beside its peers; `./dev bench stream`: calls of ever new sizes.
+"""`./dev bench`: the suite beside its peers. See `--help` and docs/performance.md.
 
-See `--help` of both, and docs/performance.md.
+`./dev bench stream`: calls of ever new sizes; `tuned`: options tuned at few sizes, used at others;
+`reuse`: docs/reuse.md from the figures of both.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -167,10 +169,8 @@ def say(text: str) -> None:
 
 
 def main() -> None:
-    if sys.argv[1:2] == ["stream"]:
-        from benchmarks import stream
-
-        stream.main(sys.argv[2:])
+    if sys.argv[1:] and sys.argv[1] in ("stream", "tuned", "reuse"):
+        import_module(f"benchmarks.{sys.argv[1]}").main(sys.argv[2:])
         return
     arguments = arguments_of(sys.argv[1:])
     if arguments.report:

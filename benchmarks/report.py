@@ -18,7 +18,7 @@ from benchmarks.startup import startup_line
 from benchmarks.tables import call_cells, failure_lines, rate_text
 
 PAGE = Path("docs/performance.md")
-MARKER = "<!-- Below: made by ./dev bench --report -->\n"
+MARKER = "<!-- Below: made by ./dev bench -->\n"
 Record = Mapping[str, Any]
 
 

@@ -12,6 +12,7 @@ import argparse
 import importlib
 import json
 import random
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -276,6 +277,10 @@ def goal_lines(rows: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
+def command_text() -> str:
+    return shlex.join(["./dev", "bench", *sys.argv[1:]])
+
+
 def arguments_of(given: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="./dev bench stream", description=__doc__)
     add = parser.add_argument
@@ -307,7 +312,9 @@ def main(given: list[str]) -> None:
         print(f"measured {case}", file=sys.stderr, flush=True)
     print_table(rows, arguments)
     if arguments.json:
-        arguments.json.write_text(json.dumps({"stream": rows}, indent=1) + "\n")
+        arguments.json.write_text(
+            json.dumps({"command": command_text(), "stream": rows}, indent=1) + "\n"
+        )
 
 
 if __name__ == "__main__":

@@ -1,0 +1,74 @@
+"""Figures of `./dev bench stream` and `./dev bench tuned` -> docs/reuse.md: `./dev bench reuse`.
+
+What stands above the marker stays as it was written by hand; all below it is made from the figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks.report import MARKER
+from benchmarks.stream import goal_lines
+
+PAGE = Path("docs/reuse.md")
+Figures = Mapping[str, Any]
+
+
+def stream_lines(rows: list[dict[str, Any]], command: str) -> list[str]:
+    lines = ["## A stream of calls with ever new sizes", "", f"`{command}`", ""]
+    lines += ["Milliseconds from a cold start, the library imported and the inputs in memory.", ""]
+    lines += ["| kernel | contestant | total | to first result | wait 99.9 % | longest later |"]
+    lines[-1] += " compilations | total / ours |"
+    lines += ["|---|---|--:|--:|--:|--:|--:|--:|"]
+    for row in rows:
+        ours = row["contestants"].get("tcsym", {}).get("total")
+        for name, found in row["contestants"].items():
+            lines.append(f"| {row['kernel']} | {name} | {_stream_cells(found, ours)} |")
+    return [*lines, "", *(f"- {line}" for line in goal_lines(rows)), ""]
+
+
+def _stream_cells(found: Figures, ours: float | None) -> str:
+    if "failure" in found:
+        return f"{found['failure']} | | | | |"
+    total = f"{found['total']:.0f}"
+    if not found["is_complete"]:
+        total = f"stopped after {found['calls']} calls, {total}"
+    times = (f"{found[k]:.3g}" for k in ("until_first", "wait", "longest_later"))
+    compared = f"{found['total'] / ours:.2f}" if ours else ""
+    return " | ".join((total, *times, str(found["compilations"]), compared))
+
+
+def tuned_lines(rows: Iterable[Figures], command: str) -> list[str]:
+    lines = ["## Options tuned at six sizes, used at others", "", f"`{command}`", ""]
+    lines += ["Factors; goals: lost at most 1.05 in the mean, 1.20 at worst.", ""]
+    lines += ["| kernel | gain at tuned sizes | trials | seconds | other sizes | lost | worst |"]
+    lines += ["|---|--:|--:|--:|--:|--:|--:|"]
+    for row in rows:
+        gain, lost = (_with_interval(row, key) for key in ("gain", "lost"))
+        figures = (gain, row["trials"], f"{row['seconds']:.0f}", row["others"], lost)
+        cells = " | ".join(map(str, (row["kernel"], *figures, f"{row['worst']:.2f}")))
+        lines.append(f"| {cells} |")
+    return [*lines, ""]
+
+
+def _with_interval(row: Figures, key: str) -> str:
+    low, high = row[f"{key}_interval"]
+    return f"{row[key]:.3f} ({low:.3f} to {high:.3f})"
+
+
+def main(given: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="./dev bench reuse", description=__doc__)
+    parser.add_argument("figures", type=Path, nargs="+", help="files of --json")
+    lines: list[str] = []
+    for path in parser.parse_args(given).figures:
+        found = json.loads(path.read_text())
+        if "stream" in found:
+            lines += stream_lines(found["stream"], found["command"])
+        else:
+            lines += tuned_lines(found["tuned"], found["command"])
+    head = PAGE.read_text().partition(MARKER)[0]
+    PAGE.write_text(head + MARKER + "\n" + "\n".join(lines))

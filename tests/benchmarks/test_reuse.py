@@ -1,0 +1,28 @@
+"""docs/reuse.md from figures."""
+
+from __future__ import annotations
+
+from benchmarks.reuse import stream_lines, tuned_lines
+
+DONE = {"calls": 9, "is_complete": True, "total": 12.3, "until_first": 5.0}
+DONE |= {"longest_later": 2.0, "wait": 0.5, "compilations": 1}
+
+
+def test_stream_rows_compare_with_ours_and_say_what_failed() -> None:
+    slow = {**DONE, "total": 24.6, "is_complete": False}
+    found = {"tcsym": DONE, "jax": slow, "compile": {"failure": "no compiler"}}
+    text = "\n".join(stream_lines([{"kernel": "softmax", "contestants": found}], "./dev bench"))
+    assert "| softmax | tcsym | 12 | 5 | 0.5 | 2 | 1 | 1.00 |" in text
+    assert "| softmax | jax | stopped after 9 calls, 25 | 5 | 0.5 | 2 | 1 | 2.00 |" in text
+    assert "| softmax | compile | no compiler | | | | | |" in text
+    columns = {line.count("|") for line in text.splitlines() if line.startswith("|")}
+    assert columns == {9}
+
+
+def test_tuned_rows_have_intervals() -> None:
+    row = {"kernel": "mm", "gain": 1.1, "gain_interval": [1.0, 1.2], "seconds": 60.2}
+    row |= {"trials": 50, "failed": 1, "others": 200, "lost": 1.02}
+    row |= {"lost_interval": [1.01, 1.03], "worst": 1.15}
+    text = "\n".join(tuned_lines([row], "./dev bench tuned"))
+    expected = "| mm | 1.100 (1.000 to 1.200) | 50 | 60 | 200 | 1.020 (1.010 to 1.030) | 1.15 |"
+    assert expected in text
