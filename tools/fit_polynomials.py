@@ -106,7 +106,6 @@ FITS = {
         lambda x: abs(x) / mp.mpf(2) ** x,
     ),
     "log f32": (log_tail, -0.2929, 0.4143, 8, lambda f: abs(f**3 / mp.log1p(f)) if f else 1e-9),
-    "tanh f32": (tanh_tail, 1e-9, 0.625**2, 5, lambda t: t * mp.sqrt(t) / mp.tanh(mp.sqrt(t))),
     "erf f32": (erf_small, 1e-9, 1.0, 6, lambda t: mp.sqrt(t) / mp.erf(mp.sqrt(t))),
     "log erfc f32": (log_erfc, 1.0, 4.0, 7, lambda x: mp.erfc(x) / mp.erf(x)),
     "exp f64": (exp_tail, -HALF_LN2, HALF_LN2, 10, lambda x: x * x / mp.exp(x)),

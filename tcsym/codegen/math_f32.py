@@ -39,14 +39,6 @@ _LOG = (
     -0.11668550722102869,
     0.06740509022093397,
 )
-_TANH = (
-    -0.33333330816620055,
-    0.13333206215459234,
-    -0.053946775305444984,
-    0.02170074808717515,
-    -0.00817750534542966,
-    0.0021430744804472332,
-)
 _ERF = (
     0.1283791657276763,  # less 1: x + x*p rounds better
     -0.3761262584425031,
@@ -119,12 +111,18 @@ def log(x: Num) -> Num:
 
 
 def tanh(x: Num) -> Num:
-    """Within 1.34 ulp."""
-    a = x.magnitude()
-    t = x * x
-    small = (polynomial(t, _TANH) * t).times_plus(x, x)
-    large = 1.0 - 2.0 / (exp(where(a > 20.0, 20.0, a) * 2.0) + 1.0)
-    return where(a < 0.625, small, large.with_sign(x))
+    """Within 2.62 ulp: h / (h + 1) with h = (exp(2x) - 1) / 2, in which nothing cancels.
+
+    Half the reduced argument's exponential less one is r + r^2 q(r) at r = x - n ln(2)/2; q is the
+    polynomial of exp in 2r.
+    """
+    x = wide.clamped(x, -9.02, 9.02)
+    whole = x.times_plus(2 * LOG2E, 12582912.0 + 127)
+    power = (whole.bits() << 23).as_float()
+    r = (whole - (12582912.0 + 127)).times_plus(-0.34657359027997264, x)
+    q = polynomial(r, tuple(c * 2 ** (k + 1) for k, c in enumerate(_EXP)))
+    h = (q * r).times_plus(r, r).times_plus(power, power.times_plus(0.5, -0.5))
+    return h / (h + 1.0)
 
 
 def erf(x: Num) -> Num:

@@ -42,7 +42,7 @@ N_ARGS = {
     **dict.fromkeys(["norm4d", "rnorm4d"], 4),
 }
 # Largest error in ulp where it is not 1.1 (float32) or 3 (float64).
-SINGLE_ULPS = {"rsqrt": 1.5, "tanh": 1.5, "erfc": 1.1}
+SINGLE_ULPS = {"rsqrt": 1.5, "tanh": 2.62, "erfc": 1.1}
 DOUBLE_ULPS = {
     "cyl_bessel_i0": 20,
     "cyl_bessel_i1": 20,
@@ -141,7 +141,7 @@ def test_halves(dtype: DType, target: str) -> None:
 REFERENCES: dict[str, tuple[Callable[[Any], Any], float]] = {
     "exp": (np.exp, 1.03),
     "log": (np.log, 0.85),
-    "tanh": (np.tanh, 1.5),
+    "tanh": (np.tanh, 2.62),
     "exp2": (np.exp2, 1.0),
 }
 
