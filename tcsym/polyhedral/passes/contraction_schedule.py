@@ -201,8 +201,8 @@ def panels_pay(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Con
             return ge(rows, FEW_ROWS)
         columns = extent(band_of(find_loop(kernel.body, nest)).loop(roles.columns))
         wide = all_of((ge(columns, FEW_COLUMNS), ge(rows * columns, FEW_ELEMENTS)))
-        used = all_of((ge(rows, FEW_ROWS), any_of((wide, ge(MANY_TERMS - 1, terms)))))
-        return any_of((used, ge(FEW_TERMS, terms)))
+        reused = all_of((ge(rows, FEW_ROWS), any_of((wide, ge(MANY_TERMS - 1, terms)))))
+        return any_of((reused, ge(FEW_TERMS, terms)))
     least = max(1, setting.options.pack_reuse * setting.rows)
     used = frozenset[str]().union(*(value_variables(r) for r in roles.streamed))
     tensors = {r.tensor for r in roles.streamed}
