@@ -28,7 +28,7 @@ TEXTS = {
     "half": "def f(half(M,K) A, half(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }",
 }
 TARGETS = {"cpu:avx2": ("ymm", 6 * 2 * 4), "cpu:avx512": ("zmm", 6 * 4 * 4)}
-MOST_INSTRUCTIONS = {"cpu:avx2": 3000, "cpu:avx512": 4500}
+MOST_INSTRUCTIONS = {"cpu:avx2": 3300, "cpu:avx512": 4500}
 
 
 def blocks(listing: str) -> list[str]:
@@ -55,11 +55,13 @@ def test_inner_loop_multiplies_whole_registers_and_spills_none(name: str, target
         assert not re.search(r"vmaskmov|vgather|\{%k|call", loop)
 
 
-def test_ragged_stores_are_the_only_masked_ones() -> None:
-    """Without mask registers: a full tile is stored plainly."""
-    listing = tcsym.define(TEXTS["nn"], target="cpu:avx2").f.explain("asm")
+@pytest.mark.parametrize("name", ("nn", "tn", "abc-bda-dc", "abcd-aebf-dfce"))
+def test_no_store_of_a_tile_is_masked(name: str) -> None:
+    """Without mask registers: full tiles are stored plainly, ragged vectors in plain pieces."""
+    listing = tcsym.define(TEXTS[name], target="cpu:avx2").f.explain("asm")
     plain = [b for b in blocks(listing) if count(r"vmovups\s+%ymm\d+, .*\(%r", b) >= 12]
-    assert any("vmaskmov" not in b for b in plain)
+    assert plain
+    assert not re.search(r"vp?maskmov\w+\s+%[xy]mm\d+, %[xy]mm\d+, .*\(", listing)
 
 
 def arguments(text: str, extents: tuple[int, ...]) -> list[np.ndarray]:

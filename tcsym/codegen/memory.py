@@ -151,9 +151,11 @@ def _store_first(context: Context, pointer: str, value: Val, active: Val) -> Non
     code, f, width = context.code, context.function, value.lanes
     with f.when(code.compare("icmp eq", active, constant(width, "i64")).text):
         _store_run(context, pointer, value, None)
+    place = pointer
     while width > 1:
-        done = f.pure(f"and i64 {active.text}, {-width}")
-        place = f.pure(f"getelementptr {value.kind}, ptr {pointer}, i64 {done}")
+        if width < context.width:
+            done = f.pure(f"and i64 {active.text}, {-width}")
+            place = f.pure(f"getelementptr {value.kind}, ptr {pointer}, i64 {done}")
         width //= 2
         bit = Val(f.pure(f"and i64 {active.text}, {width}"), "i64")
         wanted = code.compare("icmp ne", bit, constant(0, "i64"))
