@@ -23,6 +23,13 @@ FOUND: dict[str, tuple[str, list[dict[str, int]]]] = {
 }""",
         [{"M": 2, "N": 3}, {"M": 1, "N": 0}],
     ),
+    # a padded copy took an axis that nothing reads for one that stands still (sizes substituted)
+    "padded_copy_of_nothing": (
+        """def f(float(C,W) X, float(O,C,K) F) -> (Y) {
+  Y(o,x) +=! (3*x + k - 1 >= 0 ? X(c,3*x + k - 1) : 1.0) * F(o,c,k) where x in 0:(W - K + 1)/3 + 1
+}""",
+        [{"C": 2, "W": 1, "O": 2, "K": 3}, {"C": 1, "W": 7, "O": 2, "K": 3}],
+    ),
     # a dimension of constant extent 1 was dropped although masked lanes moved along it
     "dimension_of_extent_one": (
         """def f(float(K) A, float(K,K) C) -> (T2) {

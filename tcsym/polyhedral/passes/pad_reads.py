@@ -143,6 +143,8 @@ def _axis(
     if not limits and s != var(moving[0].variable):
         return None
     n = extent_from(high - low + 1, sizes)
+    if n == ZERO:  # nothing is read; an axis without extent means a fixed one
+        return None
     first, end = maximum(0, -low), minimum(n, shape - low)
     for sign, rest in limits:
         if sign > 0:
