@@ -10,7 +10,7 @@ from tcsym.errors import TCError
 from tcsym.records import dataclass
 from tcsym.tuning.race import Attempt
 from tcsym.tuning.timing import Ratio
-from tcsym.tuning.tree import Leaf, Tree, leaf_of, tree_text
+from tcsym.tuning.tree import Tree, leaf_of, tree_text
 
 Values = tuple[int, ...]
 _NORMAL_95 = 1.96
@@ -156,7 +156,3 @@ class TuningReport:
 
 
 _STATES = ("measured", "raced", "same", "pruned", "failed")
-
-
-def default_tree(tree: Tree) -> bool:
-    return isinstance(tree, Leaf) and not tree.options.changed()

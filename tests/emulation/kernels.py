@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 from tcsym import get_num_threads, set_num_threads, variants
 from tcsym.runtime.jit import LoadedKernel
-from tests.emulation.processor import EmulationError, Processor, refused
+from tests.emulation.processor import EmulationError, Processor
 
 TARGET = "cpu:avx512"
 _ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 3)
@@ -63,6 +63,6 @@ def raise_errors() -> bool:
     errors = tuple(_errors)
     _errors.clear()
     for error in errors:
-        if not refused(error):
+        if not error.is_refusal:
             raise error
     return bool(errors)

@@ -26,7 +26,14 @@ _GATHERS = (*range(0x90, 0x94), *range(0xA0, 0xA4))  # and scatters
 
 
 class EmulationError(RuntimeError):
-    """The emulated processor raised an exception."""
+    """The emulated processor raised an exception.
+
+    is_refusal: at a valid gather or scatter with an index register above 15, an emulator defect.
+    """
+
+    def __init__(self, message: str, is_refusal: bool) -> None:
+        super().__init__(message)
+        self.is_refusal = is_refusal
 
 
 def bochs() -> ModuleType:
@@ -60,7 +67,7 @@ class Processor:
         self._stack_top = _pages(stack_bytes) + stack_bytes - PAGE
         self._return_address = _pages(PAGE)
         ctypes.memmove(self._return_address, _HLT, 1)
-        self._fault = ""
+        self._fault: EmulationError | None = None
         self._session = self._bochs.Session()
         self._session.missing_page_handler = self._add_page
         self._hook = self._bochs.Hook()
@@ -75,11 +82,11 @@ class Processor:
     def call(self, address: int, arguments: Sequence[int]) -> int:
         """Result of the C function at `address` for at most six integers or addresses."""
         self._map_process()
-        self._fault = ""
+        self._fault = None
         self._session.cpu.state = self._state(address, arguments)
         self._session.run([self._hook])
         if self._fault:
-            raise EmulationError(self._fault)
+            raise self._fault
         return int(self._session.cpu.state.rax)
 
     def _close(self) -> None:
@@ -134,17 +141,10 @@ class Processor:
 
     def _raised(self, session: Any, _cpu: int, vector: int, code: int) -> None:
         state = session.cpu.state
-        self._fault = f"exception {vector} ({code}) near {state.rip:#x}, address {state.cr2:#x}"
+        text = f"exception {vector} ({code}) near {state.rip:#x}, address {state.cr2:#x}"
+        is_refusal = vector == _INVALID_OPCODE and _ends_high_index_gather(state.rip)
+        self._fault = EmulationError(text, is_refusal)
         session.stop()
-        if vector == _INVALID_OPCODE and _ends_high_index_gather(state.rip):
-            self._fault += (
-                ": a gather or scatter with an index register above 15, which the emulator refuses"
-            )
-
-
-def refused(error: EmulationError) -> bool:
-    """Whether the emulator, not the code, is at fault."""
-    return "which the emulator refuses" in str(error)
 
 
 def _ends_high_index_gather(end: int) -> bool:

@@ -71,5 +71,5 @@ def test_acceptance_programs(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(SystemExit):
         runpy.run_path(str(RUNNER), run_name="__main__")
     failed = [x for x in capsys.readouterr().out.splitlines() if x.startswith("FAIL")]
-    # a refused gather leaves its result unwritten: no more programs may fail than were refused
-    assert len(failed) <= raise_errors(), failed
+    # one program gathers in a way that the emulator refuses; its result stays unwritten
+    assert len(failed) <= (1 if raise_errors() else 0), failed
