@@ -145,7 +145,9 @@ def explain_stage(
 
     stage = "mapped" if stage == "promoted" else stage
     if stage not in STAGES:
-        raise OptionError(f"unknown stage `{stage}`", hint=f"one of {', '.join(STAGES)}")
+        raise OptionError(
+            f"unknown stage `{stage}`", hint=f"one of {', '.join(STAGES)}, options, variants"
+        )
     if stage in ("syntax", "program", "ranges"):
         return _frontend_text(program, stage)
     n_arguments = len(program.inputs) + len(program.outputs)

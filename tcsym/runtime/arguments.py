@@ -199,7 +199,9 @@ def _fitting(plan: CallPlan, p: Parameter, view: View) -> View:
     if view.dtype is not p.dtype:
         if p.rank == 0 and view.dtype is not None and holds(p.dtype, view.dtype):
             return _converted(view, p)
-        raise plan.error("type", type_message(p.name, view, p.type_text), p.span, type_hint(p))
+        raise plan.error(
+            "type", type_message(p.name, view, p.type_text), p.span, type_hint(p, view)
+        )
     return view
 
 
@@ -232,8 +234,9 @@ def type_message(name: str, view: View, expected: str) -> str:
     return f"`{name}` has type {view.type_name}, expected {expected}"
 
 
-def type_hint(p: Parameter) -> str:
-    return f"convert it: `{p.name}.astype({str(p.dtype)!r})`"
+def type_hint(p: Parameter, view: View) -> str:
+    conversion = f"to(torch.{p.dtype})" if view.library == "torch" else f"astype({str(p.dtype)!r})"
+    return f"convert it: `{p.name}.{conversion}`"
 
 
 def _require_promise(plan: CallPlan, p: Parameter, axis: int, extent: int) -> None:

@@ -151,3 +151,9 @@ def test_torch_is_never_imported() -> None:
         "assert 'torch' not in sys.modules and 'jax' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_wrong_types_are_mended_in_the_words_of_torch() -> None:
+    kernel = tc.define("def f(float(N) A) -> (C) { C(i) = 2 * A(i) }")
+    with pytest.raises(tc.TCError, match=r"to\(torch.float32\)"):
+        kernel(torch.ones(3, dtype=torch.float16))
