@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import MARKER
-from benchmarks.stream import goal_lines
+from benchmarks.stream import COLUMNS, cells, goal_lines
 
 PAGE = Path("docs/reuse.md")
 Figures = Mapping[str, Any]
@@ -21,25 +21,15 @@ Figures = Mapping[str, Any]
 def stream_lines(rows: list[dict[str, Any]], command: str) -> list[str]:
     lines = ["## A stream of calls with ever new sizes", "", f"`{command}`", ""]
     lines += ["Milliseconds from a cold start, the library imported and the inputs in memory.", ""]
-    lines += ["| kernel | contestant | total | to first result | wait 99.9 % | longest later |"]
-    lines[-1] += " compilations | total / ours |"
-    lines += ["|---|---|--:|--:|--:|--:|--:|--:|"]
+    lines += [f"| kernel | contestant | {' | '.join(COLUMNS)} |"]
+    lines += [f"|---|---|{'--:|' * len(COLUMNS)}"]
     for row in rows:
         ours = row["contestants"].get("tcsym", {}).get("total")
         for name, found in row["contestants"].items():
-            lines.append(f"| {row['kernel']} | {name} | {_stream_cells(found, ours)} |")
+            told = cells(found, ours)
+            told += [""] * (len(COLUMNS) - len(told))
+            lines.append(f"| {row['kernel']} | {name} | {' | '.join(told)} |")
     return [*lines, "", *(f"- {line}" for line in goal_lines(rows)), ""]
-
-
-def _stream_cells(found: Figures, ours: float | None) -> str:
-    if "failure" in found:
-        return f"{found['failure']} | | | | |"
-    total = f"{found['total']:.0f}"
-    if not found["is_complete"]:
-        total = f"stopped after {found['calls']} calls, {total}"
-    times = (f"{found[k]:.3g}" for k in ("until_first", "wait", "longest_later"))
-    compared = f"{found['total'] / ours:.2f}" if ours else ""
-    return " | ".join((total, *times, str(found["compilations"]), compared))
 
 
 def tuned_lines(rows: Iterable[Figures], command: str) -> list[str]:

@@ -1,25 +1,22 @@
 """Definition to first result in fresh processes: cold (empty cache) and warm, by stage.
 
 Times start after `import numpy`; the least of the repeats counts. Python's compiled files are
-there, as after any first run: without them every process compiles 20,000 lines of Python.
+there, as in any installation.
 """
 
 from __future__ import annotations
 
-import atexit
 import json
-import os
-import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 from typing import Any
 
 from benchmarks.case import Case
 from benchmarks.sizes import random_rows
+from benchmarks.surroundings import compile_python_files
 
 PROBE = """
 import json, sys, time
@@ -62,12 +59,9 @@ def startup_row(case: Case, repeat: int, environment: Mapping[str, str]) -> dict
 def startup_record(
     cases: Iterable[Case], repeat: int, environment: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    """One row for each case, after a run that writes Python's compiled files."""
-    chosen = list(cases)
-    with tempfile.TemporaryDirectory() as cache:
-        (row,) = random_rows(chosen[0], 1, 0)
-        _probe(chosen[0].name, row.sizes, cache, environment)
-    return [startup_row(case, repeat, environment) for case in chosen]
+    """One row for each case."""
+    compile_python_files()
+    return [startup_row(case, repeat, environment) for case in cases]
 
 
 def startup_line(rows: Iterable[Mapping[str, Any]]) -> str:
@@ -82,16 +76,7 @@ def startup_line(rows: Iterable[Mapping[str, Any]]) -> str:
 def _probe(
     name: str, sizes: Mapping[str, int], cache: str, environment: Mapping[str, str]
 ) -> dict[str, Any]:
-    own = {**environment, "TCSYM_CACHE_DIR": cache, "PYTHONPYCACHEPREFIX": _compiled_files()}
-    own.pop("PYTHONDONTWRITEBYTECODE", None)
+    own = {**environment, "TCSYM_CACHE_DIR": cache}
     command = [sys.executable, "-c", PROBE, name, json.dumps(dict(sizes))]
     done = subprocess.run(command, env=own, stdout=subprocess.PIPE, text=True, check=True)
     return dict(json.loads(done.stdout))
-
-
-@lru_cache(None)
-def _compiled_files() -> str:
-    """A directory for Python's compiled files, removed at exit."""
-    directory = tempfile.mkdtemp(prefix=f"tcsym-bench-{os.getpid()}-")
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    return directory

@@ -26,12 +26,13 @@ def test_an_interrupted_stream_says_so() -> None:
 
 
 def test_goals_compare_with_the_best_compiling_peer() -> None:
-    ours, warm = {"total": 10.0}, {"total": 2.0}
+    ours, warm = {"total": 10.0}, {"total": 2.0, "import": 1.0}
     peers = {"jax": {"total": 50.0}, "numba": {"total": 40.0}, "compile": {"failure": "none"}}
-    found = {"tcsym": ours, "tcsym warm": warm, "torch": {"total": 3.0}, **peers}
+    found = {"tcsym": ours, "tcsym warm": warm, "torch": {"total": 3.0, "import": 9.0}, **peers}
     lines = goal_lines([{"kernel": "softmax", "contestants": found}])
     assert lines[0].startswith("softmax: best compiling peer / ours 4.00")
-    assert lines[1].startswith("softmax: torch eager / ours warm 1.50")
+    assert lines[1].startswith("softmax: torch eager / ours warm 1.50 (goal 1), ")
+    assert lines[1].endswith("imports included 4.0")
     assert len(lines) == 2
 
 
