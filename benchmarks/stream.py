@@ -2,8 +2,8 @@
 
 Each contestant runs in a process of its own: definition, then the same sequence of calls over the
 same sizes, every call timed by itself. The library is imported and the inputs stand in memory
-before; what it imports later counts. How long the first import took is told beside. A contestant that exceeds its time is stopped; what it had
-done by then is reported.
+before; what it imports later counts, and how long the first import took is told beside. A
+contestant that exceeds its time is stopped; what it had done by then is reported.
 """
 
 from __future__ import annotations
