@@ -6,47 +6,38 @@ that cannot be written end in a report all the same.
 
 from __future__ import annotations
 
-import datetime
-import json
 import math
 import random
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import replace
 from typing import get_args
 
-from tcsym.digest import hexdigest
 from tcsym.errors import OptionError, TCError
 from tcsym.frontend.program import Program
 from tcsym.options import Options
-from tcsym.runtime.cache import compiler_version
 from tcsym.sizes import Dim
 from tcsym.target import Target
 from tcsym.threads import get_num_threads
 from tcsym.tuning.budget import Budget
 from tcsym.tuning.certify import certify
+from tcsym.tuning.conclude import conclude
 from tcsym.tuning.distribution import Values, distribution_of
 from tcsym.tuning.genetic import Genetic
 from tcsym.tuning.guided import Guided
-from tcsym.tuning.learn import learn_tree, prove_partition
-from tcsym.tuning.machine import machine_key
 from tcsym.tuning.progress import Progress, Snapshot
 from tcsym.tuning.race import Attempt, Race
+from tcsym.tuning.refine import EXTRA_SIZES, LEAST_SECONDS, generalise, simplified
 from tcsym.tuning.report import TuningReport
 from tcsym.tuning.request import DEFAULT, Request, Search, template_job
-from tcsym.tuning.rows import Trial, Tuned
 from tcsym.tuning.space import PRUNED_BEYOND, Space, space_of
-from tcsym.tuning.start import known_options, structure_of
-from tcsym.tuning.stores import user_database
+from tcsym.tuning.start import known_options
 from tcsym.tuning.timing import Ratio
-from tcsym.tuning.tree import Leaf, Split, Tree, leaf_of, tree_to_json
+from tcsym.tuning.trials import Trials
 from tcsym.tuning.workers import WorkerPool
 
 BATCH, SEARCH_SHARE = 8, 0.65
 PATIENCE = 10.0
-EXTRA_SIZES, EXTRA_WEIGHT, GENERAL = 8, 0.4, 5
-SIMPLER = 0.004  # logarithm of the time that a changed field must save to stay
-_LEAST_SECONDS, _MOST_SECONDS, _CALLS = 0.04, 0.6, 30
+_MOST_SECONDS, _CALLS = 0.6, 30
 
 
 def tune(request: Request) -> TuningReport:
@@ -103,43 +94,43 @@ class _Tuning:
         self.budget = Budget(request.budget)
         self.rng = random.Random(request.seed)
         self.weights = request.distribution.weights
-        self.machine = machine_key(request.target)
-        self.compiler = hexdigest(compiler_version().encode())
-        self.database = user_database()
-        self.trials: list[Attempt] = []
+        self.trials = Trials(request.program, request.target)
         self.extra: tuple[Values, ...] = ()
-        self.is_kept = True
         self.stopped = "budget"
 
     def run(self) -> TuningReport:
-        with Progress(self.request.program.name, self.request.progress) as self.progress:
+        request, weights, trials = self.request, self.weights, self.trials
+        with Progress(request.program.name, request.progress) as self.progress:
             self.race = self._race()
             self.incumbent = self._baseline()
             try:
                 self._search()
-                self._simplify()
-                self._generalise()
+                self.incumbent = simplified(self.incumbent, self.race, weights, self._note)
+                drawn = request.distribution.draw(request.program, EXTRA_SIZES, request.seed + 1)
+                self.extra = generalise(self.incumbent, self.race, trials, weights, drawn)
             except KeyboardInterrupt:
                 self.stopped = "interrupted"
-            tree, confirmed = self._conclude()
-        self._keep_tree(tree, confirmed)
+            found = conclude(self.race, trials, self.incumbent, weights, self.extra)
+        if found.is_interrupted:
+            self.stopped = "interrupted"
+        trials.keep(found.tree, found.confirmed, weights)
         return TuningReport(
-            self.request.program.name,
-            self.request.program.sizes,
-            tree,
-            confirmed,
-            self.weights,
-            tuple(self.trials),
+            request.program.name,
+            request.program.sizes,
+            found.tree,
+            found.confirmed,
+            weights,
+            tuple(trials.attempts),
             self.budget.elapsed,
             self.stopped,
-            self.is_kept,
-            lambda n, seed: certify(self.request, tree, self.trials, n, seed),
+            trials.is_kept,
+            lambda n, seed: certify(request, found.tree, trials.attempts, n, seed),
         )
 
     # ---- before the search
 
     def _race(self) -> Race:
-        seconds = dict.fromkeys(self.weights, _LEAST_SECONDS)
+        seconds = dict.fromkeys(self.weights, LEAST_SECONDS)
         return Race(
             template_job(self.request), self.executor, self.request.timeout, seconds, self._is_over
         )
@@ -163,7 +154,7 @@ class _Tuning:
             raise TCError(f"cannot tune {self.request.program.name}: {probe.reason}")
         default.ratios = {v: Ratio(0.0, 0.0, r.seconds) for v, r in probe.ratios.items()}
         self.race.seconds = {
-            v: min(_MOST_SECONDS, max(_LEAST_SECONDS, _CALLS * r.seconds))
+            v: min(_MOST_SECONDS, max(LEAST_SECONDS, _CALLS * r.seconds))
             for v, r in default.ratios.items()
         }
         self._note([default])
@@ -178,7 +169,7 @@ class _Tuning:
         kind = Genetic if self.request.search == "genetic" else Guided
         search = kind(space, start, self.rng)
         search.tell([(a.options, self._costs(a)) for a in (self.incumbent, *resumed)])
-        while self.budget.used(len(self.trials)) < SEARCH_SHARE:
+        while self.budget.used(len(self.trials.attempts)) < SEARCH_SHARE:
             batch = search.ask(self._batch())
             if not batch:
                 self.stopped = "exhausted"
@@ -194,40 +185,24 @@ class _Tuning:
                 return
 
     def _batch(self) -> int:
-        trials = self.request.budget
-        return min(BATCH, max(1, trials - len(self.trials))) if isinstance(trials, int) else BATCH
+        trials, made = self.request.budget, len(self.trials.attempts)
+        return min(BATCH, max(1, trials - made)) if isinstance(trials, int) else BATCH
 
     def _resumed(self) -> list[Attempt]:
-        """Trials of an earlier tune at these sizes with this compiler: measured once is enough."""
-        if self.database is None:
-            return []
-        program = self.request.program.canonical
-        where = "program = ? AND machine = ? AND compiler = ?"
-        rows = self.database.select(Trial, where, (program, self.machine, self.compiler))
-        found: dict[Options, Attempt] = {}
-        for row in rows:
-            values = tuple(json.loads(row.sizes)) if row.sizes else None
-            options = Options.from_json(row.options)
-            attempt = found.setdefault(options, Attempt(options, row.state, row.reason))
-            if values in self.weights and values is not None:
-                attempt.ratios[values] = Ratio(math.log(row.ratio), row.noise, row.seconds)
-            attempt.state = row.state
-        known = [a for o, a in found.items() if o != DEFAULT and (a.ratios or a.state == "failed")]
+        """Trials of an earlier tune at these sizes; the best of them is the incumbent."""
+        known = self.trials.resume(self.weights)
         for a in known:
-            if a.state == "measured" and not a.is_complete(self.weights):
-                a.state = "raced"
-        self.trials += known
-        for a in known:
-            if a.is_complete(self.weights) and a.cost(self.weights) < self.incumbent.cost(
-                self.weights
-            ):
+            if a.is_complete(self.weights) and self._cost(a) < self._cost(self.incumbent):
                 self.incumbent = a
         return known
 
+    def _cost(self, a: Attempt) -> float:
+        return a.cost(self.weights)[0]
+
     def _start(self, space: Space, tried: set[Options]) -> list[Options]:
         """Given options, then those of near sizes and like programs, then presets in the space."""
-        request = self.request
-        near = known_options(self.database, request.program, self.machine, tuple(self.weights))
+        request, trials = self.request, self.trials
+        near = known_options(trials.database, request.program, trials.machine, tuple(self.weights))
         presets = [Options.preset(p) for p in ("pointwise", "convolution", "reduction")]
         axes = [name for name, _ in space.axes]
         projected = [space.at({name: getattr(p, name) for name in axes}) for p in presets]
@@ -266,152 +241,14 @@ class _Tuning:
         if best.is_complete(self.weights) and ours[0] + ours[1] < theirs[0]:
             self.incumbent = best
 
-    def _simplify(self) -> None:
-        """Fields of the incumbent that save nothing go back to their defaults."""
-        for name in self.incumbent.options.changed():
-            if self.budget.used(0) >= 1:
-                return
-            simpler = replace(self.incumbent.options, **{name: getattr(DEFAULT, name)})
-            if simpler == DEFAULT:
-                continue
-            (attempt,) = self.race.run([simpler], self.incumbent, self.weights)
-            self._note([attempt])
-            is_same = attempt.state == "same" and bool(attempt.ratios)
-            is_good = is_same or attempt.is_complete(self.weights)
-            saved = attempt.cost(self.weights)[0] - self.incumbent.cost(self.weights)[0]
-            if is_good and saved < SIMPLER:
-                attempt.state = "measured"
-                self.incumbent = attempt
-
-    def _generalise(self) -> None:
-        """The best also at other sizes of the ranges: regions should hold between what is tuned."""
-        complete = [a for a in self.trials if a.is_complete(self.weights)]
-        complete.sort(key=lambda a: a.cost(self.weights)[0])
-        chosen = {a.options: a for a in (self.incumbent, *complete[:GENERAL])}
-        for v in self.weights:
-            best = min(complete, key=lambda a: a.ratios[v].log)
-            chosen[best.options] = best
-        default = self.trials[0]
-        chosen.pop(DEFAULT, None)
-        program, seed = self.request.program, self.request.seed
-        drawn = self.request.distribution.draw(program, EXTRA_SIZES, seed + 1)
-        earlier = [v for v in self._earlier() if v not in self.weights]
-        for values in dict.fromkeys((*earlier[: EXTRA_SIZES // 2], *drawn)):
-            if self.budget.used(0) >= 1 or not chosen:
-                return
-            default.ratios[values] = Ratio(0.0, 0.0, 0.0)
-            self.race.seconds[values] = _LEAST_SECONDS
-            self.race.measure(list(chosen.values()), default, (values,))
-            self.extra = (*self.extra, values)
-
-    def _earlier(self) -> list[Values]:
-        """Sizes of an earlier tune, which this one's tree will serve, too."""
-        where = "program = ? AND machine = ?"
-        key = (self.request.program.canonical, self.machine)
-        rows = self.database.select(Tuned, where, key) if self.database else []
-        return [tuple(v) for row in rows for v in json.loads(row.measured)]
-
     def _show(self) -> None:
-        failed = sum(a.state == "failed" for a in self.trials)
-        share = min(1.0, self.budget.used(len(self.trials)))
+        attempts = self.trials.attempts
+        failed = sum(a.state == "failed" for a in attempts)
+        share = min(1.0, self.budget.used(len(attempts)))
         gain = math.exp(-self.incumbent.cost(self.weights)[0])
         text = str(self.incumbent.options)
-        n = len(self.trials)
+        n = len(attempts)
         self.progress.show(Snapshot(share, n, failed, gain, self.budget.elapsed, text))
 
-    # ---- after it
-
-    def _conclude(self) -> tuple[Tree, dict[Values, Ratio]]:
-        """The tree, with every leaf measured again against the default: a loser is replaced."""
-        default = self.trials[0]
-        usable = {a.options: a.ratios for a in self.trials if a.state == "measured"}
-        usable[self.incumbent.options] = self.incumbent.ratios
-        weights = self._learned_weights()
-        tree = learn_tree(usable, weights)
-        prove_partition(tree, self.request.program.sizes)
-        confirmed: dict[Values, Ratio] = {}
-        while True:
-            try:
-                loser = self._confirm(tree, default, confirmed)
-            except KeyboardInterrupt:
-                self.stopped = "interrupted"
-                known = {v: usable[leaf_of(tree, v).options].get(v) for v in self.weights}
-                return tree, {v: confirmed.get(v) or r or Ratio(0, 0, 0) for v, r in known.items()}
-            if loser is None:
-                return tree, {v: confirmed[v] for v in self.weights}
-            usable.pop(loser)
-            tree = learn_tree(usable, weights)
-            prove_partition(tree, self.request.program.sizes)
-            confirmed.clear()
-
-    def _learned_weights(self) -> dict[Values, float]:
-        """Tuned sizes and the others."""
-        if not self.extra:
-            return dict(self.weights)
-        learned = {v: w * (1 - EXTRA_WEIGHT) for v, w in self.weights.items()}
-        return learned | dict.fromkeys(self.extra, EXTRA_WEIGHT / len(self.extra))
-
-    def _confirm(
-        self, tree: Tree, default: Attempt, confirmed: dict[Values, Ratio]
-    ) -> Options | None:
-        """Fill `confirmed`; the options of a leaf that is no faster than the default, if any."""
-        for options in dict.fromkeys(_leaves(tree)):
-            sizes = tuple(v for v in self.weights if leaf_of(tree, v).options == options)
-            if options == DEFAULT:
-                confirmed |= {v: default.ratios[v] for v in sizes}
-                continue
-            again = Attempt(options, "raced")
-            self.race.confirm(again, default, sizes)
-            share = {v: self.weights[v] for v in sizes}
-            if again.state == "failed" or (sizes and again.cost(share)[0] >= 0):
-                return options
-            confirmed |= again.ratios
-        return None
-
-    # ---- what is kept
-
     def _note(self, attempts: Sequence[Attempt]) -> None:
-        for a in attempts:
-            a.elapsed = self.budget.elapsed
-        self.trials += attempts
-        rows = [row for a in attempts for row in self._rows(a)]
-        if self.database is not None and rows:
-            self.is_kept = self.database.put(rows) and self.is_kept
-
-    def _rows(self, a: Attempt) -> list[Trial]:
-        key = (self.request.program.canonical, self.machine, self.compiler, a.options.to_json())
-        now = _now()
-        if a.state in ("failed", "pruned", "same"):
-            return [Trial(*key, "", a.state, a.reason, 0.0, 0.0, 0.0, now)]
-        return [
-            Trial(*key, json.dumps(v), a.state, "", math.exp(r.log), r.seconds, r.noise, now)
-            for v, r in a.ratios.items()
-        ]
-
-    def _keep_tree(self, tree: Tree, confirmed: Mapping[Values, Ratio]) -> None:
-        program = self.request.program
-        log = sum(self.weights[v] * r.log for v, r in confirmed.items())
-        row = Tuned(
-            program.canonical,
-            self.machine,
-            structure_of(program),
-            json.dumps(tree_to_json(tree)),
-            json.dumps([list(v) for v in self.weights]),
-            math.exp(-log),
-            _now(),
-            program.name,
-            program.source,
-        )
-        kept = self.database is not None and self.database.put([row])
-        self.is_kept = kept and self.is_kept
-
-
-def _leaves(tree: Tree) -> list[Options]:
-    if isinstance(tree, Leaf):
-        return [tree.options]
-    assert isinstance(tree, Split)
-    return [*_leaves(tree.then), *_leaves(tree.orelse)]
-
-
-def _now() -> str:
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        self.trials.note(attempts, self.budget.elapsed)

@@ -18,7 +18,7 @@ from tcsym.compiler import analyse
 from tcsym.errors import OptionError, SizeError, TCError
 from tcsym.options import Options
 from tcsym.target import resolve_target
-from tcsym.tuning import lookup, tune, warn
+from tcsym.tuning import lookup, trials, tune, warn
 from tcsym.tuning.database import Database
 from tcsym.tuning.distribution import Distribution, distribution_of
 from tcsym.tuning.evaluate import Job
@@ -114,6 +114,23 @@ def fast_rows(options: Options, values: tuple[int, ...]) -> float:
     rows = options.register_rows or 4
     best = 8 if values[0] >= 128 else 2
     return 1e-4 * (1 + 0.1 * abs(rows - best) + 0.3 * (not options.pack))
+
+
+def test_a_leaf_may_serve_only_sizes_that_were_not_tuned() -> None:
+    """Both tuned sizes like the default, those between them another option."""
+
+    def between(options: Options, values: tuple[int, ...]) -> float:
+        if 10 < values[0] < 500:
+            return 1e-4 * (1.5 - (options == GIVEN))
+        return 1e-4 * (1.0 + 0.03 * (options != DEFAULT))
+
+    ends = [{"M": m, "N": 64, "K": 64} for m in (8, 512)]
+    executor = Modelled(between)
+    given = {"distribution": distribution(ends), "executor": executor}
+    report = tune.tune(request(30, start=(GIVEN,), **given))
+    assert leaf_of(report.tree, (64, 64, 64)).options == GIVEN
+    assert report.confirmed.keys() == report.weights.keys()
+    assert leaf_of(report.tree, (8, 64, 64)).options == DEFAULT
 
 
 @pytest.mark.parametrize("search", ["guided", "genetic"])
@@ -241,7 +258,7 @@ def test_trials_of_another_compiler_are_not_resumed(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tune.tune(request(20, executor=Modelled(fast_rows)))
-    monkeypatch.setattr(tune, "compiler_version", lambda: "another")
+    monkeypatch.setattr(trials, "compiler_version", lambda: "another")
     report = tune.tune(request(1, executor=Modelled(fast_rows)))
     assert len(report.trials) < 15
 

@@ -1,0 +1,87 @@
+"""Measurements -> the tree of regions, every leaf measured again against the default."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tcsym.options import Options
+from tcsym.records import dataclass
+from tcsym.tuning.distribution import Values
+from tcsym.tuning.learn import learn_tree, prove_partition
+from tcsym.tuning.race import Attempt, Race
+from tcsym.tuning.request import DEFAULT
+from tcsym.tuning.timing import Ratio
+from tcsym.tuning.tree import Leaf, Split, Tree, leaf_of
+from tcsym.tuning.trials import Trials
+
+EXTRA_WEIGHT = 0.4
+Weights = Mapping[Values, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Conclusion:
+    """The tree; its ratios to the default at the tuned sizes; Ctrl-C ended the confirmation."""
+
+    tree: Tree
+    confirmed: Mapping[Values, Ratio]
+    is_interrupted: bool = False
+
+
+def conclude(
+    race: Race, trials: Trials, incumbent: Attempt, weights: Weights, extra: tuple[Values, ...]
+) -> Conclusion:
+    """Learn a tree from all that was measured; options that lose when measured again are out."""
+    usable = {a.options: a.ratios for a in trials.attempts if a.state == "measured"}
+    usable[incumbent.options] = incumbent.ratios
+    learned = _with_extra(weights, extra)
+    names = trials.program.sizes
+    while True:
+        tree = learn_tree(usable, learned)
+        prove_partition(tree, names)
+        confirmed: dict[Values, Ratio] = {}
+        try:
+            loser = _confirm(tree, race, trials.default, learned, confirmed)
+        except KeyboardInterrupt:
+            known = {v: usable[leaf_of(tree, v).options].get(v) for v in weights}
+            found = {v: confirmed.get(v) or r or Ratio(0, 0, 0) for v, r in known.items()}
+            return Conclusion(tree, found, True)
+        if loser is None:
+            return Conclusion(tree, {v: confirmed[v] for v in weights})
+        usable.pop(loser)
+
+
+def _with_extra(weights: Weights, extra: tuple[Values, ...]) -> dict[Values, float]:
+    """Tuned sizes and the others."""
+    if not extra:
+        return dict(weights)
+    learned = {v: w * (1 - EXTRA_WEIGHT) for v, w in weights.items()}
+    return learned | dict.fromkeys(extra, EXTRA_WEIGHT / len(extra))
+
+
+def _confirm(
+    tree: Tree, race: Race, default: Attempt, weights: Weights, confirmed: dict[Values, Ratio]
+) -> Options | None:
+    """Fill `confirmed`; the options of a leaf that is no faster than the default, if any.
+
+    A leaf may serve other sizes only than those tuned; every one of `weights` has a leaf.
+    """
+    for options in dict.fromkeys(leaves(tree)):
+        sizes = tuple(v for v in weights if leaf_of(tree, v).options == options)
+        if options == DEFAULT:
+            confirmed |= {v: default.ratios[v] for v in sizes}
+            continue
+        again = Attempt(options, "raced")
+        race.confirm(again, default, sizes)
+        share = {v: weights[v] for v in sizes}
+        if again.state == "failed" or again.cost(share)[0] >= 0:
+            return options
+        confirmed |= again.ratios
+    return None
+
+
+def leaves(tree: Tree) -> list[Options]:
+    """The options of all leaves, from left to right."""
+    if isinstance(tree, Leaf):
+        return [tree.options]
+    assert isinstance(tree, Split)
+    return [*leaves(tree.then), *leaves(tree.orelse)]
