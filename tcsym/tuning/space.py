@@ -7,7 +7,7 @@ so the space follows the schedules without knowing them, and nearly every candid
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -79,6 +79,15 @@ class Space:
 
     def at(self, changes: Mapping[str, Value], options: Options | None = None) -> Options:
         return replace(options or Options(), **changes)
+
+    def widened(self, points: Iterable[Options]) -> Space:
+        """Axes that have the values of these points, too: somebody chose them."""
+        given = list(points)
+        axes = [
+            (name, tuple(dict.fromkeys((*values, *(getattr(p, name) for p in given)))))
+            for name, values in self.axes
+        ]
+        return replace(self, axes=tuple(axes))
 
     def predicted(self, options: Options, default: Options, target: Target) -> float:
         """How many times slower than the default's a register tile must be: 1.0 is no opinion.

@@ -166,6 +166,7 @@ class _Tuning:
         space = space_of(self.request.program, self.request.target, DEFAULT, get_num_threads())
         resumed = self._resumed()
         start = self._start(space, {a.options for a in resumed})
+        space = space.widened((*start, *(a.options for a in resumed)))
         kind = Genetic if self.request.search == "genetic" else Guided
         search = kind(space, start, self.rng)
         search.tell([(a.options, self._costs(a)) for a in (self.incumbent, *resumed)])
