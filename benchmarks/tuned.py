@@ -1,16 +1,22 @@
 """Options tuned at few sizes, used at others: what is lost. `./dev bench tuned`.
 
-Each kernel is tuned for six sizes within a budget; the tuner's report then measures, at sizes drawn
-from the same ranges, how much faster the best options for each of them would be.
+Each kernel is tuned for six random sizes within a budget. At other random sizes all the best
+candidates of that search then compete with the tuned options; at a few of them, what a search for
+this size alone finds competes, too. With `--records FOLDER` a run goes on where one before it
+stopped, and `--seconds` ends it early: a long run can be made in parts, at quiet times.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import sys
 import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,39 +26,163 @@ from benchmarks.suite import BY_NAME
 from benchmarks.surroundings import cores_for, environment_for
 
 TUNED_SIZES = 6
+MEAN_GOAL, WORST_GOAL = 1.05, 1.20
+SEARCH_BUDGET = "8s"
+AFTER_BUDGET = 15.0  # seconds that a tune may need to measure its result again
+Values = tuple[int, ...]
+Record = dict[str, Any]
 
 
-def tune_case(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Gain at the tuned sizes, and what is lost at the others; factors."""
-    import tcsym
+class Tuned:
+    """One kernel: its record, and what is yet to be measured."""
 
-    case = BY_NAME[name]
-    kernel = tcsym.define(case.text)
-    known = set(kernel.sizes)
-    rows = random_rows(case, TUNED_SIZES, arguments.seed + 1000)
-    sizes = [{n: v for n, v in row.sizes.items() if n in known} for row in rows]
-    report = kernel.tune(sizes=sizes, budget=arguments.budget, progress=False, seed=arguments.seed)
-    regret = report.regret(arguments.count, arguments.seed + 1)
+    def __init__(self, name: str, arguments: argparse.Namespace, folder: Path) -> None:
+        import tcsym
+
+        self.arguments = arguments
+        self.path = folder / f"{name}.json"
+        case = BY_NAME[name]
+        ranges = {n: tcsym.Dim(*r) for n, r in case.ranges.items() if isinstance(r, tuple)}
+        module = tcsym.define(case.text)
+        ranges = {n: r for n, r in ranges.items() if n in module[next(iter(module))].sizes}
+        module = tcsym.define(case.text, sizes=ranges)
+        self.kernel = module[next(iter(module))]
+        self.target = self.kernel._dispatcher.making.target
+        rows = random_rows(case, arguments.count + TUNED_SIZES, arguments.seed + 1000)
+        names = self.kernel.sizes
+        drawn = [tuple(row.sizes[n] for n in names) for row in rows]
+        self.sizes, self.others = drawn[:TUNED_SIZES], drawn[TUNED_SIZES:]
+        self.record: Record = {"kernel": name, "sizes": list(names), "lost": [], "searched": []}
+        if self.path.exists():
+            self.record = json.loads(self.path.read_text())
+
+    @property
+    def is_done(self) -> bool:
+        n_searched = min(self.arguments.searched, len(self.others))
+        return len(self.record["lost"]) >= len(self.others) and self._n_searched >= n_searched
+
+    @property
+    def _n_searched(self) -> int:
+        return len(self.record["searched"])
+
+    def go_on(self, until: float) -> None:
+        """Measure what is missing, until time is up; keep each figure at once."""
+        if "gain" not in self.record:
+            if time.monotonic() + _seconds(self.arguments.budget) + AFTER_BUDGET > until:
+                return
+            self._tune()
+        todo = self.others[len(self.record["lost"]) :]
+        self._add("lost", self._certified(todo), until)
+        todo = self.others[self._n_searched : self.arguments.searched]
+        self._add("searched", map(self._searched, todo), until - _seconds(SEARCH_BUDGET))
+
+    def _add(self, key: str, figures: Iterator[tuple[Values, float]], until: float) -> None:
+        while time.monotonic() < until:
+            some = list(islice(figures, 1 if key == "searched" else 10))
+            if not some:
+                return
+            self.record[key] += [[list(values), factor] for values, factor in some]
+            self._keep()
+
+    def _keep(self) -> None:
+        self.path.write_text(json.dumps(self.record) + "\n")
+
+    def _tune(self) -> None:
+        names = self.record["sizes"]
+        sizes = [dict(zip(names, values)) for values in self.sizes]
+        budget, seed = self.arguments.budget, self.arguments.seed
+        report = self.kernel.tune(sizes=sizes, budget=budget, progress=False, seed=seed)
+        self.record |= {
+            "gain": report.gain,
+            "gain_interval": list(report.interval),
+            "seconds": report.seconds,
+            "trials": len(report.trials),
+            "failed": len(report.failures),
+            "regions": report.options.splitlines(),
+        }
+        self._keep()
+
+    # ---- what is lost
+
+    def _certified(self, todo: Sequence[Values]) -> Iterator[tuple[Values, float]]:
+        """Against the candidates of the tune, which may have been another process' work."""
+        from tcsym.tuning.certify import certify
+        from tcsym.tuning.trials import Trials
+
+        trials = Trials(self.kernel.program, self.target).stored()
+        return certify(self._request(), self._tree(), trials, todo)
+
+    def _searched(self, values: Values) -> tuple[Values, float]:
+        """Against all that a search at these sizes alone finds, without any store."""
+        from tcsym.tuning.certify import certify
+
+        tree = self._tree()
+        os.environ["TCSYM_OPTIONS"] = "0"
+        sizes = dict(zip(self.record["sizes"], values))
+        report = self.kernel.tune([sizes], budget=SEARCH_BUDGET, progress=False)
+        ((_, factor),) = certify(self._request(), tree, report.trials, [values])
+        del os.environ["TCSYM_OPTIONS"]
+        return values, factor
+
+    def _request(self) -> Any:
+        from tcsym.tuning.distribution import distribution_of
+        from tcsym.tuning.request import Request
+
+        program = self.kernel.program
+        sizes = [dict(zip(self.record["sizes"], values)) for values in self.sizes]
+        return Request(program, self.target, distribution_of(program, sizes, {}, None, 0), 1)
+
+    def _tree(self) -> Any:
+        from tcsym.tuning.machine import machine_key
+        from tcsym.tuning.stores import tree_of, tuned_for
+
+        program = self.kernel.program
+        found = tuned_for(program.canonical, machine_key(self.target))
+        assert found is not None, "its options are in the folder's cache"
+        return tree_of(found[1], len(program.sizes))
+
+    # ---- figures
+
+    def row(self) -> Record | None:
+        """What tables show; None before it is tuned and something is measured."""
+        if "gain" not in self.record or not self.record["lost"]:
+            return None
+        kept = ("kernel", "gain", "gain_interval", "seconds", "trials", "failed", "regions")
+        lost = _summary(self.record["lost"])
+        found = {key: self.record[key] for key in kept} | lost
+        worst = max(self.record["lost"], key=lambda pair: pair[1])[0]
+        found["worst_at"] = dict(zip(self.record["sizes"], worst))
+        if self.record["searched"]:
+            found["searched"] = _summary(self.record["searched"])
+        return found
+
+
+def _summary(pairs: Sequence[tuple[Values, float]]) -> Record:
+    from tcsym.tuning.report import Regret
+
+    regret = Regret.of([(tuple(values), factor) for values, factor in pairs])
+    within = sum(factor <= MEAN_GOAL for _, factor in pairs) / len(pairs)
     return {
-        "kernel": name,
-        "gain": report.gain,
-        "gain_interval": list(report.interval),
-        "seconds": report.seconds,
-        "trials": len(report.trials),
-        "failed": len(report.failures),
-        "regions": report.options.splitlines(),
-        "others": len(regret.sizes),
+        "others": len(pairs),
         "lost": regret.mean,
         "lost_interval": list(regret.interval),
         "worst": regret.worst,
+        "within": within,
     }
 
 
-def print_table(rows: list[dict[str, Any]]) -> None:
+def _seconds(budget: str) -> float:
+    from tcsym.tuning.budget import Budget
+
+    return Budget(budget).seconds or 0.0
+
+
+def print_table(rows: Sequence[Record]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=f"tuned at {TUNED_SIZES} sizes, used at others (goals: 1.05, worst 1.20)")
+    goals = f"goals: {MEAN_GOAL:.2f}, worst {WORST_GOAL:.2f}"
+    table = Table(title=f"tuned at {TUNED_SIZES} sizes, used at others ({goals})")
     for column in ("kernel", "gain", "trials", "seconds", "other sizes", "lost", "worst"):
         table.add_column(column, justify="left" if column == "kernel" else "right")
     for row in rows:
@@ -64,7 +194,7 @@ def print_table(rows: list[dict[str, Any]]) -> None:
     Console(width=None if sys.stdout.isatty() else 120).print(table)
 
 
-def _with_interval(row: dict[str, Any], key: str) -> str:
+def _with_interval(row: Record, key: str) -> str:
     low, high = row[f"{key}_interval"]
     return f"{row[key]:.3f} ({low:.3f} to {high:.3f})"
 
@@ -73,18 +203,30 @@ def main(given: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="./dev bench tuned", description=__doc__)
     add = parser.add_argument
     add("--only", nargs="+", default=list(KERNELS), choices=tuple(BY_NAME), metavar="KERNEL")
-    add("--budget", default="60s", help="of each kernel's tuning")
+    add("--budget", default="45s", help="of each kernel's search; what it found is measured again")
     add("--count", type=int, default=200, help="other sizes to measure")
+    add("--searched", type=int, default=4, help="of these, sizes to search for by themselves")
     add("--threads", type=int, default=1)
     add("--seed", type=int, default=0)
+    add("--records", type=Path, help="keep everything there, go on from there")
+    add("--seconds", type=float, default=math.inf, help="end after about so long")
     add("--json", type=Path, help="write the figures there")
     arguments = parser.parse_args(given)
     os.sched_setaffinity(0, set(cores_for(arguments.threads)))
-    with tempfile.TemporaryDirectory() as cache:
+    until = time.monotonic() + arguments.seconds
+    with tempfile.TemporaryDirectory() as made:
+        folder = arguments.records or Path(made)
+        folder.mkdir(parents=True, exist_ok=True)
+        cache = str(folder / "cache")
         os.environ.update(environment_for(arguments.threads, None, cache))
-        rows = [tune_case(name, arguments) for name in arguments.only]
+        kernels = [Tuned(name, arguments, folder) for name in arguments.only]
+        for kernel in kernels:
+            kernel.go_on(until)
+        rows = [row for kernel in kernels if (row := kernel.row())]
     print_table(rows)
+    missing = [k.record["kernel"] for k in kernels if not k.is_done]
+    if missing:
+        print(f"not done: {', '.join(missing)}; the same command goes on", file=sys.stderr)
     if arguments.json:
-        arguments.json.write_text(
-            json.dumps({"command": command_text(), "tuned": rows}, indent=1) + "\n"
-        )
+        found = {"command": command_text(), "tuned": rows}
+        arguments.json.write_text(json.dumps(found, indent=1) + "\n")

@@ -10,7 +10,6 @@ from tcsym.dispatch.dispatcher import Dispatcher
 from tcsym.dispatch.entrance import Entrance
 from tcsym.dispatch.making import Making
 from tcsym.dispatch.version import Values, Version
-from tcsym.dispatch.work import estimated_work
 from tcsym.errors import OptionError
 from tcsym.index import all_of, ge, lt, var
 from tcsym.runtime.arrays import View
@@ -18,6 +17,7 @@ from tcsym.runtime.plan import CallPlan
 from tcsym.stats import Decision
 from tcsym.strategy import MOST_VERSIONS, Bucket
 from tcsym.variants import Variant
+from tcsym.work import estimated_work
 
 _UNBOUNDED = 256  # stands for a size without an upper bound where a number is needed
 

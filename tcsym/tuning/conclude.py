@@ -14,7 +14,7 @@ from tcsym.tuning.timing import Ratio
 from tcsym.tuning.tree import Leaf, Split, Tree, leaf_of
 from tcsym.tuning.trials import Trials
 
-EXTRA_WEIGHT = 0.4
+EXTRA_WEIGHT = 0.5
 Weights = Mapping[Values, float]
 
 

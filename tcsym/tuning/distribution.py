@@ -12,11 +12,12 @@ from tcsym.frontend.program import Program
 from tcsym.index import holds
 from tcsym.records import dataclass
 from tcsym.sizes import Dim, size_value
+from tcsym.work import estimated_work, n_elements
 
 Values = tuple[int, ...]
 DRAWN = 6
 UNBOUNDED = 1024
-MOST_POINTS = 2**28
+MOST_WORK, MOST_ELEMENTS = 2.0**29, 2**24  # of sizes that are drawn
 _ATTEMPTS = 4000
 
 
@@ -24,7 +25,7 @@ _ATTEMPTS = 4000
 class Distribution:
     """Sizes to tune at, in the order of `Program.sizes`, with weights that sum to 1.
 
-    ranges: what sizes other than these may be drawn from (lo, hi, multiple of), for certificates.
+    ranges: what sizes other than these may be drawn from (lo, hi, multiple of).
     """
 
     weights: Mapping[Values, float]
@@ -42,7 +43,8 @@ class Distribution:
             if len(found) >= n:
                 break
             values = tuple(_draw(rng, *r) for r in self.ranges)
-            if values not in self.weights and _allowed(program, values):
+            is_new = values not in self.weights and values not in found
+            if is_new and _allowed(program, values) and _is_handy(program, values):
                 found[values] = None
         return tuple(found)
 
@@ -79,8 +81,15 @@ def distribution_of(
     merged: dict[Values, float] = {}
     for values, share in zip(listed, shares):
         merged[values] = merged.get(values, 0.0) + share / sum(shares)
-    columns = list(zip(*listed))
-    return Distribution(merged, tuple((min(c), max(c), 1) for c in columns))
+    columns = zip(program.sizes, zip(*listed))
+    return Distribution(merged, tuple(_around(declared.get(n), c) for n, c in columns))
+
+
+def _around(declared: Dim | int | None, listed: Sequence[int]) -> tuple[int, int, int]:
+    """The declared range of a size, if it has an end; else that of the sizes listed."""
+    if isinstance(declared, Dim) and declared.hi is not None:
+        return _range("", declared)
+    return min(listed), max(listed), 1
 
 
 def _listed(program: Program, given: Any, declared: Mapping[str, Dim | int]) -> Values:
@@ -96,15 +105,21 @@ def _listed(program: Program, given: Any, declared: Mapping[str, Dim | int]) -> 
         if value is None or value < 0:
             raise SizeError(f"size `{name}` of {program.name} is not given in {dict(given)!r}")
         values.append(value)
-    if not _allowed(program, tuple(values), math.inf):
+    if not _allowed(program, tuple(values)):
         raise SizeError(f"sizes {dict(given)!r} break a condition of {program.name}")
     return tuple(values)
 
 
-def _allowed(program: Program, values: Values, most: float = MOST_POINTS) -> bool:
+def _allowed(program: Program, values: Values) -> bool:
     named = dict(zip(program.sizes, values, strict=True))
-    fits = math.prod(max(1, v) for v in values) <= most
-    return fits and all(holds(c.condition, named) for c in program.checks)
+    return all(holds(c.condition, named) for c in program.checks)
+
+
+def _is_handy(program: Program, values: Values) -> bool:
+    """Calls of some milliseconds at most, in memory that several of them may take."""
+    named = dict(zip(program.sizes, values, strict=True))
+    is_quick = estimated_work(program, named) <= MOST_WORK
+    return is_quick and n_elements(program, named) <= MOST_ELEMENTS
 
 
 def _range(name: str, given: object) -> tuple[int, int, int]:

@@ -17,7 +17,7 @@ from tcsym.tuning.timing import Ratio
 from tcsym.tuning.tree import Leaf, Predicate, Split, Tree, contexts
 
 DEEPEST = 3
-LEAST_SAVED = 0.02  # in logarithms of time
+LEAST_SAVED, UNSURE = 0.006, 0.1  # in logarithms of time; the second by the number of sizes
 UNMEASURED = 0.5
 PER_FIELD, BY_ISL = 0.002, 0.03  # what a field must save; isl takes long to schedule
 DIVISORS = (8, 16)
@@ -69,7 +69,8 @@ def _grow(measured: _Measured, sizes: tuple[Values, ...], depth: int) -> Tree:
     if not splits:
         return leaf
     least, _, test = min(splits)
-    if cost - least < LEAST_SAVED * sum(measured.weights[v] for v in sizes):
+    needed = LEAST_SAVED + UNSURE / len(sizes)  # few sizes say little of those between them
+    if cost - least < needed * sum(measured.weights[v] for v in sizes):
         return leaf
     then, orelse = (_grow(measured, part, depth - 1) for part in _parts(test, sizes))
     return then if then == orelse else Split(test, then, orelse)

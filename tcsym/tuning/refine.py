@@ -11,8 +11,8 @@ from tcsym.tuning.request import DEFAULT
 from tcsym.tuning.timing import Ratio
 from tcsym.tuning.trials import Trials
 
-EXTRA_SIZES, GENERAL = 8, 5
-LEAST_SECONDS = 0.04
+EXTRA_SIZES, MOST_EXTRA_SIZES, GENERAL = 8, 128, 5
+LEAST_SECONDS, EXTRA_SECONDS = 0.04, 0.02  # for one candidate at one size
 SIMPLER = 0.004  # logarithm of the time that a changed field must save to stay
 
 
@@ -47,9 +47,9 @@ def generalise(
     weights: Mapping[Values, float],
     drawn: tuple[Values, ...],
 ) -> tuple[Values, ...]:
-    """Measure the best also at other sizes: regions should hold between what is tuned.
+    """Measure the best also at sizes that are `drawn`: regions should hold between what is tuned.
 
-    Returns the sizes that time allowed.
+    Returns the sizes that time allowed, those of an earlier tune first.
     """
     complete = trials.complete(weights)
     chosen = {a.options: a for a in (incumbent, *complete[:GENERAL])}
@@ -63,7 +63,7 @@ def generalise(
         if race.is_over() or not chosen:
             break
         trials.default.ratios[values] = Ratio(0.0, 0.0, 0.0)
-        race.seconds[values] = LEAST_SECONDS
+        race.seconds[values] = EXTRA_SECONDS
         race.measure(list(chosen.values()), trials.default, (values,))
         done.append(values)
     return tuple(done)

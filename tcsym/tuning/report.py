@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 
 from tcsym.errors import TCError
@@ -28,6 +28,16 @@ class Regret:
     interval: tuple[float, float]
     worst: float
     sizes: tuple[tuple[Values, float], ...]
+
+    @staticmethod
+    def of(found: Sequence[tuple[Values, float]]) -> Regret:
+        """From sizes with factors, at least one."""
+        logs = [math.log(max(1.0, factor)) for _, factor in found]
+        mean = sum(logs) / len(logs)
+        spread = math.sqrt(sum((x - mean) ** 2 for x in logs) / max(1, len(logs) - 1))
+        half = _NORMAL_95 * spread / math.sqrt(len(logs))
+        interval = math.exp(max(0.0, mean - half)), math.exp(mean + half)
+        return Regret(math.exp(mean), interval, math.exp(max(logs)), tuple(found))
 
     def __str__(self) -> str:
         low, high = self.interval
@@ -56,7 +66,8 @@ class TuningReport:
     seconds: float
     stopped: str
     is_kept: bool
-    certify: Callable[[int, int], Sequence[tuple[Values, float]]] = field(repr=False)
+    certify: Callable[[Sequence[Values]], Iterable[tuple[Values, float]]] = field(repr=False)
+    draw: Callable[[int, int], Sequence[Values]] = field(repr=False)
 
     @property
     def options(self) -> str:
@@ -86,15 +97,10 @@ class TuningReport:
         The rivals at each size are the best candidates of this tune for the nearest tuned sizes;
         the quickest is measured again against the region's options before it counts.
         """
-        found = tuple(self.certify(n, seed))
+        found = tuple(self.certify(self.draw(n, seed)))
         if not found:
             raise TCError("no sizes other than the tuned ones lie in their ranges")
-        logs = [math.log(max(1.0, factor)) for _, factor in found]
-        mean = sum(logs) / len(logs)
-        spread = math.sqrt(sum((x - mean) ** 2 for x in logs) / max(1, len(logs) - 1))
-        half = _NORMAL_95 * spread / math.sqrt(len(logs))
-        interval = math.exp(max(0.0, mean - half)), math.exp(mean + half)
-        return Regret(math.exp(mean), interval, math.exp(max(logs)), found)
+        return Regret.of(found)
 
     def convergence(self) -> list[tuple[float, float]]:
         """(seconds, gain of the best candidate until then), of candidates measured at all sizes."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from tcsym.digest import hexdigest
 from tcsym.frontend.program import Program
@@ -66,8 +66,8 @@ class Trials:
         self.attempts += known
         return known
 
-    def stored(self, weights: Weights) -> list[Attempt]:
-        """Attempts in the store: failures, and what is known at these sizes."""
+    def stored(self, sizes: Container[Values] | None = None) -> list[Attempt]:
+        """Attempts in the store: failures, and what is known at these sizes, or at all."""
         if self.database is None:
             return []
         where = "program = ? AND machine = ? AND compiler = ?"
@@ -77,7 +77,7 @@ class Trials:
             values = tuple(json.loads(row.sizes)) if row.sizes else None
             options = Options.from_json(row.options)
             attempt = found.setdefault(options, Attempt(options, row.state, row.reason))
-            if values in weights and values is not None:
+            if values is not None and (sizes is None or values in sizes):
                 attempt.ratios[values] = Ratio(math.log(row.ratio), row.noise, row.seconds)
             attempt.state = row.state
         return [a for a in found.values() if a.ratios or a.state == "failed"]

@@ -26,7 +26,7 @@ from tcsym.tuning.genetic import Genetic
 from tcsym.tuning.guided import Guided
 from tcsym.tuning.progress import Progress, Snapshot
 from tcsym.tuning.race import Attempt, Race
-from tcsym.tuning.refine import EXTRA_SIZES, LEAST_SECONDS, generalise, simplified
+from tcsym.tuning.refine import EXTRA_SIZES, LEAST_SECONDS, MOST_EXTRA_SIZES, generalise, simplified
 from tcsym.tuning.report import TuningReport
 from tcsym.tuning.request import DEFAULT, Request, Search, template_job
 from tcsym.tuning.space import PRUNED_BEYOND, Space, space_of
@@ -106,7 +106,8 @@ class _Tuning:
             try:
                 self._search()
                 self.incumbent = simplified(self.incumbent, self.race, weights, self._note)
-                drawn = request.distribution.draw(request.program, EXTRA_SIZES, request.seed + 1)
+                n = EXTRA_SIZES if self.budget.seconds is None else MOST_EXTRA_SIZES
+                drawn = request.distribution.draw(request.program, n, request.seed + 1)
                 self.extra = generalise(self.incumbent, self.race, trials, weights, drawn)
             except KeyboardInterrupt:
                 self.stopped = "interrupted"
@@ -124,7 +125,8 @@ class _Tuning:
             self.budget.elapsed,
             self.stopped,
             trials.is_kept,
-            lambda n, seed: certify(request, found.tree, trials.attempts, n, seed),
+            lambda sizes: certify(request, found.tree, trials.attempts, sizes),
+            lambda n, seed: request.distribution.draw(request.program, n, seed),
         )
 
     # ---- before the search

@@ -9,11 +9,11 @@ import pytest
 
 import tcsym as tc
 from tcsym.dispatch.buckets import typical_sizes, work_edges
-from tcsym.dispatch.work import estimated_work
 from tcsym.index import ge, lt, var
 from tcsym.region import Region
 from tcsym.runtime.background import settle
 from tcsym.strategy import Auto, Bucket, Pad, Specialize, Symbolic
+from tcsym.work import estimated_work
 
 F32 = np.float32
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"

@@ -1,8 +1,9 @@
-"""Program, sizes -> roughly how many scalar operations a call takes: what buckets are cut by."""
+"""Program, sizes -> roughly how many scalar operations a call takes, and how many elements."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import assert_never
 
 from tcsym.frontend.program import For, If, Item, Program, Statement, subexpressions
@@ -12,6 +13,12 @@ from tcsym.index import ZERO, Index, evaluate
 def estimated_work(program: Program, sizes: Mapping[str, int]) -> float:
     """Points of all statements times operations of each; loop variables at their upper ends."""
     return float(sum(_work(item, sizes) for item in program.body))
+
+
+def n_elements(program: Program, sizes: Mapping[str, int]) -> int:
+    """Of all inputs and outputs."""
+    tensors = (*program.inputs, *program.outputs)
+    return sum(prod(max(0, evaluate(e, sizes)) for e in t.shape) for t in tensors)
 
 
 def _work(item: Item, values: Mapping[str, int]) -> int:
