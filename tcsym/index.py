@@ -73,10 +73,12 @@ class Index:
     constant: int = 0
     _hash: int = field(init=False, repr=False)
     _variables: frozenset[str] | None = field(init=False, repr=False, compare=False)
+    _text: str | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         _set_hash(self, hash((self.terms, self.constant)))
         _set_variables(self, None)
+        _set_text(self, None)
 
     def __hash__(self) -> int:
         return self._hash
@@ -147,12 +149,18 @@ class Index:
         return found
 
     def __str__(self) -> str:
-        return _sum_text(self)
+        text = self._text
+        if text is None:
+            text = _sum_text(self)
+            _set_text(self, text)
+        return text
 
 
 # The setters of the slots: Index is frozen, and made so often that half of the time counts.
+# The text is kept because terms are sorted by it.
 _set_hash: Callable[[Index, int], None] = vars(Index)["_hash"].__set__
 _set_variables: Callable[[Index, frozenset[str] | None], None] = vars(Index)["_variables"].__set__
+_set_text: Callable[[Index, str | None], None] = vars(Index)["_text"].__set__
 
 
 def index(value: Index | int) -> Index:

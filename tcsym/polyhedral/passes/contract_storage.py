@@ -20,7 +20,6 @@ from tcsym.loop_ir import (
     Update,
     Value,
     map_node,
-    walk,
 )
 from tcsym.polyhedral.passes.access import Access, accesses, subscript_variables
 from tcsym.polyhedral.passes.bounds import eliminate, extent_from, relax
@@ -66,14 +65,14 @@ def _contract_one(kernel: Kernel, b: Buffer, touched: Touched) -> Kernel:
     sizes = frozenset(kernel.sizes)
     hulls = [_hull(b, d, uses, sizes) for d in range(len(b.shape))]
     kept = [d for d, h in enumerate(hulls) if h is None or h.extent.as_int() != 1]
-    moved = _transposed_dimensions(kernel.body, b)
+    moved = _transposed_dimensions(kernel.body, b, touched)
     kept = sorted({*kept, *moved}) if moved else _lanes_last(kept, uses)
-    body = _rewrite(kernel.body, b, hulls, kept)
+    body = _rewrite(kernel.body, b, hulls, kept, touched)
     extents = [b.shape[d] if h is None else h.extent for d, h in enumerate(hulls)]
     shape = tuple(extent_from(extents[d], sizes) for d in kept)
     small = replace(b, shape=shape, strides=None)
     space = _space(small, body, touched)
-    padded = space == "register" and not _is_guarded(body, b.name)
+    padded = space == "register" and not _is_guarded(body, b.name, touched)
     small = replace(small, space=space, padded=padded)
     return replace(kernel, body=body).with_buffer(small)
 
@@ -87,10 +86,10 @@ def _moves_in_lanes(b: Buffer, d: int, uses: Uses) -> bool:
     return False
 
 
-def _transposed_dimensions(node: Node, b: Buffer) -> set[int]:
+def _transposed_dimensions(node: Node, b: Buffer, touched: Touched) -> set[int]:
     """Dimensions that blocks move along: they stay, and stay in order."""
     moved: set[int] = set()
-    for x, _ in walk(node):
+    for x, _ in touched.nodes(node, b.name):
         if isinstance(x, TransposeBlock):
             moved |= {x.target_column, -1} if x.target == b.name else set()
             moved |= {x.source_row, -1} if x.source == b.name else set()
@@ -108,9 +107,9 @@ def _lanes_last(dimensions: list[int], uses: Uses) -> list[int]:
     return [*(d for d in dimensions if d not in moved), *moved]
 
 
-def _is_guarded(node: Node, buffer: str) -> bool:
+def _is_guarded(node: Node, buffer: str, touched: Touched) -> bool:
     """Some write of the buffer happens in only some lanes, by a condition."""
-    for x, around in walk(node):
+    for x, around in touched.nodes(node, buffer):
         lanes = {y.variable for y in around if y.kind in ("vector", "unrolled")}
         varies = isinstance(x, Branch) and lanes & condition_variables(x.condition)
         if varies and any(a.written and a.buffer == buffer for a in accesses(x)):
@@ -155,7 +154,9 @@ def _drop(e: Index, private: frozenset[str]) -> Index:
     return total
 
 
-def _rewrite(node: Node, b: Buffer, hulls: list[Hull | None], kept: list[int]) -> Node:
+def _rewrite(
+    node: Node, b: Buffer, hulls: list[Hull | None], kept: list[int], touched: Touched
+) -> Node:
     def one(s: Index, d: int) -> Index:
         hull = hulls[d]
         if hull is None:
@@ -183,7 +184,7 @@ def _rewrite(node: Node, b: Buffer, hulls: list[Hull | None], kept: list[int]) -
         new = tuple(one(s, d) if isinstance(s := old[d], Index) else s for d in kept)
         return replace(v, subscripts=new, checked=tuple(v.checked[d] for d in kept if v.checked))
 
-    return map_node(node, statement, value)
+    return touched.rewrite(node, b.name, lambda n: map_node(n, statement, value))
 
 
 def _place(dimension: int, rank: int, kept: list[int]) -> int:
@@ -196,15 +197,14 @@ def _space(b: Buffer, node: Node, touched: Touched) -> Space:
     if any(e is None for e in extents):
         return "arena"
     count = math.prod(e or 0 for e in extents)
-    kinds = {x.variable: x.kind for x, _ in walk(node) if isinstance(x, Loop)}
+    uses = list(touched.nodes(node, b.name))
+    kinds = {x.variable: x.kind for _, around in uses for x in around}
     subscripts = [s for a, _ in touched.uses(node, b.name) for s in a.subscripts]
     plain = all(
         isinstance(s, Index) and all(kinds.get(v) in ("unrolled", "vector") for v in s.variables())
         for s in subscripts
     )
-    moved = any(
-        isinstance(x, TransposeBlock) and b.name in (x.target, x.source) for x, _ in walk(node)
-    )
+    moved = any(isinstance(x, TransposeBlock) for x, _ in uses)
     if plain and not moved and count <= REGISTER_ELEMENTS:
         return "register"
     return "stack" if count * b.dtype.bytes <= STACK_BYTES else "arena"

@@ -25,7 +25,22 @@ Statement = Store | Update | Verify
 
 
 def find_loop(node: Node, variable: str) -> Loop:
-    return next(x for x, _ in walk(node) if isinstance(x, Loop) and x.variable == variable)
+    todo = [node]  # not by `walk`: passes ask for every loop by name
+    while True:
+        n = todo.pop()
+        match n:
+            case Loop():
+                if n.variable == variable:
+                    return n
+                todo.append(n.body)
+            case Block(body):
+                todo += body
+            case Branch(_, a, b):
+                todo += [a] if b is None else [a, b]
+            case Allocate(_, body):
+                todo.append(body)
+            case _:
+                pass
 
 
 def replace_loop(node: Node, variable: str, change: Callable[[Loop], Node]) -> Node:

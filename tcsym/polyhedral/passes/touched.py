@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import assert_never
 
 from tcsym.loop_ir import (
@@ -16,8 +17,11 @@ from tcsym.loop_ir import (
     TransposeBlock,
     Update,
     Verify,
+    block,
 )
 from tcsym.polyhedral.passes.access import Access, accesses
+
+Leaf = Store | Update | Verify | Prefetch | TransposeBlock
 
 
 class Touched:
@@ -50,6 +54,12 @@ class Touched:
 
     def uses(self, node: Node, buffer: str) -> Iterator[tuple[Access, tuple[Loop, ...]]]:
         """Accesses of the buffer with the loops around them."""
+        for n, loops in self.nodes(node, buffer):
+            if not isinstance(n, Branch):
+                yield from ((a, loops) for a in accesses(n) if a.buffer == buffer)
+
+    def nodes(self, node: Node, buffer: str) -> Iterator[tuple[Branch | Leaf, tuple[Loop, ...]]]:
+        """Statements that touch the buffer, and branches around such, with the loops around."""
         empty: tuple[Loop, ...] = ()
         todo = [(node, empty)]
         while todo:
@@ -62,10 +72,28 @@ class Touched:
                 case Loop():
                     todo.append((n.body, (*loops, n)))
                 case Branch(_, a, b):
+                    yield n, loops
                     todo += [(x, loops) for x in (b, a) if x is not None]
                 case Allocate(_, body):
                     todo.append((body, loops))
                 case Store() | Update() | Verify() | Prefetch() | TransposeBlock():
-                    yield from ((a, loops) for a in accesses(n) if a.buffer == buffer)
+                    yield n, loops
                 case _:
                     assert_never(n)
+
+    def rewrite(self, node: Node, buffer: str, change: Callable[[Leaf], Node]) -> Node:
+        """`node` with `change` applied to the statements that touch the buffer."""
+        if buffer not in self(node):
+            return node
+        match node:
+            case Block(body):
+                return block(*(self.rewrite(x, buffer, change) for x in body))
+            case Loop() | Allocate():
+                return replace(node, body=self.rewrite(node.body, buffer, change))
+            case Branch(c, a, b):
+                orelse = b and self.rewrite(b, buffer, change)
+                return Branch(c, self.rewrite(a, buffer, change), orelse)
+            case Store() | Update() | Verify() | Prefetch() | TransposeBlock():
+                return change(node)
+            case _:
+                assert_never(node)
