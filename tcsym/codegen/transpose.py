@@ -15,7 +15,7 @@ from tcsym.codegen.index_code import Number, as_val, lanes_below, number
 from tcsym.codegen.memory import load, store
 from tcsym.codegen.values import Code, Val, bits_of, constant
 from tcsym.frontend.program import Const, Read
-from tcsym.index import ZERO, all_of, index, lt, var
+from tcsym.index import ZERO, all_of, index, lt, minimum, var
 from tcsym.loop_ir import Branch, Buffer, Loop, Node, Store, TransposeBlock
 
 _COLUMN = "transpose column"
@@ -67,7 +67,11 @@ def by_element(n: TransposeBlock, source: Buffer, target: Buffer) -> Node:
 
 
 def _move(context: Context, n: TransposeBlock, rows: Number, columns: Number) -> None:
-    """Rows and columns that are constants not below the block need no masks."""
+    """Rows and columns that are constants not below the block need no masks.
+
+    A row beyond the last one has that one's address: to load or store no element at all takes
+    hundreds of cycles where the address is no memory.
+    """
     source, target = context.buffers[n.source], context.buffers[n.target]
     code = context.code
     with context.in_lanes(Lanes(_COLUMN, n.block)):
@@ -75,8 +79,9 @@ def _move(context: Context, n: TransposeBlock, rows: Number, columns: Number) ->
         across, down = lanes_below(context, columns), lanes_below(context, rows)
         loaded = []
         for r in range(n.block):
-            at = address(context, source, n.element(r, lane)[1])
             mask = _row_mask(context, across, rows, r)
+            row = r if isinstance(rows, int) else minimum(r, n.rows - 1)
+            at = address(context, source, n.element(row, lane)[1])
             if mask is False:
                 zero = constant(0, at.kind)
                 loaded.append(code.spread(zero, n.block))
@@ -84,8 +89,9 @@ def _move(context: Context, n: TransposeBlock, rows: Number, columns: Number) ->
             whole = None if mask is True else mask
             loaded.append(load(context, at, _strict(source), whole))
         for c, column in enumerate(transposed(code, loaded)):
-            at = address(context, target, n.element(lane, c)[0])
             mask = True if target.padded else _row_mask(context, down, columns, c)
+            place = c if mask is True or isinstance(columns, int) else minimum(c, n.columns - 1)
+            at = address(context, target, n.element(lane, place)[0])
             if mask is not False:
                 store(context, at, _strict(target), column, None if mask is True else mask)
     context.note_store(target.name)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tcsym.codegen import emit
 from tcsym.frontend.program import Binary, Cast, Compare, Const, IndexValue, Read, Select
 from tcsym.index import Index, ceildiv, ge, lt, minimum, mod, var
 from tcsym.loop_ir import (
@@ -23,6 +24,7 @@ from tcsym.loop_ir import (
     Value,
     block,
 )
+from tcsym.target import resolve_target
 from tcsym.types import DType
 from tests.codegen.harness import TARGETS, const, load, unrolled, vector
 from tests.guarded import guarded
@@ -309,6 +311,18 @@ def test_transposition(padded: bool, dtype: DType, target: str) -> None:
         np.testing.assert_array_equal(out[:m, :n], a.T)
         if padded and n and m:
             assert not out[m:].any() and not out[:, n:].any()
+
+
+@pytest.mark.parametrize("padded", [True, False])
+def test_clipped_rows_are_addressed_inside_the_source(padded: bool) -> None:
+    """The address of a row beyond the end is the last row's, on both sides of the block."""
+    x, o = Buffer("X", F32, (N, M)), Buffer("O", F32, (const(8), const(8)), padded=padded)
+    move = TransposeBlock("O", (const(0), const(0)), "X", (const(0), const(0)), N, M, 8)
+    target = resolve_target("cpu:avx2")
+    text = emit(Kernel("clipped", ("N", "M"), ("X", "O"), (x, o), move), target, 1).ir_text
+    sides = 1 if padded else 2
+    for row in range(8):
+        assert text.count(f"@llvm.smin.i64(i64 {row}, ") == sides
 
 
 @pytest.mark.parametrize("target", TARGETS)
