@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tcsym import library, strategy
-    from tcsym.api import define, einsum, einsum_kernel
+    from tcsym.api import einsum, einsum_kernel
+    from tcsym.definition import define
     from tcsym.errors import (
         AffineError,
         BoundsError,
@@ -89,7 +90,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    "api": ("define", "einsum", "einsum_kernel"),
+    "api": ("einsum", "einsum_kernel"),
+    "definition": ("define",),
     "executable": ("Executable",),
     "kernel": ("Kernel",),
     "module": ("Module",),

@@ -1,77 +1,20 @@
-"""User calls -> driver: `define`, `einsum`, `einsum_kernel`."""
+"""`einsum` and `einsum_kernel`: subscripts -> the text of a def, and that defined."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from tcsym.definition import define
 from tcsym.errors import OptionError, TCTypeError
 from tcsym.kernel import Kernel
-from tcsym.module import Module
-from tcsym.options import Options
 from tcsym.runtime.arrays import Unusable, View, numpy_array, view_of
 from tcsym.runtime.scalars import is_scalar
-from tcsym.settings import Settings
-from tcsym.sizes import Dim
-from tcsym.strategy import Strategy, resolve_strategy
-from tcsym.target import Target, resolve_target
 from tcsym.types import NAMES, DType
 
 if TYPE_CHECKING:
     from tcsym.frontend.einsum import EinsumSource
-
-
-def define(
-    source: str,
-    *,
-    sizes: Mapping[str, Dim | int] | None = None,
-    strategy: str | Strategy = "auto",
-    target: str | Target | None = None,
-    options: Options | None = None,
-    filename: str = "<tc>",
-) -> Module:
-    """Read and check one or more defs; code is generated at the first call.
-
-    sizes: for any of the sizes a fixed value (`options.bind` says if it becomes a constant of the
-        code) or a `Dim` with bounds and divisibility; calls that disagree are `size` errors.
-    strategy: "auto" or "symbolic": one kernel serves all sizes.
-    target: "cpu" (this machine, the default), "cpu:avx512", "cpu:avx2", "cpu:novector".
-    options: how to compile; never changes a result.
-    filename: shown in error messages.
-    Errors: TCError for whatever is wrong with the text, OptionError for the other arguments.
-
-    Example:
-        m = define("def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }")
-        C = m(A, B)
-    """
-    if not isinstance(source, str):
-        raise TCTypeError(f"`source` is {type(source).__name__}, expected the text of defs")
-    if not isinstance(options, Options | None):
-        raise OptionError(f"`options` is {type(options).__name__}, expected tcsym.Options")
-    _require_target(target)
-    return Module(
-        Settings(
-            source=source,
-            filename=filename,
-            sizes={} if sizes is None else sizes,
-            strategy=resolve_strategy(strategy),
-            target=target,
-            options=options or Options(),
-        )
-    )
-
-
-def _require_target(target: object) -> None:
-    """Refuse an unknown target now; finding out what "cpu" means here can wait (it loads LLVM)."""
-    if isinstance(target, Target) or target in (None, "cpu"):
-        return
-    if not isinstance(target, str):
-        raise OptionError(f"target is {target!r}, expected a name such as `cpu`")
-    resolve_target(target)
-
-
-# ---- einsum
 
 
 def einsum(spec: str, *operands: Any, out: Any = None, threads: int | None = None) -> Any:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+SYMBOL = "tcsym_kernel"  # what a call enters; `compiled` says how
 MAGIC = b"!<arch>\n"
 _HEADER = 60
 

@@ -219,7 +219,7 @@ def tune(
 
 def load_kernel(file: Path, name: str | None, target: str | None) -> Kernel:
     """The def `name` of the file, or its only one."""
-    from tcsym.api import define
+    from tcsym.definition import define
 
     try:
         source = file.read_text(encoding="utf-8")

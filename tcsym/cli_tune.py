@@ -74,7 +74,7 @@ def tune_trace(
 
     The budget is shared in proportion to time, too.
     """
-    from tcsym.api import define
+    from tcsym.definition import define
     from tcsym.recorded import load
     from tcsym.tuning.budget import Budget
 

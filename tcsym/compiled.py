@@ -16,12 +16,12 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Any, Literal
 
+from tcsym.archive import SYMBOL as SYMBOL
 from tcsym.errors import NOWHERE, Span
 from tcsym.index import Index, var
 from tcsym.index_json import from_json, to_json
 from tcsym.records import dataclass
 
-SYMBOL = "tcsym_kernel"
 CONTEXT_FIELDS = (
     "parallel_for",  # pointer to the function above
     "pool",  # its first argument

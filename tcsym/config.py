@@ -9,21 +9,20 @@ import os
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from tcsym.errors import OptionError
-from tcsym.records import dataclass
-
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
 class Variable(Generic[T]):
     """One environment variable: `parse` turns its text into a value or raises ValueError."""
 
-    name: str
-    parse: Callable[[str], T]
-    default: T
-    expected: str
-    description: str
+    def __init__(
+        self, name: str, parse: Callable[[str], T], default: T, expected: str, description: str
+    ) -> None:
+        self.name = name
+        self.parse = parse
+        self.default = default
+        self.expected = expected
+        self.description = description
 
     def read(self) -> T:
         """Its value now; the default if it is unset or empty."""
@@ -33,6 +32,8 @@ class Variable(Generic[T]):
         try:
             return self.parse(text)
         except ValueError:
+            from tcsym.errors import OptionError  # no process should have to load it
+
             raise OptionError(
                 f"environment variable {self.name} is {text!r}, expected {self.expected}"
             ) from None

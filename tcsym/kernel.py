@@ -1,55 +1,66 @@
-"""One def, ready to be called: `Kernel`.
+"""One def, ready to be called: `Kernel`, the face of what serves its calls (`serving`).
 
-A call binds its arguments (`runtime.arguments`), prepares outputs (`runtime.results`), picks a
-version by sizes (`dispatch`) and its variant by memory layout (`variants`), and runs it.
+Where an earlier process kept how calls are served (`ready`), the rest is loaded when it is wanted.
 """
 
 from __future__ import annotations
 
-import dataclasses
+from _thread import RLock
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from tcsym.analysed import analysed
-from tcsym.dispatch.choose import dispatcher_for, require_one_served
-from tcsym.dispatch.dispatcher import Dispatcher, Single
-from tcsym.dispatch.entrance import Entrance
-from tcsym.dispatch.making import Making
-from tcsym.dispatch.version import Version
-from tcsym.errors import SizeError, TargetError
-from tcsym.frontend.program import Program
-from tcsym.index import condition_text
-from tcsym.recording import register, timed_call
-from tcsym.runtime.arguments import MISSING, Bound, bind, checked_sizes, match_arguments
-from tcsym.runtime.arrays import View, dense_view, empty, numpy_array, result_object, view_of
-from tcsym.runtime.direct import Direct
-from tcsym.runtime.plan import Parameter, plan_call
-from tcsym.runtime.results import match_outputs, packed, prepare_outputs, result_library
-from tcsym.settings import Settings, validated
-from tcsym.sizes import Dim, Sizes, size_value
-from tcsym.stats import Stats
-from tcsym.threads import get_num_threads, require_threads
+from tcsym import ready
+from tcsym.registry import register
+from tcsym.runtime.direct import Direct, call_directly
 
 if TYPE_CHECKING:
+    from tcsym.dispatch.dispatcher import Dispatcher
     from tcsym.executable import Executable
+    from tcsym.frontend.program import Program
+    from tcsym.runtime.plan import CallPlan
+    from tcsym.serving import Serving
+    from tcsym.settings import Settings
     from tcsym.signature import Signature
+    from tcsym.sizes import Dim, Sizes
+    from tcsym.stats import Stats
     from tcsym.tuning.choice import Choice
     from tcsym.tuning.report import TuningReport
 
-_DEVICE_STAGES = ("cuda", "ptx")
-_OPTIONS = ("out", "sizes", "threads")
+Make = Callable[["Kernel"], "Serving"]
 
 
 def kernels_of(settings: Settings) -> dict[str, Kernel]:
     """The kernels of a text, in text order. Errors: all of the compile phase, OptionError."""
-    programs = analysed(settings.source, settings.filename)
-    checked = validated(settings, programs)
-    all_sizes = frozenset(name for p in programs.values() for name in p.sizes)
-    kernels = {name: Kernel(p, checked, all_sizes) for name, p in programs.items()}
+    from tcsym.dispatch.choose import require_one_served
+    from tcsym.serving import Text
+
+    text = Text(settings)
+    kernels = {n: Kernel(n, _of_text(lambda: text, n)) for n in text.programs}
     require_one_served([kernel._dispatcher for kernel in kernels.values()])
     return kernels
+
+
+def ready_kernels(
+    kept: Mapping[str, ready.Ready | None], settings: Callable[[], Settings], counted: bool
+) -> dict[str, Kernel]:
+    """The kernels of a text of which an earlier process kept some calls.
+
+    counted: somebody wants to know of calls, so all that serves them is loaded after the first.
+    """
+    made: list[Any] = []
+
+    def text() -> Any:
+        from tcsym.serving import Text
+
+        if not made:
+            made.append(Text(settings()))
+        return made[0]
+
+    return {n: Kernel(n, _of_text(text, n), found, counted) for n, found in kept.items()}
+
+
+def _of_text(text: Callable[[], Any], name: str) -> Make:
+    return lambda kernel: text().serving(name, kernel._checked_call, kernel._install)
 
 
 def rebuild_kernel(settings: Settings, name: str) -> Kernel:
@@ -61,27 +72,53 @@ class Kernel(Direct):
     """A compiled-on-demand function of arrays. Made by `tcsym.define`.
 
     Call it with arrays in declaration order or by name; see `help(tcsym.define)`. Attributes:
-    `name`, `source`, `signature`, `sizes`, `stats`.
+    `name`, `program`, `settings`, `source`, `signature`, `sizes`, `stats`.
     """
 
-    def __init__(self, program: Program, settings: Settings, all_sizes: frozenset[str]) -> None:
-        self.program = program
-        self.settings = settings
-        self.stats = Stats()
-        self._plan = plan_call(program, settings.sizes, all_sizes)
-        self._inner: Callable[..., Any] = self._checked_call
+    def __init__(
+        self, name: str, make: Make, kept: ready.Ready | None = None, counted: bool = False
+    ) -> None:
+        self.name = name
+        self._make = make
+        self._made: Serving | None = None
+        self._kept = kept
+        self._counted = counted
+        self._entered: tuple[ready.Ready, Callable[..., Any]] | None = None
+        self._lock = RLock()
+        self._inner: Callable[..., Any] = self._checked_call if kept is None else self._first_call
         self._entry: Callable[..., Any] = self._inner
-        self._dispatcher = self._dispatch()
         register(self)
 
-    def _dispatch(self) -> Dispatcher:
-        settings = self.settings
-        making = Making(self._plan, settings.target, settings.options, self.stats)
-        return dispatcher_for(settings.strategy, making, self._entrance())
+    @property
+    def _serving(self) -> Serving:
+        if self._made is None:
+            with self._lock:
+                if self._made is None:
+                    made = self._make(self)
+                    self._made = made
+                    if self._entered is not None:
+                        made.adopt(*self._entered)
+        return self._made
 
     @property
-    def name(self) -> str:
-        return self.program.name
+    def program(self) -> Program:
+        return self._serving.program
+
+    @property
+    def settings(self) -> Settings:
+        return self._serving.settings
+
+    @property
+    def stats(self) -> Stats:
+        return self._serving.stats
+
+    @property
+    def _plan(self) -> CallPlan:
+        return self._serving.plan
+
+    @property
+    def _dispatcher(self) -> Dispatcher:
+        return self._serving.dispatcher
 
     # ---- calls
 
@@ -107,32 +144,31 @@ class Kernel(Direct):
             return self._entry(*args, **kwargs)
         return self._entry(*args, out=out, sizes=sizes, threads=threads, **kwargs)
 
-    def _checked_call(
-        self,
-        /,
-        *args: Any,
-        out: Any = None,
-        sizes: Any = None,
-        threads: Any = None,
-        **kwargs: Any,
-    ) -> Any:
+    def _checked_call(self, /, *args: Any, **kwargs: Any) -> Any:
         """What `_entry` does, the straight way: it serves every call."""
-        plan = self._plan
-        given = match_arguments(plan, args, kwargs)
-        targets = match_outputs(plan, out)
-        bound = bind(plan, given, sizes)
-        outputs = prepare_outputs(plan, bound, targets)
-        views = (*bound.views, *outputs.views)
-        n_threads = get_num_threads() if threads is None else require_threads(threads)
-        version = self._dispatcher.serving(bound.sizes)
-        variant, fault = version.run(views, bound.sizes, n_threads)
-        if fault:
-            raise plan.fault_error(variant.compiled.faults[fault - 1])
-        self._dispatcher.served(bound.sizes, views, version, variant)
-        return packed(plan.output_names, outputs.finished())
+        return self._serving.call(*args, **kwargs)
 
-    def _entrance(self) -> Entrance:
-        return Entrance(self._plan, self._checked_call, self._install)
+    def _first_call(self, /, *args: Any, **kwargs: Any) -> Any:
+        """From now on, calls enter what an earlier process kept."""
+        with self._lock:
+            kept, self._kept = self._kept, None
+            if kept is not None:
+                self._enter_kept(kept)
+        return self._inner(*args, **kwargs)
+
+    def _enter_kept(self, kept: ready.Ready) -> None:
+        entry = ready.load(kept, self._checked_call)
+        self._install(entry or self._checked_call)
+        call_directly()
+        if entry is None:
+            return
+        self._entered = kept, entry
+        if self._made is not None:
+            self._made.adopt(*self._entered)
+        elif self._counted:
+            from tcsym.runtime.background import beside
+
+            beside(lambda: self._serving)
 
     def _install(self, entry: Callable[..., Any]) -> None:
         """From now on, calls enter `entry`, or what records them does."""
@@ -145,32 +181,15 @@ class Kernel(Direct):
         self._entry = self._recorded_call if recorded else self._inner
 
     def _recorded_call(self, /, *args: Any, **kwargs: Any) -> Any:
-        return timed_call(self, self._inner, args, kwargs)
+        from tcsym.recording import timed_call
 
-    def _sizes_of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[int, ...]:
-        """The sizes of a call that was served."""
-        named = {n: x for n, x in kwargs.items() if n not in _OPTIONS}
-        given = match_arguments(self._plan, args, named)
-        return bind(self._plan, given, kwargs.get("sizes")).sizes
+        return timed_call(self, self._inner, args, kwargs)
 
     def reference(
         self, /, *args: Any, sizes: Mapping[str, int] | None = None, **kwargs: Any
     ) -> Any:
         """As a call, but by the interpreter: slow, and the definition of what is right."""
-        from tcsym.frontend.interpret import interpret
-
-        plan = self._plan
-        bound = bind(plan, match_arguments(plan, args, kwargs), sizes)
-        inputs = {p.name: numpy_array(v) for p, v in zip(plan.inputs, bound.views)}
-        arrays = interpret(self.program, inputs, dict(zip(plan.sizes, bound.sizes)))
-        library = result_library(bound.views)
-        results = []
-        for output in plan.outputs:
-            array = arrays[output.name]
-            view = empty(library, array.shape, output.dtype)
-            np.copyto(numpy_array(view), array)
-            results.append(result_object(view))
-        return packed(plan.output_names, tuple(results))
+        return self._serving.reference(args, sizes, kwargs)
 
     # ---- compiling
 
@@ -182,39 +201,16 @@ class Kernel(Direct):
         """
         from tcsym.executable import Executable
 
-        bound = self._bind_shapes(inputs, named)
-        outputs = [dense_view(s, o.dtype) for s, o in zip(bound.shapes, self._plan.outputs)]
-        version = self._dispatcher.serving(bound.sizes)
-        views = (*bound.views, *outputs)
-        variant = version.prepared(views)
-        pinned = self._pinned(bound.sizes, version)
-        pinned._dispatcher.served(bound.sizes, views, version, variant)
-        shapes = tuple(view.shape for view in bound.views)
-        return Executable(pinned, dict(zip(self._plan.sizes, bound.sizes)), shapes)
-
-    def _pinned(self, sizes: tuple[int, ...], version: Version) -> Kernel:
-        """This kernel, accepting only these sizes, which `version` serves."""
-        pinned = Kernel.__new__(Kernel)
-        pinned.__dict__ |= self.__dict__
-        literals = self._plan.initial[len(sizes) :]
-        pinned._plan = dataclasses.replace(
-            self._plan, initial=(*sizes, *literals), fixed_where="fixed at `compile`"
+        serving = self._serving
+        bound = serving.bind_shapes(inputs, named)
+        version, views, variant = serving.version_for(bound)
+        pinned = Kernel(
+            self.name,
+            lambda k: serving.pinned(bound.sizes, version, k._checked_call, k._install),
         )
-        pinned._dispatcher = Single(self._dispatcher.making, pinned._entrance(), version)
-        pinned._inner = pinned._entry = pinned._checked_call
-        register(pinned)
-        return pinned
-
-    def _bind_shapes(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> Bound:
-        """As `bind`, from arrays, specs, or sizes alone."""
-        plan = self._plan
-        parameters = {p.name for p in plan.inputs}
-        arrays = {n: x for n, x in named.items() if n in parameters}
-        sizes = {n: x for n, x in named.items() if n not in parameters}
-        given = match_arguments(plan, inputs, arrays)
-        values = dict(zip(plan.sizes, plan.initial)) | checked_sizes(plan, sizes)
-        shaped = [_shaped(p, x, values) for p, x in zip(plan.inputs, given)]
-        return bind(plan, shaped, sizes, _view_of_shaped)
+        pinned._dispatcher.served(bound.sizes, views, version, variant)
+        shapes = tuple([view.shape for view in bound.views])
+        return Executable(pinned, dict(zip(self._plan.sizes, bound.sizes)), shapes)
 
     def precompile(self) -> Kernel:
         """Compile every version that calls with dense arrays will need; returns the kernel.
@@ -248,22 +244,13 @@ class Kernel(Direct):
 
         target, declared = self._dispatcher.making.target, self.settings.sizes
         report = tune_program(self.program, target, declared, sizes, budget, **settings)
-        self._dispatcher = self._dispatch()
+        self._serving.dispatch(self._checked_call, self._install)
         self._install(self._checked_call)
         return report
 
     def options_for(self, **sizes: int) -> Choice:
         """Which options serve these sizes, and why: region, origin, distance to what was tuned."""
-        from tcsym.tuning.choice import choice_of
-
-        given = dict(zip(self._plan.sizes, self._plan.initial)) | checked_sizes(self._plan, sizes)
-        missing = [name for name, value in given.items() if value is None]
-        if missing:
-            raise SizeError(f"size `{missing[0]}` of {self.name} is not given")
-        values = tuple([given[name] or 0 for name in self._plan.sizes])
-        making = self._dispatcher.making
-        region = making.region_of(values)
-        return choice_of(self.program.canonical, making.target, region, values)
+        return self._serving.options_for(sizes)
 
     # ---- what it is
 
@@ -281,16 +268,11 @@ class Kernel(Direct):
     @property
     def sizes(self) -> Sizes:
         """The size parameters: fixed values or declared ranges, and what a call checks."""
-        declared = self.settings.sizes
-        return Sizes(
-            {name: declared.get(name, Dim()) for name in self._plan.sizes},
-            free=self.program.free_sizes,
-            constraints=tuple(condition_text(c.condition) for c in self.program.checks),
-        )
+        return self._serving.sizes()
 
     def output_shapes(self, /, *inputs: Any, **named: Any) -> dict[str, tuple[int, ...]]:
         """Shape of each output, from inputs (arrays, specs or shapes) or from sizes alone."""
-        bound = self._bind_shapes(inputs, named)
+        bound = self._serving.bind_shapes(inputs, named)
         return dict(zip(self._plan.output_names, bound.shapes))
 
     def explain(self, stage: str, /, **sizes: int) -> str:
@@ -299,22 +281,7 @@ class Kernel(Direct):
         Stages: syntax program ranges scop dependences schedule loops mapped promoted llvm asm
         options variants. Errors: OptionError for another name, TargetError for cuda and ptx.
         """
-        if stage in _DEVICE_STAGES:
-            raise TargetError(f"stage `{stage}` needs a CUDA target", hint="this version has none")
-        from tcsym.compiler import explain_stage
-        from tcsym.dispatch.texts import explain_versions
-
-        given = checked_sizes(self._plan, sizes)
-        if stage == "variants":
-            return explain_versions(self._dispatcher, given)
-        options = self.settings.options
-        if stage == "options":
-            return options.to_json()
-        if given and options.bind == "never":
-            options = dataclasses.replace(options, bind="before")
-        making = self._dispatcher.making
-        fixed = {**({} if self.settings.options.bind == "never" else making.known), **given}
-        return explain_stage(self.program, stage, making.target, options, fixed)
+        return self._serving.explain(stage, sizes)
 
     def __repr__(self) -> str:
         return f"<tcsym kernel {self.signature!r}>"
@@ -327,20 +294,3 @@ class Kernel(Direct):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return rebuild_kernel, (self.settings, self.name)
-
-
-def _shaped(p: Parameter, x: Any, sizes: Mapping[str, int | None]) -> Any:
-    """`x` with specs and shapes turned into views; a missing one follows from sizes if they do."""
-    from tcsym.signature import Spec
-
-    if x is MISSING:
-        extents = [d if isinstance(d, int) else sizes[d] for d in p.dimensions]
-        known = tuple([extent for extent in extents if extent is not None])
-        return dense_view(known, p.dtype) if len(known) == p.rank else MISSING
-    if isinstance(x, tuple) and all(size_value(extent) is not None for extent in x):
-        x = Spec(x)
-    return dense_view(x.shape, x.dtype or p.dtype) if isinstance(x, Spec) else x
-
-
-def _view_of_shaped(x: object) -> View:
-    return x if isinstance(x, View) else view_of(x)

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tcsym.errors import CallError
 from tcsym.kernel import Kernel, kernels_of
-from tcsym.recursion import deep_recursion
 from tcsym.runtime.direct import Direct
-from tcsym.settings import Settings
 
-_DELEGATED = frozenset(name for name in dir(Kernel) if not name.startswith("_")) | {
-    "program",
-    "settings",
-    "stats",
-}
+if TYPE_CHECKING:
+    from tcsym.settings import Settings
+
+_DELEGATED = frozenset([name for name in dir(Kernel) if not name.startswith("_")]) | {"name"}
 
 
 class Module(Direct):
@@ -26,10 +22,8 @@ class Module(Direct):
     whose name is an attribute of the module is reached by `m["name"]`.
     """
 
-    @deep_recursion
-    def __init__(self, settings: Settings) -> None:
-        self._kernels = kernels_of(settings)
-        self._settings = self._only.settings  # with checked sizes
+    def __init__(self, kernels: Mapping[str, Kernel]) -> None:
+        self._kernels = kernels
         if len(self._kernels) == 1:
             self._entry = self._only
         # As attributes proper they are found without `__getattr__`, which costs more than a call.
@@ -71,9 +65,15 @@ class Module(Direct):
     def _only(self) -> Kernel:
         return next(iter(self._kernels.values()))
 
+    @property
+    def _settings(self) -> Settings:
+        return self._only.settings
+
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the only def; see `Kernel.__call__`."""
         if len(self._kernels) != 1:
+            from tcsym.errors import CallError
+
             names = ", ".join(self._kernels)
             message = f"this module has {len(self)} defs, it is not one function"
             raise CallError(message, hint=f"call one of them as `m.name(...)`: {names}")
@@ -91,4 +91,9 @@ class Module(Direct):
         return f"<ul>{listed}</ul><pre>{html.escape(self._settings.source)}</pre>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Module, (self._settings,)
+        return module_of, (self._settings,)
+
+
+def module_of(settings: Settings) -> Module:
+    """The module of a text. Errors: all of the compile phase, OptionError."""
+    return Module(kernels_of(settings))

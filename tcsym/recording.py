@@ -17,10 +17,10 @@ import time
 from collections.abc import Iterator
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
 
 from tcsym.config import RECORD
 from tcsym.records import dataclass
+from tcsym.registry import registered
 
 if TYPE_CHECKING:
     import logging
@@ -150,7 +150,6 @@ def _warn_once(kernel: Kernel, sizes: Sizes, region: Region, path: str) -> None:
 
 # ---- what is being recorded
 
-_kernels: WeakSet[Kernel] = WeakSet()
 _active: list[Recorder] = []
 _lock = threading.RLock()
 _environment_is_read: list[bool] = []
@@ -160,15 +159,14 @@ def active() -> tuple[Recorder, ...]:
     return tuple(_active)
 
 
-def register(kernel: Kernel) -> None:
-    """To be told of each new kernel, so that recording reaches it."""
+def enter(kernel: Kernel) -> None:
+    """To be told of each new kernel, once it is registered."""
     with _lock:
         if not _environment_is_read:
             _environment_is_read.append(True)
             path = RECORD.read()
             if path is not None:
                 _begin(Recorder(path))
-        _kernels.add(kernel)
         if _active:
             kernel._enter_recorded(True)
 
@@ -189,7 +187,7 @@ def record(path: str | os.PathLike[str]) -> Iterator[None]:
         with _lock:
             _active.remove(recorder)
             if not _active:
-                for kernel in _kernels:
+                for kernel in registered():
                     kernel._enter_recorded(False)
         recorder.flush()
 
@@ -197,7 +195,7 @@ def record(path: str | os.PathLike[str]) -> Iterator[None]:
 def _begin(recorder: Recorder) -> None:
     with _lock:
         _active.append(recorder)
-        for kernel in _kernels:
+        for kernel in registered():
             kernel._enter_recorded(True)
 
 
@@ -225,8 +223,9 @@ def timed_call(kernel: Kernel, entry: Any, args: tuple[Any, ...], kwargs: dict[s
     start = time.perf_counter()
     result = entry(*args, **kwargs)
     seconds = time.perf_counter() - start
-    sizes = kernel._sizes_of(args, kwargs)
-    region = kernel._dispatcher.making.region_of(sizes)
+    serving = kernel._serving
+    sizes = serving.sizes_of(args, kwargs)
+    region = serving.dispatcher.making.region_of(sizes)
     for recorder in active():
         recorder.note(kernel, sizes, seconds, region)
     return result

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tcsym.errors import NOWHERE, SizeError
+from tcsym.errors import NOWHERE, OptionError, SizeError, TCTypeError
 from tcsym.frontend.program import Program
 from tcsym.options import Options
 from tcsym.records import dataclass
 from tcsym.sizes import Dim, size_value
-from tcsym.strategy import Strategy
-from tcsym.target import Target
+from tcsym.strategy import Strategy, resolve_strategy
+from tcsym.target import Target, resolve_target
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,39 @@ class Settings:
     strategy: Strategy
     target: str | Target | None
     options: Options
+
+
+def given_settings(
+    source: object,
+    filename: str,
+    sizes: Mapping[str, Dim | int] | None,
+    strategy: str | Strategy,
+    target: str | Target | None,
+    options: object,
+) -> Settings:
+    """What `define` was given; sizes are checked later. Errors: TCTypeError, OptionError."""
+    if not isinstance(source, str):
+        raise TCTypeError(f"`source` is {type(source).__name__}, expected the text of defs")
+    if not isinstance(options, Options | None):
+        raise OptionError(f"`options` is {type(options).__name__}, expected tcsym.Options")
+    _require_target(target)
+    return Settings(
+        source=source,
+        filename=filename,
+        sizes={} if sizes is None else sizes,
+        strategy=resolve_strategy(strategy),
+        target=target,
+        options=options or Options(),
+    )
+
+
+def _require_target(target: object) -> None:
+    """Refuse an unknown target now; finding out what "cpu" means here can wait (it loads LLVM)."""
+    if isinstance(target, Target) or target in (None, "cpu"):
+        return
+    if not isinstance(target, str):
+        raise OptionError(f"target is {target!r}, expected a name such as `cpu`")
+    resolve_target(target)
 
 
 def validated(settings: Settings, programs: Mapping[str, Program]) -> Settings:

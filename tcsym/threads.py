@@ -6,7 +6,6 @@ import ctypes
 import os
 
 from tcsym.config import NUM_THREADS
-from tcsym.errors import OptionError
 
 MOST_THREADS = 4096
 _chosen = ctypes.c_int64(0)  # 0: not decided yet
@@ -35,6 +34,8 @@ def address_of_choice() -> int:
 def require_threads(n: object) -> int:
     """`n` if it is a number of threads, but at most `MOST_THREADS`."""
     if not isinstance(n, int) or isinstance(n, bool) or n < 1:
+        from tcsym.errors import OptionError
+
         raise OptionError(f"number of threads is {n!r}, expected an integer >= 1")
     return min(MOST_THREADS, n)
 

@@ -91,4 +91,4 @@ def _make(self: Variants, layouts: Layouts) -> Variant:
 def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels made in the test run the interpreter instead of machine code."""
     monkeypatch.setattr(Variants, "_make", _make)
-    monkeypatch.setattr("tcsym.runtime.fastcall.fast_entry", lambda *_: None)
+    monkeypatch.setattr("tcsym.runtime.fastcall.entry_image", lambda *_: None)

@@ -15,6 +15,7 @@ import pytest
 
 import tcsym as tc
 from tcsym import compiler as compiler_module
+from tcsym import target as target_module
 from tcsym.analysed import analysed
 from tcsym.compiler import analyse
 from tcsym.runtime import processor as processor_module
@@ -78,20 +79,13 @@ kernel = tcsym.define(%r).mm
 kernel(np.ones((5, 6), np.float32), np.ones((6, 7), np.float32))
 print(*sorted(set(sys.modules) - before))
 """
-STANDARD = ["__future__", "_blake2", "atexit", "copy", "dataclasses", "errno", "threading"]
+STANDARD = ["__future__", "_blake2", "atexit", "errno", "threading"]  # the last is the probe's
 WARM = {
-    "": (
-        "analysed api archive compiled config digest dispatch errors frontend index "
-        "index_json kernel module options packages recording records recursion region "
-        "runtime settings sizes stats strategy target threads tuning types variants"
-    ),
-    "dispatch": ("adaptive choose dispatcher entrance making points trial version ways"),
-    "frontend": "program program_json",
+    "": "archive config definition digest kernel module packages ready registry runtime threads",
     "runtime": (
-        "arena arguments arrays assemble background cache direct jit loader memory native "
-        "plan pool processor results scalars size_functions"
+        "arena assemble background built_in cache direct entering kernel_code loader memory "
+        "native packing pool processor"
     ),
-    "tuning": "machine shipped stores warn",
 }
 
 
@@ -180,17 +174,17 @@ def test_text_that_is_no_unicode_is_an_error(cache: CodeCache) -> None:
 def test_processor_is_asked_once(cache: CodeCache, monkeypatch: pytest.MonkeyPatch) -> None:
     ask = known_processor.__wrapped__
     assert ask() == processor()
-    monkeypatch.setattr(processor_module, "processor", refuse)
+    monkeypatch.setattr(target_module, "processor", refuse)
     assert ask() == processor()
-    monkeypatch.setattr(processor_module, "_marks", lambda: "another machine")
+    monkeypatch.setattr(processor_module, "processor_marks", lambda: "another machine")
     with pytest.raises(AssertionError):
         ask()
 
 
 def test_processor_without_marks_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     other = Processor("other", frozenset({"sse2"}))
-    monkeypatch.setattr(processor_module, "processor", lambda: other)
-    monkeypatch.setattr(processor_module, "_marks", lambda: "")
+    monkeypatch.setattr(target_module, "processor", lambda: other)
+    monkeypatch.setattr(processor_module, "processor_marks", lambda: "")
     assert known_processor.__wrapped__() == other
 
 

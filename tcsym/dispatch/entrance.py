@@ -17,6 +17,7 @@ from tcsym.variants import Variant, Variants
 
 if TYPE_CHECKING:
     from tcsym.dispatch.switch import Switch
+    from tcsym.runtime.entering import EntryImage
 
 Function = Callable[..., Any]
 
@@ -26,7 +27,8 @@ class Entrance:
 
     Entries are made beside the caller, who gains by them only in later calls. A single version is
     entered directly; several are entered through a switch, by sizes. `route(version, entry, sizes)`
-    decides which: a dispatcher may set its own.
+    decides which: a dispatcher may set its own. `keep` is told what entries for dense numpy arrays
+    are made of.
     """
 
     def __init__(self, plan: CallPlan, slow: Function, install: Callable[[Function], None]) -> None:
@@ -34,6 +36,7 @@ class Entrance:
         self.slow = slow
         self._install = install
         self.route: Callable[[Version, Function, Values | None], None] = self.put
+        self.keep: Callable[[Version, Variant, EntryImage], None] | None = None
         self._ways: dict[Variants, Ways] = {}  # versions of equal code share them
         self._switch: Switch | None = None
         self._without_switch = False
@@ -52,6 +55,11 @@ class Entrance:
             beside(lambda: self._make(version, ways, kind, variant, sizes))
         elif ways.head is not None and sizes is not None:
             self.route(version, ways.head, sizes)
+
+    def adopt(self, version: Version, variant: Variant, entry: Function) -> None:
+        """Dense numpy arrays enter `entry`, which serves `version`."""
+        self._ways_of(version).adopt(Kind(True, variant.layouts, "numpy"), entry)
+        self.route(version, entry, None)
 
     def prepare(self, version: Version, variant: Variant) -> Function | None:
         """The entry of a version for numpy arrays of the variant's layouts, made at once."""
@@ -116,7 +124,11 @@ class Entrance:
     def _make(
         self, version: Version, ways: Ways, kind: Kind, variant: Variant, sizes: Values | None
     ) -> None:
-        head = ways.make(kind, variant)
+        kept: list[EntryImage] = []
+        head = ways.make(kind, variant, kept)
+        if self.keep is not None and kind == Kind(True, version.variants.dense, "numpy"):
+            for image in kept:
+                self.keep(version, variant, image)
         if (
             head is not None and self._ways.get(version.variants) is ways
         ):  # else it was evicted meanwhile

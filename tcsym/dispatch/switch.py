@@ -33,7 +33,7 @@ from tcsym.dispatch.switch_ir import (
 from tcsym.dispatch.version import Values
 from tcsym.runtime.assemble import cached_object
 from tcsym.runtime.built_in import Owner, built_in
-from tcsym.runtime.fastcall import arrays_are_as_expected
+from tcsym.runtime.entering import arrays_are_as_expected
 from tcsym.runtime.loader import load_object
 from tcsym.runtime.memory import c_function
 from tcsym.runtime.plan import CallPlan

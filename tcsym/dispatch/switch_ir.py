@@ -12,7 +12,7 @@ stays (the majority vote of Boyer and Moore, by group).
 from __future__ import annotations
 
 from tcsym.records import dataclass
-from tcsym.runtime.fastcall_arrays import ArrayOffsets
+from tcsym.runtime.entering import ArrayOffsets
 from tcsym.runtime.fastcall_index import Lines
 from tcsym.runtime.plan import CallPlan
 

@@ -9,13 +9,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tcsym.compiled import Layout
 from tcsym.records import dataclass
 from tcsym.runtime.arrays import View
 from tcsym.runtime.plan import CallPlan
 from tcsym.variants import Variant, layout_of
+
+if TYPE_CHECKING:
+    from tcsym.runtime.entering import EntryImage
 
 Function = Callable[..., Any]
 _STRICT: tuple[Layout, ...] = ("dense", "rows", "any")  # each serves those before it
@@ -41,14 +44,29 @@ class Ways:
         self._entries: dict[Kind, Function] = {}
         self._lock = threading.Lock()
 
-    def make(self, kind: Kind, variant: Variant) -> Function | None:
-        """Adds the entry for a kind; the head. Where there is no native way, nothing changes."""
-        from tcsym.runtime.fastcall import continue_with, fast_entry
+    def make(
+        self, kind: Kind, variant: Variant, images: list[EntryImage] | None = None
+    ) -> Function | None:
+        """Adds the entry for a kind; the head. Where there is no native way, nothing changes.
 
-        code = variant.kernel, variant.pointers, variant.slots
-        entry = fast_entry(self.plan, *code, self.slow, kind.layouts, kind.exact, kind.library)
-        if entry is None:
+        images: what the entry is made of is put there.
+        """
+        from tcsym.runtime.entering import load_entry
+        from tcsym.runtime.fastcall import entry_image
+
+        code = variant.compiled, variant.pointers, variant.slots
+        image = entry_image(self.plan, *code, kind.layouts, kind.exact, kind.library)
+        if image is None:
             return self.head
+        if images is not None:
+            images.append(image)
+        return self.adopt(kind, load_entry(image, variant.kernel, self.slow))
+
+    def adopt(self, kind: Kind, entry: Function) -> Function:
+        """Adds an entry that was made before; the head."""
+        from tcsym.runtime.entering import continue_with
+
+        self.tried.add(kind)
         with self._lock:
             self._entries[kind] = entry
             # Those that also serve stricter layouts come last; else first come, first served.
@@ -57,7 +75,7 @@ class Ways:
             for one, following in pairwise((*order, self.slow)):
                 continue_with(one, following)
             self.head = order[0]
-        return self.head
+            return order[0]
 
 
 def kind_of(views: Sequence[View], variant: Variant) -> Kind | None:

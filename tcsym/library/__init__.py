@@ -51,7 +51,7 @@ def description(name: str) -> str:
 
 def load(name: str, **settings: Any) -> Kernel:
     """The kernel with settings as for `tcsym.define` (sizes, strategy, target, options)."""
-    from tcsym.api import define
+    from tcsym.definition import define
 
     return define(source(name), filename=f"library/{name}.tc", **settings)[name]
 

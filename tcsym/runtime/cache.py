@@ -18,15 +18,16 @@ import struct
 import time
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tcsym.compiled import Compiled
 from tcsym.config import CACHE, CACHE_DIR
 from tcsym.digest import digest, hexdigest
-from tcsym.options import Options
 from tcsym.packages import installed
-from tcsym.records import dataclass
-from tcsym.target import Target
+
+if TYPE_CHECKING:
+    from tcsym.compiled import Compiled
+    from tcsym.options import Options
+    from tcsym.target import Target
 
 MAX_BYTES = 512 * 2**20
 MARSHAL = 4  # the form that every Python since 3.4 reads
@@ -37,18 +38,18 @@ _STORES_BETWEEN_PRUNES = 64
 _STALE_SECONDS = 3600.0
 _SOURCES = (".py", ".ll", ".json")
 # Above the compiler in the import contract: they use its code and do not shape it.
-_ABOVE = frozenset({"runtime", "dispatch", "tuning", "library", "autotune_cache", "__pycache__"})
+_ABOVE = frozenset({"runtime", "dispatch", "tuning", "library", "autotune_cache"})
 _warned: list[str] = []
 
 
-@dataclass(frozen=True, slots=True)
 class CacheEntry:
     """A file of the cache; `manifest` is {} for a damaged one."""
 
-    key: str
-    bytes: int
-    last_used: float
-    manifest: dict[str, Any]
+    def __init__(self, key: str, size: int, last_used: float, manifest: dict[str, Any]) -> None:
+        self.key = key
+        self.bytes = size
+        self.last_used = last_used
+        self.manifest = manifest
 
 
 def code_key(
@@ -64,30 +65,41 @@ def code_key(
     return hexdigest(repr(facts).encode())
 
 
-@lru_cache(None)
 def compiler_version() -> str:
     """Versions of everything that shapes generated code, with the state of the compiler's sources.
 
     Size and time of a source stand for what is in it, as they do for Python's own compiled files.
     """
+    return _versions()[0]
+
+
+def whole_version() -> str:
+    """As `compiler_version`, of everything that a call passes through."""
+    return _versions()[1]
+
+
+@lru_cache(None)
+def _versions() -> tuple[str, str]:
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    states = []
-    for source in _source_files(package):
-        status = source.stat()
-        states.append(f"{source.path[len(package) :]} {status.st_size} {status.st_mtime_ns}")
-    versions = " ".join(installed(name) for name in ("tcsym", "llvmlite", "islpy"))
-    state = hexdigest("\n".join(sorted(states)).encode())
-    return f"{versions} {state}"
+    compiler: list[str] = []
+    above: list[str] = []
 
+    def note(directory: str, found: list[str]) -> None:
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                name = entry.name
+                if name.endswith(_SOURCES):
+                    if not name.startswith("cli"):
+                        place, status = entry.path[len(package) :], entry.stat()
+                        found.append(f"{place} {status.st_size} {status.st_mtime_ns}")
+                elif name != "__pycache__" and entry.is_dir():
+                    note(entry.path, above if name in _ABOVE else found)
 
-def _source_files(directory: str) -> Iterator[os.DirEntry[str]]:
-    with os.scandir(directory) as found:
-        for entry in found:
-            if entry.is_dir():
-                if entry.name not in _ABOVE:
-                    yield from _source_files(entry.path)
-            elif entry.name.endswith(_SOURCES) and not entry.name.startswith("cli"):
-                yield entry
+    note(package, compiler)
+    versions = " ".join([installed(name) for name in ("tcsym", "llvmlite", "islpy")])
+    states = ["\n".join(sorted(found)) for found in (compiler, compiler + above)]
+    first, second = [f"{versions} {hexdigest(state.encode())}" for state in states]
+    return first, second
 
 
 class CodeCache:
@@ -109,6 +121,8 @@ class CodeCache:
         entry = self.read(key)
         if entry is None:
             return None
+        from tcsym.compiled import Compiled  # a warm process may never need it
+
         manifest, code = entry
         try:
             return Compiled.from_manifest(manifest["compiled"], code)
@@ -286,6 +300,23 @@ def private_directory(base: str, name: str) -> str:
     if status.st_mode & 0o077:
         os.chmod(path, 0o700)
     return path
+
+
+def options_state() -> tuple[int, ...]:
+    """What changes when the user's store of tuned options is written; () without one."""
+    try:
+        path = os.path.join(CACHE_DIR.read() or user_directory(), "options", "options.db")
+        return (os.stat(path).st_mtime_ns, *_log_state(f"{path}-wal"))
+    except OSError:
+        return ()
+
+
+def _log_state(path: str) -> tuple[int, ...]:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return ()
+    return status.st_mtime_ns, status.st_size
 
 
 def _warn(text: str) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-import threading
+from _thread import allocate_lock
 from functools import lru_cache
 from typing import Any
 
@@ -22,7 +22,7 @@ from tcsym.runtime.native import own_text
 
 _ENTRY_AT, _CALL_AT = 16, 128  # of the first slot in an object; of tp_call in a type
 _PY_TP_CALL = 50  # number of the slot in CPython's stable ABI
-_lock = threading.Lock()
+_lock = allocate_lock()
 _direct: set[type] = set()
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from tcsym.runtime.entering import OPTIONS
 from tcsym.runtime.fastcall_arrays import Array, NumpyArrays, Wanted
-from tcsym.runtime.fastcall_entry import OPTIONS, Body
+from tcsym.runtime.fastcall_entry import Body
 from tcsym.runtime.fastcall_index import SIZE_BOUND, Value
 from tcsym.types import DType
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from tcsym.compiled import Layout
-from tcsym.records import dataclass
+from tcsym.runtime.entering import ArrayOffsets
 from tcsym.runtime.fastcall_index import Lines, Value
 from tcsym.types import DType
 
@@ -93,19 +93,6 @@ class Memory:
     def store(self, value: str, base: str, offset: int) -> None:
         at = self.out.named(f"getelementptr i8, ptr {base}, i64 {offset}")
         self.out.line(f"  store {value}, ptr {at}")
-
-
-@dataclass(frozen=True, slots=True)
-class ArrayOffsets:
-    """Where numpy's array object has its fields, and CPython's object its type."""
-
-    type: int = 8
-    data: int = 16
-    rank: int = 24
-    dimensions: int = 32
-    strides: int = 40
-    descr: int = 56
-    flags: int = 64
 
 
 class NumpyArrays:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from tcsym.compiled import Layout
 from tcsym.index import Index
 from tcsym.records import dataclass
+from tcsym.runtime.entering import OPTIONS, TABLE, Library
 from tcsym.runtime.fastcall_arrays import Arrays, Memory, NumpyArrays, Wanted
 from tcsym.runtime.fastcall_index import SIZE_BOUND, Lines, Value
 from tcsym.runtime.fastcall_torch import TorchArrays
 from tcsym.runtime.plan import CallPlan
 
-SYMBOL = "tcsym_entry"
-TABLE = "tcsym_table"
-OPTIONS = ("out", "threads", "sizes")  # in the order of tcsym_match's result
-Library = Literal["numpy", "torch"]
 _ARRAYS: dict[Library, type[NumpyArrays] | type[TorchArrays]] = {
     "numpy": NumpyArrays,
     "torch": TorchArrays,

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from tcsym.index import Condition, Index, all_of, eq, ge, lt, mod, var
 from tcsym.runtime.arena import UNIT
+from tcsym.runtime.entering import OPTIONS, SYMBOL, TABLE
 from tcsym.runtime.fastcall_arguments import Arguments
 from tcsym.runtime.fastcall_arrays import DECLARATIONS as ARRAY_DECLARATIONS
-from tcsym.runtime.fastcall_entry import OPTIONS, SYMBOL, TABLE, Body, Entry
+from tcsym.runtime.fastcall_entry import Body, Entry
 from tcsym.runtime.fastcall_index import DECLARATIONS, IndexCode
 from tcsym.runtime.fastcall_outputs import Outputs
 from tcsym.sizes import Dim

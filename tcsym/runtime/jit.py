@@ -5,27 +5,21 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from tcsym.compiled import SYMBOL, Compiled
-from tcsym.runtime.arena import ArenaSet, private_stride
-from tcsym.runtime.loader import load_archive
-from tcsym.runtime.memory import c_function
+from tcsym.compiled import Compiled
+from tcsym.runtime.arena import private_stride
+from tcsym.runtime.kernel_code import KernelCode
 from tcsym.runtime.native import ARENA_BUSY, OUT_OF_MEMORY, native
-from tcsym.runtime.pool import process_pool
 from tcsym.runtime.size_functions import shapes_of
 
 _MOST_BYTES = 2**46  # of address space; above it no allocation can succeed
 
 
-class LoadedKernel:
+class LoadedKernel(KernelCode):
     """Machine code of one variant. Safe to run from several threads at once."""
 
     def __init__(self, compiled: Compiled) -> None:
+        super().__init__(compiled.object_code)
         self.compiled = compiled
-        self._image = load_archive(compiled.object_code, c_function)
-        self.address = self._image.address(SYMBOL)
-        self.arenas = ArenaSet()
-        self._pool = process_pool()
-        self._pool.adopt_openmp()
         self._launch = native().launch
         self._pack_buffers = struct.Struct(f"{len(compiled.arguments)}Q").pack
         self._pack_sizes = struct.Struct(f"{len(compiled.sizes)}q").pack

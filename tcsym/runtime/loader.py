@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import field
 
 from tcsym.archive import members
-from tcsym.records import dataclass
 from tcsym.runtime.memory import EXECUTE, READ, WRITE, Memory
 
 PAGE = 4096
@@ -63,48 +61,44 @@ class Image:
             raise LoadError(f"the object does not define `{symbol}`") from None
 
 
-@dataclass(frozen=True, slots=True)
+# These have their constructors written out: importing what makes them takes two milliseconds.
+
+
 class _Section:
-    name: int
-    type: int
-    flags: int
-    address: int
-    offset: int
-    size: int
-    link: int
-    info: int
-    alignment: int
-    entry_size: int
+    __slots__ = ("alignment", "flags", "info", "link", "offset", "size", "type")
+
+    def __init__(self, header: tuple[int, ...]) -> None:
+        _, self.type, self.flags, _, self.offset, self.size = header[:6]
+        self.link, self.info, self.alignment, _ = header[6:]
 
 
-@dataclass(frozen=True, slots=True)
 class _Symbol:
-    name: str
-    binding: int  # 0: local
-    section: int
-    value: int
+    __slots__ = ("binding", "name", "section", "value")
+
+    def __init__(self, name: str, binding: int, section: int, value: int) -> None:
+        self.name, self.section, self.value = name, section, value
+        self.binding = binding  # 0: local
 
 
-@dataclass(frozen=True, slots=True)
 class _Relocation:
-    section: int
-    offset: int
-    symbol: int
-    type: int
-    addend: int
+    __slots__ = ("addend", "offset", "section", "symbol", "type")
+
+    def __init__(self, section: int, offset: int, symbol: int, kind: int, addend: int) -> None:
+        self.section, self.offset, self.symbol = section, offset, symbol
+        self.type, self.addend = kind, addend
 
 
-@dataclass(slots=True)
 class _Layout:
     """Where everything goes, relative to the image's start."""
 
-    sections: dict[int, int] = field(default_factory=dict)
-    stubs: dict[int, int] = field(default_factory=dict)
-    slots: dict[int, int] = field(default_factory=dict)
-    table: int = 0
-    constants: int = 0  # end of the code pages
-    data: int = 0  # end of the constant pages
-    end: int = 0
+    def __init__(self) -> None:
+        self.sections: dict[int, int] = {}
+        self.stubs: dict[int, int] = {}
+        self.slots: dict[int, int] = {}
+        self.table = 0
+        self.constants = 0  # end of the code pages
+        self.data = 0  # end of the constant pages
+        self.end = 0
 
 
 def load_archive(code: bytes, resolve: Callable[[str], int]) -> Image:
@@ -158,7 +152,7 @@ def _read_sections(code: bytes) -> list[_Section]:
     (start,) = struct.unpack_from("<Q", code, 0x28)
     entry_size, count = struct.unpack_from("<HH", code, 0x3A)
     sections = [
-        _Section(*struct.unpack_from("<IIQQQQIIQQ", code, start + k * entry_size))
+        _Section(struct.unpack_from("<IIQQQQIIQQ", code, start + k * entry_size))
         for k in range(count)
     ]
     if any(s.type != _NO_BITS and s.offset + s.size > len(code) for s in sections):

@@ -8,8 +8,6 @@ import os
 import weakref
 from functools import lru_cache
 
-from tcsym.errors import TargetError
-
 READ, WRITE, EXECUTE = 1, 2, 4
 _PRIVATE, _ANONYMOUS, _BELOW_2_GIB = 2, 0x20, 0x40
 _WIPE_ON_FORK = 18
@@ -52,6 +50,8 @@ class Memory:
         """Sets the protection of pages [start, stop)."""
         if stop > start and _mprotect(self.address + start, stop - start, protection):
             reason = errno.errorcode.get(ctypes.get_errno(), "?")
+            from tcsym.errors import TargetError
+
             raise TargetError(
                 f"the system does not allow generated code to run (mprotect: {reason})",
                 hint="allow executable anonymous memory (SELinux: execmem) for this process",
@@ -72,6 +72,8 @@ def c_function(name: str) -> int:
             continue
         if address:
             return address
+    from tcsym.errors import TargetError
+
     raise TargetError(f"the function `{name}` that generated code calls was not found")
 
 

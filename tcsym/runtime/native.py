@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import os
-import threading
+from _thread import allocate_lock
 from typing import Any
 
-from tcsym.records import dataclass
 from tcsym.runtime.assemble import cached_object
 from tcsym.runtime.loader import Image, load_object
 from tcsym.runtime.memory import c_function
@@ -20,20 +19,22 @@ _ADDRESS, _WORDS, _INTEGER = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64
 _PARAMETERS = (_ADDRESS, _WORDS, _WORDS, _ADDRESS, _INTEGER, _INTEGER, _INTEGER, _ADDRESS)
 
 
-@dataclass(frozen=True, slots=True)
 class Native:
     """Functions of native.ll: addresses, and callables that release Python's lock."""
 
-    image: Image
-    parallel_for: int
-    launch_address: int
-    launch: Any  # (kernel, buffers, sizes, arena, shared, private, threads, pool) -> int
-    pool_stop: Any  # (pool)
-    arena_free: Any  # (arena)
+    def __init__(self, image: Image) -> None:
+        free_one = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+        self.image = image
+        self.parallel_for = image.address("tcsym_parallel_for")
+        self.launch_address = image.address("tcsym_launch")
+        # (kernel, buffers, sizes, arena, shared, private, threads, pool) -> int
+        self.launch: Any = ctypes.CFUNCTYPE(ctypes.c_int32, *_PARAMETERS)(self.launch_address)
+        self.pool_stop: Any = free_one(image.address("tcsym_pool_stop"))  # (pool)
+        self.arena_free: Any = free_one(image.address("tcsym_arena_free"))  # (arena)
 
 
 _loaded: list[Native] = []
-_lock = threading.Lock()
+_lock = allocate_lock()
 
 
 def own_text(name: str) -> str:
@@ -53,14 +54,4 @@ def native() -> Native:
 
 
 def _load() -> Native:
-    image = load_object(cached_object(own_text("native.ll"), "run time"), c_function)
-    launch = image.address("tcsym_launch")
-    free_one = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-    return Native(
-        image=image,
-        parallel_for=image.address("tcsym_parallel_for"),
-        launch_address=launch,
-        launch=ctypes.CFUNCTYPE(ctypes.c_int32, *_PARAMETERS)(launch),
-        pool_stop=free_one(image.address("tcsym_pool_stop")),
-        arena_free=free_one(image.address("tcsym_arena_free")),
-    )
+    return Native(load_object(cached_object(own_text("native.ll"), "run time"), c_function))

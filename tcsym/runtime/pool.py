@@ -13,7 +13,7 @@ import ctypes
 import os
 import re
 import sys
-import threading
+from _thread import allocate_lock  # importing threading takes a millisecond
 
 from tcsym.runtime.memory import Memory
 from tcsym.runtime.native import POOL_BYTES, native
@@ -23,7 +23,7 @@ _OPENMP_NAMES = ("libgomp", "libiomp5", "libomp")  # the first found is used
 _OPENMP_FUNCTIONS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
 _WORKERS_AT, _PATIENT_AT, _OPENMP_AT = 4, 8, 16
 _libraries: list[ctypes.CDLL] = []  # keeps the OpenMP run time loaded
-_lock = threading.Lock()
+_lock = allocate_lock()
 
 
 class Pool:

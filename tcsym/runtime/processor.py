@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from tcsym.digest import hexdigest
 from tcsym.runtime.cache import CodeCache, compiler_version
-from tcsym.target import Processor, processor
+
+if TYPE_CHECKING:
+    from tcsym.target import Processor
 
 _TELLING = ("vendor_id", "cpu family", "model", "stepping", "flags")
 
@@ -14,7 +17,9 @@ _TELLING = ("vendor_id", "cpu family", "model", "stepping", "flags")
 @lru_cache(None)
 def known_processor() -> Processor:
     """As `target.processor`, without LLVM if it was asked before on such a machine."""
-    marks = _marks()
+    from tcsym.target import Processor, processor
+
+    marks = processor_marks()
     if not marks:
         return processor()
     text = f"processor {compiler_version()}\n{marks}"
@@ -29,7 +34,7 @@ def known_processor() -> Processor:
     return here
 
 
-def _marks() -> str:
+def processor_marks() -> str:
     """What the system says about the first processor; "" if it says nothing."""
     try:
         with open("/proc/cpuinfo", "rb", buffering=0) as file:

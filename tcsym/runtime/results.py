@@ -8,9 +8,7 @@ replaced by a temporary and written back afterwards.
 from __future__ import annotations
 
 import math
-from collections import namedtuple
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -207,22 +205,3 @@ def _share(a: Array, b: Array) -> bool:
         return bool(np.shares_memory(a, b, max_work=MAX_OVERLAP_WORK))
     except np.exceptions.TooHardError:
         return True
-
-
-# ---- what the caller gets
-
-
-def packed(names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
-    """The single result, or a named tuple of all."""
-    return values[0] if len(values) == 1 else results_type(names)(*values)
-
-
-@lru_cache(None)
-def results_type(names: tuple[str, ...]) -> Any:
-    """Named tuple with these fields; one that is no Python field name is reached by position."""
-    base = namedtuple("Results", names, rename=True)  # type: ignore[misc]
-
-    def reduce(self: tuple[Any, ...]) -> tuple[Any, ...]:
-        return packed, (names, tuple(self))
-
-    return type("Results", (base,), {"__slots__": (), "__reduce__": reduce})

@@ -5,7 +5,6 @@ It never fails and never changes a result: whatever is wrong with a store means 
 
 from __future__ import annotations
 
-import os
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from tcsym.config import CACHE_DIR, OPTIONS
 from tcsym.errors import OptionError
 from tcsym.options import Options
 from tcsym.region import Origin, Region
+from tcsym.runtime.cache import options_state
 from tcsym.target import Target
 from tcsym.tuning.machine import machine_key, similar
 from tcsym.tuning.shipped import shipped
@@ -33,7 +33,7 @@ def lookup(program_hash: str, target: Target, sizes: tuple[str, ...]) -> tuple[R
     if not OPTIONS.read():
         return (Region(Options()),)
     base = CACHE_DIR.read()
-    return _regions(program_hash, target, sizes, base, _state(base))
+    return _regions(program_hash, target, sizes, base, options_state())
 
 
 def user_database() -> Database | None:
@@ -46,7 +46,7 @@ def user_database() -> Database | None:
 def tuned_for(program_hash: str, machine: str) -> tuple[Origin, Tuned] | None:
     """The user's row for this machine, or the shipped one for it, or for one with such vectors."""
     base = CACHE_DIR.read()
-    if _state(base):
+    if options_state():
         from tcsym.tuning.database import Database
         from tcsym.tuning.rows import Tuned
 
@@ -58,25 +58,6 @@ def tuned_for(program_hash: str, machine: str) -> tuple[Origin, Tuned] | None:
     candidates = [row for row in shipped(program_hash) if similar(row.machine, machine)]
     candidates.sort(key=lambda row: row.machine != machine)
     return ("shipped", candidates[0]) if candidates else None
-
-
-def _state(base: str | None) -> tuple[int, ...]:
-    """What changes when the user's store is written; () without one. Importing SQLite can wait."""
-    from tcsym.runtime.cache import user_directory
-
-    try:
-        path = os.path.join(base or user_directory(), "options", "options.db")
-        return (os.stat(path).st_mtime_ns, *_log_state(f"{path}-wal"))
-    except OSError:
-        return ()
-
-
-def _log_state(path: str) -> tuple[int, ...]:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return ()
-    return status.st_mtime_ns, status.st_size
 
 
 @lru_cache(1024)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tcsym.api import define
+from tcsym.definition import define
 from tcsym.errors import TCError
 from tcsym.options import Options
 from tcsym.sizes import Dim

@@ -37,7 +37,8 @@ from tcsym.index import (
 from tcsym.runtime import fastcall
 from tcsym.runtime.arrays import numpy_view
 from tcsym.runtime.assemble import assemble
-from tcsym.runtime.fastcall import arrays_are_as_expected, fast_entry
+from tcsym.runtime.entering import arrays_are_as_expected
+from tcsym.runtime.fastcall import fast_entry
 from tcsym.runtime.fastcall_entry import Entry
 from tcsym.runtime.fastcall_index import DECLARATIONS, IndexCode, Lines, Value
 from tcsym.runtime.fastcall_ir import entry_ir

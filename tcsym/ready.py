@@ -1,0 +1,78 @@
+"""Text -> how an earlier process served calls of its defs: code and call entries, in one file.
+
+A process that finds it serves calls of dense numpy arrays without the program, the dispatcher and
+the compiler; whatever else it needs it loads when that is asked for. The key says all that the
+answer depends on: the text, our sources, the processor, the options store. So what is found is what
+this process would make itself.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tcsym.config import OPTIONS, VERIFY
+from tcsym.digest import hexdigest
+from tcsym.runtime.cache import MARSHAL, CodeCache, options_state, whole_version
+from tcsym.runtime.processor import processor_marks
+from tcsym.threads import get_num_threads
+
+# A def that was called: (object code, manifest of `Compiled`, fields of an `EntryImage`).
+Ready = tuple[bytes, dict[str, Any], tuple[Any, ...]]
+
+
+def ready(source: str) -> dict[str, Ready | None] | None:
+    """The defs of a text in its order, each with what serves it, if a call was kept."""
+    key = _key(source)
+    found = None if key is None else CodeCache.default().read(key)
+    if found is None:
+        return None
+    try:
+        data = marshal.loads(found[1])
+    except (ValueError, EOFError, TypeError):
+        return None
+    return data if isinstance(data, dict) else None
+
+
+def load(made: Ready, slow: Callable[..., Any]) -> Callable[..., Any] | None:
+    """The call entry, which passes to `slow` what it does not serve; None where none is safe."""
+    from tcsym.runtime.entering import EntryImage, arrays_are_as_expected, load_entry
+    from tcsym.runtime.kernel_code import KernelCode
+
+    if not arrays_are_as_expected():
+        return None
+    get_num_threads()  # an entry reads it, and leaves deciding it to others
+    code, _, fields = made
+    return load_entry(EntryImage(*fields), KernelCode(code), slow)
+
+
+def keep(source: str, names: tuple[str, ...], name: str, made: Ready) -> None:
+    """For later processes: how calls of def `name` of a text are served; `names`: all its defs."""
+    key = _key(source)
+    if key is not None:
+        kept: Mapping[str, Ready | None] = ready(source) or {}
+        data = {n: made if n == name else kept.get(n) for n in names}
+        about = {"what": f"calls of {name}"}
+        CodeCache.default().write(key, about, marshal.dumps(data, MARSHAL))
+
+
+def _key(source: str) -> str | None:
+    """None where nothing is to be kept."""
+    marks = processor_marks()
+    if not marks or VERIFY.read() or CodeCache.default().directory is None:
+        return None
+    state = options_state() if OPTIONS.read() else None
+    here = (whole_version(), sys.version, np.__version__, marks, _caches(), state)
+    text = f"calls {here}\n{source}"
+    return hexdigest(text.encode("utf-8", "surrogatepass"))
+
+
+def _caches() -> list[int]:
+    """Capacities that code is made for (`target.cache_bytes`)."""
+    names = "SC_LEVEL1_DCACHE_SIZE", "SC_LEVEL2_CACHE_SIZE"
+    return [os.sysconf(name) if name in os.sysconf_names else 0 for name in names]

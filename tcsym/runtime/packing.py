@@ -1,0 +1,23 @@
+"""Results of one call -> what the caller gets: the single one, or a named tuple."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from functools import lru_cache
+from typing import Any
+
+
+def packed(names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
+    """The single result, or a named tuple of all."""
+    return values[0] if len(values) == 1 else results_type(names)(*values)
+
+
+@lru_cache(None)
+def results_type(names: tuple[str, ...]) -> Any:
+    """Named tuple with these fields; one that is no Python field name is reached by position."""
+    base = namedtuple("Results", names, rename=True)  # type: ignore[misc]
+
+    def reduce(self: tuple[Any, ...]) -> tuple[Any, ...]:
+        return packed, (names, tuple(self))
+
+    return type("Results", (base,), {"__slots__": (), "__reduce__": reduce})

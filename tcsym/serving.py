@@ -1,0 +1,256 @@
+"""What serves the calls of one def: its program, how a call is checked, its versions.
+
+A call binds its arguments (`runtime.arguments`), prepares outputs (`runtime.results`), picks a
+version by sizes (`dispatch`) and its variant by memory layout (`variants`), and runs it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tcsym import ready
+from tcsym.analysed import analysed
+from tcsym.compiled import Compiled
+from tcsym.dispatch.choose import dispatcher_for
+from tcsym.dispatch.dispatcher import Dispatcher, Single
+from tcsym.dispatch.entrance import Entrance
+from tcsym.dispatch.making import Making
+from tcsym.dispatch.version import Version
+from tcsym.errors import SizeError, TargetError
+from tcsym.frontend.program import Program
+from tcsym.index import condition_text
+from tcsym.options import Options
+from tcsym.recursion import deep_recursion
+from tcsym.runtime.arguments import MISSING, Bound, bind, checked_sizes, match_arguments
+from tcsym.runtime.arrays import View, dense_view, empty, numpy_array, result_object, view_of
+from tcsym.runtime.packing import packed
+from tcsym.runtime.plan import CallPlan, Parameter, plan_call
+from tcsym.runtime.results import match_outputs, prepare_outputs, result_library
+from tcsym.settings import Settings, validated
+from tcsym.sizes import Dim, Sizes, size_value
+from tcsym.stats import Stats
+from tcsym.strategy import Auto, Symbolic
+from tcsym.threads import get_num_threads, require_threads
+from tcsym.variants import Variant
+
+if TYPE_CHECKING:
+    from tcsym.runtime.entering import EntryImage
+    from tcsym.tuning.choice import Choice
+
+Function = Callable[..., Any]
+_DEVICE_STAGES = ("cuda", "ptx")
+_OPTIONS = ("out", "sizes", "threads")
+
+
+class Text:
+    """The programs of one text, and its settings, checked. Errors: all of the compile phase."""
+
+    @deep_recursion
+    def __init__(self, settings: Settings) -> None:
+        self.programs = analysed(settings.source, settings.filename)
+        self.settings = validated(settings, self.programs)
+        self.all_sizes = frozenset(name for p in self.programs.values() for name in p.sizes)
+
+    @deep_recursion
+    def serving(self, name: str, slow: Function, install: Callable[[Function], None]) -> Serving:
+        """`slow` serves every call of def `name`; `install` makes calls enter a function."""
+        program = self.programs[name]
+        plan = plan_call(program, self.settings.sizes, self.all_sizes)
+        made = Serving(program, self.settings, plan, Stats())
+        made.dispatch(slow, install)
+        if self._is_kept(plan):
+            made.dispatcher.entrance.keep = self._keep
+        return made
+
+    def _is_kept(self, plan: CallPlan) -> bool:
+        """True if later processes will find what serves calls of dense arrays (`ready`)."""
+        given = self.settings
+        plain = not given.sizes and given.target in (None, "cpu") and given.options == Options()
+        types = {x.dtype.value for x in plan.inputs} | {x.dtype.value for x in plan.outputs}
+        return plain and isinstance(given.strategy, Symbolic | Auto) and "bfloat16" not in types
+
+    def _keep(self, version: Version, variant: Variant, image: EntryImage) -> None:
+        if version.kind == "symbolic" and version.region.origin == "analytic":
+            compiled = variant.compiled
+            made = compiled.object_code, compiled.manifest(), image.fields
+            ready.keep(self.settings.source, tuple(self.programs), image.name, made)
+
+
+class Serving:
+    """Calls of one kernel, served."""
+
+    dispatcher: Dispatcher
+
+    def __init__(self, program: Program, settings: Settings, plan: CallPlan, stats: Stats) -> None:
+        self.program = program
+        self.settings = settings
+        self.plan = plan
+        self.stats = stats
+
+    def dispatch(self, slow: Function, install: Callable[[Function], None]) -> None:
+        """Versions are chosen afresh, by what the options stores have now."""
+        given = self.settings
+        making = Making(self.plan, given.target, given.options, self.stats)
+        entrance = Entrance(self.plan, slow, install)
+        self.dispatcher = dispatcher_for(given.strategy, making, entrance)
+
+    def adopt(self, kept: ready.Ready, entry: Function) -> None:
+        """An earlier process made the code and its call entry: calls go on entering it."""
+        code, manifest, _ = kept
+        version, *others = self.dispatcher.versions()
+        if others or version.region.origin != "analytic":
+            return  # tuned meanwhile: what was kept goes on serving until something else is asked
+        compiled = Compiled.from_manifest(manifest, code)
+        variant = version.variants.adopt(version.variants.dense, compiled)
+        self.dispatcher.entrance.adopt(version, variant, entry)
+
+    def pinned(
+        self,
+        sizes: tuple[int, ...],
+        version: Version,
+        slow: Function,
+        install: Callable[[Function], None],
+    ) -> Serving:
+        """The same, accepting only these sizes, which `version` serves."""
+        literals = self.plan.initial[len(sizes) :]
+        plan = dataclasses.replace(
+            self.plan, initial=(*sizes, *literals), fixed_where="fixed at `compile`"
+        )
+        made = Serving(self.program, self.settings, plan, self.stats)
+        entrance = Entrance(plan, slow, install)
+        made.dispatcher = Single(self.dispatcher.making, entrance, version)
+        return made
+
+    # ---- calls
+
+    def call(
+        self,
+        /,
+        *args: Any,
+        out: Any = None,
+        sizes: Any = None,
+        threads: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Serves every call, the straight way."""
+        plan = self.plan
+        given = match_arguments(plan, args, kwargs)
+        targets = match_outputs(plan, out)
+        bound = bind(plan, given, sizes)
+        outputs = prepare_outputs(plan, bound, targets)
+        views = (*bound.views, *outputs.views)
+        n_threads = get_num_threads() if threads is None else require_threads(threads)
+        version = self.dispatcher.serving(bound.sizes)
+        variant, fault = version.run(views, bound.sizes, n_threads)
+        if fault:
+            raise plan.fault_error(variant.compiled.faults[fault - 1])
+        self.dispatcher.served(bound.sizes, views, version, variant)
+        return packed(plan.output_names, outputs.finished())
+
+    def sizes_of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[int, ...]:
+        """The sizes of a call that was served."""
+        named = {n: x for n, x in kwargs.items() if n not in _OPTIONS}
+        given = match_arguments(self.plan, args, named)
+        return bind(self.plan, given, kwargs.get("sizes")).sizes
+
+    def reference(self, args: tuple[Any, ...], sizes: Any, kwargs: Mapping[str, Any]) -> Any:
+        """As `call`, by the interpreter."""
+        from tcsym.frontend.interpret import interpret
+
+        plan = self.plan
+        bound = bind(plan, match_arguments(plan, args, kwargs), sizes)
+        inputs = {p.name: numpy_array(v) for p, v in zip(plan.inputs, bound.views)}
+        arrays = interpret(self.program, inputs, dict(zip(plan.sizes, bound.sizes)))
+        library = result_library(bound.views)
+        results = []
+        for output in plan.outputs:
+            array = arrays[output.name]
+            view = empty(library, array.shape, output.dtype)
+            np.copyto(numpy_array(view), array)
+            results.append(result_object(view))
+        return packed(plan.output_names, tuple(results))
+
+    # ---- shapes without arrays
+
+    def bind_shapes(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> Bound:
+        """As `bind`, from arrays, specs, or sizes alone."""
+        plan = self.plan
+        parameters = {p.name for p in plan.inputs}
+        arrays = {n: x for n, x in named.items() if n in parameters}
+        sizes = {n: x for n, x in named.items() if n not in parameters}
+        given = match_arguments(plan, inputs, arrays)
+        values = dict(zip(plan.sizes, plan.initial)) | checked_sizes(plan, sizes)
+        shaped = [_shaped(p, x, values) for p, x in zip(plan.inputs, given)]
+        return bind(plan, shaped, sizes, _view_of_shaped)
+
+    def version_for(self, bound: Bound) -> tuple[Version, tuple[View, ...], Variant]:
+        """What would serve arguments of these shapes and layouts, compiled."""
+        outputs = [dense_view(s, o.dtype) for s, o in zip(bound.shapes, self.plan.outputs)]
+        version = self.dispatcher.serving(bound.sizes)
+        views = (*bound.views, *outputs)
+        return version, views, version.prepared(views)
+
+    # ---- what it is
+
+    def sizes(self) -> Sizes:
+        """The size parameters, fixed or declared, and what a call checks."""
+        declared = self.settings.sizes
+        return Sizes(
+            {name: declared.get(name, Dim()) for name in self.plan.sizes},
+            free=self.program.free_sizes,
+            constraints=tuple([condition_text(c.condition) for c in self.program.checks]),
+        )
+
+    def options_for(self, sizes: Mapping[str, int]) -> Choice:
+        """Which options serve these sizes."""
+        from tcsym.tuning.choice import choice_of
+
+        plan = self.plan
+        given = dict(zip(plan.sizes, plan.initial)) | checked_sizes(plan, sizes)
+        missing = [name for name, value in given.items() if value is None]
+        if missing:
+            raise SizeError(f"size `{missing[0]}` of {self.program.name} is not given")
+        values = tuple([given[name] or 0 for name in plan.sizes])
+        making = self.dispatcher.making
+        region = making.region_of(values)
+        return choice_of(self.program.canonical, making.target, region, values)
+
+    def explain(self, stage: str, sizes: Mapping[str, int]) -> str:
+        """The text of one stage, for given sizes with these substituted."""
+        if stage in _DEVICE_STAGES:
+            raise TargetError(f"stage `{stage}` needs a CUDA target", hint="this version has none")
+        from tcsym.compiler import explain_stage
+        from tcsym.dispatch.texts import explain_versions
+
+        given = checked_sizes(self.plan, sizes)
+        if stage == "variants":
+            return explain_versions(self.dispatcher, given)
+        options = self.settings.options
+        if stage == "options":
+            return options.to_json()
+        if given and options.bind == "never":
+            options = dataclasses.replace(options, bind="before")
+        making = self.dispatcher.making
+        fixed = {**({} if self.settings.options.bind == "never" else making.known), **given}
+        return explain_stage(self.program, stage, making.target, options, fixed)
+
+
+def _shaped(p: Parameter, x: Any, sizes: Mapping[str, int | None]) -> Any:
+    """`x` with specs and shapes turned into views; a missing one follows from sizes if they do."""
+    from tcsym.signature import Spec
+
+    if x is MISSING:
+        extents = [d if isinstance(d, int) else sizes[d] for d in p.dimensions]
+        known = tuple([extent for extent in extents if extent is not None])
+        return dense_view(known, p.dtype) if len(known) == p.rank else MISSING
+    if isinstance(x, tuple) and all(size_value(extent) is not None for extent in x):
+        x = Spec(x)
+    return dense_view(x.shape, x.dtype or p.dtype) if isinstance(x, Spec) else x
+
+
+def _view_of_shaped(x: object) -> View:
+    return x if isinstance(x, View) else view_of(x)

@@ -1,0 +1,172 @@
+"""What one process keeps serves the calls of the next: the same results, errors and facts."""
+
+from __future__ import annotations
+
+import json
+import marshal
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tcsym as tc
+from tcsym import ready as ready_module
+from tcsym.ready import ready
+from tcsym.runtime.background import settle
+from tcsym.runtime.cache import _cache_at
+from tests.entered import python_frames
+
+SOURCE = """
+def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }
+def two(float(N) A) -> (S, O) { S +=! A(n)  O(n) = 2.0 * A(n) }
+def pick(float(N,4) A) -> (C) { C(n) = A(n, 3) }
+"""
+A, B = np.arange(30, dtype=np.float32).reshape(5, 6), np.ones((6, 7), np.float32)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("TCSYM_CACHE_DIR", str(tmp_path))
+    monkeypatch.delenv("TCSYM_CACHE", raising=False)
+    monkeypatch.setenv("TCSYM_VERIFY", "0")
+    _cache_at.cache_clear()
+    yield tmp_path
+    settle()  # what is still being kept belongs here
+
+
+def filled(*names: str) -> tc.Module:
+    """A module whose named defs are kept: as a second process defines it."""
+    first = tc.define(SOURCE, strategy="symbolic")
+    given = {"mm": (A, B), "two": (A[0],), "pick": (A[:, :4].copy(),)}
+    for name in names:
+        first[name](*given[name])
+        settle()
+    return tc.define(SOURCE, strategy="symbolic")
+
+
+def is_whole(kernel: tc.Kernel) -> bool:
+    return kernel._made is not None
+
+
+def test_calls_are_served_without_the_program() -> None:
+    m = filled("mm", "two")
+    np.testing.assert_array_equal(m.mm(A, B), A @ B)
+    s, o = m.two(A[1])
+    assert s == A[1].sum() and (o == 2 * A[1]).all()
+    assert python_frames(lambda: m.mm(A, B)) == []
+    assert not is_whole(m.mm) and not is_whole(m.two)
+    assert (m.pick(A[:, :4].copy()) == A[:, 3]).all()  # nobody called it before
+    assert is_whole(m.pick)
+
+
+def test_whatever_was_not_kept_is_loaded() -> None:
+    m = filled("mm")
+    np.testing.assert_array_equal(m.mm(A.T.copy().T, B), A @ B)
+    np.testing.assert_array_equal(m.mm(A=A, B=B), A @ B)
+    out = np.empty((5, 7), np.float32)
+    assert m.mm(A, B, out=out) is out
+    np.testing.assert_array_equal(m.mm.reference(A, B), A @ B)
+    with pytest.raises(tc.SizeError, match="mm"):
+        m.mm(A, A)
+
+
+def test_facts_are_those_of_a_kernel_from_the_code_cache() -> None:
+    m = filled("mm")
+    m.mm(A, B)
+    assert (m.mm.stats.compilations, m.mm.stats.cache_hits) == (0, 1)
+    assert "symbolic, all sizes" in m.mm.explain("variants")
+    assert m.mm.name == "mm" and list(m.mm.sizes) == ["M", "K", "N"]
+    np.testing.assert_array_equal(m.mm(A, B), A @ B)
+    assert m.mm.stats.compilations == 0
+    again = pickle.loads(pickle.dumps(m))
+    np.testing.assert_array_equal(again.mm(A, B), A @ B)
+
+
+def test_facts_may_be_asked_before_the_first_call() -> None:
+    m = filled("mm")
+    assert m.mm.stats.cache_hits == 0
+    np.testing.assert_array_equal(m.mm(A, B), A @ B)
+    assert (m.mm.stats.compilations, m.mm.stats.cache_hits) == (0, 1)
+
+
+def test_an_executable_of_a_kept_kernel() -> None:
+    m = filled("mm")
+    executable = m.mm.compile(A, B)
+    np.testing.assert_array_equal(executable(A, B), A @ B)
+    with pytest.raises(tc.SizeError):
+        executable(A[:3], B)
+
+
+def test_calls_of_a_kept_kernel_are_recorded(tmp_path: Path) -> None:
+    m = filled("mm")
+    with tc.record(tmp_path / "trace.jsonl"):
+        m.mm(A, B)
+    m.mm(A, B)
+    lines = [json.loads(line) for line in (tmp_path / "trace.jsonl").read_text().splitlines()]
+    assert [line["calls"] for line in lines if "calls" in line] == [1]
+
+
+@pytest.mark.parametrize("settings", [{"sizes": {"K": 6}}, {"options": tc.Options()}])
+def test_other_settings_do_not_use_it(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled("mm")
+    monkeypatch.setattr("tcsym.definition.ready", lambda _: pytest.fail("looked up"))
+    m = tc.define(SOURCE, strategy="symbolic", **settings)
+    np.testing.assert_array_equal(m.mm(A, B), A @ B)
+
+
+def test_a_changed_options_store_is_another_key(cache: Path) -> None:
+    filled("mm")
+    assert ready(SOURCE) is not None
+    (cache / "options").mkdir()
+    (cache / "options" / "options.db").touch()
+    assert ready(SOURCE) is None
+
+
+def test_another_processor_is_another_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    filled("mm")
+    monkeypatch.setattr(ready_module, "processor_marks", lambda: "another")
+    assert ready(SOURCE) is None
+    monkeypatch.setattr(ready_module, "processor_marks", lambda: "")  # not known: nothing is kept
+    assert ready(SOURCE) is None
+
+
+@pytest.mark.parametrize("content", [b"", b"[", marshal.dumps([1]), marshal.dumps(None)])
+def test_a_record_of_another_form_is_a_miss(content: bytes) -> None:
+    filled("mm")
+    key = ready_module._key(SOURCE)
+    assert key is not None
+    ready_module.CodeCache.default().write(key, {}, content)
+    m = tc.define(SOURCE, strategy="symbolic")
+    np.testing.assert_array_equal(m.mm(A, B), A @ B)
+
+
+PROCESS = f"""
+import numpy as np, tcsym, sys
+from tcsym.runtime.background import settle
+m = tcsym.define({SOURCE!r})
+a = np.arange(30, dtype=np.float32).reshape(5, 6)
+for _ in range(3):
+    assert (m.mm(a, np.ones((6, 7), np.float32)) == a.sum(1)[:, None]).all()
+    settle()
+print(m.mm.stats.compilations, m.mm.stats.cache_hits, "llvmlite" in sys.modules)
+print(sum(m.mm.stats.dispatch.values()))
+"""
+
+
+def test_with_strategy_auto_calls_are_counted() -> None:
+    environment = {**os.environ, "TCSYM_NUM_THREADS": "1"}
+    told = [
+        subprocess.run(
+            [sys.executable, "-c", PROCESS], env=environment, capture_output=True, text=True
+        )
+        for _ in range(2)
+    ]
+    assert told[0].stdout.split()[:3] == ["1", "0", "True"], told[0].stderr
+    assert told[1].stdout.split()[:3] == ["0", "1", "False"], told[1].stderr
+    assert int(told[1].stdout.split()[3]) >= 2
