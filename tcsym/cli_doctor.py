@@ -101,7 +101,8 @@ def _processor() -> Iterator[Finding]:
     vectors = f"{target.vector_bits} bits" if target.vector_bits else "none"
     yield Finding("processor", target.cpu)
     yield Finding("vectors", vectors)
-    yield Finding("caches", f"{byte_text(target.l1_bytes)}, {byte_text(target.l2_bytes)} a core")
+    own, last = map(byte_text, (target.l1_bytes, target.l2_bytes)), byte_text(target.l3_bytes)
+    yield Finding("caches", f"{', '.join(own)} a core, {last} shared")
     yield Finding("features", " ".join(sorted(processor().features)))
 
 

@@ -63,17 +63,22 @@ ReduceOp = Literal["add", "mul", "min", "max"]
 
 # ---- statements
 
+LINE_BYTES, STREAM_BYTES = 64, 16
 Indices = tuple[Index, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """buffer[subscripts] = value, of the buffer's type."""
+    """buffer[subscripts] = value, of the buffer's type.
+
+    `streamed`: whole vectors bypass the caches. Their addresses are multiples of STREAM_BYTES.
+    """
 
     buffer: str
     subscripts: tuple[Index, ...]
     value: Value
     name: str = ""
+    streamed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +196,7 @@ class Buffer:
         allocated by an `Allocate`.
     padded: lanes and rows of a tile beyond the extent may be read and written.
     private: variables of loops to each of whose iterations the contents are private (proved).
+    phase: an argument's variable, known at launch: its address in elements, modulo a cache line's.
     """
 
     name: str
@@ -200,6 +206,7 @@ class Buffer:
     strides: tuple[Index, ...] | None = None
     padded: bool = False
     private: frozenset[str] = field(default_factory=frozenset)
+    phase: str = ""
 
     def element_strides(self) -> tuple[Index, ...]:
         if self.strides is not None:
@@ -221,6 +228,10 @@ class Kernel:
     arguments: tuple[str, ...]
     buffers: tuple[Buffer, ...]
     body: Node
+
+    @property
+    def phases(self) -> tuple[str, ...]:
+        return tuple(b.phase for b in self.buffers if b.phase)
 
     def buffer(self, name: str) -> Buffer:
         return next(b for b in self.buffers if b.name == name)

@@ -80,6 +80,8 @@ def buffer_text(b: Buffer) -> str:
         text += " padded"
     if b.private:
         text += f" private to {', '.join(sorted(b.private))}"
+    if b.phase:
+        text += f" phase {b.phase}"
     return text
 
 
@@ -92,7 +94,8 @@ def _lines(n: Node, indent: int) -> Iterator[str]:
         case Store() | Update():
             sign = "=" if isinstance(n, Store) else _ASSIGN[n.op]
             left = _access(n.buffer, n.subscripts)
-            yield f"{pad}{left} {sign} {value_text(n.value)}{_tag(n.name)}"
+            end = "  streamed" if isinstance(n, Store) and n.streamed else ""
+            yield f"{pad}{left} {sign} {value_text(n.value)}{end}{_tag(n.name)}"
         case Verify(value, name):
             yield f"{pad}verify {value_text(value)}{_tag(name)}"
         case Loop():

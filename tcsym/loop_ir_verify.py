@@ -80,8 +80,10 @@ def verify(kernel: Kernel) -> None:
     sizes = frozenset(kernel.sizes)
     for b in kernel.buffers:
         _verify_buffer(kernel, b, sizes)
-    seen: set[str] = set(sizes)
-    scope = _Scope(buffers, frozenset(kernel.arguments), sizes, frozenset())
+    known = sizes | set(kernel.phases)
+    _require(len(known) == len(sizes) + len(kernel.phases), kernel.name, "a phase is not unique")
+    seen: set[str] = set(known)
+    scope = _Scope(buffers, frozenset(kernel.arguments), known, frozenset())
     _verify_node(kernel.body, scope, seen)
 
 
@@ -96,6 +98,7 @@ def _verify_buffer(kernel: Kernel, b: Buffer, sizes: frozenset[str]) -> None:
         _require(len(b.strides) == len(b.shape), buffer_text(b), "strides of another rank")
     for e in (*b.shape, *b.element_strides()):
         _require(e.variables() <= sizes, buffer_text(b), "a shape that varies")
+    _require(not b.phase or b.space == "argument", buffer_text(b), "a phase of no argument")
     if b.space == "argument":
         _require(b.name in kernel.arguments, buffer_text(b), "an argument buffer never passed")
     if b.space in ("register", "stack"):
@@ -114,6 +117,9 @@ def _verify_node(n: Node, scope: _Scope, seen: set[str]) -> None:
             _require(scope.lane in (None, *moves), n, "all lanes of a vector write one element")
             _verify_value(n, n.value, scope)
             _verify_type(n, scope.buffers[n.buffer].dtype, value_dtype(n.value))
+            streamed = isinstance(n, Store) and n.streamed
+            fits = scope.lane is not None and scope.buffers[n.buffer].space == "argument"
+            _require(not streamed or fits, n, "a streamed store that is no vector to an argument")
         case Verify(v, _):
             _verify_value(n, v, scope)
         case Loop():

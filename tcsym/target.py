@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import lru_cache
 
 from tcsym.errors import OptionError, TargetError
@@ -25,6 +24,7 @@ class Target:
     has_masks: bool
     l1_bytes: int = 32 * 1024
     l2_bytes: int = 512 * 1024
+    l3_bytes: int = 32 * 1024 * 1024
 
     def lanes(self, element_bits: int) -> int:
         """Elements of that width in one vector register (1 without vectors)."""
@@ -81,12 +81,12 @@ def resolve_target(name: str | None, here: Processor | None = None) -> Target:
 
 
 def _make(name: str, level: str, cpu: str) -> Target:
-    l1, l2 = cache_bytes()
+    caches = cache_bytes()
     if level == "avx512":
-        return Target(name, cpu, _AVX512, 512, 32, True, True, l1, l2)
+        return Target(name, cpu, _AVX512, 512, 32, True, True, *caches)
     if level == "avx2":
-        return Target(name, cpu, _AVX2, 256, 16, True, False, l1, l2)
-    return Target(name, cpu, (), 0, 16, False, False, l1, l2)
+        return Target(name, cpu, _AVX2, 256, 16, True, False, *caches)
+    return Target(name, cpu, (), 0, 16, False, False, *caches)
 
 
 def runs_here(target: Target, here: Processor | None = None) -> bool:
@@ -95,12 +95,20 @@ def runs_here(target: Target, here: Processor | None = None) -> bool:
 
 
 @lru_cache(None)
-def cache_bytes() -> tuple[int, int]:
-    """Capacity of the first two data caches of one core, with usual values where unknown."""
-    found = []
-    for key, usual in (("SC_LEVEL1_DCACHE_SIZE", 32 * 1024), ("SC_LEVEL2_CACHE_SIZE", 512 * 1024)):
+def cache_bytes() -> tuple[int, int, int]:
+    """Capacity of the three levels of data cache that one core sees, usual values where unknown."""
+    found = {1: 32 * 1024, 2: 512 * 1024, 3: 32 * 1024 * 1024}
+    for k in range(4):
         try:
-            found.append(os.sysconf(key) or usual)
-        except (ValueError, OSError):
-            found.append(usual)
-    return found[0], found[1]
+            level, kind, size = (_cache_fact(k, name) for name in ("level", "type", "size"))
+            if kind != "Instruction" and size.endswith("K"):
+                found[int(level)] = int(size[:-1]) * 1024
+        except (OSError, ValueError):
+            continue
+    return found[1], found[2], found[3]
+
+
+def _cache_fact(k: int, name: str) -> str:
+    """What the system says of the first core's cache number `k`."""
+    with open(f"/sys/devices/system/cpu/cpu0/cache/index{k}/{name}") as file:
+        return file.read().strip()

@@ -14,11 +14,13 @@ from tcsym.codegen.context import Arena, Bound, Context, Faults
 from tcsym.codegen.control import buffer_bytes, statement
 from tcsym.codegen.object_code import pipeline_line
 from tcsym.codegen.parallel import field
+from tcsym.codegen.stores import end_streams
 from tcsym.codegen.text import Function, Module
 from tcsym.codegen.values import Code
 from tcsym.compiled import SYMBOL, Fault
 from tcsym.index import ZERO, Index, maximum
 from tcsym.loop_ir import (
+    LINE_BYTES,
     Allocate,
     Block,
     Branch,
@@ -94,7 +96,9 @@ def emit(
         pointers=dict(pointers),
     )
     context.arena.base = field(context, "shared_arena", "ptr")
+    _bind_phases(context)
     statement(context, kernel.body)
+    end_streams(context, kernel.body)
     f.do("ret void")
     f.finish()
     shared, private = arena_bytes(kernel, kernel.body)
@@ -102,6 +106,17 @@ def emit(
     modules.append(module.text() if modules else whole)
     ready(modules[-1])
     return Generated(whole, tuple(modules), tuple(faults.faults), shared, private)
+
+
+def _bind_phases(context: Context) -> None:
+    """Addresses of buffers, in elements, modulo a cache line's."""
+    f = context.function
+    for buffer in context.kernel.buffers:
+        if buffer.phase:
+            address = f.pure(f"ptrtoint ptr {context.pointers[buffer.name]} to i64")
+            inside = f.pure(f"and i64 {address}, {LINE_BYTES - 1}")
+            elements = f.pure(f"udiv i64 {inside}, {buffer.dtype.bytes}")
+            context.variables[buffer.phase] = Bound(elements)
 
 
 def _entry(module: Module, kernel: Kernel) -> None:
@@ -133,7 +148,8 @@ def _attributes(target: Target) -> str:
         common += f' "prefer-vector-width"="{bits}" "min-legal-vector-width"="{bits}"'
     return (
         f"attributes #0 = {{ {common} }}\nattributes #1 = {{ noinline {common} }}\n"
-        '!0 = !{!"branch_weights", i32 1, i32 1000}\n!1 = !{!"branch_weights", i32 1000, i32 1}'
+        '!0 = !{!"branch_weights", i32 1, i32 1000}\n!1 = !{!"branch_weights", i32 1000, i32 1}\n'
+        "!2 = !{i32 1}"
     )
 
 

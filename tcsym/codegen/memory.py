@@ -10,7 +10,7 @@ from __future__ import annotations
 from tcsym.codegen.addresses import Address, lane_pointers, step_by, vector_of_pointers
 from tcsym.codegen.context import Context
 from tcsym.codegen.values import Val, bits_of, constant, suffix, type_text
-from tcsym.loop_ir import Buffer
+from tcsym.loop_ir import STREAM_BYTES, Buffer
 
 # ---- loads
 
@@ -103,7 +103,14 @@ def _gather_at_once(context: Context, at: Address, mask: Val | None, epoch: str)
 # ---- stores
 
 
-def store(context: Context, at: Address, buffer: Buffer, value: Val, mask: Val | None) -> None:
+def store(
+    context: Context,
+    at: Address,
+    buffer: Buffer,
+    value: Val,
+    mask: Val | None,
+    streamed: bool = False,
+) -> None:
     """Write a value of the element's memory type; lanes outside `mask` stay as they are."""
     code = context.code
     if at.is_uniform:
@@ -115,7 +122,11 @@ def store(context: Context, at: Address, buffer: Buffer, value: Val, mask: Val |
         _store_lanes(context, at, code.spread(value, context.width), None)
     else:
         kept = None if buffer.padded else mask
-        _store_lanes(context, at, code.spread(value, context.width), kept)
+        lanes = code.spread(value, context.width)
+        if streamed and kept is None and at.offsets is None and at.stride == 1:
+            _store_streamed(context, at.pointer, lanes)
+        else:
+            _store_lanes(context, at, lanes, kept)
     context.note_store(buffer.name)
 
 
@@ -144,6 +155,11 @@ def _store_run(context: Context, pointer: str, value: Val, mask: Val | None) -> 
     context.module.declare("void", name, f"{value.type}, ptr, i32, {mask.type}")
     operands = f"{value.typed}, ptr {pointer}, i32 {align}, {mask.typed}"
     context.function.do(f"call void @{name}({operands})")
+
+
+def _store_streamed(context: Context, pointer: str, value: Val) -> None:
+    text = f"store {value.typed}, ptr {pointer}, align {STREAM_BYTES}, !nontemporal !2"
+    context.function.do(text)
 
 
 def _store_first(context: Context, pointer: str, value: Val, active: Val) -> None:

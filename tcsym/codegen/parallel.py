@@ -11,6 +11,7 @@ from typing import assert_never
 
 from tcsym.codegen.context import Arena, Bound, Context
 from tcsym.codegen.index_code import Number, add, as_val, multiply, number, smallest
+from tcsym.codegen.stores import end_streams
 from tcsym.codegen.text import Function, Module
 from tcsym.codegen.values import Code, Val
 from tcsym.compiled import CONTEXT_FIELDS
@@ -185,5 +186,6 @@ def _body(
         text = None if known else f"%v{outer.index(variable)}"
         inner.variables[variable] = Bound(text, b.offset)
     serial_loop(inner, loop, Val("%lower", "i64"), Val("%upper", "i64"))
+    end_streams(inner, loop.body)
     f.do("ret void")
     f.finish()

@@ -13,7 +13,7 @@ from tcsym.codegen.expressions import value, without_widening
 from tcsym.codegen.memory import load, store
 from tcsym.codegen.values import Val
 from tcsym.frontend.program import Binary, Cast, Const, Read
-from tcsym.loop_ir import Buffer, Store, Update, Value, value_dtype
+from tcsym.loop_ir import Buffer, Node, Store, Update, Value, value_dtype, walk
 from tcsym.types import DType
 
 _HALVES = (DType.FLOAT16, DType.BFLOAT16)
@@ -25,7 +25,7 @@ def store_statement(context: Context, n: Store) -> None:
     if buffer.space == "register" and buffer.dtype in _HALVES and not _is_rounded(n.value):
         result = rounded(context.code, result, buffer.dtype)
     at = address(context, buffer, n.subscripts)
-    store(context, at, buffer, _element(context, buffer, result), context.mask)
+    store(context, at, buffer, _element(context, buffer, result), context.mask, n.streamed)
 
 
 def _is_rounded(v: Value) -> bool:
@@ -59,6 +59,13 @@ def update_statement(context: Context, n: Update) -> None:
     else:
         new = arithmetic(code, n.op, old, total, buffer.dtype)
     store(context, at, buffer, _element(context, buffer, new), context.mask)
+
+
+def end_streams(context: Context, node: Node) -> None:
+    """Streamed stores of `node` become visible in order with all that this thread stores later."""
+    if any(isinstance(n, Store) and n.streamed for n, _ in walk(node)):
+        context.module.declare("void", "llvm.x86.sse.sfence", "")
+        context.function.do("call void @llvm.x86.sse.sfence()")
 
 
 def _product_term(context: Context, n: Update, dtype: DType) -> tuple[Val, Val] | None:

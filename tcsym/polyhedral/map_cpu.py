@@ -30,6 +30,7 @@ from tcsym.polyhedral.passes.privatise import privatise
 from tcsym.polyhedral.passes.setting import Setting
 from tcsym.polyhedral.passes.split_guards import split_guards
 from tcsym.polyhedral.passes.split_reductions import split_reductions
+from tcsym.polyhedral.passes.stream_stores import stream_stores
 from tcsym.records import dataclass
 from tcsym.target import Target
 
@@ -58,6 +59,7 @@ def map_cpu(kernel: Kernel, target: Target, options: Options) -> Mapped:
     kernel = _verified(clamp_rows(contract_storage(drop_empty(kernel))))
     if not target.has_masks:
         kernel = _verified(full_tiles(kernel, setting.names))
+    kernel = _verified(stream_stores(kernel, target.l3_bytes, setting.names))
     if options.parallelize:
         kernel = parallelise(collapse_outermost(kernel, setting.names))
     kernel = place_allocations(kernel)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from tcsym.codegen import assembly, emit
 from tcsym.frontend.program import Binary, Call, Const, Read
-from tcsym.index import var
-from tcsym.loop_ir import Value
+from tcsym.index import ZERO, floordiv, var
+from tcsym.loop_ir import Buffer, Kernel, Loop, Store, Value, map_node, substitute_value
 from tcsym.target import resolve_target
 from tcsym.types import DType
-from tests.codegen.harness import TARGETS, elementwise, load
+from tests.codegen.harness import TARGETS, Launches, elementwise, load, vector
 from tests.codegen.kernels import matmul
 
+F32 = DType.FLOAT32
 CASES = [
     ("cpu:avx2", 6, 2, DType.FLOAT32),
     ("cpu:avx2", 4, 2, DType.FLOAT64),
@@ -105,3 +107,46 @@ def test_halves_use_the_conversion_instructions(target: str) -> None:
 def test_without_vectors_nothing_wider_than_sse2() -> None:
     text = listing(matmul(4, 1, 4), "cpu:novector")
     assert "%ymm" not in text and "%zmm" not in text and "vfmadd" not in text
+
+
+def streamed(width: int) -> Kernel:
+    """O = X + 1, streamed, on threads. One row a task."""
+    value = Binary("add", Read("X", (var("i"), var("j")), F32), Const(1.0, F32), F32)
+    place = (var("i"), width * var("s") + var("j"))
+    value = substitute_value(value, {"j": place[1]})
+    lanes = vector("j", width, Store("O", place, value, streamed=True))
+    strips = Loop("s", ZERO, floordiv(var("N"), width), lanes, "serial", "parallel")
+    nest = Loop("i", ZERO, var("M"), strips, "parallel", "parallel", work=var("N"))
+    shape = (var("M"), var("N"))
+    buffers = (Buffer("X", F32, shape), Buffer("O", F32, shape, phase="O.phase"))
+    return Kernel("streamed", ("M", "N"), ("X", "O"), buffers, nest)
+
+
+@pytest.mark.parametrize("target", ["cpu:avx2", "cpu:avx512"])
+def test_streamed_stores_bypass_the_cache_and_are_fenced(target: str) -> None:
+    """Quarters of a line, in the loop; one fence at the end of each task."""
+    width = resolve_target(target).lanes(32)
+    text = listing(streamed(width), target)
+    assert len(re.findall(r"vmovntps\s+%xmm", text)) == width // 4
+    assert text.count("sfence") == 2  # of the task, and of the kernel
+    plain = map_node(
+        streamed(width).body, lambda n: replace(n, streamed=False) if isinstance(n, Store) else n
+    )
+    text = listing(replace(streamed(width), body=plain), target)
+    assert "vmovnt" not in text and "sfence" not in text
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_streamed_results(target: str) -> None:
+    width = max(4, resolve_target(target).lanes(32))
+    run, rng = load(streamed(width), target), np.random.default_rng(0)
+    for m, n in ((1, width), (5, 4 * width)):
+        x = rng.standard_normal((m, n)).astype(np.float32)
+        memory = np.zeros(m * n + 16, np.float32)
+        start = -memory.ctypes.data // 4 % 4  # 16 bytes, not 32
+        out = memory[start : start + m * n].reshape(m, n)
+        assert (
+            run({"X": x, "O": out}, {"M": m, "N": n}, threads=2, launches=Launches(threaded=True))
+            == 0
+        )
+        np.testing.assert_array_equal(out, x + np.float32(1))

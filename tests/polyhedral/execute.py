@@ -87,7 +87,7 @@ def execute(
 
     `sizes` without strides; `shuffle`: a random seed.
     """
-    env = dict(sizes)
+    env = dict.fromkeys(kernel.phases, 0) | dict(sizes)
     shapes = {
         b.name: tuple(evaluate(x, env) for x in b.shape) for b in kernel.buffers if b.name in inputs
     }

@@ -68,14 +68,15 @@ def _stores_masked(kernel: Kernel, nest: Loop) -> bool:
     for x, around in walk(nest):
         if isinstance(x, Loop | Block):
             continue
-        if not isinstance(x, Store | Update) or not _is_cheap(x.value):
+        if not isinstance(x, Store | Update) or not is_cheap(x.value):
             return False
         if kernel.buffer(x.buffer).space != "register":
             n_vectors += _masked_vectors(around)
     return n_vectors >= LEAST_VECTORS
 
 
-def _is_cheap(v: Value) -> bool:
+def is_cheap(v: Value) -> bool:
+    """No function of more than an instruction or two is called."""
     return all(x.function in CHEAP_CALLS for x in subvalues(v) if isinstance(x, Call))
 
 

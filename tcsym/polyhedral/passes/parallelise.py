@@ -88,7 +88,8 @@ def operations(node: Node, known: frozenset[str]) -> Index:
             inner = operations(node.body, known | {node.variable})
             return _without(inner * trips, (node,), known)
         case Branch(_, a, b):
-            return operations(a, known) + (ZERO if b is None else operations(b, known))
+            then, orelse = operations(a, known), ZERO if b is None else operations(b, known)
+            return then if then == orelse else then + orelse
         case Block(body):
             return sum((operations(x, known) for x in body), ZERO)
         case Allocate(_, body):

@@ -91,7 +91,9 @@ def execute(
             shape = tuple(evaluate(e, sizes) for e in b.shape)
             memory[b.name] = Memory(b, shape, merged(arrays[b.name], shape))
     space = {"memory": memory, "_": _Runtime, "math": math, "kernel": kernel}
-    space.update({_name(s): int(v) for s, v in sizes.items()})
+    space.update(
+        {_name(s): int(v) for s, v in {**dict.fromkeys(kernel.phases, 0), **sizes}.items()}
+    )
     text = "\n".join(_node(kernel.body, kernel, "")) or "pass"
     exec(compile(text, kernel.name, "exec"), space)
     return memory

@@ -1,0 +1,203 @@
+"""Stores of nests larger than the last cache -> stores that bypass the caches, under a condition.
+
+An ordinary store first reads its line from memory and later evicts another line. Where a nest
+touches more than the last cache holds, what it writes would be evicted before anybody reads it; a
+streamed store (x86: non-temporal) moves the written bytes only. So the innermost loops of nests
+that do little else than move data are there twice, streamed and not. Which runs is decided by sizes
+and by the address of the output: vectors must lie at multiples of 16 bytes, and rows must be long,
+because a line that is written in part costs more than it saves.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from tcsym.index import (
+    FALSE,
+    ONE,
+    TRUE,
+    ZERO,
+    Condition,
+    Index,
+    Product,
+    all_of,
+    any_of,
+    eq,
+    ge,
+    index,
+    mod,
+    of_atom,
+    var,
+)
+from tcsym.loop_ir import (
+    STREAM_BYTES,
+    Block,
+    Branch,
+    Buffer,
+    Kernel,
+    Loop,
+    Node,
+    Store,
+    map_node,
+    walk,
+)
+from tcsym.polyhedral.passes.access import accesses, linear_coefficient
+from tcsym.polyhedral.passes.bounds import extent
+from tcsym.polyhedral.passes.duplicate import duplicate
+from tcsym.polyhedral.passes.full_tiles import is_cheap
+from tcsym.polyhedral.passes.loops import find_loop, replace_loop
+from tcsym.polyhedral.passes.names import Names
+from tcsym.records import dataclass
+
+LONG_ROW_BYTES = 2048
+LEAST_SHARE = 4  # of the last cache: less than a quarter of it written is not worth it
+
+
+@dataclass(frozen=True, slots=True)
+class _Streams:
+    """Stores in the innermost loop `loop`, by identity, that may be streamed if `condition`."""
+
+    loop: str
+    stores: frozenset[int]
+    buffers: frozenset[str]
+    condition: Condition
+
+
+def stream_stores(kernel: Kernel, cache_bytes: int, names: Names) -> Kernel:
+    """Innermost loops of cheap nests get a streamed version for more than `cache_bytes`."""
+    for nest in _tops(kernel.body):
+        for streams in _find_streams(kernel, nest):
+            large = _is_large(kernel, nest, streams.buffers, cache_bytes)
+            condition = all_of((large, streams.condition))
+            if condition != FALSE:
+                kernel = _with_version(kernel, streams, condition, names)
+    return kernel
+
+
+def _tops(node: Node) -> tuple[Loop, ...]:
+    """Outermost loops, if their iterations may run in any order."""
+    match node:
+        case Loop():
+            return (node,) if node.order == "parallel" else ()
+        case Block(body):
+            return tuple(x for part in body for x in _tops(part))
+        case Branch(_, a, b):
+            return _tops(a) + (() if b is None else _tops(b))
+        case _:
+            return ()
+
+
+def _with_version(kernel: Kernel, streams: _Streams, condition: Condition, names: Names) -> Kernel:
+    for name in streams.buffers:
+        kernel = kernel.with_buffer(replace(kernel.buffer(name), phase=_phase(name)))
+    marked = map_node(find_loop(kernel.body, streams.loop), lambda x: _marked(x, streams.stores))
+    kernel, copy, _ = duplicate(kernel, marked, names)
+    body = replace_loop(kernel.body, streams.loop, lambda x: Branch(condition, copy, x))
+    return replace(kernel, body=body)
+
+
+def _marked(x: Node, stores: frozenset[int]) -> Node:
+    return replace(x, streamed=True) if isinstance(x, Store) and id(x) in stores else x
+
+
+def _phase(buffer: str) -> str:
+    return f"{buffer}.phase"
+
+
+# ---- which stores
+
+
+def _find_streams(kernel: Kernel, nest: Loop) -> tuple[_Streams, ...]:
+    """None at all if the nest does more than move data and compute cheaply."""
+    read = {a.buffer for a in accesses(kernel.body) if not a.written}
+    found: dict[str, list[tuple[Store, Condition]]] = {}
+    for x, around in walk(nest):
+        if isinstance(x, Loop | Block | Branch):
+            continue
+        if not isinstance(x, Store) or not is_cheap(x.value):
+            return ()
+        condition = FALSE if x.buffer in read else _can_stream(kernel.buffer(x.buffer), x, around)
+        if condition != FALSE:
+            innermost = next(y for y in reversed(around) if y.kind == "serial")
+            found.setdefault(innermost.variable, []).append((x, condition))
+    return tuple(
+        _Streams(
+            loop,
+            frozenset(id(x) for x, _ in stores),
+            frozenset(x.buffer for x, _ in stores),
+            all_of(c for _, c in stores),
+        )
+        for loop, stores in found.items()
+    )
+
+
+def _can_stream(buffer: Buffer, store: Store, around: tuple[Loop, ...]) -> Condition:
+    """When the store writes whole vectors, at multiples of STREAM_BYTES, along long rows."""
+    lane = around[-1]
+    width = extent(lane).as_int() or 0
+    vectors = lane.kind == "vector" and lane.mask is None
+    if buffer.space != "argument" or not vectors or width * buffer.dtype.bytes < STREAM_BYTES:
+        return FALSE
+    place = ZERO
+    for s, step in zip(store.subscripts, buffer.element_strides()):
+        place = place + s * step
+    steps = [(x, linear_coefficient(place, x.variable)) for x in around]
+    if any(step is None or step == ZERO for _, step in steps) or steps[-1][1] != ONE:
+        return FALSE
+    strip = math.prod(extent(x).as_int() or 1 for x in around if x.kind != "serial")
+    loops = [(x, step) for x, step in steps if step is not None and x.kind == "serial"]
+    if not loops or loops[-1][1] != index(strip):
+        return FALSE
+    aligned = _is_aligned(buffer, place, {x.variable for x in around}, lane.variable)
+    return all_of((aligned, _has_long_rows(buffer, loops)))
+
+
+def _is_aligned(buffer: Buffer, place: Index, moving: set[str], lane: str) -> Condition:
+    """Element `place` of the buffer, for lane 0, is at a multiple of STREAM_BYTES."""
+    unit = STREAM_BYTES // buffer.dtype.bytes
+    conditions = [eq(mod(var(_phase(buffer.name)) + place.constant, unit), 0)]
+    for atom, c in place.terms:
+        if atom == lane or c % unit == 0:
+            continue
+        factors = atom.factors if isinstance(atom, Product) else (atom,)
+        step = Index((), c)
+        for factor in factors:
+            if factor not in moving:
+                step = step * of_atom(factor)
+        if step.variables() & moving:
+            return FALSE
+        conditions.append(eq(mod(step, unit), 0))
+    return all_of(conditions)
+
+
+def _has_long_rows(buffer: Buffer, loops: list[tuple[Loop, Index]]) -> Condition:
+    """The innermost loop's row is long, or the next row begins where it ends."""
+    if len(loops) < 2:
+        return TRUE
+    (_, following), (inner, step) = loops[-2:]
+    row = extent(inner) * step
+    return any_of((ge(row, LONG_ROW_BYTES // buffer.dtype.bytes), eq(following, row)))
+
+
+# ---- how much
+
+
+def _is_large(kernel: Kernel, nest: Loop, written: frozenset[str], cache_bytes: int) -> Condition:
+    """What the nest moves is more than the cache, and a good part of that is written."""
+    touched = {
+        a.buffer: None
+        for a in accesses(nest)
+        if kernel.buffer(a.buffer).space == "argument"
+        and all(isinstance(s, Index) for s in a.subscripts)
+    }
+    total = sum((_bytes(kernel.buffer(name)) for name in touched), ZERO)
+    output = sum((_bytes(kernel.buffer(name)) for name in sorted(written)), ZERO)
+    return all_of((ge(total, cache_bytes + 1), ge(output, cache_bytes // LEAST_SHARE)))
+
+
+def _bytes(buffer: Buffer) -> Index:
+    total = Index((), buffer.dtype.bytes)
+    for extent_ in buffer.shape:
+        total = total * extent_
+    return total
