@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.differential.cases import Case, grid
+from tests.differential.short import SHORT
 from tests.differential.windows import WINDOWS
 
 EDGES = (1, 0, 2, 7, 15, 16, 17, 33)
@@ -296,4 +297,5 @@ def f(float(B,M) X, float(H,M) W1, float(O,H) W2) -> (Y) { T = fc(X, W1) Y = fc(
         grid(N=(3, 7), P=(5, 2)),
     ),
     **WINDOWS,
+    **SHORT,
 }

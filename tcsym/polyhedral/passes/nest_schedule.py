@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from tcsym.index import FALSE, TRUE
+from tcsym.index import FALSE, TRUE, ge
 from tcsym.loop_ir import Kernel, Loop
 from tcsym.polyhedral.passes.band import Band, Roles, band_of, contraction_roles
+from tcsym.polyhedral.passes.bounds import extent
 from tcsym.polyhedral.passes.contraction_schedule import (
     FEW_ROWS,
     contraction_refusal,
@@ -23,6 +24,7 @@ from tcsym.polyhedral.passes.row_block import block_rows
 from tcsym.polyhedral.passes.row_schedule import schedule_rows
 from tcsym.polyhedral.passes.scan_schedule import is_scan, schedule_scan
 from tcsym.polyhedral.passes.setting import Setting
+from tcsym.polyhedral.passes.short_rows import short_versions
 from tcsym.polyhedral.passes.split_terms import find_guard, split_ranges, split_terms
 from tcsym.polyhedral.passes.strip_schedule import schedule_strips, strip_columns
 from tcsym.polyhedral.passes.window_schedule import schedule_windows, window_rows
@@ -56,6 +58,8 @@ def schedule_nest(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
         return kernel
     if roles is not None and refusal is not None:
         setting.note(nest, f"no register tile: {refusal}")
+    columns = strip_columns(kernel, nest, setting)
+    kernel = short_versions(kernel, nest, columns, setting)
     return _without_tile(kernel, nest, setting)
 
 
@@ -110,13 +114,28 @@ def _few_rows(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
 
 
 def _in_row_blocks(kernel: Kernel, nest: str, setting: Setting) -> Kernel | None:
-    """Several nests over shared rows, some of them contractions: each on blocks of rows."""
-    if not band_of(find_loop(kernel.body, nest)).loops:
-        return None
+    """Several nests over shared rows, some of them contractions: each on blocks of rows.
+
+    A row or two make no register tile: then each nest runs in vectors of its own.
+    """
+    band = band_of(find_loop(kernel.body, nest))
     height = setting.options.row_block * setting.rows
-    blocked = block_rows(kernel, nest, height, setting.names)
-    if blocked is None:
+    if not band.loops or block_rows(kernel, nest, height, setting.names) is None:
         return None
+    rows = extent(band.loops[-1])
+    enough = TRUE if rows.variables() & set(band.variables) else ge(rows, FEW_ROWS)
+    if enough == FALSE:
+        return _separately(kernel, nest, setting)
+    if enough == TRUE:
+        return _blocked(kernel, nest, height, setting)
+    kernel, copy = with_fallback(kernel, nest, enough, setting.names)
+    return _separately(_blocked(kernel, nest, height, setting), copy, setting)
+
+
+def _blocked(kernel: Kernel, nest: str, height: int, setting: Setting) -> Kernel:
+    """Contract: `block_rows` has something to block."""
+    blocked = block_rows(kernel, nest, height, setting.names)
+    assert blocked is not None
     kernel = blocked.kernel
     setting.note(nest, f"blocks of {height} rows, {len(blocked.nests)} nests")
     for inner in blocked.nests:
@@ -143,6 +162,20 @@ def _inner_contractions(kernel: Kernel, nest: str) -> tuple[str, ...]:
     return tuple(x.variable for x in outermost) if found else ()
 
 
+def _has_inner_strips(kernel: Kernel, nest: str, setting: Setting) -> bool:
+    """One of the nests inside the band at `nest` runs faster in strips."""
+    band = band_of(find_loop(kernel.body, nest))
+    inside = _outermost_loops(band) if band.loops else ()
+    return any(strip_columns(kernel, x.variable, setting) for x in inside)
+
+
+def _separately(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
+    """Each nest inside the band at `nest` by a schedule of its own."""
+    for x in _outermost_loops(band_of(find_loop(kernel.body, nest))):
+        kernel = _without_tile(kernel, x.variable, setting)
+    return kernel
+
+
 def _outermost_loops(band: Band) -> tuple[Loop, ...]:
     inside: set[str] = set()
     out: list[Loop] = []
@@ -156,6 +189,8 @@ def _outermost_loops(band: Band) -> tuple[Loop, ...]:
 def _without_tile(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
     columns = strip_columns(kernel, nest, setting)
     if columns is None:
+        if _has_inner_strips(kernel, nest, setting):
+            return _separately(kernel, nest, setting)
         return schedule_rows(kernel, nest, setting)
     rows = window_rows(kernel, nest, columns)
     windows = rows and schedule_windows(kernel, nest, columns, rows, setting)

@@ -37,13 +37,13 @@ def window_rows(kernel: Kernel, nest: str, columns: str) -> str | None:
     for v in reversed(band.variables):
         if v == columns or not _can_unroll(kernel, band, columns, v):
             continue
-        n = _sliding_reads(band, v)
+        n = sliding_reads(band, v)
         if n > most:
             best, most = v, n
     return best
 
 
-def _sliding_reads(band: Band, rows: str) -> int:
+def sliding_reads(band: Band, rows: str) -> int:
     """Reads of which some subscript moves with both the rows and a reduction."""
     found: set[Read] = set()
     for x, around in reductions(band.body):
@@ -90,7 +90,7 @@ def schedule_windows(
     narrow = TileShape(shape.rows, 1, lanes)
     if not can_mask(kernel, band.body, setting.target):
         return None
-    if _is_repeatable(kernel, band.body, frozenset((columns, rows))):
+    if is_repeatable(kernel, band.body, frozenset((columns, rows))):
         for whole in dict.fromkeys((shape, narrow)):
             fits = _fits(band, columns, rows, whole)
             if fits == TRUE:
@@ -125,7 +125,7 @@ def _shape(band: Band, lanes: int) -> TileShape:
     return TileShape(ROWS, max(1, vectors), lanes)
 
 
-def _is_repeatable(kernel: Kernel, body: Node, variables: frozenset[str]) -> bool:
+def is_repeatable(kernel: Kernel, body: Node, variables: frozenset[str]) -> bool:
     """An iteration of the loops may be made twice: it reads nothing that they leave behind."""
     read = {a.buffer for a in accesses(body) if not a.written}
     for x, _ in statements_in(body):

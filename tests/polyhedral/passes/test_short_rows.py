@@ -1,0 +1,117 @@
+"""Which loops run in lanes where rows are short, and that results stay what they are."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from tcsym.compiler import analyse
+from tcsym.index import holds
+from tcsym.loop_ir import Branch, Kernel, Loop, walk
+from tcsym.loop_ir_verify import verify
+from tcsym.options import Options
+from tcsym.polyhedral.map_cpu import map_cpu
+from tcsym.polyhedral.passes.access import accesses
+from tcsym.polyhedral.schedule import schedule_program
+from tests.polyhedral.passes.compare import assert_same
+from tests.polyhedral.passes.targets import AVX2, TARGETS
+
+BIAS = "def f(float(N,C) X, float(C) b) -> (O) { O(n,c) = X(n,c) + b(c) }"
+ROW_SUM = "def f(float(N,C) X) -> (O) { O(n) +=! X(n,c) }"
+TRANSPOSE = "def f(float(N,C) X) -> (O) { O(c,n) = X(n,c) }"
+TRIANGLE = "def f(float(N,N) X) -> (O) { O(i,j) = j <= i ? X(i,j) : 0.0 }"
+CENTRED = """def f(float(N,C) X) -> (O) {
+  m(n) +=! X(n,c)
+  O(n,c) = X(n,c) - m(n)
+}"""
+CHANNELS = """def f(float(N,C,W) X) -> (O) {
+  m(n,w) max=! X(n,c,w)
+  O(n,c,w) = X(n,c,w) - m(n,w)
+}"""
+ATTENTION = """def f(float(L,D) Q, float(S,D) K, float(S,E) V) -> (O) {
+  P(l,s) +=! Q(l,d) * K(s,d)
+  m(l) max=! P(l,s)
+  O(l,e) +=! (P(l,s) - m(l)) * V(s,e)
+}"""
+SOURCES = {
+    "bias": BIAS,
+    "row sum": ROW_SUM,
+    "transpose": TRANSPOSE,
+    "triangle": TRIANGLE,
+    "centred": CENTRED,
+    "channels": CHANNELS,
+    "attention": ATTENTION,
+}
+
+
+def naive(source: str) -> Kernel:
+    return schedule_program(analyse(source)["f"], Options(), {}).kernel
+
+
+def branches(kernel: Kernel) -> list[Branch]:
+    return [x for x, _ in walk(kernel.body) if isinstance(x, Branch)]
+
+
+def lanes_of(node: Branch | Loop) -> set[str]:
+    vectors = [x for x, _ in walk(node) if isinstance(x, Loop) and x.kind == "vector"]
+    return {x.variable.partition(".")[0] for x in vectors}
+
+
+@pytest.mark.parametrize("source", [BIAS, ROW_SUM, CENTRED])
+def test_short_rows_have_another_loop_in_their_lanes(source: str) -> None:
+    (branch,) = branches(map_cpu(naive(source), AVX2, Options()).kernel)
+    assert lanes_of(branch.then) == {"n"}  # type: ignore[arg-type]
+    assert "n" not in lanes_of(branch.orelse)  # type: ignore[arg-type]
+    served = {
+        (n, c)
+        for n, c in itertools.product((0, 1, 7, 8, 100), (0, 1, 2, 3, 13, 50))
+        if holds(branch.condition, {"N": n, "C": c})
+    }
+    assert {(8, 1), (100, 3)} <= served
+    assert all(n >= 8 and c < 13 for n, c in served)
+
+
+def test_a_transposition_has_a_version_for_each_short_side() -> None:
+    outer, inner = branches(map_cpu(naive(TRANSPOSE), AVX2, Options()).kernel)
+    first, second = ({"N": 3, "C": 99}, {"N": 99, "C": 3})
+    for sizes, branch, lanes in ((first, outer, {"c"}), (second, inner, {"n"})):
+        assert holds(branch.condition, sizes)
+        assert lanes_of(branch.then) == lanes  # type: ignore[arg-type]
+    assert not holds(outer.condition, second)
+    square = {"N": 64, "C": 64}
+    assert not any(holds(b.condition, square) for b in (outer, inner))
+
+
+def test_rows_whose_length_moves_have_no_such_version() -> None:
+    assert not branches(map_cpu(naive(TRIANGLE), AVX2, Options()).kernel)
+
+
+def test_a_norm_across_rows_runs_along_them() -> None:
+    """The loop over columns is inside a band of its own, around the reduction."""
+    notes = map_cpu(naive(CHANNELS), AVX2, Options()).notes
+    assert "w: strips along w" in notes
+
+
+def test_a_row_or_two_are_no_register_tile() -> None:
+    """The products of few rows run along the sum, and along the columns of the values."""
+    mapped = map_cpu(naive(ATTENTION), AVX2, Options())
+    branch = branches(mapped.kernel)[0]
+    panels = {b.name for b in mapped.kernel.buffers if b.padded and b.space == "arena"}
+    assert not holds(branch.condition, {"L": 3}) and holds(branch.condition, {"L": 4})
+    assert panels & {a.buffer for a in accesses(branch.then)}
+    assert branch.orelse and not panels & {a.buffer for a in accesses(branch.orelse)}
+    assert {"d", "s_1", "e"} <= lanes_of(branch.orelse)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", SOURCES)
+def test_results_at_every_border(name: str, target: str) -> None:
+    kernel = naive(SOURCES[name])
+    mapped = map_cpu(kernel, TARGETS[target], Options()).kernel
+    verify(mapped)
+    values = (
+        (0, 1, 3, 7, 8, 9, 17) if len(kernel.sizes) < 3 else (1, 3, 8, 9)[len(kernel.sizes) - 3 :]
+    )
+    for row in itertools.product(values, repeat=len(kernel.sizes)):
+        assert_same(kernel, mapped, dict(zip(kernel.sizes, row)))
