@@ -52,7 +52,7 @@ def define(
     # What was kept is of the default target and options, for any sizes.
     plain = sizes is None and options is None and target in (None, "cpu")
     if plain and isinstance(source, str) and strategy in ("auto", "symbolic"):
-        kept = ready(source)
+        kept = ready(source, counted=strategy == "auto")
         if kept is not None:
-            return Module(ready_kernels(kept, settings, counted=strategy == "auto"))
+            return Module(ready_kernels(kept, settings))
     return module_of(settings())

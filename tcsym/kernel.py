@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from _thread import RLock
 from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from tcsym import ready
@@ -15,6 +16,7 @@ from tcsym.runtime.direct import Direct, call_directly
 
 if TYPE_CHECKING:
     from tcsym.dispatch.dispatcher import Dispatcher
+    from tcsym.dispatch.switch import Switch
     from tcsym.executable import Executable
     from tcsym.frontend.program import Program
     from tcsym.runtime.plan import CallPlan
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from tcsym.tuning.choice import Choice
     from tcsym.tuning.report import TuningReport
 
+Function = Callable[..., Any]
 Make = Callable[["Kernel"], "Serving"]
 
 
@@ -41,12 +44,9 @@ def kernels_of(settings: Settings) -> dict[str, Kernel]:
 
 
 def ready_kernels(
-    kept: Mapping[str, ready.Ready | None], settings: Callable[[], Settings], counted: bool
+    kept: Mapping[str, ready.Ready | None], settings: Callable[[], Settings]
 ) -> dict[str, Kernel]:
-    """The kernels of a text of which an earlier process kept some calls.
-
-    counted: somebody wants to know of calls, so all that serves them is loaded after the first.
-    """
+    """The kernels of a text of which an earlier process kept some calls."""
     made: list[Any] = []
 
     def text() -> Any:
@@ -56,7 +56,7 @@ def ready_kernels(
             made.append(Text(settings()))
         return made[0]
 
-    return {n: Kernel(n, _of_text(text, n), found, counted) for n, found in kept.items()}
+    return {n: Kernel(n, _of_text(text, n), found) for n, found in kept.items()}
 
 
 def _of_text(text: Callable[[], Any], name: str) -> Make:
@@ -75,18 +75,15 @@ class Kernel(Direct):
     `name`, `program`, `settings`, `source`, `signature`, `sizes`, `stats`.
     """
 
-    def __init__(
-        self, name: str, make: Make, kept: ready.Ready | None = None, counted: bool = False
-    ) -> None:
+    def __init__(self, name: str, make: Make, kept: ready.Ready | None = None) -> None:
         self.name = name
         self._make = make
         self._made: Serving | None = None
         self._kept = kept
-        self._counted = counted
-        self._entered: tuple[ready.Ready, Callable[..., Any]] | None = None
+        self._entered: tuple[ready.Ready, Function, Switch | None] | None = None
         self._lock = RLock()
-        self._inner: Callable[..., Any] = self._checked_call if kept is None else self._first_call
-        self._entry: Callable[..., Any] = self._inner
+        self._inner: Function = self._checked_call if kept is None else self._first_call
+        self._entry: Function = self._inner
         register(self)
 
     @property
@@ -157,20 +154,39 @@ class Kernel(Direct):
         return self._inner(*args, **kwargs)
 
     def _enter_kept(self, kept: ready.Ready) -> None:
-        entry = ready.load(kept, self._checked_call)
+        entry = ready.load_ready(kept, self._checked_call)
         self._install(entry or self._checked_call)
         call_directly()
         if entry is None:
             return
-        self._entered = kept, entry
+        switch = None
+        if kept[3] is not None:
+            switch = ready.load_switch(self.name, kept[3], entry)
+            switch.track(self._notice)
+            self._install(switch.function)
+        self._entered = kept, entry, switch
         if self._made is not None:
             self._made.adopt(*self._entered)
-        elif self._counted:
+
+    def _notice(self, /, *args: Any, **kwargs: Any) -> Any:
+        """A call that the switch thinks is one of many with its sizes (as `Adaptive._notice`)."""
+        assert self._entered is not None
+        kept, entry, switch = self._entered
+        assert switch is not None and kept[3] is not None
+        start = perf_counter()
+        result = entry(*args, **kwargs)
+        seconds = perf_counter() - start
+        sizes = switch.sizes_of(args)
+        from tcsym.dispatch.switch import NOTICED_FROM
+
+        if switch.have_taken(sizes, seconds, worth=kept[3][2]):
+            switch.again(sizes, NOTICED_FROM)  # then by `Adaptive`
             from tcsym.runtime.background import beside
 
             beside(lambda: self._serving)
+        return result
 
-    def _install(self, entry: Callable[..., Any]) -> None:
+    def _install(self, entry: Function) -> None:
         """From now on, calls enter `entry`, or what records them does."""
         recorded, self._inner = self._entry is not self._inner, entry
         if not recorded:

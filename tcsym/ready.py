@@ -12,7 +12,7 @@ import marshal
 import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,13 +22,22 @@ from tcsym.runtime.cache import MARSHAL, CodeCache, options_state, whole_version
 from tcsym.runtime.processor import processor_marks
 from tcsym.threads import get_num_threads
 
-# A def that was called: (object code, manifest of `Compiled`, fields of an `EntryImage`).
-Ready = tuple[bytes, dict[str, Any], tuple[Any, ...]]
+if TYPE_CHECKING:
+    from tcsym.dispatch.switch import Switch
+
+# Object code, fields of the `Layout`, seconds after which calls of the same sizes are looked at.
+KeptSwitch = tuple[bytes, tuple[Any, ...], float]
+# A def that was called: object code, manifest of `Compiled`, fields of an `EntryImage`, switch.
+Ready = tuple[bytes, dict[str, Any], tuple[Any, ...], KeptSwitch | None]
+Function = Callable[..., Any]
 
 
-def ready(source: str) -> dict[str, Ready | None] | None:
-    """The defs of a text in its order, each with what serves it, if a call was kept."""
-    key = _key(source)
+def ready(source: str, counted: bool) -> dict[str, Ready | None] | None:
+    """The defs of a text in its order, each with what serves it, if a call was kept.
+
+    counted: by strategy `auto`, else `symbolic`.
+    """
+    key = _key(source, counted)
     found = None if key is None else CodeCache.default().read(key)
     if found is None:
         return None
@@ -39,7 +48,7 @@ def ready(source: str) -> dict[str, Ready | None] | None:
     return data if isinstance(data, dict) else None
 
 
-def load(made: Ready, slow: Callable[..., Any]) -> Callable[..., Any] | None:
+def load_ready(made: Ready, slow: Function) -> Function | None:
     """The call entry, which passes to `slow` what it does not serve; None where none is safe."""
     from tcsym.runtime.entering import EntryImage, arrays_are_as_expected, load_entry
     from tcsym.runtime.kernel_code import KernelCode
@@ -47,27 +56,35 @@ def load(made: Ready, slow: Callable[..., Any]) -> Callable[..., Any] | None:
     if not arrays_are_as_expected():
         return None
     get_num_threads()  # an entry reads it, and leaves deciding it to others
-    code, _, fields = made
+    code, _, fields, _ = made
     return load_entry(EntryImage(*fields), KernelCode(code), slow)
 
 
-def keep(source: str, names: tuple[str, ...], name: str, made: Ready) -> None:
+def load_switch(name: str, kept: KeptSwitch, entry: Function) -> Switch:
+    """The switch, through which all calls go to `entry`."""
+    from tcsym.dispatch.switch import Layout, Switch
+
+    code, fields, _ = kept
+    return Switch(name, Layout(*fields), code, entry)
+
+
+def keep(source: str, counted: bool, names: tuple[str, ...], name: str, made: Ready) -> None:
     """For later processes: how calls of def `name` of a text are served; `names`: all its defs."""
-    key = _key(source)
+    key = _key(source, counted)
     if key is not None:
-        kept: Mapping[str, Ready | None] = ready(source) or {}
+        kept: Mapping[str, Ready | None] = ready(source, counted) or {}
         data = {n: made if n == name else kept.get(n) for n in names}
         about = {"what": f"calls of {name}"}
         CodeCache.default().write(key, about, marshal.dumps(data, MARSHAL))
 
 
-def _key(source: str) -> str | None:
+def _key(source: str, counted: bool) -> str | None:
     """None where nothing is to be kept."""
     marks = processor_marks()
     if not marks or VERIFY.read() or CodeCache.default().directory is None:
         return None
     state = options_state() if OPTIONS.read() else None
-    here = (whole_version(), sys.version, np.__version__, marks, _caches(), state)
+    here = (whole_version(), sys.version, np.__version__, marks, _caches(), state, counted)
     text = f"calls {here}\n{source}"
     return hexdigest(text.encode("utf-8", "surrogatepass"))
 

@@ -15,6 +15,7 @@ import numpy as np
 from tcsym import ready
 from tcsym.analysed import analysed
 from tcsym.compiled import Compiled
+from tcsym.dispatch.adaptive import COMPILE_SECONDS
 from tcsym.dispatch.choose import dispatcher_for
 from tcsym.dispatch.dispatcher import Dispatcher, Single
 from tcsym.dispatch.entrance import Entrance
@@ -33,11 +34,12 @@ from tcsym.runtime.results import match_outputs, prepare_outputs, result_library
 from tcsym.settings import Settings, validated
 from tcsym.sizes import Dim, Sizes, size_value
 from tcsym.stats import Stats
-from tcsym.strategy import Auto, Symbolic
+from tcsym.strategy import Auto, Strategy, Symbolic
 from tcsym.threads import get_num_threads, require_threads
 from tcsym.variants import Variant
 
 if TYPE_CHECKING:
+    from tcsym.dispatch.switch import Switch
     from tcsym.runtime.entering import EntryImage
     from tcsym.tuning.choice import Choice
 
@@ -71,13 +73,24 @@ class Text:
         given = self.settings
         plain = not given.sizes and given.target in (None, "cpu") and given.options == Options()
         types = {x.dtype.value for x in plan.inputs} | {x.dtype.value for x in plan.outputs}
-        return plain and isinstance(given.strategy, Symbolic | Auto) and "bfloat16" not in types
+        return plain and given.strategy in (Symbolic(), Auto()) and "bfloat16" not in types
 
-    def _keep(self, version: Version, variant: Variant, image: EntryImage) -> None:
+    def _keep(
+        self, version: Version, variant: Variant, image: EntryImage, switch: Switch | None
+    ) -> None:
         if version.kind == "symbolic" and version.region.origin == "analytic":
-            compiled = variant.compiled
-            made = compiled.object_code, compiled.manifest(), image.fields
-            ready.keep(self.settings.source, tuple(self.programs), image.name, made)
+            compiled, given = variant.compiled, self.settings
+            kernel = compiled.object_code, compiled.manifest()
+            made = *kernel, image.fields, _kept_switch(given.strategy, switch)
+            names, counted = tuple(self.programs), isinstance(given.strategy, Auto)
+            ready.keep(given.source, counted, names, image.name, made)
+
+
+def _kept_switch(strategy: Strategy, switch: Switch | None) -> ready.KeptSwitch | None:
+    """With the seconds that calls of the same sizes take before somebody should look at them."""
+    if not isinstance(strategy, Auto) or switch is None:
+        return None
+    return switch.code, switch.layout.fields, strategy.hot * COMPILE_SECONDS
 
 
 class Serving:
@@ -98,15 +111,15 @@ class Serving:
         entrance = Entrance(self.plan, slow, install)
         self.dispatcher = dispatcher_for(given.strategy, making, entrance)
 
-    def adopt(self, kept: ready.Ready, entry: Function) -> None:
+    def adopt(self, kept: ready.Ready, entry: Function, switch: Switch | None) -> None:
         """An earlier process made the code and its call entry: calls go on entering it."""
-        code, manifest, _ = kept
+        code, manifest, *_ = kept
         version, *others = self.dispatcher.versions()
         if others or version.region.origin != "analytic":
             return  # tuned meanwhile: what was kept goes on serving until something else is asked
         compiled = Compiled.from_manifest(manifest, code)
         variant = version.variants.adopt(version.variants.dense, compiled)
-        self.dispatcher.entrance.adopt(version, variant, entry)
+        self.dispatcher.entrance.adopt(version, variant, entry, switch)
 
     def pinned(
         self,

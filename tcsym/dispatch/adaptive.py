@@ -16,6 +16,7 @@ from tcsym.dispatch.dispatcher import Dispatcher
 from tcsym.dispatch.entrance import Entrance
 from tcsym.dispatch.making import Making
 from tcsym.dispatch.points import Points, corners, declared_sizes
+from tcsym.dispatch.switch import NOTICED_FROM
 from tcsym.dispatch.trial import Trial, is_faster, median
 from tcsym.dispatch.version import Values, Version
 from tcsym.options import Bind
@@ -27,10 +28,9 @@ from tcsym.variants import MAX_VARIANTS, Layouts, Variant, Variants
 Function = Callable[..., Any]
 State = Literal["compiling", "tried", "adopted", "rejected", "failed"]
 
-FIRST_NOTICE = 64  # calls of the same sizes after which their time is looked at
 AGAIN_AFTER = 100_000  # calls after which what was decided is tried again
 GIVE_UP_AFTER = 4  # sizes tried without any gain
-_COMPILE_SECONDS = 0.3  # where the symbolic version came from the cache
+COMPILE_SECONDS = 0.3  # where the symbolic version came from the cache
 _MOST_STATES = 4096
 
 
@@ -83,9 +83,9 @@ class Adaptive(Dispatcher):
             self.entrance.put(version, entry, sizes)
         elif sizes is None:
             switch.set_default(entry)
-            switch.track(self._notice, 2 if self.hot == 0 else FIRST_NOTICE)
+            switch.track(self._notice, 2 if self.hot == 0 else NOTICED_FROM)
         elif self._states.get(sizes) not in ("tried", "adopted"):
-            switch.put(sizes, entry, FIRST_NOTICE)
+            switch.put(sizes, entry, NOTICED_FROM)
 
     def _is_open(self) -> bool:
         """False once enough sizes were tried in vain: then nothing is counted any more."""
@@ -139,18 +139,14 @@ class Adaptive(Dispatcher):
     def _consider(self, sizes: Values, seconds: float) -> None:
         switch = self.entrance.switch()
         assert switch is not None
-        calls, worth = switch.calls(sizes), self.hot * self._cost()
-        if seconds * calls >= worth:
+        if switch.have_taken(sizes, seconds, self.hot * self._cost()):
             self._specialise(sizes)
-            return
-        missing = int((worth - seconds * calls) / max(seconds, 1e-9))
-        switch.again(sizes, max(FIRST_NOTICE, min(calls, missing)))
 
     def _cost(self) -> float:
         """Seconds that compiling another version is likely to take."""
         stats = self.making.stats
         spent = sum(stats.milliseconds.values()) / 1e3
-        return spent / stats.compilations if stats.compilations else _COMPILE_SECONDS
+        return spent / stats.compilations if stats.compilations else COMPILE_SECONDS
 
     # ---- ahead of calls
 

@@ -36,7 +36,7 @@ class Entrance:
         self.slow = slow
         self._install = install
         self.route: Callable[[Version, Function, Values | None], None] = self.put
-        self.keep: Callable[[Version, Variant, EntryImage], None] | None = None
+        self.keep: Callable[[Version, Variant, EntryImage, Switch | None], None] | None = None
         self._ways: dict[Variants, Ways] = {}  # versions of equal code share them
         self._switch: Switch | None = None
         self._without_switch = False
@@ -56,8 +56,11 @@ class Entrance:
         elif ways.head is not None and sizes is not None:
             self.route(version, ways.head, sizes)
 
-    def adopt(self, version: Version, variant: Variant, entry: Function) -> None:
-        """Dense numpy arrays enter `entry`, which serves `version`."""
+    def adopt(
+        self, version: Version, variant: Variant, entry: Function, switch: Switch | None
+    ) -> None:
+        """Dense numpy arrays enter `entry`, which serves `version`, through `switch` if it is."""
+        self._switch = switch
         self._ways_of(version).adopt(Kind(True, variant.layouts, "numpy"), entry)
         self.route(version, entry, None)
 
@@ -126,10 +129,9 @@ class Entrance:
     ) -> None:
         kept: list[EntryImage] = []
         head = ways.make(kind, variant, kept)
+        if head is None or self._ways.get(version.variants) is not ways:
+            return  # evicted meanwhile
+        self.route(version, head, sizes)
         if self.keep is not None and kind == Kind(True, version.variants.dense, "numpy"):
             for image in kept:
-                self.keep(version, variant, image)
-        if (
-            head is not None and self._ways.get(version.variants) is ways
-        ):  # else it was evicted meanwhile
-            self.route(version, head, sizes)
+                self.keep(version, variant, image, self._switch)

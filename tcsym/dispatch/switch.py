@@ -8,64 +8,104 @@ too many sizes hash to one group: calls of these go to the default function, whi
 from __future__ import annotations
 
 import ctypes
-import threading
+from _thread import allocate_lock
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tcsym.dispatch.switch_ir import (
-    COUNTED,
-    DEFAULT,
-    DEFAULT_CODE,
-    FIRST_NOTICE,
-    GROUP,
-    HEADER,
-    NDARRAY,
-    NOTICE,
-    SYMBOL,
-    TABLE,
-    TOTAL,
-    Layout,
-    layout_of_plan,
-    switch_ir,
-)
-from tcsym.dispatch.version import Values
-from tcsym.runtime.assemble import cached_object
 from tcsym.runtime.built_in import Owner, built_in
 from tcsym.runtime.entering import arrays_are_as_expected
 from tcsym.runtime.loader import load_object
 from tcsym.runtime.memory import c_function
-from tcsym.runtime.plan import CallPlan
+
+if TYPE_CHECKING:
+    from tcsym.runtime.plan import CallPlan
 
 Function = Callable[..., Any]
+Values = tuple[int, ...]
+
+SYMBOL = "tcsym_switch"
+TABLE = "tcsym_switch_table"
+# Words of the table before its rows.
+NDARRAY, DEFAULT, DEFAULT_CODE, NOTICE, FIRST_NOTICE, TOTAL, HEADER = 0, 1, 2, 3, 4, 5, 8
+COUNTED = 1  # function of a row that has none of its own: the default one serves
+GROUP, LOG_GROUPS = 4, 7
+MULTIPLIER = 0x9E3779B97F4A7C15  # 2^64 / golden ratio (Knuth, vol. 3, 6.4)
+WORD = (1 << 64) - 1
+NOTICED_FROM = 64  # calls of the same sizes after which their time is looked at
+
+
+class Layout:
+    """How sizes are read off the arguments, and what a row of the table has. Plain data.
+
+    `slots`: of the sizes that tell calls apart; `known`: values of the others, by slot. `places`:
+    (argument, axis) of each size; `ranks` of these arguments. A row is its sizes, its function,
+    calls so far, the count at which `NOTICE` is called, and the address of its code if the function
+    is one of our built-ins, which takes no `self`.
+    """
+
+    def __init__(
+        self,
+        known: tuple[int | None, ...],
+        slots: tuple[int, ...],
+        places: tuple[tuple[int, int], ...],
+        ranks: tuple[tuple[int, int], ...],
+    ) -> None:
+        self.known = known
+        self.slots = slots
+        self.places = places
+        self.ranks = ranks
+
+    @property
+    def fields(self) -> tuple[Any, ...]:
+        """`Layout(*layout.fields)` is the same."""
+        return tuple(vars(self).values())
+
+    @property
+    def row_words(self) -> int:
+        return len(self.places) + 4
+
+    @property
+    def words(self) -> int:
+        return HEADER + (GROUP << LOG_GROUPS) * self.row_words
+
+    def group(self, sizes: tuple[int, ...]) -> int:
+        """First word of the group of rows for these sizes."""
+        h = 0
+        for size in sizes:
+            h = ((h ^ size) * MULTIPLIER) & WORD
+        return HEADER + (h >> (64 - LOG_GROUPS)) * GROUP * self.row_words
 
 
 class Switch:
     """`function` is what calls enter. Rows may change at any time, under Python's lock."""
 
-    def __init__(self, plan: CallPlan, layout: Layout, default: Function) -> None:
-        self._layout = layout
-        self._known = plan.initial[: len(plan.sizes)]
+    def __init__(self, name: str, layout: Layout, code: bytes, default: Function) -> None:
+        """code: object code of `switch_ir(layout)`."""
+        self.code = code
+        self.layout = layout
         self._words = (ctypes.c_int64 * layout.words)()
         self._kept: dict[int, Function] = {}  # word of a row or of the table -> what it refers to
-        self._lock = threading.Lock()
+        self._lock = allocate_lock()
         self._words[NDARRAY] = id(np.ndarray)
         self.set_default(default)
-        code = cached_object(switch_ir(layout), f"switch of {plan.program.name}")
         address = ctypes.addressof(self._words)
         image = load_object(code, lambda name: address if name == TABLE else c_function(name))
         kept = (image, self._words, self._kept)
-        owner = Owner(plan.program.name, image.address(SYMBOL), kept)
-        self.function: Function = built_in(owner)
+        self.function: Function = built_in(Owner(name, image.address(SYMBOL), kept))
 
     @staticmethod
     def of(plan: CallPlan, default: Function) -> Switch | None:
         """None where sizes cannot be read off the arguments natively."""
+        from tcsym.dispatch.switch_ir import layout_of_plan, switch_ir
+        from tcsym.runtime.assemble import cached_object
+
         layout = layout_of_plan(plan)
         if layout is None or not arrays_are_as_expected():
             return None
-        return Switch(plan, layout, default)
+        name = plan.program.name
+        return Switch(name, layout, cached_object(switch_ir(layout), f"switch of {name}"), default)
 
     # ---- functions
 
@@ -73,7 +113,7 @@ class Switch:
         """What serves calls without a row of their own."""
         self._refer(DEFAULT, DEFAULT_CODE, function)
 
-    def track(self, notice: Function, first: int) -> None:
+    def track(self, notice: Function, first: int = NOTICED_FROM) -> None:
         """Count calls by sizes; the one that makes it `first` goes to `notice`."""
         self._refer(NOTICE, None, notice)
         self._words[FIRST_NOTICE] = first
@@ -88,9 +128,9 @@ class Switch:
             if row is None:
                 row = self._victim(sizes)
                 self._clear(row)
-                for k, slot in enumerate(self._layout.slots):
+                for k, slot in enumerate(self.layout.slots):
                     self._words[row + k] = sizes[slot]
-            at = row + len(self._layout.slots)
+            at = row + len(self.layout.slots)
             count = self._words[at + 1]
             self._words[at + 2] = count + notice_in if notice_in else 0
             if function is None:
@@ -104,13 +144,23 @@ class Switch:
         with self._lock:
             row = self._row(sizes)
             if row is not None:
-                at = row + len(self._layout.slots)
+                at = row + len(self.layout.slots)
                 self._words[at + 2] = self._words[at + 1] + notice_in
+
+    def have_taken(self, sizes: Values, seconds: float, worth: float) -> bool:
+        """True if calls of these sizes, `seconds` each, took `worth` seconds; else they are
+        noticed again when they may have."""
+        calls = self.calls(sizes)
+        if seconds * calls >= worth:
+            return True
+        missing = int((worth - seconds * calls) / max(seconds, 1e-9))
+        self.again(sizes, max(NOTICED_FROM, min(calls, missing)))
+        return False
 
     def sizes_of(self, args: tuple[Any, ...]) -> Values:
         """The sizes of a call that the switch could read."""
-        values = list(self._known)
-        for slot, (k, axis) in zip(self._layout.slots, self._layout.places):
+        values = list(self.layout.known)
+        for slot, (k, axis) in zip(self.layout.slots, self.layout.places):
             values[slot] = args[k].shape[axis]
         return tuple(v or 0 for v in values)
 
@@ -131,16 +181,16 @@ class Switch:
     def calls(self, sizes: Values) -> int:
         """Calls of these sizes since they have a row; 0 without one."""
         row = self._row(sizes)
-        return 0 if row is None else self._words[row + len(self._layout.slots) + 1]
+        return 0 if row is None else self._words[row + len(self.layout.slots) + 1]
 
     def counts(self) -> dict[Values, int]:
         """Calls of all sizes that have a row."""
-        n = len(self._layout.slots)
+        n = len(self.layout.slots)
         found = {}
-        for row in range(HEADER, self._layout.words, self._layout.row_words):
+        for row in range(HEADER, self.layout.words, self.layout.row_words):
             if self._words[row + n]:
-                values = list(self._known)
-                for k, slot in enumerate(self._layout.slots):
+                values = list(self.layout.known)
+                for k, slot in enumerate(self.layout.slots):
                     values[slot] = self._words[row + k]
                 found[tuple(v or 0 for v in values)] = self._words[row + n + 1]
         return found
@@ -148,12 +198,12 @@ class Switch:
     # ---- rows
 
     def _rows(self, sizes: Values) -> range:
-        layout = self._layout
+        layout = self.layout
         start = layout.group(tuple([sizes[slot] for slot in layout.slots]))
         return range(start, start + GROUP * layout.row_words, layout.row_words)
 
     def _row(self, sizes: Values) -> int | None:
-        slots, words = self._layout.slots, self._words
+        slots, words = self.layout.slots, self._words
         for row in self._rows(sizes):
             same = all(words[row + k] == sizes[slot] for k, slot in enumerate(slots))
             if same and words[row + len(slots)]:
@@ -162,14 +212,14 @@ class Switch:
 
     def _victim(self, sizes: Values) -> int:
         """A free row, else one that was only counted, else the least used."""
-        n = len(self._layout.slots)
+        n = len(self.layout.slots)
         return min(
             self._rows(sizes),
             key=lambda row: (min(self._words[row + n], 2), self._words[row + n + 1]),
         )
 
     def _clear(self, row: int) -> None:
-        at = row + len(self._layout.slots)
+        at = row + len(self.layout.slots)
         self._words[at] = self._words[at + 1] = self._words[at + 2] = 0
         self._kept.pop(at, None)
 

@@ -11,47 +11,25 @@ stays (the majority vote of Boyer and Moore, by group).
 
 from __future__ import annotations
 
-from tcsym.records import dataclass
+from tcsym.dispatch.switch import (
+    COUNTED,
+    DEFAULT,
+    DEFAULT_CODE,
+    FIRST_NOTICE,
+    GROUP,
+    HEADER,
+    LOG_GROUPS,
+    MULTIPLIER,
+    NDARRAY,
+    NOTICE,
+    SYMBOL,
+    TABLE,
+    TOTAL,
+    Layout,
+)
 from tcsym.runtime.entering import ArrayOffsets
 from tcsym.runtime.fastcall_index import Lines
 from tcsym.runtime.plan import CallPlan
-
-SYMBOL = "tcsym_switch"
-TABLE = "tcsym_switch_table"
-# Words of the table before its rows.
-NDARRAY, DEFAULT, DEFAULT_CODE, NOTICE, FIRST_NOTICE, TOTAL, HEADER = 0, 1, 2, 3, 4, 5, 8
-COUNTED = 1  # function of a row that has none of its own: the default one serves
-GROUP, LOG_GROUPS = 4, 7
-MULTIPLIER = 0x9E3779B97F4A7C15  # 2^64 / golden ratio (Knuth, vol. 3, 6.4)
-WORD = (1 << 64) - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """`places`: (argument, axis) of each size that tells calls apart, `ranks` of these arguments.
-
-    A row is its sizes, its function, calls so far, the count at which `NOTICE` is called, and the
-    address of its code if the function is one of our built-ins, which takes no `self`.
-    """
-
-    slots: tuple[int, ...]
-    places: tuple[tuple[int, int], ...]
-    ranks: tuple[tuple[int, int], ...]
-
-    @property
-    def row_words(self) -> int:
-        return len(self.places) + 4
-
-    @property
-    def words(self) -> int:
-        return HEADER + (GROUP << LOG_GROUPS) * self.row_words
-
-    def group(self, sizes: tuple[int, ...]) -> int:
-        """First word of the group of rows for these sizes."""
-        h = 0
-        for size in sizes:
-            h = ((h ^ size) * MULTIPLIER) & WORD
-        return HEADER + (h >> (64 - LOG_GROUPS)) * GROUP * self.row_words
 
 
 def layout_of_plan(plan: CallPlan) -> Layout | None:
@@ -60,12 +38,13 @@ def layout_of_plan(plan: CallPlan) -> Layout | None:
     for k, p in enumerate(plan.inputs):
         for axis, slot in enumerate(p.slots):
             where.setdefault(slot, (k, axis))
-    slots = tuple(k for k, _ in enumerate(plan.sizes) if plan.initial[k] is None)
+    known = plan.initial[: len(plan.sizes)]
+    slots = tuple([k for k, value in enumerate(known) if value is None])
     if not slots or any(slot not in where for slot in slots):
         return None
-    places = tuple(where[slot] for slot in slots)
+    places = tuple([where[slot] for slot in slots])
     arguments = sorted({k for k, _ in places})
-    return Layout(slots, places, tuple((k, plan.inputs[k].rank) for k in arguments))
+    return Layout(known, slots, places, tuple([(k, plan.inputs[k].rank) for k in arguments]))
 
 
 def switch_ir(layout: Layout) -> str:
