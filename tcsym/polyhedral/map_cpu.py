@@ -27,6 +27,7 @@ from tcsym.polyhedral.passes.names import Names
 from tcsym.polyhedral.passes.nest_schedule import schedule_nest
 from tcsym.polyhedral.passes.parallelise import parallelise, without_work
 from tcsym.polyhedral.passes.privatise import privatise
+from tcsym.polyhedral.passes.roll_epilogues import roll_epilogues
 from tcsym.polyhedral.passes.setting import Setting
 from tcsym.polyhedral.passes.split_guards import split_guards
 from tcsym.polyhedral.passes.split_reductions import split_reductions
@@ -62,7 +63,7 @@ def map_cpu(kernel: Kernel, target: Target, options: Options) -> Mapped:
     kernel = _verified(stream_stores(kernel, target.l3_bytes, setting.names))
     if options.parallelize:
         kernel = parallelise(collapse_outermost(kernel, setting.names))
-    kernel = place_allocations(kernel)
+    kernel = place_allocations(roll_epilogues(kernel, target, setting.names))
     return Mapped(_verified(kernel), tuple(setting.notes))
 
 

@@ -187,6 +187,9 @@ def _binary(v: Binary) -> str:
 
 def _node(n: Node, k: Kernel, pad: str) -> list[str]:
     match n:
+        case Store(b, subs, Read(tensor, place)) if k.buffer(b).padded and k.buffer(tensor).padded:
+            to, at = (",".join(map(_index, s)) for s in (subs, place))  # with what was never set
+            return [f"{pad}memory[{b!r}].set(memory[{tensor!r}].values[{at}],{to})"]
         case Store(b, subs, v):
             at = ",".join(map(_index, subs))
             return [
