@@ -16,11 +16,15 @@ POOL = """def f(float(N,C,H,W) I) -> (O) {
 }"""
 
 
+def blocks(source: str, target: str) -> list[list[str]]:
+    """The basic blocks of a program's code."""
+    text = tcsym.define(source, target=target).f.explain("asm")
+    return [b.splitlines() for b in re.split(r"^\.LBB", text, flags=re.MULTILINE)]
+
+
 def hot_block(source: str, target: str, instruction: str) -> list[str]:
     """The basic block with the most of an instruction."""
-    text = tcsym.define(source, target=target).f.explain("asm")
-    blocks = re.split(r"^\.LBB", text, flags=re.MULTILINE)
-    return max(blocks, key=lambda b: len(re.findall(instruction, b))).splitlines()
+    return max(blocks(source, target), key=lambda b: count(b, instruction))
 
 
 def count(lines: list[str], pattern: str) -> int:
@@ -30,11 +34,41 @@ def count(lines: list[str], pattern: str) -> int:
 @pytest.mark.parametrize(("target", "register"), [("cpu:avx2", "ymm"), ("cpu:avx512", "zmm")])
 def test_depthwise_convolution_adds_from_memory(target: str, register: str) -> None:
     """A point of the window: one weight, eight fused multiply-adds, the loop, and nothing else."""
-    block = hot_block(DEPTHWISE, target, "vfmadd")
+    block = next(b for b in blocks(DEPTHWISE, target) if count(b, "vfmadd") == 8)
     assert count(block, rf"vfmadd231ps.*\(%r.*%{register}") == 8
     assert count(block, "vbroadcastss") == 1
     assert count(block, r"rsp|vmaskmov|gather") == 0
     assert len(block) <= 16
+
+
+@pytest.mark.parametrize(("target", "vectors"), [("cpu:avx2", 1), ("cpu:avx512", 2)])
+def test_windows_of_3_keep_their_weights_and_load_a_row_once(target: str, vectors: int) -> None:
+    """Four rows of 9 products; 6 rows of the operand at 3 places; weights stay in registers."""
+    block = hot_block(DEPTHWISE, target, "vfmadd")
+    assert count(block, "vfmadd") == 4 * 9 * vectors
+    reads = r"(vmovups|vfmadd\d+ps)\s+-?\d*\(%r.*%[yz]mm"
+    assert count(block, reads) == 6 * 3 * vectors
+    assert count(block, r"vbroadcast|rsp|vmaskmov|imul") == 0
+
+
+GROUPED = """def f(float(N,G,C,H,W) I, float(G,F,C,KH,KW) W1) -> (O) {
+  O(n,g,o,h,w) +=! I(n,g,i,h+kh,w+kw) * W1(g,o,i,kh,kw)
+}"""
+
+
+def test_windows_of_3_of_few_channels_need_no_masks() -> None:
+    """A channel: 9 points of 4 rows of two vectors; no mask, no spilled vector."""
+    block = hot_block(GROUPED, "cpu:avx2", "vfmadd")
+    assert count(block, r"vfmadd\d+ps.*%ymm") == 9 * 4 * 2
+    assert count(block, r"vmovups\s+-?\d*\(%r.*%ymm") == 9 * 2
+    assert count(block, r"vmaskmov|\(%rsp.*%ymm|%ymm.*\(%rsp") == 0
+
+
+@pytest.mark.parametrize(("source", "most"), [(DEPTHWISE, 2700), (GROUPED, 5000)])
+def test_a_version_for_one_size_of_window_costs_little_code(source: str, most: int) -> None:
+    """Instructions of all versions."""
+    found = sum(count(b, r"^\t[a-z]") for b in blocks(source, "cpu:avx2"))
+    assert found <= most
 
 
 def test_pooling_loads_whole_vectors_and_keeps_the_tile() -> None:

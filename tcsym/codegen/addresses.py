@@ -100,7 +100,7 @@ def _offset(context: Context, buffer: Buffer, subscripts: tuple[Index | Val, ...
 def _base(
     context: Context, buffer: Buffer, terms: tuple[tuple[Atom, int], ...], start: int, kind: str
 ) -> str:
-    displacement = start
+    terms, displacement = _folded(context, terms, start)
     by_depth: dict[int, Number] = {}
     for atom, coefficient in terms:
         for depth, value in _pieces(context, atom):
@@ -117,6 +117,40 @@ def _base(
     return (
         step_by(context, pointer, constant(displacement, "i64"), kind) if displacement else pointer
     )
+
+
+def _folded(
+    context: Context, terms: tuple[tuple[Atom, int], ...], start: int
+) -> tuple[tuple[tuple[Atom, int], ...], int]:
+    """Products with unrolled variables as multiples of the rest, like ones added up.
+
+    Copies of a statement that mean one element then have one address: s*k - s*r at k - r = 1 is s.
+    """
+    if not any(_is_known(context, f) for a, _ in terms for f in _factors_of(a)):
+        return terms, start
+    total: dict[Atom, int] = {}
+    for atom, coefficient in terms:
+        rest: list[Atom] = []
+        for f in _factors_of(atom):
+            if isinstance(f, str) and _is_known(context, f):
+                coefficient *= context.variables[f].offset
+            else:
+                rest.append(f)
+        if not rest:
+            start += coefficient
+            continue
+        left = rest[0] if len(rest) == 1 else Product(tuple(rest))
+        total[left] = total.get(left, 0) + coefficient
+    return tuple((a, c) for a, c in total.items() if c), start
+
+
+def _factors_of(atom: Atom) -> tuple[Atom, ...]:
+    return atom.factors if isinstance(atom, Product) else (atom,)
+
+
+def _is_known(context: Context, factor: Atom) -> bool:
+    """The variable of an unrolled loop."""
+    return isinstance(factor, str) and context.variables[factor].text is None
 
 
 def _pieces(context: Context, atom: Atom) -> list[tuple[int, Number]]:

@@ -20,7 +20,7 @@ from tcsym.polyhedral.passes.collapse import collapse_outermost
 from tcsym.polyhedral.passes.contract_storage import contract_storage
 from tcsym.polyhedral.passes.drop_empty import drop_empty
 from tcsym.polyhedral.passes.full_tiles import full_tiles
-from tcsym.polyhedral.passes.hoist_conditions import hoist_conditions
+from tcsym.polyhedral.passes.hoist_conditions import hoist_conditions, unswitch_serial
 from tcsym.polyhedral.passes.interchange_scans import interchange_scans
 from tcsym.polyhedral.passes.merge_loops import merge_loops
 from tcsym.polyhedral.passes.names import Names
@@ -63,6 +63,7 @@ def map_cpu(kernel: Kernel, target: Target, options: Options) -> Mapped:
     kernel = _verified(stream_stores(kernel, target.l3_bytes, setting.names))
     if options.parallelize:
         kernel = parallelise(collapse_outermost(kernel, setting.names))
+    kernel = replace(kernel, body=unswitch_serial(kernel.body, setting.names))
     kernel = place_allocations(roll_epilogues(kernel, target, setting.names))
     return Mapped(_verified(kernel), tuple(setting.notes))
 

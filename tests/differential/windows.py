@@ -14,6 +14,38 @@ WINDOWS: dict[str, Case] = {
 }""",
         grid(N=(1, 2), C=(1, 3), H=HEIGHTS, W=WIDTHS, KH=(3, 1, 2, 3, 5, 3), KW=(3, 2, 3, 4, 1, 3)),
     ),
+    "depthwise_of_many_sizes": Case(
+        """def f(float(C,H,W) I, float(C,KH,KW) F) -> (O) {
+  O(c,h,w) +=! I(c,h+kh,w+kw) * F(c,kh,kw)
+}""",
+        tuple(
+            {"C": 2, "H": h + kh, "W": w + kw, "KH": kh, "KW": kw}
+            for h, w in ((3, 8), (8, 22), (2, 7))
+            for kh, kw in ((3, 3), (0, 3), (3, 0), (1, 3), (3, 2), (2, 2), (4, 3), (7, 7))
+        ),
+    ),
+    "grouped_of_many_sizes": Case(
+        """def f(float(G,C,H,W) I, float(G,F,C,K,K) F1, float(G,F) b) -> (O) {
+  O(g,o,h,w) +=! I(g,i,h+kh,w+kw) * F1(g,o,i,kh,kw)
+  O(g,o,h,w) = O(g,o,h,w) + b(g,o)
+}""",
+        tuple(
+            {"G": 2, "F": f, "C": c, "H": 3 + k, "W": w + k, "K": k}
+            for f, c, w in ((4, 3, 16), (6, 1, 20), (3, 2, 31), (13, 2, 9), (5, 0, 17))
+            for k in (3, 0, 1, 2, 4, 7)
+        ),
+    ),
+    "strided_of_many_sizes": Case(
+        """def f(float(C,H,W) I, float(K) F) -> (O, P) {
+  O(c,h,w) max=! I(c,2*h+p,2*w+q) + F(p) * F(q)
+  P(c,h) +=! I(c,h+p,0) * F(p)
+}""",
+        tuple(
+            {"C": 2, "H": 2 * h + k, "W": 2 * w + k, "K": k}
+            for h, w in ((3, 8), (9, 23), (1, 4))
+            for k in (3, 1, 2, 4, 7)
+        ),
+    ),
     "depthwise_nhwc": Case(
         """def f(float(N,H,W,C) I, float(KH,KW,C) F) -> (O) {
   O(n,h,w,c) +=! I(n,h+kh,w+kw,c) * F(kh,kw,c)

@@ -78,8 +78,13 @@ def contraction_refusal(kernel: Kernel, nest: str, roles: Roles | None) -> str |
     return vector_refusal(kernel, band.body, roles.columns)
 
 
-def schedule_contraction(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Kernel:
-    """Register tile of rows x columns; the streamed operands packed. Needs no refusal."""
+def schedule_contraction(
+    kernel: Kernel, nest: str, roles: Roles, setting: Setting, overlapping: bool = False
+) -> Kernel:
+    """Register tile of rows x columns; the streamed operands packed. Needs no refusal.
+
+    `overlapping`: as of `tile_registers`, with its contract.
+    """
     kernel, names = _widened(kernel, nest), setting.names
     if setting.options.pack:
         kernel = order_reductions(kernel, nest, roles)
@@ -89,11 +94,15 @@ def schedule_contraction(kernel: Kernel, nest: str, roles: Roles, setting: Setti
     kernel, roles, outer = sides.kernel, sides.roles, sides.outer
     band = band_of(find_loop(kernel.body, sides.nest))
     inner = frozenset(x.variable for x in loops_in(band.body))
-    tiled = tile_registers(kernel, band, roles.columns, roles.rows, outer, shape, names)
+    tiled = tile_registers(
+        kernel, band, roles.columns, roles.rows, outer, shape, names, overlapping
+    )
     kernel = _fill_stationary(tiled, sides.stationary, shape, names)
     kernel = _fill_streamed(replace(tiled, kernel=kernel), sides.streamed, shape, setting)
     kernel, left = fuse_reductions(kernel, inner, names)
     kernel = _unroll_reductions(kernel, frozenset(left), setting.options.reduction_unroll)
+    if overlapping:
+        return kernel
     n = extent(band.loop(roles.columns))
     return narrow_edge(kernel, tiled.column_tile, n, shape, names)
 

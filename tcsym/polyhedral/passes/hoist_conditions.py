@@ -28,6 +28,17 @@ def hoist_conditions(node: Node, names: Names) -> Node:
     return map_node(node, hoist)
 
 
+def unswitch_serial(node: Node, names: Names) -> Node:
+    """Choices made inside parallel loops move out of the serial ones that they do not depend on."""
+
+    def hoist(x: Node) -> Node:
+        if not isinstance(x, Loop) or (x.kind, x.order) != ("serial", "parallel"):
+            return x
+        return _unswitch(x, x.body, names) if isinstance(x.body, Branch) else x
+
+    return map_node(node, hoist)
+
+
 def _hoist(loop: Loop, branch: Branch) -> Node:
     parts = _conjuncts(branch.condition)
     outer = all_of(c for c in parts if loop.variable not in condition_variables(c))

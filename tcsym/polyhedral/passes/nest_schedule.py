@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from tcsym.index import FALSE, TRUE, ge
+from tcsym.index import FALSE, TRUE, all_of, ge
 from tcsym.loop_ir import Kernel, Loop
 from tcsym.polyhedral.passes.band import Band, Roles, band_of, contraction_roles
 from tcsym.polyhedral.passes.bounds import extent
@@ -16,9 +16,12 @@ from tcsym.polyhedral.passes.contraction_schedule import (
     row_count,
     schedule_contraction,
     streams_in_place,
+    tile_shape,
     with_fallback,
 )
+from tcsym.polyhedral.passes.literal_windows import literal_copy, symbolic_windows
 from tcsym.polyhedral.passes.loops import find_loop, loops_in
+from tcsym.polyhedral.passes.overlap import fits_tiles, is_repeatable
 from tcsym.polyhedral.passes.pad_reads import pad_reads
 from tcsym.polyhedral.passes.row_block import block_rows
 from tcsym.polyhedral.passes.row_schedule import schedule_rows
@@ -110,7 +113,33 @@ def _few_rows(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
     rows = min(FEW_ROWS, setting.rows, row_count(kernel, nest, roles).as_int() or FEW_ROWS)
     options = replace(setting.options, pack=False, register_rows=rows)
     setting.note(nest, f"contraction in place, columns {roles.columns}, rows {roles.rows}")
-    return schedule_contraction(kernel, nest, roles, replace(setting, options=options))
+    setting = replace(setting, options=options)
+    literal = _literal_in_place(kernel, nest, setting)
+    if literal is not None:  # what is left has windows of few or many steps
+        kernel = literal
+        setting = replace(setting, options=replace(options, reduction_unroll=1))
+    return schedule_contraction(kernel, nest, roles, setting)
+
+
+def _literal_in_place(kernel: Kernel, nest: str, setting: Setting) -> Kernel | None:
+    """A version for windows of the commonest size: straight code in overlapping tiles."""
+    band = band_of(find_loop(kernel.body, nest))
+    windows = symbolic_windows(kernel, band, setting.rows * setting.vectors)
+    if not windows.loops:
+        return None
+    literal = literal_copy(kernel, nest, windows, setting.names)
+    copy, kernel = literal.new[nest], literal.kernel
+    band = band_of(find_loop(literal.copy, copy))
+    roles = contraction_roles(kernel, band)
+    if roles is None or roles.rows is None:
+        return None
+    points = frozenset((roles.columns, roles.rows))
+    shape = tile_shape(kernel, band.body, roles, setting)
+    fits = fits_tiles(band, roles.columns, roles.rows, shape)
+    if fits == FALSE or not is_repeatable(kernel, band.body, points):
+        return None
+    kernel = literal.before(nest, all_of((windows.are_literal, fits)))
+    return schedule_contraction(kernel, copy, roles, setting, True)
 
 
 def _in_row_blocks(kernel: Kernel, nest: str, setting: Setting) -> Kernel | None:

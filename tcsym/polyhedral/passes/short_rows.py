@@ -26,12 +26,13 @@ from tcsym.polyhedral.passes.loops import (
     replace_loop,
     statements_in,
 )
+from tcsym.polyhedral.passes.overlap import is_repeatable
 from tcsym.polyhedral.passes.register_tile import TileShape, can_tile, tile_registers
 from tcsym.polyhedral.passes.row_schedule import leaf_chain, row_choice, split_rest
 from tcsym.polyhedral.passes.setting import Setting
 from tcsym.polyhedral.passes.transposition import transposition_of
 from tcsym.polyhedral.passes.vector_legality import access_cost, vector_refusal
-from tcsym.polyhedral.passes.window_schedule import is_repeatable, sliding_reads
+from tcsym.polyhedral.passes.window_schedule import sliding_reads
 from tcsym.records import dataclass
 
 VECTOR_COST = 12.0  # of one nearly empty vector, in strided loads: loop, mask, pieces of its store

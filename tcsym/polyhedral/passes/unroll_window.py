@@ -52,7 +52,7 @@ def _unrolled(top: Loop, window: tuple[str, ...], names: Names) -> Loop:
     statement = chain[-1].body
     points = tuple(x for x in chain if x.variable not in window)
     straight = all(x.kind in ("unrolled", "vector") for x in chain[1:])
-    if not straight or not isinstance(statement, Update) or _is_long(statement, _count(chain)):
+    if not straight or not isinstance(statement, Update) or is_long(statement, _count(chain)):
         return top
     slide = _slide(statement, chain, points)
     if slide is None:
@@ -72,7 +72,7 @@ def _count(chain: tuple[Loop, ...]) -> int:
     return total
 
 
-def _is_long(statement: Update, n: int) -> bool:
+def is_long(statement: Update, n: int) -> bool:
     """Too much straight code for what the loops cost."""
     values = list(subvalues(statement.value))
     size = len(values) + CALL_OPERATIONS * sum(isinstance(v, Call) for v in values)
