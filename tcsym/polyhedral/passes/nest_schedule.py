@@ -9,6 +9,7 @@ from tcsym.index import FALSE, TRUE, all_of, ge
 from tcsym.loop_ir import Kernel, Loop
 from tcsym.polyhedral.passes.band import Band, Roles, band_of, contraction_roles
 from tcsym.polyhedral.passes.bounds import extent
+from tcsym.polyhedral.passes.column_blocks import blocks_pay, schedule_column_blocks
 from tcsym.polyhedral.passes.contraction_schedule import (
     FEW_ROWS,
     contraction_refusal,
@@ -20,7 +21,7 @@ from tcsym.polyhedral.passes.contraction_schedule import (
     with_fallback,
 )
 from tcsym.polyhedral.passes.literal_windows import literal_copy, symbolic_windows
-from tcsym.polyhedral.passes.loops import find_loop, loops_in
+from tcsym.polyhedral.passes.loops import find_loop, loops_around, loops_in
 from tcsym.polyhedral.passes.overlap import fits_tiles, is_repeatable
 from tcsym.polyhedral.passes.pad_reads import pad_reads
 from tcsym.polyhedral.passes.row_block import block_rows
@@ -28,6 +29,7 @@ from tcsym.polyhedral.passes.row_schedule import schedule_rows
 from tcsym.polyhedral.passes.scan_schedule import is_scan, schedule_scan
 from tcsym.polyhedral.passes.setting import Setting
 from tcsym.polyhedral.passes.short_rows import short_versions
+from tcsym.polyhedral.passes.split_rows import split_rows
 from tcsym.polyhedral.passes.split_terms import find_guard, split_ranges, split_terms
 from tcsym.polyhedral.passes.strip_schedule import schedule_strips, strip_columns
 from tcsym.polyhedral.passes.window_schedule import schedule_windows, window_rows
@@ -226,5 +228,33 @@ def _without_tile(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
     if windows:
         setting.note(nest, f"windows, columns {columns}, rows {rows}")
         return windows
-    setting.note(nest, f"strips along {columns}")
-    return schedule_strips(kernel, nest, columns, setting)
+    return _strips(kernel, nest, columns, setting)
+
+
+def _strips(kernel: Kernel, nest: str, columns: str, setting: Setting) -> Kernel:
+    """Blocks of columns where they pay, which may be known only at run time, else strips."""
+    pays = blocks_pay(kernel, columns, setting)
+    if pays is None or pays == FALSE:
+        setting.note(nest, f"strips along {columns}")
+        return schedule_strips(kernel, nest, columns, setting)
+    setting.note(nest, f"blocks of columns {columns}")
+    if pays == TRUE:
+        return _column_blocks(kernel, nest, columns, setting)
+    place = band_of(find_loop(kernel.body, nest)).variables.index(columns)
+    kernel, copy = with_fallback(kernel, nest, pays, setting.names)
+    kernel = _column_blocks(kernel, nest, columns, setting)
+    setting.note(copy, f"strips along {columns}")
+    return schedule_strips(
+        kernel, copy, band_of(find_loop(kernel.body, copy)).variables[place], setting
+    )
+
+
+def _column_blocks(kernel: Kernel, nest: str, columns: str, setting: Setting) -> Kernel:
+    """Threads share the rows where no loop around the columns gives them parts."""
+    if setting.options.parallelize and not loops_around(kernel.body, columns):
+        split = split_rows(kernel, columns, setting.names)
+        if split is not None:
+            kernel = schedule_column_blocks(split.kernel, split.columns, setting, split.rows)
+            few = replace(setting, options=replace(setting.options, strip_vectors=1))
+            return schedule_strips(kernel, nest, columns, few)
+    return schedule_column_blocks(kernel, columns, setting)

@@ -72,8 +72,14 @@ def _without(total: Index, loops: tuple[Loop, ...], known: frozenset[str]) -> In
     if not total.variables() & {x.variable for x in loops}:
         return total
     bound = eliminate(total, loops, True)
-    bound = bound if bound is not None else relax(total, known, True)
+    for most in (total, _increasing(total)):
+        bound = bound if bound is not None else relax(most, known, True)
     return ONE if bound is None or not bound.variables() <= known else bound
+
+
+def _increasing(e: Index) -> Index:
+    """`e` without what it subtracts: extents are differences."""
+    return Index(tuple((atom, c) for atom, c in e.terms if c > 0), max(0, e.constant))
 
 
 def operations(node: Node, known: frozenset[str]) -> Index:

@@ -26,7 +26,7 @@ from tcsym.polyhedral.passes.access import accesses, rename_buffer, subscript_va
 from tcsym.polyhedral.passes.bounds import extent
 from tcsym.polyhedral.passes.identities import identity
 from tcsym.polyhedral.passes.loops import children, find_loop, replace_loop
-from tcsym.polyhedral.passes.names import Names
+from tcsym.polyhedral.passes.names import Names, renamed_loops
 from tcsym.records import dataclass
 
 
@@ -142,12 +142,13 @@ def _remainder(
     if known is not None and known % width == 0:
         return None, frozenset()
     if not shape.masked:
-        body = _at(loop.body, loop.variable, var(tile))
+        body = renamed_loops(_at(loop.body, loop.variable, var(tile)), names)
         single = replace(loop, variable=tile, lower=loop.lower + done * width, body=body)
         return single, frozenset((tile,))
     lane = names.fresh(loop.variable)
     at = loop.lower + var(tile) * shape.lanes + var(lane)
     body = _at(_into_lanes(loop.body, lanes, ZERO, var(lane)), loop.variable, at)
+    body = renamed_loops(body, names)
     inner = _vector(lane, shape, body, loop, n - var(tile) * shape.lanes)
     last = ceildiv(n, shape.lanes)
     tail = Loop(tile, done * shape.unroll, last, inner, "serial", loop.order)

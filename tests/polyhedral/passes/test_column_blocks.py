@@ -1,0 +1,87 @@
+"""Sums over rows of many columns: in blocks of columns, and parts of the rows."""
+
+from __future__ import annotations
+
+import pytest
+
+from tcsym.loop_ir import Block, Branch, Kernel, Loop, Node, walk
+from tcsym.options import Options
+from tcsym.polyhedral.map_cpu import map_cpu
+from tcsym.polyhedral.passes.split_rows import PART_ROWS
+from tests.polyhedral.passes import naive
+from tests.polyhedral.passes.compare import assert_same
+from tests.polyhedral.passes.naive import buf, con, kernel, op, par, rd, red, st, up, v
+from tests.polyhedral.passes.targets import AVX2, AVX512
+
+A, M, N = v("a m n")
+ROWS = [(16, 16), (17, 9), (25, 133), (PART_ROWS, 8), (PART_ROWS + 3, 17), (2 * PART_ROWS + 1, 8)]
+
+
+def moments() -> Kernel:
+    """Two sums of one pass, from values that they had before, and a value of both."""
+    x, s, q = rd("X", M, N), rd("S", N), rd("Q", N)
+    sums = red("m", "M", up("S", (N,), "add", x), up("Q", (N,), "max", op("mul", x, rd("W", M))))
+    body = par("n", "N", st("Q", (N,), con(1.0)), sums, st("R", (N,), op("add", s, q)))
+    shapes = [("X", "M N"), ("W", "M"), ("S", "N"), ("Q", "N"), ("R", "N")]
+    return kernel("moments", "M N", [buf(*x) for x in shapes], body)
+
+
+def gathered_rows() -> Kernel:
+    """Rows of a table, for each of several sums."""
+    row = rd("T", rd("I", A, M), N)
+    sums = red("m", "M", up("S", (A, N), "add", row))
+    body = par("a", "A", par("n", "N", st("S", (A, N), con(0.0)), sums))
+    return kernel("gathered", "A M N V", [buf("T", "V N"), buf("I", "A M"), buf("S", "A N")], body)
+
+
+def mapped(k: Kernel, target: object = AVX2, **options: object) -> Kernel:
+    return map_cpu(k, target, Options(**options)).kernel  # type: ignore[arg-type]
+
+
+def _is_jammed(x: Node, around: tuple[Loop, ...]) -> bool:
+    """Rows, one after the other, in the lanes of the columns."""
+    unrolled = isinstance(x, Loop) and x.kind == "unrolled"
+    return unrolled and any(y.kind == "vector" for y in around)
+
+
+def blocks(k: Kernel) -> Node:
+    """What runs where blocks pay."""
+    branches = [x.then for x, _ in walk(k.body) if isinstance(x, Branch)]
+    return next(x for x in branches if any(_is_jammed(y, a) for y, a in walk(x)))
+
+
+@pytest.mark.parametrize("target", [AVX2, AVX512])
+@pytest.mark.parametrize("parallelize", [True, False])
+@pytest.mark.parametrize("make", [naive.column_sum, moments])
+def test_results_are_kept(make, parallelize: bool, target: object) -> None:  # type: ignore[no-untyped-def]
+    k = make()
+    out = mapped(k, target, parallelize=parallelize)
+    for m, n in ROWS[:3] if parallelize else ROWS:
+        assert_same(k, out, {"M": m, "N": n})
+    if parallelize:
+        assert_same(k, out, {"M": PART_ROWS + 9, "N": 9})
+
+
+@pytest.mark.parametrize("target", [AVX2, AVX512])
+@pytest.mark.parametrize("rows", [16, 23])
+def test_gathered_rows(rows: int, target: object) -> None:
+    k = gathered_rows()
+    assert_same(k, mapped(k, target), {"A": 2, "M": rows, "N": 21, "V": 5})
+
+
+def test_eight_rows_are_added_for_one_access_of_a_sum() -> None:
+    """In the longest pass, the sums' row is updated once beside a loop over eight rows."""
+    inside = blocks(mapped(naive.column_sum()))
+    jammed = (x for x, a in walk(inside) if _is_jammed(x, a))
+    assert {x.upper.as_int() for x in jammed if isinstance(x, Loop)} == {8, 2, 1}
+
+
+def test_rows_of_one_sum_are_shared_by_threads_and_combined_after() -> None:
+    inside = blocks(mapped(naive.column_sum()))
+    assert isinstance(inside, Block)
+    kinds = [x.kind for x in inside.body if isinstance(x, Loop)]
+    assert kinds == ["parallel"] * 3  # parts, then whole vectors and the rest of the combination
+
+
+def test_sums_of_many_rows_keep_their_own_parallel_loop() -> None:
+    assert isinstance(blocks(mapped(gathered_rows())), Loop)
