@@ -6,11 +6,12 @@ register plus a constant (serial loops), or is the lane variable of the innermos
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import field, replace
 from typing import NamedTuple
 
+from tcsym.codegen.alike import Call
 from tcsym.codegen.text import Function, Module
 from tcsym.codegen.values import Code, Val
 from tcsym.compiled import Fault
@@ -78,7 +79,7 @@ class Context:
 
     `pointers`: base address of each visible buffer. `error`: address of the cell that receives a
     fault's code. `launch`: register of the context struct; None inside a task. `finished`: told of
-    every part of the module that is complete.
+    every part of the module that is complete. `calls`: of functions, for loops by identity.
     """
 
     kernel: Kernel
@@ -92,6 +93,7 @@ class Context:
     arena: Arena
     launch: str | None
     finished: Callable[[Module], None]
+    calls: Mapping[int, Call]
     variables: dict[str, Bound] = field(default_factory=dict)
     pointers: dict[str, str] = field(default_factory=dict)
     depth: int = 0

@@ -10,6 +10,7 @@ from tcsym.codegen.addresses import address
 from tcsym.codegen.casts import element_kind
 from tcsym.codegen.context import Bound, Context, Lanes
 from tcsym.codegen.expressions import value
+from tcsym.codegen.functions import call
 from tcsym.codegen.index_code import (
     Number,
     active_under,
@@ -77,6 +78,8 @@ def _loop(context: Context, loop: Loop) -> None:
         _vector_loop(context, loop)
     elif loop.kind in ("unrolled", "vector"):
         _unrolled_loop(context, loop)
+    elif id(loop) in context.calls:
+        call(context, context.calls[id(loop)])
     elif loop.kind == "parallel" and context.launch is not None and context.lanes is None:
         parallel_loop(context, loop, serial_loop)
     else:

@@ -12,7 +12,9 @@ from typing import assert_never
 
 from tcsym.codegen.context import Arena, Bound, Context, Faults
 from tcsym.codegen.control import buffer_bytes, statement
+from tcsym.codegen.functions import define
 from tcsym.codegen.object_code import pipeline_line
+from tcsym.codegen.outline import Outlined, outline
 from tcsym.codegen.parallel import field
 from tcsym.codegen.stores import end_streams
 from tcsym.codegen.text import Function, Module
@@ -60,8 +62,8 @@ def emit(
 ) -> Generated:
     """LLVM IR for the kernel. A parallel loop uses a thread for each `min_work_per_thread`.
 
-    Every parallel loop is a module of its own, given to `ready` as soon as it is there. Code
-    without vectors stays in one: LLVM's pipeline for it looks across functions.
+    Every outlined function and every parallel loop is a module of its own, given to `ready` as soon
+    as it is there. Code without vectors is one: LLVM's pipeline for it looks across functions.
     """
     has_vectors = _has_vectors(kernel)
     module, faults = Module(pipeline_line(has_vectors), _attributes(target)), Faults()
@@ -72,10 +74,13 @@ def emit(
             modules.append(part.text())
             ready(modules[-1])
 
+    outlined = outline(kernel) if has_vectors else Outlined()
+    for function in outlined.functions:
+        define(function, module, target, statement, finished)
     _entry(module, kernel)
     pointers = {name: f"%p{i}" for i, name in enumerate(kernel.arguments)}
     sizes = {name: Bound(f"%v{i}") for i, name in enumerate(kernel.sizes)}
-    parameters = ["ptr noalias %error", "ptr %context"]
+    parameters = ["ptr noalias %error", "ptr %context", "ptr %buffers", "ptr %sizes"]
     parameters += [f"i64 {b.text}" for b in sizes.values()]
     parameters += [f"ptr noalias {p}" for p in pointers.values()]
     head = f"define internal void @{SYMBOL}.body({', '.join(parameters)}) #1"
@@ -92,6 +97,7 @@ def emit(
         arena=Arena(""),
         launch="%context",
         finished=finished,
+        calls=outlined.calls,
         variables=dict(sizes),
         pointers=dict(pointers),
     )
@@ -124,7 +130,7 @@ def _entry(module: Module, kernel: Kernel) -> None:
     f = Function(module, head)
     error = f.alloca("i32", 4)
     f.do(f"store i32 0, ptr {error}, align 4")
-    args = [f"ptr {error}", "ptr %context"]
+    args = [f"ptr {error}", "ptr %context", "ptr %buffers", "ptr %sizes"]
     for kind, base, names in (
         ("i64", "%sizes", kernel.sizes),
         ("ptr", "%buffers", kernel.arguments),

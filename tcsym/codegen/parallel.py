@@ -7,7 +7,7 @@ parameters are `noalias`. The iterations are cut into contiguous balanced chunks
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import assert_never
+from typing import Literal, assert_never
 
 from tcsym.codegen.context import Arena, Bound, Context
 from tcsym.codegen.index_code import Number, add, as_val, multiply, number, smallest
@@ -15,6 +15,7 @@ from tcsym.codegen.stores import end_streams
 from tcsym.codegen.text import Function, Module
 from tcsym.codegen.values import Code, Val
 from tcsym.compiled import CONTEXT_FIELDS
+from tcsym.index import Index
 from tcsym.loop_ir import (
     Allocate,
     Block,
@@ -27,6 +28,7 @@ from tcsym.loop_ir import (
     Update,
     Verify,
     loads,
+    map_node,
     walk,
 )
 from tcsym.records import dataclass
@@ -36,10 +38,16 @@ SerialLoop = Callable[[Context, Loop, Number, Number], None]
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """One word of the task's data, and the parameter of the body that receives it."""
+    """One word that a task receives: `text`, stored in its data, or element `at` of `array`."""
 
     kind: str
     text: str
+    array: Literal["", "buffers", "sizes"] = ""
+    at: int = 0
+
+
+def _stored(items: list[_Item]) -> list[_Item]:
+    return [i for i in items if not i.array]
 
 
 def field(context: Context, name: str, kind: str) -> str:
@@ -58,28 +66,61 @@ def parallel_loop(context: Context, loop: Loop, serial_loop: SerialLoop) -> None
     count = as_val(smallest(code, add(code, upper, multiply(code, lower, -1)), 0, "smax"))
     with context.function.when(code.compare("icmp ne", count, Val("0", "i64")).text):
         tasks = _task_count(context, loop, count)
-        items = [
+        launched = [
             _Item("ptr", context.error),
             _Item("ptr", field(context, "private_arena", "ptr")),
             _Item("i64", field(context, "private_bytes", "i64")),
             _Item("i64", as_val(lower).text),
             _Item("i64", count.text),
             _Item("i64", tasks.text),
+            _Item("ptr", "%buffers"),
+            _Item("ptr", "%sizes"),
         ]
-        outer = {n: b for n, b in context.variables.items() if b.text is not None}
-        items += [_Item("i64", b.text or "") for b in outer.values()]
-        used = buffers_used(loop.body)
-        pointers = {n: p for n, p in context.pointers.items() if n in used}
-        items += [_Item("ptr", p) for p in pointers.values()]
-        name = f"task{len(context.module.parts)}"
+        numbers, pointers = _received(context, loop)
+        received = [*numbers.values(), *pointers.values()]
+        name = f"task{context.module.count('task')}"
         part = context.module.part(name)
-        _body(context, part, loop, f"{name}.body", list(outer), list(pointers), serial_loop)
-        _task(part, name, [i.kind for i in items])
+        _body(context, part, loop, f"{name}.body", list(numbers), list(pointers), serial_loop)
+        _task(part, name, launched, received)
         context.module.declare("void", name, "ptr, i64")
         context.finished(part)
-        _launch(context, name, items, tasks)
+        _launch(context, name, [*launched, *_stored(received)], tasks)
     for buffer in context.buffers:
         context.note_store(buffer)
+
+
+def _received(context: Context, loop: Loop) -> tuple[dict[str, _Item], dict[str, _Item]]:
+    """What the body of the loop uses: variables, and bases of buffers."""
+    kernel, used = context.kernel, buffers_used(loop.body)
+    names = _variables_used(context, loop, used)
+    numbers, pointers = {}, {}
+    for n, bound in context.variables.items():
+        if bound.text is None or n not in names:
+            continue
+        is_size = n in kernel.sizes
+        at = kernel.sizes.index(n) if is_size else 0
+        numbers[n] = _Item("i64", bound.text, "sizes" if is_size else "", at)
+    for n, pointer in context.pointers.items():
+        if n in used:
+            is_argument = n in kernel.arguments
+            at = kernel.arguments.index(n) if is_argument else 0
+            pointers[n] = _Item("ptr", pointer, "buffers" if is_argument else "", at)
+    return numbers, pointers
+
+
+def _variables_used(context: Context, loop: Loop, buffers: frozenset[str]) -> frozenset[str]:
+    """Of sizes and loops: all in the loop's expressions, and in sizes and strides of buffers."""
+    found: set[str] = set()
+
+    def index(e: Index) -> Index:
+        found.update(e.variables())
+        return e
+
+    map_node(loop, on_index=index)
+    for b in (context.buffers[name] for name in buffers):
+        for e in (*b.shape, *b.element_strides()):
+            index(e)
+    return frozenset(found)
 
 
 def buffers_used(body: Node) -> frozenset[str]:
@@ -130,13 +171,21 @@ def _launch(context: Context, name: str, items: list[_Item], tasks: Val) -> None
     f.start_block(end)
 
 
-def _task(module: Module, name: str, kinds: list[str]) -> None:
+def _task(module: Module, name: str, launched: list[_Item], received: list[_Item]) -> None:
     """Unpack `data`, find the chunk and the private arena, call the body."""
     f = Function(module, f"define void @{name}(ptr %data, i64 %task) #0")
-    words = []
-    for i, kind in enumerate(kinds):
-        place = f.result(f"getelementptr i64, ptr %data, i64 {i}")
-        words.append(f.result(f"load {kind}, ptr {place}, align 8"))
+
+    def word(kind: str, array: str, at: int) -> str:
+        place = f.result(f"getelementptr i64, ptr {array}, i64 {at}")
+        return f.result(f"load {kind}, ptr {place}, align 8")
+
+    words = [word(item.kind, "%data", i) for i, item in enumerate(launched)]
+    arrays = dict(zip(("buffers", "sizes"), words[-2:]))
+    values, n_stored = [], len(launched)
+    for item in received:
+        array, at = (arrays[item.array], item.at) if item.array else ("%data", n_stored)
+        n_stored += not item.array
+        values.append(f"{item.kind} {word(item.kind, array, at)}")
     error, arena, size, lower, count, tasks = words[:6]
     skip = f.result(f"mul i64 %task, {size}")
     private = f.result(f"getelementptr i8, ptr {arena}, i64 {skip}")
@@ -147,8 +196,7 @@ def _task(module: Module, name: str, kinds: list[str]) -> None:
         first = f.result(f"udiv i64 {share}, {tasks}")
         ends.append(f.result(f"add i64 {first}, {lower}"))
     args = [f"ptr {error}", f"ptr {private}", f"i64 {ends[0]}", f"i64 {ends[1]}"]
-    args += [f"{k} {w}" for k, w in zip(kinds[6:], words[6:])]
-    f.do(f"call void @{name}.body({', '.join(args)})")
+    f.do(f"call void @{name}.body({', '.join([*args, *values])})")
     f.do("ret void")
     f.finish()
 
@@ -179,12 +227,14 @@ def _body(
         arena=Arena("%arena"),
         launch=None,
         finished=context.finished,
+        calls=context.calls,
         pointers={n: f"%p{i}" for i, n in enumerate(buffers)},
     )
     for variable, b in context.variables.items():
-        known = b.text is None
-        text = None if known else f"%v{outer.index(variable)}"
-        inner.variables[variable] = Bound(text, b.offset)
+        if b.text is None:
+            inner.variables[variable] = b
+        elif variable in outer:
+            inner.variables[variable] = Bound(f"%v{outer.index(variable)}", b.offset)
     serial_loop(inner, loop, Val("%lower", "i64"), Val("%upper", "i64"))
     end_streams(inner, loop.body)
     f.do("ret void")

@@ -49,9 +49,14 @@ class Module:
         self.declarations[name] = f"declare {result} @{name}({parameters}) nounwind"
 
     def part(self, name: str) -> Module:
-        """A new part that is to define that function."""
+        """A new part that is to define that function. Parts of a part belong to the whole."""
         part = self.parts[name] = Module(self.head, self.attributes)
+        part.parts = self.parts
         return part
+
+    def count(self, kind: str) -> int:
+        """Number of parts whose names begin so."""
+        return sum(name.startswith(kind) for name in self.parts)
 
     def text(self) -> str:
         """This module alone."""

@@ -1,0 +1,60 @@
+"""Outlined loops: the functions, and the calls in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tcsym.codegen.alike import Call, Function
+from tcsym.codegen.context import Arena, Bound, Context, Faults
+from tcsym.codegen.index_code import as_val, number
+from tcsym.codegen.text import Function as Text
+from tcsym.codegen.text import Module
+from tcsym.codegen.values import Code
+from tcsym.loop_ir import Node
+from tcsym.target import Target
+
+
+def define(
+    function: Function,
+    whole: Module,
+    target: Target,
+    statement: Callable[[Context, Node], None],
+    finished: Callable[[Module], None],
+) -> None:
+    """Write the function as a part of the module: i64 numbers, then pointers to its buffers."""
+    kernel, part = function.kernel, whole.part(function.name)
+    numbers = (*kernel.sizes, *function.variables)
+    parameters = [f"i64 %v{i}" for i in range(len(numbers))]
+    parameters += [f"ptr noalias %p{i}" for i in range(len(kernel.arguments))]
+    f = Text(part, f"define void @{function.name}({', '.join(parameters)}) #1")
+    context = Context(
+        kernel=kernel,
+        target=target,
+        module=part,
+        buffers={b.name: b for b in kernel.buffers},
+        faults=Faults(),
+        min_work=0,
+        code=Code(f, target),
+        error="",
+        arena=Arena(""),
+        launch=None,
+        finished=finished,
+        calls={},
+        variables={name: Bound(f"%v{i}") for i, name in enumerate(numbers)},
+        pointers={name: f"%p{i}" for i, name in enumerate(kernel.arguments)},
+    )
+    statement(context, kernel.body)
+    f.do("ret void")
+    f.finish()
+    finished(part)
+
+
+def call(context: Context, c: Call) -> None:
+    """Call the function in place of its loop."""
+    arguments = [as_val(number(context, n)).typed for n in c.numbers]
+    arguments += [f"ptr {context.pointers[name]}" for name in c.buffers]
+    kinds = ", ".join(a.split(" ")[0] for a in arguments)
+    context.module.declare("void", c.function, kinds)
+    context.function.do(f"call void @{c.function}({', '.join(arguments)})")
+    for name in c.buffers:
+        context.note_store(name)
