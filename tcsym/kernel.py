@@ -260,7 +260,7 @@ class Kernel(Direct):
 
         target, declared = self._dispatcher.making.target, self.settings.sizes
         report = tune_program(self.program, target, declared, sizes, budget, **settings)
-        self._serving.dispatch(self._checked_call, self._install)
+        self._serving.dispatch(self._checked_call, self._install, ahead=True)
         self._install(self._checked_call)
         return report
 

@@ -104,12 +104,20 @@ class Serving:
         self.plan = plan
         self.stats = stats
 
-    def dispatch(self, slow: Function, install: Callable[[Function], None]) -> None:
-        """Versions are chosen afresh, by what the options stores have now."""
+    def dispatch(
+        self, slow: Function, install: Callable[[Function], None], ahead: bool = False
+    ) -> None:
+        """Versions are chosen afresh, by what the options stores have now.
+
+        ahead: those of tuned regions are compiled; calls go on with what there is meanwhile.
+        """
         given = self.settings
         making = Making(self.plan, given.target, given.options, self.stats)
         entrance = Entrance(self.plan, slow, install)
-        self.dispatcher = dispatcher_for(given.strategy, making, entrance)
+        dispatcher = dispatcher_for(given.strategy, making, entrance)
+        if ahead:
+            dispatcher.compile_regions()
+        self.dispatcher = dispatcher
 
     def adopt(self, kept: ready.Ready, entry: Function, switch: Switch | None) -> None:
         """An earlier process made the code and its call entry: calls go on entering it."""
@@ -157,7 +165,7 @@ class Serving:
         outputs = prepare_outputs(plan, bound, targets)
         views = (*bound.views, *outputs.views)
         n_threads = get_num_threads() if threads is None else require_threads(threads)
-        version = self.dispatcher.serving(bound.sizes)
+        version = self.dispatcher.answering(bound.sizes)
         variant, fault = version.run(views, bound.sizes, n_threads)
         if fault:
             raise plan.fault_error(variant.compiled.faults[fault - 1])

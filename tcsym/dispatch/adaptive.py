@@ -1,7 +1,8 @@
 """The dispatcher of `Auto`, and of `Specialize` in the background.
 
-The symbolic versions answer every call. The switch counts calls by sizes; sizes that took much time
-are compiled with numbers in another process (`beside`). With `Auto`, the user's own calls then
+The symbolic versions answer every call; where tuned options have several regions, one that is
+compiled answers until that of the region is. The switch counts calls by sizes; sizes that took much
+time are compiled with numbers in another process (`beside`). With `Auto`, the user's own calls then
 alternate between both (`trial`), and the faster one stays.
 """
 
@@ -54,10 +55,22 @@ class Adaptive(Dispatcher):
     def serving(self, sizes: Values) -> Version:
         return self.points.made.get(sizes) or super().serving(sizes)
 
+    def answering(self, sizes: Values) -> Version:
+        """After the first call none waits: any symbolic version is right until its own is made."""
+        version = self.serving(sizes)
+        if version.variants.made or not self.share:
+            return version
+        ready = next((v for v in self._ordered if v.variants.made), None)
+        if ready is None:
+            return version
+        self._compile_layouts(version.variants, version.variants.dense)
+        return ready
+
     def served(
         self, sizes: Values, views: Sequence[View], version: Version, variant: Variant
     ) -> None:
-        super().served(sizes, views, version, variant)
+        if version is self.serving(sizes):  # else it only stood in: no call may enter it directly
+            super().served(sizes, views, version, variant)
         if not self.measured and sizes not in self._states:
             self._specialise(sizes)
 

@@ -35,6 +35,10 @@ class Dispatcher:
         ordered = self._ordered or self._arranged()
         return ordered[0] if len(ordered) == 1 else ordered[self._find(*sizes)]
 
+    def answering(self, sizes: Values) -> Version:
+        """The version that runs a call now: `serving`, or another one until that is compiled."""
+        return self.serving(sizes)
+
     def served(
         self, sizes: Values, views: Sequence[View], version: Version, variant: Variant
     ) -> None:
@@ -45,6 +49,12 @@ class Dispatcher:
         """Compile all that calls with dense arrays will need."""
         for version in self._ordered or self._arranged():
             version.variants.made_for(version.variants.dense)
+
+    def compile_regions(self) -> None:
+        """Compile the version of each tuned region: calls of other processes find its code."""
+        for version in self.versions():
+            if version.kind == "symbolic":
+                version.variants.made_for(version.variants.dense)
 
     # ---- what there is
 
@@ -105,6 +115,9 @@ class Refused(Dispatcher):
 
     def arrange(self) -> tuple[Version, ...]:
         raise self.why
+
+    def compile_regions(self) -> None:
+        """None is ever called."""
 
 
 class Single(Dispatcher):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tcsym as tc
+from tcsym.dispatch.beside import compilations
 from tcsym.dispatch.buckets import typical_sizes, work_edges
 from tcsym.index import ge, lt, var
 from tcsym.region import Region
@@ -57,6 +59,54 @@ def test_each_strategy_follows_the_regions(strategy: Any) -> None:
     if not isinstance(strategy, Pad):  # what is padded to 8 or more belongs to the upper region
         assert "options shipped" in below and '"row_unroll": 1' in below
     assert sum(kernel.stats.dispatch.values()) == 15
+
+
+@pytest.mark.usefixtures("regions")
+def test_no_call_waits_for_another_region() -> None:
+    kernel = tc.define(MM).mm
+    go = threading.Event()
+    original = compilations._compiled
+    compilations._compiled = lambda work: (go.wait(), original(work))[1]  # type: ignore
+    try:
+        for m in (3, 16, 8, 16):
+            assert (kernel(*operands(m, 3, 4)) == 3).all()
+            settle()
+        assert len(kernel.stats.variants) == 1
+        counted = {v.split(", options ")[1]: n for v, n in kernel.stats.dispatch.items()}
+        assert counted == {"shipped": 4, "user": 0}
+    finally:
+        go.set()
+        compilations.settle()
+        del compilations._compiled  # type: ignore[method-assign]
+    assert len(kernel.stats.variants) == 2
+    for m in (16, 8, 16):
+        assert (kernel(*operands(m, 3, 4)) == 3).all()
+        settle()
+    counted = {v.split(", options ")[1]: n for v, n in kernel.stats.dispatch.items()}
+    assert counted == {"shipped": 4, "user": 3}
+
+
+@pytest.mark.usefixtures("regions")
+def test_a_region_that_does_not_compile_is_served_by_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(compilations, "_compiled", lambda _: "the compiler is on strike")
+    kernel = tc.define(MM).mm
+    for m in (3, 16, 16):
+        assert (kernel(*operands(m, 3, 4)) == 3).all()
+        compilations.settle()
+    assert len(kernel.stats.variants) == 1
+    (failure,) = kernel.stats.failures
+    assert "on strike" in failure
+
+
+@pytest.mark.usefixtures("regions")
+@pytest.mark.parametrize("strategy", [Auto(), Symbolic(), Specialize(), Bucket(count=2), Pad(8)])
+def test_regions_are_compiled_after_a_tune(strategy: Any) -> None:
+    kernel = tc.define(MM, strategy=strategy, sizes={"M": tc.Dim(0, 16)}).mm
+    kernel._dispatcher.compile_regions()
+    expected = 2 if isinstance(strategy, Auto | Symbolic) else 0
+    assert kernel.stats.compilations + kernel.stats.cache_hits == expected
 
 
 @pytest.mark.usefixtures("regions")
