@@ -14,7 +14,7 @@ from tcsym.tuning.timing import Ratio
 from tcsym.tuning.tree import Leaf, Split, Tree, leaf_of
 from tcsym.tuning.trials import Trials
 
-EXTRA_WEIGHT = 0.5
+EXTRA_WEIGHT, LEAST_CONFIRMED = 0.5, 4
 Weights = Mapping[Values, float]
 
 
@@ -40,7 +40,7 @@ def conclude(
         prove_partition(tree, names)
         confirmed: dict[Values, Ratio] = {}
         try:
-            loser = _confirm(tree, race, trials.default, learned, confirmed)
+            loser = _confirm(tree, race, trials.default, weights, extra, confirmed)
         except KeyboardInterrupt:
             known = {v: usable[leaf_of(tree, v).options].get(v) for v in weights}
             found = {v: confirmed.get(v) or r or Ratio(0, 0, 0) for v, r in known.items()}
@@ -59,20 +59,27 @@ def _with_extra(weights: Weights, extra: tuple[Values, ...]) -> dict[Values, flo
 
 
 def _confirm(
-    tree: Tree, race: Race, default: Attempt, weights: Weights, confirmed: dict[Values, Ratio]
+    tree: Tree,
+    race: Race,
+    default: Attempt,
+    weights: Weights,
+    extra: tuple[Values, ...],
+    confirmed: dict[Values, Ratio],
 ) -> Options | None:
     """Fill `confirmed`; the options of a leaf that is no faster than the default, if any.
 
-    A leaf may serve other sizes only than those tuned; every one of `weights` has a leaf.
+    Measured at all tuned sizes that it serves, and at some others where these are few.
     """
+    least = max(1e-9, min(weights.values()))
     for options in dict.fromkeys(leaves(tree)):
-        sizes = tuple(v for v in weights if leaf_of(tree, v).options == options)
+        served = [v for v in (*weights, *extra) if leaf_of(tree, v).options == options]
+        sizes = tuple(served[: max(LEAST_CONFIRMED, sum(v in weights for v in served))])
         if options == DEFAULT:
             confirmed |= {v: default.ratios[v] for v in sizes}
             continue
         again = Attempt(options, "raced")
         race.confirm(again, default, sizes)
-        share = {v: weights[v] for v in sizes}
+        share = {v: weights.get(v, least) for v in sizes}
         if again.state == "failed" or again.cost(share)[0] >= 0:
             return options
         confirmed |= again.ratios

@@ -16,7 +16,7 @@ from tcsym.records import dataclass
 from tcsym.tuning.timing import Ratio
 from tcsym.tuning.tree import Leaf, Predicate, Split, Tree, contexts
 
-DEEPEST = 3
+DEEPEST, DEEPER, MANY = 3, 5, 16  # the second for that many sizes
 LEAST_SAVED, UNSURE = 0.006, 0.1  # in logarithms of time; the second by the number of sizes
 UNMEASURED = 0.5
 PER_FIELD, BY_ISL = 0.002, 0.03  # what a field must save; isl takes long to schedule
@@ -53,7 +53,8 @@ def learn_tree(costs: Costs, weights: Mapping[Values, float]) -> Tree:
 
     weights: importance of each size; they sum to 1.
     """
-    return _grow(_Measured(costs, weights), tuple(weights), DEEPEST)
+    depth = DEEPER if len(weights) > MANY else DEEPEST
+    return _grow(_Measured(costs, weights), tuple(weights), depth)
 
 
 def _grow(measured: _Measured, sizes: tuple[Values, ...], depth: int) -> Tree:

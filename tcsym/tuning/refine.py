@@ -12,7 +12,7 @@ from tcsym.tuning.timing import Ratio
 from tcsym.tuning.trials import Trials
 
 EXTRA_SIZES, MOST_EXTRA_SIZES, GENERAL = 8, 128, 5
-LEAST_SECONDS, EXTRA_SECONDS = 0.04, 0.02  # for one candidate at one size
+LEAST_SECONDS, EXTRA_SECONDS, EXTRA_PRECISION = 0.04, 0.02, 0.02  # one candidate at one size
 SIMPLER = 0.004  # logarithm of the time that a changed field must save to stay
 
 
@@ -64,6 +64,6 @@ def generalise(
             break
         trials.default.ratios[values] = Ratio(0.0, 0.0, 0.0)
         race.seconds[values] = EXTRA_SECONDS
-        race.measure(list(chosen.values()), trials.default, (values,))
+        race.measure(list(chosen.values()), trials.default, (values,), EXTRA_PRECISION)
         done.append(values)
     return tuple(done)

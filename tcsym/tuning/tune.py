@@ -35,7 +35,8 @@ from tcsym.tuning.timing import Ratio
 from tcsym.tuning.trials import Trials
 from tcsym.tuning.workers import WorkerPool
 
-BATCH, SEARCH_SHARE = 8, 0.65
+BATCH = 8
+SEARCH_TRIALS, SEARCH_TIME = 0.65, 0.45  # share of a budget; the rest goes to other sizes
 PATIENCE = 10.0
 _MOST_SECONDS, _CALLS = 0.6, 30
 
@@ -172,7 +173,8 @@ class _Tuning:
         kind = Genetic if self.request.search == "genetic" else Guided
         search = kind(space, start, self.rng)
         search.tell([(a.options, self._costs(a)) for a in (self.incumbent, *resumed)])
-        while self.budget.used(len(self.trials.attempts)) < SEARCH_SHARE:
+        share = SEARCH_TRIALS if self.budget.seconds is None else SEARCH_TIME
+        while self.budget.used(len(self.trials.attempts)) < share:
             batch = search.ask(self._batch())
             if not batch:
                 self.stopped = "exhausted"
