@@ -303,6 +303,8 @@ def test_file_says_what_it_computes_and_fits_the_page(name: str) -> None:
     lines = library.source(name).splitlines()
     assert lines[0].startswith("# ") and library.description(name).endswith(".")
     assert max(map(len, lines)) <= 100
+    assert "Sizes:" not in library.description(name)
+    assert library.sizes(name).keys() == library.load(name).sizes.keys()
     assert list(tcsym.define(library.source(name))) == [name]
 
 

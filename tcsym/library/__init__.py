@@ -5,7 +5,8 @@
     kernel = library.load("conv2d", sizes={"KH": 3, "KW": 3})  # with settings of your own
     print(library.source("softmax"))                         # to copy and change
 
-`library.names()` lists them; the first lines of a file say what it computes.
+`library.names()` lists them; the first lines of a file say what it computes and for which sizes its
+options are tuned.
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tcsym.kernel import Kernel
+    from tcsym.sizes import Dim
 
-__all__ = ["description", "load", "names", "path", "source"]
+__all__ = ["description", "load", "names", "path", "sizes", "source"]
+
+_SIZES = "Sizes:"
 
 
 def names() -> tuple[str, ...]:
@@ -45,8 +49,22 @@ def source(name: str) -> str:
 
 def description(name: str) -> str:
     """What a kernel computes: the comment at the top of its file, on one line."""
-    lines = source(name).splitlines()
-    return " ".join(line[1:].strip() for line in lines if line.startswith("#"))
+    lines = [line[1:].strip() for line in source(name).splitlines() if line.startswith("#")]
+    return " ".join(line for line in lines if not line.startswith(_SIZES))
+
+
+def sizes(name: str) -> dict[str, Dim]:
+    """Ranges of sizes that a kernel is meant for: what its options are tuned and shipped for.
+
+    They restrict nothing: a kernel serves all sizes.
+    """
+    import re
+
+    from tcsym.sizes import Dim
+
+    (line,) = (x for x in source(name).splitlines() if x.startswith(f"# {_SIZES}"))
+    found = re.findall(r"(\w+)=(\d+)\.\.(\d+)", line)
+    return {size: Dim(int(low), int(high)) for size, low, high in found}
 
 
 def load(name: str, **settings: Any) -> Kernel:

@@ -28,7 +28,12 @@ class Conclusion:
 
 
 def conclude(
-    race: Race, trials: Trials, incumbent: Attempt, weights: Weights, extra: tuple[Values, ...]
+    race: Race,
+    trials: Trials,
+    incumbent: Attempt,
+    weights: Weights,
+    extra: tuple[Values, ...],
+    deepest: int | None = None,
 ) -> Conclusion:
     """Learn a tree from all that was measured; options that lose when measured again are out."""
     usable = {a.options: a.ratios for a in trials.attempts if a.state == "measured"}
@@ -36,7 +41,7 @@ def conclude(
     learned = _with_extra(weights, extra)
     names = trials.program.sizes
     while True:
-        tree = learn_tree(usable, learned)
+        tree = learn_tree(usable, learned, deepest)
         prove_partition(tree, names)
         confirmed: dict[Values, Ratio] = {}
         try:

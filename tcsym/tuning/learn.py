@@ -48,12 +48,13 @@ class _Measured:
         return sum(self.weights[v] * (self.cost(options, v) + least) for v in sizes)
 
 
-def learn_tree(costs: Costs, weights: Mapping[Values, float]) -> Tree:
+def learn_tree(costs: Costs, weights: Mapping[Values, float], deepest: int | None = None) -> Tree:
     """The tree for these sizes; `costs` has the default options, with ratios of 1.
 
-    weights: importance of each size; they sum to 1.
+    weights: importance of each size; they sum to 1. deepest: most levels, None: by the sizes.
     """
     depth = DEEPER if len(weights) > MANY else DEEPEST
+    depth = depth if deepest is None else deepest
     return _grow(_Measured(costs, weights), tuple(weights), depth)
 
 

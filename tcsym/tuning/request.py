@@ -20,7 +20,11 @@ DEFAULT = Options()
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to tune and how far. compile: tests put faulty compilers here."""
+    """What to tune and how far. compile: tests put faulty compilers here.
+
+    kept_fields: options that stay at their defaults. deepest: levels of the tree (0: one region);
+    None: as many as the measured sizes allow.
+    """
 
     program: Program
     target: Target
@@ -34,6 +38,8 @@ class Request:
     timeout: float = 30.0
     memory: int = 4 * 2**30
     compile: Compile = field(default=compile_dense)
+    kept_fields: frozenset[str] = frozenset()
+    deepest: int | None = None
 
 
 def template_job(request: Request, honest: bool = False) -> Job:

@@ -7,7 +7,7 @@ so the space follows the schedules without knowing them, and nearly every candid
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -88,6 +88,10 @@ class Space:
             for name, values in self.axes
         ]
         return replace(self, axes=tuple(axes))
+
+    def without(self, names: Collection[str]) -> Space:
+        """Fewer axes."""
+        return replace(self, axes=tuple(axis for axis in self.axes if axis[0] not in names))
 
     def predicted(self, options: Options, default: Options, target: Target) -> float:
         """How many times slower than the default's a register tile must be: 1.0 is no opinion.

@@ -112,7 +112,9 @@ class _Tuning:
                 self.extra = generalise(self.incumbent, self.race, trials, weights, drawn)
             except KeyboardInterrupt:
                 self.stopped = "interrupted"
-            found = conclude(self.race, trials, self.incumbent, weights, self.extra)
+            found = conclude(
+                self.race, trials, self.incumbent, weights, self.extra, request.deepest
+            )
         if found.is_interrupted:
             self.stopped = "interrupted"
         trials.keep(found.tree, found.confirmed, weights)
@@ -166,7 +168,9 @@ class _Tuning:
     # ---- the search
 
     def _search(self) -> None:
-        space = space_of(self.request.program, self.request.target, DEFAULT, get_num_threads())
+        program, target = self.request.program, self.request.target
+        space = space_of(program, target, DEFAULT, get_num_threads())
+        space = space.without(self.request.kept_fields)
         resumed = self._resumed()
         start = self._start(space, {a.options for a in resumed})
         space = space.widened((*start, *(a.options for a in resumed)))
