@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tcsym.compiled import Compiled
 from tcsym.dispatch.dispatcher import Dispatcher
 from tcsym.dispatch.entrance import Entrance
 from tcsym.dispatch.making import Making
 from tcsym.dispatch.points import Points, corners, declared_sizes
+from tcsym.dispatch.stand_ins import StandIns
 from tcsym.dispatch.switch import NOTICED_FROM
 from tcsym.dispatch.trial import Trial, is_faster, median
 from tcsym.dispatch.version import Values, Version
@@ -26,10 +27,14 @@ from tcsym.stats import Decision
 from tcsym.strategy import Auto, Specialize
 from tcsym.variants import MAX_VARIANTS, Layouts, Variant, Variants
 
+if TYPE_CHECKING:
+    pass
+
 Function = Callable[..., Any]
 State = Literal["compiling", "tried", "adopted", "rejected", "failed"]
 
 AGAIN_AFTER = 100_000  # calls after which what was decided is tried again
+REGION_HOT = 0.25  # a region's version costs so much of what one for single sizes may
 GIVE_UP_AFTER = 4  # sizes tried without any gain
 COMPILE_SECONDS = 0.3  # where the symbolic version came from the cache
 _MOST_STATES = 4096
@@ -48,6 +53,7 @@ class Adaptive(Dispatcher):
         entrance.route = self._route
         self._states: dict[Values, State] = {}
         self._begun: set[tuple[Variants, Layouts]] = set()  # compiled for other layouts
+        self._stand_ins = StandIns(making.stats, self.share, self.lock, entrance)
         self._gained = self._lost = 0
 
     # ---- calls
@@ -56,23 +62,22 @@ class Adaptive(Dispatcher):
         return self.points.made.get(sizes) or super().serving(sizes)
 
     def answering(self, sizes: Values) -> Version:
-        """After the first call none waits: any symbolic version is right until its own is made."""
+        """After the first call none waits: another version answers until its own is made."""
         version = self.serving(sizes)
         if version.variants.made or not self.share:
             return version
-        ready = next((v for v in self._ordered if v.variants.made), None)
-        if ready is None:
-            return version
-        self._compile_layouts(version.variants, version.variants.dense)
-        return ready
+        with self.lock:
+            return self._stand_ins.found(version, self._ordered)
 
     def served(
         self, sizes: Values, views: Sequence[View], version: Version, variant: Variant
     ) -> None:
-        if version is self.serving(sizes):  # else it only stood in: no call may enter it directly
-            super().served(sizes, views, version, variant)
+        super().served(sizes, views, version, variant)
         if not self.measured and sizes not in self._states:
             self._specialise(sizes)
+
+    def version_of(self, sizes: Values) -> Version | None:
+        return self._stand_ins.now(self.serving(sizes))
 
     def versions(self) -> tuple[Version, ...]:
         return (*super().versions(), *self.points.made.values())
@@ -91,14 +96,29 @@ class Adaptive(Dispatcher):
         """Calls go to the native entry of a symbolic version, and are counted from now on."""
         if version in self.points.made.values():
             return  # `_adopt` has seen to it
+        if sizes is None:
+            self._put_for_all(version, entry)
+        elif self._states.get(sizes) not in ("tried", "adopted"):
+            with self.lock:  # not while the code of a region is adopted
+                self._put(version, entry, sizes)
+
+    def _put_for_all(self, version: Version, entry: Function) -> None:
         switch = self.entrance.switch() if self._is_open() else None
         if switch is None:
-            self.entrance.put(version, entry, sizes)
-        elif sizes is None:
-            switch.set_default(entry)
-            switch.track(self._notice, 2 if self.hot == 0 else NOTICED_FROM)
-        elif self._states.get(sizes) not in ("tried", "adopted"):
-            switch.put(sizes, entry, NOTICED_FROM)
+            self.entrance.put(version, entry, None)
+            return
+        switch.set_default(entry)
+        switch.track(self._notice, 2 if self.hot == 0 else NOTICED_FROM)
+
+    def _put(self, version: Version, entry: Function, sizes: Values) -> None:
+        own = Dispatcher.serving(self, sizes)
+        stands_in = own is not version
+        if stands_in and not self._stand_ins.may_enter(own, sizes):
+            return
+        switch = self.entrance.switch()
+        if switch is not None:
+            switch.track(self._notice, 0)  # sizes without a row are served and counted in Python
+            switch.put(sizes, entry, NOTICED_FROM if stands_in or self._is_open() else 0)
 
     def _is_open(self) -> bool:
         """False once enough sizes were tried in vain: then nothing is counted any more."""
@@ -138,11 +158,18 @@ class Adaptive(Dispatcher):
         switch = self.entrance.switch()
         assert switch is not None
         sizes = switch.sizes_of(args)
-        base = self.entrance.entry_of(Dispatcher.serving(self, sizes)) or self.entrance.slow
+        own = Dispatcher.serving(self, sizes)
+        base = self.entrance.entry_of(self._stand_ins.now(own)) or self.entrance.slow
         start = perf_counter()
         result = base(*args, **kwargs)
         seconds = perf_counter() - start
+        with self.lock:
+            worth = REGION_HOT * self.hot * self._cost()
+            waits = self._stand_ins.took(own, seconds * NOTICED_FROM, worth)
         state = self._states.get(sizes)
+        if waits:
+            switch.again(sizes, NOTICED_FROM)
+            return result
         if state is None:
             self._consider(sizes, seconds)
         elif state in ("adopted", "rejected") and sizes in self.points.made:

@@ -92,6 +92,11 @@ class Entrance:
         if self._switch is not None:
             self._switch.remove(sizes)
 
+    def forget(self, sizes: Values) -> None:
+        """Calls of these sizes are dispatched anew."""
+        if self._switch is not None:
+            self._switch.remove(sizes)
+
     @property
     def counting(self) -> Switch | None:
         """The switch, if there is one by now."""

@@ -90,6 +90,7 @@ class Switch:
         self._lock = allocate_lock()
         self._words[NDARRAY] = id(np.ndarray)
         self.set_default(default)
+        self._refer(NOTICE, None, default)
         address = ctypes.addressof(self._words)
         image = load_object(code, lambda name: address if name == TABLE else c_function(name))
         kept = (image, self._words, self._kept)
@@ -114,7 +115,10 @@ class Switch:
         self._refer(DEFAULT, DEFAULT_CODE, function)
 
     def track(self, notice: Function, first: int = NOTICED_FROM) -> None:
-        """Count calls by sizes; the one that makes it `first` goes to `notice`."""
+        """Count calls by sizes; the one that makes it `first` goes to `notice`.
+
+        first: of sizes that have no row yet; 0: these are not counted.
+        """
         self._refer(NOTICE, None, notice)
         self._words[FIRST_NOTICE] = first
 

@@ -61,43 +61,67 @@ def test_each_strategy_follows_the_regions(strategy: Any) -> None:
     assert sum(kernel.stats.dispatch.values()) == 15
 
 
+def called(kernel: Any, *rows: int) -> dict[str, int]:
+    """Calls of these heights; how many the version of each origin served so far."""
+    for m in rows:
+        assert (kernel(*operands(m, 3, 4)) == 3).all()
+        settle()
+    return {v.split(", options ")[1]: n for v, n in kernel.stats.dispatch.items()}
+
+
+@pytest.fixture
+def no_code_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TCSYM_CACHE", "0")
+
+
 @pytest.mark.usefixtures("regions")
+def test_sizes_that_are_called_often() -> None:
+    """What notices them was missing from the switch of several regions: the process crashed."""
+    assert sum(called(tc.define(MM).mm, *[3, 16] * 100).values()) == 200
+
+
+@pytest.mark.usefixtures("regions", "no_code_cache")
 def test_no_call_waits_for_another_region() -> None:
-    kernel = tc.define(MM).mm
+    kernel = tc.define(MM, strategy=Auto(hot=0.0, share=1.0)).mm
     go = threading.Event()
     original = compilations._compiled
     compilations._compiled = lambda work: (go.wait(), original(work))[1]  # type: ignore
     try:
-        for m in (3, 16, 8, 16):
-            assert (kernel(*operands(m, 3, 4)) == 3).all()
-            settle()
+        assert called(kernel, 3, 16, 8, *[16] * 80) == {"shipped": 83, "user": 0}
         assert len(kernel.stats.variants) == 1
-        counted = {v.split(", options ")[1]: n for v, n in kernel.stats.dispatch.items()}
-        assert counted == {"shipped": 4, "user": 0}
     finally:
         go.set()
         compilations.settle()
         del compilations._compiled  # type: ignore[method-assign]
-    assert len(kernel.stats.variants) == 2
-    for m in (16, 8, 16):
-        assert (kernel(*operands(m, 3, 4)) == 3).all()
-        settle()
-    counted = {v.split(", options ")[1]: n for v, n in kernel.stats.dispatch.items()}
-    assert counted == {"shipped": 4, "user": 3}
+    assert called(kernel, 16, 8, 16) == {"shipped": 83, "user": 3}
+    assert "options user" in kernel.explain("variants", M=16, K=3, N=4)
+
+
+@pytest.mark.usefixtures("regions", "no_code_cache")
+def test_a_region_that_is_hardly_called_is_not_compiled() -> None:
+    kernel = tc.define(MM).mm
+    called(kernel, 3, *range(8, 80), *[9] * 80)
+    compilations.settle()
+    assert len(kernel.stats.variants) == 1
 
 
 @pytest.mark.usefixtures("regions")
+def test_code_in_the_cache_serves_at_once() -> None:
+    tc.define(MM).mm._dispatcher.compile_regions()
+    kernel = tc.define(MM).mm
+    assert called(kernel, 3, 16, 3, 16) == {"shipped": 2, "user": 2}
+
+
+@pytest.mark.usefixtures("regions", "no_code_cache")
 def test_a_region_that_does_not_compile_is_served_by_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(compilations, "_compiled", lambda _: "the compiler is on strike")
-    kernel = tc.define(MM).mm
-    for m in (3, 16, 16):
-        assert (kernel(*operands(m, 3, 4)) == 3).all()
-        compilations.settle()
-    assert len(kernel.stats.variants) == 1
-    (failure,) = kernel.stats.failures
-    assert "on strike" in failure
+    kernel = tc.define(MM, strategy=Auto(hot=0.0, share=1.0)).mm
+    called(kernel, 3, *[16] * 70)
+    compilations.settle()
+    assert called(kernel, *[16] * 70) == {"shipped": 141, "user": 0}
+    assert any("on strike" in failure for failure in kernel.stats.failures)
 
 
 @pytest.mark.usefixtures("regions")
