@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,8 @@ REGIONS = (
 
 
 @pytest.fixture
-def regions(monkeypatch: pytest.MonkeyPatch) -> None:
+def regions(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TCSYM_CACHE_DIR", str(tmp_path))  # nothing kept for default options
     monkeypatch.setattr("tcsym.dispatch.making.lookup", lambda *_: REGIONS)
 
 
