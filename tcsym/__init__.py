@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from tcsym.module import Module
     from tcsym.options import Options
     from tcsym.recording import record
+    from tcsym.runtime.blocks import get_result_memory, set_result_memory
     from tcsym.signature import Signature, Spec, TensorType
     from tcsym.sizes import Dim, Sizes
     from tcsym.threads import get_num_threads, set_num_threads
@@ -82,10 +83,12 @@ __all__ = [
     "einsum",
     "einsum_kernel",
     "get_num_threads",
+    "get_result_memory",
     "library",
     "record",
     "recorded",
     "set_num_threads",
+    "set_result_memory",
     "strategy",
 ]
 
@@ -99,6 +102,7 @@ _HOMES = {
     "recording": ("record",),
     "signature": ("Signature", "Spec", "TensorType"),
     "sizes": ("Dim", "Sizes"),
+    "runtime.blocks": ("get_result_memory", "set_result_memory"),
     "threads": ("get_num_threads", "set_num_threads"),
     "types": ("DType",),
 }

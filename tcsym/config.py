@@ -46,6 +46,15 @@ def _positive(text: str) -> int:
     return value
 
 
+def _bytes(text: str) -> int:
+    """A number of bytes, or of K, M or G of them (powers of 1024)."""
+    factor = {"K": 2**10, "M": 2**20, "G": 2**30}.get(text[-1:].upper(), 1)
+    value = int(text if factor == 1 else text[:-1]) * factor
+    if value < 0:
+        raise ValueError(text)
+    return value
+
+
 def _switch(text: str) -> bool:
     answers = {"1": True, "true": True, "yes": True, "on": True}
     answers |= {"0": False, "false": False, "no": False, "off": False}
@@ -78,6 +87,13 @@ OPTIONS: Variable[bool] = Variable(
 VERIFY: Variable[bool] = Variable(
     "TCSYM_VERIFY", _switch, False, "0 or 1", "1: run every stage's verifier, as the tests do"
 )
+RESULT_MEMORY: Variable[int] = Variable(
+    "TCSYM_RESULT_MEMORY",
+    _bytes,
+    256 * 2**20,
+    "a number of bytes, such as 64M",
+    "most idle memory kept for later large results; default: 256M, 0: none",
+)
 RECORD: Variable[str | None] = Variable(
     "TCSYM_RECORD",
     os.path.expanduser,
@@ -86,4 +102,4 @@ RECORD: Variable[str | None] = Variable(
     "append a trace of all kernel calls to this file, for `tcsym tune`; default: no trace",
 )
 
-VARIABLES = (NUM_THREADS, CACHE_DIR, CACHE, OPTIONS, VERIFY, RECORD)
+VARIABLES = (NUM_THREADS, CACHE_DIR, CACHE, OPTIONS, VERIFY, RESULT_MEMORY, RECORD)

@@ -12,6 +12,9 @@ target triple = "x86_64-unknown-linux-gnu"
 
 declare i64 @PyTuple_Size(ptr)
 declare ptr @PyTuple_GetItem(ptr, i64)
+declare ptr @PyObject_CallNoArgs(ptr)
+declare void @Py_DecRef(ptr)
+declare void @PyErr_Clear()
 declare double @PyFloat_AsDouble(ptr)
 declare i64 @PyLong_AsLongAndOverflow(ptr, ptr)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
@@ -358,4 +361,33 @@ yes:
   ret i1 true
 end:
   ret i1 %so_far
+}
+
+; A large array by the function in %blocks (%State of blocks.ll), loaded if need be; null: there is none.
+define ptr @tcsym_large_array(ptr %blocks, i32 %rank, ptr %shape, ptr %descr, i64 %bytes) {
+entry:
+  %new_at = getelementptr ptr, ptr %blocks, i64 1
+  %known = load ptr, ptr %new_at
+  %is_known = icmp ne ptr %known, null
+  br i1 %is_known, label %make, label %load
+load:
+  %loader_at = getelementptr ptr, ptr %blocks, i64 2
+  %loader = load ptr, ptr %loader_at
+  %answer = call ptr @PyObject_CallNoArgs(ptr %loader)
+  %raised = icmp eq ptr %answer, null
+  br i1 %raised, label %clear, label %look
+clear:
+  call void @PyErr_Clear()
+  br label %none
+look:
+  call void @Py_DecRef(ptr %answer)
+  %loaded = load ptr, ptr %new_at
+  %is_loaded = icmp ne ptr %loaded, null
+  br i1 %is_loaded, label %make, label %none
+none:
+  ret ptr null
+make:
+  %new = phi ptr [ %known, %entry ], [ %loaded, %look ]
+  %array = call ptr %new(ptr %blocks, i32 %rank, ptr %shape, ptr %descr, i64 %bytes)
+  ret ptr %array
 }

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from tcsym.runtime.blocks import large_array
 from tcsym.types import DType
 
 Library = Literal["numpy", "torch", "jax"]
@@ -251,7 +252,8 @@ def private_copy(view: View) -> View:
 def empty(library: Library, shape: tuple[int, ...], dtype: DType) -> View:
     """New uninitialised memory in `library`'s kind of array."""
     if library != "torch":
-        return numpy_view(np.empty(shape, dtype.numpy), library)
+        large = large_array(shape, dtype.numpy)
+        return numpy_view(np.empty(shape, dtype.numpy) if large is None else large, library)
     torch = sys.modules["torch"]
     tensor = torch.empty(shape, dtype=getattr(torch, dtype.value), device="cpu")
     return _torch_view(tensor, torch)

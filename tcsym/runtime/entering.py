@@ -30,9 +30,20 @@ SYMBOL = "tcsym_entry"
 TABLE = "tcsym_table"
 OPTIONS = ("out", "threads", "sizes")  # in the order of tcsym_match's result
 _ARRAY_TYPE, _ARRAY_EMPTY = 2, 184  # places in numpy's table of C functions, fixed by its ABI
+LEAST = 4 * 2**20  # bytes of a large result: `runtime.blocks` makes it
+STATE = (ctypes.c_int64 * 28)()  # %State of blocks.ll
 Library = Literal["numpy", "torch"]
 Slow = Callable[..., Any]
 _lock = allocate_lock()
+
+
+def _load_blocks() -> None:
+    from tcsym.runtime.blocks import is_loaded
+
+    is_loaded()
+
+
+STATE[0], STATE[2] = LEAST, id(_load_blocks)
 
 
 class EntryImage:
@@ -146,7 +157,8 @@ def _table(image: EntryImage, kernel: KernelCode, slow: Slow) -> _Table:
 
 def _refer_to_numpy(table: _Table, types: dict[str, str]) -> None:
     table.refer("ndarray", np.ndarray)
-    table.put("array_empty", _array_function(_ARRAY_EMPTY))
+    table.put("array_empty", array_function(_ARRAY_EMPTY))
+    table.put("blocks", ctypes.addressof(STATE))
     for name, dtype in types.items():
         table.refer(name, _numpy_type(dtype))
 
@@ -187,7 +199,7 @@ def arrays_are_as_expected() -> bool:
     """True if array objects have the layout of `ArrayOffsets`, seen on several arrays."""
     if sys.implementation.name != "cpython" or "t" in getattr(sys, "abiflags", ""):
         return False  # "t": free-threaded, where objects have another header
-    if sys.maxsize != 2**63 - 1 or _array_function(_ARRAY_TYPE) != id(np.ndarray):
+    if sys.maxsize != 2**63 - 1 or array_function(_ARRAY_TYPE) != id(np.ndarray):
         return False
     probes: list[np.ndarray[Any, Any]] = [
         np.empty((3, 5, 7)),
@@ -228,7 +240,7 @@ def scalars_are_as_expected(dtype: str) -> bool:
     return ctypes.string_at(id(one) + 16, len(content)) == content
 
 
-def _array_function(place: int) -> int:
+def array_function(place: int) -> int:
     """Address at a place in numpy's table of C functions; 0 if there is no table."""
     name = "core" if np.__version__.startswith("1.") else "_core"
     capsule = import_module(f"numpy.{name}._multiarray_umath")._ARRAY_API
@@ -244,6 +256,6 @@ def _can_allocate() -> bool:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(descr))  # the call steals one
     make = ctypes.PYFUNCTYPE(
         ctypes.py_object, ctypes.c_int, ctypes.c_void_p, ctypes.py_object, ctypes.c_int
-    )(_array_function(_ARRAY_EMPTY))
+    )(array_function(_ARRAY_EMPTY))
     made: Any = make(2, (ctypes.c_int64 * 2)(3, 4), descr, 0)
     return bool(type(made) is np.ndarray and made.shape == (3, 4) and made.dtype is descr)

@@ -99,9 +99,10 @@ class NumpyArrays:
     """`np.ndarray` itself, no subclass."""
 
     # array_empty: PyArray_Empty(rank, dimensions, descr, fortran order)
-    fields: tuple[str, ...] = ("ndarray", "array_empty")
+    # blocks: state of `runtime.blocks`: bytes of a large array, the function that makes one
+    fields: tuple[str, ...] = ("ndarray", "array_empty", "blocks")
     allocas = ""
-    declarations = ""
+    declarations = "declare ptr @tcsym_large_array(ptr, i32, ptr, ptr, i64)\n"
     notes_writes = False
     at = ArrayOffsets()
 
@@ -136,12 +137,35 @@ class NumpyArrays:
         out = self.out
         for axis, extent in enumerate(shape):
             self.memory.store(f"i64 {extent.text}", "%shape", 8 * axis)
-        descr = self.table(wanted.type)
+        descr, blocks = self.table(wanted.type), self.table("blocks")
+        size = self._bytes(shape, wanted.dtype)
+        least = out.named(f"sitofp i64 {self.memory.load('i64', blocks, 0)} to double")
+        is_large = out.named(f"fcmp oge double {size}, {least}")
+        large, plain, made = (out.label(name) for name in ("large", "plain", "made"))
+        out.line(f"  br i1 {is_large}, label %{large}, label %{plain}\n{large}:")
+        out.guard(out.named(f"fcmp ole double {size}, {float(MOST_BYTES)!r}"), "undo")
+        n_bytes = out.named(f"fptosi double {size} to i64")
+        facts = f"i32 {len(shape)}, ptr %shape, ptr {descr}"
+        call = f"call ptr @tcsym_large_array(ptr {blocks}, {facts}, i64 {n_bytes})"
+        recycled = out.named(call)
+        has = out.named(f"icmp ne ptr {recycled}, null")
+        out.line(f"  br label %{made}_large\n{made}_large:")
+        out.line(f"  br i1 {has}, label %{made}, label %{plain}\n{plain}:")
         out.line(f"  call void @Py_IncRef(ptr {descr})")  # the next call steals one
-        arguments = f"i32 {len(shape)}, ptr %shape, ptr {descr}, i32 0"
-        array = out.named(f"call ptr {self.table('array_empty')}({arguments})")
+        fresh = out.named(f"call ptr {self.table('array_empty')}({facts}, i32 0)")
+        out.line(f"  br label %{made}_plain\n{made}_plain:\n  br label %{made}\n{made}:")
+        sources = f"[ {recycled}, %{made}_large ], [ {fresh}, %{made}_plain ]"
+        array = out.named(f"phi ptr {sources}")
         out.guard(out.named(f"icmp ne ptr {array}, null"), "undo")
         return array, self.memory.load("ptr", array, self.at.data)
+
+    def _bytes(self, shape: Sequence[Value], dtype: DType) -> str:
+        """As a float, which cannot overflow and is exact below 2^53."""
+        size = f"{float(dtype.bytes)!r}"
+        for extent in shape:
+            factor = self.out.named(f"sitofp i64 {extent.text} to double")
+            size = self.out.named(f"fmul double {size}, {factor}")
+        return size
 
     def strides(self, array: str, place: int) -> str:
         return self.memory.load("ptr", array, self.at.strides)
