@@ -6,6 +6,7 @@ from tcsym.frontend.program import Binary, Cast, Read
 from tcsym.index import ONE
 from tcsym.loop_ir import Kernel, Loop, Node, Store, Update, loads
 from tcsym.polyhedral.passes.access import Subscripts, stride, subscript_variables
+from tcsym.polyhedral.passes.bounds import extent
 from tcsym.polyhedral.passes.loops import chain_of, statements_in
 from tcsym.records import dataclass
 
@@ -110,15 +111,18 @@ def _column_candidates(kernel: Kernel, band: Band) -> list[str]:
 
 
 def _row_candidates(kernel: Kernel, band: Band, columns: str) -> list[str]:
-    """Loops of the band, best first: rows that lie side by side in what they load, then innermost.
+    """Loops of the band, best first: points of several sizes, then rows that lie side by side in
+    what they load, then innermost.
 
-    The elements of a register tile's rows are then neighbours, however far its steps are apart.
+    A loop of several sizes rarely is short. The elements of a register tile's rows are then
+    neighbours, however far its steps are apart.
     """
 
-    def score(v: str) -> tuple[int, int]:
+    def score(v: str) -> tuple[int, int, int]:
         read = [r for x, _ in reductions(band.body) for r in factors(x)]
         moving = [r for r in read if columns not in subscript_variables(r.subscripts)]
         return (
+            len(extent(band.loop(v)).variables()),
             sum(_is_unit(kernel, r.tensor, r.subscripts, v) for r in moving),
             band.variables.index(v),
         )

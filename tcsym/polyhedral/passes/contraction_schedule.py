@@ -3,45 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import reduce
-from operator import mul
 
 from tcsym.frontend.program import dtype_of
-from tcsym.index import (
-    ONE,
-    ZERO,
-    Condition,
-    Index,
-    all_of,
-    any_of,
-    eq,
-    floordiv,
-    ge,
-    index,
-    maximum,
-    mod,
-    var,
-)
-from tcsym.loop_ir import Branch, Kernel, Loop, Node, Update, map_node
-from tcsym.polyhedral.passes.access import accesses, stride, value_variables
-from tcsym.polyhedral.passes.band import (
-    Roles,
-    band_of,
-    reductions,
-)
+from tcsym.index import ONE, ZERO, Index, floordiv, index, var
+from tcsym.loop_ir import Kernel, Loop, Node, Update, map_node
+from tcsym.polyhedral.passes.band import Roles, band_of
 from tcsym.polyhedral.passes.bounds import extent
 from tcsym.polyhedral.passes.contraction_sides import contraction_sides
-from tcsym.polyhedral.passes.duplicate import duplicate
 from tcsym.polyhedral.passes.fuse_reductions import fuse_reductions
 from tcsym.polyhedral.passes.interchange import can_sink
 from tcsym.polyhedral.passes.loops import find_loop, is_leaf, loops_around, loops_in, replace_loop
 from tcsym.polyhedral.passes.names import Names
 from tcsym.polyhedral.passes.narrow_edge import narrow_edge
-from tcsym.polyhedral.passes.operands import (
-    Operand,
-    outer_loops,
-    widened_term,
-)
+from tcsym.polyhedral.passes.operands import Operand, outer_loops, widened_term
 from tcsym.polyhedral.passes.order_reductions import order_reductions
 from tcsym.polyhedral.passes.pack_operand import (
     fill_before,
@@ -52,15 +26,9 @@ from tcsym.polyhedral.passes.pack_operand import (
 from tcsym.polyhedral.passes.panels import Panels, block_panels
 from tcsym.polyhedral.passes.register_tile import Tiled, TileShape, can_tile, tile_registers
 from tcsym.polyhedral.passes.setting import Setting
-from tcsym.polyhedral.passes.vector_legality import can_mask, vector_refusal
+from tcsym.polyhedral.passes.vector_legality import vector_refusal
 
 CONSTANT_UNROLL = 4
-FEW_ROWS = 4
-FEW_COLUMNS = 5  # with fewer, or with fewer elements, vectors along many terms are full sooner
-FEW_ELEMENTS = 49
-FEW_TERMS = 32
-MANY_TERMS = 64
-CACHE_WAYS = 8
 
 
 def contraction_refusal(kernel: Kernel, nest: str, roles: Roles | None) -> str | None:
@@ -185,80 +153,3 @@ def _unroll_reductions(kernel: Kernel, loops: frozenset[str], steps: int) -> Ker
         return replace(x, unroll=steps) if innermost else x
 
     return replace(kernel, body=map_node(kernel.body, change))
-
-
-def row_count(kernel: Kernel, nest: str, roles: Roles) -> Index:
-    """How often one run of the nest uses a packed element."""
-    band = band_of(find_loop(kernel.body, nest))
-    total = ONE
-    for v in band.variables:
-        if v != roles.columns and v not in outer_loops(band, roles):
-            total = total * extent(band.loop(v))
-    return total
-
-
-def panels_pay(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Condition:
-    """Packed elements are used often enough, also by loops around that leave them as they are.
-
-    If they cannot be streamed as they lie, the choice without panels is one product of vectors
-    along the sum for each element, which pays only for few rows, columns or elements of many terms.
-    """
-    rows = row_count(kernel, nest, roles)
-    if not streams_in_place(kernel, nest, roles, setting):
-        terms = _term_count(kernel, nest)
-        if terms is None:
-            return ge(rows, FEW_ROWS)
-        columns = extent(band_of(find_loop(kernel.body, nest)).loop(roles.columns))
-        wide = all_of((ge(columns, FEW_COLUMNS), ge(rows * columns, FEW_ELEMENTS)))
-        reused = all_of((ge(rows, FEW_ROWS), any_of((wide, ge(MANY_TERMS - 1, terms)))))
-        return any_of((reused, ge(FEW_TERMS, terms)))
-    least = max(1, setting.options.pack_reuse * setting.rows)
-    used = frozenset[str]().union(*(value_variables(r) for r in roles.streamed))
-    tensors = {r.tensor for r in roles.streamed}
-    uses = rows
-    for loop in reversed(loops_around(kernel.body, nest)):
-        written = any(a.written and a.buffer in tensors for a in accesses(loop))
-        if loop.variable in used | rows.variables() or written:
-            break
-        uses = uses * extent(loop)
-    often = all_of((ge(rows, min(FEW_ROWS, least)), ge(uses, least)))
-    return any_of((often, all_of((ge(rows, FEW_ROWS + 1), _aliases(kernel, nest, roles, setting)))))
-
-
-def _aliases(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Condition:
-    """Steps of a streamed operand fall on the same lines of the first cache: read them once."""
-    band = band_of(find_loop(kernel.body, nest))
-    steps = {x.variable for _, around in reductions(band.body) for x in around}
-    found: list[Condition] = []
-    for r in roles.streamed:
-        way = max(1, setting.target.l1_bytes // (CACHE_WAYS * r.dtype.bytes))
-        for v in sorted(steps & value_variables(r)):
-            step = stride(kernel.buffer(r.tensor), r.subscripts, v)
-            if step is not None and step.variables() <= frozenset(kernel.sizes):
-                found.append(eq(mod(step, index(way)), 0))
-    return any_of(found)
-
-
-def _term_count(kernel: Kernel, nest: str) -> Index | None:
-    """Most terms that one element of the nest sums; None if that moves with the band."""
-    band = band_of(find_loop(kernel.body, nest))
-    counts = [reduce(mul, map(extent, around), ONE) for _, around in reductions(band.body)]
-    most = maximum(ZERO, *counts)
-    return most if most.variables() <= frozenset(kernel.sizes) else None
-
-
-def with_fallback(
-    kernel: Kernel, nest: str, condition: Condition, names: Names
-) -> tuple[Kernel, str]:
-    """The nest under a condition, and the name of its copy for the other case."""
-    kernel, copy, new = duplicate(kernel, find_loop(kernel.body, nest), names)
-    body = replace_loop(kernel.body, nest, lambda x: Branch(condition, x, copy))
-    return replace(kernel, body=body), new[nest]
-
-
-def streams_in_place(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> bool:
-    """The streamed operands can be read as they lie, masked at the end of a row."""
-    body = band_of(find_loop(kernel.body, nest)).body
-    return can_mask(kernel, body, setting.target) and all(
-        stride(kernel.buffer(r.tensor), r.subscripts, roles.columns) == ONE for r in roles.streamed
-    )

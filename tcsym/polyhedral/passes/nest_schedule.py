@@ -5,19 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from tcsym.index import FALSE, TRUE, all_of, ge
+from tcsym.index import FALSE, TRUE, Condition, all_of, ge, negate
 from tcsym.loop_ir import Kernel, Loop
+from tcsym.polyhedral.passes.along_sum import along_sum, copy_along_sum
 from tcsym.polyhedral.passes.band import Band, Roles, band_of, contraction_roles
 from tcsym.polyhedral.passes.bounds import extent
 from tcsym.polyhedral.passes.column_blocks import blocks_pay, schedule_column_blocks
 from tcsym.polyhedral.passes.contraction_schedule import (
-    FEW_ROWS,
     contraction_refusal,
-    panels_pay,
-    row_count,
     schedule_contraction,
-    streams_in_place,
     tile_shape,
+)
+from tcsym.polyhedral.passes.contraction_versions import (
+    FEW_ROWS,
+    exchange_pays,
+    exchanged,
+    needs_row_panels,
+    panels_pay,
+    products_pay,
+    row_count,
+    streams_in_place,
     with_fallback,
 )
 from tcsym.polyhedral.passes.literal_windows import literal_copy, symbolic_windows
@@ -49,6 +56,7 @@ def schedule_nest(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
     roles = _roles(kernel, nest)
     refusal = contraction_refusal(kernel, nest, roles)
     if roles is not None and refusal is None:
+        kernel = _few_columns(kernel, nest, roles, setting)
         return _contraction(kernel, nest, roles, setting, _few_rows)
     by_terms = _by_terms(kernel, nest, setting)
     if by_terms is not None:
@@ -80,6 +88,9 @@ def _contraction(
 ) -> Kernel:
     """The packed register tile where panels pay, which may be known only at run time."""
     pays = panels_pay(kernel, nest, roles, setting)
+    along = along_sum(kernel, nest, roles, roles.columns, setting.names)
+    if along is not None and not along.operands and otherwise is _few_rows:
+        pays = all_of((pays, negate(products_pay(kernel, nest, roles, along))))
     if pays == FALSE:
         return otherwise(kernel, nest, setting)
     copy: str | None = None
@@ -107,11 +118,46 @@ def _by_terms(kernel: Kernel, nest: str, setting: Setting) -> Kernel | None:
     return split
 
 
+def _few_columns(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Kernel:
+    """A version beside the nest for few columns, if one wastes less than the register tile."""
+    other = exchanged(kernel, nest, roles)
+    if other is not None and streams_in_place(kernel, nest, other, setting):
+        return _exchanged(kernel, nest, exchange_pays(kernel, nest, roles, True), setting)
+    along = along_sum(kernel, nest, roles, roles.columns, setting.names)
+    if along is not None:
+        few = products_pay(kernel, nest, roles, along)
+        if not along.operands or few == FALSE:
+            return kernel  # the version without panels is one of products, or columns are many
+        kernel, copy = with_fallback(kernel, nest, negate(few), setting.names)
+        return _products(kernel, copy, True, setting)
+    if other is None or not needs_row_panels(kernel, nest, roles, setting):
+        return kernel
+    return _exchanged(kernel, nest, exchange_pays(kernel, nest, roles, False), setting)
+
+
+def _exchanged(kernel: Kernel, nest: str, few: Condition, setting: Setting) -> Kernel:
+    """A version with rows as columns beside the nest, in place if it can be."""
+    if few == FALSE:
+        return kernel
+    kernel, copy = with_fallback(kernel, nest, negate(few), setting.names)
+    roles = _roles(kernel, copy)
+    other = None if roles is None else exchanged(kernel, copy, roles)
+    assert other is not None
+    if streams_in_place(kernel, copy, other, setting):
+        return _in_place(kernel, copy, other, setting)
+    setting.note(copy, f"contraction, columns {other.columns}, rows {other.rows}")
+    return schedule_contraction(kernel, copy, other, setting)
+
+
 def _few_rows(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
     """A contraction with too few rows to pay for panels: operands in place, or no tile."""
     roles = _roles(kernel, nest)
     if roles is None or not streams_in_place(kernel, nest, roles, setting):
-        return _without_tile(kernel, nest, setting)
+        return _products(kernel, nest, False, setting)
+    return _in_place(kernel, nest, roles, setting)
+
+
+def _in_place(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Kernel:
     rows = min(FEW_ROWS, setting.rows, row_count(kernel, nest, roles).as_int() or FEW_ROWS)
     options = replace(setting.options, pack=False, register_rows=rows)
     setting.note(nest, f"contraction in place, columns {roles.columns}, rows {roles.rows}")
@@ -142,6 +188,17 @@ def _literal_in_place(kernel: Kernel, nest: str, setting: Setting) -> Kernel | N
         return None
     kernel = literal.before(nest, all_of((windows.are_literal, fits)))
     return schedule_contraction(kernel, copy, roles, setting, True)
+
+
+def _products(kernel: Kernel, nest: str, few_columns: bool, setting: Setting) -> Kernel:
+    """Products of vectors along the sum, of which the smaller operand may need a copy."""
+    roles = _roles(kernel, nest)
+    few = None if roles is None else roles.columns if few_columns else roles.rows
+    if roles is not None and few is not None:
+        along = along_sum(kernel, nest, roles, few, setting.names)
+        if along is not None:
+            kernel = copy_along_sum(kernel, nest, along, setting.names)
+    return _without_tile(kernel, nest, setting)
 
 
 def _in_row_blocks(kernel: Kernel, nest: str, setting: Setting) -> Kernel | None:

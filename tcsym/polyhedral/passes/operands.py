@@ -89,11 +89,15 @@ def streamed_operands(kernel: Kernel, band: Band, roles: Roles, names: Names) ->
 
 
 def stationary_operands(kernel: Kernel, band: Band, roles: Roles, names: Names) -> list[Operand]:
-    """What moves with the rows, not the columns, and is not an element at hand step by step."""
+    """What moves with the rows, and is not an element at hand step by step."""
+    return [x for x in row_operands(kernel, band, roles, names) if not _is_at_hand(kernel, x)]
+
+
+def row_operands(kernel: Kernel, band: Band, roles: Roles, names: Names) -> list[Operand]:
+    """What moves with the rows and a reduction, not with the columns."""
     assert roles.rows is not None
     others = frozenset(band.variables) - {roles.rows, *outer_loops(band, roles)}
-    found = _operands(kernel, band, band.loop(roles.rows), others, names)
-    return [x for x in found if not _is_at_hand(kernel, x)]
+    return _operands(kernel, band, band.loop(roles.rows), others, names)
 
 
 def _is_at_hand(kernel: Kernel, x: Operand) -> bool:

@@ -1,0 +1,135 @@
+"""The operand of few columns (or rows) of a contraction -> a copy that lies along the sum.
+
+Each element of the contraction then is a product of two vectors that are read as they lie
+(`passes.row_schedule`). The copy is made before the nest, once for all that uses it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tcsym.frontend.program import Read, dtype_of
+from tcsym.index import ONE, Index, var
+from tcsym.loop_ir import (
+    Buffer,
+    Kernel,
+    Loop,
+    Node,
+    Store,
+    Update,
+    Value,
+    block,
+    loads,
+    map_node,
+    map_value,
+    substitute_value,
+)
+from tcsym.polyhedral.passes.access import stride, value_variables
+from tcsym.polyhedral.passes.band import Band, Roles, band_of, factors, reductions
+from tcsym.polyhedral.passes.bounds import extent
+from tcsym.polyhedral.passes.loops import find_loop, loops_around, replace_loop
+from tcsym.polyhedral.passes.names import Names
+from tcsym.polyhedral.passes.operands import Operand, row_operands, streamed_operands
+from tcsym.records import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Along:
+    """Products can run along `variable` once `operands` (maybe none) are copied."""
+
+    variable: str
+    operands: tuple[Operand, ...]
+
+
+def along_sum(kernel: Kernel, nest: str, roles: Roles, few: str, names: Names) -> Along | None:
+    """A reduction along which everything but the side `few` lies in memory, and the rest of it.
+
+    few: the columns' or the rows' loop. None: no such reduction, or what would be copied depends on
+    more than sizes.
+    """
+    band = band_of(find_loop(kernel.body, nest))
+    many = roles.rows if few == roles.columns else roles.columns
+    for v in _innermost(band):
+        if _lies_along(kernel, band, v, many):
+            if _lies_along(kernel, band, v, few):
+                return Along(v, ())
+            found = streamed_operands if few == roles.columns else row_operands
+            operands = tuple(found(kernel, band, roles, names))
+            known = frozenset(kernel.sizes)
+            if operands and all(_can_copy(band, x, v, known) for x in operands):
+                return Along(v, operands)
+    return None
+
+
+def _innermost(band: Band) -> tuple[str, ...]:
+    """Reduction loops of every term, the innermost first."""
+    chains = [[x.variable for x in reversed(around)] for _, around in reductions(band.body)]
+    first = chains[0] if chains else []
+    return tuple(v for v in first if all(v in chain for chain in chains))
+
+
+def _lies_along(kernel: Kernel, band: Band, variable: str, side: str | None) -> bool:
+    """Every factor that moves with the side has its elements of the loop side by side."""
+    reads = [r for x, _ in reductions(band.body) for r in factors(x) if side in value_variables(r)]
+    return bool(reads) and all(
+        stride(kernel.buffer(r.tensor), r.subscripts, variable) == ONE for r in reads
+    )
+
+
+def _can_copy(band: Band, x: Operand, variable: str, sizes: frozenset[str]) -> bool:
+    loops = _dimensions(band, x, variable)
+    used = frozenset[str]().union(*(y.lower.variables() | y.upper.variables() for y in loops))
+    return loops[-1].variable == variable and used <= sizes
+
+
+def _dimensions(band: Band, x: Operand, variable: str) -> tuple[Loop, ...]:
+    """The loops that move the operand, the one of the sum last."""
+    used = value_variables(x.value)
+    outer = tuple(y for y in band.loops if y.variable in used)
+    inner = tuple(sorted(x.inner, key=lambda y: y.variable == variable))
+    return (*outer, *inner)
+
+
+def copy_along_sum(kernel: Kernel, nest: str, along: Along, names: Names) -> Kernel:
+    """The nest reads copies, made before it.
+
+    Element by element: the few columns lie side by side, so that blocks would be mostly empty.
+    """
+    band = band_of(find_loop(kernel.body, nest))
+    private = frozenset(x.variable for x in loops_around(kernel.body, nest))
+    for operand in along.operands:
+        x = replace(operand, panel=names.fresh(f"{loads(operand.value)[0].tensor}_along"))
+        loops = _dimensions(band, x, along.variable)
+        new = {y.variable: names.fresh(y.variable) for y in loops}
+        dtype = dtype_of(x.value)
+        copy = Buffer(x.panel, dtype, tuple(map(extent, loops)), "arena", private=private)
+        kernel = _redirected(kernel.with_buffer(copy), nest, x, loops)
+        value = substitute_value(x.value, {old: var(v) for old, v in new.items()})
+        at = tuple(var(new[y.variable]) - y.lower for y in loops)
+        node: Node = Store(x.panel, at, value, x.panel)
+        order = (loops[-1], *loops[:-1])
+        for y in reversed(order):
+            node = Loop(new[y.variable], y.lower, y.upper, node, "serial", "parallel")
+        kernel = _before(kernel, nest, node)
+    return kernel
+
+
+def _before(kernel: Kernel, nest: str, node: Node) -> Kernel:
+    return replace(kernel, body=replace_loop(kernel.body, nest, lambda x: block(node, x)))
+
+
+def _redirected(kernel: Kernel, nest: str, x: Operand, loops: tuple[Loop, ...]) -> Kernel:
+    at: tuple[Index, ...] = tuple(var(y.variable) - y.lower for y in loops)
+    new = Read(x.panel, at, dtype_of(x.value))
+
+    def value(v: Value) -> Value:
+        return new if v == x.value else v
+
+    def statement(s: Node) -> Node:
+        changed = isinstance(s, Update) and any(r.tensor in x.tensors for r in loads(s.value))
+        if not isinstance(s, Update) or not changed:
+            return s
+        return replace(s, value=map_value(s.value, value, lambda i: i))
+
+    body = replace_loop(kernel.body, nest, lambda loop: map_node(loop, statement))
+    return replace(kernel, body=body)

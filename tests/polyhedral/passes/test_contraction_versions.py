@@ -1,0 +1,124 @@
+"""Versions of a contraction for few rows and few columns: which there are, and when they run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tcsym.index import holds
+from tcsym.loop_ir import Kernel
+from tcsym.options import Options
+from tcsym.polyhedral.map_cpu import map_cpu
+from tcsym.polyhedral.passes.allocate import place_allocations, without_allocations
+from tcsym.polyhedral.passes.along_sum import along_sum, copy_along_sum
+from tcsym.polyhedral.passes.band import Roles, band_of, contraction_roles
+from tcsym.polyhedral.passes.contraction_versions import (
+    column_count,
+    exchange_pays,
+    exchanged,
+    needs_row_panels,
+    products_pay,
+    streams_in_place,
+)
+from tcsym.polyhedral.passes.loops import find_loop
+from tcsym.polyhedral.passes.names import Names
+from tcsym.polyhedral.passes.setting import Setting
+from tests.polyhedral.passes import naive
+from tests.polyhedral.passes.compare import assert_same
+from tests.polyhedral.passes.naive import buf, con, kernel, op, par, rd, red, st, up, v
+from tests.polyhedral.passes.targets import AVX2, some_sizes
+
+LAYOUTS = {"nn": ("MK", "KN"), "nt": ("MK", "NK"), "tn": ("KM", "KN"), "tt": ("KM", "NK")}
+
+
+def product(name: str) -> tuple[Kernel, Roles]:
+    k = naive.matmul(*LAYOUTS[name])
+    k = replace(k, body=without_allocations(k.body))
+    roles = contraction_roles(k, band_of(find_loop(k.body, "i")))
+    assert roles is not None and (roles.columns, roles.rows) == ("j", "i")
+    return k, roles
+
+
+def setting(k: Kernel) -> Setting:
+    return Setting(AVX2, Options(), Names.of(k), [])
+
+
+@pytest.mark.parametrize(("name", "in_place"), [("nn", 0), ("nt", 0), ("tn", 1), ("tt", 1)])
+def test_exchanged_rows_are_columns_that_may_lie_side_by_side(name: str, in_place: int) -> None:
+    k, roles = product(name)
+    other = exchanged(k, "i", roles)
+    assert other is not None and (other.columns, other.rows) == ("i", "j")
+    assert {r.tensor for r in other.streamed} == {"A"}
+    assert streams_in_place(k, "i", other, setting(k)) == bool(in_place)
+
+
+@pytest.mark.parametrize(
+    ("name", "columns", "rows"),
+    [("nn", ["B"], None), ("nt", [], []), ("tn", None, None), ("tt", None, ["A"])],
+)
+def test_the_smaller_operand_is_copied_where_the_other_lies_along_the_sum(
+    name: str, columns: list[str] | None, rows: list[str] | None
+) -> None:
+    k, roles = product(name)
+    for few, expected in ((roles.columns, columns), (roles.rows, rows)):
+        assert few is not None
+        along = along_sum(k, "i", roles, few, Names.of(k))
+        found = None if along is None else [t for x in along.operands for t in x.tensors]
+        assert found == expected
+
+
+@pytest.mark.parametrize(("name", "few"), [("nn", "j"), ("tt", "i")])
+def test_copies_along_the_sum_keep_the_results(name: str, few: str) -> None:
+    k, roles = product(name)
+    names = Names.of(k)
+    along = along_sum(k, "i", roles, few, names)
+    assert along is not None and along.variable == "k"
+    copied = copy_along_sum(k, "i", along, names)
+    (copy,) = (b for b in copied.buffers if b.name.endswith("_along.1"))
+    assert [str(n) for n in copy.shape] == (["N", "K"] if few == "j" else ["M", "K"])
+    for sizes in some_sizes(k):
+        assert_same(place_allocations(k), place_allocations(copied), sizes)
+
+
+def test_products_pay_for_few_columns_of_long_sums() -> None:
+    k, roles = product("nn")
+    along = along_sum(k, "i", roles, "j", Names.of(k))
+    assert along is not None
+    pays = products_pay(k, "i", roles, along)
+    assert holds(pays, {"M": 99, "N": 1, "K": 64}) and holds(pays, {"M": 99, "N": 3, "K": 999})
+    assert not holds(pays, {"M": 99, "N": 1, "K": 20})
+    assert not holds(pays, {"M": 99, "N": 3, "K": 100})
+    assert not holds(pays, {"M": 99, "N": 5, "K": 9999})
+    assert not holds(pays, {"M": 3, "N": 3, "K": 9999})  # the copy costs more
+
+
+def test_an_exchange_pays_where_rows_are_more_than_columns() -> None:
+    k, roles = product("tn")
+    pays = exchange_pays(k, "i", roles, True)
+    assert holds(pays, {"M": 13, "N": 12, "K": 1}) and holds(pays, {"M": 2, "N": 1, "K": 9})
+    assert not holds(pays, {"M": 12, "N": 12, "K": 1}) and not holds(pays, {"M": 99, "N": 13})
+
+
+def test_columns_of_a_loop_that_follows_evenly_count_too() -> None:
+    """C[m,b,n] = sum over k of A[m,k] * B[n,b,k]: columns are all (b, n)."""
+    m, b, n, k = v("m b n k")
+    term = up("C", (m, b, n), "add", op("mul", rd("A", m, k), rd("B", n, b, k)))
+    body = par(
+        "m", "M", par("b", "P", par("n", "N", st("C", (m, b, n), con(0.0)), red("k", "K", term)))
+    )
+    made = kernel("even", "M P N K", [buf("A", "M K"), buf("B", "N P K"), buf("C", "M P N")], body)
+    roles = contraction_roles(made, band_of(find_loop(made.body, "m")))
+    assert roles is not None and roles.columns == "n"
+    assert str(column_count(made, "m", roles)) == "N*P"
+
+
+def test_rows_side_by_side_step_by_step_need_no_panel() -> None:
+    for name, needed in (("nn", False), ("tn", True)):
+        k, roles = product(name)
+        assert needs_row_panels(k, "i", roles, setting(k)) == needed
+
+
+@pytest.mark.parametrize(("name", "versions"), [("nn", 3), ("nt", 2), ("tn", 3), ("tt", 3)])
+def test_each_product_has_few_versions(name: str, versions: int) -> None:
+    assert len(map_cpu(naive.matmul(*LAYOUTS[name]), AVX2, Options()).notes) == versions
