@@ -15,7 +15,7 @@ from tcsym.loop_ir_verify import verify
 from tcsym.options import Options
 from tcsym.polyhedral.passes.accumulate import accumulate_privately
 from tcsym.polyhedral.passes.allocate import place_allocations, without_allocations
-from tcsym.polyhedral.passes.clamp_rows import clamp_rows
+from tcsym.polyhedral.passes.clamp_rows import clamp_rows, drop_masks
 from tcsym.polyhedral.passes.collapse import collapse_outermost
 from tcsym.polyhedral.passes.contract_storage import contract_storage
 from tcsym.polyhedral.passes.drop_empty import drop_empty
@@ -64,7 +64,7 @@ def map_cpu(kernel: Kernel, target: Target, options: Options) -> Mapped:
     if options.parallelize:
         kernel = parallelise(collapse_outermost(kernel, setting.names))
     kernel = replace(kernel, body=unswitch_serial(kernel.body, setting.names))
-    kernel = place_allocations(roll_epilogues(kernel, target, setting.names))
+    kernel = place_allocations(roll_epilogues(drop_masks(kernel), target, setting.names))
     return Mapped(_verified(kernel), tuple(setting.notes))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tcsym.frontend.program import Read
+from tcsym.frontend.program import Binary, Cast, Read
 from tcsym.index import Index, minimum, substitute, var
 from tcsym.loop_ir import (
     Kernel,
@@ -16,6 +16,7 @@ from tcsym.loop_ir import (
     map_node,
     map_value,
     same,
+    subvalues,
     walk,
 )
 
@@ -37,6 +38,36 @@ def clamp_rows(kernel: Kernel) -> Kernel:
         return replace(x, mask=None, body=_clamped(kernel, x.body, x.variable, last))
 
     return replace(kernel, body=map_node(kernel.body, clamp))
+
+
+def drop_masks(kernel: Kernel) -> Kernel:
+    """No mask where all lanes may be computed.
+
+    These are vector loops that write padded registers only, and in lanes read padded buffers only.
+    What all lanes share must not depend on the mask: some lane reads it then.
+    """
+
+    def drop(x: Node) -> Node:
+        if not (isinstance(x, Loop) and x.kind == "vector" and x.mask is not None):
+            return x
+        masked = x.mask.variables() | {x.variable}
+        if not _writes_only_registers(kernel, x.body):
+            return x
+        values = [
+            v for n, _ in walk(x.body) if isinstance(n, Store | Update) for v in subvalues(n.value)
+        ]
+        return replace(x, mask=None) if all(_is_safe(kernel, v, masked) for v in values) else x
+
+    return replace(kernel, body=map_node(kernel.body, drop))
+
+
+def _is_safe(kernel: Kernel, v: Value, masked: frozenset[str]) -> bool:
+    if isinstance(v, Binary | Cast):
+        return not v.exact
+    if not isinstance(v, Read) or kernel.buffer(v.tensor).padded:
+        return True
+    still = all(isinstance(s, Index) and not s.variables() & masked for s in v.subscripts)
+    return still and not any(v.checked) and v.unwritten is None
 
 
 def _writes_only_registers(kernel: Kernel, node: Node) -> bool:

@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from tcsym.frontend.program import Expr, Read
 from tcsym.index import ZERO, Index, var
-from tcsym.loop_ir import (
-    Allocate,
-    Block,
-    Branch,
-    Buffer,
-    Kernel,
-    Loop,
-    Node,
-    Store,
-    Update,
-    Value,
-    map_node,
-    walk,
-)
-from tcsym.polyhedral.passes.access import Subscripts, accesses, linear_coefficient, value_variables
+from tcsym.loop_ir import Buffer, Kernel, Loop, Node, Store, Update, Value, map_node
+from tcsym.polyhedral.passes.access import Access, Subscripts, linear_coefficient, value_variables
 from tcsym.polyhedral.passes.bounds import eliminate, extent_from
 from tcsym.polyhedral.passes.loops import replace_loop
+from tcsym.polyhedral.passes.touched import Touched
 
 Enclosing = dict[str, tuple[Loop, ...]]
+Uses = Iterable[tuple[Access, tuple[Loop, ...]]]
 
 
 def privatise(kernel: Kernel) -> Kernel:
@@ -34,34 +24,33 @@ def privatise(kernel: Kernel) -> Kernel:
     disagree, the loop is no longer taken as private, and so runs in order. Afterwards the terms of
     private loops may be dropped from all subscripts of a buffer (`contract_storage`).
     """
+    touched = Touched()
     for b in kernel.buffers:
         if b.space != "argument" and b.private:
-            kernel = _privatise_one(kernel, b)
+            kernel = _privatise_one(kernel, b, touched)
     return kernel
 
 
-def _privatise_one(kernel: Kernel, b: Buffer) -> Kernel:
-    around = _common_loops(kernel.body, b.name)
+def _privatise_one(kernel: Kernel, b: Buffer, touched: Touched) -> Kernel:
+    around = _common_loops(kernel.body, b.name, touched)
     kernel = kernel.with_buffer(replace(b, private=b.private & {x.variable for x in around}))
     for k, loop in reversed(
         tuple(enumerate(around))
     ):  # so that inner loops get the later dimensions
         if loop.variable not in kernel.buffer(b.name).private:
             continue
-        moves = _moves(kernel.body, b.name, loop.variable)
+        moves = _moves(touched.uses(kernel.body, b.name), loop.variable)
         if moves is None:
             kernel = _give_up(kernel, b.name, loop.variable)
         elif all(c == ZERO for c in moves):
-            kernel = _add_dimension(kernel, b.name, loop, around[:k])
+            kernel = _add_dimension(kernel, b.name, loop, around[:k], touched)
     return kernel
 
 
-def _common_loops(node: Node, buffer: str) -> tuple[Loop, ...]:
+def _common_loops(node: Node, buffer: str, touched: Touched) -> tuple[Loop, ...]:
     """Loops around every access of `buffer`, outermost first."""
     common: tuple[Loop, ...] | None = None
-    for x, around in walk(node):
-        if not _touches(x, buffer):
-            continue
+    for _, around in touched.uses(node, buffer):
         if common is None:
             common = around
         n = next(
@@ -71,21 +60,15 @@ def _common_loops(node: Node, buffer: str) -> tuple[Loop, ...]:
     return common or ()
 
 
-def _touches(x: Node, buffer: str) -> bool:
-    inner = isinstance(x, Loop | Block | Branch | Allocate)
-    return not inner and any(a.buffer == buffer for a in accesses(x))
-
-
-def _moves(node: Node, buffer: str, variable: str) -> tuple[Index, ...] | None:
+def _moves(uses: Uses, variable: str) -> tuple[Index, ...] | None:
     """Coefficient of `variable` in each subscript, if all accesses agree."""
     found: set[tuple[Index, ...]] = set()
-    for a in accesses(node):
-        if a.buffer == buffer:
-            coefficients = tuple(_coefficient(s, variable) for s in a.subscripts)
-            known = tuple(c for c in coefficients if c is not None)
-            if len(known) < len(coefficients):
-                return None
-            found.add(known)
+    for a, _ in uses:
+        coefficients = tuple(_coefficient(s, variable) for s in a.subscripts)
+        known = tuple(c for c in coefficients if c is not None)
+        if len(known) < len(coefficients):
+            return None
+        found.add(known)
     return found.pop() if len(found) == 1 else None
 
 
@@ -101,18 +84,20 @@ def _give_up(kernel: Kernel, buffer: str, variable: str) -> Kernel:
     return replace(kernel, body=body).with_buffer(replace(b, private=b.private - {variable}))
 
 
-def _add_dimension(kernel: Kernel, buffer: str, loop: Loop, outer: tuple[Loop, ...]) -> Kernel:
+def _add_dimension(
+    kernel: Kernel, buffer: str, loop: Loop, outer: tuple[Loop, ...], touched: Touched
+) -> Kernel:
     least, most = eliminate(loop.lower, outer, False), eliminate(loop.upper, outer, True)
     if least is None or most is None:
         return _give_up(kernel, buffer, loop.variable)
     b = kernel.buffer(buffer)
     n = extent_from(most - least, frozenset(kernel.sizes))
     new = replace(b, shape=(n, *b.shape), strides=None)
-    body = prefix_subscript(kernel.body, buffer, var(loop.variable) - least)
+    body = prefix_subscript(kernel.body, buffer, var(loop.variable) - least, touched)
     return replace(kernel, body=body).with_buffer(new)
 
 
-def prefix_subscript(node: Node, buffer: str, subscript: Index) -> Node:
+def prefix_subscript(node: Node, buffer: str, subscript: Index, touched: Touched) -> Node:
     """`node` with a first subscript added to every access of `buffer`."""
 
     def statement(x: Node) -> Node:
@@ -128,4 +113,4 @@ def prefix_subscript(node: Node, buffer: str, subscript: Index) -> Node:
             )
         return v
 
-    return map_node(node, statement, value)
+    return touched.rewrite(node, buffer, lambda n: map_node(n, statement, value))
