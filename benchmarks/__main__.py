@@ -26,7 +26,7 @@ from benchmarks.record import SCHEMA, row_record, summary
 from benchmarks.rounds import FULL, QUICK, Field
 from benchmarks.sizes import Row, rows_of
 from benchmarks.startup import startup_record
-from benchmarks.suite import CALL, CASES, SUITE
+from benchmarks.suite import CALL, CASES, LARGE, SUITE
 from benchmarks.surroundings import busy_seconds, cores_for, environment_for
 from benchmarks.tables import print_tables, row_text
 
@@ -126,6 +126,8 @@ def _fill(record: dict[str, Any], arguments: argparse.Namespace, rows: Sequence[
     os.sched_setaffinity(0, allowed)
     if not arguments.no_startup:
         cases = list({row.case.name: row.case for row in rows}.values())
+        wanted = arguments.only or [""]
+        cases += [c for c in LARGE if any(text in c.name for text in wanted)]
         environment = environment_for(1, arguments.target, "")
         repeat = 1 if arguments.quick else 3
         record["startup"]["rows"] = startup_record(cases, repeat, environment)

@@ -1,9 +1,12 @@
-"""All kernels, by family. `CALL` is a kernel with no work: what it takes is the cost of a call."""
+"""All kernels, by family. `CALL` is a kernel with no work: what it takes is the cost of a call.
+
+`LARGE` are programs of many statements: their start-up is measured, not their speed.
+"""
 
 from __future__ import annotations
 
 from benchmarks.case import Case, normal
-from benchmarks.suite import contractions, convolutions, memory, norms, recurrent
+from benchmarks.suite import contractions, convolutions, large, memory, norms, recurrent
 
 CALL = Case(
     "call",
@@ -24,5 +27,6 @@ CASES: tuple[Case, ...] = (
     *recurrent.CASES,
     *memory.CASES,
 )
-BY_NAME = {case.name: case for case in (*CASES, CALL)}
+LARGE = large.CASES
+BY_NAME = {case.name: case for case in (*CASES, *LARGE, CALL)}
 SUITE = tuple(case for case in CASES if case.part == "suite")
