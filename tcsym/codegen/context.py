@@ -12,6 +12,7 @@ from dataclasses import field, replace
 from typing import NamedTuple
 
 from tcsym.codegen.alike import Call
+from tcsym.codegen.lane_order import LaneOrder
 from tcsym.codegen.text import Function, Module
 from tcsym.codegen.values import Code, Val
 from tcsym.compiled import Fault
@@ -102,6 +103,8 @@ class Context:
     epoch: int = 0
     offsets: dict[tuple[str, tuple[Index, ...]], Index] = field(default_factory=dict)
     zeros: str = ""
+    order: LaneOrder = field(default_factory=LaneOrder)
+    is_shuffled: bool = False  # the statement being emitted works in shuffled order
     # Keyed by identity; the second part of an entry keeps the object, and so its id, alive.
     stored_in: dict[int, tuple[frozenset[str], Loop]] = field(default_factory=dict)
     depths: dict[tuple[int, int, int, Val | None], tuple[int, Value]] = field(default_factory=dict)

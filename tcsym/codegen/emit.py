@@ -13,6 +13,7 @@ from typing import assert_never
 from tcsym.codegen.context import Arena, Bound, Context, Faults
 from tcsym.codegen.control import buffer_bytes, statement
 from tcsym.codegen.functions import define
+from tcsym.codegen.lane_order import lane_order
 from tcsym.codegen.object_code import pipeline_line
 from tcsym.codegen.outline import Outlined, outline
 from tcsym.codegen.parallel import field
@@ -100,6 +101,7 @@ def emit(
         calls=outlined.calls,
         variables=dict(sizes),
         pointers=dict(pointers),
+        order=lane_order(kernel.body, {b.name: b for b in kernel.buffers}, target),
     )
     context.arena.base = field(context, "shared_arena", "ptr")
     _bind_phases(context)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from tcsym.codegen.alike import Call, Function
 from tcsym.codegen.context import Arena, Bound, Context, Faults
 from tcsym.codegen.index_code import as_val, number
+from tcsym.codegen.lane_order import lane_order
 from tcsym.codegen.text import Function as Text
 from tcsym.codegen.text import Module
 from tcsym.codegen.values import Code
@@ -42,6 +43,7 @@ def define(
         calls={},
         variables={name: Bound(f"%v{i}") for i, name in enumerate(numbers)},
         pointers={name: f"%p{i}" for i, name in enumerate(kernel.arguments)},
+        order=lane_order(kernel.body, {b.name: b for b in kernel.buffers}, target),
     )
     statement(context, kernel.body)
     f.do("ret void")

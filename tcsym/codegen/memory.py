@@ -24,12 +24,12 @@ def load(context: Context, at: Address, buffer: Buffer, mask: Val | None) -> Val
         mask = None
     width = context.width
     if at.offsets is None and at.stride == 1:
-        return _load_run(context, at.pointer, at.kind, mask, epoch)
+        return load_run(context, at.pointer, at.kind, mask, epoch)
     if at.offsets is None and at.stride == -1:
         first = step_by(context, at.pointer, constant(1 - width, "i64"), at.kind)
         backwards = tuple(reversed(range(width)))
         turned = None if mask is None else context.code.shuffle(mask, None, backwards)
-        run = _load_run(context, first, at.kind, turned, epoch)
+        run = load_run(context, first, at.kind, turned, epoch)
         return context.code.shuffle(run, None, backwards)
     if at.offsets is None and at.stride == 2 and _can_load_pairs(context, at, mask):
         return _load_every_second(context, at, mask, epoch)
@@ -52,8 +52,8 @@ def _load_every_second(context: Context, at: Address, mask: Val | None, epoch: s
         even = tuple(j // 2 if j % 2 == 0 else width for j in range(width))
         odd = tuple((width - 1 + j) // 2 if j % 2 else width for j in range(width))
         masks = [code.shuffle(mask, nothing, picks) for picks in (even, odd)]
-    first = _load_run(context, at.pointer, at.kind, masks[0], epoch)
-    second = _load_run(context, later, at.kind, masks[1], epoch)
+    first = load_run(context, at.pointer, at.kind, masks[0], epoch)
+    second = load_run(context, later, at.kind, masks[1], epoch)
     picks = tuple(2 * i if 2 * i < width else 2 * i + 1 for i in range(width))
     return code.shuffle(first, second, picks)
 
@@ -64,7 +64,7 @@ def _load_plain(context: Context, pointer: str, kind: str, lanes: int, epoch: st
     return Val(context.function.pure(text, epoch), kind, lanes)
 
 
-def _load_run(context: Context, pointer: str, kind: str, mask: Val | None, epoch: str) -> Val:
+def load_run(context: Context, pointer: str, kind: str, mask: Val | None, epoch: str) -> Val:
     width = context.width
     if mask is None:
         return _load_plain(context, pointer, kind, width, epoch)

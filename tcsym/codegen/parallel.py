@@ -229,6 +229,7 @@ def _body(
         finished=context.finished,
         calls=context.calls,
         pointers={n: f"%p{i}" for i, n in enumerate(buffers)},
+        order=context.order,
     )
     for variable, b in context.variables.items():
         if b.text is None:

@@ -15,6 +15,7 @@ from tcsym.codegen.casts import from_memory
 from tcsym.codegen.context import Context
 from tcsym.codegen.index_code import as_val, condition, number
 from tcsym.codegen.memory import load
+from tcsym.codegen.pairs import in_lane_order, load_pairs, steps_by_two
 from tcsym.codegen.values import Val, constant
 from tcsym.compiled import Fault
 from tcsym.frontend.program import Expr, Read, children, dtype_of
@@ -34,6 +35,8 @@ def read(context: Context, r: Read, evaluate: Evaluate) -> Val:
     )
     if r.unwritten is not None:
         _check_written(context, r)
+    if context.is_shuffled and steps_by_two(context, r):
+        return from_memory(context.code, load_pairs(context, buffer, r), buffer.dtype)
     fault = Fault("bounds", f"index out of range in `{r.tensor}`", r.span)
     inside = _inside(context, buffer, r, subscripts)
     at = address(context, buffer, subscripts)
@@ -43,7 +46,7 @@ def read(context: Context, r: Read, evaluate: Evaluate) -> Val:
         else _lanes(context, at, buffer, inside, fault)
     )
     if buffer.space == "register" and buffer.dtype is not DType.BOOL:
-        return element
+        return in_lane_order(context, buffer.name, element)
     return from_memory(context.code, element, buffer.dtype)
 
 

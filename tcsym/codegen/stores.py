@@ -20,6 +20,12 @@ _HALVES = (DType.FLOAT16, DType.BFLOAT16)
 
 
 def store_statement(context: Context, n: Store) -> None:
+    context.is_shuffled = n.buffer in context.order.buffers
+    _store(context, n)
+    context.is_shuffled = False
+
+
+def _store(context: Context, n: Store) -> None:
     buffer = context.buffers[n.buffer]
     result = _converted(context, n.value, buffer.dtype)
     if buffer.space == "register" and buffer.dtype in _HALVES and not _is_rounded(n.value):
@@ -46,6 +52,12 @@ def _element(context: Context, buffer: Buffer, result: Val) -> Val:
 
 
 def update_statement(context: Context, n: Update) -> None:
+    context.is_shuffled = n.buffer in context.order.buffers
+    _update(context, n)
+    context.is_shuffled = False
+
+
+def _update(context: Context, n: Update) -> None:
     buffer, code = context.buffers[n.buffer], context.code
     at = address(context, buffer, n.subscripts)
     term = _product_term(context, n, buffer.dtype)

@@ -1,0 +1,96 @@
+"""Which register buffers keep the order of lanes that one shuffle leaves, and that order."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+import numpy as np
+import pytest
+
+import tcsym
+from tcsym.codegen.lane_order import LaneOrder, lane_order, restored, shuffled
+from tcsym.compiler import analyse
+from tcsym.options import Options
+from tcsym.polyhedral.map_cpu import map_cpu
+from tcsym.polyhedral.schedule import schedule_program
+from tcsym.target import resolve_target
+from tests.guarded import guarded
+
+POOL = """def f(float(C,H,W) I) -> (O) {
+  O(c,h,w) max=! I(c,2*h+p,2*w+q) where p in 0:3, q in 0:3
+}"""
+
+
+def order_of(source: str, target: str = "cpu:avx2") -> LaneOrder:
+    described = resolve_target(target)
+    scheduled = schedule_program(analyse(source)["f"], Options(), {}).kernel
+    kernel = map_cpu(scheduled, described, Options()).kernel
+    return lane_order(kernel.body, {b.name: b for b in kernel.buffers}, described)
+
+
+@pytest.mark.parametrize("width", [4, 8])
+def test_one_shuffle_within_halves_makes_the_order(width: int) -> None:
+    """Each half takes from the same half of either vector."""
+    per = width // 2  # elements of a vector in 128 bits
+    for position, lane in enumerate(shuffled(width)):
+        vector, place = divmod(2 * lane, width)
+        assert place // per == position // per
+        assert vector == position % per // (per // 2)
+    assert [shuffled(width)[p] for p in restored(width)] == list(range(width))
+
+
+def test_only_whole_tiles_of_every_second_element_are_shuffled() -> None:
+    order = order_of(POOL)
+    assert order.buffers and all(name.startswith("O_acc") for name in order.buffers)
+    assert {trips for _, trips in order.whole} == {3}
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        (POOL, "cpu:avx512"),
+        (POOL, "cpu:novector"),
+        (POOL.replace("2*w", "w"), "cpu:avx2"),
+        (POOL.replace("2*w", "3*w"), "cpu:avx2"),
+        (POOL.replace("I(c,2*h+p,2*w+q)", "I(c,2*h+p,2*w+q) + I(c,h,w)"), "cpu:avx2"),
+        (POOL.replace("I(c,2*h+p,2*w+q)", "I(c,2*h+p,2*w+q) * w"), "cpu:avx2"),
+        (POOL.replace("I(c,2*h+p,2*w+q)", "(I(c,h,w) > 0 ? I(c,2*h+p,2*w+q) : 0)"), "cpu:avx2"),
+        (POOL.replace("float", "half"), "cpu:avx2"),
+    ],
+    ids=["wide", "scalar", "step 1", "step 3", "another step", "the lane", "a choice", "half"],
+)
+def test_everything_else_keeps_its_order(source: str, target: str) -> None:
+    assert order_of(source, target) == LaneOrder()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32])
+@pytest.mark.parametrize("window", [1, 2, 3, 4])
+@pytest.mark.parametrize("edge", ["end", "start"])
+def test_results_are_in_order_and_nothing_outside_is_read(
+    dtype: type, window: int, edge: Literal["end", "start"]
+) -> None:
+    name = {np.float32: "float", np.float64: "double", np.int32: "int32"}[dtype]
+    source = POOL.replace("float", name).replace("0:3", f"0:{window}")
+    kernel = tcsym.define(source, target="cpu:avx2").f
+    for height, width in ((window + 6, window + 30), (23, 41), (12, 18), (11, window + 14)):
+        x = guarded((np.arange(2 * height * width) * 37 % 1009).astype(dtype), edge)
+        x = x.reshape(2, height, width)
+        np.testing.assert_array_equal(kernel(x), kernel.reference(x))
+
+
+def test_not_a_number_stays_in_its_lane() -> None:
+    kernel = tcsym.define(POOL, target="cpu:avx2").f
+    for at in range(41):
+        x = np.zeros((1, 11, 41), np.float32)
+        x[0, at % 11, at] = np.nan
+        np.testing.assert_array_equal(kernel(x), kernel.reference(x))
+
+
+def test_a_vector_is_put_right_once() -> None:
+    """Four rows of two vectors; neighbours share what they load."""
+    text = tcsym.define(POOL, target="cpu:avx2").f.explain("asm")
+    block = max(re.split(r"^\.LBB", text, flags=re.MULTILINE), key=lambda b: b.count("vmaxps"))
+    assert block.count("vpermpd") + block.count("vpermps") == 4 * 2
+    loads = re.findall(r"^\t\w+\s+(?:\$\d+, )?-?\d*\(%r.*%ymm\d+$", block, flags=re.MULTILINE)
+    assert len(loads) <= 9 * 2 * 4 + 8
