@@ -96,7 +96,7 @@ class Alike:
         self.buffers: dict[str, Buffer] = {}
         self.numbers: dict[object, str] = {}
         self.values: list[Index] = []
-        self.role = ""  # the buffer whose subscripts are being looked at
+        self.role = ""  # the buffer or mask whose indices are being looked at
         self.with_rows = _needing_rows(loop)
         for name in _defined(loop):
             self.bound[name] = f"v{len(self.bound)}"
@@ -160,8 +160,8 @@ class Alike:
 
     def place(self, e: Index) -> Index:
         """As `index`, always with a parameter: element 0 of a row is like element k."""
-        fixed = any(_names(a) <= self.known for a, _ in e.terms)
-        return self.index(e) if fixed else self.index(e) + self.number(ZERO)
+        fixed = Index(tuple(t for t in e.terms if _names(t[0]) <= self.known))
+        return self.number(fixed) + self.index(e - fixed)
 
     def row(self, e: Index) -> Index:
         return self.number(e, ("row", self.role, e)) if e.is_constant else self.index(e)
@@ -243,6 +243,13 @@ class Alike:
         parts = sorted(f"{c}{self.shape_of(a)}" for a, c in e.terms if not _names(a) <= self.known)
         return f"{'+'.join(parts)}+{e.constant}"
 
+    def apart(self, e: Index, role: str) -> Index:
+        """As `index`, with parameters of its own: what is equal here may not be in a like loop."""
+        self.role = role
+        new = self.index(e)
+        self.role = ""
+        return new
+
     def limit(self, e: Index) -> Index:
         """A bound of a loop: a parameter of its own if it is the same in every iteration."""
         if e.is_constant or e.variables() & self.bound.keys():
@@ -279,7 +286,7 @@ class Alike:
                     self.node(n.body),
                     kind,
                     n.order,
-                    None if n.mask is None else self.index(n.mask),
+                    n.mask and self.apart(n.mask, self.bound[n.variable]),
                     n.unroll,
                 )
             case Block(body):
@@ -300,8 +307,8 @@ class Alike:
                     target_subscripts=self.subscripts(n.target, n.target_subscripts),
                     source=self.buffer(n.source).name,
                     source_subscripts=self.subscripts(n.source, n.source_subscripts),
-                    rows=self.index(n.rows),
-                    columns=self.index(n.columns),
+                    rows=self.apart(n.rows, "rows"),
+                    columns=self.apart(n.columns, "columns"),
                 )
             case Verify() | Allocate():
                 raise AssertionError(f"not to be outlined: {n}")

@@ -9,6 +9,7 @@ loops: a call then costs nothing beside what it does.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import field
 from typing import assert_never
 
@@ -33,7 +34,7 @@ from tcsym.loop_ir import (
 )
 from tcsym.records import dataclass
 
-LEAST_STATEMENTS = 24  # vector statements in the code; fewer are not worth a function
+LEAST_STATEMENTS = 8  # vector statements in the code; fewer are not worth a function
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +49,11 @@ def outline(kernel: Kernel) -> Outlined:
     """A function for large loops that are alike; a loop that is like no other stays in place."""
     found: dict[tuple[object, ...], list[tuple[Loop, Alike, Node]]] = {}
     buffers = {b.name: b for b in kernel.buffers}
-    for node, around in walk(kernel.body):
-        if not _is_task(node) or any(map(_is_task, around)):
-            continue
-        for loop in _side_by_side(node, buffers):
-            alike = Alike(kernel, buffers, loop)
-            body = alike.node(loop)
-            key = (body, tuple(alike.buffers.values()), tuple(alike.outer.values()))
-            found.setdefault(key, []).append((loop, alike, body))
+    for loop in _of_equal_shape(_candidates(kernel.body, buffers)):
+        alike = Alike(kernel, buffers, loop)
+        body = alike.node(loop)
+        key = (body, tuple(alike.buffers.values()), tuple(alike.outer.values()))
+        found.setdefault(key, []).append((loop, alike, body))
     functions: list[Function] = []
     calls: dict[int, Call] = {}
     for group in found.values():
@@ -72,6 +70,36 @@ def outline(kernel: Kernel) -> Outlined:
 
 def _is_task(node: Node) -> bool:
     return isinstance(node, Loop) and node.kind == "parallel"
+
+
+def _candidates(node: Node, buffers: dict[str, Buffer]) -> Iterator[Loop]:
+    """Of each task, loops that stand side by side, or else the outermost one."""
+    for task, around in walk(node):
+        if _is_task(task) and not any(map(_is_task, around)):
+            yield from _side_by_side(task, buffers) or _outermost(task, buffers)
+
+
+def _outermost(task: Node, buffers: dict[str, Buffer]) -> list[Loop]:
+    match task:
+        case Loop() if task.kind == "parallel":
+            return _outermost(task.body, buffers)
+        case Allocate(_, body):
+            return _outermost(body, buffers)
+        case Loop(kind="serial") if _statements(task) >= LEAST_STATEMENTS and _can_move(
+            task, buffers
+        ):
+            return [task]
+        case _:
+            return []
+
+
+def _of_equal_shape(loops: Iterable[Loop]) -> list[Loop]:
+    """Those that may be alike: as many of the same nodes in the same order as another has."""
+    shapes: dict[tuple[object, ...], list[Loop]] = {}
+    for loop in loops:
+        shape = tuple([x.kind if isinstance(x, Loop) else type(x) for x, _ in walk(loop)])
+        shapes.setdefault(shape, []).append(loop)
+    return [x for group in shapes.values() if len(group) > 1 for x in group]
 
 
 def _side_by_side(node: Node, buffers: dict[str, Buffer]) -> list[Loop]:

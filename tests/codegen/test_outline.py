@@ -44,9 +44,17 @@ def functions(ir: str) -> list[str]:
 
 def test_products_of_other_operands_and_sizes_share_their_functions() -> None:
     ir = ir_of(THRICE)
-    assert len(functions(ir)) == 2  # packing, and the tiles
-    assert ir.count("call void @part") == 6
+    assert len(functions(ir)) == 3  # tiles, packing, and products of few rows
+    assert ir.count("call void @part") == 9
     assert not functions(ir_of(ONCE))
+
+
+def test_layers_whose_sizes_coincide_share_the_functions_of_those_whose_do_not() -> None:
+    square = text(product(0, "A", "C"), "  Y1(m,n) +=! Y0(m,k) * E(n,k)\n")
+    square = square.replace("float(N,L) D)", "float(N,N) E)").replace("float(M,L) B, ", "")
+    ir = ir_of(square)
+    assert [x.count("ptr") for x in functions(ir)] == [3, 2, 3]  # tiles, packing, and few rows
+    assert ir.count("call void @part") == 6
 
 
 def test_shared_functions_compute_what_the_program_says() -> None:
