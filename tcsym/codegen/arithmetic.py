@@ -77,11 +77,16 @@ def _by_positive(code: Code, a: Val, divisor: int, signed: bool) -> Val:
     by = constant(divisor, a.kind)
     if not signed:
         return code.binary("udiv", a, by)
-    # round down: for negative a, -1 - (-1 - a) / divisor, and x ^ -1 is -1 - x
+    return floor_divide_by_positive(code, a, by)
+
+
+def floor_divide_by_positive(code: Code, a: Val, b: Val) -> Val:
+    """floor(a / b) of signed numbers where b > 0."""
+    # round down: for negative a, -1 - (-1 - a) / b, and x ^ -1 is -1 - x
     bits = int(a.kind[1:])
     sign = code.binary("ashr", a, constant(bits - 1, a.kind))
     flipped = code.binary("xor", a, sign)
-    return code.binary("xor", code.binary("sdiv", flipped, by), sign)
+    return code.binary("xor", code.binary("sdiv", flipped, b), sign)
 
 
 def _divided(code: Code, a: Val, b: Val, signed: bool) -> tuple[Val, Val, Val]:

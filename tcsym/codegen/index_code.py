@@ -10,7 +10,11 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import assert_never
 
-from tcsym.codegen.arithmetic import floor_divide, floor_modulo
+from tcsym.codegen.arithmetic import (
+    floor_divide,
+    floor_divide_by_positive,
+    floor_modulo,
+)
 from tcsym.codegen.context import Context
 from tcsym.codegen.values import Code, Val, constant
 from tcsym.index import (
@@ -163,7 +167,7 @@ def _compound(context: Context, atom: Product | FloorDiv | Mod | Min | Max | Cho
                 value = multiply(context.code, value, number(context, of_atom(f)))
             return value
         case FloorDiv(a, b):
-            return _quotient(context.code, number(context, a), number(context, b))
+            return _quotient(context.code, number(context, a), number(context, b), is_positive(b))
         case Mod(a, b):
             return _remainder(context.code, number(context, a), number(context, b))
         case Min(args) | Max(args):
@@ -181,9 +185,23 @@ def _compound(context: Context, atom: Product | FloorDiv | Mod | Min | Max | Cho
             assert_never(atom)
 
 
-def _quotient(code: Code, a: Number, b: Number) -> Number:
+def is_positive(e: Index) -> bool:
+    """Certainly > 0: a multiple of a maximum of something and a positive number."""
+    if len(e.terms) != 1 or e.constant < 0:
+        return e.is_constant and e.constant > 0
+    ((atom, factor),) = e.terms
+    return (
+        isinstance(atom, Max)
+        and factor > 0
+        and any(x.terms == () and x.constant > 0 for x in atom.args)
+    )
+
+
+def _quotient(code: Code, a: Number, b: Number, positive: bool) -> Number:
     if isinstance(a, int) and isinstance(b, int):
         return a // b if b else 0
+    if positive and isinstance(b, Val):
+        return floor_divide_by_positive(code, as_val(a), b)
     return 0 if b == 0 else floor_divide(code, as_val(a), as_val(b), True)
 
 

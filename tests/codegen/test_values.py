@@ -12,7 +12,7 @@ import pytest
 from tcsym.codegen import emit
 from tcsym.frontend import interpret_values as oracle
 from tcsym.frontend.program import Binary, Cast, Compare, Const, IndexValue, Read, Select, Unary
-from tcsym.index import Not, all_of, any_of, eq, floordiv, ge, lt, mod, var
+from tcsym.index import Not, all_of, any_of, eq, floordiv, ge, lt, maximum, mod, var
 from tcsym.loop_ir import Holds, Value
 from tcsym.target import resolve_target
 from tcsym.types import DType
@@ -195,6 +195,9 @@ def test_index_values_and_conditions(width: int, target: str) -> None:
         (floordiv(i - 40, 7), (at - 40) // 7),
         (mod(40 - i, 6), (40 - at) % 6),
         (floordiv(i, n), at // 77),
+        (floordiv(i - 40, maximum(n, 1)), (at - 40) // 77),
+        (floordiv(i - 40, 3 * maximum(n - 76, 1)), (at - 40) // 3),
+        (floordiv(i - 40, maximum(n, 1) - 78), -(at - 40)),
         (i * n, at * 77),
         (floordiv(n, i), np.where(at == 0, 0, 77 // np.maximum(at, 1))),
     ]
