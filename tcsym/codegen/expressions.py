@@ -6,6 +6,7 @@ branch if the condition is one for all lanes, else under a narrower mask.
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import assert_never
 
 from tcsym.codegen.arithmetic import arithmetic, compare, negate, tree_reduce
@@ -24,6 +25,7 @@ from tcsym.frontend.program import (
     Cast,
     Compare,
     Const,
+    Expr,
     IndexValue,
     Read,
     Select,
@@ -59,8 +61,8 @@ def _value(context: Context, v: Value) -> Val:
         case Compare(op, a, b):
             left, right = value(context, a), value(context, b)
             return compare(code, op, left, right, value_dtype(a), value_dtype(b))
-        case Select(c, a, b, _):
-            return _select(context, c, a, b)
+        case Select():
+            return _select(context, v)
         case Call(function, args, dtype):
             return call(code, function, [value(context, a) for a in args], dtype)
         case Holds(c):
@@ -166,11 +168,14 @@ def _exact(context: Context, node: Binary, a: Val, b: Val) -> Val:
     return code.from_lanes(sums)
 
 
-def _select(context: Context, c: Value, then: Value, orelse: Value) -> Val:
-    held = value(context, c)
+def _select(context: Context, v: Select) -> Val:
+    then, orelse = v.then, v.orelse
+    if v.eager and isinstance(orelse, Const) and orelse.value == 0:
+        return _kept_or_zero(context, v)
+    held = value(context, v.condition)
     if held.text in ("true", "false"):
         return value(context, then if held.text == "true" else orelse)
-    if not (_must_guard(context, then) or _must_guard(context, orelse)):
+    if v.eager or not (_must_guard(context, then) or _must_guard(context, orelse)):
         return context.code.select(held, value(context, then), value(context, orelse))
     if held.lanes == 1:
         varies = _varies(context, then) or _varies(context, orelse)
@@ -183,6 +188,35 @@ def _select(context: Context, c: Value, then: Value, orelse: Value) -> Val:
     with context.masked(context.code.not_(held)):
         b = value(context, orelse)
     return context.code.select(held, a, b)
+
+
+def _kept_or_zero(context: Context, v: Select) -> Val:
+    """`then` or zero: chosen once by what is the same for all lanes, masked by an `and` for the
+    rest. The mask is as wide as an element and made where its condition is: bits for lanes would be
+    widened again in front of each use."""
+    code, parts = context.code, _conjuncts(v.condition)
+    own = [x for x in parts if _varies(context, x)]
+    same = [x for x in parts if not _varies(context, x)]
+    if not own:
+        held = value(context, v.condition)
+        return code.select(held, value(context, v.then), value(context, v.orelse))
+    once = Select(_all_of(same), v.then, v.orelse, v.dtype, eager=True) if same else v.then
+    kept, condition = value(context, once), _all_of(own)
+    kind = f"i{bits_of(kept.kind)}"
+    with context.function.at(hoist_level(context, condition)):
+        mask = code.convert("sext", code.spread(value(context, condition), context.width), kind)
+    bits = code.spread(code.convert("bitcast", kept, kind), context.width)
+    return code.convert("bitcast", code.binary("and", bits, mask), kept.kind)
+
+
+def _all_of(conditions: list[Expr]) -> Expr:
+    return reduce(lambda a, b: Binary("and", a, b, DType.BOOL), conditions)
+
+
+def _conjuncts(condition: Expr) -> list[Expr]:
+    if isinstance(condition, Binary) and condition.op == "and":
+        return [*_conjuncts(condition.left), *_conjuncts(condition.right)]
+    return [condition]
 
 
 def _must_guard(context: Context, v: Value) -> bool:

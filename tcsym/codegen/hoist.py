@@ -81,17 +81,22 @@ def _spine_depth(context: Context, v: Binary) -> int:
         spine.append(spine[-1].left)
     depth = _depth(context, spine[-1].left)
     for node in reversed(spine):
-        fixed = node.exact or node.op in ("and", "or")
+        fixed = node.exact or (node.op in ("and", "or") and _loads_or_fails(node.right))
         depth = FIXED if fixed else max(depth, _depth(context, node.right))
         context.depths[(id(node), f.loops[-1].number, f.certain, context.mask)] = (depth, node)
     return depth
+
+
+def _loads_or_fails(v: Value) -> bool:
+    """What `&&` and `||` may have to branch around."""
+    return any(isinstance(x, Read) or getattr(x, "exact", False) for x in subvalues(v))
 
 
 def _needs_blocks(v: Value) -> bool:
     """True if the code of `v` may have branches, which cannot move."""
     match v:
         case Select():
-            return any(isinstance(x, Read) for x in subvalues(v))
+            return not v.eager and any(isinstance(x, Read) for x in subvalues(v))
         case Call(function, _):
             return function in _BRANCHING
         case _:

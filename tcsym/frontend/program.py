@@ -107,12 +107,16 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class Select:
-    """`then` where `condition` (bool) holds, else `orelse`; the other arm is not evaluated."""
+    """`then` where `condition` (bool) holds, else `orelse`; the other arm is not evaluated.
+
+    `eager`: a pass has proved that both arms may be evaluated wherever the statement runs.
+    """
 
     condition: Expr
     then: Expr
     orelse: Expr
     dtype: DType
+    eager: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,6 +76,36 @@ WINDOWS: dict[str, Case] = {
 }""",
         grid(C=(1, 2), D=(2, 3, 6), H=(2, 5, 6), W=(4, 17, 18, 35)),
     ),
+    # outside of the image a weight counts for nothing, even if it is infinite
+    "guarded_product": Case(
+        """def f(float(C,H,W) I, float(O,C,KH,KW) F) -> (float(O,H,W) Y) {
+  Y(o,h,w) +=! h+kh >= 1 && h+kh <= H && w+kw >= 1 && w+kw <= W
+    ? I(c,h+kh-1,w+kw-1) * F(o,c,kh,kw) : 0.0
+}""",
+        grid(C=(1, 2), O=(1, 5, 13), H=(1, 4, 5, 9), W=WIDTHS, KH=(3, 1, 2, 3), KW=(3, 2, 1, 3)),
+        {"F": "special"},
+    ),
+    "guarded_product_of_planes": Case(
+        """def f(float(C,H,W) I, float(C,3,3) F) -> (float(C,H,W) Y) {
+  Y(c,h,w) +=! h+kh >= 1 && h+kh <= H && w+kw >= 1 && w+kw <= W
+    ? F(c,kh,kw) * I(c,h+kh-1,w+kw-1) : 0.0
+}""",
+        grid(C=(1, 2), H=HEIGHTS, W=WIDTHS),
+        {"F": "special"},
+    ),
+    "guarded_product_of_integers": Case(
+        """def f(int32(C,T) I, int32(O,C,K) F) -> (int32(O,T) Y) {
+  Y(o,t) +=! t+k >= K-1 ? I(c,t+k-K+1) * F(o,c,k) : 0 where t in 0:T
+}""",
+        grid(C=(1, 2), O=(1, 5, 13), T=(1, 7, 8, 17, 40), K=(1, 2, 5, 3)),
+    ),
+    # the weight itself is read under the guard only: its guard must stay a branch
+    "guarded_product_of_guarded_weights": Case(
+        """def f(float(C,T) I, float(C,K) F) -> (float(C,T) Y) {
+  Y(c,t) +=! t+k >= 2 && t+k < T+2 && k < K ? I(c,t+k-2) * F(c,k) : 0.0 where t in 0:T, k in 0:5
+}""",
+        grid(C=(1, 2), T=(1, 7, 8, 17, 40), K=(5, 1, 3, 9)),
+    ),
     "mean_pool": Case(
         """def f(float(B,H,W) X) -> (Y) {
   Y(b,h,w) +=! X(b,2*h+p,2*w+q) where p in 0:2, q in 0:2

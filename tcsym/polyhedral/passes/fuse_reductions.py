@@ -14,6 +14,8 @@ from tcsym.index import ZERO, Index, floordiv, var
 from tcsym.loop_ir import Kernel, Loop, Node, map_node, substitute_node
 from tcsym.polyhedral.passes.access import accesses, offset_stride, subscript_variables
 from tcsym.polyhedral.passes.bounds import extent
+from tcsym.polyhedral.passes.fuse_parallel import uses_position
+from tcsym.polyhedral.passes.loops import statements_in
 from tcsym.polyhedral.passes.names import Names
 
 
@@ -45,6 +47,8 @@ def _is_fusible(kernel: Kernel, outer: Loop, loops: set[str]) -> bool:
     if {outer.kind, inner.kind} != {"serial"} or outer.variable in bounds:
         return False
     moving = frozenset((outer.variable, inner.variable))
+    if any(uses_position(x.value, moving) for x, _ in statements_in(inner.body)):
+        return False
     for a in accesses(inner.body):
         b = kernel.buffer(a.buffer)
         if not subscript_variables(a.subscripts) & moving:

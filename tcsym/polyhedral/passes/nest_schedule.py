@@ -27,6 +27,7 @@ from tcsym.polyhedral.passes.contraction_versions import (
     streams_in_place,
     with_fallback,
 )
+from tcsym.polyhedral.passes.guarded_products import guard_factors
 from tcsym.polyhedral.passes.literal_windows import literal_copy, symbolic_windows
 from tcsym.polyhedral.passes.loops import find_loop, loops_around, loops_in
 from tcsym.polyhedral.passes.overlap import fits_tiles, is_repeatable
@@ -49,7 +50,7 @@ def schedule_nest(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
     if is_scan(kernel, nest):
         setting.note(nest, "scan: rows at once, state in registers")
         return schedule_scan(kernel, nest, setting)
-    padded = pad_reads(kernel, nest, setting)
+    padded = pad_reads(guard_factors(kernel, nest), nest, setting)
     if padded is not None:
         setting.note(nest, "guarded reads from a padded copy")
         return schedule_nest(padded.kernel, padded.nest, setting)

@@ -1,0 +1,64 @@
+"""A guard around a product: where it goes, and that it never lets in what it keeps out."""
+
+from __future__ import annotations
+
+import pytest
+
+from tcsym.compiler import analyse
+from tcsym.frontend.program import Binary, Read, Select
+from tcsym.loop_ir import Kernel, Update, subvalues, walk
+from tcsym.options import Options
+from tcsym.polyhedral.map_cpu import map_cpu
+from tcsym.polyhedral.passes.guarded_products import guard_factors
+from tcsym.polyhedral.schedule import schedule_program
+from tests.polyhedral.passes.targets import AVX2
+
+GUARDED = """def f(float(C,T) I, float({weights}) F) -> (float(O,T) Y) {{
+  Y(o,t) {op} t+k >= 2 && t+k < T+2 ? I(c,t+k-2) * F({at}) : {other} where o in 0:O, t in 0:T{range}
+}}"""
+DENSE = GUARDED.format(weights="O,C,K", op="+=!", at="o,c,k", other="0.0", range="")
+REFUSED = {
+    "other arm": GUARDED.format(weights="O,C,K", op="+=!", at="o,c,k", other="1.0", range=""),
+    "product": GUARDED.format(weights="O,C,K", op="*=!", at="o,c,k", other="0.0", range=""),
+    "moving weight": GUARDED.format(
+        weights="O,T", op="+=!", at="o,t+k-2", other="0.0", range=", k in 0:5"
+    ),
+}
+
+
+def naive(source: str) -> Kernel:
+    return schedule_program(analyse(source)["f"], Options(), {}).kernel
+
+
+def guard(source: str) -> Kernel:
+    kernel = naive(source)
+    return guard_factors(kernel, kernel.body.variable)  # type: ignore[union-attr]
+
+
+def test_each_factor_gets_the_guard_and_the_one_at_hand_no_branch() -> None:
+    (term,) = [x.value for x, _ in walk(guard(DENSE).body) if isinstance(x, Update)]
+    assert isinstance(term, Binary) and term.op == "mul"
+    image, weight = term.left, term.right
+    assert isinstance(image, Select) and isinstance(weight, Select)
+    assert image.condition == weight.condition
+    assert isinstance(image.then, Read) and image.then.tensor == "I" and not image.eager
+    assert isinstance(weight.then, Read) and weight.then.tensor == "F" and weight.eager
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_no_guarded_product_of_a_sum_stays(name: str) -> None:
+    assert guard(REFUSED[name]) == naive(REFUSED[name])
+
+
+def test_the_image_is_padded_and_the_product_runs_in_a_register_tile() -> None:
+    mapped = map_cpu(naive(DENSE), AVX2, Options())
+    assert mapped.notes[0].endswith("guarded reads from a padded copy")
+    assert "contraction, columns t, rows o" in mapped.notes[1]
+    selects = [
+        v
+        for x, _ in walk(mapped.kernel.body)
+        if isinstance(x, Update)
+        for v in subvalues(x.value)
+        if isinstance(v, Select)
+    ]
+    assert selects and all(v.eager for v in selects)
