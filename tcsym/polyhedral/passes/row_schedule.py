@@ -36,6 +36,7 @@ from tcsym.polyhedral.passes.vector_legality import (
     vector_refusal,
 )
 from tcsym.polyhedral.passes.vector_rows import RowShape, vectorise_row
+from tcsym.polyhedral.passes.window_schedule import is_repeatable
 
 ACCUMULATORS = 8
 TOO_SHORT = 2
@@ -64,9 +65,20 @@ def _schedule_leaf(kernel: Kernel, nest: str, leaf: str, setting: Setting) -> tu
     kernel = _move_inside(kernel, chain, best)
     chain = leaf_chain(find_loop(kernel.body, _top_after(nest, chain, best)), best)
     unroll = _unroll(body, best, setting.options.row_unroll)
-    shape = RowShape(lanes, unroll, can_mask(kernel, body, setting.target))
+    masked, again = (
+        can_mask(kernel, body, setting.target),
+        _may_overlap(kernel, body, best, setting),
+    )
+    shape = RowShape(lanes, unroll, masked, again)
     kernel = vectorise_row(kernel, _reduction_top(chain), best, shape, setting.names)
     return kernel, f"vectors along {best}"
+
+
+def _may_overlap(kernel: Kernel, body: Node, variable: str, setting: Setting) -> bool:
+    """Elements at a row's end may be made twice, which is cheaper than to mask their stores."""
+    calls = any(isinstance(v, Call) for x, _ in statements_in(body) for v in subvalues(x.value))
+    cheap = not setting.target.has_masks and not calls
+    return cheap and is_repeatable(kernel, body, frozenset((variable,)))
 
 
 def _in_blocks(

@@ -35,7 +35,7 @@ from tcsym.polyhedral.passes.vector_legality import access_cost, vector_refusal
 from tcsym.polyhedral.passes.window_schedule import sliding_reads
 from tcsym.records import dataclass
 
-VECTOR_COST = 12.0  # of one nearly empty vector, in strided loads: loop, mask, pieces of its store
+VECTOR_COST = 20.0  # of one nearly empty vector, in strided loads: loop, mask, pieces of its store
 CALL_COST = 10.0
 GATHER_COST = 5.0
 COMBINE_COST = 25.0  # of the lanes of a reduction, which what follows waits for

@@ -7,8 +7,9 @@ from dataclasses import replace
 from functools import reduce
 
 from tcsym.frontend.program import Binary, Expr, Read
-from tcsym.index import ZERO, Index, ceildiv, floordiv, index, var
+from tcsym.index import ZERO, Index, ceildiv, floordiv, ge, index, minimum, var
 from tcsym.loop_ir import (
+    Branch,
     Buffer,
     HorizontalReduce,
     Kernel,
@@ -32,11 +33,13 @@ from tcsym.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RowShape:
-    """lanes: elements of a vector; unroll: vectors in flight; masked: the remainder is a vector."""
+    """lanes: elements of a vector; unroll: vectors in flight; masked: the remainder is a vector;
+    overlapping: one that may make elements of the row again, if the row is long enough."""
 
     lanes: int
     unroll: int
     masked: bool
+    overlapping: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,10 @@ def vectorise_row(kernel: Kernel, top: str, variable: str, shape: RowShape, name
     kernel = _retile(kernel, variable, loops)
     if remainder is not None:
         kernel, remainder = _own_temporaries(kernel, variable, others, remainder, names)
+        if shape.overlapping and shape.masked and not lanes:
+            whole, others = _overlapping(row, shape, names)
+            kernel, whole = _own_temporaries(kernel, variable, others, whole, names)
+            remainder = Branch(ge(extent(row), shape.lanes), whole, remainder)
 
     def at_top(loop: Loop) -> Node:
         changed = replace_loop(loop, variable, lambda _: block(main, remainder))
@@ -153,6 +160,17 @@ def _remainder(
     last = ceildiv(n, shape.lanes)
     tail = Loop(tile, done * shape.unroll, last, inner, "serial", loop.order)
     return tail, frozenset((tile,))
+
+
+def _overlapping(loop: Loop, shape: RowShape, names: Names) -> tuple[Node, frozenset[str]]:
+    """The remainder of a row of a vector or more: the last vector ends where the row does."""
+    n, width = extent(loop), shape.lanes * shape.unroll
+    tile, lane = names.fresh(loop.variable), names.fresh(loop.variable)
+    start = minimum(var(tile) * shape.lanes, n - shape.lanes)
+    body = _at(loop.body, loop.variable, loop.lower + start + var(lane))
+    inner = _vector(lane, shape, body, loop, None)
+    first, last = floordiv(n, width) * shape.unroll, ceildiv(n, shape.lanes)
+    return Loop(tile, first, last, inner, "serial", loop.order), frozenset((tile,))
 
 
 def _vector(lane: str, shape: RowShape, body: Node, loop: Loop, mask: Index | None) -> Loop:

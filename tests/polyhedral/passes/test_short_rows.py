@@ -15,7 +15,7 @@ from tcsym.polyhedral.map_cpu import map_cpu
 from tcsym.polyhedral.passes.access import accesses
 from tcsym.polyhedral.schedule import schedule_program
 from tests.polyhedral.passes.compare import assert_same
-from tests.polyhedral.passes.targets import AVX2, TARGETS
+from tests.polyhedral.passes.targets import AVX2, AVX512, TARGETS
 
 BIAS = "def f(float(N,C) X, float(C) b) -> (O) { O(n,c) = X(n,c) + b(c) }"
 ROW_SUM = "def f(float(N,C) X) -> (O) { O(n) +=! X(n,c) }"
@@ -116,3 +116,31 @@ def test_results_at_every_border(name: str, target: str) -> None:
     )
     for row in itertools.product(values, repeat=len(kernel.sizes)):
         assert_same(kernel, mapped, dict(zip(kernel.sizes, row)))
+
+
+COUNTED = """def f(float(N,C) X) -> (O) {
+  O(n,c) = X(n,c) * 2
+  O(n,c) = O(n,c) + X(n,c)
+}"""
+CALLED = "def f(float(N,C) X) -> (O) { O(n,c) = exp(X(n,c)) + c }"
+
+
+def overlapping(kernel: Kernel) -> list[Loop]:
+    """Vectors along rows without a mask, as far on as there is a whole one: a minimum."""
+    found = [x for x, _ in walk(kernel.body) if isinstance(x, Loop) and x.kind == "vector"]
+    rows = [x for x in found if x.mask is None and x.variable.startswith("c")]
+    return [x for x in rows if any("min(" in str(a.subscripts[-1]) for a in accesses(x.body))]
+
+
+def test_a_ragged_row_ends_with_a_vector_that_overlaps() -> None:
+    """Only without masks, where nothing is read that is written, and nothing dear is computed."""
+    assert overlapping(map_cpu(naive(BIAS), AVX2, Options()).kernel)
+    assert not overlapping(map_cpu(naive(BIAS), AVX512, Options()).kernel)
+    for other in (ROW_SUM, CALLED):
+        assert not overlapping(map_cpu(naive(other), AVX2, Options()).kernel), other
+
+
+def test_elements_that_are_read_again_are_made_once() -> None:
+    kernel = map_cpu(naive(COUNTED), AVX2, Options()).kernel
+    read = {a.buffer for a in accesses(kernel.body) if not a.written}
+    assert "O" not in read or not overlapping(kernel)
