@@ -21,6 +21,7 @@ from tcsym.polyhedral.passes.loops import (
     statements_in,
 )
 from tcsym.polyhedral.passes.names import Names
+from tcsym.polyhedral.passes.overlap import is_repeatable
 from tcsym.polyhedral.passes.setting import Setting
 from tcsym.polyhedral.passes.tile_loop import is_multiple
 from tcsym.polyhedral.passes.transposition import (
@@ -36,7 +37,6 @@ from tcsym.polyhedral.passes.vector_legality import (
     vector_refusal,
 )
 from tcsym.polyhedral.passes.vector_rows import RowShape, vectorise_row
-from tcsym.polyhedral.passes.window_schedule import is_repeatable
 
 ACCUMULATORS = 8
 TOO_SHORT = 2
