@@ -176,7 +176,7 @@ class Kernel(Direct):
         start = perf_counter()
         result = entry(*args, **kwargs)
         seconds = perf_counter() - start
-        sizes = switch.sizes_of(args)
+        sizes = switch.sizes_of(args, kwargs)
         from tcsym.dispatch.switch import NOTICED_FROM
 
         if switch.have_taken(sizes, seconds, worth=kept[3][2]):

@@ -157,7 +157,7 @@ class Adaptive(Dispatcher):
         """A call that the switch thinks is one of many with its sizes."""
         switch = self.entrance.switch()
         assert switch is not None
-        sizes = switch.sizes_of(args)
+        sizes = switch.sizes_of(args, kwargs)
         own = Dispatcher.serving(self, sizes)
         base = self.entrance.entry_of(self._stand_ins.now(own)) or self.entrance.slow
         start = perf_counter()

@@ -65,11 +65,18 @@ class Entrance:
         self.route(version, entry, None)
 
     def prepare(self, version: Version, variant: Variant) -> Function | None:
-        """The entry of a version for numpy arrays of the variant's layouts, made at once."""
-        ways = self._ways_of(version)
-        kind = Kind(True, variant.layouts, "numpy")
-        ways.tried.add(kind)
-        return ways.make(kind, variant)
+        """The entry of a version for arrays of the variant's layouts, made at once.
+
+        For numpy's, and for torch's tensors if calls had such.
+        """
+        kinds = [Kind(True, variant.layouts, "numpy")]
+        if self._knows_tensors():
+            kinds.append(Kind(True, variant.layouts, "torch"))
+        ways, head = self._ways_of(version), None
+        for kind in kinds:
+            ways.tried.add(kind)
+            head = ways.make(kind, variant)
+        return head
 
     def entry_of(self, version: Version) -> Function | None:
         """What serves calls of a version natively, if there is something by now."""
@@ -119,6 +126,11 @@ class Entrance:
                     call_directly()
         return self._switch
 
+    def _knows_tensors(self) -> bool:
+        """True if some calls had torch's tensors."""
+        ways = tuple(self._ways.values())  # other threads may add some meanwhile
+        return any(kind.library == "torch" for way in ways for kind in tuple(way.tried))
+
     def _ways_of(self, version: Version) -> Ways:
         """It checks the sizes that are numbers in the code of `version`."""
         ways = self._ways.get(version.variants)
@@ -137,6 +149,8 @@ class Entrance:
         if head is None or self._ways.get(version.variants) is not ways:
             return  # evicted meanwhile
         self.route(version, head, sizes)
+        if self._switch is not None and self._knows_tensors():
+            self._switch.read_tensors()
         if self.keep is not None and kind == Kind(True, version.variants.dense, "numpy"):
             for image in kept:
                 self.keep(version, variant, image, self._switch)

@@ -8,16 +8,16 @@ too many sizes hash to one group: calls of these go to the default function, whi
 from __future__ import annotations
 
 import ctypes
+import sys
 from _thread import allocate_lock
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tcsym.runtime.built_in import Owner, built_in
-from tcsym.runtime.entering import arrays_are_as_expected
+from tcsym.runtime.entering import OPTIONS, arrays_are_as_expected, shared_address
 from tcsym.runtime.loader import load_object
-from tcsym.runtime.memory import c_function
 
 if TYPE_CHECKING:
     from tcsym.runtime.plan import CallPlan
@@ -28,7 +28,8 @@ Values = tuple[int, ...]
 SYMBOL = "tcsym_switch"
 TABLE = "tcsym_switch_table"
 # Words of the table before its rows.
-NDARRAY, DEFAULT, DEFAULT_CODE, NOTICE, FIRST_NOTICE, TOTAL, HEADER = 0, 1, 2, 3, 4, 5, 8
+NDARRAY, DEFAULT, DEFAULT_CODE, NOTICE, FIRST_NOTICE, TOTAL = range(6)
+TENSOR, PARAMETER, VIEW, KEYS_AT, PLAIN_KEYS, NAMES = range(6, 12)  # names come last
 COUNTED = 1  # function of a row that has none of its own: the default one serves
 GROUP, LOG_GROUPS = 4, 7
 MULTIPLIER = 0x9E3779B97F4A7C15  # 2^64 / golden ratio (Knuth, vol. 3, 6.4)
@@ -42,7 +43,7 @@ class Layout:
     `slots`: of the sizes that tell calls apart; `known`: values of the others, by slot. `places`:
     (argument, axis) of each size; `ranks` of these arguments. A row is its sizes, its function,
     calls so far, the count at which `NOTICE` is called, and the address of its code if the function
-    is one of our built-ins, which takes no `self`.
+    is one of our built-ins, which takes no `self`. `names`: of all arguments.
     """
 
     def __init__(
@@ -51,11 +52,13 @@ class Layout:
         slots: tuple[int, ...],
         places: tuple[tuple[int, int], ...],
         ranks: tuple[tuple[int, int], ...],
+        names: tuple[str, ...],
     ) -> None:
         self.known = known
         self.slots = slots
         self.places = places
         self.ranks = ranks
+        self.names = names
 
     @property
     def fields(self) -> tuple[Any, ...]:
@@ -67,15 +70,20 @@ class Layout:
         return len(self.places) + 4
 
     @property
+    def rows_at(self) -> int:
+        """First word of the rows."""
+        return NAMES + len(self.names) + len(OPTIONS)
+
+    @property
     def words(self) -> int:
-        return HEADER + (GROUP << LOG_GROUPS) * self.row_words
+        return self.rows_at + (GROUP << LOG_GROUPS) * self.row_words
 
     def group(self, sizes: tuple[int, ...]) -> int:
         """First word of the group of rows for these sizes."""
         h = 0
         for size in sizes:
             h = ((h ^ size) * MULTIPLIER) & WORD
-        return HEADER + (h >> (64 - LOG_GROUPS)) * GROUP * self.row_words
+        return self.rows_at + (h >> (64 - LOG_GROUPS)) * GROUP * self.row_words
 
 
 class Switch:
@@ -89,10 +97,13 @@ class Switch:
         self._kept: dict[int, Function] = {}  # word of a row or of the table -> what it refers to
         self._lock = allocate_lock()
         self._words[NDARRAY] = id(np.ndarray)
+        names = [sys.intern(n) for n in (*layout.names, *OPTIONS)]
+        self._words[NAMES : layout.rows_at] = [id(n) for n in names]
+        self._objects: list[object] = [*names]  # what words refer to
         self.set_default(default)
         self._refer(NOTICE, None, default)
         address = ctypes.addressof(self._words)
-        image = load_object(code, lambda name: address if name == TABLE else c_function(name))
+        image = load_object(code, lambda name: address if name == TABLE else shared_address(name))
         kept = (image, self._words, self._kept)
         self.function: Function = built_in(Owner(name, image.address(SYMBOL), kept))
 
@@ -107,6 +118,19 @@ class Switch:
             return None
         name = plan.program.name
         return Switch(name, layout, cached_object(switch_ir(layout), f"switch of {name}"), default)
+
+    def read_tensors(self) -> None:
+        """From now on, sizes are read off torch's tensors, too."""
+        from tcsym.runtime.torch_facts import torch_facts
+
+        facts = torch_facts()
+        if facts is None or self._words[TENSOR]:
+            return
+        for word, name in ((VIEW, "view"), (KEYS_AT, "keys at"), (PLAIN_KEYS, "plain keys")):
+            self._words[word] = ctypes.c_int64(facts.words[name]).value
+        for word, name in ((PARAMETER, "Parameter"), (TENSOR, "Tensor")):
+            self._objects.append(facts.objects[name])
+            self._words[word] = id(facts.objects[name])
 
     # ---- functions
 
@@ -161,11 +185,12 @@ class Switch:
         self.again(sizes, max(NOTICED_FROM, min(calls, missing)))
         return False
 
-    def sizes_of(self, args: tuple[Any, ...]) -> Values:
+    def sizes_of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Values:
         """The sizes of a call that the switch could read."""
         values = list(self.layout.known)
         for slot, (k, axis) in zip(self.layout.slots, self.layout.places):
-            values[slot] = args[k].shape[axis]
+            array = args[k] if k < len(args) else kwargs[self.layout.names[k]]
+            values[slot] = array.shape[axis]
         return tuple(v or 0 for v in values)
 
     def remove(self, sizes: Values) -> None:
@@ -191,7 +216,7 @@ class Switch:
         """Calls of all sizes that have a row."""
         n = len(self.layout.slots)
         found = {}
-        for row in range(HEADER, self.layout.words, self.layout.row_words):
+        for row in range(self.layout.rows_at, self.layout.words, self.layout.row_words):
             if self._words[row + n]:
                 values = list(self.layout.known)
                 for k, slot in enumerate(self.layout.slots):

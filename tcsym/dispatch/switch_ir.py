@@ -1,8 +1,9 @@
 """Call plan -> LLVM IR of its switch: a C function that picks a function by the sizes of a call.
 
-It reads the sizes off positional numpy arrays, looks them up in a table of rows and passes the
-call on, to the row's function or to a default one. It checks no more than it needs to read: the
-functions it calls check everything. Rows lie in groups; sizes are hashed to a group.
+It reads the sizes off numpy arrays or torch tensors, by position or name, looks them up in a table
+of rows and passes the call on, to the row's function or to a default one. It checks no more than it
+needs to read: the functions it calls check everything. Rows lie in groups; sizes are hashed to a
+group.
 
 Where rows are tracked, sizes without a row take one, so that calls are counted by sizes. A row that
 was only counted is given up after as many calls of others that hash to it: what is called often
@@ -17,18 +18,24 @@ from tcsym.dispatch.switch import (
     DEFAULT_CODE,
     FIRST_NOTICE,
     GROUP,
-    HEADER,
+    KEYS_AT,
     LOG_GROUPS,
     MULTIPLIER,
+    NAMES,
     NDARRAY,
     NOTICE,
+    PARAMETER,
+    PLAIN_KEYS,
     SYMBOL,
     TABLE,
+    TENSOR,
     TOTAL,
+    VIEW,
     Layout,
 )
-from tcsym.runtime.entering import ArrayOffsets
+from tcsym.runtime.entering import OPTIONS, ArrayOffsets
 from tcsym.runtime.fastcall_index import Lines
+from tcsym.runtime.fastcall_torch import IMPLEMENTATION_AT, VIEW_BYTES
 from tcsym.runtime.plan import CallPlan
 
 
@@ -44,7 +51,8 @@ def layout_of_plan(plan: CallPlan) -> Layout | None:
         return None
     places = tuple([where[slot] for slot in slots])
     arguments = sorted({k for k, _ in places})
-    return Layout(known, slots, places, tuple([(k, plan.inputs[k].rank) for k in arguments]))
+    ranks = tuple([(k, plan.inputs[k].rank) for k in arguments])
+    return Layout(known, slots, places, ranks, tuple([p.name for p in plan.inputs]))
 
 
 def switch_ir(layout: Layout) -> str:
@@ -58,13 +66,20 @@ def switch_ir(layout: Layout) -> str:
 declare ptr @PyObject_Vectorcall(ptr, ptr, i64, ptr)
 declare void @Py_IncRef(ptr)
 declare void @Py_DecRef(ptr)
+declare void @PyErr_Clear() cold
+declare i1 @tcsym_match(ptr, i64, ptr, ptr, i64, ptr)
 define ptr @{SYMBOL}(ptr %self, ptr %args, i64 %nargs, ptr %kwnames) {{
 entry:
+  %given = alloca [{len(layout.names) + len(OPTIONS)} x ptr]
+  %view = alloca [{VIEW_BYTES} x i8], align 8
   %total_at = getelementptr i64, ptr @{TABLE}, i64 {TOTAL}
   %total = load i64, ptr %total_at
   %more = add i64 %total, 1
   store i64 %more, ptr %total_at
 {body}
+unseen:
+  call void @PyErr_Clear()
+  br label %default
 default:
   %default_at = getelementptr i64, ptr @{TABLE}, i64 {DEFAULT}
   %default_function = load ptr, ptr %default_at
@@ -90,20 +105,58 @@ any:
 
 
 def _sizes(out: Lines, layout: Layout) -> list[str]:
-    offsets = ArrayOffsets()
     last = max(k for k, _ in layout.ranks)
-    out.guard(out.named(f"icmp sgt i64 %nargs, {last}"), "default")
-    kind_at = out.named(f"getelementptr i64, ptr @{TABLE}, i64 {NDARRAY}")
-    wanted = out.named(f"load ptr, ptr {kind_at}")
-    dimensions: dict[int, str] = {}
-    for k, rank in layout.ranks:
-        array = _load(out, "ptr", "%args", 8 * k)
-        kind = _load(out, "ptr", array, offsets.type)
-        out.guard(out.named(f"icmp eq ptr {kind}, {wanted}"), "default")
-        found = _load(out, "i32", array, offsets.rank)
-        out.guard(out.named(f"icmp eq i32 {found}, {rank}"), "default")
-        dimensions[k] = _load(out, "ptr", array, offsets.dimensions)
+    enough = out.named(f"icmp sgt i64 %nargs, {last}")
+    out.line(f"  br i1 {enough}, label %ready, label %match\nmatch:")
+    out.guard(out.named("icmp ne ptr %kwnames, null"), "default")
+    names = f"getelementptr inbounds (i64, ptr @{TABLE}, i64 {NAMES})"
+    arguments = f"ptr %args, i64 %nargs, ptr %kwnames, ptr {names}, i64 {len(layout.names)}"
+    out.guard(out.named(f"call i1 @tcsym_match({arguments}, ptr %given)"), "default")
+    out.line("  br label %matched\nmatched:\n  br label %ready\nready:")
+    out.line("  %arguments = phi ptr [ %args, %entry ], [ %given, %matched ]")
+    arrays = {k: _load(out, "ptr", "%arguments", 8 * k) for k, _ in layout.ranks}
+    dimensions = {k: _dimensions(out, arrays[k], rank) for k, rank in layout.ranks}
     return [_load(out, "i64", dimensions[k], 8 * axis) for k, axis in layout.places]
+
+
+def _dimensions(out: Lines, array: str, rank: int) -> str:
+    """Pointer to the extents of a numpy array or a torch tensor of that rank."""
+    offsets = ArrayOffsets
+    kind = _load(out, "ptr", array, offsets.type)
+    is_array = out.named(f"icmp eq ptr {kind}, {_word(out, NDARRAY)}")
+    array_label, other, known = (out.label(name) for name in ("array", "other", "known"))
+    out.line(f"  br i1 {is_array}, label %{array_label}, label %{other}\n{array_label}:")
+    found = _load(out, "i32", array, offsets.rank)
+    out.guard(out.named(f"icmp eq i32 {found}, {rank}"), "default")
+    first = _load(out, "ptr", array, offsets.dimensions)
+    of_array = out.label("of_array")
+    out.line(f"  br label %{of_array}\n{of_array}:\n  br label %{known}\n{other}:")
+    second = _tensor_dimensions(out, array, kind, rank)
+    of_tensor = out.label("of_tensor")
+    out.line(f"  br label %{of_tensor}\n{of_tensor}:\n  br label %{known}\n{known}:")
+    return out.named(f"phi ptr [ {first}, %{of_array} ], [ {second}, %{of_tensor} ]")
+
+
+def _tensor_dimensions(out: Lines, array: str, kind: str, rank: int) -> str:
+    """Of a plain tensor, as `fastcall_torch` reads it. Its words are 0 before torch is known."""
+    is_tensor, is_parameter = (
+        out.named(f"icmp eq ptr {kind}, {_word(out, word)}") for word in (TENSOR, PARAMETER)
+    )
+    out.guard(out.named(f"or i1 {is_tensor}, {is_parameter}"), "default")
+    implementation = _load(out, "ptr", array, IMPLEMENTATION_AT)
+    offset = out.named(f"ptrtoint ptr {_word(out, KEYS_AT)} to i64")
+    keys_at = out.named(f"getelementptr i8, ptr {implementation}, i64 {offset}")
+    keys = out.named(f"load ptr, ptr {keys_at}")
+    out.guard(out.named(f"icmp eq ptr {keys}, {_word(out, PLAIN_KEYS)}"), "default")
+    failed = out.named(f"call i32 {_word(out, VIEW)}(ptr {array}, ptr %view)")
+    out.guard(out.named(f"icmp eq i32 {failed}, 0"), "unseen")
+    found = _load(out, "i32", "%view", 16)
+    out.guard(out.named(f"icmp eq i32 {found}, {rank}"), "default")
+    return _load(out, "ptr", "%view", 24)
+
+
+def _word(out: Lines, word: int) -> str:
+    return _load(out, "ptr", f"@{TABLE}", 8 * word)
 
 
 def _find_row(out: Lines, layout: Layout, sizes: list[str]) -> None:
@@ -113,7 +166,7 @@ def _find_row(out: Lines, layout: Layout, sizes: list[str]) -> None:
         h = out.named(f"mul i64 {mixed}, {MULTIPLIER - (1 << 64)}")
     group = out.named(f"lshr i64 {h}, {64 - LOG_GROUPS}")
     words = out.named(f"mul i64 {group}, {GROUP * layout.row_words}")
-    start = out.named(f"getelementptr i64, ptr @{TABLE}, i64 {HEADER}")
+    start = out.named(f"getelementptr i64, ptr @{TABLE}, i64 {layout.rows_at}")
     out.line(f"  %group = getelementptr i64, ptr {start}, i64 {words}")
     out.line(f"  %hash = add i64 {h}, 0")
     out.line("  br label %row0")

@@ -80,7 +80,7 @@ def load_entry(image: EntryImage, kernel: KernelCode, slow: Slow) -> Slow:
     """The built-in; it passes to `slow` what it does not serve."""
     table = _table(image, kernel, slow)
     places = {TABLE: ctypes.addressof(table.words)}
-    code = load_object(image.code, lambda name: places.get(name) or _shared_address(name))
+    code = load_object(image.code, lambda name: places.get(name) or shared_address(name))
     return built_in(_Owner(image.name, code.address(SYMBOL), table, (code, kernel)))
 
 
@@ -119,7 +119,8 @@ def _shared() -> Image:
     return load_object(cached_object(text, "arguments of calls"), c_function)
 
 
-def _shared_address(name: str) -> int:
+def shared_address(name: str) -> int:
+    """Of a function of arguments.ll, or of a library."""
     if not name.startswith("tcsym_"):
         return c_function(name)
     with _lock:

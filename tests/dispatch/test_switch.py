@@ -7,14 +7,17 @@ import random
 import sys
 import threading
 import weakref
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
+import tcsym as tc
 from tcsym.compiler import analyse
 from tcsym.dispatch.switch import Switch
 from tcsym.runtime.plan import CallPlan, plan_call
+from tests.entered import entered
 
 F32 = np.float32
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
@@ -61,13 +64,41 @@ def test_other_arguments_go_to_the_default(switch: Switch) -> None:
 
     for args, kwargs in [
         ((), {}),
-        ((a,), {"B": b}),
+        ((a,), {"C": b}),
+        ((a,), {}),
+        ((), {"B": b}),
         ((a.tolist(), b), {}),
         ((a[0], b), {}),
         ((a.view(Sub), b), {}),
         ((1, 2), {}),
     ]:
         assert switch.function(*args, **kwargs)[0] == "default"
+
+
+def test_sizes_are_read_off_named_arguments(switch: Switch) -> None:
+    switch.put((2, 3, 4), named("a"))
+    a, b = operands(2, 3, 4)
+    assert switch.function(A=a, B=b) == ("a", 0, ("A", "B"))
+    assert switch.function(B=b, A=a, threads=1) == ("a", 0, ("B", "A", "threads"))
+    assert switch.function(a, B=b, out=None) == ("a", 1, ("B", "out"))
+    assert switch.function(B=a, A=b)[0] == "default"
+    assert switch.sizes_of((a,), {"B": b}) == switch.sizes_of((), {"B": b, "A": a}) == (2, 3, 4)
+    assert switch.calls((2, 3, 4)) == 3
+
+
+def test_sizes_are_read_off_tensors(switch: Switch) -> None:
+    torch = pytest.importorskip("torch")
+    a, b = map(torch.from_numpy, operands(2, 3, 4))
+    switch.put((2, 3, 4), named("a"))
+    assert switch.function(a, b)[0] == "default"  # not told of torch
+    switch.read_tensors()
+    assert switch.function(a, b)[0] == switch.function(a, B=b)[0] == "a"
+    assert switch.function(a.t(), b.t())[0] == "default"
+    assert switch.function(torch.zeros(3, 2).t(), torch.nn.Parameter(b))[0] == "a"
+    assert switch.function(a[0], b)[0] == switch.function(a.to_sparse(), b)[0] == "default"
+    assert switch.function(a.to("meta"), b)[0] == "default"
+    assert switch.sizes_of((a, b), {}) == (2, 3, 4)
+    assert switch.calls((2, 3, 4)) == 3
 
 
 def test_errors_pass_through(switch: Switch) -> None:
@@ -183,3 +214,17 @@ def test_threads(switch: Switch) -> None:
     for t in threads:
         t.join()
     assert not wrong
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+@pytest.mark.parametrize("strategy", ["bucket", "specialize", "auto"])
+def test_calls_of_several_versions_run_no_python(library: str, strategy: str) -> None:
+    edges = tc.strategy.Bucket(edges={"M": (8,)})
+    given: Any = edges if strategy == "bucket" else strategy
+    kernel = tc.define(MM, sizes={"M": tc.Dim(1, 64)}, strategy=given).mm
+    for m in (4, 32):
+        operands: tuple[Any, ...] = np.full((m, 3), 2, F32), np.ones((3, 5), F32)
+        if library == "torch":
+            operands = tuple(map(pytest.importorskip("torch").from_numpy, operands))
+        assert (np.asarray(entered(partial(kernel, *operands))) == 6).all()
+        assert (np.asarray(entered(partial(kernel, **dict(zip("AB", operands))))) == 6).all()
