@@ -28,8 +28,13 @@ def rows(*body: Node, shape: str = "M N") -> Kernel:
     return kernel("rows", "M N", [buf("X", "M N"), buf("B", "N"), buf("O", shape)], nest)
 
 
-def streamed(k: Kernel) -> list[Store]:
-    return [x for x, _ in walk(k.body) if isinstance(x, Store) and x.streamed]
+def streamed(k: Kernel | Branch) -> list[Store]:
+    body = k.body if isinstance(k, Kernel) else k
+    return [x for x, _ in walk(body) if isinstance(x, Store) and x.streamed]
+
+
+def inner(x: Branch) -> list[Branch]:
+    return [y for y, _ in walk(x) if isinstance(y, Branch) and y is not x]
 
 
 def mapped(k: Kernel) -> Kernel:
@@ -52,7 +57,7 @@ def runs_streamed(k: Kernel, m: int, n: int, phase: int = 0) -> bool:
     (condition,) = [
         x.condition
         for x, _ in walk(k.body)
-        if isinstance(x, Branch) and any(isinstance(y, Store) and y.streamed for y, _ in walk(x))
+        if isinstance(x, Branch) and streamed(x) and not any(map(streamed, inner(x)))
     ]
     return holds(condition, {"M": m, "N": n, "O.phase": phase})
 
