@@ -123,8 +123,9 @@ EAGER: dict[str, Function] = {
     "add_relu": lambda X, b: torch.relu(X + b),
     "rowsum": lambda X: X.sum(1),
     "colsum": lambda X: X.sum(0),
-    "transpose": lambda X: X.t().contiguous(),
-    "permute": lambda X: X.permute(0, 2, 1, 3).contiguous(),
+    # not `contiguous`: across a dimension of extent 1 it would return its argument, uncopied
+    "transpose": lambda X: X.t().clone(memory_format=torch.contiguous_format),
+    "permute": lambda X: X.permute(0, 2, 1, 3).clone(memory_format=torch.contiguous_format),
     "call": lambda x, y: x + y,
 }
 

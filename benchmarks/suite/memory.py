@@ -119,7 +119,7 @@ TRANSPOSE = Case(
     "others",
     "def transpose(float(M,N) X) -> (O) { O(n,m) = X(m,n) }",
     (normal("M N"),),
-    lambda X: np.ascontiguousarray(X.T),
+    lambda X: X.T.copy(),  # `ascontiguousarray` copies no single row
     "0",
     {"transpose_2048": {"M": 2048, "N": 2048}},
     _PLANE,
@@ -144,7 +144,7 @@ PERMUTE = Case(
     "others",
     "def permute(float(A,B,C,D) X) -> (O) { O(a,c,b,d) = X(a,b,c,d) }",
     (normal("A B C D"),),
-    lambda X: np.ascontiguousarray(X.transpose(0, 2, 1, 3)),
+    lambda X: X.transpose(0, 2, 1, 3).copy(),
     "0",
     {"permute_8x200x12x64": {"A": 8, "B": 200, "C": 12, "D": 64}},
     {"A": (1, 16), "B": (1, 300), "C": (1, 16), "D": (1, 100)},
