@@ -109,7 +109,10 @@ class Index:
         return self._scaled(-1)
 
     def __sub__(self, other: Index | int) -> Index:
-        return self + index(other)._scaled(-1)
+        other = index(other)
+        if not other.terms:
+            return Index(self.terms, self.constant - other.constant)
+        return self + other._scaled(-1)
 
     def __rsub__(self, other: Index | int) -> Index:
         return index(other) - self
@@ -127,7 +130,9 @@ class Index:
     def _scaled(self, n: int) -> Index:
         if n == 0:
             return ZERO
-        return Index(tuple((a, c * n) for a, c in self.terms), self.constant * n)
+        if n == 1:
+            return self
+        return Index(tuple([(a, c * n) for a, c in self.terms]), self.constant * n)
 
     @property
     def is_constant(self) -> bool:
