@@ -16,6 +16,7 @@ from tcsym.types import DType
 Array = NDArray[Any]
 _EPSILON = {"float64": 2**-52, "float32": 2**-23, "float16": 2**-10, "bfloat16": 2**-7}
 _SLACK = 16  # roundings of an element apart from its sum
+_DISTURBED = 4  # roundings of an input
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +53,25 @@ def _random_array(
     return np.asarray(random.integers(0, max(1, high), shape)).astype(dtype.numpy)
 
 
-def deviation(name: str, found: Array, expected: Array, sizes: Mapping[str, int]) -> Deviation:
-    """Integers must be equal. Floats may be off by a rounding for each term of the longest sum."""
+def disturbed(inputs: Iterable[Array], seed: int) -> list[Array]:
+    """Inputs with every float off by up to some roundings: how results move tells how much an
+    exact computation may lose, through the steps of a recurrence say."""
+    random = np.random.default_rng(seed)
+    return [
+        x
+        if x.dtype.kind in "biu"
+        else (
+            x * (1 + _DISTURBED * _EPSILON[str(x.dtype)] * random.uniform(-1, 1, x.shape))
+        ).astype(x.dtype)
+        for x in inputs
+    ]
+
+
+def deviation(
+    name: str, found: Array, expected: Array, sizes: Mapping[str, int], moved: float = 0.0
+) -> Deviation:
+    """Integers must be equal. Floats may be off by a rounding for each term of the longest sum,
+    and by a few times of what `disturbed` inputs move the result."""
     if found.dtype.kind in "biu":
         wrong = int(np.count_nonzero(found != expected))
         return Deviation(name, float(wrong), 0.0)
@@ -66,4 +84,14 @@ def deviation(name: str, found: Array, expected: Array, sizes: Mapping[str, int]
     work = math.prod(max(1, v) for v in sizes.values())
     terms = _SLACK + work / max(1, found.size)
     error = float(np.nan_to_num(errors, nan=np.inf).max(initial=0.0))
-    return Deviation(name, error, _EPSILON[str(found.dtype)] * terms * scale)
+    allowed = _EPSILON[str(found.dtype)] * terms * scale + _SLACK * moved
+    return Deviation(name, error, allowed)
+
+
+def largest_difference(a: Array, b: Array) -> float:
+    """Where both are finite; 0 for integers."""
+    if a.dtype.kind in "biu":
+        return 0.0
+    x, y = a.astype(np.float64), b.astype(np.float64)
+    both = np.isfinite(x) & np.isfinite(y)
+    return float(np.abs(x[both] - y[both]).max(initial=0.0))

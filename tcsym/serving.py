@@ -23,7 +23,7 @@ from tcsym.dispatch.making import Making
 from tcsym.dispatch.version import Version
 from tcsym.errors import SizeError, TargetError
 from tcsym.frontend.program import Program
-from tcsym.index import condition_text
+from tcsym.index import TRUE, condition_text
 from tcsym.options import Options
 from tcsym.recursion import deep_recursion
 from tcsym.runtime.arguments import MISSING, Bound, bind, checked_sizes, match_arguments
@@ -78,9 +78,10 @@ class Text:
     def _keep(
         self, version: Version, variant: Variant, image: EntryImage, switch: Switch | None
     ) -> None:
-        if version.kind == "symbolic" and version.region.origin == "analytic":
+        if version.kind == "symbolic" and version.context == TRUE:
             compiled, given = variant.compiled, self.settings
-            kernel = compiled.object_code, compiled.manifest()
+            manifest = {**compiled.manifest(), "options": str(version.region.options)}
+            kernel = compiled.object_code, manifest
             made = *kernel, image.fields, _kept_switch(given.strategy, switch)
             names, counted = tuple(self.programs), isinstance(given.strategy, Auto)
             ready.keep(given.source, counted, names, image.name, made)
@@ -123,7 +124,7 @@ class Serving:
         """An earlier process made the code and its call entry: calls go on entering it."""
         code, manifest, *_ = kept
         version, *others = self.dispatcher.versions()
-        if others or version.region.origin != "analytic":
+        if others or str(version.region.options) != manifest["options"]:
             return  # tuned meanwhile: what was kept goes on serving until something else is asked
         compiled = Compiled.from_manifest(manifest, code)
         variant = version.variants.adopt(version.variants.dense, compiled)

@@ -16,6 +16,7 @@ for module in pkgutil.walk_packages(tcsym.__path__, "tcsym."):
         importlib.import_module(module.name)
 assert r.files("tcsym.frontend").joinpath("grammar.json").is_file()
 assert r.files("tcsym").joinpath("py.typed").is_file()
+assert any(p.name.endswith(".json") for p in r.files("tcsym").joinpath("autotune_cache").iterdir())
 assert importlib.util.find_spec("frontend") is None
 f = tcsym.define("def f(float(N) A) -> (C) { C(i) = 2 * A(i) }")
 import numpy as np
@@ -55,3 +56,4 @@ def test_stages_are_seen_at_the_root() -> None:
         target = os.readlink(link) if link.is_symlink() else link.read_text()
         assert target == f"tcsym/{stage}"
         assert (ROOT / target / "__init__.py").is_file()
+    assert list((ROOT / os.readlink(ROOT / "autotune_cache")).glob("*.json"))

@@ -14,7 +14,7 @@ from tcsym.tuning.timing import Ratio
 from tcsym.tuning.tree import Leaf, Split, Tree, leaf_of
 from tcsym.tuning.trials import Trials
 
-EXTRA_WEIGHT, LEAST_CONFIRMED = 0.5, 4
+EXTRA_WEIGHT, OTHERS_CONFIRMED = 0.5, 12
 Weights = Mapping[Values, float]
 
 
@@ -73,18 +73,20 @@ def _confirm(
 ) -> Options | None:
     """Fill `confirmed`; the options of a leaf that is no faster than the default, if any.
 
-    Measured at all tuned sizes that it serves, and at some others where these are few.
+    Measured at the tuned sizes that it serves and at others, weighted as the tree was learned.
     """
-    least = max(1e-9, min(weights.values()))
+    learned = _with_extra(weights, extra)
     for options in dict.fromkeys(leaves(tree)):
-        served = [v for v in (*weights, *extra) if leaf_of(tree, v).options == options]
-        sizes = tuple(served[: max(LEAST_CONFIRMED, sum(v in weights for v in served))])
+        tuned, others = (
+            [v for v in some if leaf_of(tree, v).options == options] for some in (weights, extra)
+        )
+        sizes = (*tuned, *others[:OTHERS_CONFIRMED])
         if options == DEFAULT:
             confirmed |= {v: default.ratios[v] for v in sizes}
             continue
         again = Attempt(options, "raced")
         race.confirm(again, default, sizes)
-        share = {v: weights.get(v, least) for v in sizes}
+        share = {v: learned[v] for v in sizes}
         if again.state == "failed" or again.cost(share)[0] >= 0:
             return options
         confirmed |= again.ratios

@@ -24,7 +24,7 @@ from tcsym.options import Options
 from tcsym.records import dataclass
 from tcsym.recursion import deep_recursion
 from tcsym.runtime.jit import LoadedKernel, load
-from tcsym.sample import Array, deviation, random_inputs
+from tcsym.sample import Array, deviation, disturbed, largest_difference, random_inputs
 from tcsym.target import Target
 from tcsym.tuning.timing import Ratio, compare
 
@@ -175,7 +175,8 @@ def _wrong_at(job: Job, kernel: LoadedKernel, values: Values) -> str:
     expected = _expected(job.program, job.target, values, job.seed, job.threads)
     sizes = dict(zip(job.program.sizes, values))
     for name, array in runnable.outputs.items():
-        found = deviation(name, array, expected[name], sizes)
+        wanted, moved = expected[name]
+        found = deviation(name, array, wanted, sizes, moved)
         if not found.is_good:
             where = _named(job, values)
             return f"wrong `{name}` at {where}: error {found.error:.3g} > {found.allowed:.3g}"
@@ -189,9 +190,18 @@ def _named(job: Job, values: Values) -> str:
 @lru_cache(16)
 def _expected(
     program: Program, target: Target, values: Values, seed: int, threads: int
+) -> Mapping[str, tuple[Array, float]]:
+    """Each output, and how far disturbed inputs move it."""
+    inputs = _inputs(program, values, seed)
+    exact = _computed(program, target, values, inputs, threads)
+    moved = _computed(program, target, values, disturbed(inputs, seed), threads)
+    return {name: (x, largest_difference(x, moved[name])) for name, x in exact.items()}
+
+
+def _computed(
+    program: Program, target: Target, values: Values, inputs: list[Array], threads: int
 ) -> Mapping[str, Array]:
     """By the interpreter; for large sizes by the default kernel, which is checked at small ones."""
-    inputs = _inputs(program, values, seed)
     if math.prod(values) <= INTERPRETED_POINTS:
         named = dict(zip((t.name for t in program.inputs), inputs, strict=True))
         return interpret(program, named, dict(zip(program.sizes, values)))
