@@ -24,6 +24,7 @@ from tcsym.polyhedral.passes.pack_operand import (
     reuse_loop,
 )
 from tcsym.polyhedral.passes.panels import Panels, block_panels
+from tcsym.polyhedral.passes.prefetch_steps import prefetch_steps
 from tcsym.polyhedral.passes.register_tile import Tiled, TileShape, can_tile, tile_registers
 from tcsym.polyhedral.passes.setting import Setting
 from tcsym.polyhedral.passes.vector_legality import vector_refusal
@@ -71,6 +72,8 @@ def schedule_contraction(
     kernel = _unroll_reductions(kernel, frozenset(left), setting.options.reduction_unroll)
     if overlapping:
         return kernel
+    if not setting.options.pack:
+        kernel = prefetch_steps(kernel, frozenset(left))
     n = extent(band.loop(roles.columns))
     return narrow_edge(kernel, tiled.column_tile, n, shape, names)
 

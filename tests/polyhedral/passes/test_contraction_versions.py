@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tcsym.index import holds
-from tcsym.loop_ir import Kernel
+from tcsym.loop_ir import Kernel, Prefetch, walk
 from tcsym.options import Options
 from tcsym.polyhedral.map_cpu import map_cpu
 from tcsym.polyhedral.passes.allocate import place_allocations, without_allocations
@@ -23,6 +23,7 @@ from tcsym.polyhedral.passes.contraction_versions import (
 )
 from tcsym.polyhedral.passes.loops import find_loop
 from tcsym.polyhedral.passes.names import Names
+from tcsym.polyhedral.passes.prefetch_steps import STEPS_AHEAD
 from tcsym.polyhedral.passes.setting import Setting
 from tests.polyhedral.passes import naive
 from tests.polyhedral.passes.compare import assert_same
@@ -98,6 +99,18 @@ def test_an_exchange_pays_where_rows_are_more_than_columns() -> None:
     pays = exchange_pays(k, "i", roles, True)
     assert holds(pays, {"M": 13, "N": 12, "K": 1}) and holds(pays, {"M": 2, "N": 1, "K": 9})
     assert not holds(pays, {"M": 12, "N": 12, "K": 1}) and not holds(pays, {"M": 99, "N": 13})
+
+
+def test_operands_in_place_are_fetched_ahead_where_steps_are_far_apart() -> None:
+    """The streamed side only, once a step: not along the sum, not in panels."""
+    expected = {"nn": {"B"}, "nt": set[str](), "tn": {"A", "B"}, "tt": {"A"}}
+    for name, tensors in expected.items():
+        k = map_cpu(naive.matmul(*LAYOUTS[name]), AVX2, Options()).kernel
+        ahead = [x for x, _ in walk(k.body) if isinstance(x, Prefetch)]
+        assert {x.buffer for x in ahead} == tensors
+        assert len(ahead) == 2 * len(tensors)  # whole tiles, and narrow ones
+        for x in ahead:
+            assert any(s.constant == STEPS_AHEAD for s in x.subscripts)
 
 
 def test_columns_of_a_loop_that_follows_evenly_count_too() -> None:
