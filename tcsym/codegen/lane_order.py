@@ -113,15 +113,19 @@ def _gathers_pairs(p: _Place, buffers: dict[str, Buffer]) -> bool:
 
 def is_strided_row(r: Read, lane: str, buffers: dict[str, Buffer]) -> bool:
     """Lanes read every second element of a row, without checks."""
+    *outer, last = [s if isinstance(s, Index) else None for s in r.subscripts] or [None]
+    if last is None or None in outer or last.coefficient(lane) != 2:
+        return False
     buffer = buffers[r.tensor]
     if buffer.space == "register" or any(r.checked) or r.unwritten is not None:
         return False
-    *outer, last = [s if isinstance(s, Index) else None for s in r.subscripts] or [None]
-    if last is None or None in outer or buffer.element_strides()[-1] != ONE:
-        return False
     moving = [a for a, _ in last.terms if lane in _variables(a)]
     inside = any(lane in s.variables() for s in outer if s is not None)
-    return not inside and moving == [lane] and last.coefficient(lane) == 2
+    return not inside and moving == [lane] and _has_unit_rows(buffer)
+
+
+def _has_unit_rows(buffer: Buffer) -> bool:
+    return buffer.strides is None or buffer.strides[-1] == ONE
 
 
 def _variables(atom: object) -> frozenset[str]:
