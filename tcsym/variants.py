@@ -183,9 +183,12 @@ class Variants:
         if found is not None:
             return found
         from tcsym.compiler import compile_program
+        from tcsym.runtime.blocks import assembled
         from tcsym.runtime.native import native
 
-        beside(native)  # what `load` will need, and LLVM makes on a machine's first use
+        # What LLVM makes on a machine's first use: `load` needs it, and soon a large result.
+        beside(native)
+        beside(assembled)
         compiled = compile_program(program, target, self.options, self.fixed, layouts)
         self.keep(layouts, compiled)
         return compiled

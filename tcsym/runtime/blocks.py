@@ -89,15 +89,21 @@ def is_loaded() -> bool:
     return bool(_functions)
 
 
-def _load() -> bool:
+def assembled() -> bytes:
+    """The native part as object code, in the code cache from now on."""
     from tcsym.runtime.assemble import cached_object
+    from tcsym.runtime.native import own_text
+
+    return cached_object(own_text("blocks.ll"), "result memory")
+
+
+def _load() -> bool:
     from tcsym.runtime.loader import load_object
     from tcsym.runtime.memory import c_function
-    from tcsym.runtime.native import own_text
 
     if not arrays_are_as_expected() or not _handlers_are_as_expected():
         return False
-    image = load_object(cached_object(own_text("blocks.ll"), "result memory"), c_function)
+    image = load_object(assembled(), c_function)
     names = ("malloc", "calloc", "realloc", "free")
     handler = _Handler(b"tcsym", 1, ctypes.addressof(_state))
     for name in names:
