@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import reduce
 from operator import mul
 
-from tcsym.index import ZERO, Index, floordiv, maximum, minimum, mod, var
+from tcsym.index import ZERO, Index, floordiv, index, maximum, minimum, mod, var
 from tcsym.loop_ir import Allocate, Block, Branch, Kernel, Loop, Node, block
 from tcsym.polyhedral.passes.bounds import extent
 from tcsym.polyhedral.passes.loops import chain_of, loops_in
@@ -15,12 +15,13 @@ from tcsym.polyhedral.passes.parallelise import is_free, loop_work
 
 MOST_LOOPS = 3
 PARTS = 256
+PART_WORK = 4096  # operations, beside which a part's divisions are nothing
 
 
 def collapse_outermost(kernel: Kernel, names: Names) -> Kernel:
     """Perfectly nested parallel loops, where more loops follow inside, become loops over parts.
 
-    A part is a run of their iterations in order. The new outermost loop is over at most about 256
+    A part is a run of their iterations in order, long enough to pay for its divisions. The new outermost loop is over at most about 256
     parts; in a part, the innermost of the loops runs over a range of its own, and only the loops
     around it are found by division. What was private to all of them is private to the new loops.
     """
@@ -78,14 +79,15 @@ def _collapsed(
     *outer, inner = loops
     n = extent(inner)
     total = reduce(mul, (extent(x) for x in loops))
-    size = maximum(1, floordiv(total, PARTS))
+    each = loop_work(loops, known)
+    size = maximum(1, floordiv(total, PARTS), floordiv(index(PART_WORK), maximum(1, each)))
     first = var(part) * size
     end = minimum(total, first + size)
     before, after = first - var(row) * n, end - var(row) * n
     lower, upper = inner.lower + maximum(0, before), inner.lower + minimum(n, after)
     node: Node = _at_row(outer, var(row), replace(inner, lower=lower, upper=upper))
     rows = Loop(row, floordiv(first, n), floordiv(end - 1, n) + 1, node, "serial", "parallel")
-    work = size * loop_work(loops, known)
+    work = size * each
     count = floordiv(total + size - 1, size)
     return Loop(part, ZERO, count, rows, "serial", "parallel", work=work)
 
