@@ -21,9 +21,10 @@ PART_WORK = 4096  # operations, beside which a part's divisions are nothing
 def collapse_outermost(kernel: Kernel, names: Names) -> Kernel:
     """Perfectly nested parallel loops, where more loops follow inside, become loops over parts.
 
-    A part is a run of their iterations in order, long enough to pay for its divisions. The new outermost loop is over at most about 256
-    parts; in a part, the innermost of the loops runs over a range of its own, and only the loops
-    around it are found by division. What was private to all of them is private to the new loops.
+    A part is a run of their iterations in order, long enough to pay for its divisions. The new
+    outermost loop is over at most about 256 parts; in a part, the innermost of the loops runs over
+    a range of its own, and only the loops around it are found by division. What was private to all
+    of them is private to the new loops.
     """
     found: dict[str, frozenset[str]] = {}
     body = _outermost(kernel.body, names, found, frozenset(kernel.sizes))
