@@ -37,7 +37,7 @@ from tcsym.polyhedral.passes.duplicate import duplicate
 from tcsym.polyhedral.passes.fuse_parallel import are_even
 from tcsym.polyhedral.passes.loops import find_loop, loops_around, replace_loop
 from tcsym.polyhedral.passes.names import Names
-from tcsym.polyhedral.passes.operands import outer_loops, stationary_operands
+from tcsym.polyhedral.passes.operands import outer_loops
 from tcsym.polyhedral.passes.setting import Setting
 from tcsym.polyhedral.passes.vector_legality import can_mask
 
@@ -174,10 +174,18 @@ def exchange_pays(kernel: Kernel, nest: str, roles: Roles, in_place: bool) -> Co
     return all_of((ge(EXCHANGED_PANELS, columns), ge(rows, WHOLE_LANES)))
 
 
-def needs_row_panels(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> bool:
-    """What moves with the rows is no neighbour step by step: it gets a panel either way."""
-    band = band_of(find_loop(kernel.body, nest))
-    return bool(stationary_operands(kernel, band, roles, setting.names))
+def steps_apart(kernel: Kernel, nest: str, roles: Roles) -> bool:
+    """No streamed operand has the elements of a sum side by side: it gets a panel in any role."""
+    steps = {
+        y.variable
+        for _, around in reductions(band_of(find_loop(kernel.body, nest)).body)
+        for y in around
+    }
+    return not any(
+        stride(kernel.buffer(r.tensor), r.subscripts, v) == ONE
+        for r in roles.streamed
+        for v in steps
+    )
 
 
 def products_pay(kernel: Kernel, nest: str, roles: Roles, along: Along) -> Condition:

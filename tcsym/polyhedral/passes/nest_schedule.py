@@ -20,10 +20,10 @@ from tcsym.polyhedral.passes.contraction_versions import (
     FEW_ROWS,
     exchange_pays,
     exchanged,
-    needs_row_panels,
     panels_pay,
     products_pay,
     row_count,
+    steps_apart,
     streams_in_place,
     with_fallback,
 )
@@ -131,7 +131,7 @@ def _few_columns(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> K
             return kernel  # the version without panels is one of products, or columns are many
         kernel, copy = with_fallback(kernel, nest, negate(few), setting.names)
         return _products(kernel, copy, True, setting)
-    if other is None or not needs_row_panels(kernel, nest, roles, setting):
+    if other is None or not steps_apart(kernel, nest, other):
         return kernel
     return _exchanged(kernel, nest, exchange_pays(kernel, nest, roles, False), setting)
 

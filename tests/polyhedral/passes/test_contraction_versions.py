@@ -17,8 +17,8 @@ from tcsym.polyhedral.passes.contraction_versions import (
     column_count,
     exchange_pays,
     exchanged,
-    needs_row_panels,
     products_pay,
+    steps_apart,
     streams_in_place,
 )
 from tcsym.polyhedral.passes.loops import find_loop
@@ -127,9 +127,22 @@ def test_columns_of_a_loop_that_follows_evenly_count_too() -> None:
 
 
 def test_rows_side_by_side_step_by_step_need_no_panel() -> None:
-    for name, needed in (("nn", False), ("tn", True)):
+    for name, apart in (("nn", False), ("tn", True)):
         k, roles = product(name)
-        assert needs_row_panels(k, "i", roles, setting(k)) == needed
+        other = exchanged(k, "i", roles)
+        assert other is not None and steps_apart(k, "i", other) == apart
+
+
+def test_few_columns_exchange_roles_where_both_sides_get_panels() -> None:
+    """C[b,m,n] = sum over k of A[m,k,0] * B[k,n,b]: nothing lies side by side."""
+    b, m, n, k = v("b m n k")
+    term = up("C", (b, m, n), "add", op("mul", rd("A", m, k, 0), rd("B", k, n, b)))
+    inner = par("m", "M", par("n", "N", st("C", (b, m, n), con(0.0)), red("k", "K", term)))
+    buffers = [buf("A", "M K P"), buf("B", "K N Q"), buf("C", "Q M N")]
+    made = kernel("apart", "M N K P Q", buffers, par("b", "Q", inner))
+    notes = [x.partition(": ")[2] for x in map_cpu(made, AVX2, Options()).notes]
+    assert sum(x.startswith("contraction, columns m") for x in notes) == 1
+    assert sum(x.startswith("contraction, columns n") for x in notes) == 1
 
 
 @pytest.mark.parametrize(("name", "versions"), [("nn", 3), ("nt", 2), ("tn", 3), ("tt", 3)])
