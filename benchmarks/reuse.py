@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ def stream_lines(rows: list[dict[str, Any]], command: str) -> list[str]:
     return [*lines, "", *(f"- {line}" for line in goal_lines(rows)), ""]
 
 
-def tuned_lines(rows: Iterable[Figures], command: str) -> list[str]:
+def tuned_lines(rows: Sequence[Figures], command: str) -> list[str]:
     lines = ["## Options tuned at six sizes, used at others", "", f"`{command}`", ""]
     lines += ["Factors; goals: lost at most 1.05 in the mean, 1.20 at worst.", ""]
     lines += ["| kernel | gain at tuned sizes | trials | seconds | other sizes | lost | worst |"]
@@ -42,7 +42,16 @@ def tuned_lines(rows: Iterable[Figures], command: str) -> list[str]:
         figures = (gain, row["trials"], f"{row['seconds']:.0f}", row["others"], lost)
         cells = " | ".join(map(str, (row["kernel"], *figures, f"{row['worst']:.2f}")))
         lines.append(f"| {cells} |")
-    return [*lines, ""]
+    return [*lines, "", *(f"- {_remark(row)}" for row in rows if "worst_at" in row), ""]
+
+
+def _remark(row: Figures) -> str:
+    where = ", ".join(f"{n}={v}" for n, v in row["worst_at"].items())
+    text = f"{row['kernel']}: {100 * row['within']:.0f} % lose at most 5 %; worst at {where}"
+    if "searched" in row:
+        n, lost = row["searched"]["others"], row["searched"]["lost"]
+        text += f"; against searches for {n} single sizes {lost:.3f}"
+    return text
 
 
 def _with_interval(row: Figures, key: str) -> str:
