@@ -178,7 +178,9 @@ class _Tuning:
         search = kind(space, start, self.rng)
         search.tell([(a.options, self._costs(a)) for a in (self.incumbent, *resumed)])
         share = SEARCH_TRIALS if self.budget.seconds is None else SEARCH_TIME
-        while self.budget.used(len(self.trials.attempts)) < share:
+        begun = self.budget.used(0)  # measuring the default may take a good part of little time
+        until = begun + share * (1 - begun)
+        while self.budget.used(len(self.trials.attempts)) < until:
             batch = search.ask(self._batch())
             if not batch:
                 self.stopped = "exhausted"
