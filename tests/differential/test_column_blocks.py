@@ -25,6 +25,20 @@ def test_column_reductions(kind: str, reduction: str) -> None:
             np.testing.assert_array_equal(got, kernel.reference(x), err_msg=f"{m} {n} {threads}")
 
 
+PRODUCT = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_products_of_a_row_or_two(rows: int) -> None:
+    kernel = tcsym.define(PRODUCT)
+    rng = np.random.default_rng(1)
+    for k, n in SIZES:
+        a, b = (rng.integers(-3, 4, s).astype("f4") for s in ((rows, k), (k, n)))
+        for threads in (1, 2):
+            got = kernel(a, b, threads=threads)
+            np.testing.assert_array_equal(got, a @ b, err_msg=f"{k} {n} {threads}")
+
+
 BAG = "def f(float(E,J) T, int32(B,K) I, float(B,K) W) -> (O) { O(b,j) +=! T(I(b,k),j) * W(b,k) }"
 
 

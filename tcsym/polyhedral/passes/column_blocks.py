@@ -70,13 +70,16 @@ def blocks_pay(kernel: Kernel, columns: str, setting: Setting) -> Condition | No
     band = band_of(find_loop(kernel.body, columns))
     nodes = children(band.body)
     sums = [x for x in nodes if isinstance(x, Loop)]
-    if len(band.loops) > 1 or not sums or not all(isinstance(x, Loop | Store) for x in nodes):
+    lanes = setting.lanes(kernel, band.body)
+    if len(band.loops) > 1 or not sums or lanes == 1:
+        return None
+    if not all(isinstance(x, Loop | Store) for x in nodes):
         return None
     if not all(_is_row_sum(kernel, x, columns) for x in sums):
         return None
     if not all(_is_plain(band, b) for b in kernel.buffers if columns in b.private):
         return None
-    n, lanes = extent(band.loops[0]), setting.lanes(kernel, band.body)
+    n = extent(band.loops[0])
     strip = lanes * setting.options.strip_vectors
     wide = any_of((ge(n, 2 * strip + 1), ge(mod(n, index(strip)), 1)))  # not one whole strip or two
     rows = [ge(extent(chain_of(x)[-1]), LEAST_ROWS) for x in sums]

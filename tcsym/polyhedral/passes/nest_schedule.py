@@ -43,6 +43,7 @@ from tcsym.polyhedral.passes.strip_schedule import schedule_strips, strip_column
 from tcsym.polyhedral.passes.window_schedule import schedule_windows, window_rows
 
 MOST_GUARDS = 2
+SINGLE_ROWS = 2  # more share what they read of the columns
 
 
 def schedule_nest(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
@@ -155,6 +156,9 @@ def _few_rows(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
     roles = _roles(kernel, nest)
     if roles is None or not streams_in_place(kernel, nest, roles, setting):
         return _products(kernel, nest, False, setting)
+    kernel, nest = _single_rows(kernel, nest, roles, setting)
+    roles = _roles(kernel, nest)
+    assert roles is not None
     return _in_place(kernel, nest, roles, setting)
 
 
@@ -168,6 +172,20 @@ def _in_place(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Kern
         kernel = literal
         setting = replace(setting, options=replace(options, reduction_unroll=1))
     return schedule_contraction(kernel, nest, roles, setting)
+
+
+def _single_rows(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> tuple[Kernel, str]:
+    """A version for a row or two, each a sum over rows of columns; the name of the other."""
+    matrix = len(band_of(find_loop(kernel.body, nest)).loops) == 2
+    pays = blocks_pay(kernel, roles.columns, setting) if matrix else None
+    if pays is None:
+        return kernel, nest
+    single = all_of((ge(SINGLE_ROWS, row_count(kernel, nest, roles)), pays))
+    if single == FALSE:
+        return kernel, nest
+    kernel, copy = with_fallback(kernel, nest, single, setting.names)
+    setting.note(nest, f"blocks of columns {roles.columns} for {SINGLE_ROWS} rows")
+    return _shared_rows(kernel, nest, roles.columns, setting), copy
 
 
 def _literal_in_place(kernel: Kernel, nest: str, setting: Setting) -> Kernel | None:
@@ -309,10 +327,17 @@ def _strips(kernel: Kernel, nest: str, columns: str, setting: Setting) -> Kernel
 
 def _column_blocks(kernel: Kernel, nest: str, columns: str, setting: Setting) -> Kernel:
     """Threads share the rows where no loop around the columns gives them parts."""
-    if setting.options.parallelize and not loops_around(kernel.body, columns):
-        split = split_rows(kernel, columns, setting.names)
-        if split is not None:
-            kernel = schedule_column_blocks(split.kernel, split.columns, setting, split.rows)
-            few = replace(setting, options=replace(setting.options, strip_vectors=1))
-            return schedule_strips(kernel, nest, columns, few)
-    return schedule_column_blocks(kernel, columns, setting)
+    if loops_around(kernel.body, columns):
+        return schedule_column_blocks(kernel, columns, setting)
+    return _shared_rows(kernel, nest, columns, setting)
+
+
+def _shared_rows(kernel: Kernel, nest: str, columns: str, setting: Setting) -> Kernel:
+    split = (
+        split_rows(kernel, nest, columns, setting.names) if setting.options.parallelize else None
+    )
+    if split is None:
+        return schedule_column_blocks(kernel, columns, setting)
+    kernel = schedule_column_blocks(split.kernel, split.columns, setting, split.rows)
+    few = replace(setting, options=replace(setting.options, strip_vectors=1))
+    return schedule_strips(kernel, nest, columns, few)
