@@ -28,6 +28,7 @@ from tcsym.polyhedral.passes.contraction_versions import (
     with_fallback,
 )
 from tcsym.polyhedral.passes.guarded_products import guard_factors
+from tcsym.polyhedral.passes.jam_rows import jam_rows
 from tcsym.polyhedral.passes.literal_windows import literal_copy, symbolic_windows
 from tcsym.polyhedral.passes.loops import find_loop, loops_around, loops_in
 from tcsym.polyhedral.passes.overlap import fits_tiles, is_repeatable
@@ -298,13 +299,22 @@ def _without_tile(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
     if columns is None:
         if _has_inner_strips(kernel, nest, setting):
             return _separately(kernel, nest, setting)
-        return schedule_rows(kernel, nest, setting)
+        return _rows(kernel, nest, setting)
     rows = window_rows(kernel, nest, columns)
     windows = rows and schedule_windows(kernel, nest, columns, rows, setting)
     if windows:
         setting.note(nest, f"windows, columns {columns}, rows {rows}")
         return windows
     return _strips(kernel, nest, columns, setting)
+
+
+def _rows(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
+    """Vectors along rows, of four rows at a time where these share an operand."""
+    jammed = jam_rows(kernel, nest, setting)
+    if jammed is None:
+        return schedule_rows(kernel, nest, setting)
+    setting.note(jammed.nest, "four rows at a time")
+    return schedule_rows(schedule_rows(jammed.kernel, jammed.nest, setting), nest, setting)
 
 
 def _strips(kernel: Kernel, nest: str, columns: str, setting: Setting) -> Kernel:

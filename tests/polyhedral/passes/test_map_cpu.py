@@ -67,9 +67,12 @@ def test_every_element_of_a_panel_is_filled(name: str) -> None:
 def test_notes_say_what_was_chosen_and_why_not() -> None:
     notes = map_cpu(naive.matmul(), AVX2, Options()).notes
     assert [x.partition(": ")[2] for x in notes] == [
+        "four rows at a time",
+        "vectors along k.3",
         "vectors along k.1",
         "contraction, columns j, rows i",
-        "contraction in place, columns j.3, rows i.2",
+        "blocks of columns j.4 for 2 rows",
+        "contraction in place, columns j.19, rows i.11",
     ]
     notes = map_cpu(naive.column_sum(), AVX2, Options()).notes
     assert notes[0] == "j: blocks of columns j" and "strips along j" in notes[1]

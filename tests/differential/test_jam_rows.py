@@ -1,0 +1,44 @@
+"""Sums along rows that share an operand, compiled: four rows at a time, the last overlapping."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tcsym
+
+MATVEC = "def f({0}(M,K) A, {0}(K) x) -> (y) {{ y(i) +=! A(i,k) * x(k) }}"
+SIZES = [(0, 5), (1, 40), (3, 40), (4, 13), (5, 16), (9, 33), (14, 100), (70, 21), (6, 0)]
+
+
+@pytest.mark.parametrize("kind", ["float", "double", "half", "int32"])
+def test_matrix_times_vector(kind: str) -> None:
+    kernel = tcsym.define(MATVEC.format(kind))
+    dtype = {"float": "f4", "double": "f8", "half": "f2", "int32": "i4"}[kind]
+    rng = np.random.default_rng(1)
+    for m, k in SIZES:
+        a, x = (rng.integers(-3, 4, s).astype(dtype) for s in ((m, k), k))
+        np.testing.assert_array_equal(kernel(a, x), kernel.reference(a, x), err_msg=f"{m} {k}")
+
+
+@pytest.mark.parametrize("rows", [1, 4, 7])
+def test_batches_with_a_start_and_a_value_of_each_sum(rows: int) -> None:
+    text = """def f(float(B,M,K) A, float(B,K) x, float(M) s) -> (y) {
+  y(b,i) = s(i) where b in 0:B, i in 0:M
+  y(b,i) += A(b,i,k) * x(b,k)
+  y(b,i) = fmax(y(b,i), 1)
+}"""
+    kernel = tcsym.define(text)
+    rng = np.random.default_rng(2)
+    a, x, s = (rng.integers(-3, 4, n).astype("f4") for n in ((3, rows, 37), (3, 37), rows))
+    np.testing.assert_array_equal(kernel(a, x, s), kernel.reference(a, x, s))
+
+
+def test_the_version_of_four_rows_is_chosen_by_sizes() -> None:
+    text = tcsym.define(MATVEC.format("float")).explain("mapped")
+    assert "four rows at a time" in text and "if M >= 4" in text
+
+
+def test_rows_that_share_nothing_stay_alone() -> None:
+    text = tcsym.define("def f(float(M,N) X) -> (O) { O(m) +=! X(m,n) }").explain("mapped")
+    assert "four rows" not in text
