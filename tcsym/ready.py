@@ -9,13 +9,13 @@ this process would make itself.
 from __future__ import annotations
 
 import marshal
-import os
 import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tcsym.caches import cache_bytes
 from tcsym.config import OPTIONS, VERIFY
 from tcsym.digest import hexdigest
 from tcsym.runtime.cache import MARSHAL, CodeCache, options_state, whole_version
@@ -84,12 +84,6 @@ def _key(source: str, counted: bool) -> str | None:
     if not marks or VERIFY.read() or CodeCache.default().directory is None:
         return None
     state = options_state() if OPTIONS.read() else None
-    here = (whole_version(), sys.version, np.__version__, marks, _caches(), state, counted)
+    here = (whole_version(), sys.version, np.__version__, marks, cache_bytes(), state, counted)
     text = f"calls {here}\n{source}"
     return hexdigest(text.encode("utf-8", "surrogatepass"))
-
-
-def _caches() -> list[int]:
-    """Capacities that code is made for (`target.cache_bytes`)."""
-    names = "SC_LEVEL1_DCACHE_SIZE", "SC_LEVEL2_CACHE_SIZE"
-    return [os.sysconf(name) if name in os.sysconf_names else 0 for name in names]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from tcsym.caches import cache_bytes
 from tcsym.errors import OptionError, TargetError
 from tcsym.records import dataclass
 
@@ -92,23 +93,3 @@ def _make(name: str, level: str, cpu: str) -> Target:
 def runs_here(target: Target, here: Processor | None = None) -> bool:
     """True if this processor, or `here`, has the target's features."""
     return (here or processor()).features.issuperset(target.features)
-
-
-@lru_cache(None)
-def cache_bytes() -> tuple[int, int, int]:
-    """Capacity of the three levels of data cache that one core sees, usual values where unknown."""
-    found = {1: 32 * 1024, 2: 512 * 1024, 3: 32 * 1024 * 1024}
-    for k in range(4):
-        try:
-            level, kind, size = (_cache_fact(k, name) for name in ("level", "type", "size"))
-            if kind != "Instruction" and size.endswith("K"):
-                found[int(level)] = int(size[:-1]) * 1024
-        except (OSError, ValueError):
-            continue
-    return found[1], found[2], found[3]
-
-
-def _cache_fact(k: int, name: str) -> str:
-    """What the system says of the first core's cache number `k`."""
-    with open(f"/sys/devices/system/cpu/cpu0/cache/index{k}/{name}") as file:
-        return file.read().strip()

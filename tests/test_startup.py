@@ -81,7 +81,10 @@ print(*sorted(set(sys.modules) - before))
 """
 STANDARD = ["__future__", "_blake2", "atexit", "errno", "threading"]  # the last is the probe's
 WARM = {
-    "": "archive config definition digest kernel module packages ready registry runtime threads",
+    "": (
+        "archive caches config definition digest kernel module packages ready registry runtime "
+        "threads"
+    ),
     "dispatch": "switch",
     "runtime": (
         "arena assemble built_in cache direct entering kernel_code loader memory native packing "
