@@ -167,7 +167,7 @@ def test_the_space_has_axes_that_change_code_only() -> None:
     matmul = space_of(analyse(MM)["mm"], target, Options(), 2)
     names = [name for name, _ in matmul.axes]
     assert {"register_rows", "pack", "panel_parts", "min_work_per_thread"} <= set(names)
-    assert not {"strip_vectors", "row_block"} & set(names)
+    assert "row_block" not in names
     text = "def f(float(M,N) A) -> (S) { S(n) +=! A(m,n) }"
     columns = space_of(analyse(text)["f"], target, Options(), 1)
     assert "strip_vectors" in dict(columns.axes)

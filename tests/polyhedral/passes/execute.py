@@ -55,6 +55,7 @@ from tcsym.loop_ir import (
     Update,
     Value,
     Verify,
+    walk,
 )
 
 POISON = -987654321
@@ -205,7 +206,8 @@ def _node(n: Node, k: Kernel, pad: str) -> list[str]:
         case Loop():
             out = [f"{pad}for {_name(n.variable)} in range({_index(n.lower)},{_index(n.upper)}):"]
             if n.mask is not None:
-                out.append(f"{pad} if {_name(n.variable)} >= {_index(n.mask)}: continue")
+                out.append(f"{pad} if {_name(n.variable)} >= {_index(n.mask)}:")
+                out += [*_other_lanes(n, k, pad + "  "), f"{pad}  continue"]
             return out + (_node(n.body, k, pad + " ") or [pad + " pass"])
         case Branch(c, a, b):
             out = [f"{pad}if {_condition(c)}:", *(_node(a, k, pad + " ") or [pad + " pass"])]
@@ -232,6 +234,16 @@ def _node(n: Node, k: Kernel, pad: str) -> list[str]:
             ]
         case _:
             assert_never(n)
+
+
+def _other_lanes(n: Loop, k: Kernel, pad: str) -> list[str]:
+    """Generated code stores whole vectors into padded buffers, where masked loads give zeros."""
+    stores = [x for x, _ in walk(n.body) if isinstance(x, Store) and k.buffer(x.buffer).padded]
+    if n.kind != "vector":
+        return []
+    return [
+        f"{pad}memory[{x.buffer!r}].set(0,{','.join(map(_index, x.subscripts))})" for x in stores
+    ]
 
 
 class _Runtime:

@@ -145,6 +145,7 @@ def test_few_columns_exchange_roles_where_both_sides_get_panels() -> None:
     assert sum(x.startswith("contraction, columns n") for x in notes) == 1
 
 
-@pytest.mark.parametrize(("name", "versions"), [("nn", 3), ("nt", 2), ("tn", 3), ("tt", 3)])
+@pytest.mark.parametrize(("name", "versions"), [("nn", 4), ("nt", 2), ("tn", 4), ("tt", 3)])
 def test_each_product_has_few_versions(name: str, versions: int) -> None:
-    assert len(map_cpu(naive.matmul(*LAYOUTS[name]), AVX2, Options()).notes) == versions
+    notes = map_cpu(naive.matmul(*LAYOUTS[name]), AVX2, Options()).notes
+    assert len([x for x in notes if ": vectors along" not in x]) == versions
