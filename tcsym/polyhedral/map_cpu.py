@@ -21,7 +21,7 @@ from tcsym.polyhedral.passes.contract_storage import contract_storage
 from tcsym.polyhedral.passes.drop_empty import drop_empty
 from tcsym.polyhedral.passes.full_tiles import full_tiles
 from tcsym.polyhedral.passes.hoist_conditions import hoist_conditions, unswitch_serial
-from tcsym.polyhedral.passes.interchange_scans import interchange_scans
+from tcsym.polyhedral.passes.interchange_scans import interchange_scans, is_blocked_scan
 from tcsym.polyhedral.passes.merge_loops import merge_loops
 from tcsym.polyhedral.passes.names import Names
 from tcsym.polyhedral.passes.nest_schedule import schedule_nest
@@ -52,7 +52,7 @@ def map_cpu(kernel: Kernel, target: Target, options: Options) -> Mapped:
     kernel = _verified(accumulate_privately(replace(kernel, body=body), setting.names))
     kernel = _verified(merge_loops(privatise(kernel), setting.names))
     kernel = _verified(split_guards(kernel, setting.names))
-    kernel = _verified(interchange_scans(kernel, setting.names))
+    kernel = _verified(interchange_scans(kernel, setting.names, options.parallelize))
     if options.parallelize:
         kernel = _verified(split_reductions(kernel, setting.names))
     for nest in nests(kernel.body):
@@ -79,7 +79,8 @@ def nests(node: Node) -> tuple[str, ...]:
     """Outermost loops that need not run in order, below the ones that do."""
     match node:
         case Loop():
-            return nests(node.body) if node.order == "sequential" else (node.variable,)
+            inside = node.order == "sequential" or is_blocked_scan(node)
+            return nests(node.body) if inside else (node.variable,)
         case Block(body):
             return tuple(v for x in body for v in nests(x))
         case Branch(_, a, b):

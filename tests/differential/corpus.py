@@ -209,6 +209,18 @@ CORPUS: dict[str, Case] = {
 }""",
         grid(B=(1, 2), C=(1, 9), N=(1, 2, 0, 7)),
     ),
+    "scan_in_blocks": Case(
+        """def f(float(T,B,H) Z, float(T,H) G) -> (C, M) {
+  for t in T {
+    D(b,h) = 2.0 * Z(t,b,h)
+    if t == 0 { C(t,b,h) = G(t,h) * D(b,h) } else {
+      C(t,b,h) = G(t,h) * C(t-1,b,h) + D(b,h)
+    }
+    M(t,b,h) = fmax(C(t,b,h), D(b,h))
+  }
+}""",
+        grid(T=(1, 0, 4), B=(1, 3), H=(1, 17, 1400)),
+    ),
     "cholesky": Case(
         """def f(double(N,N) A) -> (double(N,N) L) {
   S(i,j) +=! A(i,k) * A(j,k)

@@ -1,30 +1,47 @@
-"""A loop in order around parallel ones -> the parallel ones outside, where rows run along memory.
+"""A loop in order around parallel ones -> the parallel ones outside, or blocks of them.
 
-A scan along the last dimension then has its rows in threads, and unit strides in each.
+A scan along the last dimension has its rows in threads then, and unit strides in each. Where rows
+lie side by side in memory, threads take blocks of them through all steps: else they would meet at
+every step, for which there is rarely enough to do.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from tcsym.index import ONE, Index
-from tcsym.loop_ir import Block, Branch, Kernel, Loop, Node, Store, block, walk
+from tcsym.index import ONE, ZERO, Index, ceildiv, floordiv, maximum, minimum, var
+from tcsym.loop_ir import Block, Branch, Kernel, Loop, Node, Store, block, substitute_node, walk
 from tcsym.polyhedral.passes.access import accesses, linear_coefficient, stride
+from tcsym.polyhedral.passes.bounds import extent
 from tcsym.polyhedral.passes.loops import chain_of, loops_in, replace_loop
 from tcsym.polyhedral.passes.names import Names, rename_loops
 
 Chain = tuple[Loop, ...]
+PARTS = 8  # for threads, if there are rows enough
+LEAST_ROWS = 2048  # of a block: what it reads of one array is a run of two pages
+WHOLE_ROWS = 64  # blocks are whole multiples: only the last one has ragged vectors
 
 
-def interchange_scans(kernel: Kernel, names: Names) -> Kernel:
-    """Every outermost loop in order goes inside its parallel loops, if that is legal and pays."""
+def interchange_scans(kernel: Kernel, names: Names, in_blocks: bool = True) -> Kernel:
+    """Every outermost loop in order goes inside its parallel loops, if that is legal and pays.
+
+    in_blocks: or else inside a loop over blocks of these.
+    """
     for loop, around in tuple(walk(kernel.body)):
         if isinstance(loop, Loop) and loop.order == "sequential" and not around:
-            kernel = _interchanged(kernel, loop, names)
+            kernel = _interchanged(kernel, loop, names, in_blocks)
     return kernel
 
 
-def _interchanged(kernel: Kernel, scan: Loop, names: Names) -> Kernel:
+def is_blocked_scan(node: Node) -> bool:
+    """A loop over blocks around a loop in order around parallel ones."""
+    if not isinstance(node, Loop) or node.order != "parallel":
+        return False
+    scan = node.body
+    return isinstance(scan, Loop) and scan.order == "sequential" and bool(_chains(scan.body))
+
+
+def _interchanged(kernel: Kernel, scan: Loop, names: Names, in_blocks: bool) -> Kernel:
     chains = _chains(scan.body)
     if not chains or not _are_alike(chains, scan):
         return kernel
@@ -32,8 +49,10 @@ def _interchanged(kernel: Kernel, scan: Loop, names: Names) -> Kernel:
     new = {x.variable: n for c in chains for x, n in zip(c, shared.values())}
     inner = replace(scan, body=_without_rows(rename_loops(scan.body, new)))
     rows = tuple(replace(x, variable=shared[x.variable]) for x in chains[0])
-    if not _are_independent(inner, rows) or not _pays(kernel, inner, rows):
+    if not _are_independent(inner, rows):
         return kernel
+    if not _pays(kernel, inner, rows):
+        return _in_blocks(kernel, scan, chains, names) if in_blocks else kernel
     node: Node = inner
     for row in reversed(rows):
         node = replace(row, body=node)
@@ -42,6 +61,35 @@ def _interchanged(kernel: Kernel, scan: Loop, names: Names) -> Kernel:
     )
     body = replace_loop(kernel.body, scan.variable, lambda _: node)
     return replace(kernel, body=body, buffers=buffers)
+
+
+def _in_blocks(kernel: Kernel, scan: Loop, chains: tuple[Chain, ...], names: Names) -> Kernel:
+    """Contract: no step reads what another row wrote."""
+    count, inner = extent(chains[0][0]), ONE
+    for x in chains[0][1:]:
+        inner = inner * maximum(ZERO, extent(x))
+    least = maximum(1, floordiv(LEAST_ROWS, inner))
+    whole = WHOLE_ROWS if len(chains[0]) == 1 else 1
+    length = maximum(least, ceildiv(count, PARTS * whole) * whole)
+    part = names.fresh(scan.variable)
+    rows = {first.variable for first, *_ in chains}
+    body = scan.body
+    for v in sorted(rows):
+        body = replace_loop(body, v, lambda x: _block(x, var(part) * length, length))
+    parts = floordiv(count + length - 1, length)
+    node = Loop(part, ZERO, parts, replace(scan, body=body), "serial", "parallel")
+    buffers = tuple(
+        replace(b, private=b.private | {part}) if b.private & rows else b for b in kernel.buffers
+    )
+    body = replace_loop(kernel.body, scan.variable, lambda _: node)
+    return replace(kernel, body=body, buffers=buffers)
+
+
+def _block(rows: Loop, done: Index, length: Index) -> Loop:
+    """At most `length` rows after the first `done`, counted from 0."""
+    at = {rows.variable: rows.lower + done + var(rows.variable)}
+    n = minimum(length, extent(rows) - done)
+    return replace(rows, lower=ZERO, upper=n, body=substitute_node(rows.body, at))
 
 
 def _chains(node: Node) -> tuple[Chain, ...]:

@@ -48,7 +48,7 @@ def two_states() -> Kernel:
 
 
 def interchanged(k: Kernel) -> bool:
-    out = interchange_scans(k, Names.of(k))
+    out = interchange_scans(k, Names.of(k), False)
     verify(out)
     return isinstance(out.body, Loop) and out.body.order == "parallel"
 
@@ -65,6 +65,42 @@ def test_results_are_kept(make, target: str) -> None:
 def test_rows_go_outside_where_steps_run_along_memory() -> None:
     assert interchanged(scan()) and interchanged(scan(2)) and interchanged(two_states())
     assert not interchanged(scan(order="steps"))
+
+
+def three_ranks() -> Kernel:
+    """Y[t, b, c] = X[t, b, c] + Y[t - 1, b, c] on what came before."""
+    value = op("add", rd("X", T, B, C), rd("Y", T, B, C))
+    body = seq("t", "T", par("b", "B", par("c", "C", st("Y", (T + 1, B, C), value))))
+    buffers = [buf("X", "T B C"), buf("Y", (v("T")[0] + 1, *v("B C")))]
+    return kernel("ranks", "B C T", buffers, body)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("rows", [0, 1, 7, 2047, 2048, 2049, 2060])
+def test_rows_side_by_side_run_in_blocks(rows: int, target: str) -> None:
+    k = scan(order="steps")
+    out = map_cpu(k, TARGETS[target], Options()).kernel
+    (blocks,) = [x for x, around in walk(out.body) if isinstance(x, Loop) and not around]
+    assert blocks.kind == "parallel"
+    assert isinstance(blocks.body, Loop) and blocks.body.order == "sequential"
+    assert_same(k, out, {"B": rows, "T": 3})
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_blocks_of_planes(target: str) -> None:
+    k = three_ranks()
+    out = interchange_scans(k, Names.of(k))
+    verify(out)
+    assert isinstance(out.body, Loop) and out.body.order == "parallel"
+    out = map_cpu(k, TARGETS[target], Options()).kernel
+    for b, c in [(0, 3), (3, 0), (1, 1), (3, 1400), (1400, 3), (2, 2100)]:
+        assert_same(k, out, {"B": b, "C": c, "T": 2})
+
+
+def test_blocks_are_for_threads() -> None:
+    k = scan(order="steps")
+    out = map_cpu(k, TARGETS["avx2"], Options(parallelize=False)).kernel
+    assert isinstance(out.body, Loop) and out.body.order == "sequential"
 
 
 def test_rows_that_read_other_rows_stay_inside() -> None:
