@@ -1,8 +1,8 @@
 """Kernel of the loop IR -> LLVM IR text: the driver of code generation.
 
 `tcsym_kernel(buffers, sizes, context)` (see `tcsym.compiled`) unpacks its arguments and calls
-`tcsym_kernel.body`, whose pointer parameters are `noalias`: outputs overlap nothing, and inputs are
-only read.
+`tcsym_kernel.body`. Its pointer parameters are `noalias`, as outputs overlap nothing and inputs are
+only read, unless there are tasks: these find the same pointers in the launch's array.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ def emit(
     sizes = {name: Bound(f"%v{i}") for i, name in enumerate(kernel.sizes)}
     parameters = ["ptr noalias %error", "ptr %context", "ptr %buffers", "ptr %sizes"]
     parameters += [f"i64 {b.text}" for b in sizes.values()]
-    parameters += [f"ptr noalias {p}" for p in pointers.values()]
+    pointer = "ptr" if _has_tasks(kernel) else "ptr noalias"
+    parameters += [f"{pointer} {p}" for p in pointers.values()]
     head = f"define internal void @{SYMBOL}.body({', '.join(parameters)}) #1"
     f = Function(module, head)
     context = Context(
@@ -114,6 +115,10 @@ def emit(
     modules.append(module.text() if modules else whole)
     ready(modules[-1])
     return Generated(whole, tuple(modules), tuple(faults.faults), shared, private)
+
+
+def _has_tasks(kernel: Kernel) -> bool:
+    return any(isinstance(x, Loop) and x.kind == "parallel" for x, _ in walk(kernel.body))
 
 
 def _bind_phases(context: Context) -> None:

@@ -30,6 +30,15 @@ FOUND: dict[str, tuple[str, list[dict[str, int]]]] = {
 }""",
         [{"C": 2, "W": 1, "O": 2, "K": 3}, {"C": 1, "W": 7, "O": 2, "K": 3}],
     ),
+    # a store before a parallel loop was dropped: its tasks find the tensor by another pointer
+    "tasks_read_what_was_stored_before": (
+        """def f(float A, float(M) E) -> (T0, T1) {
+  T0 = 1.0
+  T1(i,j) +=! T0 * E(i) where j in 0:2, k in 0:M
+  T0 = A
+}""",
+        [{"M": 1}, {"M": 5}],
+    ),
     # a dimension of constant extent 1 was dropped although masked lanes moved along it
     "dimension_of_extent_one": (
         """def f(float(K) A, float(K,K) C) -> (T2) {
