@@ -79,14 +79,7 @@ def emit(
     for function in outlined.functions:
         define(function, module, target, statement, finished)
     _entry(module, kernel)
-    pointers = {name: f"%p{i}" for i, name in enumerate(kernel.arguments)}
-    sizes = {name: Bound(f"%v{i}") for i, name in enumerate(kernel.sizes)}
-    parameters = ["ptr noalias %error", "ptr %context", "ptr %buffers", "ptr %sizes"]
-    parameters += [f"i64 {b.text}" for b in sizes.values()]
-    pointer = "ptr" if _has_tasks(kernel) else "ptr noalias"
-    parameters += [f"{pointer} {p}" for p in pointers.values()]
-    head = f"define internal void @{SYMBOL}.body({', '.join(parameters)}) #1"
-    f = Function(module, head)
+    f = Function(module, _body_head(kernel))
     context = Context(
         kernel=kernel,
         target=target,
@@ -100,8 +93,8 @@ def emit(
         launch="%context",
         finished=finished,
         calls=outlined.calls,
-        variables=dict(sizes),
-        pointers=dict(pointers),
+        variables={name: Bound(f"%v{i}") for i, name in enumerate(kernel.sizes)},
+        pointers={name: f"%p{i}" for i, name in enumerate(kernel.arguments)},
         order=lane_order(kernel.body, {b.name: b for b in kernel.buffers}, target),
     )
     context.arena.base = field(context, "shared_arena", "ptr")
@@ -115,6 +108,14 @@ def emit(
     modules.append(module.text() if modules else whole)
     ready(modules[-1])
     return Generated(whole, tuple(modules), tuple(faults.faults), shared, private)
+
+
+def _body_head(kernel: Kernel) -> str:
+    pointer = "ptr" if _has_tasks(kernel) else "ptr noalias"
+    parameters = ["ptr noalias %error", "ptr %context", "ptr %buffers", "ptr %sizes"]
+    parameters += [f"i64 %v{i}" for i in range(len(kernel.sizes))]
+    parameters += [f"{pointer} %p{i}" for i in range(len(kernel.arguments))]
+    return f"define internal void @{SYMBOL}.body({', '.join(parameters)}) #1"
 
 
 def _has_tasks(kernel: Kernel) -> bool:

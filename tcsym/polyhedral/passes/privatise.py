@@ -13,7 +13,6 @@ from tcsym.polyhedral.passes.bounds import eliminate, extent_from
 from tcsym.polyhedral.passes.loops import replace_loop
 from tcsym.polyhedral.passes.touched import Touched
 
-Enclosing = dict[str, tuple[Loop, ...]]
 Uses = Iterable[tuple[Access, tuple[Loop, ...]]]
 
 
