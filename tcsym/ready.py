@@ -50,8 +50,9 @@ def ready(source: str, counted: bool) -> dict[str, Ready | None] | None:
 
 def load_ready(made: Ready, slow: Function) -> Function | None:
     """The call entry, which passes to `slow` what it does not serve; None where none is safe."""
-    from tcsym.runtime.entering import EntryImage, arrays_are_as_expected, load_entry
+    from tcsym.runtime.entering import EntryImage, load_entry
     from tcsym.runtime.kernel_code import KernelCode
+    from tcsym.runtime.numpy_facts import arrays_are_as_expected
 
     if not arrays_are_as_expected():
         return None
@@ -62,7 +63,8 @@ def load_ready(made: Ready, slow: Function) -> Function | None:
 
 def load_switch(name: str, kept: KeptSwitch, entry: Function) -> Switch:
     """The switch, through which all calls go to `entry`."""
-    from tcsym.dispatch.switch import Layout, Switch
+    from tcsym.dispatch.switch import Switch
+    from tcsym.dispatch.switch_table import Layout
 
     code, fields, _ = kept
     return Switch(name, Layout(*fields), code, entry)

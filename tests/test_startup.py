@@ -85,10 +85,10 @@ WARM = {
         "archive caches config definition digest kernel module packages ready registry runtime "
         "threads"
     ),
-    "dispatch": "switch",
+    "dispatch": "switch switch_table",
     "runtime": (
-        "arena assemble built_in cache direct entering kernel_code loader memory native packing "
-        "pool processor"
+        "arena assemble blocks built_in cache direct entering kernel_code loader memory native "
+        "numpy_facts packing pool processor"
     ),
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import prange
 
-from benchmarks.peers.with_numba import F, loops_for, softmax_row
+from benchmarks.peers.numba_loops import F, loops_for, softmax_row
 
 
 @loops_for("softmax")

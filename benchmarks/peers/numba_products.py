@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numba import prange
 
-from benchmarks.peers.with_numba import F, linear_row, loops_for, softmax_row
+from benchmarks.peers.numba_loops import F, linear_row, loops_for, softmax_row
 
 
 @loops_for("tmm")

@@ -12,7 +12,7 @@ stays (the majority vote of Boyer and Moore, by group).
 
 from __future__ import annotations
 
-from tcsym.dispatch.switch import (
+from tcsym.dispatch.switch_table import (
     COUNTED,
     DEFAULT,
     DEFAULT_CODE,
@@ -33,9 +33,10 @@ from tcsym.dispatch.switch import (
     VIEW,
     Layout,
 )
-from tcsym.runtime.entering import OPTIONS, ArrayOffsets
+from tcsym.runtime.entering import OPTIONS
 from tcsym.runtime.fastcall_index import Lines
 from tcsym.runtime.fastcall_torch import IMPLEMENTATION_AT, VIEW_BYTES
+from tcsym.runtime.numpy_facts import ArrayOffsets
 from tcsym.runtime.plan import CallPlan
 
 

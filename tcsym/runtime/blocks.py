@@ -13,7 +13,7 @@ import ctypes
 from _thread import allocate_lock
 from typing import Any, NamedTuple
 
-from tcsym.runtime.entering import LEAST, STATE, array_function, arrays_are_as_expected
+from tcsym.runtime.numpy_facts import array_function, arrays_are_as_expected
 
 _FIELDS = (  # the words of %State in blocks.ll, before its slots
     *("least", "new_array", "loader", "lock", "count", "idle", "most", "clock"),
@@ -22,8 +22,9 @@ _FIELDS = (  # the words of %State in blocks.ll, before its slots
 _AT = {name: k for k, name in enumerate(_FIELDS)}
 _NEVER, _UNDECIDED = 2**62, -1
 _HANDLER_AT, _NEW_FROM_DESCR, _GET_HANDLER = 88, 94, 305  # in an array; in numpy's table
-_state = STATE
-_state[_AT["most"]] = _UNDECIDED
+LEAST = 4 * 2**20  # bytes of a large result
+STATE = (ctypes.c_int64 * 28)()  # %State of blocks.ll
+STATE[_AT["least"]], STATE[_AT["most"]] = LEAST, _UNDECIDED
 _lock = allocate_lock()
 _functions: dict[str, Any] = {}
 
@@ -46,14 +47,14 @@ def set_result_memory(most: int) -> None:
 
     if not isinstance(most, int) or isinstance(most, bool) or not 0 <= most <= _NEVER:
         raise OptionError(f"result memory is {most!r}, expected a number of bytes >= 0")
-    _state[_AT["most"]] = most
+    STATE[_AT["most"]] = most
     if "trim" in _functions:
-        _functions["trim"](ctypes.addressof(_state))
+        _functions["trim"](ctypes.addressof(STATE))
 
 
 def get_result_memory() -> ResultMemory:
     """The bound in force, and what is idle now."""
-    return ResultMemory(_decided(), _state[_AT["idle"]], _state[_AT["count"]])
+    return ResultMemory(_decided(), STATE[_AT["idle"]], STATE[_AT["count"]])
 
 
 def large_array(shape: tuple[int, ...], dtype: Any) -> Any:
@@ -61,10 +62,10 @@ def large_array(shape: tuple[int, ...], dtype: Any) -> Any:
     n_bytes = int(dtype.itemsize)
     for extent in shape:
         n_bytes *= extent
-    if n_bytes < _state[_AT["least"]] or not is_loaded():
+    if n_bytes < STATE[_AT["least"]] or not is_loaded():
         return None
     extents = (ctypes.c_int64 * max(1, len(shape)))(*shape)
-    made = _functions["new"](ctypes.addressof(_state), len(shape), extents, id(dtype), n_bytes)
+    made = _functions["new"](ctypes.addressof(STATE), len(shape), extents, id(dtype), n_bytes)
     if not made:
         return None
     array = ctypes.cast(made, ctypes.py_object).value
@@ -73,20 +74,23 @@ def large_array(shape: tuple[int, ...], dtype: Any) -> Any:
 
 
 def _decided() -> int:
-    if _state[_AT["most"]] == _UNDECIDED:
+    if STATE[_AT["most"]] == _UNDECIDED:
         from tcsym.config import RESULT_MEMORY
 
-        _state[_AT["most"]] = RESULT_MEMORY.read()
-    return int(_state[_AT["most"]])
+        STATE[_AT["most"]] = RESULT_MEMORY.read()
+    return int(STATE[_AT["most"]])
 
 
 def is_loaded() -> bool:
     """Loads the native part, once; False where numpy does not look as expected."""
     if not _functions:
         with _lock:
-            if not _functions and _state[_AT["least"]] != _NEVER:
-                _state[_AT["least"]] = LEAST if _load() else _NEVER
+            if not _functions and STATE[_AT["least"]] != _NEVER:
+                STATE[_AT["least"]] = LEAST if _load() else _NEVER
     return bool(_functions)
+
+
+STATE[_AT["loader"]] = id(is_loaded)  # the first large result of an entry calls it
 
 
 def assembled() -> bytes:
@@ -105,13 +109,13 @@ def _load() -> bool:
         return False
     image = load_object(assembled(), c_function)
     names = ("malloc", "calloc", "realloc", "free")
-    handler = _Handler(b"tcsym", 1, ctypes.addressof(_state))
+    handler = _Handler(b"tcsym", 1, ctypes.addressof(STATE))
     for name in names:
         setattr(handler, name, image.address(f"tcsym_block_{name}"))
     make, address, integer = ctypes.pythonapi.PyCapsule_New, ctypes.c_void_p, ctypes.c_int64
     make.restype, make.argtypes = ctypes.py_object, (address, ctypes.c_char_p, address)
     capsule = make(ctypes.addressof(handler), _CAPSULE_NAME, None)
-    for kept in (image, handler, capsule, _state, _CAPSULE_NAME):  # arrays outlive our modules
+    for kept in (image, handler, capsule, STATE, _CAPSULE_NAME):  # arrays outlive our modules
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
     import numpy as np
 
@@ -123,12 +127,12 @@ def _load() -> bool:
     }
     _decided()
     for name, word in facts.items():
-        _state[_AT[name]] = word
+        STATE[_AT[name]] = word
     new = ctypes.PYFUNCTYPE(address, address, ctypes.c_int32, address, address, integer)
     start = image.address("tcsym_new_array")
     _functions["trim"] = ctypes.PYFUNCTYPE(None, address)(image.address("tcsym_trim"))
     _functions["new"] = new(start)
-    _state[_AT["new_array"]] = start  # the last: entries may use it now
+    STATE[_AT["new_array"]] = start  # the last: entries may use it now
     return True
 
 

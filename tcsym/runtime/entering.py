@@ -1,7 +1,7 @@
 """Code of a call entry, and what its table must hold -> a built-in function of Python.
 
 Both are plain data, so that a later process enters a kernel without anything that made them
-(`runtime.fastcall`). Whatever the code takes for granted of numpy and CPython is tried out first.
+(`runtime.fastcall`).
 """
 
 from __future__ import annotations
@@ -11,17 +11,23 @@ import sys
 from _thread import allocate_lock
 from collections.abc import Callable
 from functools import lru_cache
-from importlib import import_module
 from typing import Any, Literal
 
 import numpy as np
 
 from tcsym.runtime.assemble import cached_object
+from tcsym.runtime.blocks import STATE
 from tcsym.runtime.built_in import Owner, built_in
 from tcsym.runtime.kernel_code import KernelCode
 from tcsym.runtime.loader import Image, load_object
 from tcsym.runtime.memory import c_function
 from tcsym.runtime.native import native, own_text
+from tcsym.runtime.numpy_facts import (
+    ARRAY_EMPTY,
+    array_function,
+    numpy_type,
+    scalars_are_as_expected,
+)
 from tcsym.runtime.packing import results_type
 from tcsym.runtime.pool import process_pool
 from tcsym.threads import address_of_choice, available_cores
@@ -29,21 +35,9 @@ from tcsym.threads import address_of_choice, available_cores
 SYMBOL = "tcsym_entry"
 TABLE = "tcsym_table"
 OPTIONS = ("out", "threads", "sizes")  # in the order of tcsym_match's result
-_ARRAY_TYPE, _ARRAY_EMPTY = 2, 184  # places in numpy's table of C functions, fixed by its ABI
-LEAST = 4 * 2**20  # bytes of a large result: `runtime.blocks` makes it
-STATE = (ctypes.c_int64 * 28)()  # %State of blocks.ll
 Library = Literal["numpy", "torch"]
 Slow = Callable[..., Any]
 _lock = allocate_lock()
-
-
-def _load_blocks() -> None:
-    from tcsym.runtime.blocks import is_loaded
-
-    is_loaded()
-
-
-STATE[0], STATE[2] = LEAST, id(_load_blocks)
 
 
 class EntryImage:
@@ -137,7 +131,7 @@ def _table(image: EntryImage, kernel: KernelCode, slow: Slow) -> _Table:
     for k, (name, dtype) in enumerate(image.inputs):
         table.refer(f"name {k}", sys.intern(name))
         if scalars_are_as_expected(dtype):
-            table.refer(f"scalar {k}", _numpy_type(dtype).type)
+            table.refer(f"scalar {k}", numpy_type(dtype).type)
     for slot, name in image.sizes.items():
         table.refer(f"size {slot}", sys.intern(name))
     for slot, value in image.numbers.items():
@@ -158,10 +152,10 @@ def _table(image: EntryImage, kernel: KernelCode, slow: Slow) -> _Table:
 
 def _refer_to_numpy(table: _Table, types: dict[str, str]) -> None:
     table.refer("ndarray", np.ndarray)
-    table.put("array_empty", array_function(_ARRAY_EMPTY))
+    table.put("array_empty", array_function(ARRAY_EMPTY))
     table.put("blocks", ctypes.addressof(STATE))
     for name, dtype in types.items():
-        table.refer(name, _numpy_type(dtype))
+        table.refer(name, numpy_type(dtype))
 
 
 def _refer_to_torch(table: _Table, types: dict[str, str]) -> None:
@@ -176,87 +170,3 @@ def _refer_to_torch(table: _Table, types: dict[str, str]) -> None:
         table.put(name, word)
     for name, dtype in types.items():
         table.put(name, facts.types[DType(dtype)])
-
-
-def _numpy_type(dtype: str) -> np.dtype[Any]:
-    if dtype == "bfloat16":
-        from tcsym.types import DType
-
-        return DType.BFLOAT16.numpy
-    return np.dtype(dtype)
-
-
-# ---- what numpy and CPython look like here
-
-
-class ArrayOffsets:
-    """Where numpy's array object has its fields, and CPython's object its type."""
-
-    type, data, rank, dimensions, strides, descr, flags = 8, 16, 24, 32, 40, 56, 64
-
-
-@lru_cache(None)
-def arrays_are_as_expected() -> bool:
-    """True if array objects have the layout of `ArrayOffsets`, seen on several arrays."""
-    if sys.implementation.name != "cpython" or "t" in getattr(sys, "abiflags", ""):
-        return False  # "t": free-threaded, where objects have another header
-    if sys.maxsize != 2**63 - 1 or array_function(_ARRAY_TYPE) != id(np.ndarray):
-        return False
-    probes: list[np.ndarray[Any, Any]] = [
-        np.empty((3, 5, 7)),
-        np.empty((3, 5, 7), np.int16)[:, 1:4, ::2],
-        np.empty((4, 6), np.float32).T,
-        np.array(1.5),
-        np.empty((0, 2), bool),
-    ]
-    return all(_is_as_expected(probe) for probe in probes) and _can_allocate()
-
-
-def _is_as_expected(array: np.ndarray[Any, Any]) -> bool:
-    at, address = ArrayOffsets, id(array)
-
-    def word(offset: int) -> int:
-        return ctypes.c_uint64.from_address(address + offset).value
-
-    def half(offset: int) -> int:
-        return ctypes.c_int32.from_address(address + offset).value
-
-    if type(array).__basicsize__ < at.flags + 4 or word(at.type) != id(np.ndarray):
-        return False
-    facts = (word(at.data), half(at.rank), word(at.descr), half(at.flags))
-    if facts != (array.ctypes.data, array.ndim, id(array.dtype), array.flags.num):
-        return False
-    if not array.ndim:
-        return True
-    dimensions = (ctypes.c_int64 * array.ndim).from_address(word(at.dimensions))
-    strides = (ctypes.c_int64 * array.ndim).from_address(word(at.strides))
-    return (tuple(dimensions), tuple(strides)) == (array.shape, array.strides)
-
-
-@lru_cache(None)
-def scalars_are_as_expected(dtype: str) -> bool:
-    """True if numpy's scalars of the type have their value behind the object's header."""
-    one = _numpy_type(dtype).type(1)
-    content = np.array(one).tobytes()
-    return ctypes.string_at(id(one) + 16, len(content)) == content
-
-
-def array_function(place: int) -> int:
-    """Address at a place in numpy's table of C functions; 0 if there is no table."""
-    name = "core" if np.__version__.startswith("1.") else "_core"
-    capsule = import_module(f"numpy.{name}._multiarray_umath")._ARRAY_API
-    get = ctypes.pythonapi.PyCapsule_GetPointer
-    get.restype, get.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
-    table = get(capsule, None)
-    return ctypes.c_void_p.from_address(table + 8 * place).value or 0 if table else 0
-
-
-def _can_allocate() -> bool:
-    """True if the function at its place makes the array it should, and keeps references right."""
-    descr = np.dtype(np.float32)
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(descr))  # the call steals one
-    make = ctypes.PYFUNCTYPE(
-        ctypes.py_object, ctypes.c_int, ctypes.c_void_p, ctypes.py_object, ctypes.c_int
-    )(array_function(_ARRAY_EMPTY))
-    made: Any = make(2, (ctypes.c_int64 * 2)(3, 4), descr, 0)
-    return bool(type(made) is np.ndarray and made.shape == (3, 4) and made.dtype is descr)

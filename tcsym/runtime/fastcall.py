@@ -10,16 +10,11 @@ from collections.abc import Sequence
 
 from tcsym.compiled import Compiled, Layout
 from tcsym.runtime.assemble import cached_object
-from tcsym.runtime.entering import (
-    EntryImage,
-    Library,
-    Slow,
-    arrays_are_as_expected,
-    load_entry,
-)
+from tcsym.runtime.entering import EntryImage, Library, Slow, load_entry
 from tcsym.runtime.fastcall_entry import Entry, can_be_entered
 from tcsym.runtime.fastcall_ir import MOST_PRIVATE, MOST_SHARED, entry_ir
 from tcsym.runtime.jit import LoadedKernel
+from tcsym.runtime.numpy_facts import arrays_are_as_expected
 from tcsym.runtime.plan import CallPlan
 
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from tcsym.compiled import Layout
-from tcsym.runtime.entering import ArrayOffsets
 from tcsym.runtime.fastcall_index import Lines, Value
+from tcsym.runtime.numpy_facts import ArrayOffsets
 from tcsym.types import DType
 
 _DENSE, _ALIGNED, _WRITABLE = 0x1, 0x100, 0x400  # numpy's flags

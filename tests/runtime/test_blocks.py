@@ -17,8 +17,7 @@ import numpy as np
 import pytest
 
 import tcsym as tc
-from tcsym.runtime.blocks import is_loaded
-from tcsym.runtime.entering import LEAST
+from tcsym.runtime.blocks import LEAST, is_loaded
 from tests.entered import entered
 
 LARGE = LEAST // 4  # elements of 4 bytes

@@ -37,7 +37,6 @@ from tcsym.index import (
 from tcsym.runtime import fastcall
 from tcsym.runtime.arrays import numpy_view
 from tcsym.runtime.assemble import assemble
-from tcsym.runtime.entering import arrays_are_as_expected
 from tcsym.runtime.fastcall import fast_entry
 from tcsym.runtime.fastcall_entry import Entry
 from tcsym.runtime.fastcall_index import DECLARATIONS, IndexCode, Lines, Value
@@ -45,6 +44,7 @@ from tcsym.runtime.fastcall_ir import entry_ir
 from tcsym.runtime.jit import load
 from tcsym.runtime.loader import load_object
 from tcsym.runtime.memory import c_function
+from tcsym.runtime.numpy_facts import arrays_are_as_expected
 from tcsym.runtime.plan import plan_call
 from tcsym.runtime.results import overlaps_itself
 from tcsym.runtime.scalars import is_scalar, scalar_array
