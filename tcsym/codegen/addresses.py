@@ -154,7 +154,11 @@ def _is_known(context: Context, factor: Atom) -> bool:
 
 
 def _pieces(context: Context, atom: Atom) -> list[tuple[int, Number]]:
-    """The atom as a sum, each part with its loop depth: (k + 1)*s is k*s and, farther out, s."""
+    """The atom as a sum, each part with its loop depth.
+
+    (k + 1)*s of an unrolled step is k*s plus s, which is known farther out. The sum is one piece:
+    steps then share the pointers of a tile's rows instead of having a set each, too many to hold.
+    """
     if isinstance(atom, Product) and any(_is_moved(context, f) for f in atom.factors):
         moved = [f for f in atom.factors if _is_moved(context, f)]
         if len(moved) == 1:
@@ -164,11 +168,11 @@ def _pieces(context: Context, atom: Atom) -> list[tuple[int, Number]]:
             value, offset = atom_value(context, moved[0])
             depth = max([depth_of(context, f) for f in others], default=0)
             deeper = max(depth, depth_of(context, moved[0]))
-            with context.function.at(deeper):
-                whole = multiply(context.code, rest, value)
             with context.function.at(depth):
                 along = multiply(context.code, rest, offset)
-            return [(deeper, whole), (depth, along)]
+            with context.function.at(deeper):
+                whole = add(context.code, multiply(context.code, rest, value), along)
+            return [(deeper, whole)]
     if isinstance(atom, str):
         value, offset = atom_value(context, atom)
         return [(context.variables[atom].depth, value), (0, offset)]
