@@ -74,8 +74,9 @@ def schedule_contraction(
         return kernel
     if not setting.options.pack:
         kernel = prefetch_steps(kernel, frozenset(left))
-    n = extent(band.loop(roles.columns))
-    return narrow_edge(kernel, tiled.column_tile, n, shape, names)
+    assert roles.rows is not None
+    columns, rows = (extent(band.loop(v)) for v in (roles.columns, roles.rows))
+    return narrow_edge(kernel, tiled, columns, rows, shape, names)
 
 
 def _widened(kernel: Kernel, nest: str) -> Kernel:

@@ -1,8 +1,8 @@
-"""The last column tile of a contraction -> half its vectors, if no more of them hold columns.
+"""The last tiles of a contraction -> part of their vectors or rows, if no more of them are used.
 
 The products of a register tile are its cost; a tile of 16 columns spends half of it for nothing at
-24 columns. The panel, the accumulators and the epilogue stay as they are: only the reduction
-loops are there twice, the second time in few instructions.
+24 columns, one of 6 rows a third at 16 rows. The panels, the accumulators and the epilogue stay as
+they are: only the reduction loops are there in three sizes, the small ones in few instructions.
 """
 
 from __future__ import annotations
@@ -13,50 +13,82 @@ from tcsym.index import Condition, Index, ge, index, var
 from tcsym.loop_ir import Block, Branch, Kernel, Loop, Node, block, map_node
 from tcsym.polyhedral.passes.loops import replace_loop
 from tcsym.polyhedral.passes.names import Names, renamed_loops
-from tcsym.polyhedral.passes.register_tile import TileShape
+from tcsym.polyhedral.passes.register_tile import Tiled, TileShape
+from tcsym.records import dataclass
+
+BUSY_SUMS = 8  # vectors added to in turn that keep two multipliers with a delay of four steps busy
+
+
+@dataclass(frozen=True, slots=True)
+class _Edge:
+    """If `holds`, the unrolled loops of `full` points inside the reductions have `part` of them."""
+
+    holds: Condition
+    full: int
+    part: int
+    is_row: bool
 
 
 def narrow_edge(
-    kernel: Kernel, column_tile: str, n: Index, shape: TileShape, names: Names
+    kernel: Kernel, tiled: Tiled, columns: Index, rows: Index, shape: TileShape, names: Names
 ) -> Kernel:
-    """The reduction loops of the tile in a narrow version too, for `n` columns in all.
+    """The reduction loops of the tile in narrow and short versions too, for so many points in all.
 
-    Contract: what the loops write is the tile's registers, of which columns >= n are never used.
+    Contract: what the loops write is the tile's registers, of which columns and rows beyond the
+    ends are never used.
     """
-    half = shape.vectors // 2
-    if half == 0 or shape.lanes == 1 or not _may_be_narrow(n, half * shape.lanes, shape.columns):
+    edges = (*_narrow(tiled, columns, shape), *_short(tiled, rows, shape))
+    if not edges:
         return kernel
-    is_narrow = ge(half * shape.lanes, n - var(column_tile) * shape.columns)
 
     def change(tile: Loop) -> Node:
-        return replace(tile, body=_in_two_widths(tile.body, is_narrow, shape, half, names))
+        return replace(tile, body=_in_versions(tile.body, edges, names))
 
-    body = replace_loop(kernel.body, column_tile, change)
+    body = replace_loop(kernel.body, tiled.column_tile, change)
     return replace(kernel, body=body)
 
 
-def _may_be_narrow(n: Index, narrow: int, columns: int) -> bool:
+def _narrow(tiled: Tiled, columns: Index, shape: TileShape) -> tuple[_Edge, ...]:
+    half = shape.vectors // 2
+    if half == 0 or shape.lanes == 1 or not _may_end(columns, half * shape.lanes, shape.columns):
+        return ()
+    left = columns - var(tiled.column_tile) * shape.columns
+    return (_Edge(ge(half * shape.lanes, left), shape.vectors, half, True),)
+
+
+def _short(tiled: Tiled, rows: Index, shape: TileShape) -> tuple[_Edge, ...]:
+    """Fewer rows than keep the processor busy take as long."""
+    few = -(-BUSY_SUMS // shape.vectors)
+    if tiled.row_tile is None or few >= shape.rows or not _may_end(rows, few, shape.rows):
+        return ()
+    left = rows - var(tiled.row_tile) * shape.rows
+    return (_Edge(ge(few, left), shape.rows, few, False),)
+
+
+def _may_end(n: Index, part: int, whole: int) -> bool:
+    """The last of the tiles of `whole` points may have no more than `part` of them."""
     known = n.as_int()
-    return known is None or 0 < known % columns <= narrow
+    return known is None or 0 < known % whole <= part
 
 
-def _in_two_widths(
-    node: Node, is_narrow: Condition, shape: TileShape, half: int, names: Names
-) -> Node:
+def _in_versions(node: Node, edges: tuple[_Edge, ...], names: Names) -> Node:
     match node:
         case Loop() if node.order == "reduction" and node.kind == "serial":
-            copy = _narrowed(renamed_loops(node, names), shape.vectors, half)
-            return Branch(is_narrow, copy, node)
+            whole: Node = node
+            for edge in reversed(edges):
+                part = _reduced(renamed_loops(node, names), edge)
+                whole = Branch(edge.holds, part, whole)
+            return whole
         case Loop() if node.kind == "serial":
-            return replace(node, body=_in_two_widths(node.body, is_narrow, shape, half, names))
+            return replace(node, body=_in_versions(node.body, edges, names))
         case Block(body):
-            return block(*(_in_two_widths(x, is_narrow, shape, half, names) for x in body))
+            return block(*(_in_versions(x, edges, names) for x in body))
         case _:
             return node
 
 
-def _narrowed(node: Node, vectors: int, half: int) -> Node:
-    """With `half` of the vectors of each row, one step at a time."""
+def _reduced(node: Node, edge: _Edge) -> Node:
+    """With part of the vectors of each row, or of the rows, one step at a time."""
 
     def change(x: Node) -> Node:
         if not isinstance(x, Loop):
@@ -64,6 +96,7 @@ def _narrowed(node: Node, vectors: int, half: int) -> Node:
         if x.kind == "serial":
             return replace(x, unroll=1)
         is_row = isinstance(x.body, Loop) and x.body.kind == "vector"
-        return replace(x, upper=index(half)) if is_row and x.upper.as_int() == vectors else x
+        found = is_row == edge.is_row and x.order == "parallel" and x.upper.as_int() == edge.full
+        return replace(x, upper=index(edge.part)) if found else x
 
     return map_node(node, change)

@@ -343,22 +343,37 @@ def test_transposition_moves_blocks() -> None:
     assert [x.block for x, _ in walk(k.body) if isinstance(x, TransposeBlock)] == [8]
 
 
-@pytest.mark.parametrize(("columns", "narrow"), [(None, 1), (24, 1), (26, 0), (32, 0)])
-def test_the_last_tile_is_halved_where_that_suffices(columns: int | None, narrow: int) -> None:
-    k = naive.matmul()
-    if columns is not None:
-        k = replace(k, body=substitute_node(k.body, {"N": index(columns)}))
-    k = map_cpu(k, AVX2, Options()).kernel
-    halved = [
-        x
+def _edge_versions(k: Kernel) -> list[list[int | None]]:
+    """Rows and vectors in the smaller versions of reduction loops, one step at a time."""
+    found = [
+        x.then
         for x, _ in walk(k.body)
         if isinstance(x, Branch) and isinstance(x.then, Loop) and x.then.order == "reduction"
     ]
-    assert len(halved) == 2 * narrow  # with panels, and without for few rows
-    for x in halved:
-        assert isinstance(x.then, Loop) and x.then.unroll == 1
-        widths = [y.upper.as_int() for y in loops_in(x.then) if y.kind == "unrolled"]
-        assert widths in ([6, 1], [4, 1])
+    assert all(x.unroll == 1 for x in found)
+    return [[y.upper.as_int() for y in loops_in(x) if y.kind == "unrolled"] for x in found]
+
+
+def _matmul_of(**sizes: int) -> Kernel:
+    k = naive.matmul()
+    return replace(k, body=substitute_node(k.body, {n: index(v) for n, v in sizes.items()}))
+
+
+@pytest.mark.parametrize(("columns", "narrow"), [(17, True), (24, True), (26, False), (32, False)])
+def test_the_last_tile_is_halved_where_that_suffices(columns: int, narrow: bool) -> None:
+    k = map_cpu(_matmul_of(M=12, N=columns), AVX2, Options()).kernel
+    assert _edge_versions(k) == ([[6, 1]] if narrow else [])
+
+
+@pytest.mark.parametrize(("rows", "short"), [(16, True), (19, True), (17, False), (18, False)])
+def test_the_last_rows_are_a_tile_of_four_where_that_suffices(rows: int, short: bool) -> None:
+    k = map_cpu(_matmul_of(M=rows, N=32), AVX2, Options()).kernel
+    assert _edge_versions(k) == ([[4, 2]] if short else [])
+
+
+def test_edges_of_unknown_sizes_have_both_versions() -> None:
+    versions = _edge_versions(map_cpu(naive.matmul(), AVX2, Options()).kernel)
+    assert versions == [[6, 1], [4, 2], [4, 1]]
 
 
 def test_panels_are_transposed_across_dimensions() -> None:
