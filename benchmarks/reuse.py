@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,12 +36,16 @@ def stream_lines(rows: list[dict[str, Any]], command: str) -> list[str]:
 def tuned_lines(rows: Sequence[Figures], command: str) -> list[str]:
     lines = ["## Options tuned at six sizes, used at others", "", f"`{command}`", ""]
     lines += ["Factors; goals: lost at most 1.05 in the mean, 1.20 at worst.", ""]
-    lines += ["| kernel | gain at tuned sizes | trials | seconds | other sizes | lost | worst |"]
-    lines += ["|---|--:|--:|--:|--:|--:|--:|"]
+    lines += ["Noise: what the default loses to copies of itself by the same procedure.", ""]
+    columns = ("kernel", "gain at tuned sizes", "trials", "seconds", "other sizes", "lost", "worst")
+    lines += [f"| {' | '.join((*columns, 'noise', 'its worst'))} |"]
+    lines += ["|---|--:|--:|--:|--:|--:|--:|--:|--:|"]
     for row in rows:
         gain, lost = (_with_interval(row, key) for key in ("gain", "lost"))
         figures = (gain, row["trials"], f"{row['seconds']:.0f}", row["others"], lost)
-        cells = " | ".join(map(str, (row["kernel"], *figures, f"{row['worst']:.2f}")))
+        noise = row.get("noise", {"lost": math.nan, "worst": math.nan})
+        noises = f"{noise['lost']:.3f}", f"{noise['worst']:.2f}"
+        cells = " | ".join(map(str, (row["kernel"], *figures, f"{row['worst']:.2f}", *noises)))
         lines.append(f"| {cells} |")
     return [*lines, "", *(f"- {_remark(row)}" for row in rows if "worst_at" in row), ""]
 

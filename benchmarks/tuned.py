@@ -1,9 +1,11 @@
 """Options tuned at few sizes, used at others: what is lost. `./dev bench tuned`.
 
-Each kernel is tuned for six random sizes within a budget. At other random sizes all the best
-candidates of that search then compete with the tuned options; at a few of them, what a search for
-this size alone finds competes, too. With `--records FOLDER` a run goes on where one before it
-stopped, and `--seconds` ends it early: a long run can be made in parts, at quiet times.
+Each kernel is tuned for its ranges of sizes within a budget: the tuner searches at six sizes that
+it chooses. At random sizes all the best candidates of that search then compete with the tuned
+options; at a few of them, what a search for this size alone finds competes, too. What the default
+loses to copies of itself by the same procedure is the noise. With `--records FOLDER` a run goes on
+where one before it stopped, and `--seconds` ends it early: a long run can be made in parts, at
+quiet times.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from benchmarks.case import Case
 from benchmarks.sizes import random_rows
 from benchmarks.stream import KERNELS, command_text
 from benchmarks.suite import BY_NAME
@@ -42,24 +45,24 @@ class Tuned:
         self.arguments = arguments
         self.path = folder / f"{name}.json"
         case = BY_NAME[name]
-        ranges = {n: tcsym.Dim(*r) for n, r in case.ranges.items() if isinstance(r, tuple)}
         module = tcsym.define(case.text)
-        ranges = {n: r for n, r in ranges.items() if n in module[next(iter(module))].sizes}
+        ranges = {n: tcsym.Dim(*_range(case, n)) for n in module[next(iter(module))].sizes}
         module = tcsym.define(case.text, sizes=ranges)
         self.kernel = module[next(iter(module))]
         self.target = self.kernel._dispatcher.making.target
-        rows = random_rows(case, arguments.count + TUNED_SIZES, arguments.seed + 1000)
+        rows = random_rows(case, arguments.count, arguments.seed + 1000)
         names = self.kernel.sizes
-        drawn = [tuple(row.sizes[n] for n in names) for row in rows]
-        self.sizes, self.others = drawn[:TUNED_SIZES], drawn[TUNED_SIZES:]
-        self.record: Record = {"kernel": name, "sizes": list(names), "lost": [], "searched": []}
+        self.others = [tuple(row.sizes[n] for n in names) for row in rows]
+        self.record: Record = {"kernel": name, "sizes": list(names), "lost": []}
+        self.record |= {"noise": [], "searched": []}
         if self.path.exists():
             self.record = json.loads(self.path.read_text())
 
     @property
     def is_done(self) -> bool:
         n_searched = min(self.arguments.searched, len(self.others))
-        return len(self.record["lost"]) >= len(self.others) and self._n_searched >= n_searched
+        is_measured = all(len(self.record[k]) >= len(self.others) for k in ("lost", "noise"))
+        return is_measured and self._n_searched >= n_searched
 
     @property
     def _n_searched(self) -> int:
@@ -73,6 +76,8 @@ class Tuned:
             self._tune()
         todo = self.others[len(self.record["lost"]) :]
         self._add("lost", self._certified(todo), until)
+        todo = self.others[len(self.record["noise"]) :]
+        self._add("noise", self._noise(todo), until)
         todo = self.others[self._n_searched : self.arguments.searched]
         self._add("searched", map(self._searched, todo), until - _seconds(SEARCH_BUDGET))
 
@@ -88,10 +93,8 @@ class Tuned:
         self.path.write_text(json.dumps(self.record) + "\n")
 
     def _tune(self) -> None:
-        names = self.record["sizes"]
-        sizes = [dict(zip(names, values)) for values in self.sizes]
         budget, seed = self.arguments.budget, self.arguments.seed
-        report = self.kernel.tune(sizes=sizes, budget=budget, progress=False, seed=seed)
+        report = self.kernel.tune(budget=budget, progress=False, seed=seed)
         self.record |= {
             "gain": report.gain,
             "gain_interval": list(report.interval),
@@ -112,6 +115,11 @@ class Tuned:
         trials = Trials(self.kernel.program, self.target).stored()
         return certify(self._request(), self._tree(), trials, todo)
 
+    def _noise(self, todo: Sequence[Values]) -> Iterator[tuple[Values, float]]:
+        from tcsym.tuning.certify import noise
+
+        return noise(self._request(), todo)
+
     def _searched(self, values: Values) -> tuple[Values, float]:
         """Against all that a search at these sizes alone finds, without any store."""
         from tcsym.tuning.certify import certify
@@ -129,8 +137,8 @@ class Tuned:
         from tcsym.tuning.request import Request
 
         program = self.kernel.program
-        sizes = [dict(zip(self.record["sizes"], values)) for values in self.sizes]
-        return Request(program, self.target, distribution_of(program, sizes, {}, None, 0), 1)
+        declared = self.kernel.settings.sizes
+        return Request(program, self.target, distribution_of(program, None, declared, None, 0), 1)
 
     def _tree(self) -> Any:
         from tcsym.tuning.machine import machine_key
@@ -152,9 +160,18 @@ class Tuned:
         found = {key: self.record[key] for key in kept} | lost
         worst = max(self.record["lost"], key=lambda pair: pair[1])[0]
         found["worst_at"] = dict(zip(self.record["sizes"], worst))
-        if self.record["searched"]:
-            found["searched"] = _summary(self.record["searched"])
+        for key in ("noise", "searched"):
+            if self.record[key]:
+                found[key] = _summary(self.record[key])
         return found
+
+
+def _range(case: Case, name: str) -> tuple[int, int]:
+    """What a size is drawn from, or what the one that it equals is drawn from."""
+    rule = case.ranges[name]
+    if isinstance(rule, str):
+        return _range(case, rule)
+    return (rule, rule) if isinstance(rule, int) else rule
 
 
 def _summary(pairs: Sequence[tuple[Values, float]]) -> Record:
@@ -183,15 +200,22 @@ def print_table(rows: Sequence[Record]) -> None:
 
     goals = f"goals: {MEAN_GOAL:.2f}, worst {WORST_GOAL:.2f}"
     table = Table(title=f"tuned at {TUNED_SIZES} sizes, used at others ({goals})")
-    for column in ("kernel", "gain", "trials", "seconds", "other sizes", "lost", "worst"):
+    columns = ("kernel", "gain", "trials", "seconds", "other sizes", "lost", "worst")
+    for column in (*columns, "noise", "its worst"):
         table.add_column(column, justify="left" if column == "kernel" else "right")
     for row in rows:
         gain, lost = (_with_interval(row, key) for key in ("gain", "lost"))
         table.add_row(
             *(row["kernel"], gain, str(row["trials"]), f"{row['seconds']:.0f}"),
-            *(str(row["others"]), lost, f"{row['worst']:.2f}"),
+            *(str(row["others"]), lost, f"{row['worst']:.2f}", *_noise_of(row)),
         )
     Console(width=None if sys.stdout.isatty() else 120).print(table)
+
+
+def _noise_of(row: Record) -> tuple[str, str]:
+    """What copies of one kernel seem to differ by: in the mean, at worst."""
+    noise = row.get("noise")
+    return ("", "") if noise is None else (f"{noise['lost']:.3f}", f"{noise['worst']:.2f}")
 
 
 def _with_interval(row: Record, key: str) -> str:

@@ -86,6 +86,7 @@ def _key(source: str, counted: bool) -> str | None:
     if not marks or VERIFY.read() or CodeCache.default().directory is None:
         return None
     state = options_state() if OPTIONS.read() else None
-    here = (whole_version(), sys.version, np.__version__, marks, cache_bytes(), state, counted)
+    tuned_as = state, get_num_threads() > 1  # as the stores are asked
+    here = (whole_version(), sys.version, np.__version__, marks, cache_bytes(), tuned_as, counted)
     text = f"calls {here}\n{source}"
     return hexdigest(text.encode("utf-8", "surrogatepass"))

@@ -5,18 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
+from contextlib import contextmanager
+from dataclasses import replace
 
 from tcsym.options import Options
-from tcsym.tuning.choice import distance
-from tcsym.tuning.distribution import Values
-from tcsym.tuning.race import Attempt, Race
+from tcsym.tuning.distribution import Values, distance
+from tcsym.tuning.field import FieldJob, template_field
+from tcsym.tuning.race import Attempt
 from tcsym.tuning.request import DEFAULT, Request, template_job
-from tcsym.tuning.timing import Ratio
+from tcsym.tuning.survey import ask
 from tcsym.tuning.tree import Tree, leaf_of
 from tcsym.tuning.workers import WorkerPool
 
 RIVALS, FINALISTS = 12, 2
-SCREENED, CONFIRMED = 0.015, 0.04  # seconds for one rival at one size; a confirmation takes four
+SCREENED, CONFIRMED = 0.1, 0.15  # seconds for all rivals at one size, and for the finalists
+PRECISION = 0.004
 
 
 def certify(
@@ -26,29 +29,53 @@ def certify(
 
     All rivals are measured briefly against them; the quickest count as measured again, longer.
     """
+    with _contest(request) as contest:
+        for values in sizes:
+            chosen = leaf_of(tree, values).options
+            yield values, contest.lost(chosen, _rivals(trials, values, chosen), values)
+
+
+def noise(request: Request, sizes: Sequence[Values]) -> Iterator[tuple[Values, float]]:
+    """What the same procedure says that the default loses to copies of itself."""
+    with _contest(request) as contest:
+        for values in sizes:
+            yield values, contest.lost(DEFAULT, [DEFAULT] * RIVALS, values)
+
+
+class _Contest:
+    def __init__(self, pool: Executor, timeout: float, template: FieldJob) -> None:
+        self.pool, self.timeout, self.template = pool, timeout, template
+
+    def lost(self, chosen: Options, rivals: Sequence[Options], values: Values) -> float:
+        screened = self._logs((chosen, *rivals), values, SCREENED, 4 * PRECISION)
+        order = sorted(range(1, len(screened)), key=lambda k: screened[k])
+        best = [k for k in order[:FINALISTS] if screened[k] < 0]
+        if not best:
+            return 1.0
+        named = (chosen, *(rivals[k - 1] for k in best))
+        return math.exp(max(0.0, -min(self._logs(named, values, CONFIRMED, PRECISION))))
+
+    def _logs(
+        self, candidates: Sequence[Options], values: Values, seconds: float, precision: float
+    ) -> list[float]:
+        """Logarithms of times by the first one's; of those that fail, infinite."""
+        job = replace(
+            self.template, candidates=tuple(candidates), seconds=seconds, precision=precision
+        )
+        (answer,) = ask(self.pool, self.timeout, job, [values])
+        if isinstance(answer, str):
+            return [0.0] + [math.inf] * (len(candidates) - 1)
+        return [math.inf if e.ratio is None else e.ratio.log for e in answer]
+
+
+@contextmanager
+def _contest(request: Request) -> Iterator[_Contest]:
     pool = request.executor or WorkerPool(1, request.timeout, request.memory)
     try:
-        for values in sizes:
-            yield values, _lost(request, pool, leaf_of(tree, values).options, trials, values)
+        yield _Contest(pool, request.timeout, template_field(template_job(request)))
     finally:
         if request.executor is None:
             pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _lost(
-    request: Request, pool: Executor, options: Options, trials: Sequence[Attempt], values: Values
-) -> float:
-    race = Race(template_job(request), pool, request.timeout, {values: SCREENED})
-    chosen = Attempt(options, "measured", "", {values: Ratio(0.0, 0.0, 0.0)})
-    attempts = [Attempt(o, "raced") for o in _rivals(trials, values, options)]
-    race.measure(attempts, chosen, (values,))
-    good = [a for a in attempts if a.ratios and a.ratios[values].log < 0]
-    good.sort(key=lambda a: a.ratios[values].log)
-    race.seconds[values] = CONFIRMED
-    for a in good[:FINALISTS]:
-        race.confirm(a, chosen, (values,))
-    best = min((a.ratios[values].log for a in good[:FINALISTS]), default=0.0)
-    return math.exp(max(0.0, -best))
 
 
 def _rivals(trials: Sequence[Attempt], values: Values, chosen: Options) -> list[Options]:

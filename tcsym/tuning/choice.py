@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Sequence
 
 from tcsym.index import TRUE, condition_text
 from tcsym.options import Options
 from tcsym.records import dataclass
 from tcsym.region import Origin, Region
 from tcsym.target import Target
+from tcsym.threads import get_num_threads
+from tcsym.tuning.distribution import distance
 from tcsym.tuning.machine import machine_key
 from tcsym.tuning.stores import tuned_for
 
@@ -44,15 +44,10 @@ def choice_of(program_hash: str, target: Target, region: Region, values: Values)
     where = "all sizes" if region.context == TRUE else condition_text(region.context)
     if region.origin not in ("user", "shipped"):
         return Choice(region.options, region.origin, where)
-    found = tuned_for(program_hash, machine_key(target))
+    found = tuned_for(program_hash, machine_key(target, get_num_threads()))
     if found is None:
         return Choice(region.options, region.origin, where)
     measured = [tuple(v) for v in json.loads(found[1].measured)]
     nearest = min(measured, key=lambda v: distance(v, values))
     away = distance(nearest, values)
     return Choice(region.options, region.origin, where, away, nearest, found[1].machine)
-
-
-def distance(a: Sequence[int], b: Sequence[int]) -> float:
-    """Between sizes: Euclidean, in factors of two."""
-    return math.sqrt(sum((math.log2((x + 1) / (y + 1))) ** 2 for x, y in zip(a, b)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tcsym.options import Options
 from tcsym.records import dataclass
@@ -10,11 +10,13 @@ from tcsym.tuning.distribution import Values
 from tcsym.tuning.learn import learn_tree, prove_partition
 from tcsym.tuning.race import Attempt, Race
 from tcsym.tuning.request import DEFAULT
+from tcsym.tuning.survey import measure_field
 from tcsym.tuning.timing import Ratio
 from tcsym.tuning.tree import Leaf, Split, Tree, leaf_of
 from tcsym.tuning.trials import Trials
 
-EXTRA_WEIGHT, OTHERS_CONFIRMED = 0.5, 12
+OTHERS_CONFIRMED = 6
+CONFIRMED, CONFIRMED_PRECISION = 0.15, 0.004
 Weights = Mapping[Values, float]
 
 
@@ -32,16 +34,25 @@ def conclude(
     trials: Trials,
     incumbent: Attempt,
     weights: Weights,
-    extra: tuple[Values, ...],
+    extra: Weights,
+    between: Sequence[Values] = (),
     deepest: int | None = None,
 ) -> Conclusion:
-    """Learn a tree from all that was measured; options that lose when measured again are out."""
-    usable = {a.options: a.ratios for a in trials.attempts if a.state == "measured"}
-    usable[incumbent.options] = incumbent.ratios
-    learned = _with_extra(weights, extra)
+    """Learn a tree from all that was measured; options that lose when measured again are out.
+
+    weights: of the tuned sizes. extra: of the others that were visited, relative to these.
+    between: sizes that nobody visited, for which the tree should hold, too.
+    """
+    everywhere = (*weights, *extra)
+    usable = {
+        a.options: a.ratios
+        for a in (*trials.attempts, incumbent)
+        if a.state == "measured" and all(v in a.ratios for v in everywhere)
+    }
+    learned = {**weights, **extra}
     names = trials.program.sizes
     while True:
-        tree = learn_tree(usable, learned, deepest)
+        tree = learn_tree(usable, learned, deepest, between)
         prove_partition(tree, names)
         confirmed: dict[Values, Ratio] = {}
         try:
@@ -55,27 +66,18 @@ def conclude(
         usable.pop(loser)
 
 
-def _with_extra(weights: Weights, extra: tuple[Values, ...]) -> dict[Values, float]:
-    """Tuned sizes and the others."""
-    if not extra:
-        return dict(weights)
-    learned = {v: w * (1 - EXTRA_WEIGHT) for v, w in weights.items()}
-    return learned | dict.fromkeys(extra, EXTRA_WEIGHT / len(extra))
-
-
 def _confirm(
     tree: Tree,
     race: Race,
     default: Attempt,
     weights: Weights,
-    extra: tuple[Values, ...],
+    extra: Weights,
     confirmed: dict[Values, Ratio],
 ) -> Options | None:
     """Fill `confirmed`; the options of a leaf that is no faster than the default, if any.
 
     Measured at the tuned sizes that it serves and at others, weighted as the tree was learned.
     """
-    learned = _with_extra(weights, extra)
     for options in dict.fromkeys(leaves(tree)):
         tuned, others = (
             [v for v in some if leaf_of(tree, v).options == options] for some in (weights, extra)
@@ -84,9 +86,9 @@ def _confirm(
         if options == DEFAULT:
             confirmed |= {v: default.ratios[v] for v in sizes}
             continue
-        again = Attempt(options, "raced")
-        race.confirm(again, default, sizes)
-        share = {v: learned[v] for v in sizes}
+        again = Attempt(options, "measured")
+        measure_field(race, (default, again), sizes, CONFIRMED, CONFIRMED_PRECISION)
+        share = {v: extra.get(v) or weights[v] for v in sizes}
         if again.state == "failed" or again.cost(share)[0] >= 0:
             return options
         confirmed |= again.ratios

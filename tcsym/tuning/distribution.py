@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tcsym.errors import SizeError
@@ -18,18 +18,21 @@ Values = tuple[int, ...]
 DRAWN = 6
 UNBOUNDED = 1024
 MOST_WORK, MOST_ELEMENTS = 2.0**29, 2**24  # of sizes that are drawn
-_ATTEMPTS = 4000
+SMALL = 8
+_ATTEMPTS, _POOL = 8000, 200
 
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
     """Sizes to tune at, in the order of `Program.sizes`, with weights that sum to 1.
 
-    ranges: what sizes other than these may be drawn from (lo, hi, multiple of).
+    ranges: what sizes other than these may be drawn from (lo, hi, multiple of). is_drawn: the
+    sizes stand for their ranges; nobody asked for them.
     """
 
     weights: Mapping[Values, float]
     ranges: tuple[tuple[int, int, int], ...]
+    is_drawn: bool = False
 
     @property
     def sizes(self) -> tuple[Values, ...]:
@@ -37,16 +40,46 @@ class Distribution:
 
     def draw(self, program: Program, n: int, seed: int) -> tuple[Values, ...]:
         """Up to `n` further sizes that the program allows, log-uniform in the ranges."""
+        return self._drawn(program, n, seed, lambda _: False)
+
+    def visited(self, program: Program, n: int, seed: int) -> tuple[Values, ...]:
+        """As `draw`; every third lies in a corner, where some extents are at most `SMALL`.
+
+        Options differ most where an extent does not fill a vector or a register tile.
+        """
+        return self._drawn(program, n, seed, lambda k: k % 3 == 2)
+
+    def covering(self, program: Program, n: int, seed: int) -> tuple[Values, ...]:
+        """`n` of many such sizes, such that the others are near one of them."""
+        pool = self.visited(program, _POOL, seed)
+        away = {c: [distance(c, v) for v in pool] for c in pool}
+        chosen: list[Values] = []
+        nearest = [math.inf] * len(pool)
+        while away and len(chosen) < n:
+            best = min(away, key=lambda c: sum(map(min, away[c], nearest)))
+            chosen.append(best)
+            nearest = list(map(min, away.pop(best), nearest))
+        return tuple(chosen)
+
+    def _drawn(
+        self, program: Program, n: int, seed: int, is_corner: Callable[[int], bool]
+    ) -> tuple[Values, ...]:
         rng = random.Random(seed)
         found: dict[Values, None] = {}
         for _ in range(_ATTEMPTS):
             if len(found) >= n:
                 break
-            values = tuple(_draw(rng, *r) for r in self.ranges)
+            small = is_corner(len(found))
+            values = tuple(_draw(rng, *(_corner(rng, r) if small else r)) for r in self.ranges)
             is_new = values not in self.weights and values not in found
             if is_new and _allowed(program, values) and _is_handy(program, values):
                 found[values] = None
         return tuple(found)
+
+
+def distance(a: Sequence[int], b: Sequence[int]) -> float:
+    """Between sizes: Euclidean, in factors of two."""
+    return math.sqrt(sum((math.log2((x + 1) / (y + 1))) ** 2 for x, y in zip(a, b)))
 
 
 def distribution_of(
@@ -66,10 +99,10 @@ def distribution_of(
             for name in program.sizes
         )
         empty = Distribution({}, ranges)
-        sizes = empty.draw(program, DRAWN, seed)
+        sizes = empty.covering(program, DRAWN, seed)
         if not sizes:
             raise SizeError("no sizes in the ranges satisfy the program's conditions")
-        return Distribution({v: 1 / len(sizes) for v in sizes}, ranges)
+        return Distribution({v: 1 / len(sizes) for v in sizes}, ranges, True)
     if not isinstance(given, Iterable) or isinstance(given, str):
         raise SizeError(f"`sizes` is {given!r}, expected a list of mappings, or ranges")
     listed = [_listed(program, x, declared) for x in given]
@@ -131,6 +164,12 @@ def _range(name: str, given: object) -> tuple[int, int, int]:
     if value is None:
         raise SizeError(f"`{name}` is {given!r}, expected an integer or a tcsym.Dim")
     return value, value, 1
+
+
+def _corner(rng: random.Random, given: tuple[int, int, int]) -> tuple[int, int, int]:
+    """Every second range ends at `SMALL`, if it starts there."""
+    low, high, step = given
+    return (low, min(high, SMALL), step) if low <= SMALL and rng.random() < 0.5 else given
 
 
 def _draw(rng: random.Random, low: int, high: int, step: int) -> int:

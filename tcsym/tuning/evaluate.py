@@ -77,7 +77,7 @@ class Outcome:
 
 
 @dataclass(slots=True)
-class _Callable:
+class RunnableKernel:
     """Loaded code with the arguments it is run on."""
 
     program: Program
@@ -107,7 +107,7 @@ class _Callable:
 def evaluate_job(job: Job) -> Outcome:
     """Compile, check, time. A candidate that fails is an outcome with the reason."""
     try:
-        candidate = _loaded(job.program, job.target, job.candidate, job.compile)
+        candidate = loaded(job.program, job.target, job.candidate, job.compile)
     except Exception as error:  # any failure of a candidate is a result
         return Outcome("failed", f"does not compile: {type(error).__name__}: {error}"[:500])
     fingerprint = hexdigest(candidate.compiled.object_code)
@@ -123,15 +123,15 @@ def evaluate_job(job: Job) -> Outcome:
 
 
 def _timed(job: Job, candidate: LoadedKernel, fingerprint: str) -> Outcome:
-    rival = _loaded(job.program, job.target, job.rival, compile_dense)
+    rival = loaded(job.program, job.target, job.rival, compile_dense)
     ratios: list[tuple[Values, Ratio]] = []
     for values in job.sizes:
-        wrong = _wrong_at(job, candidate, values)
+        wrong = wrong_at(job, candidate, values)
         if wrong:
             return Outcome("failed", wrong, fingerprint, tuple(ratios))
-        inputs = _inputs(job.program, values, job.seed)
+        inputs = inputs_at(job.program, values, job.seed)
         calls = [
-            _Callable(job.program, kernel, job.threads).bind(values, inputs)
+            RunnableKernel(job.program, kernel, job.threads).bind(values, inputs)
             for kernel in (candidate, rival)
         ]
         ratios.append(
@@ -159,20 +159,23 @@ def check_sizes(program: Program, sizes: tuple[Values, ...]) -> tuple[Values, ..
 
 def _wrong(job: Job, kernel: LoadedKernel) -> str:
     for values in check_sizes(job.program, job.sizes):
-        wrong = _wrong_at(job, kernel, values)
+        wrong = wrong_at(job, kernel, values)
         if wrong:
             return wrong
     return ""
 
 
-def _wrong_at(job: Job, kernel: LoadedKernel, values: Values) -> str:
-    """How a result differs from what is expected; "" if it does not."""
-    inputs = _inputs(job.program, values, job.seed)
-    runnable = _Callable(job.program, kernel, job.threads)
+def wrong_at(job: Job, kernel: LoadedKernel, values: Values, interpreted: bool = True) -> str:
+    """How a result differs from what is expected; "" if it does not.
+
+    interpreted: at small sizes from the interpreter's result, else from the default kernel's.
+    """
+    inputs = inputs_at(job.program, values, job.seed)
+    runnable = RunnableKernel(job.program, kernel, job.threads)
     fault = runnable.bind(values, inputs)()
     if fault:
         return f"fault {kernel.compiled.faults[fault - 1].message} at {_named(job, values)}"
-    expected = _expected(job.program, job.target, values, job.seed, job.threads)
+    expected = _expected(job.program, job.target, values, job.seed, job.threads, interpreted)
     sizes = dict(zip(job.program.sizes, values))
     for name, array in runnable.outputs.items():
         wanted, moved = expected[name]
@@ -189,39 +192,63 @@ def _named(job: Job, values: Values) -> str:
 
 @lru_cache(16)
 def _expected(
-    program: Program, target: Target, values: Values, seed: int, threads: int
+    program: Program, target: Target, values: Values, seed: int, threads: int, interpreted: bool
 ) -> Mapping[str, tuple[Array, float]]:
     """Each output, and how far disturbed inputs move it."""
-    inputs = _inputs(program, values, seed)
-    exact = _computed(program, target, values, inputs, threads)
-    moved = _computed(program, target, values, disturbed(inputs, seed), threads)
+    inputs = inputs_at(program, values, seed)
+    small = interpreted and math.prod(values) <= INTERPRETED_POINTS
+    computed = _interpreted if small else _by_default
+    exact = computed(program, target, values, inputs, threads)
+    moved = computed(program, target, values, disturbed(inputs, seed), threads)
     return {name: (x, largest_difference(x, moved[name])) for name, x in exact.items()}
 
 
-def _computed(
+def _interpreted(
     program: Program, target: Target, values: Values, inputs: list[Array], threads: int
 ) -> Mapping[str, Array]:
-    """By the interpreter; for large sizes by the default kernel, which is checked at small ones."""
-    if math.prod(values) <= INTERPRETED_POINTS:
-        named = dict(zip((t.name for t in program.inputs), inputs, strict=True))
-        return interpret(program, named, dict(zip(program.sizes, values)))
-    default = _loaded(program, target, Options(), compile_dense)
-    for small in check_sizes(program, (values,)):
-        wrong = _wrong_at(Job(program, target, Options(), Options(), (), threads), default, small)
-        if wrong:
-            raise AssertionError(f"the default kernel is {wrong}")
-    runnable = _Callable(program, default, threads)
+    named = dict(zip((t.name for t in program.inputs), inputs, strict=True))
+    return interpret(program, named, dict(zip(program.sizes, values)))
+
+
+def _by_default(
+    program: Program, target: Target, values: Values, inputs: list[Array], threads: int
+) -> Mapping[str, Array]:
+    """By the default kernel, which is checked against the interpreter at small sizes."""
+    default = loaded(program, target, Options(), compile_dense)
+    _require_right(program, target, threads, check_sizes(program, (values,))[-1:])
+    runnable = RunnableKernel(program, default, threads)
     if runnable.bind(values, inputs)():
         raise ValueError("random inputs break a check of the program")
     return runnable.outputs
 
 
+@lru_cache(64)
+def _require_right(
+    program: Program, target: Target, threads: int, sizes: tuple[Values, ...]
+) -> None:
+    """AssertionError: the default kernel differs from the interpreter."""
+    default = loaded(program, target, Options(), compile_dense)
+    for small in sizes:
+        wrong = wrong_at(Job(program, target, Options(), Options(), (), threads), default, small)
+        if wrong:
+            raise AssertionError(f"the default kernel is {wrong}")
+
+
 @lru_cache(16)
-def _inputs(program: Program, values: Values, seed: int) -> list[Array]:
+def inputs_at(program: Program, values: Values, seed: int) -> list[Array]:
     sizes = dict(zip(program.sizes, values, strict=True))
     return random_inputs([(t.dtype, t.shape) for t in program.inputs], sizes, seed)
 
 
-@lru_cache(64)
-def _loaded(program: Program, target: Target, options: Options, compile: Compile) -> LoadedKernel:
+def loaded(
+    program: Program, target: Target, options: Options, compile: Compile, copy: int = 1
+) -> LoadedKernel:
+    """The candidate's code, made once; each `copy` of it lies elsewhere in memory."""
+    return _loaded(program, target, options, compile, copy)
+
+
+@lru_cache(512)
+def _loaded(
+    program: Program, target: Target, options: Options, compile: Compile, _copy: int
+) -> LoadedKernel:
     return load(compile(program, target, options))

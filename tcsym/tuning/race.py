@@ -10,12 +10,14 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, wait
 from dataclasses import field, replace
+from typing import TypeVar
 
 from tcsym.options import Options
 from tcsym.records import dataclass
 from tcsym.tuning.evaluate import Job, Outcome, Values, evaluate_job
 from tcsym.tuning.timing import Ratio
 
+Answer = TypeVar("Answer")
 CLOSE = 0.05  # a candidate this near the incumbent at a size may be the best there
 
 
@@ -109,7 +111,10 @@ class Race:
                 future.cancel()
             raise
         for attempt, future in zip(attempts, futures):
-            self._record(attempt, rival, _outcome(future))
+            outcome = outcome_of(future)
+            if isinstance(outcome, str):
+                outcome = Outcome("failed", outcome)
+            self._record(attempt, rival, outcome)
 
     def _job(self, a: Attempt, rival: Attempt, sizes: tuple[Values, ...], precision: float) -> Job:
         known = frozenset(self.twins) if not a.ratios else frozenset[str]()
@@ -146,11 +151,12 @@ def _rungs(sizes: tuple[Values, ...]) -> list[tuple[Values, ...]]:
     return [r for r in (order[:first], order[first:second], order[second:]) if r]
 
 
-def _outcome(future: Future[Outcome]) -> Outcome:
+def outcome_of(future: Future[Answer]) -> Answer | str:
+    """What a job came to, or why it did not."""
     if not future.done():
         future.cancel()
-        return Outcome("failed", "no answer from the executor")
+        return "no answer from the executor"
     try:
         return future.result()
     except Exception as error:  # a candidate's failure is a result
-        return Outcome("failed", f"{error}" or type(error).__name__)
+        return f"{error}" or type(error).__name__

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tcsym.frontend.program import Program, reads, statements
 from tcsym.options import Options
-from tcsym.tuning.choice import distance
+from tcsym.tuning.distribution import distance
 from tcsym.tuning.shipped import shipped
 from tcsym.tuning.stores import tree_of
 from tcsym.tuning.tree import Leaf, Split, Tree

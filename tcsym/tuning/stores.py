@@ -14,7 +14,8 @@ from tcsym.options import Options
 from tcsym.region import Origin, Region
 from tcsym.runtime.cache import options_state
 from tcsym.target import Target
-from tcsym.tuning.machine import machine_key, similar
+from tcsym.threads import get_num_threads
+from tcsym.tuning.machine import machine_key, serves, similar
 from tcsym.tuning.shipped import shipped
 from tcsym.tuning.warn import warn_once
 
@@ -28,12 +29,14 @@ def lookup(program_hash: str, target: Target, sizes: tuple[str, ...]) -> tuple[R
     """Regions for the program of that canonical hash, disjoint and covering all sizes.
 
     program_hash: `Program.canonical`. sizes: `Program.sizes`; contexts are over these names.
+    The number of threads in force counts: what was tuned with one serves one.
     One region of default options (origin `analytic`) for a program that was never tuned.
     """
     if not OPTIONS.read():
         return (Region(Options()),)
     base = CACHE_DIR.read()
-    return _regions(program_hash, target, sizes, base, options_state())
+    machine = machine_key(target, get_num_threads())
+    return _regions(program_hash, machine, sizes, base, options_state())
 
 
 def user_database() -> Database | None:
@@ -50,25 +53,26 @@ def tuned_for(program_hash: str, machine: str) -> tuple[Origin, Tuned] | None:
         from tcsym.tuning.database import Database
         from tcsym.tuning.rows import Tuned
 
-        where = "program = ? AND machine = ?"
         database = Database.at(base)
-        rows = database.select(Tuned, where, (program_hash, machine)) if database else []
+        rows = database.select(Tuned, "program = ?", (program_hash,)) if database else []
+        rows = [row for row in rows if serves(row.machine, machine)]
         if rows:
-            return "user", rows[-1]
+            exact = [row for row in rows if row.machine == machine]
+            return "user", (exact or rows)[-1]
     candidates = [row for row in shipped(program_hash) if similar(row.machine, machine)]
-    candidates.sort(key=lambda row: row.machine != machine)
+    candidates.sort(key=lambda row: not serves(row.machine, machine))
     return ("shipped", candidates[0]) if candidates else None
 
 
 @lru_cache(1024)
 def _regions(
     program_hash: str,
-    target: Target,
+    machine: str,
     sizes: tuple[str, ...],
     base: str | None,
     state: tuple[int, ...],
 ) -> tuple[Region, ...]:
-    found = tuned_for(program_hash, machine_key(target))
+    found = tuned_for(program_hash, machine)
     tree = None if found is None else tree_of(found[1], len(sizes))
     if found is None or tree is None:
         return (Region(Options()),)

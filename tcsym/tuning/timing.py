@@ -12,10 +12,13 @@ import random
 import time
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from tcsym.records import dataclass
 
 LEAST_BATCH = 2e-4
 LEAST_ROUNDS, MOST_ROUNDS = 5, 60
+LEAST_FIELD_ROUNDS, BEHIND = 3, 0.25
 _RESAMPLES = 40
 CLEAR = 3.0  # standard errors
 
@@ -58,6 +61,52 @@ def compare(
         if gave_up or noise < precision or time.perf_counter() > stop:
             return Ratio(log, noise, min(a for a, _ in rounds), gave_up)
     return Ratio(log, noise, min(a for a, _ in rounds))
+
+
+def compare_all(
+    calls: Sequence[Callable[[], object]], seconds: float, precision: float
+) -> list[Ratio]:
+    """Each call's time by the first one's, all in turn, in another order every round.
+
+    For about `seconds`, or until all that are near the quickest are known to `precision`. A call
+    that is behind the quickest by the factor exp(BEHIND) is measured no further.
+    """
+    stop = time.perf_counter() + seconds
+    once = [min(_timed(call, 1), _timed(call, 1)) for call in calls]
+    n_calls = [max(1, math.ceil(LEAST_BATCH / t)) for t in once]
+    times: list[list[float]] = [[] for _ in calls]
+    alive = list(range(len(calls)))
+    while len(times[0]) < MOST_ROUNDS:
+        turn = len(times[0]) % len(alive)
+        for k in (*alive[turn:], *alive[:turn]):
+            times[k].append(_timed(calls[k], n_calls[k]))
+        if len(times[0]) < LEAST_FIELD_ROUNDS:  # one time may be anything: the process may sleep
+            continue
+        least = min(map(min, times))
+        alive = [k for k in alive if k == 0 or math.log(min(times[k]) / least) < BEHIND]
+        noises = [_noise(times[k]) for k in alive]
+        if max(noises) < precision or time.perf_counter() > stop:
+            break
+    first, its_noise = _quickest(times[0]), _noise(times[0])
+    found = [Ratio(0.0, 0.0, min(times[0]))]
+    for k, some in enumerate(times[1:], 1):
+        noise = math.hypot(_noise(some), its_noise)
+        log = math.log(_quickest(some) / first)
+        found.append(Ratio(log, max(1e-4, noise), min(some), k not in alive))
+    return found
+
+
+def _quickest(times: Sequence[float]) -> float:
+    """Mean of the quickest quarter."""
+    n = max(2, len(times) // 4)
+    return sum(sorted(times)[:n]) / min(n, len(times))
+
+
+def _noise(times: Sequence[float]) -> float:
+    """Standard error of the logarithm of `_quickest`."""
+    n = max(2, len(times) // 4)
+    drawn = np.random.default_rng(0).choice(np.asarray(times), (_RESAMPLES, len(times)))
+    return float(np.log(np.sort(drawn, axis=1)[:, :n].mean(axis=1)).std())
 
 
 def estimate(rounds: Sequence[tuple[float, float]]) -> tuple[float, float]:

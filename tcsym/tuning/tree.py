@@ -19,6 +19,7 @@ from tcsym.options import Options
 from tcsym.records import dataclass
 
 DEEPEST = 12
+_BOUND = re.compile(r"(\d+) <= n(\d+) <= (\d+)")
 _TEST = re.compile(r"(n\d+(?:\*n\d+)*) (>= (\d+)|% (\d+) == 0)")
 
 
@@ -46,13 +47,33 @@ class Predicate:
 
 
 @dataclass(frozen=True, slots=True)
+class Box:
+    """Every size lies between its bounds, both inclusive."""
+
+    bounds: tuple[tuple[int, int], ...]
+
+    def holds(self, values: Sequence[int]) -> bool:
+        return all(low <= v <= high for v, (low, high) in zip(values, self.bounds, strict=True))
+
+    def condition(self, names: Sequence[str]) -> Condition:
+        return all_of(
+            test
+            for name, (low, high) in zip(names, self.bounds, strict=True)
+            for test in (ge(var(name), low), ge(high, var(name)))
+        )
+
+    def __str__(self) -> str:
+        return " and ".join(f"{a} <= n{k} <= {b}" for k, (a, b) in enumerate(self.bounds))
+
+
+@dataclass(frozen=True, slots=True)
 class Leaf:
     options: Options
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    test: Predicate
+    test: Predicate | Box
     then: Tree
     orelse: Tree
 
@@ -117,7 +138,9 @@ def tree_from_json(data: Any, n_sizes: int, depth: int = 0) -> Tree:
     return Split(_test(data.get("if"), n_sizes), *below)
 
 
-def _test(text: object, n_sizes: int) -> Predicate:
+def _test(text: object, n_sizes: int) -> Predicate | Box:
+    if isinstance(text, str) and "<=" in text:
+        return _box(text, n_sizes)
     found = _TEST.fullmatch(text) if isinstance(text, str) else None
     if found is None:
         raise OptionError(f"no test of sizes: {text!r}")
@@ -125,3 +148,11 @@ def _test(text: object, n_sizes: int) -> Predicate:
     if max(sizes) >= n_sizes or (found[4] is not None and int(found[4]) < 1):
         raise OptionError(f"no test of {n_sizes} sizes: {text!r}")
     return Predicate(sizes, int(found[3] or 0), int(found[4] or 0))
+
+
+def _box(text: str, n_sizes: int) -> Box:
+    found = [_BOUND.fullmatch(part) for part in text.split(" and ")]
+    bounds = [(int(m[1]), int(m[3])) for k, m in enumerate(found) if m and int(m[2]) == k]
+    if len(bounds) != n_sizes or len(found) != n_sizes:
+        raise OptionError(f"no bounds of {n_sizes} sizes: {text!r}")
+    return Box(tuple(bounds))

@@ -15,6 +15,7 @@ from tcsym.frontend.program import Program
 from tcsym.options import Options
 from tcsym.runtime.cache import compiler_version
 from tcsym.target import Target
+from tcsym.threads import get_num_threads
 from tcsym.tuning.distribution import Values
 from tcsym.tuning.machine import machine_key
 from tcsym.tuning.race import Attempt
@@ -33,7 +34,7 @@ class Trials:
 
     def __init__(self, program: Program, target: Target) -> None:
         self.program = program
-        self.machine = machine_key(target)
+        self.machine = machine_key(target, get_num_threads())
         self.compiler = hexdigest(compiler_version().encode())
         self.database = user_database()
         self.attempts: list[Attempt] = []

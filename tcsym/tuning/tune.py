@@ -26,16 +26,21 @@ from tcsym.tuning.genetic import Genetic
 from tcsym.tuning.guided import Guided
 from tcsym.tuning.progress import Progress, Snapshot
 from tcsym.tuning.race import Attempt, Race
-from tcsym.tuning.refine import EXTRA_SIZES, LEAST_SECONDS, MOST_EXTRA_SIZES, generalise, simplified
+from tcsym.tuning.refine import simplified
 from tcsym.tuning.report import TuningReport
 from tcsym.tuning.request import DEFAULT, Request, Search, template_job
 from tcsym.tuning.space import PRUNED_BEYOND, Space, space_of
 from tcsym.tuning.start import known_options
+from tcsym.tuning.survey import finalists, survey
 from tcsym.tuning.timing import Ratio
 from tcsym.tuning.trials import Trials
 from tcsym.tuning.workers import WorkerPool
 
 BATCH = 8
+LEAST_SECONDS = 0.04  # one candidate at one size
+MEASURED = 0.9  # share of a budget of time until regions are learned
+BETWEEN = 2000  # sizes that regions are predicted for
+FEW_VISITED, MOST_VISITED = 8, 1500  # other sizes, for a budget of trials and of time
 SEARCH_TRIALS, SEARCH_TIME = 0.65, 0.45  # share of a budget; the rest goes to other sizes
 PATIENCE = 10.0
 _MOST_SECONDS, _CALLS = 0.6, 30
@@ -96,7 +101,6 @@ class _Tuning:
         self.rng = random.Random(request.seed)
         self.weights = request.distribution.weights
         self.trials = Trials(request.program, request.target)
-        self.extra: tuple[Values, ...] = ()
         self.stopped = "budget"
 
     def run(self) -> TuningReport:
@@ -107,13 +111,18 @@ class _Tuning:
             try:
                 self._search()
                 self.incumbent = simplified(self.incumbent, self.race, weights, self._note)
-                n = EXTRA_SIZES if self.budget.seconds is None else MOST_EXTRA_SIZES
-                drawn = request.distribution.draw(request.program, n, request.seed + 1)
-                self.extra = generalise(self.incumbent, self.race, trials, weights, drawn)
+                self._survey()
             except KeyboardInterrupt:
                 self.stopped = "interrupted"
+            between = request.distribution.visited(request.program, BETWEEN, request.seed + 2)
             found = conclude(
-                self.race, trials, self.incumbent, weights, self.extra, request.deepest
+                self.race,
+                trials,
+                self.incumbent,
+                weights,
+                self._others(),
+                between,
+                request.deepest,
             )
         if found.is_interrupted:
             self.stopped = "interrupted"
@@ -141,7 +150,7 @@ class _Tuning:
         )
 
     def _is_over(self) -> bool:
-        return self.budget.seconds is not None and self.budget.used(0) >= 1
+        return self.budget.seconds is not None and self.budget.used(0) >= MEASURED
 
     def _baseline(self) -> Attempt:
         """The default against itself: its times, and that it runs at all. It may take its time."""
@@ -194,6 +203,22 @@ class _Tuning:
             if search.is_settled():
                 self.stopped = "settled"
                 return
+
+    def _survey(self) -> None:
+        """Measure the best at other sizes, those of an earlier tune first."""
+        request, weights = self.request, self.weights
+        n = FEW_VISITED if self.budget.seconds is None else MOST_VISITED
+        visited = request.distribution.visited(request.program, n, request.seed + 1)
+        earlier = [v for v in self.trials.earlier_sizes() if v not in weights]
+        sizes = tuple(dict.fromkeys((*earlier[: n // 2], *visited)))
+        some = finalists(self.trials.attempts, self.incumbent, weights)
+        survey(self.race, some, sizes, lambda _: self._show())
+
+    def _others(self) -> dict[Values, float]:
+        """Weights of the visited sizes: together as much as those that somebody asked for."""
+        extra = [v for v in self.trials.default.ratios if v not in self.weights]
+        alike = self.weights if self.request.distribution.is_drawn else extra
+        return dict.fromkeys(extra, 1 / max(1, len(alike)))
 
     def _batch(self) -> int:
         trials, made = self.request.budget, len(self.trials.attempts)

@@ -16,6 +16,7 @@ from tcsym.frontend.program import Program
 from tcsym.options import Options
 from tcsym.target import Target
 from tcsym.tuning.evaluate import Job, Outcome, compile_dense
+from tcsym.tuning.field import Entrant, FieldJob
 from tcsym.tuning.timing import Ratio
 
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
@@ -46,14 +47,15 @@ def faulty(program: Program, target: Target, options: Options) -> Compiled:
 class Inline(Executor):
     """Runs jobs at once, here; counts them; `before` is called with each."""
 
-    def __init__(self, before: Callable[[Job], None] = lambda _: None) -> None:
+    def __init__(self, before: Callable[[Any], None] = lambda _: None) -> None:
         self.jobs: list[Job] = []
+        self.fields: list[FieldJob] = []
         self.before = before
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
         self.before(args[0])
-        self.jobs.append(args[0])
+        (self.fields if isinstance(args[0], FieldJob) else self.jobs).append(args[0])
         try:
             future.set_result(fn(*args, **kwargs))
         except Exception as error:
@@ -67,7 +69,7 @@ class Modelled(Inline):
     def __init__(
         self,
         seconds: Callable[[Options, tuple[int, ...]], float],
-        before: Callable[[Job], None] = lambda _: None,
+        before: Callable[[Any], None] = lambda _: None,
     ) -> None:
         super().__init__(before)
         self.seconds = seconds
@@ -75,7 +77,10 @@ class Modelled(Inline):
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         return super().submit(self._outcome, *args)
 
-    def _outcome(self, job: Job) -> Outcome:
+    def _outcome(self, job: Job | FieldJob) -> Outcome | tuple[Entrant, ...]:
+        if isinstance(job, FieldJob):
+            times = [self.seconds(options, job.values) for options in job.candidates]
+            return tuple(Entrant(Ratio(math.log(t / times[0]), 0.001, t)) for t in times)
         ratios = []
         for values in job.sizes:
             ours, theirs = self.seconds(job.candidate, values), self.seconds(job.rival, values)

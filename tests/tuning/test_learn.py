@@ -7,6 +7,7 @@ import math
 import random
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -17,13 +18,17 @@ from tcsym.index import holds
 from tcsym.options import Options
 from tcsym.sizes import Dim
 from tcsym.target import resolve_target
-from tcsym.tuning.distribution import distribution_of
+from tcsym.tuning.distribution import distance, distribution_of
 from tcsym.tuning.genetic import Genetic
 from tcsym.tuning.guided import Guided
-from tcsym.tuning.learn import _between, learn_tree, prove_partition
+from tcsym.tuning.learn import _between, held_out, learn_tree, prove_partition
+from tcsym.tuning.race import Attempt
+from tcsym.tuning.smooth import predicted
 from tcsym.tuning.space import AXES, Space, space_of
-from tcsym.tuning.timing import Ratio, compare, estimate
+from tcsym.tuning.survey import worth_having
+from tcsym.tuning.timing import Ratio, compare, compare_all, estimate
 from tcsym.tuning.tree import (
+    Box,
     Leaf,
     Predicate,
     Split,
@@ -44,8 +49,10 @@ _predicates = st.builds(Predicate, _positions, st.integers(0, 10**6)) | st.build
     Predicate, _positions, st.just(0), st.integers(1, 32)
 )
 _leaves = st.builds(Leaf, st.builds(Options, register_rows=st.integers(0, 14), pack=st.booleans()))
+_bounds = st.tuples(st.integers(0, 500), st.integers(400, 10**6))
+_tests = _predicates | st.builds(Box, st.tuples(_bounds, _bounds, _bounds))
 _trees: st.SearchStrategy[Tree] = st.recursive(
-    _leaves, lambda below: st.builds(Split, _predicates, below, below), max_leaves=6
+    _leaves, lambda below: st.builds(Split, _tests, below, below), max_leaves=6
 )
 
 
@@ -80,6 +87,12 @@ def test_isl_proves_any_tree_a_partition(tree: Tree) -> None:
         {"if": "n0 % 0 == 0", "then": {"options": {}}, "else": {"options": {}}},
         {"if": "n0 > 4", "then": {"options": {}}, "else": {"options": {}}},
         {"if": "n0 >= 4", "then": {"options": {}}},
+        {"if": "1 <= n0 <= 4", "then": {"options": {}}, "else": {"options": {}}},
+        {
+            "if": "1 <= n0 <= 4 and 1 <= n2 <= 4 and 1 <= n1 <= 4",
+            "then": {"options": {}},
+            "else": {"options": {}},
+        },
     ],
 )
 def test_what_is_no_tree_is_an_error(data: Any) -> None:
@@ -140,7 +153,96 @@ def test_noise_makes_no_region() -> None:
     assert isinstance(learn_tree(ratios, dict.fromkeys(points, 0.25)), Leaf)
 
 
+FAST, WIDE = Options(register_rows=2), Options(register_vectors=3)
+
+
+def _grid(cost: Any, n: int = 160) -> tuple[dict[Options, dict[Any, Ratio]], dict[Any, float]]:
+    """Random sizes with what `cost(options, size)` says, in logarithms by the default's time."""
+    rng = random.Random(1)
+    points = [tuple(round(2 ** rng.uniform(0, 9)) for _ in NAMES) for _ in range(n)]
+    options = (Options(), FAST, WIDE)
+    costs = {o: {v: Ratio(cost(o, v), 0.005, 1e-5) for v in points} for o in options}
+    return costs, dict.fromkeys(dict.fromkeys(points), 1 / n)
+
+
+def _by_work(o: Options, v: Any) -> float:
+    """Small work likes FAST, wide rows like WIDE: smooth in the logarithm of each."""
+    work, wide = math.log2(math.prod(v)) - 14, math.log2(v[2]) - 5
+    return {FAST: 0.05 * work, WIDE: -0.08 * wide}.get(o, 0.0)
+
+
+def test_regions_from_many_sizes_hold_at_others() -> None:
+    costs, weights = _grid(_by_work)
+    between = [v for v in _grid(_by_work, 600)[1] if v not in weights]
+    tree = learn_tree(costs, weights, None, between)
+    prove_partition(tree, NAMES)
+    found = [_by_work(leaf_of(tree, v).options, v) for v in between]
+    best = [min(0.0, _by_work(FAST, v), _by_work(WIDE, v)) for v in between]
+    lost = [f - b for f, b in zip(found, best)]
+    assert sum(lost) / len(lost) < 0.03
+    assert max(lost) < 0.3
+    some = held_out(costs, weights, between).values()
+    assert len(some) == math.ceil(len(weights) / 4)
+    assert sum(some) / len(some) < 0.04
+
+
+def test_far_from_what_was_measured_the_default_serves() -> None:
+    costs, weights = _grid(lambda o, v: -0.3 * (o == FAST))
+    tree = learn_tree(costs, weights)
+    assert leaf_of(tree, (8, 8, 8)).options == FAST
+    assert leaf_of(tree, (8, 1200, 8)).options == FAST  # up to four times the largest
+    assert leaf_of(tree, (8, 5000, 8)).options == Options()
+    prove_partition(tree, NAMES)
+    assert learn_tree(costs, weights, 0) == Leaf(FAST)
+
+
+def test_large_losses_count_more_than_many_small_ones() -> None:
+    def risky(o: Options, v: Any) -> float:
+        return {FAST: 0.7 if v[0] % 7 == 3 else -0.05, WIDE: -0.01}.get(o, 0.0)
+
+    costs, weights = _grid(risky, 30)
+    assert leaf_of(learn_tree(costs, weights, 0), (3, 3, 3)).options == WIDE
+
+
+def test_prediction_follows_what_is_measured() -> None:
+    costs, weights = _grid(_by_work)
+    measured = np.array(list(weights))
+    logs = np.array([[costs[o][tuple(v)].log for o in costs] for v in measured.tolist()])
+    others = np.array([(16, 16, 16), (256, 200, 300), (3, 90, 14)])
+    wanted = [[_by_work(o, v) for o in costs] for v in others.tolist()]
+    np.testing.assert_allclose(predicted(measured, logs, others), wanted, atol=0.06)
+
+
+def test_what_is_worth_having_complements_the_rest() -> None:
+    points = [(k,) for k in range(10)]
+
+    def attempt(o: Options, logs: Any) -> Attempt:
+        return Attempt(o, "measured", "", {v: Ratio(x, 0.0, 1.0) for v, x in zip(points, logs)})
+
+    default = attempt(Options(), [0.0] * 10)
+    left = attempt(FAST, [-0.3] * 5 + [0.3] * 5)
+    right = attempt(WIDE, [0.3] * 5 + [-0.3] * 5)
+    middling = attempt(Options(row_unroll=2), [-0.1] * 10)
+    like = attempt(Options(row_unroll=3), [-0.299] * 5 + [0.3] * 5)
+    chosen = worth_having([default, like, middling, left, right], points, 8)
+    assert [a.options for a in chosen[:1]] == [Options()]
+    assert {id(left), id(right)} <= {id(a) for a in chosen}
+    assert id(like) not in {id(a) for a in chosen}
+
+
 # ---- timing
+
+
+def test_many_calls_in_turn() -> None:
+    def busy(n: int) -> Any:
+        return lambda: sum(range(n))
+
+    first, same, slow = compare_all([busy(2000), busy(2000), busy(40000)], 0.2, 0.005)
+    assert first.log == 0.0
+    assert abs(same.log) < 0.3
+    assert slow.log > 1.0
+    assert slow.gave_up
+    assert not same.gave_up
 
 
 def test_estimate_of_quickest_times() -> None:
@@ -261,6 +363,21 @@ def test_sizes_are_drawn_from_ranges_and_obey_the_program() -> None:
         assert named["N"] % 8 == 0
         assert named["K"] <= named["N"] + 1
     assert not set(found.sizes) & set(found.draw(program, 50, 3))
+
+
+def test_sizes_that_cover_a_range_have_corners_and_middles() -> None:
+    program = analyse(MM)["mm"]
+    found = distribution_of(program, {n: Dim(1, 512) for n in "MNK"}, {}, None, 0)
+    assert found.is_drawn
+    assert any(min(v) <= 8 for v in found.sizes)
+    assert any(math.prod(v) >= 2**18 for v in found.sizes)
+    visited = found.visited(program, 90, 1)
+    corners = [v for k, v in enumerate(visited) if k % 3 == 2]
+    assert sum(min(v) <= 8 for v in corners) > 20
+    pool = found.visited(program, 200, 0)
+    away = [min(distance(c, v) for c in found.sizes) for v in pool]
+    at_random = [min(distance(c, v) for c in pool[:6]) for v in pool]
+    assert sum(away) < sum(at_random)
 
 
 def test_weights_are_shares() -> None:

@@ -22,11 +22,13 @@ from tcsym.target import resolve_target
 from tcsym.tuning import lookup, trials, tune, warn
 from tcsym.tuning.database import Database
 from tcsym.tuning.distribution import Distribution, distribution_of
-from tcsym.tuning.evaluate import Job
+from tcsym.tuning.race import Attempt, Race
 from tcsym.tuning.report import TuningReport
-from tcsym.tuning.request import DEFAULT, Request
+from tcsym.tuning.request import DEFAULT, Request, template_job
 from tcsym.tuning.rows import Trial, Tuned
+from tcsym.tuning.survey import survey
 from tcsym.tuning.tree import leaf_of
+from tcsym.tuning.workers import WorkerPool
 from tests.tuning import faults
 from tests.tuning.faults import MM, Inline, Modelled
 
@@ -93,6 +95,24 @@ def test_a_fault_costs_the_candidate_only(database: Database) -> None:
     assert {Options.from_json(r.options): r.reason for r in rows} == found
 
 
+def test_a_fault_in_a_survey_costs_the_candidate_only() -> None:
+    """Many sizes at once: wrong results are told apart there, crashes one by one."""
+    pool = WorkerPool(1, 60.0, 2**30)
+    given = request(distribution=distribution(SIZES[:1]), compile=faults.faulty)
+    race = Race(template_job(given), pool, 60.0, {})
+    good = Options(register_rows=3)
+    options = (DEFAULT, faults.WRONG_RESULT, good, faults.CRASH)
+    attempts = [Attempt(o, "measured") for o in options]
+    try:
+        survey(race, attempts, [(5, 6, 7), (9, 9, 9)])
+    finally:
+        pool.shutdown()
+    assert [a.state for a in attempts] == ["measured", "failed", "measured", "failed"]
+    assert "wrong `C`" in attempts[1].reason
+    assert "crashed with SIGSEGV" in attempts[3].reason
+    assert attempts[2].ratios.keys() == {(5, 6, 7), (9, 9, 9)}
+
+
 def test_a_hanging_candidate_is_killed() -> None:
     start = time.monotonic()
     report = with_faults((faults.HANG,), 4.0)
@@ -125,13 +145,13 @@ def test_a_leaf_may_serve_only_sizes_that_were_not_tuned() -> None:
             return 1e-4 * (1.5 - (options == GIVEN))
         return 1e-4 * (1.0 + 0.2 * (options != DEFAULT))
 
-    ends = [{"M": m, "N": 64, "K": 64} for m in (8, 512)]
+    ends = [{"M": m, "N": 64, "K": 64} for m in (9, 511)]
     executor = Modelled(between)
     given = {"distribution": distribution(ends), "executor": executor}
     report = tune.tune(request(30, start=(GIVEN,), **given))
     assert leaf_of(report.tree, (64, 64, 64)).options == GIVEN
     assert report.confirmed.keys() == report.weights.keys()
-    assert leaf_of(report.tree, (8, 64, 64)).options == DEFAULT
+    assert leaf_of(report.tree, (9, 64, 64)).options == DEFAULT
 
 
 @pytest.mark.parametrize("search", ["guided", "genetic"])
@@ -162,9 +182,11 @@ def test_a_winner_that_wins_no_second_time_is_dropped() -> None:
     """Luck once: measured longer, it is slower than the default."""
 
     def lucky(options: Options, values: tuple[int, ...]) -> float:
-        return 1.0 if options == DEFAULT else 0.5 if executor.jobs[-1].precision > 0.005 else 1.5
+        return 1.0 if options == DEFAULT else 0.5 if precision[-1] > 0.005 else 1.5
 
-    executor = Modelled(lucky)
+    precision: list[float] = []
+
+    executor = Modelled(lucky, lambda job: precision.append(job.precision))
     report = tune.tune(request(30, executor=executor))
     assert report.options.strip() == "defaults"
 
@@ -202,11 +224,32 @@ def test_the_seed_decides() -> None:
         del os.environ["TCSYM_OPTIONS"]
 
 
+def test_what_was_tuned_with_one_thread_serves_one(database: Database) -> None:
+    import tcsym.threads
+
+    tc.set_num_threads(1)
+    try:
+        tune.tune(request(60, executor=Modelled(fast_rows)))
+        assert database.select(Tuned)[0].machine.endswith(" threads=1")
+        origins = []
+        for n in (1, 2, 3):
+            tc.set_num_threads(n)
+            origins.append(lookup(PROGRAM.canonical, TARGET, PROGRAM.sizes)[0].origin)
+        assert origins == ["user", "analytic", "analytic"]
+        tc.set_num_threads(2)
+        tune.tune(request(60, executor=Modelled(fast_rows)))
+        tc.set_num_threads(3)
+        assert lookup(PROGRAM.canonical, TARGET, PROGRAM.sizes)[0].origin == "user"
+        assert len(database.select(Tuned)) == 2
+    finally:
+        tcsym.threads._chosen.value = 0
+
+
 # ---- interrupted, killed, resumed
 
 
 def test_ctrl_c_returns_the_best_so_far() -> None:
-    def interrupt(job: Job) -> None:
+    def interrupt(job: Any) -> None:
         if len(executor.jobs) == 60:
             executor.before = lambda _: None
             raise KeyboardInterrupt
@@ -219,7 +262,7 @@ def test_ctrl_c_returns_the_best_so_far() -> None:
 
 
 def test_a_second_ctrl_c_ends_the_confirmation() -> None:
-    def interrupt(job: Job) -> None:
+    def interrupt(job: Any) -> None:
         if len(executor.jobs) >= 60:
             raise KeyboardInterrupt
 
@@ -268,8 +311,6 @@ def test_trials_of_another_compiler_are_not_resumed(
 
 def test_workers_that_die_with_their_tuner(database: Database) -> None:
     """A worker whose tuner is gone reads the end of its input and ends."""
-    from tcsym.tuning.workers import WorkerPool
-
     pool = WorkerPool(1)
     pid = pool.submit(os.getpid).result()
     assert pid != os.getpid()
