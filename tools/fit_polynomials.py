@@ -71,8 +71,10 @@ def erf_small(t: mp.mpf) -> mp.mpf:
     return mp.erf(x) / x
 
 
-def log_erfc(x: mp.mpf) -> mp.mpf:
-    return mp.log(mp.erfc(x))
+def log2_erfc(x: mp.mpf) -> mp.mpf:
+    """log2(erfc(1 + x)/erfc(1)) / x"""
+    slope = -2 / (mp.sqrt(mp.pi) * mp.e * mp.erfc(1) * mp.log(2))
+    return mp.log(mp.erfc(1 + x) / mp.erfc(1), 2) / x if x else slope
 
 
 def atanh_tail(t: mp.mpf) -> mp.mpf:
@@ -107,8 +109,10 @@ FITS = {
     ),
     "log f32": (log_tail, -0.2929, 0.4143, 8, lambda f: abs(f**3 / mp.log1p(f)) if f else 1e-9),
     "erf f32": (erf_small, 1e-9, 1.0, 6, lambda t: mp.sqrt(t) / mp.erf(mp.sqrt(t))),
-    "log erfc f32": (log_erfc, 1.0, 4.0, 7, lambda x: mp.erfc(x) / mp.erf(x)),
+    "log2 erfc f32": (log2_erfc, 0.0, 3.0, 5, lambda x: x * mp.erfc(1 + x) / mp.erf(1 + x)),
     "exp f64": (exp_tail, -HALF_LN2, HALF_LN2, 10, lambda x: x * x / mp.exp(x)),
+    "exp f64 for f32": (exp_tail, -HALF_LN2, HALF_LN2, 5, lambda x: x * x / mp.exp(x)),
+    "atanh f64 for f32": (atanh_tail, 1e-12, 0.02945, 3, lambda t: t),
     "atanh f64": (atanh_tail, 1e-12, 0.02945, 7, lambda t: t),
     "tanh f64": (tanh_tail, 1e-9, 0.55**2, 12, lambda t: t),
     "sin f64": (sin_tail, 0, 0.6169, 6, lambda t: t),

@@ -74,6 +74,10 @@ class Num:
         """Arithmetic shift."""
         return self._op("ashr", n)
 
+    def shifted_right(self, n: int) -> Num:
+        """Logical shift: vectors of 64 bits have no arithmetic one before AVX-512."""
+        return self._op("lshr", n)
+
     def _compare(self, name: str, other: Num | float) -> Num:
         prefix = "fcmp o" if self.is_float else "icmp " + ("" if name == "eq" else "s")
         other = self.like(other)
@@ -148,4 +152,14 @@ def polynomial(x: Num, coefficients: tuple[float, ...]) -> Num:
     total = x.like(coefficients[-1])
     for c in reversed(coefficients[:-1]):
         total = total.times_plus(x, c)
+    return total
+
+
+def in_pairs(x: Num, coefficients: tuple[float, ...]) -> Num:
+    """`polynomial` by Horner's rule in x^2: a chain half as long, one product more."""
+    low = [x.times_plus(b, a) for a, b in zip(coefficients[::2], coefficients[1::2])]
+    terms: list[Num | float] = [*low, *coefficients[2 * len(low) :]]
+    square, total = x * x, x.like(terms[-1])
+    for term in reversed(terms[:-1]):
+        total = total.times_plus(square, term)
     return total

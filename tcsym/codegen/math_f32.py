@@ -8,7 +8,7 @@ overflow behave as in C. Coefficients: tools/fit_polynomials.py.
 from __future__ import annotations
 
 from tcsym.codegen import math_f64 as wide
-from tcsym.codegen.floats import Num, polynomial, where
+from tcsym.codegen.floats import Num, in_pairs, polynomial, where
 
 INF, NAN = float("inf"), float("nan")
 LOG2E = 1.4426950408889634
@@ -49,65 +49,83 @@ _ERF = (
     7.855072290121647e-05,
 )
 
-_LOG_ERFC = (
-    0.00018825792955824873,
-    -1.129579342755832,
-    -0.6332182696261862,
-    -0.10842013621064248,
-    0.025209135667788207,
-    -0.004204853252254055,
-    0.0004413890772977348,
-    -2.169087309955559e-05,
+_ERFC_AT_1 = 0.15729920705028513
+_LOG2_ERFC = (  # of the quotient by that, over x - 1, at x - 1
+    -3.8072247275344218,
+    -1.216359011830056,
+    -0.059885438200111656,
+    0.014288718249793858,
+    -0.0026475034375229014,
+    0.00027083793048904655,
 )
 
 
-def _rounded(x: Num, factor: float) -> tuple[Num, Num, Num]:
-    """n = rint(x*factor) as a float, and 2^a, 2^b with a + b = n for |n| < 250.
+def _powers(x: Num, factor: float) -> tuple[Num, Num, Num]:
+    """n = rint(x*factor) as a float, and 2^a, 2^b with a + b = n for -254 <= n < 250.
 
-    Adding 1.5 * 2^23 + k leaves n + k in the low bits; shifted left by 23 they are an exponent. `a`
-    is rint of half the product, so no step of the scaling overflows or is denormal before the last.
+    Adding 1.5 * 2^23 + 254 leaves n + 254 in the low bits; shifted left by 23, a half of it is an
+    exponent. So no step of the scaling overflows or is denormal before the last, and n = -254 gives
+    two zeros: products that vanish are exact, hence not slow as denormal ones are.
     """
     whole = x.times_plus(factor, 12582912.0 + 254)
-    part = x.times_plus(factor / 2, 12582912.0 + 127)
-    first = (part.bits() << 23).as_float()
-    second = ((whole.bits() - part.bits()) << 23).as_float()
-    return whole - (12582912.0 + 254), first, second
+    bits = whole.bits()
+    half = bits.shifted_right(1)
+    return whole - (12582912.0 + 254), (half << 23).as_float(), ((bits - half) << 23).as_float()
 
 
 def exp(x: Num) -> Num:
-    """Within 1.03 ulp."""
-    x = wide.clamped(x, -104.0, 89.0)
-    n, first, second = _rounded(x, LOG2E)
+    """Within 0.88 ulp."""
+    x = wide.clamped(x, -176.2, 89.0)
+    n, first, second = _powers(x, LOG2E)
     r = n.times_plus(-LN2_HIGH, x)
     r = n.times_plus(-LN2_LOW, r)
-    p = polynomial(r, _EXP).times_plus(r * r, r) + 1.0
-    return p * first * second
+    p = in_pairs(r, _EXP).times_plus(r, 1.0)
+    return p.times_plus(r * first, first) * second
 
 
 def exp2(x: Num) -> Num:
     """Within 0.95 ulp."""
-    x = wide.clamped(x, -151.0, 129.0)
-    n, first, second = _rounded(x, 1.0)
+    x = wide.clamped(x, -254.0, 129.0)
+    n, first, second = _powers(x, 1.0)
     r = x - n
-    p = polynomial(r, _EXP2).times_plus(r, 1.0)
-    return p * first * second
+    p = polynomial(r, _EXP2)
+    return p.times_plus(r * first, first) * second
 
 
 def log(x: Num) -> Num:
-    """Within 0.83 ulp."""
+    """Within 0.81 ulp."""
     tiny = x < 1.1754943508222875e-38
     scaled = where(tiny, x * 8388608.0, x)
-    bits = scaled.bits() - 0x3F3504F3
-    e = (bits >> 23).to("float", "sitofp") - where(tiny, x.like(23.0), 0.0)
-    f = ((bits & 0x7FFFFF) + 0x3F3504F3).as_float() - 1.0
-    square = f * f
-    tail = polynomial(f, _LOG) * (square * f)
-    tail = e.times_plus(LN2_LOW, tail)
-    tail = square.times_plus(-0.5, tail)
-    result = e.times_plus(LN2_HIGH, f + tail)
+    e, f = _split(scaled)
+    result = _log(e - where(tiny, x.like(23.0), 0.0), f)
     result = where(x.equals(INF), INF, result)
     result = where(x.equals(0.0), -INF, result)
     return where(x >= 0.0, result, NAN)
+
+
+def _split(x: Num) -> tuple[Num, Num]:
+    """e and f of x = 2^e (1 + f) with 1 + f between the roots of 1/2 and 2; x is no denormal."""
+    bits = x.bits() - 0x3F3504F3
+    f = ((bits & 0x7FFFFF) + 0x3F3504F3).as_float() - 1.0
+    return (bits >> 23).to("float", "sitofp"), f
+
+
+def _log(e: Num, f: Num, rest: Num | float = 0.0) -> Num:
+    """log(2^e (1 + f)), and a small number."""
+    square = f * f
+    tail = in_pairs(f, _LOG).times_plus(square * f, rest)
+    tail = e.times_plus(LN2_LOW, tail)
+    tail = square.times_plus(-0.5, tail)
+    return e.times_plus(LN2_HIGH, f + tail)
+
+
+def log1p(x: Num) -> Num:
+    """Within 0.81 ulp: the logarithm of the rounded sum, corrected for what the rounding lost."""
+    u = x + 1.0
+    result = _log(*_split(u), (x - (u - 1.0)) / u)
+    result = where(x.equals(INF), INF, result)
+    result = where(x.equals(-1.0), -INF, result)
+    return where(x >= -1.0, result, NAN)
 
 
 def tanh(x: Num) -> Num:
@@ -126,12 +144,16 @@ def tanh(x: Num) -> Num:
 
 
 def erf(x: Num) -> Num:
-    """Within 1 ulp: a series below 1, 1 - exp(log erfc) above."""
+    """Within 0.91 ulp: a series below 1, 1 - 2^(log2 erfc) above."""
     a = x.magnitude()
-    small = polynomial(x * x, _ERF).times_plus(x, x)
-    bounded = where(a > 4.0, 4.0, a)
-    large = 1.0 - exp(polynomial(bounded, _LOG_ERFC))
-    return where(a < 1.0, small, where(x.is_nan(), x, large.with_sign(x)))
+    small = in_pairs(x * x, _ERF).times_plus(x, x)
+    beyond = where(a > 4.0, 4.0, a) - 1.0
+    t = in_pairs(beyond, _LOG2_ERFC) * beyond
+    whole = t + (12582912.0 + 127)
+    r = t - (whole - (12582912.0 + 127))
+    p = in_pairs(r, tuple(c * _ERFC_AT_1 for c in (1.0, *_EXP2)))
+    large = 1.0 - p * (whole.bits() << 23).as_float()
+    return where(a < 1.0, small, large.with_sign(x))
 
 
 def rsqrt(x: Num) -> Num:
@@ -142,39 +164,33 @@ def rsqrt(x: Num) -> Num:
 
 
 def exp10(x: Num) -> Num:
-    return wide.exp(x.double() * 2.302585092994046).single()
+    return wide.exp_for_single(x.double() * 2.302585092994046).single()
 
 
 def expm1(x: Num) -> Num:
     d = x.double()
     series = d * d * (0.5 + d * (1 / 6 + d / 24.0)) + d
-    return where(d.magnitude() < 2.0**-9, series, wide.exp(d) - 1.0).single()
-
-
-def log1p(x: Num) -> Num:
-    d = x.double()
-    series = d * d * (d * (1 / 3 - d * 0.25) - 0.5) + d
-    return where(d.magnitude() < 2.0**-9, series, wide.log(1.0 + d)).single()
+    return where(d.magnitude() < 2.0**-9, series, wide.exp_for_single(d) - 1.0).single()
 
 
 def log2(x: Num) -> Num:
-    return (wide.log(x.double()) * LOG2E).single()
+    return (wide.log_for_single(x.double()) * LOG2E).single()
 
 
 def log10(x: Num) -> Num:
-    return (wide.log(x.double()) * 0.4342944819032518).single()
+    return (wide.log_for_single(x.double()) * 0.4342944819032518).single()
 
 
 def sinh(x: Num) -> Num:
     d = x.double()
     t = d * d
     series = d * t * (1 / 6 + t * (1 / 120 + t / 5040.0)) + d
-    e = wide.exp(d)
+    e = wide.exp_for_single(d)
     return where(d.magnitude() < 0.06, series, 0.5 * (e - 1.0 / e)).single()
 
 
 def cosh(x: Num) -> Num:
-    e = wide.exp(x.double().magnitude())
+    e = wide.exp_for_single(x.double().magnitude())
     return (0.5 * (e + 1.0 / e)).single()
 
 
@@ -182,33 +198,33 @@ def asinh(x: Num) -> Num:
     d = x.double()
     a, t = d.magnitude(), d * d
     series = d * t * (t * (0.075 - t * (15 / 336)) - 1 / 6) + d
-    whole = wide.log(a + (t + 1.0).intrinsic("sqrt")).with_sign(d)
+    whole = wide.log_for_single(a + (t + 1.0).intrinsic("sqrt")).with_sign(d)
     return where(a < 2.0**-6, series, whole).single()
 
 
 def acosh(x: Num) -> Num:
     d = x.double()
     root = (d * d - 1.0).intrinsic("sqrt")
-    return where(d >= 1.0, wide.log(d + root), NAN).single()
+    return where(d >= 1.0, wide.log_for_single(d + root), NAN).single()
 
 
 def atanh(x: Num) -> Num:
     d = x.double()
     t = d * d
     series = d * t * (1 / 3 + t * (0.2 + t * (1 / 7))) + d
-    whole = 0.5 * wide.log((1.0 + d) / (1.0 - d))
+    whole = 0.5 * wide.log_for_single((1.0 + d) / (1.0 - d))
     return where(d.magnitude() < 2.0**-6, series, whole).single()
 
 
 def cbrt(x: Num) -> Num:
     d = x.double()
-    root = wide.exp(wide.log(d.magnitude()) * (1 / 3)).with_sign(d)
+    root = wide.exp_for_single(wide.log_for_single(d.magnitude()) * (1 / 3)).with_sign(d)
     return where(d.equals(0.0), d, root).single()
 
 
 def rcbrt(x: Num) -> Num:
     d = x.double()
-    return wide.exp(wide.log(d.magnitude()) * (-1 / 3)).with_sign(d).single()
+    return wide.exp_for_single(wide.log_for_single(d.magnitude()) * (-1 / 3)).with_sign(d).single()
 
 
 def erfc(x: Num) -> Num:
@@ -254,7 +270,7 @@ def _large_angles(function: str, x: Num, near: Num) -> Num:
 def pow(x: Num, y: Num) -> Num:
     """C's pow: signs and special values by selection around exp(y*log|x|)."""
     a, p = x.double(), y.double()
-    raw = wide.exp(p * wide.log(a.magnitude()))
+    raw = wide.exp_for_single(p * wide.log_for_single(a.magnitude()))
     whole = p.intrinsic("floor").equals(p)
     half = p * 0.5
     odd = whole & (half.intrinsic("floor").equals(half) ^ 1)

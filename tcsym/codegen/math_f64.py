@@ -6,10 +6,11 @@ there an error of a few double ulps is nothing. Coefficients: tools/fit_polynomi
 
 from __future__ import annotations
 
-from tcsym.codegen.floats import Num, polynomial, where
+from tcsym.codegen.floats import Num, in_pairs, where
 
 INF, NAN = float("inf"), float("nan")
 LOG2E = 1.4426950408889634
+LN2 = 0.6931471805599453
 LN2_HIGH, LN2_LOW = 0.6931471803691238, 1.9082149292705877e-10  # high: 33 bits
 _ROUND = 6755399441055744.0  # 1.5 * 2^52: adding it rounds to an integer in the low bits
 _EXP = (
@@ -49,6 +50,20 @@ _TANH = (
     -3.7808981462430493e-05,
     1.3036601167586305e-05,
     -2.8501999305449067e-06,
+)
+_EXP_SHORT = (
+    0.5000000067508598,
+    0.1666666586952692,
+    0.04166629543707149,
+    0.00833349879144981,
+    0.0013944622731238857,
+    0.00019788819457586325,
+)
+_ATANH_SHORT = (
+    0.3333333282451323,
+    0.20000167092603188,
+    0.1426868792674601,
+    0.11790440893736687,
 )
 _SIN = (
     -0.16666666666666666,
@@ -94,40 +109,61 @@ def clamped(x: Num, low: float, high: float) -> Num:
 
 def exp(x: Num) -> Num:
     """Within 1 ulp. The scale 2^n is two factors (see `math_f32`): denormal results round once."""
-    x = clamped(x, -746.0, 710.0)
+    x = clamped(x, -1418.3, 710.0)
     whole = x.times_plus(LOG2E, _ROUND + 2046)
-    part = x.times_plus(0.5 * LOG2E, _ROUND + 1023)
-    first = (part.bits() << 52).as_float()
-    second = ((whole.bits() - part.bits()) << 52).as_float()
+    bits = whole.bits()
+    half = bits.shifted_right(1)
+    first, second = (half << 52).as_float(), ((bits - half) << 52).as_float()
     n = whole - (_ROUND + 2046)
     high = n.times_plus(-LN2_HIGH, x)
     low = n * -LN2_LOW
     r = high + low
-    p = polynomial(r, _EXP).times_plus(r * r, low) + high + 1.0
+    p = in_pairs(r, _EXP).times_plus(r * r, low) + high + 1.0
     return p * first * second
+
+
+def exp_for_single(x: Num) -> Num:
+    """exp with a relative error of 2^-34, for results to be rounded to single precision."""
+    x = clamped(x, -180.0, 130.0)
+    whole = x.times_plus(LOG2E, _ROUND + 1023)
+    r = (whole - (_ROUND + 1023)).times_plus(-LN2, x)
+    return in_pairs(r, (1.0, 1.0, *_EXP_SHORT)) * (whole.bits() << 52).as_float()
 
 
 def log(x: Num) -> Num:
     """Within 1 ulp: log(m * 2^e) by atanh((m - 1)/(m + 1))."""
     tiny = x < 2.2250738585072014e-308
-    scaled = where(tiny, x * 18014398509481984.0, x)  # 2^54
-    bits = scaled.bits() - 0x3FE6A09E667F3BCD
-    e = small_integer(bits >> 52) - where(tiny, x.like(54.0), 0.0)
-    m = ((bits & 0xFFFFFFFFFFFFF) + 0x3FE6A09E667F3BCD).as_float()
-    f = m - 1.0
+    e, f = _split(where(tiny, x * 18014398509481984.0, x))  # 2^54
+    e = e - where(tiny, x.like(54.0), 0.0)
     s = f / (f + 2.0)
     t = s * s
     half = 0.5 * f * f
-    tail = s * (half + t * polynomial(t, _ATANH) * 2.0)
-    result = e * LN2_HIGH - ((half - (tail + e * LN2_LOW)) - f)
-    result = where(x.equals(INF), INF, result)
+    tail = s * (half + t * in_pairs(t, _ATANH) * 2.0)
+    return _with_ends(x, e * LN2_HIGH - ((half - (tail + e * LN2_LOW)) - f))
+
+
+def log_for_single(x: Num) -> Num:
+    """log with a relative error of 2^-36, for no denormals."""
+    e, f = _split(x)
+    s = f / (f + 2.0)
+    t = s * s
+    series = (in_pairs(t, _ATANH_SHORT) * t).times_plus(s, s)
+    return _with_ends(x, e.times_plus(LN2, series + series))
+
+
+def _split(x: Num) -> tuple[Num, Num]:
+    """e and f of x = 2^e (1 + f) with 1 + f between the roots of 1/2 and 2; x is no denormal."""
+    bits = x.bits() + (0x4000000000000000 - 0x3FE6A09E667F3BCD)
+    f = ((bits & 0xFFFFFFFFFFFFF) + 0x3FE6A09E667F3BCD).as_float() - 1.0
+    # a double of the exponent without a conversion, which AVX2 lacks
+    return (bits.shifted_right(52) + 0x4338000000000000).as_float() - (_ROUND + 1024), f
+
+
+def _with_ends(x: Num, logarithm: Num) -> Num:
+    """The logarithm, also of zero, infinity and what has none."""
+    result = where(x.equals(INF), INF, logarithm)
     result = where(x.equals(0.0), -INF, result)
     return where(x >= 0.0, result, NAN)
-
-
-def small_integer(n: Num) -> Num:
-    """A double of a 64-bit integer below 2^51 in magnitude, without a conversion instruction."""
-    return (n + 0x4338000000000000).as_float() - _ROUND
 
 
 def sin_cos(x: Num) -> tuple[Num, Num]:
@@ -138,8 +174,8 @@ def sin_cos(x: Num) -> tuple[Num, Num]:
     r = k.times_plus(-6.077100506303966e-11, r)
     r = k.times_plus(-2.0222662487959506e-21, r)
     t = r * r
-    s = r * t * polynomial(t, _SIN) + r
-    c = t * t * polynomial(t, _COS) + (1.0 - 0.5 * t)
+    s = r * t * in_pairs(t, _SIN) + r
+    c = t * t * in_pairs(t, _COS) + (1.0 - 0.5 * t)
     quadrant = shifted.bits()
     swap = (quadrant & 1).equals(1)
     sine, cosine = where(swap, c, s), where(swap, s, c)
@@ -153,7 +189,7 @@ def tanh(x: Num) -> Num:
     """Within 2 ulp."""
     a = x.magnitude()
     t = x * x
-    small = (polynomial(t, _TANH) * t).times_plus(x, x)
+    small = (in_pairs(t, _TANH) * t).times_plus(x, x)
     large = 1.0 - 2.0 / (exp(where(a > 22.0, 22.0, a) * 2.0) + 1.0)
     return where(a < 0.55, small, large.with_sign(x))
 
@@ -163,6 +199,6 @@ def erfc_for_single(x: Num) -> Num:
     a = x.magnitude()
     u = (a - 2.0) / (a + 2.0)
     u = where(u > 0.71, 0.71, u)
-    tail = polynomial(u, _ERFC_SCALED) / (1.0 + 2.0 * a) * exp(-(a * a))
+    tail = in_pairs(u, _ERFC_SCALED) / (1.0 + 2.0 * a) * exp_for_single(-(a * a))
     tail = where(a > 15.0, 0.0, tail)
     return where(x < 0.0, 2.0 - tail, where(x.is_nan(), x, tail))
