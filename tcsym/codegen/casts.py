@@ -23,6 +23,8 @@ def cast(code: Code, a: Val, source: DType, target: DType) -> Val:
     if target.is_float:
         return _to_float(code, a, source, target)
     if source.is_float:
+        if target.bits < 32:
+            return _clamped(code, a, target)
         op = "fptosi" if target.is_signed else "fptoui"
         return _saturating(code, op, a, f"i{target.bits}")
     return _resize(code, a, f"i{target.bits}", source.is_signed)
@@ -41,6 +43,16 @@ def _saturating(code: Code, op: str, a: Val, kind: str) -> Val:
     name = f"llvm.{op}.sat.{ends}{kind}.{ends}{source}"
     code.function.module.declare(to, name, a.type)
     return Val(code.function.pure(f"call {to} @{name}({a.typed})"), kind, a.lanes)
+
+
+def _clamped(code: Code, a: Val, target: DType) -> Val:
+    """A short integer by way of 32 bits: vectors have no saturating conversion to fewer."""
+    least = -(1 << (target.bits - 1)) if target.is_signed else 0
+    lowest, highest = constant(least, a.kind), constant(least + (1 << target.bits) - 1, a.kind)
+    a = code.select(code.compare("fcmp uno", a, a), constant(0, a.kind), a)
+    a = code.select(code.compare("fcmp olt", a, lowest), lowest, a)
+    a = code.select(code.compare("fcmp ogt", a, highest), highest, a)
+    return code.convert("trunc", code.convert("fptosi", a, "i32"), f"i{target.bits}")
 
 
 def _to_float(code: Code, a: Val, source: DType, target: DType) -> Val:
