@@ -221,6 +221,8 @@ def _unroll(body: Node, variable: str, most: int) -> int:
         for x in statements
         if isinstance(x, Update) and variable not in subscript_variables(x.subscripts)
     }
-    if calls or not reduced:
+    if calls:  # several vectors of an exponential would load its constants again and again
+        return 1
+    if not reduced:
         return max(1, min(2, most))
     return max(1, min(most, ACCUMULATORS // len(reduced)))
