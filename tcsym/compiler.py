@@ -132,6 +132,11 @@ def compile_program(
     )
 
 
+def is_frontend(stage: str) -> bool:
+    """True if the value of `stage` is the same for all versions of a program."""
+    return stage in ("syntax", "program", "ranges")
+
+
 @deep_recursion
 def explain_stage(
     program: Program,
@@ -148,7 +153,7 @@ def explain_stage(
         raise OptionError(
             f"unknown stage `{stage}`", hint=f"one of {', '.join(STAGES)}, options, variants"
         )
-    if stage in ("syntax", "program", "ranges"):
+    if is_frontend(stage):
         return _frontend_text(program, stage)
     n_arguments = len(program.inputs) + len(program.outputs)
     dense: tuple[Layout, ...] = tuple("dense" for _ in range(n_arguments))

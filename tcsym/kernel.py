@@ -292,8 +292,10 @@ class Kernel(Direct):
         return dict(zip(self._plan.output_names, bound.shapes))
 
     def explain(self, stage: str, /, **sizes: int) -> str:
-        """The text of one stage of compilation (for given sizes: with these substituted).
+        """The text of one stage of compilation, of the version that serves the given sizes.
 
+        Without sizes, or with some, that is the first of the versions which may serve; its first
+        line says which. Arguments are taken to be dense.
         Stages: syntax program ranges scop dependences schedule loops mapped promoted llvm asm
         options variants. Errors: OptionError for another name, TargetError for cuda and ptx.
         """

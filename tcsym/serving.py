@@ -242,23 +242,15 @@ class Serving:
         return choice_of(self.program.canonical, making.target, region, values)
 
     def explain(self, stage: str, sizes: Mapping[str, int]) -> str:
-        """The text of one stage, for given sizes with these substituted."""
+        """The text of one stage, of the version that serves the given sizes."""
         if stage in _DEVICE_STAGES:
             raise TargetError(f"stage `{stage}` needs a CUDA target", hint="this version has none")
-        from tcsym.compiler import explain_stage
-        from tcsym.dispatch.texts import explain_versions
+        from tcsym.dispatch.texts import explain_version, explain_versions
 
         given = checked_sizes(self.plan, sizes)
         if stage == "variants":
             return explain_versions(self.dispatcher, given)
-        options = self.settings.options
-        if stage == "options":
-            return options.to_json()
-        if given and options.bind == "never":
-            options = dataclasses.replace(options, bind="before")
-        making = self.dispatcher.making
-        fixed = {**({} if self.settings.options.bind == "never" else making.known), **given}
-        return explain_stage(self.program, stage, making.target, options, fixed)
+        return explain_version(self.dispatcher, stage, given)
 
 
 def _shaped(p: Parameter, x: Any, sizes: Mapping[str, int | None]) -> Any:

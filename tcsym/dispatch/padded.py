@@ -31,8 +31,12 @@ class PadOnDemand(OnDemand):
         self.slots = padded_slots(making.plan, strategy)
 
     def serving(self, sizes: Values) -> Version:
-        key = tuple([self._extent(slot, sizes[slot]) for slot in self.slots])
+        key = self._key(sizes)
         return self.points.made.get(key) or self._added(key, sizes)
+
+    def meant(self, sizes: Values) -> Version:
+        key = self._key(sizes)
+        return self.points.made.get(key) or self.make(key)
 
     def served(
         self, sizes: Values, views: Sequence[View], version: Version, variant: Variant
@@ -44,9 +48,7 @@ class PadOnDemand(OnDemand):
             keys = [tuple([self._extent(slot, 0) for slot in self.slots])]
         else:
             declared = declared_sizes(self.making.plan, 1 << 20)
-            keys = list(
-                dict.fromkeys(tuple(self._extent(k, s[k]) for k in self.slots) for s in declared)
-            )
+            keys = list(dict.fromkeys(map(self._key, declared)))
         for key in keys[: self.points.most]:
             version = self.points.made.get(key) or self._added(key, key)
             version.variants.made_for(version.variants.dense)
@@ -65,6 +67,9 @@ class PadOnDemand(OnDemand):
 
         plan = self.making.plan
         return pad_program(plan.program, tuple(plan.sizes[slot] for slot in self.slots))
+
+    def _key(self, sizes: Values) -> Values:
+        return tuple([self._extent(slot, sizes[slot]) for slot in self.slots])
 
     def _extent(self, slot: int, size: int) -> int:
         if self.strategy.to == "max":

@@ -57,6 +57,9 @@ class OnDemand(Dispatcher):
     def serving(self, sizes: Values) -> Version:
         return self.points.made.get(sizes) or self._added(sizes, sizes)
 
+    def meant(self, sizes: Values) -> Version:
+        return self.points.made.get(sizes) or self.make(sizes)
+
     def served(
         self, sizes: Values, views: Sequence[View], version: Version, variant: Variant
     ) -> None:

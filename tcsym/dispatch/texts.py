@@ -1,4 +1,4 @@
-"""Dispatcher -> what `kernel.explain("variants")` prints."""
+"""Dispatcher -> what `kernel.explain` prints: all versions, or a stage of the one that serves."""
 
 from __future__ import annotations
 
@@ -21,6 +21,29 @@ def explain_versions(dispatcher: Dispatcher, given: Mapping[str, int]) -> str:
     if not any(v.variants.made for v in versions):
         lines.append("no variant is compiled yet")
     return "\n".join(lines)
+
+
+def explain_version(dispatcher: Dispatcher, stage: str, given: Mapping[str, int]) -> str:
+    """A stage of the first version that may serve calls of these sizes, which is named first."""
+    from tcsym.compiler import explain_stage, is_frontend
+
+    making = dispatcher.making
+    if is_frontend(stage):
+        return explain_stage(making.plan.program, stage, making.target, making.options, {})
+    versions = dispatcher.possible({**making.known, **given})
+    shown = versions[0] if versions else making.symbolic(making.regions[0])
+    variants = shown.variants
+    if stage == "options":
+        return variants.options.to_json()
+    program, options, fixed = variants.plan.program, variants.options, variants.fixed
+    text = explain_stage(program, stage, making.target, options, fixed)
+    mark = ";" if stage == "llvm" else "#"
+    told = f"{mark} {shown}: {options}"
+    if not versions:
+        told += "; no version is made before its sizes are known"
+    elif len(versions) > 1:
+        told += f"; the first of {len(versions)} versions that may serve"
+    return f"{told}\n{text}"
 
 
 def _version(version: Version, in_full: bool) -> Iterator[str]:

@@ -120,6 +120,29 @@ def test_a_bucket_of_one_size_has_a_number() -> None:
     np.testing.assert_allclose(kernel(a, b), product(a, b), atol=1e-5)
 
 
+@pytest.mark.parametrize("strategy", ["specialize", Pad(4)])
+def test_stages_are_those_of_the_version_that_serves(strategy: Any) -> None:
+    kernel = tc.define(MM, strategy=strategy).mm
+    text = kernel.explain("loops", M=2, K=3, N=4)
+    assert text.splitlines()[0].startswith(
+        "# specialised, M == 2" if strategy == "specialize" else "# padded"
+    )
+    assert ("m in 0:2" if strategy == "specialize" else "0:4") in text
+    assert '"bind": "after"' in kernel.explain("options", M=2, K=3, N=4)
+    assert "no version is made before its sizes are known" in kernel.explain("asm")
+    assert not kernel.explain("variants").count("specialised")  # looking makes none
+    assert kernel.explain("program", M=2) == kernel.explain("program")
+
+
+def test_stages_of_ranges_say_which_is_shown() -> None:
+    sizes = {"M": tc.Dim(1, 64), "K": tc.Dim(1, 8), "N": tc.Dim(1, 8)}
+    kernel = tc.define(MM, sizes=sizes, strategy=Bucket({"M": (4, 16)})).mm
+    assert "the first of 3 versions" in kernel.explain("mapped").splitlines()[0]
+    first = kernel.explain("mapped", M=16, K=1, N=1).splitlines()[0]
+    assert first == "# bucket, M >= 5 && 16 >= M, options analytic: defaults"
+    assert kernel.explain("llvm", M=3, K=1, N=1).startswith("; bucket, M >= 1 && 4 >= M")
+
+
 def test_executable_keeps_its_version() -> None:
     kernel = tc.define(MM, strategy=Specialize(max_variants=1)).mm
     a, b = operands(2, 3, 4)
