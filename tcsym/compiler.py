@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from tcsym.compiled import Compiled, Layout
+from tcsym.context import Context
 from tcsym.errors import OptionError
 from tcsym.frontend.program import Program
 from tcsym.options import Options
@@ -59,6 +60,7 @@ class Lowering:
     options: Options
     fixed: Mapping[str, int]
     layouts: tuple[Layout, ...]
+    context: Context
     milliseconds: dict[str, float]
 
     def timed(self, stage: str, run: Callable[[], Result]) -> Result:
@@ -69,6 +71,7 @@ class Lowering:
 
     def scheduled(self) -> Scheduled:
         from tcsym.polyhedral.bind import bind_kernel, bind_program
+        from tcsym.polyhedral.passes.assume import assume
         from tcsym.polyhedral.schedule import schedule_program
 
         before = self.fixed if self.options.bind == "before" else {}
@@ -76,8 +79,9 @@ class Lowering:
         bound = bind_program(self.program, before)
         arguments = [t.name for t in (*bound.inputs, *bound.outputs)]
         layouts = dict(zip(arguments, self.layouts, strict=True))
-        result = self.timed("schedule", lambda: schedule_program(bound, self.options, layouts))
-        return replace(result, kernel=bind_kernel(result.kernel, after))
+        given = self.options, layouts, self.context
+        result = self.timed("schedule", lambda: schedule_program(bound, *given))
+        return replace(result, kernel=assume(bind_kernel(result.kernel, after)))
 
     def mapped(self, scheduled: Scheduled) -> Mapped:
         from tcsym.polyhedral.map_cpu import map_cpu
@@ -110,12 +114,14 @@ def compile_program(
     options: Options,
     fixed: Mapping[str, int],
     layouts: tuple[Layout, ...],
+    context: Context = (),
 ) -> Compiled:
     """One variant of `program`: arguments (inputs, then outputs) in the given layouts.
 
-    `fixed` sizes become numbers when `options.bind` says so; the caller guarantees their values.
+    `fixed` sizes become numbers when `options.bind` says so; the caller guarantees their values,
+    and that sizes lie in `context`.
     """
-    stages = Lowering(program, target, options, fixed, layouts, {})
+    stages = Lowering(program, target, options, fixed, layouts, context, {})
     scheduled = stages.scheduled()
     mapped = stages.mapped(scheduled)
     generated, code = stages.assembled(mapped)
@@ -144,6 +150,7 @@ def explain_stage(
     target: Target,
     options: Options,
     fixed: Mapping[str, int],
+    context: Context = (),
 ) -> str:
     """The value of `stage` as text, all arguments dense. OptionError for an unknown stage."""
     from tcsym.loop_ir_text import kernel_text
@@ -157,7 +164,7 @@ def explain_stage(
         return _frontend_text(program, stage)
     n_arguments = len(program.inputs) + len(program.outputs)
     dense: tuple[Layout, ...] = tuple("dense" for _ in range(n_arguments))
-    stages = Lowering(program, target, options, fixed, dense, {})
+    stages = Lowering(program, target, options, fixed, dense, context, {})
     scheduled = stages.scheduled()
     if stage in ("scop", "dependences"):
         return str(getattr(scheduled, stage))

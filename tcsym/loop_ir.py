@@ -13,6 +13,7 @@ from dataclasses import field, replace
 from operator import is_
 from typing import Any, Literal, assert_never
 
+from tcsym.context import Context
 from tcsym.frontend.program import (
     Binary,
     Call,
@@ -221,6 +222,7 @@ class Buffer:
 class Kernel:
     """`arguments`: buffer names in calling order (inputs, then outputs). `sizes`: 64-bit run-time
     arguments in calling order: the program's sizes, then the symbolic strides of arguments.
+    `context`: the sizes it is for; others need not be served.
     """
 
     name: str
@@ -228,6 +230,7 @@ class Kernel:
     arguments: tuple[str, ...]
     buffers: tuple[Buffer, ...]
     body: Node
+    context: Context = ()
 
     @property
     def phases(self) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import assert_never
 
+from tcsym.context import context_condition
 from tcsym.frontend.program import (
     Binary,
     Call,
@@ -63,6 +64,8 @@ _ASSIGN = {"add": "+=", "mul": "*=", "min": "min=", "max": "max="}
 def kernel_text(kernel: Kernel) -> str:
     """The whole kernel: its signature, its buffers, its body."""
     lines = [f"kernel {kernel.name}({', '.join(kernel.sizes)}) {' '.join(kernel.arguments)}"]
+    if kernel.context:
+        lines.append(f"  where {condition_text(context_condition(kernel.context))}")
     lines += [f"  {buffer_text(b)}" for b in kernel.buffers]
     lines += _lines(kernel.body, 0)
     return "\n".join(lines) + "\n"

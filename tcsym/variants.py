@@ -25,6 +25,7 @@ from tcsym.stats import Stats
 from tcsym.target import Target, resolve_target, runs_here
 
 if TYPE_CHECKING:
+    from tcsym.context import Context
     from tcsym.runtime.jit import LoadedKernel
 
 MAX_VARIANTS = 4
@@ -90,11 +91,13 @@ class Variants:
         options: Options,
         fixed: Mapping[str, int],
         stats: Stats,
+        context: Context = (),
     ) -> None:
         self.plan = plan
         self.target_name = target_name
         self.options = options
         self.fixed = fixed
+        self.context = context
         self.stats = stats
         self._made: dict[Layouts, Variant] = {}
         self.ranks = {p.name: p.rank for p in plan.inputs}
@@ -173,13 +176,8 @@ class Variants:
 
     def _compiled(self, target: Target, layouts: Layouts) -> Compiled:
         """From the code cache, or generated and kept there."""
-        program = self.plan.program
         cache = CodeCache.default()
-        identity = "\n".join(
-            (program.name, program.source, *program.sizes)
-        )  # padded ones have more
-        key = code_key(identity, target, self.options, self.fixed, layouts)
-        found = None if VERIFY.read() else cache.load(key)
+        found = None if VERIFY.read() else cache.load(self._key(target, layouts))
         if found is not None:
             return found
         from tcsym.compiler import compile_program
@@ -189,7 +187,8 @@ class Variants:
         # What LLVM makes on a machine's first use: `load` needs it, and soon a large result.
         beside(native)
         beside(assembled)
-        compiled = compile_program(program, target, self.options, self.fixed, layouts)
+        given = self.options, self.fixed, layouts, self.context
+        compiled = compile_program(self.plan.program, target, *given)
         self.keep(layouts, compiled)
         return compiled
 
@@ -202,7 +201,7 @@ class Variants:
     def _key(self, target: Target, layouts: Layouts) -> str:
         program = self.plan.program
         identity = "\n".join((program.name, program.source, *program.sizes))  # padded: some more
-        return code_key(identity, target, self.options, self.fixed, layouts)
+        return code_key(identity, target, self.options, self.fixed, layouts, self.context)
 
     def _slots(self, compiled: Compiled) -> tuple[int | tuple[int, int], ...]:
         where: dict[str, int | tuple[int, int]] = {n: k for k, n in enumerate(self.plan.sizes)}

@@ -11,7 +11,6 @@ from tcsym.dispatch.entrance import Entrance
 from tcsym.dispatch.making import Making
 from tcsym.dispatch.version import Values, Version
 from tcsym.errors import OptionError
-from tcsym.index import all_of, ge, lt, var
 from tcsym.runtime.arrays import View
 from tcsym.runtime.plan import CallPlan
 from tcsym.stats import Decision
@@ -97,15 +96,11 @@ class Buckets(Dispatcher):
     def _version(self, box: Sequence[tuple[int, int]]) -> Version:
         """For sizes above the first and up to the second number of each pair."""
         plan = self.making.plan
-        conditions, numbers = [], {}
-        corner = typical_sizes(plan)
+        corner, ranges = typical_sizes(plan), []
         for slot, (below, most) in zip(self.slots, box):
-            size = var(plan.sizes[slot])
-            conditions += [ge(size, below + 1), lt(size, most + 1)]
             corner[slot] = most
-            if most == below + 1:
-                numbers[plan.sizes[slot]] = most
-        return self.making.bucket(all_of(conditions), tuple(corner), numbers)
+            ranges.append((plan.sizes[slot], below + 1, most))
+        return self.making.bucket(tuple(ranges), tuple(corner))
 
     def _told(self, ends: Sequence[Ends], why: str) -> None:
         names = [self.making.plan.sizes[slot] for slot in self.slots]

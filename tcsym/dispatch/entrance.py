@@ -13,6 +13,7 @@ from tcsym.runtime.arrays import View
 from tcsym.runtime.background import beside
 from tcsym.runtime.direct import call_directly
 from tcsym.runtime.plan import CallPlan
+from tcsym.sizes import Dim
 from tcsym.variants import Variant, Variants
 
 if TYPE_CHECKING:
@@ -132,12 +133,13 @@ class Entrance:
         return any(kind.library == "torch" for way in ways for kind in tuple(way.tried))
 
     def _ways_of(self, version: Version) -> Ways:
-        """It checks the sizes that are numbers in the code of `version`."""
+        """It checks the sizes that are numbers in the code of `version`, and its context."""
         ways = self._ways.get(version.variants)
         if ways is None:
             known = [version.fixed.get(n, v) for n, v in zip(self.plan.sizes, self.plan.initial)]
             literals = self.plan.initial[len(known) :]
-            plan = replace(self.plan, initial=(*known, *literals))
+            promises = _promises(self.plan, version)
+            plan = replace(self.plan, initial=(*known, *literals), promises=promises)
             ways = self._ways.setdefault(version.variants, Ways(plan, self.slow))
         return ways
 
@@ -154,3 +156,13 @@ class Entrance:
         if self.keep is not None and kind == Kind(True, version.variants.dense, "numpy"):
             for image in kept:
                 self.keep(version, variant, image, self._switch)
+
+
+def _promises(plan: CallPlan, version: Version) -> dict[int, Dim]:
+    """What an entry checks of sizes: what is declared, within what the code is for."""
+    promises = dict(plan.promises)
+    for name, low, high in version.variants.context:
+        slot = plan.sizes.index(name)
+        step = promises[slot].multiple_of if slot in promises else 1
+        promises[slot] = Dim(low, high, step)
+    return promises

@@ -18,6 +18,7 @@ from tcsym.tuning import lookup
 from tcsym.variants import Variants
 
 if TYPE_CHECKING:
+    from tcsym.context import Context
     from tcsym.polyhedral.pad import PaddedProgram
 
 
@@ -60,21 +61,32 @@ class Making:
         values = dict(zip(self.plan.sizes, sizes))
         return next((r for r in regions if holds(r.context, values)), regions[-1])
 
-    def symbolic(
-        self, region: Region, context: Condition = TRUE, kind: Kind = "symbolic"
-    ) -> Version:
+    def symbolic(self, region: Region, context: Condition = TRUE) -> Version:
         """For sizes in `context`. Only sizes fixed at `define` are numbers, if so asked."""
         bind = self.options.bind
         fixed = {} if bind == "never" else self.known
-        return self._version(kind, context, region, bind, fixed)
+        return self._version("symbolic", context, region, bind, fixed)
 
-    def bucket(self, context: Condition, corner: Values, numbers: Mapping[str, int]) -> Version:
-        """For sizes in `context`, with the options of the region that has `corner`."""
-        region = self.region_of(corner)
-        if not numbers:
-            return self.symbolic(region, context, "bucket")
-        bind = "after" if self.options.bind == "never" else self.options.bind
-        return self._version("bucket", context, region, bind, {**self.known, **numbers})
+    def bucket(self, box: Context, corner: Values) -> Version:
+        """For sizes in `box`, with the options of the region that has `corner`."""
+        from tcsym.context import context_condition
+
+        fixed = {name: low for name, low, high in box if low == high}
+        bind = "after" if fixed and self.options.bind == "never" else self.options.bind
+        if bind != "never":
+            fixed |= self.known
+        region, context = self.region_of(corner), context_condition(box)
+        return self._version("bucket", context, region, bind, fixed, box)
+
+    def declared(self, box: Context = ()) -> Context:
+        """What is known of sizes: `box`, and what is declared of the others."""
+        known = {name for name, *_ in box}
+        ranges = list(box)
+        for slot, promise in self.plan.promises.items():
+            name = self.plan.sizes[slot]
+            if name not in known and (promise.lo or promise.hi is not None):
+                ranges.append((name, promise.lo, promise.hi))
+        return tuple(sorted(ranges))
 
     def point(self, sizes: Values, bind: Bind) -> Version:
         """For these sizes only."""
@@ -99,7 +111,7 @@ class Making:
         region = self.region_of(corner)
         options = replace(region.options, bind=bind if fixed else "never")
         wider = replace(plan, program=program.program, sizes=program.program.sizes)
-        variants = self.variants(options, fixed, wider)
+        variants = self.variants(options, fixed, plan=wider)
         return Version("padded", context, region, fixed, variants, padding)
 
     def _version(
@@ -109,18 +121,25 @@ class Making:
         region: Region,
         bind: Bind,
         fixed: Mapping[str, int],
+        box: Context = (),
     ) -> Version:
         options = replace(region.options, bind=bind if fixed else "never")
-        return Version(kind, context, region, fixed, self.variants(options, fixed))
+        known = tuple([known for known in self.declared(box) if known[0] not in fixed])
+        variants = self.variants(options, fixed, known)
+        return Version(kind, context, region, fixed, variants)
 
     def variants(
-        self, options: Options, fixed: Mapping[str, int], plan: CallPlan | None = None
+        self,
+        options: Options,
+        fixed: Mapping[str, int],
+        known: Context = (),
+        plan: CallPlan | None = None,
     ) -> Variants:
-        """Code for these options and numbers, made once."""
+        """Code for these options, numbers and ranges of sizes, made once."""
         plan = plan or self.plan
-        key = (options, tuple(sorted(fixed.items())), plan.sizes)
+        key = (options, tuple(sorted(fixed.items())), known, plan.sizes)
         found = self._made.get(key)
         if found is None:
-            found = Variants(plan, self.target_name, options, fixed, self.stats)
+            found = Variants(plan, self.target_name, options, fixed, self.stats, known)
             self._made[key] = found
         return found

@@ -37,6 +37,7 @@ def request(variants: Variants, layouts: Layouts, share: float) -> dict[str, Any
         "options": variants.options.to_json(),
         "fixed": dict(variants.fixed),
         "layouts": layouts,
+        "context": variants.context,
         "share": share,
     }
 
@@ -86,7 +87,9 @@ def _compile(data: dict[str, Any]) -> Compiled:
     program = replace(program, source=data["source"], filename=data["filename"])
     options = Options.from_json(data["options"])
     layouts = tuple(data["layouts"])
-    return compile_program(program, _target(data["target"]), options, data["fixed"], layouts)
+    context = tuple((name, low, high) for name, low, high in data["context"])
+    target, fixed = _target(data["target"]), data["fixed"]
+    return compile_program(program, target, options, fixed, layouts, context)
 
 
 def _target(facts: Any) -> Target:

@@ -36,7 +36,7 @@ def explain_version(dispatcher: Dispatcher, stage: str, given: Mapping[str, int]
     if stage == "options":
         return variants.options.to_json()
     program, options, fixed = variants.plan.program, variants.options, variants.fixed
-    text = explain_stage(program, stage, making.target, options, fixed)
+    text = explain_stage(program, stage, making.target, options, fixed, variants.context)
     mark = ";" if stage == "llvm" else "#"
     told = f"{mark} {shown}: {options}"
     if not versions:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from tcsym.compiled import Layout, layout_strides
+from tcsym.context import Context
 from tcsym.frontend.program import Program, Tensor
 from tcsym.index import (
     TRUE,
@@ -68,6 +69,7 @@ def kernel_around(
     program: Program,
     layouts: Mapping[str, Layout],
     private: Mapping[str, frozenset[str]],
+    context: Context,
 ) -> Kernel:
     """Arguments, temporaries and run-time sizes for a loop nest."""
     buffers = tuple(_buffer(t, layouts, private) for t in program.tensors)
@@ -77,7 +79,7 @@ def kernel_around(
     for t in reversed(program.by_role("temporary")):
         body = Allocate(t.name, body)
     arguments = tuple(t.name for t in (*program.inputs, *program.outputs))
-    return Kernel(program.name, (*program.sizes, *strides), arguments, buffers, body)
+    return Kernel(program.name, (*program.sizes, *strides), arguments, buffers, body, context)
 
 
 def _buffer(

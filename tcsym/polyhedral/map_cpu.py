@@ -15,6 +15,7 @@ from tcsym.loop_ir_verify import verify
 from tcsym.options import Options
 from tcsym.polyhedral.passes.accumulate import accumulate_privately
 from tcsym.polyhedral.passes.allocate import place_allocations, without_allocations
+from tcsym.polyhedral.passes.assume import assume
 from tcsym.polyhedral.passes.clamp_rows import clamp_rows, drop_masks
 from tcsym.polyhedral.passes.collapse import collapse_outermost
 from tcsym.polyhedral.passes.contract_storage import contract_storage
@@ -57,7 +58,7 @@ def map_cpu(kernel: Kernel, target: Target, options: Options) -> Mapped:
         kernel = _verified(split_reductions(kernel, setting.names))
     for nest in nests(kernel.body):
         kernel = _verified(schedule_nest(kernel, nest, setting))
-    kernel = _verified(clamp_rows(contract_storage(drop_empty(kernel))))
+    kernel = _verified(clamp_rows(contract_storage(drop_empty(assume(kernel)))))
     if not target.has_masks:
         kernel = _verified(full_tiles(kernel, setting.names))
     kernel = _verified(stream_stores(kernel, target.l3_bytes, setting.names))

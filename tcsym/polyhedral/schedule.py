@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import field
 
 from tcsym.compiled import Layout
+from tcsym.context import Context, context_condition
 from tcsym.frontend.program import Program
 from tcsym.isl import isl
 from tcsym.loop_ir import Kernel, Node
@@ -68,20 +69,20 @@ class _Log:
 
 
 def schedule_program(
-    program: Program, options: Options, layouts: Mapping[str, Layout]
+    program: Program, options: Options, layouts: Mapping[str, Layout], context: Context = ()
 ) -> Scheduled:
-    """Schedule for all sizes; takes at most about `options.time_limit` seconds."""
+    """Schedule for all sizes in `context`; takes at most about `options.time_limit` seconds."""
     log = _Log()
     presburger = Presburger(program.sizes)
     deadline = Deadline.after(options.time_limit)
     with log.step("normalise"):
         program = _normalised(program, presburger, deadline)
     with log.step("scop"):
-        scop = program_to_scop(program)
+        scop = program_to_scop(program, context_condition(context))
     relations = Relations(scop, presburger, deadline)
     found = _proved_tree(scop, relations, options, log)
     with log.step("lower"):
-        kernel = kernel_around(found.nest, program, layouts, found.private)
+        kernel = kernel_around(found.nest, program, layouts, found.private, context)
     return Scheduled(
         program, scop, found.dependences, found.tree, kernel, tuple(log.notes), log.milliseconds
     )

@@ -170,10 +170,11 @@ class Scop:
         return "\n".join(lines)
 
 
-def program_to_scop(program: Program) -> Scop:
+def program_to_scop(program: Program, context: Condition = TRUE) -> Scop:
+    """`context`: of the sizes that calls have, beside what they are checked for."""
     statements: list[ScopStatement] = []
     items = _items(program, program.body, (), TRUE, statements)
-    context = all_of(c.condition for c in program.checks)
+    context = all_of((*(c.condition for c in program.checks), context))
     return Scop(program.sizes, context, program.tensors, tuple(statements), items)
 
 

@@ -26,6 +26,7 @@ from tcsym.packages import installed
 
 if TYPE_CHECKING:
     from tcsym.compiled import Compiled
+    from tcsym.context import Context
     from tcsym.options import Options
     from tcsym.target import Target
 
@@ -58,10 +59,11 @@ def code_key(
     options: Options,
     fixed: Mapping[str, int],
     layouts: tuple[str, ...],
+    context: Context = (),
 ) -> str:
     """Key of one variant. `program`: any text that determines the def, with its positions."""
     sizes = sorted(fixed.items())
-    facts = (compiler_version(), program, target, options, sizes, layouts)
+    facts = (compiler_version(), program, target, options, sizes, layouts, context)
     return hexdigest(repr(facts).encode())
 
 

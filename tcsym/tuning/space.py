@@ -123,7 +123,7 @@ def space_of(program: Program, target: Target, default: Options, threads: int) -
     layouts = (dense,) * (len(program.inputs) + len(program.outputs))
 
     def mapped(options: Options, scheduled: Any = None) -> tuple[str, Any, bool]:
-        stages = Lowering(program, target, options, {}, layouts, {})
+        stages = Lowering(program, target, options, {}, layouts, (), {})
         scheduled = scheduled or stages.scheduled()
         kernel = stages.mapped(scheduled).kernel
         loops = [x for x, _ in walk(kernel.body) if isinstance(x, Loop)]

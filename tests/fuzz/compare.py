@@ -20,7 +20,7 @@ from tcsym.definition import define
 from tcsym.errors import TCError
 from tcsym.options import Options
 from tcsym.sizes import Dim
-from tcsym.strategy import Auto, Bucket, Pad, Specialize
+from tcsym.strategy import Auto, Bucket, Pad, Specialize, Symbolic
 from tests.fuzz.model import Case, Sizes
 from tests.fuzz.perturb import perturbed
 from tests.guarded import guarded
@@ -33,8 +33,9 @@ STRATEGIES: dict[str, Any] = {
     "pad": Pad(8),
     "pad-max": Pad("max"),
     "auto": Auto(hot=0.0),
+    "declared": Symbolic(),
 }
-BOUNDED = ("bucket", "pad-max")
+BOUNDED = ("bucket", "pad-max", "declared")
 # how a kernel is called, not how it is compiled: two threads; arrays beside pages without access
 CALLED = ("threads", "guarded")
 RUNS = 4
@@ -66,7 +67,7 @@ def kernel(case: Case, mode: str, sizes: Sizes) -> Any:
     """The def of `case` compiled as `mode` says (sizes matter where they are substituted)."""
     options: dict[str, Any] = {"strategy": STRATEGIES.get(mode, "symbolic")}
     if mode in BOUNDED:
-        options["sizes"] = {n: Dim(0, max(s[n] for s in case.sizes)) for n in case.sizes[0]}
+        options["sizes"] = declared(case)
     if mode == "before" and sizes:
         options = {"sizes": dict(sizes), "options": Options(bind="before")}
     elif mode == "after" and sizes:
@@ -74,6 +75,12 @@ def kernel(case: Case, mode: str, sizes: Sizes) -> Any:
     elif mode.startswith("cpu"):
         options["target"] = mode
     return define(case.source, **options)[case.name]
+
+
+def declared(case: Case) -> dict[str, Dim]:
+    """The tightest ranges, so that calls lie at their bounds."""
+    values = {n: [s[n] for s in case.sizes] for n in case.sizes[0]}
+    return {n: Dim(min(v), max(v)) for n, v in values.items()}
 
 
 def outcome(call: Any, names: Sequence[str], inputs: Mapping[str, Any], sizes: Sizes) -> Outcome:

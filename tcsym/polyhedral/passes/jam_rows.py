@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tcsym.frontend.program import Call
-from tcsym.index import ONE, ZERO, ceildiv, ge, minimum, var
+from tcsym.index import FALSE, ONE, ZERO, ceildiv, ge, minimum, var
 from tcsym.loop_ir import (
     Block,
     Branch,
@@ -24,6 +24,7 @@ from tcsym.loop_ir import (
     subvalues,
 )
 from tcsym.polyhedral.passes.access import stride, subscript_variables
+from tcsym.polyhedral.passes.assume import in_context
 from tcsym.polyhedral.passes.band import band_of
 from tcsym.polyhedral.passes.bounds import extent
 from tcsym.polyhedral.passes.duplicate import duplicate
@@ -63,8 +64,8 @@ def jam_rows(kernel: Kernel, nest: str, setting: Setting) -> Jammed | None:
         return None
     rows = band.loops[-1]
     n = extent(rows)
-    enough = ge(n, ROWS)
-    if n.as_int() is not None or n.variables() & set(band.variables):
+    enough = in_context(kernel, ge(n, ROWS))
+    if n.as_int() is not None or enough == FALSE or n.variables() & set(band.variables):
         return None
     kernel, copied, new = duplicate(kernel, top, setting.names)
     copy = find_loop(copied, new[rows.variable])

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from tcsym.index import FALSE, ZERO, Condition, Index, all_of, condition_substitute, eq, index
 from tcsym.loop_ir import Branch, Kernel, Loop, Node, Update, loads, map_node, substitute_node
+from tcsym.polyhedral.passes.assume import in_context
 from tcsym.polyhedral.passes.band import Band, reductions
 from tcsym.polyhedral.passes.bounds import extent
 from tcsym.polyhedral.passes.duplicate import duplicate
@@ -80,7 +81,8 @@ def symbolic_windows(kernel: Kernel, band: Band, points: int) -> Windows:
             return Windows(())
         found.update((y.variable, y) for y in symbolic)
     windows = Windows(tuple(found.values()))
-    possible = condition_substitute(windows.are_literal, windows.fixed_sizes())
+    possible = in_context(kernel, windows.are_literal)
+    possible = condition_substitute(possible, windows.fixed_sizes())
     return Windows(()) if possible == FALSE else windows
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from tcsym.index import FALSE, TRUE, Condition, all_of, ge, negate
 from tcsym.loop_ir import Kernel, Loop
 from tcsym.polyhedral.passes.along_sum import along_sum, copy_along_sum
+from tcsym.polyhedral.passes.assume import in_context, most_in_context
 from tcsym.polyhedral.passes.band import Band, Roles, band_of, contraction_roles
 from tcsym.polyhedral.passes.bounds import extent
 from tcsym.polyhedral.passes.column_blocks import blocks_pay, schedule_column_blocks
@@ -94,6 +95,7 @@ def _contraction(
     along = along_sum(kernel, nest, roles, roles.columns, setting.names)
     if along is not None and not along.operands and otherwise is _few_rows:
         pays = all_of((pays, negate(products_pay(kernel, nest, roles, along))))
+    pays = in_context(kernel, pays)
     if pays == FALSE:
         return otherwise(kernel, nest, setting)
     copy: str | None = None
@@ -128,7 +130,7 @@ def _few_columns(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> K
         return _exchanged(kernel, nest, exchange_pays(kernel, nest, roles, True), setting)
     along = along_sum(kernel, nest, roles, roles.columns, setting.names)
     if along is not None:
-        few = products_pay(kernel, nest, roles, along)
+        few = in_context(kernel, products_pay(kernel, nest, roles, along))
         if not along.operands or few == FALSE:
             return kernel  # the version without panels is one of products, or columns are many
         kernel, copy = with_fallback(kernel, nest, negate(few), setting.names)
@@ -140,6 +142,7 @@ def _few_columns(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> K
 
 def _exchanged(kernel: Kernel, nest: str, few: Condition, setting: Setting) -> Kernel:
     """A version with rows as columns beside the nest, in place if it can be."""
+    few = in_context(kernel, few)
     if few == FALSE:
         return kernel
     kernel, copy = with_fallback(kernel, nest, negate(few), setting.names)
@@ -164,7 +167,7 @@ def _few_rows(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
 
 
 def _in_place(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Kernel:
-    rows = min(FEW_ROWS, setting.rows, row_count(kernel, nest, roles).as_int() or FEW_ROWS)
+    rows = min(FEW_ROWS, setting.rows, most_in_context(kernel, row_count(kernel, nest, roles)))
     options = replace(setting.options, pack=False, register_rows=rows)
     setting.note(nest, f"contraction in place, columns {roles.columns}, rows {roles.rows}")
     setting = replace(setting, options=options)
@@ -181,7 +184,7 @@ def _single_rows(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> t
     pays = blocks_pay(kernel, roles.columns, setting) if matrix else None
     if pays is None:
         return kernel, nest
-    single = all_of((ge(SINGLE_ROWS, row_count(kernel, nest, roles)), pays))
+    single = in_context(kernel, all_of((ge(SINGLE_ROWS, row_count(kernel, nest, roles)), pays)))
     if single == FALSE:
         return kernel, nest
     kernel, copy = with_fallback(kernel, nest, single, setting.names)
@@ -231,7 +234,8 @@ def _in_row_blocks(kernel: Kernel, nest: str, setting: Setting) -> Kernel | None
     if not band.loops or block_rows(kernel, nest, height, setting.names) is None:
         return None
     rows = extent(band.loops[-1])
-    enough = TRUE if rows.variables() & set(band.variables) else ge(rows, FEW_ROWS)
+    inside = bool(rows.variables() & set(band.variables))
+    enough = TRUE if inside else in_context(kernel, ge(rows, FEW_ROWS))
     if enough == FALSE:
         return _separately(kernel, nest, setting)
     if enough == TRUE:
@@ -320,6 +324,7 @@ def _rows(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
 def _strips(kernel: Kernel, nest: str, columns: str, setting: Setting) -> Kernel:
     """Blocks of columns where they pay, which may be known only at run time, else strips."""
     pays = blocks_pay(kernel, columns, setting)
+    pays = None if pays is None else in_context(kernel, pays)
     if pays is None or pays == FALSE:
         setting.note(nest, f"strips along {columns}")
         return schedule_strips(kernel, nest, columns, setting)

@@ -14,6 +14,7 @@ from tcsym.frontend.program import Call
 from tcsym.index import FALSE, Condition, Index, all_of, ge
 from tcsym.loop_ir import Branch, Kernel, Loop, Store, Update, subvalues
 from tcsym.polyhedral.passes.access import Access, accesses, subscript_variables
+from tcsym.polyhedral.passes.assume import in_context
 from tcsym.polyhedral.passes.band import Band, band_of
 from tcsym.polyhedral.passes.bounds import extent
 from tcsym.polyhedral.passes.duplicate import duplicate
@@ -96,7 +97,7 @@ def _by_cost(
     best = sorted(costs, key=lambda v: (costs[v], sliding_reads(band, v)))
     for v in best[: 2 if isinstance(band.body, Store) else 1]:
         most = min(_most(band, rows, lanes), int(_row_cost(band, rows) / costs[v]))
-        condition = _condition(band, rows, v, most, lanes)
+        condition = in_context(kernel, _condition(band, rows, v, most, lanes))
         if condition != FALSE:
             yield Short(rows, v, condition)
 

@@ -43,6 +43,7 @@ from tcsym.loop_ir import (
     walk,
 )
 from tcsym.polyhedral.passes.access import accesses, linear_coefficient
+from tcsym.polyhedral.passes.assume import in_context
 from tcsym.polyhedral.passes.bounds import extent
 from tcsym.polyhedral.passes.duplicate import duplicate
 from tcsym.polyhedral.passes.full_tiles import is_cheap
@@ -69,7 +70,7 @@ def stream_stores(kernel: Kernel, cache_bytes: int, names: Names) -> Kernel:
     for nest in _tops(kernel.body):
         for streams in _find_streams(kernel, nest):
             large = _is_large(kernel, nest, streams.buffers, cache_bytes)
-            condition = all_of((large, streams.condition))
+            condition = in_context(kernel, all_of((large, streams.condition)))
             if condition != FALSE:
                 kernel = _with_version(kernel, streams, condition, names)
     return kernel

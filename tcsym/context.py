@@ -1,0 +1,261 @@
+"""Context of a variant: what is known of the sizes it serves, as ranges; and what follows from it.
+
+Code made for a context need not be right outside of it: whoever enters it has checked the sizes.
+What follows is found by interval arithmetic (Moore: Interval Analysis, 1966), which may miss what
+relates two sizes, and never claims what is not so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import assert_never
+
+from tcsym.index import (
+    FALSE,
+    TRUE,
+    All,
+    Any_,
+    Atom,
+    Choose,
+    Condition,
+    FloorDiv,
+    Index,
+    IsZero,
+    Max,
+    Min,
+    Mod,
+    NonNegative,
+    Not,
+    Product,
+    all_of,
+    any_of,
+    choose,
+    eq,
+    floordiv,
+    ge,
+    index,
+    lt,
+    maximum,
+    minimum,
+    mod,
+    negate,
+    of_atom,
+    var,
+)
+from tcsym.records import dataclass
+
+Context = tuple[tuple[str, int, int | None], ...]  # size, least and largest value; () : all sizes
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Least and largest value; None: unbounded."""
+
+    low: int | None = None
+    high: int | None = None
+
+    @property
+    def value(self) -> int | None:
+        """The only value, if it is one."""
+        return self.low if self.low == self.high else None
+
+
+ANY = Interval()
+Ranges = Mapping[str, Interval]
+
+
+def ranges_of(context: Context) -> dict[str, Interval]:
+    return {name: Interval(low, high) for name, low, high in context}
+
+
+def context_condition(context: Context) -> Condition:
+    """The same as a condition on sizes."""
+    conditions = []
+    for name, low, high in context:
+        conditions.append(ge(var(name), low))
+        conditions += [] if high is None else [lt(var(name), high + 1)]
+    return all_of(conditions)
+
+
+# ---- values of expressions
+
+
+def interval(e: Index, ranges: Ranges) -> Interval:
+    """Where the value of `e` lies; variables without a range may have any value."""
+    low: int | None = e.constant
+    high: int | None = e.constant
+    for atom, c in e.terms:
+        part = _atom_interval(atom, ranges)
+        ends = (part.low, part.high) if c > 0 else (part.high, part.low)
+        low = None if low is None or ends[0] is None else low + c * ends[0]
+        high = None if high is None or ends[1] is None else high + c * ends[1]
+    return Interval(low, high)
+
+
+def _atom_interval(atom: Atom, ranges: Ranges) -> Interval:
+    match atom:
+        case str():
+            return ranges.get(atom, ANY)
+        case Product(factors):
+            return _product([_atom_interval(f, ranges) for f in factors])
+        case FloorDiv(a, b):
+            return _quotient(interval(a, ranges), interval(b, ranges))
+        case Mod(_, b):
+            divisor = interval(b, ranges)
+            if divisor.low is None or divisor.low < 0:
+                return ANY
+            return Interval(0, None if divisor.high is None else max(0, divisor.high - 1))
+        case Min(args):
+            return _extremum([interval(a, ranges) for a in args], True)
+        case Max(args):
+            return _extremum([interval(a, ranges) for a in args], False)
+        case Choose(c, a, b):
+            match decided(c, ranges):
+                case c if c == TRUE:
+                    return interval(a, ranges)
+                case c if c == FALSE:
+                    return interval(b, ranges)
+            arms = interval(a, ranges), interval(b, ranges)
+            lows, highs = [x.low for x in arms], [x.high for x in arms]
+            return Interval(
+                None if None in lows else min(x for x in lows if x is not None),
+                None if None in highs else max(x for x in highs if x is not None),
+            )
+        case _:
+            assert_never(atom)
+
+
+def _product(factors: list[Interval]) -> Interval:
+    """Of factors that are not negative; else anything."""
+    low, high = 1, 1
+    bounded = True
+    for x in factors:
+        if x.low is None or x.low < 0:
+            return ANY
+        low *= x.low
+        bounded = bounded and x.high is not None
+        high *= x.high or 0
+    if any(x.high == 0 for x in factors):
+        return Interval(0, 0)
+    return Interval(low, high if bounded else None)
+
+
+def _quotient(a: Interval, b: Interval) -> Interval:
+    """A quotient by 0 is 0."""
+    n = b.value
+    if n is not None and n > 0:
+        return Interval(
+            None if a.low is None else a.low // n, None if a.high is None else a.high // n
+        )
+    if a.low is None or a.low < 0 or b.low is None or b.low < 0:
+        return ANY
+    low = 0 if b.low == 0 or b.high is None else a.low // b.high
+    return Interval(low, None if a.high is None else a.high // max(1, b.low))
+
+
+def _extremum(parts: list[Interval], least: bool) -> Interval:
+    lows = [x.low for x in parts if x.low is not None]
+    highs = [x.high for x in parts if x.high is not None]
+    if least:
+        return Interval(min(lows) if len(lows) == len(parts) else None, min(highs, default=None))
+    return Interval(max(lows, default=None), max(highs) if len(highs) == len(parts) else None)
+
+
+# ---- conditions
+
+
+def decided(c: Condition, ranges: Ranges) -> Condition:
+    """`c` without what is always true or never."""
+    match c:
+        case NonNegative(i):
+            found = interval(i, ranges)
+            if found.low is not None and found.low >= 0:
+                return TRUE
+            return FALSE if found.high is not None and found.high < 0 else c
+        case IsZero(i):
+            found = interval(i, ranges)
+            if found.value == 0:
+                return TRUE
+            above = found.low is not None and found.low > 0
+            below = found.high is not None and found.high < 0
+            return FALSE if above or below else c
+        case Not(inner):
+            return negate(decided(inner, ranges))
+        case All(cs):
+            return all_of(decided(x, ranges) for x in cs)
+        case Any_(cs):
+            return any_of(decided(x, ranges) for x in cs)
+        case _:
+            assert_never(c)
+
+
+def simplified_condition(c: Condition, ranges: Ranges) -> Condition:
+    """As `decided`, with simpler expressions in what is left."""
+    match decided(c, ranges):
+        case NonNegative(i):
+            return ge(simplified(i, ranges), 0)
+        case IsZero(i):
+            return eq(simplified(i, ranges), 0)
+        case Not(inner):
+            return negate(simplified_condition(inner, ranges))
+        case All(cs):
+            return all_of(simplified_condition(x, ranges) for x in cs)
+        case Any_(cs):
+            return any_of(simplified_condition(x, ranges) for x in cs)
+        case rest:
+            assert_never(rest)
+
+
+# ---- simpler expressions
+
+
+def simplified(e: Index, ranges: Ranges) -> Index:
+    """An expression equal to `e` where its variables are in range, perhaps a simpler one."""
+    if not any(isinstance(a, Product) or not isinstance(a, str) or a in ranges for a, _ in e.terms):
+        return e
+    total = index(e.constant)
+    for atom, c in e.terms:
+        total = total + _simplified_atom(atom, ranges) * c
+    return total
+
+
+def _simplified_atom(atom: Atom, ranges: Ranges) -> Index:
+    value = _atom_interval(atom, ranges).value
+    if value is not None:
+        return index(value)
+    match atom:
+        case str():
+            return of_atom(atom)
+        case Product(factors):
+            total = index(1)
+            for f in factors:
+                total = total * _simplified_atom(f, ranges)
+            return total
+        case FloorDiv(a, b):
+            return floordiv(simplified(a, ranges), simplified(b, ranges))
+        case Mod(a, b):
+            return mod(simplified(a, ranges), simplified(b, ranges))
+        case Min(args):
+            return minimum(*_undominated(args, ranges, True))
+        case Max(args):
+            return maximum(*_undominated(args, ranges, False))
+        case Choose(c, a, b):
+            condition = simplified_condition(c, ranges)
+            return choose(condition, simplified(a, ranges), simplified(b, ranges))
+        case _:
+            assert_never(atom)
+
+
+def _undominated(args: Iterable[Index], ranges: Ranges, least: bool) -> list[Index]:
+    """The arguments of a minimum (`least`) or maximum that may be it; one, if they are equal."""
+    found = [(a, interval(a, ranges)) for a in args]
+    near = [x.low if least else x.high for _, x in found]  # the end that an argument may reach
+    far = [x.high if least else x.low for _, x in found]  # what it never is beyond
+    known = [x for x in far if x is not None]
+    limit = min(known, default=None) if least else max(known, default=None)
+    if limit is None:
+        return [simplified(a, ranges) for a, _ in found]
+    kept = [k for k, x in enumerate(near) if x is None or (x < limit if least else x > limit)]
+    if not any(far[k] == limit for k in kept):
+        kept.append(far.index(limit))
+    return [simplified(found[k][0], ranges) for k in kept]
