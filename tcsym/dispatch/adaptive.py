@@ -17,6 +17,7 @@ from tcsym.dispatch.dispatcher import Dispatcher
 from tcsym.dispatch.entrance import Entrance
 from tcsym.dispatch.making import Making
 from tcsym.dispatch.points import Points, corners, declared_sizes
+from tcsym.dispatch.preferred import Preferred
 from tcsym.dispatch.stand_ins import StandIns
 from tcsym.dispatch.switch import NOTICED_FROM
 from tcsym.dispatch.trial import Trial, is_faster, median
@@ -25,14 +26,18 @@ from tcsym.options import Bind
 from tcsym.runtime.arrays import View
 from tcsym.stats import Decision
 from tcsym.strategy import Auto, Specialize
+from tcsym.threads import get_num_threads
 from tcsym.variants import MAX_VARIANTS, Layouts, Variant, Variants
 
 if TYPE_CHECKING:
-    pass
+    from tcsym.dispatch.switch import Switch
 
 Function = Callable[..., Any]
 State = Literal["compiling", "tried", "adopted", "rejected", "failed"]
 
+FIRST_LOOK = 256  # calls after which one is timed; then each time they have doubled
+WEIGHING = 3  # versions that are compiled to see how best to serve all calls
+ROUTED = ("bucket", "padded")  # ways whose versions are found by sizes
 AGAIN_AFTER = 100_000  # calls after which what was decided is tried again
 REGION_HOT = 0.25  # a region's version costs so much of what one for single sizes may
 GIVE_UP_AFTER = 4  # sizes tried without any gain
@@ -55,11 +60,15 @@ class Adaptive(Dispatcher):
         self._begun: set[tuple[Variants, Layouts]] = set()  # compiled for other layouts
         self._stand_ins = StandIns(making.stats, self.share, self.lock, entrance)
         self._gained = self._lost = 0
+        self._preferred = Preferred(making, entrance, self.share, self.lock, self._changed)
+        self._looked: list[float] = []  # seconds of calls that were looked at
+        self._look_next = FIRST_LOOK
 
     # ---- calls
 
     def serving(self, sizes: Values) -> Version:
-        return self.points.made.get(sizes) or super().serving(sizes)
+        found = self.points.made.get(sizes) or self._preferred.serving(sizes)
+        return found or super().serving(sizes)
 
     def answering(self, sizes: Values) -> Version:
         """After the first call none waits: another version answers until its own is made."""
@@ -72,7 +81,8 @@ class Adaptive(Dispatcher):
     def served(
         self, sizes: Values, views: Sequence[View], version: Version, variant: Variant
     ) -> None:
-        super().served(sizes, views, version, variant)
+        if version.padding is None:
+            super().served(sizes, views, version, variant)
         if not self.measured and sizes not in self._states:
             self._specialise(sizes)
 
@@ -80,22 +90,31 @@ class Adaptive(Dispatcher):
         return self._stand_ins.now(self.serving(sizes))
 
     def versions(self) -> tuple[Version, ...]:
-        return (*super().versions(), *self.points.made.values())
+        own = (*super().versions(), *self._preferred.versions)
+        return (*own, *self.points.made.values())
 
     def counts(self) -> dict[str, int]:
         """As for others; what has no row of its own was served by the symbolic version."""
         switch = self.entrance.counting
         if switch is None or len(self._ordered) != 1:
             return super().counts()
-        own = {v: switch.calls(sizes) for sizes, v in self.points.made.items()}
-        found = {v: v.calls + own.get(v, 0) for v in self.versions()}
-        found[self._ordered[0]] += switch.total - sum(own.values())
+        found = {v: v.calls for v in self.versions()}
+        left = switch.total
+        for sizes, n in switch.counts().items():
+            version = self.serving(sizes)
+            if version in found:
+                found[version] += n
+                left -= n
+        found[self._preferred.default or self._ordered[0]] += max(0, left)
         return {str(v): n for v, n in found.items()}
 
     def _route(self, version: Version, entry: Function, sizes: Values | None) -> None:
         """Calls go to the native entry of a symbolic version, and are counted from now on."""
-        if version in self.points.made.values():
+        if version in self.points.made.values() or version.padding is not None:
             return  # `_adopt` has seen to it
+        if version in self._preferred.versions:
+            self._changed()
+            return
         if sizes is None:
             self._put_for_all(version, entry)
         elif self._states.get(sizes) not in ("tried", "adopted"):
@@ -107,8 +126,22 @@ class Adaptive(Dispatcher):
         if switch is None:
             self.entrance.put(version, entry, None)
             return
-        switch.set_default(entry)
-        switch.track(self._notice, 2 if self.hot == 0 else NOTICED_FROM)
+        switch.set_default(self._preferred.before(entry))
+        switch.track(self._notice, self._first_notice())
+        if self.measured and not self._looked:
+            switch.look_at(FIRST_LOOK)
+
+    def _first_notice(self) -> int:
+        """Where versions are for ranges, new sizes get rows that lead to theirs."""
+        return 2 if self.hot == 0 or self._preferred.way in ROUTED else NOTICED_FROM
+
+    def _changed(self) -> None:
+        """Versions of the preferred way are ready, or there are none any more."""
+        switch = self.entrance.counting
+        entry = self.entrance.entry_of(self._ordered[0]) if len(self._ordered) == 1 else None
+        if switch is not None and entry is not None:
+            switch.set_default(self._preferred.before(entry))
+            switch.track(self._notice, self._first_notice())
 
     def _put(self, version: Version, entry: Function, sizes: Values) -> None:
         own = Dispatcher.serving(self, sizes)
@@ -122,7 +155,8 @@ class Adaptive(Dispatcher):
 
     def _is_open(self) -> bool:
         """False once enough sizes were tried in vain: then nothing is counted any more."""
-        return self.share > 0 and (self._gained > 0 or self._lost < GIVE_UP_AFTER)
+        gained = self._gained > 0 or self._preferred.way != "symbolic"
+        return self.share > 0 and (gained or self._lost < GIVE_UP_AFTER)
 
     def arrange(self) -> tuple[Version, ...]:
         """Symbolic versions; after the first, no call waits for a variant of other layouts."""
@@ -157,9 +191,11 @@ class Adaptive(Dispatcher):
         """A call that the switch thinks is one of many with its sizes."""
         switch = self.entrance.switch()
         assert switch is not None
+        if switch.total == self._look_next:
+            return self._look(switch, args, kwargs)
         sizes = switch.sizes_of(args, kwargs)
         own = Dispatcher.serving(self, sizes)
-        base = self.entrance.entry_of(self._stand_ins.now(own)) or self.entrance.slow
+        base = self._base_of(sizes)
         start = perf_counter()
         result = base(*args, **kwargs)
         seconds = perf_counter() - start
@@ -170,10 +206,39 @@ class Adaptive(Dispatcher):
         if waits:
             switch.again(sizes, NOTICED_FROM)
             return result
+        self._lead(switch, sizes)
         if state is None:
             self._consider(sizes, seconds)
         elif state in ("adopted", "rejected") and sizes in self.points.made:
             self._try(sizes, self.points.made[sizes])
+        return result
+
+    def _base_of(self, sizes: Values) -> Function:
+        """What serves sizes that have no version of their own."""
+        preferred = self._preferred.serving(sizes)
+        own = preferred or self._stand_ins.now(Dispatcher.serving(self, sizes))
+        return self.entrance.entry_of(own) or self.entrance.slow
+
+    def _lead(self, switch: Switch, sizes: Values) -> None:
+        """Calls of these sizes enter the version of the preferred way, if there are several."""
+        if self._preferred.way in ROUTED and sizes not in self._states:
+            switch.put(sizes, self._base_of(sizes), NOTICED_FROM)
+
+    def _look(self, switch: Switch, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Now and then a call is timed: if all took long enough, see how best to serve them."""
+        start = perf_counter()
+        result = switch.default(*args, **kwargs)
+        self._looked.append(perf_counter() - start)
+        self._look_next = 2 * switch.total
+        switch.look_at(self._look_next)
+        with self.lock:
+            counts = switch.counts()
+            if not self._preferred.covers(counts):
+                self._preferred.leave()
+                self._changed()
+            spent = median(self._looked) * switch.total
+            if counts and spent >= WEIGHING * self.hot * self._cost():
+                self._preferred.begin(counts, get_num_threads())
         return result
 
     def _consider(self, sizes: Values, seconds: float) -> None:
@@ -197,6 +262,8 @@ class Adaptive(Dispatcher):
         """
         super().precompile()
         plan = self.making.plan
+        if self.measured and self.share and len(self._ordered) == 1:
+            self._preferred.weigh_now(corners(plan), get_num_threads())
         every = declared_sizes(plan, self.points.most)
         if not self.measured:
             for sizes in every:
@@ -212,12 +279,10 @@ class Adaptive(Dispatcher):
 
     def _measure(self, sizes: Values, adopt: bool) -> bool:
         """True if a version for `sizes` is faster than the symbolic one."""
-        from tcsym.dispatch.measure import run_in_turns
+        from tcsym.dispatch.weigh import run_both
 
-        base, version = Dispatcher.serving(self, sizes), self.making.point(sizes, self.bind)
-        old = base.variants.made_for(base.variants.dense)
-        new = version.variants.made_for(version.variants.dense)
-        spent = run_in_turns(self.making.plan, old, new, sizes)
+        base, version = self.serving(sizes), self.making.point(sizes, self.bind)
+        spent = run_both(self.making.plan, base, version, sizes, get_num_threads())
         if spent is None:
             return False
         symbolic, specialised = median(spent[0]), median(spent[1])
@@ -267,8 +332,8 @@ class Adaptive(Dispatcher):
 
     def _try(self, sizes: Values, version: Version) -> None:
         switch, entry = self.entrance.switch(), self.entrance.entry_of(version)
-        base = self.entrance.entry_of(Dispatcher.serving(self, sizes))
-        if switch is None or entry is None or base is None:
+        base = self._base_of(sizes)
+        if switch is None or entry is None:
             return
         self._states[sizes] = "tried"
 

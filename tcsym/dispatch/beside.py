@@ -8,6 +8,7 @@ queue. The interpreter does not wait for the queue when it ends.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import select
 import subprocess
@@ -15,13 +16,28 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tcsym.compiled import Compiled
-from tcsym.dispatch.server import HEAD_BYTES, answer, lengths, message, request
+from tcsym.dispatch.server import (
+    HEAD_BYTES,
+    answer,
+    lengths,
+    message,
+    question,
+    request,
+    weighed,
+)
 from tcsym.variants import Layouts, Variants
 
+if TYPE_CHECKING:
+    from tcsym.dispatch.making import Making
+    from tcsym.dispatch.version import Values
+    from tcsym.dispatch.weigh import Weighed
+
+_log = logging.getLogger("tcsym.dispatch")
 LONGEST_SECONDS = 120.0
 _LINGER_SECONDS, _POLL_SECONDS = 2.0, 0.05
 
@@ -37,6 +53,17 @@ class Work(NamedTuple):
     done: Done
 
 
+class Weighing(NamedTuple):
+    """Ways to serve calls of these sizes, to be run in turns by the process: `dispatch.weigh`."""
+
+    making: Making
+    sizes: Sequence[Values]
+    bound: Mapping[str, int]
+    threads: int
+    share: float
+    done: Callable[[tuple[Weighed, str] | str | None], None]
+
+
 class Ended(Exception):
     """The interpreter is ending."""
 
@@ -48,14 +75,14 @@ class Compilations:
         self._reset()
 
     def _reset(self) -> None:
-        self._queue: deque[Work] = deque()
+        self._queue: deque[Work | Weighing] = deque()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._loading = threading.Lock()
         self._open = 0
 
-    def submit(self, work: Work) -> None:
+    def submit(self, work: Work | Weighing) -> None:
         with self._changed:
             self._queue.append(work)
             self._open += 1
@@ -80,7 +107,10 @@ class Compilations:
         try:
             while (work := self._next()) is not None:
                 try:
-                    self._finish(work, self._compiled(work))
+                    if isinstance(work, Weighing):
+                        self._finish(partial(work.done, self._weighed(work)))
+                    else:
+                        self._finish(partial(_load, work, self._compiled(work)))
                 finally:
                     with self._changed:
                         self._open -= 1
@@ -88,7 +118,7 @@ class Compilations:
         except Ended:
             self._stop()
 
-    def _next(self) -> Work | None:
+    def _next(self) -> Work | Weighing | None:
         """The next work; None after a while without any: thread and process then end."""
         until = time.monotonic() + _LINGER_SECONDS
         with self._changed:
@@ -101,27 +131,32 @@ class Compilations:
                     return None
             return self._queue.popleft()
 
-    def _finish(self, work: Work, result: Compiled | str) -> None:
+    def _finish(self, finish: Callable[[], None]) -> None:
         with self._loading:
             try:
-                if isinstance(result, Compiled) and result.milliseconds:
-                    work.variants.keep(work.layouts, result)
-                work.done(result)
-            except Exception as e:  # reported like any other failure, to whoever asked
-                work.done(f"{type(e).__name__}: {e}")
+                finish()
+            except Exception:
+                _log.exception("what was compiled beside the calls is not used")
 
     def _compiled(self, work: Work) -> Compiled | str:
         try:
             with self._loading:
                 found = work.variants.cached(work.layouts)
-            return found or self._exchange(message(request(*work[:3])))
+            return found or answer(*self._exchange(message(request(*work[:3]))))
         except (OSError, ValueError, RuntimeError) as e:
             self._stop()
             return f"the compiling process failed: {e}"
 
+    def _weighed(self, work: Weighing) -> tuple[Weighed, str] | str | None:
+        try:
+            return weighed(self._exchange(message(question(*work[:5])))[0])
+        except (OSError, ValueError, RuntimeError) as e:
+            self._stop()
+            return f"the measuring process failed: {e}"
+
     # ---- the process
 
-    def _exchange(self, sent: bytes) -> Compiled | str:
+    def _exchange(self, sent: bytes) -> tuple[dict[str, Any], bytes]:
         process = self._started()
         assert process.stdin is not None and process.stdout is not None
         process.stdin.write(sent)
@@ -129,7 +164,7 @@ class Compilations:
         out = process.stdout.fileno()
         n_text, n_code = lengths(_read(out, HEAD_BYTES, until))
         text = _read(out, n_text, until)
-        return answer(json.loads(text), _read(out, n_code, until))
+        return json.loads(text), _read(out, n_code, until)
 
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
@@ -172,6 +207,15 @@ class Compilations:
             process.stdout.close()
             process.returncode = 0  # so that nobody waits for it here
         self._reset()
+
+
+def _load(work: Work, result: Compiled | str) -> None:
+    try:
+        if isinstance(result, Compiled) and result.milliseconds:
+            work.variants.keep(work.layouts, result)
+        work.done(result)
+    except Exception as e:  # reported like any other failure, to whoever asked
+        work.done(f"{type(e).__name__}: {e}")
 
 
 def _require_main_thread() -> None:

@@ -84,6 +84,15 @@ class Entrance:
         ways = self._ways.get(version.variants)
         return ways.head if ways is not None else None
 
+    def before(self, version: Version, entry: Function) -> Function | None:
+        """The entry of a version, which now passes to `entry` what it does not serve."""
+        ways = self._ways.get(version.variants)
+        if ways is None or ways.head is None:
+            return None
+        if ways.slow is not entry:
+            ways.pass_to(entry)
+        return ways.head
+
     def put(self, version: Version, entry: Function, sizes: Values | None) -> None:
         """Calls of these sizes (None: of all) enter `entry`."""
         if sizes is None:

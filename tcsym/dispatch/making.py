@@ -94,6 +94,12 @@ class Making:
         context = all_of(eq(var(name), value) for name, value in fixed.items())
         return self._version("specialised", context, self.region_of(sizes), bind, fixed)
 
+    def partly_bound(self, numbers: Mapping[str, int]) -> Version:
+        """For all sizes of which these have these values: they are numbers in its code."""
+        context = all_of(eq(var(name), value) for name, value in numbers.items())
+        fixed = {**self.known, **numbers}
+        return self._version("specialised", context, self.regions[0], "after", fixed)
+
     def padded(
         self,
         program: PaddedProgram,

@@ -12,15 +12,22 @@ import os
 import struct
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from tcsym.compiled import Compiled
 from tcsym.compiler import compile_program
+from tcsym.frontend.program import Program
 from tcsym.frontend.program_json import programs_from_json, programs_to_json
 from tcsym.options import Options
 from tcsym.target import Target
 from tcsym.variants import Layouts, Variants
+
+if TYPE_CHECKING:
+    from tcsym.dispatch.making import Making
+    from tcsym.dispatch.version import Values
+    from tcsym.dispatch.weigh import Weighed
 
 _LENGTHS = struct.Struct("<II")
 _NICENESS = 10
@@ -28,17 +35,49 @@ _NICENESS = 10
 
 def request(variants: Variants, layouts: Layouts, share: float) -> dict[str, Any]:
     """What to send for one variant. share: of a core, over the time of this work and the next."""
-    program = variants.plan.program
     return {
-        "program": programs_to_json([program]),
-        "source": program.source,
-        "filename": program.filename,
-        "target": asdict(variants.target),
-        "options": variants.options.to_json(),
+        **_text(variants.plan.program, variants.target, variants.options),
         "fixed": dict(variants.fixed),
         "layouts": layouts,
         "context": variants.context,
         "share": share,
+    }
+
+
+def question(
+    making: Making, sizes: Sequence[Values], bound: Mapping[str, int], threads: int, share: float
+) -> dict[str, Any]:
+    """What to send to have the ways of serving calls of these sizes run in turns."""
+    plan = making.plan
+    declared: dict[str, Any] = {
+        plan.sizes[k]: (d.lo, d.hi, d.multiple_of) for k, d in plan.promises.items()
+    }
+    return {
+        **_text(plan.program, making.target, making.options),
+        "declared": {**declared, **making.known},
+        "sizes": sizes,
+        "bound": bound,
+        "threads": threads,
+        "share": share,
+    }
+
+
+def weighed(data: dict[str, Any]) -> tuple[Weighed, str] | str | None:
+    """What came back: figures and where they are from, why there are none, or nothing to tell."""
+    from tcsym.dispatch.weigh import Weighed
+
+    if "error" in data:
+        return str(data["error"])
+    return (Weighed.from_json(data["weighed"]), data["why"]) if "weighed" in data else None
+
+
+def _text(program: Program, target: Target, options: Options) -> dict[str, Any]:
+    return {
+        "program": programs_to_json([program]),
+        "source": program.source,
+        "filename": program.filename,
+        "target": asdict(target),
+        "options": options.to_json(),
     }
 
 
@@ -71,20 +110,50 @@ def serve(source: BinaryIO, sink: BinaryIO) -> None:
         data = json.loads(source.read(n_text))
         start = time.process_time()
         try:
-            compiled = _compile(data)
+            reply = _weigh(data) if "sizes" in data else _compiled(data)
         except Exception as e:
             reply = message({"error": f"{type(e).__name__}: {e}"})
-        else:
-            spent = {"manifest": compiled.manifest(), "milliseconds": compiled.milliseconds}
-            reply = message(spent, compiled.object_code)
         sink.write(reply)
         sink.flush()
         time.sleep((time.process_time() - start) * (1 / data["share"] - 1))
 
 
-def _compile(data: dict[str, Any]) -> Compiled:
+def _compiled(data: dict[str, Any]) -> bytes:
+    compiled = _compile(data)
+    spent = {"manifest": compiled.manifest(), "milliseconds": compiled.milliseconds}
+    return message(spent, compiled.object_code)
+
+
+def _weigh(data: dict[str, Any]) -> bytes:
+    """What `dispatch.weigh` measures, or what an earlier process did."""
+    from tcsym.dispatch.making import Making
+    from tcsym.dispatch.weigh import weigh
+    from tcsym.runtime.plan import plan_call
+    from tcsym.sizes import Dim
+    from tcsym.stats import Stats
+    from tcsym.tuning.chosen import keep, recall
+
+    declared = {n: v if isinstance(v, int) else Dim(*v) for n, v in data["declared"].items()}
+    plan = plan_call(_program(data), declared, frozenset())
+    making = Making(plan, _target(data["target"]), Options.from_json(data["options"]), Stats())
+    weighed = recall(making, data["bound"])
+    if weighed is not None:
+        return message({"weighed": weighed.to_json(), "why": "measured before"})
+    sizes = [tuple(values) for values in data["sizes"]]
+    weighed = weigh(making, sizes, data["bound"], data["threads"])
+    if weighed is None:
+        return message({})
+    keep(making, data["bound"], weighed)
+    return message({"weighed": weighed.to_json(), "why": "measured beside the calls"})
+
+
+def _program(data: dict[str, Any]) -> Program:
     (program,) = programs_from_json(data["program"])
-    program = replace(program, source=data["source"], filename=data["filename"])
+    return replace(program, source=data["source"], filename=data["filename"])
+
+
+def _compile(data: dict[str, Any]) -> Compiled:
+    program = _program(data)
     options = Options.from_json(data["options"])
     layouts = tuple(data["layouts"])
     context = tuple((name, low, high) for name, low, high in data["context"])

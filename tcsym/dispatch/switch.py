@@ -31,6 +31,7 @@ from tcsym.dispatch.switch_table import (
     TABLE,
     TENSOR,
     TOTAL,
+    TOTAL_NOTICE,
     VIEW,
     Layout,
 )
@@ -107,6 +108,15 @@ class Switch:
         """
         self._refer(NOTICE, None, notice)
         self._words[FIRST_NOTICE] = first
+
+    def look_at(self, total: int) -> None:
+        """The call that makes the total so many goes to what `track` was given; 0: none does."""
+        self._words[TOTAL_NOTICE] = total
+
+    @property
+    def default(self) -> Function:
+        """What serves calls without a row of their own."""
+        return self._kept[DEFAULT]
 
     def put(self, sizes: Values, function: Function | None, notice_in: int = 0) -> None:
         """Calls of these sizes go to `function` (None: to the default one, but are counted).

@@ -30,6 +30,7 @@ from tcsym.dispatch.switch_table import (
     TABLE,
     TENSOR,
     TOTAL,
+    TOTAL_NOTICE,
     VIEW,
     Layout,
 )
@@ -77,6 +78,11 @@ entry:
   %total = load i64, ptr %total_at
   %more = add i64 %total, 1
   store i64 %more, ptr %total_at
+  %total_notice_at = getelementptr i64, ptr @{TABLE}, i64 {TOTAL_NOTICE}
+  %total_notice = load i64, ptr %total_notice_at
+  %is_looked_at = icmp eq i64 %more, %total_notice
+  br i1 %is_looked_at, label %notice, label %usual
+usual:
 {body}
 unseen:
   call void @PyErr_Clear()
@@ -114,7 +120,7 @@ def _sizes(out: Lines, layout: Layout) -> list[str]:
     arguments = f"ptr %args, i64 %nargs, ptr %kwnames, ptr {names}, i64 {len(layout.names)}"
     out.guard(out.named(f"call i1 @tcsym_match({arguments}, ptr %given)"), "default")
     out.line("  br label %matched\nmatched:\n  br label %ready\nready:")
-    out.line("  %arguments = phi ptr [ %args, %entry ], [ %given, %matched ]")
+    out.line("  %arguments = phi ptr [ %args, %usual ], [ %given, %matched ]")
     arrays = {k: _load(out, "ptr", "%arguments", 8 * k) for k, _ in layout.ranks}
     dimensions = {k: _dimensions(out, arrays[k], rank) for k, rank in layout.ranks}
     return [_load(out, "i64", dimensions[k], 8 * axis) for k, axis in layout.places]

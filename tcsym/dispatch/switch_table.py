@@ -9,8 +9,8 @@ from tcsym.runtime.entering import OPTIONS
 SYMBOL = "tcsym_switch"
 TABLE = "tcsym_switch_table"
 # Words of the table before its rows.
-NDARRAY, DEFAULT, DEFAULT_CODE, NOTICE, FIRST_NOTICE, TOTAL = range(6)
-TENSOR, PARAMETER, VIEW, KEYS_AT, PLAIN_KEYS, NAMES = range(6, 12)  # names come last
+NDARRAY, DEFAULT, DEFAULT_CODE, NOTICE, FIRST_NOTICE, TOTAL, TOTAL_NOTICE = range(7)
+TENSOR, PARAMETER, VIEW, KEYS_AT, PLAIN_KEYS, NAMES = range(7, 13)  # names come last
 COUNTED = 1  # function of a row that has none of its own: the default one serves
 GROUP, LOG_GROUPS = 4, 7
 MULTIPLIER = 0x9E3779B97F4A7C15  # 2^64 / golden ratio (Knuth, vol. 3, 6.4)

@@ -62,20 +62,29 @@ class Ways:
             images.append(image)
         return self.adopt(kind, load_entry(image, variant.kernel, self.slow))
 
+    def pass_to(self, following: Function) -> None:
+        """From now on, `following` serves what none of the entries does."""
+        with self._lock:
+            self.slow = following
+            self._link()
+
     def adopt(self, kind: Kind, entry: Function) -> Function:
         """Adds an entry that was made before; the head."""
-        from tcsym.runtime.entering import continue_with
-
         self.tried.add(kind)
         with self._lock:
             self._entries[kind] = entry
-            # Those that also serve stricter layouts come last; else first come, first served.
-            order = [e for k, e in self._entries.items() if k.exact]
-            order += [e for k, e in self._entries.items() if not k.exact]
-            for one, following in pairwise((*order, self.slow)):
-                continue_with(one, following)
-            self.head = order[0]
-            return order[0]
+            self.head = self._link()
+            return self.head
+
+    def _link(self) -> Function:
+        """Entries that also serve stricter layouts come last; else first come, first served."""
+        from tcsym.runtime.entering import continue_with
+
+        order = [e for k, e in self._entries.items() if k.exact]
+        order += [e for k, e in self._entries.items() if not k.exact]
+        for one, following in pairwise((*order, self.slow)):
+            continue_with(one, following)
+        return order[0]
 
 
 def kind_of(views: Sequence[View], variant: Variant) -> Kind | None:

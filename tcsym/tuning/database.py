@@ -16,13 +16,14 @@ from typing import TypeVar
 from urllib.parse import quote
 
 from tcsym.runtime.cache import private_directory, user_directory
-from tcsym.tuning.rows import COLUMNS, Trial, Tuned, checksum, values
+from tcsym.tuning.rows import COLUMNS, Chosen, Trial, Tuned, checksum, values
+from tcsym.tuning.rows import Row as AnyRow
 from tcsym.tuning.warn import warn_once
 
 FILE = "options.db"
-VERSION = 1
+VERSION = 2
 _READ_SECONDS, _WRITE_SECONDS = 0.25, 20.0
-_TABLES: dict[type, str] = {Tuned: "tuned", Trial: "trials"}
+_TABLES: dict[type, str] = {Tuned: "tuned", Trial: "trials", Chosen: "chosen"}
 # statements that turn a database of version k into one of version k + 1
 _MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
@@ -35,8 +36,12 @@ _MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX trials_of ON trials (program, machine, compiler)",
         "CREATE INDEX tuned_like ON tuned (structure, machine)",
     ),
+    (
+        "CREATE TABLE chosen (program TEXT, machine TEXT, question TEXT, measured TEXT, way TEXT,"
+        " created TEXT, name TEXT, checksum TEXT, PRIMARY KEY (program, machine, question))",
+    ),
 )
-Row = TypeVar("Row", Tuned, Trial)
+Row = TypeVar("Row", Tuned, Trial, Chosen)
 Result = TypeVar("Result")
 
 
@@ -72,7 +77,7 @@ class Database:
         if not self.exists():
             return []
         try:
-            return self._read(lambda c: list(_rows(c, kind, where, parameters)))
+            return self._read(lambda c: _selected(c, kind, where, parameters))
         except sqlite3.Error as error:
             warn_once(f"cannot read the options store {self.path}: {error}")
             return []
@@ -90,13 +95,13 @@ class Database:
     def _read_at(self, uri: str, action: Callable[[sqlite3.Connection], Result]) -> Result:
         connection = sqlite3.connect(uri, uri=True, timeout=_READ_SECONDS)
         with contextlib.closing(connection):
-            if _version(connection) != VERSION:
+            if _version(connection) > VERSION:
                 raise sqlite3.NotSupportedError(_version_text(_version(connection)))
             return action(connection)
 
     # ---- writing
 
-    def put(self, rows: Iterable[Tuned | Trial]) -> bool:
+    def put(self, rows: Iterable[AnyRow]) -> bool:
         """Keep `rows`, all or none; a tuned program replaces what was known of it. False: not."""
         given = tuple(rows)
 
@@ -157,7 +162,7 @@ class Database:
                 os.replace(self.path + suffix, damaged + suffix)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(f"{self.path}-shm")
-        kept: tuple[Tuned | Trial, ...] = (*_salvaged(damaged, Tuned), *_salvaged(damaged, Trial))
+        kept = [row for kind in _TABLES for row in _salvaged(damaged, kind)]
         self._write_once(lambda connection: _insert(connection, kept))
 
 
@@ -173,9 +178,7 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 def _version_text(version: int) -> str:
-    if version > VERSION:
-        return f"it is of version {version}, newer than this tcsym, which reads {VERSION}"
-    return f"it is of version {version}, older than {VERSION}: it is renewed when options are kept"
+    return f"it is of version {version}, newer than this tcsym, which reads {VERSION}"
 
 
 def _migrate(connection: sqlite3.Connection) -> None:
@@ -189,7 +192,7 @@ def _migrate(connection: sqlite3.Connection) -> None:
         connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
-def _insert(connection: sqlite3.Connection, rows: Sequence[Tuned | Trial]) -> None:
+def _insert(connection: sqlite3.Connection, rows: Sequence[AnyRow]) -> None:
     for row in rows:
         kind = type(row)
         names = ", ".join((*COLUMNS[kind], "checksum"))
@@ -198,6 +201,16 @@ def _insert(connection: sqlite3.Connection, rows: Sequence[Tuned | Trial]) -> No
             f"INSERT OR REPLACE INTO {_TABLES[kind]} ({names}) VALUES ({marks})",
             (*values(row), checksum(row)),
         )
+
+
+def _selected(
+    connection: sqlite3.Connection, kind: type[Row], where: str, parameters: Sequence[str]
+) -> list[Row]:
+    """A file of an older version has fewer tables; it is renewed when something is kept."""
+    exists = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
+    if not connection.execute(exists, (_TABLES[kind],)).fetchone():
+        return []
+    return list(_rows(connection, kind, where, parameters))
 
 
 def _rows(

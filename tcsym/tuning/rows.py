@@ -1,4 +1,4 @@
-"""What the options store keeps: tuned regions, and trials; with a checksum each."""
+"""What the options store keeps: tuned regions, trials, strategies; with a checksum each."""
 
 from __future__ import annotations
 
@@ -53,16 +53,34 @@ class Trial:
     created: str
 
 
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """How strategy `auto` serves a program's calls on one machine.
+
+    question: JSON of all that the answer depends on beside: declared and known sizes, options,
+    compiler. measured: JSON of `dispatch.weigh.Weighed`. way: what was the fastest.
+    """
+
+    program: str
+    machine: str
+    question: str
+    measured: str
+    way: str
+    created: str
+    name: str
+
+
+Row = Tuned | Trial | Chosen
 COLUMNS: dict[type, tuple[str, ...]] = {
-    kind: tuple(f.name for f in fields(kind)) for kind in (Tuned, Trial)
+    kind: tuple(f.name for f in fields(kind)) for kind in (Tuned, Trial, Chosen)
 }
 
 
-def values(row: Tuned | Trial) -> tuple[Any, ...]:
+def values(row: Row) -> tuple[Any, ...]:
     return tuple([getattr(row, name) for name in COLUMNS[type(row)]])
 
 
-def checksum(row: Tuned | Trial) -> str:
+def checksum(row: Row) -> str:
     return hexdigest(json.dumps(values(row)).encode())
 
 

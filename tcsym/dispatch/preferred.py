@@ -1,0 +1,172 @@
+"""Strategy `Auto`: the way that a kernel's calls are served if it was measured to be the fastest.
+
+Once all calls together took long enough, another process runs the ways in turns at the sizes called
+most (`weigh`). The symbolic versions answer meanwhile, and keep what the way does not cover. What
+was chosen is kept in the options store; a later process takes it without measuring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from threading import RLock
+from typing import TYPE_CHECKING, Any
+
+from tcsym.compiled import Compiled
+from tcsym.dispatch.entrance import Entrance
+from tcsym.dispatch.making import Making
+from tcsym.dispatch.version import Values, Version
+from tcsym.index import holds
+from tcsym.stats import Decision
+from tcsym.variants import Variant
+
+if TYPE_CHECKING:
+    from tcsym.dispatch.weigh import Weighed
+
+Function = Callable[..., Any]
+MOST_SAMPLES = 4
+LEAST_SIZES = 2  # with one, versions for single sizes do better
+FITS = 0.9  # share of the calls that a way must cover to stay
+
+
+class Preferred:
+    """The way of one kernel; to be used under `lock`. `changed` is told when versions are ready."""
+
+    def __init__(
+        self,
+        making: Making,
+        entrance: Entrance,
+        share: float,
+        lock: RLock,
+        changed: Callable[[], None],
+    ) -> None:
+        self.making, self.entrance, self.share = making, entrance, share
+        self._lock, self._changed = lock, changed
+        self.way = "symbolic"
+        self.versions: tuple[Version, ...] = ()
+        self.bound: dict[str, int] = {}
+        self._is_begun = False
+
+    # ---- calls
+
+    def serving(self, sizes: Values) -> Version | None:
+        """The version for these sizes, if the way has one that is compiled."""
+        if not self.versions:
+            return None
+        values = dict(zip(self.making.plan.sizes, sizes))
+        found = (v for v in self.versions if v.variants.made and holds(v.context, values))
+        return next(found, None)
+
+    def before(self, entry: Function) -> Function:
+        """What calls of any sizes enter: what is bound, which passes to `entry` the others."""
+        return entry if self.default is None else self.entrance.before(self.default, entry) or entry
+
+    @property
+    def default(self) -> Version | None:
+        """What is bound, if it is the way."""
+        return self.versions[0] if self.way == "bound" else None
+
+    def covers(self, counts: Mapping[Values, int]) -> bool:
+        """True if the way serves nearly all of these calls."""
+        if self.way != "bound":
+            return True
+        slots = [(self.making.plan.sizes.index(n), v) for n, v in self.bound.items()]
+        inside = sum(n for s, n in counts.items() if all(s[k] == v for k, v in slots))
+        return inside >= FITS * sum(counts.values())
+
+    # ---- choosing
+
+    def begin(self, counts: Mapping[Values, int], threads: int) -> None:
+        """Choose for calls of these sizes, beside them."""
+        if self._is_begun or not self.share or len(self.making.regions) > 1:
+            return
+        plan = self.making.plan
+        self.bound = self._constant(list(counts))
+        is_bounded = any(p.hi is not None for p in plan.promises.values())
+        if not is_bounded and (not self.bound or len(counts) < LEAST_SIZES):
+            return
+        self._is_begun = True
+        from tcsym.dispatch.beside import Weighing, compilations
+
+        samples = sorted(counts, key=lambda s: -counts[s])[:MOST_SAMPLES]
+        work = Weighing(self.making, samples, self.bound, threads, self.share, self._weighed)
+        compilations.submit(work)
+
+    def weigh_now(self, sizes: Sequence[Values], threads: int) -> None:
+        """Choose for these sizes before any call."""
+        from tcsym.dispatch.weigh import weigh
+        from tcsym.tuning.chosen import keep, recall
+
+        self._is_begun = True
+        weighed = recall(self.making, {})
+        why = "measured before"
+        if weighed is None:
+            weighed, why = weigh(self.making, sizes, {}, threads), "measured ahead"
+            if weighed is not None:
+                keep(self.making, {}, weighed)
+        if weighed is not None:
+            self.choose(weighed, why)
+            for version in self.versions:
+                self._enter(version, version.variants.made_for(version.variants.dense))
+            self._changed()
+
+    def _constant(self, sizes: Sequence[Values]) -> dict[str, int]:
+        """Sizes that are the same in all calls, but not declared to be."""
+        plan = self.making.plan
+        return {
+            name: sizes[0][k]
+            for k, name in enumerate(plan.sizes)
+            if plan.initial[k] is None and sizes and len({s[k] for s in sizes}) == 1
+        }
+
+    def _weighed(self, result: tuple[Weighed, str] | str | None) -> None:
+        """On the thread of `beside`."""
+        if isinstance(result, str):
+            self.making.stats.failures.append(f"weighing: {result}")
+        if not isinstance(result, tuple):
+            return
+        with self._lock:
+            self.choose(*result)
+            versions = self.versions
+        from tcsym.dispatch.beside import Work, compilations
+
+        for version in versions:
+            done = self._compiled(version)
+            compilations.submit(Work(version.variants, version.variants.dense, self.share, done))
+        self._changed()
+
+    def choose(self, weighed: Weighed, why: str) -> None:
+        """Take the fastest way; its versions may have to be compiled yet."""
+        from tcsym.dispatch.weigh import buckets_of, padding_of
+
+        self.way = weighed.best()
+        costs = tuple((way, weighed.mean_seconds(way)) for way in weighed.seconds)
+        if self.way == "bound":
+            self.versions = (self.making.partly_bound(self.bound),)
+        elif self.way == "bucket":
+            self.versions = buckets_of(self.making).versions()
+        elif self.way == "padded":
+            self.versions = (padding_of(self.making).serving(weighed.sizes[0]),)
+        if self.way != "bound":
+            self.bound = {}
+        named = tuple(self.bound.items())
+        self.making.stats.decide(Decision(named, self.way, f"{why}, all sizes", costs))
+
+    def leave(self) -> None:
+        """Back to the symbolic versions: calls have other sizes now."""
+        self.making.stats.decide(Decision((), "symbolic", "calls have other sizes now"))
+        self.way, self.versions, self.bound = "symbolic", (), {}
+        self._is_begun = False
+
+    def _enter(self, version: Version, variant: Variant) -> None:
+        if version.padding is None:  # what copies is called through Python
+            self.entrance.prepare(version, variant)
+
+    def _compiled(self, version: Version) -> Callable[[Compiled | str], None]:
+        def done(result: Compiled | str) -> None:
+            if isinstance(result, str):
+                self.making.stats.failures.append(f"{version}: {result}")
+                return
+            self._enter(version, version.variants.adopt(version.variants.dense, result))
+            self._changed()
+
+        return done

@@ -1,0 +1,132 @@
+"""Auto's choice among ways to serve all calls: measured, recorded, right whatever it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tcsym as tc
+from tcsym.dispatch import adaptive
+from tcsym.dispatch.beside import compilations
+from tcsym.dispatch.weigh import Weighed
+from tcsym.runtime.background import settle
+from tcsym.strategy import Auto
+from tcsym.tuning.chosen import recall
+from tcsym.tuning.rows import Chosen
+from tcsym.tuning.stores import user_database
+
+F32 = np.float32
+MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
+BOUNDS = {name: tc.Dim(1, 24) for name in "MKN"}
+EAGER = Auto(hot=1e-6, share=1.0)
+
+
+@pytest.fixture(autouse=True)
+def own_store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    monkeypatch.setenv("TCSYM_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(adaptive, "FIRST_LOOK", 16)
+    yield
+    compilations.settle()
+
+
+@pytest.fixture
+def way(monkeypatch: pytest.MonkeyPatch, request: Any) -> str:
+    """Whatever is measured, this way wins."""
+    monkeypatch.setattr(Weighed, "best", lambda _: request.param)
+    return str(request.param)
+
+
+def called(kernel: Any, *sizes: tuple[int, int, int], rounds: int = 1) -> None:
+    for m, k, n in sizes * rounds:
+        a = np.arange(m * k, dtype=F32).reshape(m, k) % 7
+        b = np.arange(k * n, dtype=F32).reshape(k, n) % 5
+        np.testing.assert_array_equal(kernel(a, b), a @ b)
+
+
+def settled() -> None:
+    for _ in range(2):  # what was compiled may ask for an entry, and the other way round
+        compilations.settle()
+        settle()
+
+
+def weighed(**seconds: float) -> Weighed:
+    return Weighed(((1,), (2,)), {way: ((s, s), (s, s)) for way, s in seconds.items()})
+
+
+def test_a_way_must_gain_more_than_noise() -> None:
+    assert weighed(symbolic=1.0, bound=0.99).best() == "symbolic"
+    assert weighed(symbolic=1.0, bound=0.9, bucket=0.8).best() == "bucket"
+    uneven = Weighed(((1,), (2,)), {"symbolic": ((1, 1), (1, 1)), "bound": ((0.5, 0.5), (1.1, 1))})
+    assert uneven.best() == "symbolic" and uneven.gain("bound")[1] < 0.95
+    assert Weighed.from_json(uneven.to_json()) == uneven
+
+
+MANY = [(m, 8, n) for m in (3, 9, 17) for n in (1, 6, 20)]
+
+
+@pytest.mark.parametrize("way", ["bound"], indirect=True)
+def test_sizes_that_never_change_are_bound(way: str) -> None:
+    kernel = tc.define(MM, strategy=EAGER).mm
+    called(kernel, *MANY[:1])
+    settled()
+    called(kernel, *MANY, rounds=3)
+    settled()
+    (decision,) = kernel.stats.decisions
+    assert decision.chosen == "bound" and dict(decision.sizes)["K"] == 8
+    assert {name for name, _ in decision.seconds} >= {"symbolic", "bound"}
+    assert "measured beside the calls" in kernel.explain("variants", M=3, K=8, N=1)
+    assert kernel.explain("mapped", M=3, K=8, N=1).startswith("# specialised, K == 8, ")
+    assert kernel.explain("mapped", M=3, K=7, N=1).startswith("# symbolic")
+    called(kernel, *MANY, (5, 7, 4), (8, 8, 8), (2, 0, 2))
+    assert not kernel.stats.failures
+    assert sum(kernel.stats.dispatch.values()) == 1 + 27 + 12
+
+
+@pytest.mark.parametrize("way", ["bound"], indirect=True)
+def test_other_sizes_end_it(way: str) -> None:
+    kernel = tc.define(MM, strategy=EAGER).mm
+    called(kernel, *MANY[:1])
+    settled()
+    called(kernel, *MANY, rounds=3)
+    settled()
+    others = [(m, k, 4) for m in (2, 3) for k in (5, 6)]
+    called(kernel, *others, rounds=40)
+    assert "calls have other sizes now" in str(kernel.stats)
+
+
+@pytest.mark.parametrize("way", ["bucket", "padded"], indirect=True)
+def test_declared_ranges(way: str) -> None:
+    kernel = tc.define(MM, sizes=BOUNDS, strategy=EAGER).mm.precompile()
+    chosen = [d for d in kernel.stats.decisions if not d.sizes]
+    assert chosen[0].chosen == way and "measured ahead" in str(chosen[0])
+    called(kernel, (1, 1, 1), (24, 24, 24), (1, 24, 7), (13, 2, 24), rounds=4)
+    settled()
+    called(kernel, (1, 1, 1), (24, 24, 24), (1, 24, 7), (13, 2, 24), (4, 4, 4), rounds=4)
+    shown = kernel.explain("variants", M=13, K=2, N=24)
+    assert shown.startswith("bucket" if way == "bucket" else "padded")
+    with pytest.raises(tc.SizeError, match="from 1 to 24"):
+        kernel(np.ones((25, 1), F32), np.ones((1, 1), F32))
+
+
+def test_what_was_measured_is_recorded() -> None:
+    first = tc.define(MM, sizes=BOUNDS).mm.precompile()
+    database = user_database()
+    assert database is not None
+    (row,) = database.select(Chosen)
+    assert row.name == "mm" and row.way == recall(first._dispatcher.making, {}).best()  # type: ignore
+    again = tc.define(MM, sizes=BOUNDS).mm.precompile()
+    assert "measured before" in str(again.stats)
+    other = tc.define(MM, sizes={**BOUNDS, "M": tc.Dim(1, 23)}).mm
+    assert recall(other._dispatcher.making, {}) is None
+
+
+def test_nothing_is_weighed_where_nothing_can_differ() -> None:
+    kernel = tc.define(MM, strategy=EAGER).mm
+    for n in range(1, 60):
+        called(kernel, (n, n + 1, n + 2))
+    settled()
+    assert not kernel._dispatcher._preferred._is_begun  # type: ignore[attr-defined]
