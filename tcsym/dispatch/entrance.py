@@ -145,7 +145,11 @@ class Entrance:
         """It checks the sizes that are numbers in the code of `version`, and its context."""
         ways = self._ways.get(version.variants)
         if ways is None:
-            known = [version.fixed.get(n, v) for n, v in zip(self.plan.sizes, self.plan.initial)]
+            given = frozenset(self.plan.free_slots)  # their values come with each call
+            known = [
+                v if k in given else version.fixed.get(n, v)
+                for k, (n, v) in enumerate(zip(self.plan.sizes, self.plan.initial))
+            ]
             literals = self.plan.initial[len(known) :]
             promises = _promises(self.plan, version)
             plan = replace(self.plan, initial=(*known, *literals), promises=promises)
@@ -170,6 +174,10 @@ class Entrance:
 def _promises(plan: CallPlan, version: Version) -> dict[int, Dim]:
     """What an entry checks of sizes: what is declared, within what the code is for."""
     promises = dict(plan.promises)
+    for slot in plan.free_slots:
+        value = version.fixed.get(plan.sizes[slot])
+        if value is not None and plan.initial[slot] is None:
+            promises[slot] = Dim(value, value)
     for name, low, high in version.variants.context:
         slot = plan.sizes.index(name)
         step = promises[slot].multiple_of if slot in promises else 1

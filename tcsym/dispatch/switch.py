@@ -60,7 +60,7 @@ class Switch:
         self._kept: dict[int, Function] = {}  # word of a row or of the table -> what it refers to
         self._lock = allocate_lock()
         self._words[NDARRAY] = id(np.ndarray)
-        names = [sys.intern(n) for n in (*layout.names, *OPTIONS)]
+        names = [sys.intern(n) for n in (*layout.names, *OPTIONS, *layout.free)]
         self._words[NAMES : layout.rows_at] = [id(n) for n in names]
         self._objects: list[object] = [*names]  # what words refer to
         self.set_default(default)
@@ -161,6 +161,9 @@ class Switch:
         """The sizes of a call that the switch could read."""
         values = list(self.layout.known)
         for slot, (k, axis) in zip(self.layout.slots, self.layout.places):
+            if k < 0:
+                values[slot] = int(kwargs["sizes"][self.layout.free[axis]])
+                continue
             array = args[k] if k < len(args) else kwargs[self.layout.names[k]]
             values[slot] = array.shape[axis]
         return tuple(v or 0 for v in values)

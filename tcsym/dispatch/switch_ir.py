@@ -35,7 +35,7 @@ from tcsym.dispatch.switch_table import (
     Layout,
 )
 from tcsym.runtime.entering import OPTIONS
-from tcsym.runtime.fastcall_index import Lines
+from tcsym.runtime.fastcall_index import SIZE_BOUND, Lines
 from tcsym.runtime.fastcall_torch import IMPLEMENTATION_AT, VIEW_BYTES
 from tcsym.runtime.numpy_facts import ArrayOffsets
 from tcsym.runtime.plan import CallPlan
@@ -49,12 +49,15 @@ def layout_of_plan(plan: CallPlan) -> Layout | None:
             where.setdefault(slot, (k, axis))
     known = plan.initial[: len(plan.sizes)]
     slots = tuple([k for k, value in enumerate(known) if value is None])
-    if not slots or any(slot not in where for slot in slots):
+    given = [slot for slot in slots if slot not in where]
+    if not slots or any(slot not in plan.free_slots for slot in given):
         return None
+    where |= {slot: (-1, k) for k, slot in enumerate(given)}
     places = tuple([where[slot] for slot in slots])
-    arguments = sorted({k for k, _ in places})
+    arguments = sorted({k for k, _ in places if k >= 0})
     ranks = tuple([(k, plan.inputs[k].rank) for k in arguments])
-    return Layout(known, slots, places, ranks, tuple([p.name for p in plan.inputs]))
+    free = tuple([plan.sizes[slot] for slot in given])
+    return Layout(known, slots, places, ranks, tuple([p.name for p in plan.inputs]), free)
 
 
 def switch_ir(layout: Layout) -> str:
@@ -69,6 +72,9 @@ declare ptr @PyObject_Vectorcall(ptr, ptr, i64, ptr)
 declare void @Py_IncRef(ptr)
 declare void @Py_DecRef(ptr)
 declare void @PyErr_Clear() cold
+@PyDict_Type = external global i8
+declare ptr @PyDict_GetItem(ptr, ptr)
+declare i64 @tcsym_integer(ptr, i64, i64)
 declare i1 @tcsym_match(ptr, i64, ptr, ptr, i64, ptr)
 define ptr @{SYMBOL}(ptr %self, ptr %args, i64 %nargs, ptr %kwnames) {{
 entry:
@@ -112,8 +118,8 @@ any:
 
 
 def _sizes(out: Lines, layout: Layout) -> list[str]:
-    last = max(k for k, _ in layout.ranks)
-    enough = out.named(f"icmp sgt i64 %nargs, {last}")
+    last = max((k for k, _ in layout.ranks), default=-1)
+    enough = "false" if layout.free else out.named(f"icmp sgt i64 %nargs, {last}")
     out.line(f"  br i1 {enough}, label %ready, label %match\nmatch:")
     out.guard(out.named("icmp ne ptr %kwnames, null"), "default")
     names = f"getelementptr inbounds (i64, ptr @{TABLE}, i64 {NAMES})"
@@ -123,7 +129,31 @@ def _sizes(out: Lines, layout: Layout) -> list[str]:
     out.line("  %arguments = phi ptr [ %args, %usual ], [ %given, %matched ]")
     arrays = {k: _load(out, "ptr", "%arguments", 8 * k) for k, _ in layout.ranks}
     dimensions = {k: _dimensions(out, arrays[k], rank) for k, rank in layout.ranks}
-    return [_load(out, "i64", dimensions[k], 8 * axis) for k, axis in layout.places]
+    free = _free_sizes(out, layout)
+    return [
+        free[axis] if k < 0 else _load(out, "i64", dimensions[k], 8 * axis)
+        for k, axis in layout.places
+    ]
+
+
+def _free_sizes(out: Lines, layout: Layout) -> list[str]:
+    """Sizes that a `dict` gives."""
+    if not layout.free:
+        return []
+    at = len(layout.names) + OPTIONS.index("sizes")
+    given = _load(out, "ptr", "%given", 8 * at)
+    out.guard(out.named(f"icmp ne ptr {given}, null"), "default")
+    kind = _load(out, "ptr", given, ArrayOffsets.type)
+    out.guard(out.named(f"icmp eq ptr {kind}, @PyDict_Type"), "default")
+    found = []
+    for k in range(len(layout.free)):
+        name = _word(out, NAMES + len(layout.names) + len(OPTIONS) + k)
+        number = out.named(f"call ptr @PyDict_GetItem(ptr {given}, ptr {name})")
+        out.guard(out.named(f"icmp ne ptr {number}, null"), "default")
+        integer = f"call i64 @tcsym_integer(ptr {number}, i64 0, i64 {SIZE_BOUND - 1})"
+        found.append(out.named(integer))
+        out.guard(out.named(f"icmp sge i64 {found[-1]}, 0"), "default")
+    return found
 
 
 def _dimensions(out: Lines, array: str, rank: int) -> str:

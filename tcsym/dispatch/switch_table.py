@@ -21,7 +21,8 @@ class Layout:
     """How sizes are read off the arguments, and what a row of the table has. Plain data.
 
     `slots`: of the sizes that tell calls apart; `known`: values of the others, by slot. `places`:
-    (argument, axis) of each size; `ranks` of these arguments. A row is its sizes, its function,
+    (argument, axis) of each size, or (-1, position) in `free`, the names of sizes that `sizes=`
+    gives; `ranks` of these arguments. A row is its sizes, its function,
     calls so far, the count at which `NOTICE` is called, and the address of its code if the function
     is one of our built-ins, which takes no `self`. `names`: of all arguments.
     """
@@ -33,12 +34,14 @@ class Layout:
         places: tuple[tuple[int, int], ...],
         ranks: tuple[tuple[int, int], ...],
         names: tuple[str, ...],
+        free: tuple[str, ...] = (),
     ) -> None:
         self.known = known
         self.slots = slots
         self.places = places
         self.ranks = ranks
         self.names = names
+        self.free = free
 
     @property
     def fields(self) -> tuple[Any, ...]:
@@ -52,7 +55,7 @@ class Layout:
     @property
     def rows_at(self) -> int:
         """First word of the rows."""
-        return NAMES + len(self.names) + len(OPTIONS)
+        return NAMES + len(self.names) + len(OPTIONS) + len(self.free)
 
     @property
     def words(self) -> int:

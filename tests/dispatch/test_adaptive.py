@@ -212,7 +212,7 @@ def test_the_symbolic_version_answers_meanwhile() -> None:
 
 def test_failures_are_told_and_harmless(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any) -> Any:
-        return "the compiler is on strike"
+        return {"error": "the compiler is on strike"}, b""
 
     monkeypatch.setattr(compilations, "_exchange", fail)
     monkeypatch.setattr("tcsym.variants.Variants.cached", lambda *_: None)
@@ -323,3 +323,33 @@ def test_many_threads(strategy: Any) -> None:
         list(pool.map(call, range(16)))
     compilations.settle()
     assert not kernel.stats.failures
+
+
+# ---- free sizes
+
+ROWS = "def rows(float(N) x) -> (float(N,P) y) { y(i,j) = x(i) + 2 }"
+
+
+@pytest.mark.parametrize("strategy", [EAGER, Specialize(background=1.0), Specialize()])
+def test_free_sizes_are_specialised(strategy: Any) -> None:
+    kernel = tc.define(ROWS, strategy=strategy).rows
+    x = np.arange(3, dtype=F32)
+
+    def call(p: int, repeat: int = 1) -> None:
+        for _ in range(repeat):
+            assert (kernel(x, sizes={"P": p}) == np.repeat(x[:, None] + 2, p, 1)).all()
+
+    for _ in range(4):
+        call(5)
+        settle()
+        compilations.settle()
+    call(5, 2 * PAIRS * ROUNDS + 5)
+    for p in (0, 1, 5, 6):
+        call(p, 3)
+    if isinstance(strategy, Auto):
+        assert states(kernel)[3, 5] in ("adopted", "rejected")
+    else:
+        assert "specialised, N == 3 && P == 5" in kernel.explain("variants", N=3, P=5)
+    for wrong in (None, {}, {"P": -1}, {"P": 2.5}, {"N": 4, "P": 5}):
+        with pytest.raises(tc.SizeError):
+            kernel(x, sizes=wrong)

@@ -117,8 +117,20 @@ def test_known_sizes_are_not_read() -> None:
     assert switch.function(*operands(2, 3, 4))[0] == "a"
     assert switch.counts() == {(2, 3, 4): 1}
     assert Switch.of(plan_of(M=1, K=3, N=2), named("default")) is None
+
+
+def test_free_sizes_are_read_off_what_gives_them() -> None:
     free = plan_of("def f(float(N) A) -> (float(P) O) { O(i) = i < N ? A(i) : 0.0 }")
-    assert Switch.of(free, named("default")) is None
+    switch = Switch.of(free, named("default"))
+    assert switch is not None and free.sizes == ("N", "P")
+    switch.put((3, 5), named("a"))
+    a = np.zeros(3, F32)
+    assert switch.function(a, sizes={"P": 5})[0] == "a"
+    assert switch.function(A=a, sizes={"N": 3, "P": 5}, threads=1)[0] == "a"
+    assert switch.counts() == {(3, 5): 2} and switch.sizes_of((a,), {"sizes": {"P": 5}}) == (3, 5)
+    for sizes in ({"P": 6}, {"P": -5}, {"P": 5.0}, {"P": 1 << 70}, {"N": 3}, {}, [("P", 5)]):
+        assert switch.function(a, sizes=sizes)[0] == "default"
+    assert switch.function(a)[0] == switch.function(a, sizes=None)[0] == "default"
 
 
 def test_many_sizes() -> None:
