@@ -93,8 +93,8 @@ class Preferred:
 
     def weigh_now(self, sizes: Sequence[Values], threads: int) -> None:
         """Choose for these sizes before any call."""
+        from tcsym.dispatch.recorded_choice import keep, recall
         from tcsym.dispatch.weigh import weigh
-        from tcsym.tuning.chosen import keep, recall
 
         self._is_begun = True
         weighed = recall(self.making, {})

@@ -127,11 +127,11 @@ def _compiled(data: dict[str, Any]) -> bytes:
 def _weigh(data: dict[str, Any]) -> bytes:
     """What `dispatch.weigh` measures, or what an earlier process did."""
     from tcsym.dispatch.making import Making
+    from tcsym.dispatch.recorded_choice import keep, recall
     from tcsym.dispatch.weigh import weigh
     from tcsym.runtime.plan import plan_call
     from tcsym.sizes import Dim
     from tcsym.stats import Stats
-    from tcsym.tuning.chosen import keep, recall
 
     declared = {n: v if isinstance(v, int) else Dim(*v) for n, v in data["declared"].items()}
     plan = plan_call(_program(data), declared, frozenset())

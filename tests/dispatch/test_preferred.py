@@ -12,10 +12,10 @@ import pytest
 import tcsym as tc
 from tcsym.dispatch import adaptive
 from tcsym.dispatch.beside import compilations
+from tcsym.dispatch.recorded_choice import recall
 from tcsym.dispatch.weigh import Weighed
 from tcsym.runtime.background import settle
 from tcsym.strategy import Auto
-from tcsym.tuning.chosen import recall
 from tcsym.tuning.rows import Chosen
 from tcsym.tuning.stores import user_database
 

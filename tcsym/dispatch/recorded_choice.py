@@ -5,22 +5,17 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+from tcsym.dispatch.making import Making
+from tcsym.dispatch.weigh import Weighed
 from tcsym.runtime.cache import compiler_version
 from tcsym.tuning.machine import machine_key
 from tcsym.tuning.rows import Chosen
 from tcsym.tuning.stores import user_database
 
-if TYPE_CHECKING:
-    from tcsym.dispatch.making import Making
-    from tcsym.dispatch.weigh import Weighed
-
 
 def recall(making: Making, bound: Mapping[str, int]) -> Weighed | None:
     """What an earlier process measured for these numbers, with the same compiler and options."""
-    from tcsym.dispatch.weigh import Weighed
-
     database = user_database()
     if database is None:
         return None
