@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tcsym.frontend.program import Read
-from tcsym.index import ONE, ZERO, Index, ceildiv, minimum, substitute, var
+from tcsym.index import ONE, ZERO, Index, ceildiv, maximum, minimum, substitute, var
 from tcsym.loop_ir import Kernel, Loop, Node, Store, TransposeBlock
 from tcsym.polyhedral.passes.access import accesses, stride
 from tcsym.polyhedral.passes.bounds import extent
 from tcsym.polyhedral.passes.interchange import reorder_chain
 from tcsym.polyhedral.passes.loops import find_loop, replace_loop
 from tcsym.polyhedral.passes.names import Names
-from tcsym.polyhedral.passes.tile_loop import tile_loop
+from tcsym.polyhedral.passes.tile_loop import is_multiple, tile_loop
 from tcsym.records import dataclass
 
 CACHE_BLOCKS = 8
@@ -86,18 +86,22 @@ def transpose_in_blocks(
 ) -> Kernel:
     """The chain as register-transposed blocks, in cache blocks of eight by eight of them.
 
-    Contract: all loops of the chain are parallel; no bound uses the row or column loop.
+    The last block starts early enough to be whole: masked stores cost more than elements moved
+    twice. Contract: all loops of the chain are parallel; no bound uses the row or column loop.
     """
-    first = {x.variable: x.lower + var(names.fresh(x.variable)) * block for x in (t.row, t.column)}
-    tiles = {x.variable: _only_variable(first[x.variable] - x.lower) for x in (t.row, t.column)}
+    tiles = {x.variable: names.fresh(x.variable) for x in (t.row, t.column)}
+    start = {
+        x.variable: _block_start(extent(x), tiles[x.variable], block) for x in (t.row, t.column)
+    }
+    first = {x.variable: x.lower + start[x.variable] for x in (t.row, t.column)}
     source = tuple(substitute(s, first) for s in t.source.subscripts if isinstance(s, Index))
     node: Node = TransposeBlock(
         t.store.buffer,
         tuple(substitute(s, first) for s in t.store.subscripts),
         t.source.tensor,
         source,
-        extent(t.row) - var(tiles[t.row.variable]) * block,
-        extent(t.column) - var(tiles[t.column.variable]) * block,
+        extent(t.row) - start[t.row.variable],
+        extent(t.column) - start[t.column.variable],
         block,
         t.source_row,
         t.target_column,
@@ -105,9 +109,9 @@ def transpose_in_blocks(
     outer: list[Loop] = []
     for x in (t.row, t.column):
         name, count = names.fresh(x.variable), ceildiv(extent(x), block)
-        start = var(name) * CACHE_BLOCKS
-        end = minimum(start + CACHE_BLOCKS, count)
-        node = Loop(tiles[x.variable], start, end, node, "serial", "parallel")
+        low = var(name) * CACHE_BLOCKS
+        high = minimum(low + CACHE_BLOCKS, count)
+        node = Loop(tiles[x.variable], low, high, node, "serial", "parallel")
         whole = ceildiv(extent(x), block * CACHE_BLOCKS)
         outer.append(Loop(name, ZERO, whole, node, "serial", "parallel"))
     for loop in outer:
@@ -118,9 +122,9 @@ def transpose_in_blocks(
     return replace(kernel, body=replace_loop(kernel.body, chain[0].variable, lambda _: node))
 
 
-def _only_variable(e: Index) -> str:
-    (name,) = e.variables()
-    return name
+def _block_start(n: Index, tile: str, block: int) -> Index:
+    start = var(tile) * block
+    return start if is_multiple(n, block) else minimum(start, maximum(ZERO, n - block))
 
 
 def strided_partner(kernel: Kernel, chain: tuple[Loop, ...], lanes: str) -> str | None:
