@@ -38,6 +38,7 @@ PRODUCTS = {
 }""",
     "many_tt": "def f(float(2,K,M) A, float(2,N,K) B) -> (C) { C(b,m,n) +=! A(b,k,m) * B(b,n,k) }",
     "many_nn": "def f(float(M,2,K) A, float(K,2,N) B) -> (C) { C(b,m,n) +=! A(m,b,k) * B(k,b,n) }",
+    "last_tt": "def f(float(M,K,2) A, float(K,N,2) B) -> (C) { C(b,m,n) +=! A(m,k,b) * B(k,n,b) }",
     "from_one": """def f(float(M,K) A, float(K,N) B) -> (C) {
   C(m,n) +=! A(m,k) * B(k,n) where k in 1:K
 }""",
@@ -58,6 +59,9 @@ TENSORS = {
 }""",
     "abcdef-dega-gfbc": """def f(float(D,E,G,A) X, float(G,F,B,C) Y) -> (Z) {
   Z(a,b,c,d,e,f) +=! X(d,e,g,a) * Y(g,f,b,c)
+}""",
+    "abcde-efbad-cf": """def f(float(E,F,B,A,D) X, float(C,F) Y) -> (Z) {
+  Z(a,b,c,d,e) +=! X(e,f,b,a,d) * Y(c,f)
 }""",
     "abc-bda-dc": "def f(float(B,D,A) X, float(D,C) Y) -> (Z) { Z(a,b,c) +=! X(b,d,a) * Y(d,c) }",
 }

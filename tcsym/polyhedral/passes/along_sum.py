@@ -6,28 +6,12 @@ Each element of the contraction then is a product of two vectors that are read a
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from tcsym.frontend.program import Read, dtype_of
-from tcsym.index import ONE, Index, var
-from tcsym.loop_ir import (
-    Buffer,
-    Kernel,
-    Loop,
-    Node,
-    Store,
-    Update,
-    Value,
-    block,
-    loads,
-    map_node,
-    map_value,
-    substitute_value,
-)
+from tcsym.index import ONE
+from tcsym.loop_ir import Kernel, Loop, loads
 from tcsym.polyhedral.passes.access import stride, value_variables
 from tcsym.polyhedral.passes.band import Band, Roles, band_of, factors, reductions
-from tcsym.polyhedral.passes.bounds import extent
-from tcsym.polyhedral.passes.loops import find_loop, loops_around, replace_loop
+from tcsym.polyhedral.passes.copy_operand import copy_operand, depend_on_sizes
+from tcsym.polyhedral.passes.loops import find_loop
 from tcsym.polyhedral.passes.names import Names
 from tcsym.polyhedral.passes.operands import Operand, row_operands, streamed_operands
 from tcsym.records import dataclass
@@ -55,8 +39,7 @@ def along_sum(kernel: Kernel, nest: str, roles: Roles, few: str, names: Names) -
                 return Along(v, ())
             found = streamed_operands if few == roles.columns else row_operands
             operands = tuple(found(kernel, band, roles, names))
-            known = frozenset(kernel.sizes)
-            if operands and all(_can_copy(band, x, v, known) for x in operands):
+            if operands and all(_can_copy(kernel, band, x, v) for x in operands):
                 return Along(v, operands)
     return None
 
@@ -76,10 +59,9 @@ def _lies_along(kernel: Kernel, band: Band, variable: str, side: str | None) -> 
     )
 
 
-def _can_copy(band: Band, x: Operand, variable: str, sizes: frozenset[str]) -> bool:
+def _can_copy(kernel: Kernel, band: Band, x: Operand, variable: str) -> bool:
     loops = _dimensions(band, x, variable)
-    used = frozenset[str]().union(*(y.lower.variables() | y.upper.variables() for y in loops))
-    return loops[-1].variable == variable and used <= sizes
+    return loops[-1].variable == variable and depend_on_sizes(kernel, loops)
 
 
 def _dimensions(band: Band, x: Operand, variable: str) -> tuple[Loop, ...]:
@@ -96,40 +78,9 @@ def copy_along_sum(kernel: Kernel, nest: str, along: Along, names: Names) -> Ker
     Element by element: the few columns lie side by side, so that blocks would be mostly empty.
     """
     band = band_of(find_loop(kernel.body, nest))
-    private = frozenset(x.variable for x in loops_around(kernel.body, nest))
-    for operand in along.operands:
-        x = replace(operand, panel=names.fresh(f"{loads(operand.value)[0].tensor}_along"))
+    for x in along.operands:
         loops = _dimensions(band, x, along.variable)
-        new = {y.variable: names.fresh(y.variable) for y in loops}
-        dtype = dtype_of(x.value)
-        copy = Buffer(x.panel, dtype, tuple(map(extent, loops)), "arena", private=private)
-        kernel = _redirected(kernel.with_buffer(copy), nest, x, loops)
-        value = substitute_value(x.value, {old: var(v) for old, v in new.items()})
-        at = tuple(var(new[y.variable]) - y.lower for y in loops)
-        node: Node = Store(x.panel, at, value, x.panel)
+        name = names.fresh(f"{loads(x.value)[0].tensor}_along")
         order = (loops[-1], *loops[:-1])
-        for y in reversed(order):
-            node = Loop(new[y.variable], y.lower, y.upper, node, "serial", "parallel")
-        kernel = _before(kernel, nest, node)
+        kernel, _ = copy_operand(kernel, nest, x.value, loops, order, name, names)
     return kernel
-
-
-def _before(kernel: Kernel, nest: str, node: Node) -> Kernel:
-    return replace(kernel, body=replace_loop(kernel.body, nest, lambda x: block(node, x)))
-
-
-def _redirected(kernel: Kernel, nest: str, x: Operand, loops: tuple[Loop, ...]) -> Kernel:
-    at: tuple[Index, ...] = tuple(var(y.variable) - y.lower for y in loops)
-    new = Read(x.panel, at, dtype_of(x.value))
-
-    def value(v: Value) -> Value:
-        return new if v == x.value else v
-
-    def statement(s: Node) -> Node:
-        changed = isinstance(s, Update) and any(r.tensor in x.tensors for r in loads(s.value))
-        if not isinstance(s, Update) or not changed:
-            return s
-        return replace(s, value=map_value(s.value, value, lambda i: i))
-
-    body = replace_loop(kernel.body, nest, lambda loop: map_node(loop, statement))
-    return replace(kernel, body=body)

@@ -67,17 +67,25 @@ def factors(x: Update) -> tuple[Read, ...]:
 
 def contraction_roles(kernel: Kernel, band: Band) -> Roles | None:
     """Roles in which rows reuse what the columns stream, or None: no contraction."""
+    if not any(factors(x) for x, _ in reductions(band.body)):
+        return None
+    found = (roles_along(kernel, band, v) for v in _column_candidates(kernel, band))
+    return next((r for r in found if r is not None), None)
+
+
+def roles_along(kernel: Kernel, band: Band, columns: str) -> Roles | None:
+    """Those with the best rows for these columns."""
+    found = (roles_of(band, columns, rows) for rows in _row_candidates(kernel, band, columns))
+    return next((r for r in found if r is not None), None)
+
+
+def roles_of(band: Band, columns: str, rows: str) -> Roles | None:
+    """Those with these columns and rows, if such rows use again what the columns stream."""
     updates = reductions(band.body)
     terms = [(x, around) for x, around in updates if factors(x)]
-    if not terms:
-        return None
-    for columns in _column_candidates(kernel, band):
-        for rows in _row_candidates(kernel, band, columns):
-            streamed = _streamed(terms, columns, rows) if rows != columns else ()
-            if streamed:
-                targets = {(x.buffer, x.subscripts) for x, _ in updates}
-                return Roles(columns, rows, streamed, len(targets))
-    return None
+    streamed = _streamed(terms, columns, rows) if terms and rows != columns else ()
+    targets = {(x.buffer, x.subscripts) for x, _ in updates}
+    return Roles(columns, rows, streamed, len(targets)) if streamed else None
 
 
 def _streamed(

@@ -11,7 +11,6 @@ from dataclasses import replace
 from functools import reduce
 from operator import mul
 
-from tcsym.frontend.program import Read
 from tcsym.index import (
     FALSE,
     ONE,
@@ -28,13 +27,19 @@ from tcsym.index import (
     mod,
 )
 from tcsym.loop_ir import Branch, Kernel
-from tcsym.polyhedral.passes.access import accesses, stride, subscript_variables, value_variables
+from tcsym.polyhedral.passes.access import accesses, stride, value_variables
 from tcsym.polyhedral.passes.along_sum import Along
-from tcsym.polyhedral.passes.band import Band, Roles, band_of, factors, reductions
+from tcsym.polyhedral.passes.band import (
+    Roles,
+    band_of,
+    reductions,
+    roles_along,
+    roles_of,
+)
 from tcsym.polyhedral.passes.bounds import extent
 from tcsym.polyhedral.passes.contraction_schedule import contraction_refusal
 from tcsym.polyhedral.passes.duplicate import duplicate
-from tcsym.polyhedral.passes.fuse_parallel import are_even
+from tcsym.polyhedral.passes.fuse_parallel import stores_follow
 from tcsym.polyhedral.passes.loops import find_loop, loops_around, replace_loop
 from tcsym.polyhedral.passes.names import Names
 from tcsym.polyhedral.passes.operands import outer_loops
@@ -48,7 +53,7 @@ FEW_TERMS = 32
 MANY_TERMS = 64
 CACHE_WAYS = 8
 EXCHANGED_COLUMNS = 12  # most that, as rows, are cheaper than panels of the other side
-EXCHANGED_PANELS = 12  # most that are cheaper as rows if both need panels
+EXCHANGED_PANELS = 7  # most that are cheaper as rows if both need panels
 WHOLE_LANES = 8
 SUM_TERMS = 60  # what the end of a product of two vectors costs, in terms
 RUN_TERMS = 60  # what each of its inner loops costs
@@ -72,15 +77,9 @@ def column_count(kernel: Kernel, nest: str, roles: Roles) -> Index:
     band = band_of(find_loop(kernel.body, nest))
     columns = extent(band.loop(roles.columns))
     for outer in reversed(outer_loops(band, roles)):
-        if _stores_follow(kernel, band, outer, roles.columns):
+        if stores_follow(kernel, band, outer, roles.columns):
             return columns * extent(band.loop(outer))
     return columns
-
-
-def _stores_follow(kernel: Kernel, band: Band, outer: str, columns: str) -> bool:
-    n = extent(band.loop(columns))
-    stores = [a for a in accesses(band.body) if a.written and not kernel.buffer(a.buffer).private]
-    return all(are_even(kernel.buffer(a.buffer), a.subscripts, outer, columns, n) for a in stores)
 
 
 def panels_pay(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Condition:
@@ -150,18 +149,14 @@ def streams_in_place(kernel: Kernel, nest: str, roles: Roles, setting: Setting) 
 
 
 def exchanged(kernel: Kernel, nest: str, roles: Roles) -> Roles | None:
-    """Rows as columns and columns as rows."""
+    """Rows as columns; their rows are the columns, or better a loop of several sizes."""
     band = band_of(find_loop(kernel.body, nest))
     if roles.rows is None:
         return None
-    reads: dict[Read, None] = {}
-    for x, around in reductions(band.body):
-        inner = {y.variable for y in around}
-        used = {r: subscript_variables(r.subscripts) for r in factors(x)}
-        moving = (r for r, v in used.items() if roles.rows in v and roles.columns not in v)
-        reads.update((r, None) for r in moving if used[r] & inner)
-    other = Roles(roles.rows, roles.columns, tuple(reads), roles.accumulators)
-    possible = bool(reads) and contraction_refusal(kernel, nest, other) is None
+    other = roles_along(kernel, band, roles.rows)
+    if other is None or len(extent(band.loop(other.rows or "")).variables()) < 2:
+        other = roles_of(band, roles.rows, roles.columns)
+    possible = other is not None and contraction_refusal(kernel, nest, other) is None
     return other if possible else None
 
 

@@ -55,6 +55,13 @@ def are_even(b: Buffer, subscripts: Subscripts, outer: str, inner: str, n: Index
     return far is not None and near is not None and far == near * n
 
 
+def stores_follow(kernel: Kernel, band: Band, outer: str, columns: str) -> bool:
+    """What is stored runs on from one row of columns into the next."""
+    n = extent(band.loop(columns))
+    stores = [a for a in accesses(band.body) if a.written and not kernel.buffer(a.buffer).private]
+    return all(are_even(kernel.buffer(a.buffer), a.subscripts, outer, columns, n) for a in stores)
+
+
 def _bounds_move(band: Band, names: frozenset[str]) -> bool:
     """Some bound or condition in the band uses one of the loops, or their bounds another one."""
     used = frozenset[str]().union(

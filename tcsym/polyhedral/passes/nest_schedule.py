@@ -9,7 +9,7 @@ from tcsym.index import FALSE, TRUE, Condition, all_of, ge, negate
 from tcsym.loop_ir import Kernel, Loop
 from tcsym.polyhedral.passes.along_sum import along_sum, copy_along_sum
 from tcsym.polyhedral.passes.assume import in_context, most_in_context
-from tcsym.polyhedral.passes.band import Band, Roles, band_of, contraction_roles
+from tcsym.polyhedral.passes.band import Band, Roles, band_of, contraction_roles, roles_of
 from tcsym.polyhedral.passes.bounds import extent
 from tcsym.polyhedral.passes.column_blocks import blocks_pay, schedule_column_blocks
 from tcsym.polyhedral.passes.contraction_schedule import (
@@ -34,6 +34,7 @@ from tcsym.polyhedral.passes.literal_windows import literal_copy, symbolic_windo
 from tcsym.polyhedral.passes.loops import find_loop, loops_around, loops_in
 from tcsym.polyhedral.passes.overlap import fits_tiles, is_repeatable
 from tcsym.polyhedral.passes.pad_reads import pad_reads
+from tcsym.polyhedral.passes.permute_operands import permute_operands
 from tcsym.polyhedral.passes.row_block import block_rows
 from tcsym.polyhedral.passes.row_schedule import schedule_rows
 from tcsym.polyhedral.passes.scan_schedule import is_scan, schedule_scan
@@ -101,8 +102,7 @@ def _contraction(
     copy: str | None = None
     if pays != TRUE:
         kernel, copy = with_fallback(kernel, nest, pays, setting.names)
-    kernel = schedule_contraction(kernel, nest, roles, setting)
-    setting.note(nest, f"contraction, columns {roles.columns}, rows {roles.rows}")
+    kernel = _in_panels(kernel, nest, roles, setting)
     return kernel if copy is None else otherwise(kernel, copy, setting)
 
 
@@ -151,8 +151,21 @@ def _exchanged(kernel: Kernel, nest: str, few: Condition, setting: Setting) -> K
     assert other is not None
     if streams_in_place(kernel, copy, other, setting):
         return _in_place(kernel, copy, other, setting)
-    setting.note(copy, f"contraction, columns {other.columns}, rows {other.rows}")
-    return schedule_contraction(kernel, copy, other, setting)
+    return _in_panels(kernel, copy, other, setting)
+
+
+def _in_panels(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Kernel:
+    """The register tile, on copies of operands that lie badly for it."""
+    assert roles.rows is not None
+    permuted = permute_operands(kernel, nest, roles, setting.names)
+    kernel = permuted.kernel
+    for copy in permuted.copies:
+        kernel = schedule_rows(kernel, copy, setting)
+    band = band_of(find_loop(kernel.body, nest))
+    moved = roles_of(band, roles.columns, roles.rows)
+    assert moved is not None
+    setting.note(nest, f"contraction, columns {roles.columns}, rows {roles.rows}")
+    return schedule_contraction(kernel, nest, moved, setting)
 
 
 def _few_rows(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
