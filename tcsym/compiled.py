@@ -6,8 +6,9 @@ Calling convention of the code, symbol `tcsym_kernel`:
 `context` points to the struct of `CONTEXT_FIELDS`, all 64 bits wide. Returns 0, or 1 + the index in
 `faults` of a failed run-time check (outputs are then unspecified).
 
-`parallel_for(pool, function, data, n_tasks)` calls `void function(ptr data, i64 task)` for
-0 <= task < n_tasks, each on its own thread, and returns when all are done; n_tasks <= threads.
+`parallel_for(pool, function, data, n_tasks, work)` calls `void function(ptr data, i64 task, i64 n)`
+for 0 <= task < n, each on its own thread, and returns when all are done. It chooses n <= n_tasks by
+`work`, the estimated time of all tasks in sixteenths of a processor cycle; n_tasks <= threads.
 Task t uses the private arena at private_arena + t * private_bytes.
 """
 

@@ -114,7 +114,8 @@ class Loop:
         (upper - lower) * work is worth it.
     order: what was proved: `parallel` (no dependence carried), `reduction` (only updates of one
         reduction carried: any order, but not concurrently), `sequential`.
-    unroll: the emitter repeats a serial body that often. work: scalar operations an iteration.
+    unroll: the emitter repeats a serial body that often. work: estimated time of an iteration, in
+        sixteenths of a processor cycle.
     """
 
     variable: str

@@ -38,7 +38,8 @@ class Options:
     vectorize, parallelize: allow vector loops, threads.
     row_unroll: vectors in flight in row loops and row reductions.
     strip_vectors: vectors in flight in strips of columns; accumulators count.
-    min_work_per_thread: scalar operations below which no further thread is woken.
+    min_work_per_thread: estimated time, in sixteenths of a processor cycle, below which no further
+        thread is used (`polyhedral.passes.cost`).
     time_limit: seconds for scheduling before the next simpler strategy is taken.
     """
 
@@ -58,7 +59,7 @@ class Options:
     parallelize: bool = True
     row_unroll: int = 4
     strip_vectors: int = 8
-    min_work_per_thread: int = 65536
+    min_work_per_thread: int = 131072
     time_limit: float = 5.0
 
     def __post_init__(self) -> None:

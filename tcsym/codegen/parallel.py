@@ -1,7 +1,7 @@
 """Parallel loops: the body becomes a function of its own, run on threads if the work is worth it.
 
-`taskN(data, t)` unpacks what the body needs from `data` and calls `taskN.body`, whose pointer
-parameters are `noalias`. The iterations are cut into contiguous balanced chunks, one a task.
+`taskN(data, t, n)` unpacks what the body needs from `data` and calls `taskN.body`, whose pointer
+parameters are `noalias`. The iterations are cut into n contiguous balanced chunks, one a task.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ def parallel_loop(context: Context, loop: Loop, serial_loop: SerialLoop) -> None
     lower, upper = number(context, loop.lower), number(context, loop.upper)
     count = as_val(smallest(code, add(code, upper, multiply(code, lower, -1)), 0, "smax"))
     with context.function.when(code.compare("icmp ne", count, Val("0", "i64")).text):
-        tasks = _task_count(context, loop, count)
+        work = as_val(multiply(context.code, count, number(context, loop.work)))
+        tasks = _task_count(context, work, count)
         launched = [
             _Item("ptr", context.error),
             _Item("ptr", field(context, "private_arena", "ptr")),
             _Item("i64", field(context, "private_bytes", "i64")),
             _Item("i64", as_val(lower).text),
             _Item("i64", count.text),
-            _Item("i64", tasks.text),
             _Item("ptr", "%buffers"),
             _Item("ptr", "%sizes"),
         ]
@@ -82,9 +82,9 @@ def parallel_loop(context: Context, loop: Loop, serial_loop: SerialLoop) -> None
         part = context.module.part(name)
         _body(context, part, loop, f"{name}.body", list(numbers), list(pointers), serial_loop)
         _task(part, name, launched, received)
-        context.module.declare("void", name, "ptr, i64")
+        context.module.declare("void", name, "ptr, i64, i64")
         context.finished(part)
-        _launch(context, name, [*launched, *_stored(received)], tasks)
+        _launch(context, name, [*launched, *_stored(received)], tasks, work)
     for buffer in context.buffers:
         context.note_store(buffer)
 
@@ -143,16 +143,15 @@ def buffers_used(body: Node) -> frozenset[str]:
     return frozenset(used)
 
 
-def _task_count(context: Context, loop: Loop, count: Val) -> Val:
+def _task_count(context: Context, work: Val, count: Val) -> Val:
     code = context.code
-    work = as_val(multiply(code, count, number(context, loop.work)))
     worth = code.binary("sdiv", work, Val(str(max(1, context.min_work)), "i64"))
     threads = Val(field(context, "threads", "i64"), "i64")
     most = code.intrinsic("smin", threads, count)
     return code.intrinsic("smin", most, code.intrinsic("smax", worth, Val("1", "i64")))
 
 
-def _launch(context: Context, name: str, items: list[_Item], tasks: Val) -> None:
+def _launch(context: Context, name: str, items: list[_Item], tasks: Val, work: Val) -> None:
     f = context.function
     data = f.alloca(f"[{len(items)} x i64]", 16)
     for i, item in enumerate(items):
@@ -163,17 +162,17 @@ def _launch(context: Context, name: str, items: list[_Item], tasks: Val) -> None
     threads, alone, end = f.new_label("threads"), f.new_label("alone"), f.new_label("end")
     f.branch(several.text, threads, alone)
     f.start_block(threads)
-    f.do(f"call void {run}(ptr {pool}, ptr @{name}, ptr {data}, {tasks.typed})")
+    f.do(f"call void {run}(ptr {pool}, ptr @{name}, ptr {data}, {tasks.typed}, {work.typed})")
     f.jump(end)
     f.start_block(alone)
-    f.do(f"call void @{name}(ptr {data}, i64 0)")
+    f.do(f"call void @{name}(ptr {data}, i64 0, i64 1)")
     f.jump(end)
     f.start_block(end)
 
 
 def _task(module: Module, name: str, launched: list[_Item], received: list[_Item]) -> None:
     """Unpack `data`, find the chunk and the private arena, call the body."""
-    f = Function(module, f"define void @{name}(ptr %data, i64 %task) #0")
+    f = Function(module, f"define void @{name}(ptr %data, i64 %task, i64 %tasks) #0")
 
     def word(kind: str, array: str, at: int) -> str:
         place = f.result(f"getelementptr i64, ptr {array}, i64 {at}")
@@ -186,14 +185,14 @@ def _task(module: Module, name: str, launched: list[_Item], received: list[_Item
         array, at = (arrays[item.array], item.at) if item.array else ("%data", n_stored)
         n_stored += not item.array
         values.append(f"{item.kind} {word(item.kind, array, at)}")
-    error, arena, size, lower, count, tasks = words[:6]
+    error, arena, size, lower, count = words[:5]
     skip = f.result(f"mul i64 %task, {size}")
     private = f.result(f"getelementptr i8, ptr {arena}, i64 {skip}")
     ends = []
     following = f.result("add i64 %task, 1")
     for t in ("%task", following):
         share = f.result(f"mul i64 {t}, {count}")
-        first = f.result(f"udiv i64 {share}, {tasks}")
+        first = f.result(f"udiv i64 {share}, %tasks")
         ends.append(f.result(f"add i64 {first}, {lower}"))
     args = [f"ptr {error}", f"ptr {private}", f"i64 {ends[0]}", f"i64 {ends[1]}"]
     f.do(f"call void @{name}.body({', '.join([*args, *values])})")

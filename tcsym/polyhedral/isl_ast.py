@@ -37,7 +37,6 @@ from tcsym.polyhedral.lower import joined, proper_end, statement_node
 from tcsym.polyhedral.relations import Relations
 from tcsym.polyhedral.scop import Scop
 from tcsym.polyhedral.tree import Leaf, Sequence, Tree, TreeLoop
-from tcsym.polyhedral.work import node_work
 from tcsym.records import dataclass
 
 
@@ -171,7 +170,7 @@ class _Reader:
         orders = {t.order for t in loops}
         order: LoopOrder = orders.pop() if len(orders) == 1 else "sequential"
         end = proper_end(lower, upper, order, self.scop.sizes)
-        return Loop(variable, lower, end, body, order=order, work=node_work(body))
+        return Loop(variable, lower, end, body, order=order)
 
     def _upper(self, condition: isl.AstExpr, values: Mapping[str, Index]) -> Index:
         kind = _expression_kind(condition)

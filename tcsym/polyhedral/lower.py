@@ -45,7 +45,6 @@ from tcsym.loop_ir import (
 from tcsym.polyhedral.passes.bounds import is_nonnegative
 from tcsym.polyhedral.scop import Scop, ScopStatement
 from tcsym.polyhedral.tree import Leaf, Sequence, Tree, TreeLoop, leaves
-from tcsym.polyhedral.work import node_work
 
 Renaming = Mapping[str, Mapping[str, Index]]  # statement -> iterator -> loop variable
 
@@ -125,7 +124,6 @@ def _loop(t: TreeLoop, scop: Scop, renaming: Renaming) -> Node:
         upper if _is_checked(t, scop) else proper_end(lower, upper, t.order, scop.sizes),
         body,
         order=t.order,
-        work=node_work(body),
     )
     return conditional(outside, loop)
 

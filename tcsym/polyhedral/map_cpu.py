@@ -26,7 +26,7 @@ from tcsym.polyhedral.passes.interchange_scans import interchange_scans, is_bloc
 from tcsym.polyhedral.passes.merge_loops import merge_loops
 from tcsym.polyhedral.passes.names import Names
 from tcsym.polyhedral.passes.nest_schedule import schedule_nest
-from tcsym.polyhedral.passes.parallelise import parallelise, without_work
+from tcsym.polyhedral.passes.parallelise import parallelise
 from tcsym.polyhedral.passes.privatise import privatise
 from tcsym.polyhedral.passes.roll_epilogues import roll_epilogues
 from tcsym.polyhedral.passes.setting import Setting
@@ -48,14 +48,14 @@ class Mapped:
 def map_cpu(kernel: Kernel, target: Target, options: Options) -> Mapped:
     """A correct kernel for every naive one, fast where a schedule applies."""
     setting = Setting(target, options, Names.of(kernel), [])
-    body = without_work(without_allocations(kernel.body))
+    body = without_allocations(kernel.body)
     body = hoist_conditions(body, setting.names)
     kernel = _verified(accumulate_privately(replace(kernel, body=body), setting.names))
     kernel = _verified(merge_loops(privatise(kernel), setting.names))
     kernel = _verified(split_guards(kernel, setting.names))
     kernel = _verified(interchange_scans(kernel, setting.names, options.parallelize))
     if options.parallelize:
-        kernel = _verified(split_reductions(kernel, setting.names))
+        kernel = _verified(split_reductions(kernel, target, setting.names))
     for nest in nests(kernel.body):
         kernel = _verified(schedule_nest(kernel, nest, setting))
     kernel = _verified(clamp_rows(contract_storage(drop_empty(assume(kernel)))))
@@ -63,7 +63,7 @@ def map_cpu(kernel: Kernel, target: Target, options: Options) -> Mapped:
         kernel = _verified(full_tiles(kernel, setting.names))
     kernel = _verified(stream_stores(kernel, target.l3_bytes, setting.names))
     if options.parallelize:
-        kernel = parallelise(collapse_outermost(kernel, setting.names))
+        kernel = parallelise(collapse_outermost(kernel, target, setting.names), target)
     kernel = replace(kernel, body=unswitch_serial(kernel.body, setting.names))
     kernel = place_allocations(roll_epilogues(drop_masks(kernel), target, setting.names))
     return Mapped(_verified(kernel), tuple(setting.notes))

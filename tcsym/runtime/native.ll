@@ -5,13 +5,17 @@ target datalayout = "e-m:e-p270:32:32-p271:32:32-p272:64:64-i64:64-i128:128-f80:
 target triple = "x86_64-unknown-linux-gnu"
 
 ; busy: 1 while tasks run (a second caller then works alone). workers: threads started.
-; patient: 1 = wait without spinning. gomp, thread_num, num_threads: an OpenMP run time's functions.
+; patient: 1 = wait without spinning. gomp, thread_num, num_threads: an OpenMP run time's functions;
+; gomp_spin: cycles that its threads wait spinning. Times are cycles of the processor's clock:
+; warm: until then the threads wait spinning. soon: until then a loop follows the last one closely.
+; missed: cycles that threads would have saved since the last loop that did not follow closely.
 ; remaining: tasks still running on workers, top bit set while the caller sleeps.
-;                  busy workers patient -   gomp thread_num num_threads  - remaining
-%Pool = type { i32, i32, i32, i32, ptr, ptr, ptr, [3 x i64], i32, [15 x i32], [255 x %Slot] }
+;                  busy workers patient gomp_spin gomp thread_num num_threads warm soon missed
+%Pool = type { i32, i32, i32, i32, ptr, ptr, ptr, i64, i64, i64, i32, [15 x i32], [255 x %Slot] }
+;                                                                remaining
 ; One worker. state: 0 idle, 1 work posted, 2 asleep, 3 stop, 4 working.
-;              state task function data pool thread
-%Slot = type { i32, i32, ptr, ptr, ptr, i64, [11 x i64] }
+;              state task function data pool thread tasks
+%Slot = type { i32, i32, ptr, ptr, ptr, i64, i64, [10 x i64] }
 ; Scratch memory of one running call. busy; then address and capacity of the shared and private part.
 %Block = type { ptr, i64 }
 %Arena = type { i64, %Block, %Block }
@@ -57,7 +61,7 @@ define internal ptr @worker(ptr %slot) {
 entry:
   %pool_at = getelementptr %Slot, ptr %slot, i32 0, i32 4
   %pool = load ptr, ptr %pool_at
-  %remaining = getelementptr %Pool, ptr %pool, i32 0, i32 8
+  %remaining = getelementptr %Pool, ptr %pool, i32 0, i32 10
   br label %idle
 idle:
   %start = call i64 @llvm.readcyclecounter()
@@ -94,7 +98,9 @@ work:
   %function = load ptr, ptr %function_at
   %data_at = getelementptr %Slot, ptr %slot, i32 0, i32 3
   %data = load ptr, ptr %data_at
-  call void %function(ptr %data, i64 %task)
+  %tasks_at = getelementptr %Slot, ptr %slot, i32 0, i32 6
+  %tasks = load i64, ptr %tasks_at
+  call void %function(ptr %data, i64 %task, i64 %tasks)
   store atomic i32 0, ptr %slot release, align 4
   %before = atomicrmw sub ptr %remaining, i32 1 acq_rel
   %is_last = icmp eq i32 %before, -2147483647 ; one left and the caller asleep
@@ -122,7 +128,7 @@ next:
   %enough = icmp uge i32 %k, %wanted
   br i1 %enough, label %done, label %start
 start:
-  %slot = getelementptr %Pool, ptr %pool, i32 0, i32 10, i32 %k
+  %slot = getelementptr %Pool, ptr %pool, i32 0, i32 12, i32 %k
   store i32 0, ptr %slot
   %pool_at = getelementptr %Slot, ptr %slot, i32 0, i32 4
   store ptr %pool, ptr %pool_at
@@ -155,7 +161,7 @@ next:
   br i1 %none, label %done, label %stop
 stop:
   %last = sub i32 %k, 1
-  %slot = getelementptr %Pool, ptr %pool, i32 0, i32 10, i32 %last
+  %slot = getelementptr %Pool, ptr %pool, i32 0, i32 12, i32 %last
   %was = atomicrmw xchg ptr %slot, i32 3 acq_rel
   %asleep = icmp eq i32 %was, 2
   br i1 %asleep, label %rouse, label %join
@@ -177,32 +183,123 @@ end:
 
 ; ---- parallel_for
 
-define internal void @run_serially(ptr %function, ptr %data, i64 %first, i64 %stop, i64 %step) {
+define internal void @run_serially(ptr %function, ptr %data, i64 %first, i64 %step, i64 %n_tasks) {
 entry:
   br label %test
 test:
   %task = phi i64 [ %first, %entry ], [ %next, %body ]
-  %more = icmp slt i64 %task, %stop
+  %more = icmp slt i64 %task, %n_tasks
   br i1 %more, label %body, label %done
 body:
-  call void %function(ptr %data, i64 %task)
+  call void %function(ptr %data, i64 %task, i64 %n_tasks)
   %next = add i64 %task, %step
   br label %test
 done:
   ret void
 }
 
-; Every task on a thread of its own where there are enough, else several on the caller's.
-define void @tcsym_parallel_for(ptr %pool, ptr %function, ptr %data, i64 %n_tasks) {
+; Cycles for which the threads wait spinning after a loop.
+define internal i64 @window(ptr %pool) {
+  %own = call i64 @spin_cycles(ptr %pool)
+  %patient = icmp eq i64 %own, 0
+  %gomp_at = getelementptr %Pool, ptr %pool, i32 0, i32 4
+  %gomp = load ptr, ptr %gomp_at
+  %has_gomp = icmp ne ptr %gomp, null
+  %gomp_spin_at = getelementptr %Pool, ptr %pool, i32 0, i32 3
+  %gomp_spin32 = load i32, ptr %gomp_spin_at
+  %gomp_spin = zext i32 %gomp_spin32 to i64
+  %spin = select i1 %has_gomp, i64 %gomp_spin, i64 %own
+  %cycles = select i1 %patient, i64 0, i64 %spin
+  ret i64 %cycles
+}
+
+; Notes the end of a loop. %woken: threads ran it, so that they are spinning now.
+define internal void @note_end(ptr %pool, i1 %woken) {
+entry:
+  %now = call i64 @llvm.readcyclecounter()
+  %window = call i64 @window(ptr %pool)
+  %spared = lshr i64 %window, 3 ; they began to wait a little earlier
+  %left = sub i64 %window, %spared
+  %until = add i64 %now, %left
+  %soon_at = getelementptr %Pool, ptr %pool, i32 0, i32 8
+  store i64 %until, ptr %soon_at
+  br i1 %woken, label %warm, label %done
+warm:
+  %warm_at = getelementptr %Pool, ptr %pool, i32 0, i32 7
+  store i64 %until, ptr %warm_at
+  br label %done
+done:
+  ret void
+}
+
+; How many of %n_tasks pay for a loop that takes %cycles. Spinning threads start at once. Waking
+; sleeping ones takes longer than a short loop, but it is the first of many such loops perhaps: they
+; are woken when the loops since the last pause have missed as much as waking costs. A single long
+; loop has missed that much at once.
+define internal i64 @useful_tasks(ptr %pool, i64 %n_tasks, i64 %cycles) {
+entry:
+  %gomp_at = getelementptr %Pool, ptr %pool, i32 0, i32 4
+  %gomp = load ptr, ptr %gomp_at
+  %has_gomp = icmp ne ptr %gomp, null
+  %paying = lshr i64 %cycles, 13 ; OpenMP takes about 2 microseconds to start and join threads
+  %most = select i1 %has_gomp, i64 %paying, i64 %n_tasks
+  %fewer = call i64 @llvm.umin.i64(i64 %n_tasks, i64 %most)
+  %single = icmp ule i64 %fewer, 1
+  br i1 %single, label %one, label %several
+one:
+  ret i64 1
+several:
+  %now = call i64 @llvm.readcyclecounter()
+  %warm_at = getelementptr %Pool, ptr %pool, i32 0, i32 7
+  %warm = load i64, ptr %warm_at
+  %is_warm = icmp ult i64 %now, %warm
+  br i1 %is_warm, label %all, label %cold
+all:
+  ret i64 %fewer
+cold:
+  %soon_at = getelementptr %Pool, ptr %pool, i32 0, i32 8
+  %soon = load i64, ptr %soon_at
+  %is_soon = icmp ult i64 %now, %soon
+  %missed_at = getelementptr %Pool, ptr %pool, i32 0, i32 9
+  %missed = load i64, ptr %missed_at
+  %before = select i1 %is_soon, i64 %missed, i64 0
+  %share = udiv i64 %cycles, %fewer
+  %gain = sub i64 %cycles, %share
+  %sum = add i64 %before, %gain
+  %others = sub i64 %fewer, 1
+  %calls = mul i64 %others, 20000 ; the system's call for each
+  %own = add i64 %calls, 40000 ; until the last one begins: 20 microseconds and more
+  %waking = select i1 %has_gomp, i64 100000, i64 %own
+  %pays = icmp uge i64 %sum, %waking
+  %kept = select i1 %pays, i64 0, i64 %sum
+  store i64 %kept, ptr %missed_at
+  %tasks = select i1 %pays, i64 %fewer, i64 1
+  ret i64 %tasks
+}
+
+; Runs at most %n_tasks tasks, as many as a loop of %work sixteenths of a cycle is worth, every one
+; on a thread of its own where there are enough, else several on the caller's.
+define void @tcsym_parallel_for(ptr %pool, ptr %function, ptr %data, i64 %n_tasks, i64 %work) {
 entry:
   %single = icmp sle i64 %n_tasks, 1
   br i1 %single, label %alone, label %claim
 claim:
   %try = cmpxchg ptr %pool, i32 0, i32 1 acq_rel acquire
   %claimed = extractvalue { i32, i1 } %try, 1
-  br i1 %claimed, label %choose, label %alone
+  br i1 %claimed, label %decide, label %alone
 alone:
-  call void @run_serially(ptr %function, ptr %data, i64 0, i64 %n_tasks, i64 1)
+  %one = call i64 @llvm.smin.i64(i64 %n_tasks, i64 1)
+  call void @run_serially(ptr %function, ptr %data, i64 0, i64 1, i64 %one)
+  ret void
+decide:
+  %cycles = lshr i64 %work, 4
+  %tasks = call i64 @useful_tasks(ptr %pool, i64 %n_tasks, i64 %cycles)
+  %several = icmp ugt i64 %tasks, 1
+  br i1 %several, label %choose, label %decline
+decline:
+  store atomic i32 0, ptr %pool release, align 4
+  call void %function(ptr %data, i64 0, i64 1)
+  call void @note_end(ptr %pool, i1 false)
   ret void
 choose:
   %gomp_at = getelementptr %Pool, ptr %pool, i32 0, i32 4
@@ -210,12 +307,13 @@ choose:
   %has_gomp = icmp ne ptr %gomp, null
   br i1 %has_gomp, label %openmp, label %own
 openmp:
-  call void @run_openmp(ptr %pool, ptr %function, ptr %data, i64 %n_tasks)
+  call void @run_openmp(ptr %pool, ptr %function, ptr %data, i64 %tasks)
   br label %done
 own:
-  call void @run_own(ptr %pool, ptr %function, ptr %data, i64 %n_tasks)
+  call void @run_own(ptr %pool, ptr %function, ptr %data, i64 %tasks)
   br label %done
 done:
+  call void @note_end(ptr %pool, i1 true)
   store atomic i32 0, ptr %pool release, align 4
   ret void
 }
@@ -235,7 +333,7 @@ more:
 ready:
   %now = phi i32 [ %have, %entry ], [ %grown, %more ]
   %posted = call i32 @llvm.umin.i32(i32 %now, i32 %wanted)
-  %remaining = getelementptr %Pool, ptr %pool, i32 0, i32 8
+  %remaining = getelementptr %Pool, ptr %pool, i32 0, i32 10
   store atomic i32 %posted, ptr %remaining release, align 4
   br label %next
 next:
@@ -244,13 +342,15 @@ next:
   br i1 %all, label %mine, label %post
 post:
   %task = add i32 %k, 1
-  %slot = getelementptr %Pool, ptr %pool, i32 0, i32 10, i32 %k
+  %slot = getelementptr %Pool, ptr %pool, i32 0, i32 12, i32 %k
   %task_at = getelementptr %Slot, ptr %slot, i32 0, i32 1
   store i32 %task, ptr %task_at
   %function_at = getelementptr %Slot, ptr %slot, i32 0, i32 2
   store ptr %function, ptr %function_at
   %data_at = getelementptr %Slot, ptr %slot, i32 0, i32 3
   store ptr %data, ptr %data_at
+  %tasks_at = getelementptr %Slot, ptr %slot, i32 0, i32 6
+  store i64 %n_tasks, ptr %tasks_at
   %was = atomicrmw xchg ptr %slot, i32 1 acq_rel
   %asleep = icmp eq i32 %was, 2
   br i1 %asleep, label %rouse, label %sent
@@ -260,19 +360,20 @@ rouse:
 sent:
   br label %next
 mine:
-  call void %function(ptr %data, i64 0)
+  call void %function(ptr %data, i64 0, i64 %n_tasks)
   %posted64 = zext i32 %posted to i64
   %rest = add i64 %posted64, 1
-  call void @run_serially(ptr %function, ptr %data, i64 %rest, i64 %n_tasks, i64 1)
-  call void @take_back(ptr %pool, ptr %function, ptr %data, i32 %posted)
+  call void @run_serially(ptr %function, ptr %data, i64 %rest, i64 1, i64 %n_tasks)
+  call void @take_back(ptr %pool, ptr %function, ptr %data, i32 %posted, i64 %n_tasks)
   call void @join(ptr %pool, ptr %remaining)
   ret void
 }
 
 ; Runs the posted tasks that no worker has begun: waking may take longer than they do.
-define internal void @take_back(ptr %pool, ptr %function, ptr %data, i32 %posted) {
+define internal void @take_back(ptr %pool, ptr %function, ptr %data, i32 %posted,
+                                i64 %n_tasks) {
 entry:
-  %remaining = getelementptr %Pool, ptr %pool, i32 0, i32 8
+  %remaining = getelementptr %Pool, ptr %pool, i32 0, i32 10
   br label %next
 next:
   %task = phi i32 [ %posted, %entry ], [ %k, %run ], [ %k, %test ]
@@ -280,13 +381,13 @@ next:
   br i1 %none, label %done, label %test
 test:
   %k = sub i32 %task, 1
-  %slot = getelementptr %Pool, ptr %pool, i32 0, i32 10, i32 %k
+  %slot = getelementptr %Pool, ptr %pool, i32 0, i32 12, i32 %k
   %try = cmpxchg ptr %slot, i32 1, i32 0 acq_rel acquire
   %taken = extractvalue { i32, i1 } %try, 1
   br i1 %taken, label %run, label %next
 run:
   %task64 = zext i32 %task to i64
-  call void %function(ptr %data, i64 %task64)
+  call void %function(ptr %data, i64 %task64, i64 %n_tasks)
   %1 = atomicrmw sub ptr %remaining, i32 1 acq_rel
   br label %next
 done:
@@ -359,12 +460,13 @@ define internal void @openmp_body(ptr %team) {
   %step32 = call i32 %num_threads()
   %first = zext i32 %first32 to i64
   %step = zext i32 %step32 to i64
-  call void @run_serially(ptr %function, ptr %data, i64 %first, i64 %n_tasks, i64 %step)
+  call void @run_serially(ptr %function, ptr %data, i64 %first, i64 %step, i64 %n_tasks)
   ret void
 }
 
 declare i32 @llvm.umin.i32(i32, i32)
 declare i64 @llvm.umin.i64(i64, i64)
+declare i64 @llvm.smin.i64(i64, i64)
 
 ; ---- arenas and launch
 

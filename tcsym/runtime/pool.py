@@ -1,7 +1,9 @@
 """The process's worker pool: which threads run the tasks of `parallel_for`.
 
 If an OpenMP run time is loaded (torch's libgomp, say), its threads are used, so that two pools do
-not fight for the processors; else own threads, started on demand, that spin shortly and then sleep.
+not fight for the processors; else own threads, started on demand, that spin shortly, then sleep.
+Spinning threads start within a microsecond, sleeping ones take twenty and more: short loops wake
+them only where many follow each other closely (`useful_tasks` in native.ll).
 The pool's memory reads as zeros in a forked child, which is a fresh pool without OpenMP: libgomp
 hangs in children of a process that used it.
 """
@@ -21,7 +23,8 @@ from tcsym.threads import available_cores
 
 _OPENMP_NAMES = ("libgomp", "libiomp5", "libomp")  # the first found is used
 _OPENMP_FUNCTIONS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
-_WORKERS_AT, _PATIENT_AT, _OPENMP_AT = 4, 8, 16
+_WORKERS_AT, _PATIENT_AT, _SPIN_AT, _OPENMP_AT = 4, 8, 12, 16
+_OPENMP_SPIN = 2_000_000  # cycles that its threads spin at least, unless they are told not to
 _libraries: list[ctypes.CDLL] = []  # keeps the OpenMP run time loaded
 _lock = allocate_lock()
 
@@ -72,6 +75,8 @@ class Pool:
         except (OSError, AttributeError):
             return
         _libraries.append(library)
+        passive = os.environ.get("OMP_WAIT_POLICY", "").lower() == "passive"
+        self._field(_SPIN_AT).value = 0 if passive else _OPENMP_SPIN
         # GOMP_parallel is what the native code tests: it comes last.
         for k in (2, 1, 0):
             ctypes.c_void_p.from_address(self.address + _OPENMP_AT + 8 * k).value = functions[k]

@@ -21,8 +21,8 @@ from tcsym.target import Target, resolve_target, runs_here
 from tcsym.types import DType
 
 TARGETS = [t for t in ("cpu:avx2", "cpu:novector", "cpu:avx512") if runs_here(resolve_target(t))]
-_TASK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
-_FOR = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, ctypes.c_int64)
+_TASK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, *[ctypes.c_int64] * 2)
+_FOR = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, *[ctypes.c_int64] * 2)
 
 
 @dataclass
@@ -32,14 +32,14 @@ class Launches:
     tasks: list[int] = field(default_factory=list)
     threaded: bool = False
 
-    def parallel_for(self, _pool: int, function: int, data: int, n_tasks: int) -> None:
+    def parallel_for(self, _pool: int, function: int, data: int, n_tasks: int, _: int) -> None:
         self.tasks.append(n_tasks)
         task = _TASK(function)
         if not self.threaded:
             for t in reversed(range(n_tasks)):
-                task(data, t)
+                task(data, t, n_tasks)
             return
-        threads = [threading.Thread(target=task, args=(data, t)) for t in range(n_tasks)]
+        threads = [threading.Thread(target=task, args=(data, t, n_tasks)) for t in range(n_tasks)]
         for t in threads:
             t.start()
         for t in threads:

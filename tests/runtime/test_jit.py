@@ -48,10 +48,10 @@ go:
   %pool = load ptr, ptr %pool_at
   %threads_at = getelementptr i64, ptr %context, i64 2
   %threads = load i64, ptr %threads_at
-  call void %parallel_for(ptr %pool, ptr @task, ptr %frame, i64 %threads)
+  call void %parallel_for(ptr %pool, ptr @task, ptr %frame, i64 %threads, i64 1099511627776)
   ret i32 0
 }}
-define internal void @task(ptr %frame, i64 %task) {{
+define internal void @task(ptr %frame, i64 %task, i64 %tasks) {{
 entry:
   %buffers = load ptr, ptr %frame
   %sizes_at = getelementptr ptr, ptr %frame, i64 1
@@ -64,8 +64,6 @@ entry:
   %stride = load i64, ptr %stride_at
   %offset = mul i64 %stride, %task
   %arena = getelementptr i8, ptr %arenas, i64 %offset
-  %threads_at = getelementptr i64, ptr %context, i64 2
-  %threads = load i64, ptr %threads_at
   %n = load i64, ptr %sizes
   %x = load ptr, ptr %buffers
   %y_at = getelementptr ptr, ptr %buffers, i64 1
@@ -83,7 +81,7 @@ body:
   %scaled = call double @llvm.fma.f64(double %again, double 2.0, double 1.0)
   %out = getelementptr double, ptr %y, i64 %i
   store double %scaled, ptr %out
-  %next = add i64 %i, %threads
+  %next = add i64 %i, %tasks
   br label %test
 done:
   ret void

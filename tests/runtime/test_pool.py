@@ -20,10 +20,10 @@ from tcsym.runtime.memory import c_function
 from tcsym.runtime.native import native
 from tcsym.runtime.pool import Pool, loaded_openmp, process_pool
 
-# repeat(parallel_for, pool, counters, n_tasks, times): task t adds `times` to counters[8*t],
+# repeat(parallel_for, pool, counters, n_tasks, times, work): task t adds `times` to counters[8*t],
 # after spinning counters[8*t + 1] rounds.
 REPEAT = """
-define internal void @task(ptr %counters, i64 %task) {
+define internal void @task(ptr %counters, i64 %task, i64 %tasks) {
 entry:
   %at = getelementptr [8 x i64], ptr %counters, i64 %task
   %rounds_at = getelementptr i64, ptr %at, i64 1
@@ -40,12 +40,13 @@ done:
   store volatile i64 %w, ptr %at
   ret void
 }
-define void @repeat(ptr %parallel_for, ptr %pool, ptr %counters, i64 %n_tasks, i64 %times) {
+define void @repeat(ptr %parallel_for, ptr %pool, ptr %counters, i64 %n_tasks, i64 %times,
+                    i64 %work) {
 entry:
   br label %loop
 loop:
   %k = phi i64 [ 0, %entry ], [ %k1, %loop ]
-  call void %parallel_for(ptr %pool, ptr @task, ptr %counters, i64 %n_tasks)
+  call void %parallel_for(ptr %pool, ptr @task, ptr %counters, i64 %n_tasks, i64 %work)
   %k1 = add i64 %k, 1
   %more = icmp ult i64 %k1, %times
   br i1 %more, label %loop, label %done
@@ -53,14 +54,14 @@ done:
   ret void
 }
 ; A task that runs a parallel_for itself.
-define internal void @outer(ptr %frame, i64 %task) {
+define internal void @outer(ptr %frame, i64 %task, i64 %tasks) {
   %pf = load ptr, ptr %frame
   %pool_at = getelementptr ptr, ptr %frame, i64 1
   %pool = load ptr, ptr %pool_at
   %counters_at = getelementptr ptr, ptr %frame, i64 2
   %counters = load ptr, ptr %counters_at
   %mine = getelementptr [64 x i64], ptr %counters, i64 %task
-  call void %pf(ptr %pool, ptr @task, ptr %mine, i64 4)
+  call void %pf(ptr %pool, ptr @task, ptr %mine, i64 4, i64 1099511627776)
   ret void
 }
 define void @nested(ptr %parallel_for, ptr %pool, ptr %counters) {
@@ -70,11 +71,13 @@ define void @nested(ptr %parallel_for, ptr %pool, ptr %counters) {
   store ptr %pool, ptr %pool_at
   %counters_at = getelementptr ptr, ptr %frame, i64 2
   store ptr %counters, ptr %counters_at
-  call void %parallel_for(ptr %pool, ptr @outer, ptr %frame, i64 3)
+  call void %parallel_for(ptr %pool, ptr @outer, ptr %frame, i64 3, i64 1099511627776)
   ret void
 }
 """
 Repeat = Callable[..., None]
+PLENTY = 1 << 40  # sixteenths of a cycle
+MICROSECOND = 40_000
 
 
 @pytest.fixture(scope="module")
@@ -84,11 +87,11 @@ def image() -> Image:
 
 @pytest.fixture(scope="module")
 def repeat(image: Image) -> Repeat:
-    parameters = (ctypes.c_void_p,) * 3 + (ctypes.c_int64,) * 2
+    parameters = (ctypes.c_void_p,) * 3 + (ctypes.c_int64,) * 3
     call = ctypes.CFUNCTYPE(None, *parameters)(image.address("repeat"))
 
-    def run(pool: Pool, counters: np.ndarray, n_tasks: int, times: int) -> None:
-        call(native().parallel_for, pool.address, counters.ctypes.data, n_tasks, times)
+    def run(pool: Pool, counters: np.ndarray, n_tasks: int, times: int, work: int = PLENTY) -> None:
+        call(native().parallel_for, pool.address, counters.ctypes.data, n_tasks, times, work)
 
     return run
 
@@ -112,6 +115,37 @@ def test_every_task_runs_once(pool: Pool, repeat: Repeat, n_tasks: int) -> None:
     repeat(pool, seen, n_tasks, 25)
     assert list(seen[:, 0]) == [25] * n_tasks + [0]
     assert pool.workers == max(0, min(255, n_tasks - 1))
+
+
+def test_a_short_loop_wakes_nobody(pool: Pool, repeat: Repeat) -> None:
+    seen = counters(2)
+    for _ in range(3):
+        time.sleep(0.001)
+        repeat(pool, seen, 2, 1, 20 * MICROSECOND)
+    assert seen[:, 0].tolist() == [3, 0] and pool.workers == 0
+
+
+def test_short_loops_in_close_succession_wake_the_workers(pool: Pool, repeat: Repeat) -> None:
+    seen = counters(2)
+    repeat(pool, seen, 2, 10_000, 4 * MICROSECOND)
+    assert seen[0, 0] == 10_000 and seen[1, 0] > 0 and pool.workers == 1
+
+
+def test_a_long_loop_wakes_the_workers_at_once(pool: Pool, repeat: Repeat) -> None:
+    seen = counters(2)
+    repeat(pool, seen, 2, 1, 200 * MICROSECOND)
+    assert seen[:, 0].tolist() == [1, 1] and pool.workers == 1
+
+
+def test_workers_that_may_not_spin_are_woken_for_long_loops_only(
+    pool: Pool, repeat: Repeat
+) -> None:
+    pool.prepare(4096)
+    seen = counters(2)
+    repeat(pool, seen, 2, 100, 20 * MICROSECOND)
+    assert seen[:, 0].tolist() == [100, 0]
+    repeat(pool, seen, 2, 1, 200 * MICROSECOND)
+    assert seen[:, 0].tolist() == [101, 1]
 
 
 def test_workers_grow_sleep_and_wake(pool: Pool, repeat: Repeat) -> None:
@@ -145,7 +179,7 @@ def test_nested_parallel_for_runs_serially(pool: Pool, image: Image) -> None:
     seen = np.zeros((3, 8, 8), np.int64)
     call = ctypes.CFUNCTYPE(None, *(ctypes.c_void_p,) * 3)(image.address("nested"))
     call(native().parallel_for, pool.address, seen.ctypes.data)
-    assert seen[:, :4, 0].tolist() == [[1] * 4] * 3
+    assert (seen[:, 0, 0] == 1).all() and not seen[:, 1:].any()
 
 
 def test_python_threads_share_the_pool(pool: Pool, repeat: Repeat) -> None:
@@ -160,7 +194,8 @@ def test_python_threads_share_the_pool(pool: Pool, repeat: Repeat) -> None:
         t.start()
     for t in threads:
         t.join()
-    assert all(a[:, 0].tolist() == [2000] * 3 for a in arrays)
+    for a in arrays:  # who finds the pool in use runs one task, that is, all of the loop
+        assert a[0, 0] == 2000 and a[1, 0] == a[2, 0] <= 2000
 
 
 def n_threads() -> int:
@@ -237,11 +272,11 @@ pool = process_pool()
 pool.adopt_openmp()
 assert "libgomp" in pool.openmp, pool.openmp
 image = t.load_object(t.assemble(t.REPEAT), t.c_function)
-parameters = (ctypes.c_void_p,) * 3 + (ctypes.c_int64,) * 2
+parameters = (ctypes.c_void_p,) * 3 + (ctypes.c_int64,) * 3
 call = ctypes.CFUNCTYPE(None, *parameters)(image.address("repeat"))
 def repeat(n):
     seen = t.counters(n)
-    call(t.native().parallel_for, pool.address, seen.ctypes.data, n, 100)
+    call(t.native().parallel_for, pool.address, seen.ctypes.data, n, 100, 1 << 40)
     return seen[:, 0].tolist() == [100] * n
 assert repeat(2) and repeat(5) and pool.workers == 0
 assert t.in_child(lambda: repeat(3) and pool.workers == 2 and pool.openmp is None)
@@ -265,10 +300,10 @@ def test_process_exits_cleanly_while_workers_sleep_or_spin() -> None:
 from tcsym.runtime.pool import process_pool
 from tcsym.runtime.native import native
 import ctypes
-kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(lambda data, task: None)
+kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p, *[ctypes.c_int64] * 2)(lambda data, t, n: None)
 pool = process_pool()
-call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
-call(native().parallel_for)(pool.address, ctypes.cast(kernel, ctypes.c_void_p), None, 3)
+call = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, *[ctypes.c_int64] * 2)
+call(native().parallel_for)(pool.address, ctypes.cast(kernel, ctypes.c_void_p), None, 3, 1 << 40)
 print(pool.workers)
 """
     done = subprocess.run(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
+from fractions import Fraction
 
 from tcsym.index import (
     ZERO,
@@ -27,12 +29,37 @@ def extent(loop: Loop) -> Index:
 
 def trip_bound(loop: Loop) -> Index:
     """An upper bound of the extent with as few loop variables as its form shows."""
-    only = loop.upper.terms[0] if len(loop.upper.terms) == 1 else None
-    if only is None or only[1] != 1 or not isinstance(only[0], Min):
-        return extent(loop)
-    offset = loop.upper.constant
-    choices = [a + offset - loop.lower for a in only[0].args]
-    return min(choices, key=lambda e: (len(e.variables()), len(str(e))))
+    most = _constant_bound(extent(loop))
+    return index(most) if most is not None else _pushed(extent(loop))
+
+
+def _pushed(e: Index) -> Index:
+    """`min(a, b) + c` as one of a + c and b + c: differences are small where their ends are not."""
+    inside = [(atom, c) for atom, c in e.terms if isinstance(atom, Min | FloorDiv)]
+    if len(inside) != 1 or inside[0][1] != 1:
+        return e
+    atom, _ = inside[0]
+    rest = e - of_atom(atom)
+    if isinstance(atom, Min):
+        return minimum(*(a + rest for a in atom.args))
+    divisor = atom.divisor.as_int() if isinstance(atom, FloorDiv) else None
+    return e if divisor is None or rest.terms else floordiv(_pushed(atom.dividend), divisor) + rest
+
+
+def _constant_bound(e: Index) -> int | None:
+    """The most that quotients of the same number differ by: of (n + 7)/8 - 4*(n/32) it is 4."""
+    sums: dict[Atom, Fraction] = {}
+    most = Fraction(e.constant)
+    for atom, c in e.terms:
+        divisor = atom.divisor.as_int() if isinstance(atom, FloorDiv) else None
+        if not isinstance(atom, FloorDiv) or not divisor or divisor < 0:
+            sums[atom] = sums.get(atom, Fraction(0)) + c
+            continue
+        scale = Fraction(c, divisor)
+        most += scale * (atom.dividend.constant - (divisor - 1 if c < 0 else 0))
+        for inner, n in atom.dividend.terms:
+            sums[inner] = sums.get(inner, Fraction(0)) + scale * n
+    return None if any(sums.values()) else math.floor(most)
 
 
 def eliminate(e: Index, loops: Iterable[Loop], high: bool) -> Index | None:

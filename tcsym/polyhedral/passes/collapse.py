@@ -9,16 +9,19 @@ from operator import mul
 from tcsym.index import ZERO, Index, floordiv, index, maximum, minimum, mod, var
 from tcsym.loop_ir import Allocate, Block, Branch, Kernel, Loop, Node, block
 from tcsym.polyhedral.passes.bounds import extent
+from tcsym.polyhedral.passes.cost import PER_CYCLE, Costs
 from tcsym.polyhedral.passes.loops import chain_of, loops_in
 from tcsym.polyhedral.passes.names import Names
-from tcsym.polyhedral.passes.parallelise import is_free, loop_work
+from tcsym.polyhedral.passes.parallelise import is_free
+from tcsym.records import dataclass
+from tcsym.target import Target
 
 MOST_LOOPS = 3
 PARTS = 256
-PART_WORK = 4096  # operations, beside which a part's divisions are nothing
+PART_WORK = 256 * PER_CYCLE  # beside which a part's divisions are nothing
 
 
-def collapse_outermost(kernel: Kernel, names: Names) -> Kernel:
+def collapse_outermost(kernel: Kernel, target: Target, names: Names) -> Kernel:
     """Perfectly nested parallel loops, where more loops follow inside, become loops over parts.
 
     A part is a run of their iterations in order, long enough to pay for its divisions. The new
@@ -27,7 +30,8 @@ def collapse_outermost(kernel: Kernel, names: Names) -> Kernel:
     of them is private to the new loops.
     """
     found: dict[str, frozenset[str]] = {}
-    body = _outermost(kernel.body, names, found, frozenset(kernel.sizes))
+    make = _Collapse(Costs.of(kernel, target), names, found)
+    body = make.outermost(kernel.body, frozenset(kernel.sizes))
     kernel = replace(kernel, body=body)
     for new, loops in found.items():
         for b in kernel.buffers:
@@ -36,25 +40,49 @@ def collapse_outermost(kernel: Kernel, names: Names) -> Kernel:
     return kernel
 
 
-def _outermost(
-    node: Node, names: Names, found: dict[str, frozenset[str]], known: frozenset[str]
-) -> Node:
-    match node:
-        case Loop() if is_free(node):
-            loops = _collapsible(node)
-            return node if len(loops) < 2 else _collapsed(loops, names, found, known)
-        case Loop():
-            inside = _outermost(node.body, names, found, known | {node.variable})
-            return replace(node, body=inside)
-        case Block(body):
-            return block(*(_outermost(x, names, found, known) for x in body)) if body else node
-        case Branch(c, a, b):
-            orelse = b and _outermost(b, names, found, known)
-            return Branch(c, _outermost(a, names, found, known), orelse)
-        case Allocate(name, body):
-            return Allocate(name, _outermost(body, names, found, known))
-        case _:
-            return node
+@dataclass(frozen=True, slots=True)
+class _Collapse:
+    """One run of the pass. found: new loops, with the ones that each stands for."""
+
+    costs: Costs
+    names: Names
+    found: dict[str, frozenset[str]]
+
+    def outermost(self, node: Node, known: frozenset[str]) -> Node:
+        match node:
+            case Loop() if is_free(node):
+                loops = _collapsible(node)
+                return node if len(loops) < 2 else self._collapsed(loops, known)
+            case Loop():
+                return replace(node, body=self.outermost(node.body, known | {node.variable}))
+            case Block(body):
+                return block(*(self.outermost(x, known) for x in body)) if body else node
+            case Branch(c, a, b):
+                orelse = b and self.outermost(b, known)
+                return Branch(c, self.outermost(a, known), orelse)
+            case Allocate(name, body):
+                return Allocate(name, self.outermost(body, known))
+            case _:
+                return node
+
+    def _collapsed(self, loops: tuple[Loop, ...], known: frozenset[str]) -> Node:
+        names = self.names
+        part, row = names.fresh(loops[0].variable), names.fresh(loops[0].variable)
+        self.found[part] = self.found[row] = frozenset(x.variable for x in loops)
+        *outer, inner = loops
+        n = extent(inner)
+        total = reduce(mul, (extent(x) for x in loops))
+        each = self.costs.of_iteration(loops, known)
+        size = maximum(1, floordiv(total, PARTS), floordiv(index(PART_WORK), maximum(1, each)))
+        first = var(part) * size
+        end = minimum(total, first + size)
+        before, after = first - var(row) * n, end - var(row) * n
+        lower, upper = inner.lower + maximum(0, before), inner.lower + minimum(n, after)
+        node: Node = _at_row(outer, var(row), replace(inner, lower=lower, upper=upper))
+        rows = Loop(row, floordiv(first, n), floordiv(end - 1, n) + 1, node, "serial", "parallel")
+        work = size * each
+        count = floordiv(total + size - 1, size)
+        return Loop(part, ZERO, count, rows, "serial", "parallel", work=work)
 
 
 def _collapsible(top: Loop) -> tuple[Loop, ...]:
@@ -67,30 +95,6 @@ def _collapsible(top: Loop) -> tuple[Loop, ...]:
             break
         out.append(loop)
     return tuple(out)
-
-
-def _collapsed(
-    loops: tuple[Loop, ...],
-    names: Names,
-    found: dict[str, frozenset[str]],
-    known: frozenset[str],
-) -> Node:
-    part, row = names.fresh(loops[0].variable), names.fresh(loops[0].variable)
-    found[part] = found[row] = frozenset(x.variable for x in loops)
-    *outer, inner = loops
-    n = extent(inner)
-    total = reduce(mul, (extent(x) for x in loops))
-    each = loop_work(loops, known)
-    size = maximum(1, floordiv(total, PARTS), floordiv(index(PART_WORK), maximum(1, each)))
-    first = var(part) * size
-    end = minimum(total, first + size)
-    before, after = first - var(row) * n, end - var(row) * n
-    lower, upper = inner.lower + maximum(0, before), inner.lower + minimum(n, after)
-    node: Node = _at_row(outer, var(row), replace(inner, lower=lower, upper=upper))
-    rows = Loop(row, floordiv(first, n), floordiv(end - 1, n) + 1, node, "serial", "parallel")
-    work = size * each
-    count = floordiv(total + size - 1, size)
-    return Loop(part, ZERO, count, rows, "serial", "parallel", work=work)
 
 
 def _at_row(outer: list[Loop], rest: Index, node: Node) -> Node:

@@ -23,16 +23,17 @@ from tcsym.loop_ir import (
 )
 from tcsym.polyhedral.passes.access import subscript_variables
 from tcsym.polyhedral.passes.bounds import extent, is_nonnegative
+from tcsym.polyhedral.passes.cost import PER_CYCLE, Costs
 from tcsym.polyhedral.passes.identities import identity
 from tcsym.polyhedral.passes.loops import loops_around, loops_in, replace_loop, statements_in
 from tcsym.polyhedral.passes.names import Names
-from tcsym.polyhedral.passes.parallelise import loop_work
+from tcsym.target import Target
 
 MOST_PARTS = 64
-PART_WORK = 32768
+PART_WORK = 65536 * PER_CYCLE  # one element at a time, as the loops are here: vectors come later
 
 
-def split_reductions(kernel: Kernel, names: Names) -> Kernel:
+def split_reductions(kernel: Kernel, target: Target, names: Names) -> Kernel:
     """Every outermost reduction loop into private accumulators becomes parallel parts.
 
     Contract: privatised temporaries. The parts have an accumulator each, and leave it in an array.
@@ -41,7 +42,7 @@ def split_reductions(kernel: Kernel, names: Names) -> Kernel:
         if loop.order == "reduction" and not loops_around(kernel.body, loop.variable):
             targets = _targets(kernel, loop)
             if targets and loop.lower == ZERO and _is_known(kernel, extent(loop)):
-                kernel = _split(kernel, loop, targets, names)
+                kernel = _split(kernel, loop, targets, target, names)
     return kernel
 
 
@@ -66,9 +67,11 @@ def _targets(kernel: Kernel, loop: Loop) -> tuple[Update, ...]:
     return () if read & found.keys() else tuple(found.values())
 
 
-def _split(kernel: Kernel, loop: Loop, targets: tuple[Update, ...], names: Names) -> Kernel:
+def _split(
+    kernel: Kernel, loop: Loop, targets: tuple[Update, ...], target: Target, names: Names
+) -> Kernel:
     n, part, last = extent(loop), names.fresh(loop.variable), names.fresh(loop.variable)
-    work = loop_work((loop,), frozenset(kernel.sizes))
+    work = Costs.of(kernel, target).of_iteration((loop,), frozenset(kernel.sizes))
     count = maximum(1, minimum(MOST_PARTS, floordiv(n * work, PART_WORK)))
     size = floordiv(n + count - 1, count)
     first = var(part) * size

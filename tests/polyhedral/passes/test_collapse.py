@@ -12,6 +12,7 @@ from tcsym.polyhedral.passes.names import Names
 from tcsym.polyhedral.passes.parallelise import parallelise
 from tests.polyhedral.passes.compare import assert_same
 from tests.polyhedral.passes.naive import buf, con, kernel, op, par, rd, st, v
+from tests.polyhedral.passes.targets import AVX2
 
 A, B, C, D = v("a b c d")
 
@@ -28,7 +29,7 @@ def permutation() -> Kernel:
 )
 def test_every_iteration_runs_once(sizes: tuple[int, ...]) -> None:
     k = permutation()
-    out = parallelise(collapse_outermost(k, Names.of(k)))
+    out = parallelise(collapse_outermost(k, AVX2, Names.of(k)), AVX2)
     verify(out)
     assert_same(k, out, dict(zip("ABCD", sizes)))
 
@@ -36,7 +37,7 @@ def test_every_iteration_runs_once(sizes: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("rows", [1, PARTS - 1, PARTS, PARTS + 1, 5 * PARTS + 3])
 def test_parts_are_many_enough_for_threads_and_carry_their_work(rows: int) -> None:
     k = permutation()
-    out = parallelise(collapse_outermost(k, Names.of(k)))
+    out = parallelise(collapse_outermost(k, AVX2, Names.of(k)), AVX2)
     (parts,) = [x for x, _ in walk(out.body) if isinstance(x, Loop) and x.kind == "parallel"]
     sizes = {"A": 1, "B": 1, "C": rows, "D": PART_WORK}
     count = evaluate(parts.upper, sizes)
@@ -48,7 +49,7 @@ def test_parts_are_many_enough_for_threads_and_carry_their_work(rows: int) -> No
 def test_a_part_of_short_rows_holds_many(rows: int) -> None:
     """The loops of a part are found by division, once for a few thousand operations."""
     k = permutation()
-    out = parallelise(collapse_outermost(k, Names.of(k)))
+    out = parallelise(collapse_outermost(k, AVX2, Names.of(k)), AVX2)
     (parts,) = [x for x, _ in walk(out.body) if isinstance(x, Loop) and x.kind == "parallel"]
     sizes = {"A": 1, "B": 1, "C": rows, "D": 3}
     count, work = evaluate(parts.upper, sizes), evaluate(parts.work, sizes)
