@@ -33,6 +33,8 @@ from tcsym.loop_ir import (
 )
 from tcsym.records import dataclass
 
+ALWAYS_WORTH = Val(str(1 << 60), "i64")  # more work than waking any number of threads
+
 SerialLoop = Callable[[Context, Loop, Number, Number], None]
 
 
@@ -60,12 +62,14 @@ def field(context: Context, name: str, kind: str) -> str:
 
 
 def parallel_loop(context: Context, loop: Loop, serial_loop: SerialLoop) -> None:
-    """Run the loop on min(threads, iterations, iterations * work / least work) tasks."""
+    """Run the loop on at most min(threads, iterations, its work / least work) tasks."""
     code = context.code
     lower, upper = number(context, loop.lower), number(context, loop.upper)
     count = as_val(smallest(code, add(code, upper, multiply(code, lower, -1)), 0, "smax"))
     with context.function.when(code.compare("icmp ne", count, Val("0", "i64")).text):
-        work = as_val(multiply(context.code, count, number(context, loop.work)))
+        work = ALWAYS_WORTH
+        if context.min_work:
+            work = as_val(multiply(code, count, number(context, loop.work)))
         tasks = _task_count(context, work, count)
         launched = [
             _Item("ptr", context.error),
@@ -145,9 +149,11 @@ def buffers_used(body: Node) -> frozenset[str]:
 
 def _task_count(context: Context, work: Val, count: Val) -> Val:
     code = context.code
-    worth = code.binary("sdiv", work, Val(str(max(1, context.min_work)), "i64"))
     threads = Val(field(context, "threads", "i64"), "i64")
     most = code.intrinsic("smin", threads, count)
+    if not context.min_work:
+        return most
+    worth = code.binary("sdiv", work, Val(str(context.min_work), "i64"))
     return code.intrinsic("smin", most, code.intrinsic("smax", worth, Val("1", "i64")))
 
 
