@@ -2,23 +2,26 @@
 
 A scan along the last dimension has its rows in threads then, and unit strides in each. Where rows
 lie side by side in memory, threads take blocks of them through all steps: else they would meet at
-every step, for which there is rarely enough to do.
+every step, for which there is rarely enough to do. A few such rows go outside after all: they are
+the lanes of vectors that stay in registers from step to step, which memory is too slow for.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from tcsym.index import ONE, ZERO, Index, ceildiv, floordiv, maximum, minimum, var
+from tcsym.index import FALSE, ONE, ZERO, Index, ceildiv, floordiv, ge, maximum, minimum, var
 from tcsym.loop_ir import Block, Branch, Kernel, Loop, Node, Store, block, substitute_node, walk
 from tcsym.polyhedral.passes.access import accesses, linear_coefficient, stride
 from tcsym.polyhedral.passes.bounds import extent
-from tcsym.polyhedral.passes.loops import chain_of, loops_in, replace_loop
+from tcsym.polyhedral.passes.duplicate import duplicate
+from tcsym.polyhedral.passes.loops import chain_of, find_loop, loops_in, replace_loop
 from tcsym.polyhedral.passes.names import Names, rename_loops
 
 Chain = tuple[Loop, ...]
 PARTS = 8  # for threads, if there are rows enough
 LEAST_ROWS = 2048  # of a block: what it reads of one array is a run of two pages
+FEW_ROWS = 32
 WHOLE_ROWS = 64  # blocks are whole multiples: only the last one has ragged vectors
 
 
@@ -45,14 +48,34 @@ def _interchanged(kernel: Kernel, scan: Loop, names: Names, in_blocks: bool) -> 
     chains = _chains(scan.body)
     if not chains or not _are_alike(chains, scan):
         return kernel
+    inner, rows, _ = _with_rows_outside(scan, chains, names)
+    if not _are_independent(inner, rows):
+        return kernel
+    if _pays(kernel, inner, rows):
+        return _outside(kernel, scan, names)
+    few = ge(FEW_ROWS, extent(rows[0]))
+    if len(rows) > 1 or few == FALSE or not _are_neighbours(kernel, inner, rows[0].variable):
+        return _in_blocks(kernel, scan, chains, names) if in_blocks else kernel
+    kernel, copy, new = duplicate(kernel, scan, names)
+    body = replace_loop(kernel.body, scan.variable, lambda x: Branch(few, copy, x))
+    kernel = replace(kernel, body=body)
+    kernel = _outside(kernel, find_loop(kernel.body, new[scan.variable]), names)
+    return _in_blocks(kernel, scan, chains, names) if in_blocks else kernel
+
+
+def _with_rows_outside(
+    scan: Loop, chains: tuple[Chain, ...], names: Names
+) -> tuple[Loop, Chain, dict[str, str]]:
+    """The scan of single rows, the loops over these to put around it, their names by old ones."""
     shared = {x.variable: names.fresh(x.variable) for x in chains[0]}
     new = {x.variable: n for c in chains for x, n in zip(c, shared.values())}
     inner = replace(scan, body=_without_rows(rename_loops(scan.body, new)))
-    rows = tuple(replace(x, variable=shared[x.variable]) for x in chains[0])
-    if not _are_independent(inner, rows):
-        return kernel
-    if not _pays(kernel, inner, rows):
-        return _in_blocks(kernel, scan, chains, names) if in_blocks else kernel
+    return inner, tuple(replace(x, variable=shared[x.variable]) for x in chains[0]), new
+
+
+def _outside(kernel: Kernel, scan: Loop, names: Names) -> Kernel:
+    """The kernel with that scan inside its rows. Contract: they are alike and independent."""
+    inner, rows, new = _with_rows_outside(scan, _chains(scan.body), names)
     node: Node = inner
     for row in reversed(rows):
         node = replace(row, body=node)
@@ -61,6 +84,16 @@ def _interchanged(kernel: Kernel, scan: Loop, names: Names, in_blocks: bool) -> 
     )
     body = replace_loop(kernel.body, scan.variable, lambda _: node)
     return replace(kernel, body=body, buffers=buffers)
+
+
+def _are_neighbours(kernel: Kernel, scan: Loop, row: str) -> bool:
+    """What is stored lies side by side for neighbouring rows."""
+    stores = [x for x, _ in walk(scan.body) if isinstance(x, Store)]
+    return bool(stores) and all(
+        stride(kernel.buffer(x.buffer), x.subscripts, row) == ONE
+        for x in stores
+        if scan.variable not in kernel.buffer(x.buffer).private
+    )
 
 
 def _in_blocks(kernel: Kernel, scan: Loop, chains: tuple[Chain, ...], names: Names) -> Kernel:

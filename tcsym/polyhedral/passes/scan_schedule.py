@@ -8,12 +8,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tcsym.frontend.program import Read
-from tcsym.index import Index, index, minimum, substitute, var
+from tcsym.index import ONE, ZERO, Index, index, minimum, substitute, var
 from tcsym.loop_ir import (
     Branch,
     Buffer,
     Kernel,
     Loop,
+    LoopKind,
     Node,
     Store,
     Update,
@@ -23,6 +24,7 @@ from tcsym.loop_ir import (
     map_node,
     walk,
 )
+from tcsym.polyhedral.passes.access import accesses, stride
 from tcsym.polyhedral.passes.band import band_of
 from tcsym.polyhedral.passes.duplicate import duplicate
 from tcsym.polyhedral.passes.interchange import can_sink, sink_points
@@ -31,6 +33,7 @@ from tcsym.polyhedral.passes.names import Names
 from tcsym.polyhedral.passes.row_schedule import split_rest
 from tcsym.polyhedral.passes.setting import Setting
 from tcsym.polyhedral.passes.tile_loop import tile_loop
+from tcsym.polyhedral.passes.vector_legality import can_mask, vector_refusal
 
 ROWS = 8
 MOST_STATEMENTS = 8
@@ -51,9 +54,12 @@ def is_scan(kernel: Kernel, nest: str) -> bool:
 
 
 def schedule_scan(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
-    """Whole groups of rows, then single rows. Contract: `is_scan`."""
+    """Vectors of rows, or whole groups of them, then single rows. Contract: `is_scan`."""
     rows = band_of(find_loop(kernel.body, nest)).variables[-1]
     scan = next(x for x in loops_in(find_loop(kernel.body, rows).body))
+    lanes = setting.lanes(kernel, scan.body)
+    if lanes > 1 and _runs_in_lanes(kernel, scan, rows, setting):
+        return _in_groups(kernel, rows, lanes, setting.names, "vector")
     heavy = sum(isinstance(x, Store | Update) for x, _ in walk(scan.body)) > MOST_STATEMENTS
     group = 1 if heavy else ROWS
     kernel, rest = split_rest(kernel, nest, rows, group, setting.names)
@@ -61,7 +67,22 @@ def schedule_scan(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
     return _in_groups(kernel, rest[1], 1, setting.names) if rest else kernel
 
 
-def _in_groups(kernel: Kernel, rows: str, size: int, names: Names) -> Kernel:
+def _runs_in_lanes(kernel: Kernel, scan: Loop, rows: str, setting: Setting) -> bool:
+    """Neighbouring rows lie side by side, or share what they read."""
+    return (
+        vector_refusal(kernel, scan.body, rows) is None
+        and can_mask(kernel, scan.body, setting.target)
+        and all(
+            stride(kernel.buffer(a.buffer), a.subscripts, rows) in (ONE, ZERO)
+            for a in accesses(scan.body)
+            if rows not in kernel.buffer(a.buffer).private
+        )
+    )
+
+
+def _in_groups(
+    kernel: Kernel, rows: str, size: int, names: Names, kind: LoopKind = "unrolled"
+) -> Kernel:
     tile, point = names.fresh(rows), names.fresh(rows)
     tiled = tile_loop(find_loop(kernel.body, rows), size, tile, point)
     points = find_loop(tiled, point)
@@ -73,7 +94,7 @@ def _in_groups(kernel: Kernel, rows: str, size: int, names: Names) -> Kernel:
     kernel = replace(kernel, buffers=buffers)
     assert isinstance(points.body, Loop)
     kernel, body = _carried(kernel, points.body, point, (size, tile), names)
-    sunk = sink_points(replace(points, body=body), (point,), names)
+    sunk = sink_points(replace(points, body=body, kind=kind), (point,), names)
     return replace(kernel, body=replace_loop(kernel.body, point, lambda _: sunk))
 
 
@@ -94,7 +115,9 @@ def _carried(
     size, tile = group
     for x in found:
         b = kernel.buffer(x.buffer)
-        state = Buffer(names.fresh(f"{b.name}_last"), b.dtype, (index(size),), "register")
+        state = Buffer(
+            names.fresh(f"{b.name}_last"), b.dtype, (index(size),), "register", padded=True
+        )
         kernel = kernel.with_buffer(replace(state, private=frozenset((tile,))))
         at = Read(state.name, (var(point),), b.dtype)
         last = _before(x.subscripts, scan.variable)

@@ -76,14 +76,25 @@ def three_ranks() -> Kernel:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("rows", [0, 1, 7, 2047, 2048, 2049, 2060])
-def test_rows_side_by_side_run_in_blocks(rows: int, target: str) -> None:
+@pytest.mark.parametrize("rows", [0, 1, 7, 8, 9, 31, 32, 33, 2047, 2048, 2049, 2060])
+def test_rows_side_by_side_run_in_vectors_if_few_or_else_in_blocks(rows: int, target: str) -> None:
     k = scan(order="steps")
     out = map_cpu(k, TARGETS[target], Options()).kernel
-    (blocks,) = [x for x, around in walk(out.body) if isinstance(x, Loop) and not around]
-    assert blocks.kind == "parallel"
+    *few, blocks = [x for x, around in walk(out.body) if isinstance(x, Loop) and not around]
+    assert few and all(x.kind == "parallel" for x in (*few, blocks))
     assert isinstance(blocks.body, Loop) and blocks.body.order == "sequential"
     assert_same(k, out, {"B": rows, "T": 3})
+
+
+def test_few_rows_side_by_side_keep_their_state_in_a_vector() -> None:
+    out = map_cpu(scan(order="steps"), TARGETS["avx2"], Options()).kernel
+    few = next(x for x, _ in walk(out.body) if isinstance(x, Branch))
+    steps = [x for x, _ in walk(few.then) if isinstance(x, Loop) and x.order == "sequential"]
+    kept = {b.name for b in out.buffers if b.space == "register"}
+    assert len(kept) == 1
+    read = {r.tensor for x, _ in statements_in(steps[1]) for r in loads(x.value)}
+    assert len(read - kept) == 1  # X
+    assert {x.kind for x, _ in walk(steps[1].body) if isinstance(x, Loop)} == {"vector"}
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -100,7 +111,8 @@ def test_blocks_of_planes(target: str) -> None:
 def test_blocks_are_for_threads() -> None:
     k = scan(order="steps")
     out = map_cpu(k, TARGETS["avx2"], Options(parallelize=False)).kernel
-    assert isinstance(out.body, Loop) and out.body.order == "sequential"
+    few = next(x for x, _ in walk(out.body) if isinstance(x, Branch))
+    assert isinstance(few.orelse, Loop) and few.orelse.order == "sequential"
 
 
 def test_rows_that_read_other_rows_stay_inside() -> None:
