@@ -80,6 +80,10 @@ def _gather(context: Context, at: Address, mask: Val | None, epoch: str) -> Val:
     if context.target.has_masks and bits_of(at.kind) >= 32:
         return _gather_at_once(context, at, mask, epoch)
     code, scalars = context.code, []
+    if mask is not None and at.offsets is not None:
+        for pointer in _safe_pointers(context, at, mask):
+            scalars.append(_load_plain(context, pointer, at.kind, 1, epoch))
+        return code.from_lanes(scalars)
     for lane, pointer in enumerate(lane_pointers(context, at)):
         if mask is not None:
             active = code.lane(mask, lane).text
@@ -87,6 +91,16 @@ def _gather(context: Context, at: Address, mask: Val | None, epoch: str) -> Val:
             pointer = context.function.pure(f"select i1 {active}, ptr {pointer}, ptr {nowhere}")
         scalars.append(_load_plain(context, pointer, at.kind, 1, epoch))
     return code.from_lanes(scalars)
+
+
+def _safe_pointers(context: Context, at: Address, mask: Val) -> list[str]:
+    """One pointer a lane, to zeros outside the mask; chosen at once: bits of a mask are dear."""
+    f, width = context.function, context.width
+    whole = vector_of_pointers(context, at)
+    zeros = context.code.spread(Val(context.nowhere(), "ptr"), width)
+    chosen = f.pure(f"select {mask.typed}, {whole}, {zeros.typed}")
+    kind = type_text("ptr", width)
+    return [f.pure(f"extractelement {kind} {chosen}, i64 {i}") for i in range(width)]
 
 
 def _gather_at_once(context: Context, at: Address, mask: Val | None, epoch: str) -> Val:
