@@ -84,6 +84,8 @@ class Index:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
         if not isinstance(other, Index):
             return NotImplemented
         return (
@@ -95,9 +97,9 @@ class Index:
     def __add__(self, other: Index | int) -> Index:
         other = index(other)
         if not other.terms:
-            return Index(self.terms, self.constant + other.constant)
+            return _shared(self.terms, self.constant + other.constant)
         if not self.terms:
-            return Index(other.terms, self.constant + other.constant)
+            return _shared(other.terms, self.constant + other.constant)
         sums = dict(self.terms)
         for atom, c in other.terms:
             sums[atom] = sums.get(atom, 0) + c
@@ -111,7 +113,7 @@ class Index:
     def __sub__(self, other: Index | int) -> Index:
         other = index(other)
         if not other.terms:
-            return Index(self.terms, self.constant - other.constant)
+            return _shared(self.terms, self.constant - other.constant)
         return self + other._scaled(-1)
 
     def __rsub__(self, other: Index | int) -> Index:
@@ -132,7 +134,7 @@ class Index:
             return ZERO
         if n == 1:
             return self
-        return Index(tuple([(a, c * n) for a, c in self.terms]), self.constant * n)
+        return _shared(tuple([(a, c * n) for a, c in self.terms]), self.constant * n)
 
     @property
     def is_constant(self) -> bool:
@@ -168,27 +170,44 @@ _set_variables: Callable[[Index, frozenset[str] | None], None] = vars(Index)["_v
 _set_text: Callable[[Index, str | None], None] = vars(Index)["_text"].__set__
 
 
+_MOST_SHARED = 1 << 16
+_made: dict[tuple[tuple[tuple[Atom, int], ...], int], Index] = {}
+
+
+def _shared(terms: tuple[tuple[Atom, int], ...], constant: int) -> Index:
+    """The expression, as the object made before if there is one: equal ones are then compared and
+    hashed by identity, and know their variables and text. (So long as not too many are kept.)
+    """
+    key = (terms, constant)
+    known = _made.get(key)
+    if known is None:
+        if len(_made) >= _MOST_SHARED:
+            _made.clear()
+        known = _made[key] = Index(terms, constant)
+    return known
+
+
 def index(value: Index | int) -> Index:
-    return value if isinstance(value, Index) else Index((), int(value))
+    return value if isinstance(value, Index) else _shared((), int(value))
 
 
 def var(name: str) -> Index:
-    return Index(((name, 1),), 0)
+    return _shared(((name, 1),), 0)
 
 
-ZERO = Index()
-ONE = Index((), 1)
+ZERO = index(0)
+ONE = index(1)
 
 
 def of_atom(atom: Atom) -> Index:
-    return Index(((atom, 1),), 0)
+    return _shared(((atom, 1),), 0)
 
 
 def _linear(sums: Mapping[Atom, int], constant: int) -> Index:
     kept = [(a, c) for a, c in sums.items() if c]
     if len(kept) > 1:
         kept.sort(key=lambda term: atom_text(term[0]))
-    return Index(tuple(kept), constant)
+    return _shared(tuple(kept), constant)
 
 
 def _product(a: Index, b: Index) -> Index:
@@ -234,7 +253,7 @@ def floordiv(a: Index | int, b: Index | int) -> Index:
     g = math.gcd(n, *(c for _, c in rest))
     if g > 1:  # floor((g*x + r) / (g*m)) = floor((x + floor(r/g)) / m)
         rest, remainder, n = tuple((t, c // g) for t, c in rest), remainder // g, n // g
-    return base + of_atom(FloorDiv(Index(rest, remainder), index(n)))
+    return base + of_atom(FloorDiv(_shared(rest, remainder), index(n)))
 
 
 def ceildiv(a: Index | int, n: int) -> Index:
@@ -416,7 +435,7 @@ def substitute(e: Index, values: Values) -> Index:
     """`e` with variables replaced, normalised again."""
     if not e.terms or not any(v in values for v in e.variables()):
         return e
-    total = Index((), e.constant)
+    total = _shared((), e.constant)
     for atom, c in e.terms:
         total = total + _atom_substitute(atom, values) * c
     return total
@@ -558,8 +577,8 @@ def _sum_text(e: Index) -> str:
 
 
 def _relation_text(i: Index, relation: str) -> str:
-    left = Index(tuple((a, c) for a, c in i.terms if c > 0), max(i.constant, 0))
-    right = Index(tuple((a, -c) for a, c in i.terms if c < 0), max(-i.constant, 0))
+    left = _shared(tuple((a, c) for a, c in i.terms if c > 0), max(i.constant, 0))
+    right = _shared(tuple((a, -c) for a, c in i.terms if c < 0), max(-i.constant, 0))
     return f"{left} {relation} {right}"
 
 
