@@ -13,6 +13,7 @@ from tcsym import config
 from tcsym.loop_ir import Allocate, Block, Branch, Kernel, Loop, Node
 from tcsym.loop_ir_verify import verify
 from tcsym.options import Options
+from tcsym.polyhedral.passes.access import accesses
 from tcsym.polyhedral.passes.accumulate import accumulate_privately
 from tcsym.polyhedral.passes.allocate import place_allocations, without_allocations
 from tcsym.polyhedral.passes.assume import assume
@@ -23,6 +24,8 @@ from tcsym.polyhedral.passes.drop_empty import drop_empty
 from tcsym.polyhedral.passes.full_tiles import full_tiles
 from tcsym.polyhedral.passes.hoist_conditions import hoist_conditions, unswitch_serial
 from tcsym.polyhedral.passes.interchange_scans import interchange_scans, is_blocked_scan
+from tcsym.polyhedral.passes.loops import outermost_loop, replace_loop
+from tcsym.polyhedral.passes.merge_branches import merge_branches
 from tcsym.polyhedral.passes.merge_loops import merge_loops
 from tcsym.polyhedral.passes.names import Names
 from tcsym.polyhedral.passes.nest_schedule import schedule_nest
@@ -57,7 +60,7 @@ def map_cpu(kernel: Kernel, target: Target, options: Options) -> Mapped:
     if options.parallelize:
         kernel = _verified(split_reductions(kernel, target, setting.names))
     for nest in nests(kernel.body):
-        kernel = _verified(schedule_nest(kernel, nest, setting))
+        kernel = _verified(_scheduled(kernel, nest, setting))
     kernel = _verified(clamp_rows(contract_storage(drop_empty(assume(kernel)))))
     if not target.has_masks:
         kernel = _verified(full_tiles(kernel, setting.names))
@@ -65,8 +68,23 @@ def map_cpu(kernel: Kernel, target: Target, options: Options) -> Mapped:
     if options.parallelize:
         kernel = parallelise(collapse_outermost(kernel, target, setting.names), target)
     kernel = replace(kernel, body=unswitch_serial(kernel.body, setting.names))
-    kernel = place_allocations(roll_epilogues(drop_masks(kernel), target, setting.names))
+    kernel = merge_branches(roll_epilogues(drop_masks(kernel), target, setting.names))
+    kernel = place_allocations(kernel)
     return Mapped(_verified(kernel), tuple(setting.notes))
+
+
+def _scheduled(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
+    """The kernel with the nest scheduled, seen as if the outermost loop around it were all.
+
+    No schedule asks for more, and each looks for its loops and buffers in all it sees.
+    """
+    top = outermost_loop(kernel.body, nest)
+    used = {a.buffer for a in accesses(top)}
+    seen = tuple(b for b in kernel.buffers if b.name in used)
+    rest = tuple(b for b in kernel.buffers if b.name not in used)
+    part = schedule_nest(replace(kernel, body=top, buffers=seen), nest, setting)
+    body = replace_loop(kernel.body, top.variable, lambda _: part.body)
+    return replace(kernel, body=body, buffers=(*rest, *part.buffers))
 
 
 def _verified(kernel: Kernel) -> Kernel:

@@ -63,7 +63,8 @@ def _contract_one(kernel: Kernel, b: Buffer, touched: Touched) -> Kernel:
     if not uses:
         return kernel
     sizes = frozenset(kernel.sizes)
-    hulls = [_hull(b, d, uses, sizes) for d in range(len(b.shape))]
+    ranges = _Ranges(b, sizes)
+    hulls = [_hull(b, d, uses, ranges) for d in range(len(b.shape))]
     kept = [d for d, h in enumerate(hulls) if h is None or h.extent.as_int() != 1]
     moved = _transposed_dimensions(kernel.body, b, touched)
     kept = sorted({*kept, *moved}) if moved else _lanes_last(kept, uses)
@@ -117,7 +118,39 @@ def _is_guarded(node: Node, buffer: str, touched: Touched) -> bool:
     return False
 
 
-def _hull(b: Buffer, d: int, uses: Uses, sizes: frozenset[str]) -> Hull | None:
+Range = tuple[Index, Index, bool]
+
+
+class _Ranges:
+    """Least and greatest values of a buffer's subscripts without private terms, found once each."""
+
+    def __init__(self, b: Buffer, sizes: frozenset[str]) -> None:
+        self._private = b.private
+        self._sizes = sizes
+        self._inner: dict[int, tuple[Loop, ...]] = {}
+        self._found: dict[tuple[Index, int], Range | None] = {}
+
+    def __call__(self, s: Index, around: tuple[Loop, ...]) -> Range | None:
+        """With whether private terms were dropped; None: not bounded by sizes. Keep `around`."""
+        key = s, id(around)
+        if key not in self._found:
+            self._found[key] = self._range(s, around)
+        return self._found[key]
+
+    def _range(self, s: Index, around: tuple[Loop, ...]) -> Range | None:
+        rest = _drop(s, self._private)
+        inner = self._inner.get(id(around))
+        if inner is None:  # masked lanes count: a register has them all
+            shared = [x for x in around if x.variable not in self._private]
+            inner = tuple([x if x.mask is None else replace(x, mask=None) for x in shared])
+            self._inner[id(around)] = inner
+        low, high = eliminate(rest, inner, False), eliminate(rest, inner, True)
+        low = None if low is None else relax(low, self._sizes, False)
+        high = None if high is None else relax(high, self._sizes, True)
+        return None if low is None or high is None else (low, high, rest != s)
+
+
+def _hull(b: Buffer, d: int, uses: Uses, ranges: _Ranges) -> Hull | None:
     """What dimension d keeps; None: everything, with its subscripts as they are."""
     lows: list[Index] = []
     highs: list[Index] = []
@@ -126,17 +159,12 @@ def _hull(b: Buffer, d: int, uses: Uses, sizes: frozenset[str]) -> Hull | None:
         s = a.subscripts[d]
         if not isinstance(s, Index) or a.checks(d):
             return None
-        rest = _drop(s, b.private)
-        dropped = dropped or rest != s
-        # masked lanes count: a register has them all
-        inner = tuple(replace(x, mask=None) for x in around if x.variable not in b.private)
-        low, high = eliminate(rest, inner, False), eliminate(rest, inner, True)
-        low = None if low is None else relax(low, sizes, False)
-        high = None if high is None else relax(high, sizes, True)
-        if low is None or high is None:
+        found = ranges(s, around)
+        if found is None:
             return None
-        lows.append(low)
-        highs.append(high)
+        lows.append(found[0])
+        highs.append(found[1])
+        dropped = dropped or found[2]
     base, extent = minimum(*lows), maximum(*highs) - minimum(*lows) + 1
     known, declared = extent.as_int(), b.shape[d].as_int()
     larger = known is None or (declared is not None and declared <= known)

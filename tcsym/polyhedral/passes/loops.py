@@ -82,6 +82,12 @@ def loops_around(node: Node, variable: str) -> tuple[Loop, ...]:
     return next(a for x, a in walk(node) if isinstance(x, Loop) and x.variable == variable)
 
 
+def outermost_loop(node: Node, variable: str) -> Loop:
+    """The loop of that name, or the outermost one around it."""
+    around = loops_around(node, variable)
+    return around[0] if around else find_loop(node, variable)
+
+
 def loops_in(node: Node) -> tuple[Loop, ...]:
     """All loops in `node`, parents first."""
     return tuple(x for x, _ in walk(node) if isinstance(x, Loop))

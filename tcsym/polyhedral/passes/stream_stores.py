@@ -67,8 +67,9 @@ class _Streams:
 
 def stream_stores(kernel: Kernel, cache_bytes: int, names: Names) -> Kernel:
     """Innermost loops of cheap nests get a streamed version for more than `cache_bytes`."""
+    read = frozenset(a.buffer for a in accesses(kernel.body) if not a.written)
     for nest in _tops(kernel.body):
-        for streams in _find_streams(kernel, nest):
+        for streams in _find_streams(kernel, nest, read):
             large = _is_large(kernel, nest, streams.buffers, cache_bytes)
             condition = in_context(kernel, all_of((large, streams.condition)))
             if condition != FALSE:
@@ -109,9 +110,8 @@ def _phase(buffer: str) -> str:
 # ---- which stores
 
 
-def _find_streams(kernel: Kernel, nest: Loop) -> tuple[_Streams, ...]:
-    """None at all if the nest does more than move data and compute cheaply."""
-    read = {a.buffer for a in accesses(kernel.body) if not a.written}
+def _find_streams(kernel: Kernel, nest: Loop, read: frozenset[str]) -> tuple[_Streams, ...]:
+    """None at all if the nest does more than move data and compute cheaply. `read`: buffers."""
     found: dict[str, list[tuple[Store, Condition]]] = {}
     for x, around in walk(nest):
         if isinstance(x, Loop | Block | Branch):
