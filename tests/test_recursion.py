@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import resource
 import sys
 
@@ -36,6 +37,17 @@ def test_errors_restore_the_limit() -> None:
     with pytest.raises(ZeroDivisionError):
         deep_recursion(lambda: 1 // 0)()
     assert sys.getrecursionlimit() == limit
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_garbage_is_not_collected_inside(collects: bool) -> None:
+    before = gc.isenabled()
+    try:
+        (gc.enable if collects else gc.disable)()
+        assert not deep_recursion(gc.isenabled)()
+        assert gc.isenabled() == collects
+    finally:
+        (gc.enable if before else gc.disable)()
 
 
 def test_frames_are_not_mapped_again() -> None:
