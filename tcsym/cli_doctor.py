@@ -85,8 +85,7 @@ def _version(package: str) -> str | None:
 
 
 def _compiler() -> Iterator[Finding]:
-    import llvmlite.binding as llvm
-
+    from tcsym.llvm import llvm
     from tcsym.runtime.numpy_facts import arrays_are_as_expected
 
     yield Finding("LLVM", ".".join(map(str, llvm.llvm_version_info)), True)

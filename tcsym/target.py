@@ -56,7 +56,7 @@ class Processor:
 @lru_cache(None)
 def processor() -> Processor:
     """This machine's. Loads LLVM, which takes a while; `runtime.processor` remembers the answer."""
-    import llvmlite.binding as llvm
+    from tcsym.llvm import llvm
 
     features = (f for f, on in llvm.get_host_cpu_features().items() if on)
     return Processor(str(llvm.get_host_cpu_name()), frozenset(features))

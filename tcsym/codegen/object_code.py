@@ -17,10 +17,8 @@ from functools import lru_cache
 from queue import SimpleQueue
 from typing import Any
 
-import llvmlite.binding as llvm
-from llvmlite.binding import ffi
-
 from tcsym.archive import pack
+from tcsym.llvm import llvm
 from tcsym.target import Target
 
 _LOCK = threading.RLock()
@@ -121,6 +119,7 @@ def _emitted(module: Any, machine: Any) -> bytes:
 
     It need not be held: nothing that the call works on is known to another thread.
     """
+    ffi = llvm.ffi
     emit = ffi.lib.LLVMPY_TargetMachineEmitToMemory
     with ffi.OutputString() as error:
         buffer = getattr(emit, "_cfn", emit)(machine, module, 1, error)

@@ -32,7 +32,7 @@ def cached_object(llvm_ir: str, what: str) -> bytes:
 
 def assemble(llvm_ir: str, cpu: str = "x86-64") -> bytes:
     """Object code of the module. LLVM's complaint about a bad module is an assertion here."""
-    import llvmlite.binding as llvm
+    from tcsym.llvm import llvm
 
     machine = _machine(llvm, cpu)
     # A context of its own: LLVM's global one may be in use by a compilation in another thread.

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from tcsym.frontend.grammar_tables import GRAMMAR, TABLES, made_tables, tables
+from tcsym.frontend.grammar_tables import GRAMMAR, TABLES, made_tables, tables, text_of
 from tcsym.frontend.lalr import UnexpectedToken, accepted, run
 from tcsym.frontend.tokens import Token, tokens
 from tests.differential.corpus import CORPUS
 
 
 def test_tables_are_those_of_the_grammar() -> None:
-    assert TABLES.read_text("utf-8") == made_tables(), "run python -m tcsym.frontend.grammar_tables"
+    assert text_of(TABLES) == made_tables(), "run python -m tcsym.frontend.grammar_tables"
 
 
 class Trees:
@@ -38,7 +38,7 @@ def _lark_tree(node: Any) -> Any:
 def test_trees_are_those_of_lark() -> None:
     from lark import Lark
 
-    lark = Lark(GRAMMAR.read_text("utf-8"), parser="lalr", lexer="basic", maybe_placeholders=True)
+    lark = Lark(text_of(GRAMMAR), parser="lalr", lexer="basic", maybe_placeholders=True)
     lexer, parser = tables()
     for case in CORPUS.values():
         assert run(parser, tokens(case.source, lexer), Trees()) == _lark_tree(
