@@ -31,12 +31,16 @@ from tcsym.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where the lanes of an access lie. `offsets`, if given, replaces `stride`."""
+    """Where the lanes of an access lie. `offsets`, if given, replaces `stride`.
+
+    `place`: elements from the buffer's base to lane 0, if known.
+    """
 
     pointer: str
     kind: str
     stride: Number
     offsets: Val | None = None
+    place: int | None = None
 
     @property
     def is_uniform(self) -> bool:
@@ -69,19 +73,19 @@ def _address(
     lane = context.lane_variable
     fixed = tuple(t for t in total.terms if lane not in atom_variables(t[0]))
     moving = tuple(t for t in total.terms if lane in atom_variables(t[0]))
-    pointer = _base(context, buffer, fixed, total.constant, kind)
+    pointer, place = _base(context, buffer, fixed, total.constant, kind)
     stride, offsets = _lane_part(context, moving)
     for s, step in zip(subscripts, buffer.element_strides()):
         if isinstance(s, Val):
             moved = as_val(multiply(code, s, number(context, step)))
             if moved.lanes == 1:
-                pointer = step_by(context, pointer, moved, kind)
+                pointer, place = step_by(context, pointer, moved, kind), None
             else:
                 offsets = moved if offsets is None else code.binary("add", offsets, moved)
     if offsets is not None and stride != 0:
         along = multiply(code, code.lane_numbers(context.width, "i64"), stride)
         offsets, stride = code.binary("add", offsets, as_val(along)), 0
-    return Address(pointer, kind, stride, offsets)
+    return Address(pointer, kind, stride, offsets, place)
 
 
 def _offset(context: Context, buffer: Buffer, subscripts: tuple[Index | Val, ...]) -> Index:
@@ -99,8 +103,34 @@ def _offset(context: Context, buffer: Buffer, subscripts: tuple[Index | Val, ...
 
 def _base(
     context: Context, buffer: Buffer, terms: tuple[tuple[Atom, int], ...], start: int, kind: str
-) -> str:
+) -> tuple[str, int | None]:
+    """Pointer to lane 0, and its distance from the buffer's base if that is known."""
     terms, displacement = _folded(context, terms, start)
+    pointer = context.pointers[buffer.name]
+    if terms:
+        pointer, moved = _moving_base(context, pointer, terms, kind)
+        displacement += moved
+    if displacement:
+        pointer = step_by(context, pointer, constant(displacement, "i64"), kind)
+    return pointer, None if terms else displacement
+
+
+def _moving_base(
+    context: Context, pointer: str, terms: tuple[tuple[Atom, int], ...], kind: str
+) -> tuple[str, int]:
+    """The pointer moved by the terms, and elements still to be added."""
+    key = ("base", pointer, terms, context.bounds(names_of(Index(terms))), kind)
+    known: tuple[str, int] | None = context.function.recall(key)
+    if known is None:
+        known = _moved(context, pointer, terms, kind)
+        context.function.remember(key, known)
+    return known
+
+
+def _moved(
+    context: Context, pointer: str, terms: tuple[tuple[Atom, int], ...], kind: str
+) -> tuple[str, int]:
+    displacement = 0
     by_depth: dict[int, Number] = {}
     for atom, coefficient in terms:
         for depth, value in _pieces(context, atom):
@@ -110,13 +140,10 @@ def _base(
             with context.function.at(depth):
                 scaled = as_val(multiply(context.code, value, coefficient))
                 by_depth[depth] = add(context.code, by_depth.get(depth, 0), scaled)
-    pointer = context.pointers[buffer.name]
     for depth in sorted(by_depth):
         with context.function.at(depth):
             pointer = step_by(context, pointer, as_val(by_depth[depth]), kind)
-    return (
-        step_by(context, pointer, constant(displacement, "i64"), kind) if displacement else pointer
-    )
+    return pointer, displacement
 
 
 def _folded(

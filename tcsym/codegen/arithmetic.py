@@ -45,25 +45,42 @@ def negate(code: Code, a: Val, dtype: DType) -> Val:
 # ---- division
 
 
-def floor_divide(code: Code, a: Val, b: Val, signed: bool) -> Val:
-    """floor(a / b); 0 where b is 0; the lowest integer / -1 wraps."""
+def floor_divide(code: Code, a: Val, b: Val, signed: bool, least: int | None = None) -> Val:
+    """floor(a / b); 0 where b is 0; the lowest integer / -1 wraps. b is never below `least`."""
     known = _literal(b)
     if known is not None and known > 0:
         return _by_positive(code, a, known, signed)
-    quotient, _, _ = _divided(code, a, b, signed)
-    return quotient
+    if signed and (least is None or least < 0):
+        quotient, _, _ = _divided(code, a, b)
+        return quotient
+    safe, is_zero = _nonzero(code, b, least)
+    quotient = _by_any_positive(code, a, safe) if signed else code.binary("udiv", a, safe)
+    return quotient if is_zero is None else code.select(is_zero, constant(0, a.kind), quotient)
 
 
-def floor_modulo(code: Code, a: Val, b: Val, signed: bool) -> Val:
-    """a - b*floor(a / b); 0 where b is 0."""
+def floor_modulo(code: Code, a: Val, b: Val, signed: bool, least: int | None = None) -> Val:
+    """a - b*floor(a / b); 0 where b is 0. b is never below `least`."""
     known = _literal(b)
     if known is not None and known > 0 and known & (known - 1) == 0:
         return code.binary("and", a, constant(known - 1, a.kind))
     if known is not None and known > 0:
         quotient = _by_positive(code, a, known, signed)
         return code.binary("sub", a, code.binary("mul", quotient, b))
-    _, remainder, zero = _divided(code, a, b, signed)
-    return code.select(zero, constant(0, a.kind), remainder)
+    zero = constant(0, a.kind)
+    if signed:
+        _, remainder, is_zero = _divided(code, a, b)
+        return code.select(is_zero, zero, remainder)
+    safe, is_none = _nonzero(code, b, least)
+    rest = code.binary("urem", a, safe)
+    return rest if is_none is None else code.select(is_none, zero, rest)
+
+
+def _nonzero(code: Code, b: Val, least: int | None) -> tuple[Val, Val | None]:
+    """b, or 1 where that is 0; and where it is, unless it never is."""
+    if least is not None and least > 0:
+        return b, None
+    is_zero = code.compare("icmp eq", b, constant(0, b.kind))
+    return code.select(is_zero, constant(1, b.kind), b), is_zero
 
 
 def _literal(b: Val) -> int | None:
@@ -77,10 +94,10 @@ def _by_positive(code: Code, a: Val, divisor: int, signed: bool) -> Val:
     by = constant(divisor, a.kind)
     if not signed:
         return code.binary("udiv", a, by)
-    return floor_divide_by_positive(code, a, by)
+    return _by_any_positive(code, a, by)
 
 
-def floor_divide_by_positive(code: Code, a: Val, b: Val) -> Val:
+def _by_any_positive(code: Code, a: Val, b: Val) -> Val:
     """floor(a / b) of signed numbers where b > 0."""
     # round down: for negative a, -1 - (-1 - a) / b, and x ^ -1 is -1 - x
     bits = int(a.kind[1:])
@@ -89,14 +106,10 @@ def floor_divide_by_positive(code: Code, a: Val, b: Val) -> Val:
     return code.binary("xor", code.binary("sdiv", flipped, b), sign)
 
 
-def _divided(code: Code, a: Val, b: Val, signed: bool) -> tuple[Val, Val, Val]:
-    """Floored quotient (0 for a zero divisor), remainder, and where the divisor is zero."""
+def _divided(code: Code, a: Val, b: Val) -> tuple[Val, Val, Val]:
+    """Of signed numbers: floored quotient (0 for a zero divisor), remainder, and where b is 0."""
     zero, one = constant(0, a.kind), constant(1, a.kind)
     is_zero = code.compare("icmp eq", b, zero)
-    if not signed:
-        safe = code.select(is_zero, one, b)
-        quotient, remainder = code.binary("udiv", a, safe), code.binary("urem", a, safe)
-        return code.select(is_zero, zero, quotient), remainder, is_zero
     minus = code.compare("icmp eq", b, constant(-1, a.kind))
     safe = code.select(code.binary("or", is_zero, minus), one, b)
     truncated = code.binary("sdiv", a, safe)
@@ -166,9 +179,8 @@ def tree_reduce(code: Code, a: Val, combine: Callable[[Val, Val], Val]) -> Val:
     """`combine` over the lanes of a vector whose width is a power of two."""
     while a.lanes > 1:
         half = a.lanes // 2
-        low = code.shuffle(a, None, tuple(range(half)))
-        high = code.shuffle(a, None, tuple(range(half, a.lanes)))
         if half == 1:
-            low, high = code.lane(a, 0), code.lane(a, 1)
-        a = combine(low, high)
+            return combine(code.lane(a, 0), code.lane(a, 1))
+        low = code.shuffle(a, None, tuple(range(half)))
+        a = combine(low, code.shuffle(a, None, tuple(range(half, a.lanes))))
     return a

@@ -18,22 +18,39 @@ def choose(
     likely: bool | None = None,
 ) -> Val:
     """then() or orelse(), each emitted in a block of its own; the result has that many lanes."""
+
+    def spread(arm: Callable[[], Val]) -> Callable[[], list[Val]]:
+        return lambda: [context.code.spread(arm(), lanes)]
+
+    return choose_each(context, condition, spread(then), spread(orelse), likely)[0]
+
+
+def choose_each(
+    context: Context,
+    condition: Val,
+    then: Callable[[], list[Val]],
+    orelse: Callable[[], list[Val]],
+    likely: bool | None = None,
+) -> list[Val]:
+    """Several values from then() or orelse(), of the same types."""
     f = context.function
     labels = f.new_label("then"), f.new_label("else")
     end = f.new_label("end")
     f.branch(condition.text, *labels, likely)
-    incoming = []
-    kind = ""
+    arms: list[list[Val]] = []
+    blocks: list[str] = []
     for label, arm in zip(labels, (then, orelse)):
         f.start_block(label)
         with f.scope():
-            value = context.code.spread(arm(), lanes)
-        incoming.append(f"[ {value.text}, %{f.current} ]")
-        kind = value.kind
+            arms.append(arm())
+        blocks.append(f.current)
         f.jump(end)
     f.start_block(end)
-    result = Val("", kind, lanes)
-    return result._replace(text=f.result(f"phi {result.type} {', '.join(incoming)}"))
+    chosen = []
+    for a, b in zip(*arms, strict=True):
+        incoming = f"[ {a.text}, %{blocks[0]} ], [ {b.text}, %{blocks[1]} ]"
+        chosen.append(a._replace(text=f.result(f"phi {a.type} {incoming}")))
+    return chosen
 
 
 def record(context: Context, fault: Fault) -> None:

@@ -13,11 +13,12 @@ from typing import NamedTuple
 
 from tcsym.codegen.alike import Call
 from tcsym.codegen.lane_order import LaneOrder
+from tcsym.codegen.registers import Registers
 from tcsym.codegen.text import Function, Module
 from tcsym.codegen.values import Code, Val
 from tcsym.compiled import Fault
 from tcsym.errors import Span
-from tcsym.index import ZERO, Index
+from tcsym.index import ZERO, Atom, Index
 from tcsym.loop_ir import Buffer, Kernel, Loop, Store, TransposeBlock, Update, Value, walk
 from tcsym.records import dataclass
 from tcsym.target import Target
@@ -81,6 +82,8 @@ class Context:
     `pointers`: base address of each visible buffer. `error`: address of the cell that receives a
     fault's code. `launch`: register of the context struct; None inside a task. `finished`: told of
     every part of the module that is complete. `calls`: of functions, for loops by identity.
+    `formulas`: values of atoms that were computed outside the function.
+    `least_variables`, `least`: numbers that variables and expressions are never below.
     """
 
     kernel: Kernel
@@ -96,7 +99,10 @@ class Context:
     finished: Callable[[Module], None]
     calls: Mapping[int, Call]
     variables: dict[str, Bound] = field(default_factory=dict)
+    least_variables: dict[str, int] = field(default_factory=dict)
+    least: dict[Index, int | None] = field(default_factory=dict)
     pointers: dict[str, str] = field(default_factory=dict)
+    formulas: Mapping[Atom, Val] = field(default_factory=dict)
     depth: int = 0
     lanes: Lanes | None = None
     stores: dict[str, int] = field(default_factory=dict)
@@ -108,6 +114,10 @@ class Context:
     # Keyed by identity; the second part of an entry keeps the object, and so its id, alive.
     stored_in: dict[int, tuple[frozenset[str], Loop]] = field(default_factory=dict)
     depths: dict[tuple[int, int, int, Val | None], tuple[int, Value]] = field(default_factory=dict)
+    registers: Registers = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.registers = Registers(self.function)
 
     @property
     def function(self) -> Function:

@@ -19,9 +19,11 @@ from tcsym.codegen.index_code import (
     condition,
     lanes_under,
     multiply,
+    names_depth,
     number,
 )
 from tcsym.codegen.index_code import smallest as extremum
+from tcsym.codegen.least import least
 from tcsym.codegen.parallel import parallel_loop
 from tcsym.codegen.stores import store_statement, update_statement
 from tcsym.codegen.transpose import by_element, fits_registers, transpose_in_registers
@@ -82,12 +84,15 @@ def _loop(context: Context, loop: Loop) -> None:
         call(context, context.calls[id(loop)])
     elif loop.kind == "parallel" and context.launch is not None and context.lanes is None:
         parallel_loop(context, loop, serial_loop)
+    elif (loop.upper - loop.lower).as_int() == 1:
+        _single(context, loop)
     else:
         serial_loop(context, loop, number(context, loop.lower), number(context, loop.upper))
 
 
 def _unrolled_loop(context: Context, loop: Loop) -> None:
     count = loop.upper.as_int()
+    context.least_variables[loop.variable] = 0
     assert count is not None, f"unrolled loop {loop.variable} without a constant bound"
     body: Node = loop.body
     if loop.mask is not None:
@@ -114,7 +119,21 @@ def _vector_loop(context: Context, loop: Loop) -> None:
         statement(context, loop.body)
 
 
+def _single(context: Context, loop: Loop) -> None:
+    """The one iteration of a loop, which then is none."""
+    depth = names_depth(context, loop.lower.variables())
+    place, known = number(context, loop.lower), least(context, loop.lower)
+    if known is not None:
+        context.least_variables[loop.variable] = known
+    bound = Bound(None, place) if isinstance(place, int) else Bound(place.text, 0, depth)
+    with context.bound(loop.variable, bound):
+        statement(context, loop.body)
+
+
 def serial_loop(context: Context, loop: Loop, lower: Number, upper: Number) -> None:
+    known = least(context, loop.lower)
+    if known is not None:
+        context.least_variables[loop.variable] = known
     step = loop.unroll
     if step <= 1:
         _counted(context, loop, lower, upper, 1)

@@ -14,6 +14,7 @@ from tcsym.codegen.context import Arena, Bound, Context, Faults
 from tcsym.codegen.control import buffer_bytes, statement
 from tcsym.codegen.functions import define
 from tcsym.codegen.lane_order import lane_order
+from tcsym.codegen.least import least_sizes
 from tcsym.codegen.object_code import pipeline_line
 from tcsym.codegen.outline import Outlined, outline
 from tcsym.codegen.parallel import field
@@ -94,6 +95,7 @@ def emit(
         finished=finished,
         calls=outlined.calls,
         variables={name: Bound(f"%v{i}") for i, name in enumerate(kernel.sizes)},
+        least_variables=least_sizes(kernel),
         pointers={name: f"%p{i}" for i, name in enumerate(kernel.arguments)},
         order=lane_order(kernel.body, {b.name: b for b in kernel.buffers}, target),
     )

@@ -58,5 +58,6 @@ def call(context: Context, c: Call) -> None:
     kinds = ", ".join(a.split(" ")[0] for a in arguments)
     context.module.declare("void", c.function, kinds)
     context.function.do(f"call void @{c.function}({', '.join(arguments)})")
+    context.registers.forget()
     for name in c.buffers:
         context.note_store(name)

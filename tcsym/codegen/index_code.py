@@ -6,16 +6,13 @@ formed outer loops first, so that LLVM keeps their invariant part outside. 64-bi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import assert_never
 
-from tcsym.codegen.arithmetic import (
-    floor_divide,
-    floor_divide_by_positive,
-    floor_modulo,
-)
+from tcsym.codegen.arithmetic import floor_divide, floor_modulo
 from tcsym.codegen.context import Context
+from tcsym.codegen.least import least
 from tcsym.codegen.values import Code, Val, constant
 from tcsym.index import (
     All,
@@ -149,6 +146,9 @@ def atom_value(context: Context, atom: Atom) -> tuple[Number, int]:
         if bound.text is None:
             return bound.offset, 0
         return Val(bound.text, "i64"), bound.offset
+    given = context.formulas.get(atom)
+    if given is not None:
+        return given, 0
     f = context.function
     key = ("atom", atom, context.bounds(tuple(atom_variables(atom))), context.width)
     known: Number | None = f.recall(key)
@@ -167,9 +167,9 @@ def _compound(context: Context, atom: Product | FloorDiv | Mod | Min | Max | Cho
                 value = multiply(context.code, value, number(context, of_atom(f)))
             return value
         case FloorDiv(a, b):
-            return _quotient(context.code, number(context, a), number(context, b), is_positive(b))
+            return _divided(context, a, b, floor_divide)
         case Mod(a, b):
-            return _remainder(context.code, number(context, a), number(context, b))
+            return _divided(context, a, b, floor_modulo)
         case Min(args) | Max(args):
             op = "smin" if isinstance(atom, Min) else "smax"
             value = number(context, args[0])
@@ -185,30 +185,18 @@ def _compound(context: Context, atom: Product | FloorDiv | Mod | Min | Max | Cho
             assert_never(atom)
 
 
-def is_positive(e: Index) -> bool:
-    """Certainly > 0: a multiple of a maximum of something and a positive number."""
-    if len(e.terms) != 1 or e.constant < 0:
-        return e.is_constant and e.constant > 0
-    ((atom, factor),) = e.terms
-    return (
-        isinstance(atom, Max)
-        and factor > 0
-        and any(x.terms == () and x.constant > 0 for x in atom.args)
-    )
-
-
-def _quotient(code: Code, a: Number, b: Number, positive: bool) -> Number:
+def _divided(
+    context: Context, dividend: Index, divisor: Index, divide: Callable[..., Val]
+) -> Number:
+    """`floor_divide` or `floor_modulo`, without what signs make needless."""
+    a, b = number(context, dividend), number(context, divisor)
     if isinstance(a, int) and isinstance(b, int):
-        return a // b if b else 0
-    if positive and isinstance(b, Val):
-        return floor_divide_by_positive(code, as_val(a), b)
-    return 0 if b == 0 else floor_divide(code, as_val(a), as_val(b), True)
-
-
-def _remainder(code: Code, a: Number, b: Number) -> Number:
-    if isinstance(a, int) and isinstance(b, int):
-        return a % b if b else 0
-    return 0 if b == 0 else floor_modulo(code, as_val(a), as_val(b), True)
+        return (a // b if divide is floor_divide else a % b) if b else 0
+    if b == 0:
+        return 0
+    top, by = least(context, dividend), least(context, divisor)
+    signed = top is None or top < 0 or by is None or by < 0
+    return divide(context.code, as_val(a), as_val(b), signed, by)
 
 
 # ---- conditions
@@ -301,6 +289,13 @@ def lanes_below(context: Context, limit: Number) -> Val | bool:
 def _lane_mask(context: Context, limit: Val) -> Val:
     numbers = context.code.lane_numbers(context.width, limit.kind)
     return context.code.compare("icmp slt", numbers, limit)
+
+
+def lanes_beyond(context: Context, limit: Val, at: int) -> Val:
+    """All lanes if at < limit, else none (at < lanes); compared in lanes, like other masks."""
+    inside = context.code.convert("trunc", as_val(_active(context, limit)), mask_kind(context))
+    spread = context.code.spread(inside, context.width)
+    return context.code.compare("icmp sgt", spread, constant(at, inside.kind))
 
 
 def _lanes_at_least_zero(context: Context, i: Index) -> bool | Val:

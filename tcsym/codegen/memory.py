@@ -17,6 +17,10 @@ from tcsym.loop_ir import STREAM_BYTES, Buffer
 
 def load(context: Context, at: Address, buffer: Buffer, mask: Val | None) -> Val:
     """The element, or the lanes, at an address; lanes outside `mask` are not touched."""
+    if buffer.space == "register":
+        known = _held(context, at, buffer)
+        if known is not None:
+            return known
     epoch = context.memory_state(buffer.name)
     if at.is_uniform:
         return _load_plain(context, at.pointer, at.kind, 1, epoch)
@@ -34,6 +38,12 @@ def load(context: Context, at: Address, buffer: Buffer, mask: Val | None) -> Val
     if at.offsets is None and at.stride == 2 and _can_load_pairs(context, at, mask):
         return _load_every_second(context, at, mask, epoch)
     return _gather(context, at, mask, epoch)
+
+
+def _held(context: Context, at: Address, buffer: Buffer) -> Val | None:
+    lanes = 1 if at.is_uniform else context.width
+    plain = at.is_uniform or (at.offsets is None and at.stride == 1)
+    return context.registers.load(buffer.name, at.place if plain else None, lanes)
 
 
 def _can_load_pairs(context: Context, at: Address, mask: Val | None) -> bool:
@@ -130,10 +140,15 @@ def store(
     if at.is_uniform:
         assert value.lanes == 1 and mask is None, f"lanes share an element of {buffer.name}"
         context.function.do(f"store {value.typed}, ptr {at.pointer}, align {at.alignment}")
+        if buffer.space == "register":
+            context.registers.store(buffer.name, at.place, value)
     elif buffer.space == "register":
         if mask is not None and not buffer.padded:
             value = code.select(mask, value, load(context, at, buffer, None))
-        _store_lanes(context, at, code.spread(value, context.width), None)
+        value = code.spread(value, context.width)
+        _store_lanes(context, at, value, None)
+        whole = at.offsets is None and at.stride == 1
+        context.registers.store(buffer.name, at.place if whole else None, value)
     else:
         kept = None if buffer.padded else mask
         lanes = code.spread(value, context.width)
@@ -192,7 +207,8 @@ def _store_first(context: Context, pointer: str, value: Val, active: Val) -> Non
         lower, upper = _part(context, value, 0, width), _part(context, value, width, width)
         with f.when(wanted.text):
             _store_run(context, place, lower, None)
-        value = code.select(wanted, upper, lower)
+        if width > 1:
+            value = code.select(wanted, upper, lower)
 
 
 def _part(context: Context, value: Val, first: int, width: int) -> Val:

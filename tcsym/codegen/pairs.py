@@ -27,6 +27,7 @@ def load_pairs(context: Context, buffer: Buffer, r: Read) -> Val:
     near = _neighbour(context, subscripts)
     first = 1 if near < 0 else 0  # the first lane's element in the first vector
     at = address(context, buffer, (*subscripts[:-1], subscripts[-1] - first))
+    context.registers.forget()
     width, epoch = context.width, context.memory_state(buffer.name)
     apart = width if near else width - 1  # alone, the second vector ends at the last element
     later = step_by(context, at.pointer, constant(apart, "i64"), at.kind)

@@ -1,7 +1,7 @@
 """Parallel loops: the body becomes a function of its own, run on threads if the work is worth it.
 
-`taskN(data, t, n)` unpacks what the body needs from `data` and calls `taskN.body`, whose pointer
-parameters are `noalias`. The iterations are cut into n contiguous balanced chunks, one a task.
+`taskN(data, arena, lower, upper)` unpacks what the body needs from `data` and calls `taskN.body`,
+whose pointer parameters are `noalias`. `launch` cuts the iterations into balanced chunks.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from collections.abc import Callable
 from typing import Literal, assert_never
 
 from tcsym.codegen.context import Arena, Bound, Context
-from tcsym.codegen.index_code import Number, add, as_val, multiply, number, smallest
+from tcsym.codegen.formulas import shared_formulas
+from tcsym.codegen.index_code import Number, as_val, number
+from tcsym.codegen.launch import HEAD, launch_call
 from tcsym.codegen.stores import end_streams
 from tcsym.codegen.text import Function, Module
 from tcsym.codegen.values import Code, Val
 from tcsym.compiled import CONTEXT_FIELDS
-from tcsym.index import Index
+from tcsym.index import Atom, Index, of_atom
 from tcsym.loop_ir import (
     Allocate,
     Block,
@@ -33,8 +35,6 @@ from tcsym.loop_ir import (
 )
 from tcsym.records import dataclass
 
-ALWAYS_WORTH = Val(str(1 << 60), "i64")  # more work than waking any number of threads
-
 SerialLoop = Callable[[Context, Loop, Number, Number], None]
 
 
@@ -48,10 +48,6 @@ class _Item:
     at: int = 0
 
 
-def _stored(items: list[_Item]) -> list[_Item]:
-    return [i for i in items if not i.array]
-
-
 def field(context: Context, name: str, kind: str) -> str:
     """A field of the launch's context struct."""
     assert context.launch is not None
@@ -62,41 +58,42 @@ def field(context: Context, name: str, kind: str) -> str:
 
 
 def parallel_loop(context: Context, loop: Loop, serial_loop: SerialLoop) -> None:
-    """Run the loop on at most min(threads, iterations, its work / least work) tasks."""
-    code = context.code
+    """Run the loop on min(threads, iterations, iterations * work / least work) tasks."""
     lower, upper = number(context, loop.lower), number(context, loop.upper)
-    count = as_val(smallest(code, add(code, upper, multiply(code, lower, -1)), 0, "smax"))
-    with context.function.when(code.compare("icmp ne", count, Val("0", "i64")).text):
-        work = ALWAYS_WORTH
-        if context.min_work:
-            work = as_val(multiply(code, count, number(context, loop.work)))
-        tasks = _task_count(context, work, count)
-        launched = [
-            _Item("ptr", context.error),
-            _Item("ptr", field(context, "private_arena", "ptr")),
-            _Item("i64", field(context, "private_bytes", "i64")),
-            _Item("i64", as_val(lower).text),
-            _Item("i64", count.text),
-            _Item("ptr", "%buffers"),
-            _Item("ptr", "%sizes"),
-        ]
-        numbers, pointers = _received(context, loop)
-        received = [*numbers.values(), *pointers.values()]
-        name = f"task{context.module.count('task')}"
-        part = context.module.part(name)
-        _body(context, part, loop, f"{name}.body", list(numbers), list(pointers), serial_loop)
-        _task(part, name, launched, received)
-        context.module.declare("void", name, "ptr, i64, i64")
-        context.finished(part)
-        _launch(context, name, [*launched, *_stored(received)], tasks, work)
+    work = number(context, loop.work)
+    received = _received(context, loop)
+    name = f"task{context.module.count('task')}"
+    part = context.module.part(name)
+    _body(context, part, loop, f"{name}.body", received, serial_loop)
+    items = received.items()
+    _task(part, name, items)
+    context.module.declare("void", name, "ptr, ptr, i64, i64")
+    context.finished(part)
+    data = _filled(context, [item for item in items if not item.array])
+    ends = [as_val(n).text for n in (lower, upper, work)]
+    arguments = [data, f"@{name}", "%context", "%buffers", "%sizes", context.error, *ends]
+    context.function.do(launch_call(context.module, arguments, context.min_work))
+    context.registers.forget()
     for buffer in context.buffers:
         context.note_store(buffer)
 
 
-def _received(context: Context, loop: Loop) -> tuple[dict[str, _Item], dict[str, _Item]]:
-    """What the body of the loop uses: variables, and bases of buffers."""
+@dataclass(frozen=True, slots=True)
+class _Received:
+    """What the body of a loop uses: variables, formulas in them, and bases of buffers."""
+
+    numbers: dict[str, _Item]
+    formulas: dict[Atom, _Item]
+    pointers: dict[str, _Item]
+
+    def items(self) -> list[_Item]:
+        return [*self.numbers.values(), *self.formulas.values(), *self.pointers.values()]
+
+
+def _received(context: Context, loop: Loop) -> _Received:
     kernel, used = context.kernel, buffers_used(loop.body)
-    names = _variables_used(context, loop, used)
+    expressions = _expressions_used(context, loop, used)
+    names = frozenset[str]().union(*[e.variables() for e in expressions])
     numbers, pointers = {}, {}
     for n, bound in context.variables.items():
         if bound.text is None or n not in names:
@@ -109,22 +106,26 @@ def _received(context: Context, loop: Loop) -> tuple[dict[str, _Item], dict[str,
             is_argument = n in kernel.arguments
             at = kernel.arguments.index(n) if is_argument else 0
             pointers[n] = _Item("ptr", pointer, "buffers" if is_argument else "", at)
-    return numbers, pointers
+    formulas = {
+        atom: _Item("i64", as_val(number(context, of_atom(atom))).text)
+        for atom in shared_formulas(expressions, frozenset(numbers))
+    }
+    return _Received(numbers, formulas, pointers)
 
 
-def _variables_used(context: Context, loop: Loop, buffers: frozenset[str]) -> frozenset[str]:
-    """Of sizes and loops: all in the loop's expressions, and in sizes and strides of buffers."""
-    found: set[str] = set()
+def _expressions_used(context: Context, loop: Loop, buffers: frozenset[str]) -> list[Index]:
+    """All of the loop's body, and sizes and strides of buffers."""
+    found: dict[Index, None] = {}
 
     def index(e: Index) -> Index:
-        found.update(e.variables())
+        found[e] = None
         return e
 
-    map_node(loop, on_index=index)
+    map_node(loop.body, on_index=index)
     for b in (context.buffers[name] for name in buffers):
         for e in (*b.shape, *b.element_strides()):
             index(e)
-    return frozenset(found)
+    return list(found)
 
 
 def buffers_used(body: Node) -> frozenset[str]:
@@ -147,61 +148,35 @@ def buffers_used(body: Node) -> frozenset[str]:
     return frozenset(used)
 
 
-def _task_count(context: Context, work: Val, count: Val) -> Val:
-    code = context.code
-    threads = Val(field(context, "threads", "i64"), "i64")
-    most = code.intrinsic("smin", threads, count)
-    if not context.min_work:
-        return most
-    worth = code.binary("sdiv", work, Val(str(context.min_work), "i64"))
-    return code.intrinsic("smin", most, code.intrinsic("smax", worth, Val("1", "i64")))
-
-
-def _launch(context: Context, name: str, items: list[_Item], tasks: Val, work: Val) -> None:
+def _filled(context: Context, items: list[_Item]) -> str:
+    """Memory for the head of a task's data, and behind it what only this loop's tasks need."""
     f = context.function
-    data = f.alloca(f"[{len(items)} x i64]", 16)
+    data = f.alloca(f"[{len(HEAD) + len(items)} x i64]", 16)
     for i, item in enumerate(items):
-        place = f.pure(f"getelementptr i64, ptr {data}, i64 {i}")
+        place = f.pure(f"getelementptr i64, ptr {data}, i64 {len(HEAD) + i}")
         f.do(f"store {item.kind} {item.text}, ptr {place}, align 8")
-    run, pool = field(context, "parallel_for", "ptr"), field(context, "pool", "ptr")
-    several = context.code.compare("icmp sgt", tasks, Val("1", "i64"))
-    threads, alone, end = f.new_label("threads"), f.new_label("alone"), f.new_label("end")
-    f.branch(several.text, threads, alone)
-    f.start_block(threads)
-    f.do(f"call void {run}(ptr {pool}, ptr @{name}, ptr {data}, {tasks.typed}, {work.typed})")
-    f.jump(end)
-    f.start_block(alone)
-    f.do(f"call void @{name}(ptr {data}, i64 0, i64 1)")
-    f.jump(end)
-    f.start_block(end)
+    return data
 
 
-def _task(module: Module, name: str, launched: list[_Item], received: list[_Item]) -> None:
-    """Unpack `data`, find the chunk and the private arena, call the body."""
-    f = Function(module, f"define void @{name}(ptr %data, i64 %task, i64 %tasks) #0")
+def _task(module: Module, name: str, received: list[_Item]) -> None:
+    """Unpack `data`, call the body."""
+    head = f"define void @{name}(ptr %data, ptr %arena, i64 %lower, i64 %upper) #0"
+    f = Function(module, head)
 
     def word(kind: str, array: str, at: int) -> str:
-        place = f.result(f"getelementptr i64, ptr {array}, i64 {at}")
-        return f.result(f"load {kind}, ptr {place}, align 8")
+        place = f.pure(f"getelementptr i64, ptr {array}, i64 {at}")
+        return f.pure(f"load {kind}, ptr {place}, align 8")
 
-    words = [word(item.kind, "%data", i) for i, item in enumerate(launched)]
-    arrays = dict(zip(("buffers", "sizes"), words[-2:]))
-    values, n_stored = [], len(launched)
+    values, n_stored = [], len(HEAD)
     for item in received:
-        array, at = (arrays[item.array], item.at) if item.array else ("%data", n_stored)
-        n_stored += not item.array
-        values.append(f"{item.kind} {word(item.kind, array, at)}")
-    error, arena, size, lower, count = words[:5]
-    skip = f.result(f"mul i64 %task, {size}")
-    private = f.result(f"getelementptr i8, ptr {arena}, i64 {skip}")
-    ends = []
-    following = f.result("add i64 %task, 1")
-    for t in ("%task", following):
-        share = f.result(f"mul i64 {t}, {count}")
-        first = f.result(f"udiv i64 {share}, %tasks")
-        ends.append(f.result(f"add i64 {first}, {lower}"))
-    args = [f"ptr {error}", f"ptr {private}", f"i64 {ends[0]}", f"i64 {ends[1]}"]
-    f.do(f"call void @{name}.body({', '.join([*args, *values])})")
+        if item.array:
+            value = word(item.kind, word("ptr", "%data", HEAD.index(item.array)), item.at)
+        else:
+            value, n_stored = word(item.kind, "%data", n_stored), n_stored + 1
+        values.append(f"{item.kind} {value}")
+    error = word("ptr", "%data", HEAD.index("error"))
+    arguments = [f"ptr {error}", "ptr %arena", "i64 %lower", "i64 %upper", *values]
+    f.do(f"call void @{name}.body({', '.join(arguments)})")
     f.do("ret void")
     f.finish()
 
@@ -211,12 +186,13 @@ def _body(
     module: Module,
     loop: Loop,
     name: str,
-    outer: list[str],
-    buffers: list[str],
+    received: _Received,
     serial_loop: SerialLoop,
 ) -> None:
+    outer, buffers = list(received.numbers), list(received.pointers)
     parameters = ["ptr noalias %error", "ptr noalias %arena", "i64 %lower", "i64 %upper"]
     parameters += [f"i64 %v{i}" for i in range(len(outer))]
+    parameters += [f"i64 %f{i}" for i in range(len(received.formulas))]
     parameters += [f"ptr noalias %p{i}" for i in range(len(buffers))]
     head = f"define internal void @{name}({', '.join(parameters)}) #1"
     f = Function(module, head)
@@ -234,7 +210,10 @@ def _body(
         finished=context.finished,
         calls=context.calls,
         pointers={n: f"%p{i}" for i, n in enumerate(buffers)},
+        formulas={atom: Val(f"%f{i}", "i64") for i, atom in enumerate(received.formulas)},
         order=context.order,
+        least_variables=context.least_variables,
+        least=context.least,
     )
     for variable, b in context.variables.items():
         if b.text is None:

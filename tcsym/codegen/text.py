@@ -109,14 +109,19 @@ class Function:
 
     def pure(self, instruction: str, epoch: str = "") -> str:
         """The result of a pure instruction, written only if not available (`epoch`: for loads)."""
-        key = instruction + epoch
-        known = self.recall(key)
-        if known is None:
-            known = self.new_register()
-            place = self.loops[self.level].before if self.level < len(self.loops) else self.lines
-            place.append(f"  {known} = {instruction}")
-            self.remember(key, known)
-        return str(known)
+        key, level = instruction + epoch, self.level  # as `recall` and `remember`, in one: hot
+        is_here = level >= len(self.loops)
+        scope = len(self._added) - 1 if is_here else self.loops[level].scope
+        known = self._known.get(key)
+        if known is not None and known[1] <= scope:
+            return str(known[0])
+        self._count += 1
+        name = f"%t{self._count}"
+        place = self.lines if is_here else self.loops[level].before
+        place.append(f"  {name} = {instruction}")
+        self._known[key] = (name, scope)
+        self._added[scope].append(key)
+        return name
 
     def _scope(self) -> int:
         """Number of the scope in which pure instructions are being written."""

@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tcsym.codegen.addresses import address
+from tcsym.codegen.branches import choose_each
 from tcsym.codegen.context import Context, Lanes
-from tcsym.codegen.index_code import Number, as_val, lanes_below, number
+from tcsym.codegen.index_code import Number, as_val, lanes_below, lanes_beyond, number
 from tcsym.codegen.memory import load, store
 from tcsym.codegen.values import Code, Val, bits_of, constant
 from tcsym.frontend.program import Const, Read
@@ -35,21 +36,42 @@ def fits_registers(context: Context, n: TransposeBlock) -> bool:
 
 
 def transpose_in_registers(context: Context, n: TransposeBlock) -> None:
-    """A whole block without masks, or a clipped one with them, decided here or at run time."""
+    """A whole block without masks, or a clipped one with them, decided here or at run time.
+
+    Both share the exchange in registers, which is most of the code, and where they may the stores.
+    """
     code, block = context.code, n.block
     rows, columns = number(context, n.rows), number(context, n.columns)
-    if isinstance(rows, int) and isinstance(columns, int):
-        _move(context, n, min(rows, block), min(columns, block))
-        return
-    full = code.binary(
-        "and",
-        code.compare("icmp sge", as_val(rows), constant(block, "i64")),
-        code.compare("icmp sge", as_val(columns), constant(block, "i64")),
-    )
-    with context.function.when(full.text):
-        _move(context, n, block, block)
-    with context.function.when(code.not_(full).text):
-        _move(context, n, rows, columns)
+    with context.in_lanes(Lanes(_COLUMN, block)):
+        if isinstance(rows, int) and isinstance(columns, int):
+            rows, columns = min(rows, block), min(columns, block)
+            _store(context, n, transposed(code, _loaded(context, n, rows, columns)), rows, columns)
+            return
+        full = _at_least(code, rows, block)
+        if (wide := _at_least(code, columns, block)) is not None:
+            full = wide if full is None else code.binary("and", full, wide)
+        assert full is not None, "a clipped block"
+        taken = choose_each(
+            context,
+            full,
+            lambda: _loaded(context, n, block, block),
+            lambda: _loaded(context, n, rows, columns),
+        )
+        moved = transposed(code, taken)
+        if context.buffers[n.target].padded:
+            _store(context, n, moved, block, block)
+            return
+        with context.function.when(full.text):
+            _store(context, n, moved, block, block)
+        with context.function.when(code.not_(full).text):
+            _store(context, n, moved, rows, columns)
+
+
+def _at_least(code: Code, count: Number, least: int) -> Val | None:
+    """None if `count` is known to be that much."""
+    if isinstance(count, int) and count >= least:
+        return None
+    return code.compare("icmp sge", as_val(count), constant(least, "i64"))
 
 
 def by_element(n: TransposeBlock, source: Buffer, target: Buffer) -> Node:
@@ -66,34 +88,37 @@ def by_element(n: TransposeBlock, source: Buffer, target: Buffer) -> Node:
     return Loop(str(column), ZERO, size, Loop(str(row), ZERO, size, clipped))
 
 
-def _move(context: Context, n: TransposeBlock, rows: Number, columns: Number) -> None:
-    """Rows and columns that are constants not below the block need no masks.
+def _loaded(context: Context, n: TransposeBlock, rows: Number, columns: Number) -> list[Val]:
+    """Rows of the source, zeros outside. Counts not below the block need no masks.
 
-    A row beyond the last one has that one's address: to load or store no element at all takes
-    hundreds of cycles where the address is no memory.
+    A row beyond the last one has that one's address: to load no element at all takes hundreds of
+    cycles where the address is no memory.
     """
-    source, target = context.buffers[n.source], context.buffers[n.target]
-    code = context.code
-    with context.in_lanes(Lanes(_COLUMN, n.block)):
-        lane = var(context.lane_variable or _COLUMN)
-        across, down = lanes_below(context, columns), lanes_below(context, rows)
-        loaded = []
-        for r in range(n.block):
-            mask = _row_mask(context, across, rows, r)
-            row = r if isinstance(rows, int) else minimum(r, n.rows - 1)
-            at = address(context, source, n.element(row, lane)[1])
-            if mask is False:
-                zero = constant(0, at.kind)
-                loaded.append(code.spread(zero, n.block))
-                continue
-            whole = None if mask is True else mask
-            loaded.append(load(context, at, _strict(source), whole))
-        for c, column in enumerate(transposed(code, loaded)):
-            mask = True if target.padded else _row_mask(context, down, columns, c)
-            place = c if mask is True or isinstance(columns, int) else minimum(c, n.columns - 1)
-            at = address(context, target, n.element(lane, place)[0])
-            if mask is not False:
-                store(context, at, _strict(target), column, None if mask is True else mask)
+    source, lane = context.buffers[n.source], var(_COLUMN)
+    across, loaded = lanes_below(context, columns), []
+    for r in range(n.block):
+        mask = _row_mask(context, across, rows, r)
+        row = r if isinstance(rows, int) else minimum(r, n.rows - 1)
+        at = address(context, source, n.element(row, lane)[1])
+        if mask is False:
+            loaded.append(context.code.spread(constant(0, at.kind), n.block))
+            continue
+        loaded.append(load(context, at, _strict(source), None if mask is True else mask))
+    return loaded
+
+
+def _store(
+    context: Context, n: TransposeBlock, moved: list[Val], rows: Number, columns: Number
+) -> None:
+    """Columns, of which a padded target takes all. Counts as in `_loaded`."""
+    target, lane = context.buffers[n.target], var(_COLUMN)
+    down = lanes_below(context, rows)
+    for c, column in enumerate(moved):
+        mask = True if target.padded else _row_mask(context, down, columns, c)
+        place = c if mask is True or isinstance(columns, int) else minimum(c, n.columns - 1)
+        at = address(context, target, n.element(lane, place)[0])
+        if mask is not False:
+            store(context, at, _strict(target), column, None if mask is True else mask)
     context.note_store(target.name)
 
 
@@ -106,10 +131,10 @@ def _row_mask(context: Context, along: Val | bool, count: Number, row: int) -> V
     """Lanes of row `row`: none if row >= count."""
     if isinstance(count, int):
         return along if row < count else False
-    inside = context.code.compare("icmp sgt", count, constant(row, "i64"))
-    if isinstance(along, bool):
-        return context.code.spread(inside, context.width) if along else False
-    return context.code.binary("and", along, context.code.spread(inside, context.width))
+    if along is False:
+        return False
+    inside = lanes_beyond(context, count, row)
+    return inside if along is True else context.code.binary("and", along, inside)
 
 
 def transposed(code: Code, rows: list[Val]) -> list[Val]:

@@ -301,7 +301,7 @@ def _transposing_copy(
         row,
         operand.inner.index(along) - len(operand.inner) - 1,
     )
-    node = Loop(register, ZERO, index(shape.vectors), node, "unrolled", "parallel")
+    node = Loop(register, ZERO, index(shape.vectors), node, "serial", "parallel")
     node = Loop(blocks, ZERO, ceildiv(extent(along), size), node, "serial", "parallel")
     for x in reversed(others):
         node = Loop(inner[x.variable], x.lower, x.upper, node, "serial", "parallel")
