@@ -23,7 +23,7 @@ TWO = """def two(float(M,K) A, float(N,K) B, float(P,N) C) -> (Y) {
 def lowering(text: str, target: str = "cpu:avx2") -> Lowering:
     (program,) = analyse(text).values()
     layouts = ("dense",) * (len(program.inputs) + len(program.outputs))
-    return Lowering(program, resolve_target(target), tcsym.Options(), {}, layouts, {})  # type: ignore[arg-type]
+    return Lowering(program, resolve_target(target), tcsym.Options(), {}, layouts, (), {})  # type: ignore[arg-type]
 
 
 def test_modules_are_the_whole_in_parts() -> None:
