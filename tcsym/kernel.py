@@ -250,8 +250,8 @@ class Kernel(Direct):
             or ranges to draw from (`tcsym.Sizes`, or a mapping to `Dim`); None: as declared.
         budget: time as in "60s", "2min", or a number of candidates.
         start: options to try first. seed: of all that is random. search: "guided" or "genetic".
-        executor: a `concurrent.futures` executor for the candidates, on machines like this one;
-            default: worker processes here, which survive what candidates do.
+        executor: a `concurrent.futures` executor for the candidates, or a Dask client, on machines
+            like this one; default: worker processes here, which survive what candidates do.
         progress: True, False, or None: only on a terminal.
         Ctrl-C ends the search, not the report. Options change no results. Errors: SizeError,
         OptionError for the arguments; TCError if the kernel cannot be run at these sizes.

@@ -13,7 +13,7 @@ import dataclasses
 from dataclasses import MISSING, Field, FrozenInstanceError, fields
 from functools import lru_cache
 from operator import attrgetter
-from types import CodeType, FunctionType, SimpleNamespace
+from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -54,11 +54,21 @@ else:
 _FIELDS, _FIELD = "__dataclass_fields__", dataclasses._FIELD  # type: ignore[attr-defined]
 
 
+class _Params:
+    """As dataclasses' own: dask names objects by these slots."""
+
+    __slots__ = ("eq", "frozen", "init", "kw_only", "match_args", "order", "repr", "slots")
+    __slots__ += ("unsafe_hash", "weakref_slot")
+
+    def __init__(self, frozen: bool, eq: bool, kw_only: bool) -> None:
+        self.frozen, self.eq, self.kw_only = frozen, eq, kw_only
+        self.order = self.unsafe_hash = self.weakref_slot = False
+        self.init = self.repr = self.match_args = self.slots = True
+
+
 @lru_cache(None)
-def _params(frozen: bool, eq: bool, kw_only: bool) -> SimpleNamespace:
-    never = dict(order=False, unsafe_hash=False, weakref_slot=False)
-    always = dict(init=True, repr=True, match_args=True, slots=True)
-    return SimpleNamespace(frozen=frozen, eq=eq, kw_only=kw_only, **never, **always)
+def _params(frozen: bool, eq: bool, kw_only: bool) -> _Params:
+    return _Params(frozen, eq, kw_only)
 
 
 def _inherited(base: type) -> dict[str, Any]:

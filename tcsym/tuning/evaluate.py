@@ -25,7 +25,8 @@ from tcsym.records import dataclass
 from tcsym.recursion import deep_recursion
 from tcsym.runtime.jit import LoadedKernel, load
 from tcsym.sample import Array, deviation, disturbed, largest_difference, random_inputs
-from tcsym.target import Target
+from tcsym.target import Target, resolve_target
+from tcsym.tuning.machine import machine_key
 from tcsym.tuning.timing import Ratio, compare
 
 Values = tuple[int, ...]
@@ -106,6 +107,7 @@ class RunnableKernel:
 @deep_recursion
 def evaluate_job(job: Job) -> Outcome:
     """Compile, check, time. A candidate that fails is an outcome with the reason."""
+    require_alike(job.target)
     try:
         candidate = loaded(job.program, job.target, job.candidate, job.compile)
     except Exception as error:  # any failure of a candidate is a result
@@ -139,6 +141,15 @@ def _timed(job: Job, candidate: LoadedKernel, fingerprint: str) -> Outcome:
         )
     is_raced = any(ratio.gave_up for _, ratio in ratios)
     return Outcome("raced" if is_raced else "measured", "", fingerprint, tuple(ratios))
+
+
+@lru_cache(16)
+def require_alike(target: Target) -> None:
+    """ValueError: this machine, a cluster's say, is not like the one that is tuned for."""
+    here = resolve_target(target.name)
+    if here != target:
+        ours, theirs = machine_key(here), machine_key(target)
+        raise ValueError(f"the worker's machine is `{ours}`, tuning is for `{theirs}`")
 
 
 # ---- what is right

@@ -22,6 +22,7 @@ from tcsym.tuning.evaluate import (
     compile_dense,
     inputs_at,
     loaded,
+    require_alike,
     wrong_at,
 )
 from tcsym.tuning.timing import Ratio, compare_all
@@ -56,6 +57,7 @@ class Entrant:
 @deep_recursion
 def evaluate_field(job: FieldJob) -> tuple[Entrant, ...]:
     """Compile, check, time. Candidates that fail have reasons; ValueError if the first one does."""
+    require_alike(job.target)
     reasons = [""] * len(job.candidates)
     calls = {}
     inputs = inputs_at(job.program, job.values, job.seed)

@@ -10,7 +10,7 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
-from typing import get_args
+from typing import Any, get_args
 
 from tcsym.errors import OptionError, TCError
 from tcsym.frontend.program import Program
@@ -22,6 +22,7 @@ from tcsym.tuning.budget import Budget
 from tcsym.tuning.certify import certify
 from tcsym.tuning.conclude import conclude
 from tcsym.tuning.distribution import Values, distribution_of
+from tcsym.tuning.executors import as_executor
 from tcsym.tuning.genetic import Genetic
 from tcsym.tuning.guided import Guided
 from tcsym.tuning.progress import Progress, Snapshot
@@ -65,7 +66,7 @@ def tune_program(
     *,
     weights: Sequence[float] | None = None,
     start: Options | Sequence[Options] | None = None,
-    executor: Executor | None = None,
+    executor: Any = None,
     progress: bool | None = None,
     seed: int = 0,
     search: Search = "guided",
@@ -83,7 +84,7 @@ def tune_program(
         distribution,
         budget,
         given,
-        executor,
+        as_executor(executor),
         seed=seed,
         search=search,
         progress=progress,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -327,6 +330,63 @@ def test_a_store_that_cannot_be_written_is_said_in_the_report(
     assert not report.is_kept
     assert "could not be written" in str(report)
     assert report.gain > 1.0
+
+
+# ---- other executors
+
+
+class Threads(ThreadPoolExecutor):
+    """Jobs out of order, and one whose worker is lost on the way."""
+
+    def __init__(self) -> None:
+        super().__init__(2)
+        self.model = Modelled(fast_rows)
+        self.n_lost = 0
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+        return super().submit(self._run, *args)
+
+    def _run(self, job: Any) -> Any:
+        if len(self.model.jobs) == 9 and not self.n_lost:
+            self.n_lost += 1
+            raise BrokenExecutor("a worker was killed")
+        return self.model.submit(lambda: None, job).result()
+
+
+def test_any_executor_of_concurrent_futures_will_do() -> None:
+    with Threads() as executor:
+        report = tune.tune(request(60, executor=executor))
+    assert executor.n_lost == 1
+    assert [a.reason for a in report.failures] == ["a worker was killed"]
+    assert report.gain > 1.1
+
+
+def test_what_is_no_executor_is_refused() -> None:
+    kernel = tc.define(MM, target="cpu:novector").mm
+    with pytest.raises(OptionError, match="executor"):
+        kernel.tune(SIZES, 3, executor="localhost")
+
+
+def test_a_machine_of_another_kind_is_told() -> None:
+    other = dataclasses.replace(TARGET, l2_bytes=12345 * 1024)
+    given = Request(PROGRAM, other, distribution(), 3, executor=Inline(), progress=False)
+    with pytest.raises(TCError, match="l2=12345K"):
+        tune.tune(given)
+
+
+def test_a_dask_cluster_one_worker_of_which_is_killed() -> None:
+    distributed = pytest.importorskip("distributed")
+    settings = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
+    kernel = tc.define(MM, target="cpu:novector").mm
+    with distributed.LocalCluster(**settings) as cluster, distributed.Client(cluster) as client:
+        pids = client.run(os.getpid)
+        victim = threading.Timer(3.0, os.kill, (next(iter(pids.values())), signal.SIGKILL))
+        victim.start()
+        report = kernel.tune(SIZES[:2], 12, executor=client, progress=False)
+        victim.join()
+        again = kernel.tune(SIZES[:2], 14, executor=client, progress=False)
+    assert len(report.trials) >= 12
+    assert any(a.state == "measured" for a in again.trials[1:])
 
 
 # ---- the user's side

@@ -1,0 +1,22 @@
+"""What the user gives as `executor=` -> an executor as in `concurrent.futures`.
+
+A Dask client is taken as it is. Its tasks are not pure (a measurement that is asked for again is
+made again), and a task whose worker died is not tried on the next one: its candidate may be why.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Executor
+from typing import Any, cast
+
+from tcsym.errors import OptionError
+
+
+def as_executor(given: Any) -> Executor | None:
+    """None for None. OptionError for what is no executor."""
+    if given is None or isinstance(given, Executor):
+        return given
+    if hasattr(given, "get_executor"):  # distributed.Client
+        return cast(Executor, given.get_executor(pure=False, retries=0))
+    hint = "a concurrent.futures executor, or a Dask client"
+    raise OptionError(f"`executor` is {given!r}, expected an executor", hint=hint)
