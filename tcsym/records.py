@@ -57,8 +57,10 @@ _FIELDS, _FIELD = "__dataclass_fields__", dataclasses._FIELD  # type: ignore[att
 class _Params:
     """As dataclasses' own: dask names objects by these slots."""
 
-    __slots__ = ("eq", "frozen", "init", "kw_only", "match_args", "order", "repr", "slots")
-    __slots__ += ("unsafe_hash", "weakref_slot")
+    __slots__ = (
+        *("eq", "frozen", "init", "kw_only", "match_args", "order", "repr", "slots"),
+        *("unsafe_hash", "weakref_slot"),
+    )
 
     def __init__(self, frozen: bool, eq: bool, kw_only: bool) -> None:
         self.frozen, self.eq, self.kw_only = frozen, eq, kw_only

@@ -162,3 +162,16 @@ def test_integers_of_subscripts_are_exact_or_a_size_error(name: str, target: str
                 np.testing.assert_array_equal(got[n], want[n])
         if value >= 2**63 and not name.startswith("guarded"):
             assert isinstance(want, tcsym.TCError) and want.kind == "size", value
+
+
+@pytest.mark.parametrize("target", ["cpu", "cpu:novector"])
+@pytest.mark.parametrize("tile", [(8, 0), (4, 4)])
+def test_rows_as_many_as_lanes_or_vectors(tile: tuple[int, int], target: str) -> None:
+    """The short version of a tile of eight rows lost half of the lanes instead of rows."""
+    options = tcsym.Options(register_rows=tile[0], register_vectors=tile[1])
+    text = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(i,j) +=! A(i,k) * B(k,j) }"
+    kernel = tcsym.define(text, target=target, options=options)["mm"]
+    for m, k, n in ((17, 19, 21), (8, 5, 16), (20, 3, 40), (33, 9, 7)):
+        a = np.arange(m * k, dtype=np.float32).reshape(m, k) % 11
+        b = np.arange(k * n, dtype=np.float32).reshape(k, n) % 7
+        np.testing.assert_array_equal(kernel(a, b), a @ b)

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from tcsym.index import Condition, Index, ge, index, var
 from tcsym.loop_ir import Block, Branch, Kernel, Loop, Node, block, map_node
-from tcsym.polyhedral.passes.loops import replace_loop
+from tcsym.polyhedral.passes.loops import loops_in, replace_loop
 from tcsym.polyhedral.passes.names import Names, renamed_loops
 from tcsym.polyhedral.passes.register_tile import Tiled, TileShape
 from tcsym.records import dataclass
@@ -95,8 +95,14 @@ def _reduced(node: Node, edge: _Edge) -> Node:
             return x
         if x.kind == "serial":
             return replace(x, unroll=1)
-        is_row = isinstance(x.body, Loop) and x.body.kind == "vector"
-        found = is_row == edge.is_row and x.order == "parallel" and x.upper.as_int() == edge.full
-        return replace(x, upper=index(edge.part)) if found else x
+        holds_points = any(map(_is_point, loops_in(x.body)))
+        if not _is_point(x) or x.upper.as_int() != edge.full or holds_points == edge.is_row:
+            return x  # lanes, too, may be as many as rows
+        return replace(x, upper=index(edge.part))
 
     return map_node(node, change)
+
+
+def _is_point(x: Loop) -> bool:
+    """Rows of the tile, and in each its vectors (or columns, where there are no lanes)."""
+    return x.kind == "unrolled" and x.order == "parallel"
