@@ -1,7 +1,8 @@
 """`./dev bench`: the suite beside its peers. See `--help` and docs/performance.md.
 
-`./dev bench stream`: calls of ever new sizes; `tuned`: options tuned at few sizes, used at others;
-`reuse`: docs/reuse.md from the figures of both.
+`./dev bench stream`: calls of ever new sizes; `strategies`: all of them side by side in streams;
+`tuned`: options tuned at few sizes, used at others; `reuse`: docs/reuse.md from the figures of
+`stream` and `tuned`.
 """
 
 from __future__ import annotations
@@ -171,7 +172,7 @@ def say(text: str) -> None:
 
 
 def main() -> None:
-    if sys.argv[1:] and sys.argv[1] in ("stream", "tuned", "reuse"):
+    if sys.argv[1:] and sys.argv[1] in ("stream", "strategies", "tuned", "reuse"):
         import_module(f"benchmarks.{sys.argv[1]}").main(sys.argv[2:])
         return
     arguments = arguments_of(sys.argv[1:])

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 import tcsym
-from tcsym.strategy import Auto, Bucket, Pad, Specialize
+from tcsym.strategy import Auto, Bucket, Pad, Specialize, Symbolic
 
 Sizes = dict[str, int]
 STRATEGIES: dict[str, Any] = {
@@ -32,8 +32,9 @@ STRATEGIES: dict[str, Any] = {
     "pad": Pad(8),
     "pad-max": Pad("max"),
     "auto": Auto(hot=0.0, share=1.0),
+    "declared": Symbolic(),
 }
-DECLARED = ("bucket", "pad-max")
+DECLARED = ("bucket", "pad-max", "declared")
 
 
 def load_runner(folder: Path) -> Any:

@@ -10,7 +10,6 @@ worse.
 
 from __future__ import annotations
 
-import sys
 import threading
 from ctypes import string_at
 from functools import lru_cache
@@ -20,12 +19,12 @@ from typing import Any
 from tcsym.archive import pack
 from tcsym.llvm import llvm
 from tcsym.target import Target
+from tcsym.threads import ShortTurns
 
 _LOCK = threading.RLock()
 _SHORT = ("sroa", "instruction_combine", "simplify_cfg")
 _VECTORS = "; vectors: explicit\n"
 _SCALAR = "; vectors: none\n"
-_SWITCH_SECONDS = 1e-4  # else each of some 20 calls of LLVM waits 5 ms for Python's lock
 
 
 def pipeline_line(has_vectors: bool) -> str:
@@ -52,18 +51,18 @@ class Assembler:
         self._objects: dict[int, bytes] = {}
         self._todo: SimpleQueue[int | None] = SimpleQueue()
         self._errors: list[BaseException] = []
-        self._before = sys.getswitchinterval()
+        self._turns = ShortTurns()  # else each of some 20 calls of LLVM waits for Python's lock
         self._thread = threading.Thread(target=self._run, name="tcsym assembler", daemon=True)
 
     def __enter__(self) -> Assembler:
-        sys.setswitchinterval(_SWITCH_SECONDS)
+        self._turns.__enter__()
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._todo.put(None)
         self._thread.join()
-        sys.setswitchinterval(self._before)
+        self._turns.__exit__()
 
     def add(self, ir_text: str) -> None:
         self._texts.append(ir_text)

@@ -30,6 +30,7 @@ from tcsym.dispatch.server import (
     request,
     weighed,
 )
+from tcsym.threads import ShortTurns
 from tcsym.variants import Layouts, Variants
 
 if TYPE_CHECKING:
@@ -107,16 +108,19 @@ class Compilations:
         try:
             while (work := self._next()) is not None:
                 try:
-                    if isinstance(work, Weighing):
-                        self._finish(partial(work.done, self._weighed(work)))
-                    else:
-                        self._finish(partial(_load, work, self._compiled(work)))
+                    self._do(work)
                 finally:
                     with self._changed:
                         self._open -= 1
                         self._changed.notify_all()
         except Ended:
             self._stop()
+
+    def _do(self, work: Work | Weighing) -> None:
+        if isinstance(work, Weighing):
+            self._finish(partial(work.done, self._weighed(work)))
+        else:
+            self._finish(partial(_load, work, self._compiled(work)))
 
     def _next(self) -> Work | Weighing | None:
         """The next work; None after a while without any: thread and process then end."""
@@ -132,7 +136,7 @@ class Compilations:
             return self._queue.popleft()
 
     def _finish(self, finish: Callable[[], None]) -> None:
-        with self._loading:
+        with self._loading, ShortTurns():
             try:
                 finish()
             except Exception:
@@ -140,16 +144,19 @@ class Compilations:
 
     def _compiled(self, work: Work) -> Compiled | str:
         try:
-            with self._loading:
+            with self._loading, ShortTurns():
                 found = work.variants.cached(work.layouts)
-            return found or answer(*self._exchange(message(request(*work[:3]))))
+                asked = b"" if found else message(request(*work[:3]))
+            return found or answer(*self._exchange(asked))
         except (OSError, ValueError, RuntimeError) as e:
             self._stop()
             return f"the compiling process failed: {e}"
 
     def _weighed(self, work: Weighing) -> tuple[Weighed, str] | str | None:
         try:
-            return weighed(self._exchange(message(question(*work[:5])))[0])
+            with ShortTurns():
+                asked = message(question(*work[:5]))
+            return weighed(self._exchange(asked)[0])
         except (OSError, ValueError, RuntimeError) as e:
             self._stop()
             return f"the measuring process failed: {e}"

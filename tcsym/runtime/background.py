@@ -12,6 +12,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from tcsym.threads import ShortTurns
+
 _PAUSE_SECONDS = 1e-3  # a new thread would keep Python's lock from the caller for 5 ms
 _threads: list[threading.Thread] = []
 
@@ -21,7 +23,7 @@ def beside(work: Callable[[], object]) -> None:
 
     def run() -> None:
         time.sleep(_PAUSE_SECONDS)
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception), ShortTurns():
             work()
         _threads.remove(thread)
 
@@ -42,3 +44,4 @@ def settle() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=settle, after_in_child=_threads.clear)
+    os.register_at_fork(after_in_child=ShortTurns.reset)
