@@ -106,15 +106,23 @@ class Compilations:
 
     def _run(self) -> None:
         try:
-            while (work := self._next()) is not None:
-                try:
-                    self._do(work)
-                finally:
-                    with self._changed:
-                        self._open -= 1
-                        self._changed.notify_all()
+            while self._step():
+                pass
         except Ended:
             self._stop()
+
+    def _step(self) -> bool:
+        """One work, of which nothing is kept afterwards; False if there is none any more."""
+        work = self._next()
+        if work is None:
+            return False
+        try:
+            self._do(work)
+        finally:
+            with self._changed:
+                self._open -= 1
+                self._changed.notify_all()
+        return True
 
     def _do(self, work: Work | Weighing) -> None:
         if isinstance(work, Weighing):

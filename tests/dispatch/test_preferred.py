@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import pickle
+import subprocess
+import sys
+import textwrap
+import threading
+import weakref
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +23,7 @@ from tcsym.dispatch.beside import compilations
 from tcsym.dispatch.recorded_choice import recall
 from tcsym.dispatch.weigh import Weighed
 from tcsym.runtime.background import settle
-from tcsym.strategy import Auto
+from tcsym.strategy import Auto, Specialize
 from tcsym.tuning.rows import Chosen
 from tcsym.tuning.stores import user_database
 
@@ -130,3 +138,88 @@ def test_nothing_is_weighed_where_nothing_can_differ() -> None:
         called(kernel, (n, n + 1, n + 2))
     settled()
     assert not kernel._dispatcher._preferred._is_begun  # type: ignore[attr-defined]
+
+
+# ---- threads, forks, pickles, kernels that nobody needs any more
+
+
+@pytest.mark.parametrize("way", ["bound", "symbolic"], indirect=True)
+def test_many_threads_while_ways_change(way: str) -> None:
+    kernel = tc.define(MM, strategy=EAGER).mm
+    called(kernel, *MANY[:1])
+    settled()
+    start = threading.Barrier(8)
+
+    def call(t: int) -> None:
+        start.wait()
+        for step in range(30):
+            called(kernel, *(MANY if step < 20 else [(t + 1, 1 + step % 9, 4)]))
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(call, range(8)))
+    settled()
+    called(kernel, *MANY)
+    assert not kernel.stats.failures
+
+
+def test_kernels_may_go_while_something_is_compiled_for_them() -> None:
+    kernel = tc.define(MM, strategy=Specialize(background=1.0)).mm
+    for n in range(1, 5):
+        called(kernel, (2, 3, n))
+    gone = weakref.ref(kernel)
+    del kernel
+    settled()
+    gc.collect()
+    assert gone() is None
+
+
+@pytest.mark.parametrize("way", ["bound"], indirect=True)
+def test_pickles_have_no_part_in_what_goes_on(way: str) -> None:
+    kernel = tc.define(MM, strategy=EAGER).mm
+    called(kernel, *MANY, rounds=3)
+    again = pickle.loads(pickle.dumps(kernel))
+    called(again, *MANY)
+    settled()
+    called(again, *MANY, (2, 3, 4), rounds=3)
+    called(kernel, *MANY, (2, 3, 4))
+
+
+def test_forks_while_ways_are_measured() -> None:
+    script = f"""
+        import os
+        import numpy as np, tcsym as tc
+        from tcsym.dispatch import adaptive
+        from tcsym.dispatch.beside import compilations
+        adaptive.FIRST_LOOK = 16
+        kernel = tc.define({MM!r}, strategy=tc.strategy.Auto(hot=1e-6, share=1.0)).mm
+        def call():
+            for n in range(1, 40):
+                a, b = np.ones((n % 7 + 1, 5), np.float32), np.ones((5, n), np.float32)
+                assert (kernel(a, b) == 5).all()
+        for _ in range(4):
+            call()
+            child = os.fork()
+            if child == 0:
+                call()
+                compilations.settle()
+                call()
+                os._exit(0)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        compilations.settle()
+        call()
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and not done.stderr, done.stderr
+
+
+def test_a_process_that_fails_to_measure_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = {"error": "no luck"}, b""
+    kernel = tc.define(MM, strategy=EAGER).mm
+    called(kernel, *MANY[:1])
+    settled()
+    monkeypatch.setattr(compilations, "_exchange", lambda _: broken)
+    called(kernel, *MANY, rounds=3)
+    settled()
+    assert "weighing: no luck" in kernel.stats.failures
+    called(kernel, *MANY)
