@@ -15,11 +15,11 @@ import numpy as np
 from tcsym import ready
 from tcsym.analysed import analysed
 from tcsym.compiled import Compiled
-from tcsym.dispatch.adaptive import COMPILE_SECONDS
 from tcsym.dispatch.choose import dispatcher_for
 from tcsym.dispatch.dispatcher import Dispatcher, Single
 from tcsym.dispatch.entrance import Entrance
 from tcsym.dispatch.making import Making
+from tcsym.dispatch.points import COMPILE_SECONDS
 from tcsym.dispatch.version import Version
 from tcsym.errors import SizeError, TargetError
 from tcsym.frontend.program import Program

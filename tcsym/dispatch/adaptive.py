@@ -16,7 +16,7 @@ from tcsym.compiled import Compiled
 from tcsym.dispatch.dispatcher import Dispatcher
 from tcsym.dispatch.entrance import Entrance
 from tcsym.dispatch.making import Making
-from tcsym.dispatch.points import Points, corners, declared_sizes
+from tcsym.dispatch.points import Points, compile_seconds, corners, declared_sizes
 from tcsym.dispatch.preferred import Preferred
 from tcsym.dispatch.stand_ins import StandIns
 from tcsym.dispatch.switch import NOTICED_FROM
@@ -40,8 +40,8 @@ WEIGHING = 3  # versions that are compiled to see how best to serve all calls
 ROUTED = ("bucket", "padded")  # ways whose versions are found by sizes
 AGAIN_AFTER = 100_000  # calls after which what was decided is tried again
 REGION_HOT = 0.25  # a region's version costs so much of what one for single sizes may
-GIVE_UP_AFTER = 4  # sizes tried without any gain
-COMPILE_SECONDS = 0.3  # where the symbolic version came from the cache
+GIVE_UP_AFTER = 12  # sizes tried without any gain
+DOUBT_AFTER = 3  # from then on, each such try doubles what makes sizes hot
 _MOST_STATES = 4096
 
 
@@ -107,6 +107,20 @@ class Adaptive(Dispatcher):
                 left -= n
         found[self._preferred.default or self._ordered[0]] += max(0, left)
         return {str(v): n for v, n in found.items()}
+
+    def others(self, sizes: Values) -> tuple[str, ...]:
+        state = self._states.get(sizes)
+        if state in ("adopted", "rejected", "failed"):
+            return ()  # decisions and failures tell
+        if state is not None:
+            doing = "being compiled" if state == "compiling" else "calls alternate between both"
+            return (f"specialised: {doing}",)
+        if not self._is_open() or not self.measured:
+            return ()
+        switch = self.entrance.counting
+        n = 0 if switch is None else switch.calls(sizes)
+        told = f"specialised: not tried, {n} calls so far; is once they took {self._worth():.2g} s"
+        return (f"{told}; compiling takes about {self._cost():.2g} s, beside the calls",)
 
     def _route(self, version: Version, entry: Function, sizes: Values | None) -> None:
         """Calls go to the native entry of a symbolic version, and are counted from now on."""
@@ -244,14 +258,17 @@ class Adaptive(Dispatcher):
     def _consider(self, sizes: Values, seconds: float) -> None:
         switch = self.entrance.switch()
         assert switch is not None
-        if switch.have_taken(sizes, seconds, self.hot * self._cost()):
+        if switch.have_taken(sizes, seconds, self._worth()):
             self._specialise(sizes)
+
+    def _worth(self) -> float:
+        """Seconds that calls of the same sizes take before a version for these is tried."""
+        doubt = 1 << max(0, self._lost - DOUBT_AFTER) if not self._gained else 1
+        return doubt * self.hot * self._cost()
 
     def _cost(self) -> float:
         """Seconds that compiling another version is likely to take."""
-        stats = self.making.stats
-        spent = sum(stats.milliseconds.values()) / 1e3
-        return spent / stats.compilations if stats.compilations else COMPILE_SECONDS
+        return compile_seconds(self.making.stats)
 
     # ---- ahead of calls
 

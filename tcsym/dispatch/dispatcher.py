@@ -79,6 +79,10 @@ class Dispatcher:
                 found[version] += n
         return {str(v): n for v, n in found.items()}
 
+    def others(self, sizes: Values) -> tuple[str, ...]:
+        """What else could serve these sizes, and what it would take, as lines of text."""
+        return ()
+
     def arrange(self) -> tuple[Version, ...]:
         """The versions, first come first served. Asked once, when a call needs them."""
         regions = self.making.regions

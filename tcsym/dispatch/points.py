@@ -12,8 +12,11 @@ from tcsym.dispatch.making import Making
 from tcsym.dispatch.version import Values, Version
 from tcsym.runtime.arrays import View
 from tcsym.runtime.plan import CallPlan
+from tcsym.stats import Stats
 from tcsym.strategy import Pad, Specialize
 from tcsym.variants import Variant
+
+COMPILE_SECONDS = 0.3  # where no version of the kernel was compiled in this process
 
 
 class Points:
@@ -46,6 +49,12 @@ class Points:
         return gone
 
 
+def compile_seconds(stats: Stats) -> float:
+    """What compiling another version of a kernel is likely to take."""
+    spent = sum(stats.milliseconds.values()) / 1e3
+    return spent / stats.compilations if stats.compilations else COMPILE_SECONDS
+
+
 class OnDemand(Dispatcher):
     """`Specialize` where calls wait: each new sizes get a version of their own."""
 
@@ -71,6 +80,13 @@ class OnDemand(Dispatcher):
 
     def version_of(self, sizes: Values) -> Version | None:
         return self.points.made.get(sizes)
+
+    def others(self, sizes: Values) -> tuple[str, ...]:
+        version = self.meant(sizes)
+        if version.variants.made:
+            return ()
+        seconds = compile_seconds(self.making.stats)
+        return (f"not compiled yet: the first call waits about {seconds:.2g} s",)
 
     def precompile(self) -> None:
         """Versions for all declared sizes, if these are few enough to be kept."""

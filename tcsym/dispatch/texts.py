@@ -15,6 +15,8 @@ def explain_versions(dispatcher: Dispatcher, given: Mapping[str, int]) -> str:
     known = {**making.known, **given}
     versions = dispatcher.possible(known) if given else dispatcher.versions()
     lines = [line for v in versions for line in _version(v, bool(given))]
+    if len(known) == len(making.plan.sizes) and given:
+        lines += dispatcher.others(tuple([known[name] for name in making.plan.sizes]))
     for decision in making.stats.decisions:
         if all(known.get(name, value) == value for name, value in decision.sizes):
             lines.append(f"decided: {decision}")

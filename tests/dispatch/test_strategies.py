@@ -218,3 +218,14 @@ def test_refusals_say_why(strategy: Any, sizes: Any, text: str) -> None:
     with pytest.raises(tc.OptionError, match=text) as caught:
         tc.define(MM, strategy=strategy, sizes=sizes)
     assert caught.value.hint or "fixed" in text or "outside" in text
+
+
+def test_what_others_would_cost_is_told() -> None:
+    auto = tc.define(MM).mm
+    auto(*operands(2, 3, 4))
+    assert "specialised: not tried, " in auto.explain("variants", M=2, K=3, N=4)
+    assert "not tried" not in auto.explain("variants", M=2)
+    waits = tc.define(MM, strategy="specialize").mm
+    assert "the first call waits about" in waits.explain("variants", M=2, K=3, N=4)
+    waits(*operands(2, 3, 4))
+    assert "waits" not in waits.explain("variants", M=2, K=3, N=4)
