@@ -39,6 +39,24 @@ FOUND: dict[str, tuple[str, list[dict[str, int]]]] = {
 }""",
         [{"M": 1}, {"M": 5}],
     ),
+    # a temporary forgot the bounds that depend on a private loop, others in each part of its range
+    "column_below_the_diagonal": (
+        """def f(double(N,N) A) -> (double(N,N) L) {
+  L(i,j) = 0.0 where i in 0:N, j in 0:N
+  for j in 0:N {
+    L(j,j) = sqrt(A(j,j))
+    L(i,j) = i > j ? A(i,j) / L(j,j) : L(i,j)
+  }
+}""",
+        [{"N": 1}, {"N": 5}, {"N": 9}, {"N": 17}],
+    ),
+    "elimination": (
+        """def f(float(N,N) A) -> (float(N,N) U) {
+  U(i,j) = A(i,j)
+  for k in 0:N { U(i,j) = i > k && j >= k ? U(i,j) - U(i,k) / 8.0 * U(k,j) : U(i,j) }
+}""",
+        [{"N": 1}, {"N": 2}, {"N": 5}, {"N": 9}],
+    ),
     # a dimension of constant extent 1 was dropped although masked lanes moved along it
     "dimension_of_extent_one": (
         """def f(float(K) A, float(K,K) C) -> (T2) {

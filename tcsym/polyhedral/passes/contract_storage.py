@@ -6,7 +6,17 @@ import math
 from dataclasses import replace
 
 from tcsym.frontend.program import Read
-from tcsym.index import ZERO, Index, condition_variables, index, maximum, minimum, of_atom
+from tcsym.index import (
+    ZERO,
+    Index,
+    condition_variables,
+    index,
+    maximum,
+    minimum,
+    of_atom,
+    substitute,
+    var,
+)
 from tcsym.loop_ir import (
     Branch,
     Buffer,
@@ -118,7 +128,7 @@ def _is_guarded(node: Node, buffer: str, touched: Touched) -> bool:
     return False
 
 
-Range = tuple[Index, Index, bool]
+Range = tuple[Index, Index, Index]
 
 
 class _Ranges:
@@ -131,7 +141,7 @@ class _Ranges:
         self._found: dict[tuple[Index, int], Range | None] = {}
 
     def __call__(self, s: Index, around: tuple[Loop, ...]) -> Range | None:
-        """With whether private terms were dropped; None: not bounded by sizes. Keep `around`."""
+        """With the private terms that were dropped; None: not bounded by sizes. Keep `around`."""
         key = s, id(around)
         if key not in self._found:
             self._found[key] = self._range(s, around)
@@ -147,7 +157,7 @@ class _Ranges:
         low, high = eliminate(rest, inner, False), eliminate(rest, inner, True)
         low = None if low is None else relax(low, self._sizes, False)
         high = None if high is None else relax(high, self._sizes, True)
-        return None if low is None or high is None else (low, high, rest != s)
+        return None if low is None or high is None else (low, high, s - rest)
 
 
 def _hull(b: Buffer, d: int, uses: Uses, ranges: _Ranges) -> Hull | None:
@@ -155,22 +165,42 @@ def _hull(b: Buffer, d: int, uses: Uses, ranges: _Ranges) -> Hull | None:
     lows: list[Index] = []
     highs: list[Index] = []
     dropped = False
+    parts: dict[frozenset[str], Index] = {}
     for a, around in uses:
         s = a.subscripts[d]
         if not isinstance(s, Index) or a.checks(d):
             return None
         found = ranges(s, around)
-        if found is None:
+        if found is None or not _same_part(parts, found[2], around, b.private):
             return None
         lows.append(found[0])
         highs.append(found[1])
-        dropped = dropped or found[2]
+        dropped = dropped or found[2] != ZERO
     base, extent = minimum(*lows), maximum(*highs) - minimum(*lows) + 1
     known, declared = extent.as_int(), b.shape[d].as_int()
     larger = known is None or (declared is not None and declared <= known)
     if not dropped and larger and (known is None or not _moves_in_lanes(b, d, uses)):
         return Hull(ZERO, b.shape[d], False)
     return Hull(base, extent, dropped)
+
+
+def _same_part(
+    parts: dict[frozenset[str], Index],
+    dropped: Index,
+    around: tuple[Loop, ...],
+    private: frozenset[str],
+) -> bool:
+    """All uses in the same private loops drop the same, which no other loop changes (lanes and
+    copies may: another dimension keeps them). Else an element would be sought at another place.
+    """
+    used = dropped.variables()
+    others = [x for x in around if x.variable in used - private]
+    if any(x.kind in ("serial", "parallel") for x in others):
+        return False
+    same_lanes = {x.variable: var(f"lane {k}") for k, x in enumerate(others)}
+    loops = frozenset(x.variable for x in around if x.variable in private)
+    part = substitute(dropped, same_lanes)
+    return parts.setdefault(loops, part) == part
 
 
 def _drop(e: Index, private: frozenset[str]) -> Index:
