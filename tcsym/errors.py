@@ -194,3 +194,8 @@ ERROR_KINDS: dict[str, type[TCError]] = {
         TargetError,
     )
 }
+
+
+def n_dimensions(n: int | None) -> str:
+    """`1 dimension`, `2 dimensions`: for messages."""
+    return f"{n} dimension" if n == 1 else f"{n} dimensions"

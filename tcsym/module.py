@@ -35,6 +35,8 @@ class Module(Direct):
         }
 
     def __getitem__(self, name: str) -> Kernel:
+        if name not in self._kernels:
+            raise KeyError(self._unknown(name))
         return self._kernels[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -51,11 +53,14 @@ class Module(Direct):
             raise AttributeError(name)
         if name in _DELEGATED and len(self._kernels) == 1:
             return getattr(self._only, name)
+        raise AttributeError(self._unknown(name))
+
+    def _unknown(self, name: str) -> str:
         from difflib import get_close_matches
 
         close = get_close_matches(name, list(self._kernels), 1)
         hint = f"; did you mean `{close[0]}`?" if close else ""
-        raise AttributeError(f"no def `{name}` among {', '.join(self._kernels)}{hint}")
+        return f"no def `{name}` among {', '.join(self._kernels)}{hint}"
 
     def __dir__(self) -> list[str]:
         delegated = _DELEGATED if len(self._kernels) == 1 else frozenset[str]()

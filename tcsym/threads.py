@@ -6,6 +6,7 @@ import ctypes
 import os
 import sys
 from _thread import allocate_lock
+from operator import index
 
 from tcsym.config import NUM_THREADS
 
@@ -36,11 +37,15 @@ def address_of_choice() -> int:
 
 def require_threads(n: object) -> int:
     """`n` if it is a number of threads, but at most `MOST_THREADS`."""
-    if not isinstance(n, int) or isinstance(n, bool) or n < 1:
+    try:
+        count = 0 if isinstance(n, bool) else index(n)  # type: ignore[arg-type]
+    except TypeError:
+        count = 0
+    if count < 1:
         from tcsym.errors import OptionError
 
         raise OptionError(f"number of threads is {n!r}, expected an integer >= 1")
-    return min(MOST_THREADS, n)
+    return min(MOST_THREADS, count)
 
 
 def available_cores() -> int:

@@ -216,13 +216,13 @@ def test_threads_reach_the_kernel() -> None:
     try:
         tc.set_num_threads(3)
         k(ones(2, 2), ones(2, 2))
-        k(ones(2, 2), ones(2, 2), threads=5)
+        k(ones(2, 2), ones(2, 2), threads=np.int64(5))
     finally:
         tc.set_num_threads(before)
     (version,) = k._dispatcher.versions()
     runs = version.variants.made[0].kernel.runs
     assert [threads for _, threads in runs] == [3, 5]
-    for threads in (0, -1, True, 2.0, "2"):
+    for threads in (0, -1, True, np.True_, 2.0, "2"):
         with pytest.raises(tc.OptionError):
             k(ones(2, 2), ones(2, 2), threads=threads)
         with pytest.raises(tc.OptionError):

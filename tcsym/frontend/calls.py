@@ -10,7 +10,15 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import field
 
-from tcsym.errors import CallError, DuplicateError, InitError, RankError, TCNameError, TCTypeError
+from tcsym.errors import (
+    CallError,
+    DuplicateError,
+    InitError,
+    RankError,
+    TCNameError,
+    TCTypeError,
+    n_dimensions,
+)
 from tcsym.frontend import ast
 from tcsym.frontend.builtins import ARITY
 from tcsym.frontend.check_expressions import typed_expression
@@ -128,7 +136,7 @@ def _argument(
         raise InitError(message, span=arg.span)
     whose = f"`{param.name}` of `{callee.name}`"
     if tensor.rank != param.rank:
-        message = f"`{arg.name}` has {tensor.rank} dimensions, but {whose} has {param.rank}"
+        message = f"`{arg.name}` has {n_dimensions(tensor.rank)}, but {whose} has {param.rank}"
         raise RankError(message, span=arg.span)
     if tensor.dtype is not param.dtype:
         message = f"`{arg.name}` has type {tensor.dtype}, but {whose} has type {param.dtype}"
@@ -161,7 +169,8 @@ def _check_result(target: ast.Identifier, result: ResolvedTensor, scope: Scope) 
     if tensor.failed:
         raise Unresolved
     if tensor.rank not in (None, result.rank):
-        message = f"`{target.name}` has {tensor.rank} dimensions, but the result has {result.rank}"
+        have = n_dimensions(tensor.rank)
+        message = f"`{target.name}` has {have}, but the result has {result.rank}"
         raise RankError(message, span=target.span)
     if tensor.dtype is not None and not holds(tensor.dtype, result.dtype):
         raise narrower(target.name, tensor.dtype, result.dtype, target.span)

@@ -16,6 +16,7 @@ from tcsym.errors import (
     Span,
     TCNameError,
     TCTypeError,
+    n_dimensions,
 )
 from tcsym.frontend import ast
 from tcsym.frontend.affine import as_index
@@ -198,7 +199,7 @@ def _read(e: ast.Apply, c: Context) -> Expr:
     dtype = _readable(tensor, e, c)
     if tensor.rank != len(e.args):
         raise RankError(
-            f"tensor `{e.name}` has {tensor.rank} dimensions but is read with {len(e.args)}",
+            f"tensor `{e.name}` has {n_dimensions(tensor.rank)} but is read with {len(e.args)}",
             span=e.span,
         )
     subscripts = []

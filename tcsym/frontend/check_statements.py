@@ -17,6 +17,7 @@ from tcsym.errors import (
     TCError,
     TCNameError,
     TCTypeError,
+    n_dimensions,
 )
 from tcsym.frontend import ast
 from tcsym.frontend.check_expressions import typed_expression, value_of
@@ -235,7 +236,7 @@ def _check_target_state(s: ast.Assign, tensor: Tensor | None, scope: Scope) -> N
         raise Unresolved
     if tensor is not None and tensor.rank not in (None, rank):
         raise RankError(
-            f"tensor `{s.target}` has {tensor.rank} dimensions but is assigned with {rank}",
+            f"tensor `{s.target}` has {n_dimensions(tensor.rank)} but is assigned with {rank}",
             span=s.span,
         )
     if s.op == "=" or s.op.endswith("!") or (tensor is not None and tensor.written):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import string
 from collections.abc import Sequence
 
-from tcsym.errors import RankError, TCSyntaxError
+from tcsym.errors import RankError, TCSyntaxError, n_dimensions
 from tcsym.records import dataclass
 from tcsym.types import DType, promote
 
@@ -79,7 +79,7 @@ def _expand(terms: list[list[str]], shapes: Sequence[Sequence[int]], spec: str) 
         rest = len(shape) - sum(x != _DOTS for x in term)
         if rest < 0 or (rest and _DOTS not in term):
             n = len(term) - (_DOTS in term)
-            raise RankError(f"einsum {spec!r}: operand {k} has {len(shape)} dimensions, not {n}")
+            raise RankError(f"einsum {spec!r}: operand {k} has {n_dimensions(len(shape))}, not {n}")
         if _DOTS in term:
             at = term.index(_DOTS)
             term[at : at + 1] = [str(rest - 1 - d) for d in range(rest)]

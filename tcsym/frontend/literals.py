@@ -74,19 +74,19 @@ def literal_to_const(literal: Literal, dtype: DType) -> Const:
     if dtype.is_float:
         rounded = round_to(value, dtype)
         if math.isinf(rounded) and not literal.text.endswith("INFINITY"):
-            raise _misfit(literal, dtype, "it becomes infinite")
+            raise _misfit(literal, dtype, ": it becomes infinite")
         return Const(rounded, dtype)
     if isinstance(value, float):
-        raise _misfit(literal, dtype, "it is a floating-point number")
+        raise _misfit(literal, dtype, ": it is a floating-point number")
     if not dtype.lowest <= value <= dtype.highest:
-        raise _misfit(literal, dtype, f"which holds {dtype.lowest} to {dtype.highest}")
+        raise _misfit(literal, dtype, f", which holds {dtype.lowest} to {dtype.highest}")
     return Const(value, dtype)
 
 
 def _misfit(literal: Literal, dtype: DType, why: str) -> TCTypeError:
     text = literal.text if len(literal.text) <= 24 else literal.text[:24] + "…"
     return TCTypeError(
-        f"literal `{text}` does not fit type {dtype}: {why}",
+        f"literal `{text}` does not fit type {dtype}{why}",
         span=literal.span,
         hint=f"write `{dtype}({text})` to convert it",
     )

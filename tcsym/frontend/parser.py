@@ -43,7 +43,26 @@ def _token_error(token: Token, expected: set[str], text: str) -> TCSyntaxError:
     at_end = token.kind == END
     span = _end_of(text) if at_end else token.span
     found = "end of input" if at_end else _found(token)
-    return TCSyntaxError(f"unexpected {found}, expected {_expected(expected)}", span=span)
+    before = "" if at_end else text[: token.end - len(token)].rstrip()
+    hint = _hint(token, before, expected)
+    return TCSyntaxError(
+        f"unexpected {found}, expected {_expected(expected)}", span=span, hint=hint
+    )
+
+
+def _hint(token: Token, before: str, expected: set[str]) -> str:
+    """How to write what other languages write so; empty where that is not plain."""
+    if before.endswith("->") and token.kind == "NAME":
+        return f"outputs stand in parentheses: `-> ({token})`"
+    if token == "int" and "SCALAR" in expected:
+        return "integer types are `int32`, `int64`, `uint8` and so on"
+    if token == "*" and before.endswith("*"):
+        return "write `pow(a, b)`, or `a * a`"
+    if token == "if" and "NAME" in expected and "LPAR" in expected and "MINUS" in expected:
+        return "choose between values with `condition ? a : b`"
+    if before.endswith(("let", "var", "auto", "const")) and token.kind == "NAME":
+        return f"name a value behind the statement: `… where {token} = …`"
+    return ""
 
 
 def _found(token: Token) -> str:

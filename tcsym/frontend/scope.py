@@ -143,8 +143,28 @@ def undefined(c: Context, name: str, span: Span) -> TCError:
     return TCNameError(f"undefined tensor or function `{name}`", span=span, hint=_near(name, known))
 
 
+# Functions that other libraries have, in terms of ours.
+_ELSEWHERE = {
+    "abs": "fabs(x)",
+    "relu": "max(x, 0)",
+    "sigmoid": "1.0 / (1.0 + exp(-x))",
+    "silu": "x / (1.0 + exp(-x))",
+    "gelu": "0.5 * x * (1.0 + erf(x * 0.70710678))",
+    "softplus": "log1p(exp(x))",
+    "sum": "C(i) +=! A(i,k)",
+    "where": "condition ? a : b",
+    "select": "condition ? a : b",
+    "maximum": "max(a, b)",
+    "minimum": "min(a, b)",
+    "power": "pow(a, b)",
+}
+
+
 def _near(name: str, known: list[str]) -> str:
     from difflib import get_close_matches
 
-    close = get_close_matches(name, known, 1)
+    if name in _ELSEWHERE:
+        return f"write `{_ELSEWHERE[name]}`"
+    same = [x for x in known if x.lower() == name.lower()]
+    close = same or get_close_matches(name, known, 1)
     return f"did you mean `{close[0]}`?" if close else ""

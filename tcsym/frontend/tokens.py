@@ -58,6 +58,18 @@ def tokens(text: str, tables: LexerTables) -> Iterator[Token]:
             line_start = start + word.rindex("\n") + 1
 
 
+# What these characters mean elsewhere, and how it is said here.
+_INSTEAD = {
+    "[": "shapes and subscripts stand in parentheses: `A(i,j)`",
+    ";": "statements need no separator",
+    "^": "write `pow(a, b)`, or `a * a`",
+    "@": "write the sum: `C(i,j) +=! A(i,k) * B(k,j)`",
+    "'": "there are no strings",
+    '"': "there are no strings",
+}
+
+
 def _unexpected(character: str, span: Span) -> TCSyntaxError:
     shown = f"`{character}`" if character.isprintable() else f"U+{ord(character):04X}"
-    return TCSyntaxError(f"unexpected character {shown}", span=span)
+    hint = _INSTEAD.get(character, "")
+    return TCSyntaxError(f"unexpected character {shown}", span=span, hint=hint)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tcsym.errors import TCError
+from tcsym.errors import TCError, n_dimensions
 from tcsym.records import dataclass
 from tcsym.runtime.arrays import Unusable, View, numpy_view, private_copy, view_of
 from tcsym.runtime.arrays import numpy_array as array_of_view
@@ -195,12 +195,12 @@ def _usable_view(plan: CallPlan, p: Parameter, x: object, adapt: Callable[[objec
 def _fitting(plan: CallPlan, p: Parameter, view: View) -> View:
     """The view if it has the parameter's rank and type, or a 0-d one converted to the type."""
     if len(view.shape) != p.rank:
-        raise plan.error("rank", rank_message(p.name, view, p.rank, p.type_text), p.span)
+        raise plan.error("rank", rank_message(f"`{p.name}`", view, p.rank, p.type_text), p.span)
     if view.dtype is not p.dtype:
         if p.rank == 0 and view.dtype is not None and holds(p.dtype, view.dtype):
             return _converted(view, p)
         raise plan.error(
-            "type", type_message(p.name, view, p.type_text), p.span, type_hint(p, view)
+            "type", type_message(f"`{p.name}`", view, p.type_text), p.span, type_hint(p, view)
         )
     return view
 
@@ -221,17 +221,13 @@ def _scalar_view(plan: CallPlan, p: Parameter, x: object) -> View:
     return numpy_view(array)
 
 
-def rank_message(name: str, view: View, rank: int, expected: str) -> str:
+def rank_message(what: str, view: View, rank: int, expected: str) -> str:
     have = len(view.shape)
-    return f"`{name}` has {_dimensions(have)}, expected {_dimensions(rank)}: {expected}"
+    return f"{what} has {n_dimensions(have)}, expected {n_dimensions(rank)}: {expected}"
 
 
-def _dimensions(n: int) -> str:
-    return f"{n} dimension" if n == 1 else f"{n} dimensions"
-
-
-def type_message(name: str, view: View, expected: str) -> str:
-    return f"`{name}` has type {view.type_name}, expected {expected}"
+def type_message(what: str, view: View, expected: str) -> str:
+    return f"{what} has type {view.type_name}, expected {expected}"
 
 
 def type_hint(p: Parameter, view: View) -> str:

@@ -134,12 +134,12 @@ def _given_output(plan: CallPlan, output: Output, x: object, shape: Shape) -> Vi
 
 
 def _unfitting(plan: CallPlan, output: Output, view: View, shape: Shape) -> TCError:
-    name, expected = output.name, type_text(output.dtype, output.shape)
+    what, expected = f"`out` for `{output.name}`", type_text(output.dtype, output.shape)
     if len(view.shape) != len(shape):
-        return plan.error("rank", rank_message(name, view, len(shape), expected), output.span)
+        return plan.error("rank", rank_message(what, view, len(shape), expected), output.span)
     if view.dtype is not output.dtype:
-        return plan.error("type", type_message(name, view, expected), output.span)
-    message = f"`out` for `{name}` has shape {view.shape}, but the result has {shape}"
+        return plan.error("type", type_message(what, view, expected), output.span)
+    message = f"{what} has shape {view.shape}, but the result has {shape}"
     return plan.error("size", message, output.span)
 
 

@@ -363,9 +363,9 @@ BODIES = [
     ("N = 3 C = a", "immutable", 0, "it is a size"),
     ("for t in N { C(t) = a t = 3 }", "immutable", 22, "it is a loop variable"),
     ("C(i) = B(i)", "rank", 7, "has 2 dimensions but is read with 1"),
-    ("C(i) = A", "rank", 7, "has 1 dimensions but is read with 0"),
+    ("C(i) = A", "rank", 7, "has 1 dimension but is read with 0"),
     ("C(i) = a(i)", "rank", 7, "has 0 dimensions"),
-    ("C(i) = A(i) C = a", "rank", 12, "`C` has 1 dimensions"),
+    ("C(i) = A(i) C = a", "rank", 12, "`C` has 1 dimension"),
     ("C(i) = A(i + .5)", "type", 9, "integral"),
     ("C(i) = A(Q(i))", "type", 9, "integral, not bool"),
     ("C(i) = A(i) ? 1 : 2", "type", 7, "boolean, not float32"),
@@ -434,7 +434,7 @@ TEXTS = [
     ("def f(float A) -> (A) { C = 1 }", "duplicate", 1, 20, "`A`"),
     ("def f(float a) -> (float(a) C) { C(i) = a }", "duplicate", 1, 26, "`a`"),
     ("def f() -> (C, D) { C = 1 }", "init", 1, 16, "`D` is never assigned"),
-    ("def f() -> (float(N) C) { C = 1.0 }", "rank", 1, 27, "`C` has 1 dimensions"),
+    ("def f() -> (float(N) C) { C = 1.0 }", "rank", 1, 27, "`C` has 1 dimension"),
     ("def f() -> (int8(N) C) { C(i) = 1+2 }", "type", 1, 26, "narrower type int8"),
     ("def f() -> (float(Q+1) C) { C(i) = 1 }", "affine", 1, 19, "known sizes"),
     ("def f() -> (float(2, 1.5) C) { C(i,j) = 1 }", "type", 1, 22, "float"),
@@ -458,7 +458,7 @@ CALLS = [
     ("C, D = g(A, 300)", "type", 12, "does not fit type int8"),
     ("C, D = g(A, x)", "type", 12, "narrower type int8"),
     ("C, D = g(A, N)", "type", 12, "narrower type int8"),
-    ("C, D = g(A, A)", "rank", 12, "has 1 dimensions"),
+    ("C, D = g(A, A)", "rank", 12, "has 1 dimension"),
     ("C, D = g(T, 1) T(i) = A(i)", "init", 9, "before"),
     ("C, A = g(A, 1) D = x", "immutable", 3, "it is an input"),
     ("C, C = g(A, 1) D = x", "duplicate", 3, "twice"),
@@ -536,3 +536,13 @@ def test_deep_nesting(left: str, middle: str, right: str) -> None:
 
 def test_long_chains() -> None:
     value("A(i)" + " + A(i)" * 3000)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"), [("a", "`A`"), ("relu", "`max(x, 0)`"), ("expp", "`exp`"), ("zzzz", "")]
+)
+def test_an_unknown_function_gets_a_hint_where_one_is_near(name: str, hint: str) -> None:
+    with pytest.raises(TCError) as caught:
+        resolve(parse(f"def f(float(N) A) -> (C) {{ C(i) = {name}(A(i)) }}"))
+    assert caught.value.kind == "name"
+    assert hint in caught.value.hint and bool(hint) == bool(caught.value.hint)

@@ -67,7 +67,7 @@ def test_ellipsis_inside_and_transposed() -> None:
     "spec, shapes, kind, words",
     [
         ("ij,jk", [(2, 3)], RankError, "has 2 operands; 1 are given"),
-        ("ij", [(2,)], RankError, "operand 0 has 1 dimensions, not 2"),
+        ("ij", [(2,)], RankError, "operand 0 has 1 dimension, not 2"),
         ("i...", [()], RankError, "operand 0 has 0 dimensions, not 1"),
         ("i->j", [(2,)], TCSyntaxError, "output label `j` is in no operand"),
         ("i->ii", [(2,)], TCSyntaxError, "output label `i` appears twice"),

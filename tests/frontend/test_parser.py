@@ -197,3 +197,23 @@ def test_long_texts_and_numbers() -> None:
 
 def test_an_earlier_syntax_error_comes_before_a_limit() -> None:
     assert error(nested(300, "(", ")").replace("C = ", "C = + ")).column == 32
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("def f(float(N) A) -> C { C(i) = A(i) }", "`-> (C)`"),
+        ("def f(float[N] A) -> (C) { C(i) = A(i) }", "stand in parentheses"),
+        ("def f(int(N) A) -> (C) { C(i) = A(i) }", "`int32`"),
+        ("def f(float(N) A) -> (C) { C(i) = A(i); }", "no separator"),
+        ("def f(float(N) A) -> (C) { C(i) = A(i) ** 2 }", "`pow(a, b)`"),
+        ("def f(float(N) A) -> (C) { C(i) = A(i)^2 }", "`pow(a, b)`"),
+        ("def f(float(N) A) -> (C) { C(i) = if A(i) > 0 }", "`condition ? a : b`"),
+        ("def f(float(N) A) -> (C) { let x = A(i) C(i) = x }", "where x ="),
+        ("def f(float(N) A) -> (C) { C(i) = A(i) } }", ""),
+    ],
+)
+def test_habits_from_elsewhere_get_a_hint(text: str, hint: str) -> None:
+    with pytest.raises(TCSyntaxError) as caught:
+        parse(text)
+    assert hint in caught.value.hint and bool(hint) == bool(caught.value.hint)
