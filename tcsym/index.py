@@ -280,7 +280,7 @@ def maximum(*args: Index | int) -> Index:
 
 def _extremum(kind: type[Min] | type[Max], args: list[Index], wins: Callable[[int], bool]) -> Index:
     flat: list[Index] = []
-    for a in args:
+    for a in dict.fromkeys(args):
         inner = a.terms[0][0] if len(a.terms) == 1 else None
         nested = isinstance(inner, kind) and a.terms[0][1] == 1
         for x in (

@@ -76,6 +76,7 @@ class Dependences:
     _solved: dict[Dependence, _Solved] = field(default_factory=dict)
     _empty: dict[Dependence, bool] = field(default_factory=dict)
     _edges: dict[tuple[str, str], tuple[Dependence, ...]] = field(default_factory=dict)
+    _sources: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def relation(self, d: Dependence) -> isl.Map:
         """{ source[iterators] -> sink[iterators] }"""
@@ -114,6 +115,15 @@ class Dependences:
                 key = (d.source.name, d.sink.name)
                 self._edges[key] = (*self._edges.get(key, ()), d)
         return self._edges.get((source, sink), ())
+
+    def sources(self, sink: str) -> frozenset[str]:
+        """Statements that `between` gives something for, with this sink."""
+        if not self._sources:
+            found: dict[str, set[str]] = {}
+            for d in self.all:
+                found.setdefault(d.sink.name, set()).add(d.source.name)
+            self._sources = {name: frozenset(names) for name, names in found.items()}
+        return self._sources.get(sink, frozenset())
 
     def __str__(self) -> str:
         return "\n".join(str(d) for d in self.all if not self.is_empty(d)) or "none"

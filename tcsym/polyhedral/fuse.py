@@ -137,17 +137,19 @@ def _run(
 
     A unit joins past others that it does not depend on.
     """
-    run, skipped = units[:1], list[_Unit]()
+    run, skipped, passed = units[:1], list[_Unit](), set[str]()
     columns: list[tuple[str, ...]] = [(v,) for v in units[0].left]
     for k, u in enumerate(units[1:], 1):
         if fu.strategy == "min":
             return run, columns, units[1:]
-        after = any(_depends(u, x, fu) for x in skipped)
-        longer = [] if after else _joined(run, columns, u, units[k + 1 :], depth, fu)
+        longer = (
+            [] if _depends(u, passed, fu) else _joined(run, columns, u, units[k + 1 :], depth, fu)
+        )
         if longer:
             run, columns = [*run, u], longer
         else:
             skipped.append(u)
+            passed.update(_names(u))
     return run, columns, skipped
 
 
@@ -230,23 +232,27 @@ def _linked(a: _Unit, b: _Unit, fu: _Fusing) -> bool:
 
 def _feed_one(run: list[_Unit], u: _Unit, later: list[_Unit], fu: _Fusing) -> bool:
     """A later unit needs `u` and the run, perhaps through others: nothing between is stored."""
-    ours, others = list(run), [u]
     if any(fu.contracted(x) for x in (*run, u)):
         return False
+    ours, others = {name for x in run for name in _names(x)}, set(_names(u))
     for x in later:
         if fu.contracted(x):
             continue
-        after_us = any(_depends(x, y, fu) for y in ours)
-        after_it = any(_depends(x, y, fu) for y in others)
+        after_us, after_it = _depends(x, ours, fu), _depends(x, others, fu)
         if after_us and after_it:
             return True
-        ours.extend([x] if after_us else [])
-        others.extend([x] if after_it else [])
+        ours.update(_names(x) if after_us else ())
+        others.update(_names(x) if after_it else ())
     return False
 
 
-def _depends(u: _Unit, earlier: _Unit, fu: _Fusing) -> bool:
-    return any(fu.dependences.between(x.name, y.name) for x in _parts(earlier) for y in _parts(u))
+def _depends(u: _Unit, earlier: set[str], fu: _Fusing) -> bool:
+    """`u` on some of these statements."""
+    return any(not fu.dependences.sources(name).isdisjoint(earlier) for name in _names(u))
+
+
+def _names(u: _Unit) -> list[str]:
+    return [s.name for s in _parts(u)]
 
 
 def _parts(u: _Unit) -> tuple[ScopStatement, ...]:
