@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tcsym.index import Index
-from tcsym.loop_ir import Kernel, loads
+from tcsym.loop_ir import Kernel
 from tcsym.polyhedral.passes.band import Band, Roles, band_of, reductions
 from tcsym.polyhedral.passes.fuse_parallel import can_fuse, follows_evenly, fuse_loops
 from tcsym.polyhedral.passes.loops import find_loop
@@ -21,6 +20,7 @@ from tcsym.polyhedral.passes.operands import (
 )
 from tcsym.polyhedral.passes.pack_operand import redirect_operand
 from tcsym.polyhedral.passes.setting import Setting
+from tcsym.polyhedral.passes.sliding import slides_over
 from tcsym.records import dataclass
 
 
@@ -108,10 +108,4 @@ def _redirected(kernel: Kernel, operands: tuple[Operand, ...]) -> Kernel:
 
 def _slides(band: Band, rows: str) -> bool:
     """Some operand is read at rows + window: the rows of an image."""
-    for x, around in reductions(band.body):
-        window = {y.variable for y in around}
-        for r in loads(x.value):
-            used = [s.variables() for s in r.subscripts if isinstance(s, Index)]
-            if any(rows in u and u & window for u in used):
-                return True
-    return False
+    return any(slides_over(x, around, rows) for x, around in reductions(band.body))

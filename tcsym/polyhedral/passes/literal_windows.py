@@ -11,13 +11,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tcsym.index import FALSE, ZERO, Condition, Index, all_of, condition_substitute, eq, index
-from tcsym.loop_ir import Branch, Kernel, Loop, Node, Update, loads, map_node, substitute_node
+from tcsym.loop_ir import Branch, Kernel, Loop, Node, Update, map_node, substitute_node
 from tcsym.polyhedral.passes.assume import in_context
 from tcsym.polyhedral.passes.band import Band, reductions
 from tcsym.polyhedral.passes.bounds import extent
 from tcsym.polyhedral.passes.duplicate import duplicate
 from tcsym.polyhedral.passes.loops import find_loop, replace_loop
 from tcsym.polyhedral.passes.names import Names
+from tcsym.polyhedral.passes.sliding import slides_over
 from tcsym.polyhedral.passes.unroll_window import is_long
 from tcsym.records import dataclass
 
@@ -101,13 +102,7 @@ def literal_copy(kernel: Kernel, loop: str, windows: Windows, names: Names) -> L
 
 
 def _slides(x: Update, loop: Loop, band: Band) -> bool:
-    moving = frozenset(band.variables)
-    return loop.order == "reduction" and any(
-        loop.variable in s.variables() and s.variables() & moving
-        for r in loads(x.value)
-        for s in r.subscripts
-        if isinstance(s, Index)
-    )
+    return loop.order == "reduction" and any(slides_over(x, (loop,), v) for v in band.variables)
 
 
 def _may_be_literal(kernel: Kernel, loop: Loop) -> bool:

@@ -7,8 +7,7 @@ has its unit strides in an outer parallel loop.
 from __future__ import annotations
 
 from tcsym.frontend.program import Call
-from tcsym.index import Index
-from tcsym.loop_ir import Kernel, Loop, loads, subvalues
+from tcsym.loop_ir import Kernel, Loop, subvalues
 from tcsym.polyhedral.passes.band import Band, band_of, reductions
 from tcsym.polyhedral.passes.bounds import extent
 from tcsym.polyhedral.passes.interchange import can_sink
@@ -23,6 +22,7 @@ from tcsym.polyhedral.passes.names import Names
 from tcsym.polyhedral.passes.register_tile import TileShape, can_tile, tile_registers
 from tcsym.polyhedral.passes.row_schedule import leaf_chain, row_choice, split_rest
 from tcsym.polyhedral.passes.setting import Setting
+from tcsym.polyhedral.passes.sliding import slides_over
 from tcsym.polyhedral.passes.vector_legality import (
     access_cost,
     can_mask,
@@ -98,12 +98,10 @@ def _row_cost(kernel: Kernel, nest: str, lanes: int) -> float:
 
 def _is_window(band: Band, variable: str) -> bool:
     """The reduction slides over an operand that the band moves along too: few iterations."""
-    parallel = frozenset(band.variables)
     return any(
-        isinstance(s, Index) and variable in s.variables() and s.variables() & parallel
-        for x, _ in reductions(band.body)
-        for r in loads(x.value)
-        for s in r.subscripts
+        slides_over(x, [y for y in around if y.variable == variable], v)
+        for x, around in reductions(band.body)
+        for v in band.variables
     )
 
 

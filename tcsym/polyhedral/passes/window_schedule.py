@@ -13,7 +13,7 @@ from dataclasses import replace
 from math import prod
 
 from tcsym.frontend.program import Call, Read
-from tcsym.index import FALSE, TRUE, Condition, Index, all_of, negate
+from tcsym.index import FALSE, TRUE, Condition, all_of, negate
 from tcsym.loop_ir import Branch, Kernel, Loop, Node, loads, subvalues, walk
 from tcsym.polyhedral.passes.access import accesses, subscript_variables
 from tcsym.polyhedral.passes.band import Band, band_of, reductions
@@ -31,6 +31,7 @@ from tcsym.polyhedral.passes.names import Names
 from tcsym.polyhedral.passes.overlap import fits_tiles, is_repeatable
 from tcsym.polyhedral.passes.register_tile import TileShape, can_tile, tile_registers
 from tcsym.polyhedral.passes.setting import Setting
+from tcsym.polyhedral.passes.sliding import slides
 from tcsym.polyhedral.passes.unroll_window import unroll_window
 from tcsym.polyhedral.passes.vector_legality import can_mask
 
@@ -57,11 +58,9 @@ def sliding_reads(band: Band, rows: str) -> int:
     """Reads of which some subscript moves with both the rows and a reduction."""
     found: set[Read] = set()
     for x, around in reductions(band.body):
-        inner = {y.variable for y in around}
-        for r in loads(x.value):
-            used = [s.variables() for s in r.subscripts if isinstance(s, Index)]
-            if any(rows in u and u & inner for u in used):
-                found.add(r)
+        found.update(
+            r for r in loads(x.value) if any(slides(s, rows, around) for s in r.subscripts)
+        )
     return len(found)
 
 
