@@ -54,7 +54,7 @@ class Options:
     panel_percent: int = 50
     panel_parts: int = 8
     block_tiles: int = 16
-    row_block: int = 4
+    row_block: int = 1
     vectorize: bool = True
     parallelize: bool = True
     row_unroll: int = 4

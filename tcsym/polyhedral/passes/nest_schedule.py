@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import reduce
+from operator import mul
 
-from tcsym.index import FALSE, TRUE, Condition, all_of, ge, negate
+from tcsym.index import FALSE, TRUE, Condition, all_of, ceildiv, ge, negate
 from tcsym.loop_ir import Kernel, Loop
 from tcsym.polyhedral.passes.along_sum import along_sum, copy_along_sum
 from tcsym.polyhedral.passes.assume import in_context, most_in_context
@@ -28,6 +30,7 @@ from tcsym.polyhedral.passes.contraction_versions import (
     streams_in_place,
     with_fallback,
 )
+from tcsym.polyhedral.passes.distribute import can_distribute, distribute
 from tcsym.polyhedral.passes.guarded_products import guard_factors
 from tcsym.polyhedral.passes.jam_rows import jam_rows
 from tcsym.polyhedral.passes.literal_windows import literal_copy, symbolic_windows
@@ -46,6 +49,7 @@ from tcsym.polyhedral.passes.strip_schedule import schedule_strips, strip_column
 from tcsym.polyhedral.passes.window_schedule import schedule_windows, window_rows
 
 MOST_GUARDS = 2
+FEW_BLOCKS = 4  # of rows: with fewer, threads share the work inside each nest
 SINGLE_ROWS = 2  # more share what they read of the columns
 
 
@@ -240,21 +244,34 @@ def _products(kernel: Kernel, nest: str, few_columns: bool, setting: Setting) ->
 def _in_row_blocks(kernel: Kernel, nest: str, setting: Setting) -> Kernel | None:
     """Several nests over shared rows, some of them contractions: each on blocks of rows.
 
-    A row or two make no register tile: then each nest runs in vectors of its own.
+    Few blocks are no work for threads, and a row or two no register tile: then each nest runs over
+    all rows by a schedule of its own.
     """
     band = band_of(find_loop(kernel.body, nest))
     height = setting.options.row_block * setting.rows
     if not band.loops or block_rows(kernel, nest, height, setting.names) is None:
         return None
     rows = extent(band.loops[-1])
-    inside = bool(rows.variables() & set(band.variables))
-    enough = TRUE if inside else in_context(kernel, ge(rows, FEW_ROWS))
-    if enough == FALSE:
-        return _separately(kernel, nest, setting)
+    distributes = can_distribute(kernel, nest)
+    if distributes:
+        blocks = reduce(mul, map(extent, band.loops[:-1]), ceildiv(rows, height))
+        enough = in_context(kernel, ge(blocks, FEW_BLOCKS))
+    else:
+        inside = bool(rows.variables() & set(band.variables))
+        enough = TRUE if inside else in_context(kernel, ge(rows, FEW_ROWS))
     if enough == TRUE:
         return _blocked(kernel, nest, height, setting)
-    kernel, copy = with_fallback(kernel, nest, enough, setting.names)
-    return _separately(_blocked(kernel, nest, height, setting), copy, setting)
+    copy = nest
+    if enough != FALSE:
+        kernel, copy = with_fallback(kernel, nest, enough, setting.names)
+        kernel = _blocked(kernel, nest, height, setting)
+    if not distributes:
+        return _separately(kernel, copy, setting)
+    distributed = distribute(kernel, copy, (FEW_BLOCKS - 1) * height, setting.names)
+    kernel = distributed.kernel
+    for x in distributed.nests:
+        kernel = schedule_nest(kernel, x, setting)
+    return kernel
 
 
 def _blocked(kernel: Kernel, nest: str, height: int, setting: Setting) -> Kernel:

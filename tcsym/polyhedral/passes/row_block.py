@@ -43,7 +43,7 @@ def block_rows(kernel: Kernel, nest: str, size: int, names: Names) -> Blocked | 
     the block, and to its rows where only one nest uses it.
     """
     rows = band_of(find_loop(kernel.body, nest)).loops[-1]
-    groups = _groups(kernel, rows)
+    groups = row_groups(kernel, rows)
     if not any(contracts for contracts, _ in groups) or len(groups) < 2:
         return None
     tile, n = names.fresh(rows.variable), extent(rows)
@@ -60,7 +60,7 @@ def block_rows(kernel: Kernel, nest: str, size: int, names: Names) -> Blocked | 
     return Blocked(kernel, tuple(x.variable for x in nests), found)
 
 
-def _groups(kernel: Kernel, rows: Loop) -> list[tuple[bool, Node]]:
+def row_groups(kernel: Kernel, rows: Loop) -> list[tuple[bool, Node]]:
     """The children of the row loop: contractions alone, runs of others together."""
     out: list[tuple[bool, Node]] = []
     for child in children(rows.body):
