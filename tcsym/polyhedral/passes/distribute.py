@@ -1,8 +1,8 @@
-"""A band over several nests -> one band for each nest, for rows too few to share among threads.
+"""A band over several nodes -> one band for each of them.
 
-Rows of a parallel loop are independent, so each nest may run over all of them before the next one
-starts, if what passes between the nests has a place for every row. That place is small: the
-condition under which this pays bounds the extents of the band.
+Points of parallel loops are independent, so each node may run over all of them before the next one
+starts, if what passes between the nodes has a place for every point (`passes.privatise` gave it the
+subscripts). Where few points are known to come, that place is small.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from tcsym.polyhedral.passes.access import accesses
 from tcsym.polyhedral.passes.band import Band, band_of
 from tcsym.polyhedral.passes.loops import find_loop, replace_loop
 from tcsym.polyhedral.passes.names import Names, rename_loops
-from tcsym.polyhedral.passes.row_block import row_groups
 from tcsym.records import dataclass
 
 
@@ -27,8 +26,8 @@ class Distributed:
     nests: tuple[str, ...]
 
 
-def can_distribute(kernel: Kernel, nest: str) -> bool:
-    """Every loop of the band runs from 0 to a size, a product of sizes, or a number."""
+def is_bounded(kernel: Kernel, nest: str) -> bool:
+    """Bounds on extents bound what is kept: loops run to a size, a product of sizes, a number."""
     band, sizes = band_of(find_loop(kernel.body, nest)), frozenset(kernel.sizes)
     return all(
         x.lower == ZERO and (x.upper.as_int() is not None or frozenset(_sizes(x)) & sizes)
@@ -36,11 +35,14 @@ def can_distribute(kernel: Kernel, nest: str) -> bool:
     )
 
 
-def distribute(kernel: Kernel, nest: str, most: int, names: Names) -> Distributed:
-    """Contract: `can_distribute`; no loop of the band has more than `most` iterations where this
-    runs, and what is private to one of them shows it in its subscripts (`passes.privatise`)."""
+def distribute(
+    kernel: Kernel, nest: str, groups: tuple[Node, ...], names: Names, most: int | None = None
+) -> Distributed:
+    """A band for each of `groups`, which together are the body of the band at `nest`.
+
+    most: no loop of the band has more iterations than that where this runs. Needs `is_bounded`.
+    """
     band = band_of(find_loop(kernel.body, nest))
-    groups = [x for _, x in row_groups(kernel, band.loops[-1])]
     bands = [_around(band, group, names) for group in groups]
     body = block(*(node for node, _ in bands))
     kernel = replace(kernel, body=replace_loop(kernel.body, nest, lambda _: body))
@@ -64,16 +66,20 @@ def _around(band: Band, body: Node, names: Names) -> Renamed:
     return loop, new
 
 
-def _shared(kernel: Kernel, b: Buffer, band: Band, bands: list[Renamed], most: int) -> Kernel:
-    """The buffer, private to the band of its only user, or with a place for every row."""
+def _shared(
+    kernel: Kernel, b: Buffer, band: Band, bands: list[Renamed], most: int | None
+) -> Kernel:
+    """The buffer, private to the band of its only user, or with a place for every point."""
     loops = frozenset(band.variables)
     users = [new for node, new in bands if any(a.buffer == b.name for a in accesses(node))]
     if len(users) == 1:
         private = frozenset(users[0].get(v, v) for v in b.private)
         return kernel.with_buffer(replace(b, private=private))
-    least = {s: minimum(index(most), var(s)) for x in band.loops for s in _sizes(x)}
-    shape = tuple(substitute(e, least) for e in b.shape)
-    return kernel.with_buffer(replace(b, shape=shape, private=b.private - loops))
+    b = replace(b, private=b.private - loops)
+    if most is not None:
+        least = {s: minimum(index(most), var(s)) for x in band.loops for s in _sizes(x)}
+        b = replace(b, shape=tuple(substitute(e, least) for e in b.shape))
+    return kernel.with_buffer(b)
 
 
 def _sizes(loop: Loop) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ from tcsym.polyhedral.passes.contraction_versions import (
     streams_in_place,
     with_fallback,
 )
-from tcsym.polyhedral.passes.distribute import can_distribute, distribute
+from tcsym.polyhedral.passes.distribute import distribute, is_bounded
 from tcsym.polyhedral.passes.guarded_products import guard_factors
 from tcsym.polyhedral.passes.jam_rows import jam_rows
 from tcsym.polyhedral.passes.literal_windows import literal_copy, symbolic_windows
@@ -38,11 +38,12 @@ from tcsym.polyhedral.passes.loops import find_loop, loops_around, loops_in
 from tcsym.polyhedral.passes.overlap import fits_tiles, is_repeatable
 from tcsym.polyhedral.passes.pad_reads import pad_reads
 from tcsym.polyhedral.passes.permute_operands import permute_operands
-from tcsym.polyhedral.passes.row_block import block_rows
+from tcsym.polyhedral.passes.row_block import block_rows, row_groups
 from tcsym.polyhedral.passes.row_schedule import schedule_rows
 from tcsym.polyhedral.passes.scan_schedule import is_scan, schedule_scan
 from tcsym.polyhedral.passes.setting import Setting
 from tcsym.polyhedral.passes.short_rows import short_versions
+from tcsym.polyhedral.passes.split_maps import split_maps
 from tcsym.polyhedral.passes.split_rows import split_rows
 from tcsym.polyhedral.passes.split_terms import find_guard, split_ranges, split_terms
 from tcsym.polyhedral.passes.strip_schedule import schedule_strips, strip_columns
@@ -238,7 +239,10 @@ def _products(kernel: Kernel, nest: str, few_columns: bool, setting: Setting) ->
         along = along_sum(kernel, nest, roles, few, setting.names)
         if along is not None:
             kernel = copy_along_sum(kernel, nest, along, setting.names)
-    return _without_tile(kernel, nest, setting)
+    kernel, nests = split_maps(kernel, nest, setting.names)
+    for x in nests:
+        kernel = _without_tile(kernel, x, setting)
+    return kernel
 
 
 def _in_row_blocks(kernel: Kernel, nest: str, setting: Setting) -> Kernel | None:
@@ -252,8 +256,8 @@ def _in_row_blocks(kernel: Kernel, nest: str, setting: Setting) -> Kernel | None
     if not band.loops or block_rows(kernel, nest, height, setting.names) is None:
         return None
     rows = extent(band.loops[-1])
-    distributes = can_distribute(kernel, nest)
-    if distributes:
+    bounded = is_bounded(kernel, nest)
+    if bounded:
         blocks = reduce(mul, map(extent, band.loops[:-1]), ceildiv(rows, height))
         enough = in_context(kernel, ge(blocks, FEW_BLOCKS))
     else:
@@ -265,9 +269,12 @@ def _in_row_blocks(kernel: Kernel, nest: str, setting: Setting) -> Kernel | None
     if enough != FALSE:
         kernel, copy = with_fallback(kernel, nest, enough, setting.names)
         kernel = _blocked(kernel, nest, height, setting)
-    if not distributes:
+    if not bounded:
         return _separately(kernel, copy, setting)
-    distributed = distribute(kernel, copy, (FEW_BLOCKS - 1) * height, setting.names)
+    last = band_of(find_loop(kernel.body, copy)).loops[-1]
+    groups = tuple(x for _, x in row_groups(kernel, last))
+    most = (FEW_BLOCKS - 1) * height
+    distributed = distribute(kernel, copy, groups, setting.names, most)
     kernel = distributed.kernel
     for x in distributed.nests:
         kernel = schedule_nest(kernel, x, setting)
