@@ -5,10 +5,11 @@ others that they do not depend on; inside, the same again. Parallel columns come
 program's `for` loops stay where they are. Nothing here is trusted: `prove` checks the tree.
 
 Rules beyond legality: never share a contraction's reduction loop; no lane reduction in a
-contraction's row loop; a contraction joins a run only to add to the same tensor, or after a
-reduction of an earlier contraction (attention); a loop that is parallel for one statement and a
-reduction for another is shared only below a parallel loop. The init of a reduction stands just
-outside its outermost reduction loop.
+contraction's row loop; no loops over rows of others inside a contraction's columns; a contraction
+joins a run only to add to the same tensor, or after a reduction of an earlier contraction
+(attention); a loop that is parallel for one statement and a reduction for another is shared only
+below a parallel loop; single terms of a sum and rows of them do not share its loop. The init of a
+reduction stands just outside its outermost reduction loop.
 """
 
 from __future__ import annotations
@@ -289,9 +290,20 @@ def _column_fits(
             return False
         if not all(reduces) and depth == 0:
             return False
-    elif any(x == innermost(m.statement) and len(m.parallel_left) > 1 for m, x in joined):
-        return False
+        if len({_has_rows(m, x) for m, x in joined}) > 1:
+            return False
+    else:
+        rows = [_has_rows(m, x) for m, x in joined]
+        if any(x == innermost(m.statement) and r for (m, x), r in zip(joined, rows)):
+            return False
+        if any(rows) and any(fu.contracted(m) and not r for (m, _), r in zip(joined, rows)):
+            return False
     return all(_aligned(a, x, u, v, fu) for a, x in zip(run, column))
+
+
+def _has_rows(u: _Unit, shared: str) -> bool:
+    """Parallel loops are left inside the shared one: vectors of their own."""
+    return any(v != shared for v in u.parallel_left)
 
 
 def _aligned(a: _Unit, x: str, b: _Unit, y: str, fu: _Fusing) -> bool:

@@ -51,6 +51,7 @@ from tcsym.polyhedral.passes.window_schedule import schedule_windows, window_row
 
 MOST_GUARDS = 2
 FEW_BLOCKS = 4  # of rows: with fewer, threads share the work inside each nest
+FEW_PACKED_BLOCKS = 16  # where panels are packed for them alone: threads share that only there
 SINGLE_ROWS = 2  # more share what they read of the columns
 
 
@@ -259,7 +260,8 @@ def _in_row_blocks(kernel: Kernel, nest: str, setting: Setting) -> Kernel | None
     bounded = is_bounded(kernel, nest)
     if bounded:
         blocks = reduce(mul, map(extent, band.loops[:-1]), ceildiv(rows, height))
-        enough = in_context(kernel, ge(blocks, FEW_BLOCKS))
+        few = FEW_BLOCKS if loops_around(kernel.body, nest) else FEW_PACKED_BLOCKS
+        enough = in_context(kernel, ge(blocks, few))
     else:
         inside = bool(rows.variables() & set(band.variables))
         enough = TRUE if inside else in_context(kernel, ge(rows, FEW_ROWS))
@@ -273,7 +275,7 @@ def _in_row_blocks(kernel: Kernel, nest: str, setting: Setting) -> Kernel | None
         return _separately(kernel, copy, setting)
     last = band_of(find_loop(kernel.body, copy)).loops[-1]
     groups = tuple(x for _, x in row_groups(kernel, last))
-    most = (FEW_BLOCKS - 1) * height
+    most = (FEW_PACKED_BLOCKS - 1) * height
     distributed = distribute(kernel, copy, groups, setting.names, most)
     kernel = distributed.kernel
     for x in distributed.nests:

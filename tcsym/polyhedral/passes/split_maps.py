@@ -1,30 +1,30 @@
-"""A band of sums with functions of each -> a band of the sums, then one of the functions.
+"""A band of sums with maps of each -> a band of the sums, then one of the maps.
 
-Where a sum runs in vectors along its terms, what follows it has one element only. Functions are
-better evaluated for several elements at once, from a row of sums.
+Where a sum runs in vectors along its terms, what follows it has one element only. Maps are better
+evaluated for several elements at once, from a row of sums.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from tcsym.frontend.program import Call, Read
+from tcsym.frontend.program import Read
 from tcsym.index import Index
-from tcsym.loop_ir import Buffer, Kernel, Node, Store, Update, block, subvalues
+from tcsym.loop_ir import Buffer, Kernel, Node, Store, block
 from tcsym.polyhedral.passes.access import accesses, rename_buffer
 from tcsym.polyhedral.passes.band import band_of
 from tcsym.polyhedral.passes.distribute import distribute
-from tcsym.polyhedral.passes.loops import children, find_loop, loops_in, statements_in
+from tcsym.polyhedral.passes.loops import children, find_loop, loops_in
 from tcsym.polyhedral.passes.names import Names
 
 
 def split_maps(kernel: Kernel, nest: str, names: Names) -> tuple[Kernel, tuple[str, ...]]:
-    """The nests that `nest` becomes: itself if nothing that follows its sums calls a function."""
+    """The nests that `nest` becomes: itself if sums are stored as they are."""
     band = band_of(find_loop(kernel.body, nest))
     nodes = children(band.body)
     sums = [k for k, x in enumerate(nodes) if loops_in(x)]
     rest = nodes[sums[-1] + 1 :] if sums else ()
-    if not rest or not all(isinstance(x, Store | Update) for x in rest) or not _calls(block(*rest)):
+    if not rest or not all(isinstance(x, Store) for x in rest) or all(map(_is_copy, rest)):
         return kernel, (nest,)
     first, last = block(*nodes[: sums[-1] + 1]), block(*rest)
     loops = frozenset(band.variables)
@@ -52,5 +52,5 @@ def _passed_on(
     return kernel, block(first, store), rename_buffer(last, b.name, name)
 
 
-def _calls(node: Node) -> bool:
-    return any(isinstance(v, Call) for x, _ in statements_in(node) for v in subvalues(x.value))
+def _is_copy(x: Node) -> bool:
+    return isinstance(x, Store) and isinstance(x.value, Read)
