@@ -57,3 +57,29 @@ def test_contractions_stay_apart_from_what_only_feeds_alike() -> None:
       O(b,h) = p(b,h) * q(b,h)
     }"""
     assert nests(gates) == [["S0.init", "S0"], ["S1.init", "S1", "S2"]]
+
+
+def loops_of(source: str) -> dict[str, tuple[str, ...]]:
+    """Variables of the loops around each statement."""
+    (program,) = analyse(source).values()
+    scheduled = schedule_program(program, Options(), {})
+    return {n: tuple(x.variable for x in loops) for n, loops in leaves(scheduled.tree)}
+
+
+def test_rows_of_a_map_are_not_inside_the_columns_of_a_contraction() -> None:
+    found = loops_of("""def gate(float(N,R) A, float(C,R) W, float(N,C,H) X) -> (Y) {
+      e(n,c) +=! A(n,r) * W(c,r)
+      Y(n,c,h) = X(n,c,h) * e(n,c)
+    }""")
+    assert found["S0"][0] == found["S1"][0]
+    assert found["S0"][1] != found["S1"][1]
+
+
+def test_single_terms_and_rows_of_terms_do_not_share_a_sum() -> None:
+    found = loops_of("""def weighted(float(B,S) X, float(B,S,D) V) -> (O) {
+      e(b,s) = exp(X(b,s))
+      z(b) +=! e(b,s)
+      O(b,d) +=! e(b,s) * V(b,s,d)
+    }""")
+    assert found["S0"] == found["S1"]
+    assert found["S2"][0] == found["S1"][0] and found["S1"][1] not in found["S2"]

@@ -1,0 +1,63 @@
+"""Bands given to each of their nodes: what passes between these, and how much of it is kept."""
+
+from __future__ import annotations
+
+from tcsym.compiler import analyse
+from tcsym.frontend.program import Call
+from tcsym.index import index, substitute
+from tcsym.loop_ir import Kernel, Loop, Store, Update, subvalues, walk
+from tcsym.options import Options
+from tcsym.polyhedral.map_cpu import map_cpu
+from tcsym.polyhedral.passes.sliding import slides
+from tcsym.polyhedral.schedule import schedule_program
+from tests.polyhedral.passes.naive import par, st, v
+from tests.polyhedral.passes.targets import AVX2
+
+ATTENTION = """def f(float(G,L,D) Q, float(G,S,D) K, float(G,S,E) V) -> (O) {
+  A(g,l,s) +=! Q(g,l,d) * K(g,s,d)
+  m(g,l) max=! A(g,l,s)
+  A(g,l,s) = exp(A(g,l,s) - m(g,l))
+  O(g,l,e) +=! A(g,l,s) * V(g,s,e)
+}"""
+LAYER = """def f(float(N,K) X, float(M,K) W) -> (Y) {
+  Y(n,m) +=! X(n,k) * W(m,k)
+  Y(n,m) = tanh(Y(n,m))
+}"""
+
+
+def mapped(text: str) -> Kernel:
+    program = analyse(text)["f"]
+    return map_cpu(schedule_program(program, Options(), {}).kernel, AVX2, Options()).kernel
+
+
+def test_what_few_rows_keep_does_not_grow_with_many() -> None:
+    scores = [b for b in mapped(ATTENTION).buffers if b.name.startswith("A") and b.space == "arena"]
+    assert len(scores) == 2  # of a block of rows, and of all of few rows
+    many = dict.fromkeys("GL", index(1000)) | {"S": index(2)}
+    for b in scores:
+        extents = [substitute(e, many).as_int() for e in b.shape]
+        assert all(e is not None and e <= 90 for e in extents)
+
+
+def test_functions_of_sums_run_in_vectors() -> None:
+    kernel = mapped(LAYER)
+    calls = [
+        around
+        for x, around in walk(kernel.body)
+        if isinstance(x, Store | Update) and any(isinstance(y, Call) for y in subvalues(x.value))
+    ]
+    assert len(calls) > 1
+    assert all(any(y.kind == "vector" for y in around) for around in calls)
+
+
+def test_dimensions_behind_each_other_do_not_slide() -> None:
+    loop = par("k", "K", st("C", v("k"), 0.0))
+    window = par("k", 3, st("C", v("k"), 0.0))
+    assert isinstance(loop, Loop) and isinstance(window, Loop)
+    n, k, size = v("n k K")
+    assert not slides(n * size + k, "n", (loop,))
+    assert slides(n * size + 2 * k, "n", (loop,))
+    assert slides(n + k, "n", (loop,))
+    assert slides(2 * n + k, "n", (window,))
+    assert slides(4 * n + k, "n", (window,))
+    assert not slides(k, "n", (loop,)) and not slides(n, "n", (loop,))
