@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tcsym.codegen.extrema import extremum
 from tcsym.codegen.values import Code, Val, constant
 from tcsym.types import DType
 
@@ -23,19 +24,13 @@ def arithmetic(code: Code, op: str, a: Val, b: Val, dtype: DType) -> Val:
     if dtype is DType.BOOL:
         return code.binary(_BOOL[op], a, b)
     if op in ("min", "max"):
-        return extremum(code, op, a, b, dtype)
+        return extremum(code, op, [a, b], dtype)
     if dtype.is_float:
         return float_modulo(code, a, b) if op == "mod" else code.binary(_FLOAT[op], a, b)
     if op in _INTEGER:
         return code.binary(_INTEGER[op], a, b)
     divide = floor_divide if op == "div" else floor_modulo
     return divide(code, a, b, dtype.is_signed)
-
-
-def extremum(code: Code, op: str, a: Val, b: Val, dtype: DType) -> Val:
-    if dtype.is_float:  # nsz: the sign of a zero is free, and x86 then needs no extra compares
-        return code.intrinsic("minimum" if op == "min" else "maximum", a, b, flags="nsz ")
-    return code.intrinsic(("s" if dtype.is_signed else "u") + op, a, b)
 
 
 def negate(code: Code, a: Val, dtype: DType) -> Val:

@@ -13,6 +13,7 @@ from tcsym.codegen.arithmetic import arithmetic, compare, negate, tree_reduce
 from tcsym.codegen.branches import choose, fail_if
 from tcsym.codegen.casts import cast
 from tcsym.codegen.context import Bound, Context, Lanes
+from tcsym.codegen.extrema import extremum
 from tcsym.codegen.hoist import hoist_level
 from tcsym.codegen.index_code import as_val, atom_variables, condition, linear, number
 from tcsym.codegen.intrinsics import call
@@ -106,6 +107,10 @@ def _cast(context: Context, v: Cast) -> Val:
 
 def _binary(context: Context, v: Binary) -> Val:
     """Left-nested operators in a loop: a sum may have more terms than Python has stack frames."""
+    if v.op in ("min", "max") and v.dtype.is_float:
+        return extremum(
+            context.code, v.op, [value(context, x) for x in _among(context, v)], v.dtype
+        )
     spine = [v]
     while isinstance(spine[-1].left, Binary):
         spine.append(spine[-1].left)
@@ -120,6 +125,20 @@ def _binary(context: Context, v: Binary) -> Val:
         else:
             result = arithmetic(context.code, node.op, result, right, node.dtype)
     return result
+
+
+def _among(context: Context, v: Binary) -> list[Expr]:
+    """What `v` is the least or greatest of; what can be found before the loop counts as one."""
+    found: list[Expr] = []
+    todo: list[Expr] = [v.right, v.left]
+    while todo:
+        x = todo.pop()
+        nested = isinstance(x, Binary) and x.op == v.op and x.dtype is v.dtype
+        if nested and isinstance(x, Binary) and hoist_level(context, x) == hoist_level(context, v):
+            todo += [x.right, x.left]
+        else:
+            found.append(x)
+    return found
 
 
 def _connective(context: Context, node: Binary, left: Val) -> Val:
