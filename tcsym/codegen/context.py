@@ -18,6 +18,7 @@ from tcsym.codegen.text import Function, Module
 from tcsym.codegen.values import Code, Val
 from tcsym.compiled import Fault
 from tcsym.errors import Span
+from tcsym.frontend.program import Read
 from tcsym.index import ZERO, Atom, Index
 from tcsym.loop_ir import Buffer, Kernel, Loop, Store, TransposeBlock, Update, Value, walk
 from tcsym.records import dataclass
@@ -111,6 +112,7 @@ class Context:
     zeros: str = ""
     order: LaneOrder = field(default_factory=LaneOrder)
     is_shuffled: bool = False  # the statement being emitted works in shuffled order
+    together: frozenset[Read] = frozenset()  # what the statement being emitted reads in any case
     # Keyed by identity; the second part of an entry keeps the object, and so its id, alive.
     stored_in: dict[int, tuple[frozenset[str], Loop]] = field(default_factory=dict)
     depths: dict[tuple[int, int, int, Val | None], tuple[int, Value]] = field(default_factory=dict)
@@ -154,6 +156,13 @@ class Context:
         both = self.code.and_(self.lanes.mask, mask)
         with self.in_lanes(replace(self.lanes, mask=both, guarded=True, active=None)):
             yield
+
+    @contextmanager
+    def reading(self, reads: tuple[Read, ...]) -> Iterator[None]:
+        """All of `reads` are made by what is emitted inside."""
+        self.together = frozenset(reads)
+        yield
+        self.together = frozenset()
 
     def stored(self, loop: Loop) -> frozenset[str]:
         """Buffers written in the loop."""

@@ -26,6 +26,7 @@ from tcsym.loop_ir import (
 )
 from tcsym.records import dataclass
 from tcsym.target import Target
+from tcsym.types import DType
 
 HALVES = 256  # bits of the vectors that have this order; wider ones shuffle across at once
 
@@ -146,7 +147,7 @@ def _keeps(p: _Place, name: str, buffers: dict[str, Buffer]) -> bool:
     if not all(_is_whole(s[-1], lanes.variable, width) for s in own if s):
         return False
     return x.buffer != name or all(
-        _is_elementwise(v, name, lanes.variable, buffers) for v in subvalues(x.value)
+        is_elementwise(v, buffer.dtype, lanes.variable, buffers, name) for v in subvalues(x.value)
     )
 
 
@@ -160,7 +161,10 @@ def _is_whole(s: object, lane: str, width: int) -> bool:
     )
 
 
-def _is_elementwise(v: Value, name: str, lane: str, buffers: dict[str, Buffer]) -> bool:
+def is_elementwise(
+    v: Value, dtype: DType, lane: str, buffers: dict[str, Buffer], own: str = ""
+) -> bool:
+    """Computed alike in each lane, of elements in shuffled order: `own`'s are kept so."""
     match v:
         case Const() | Unary() | Call():
             return True
@@ -168,8 +172,8 @@ def _is_elementwise(v: Value, name: str, lane: str, buffers: dict[str, Buffer]) 
             return v.op not in ("and", "or")
         case Read():
             uniform = all(isinstance(s, Index) and lane not in s.variables() for s in v.subscripts)
-            same_bits = buffers[v.tensor].dtype == buffers[name].dtype
-            return v.tensor == name or (same_bits and (uniform or is_strided_row(v, lane, buffers)))
+            same_bits = buffers[v.tensor].dtype == dtype
+            return v.tensor == own or (same_bits and (uniform or is_strided_row(v, lane, buffers)))
         case _:
             return False
 

@@ -6,14 +6,22 @@ same two vectors: all elements of both are read in any case.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tcsym.codegen.addresses import address, step_by
 from tcsym.codegen.context import Context
-from tcsym.codegen.lane_order import is_strided_row, restored, shuffled
+from tcsym.codegen.lane_order import (
+    HALVES,
+    is_elementwise,
+    is_strided_row,
+    restored,
+    shuffled,
+)
 from tcsym.codegen.memory import load_run
 from tcsym.codegen.values import Val, constant
 from tcsym.frontend.program import Read
 from tcsym.index import Index
-from tcsym.loop_ir import Buffer
+from tcsym.loop_ir import Buffer, Store, loads, subvalues
 
 
 def steps_by_two(context: Context, r: Read) -> bool:
@@ -24,7 +32,7 @@ def steps_by_two(context: Context, r: Read) -> bool:
 def load_pairs(context: Context, buffer: Buffer, r: Read) -> Val:
     """The lanes of a read that `steps_by_two`, shuffled."""
     subscripts = tuple([s for s in r.subscripts if isinstance(s, Index)])
-    near = _neighbour(context, subscripts)
+    near = _neighbour(context, r, subscripts)
     first = 1 if near < 0 else 0  # the first lane's element in the first vector
     at = address(context, buffer, (*subscripts[:-1], subscripts[-1] - first))
     context.registers.forget()
@@ -38,9 +46,15 @@ def load_pairs(context: Context, buffer: Buffer, r: Read) -> Val:
     return context.code.shuffle(low, high, picks)
 
 
-def _neighbour(context: Context, subscripts: tuple[Index, ...]) -> int:
-    """1: the next element is read too, by the next copy of a loop. -1: the one before. 0: none."""
+def _neighbour(context: Context, r: Read, subscripts: tuple[Index, ...]) -> int:
+    """1: the next element is read too, perhaps by the next copy of a loop. -1: the one before."""
     *outer, last = subscripts
+    if context.together:
+        ahead = replace(r, subscripts=(*outer, last + 1)) in context.together
+        back = replace(r, subscripts=(*outer, last - 1)) in context.together
+        if ahead and back:
+            return -1 if last.constant % 2 else 1
+        return int(ahead) - int(back)
     for v, trips in context.order.whole:
         bound = context.variables.get(v)
         if bound is None or bound.text is not None or last.coefficient(v) != 1:
@@ -58,7 +72,26 @@ def in_lane_order(context: Context, buffer: str, element: Val) -> Val:
     """What is read of a register buffer, put right unless the statement is shuffled too."""
     if buffer not in context.order.buffers or context.is_shuffled:
         return element
+    return in_order(context, element)
+
+
+def in_order(context: Context, element: Val) -> Val:
+    """A shuffled vector put right."""
     # Hidden from LLVM, which would shuffle the operands of the last maximum instead.
     text = f'call {element.type} asm "", "=x,0"({element.typed})'
     hidden = Val(context.function.pure(text), element.kind, element.lanes)
     return context.code.shuffle(hidden, None, restored(context.width))
+
+
+def takes_pairs(context: Context, n: Store) -> bool:
+    """The value can be computed in shuffled order: whole vectors, of every second element each."""
+    lanes, target = context.lanes, context.target
+    if lanes is None or context.mask is not None or target.vector_bits != HALVES:
+        return False
+    dtype = context.buffers[n.buffer].dtype
+    if dtype.bits < 32 or lanes.width * dtype.bits != HALVES:
+        return False
+    strided = [r for r in loads(n.value) if is_strided_row(r, lanes.variable, context.buffers)]
+    return bool(strided) and all(
+        is_elementwise(v, dtype, lanes.variable, context.buffers) for v in subvalues(n.value)
+    )

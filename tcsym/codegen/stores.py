@@ -11,9 +11,10 @@ from tcsym.codegen.casts import cast, from_memory, rounded, to_memory
 from tcsym.codegen.context import Context
 from tcsym.codegen.expressions import value, without_widening
 from tcsym.codegen.memory import load, store
+from tcsym.codegen.pairs import in_order, takes_pairs
 from tcsym.codegen.values import Val
 from tcsym.frontend.program import Binary, Cast, Const, Read
-from tcsym.loop_ir import Buffer, Node, Store, Update, Value, value_dtype, walk
+from tcsym.loop_ir import Buffer, Node, Store, Update, Value, loads, value_dtype, walk
 from tcsym.types import DType
 
 _HALVES = (DType.FLOAT16, DType.BFLOAT16)
@@ -21,13 +22,20 @@ _HALVES = (DType.FLOAT16, DType.BFLOAT16)
 
 def store_statement(context: Context, n: Store) -> None:
     context.is_shuffled = n.buffer in context.order.buffers
-    _store(context, n)
+    alone = not context.is_shuffled and takes_pairs(context, n)
+    context.is_shuffled = context.is_shuffled or alone
+    _store(context, n, alone)
     context.is_shuffled = False
 
 
-def _store(context: Context, n: Store) -> None:
+def _store(context: Context, n: Store, alone: bool) -> None:
+    """`alone`: only the value is computed in shuffled order."""
     buffer = context.buffers[n.buffer]
-    result = _converted(context, n.value, buffer.dtype)
+    with context.reading(loads(n.value) if alone else ()):
+        result = _converted(context, n.value, buffer.dtype)
+    if alone:
+        result = in_order(context, result)
+        context.is_shuffled = False
     if buffer.space == "register" and buffer.dtype in _HALVES and not _is_rounded(n.value):
         result = rounded(context.code, result, buffer.dtype)
     at = address(context, buffer, n.subscripts)

@@ -20,6 +20,9 @@ from tests.guarded import guarded
 POOL = """def f(float(C,H,W) I) -> (O) {
   O(c,h,w) max=! I(c,2*h+p,2*w+q) where p in 0:3, q in 0:3
 }"""
+DILATED = """def f(float(C,H,W) I, float(3,3) F) -> (O) {
+  O(c,h,w) max=! I(c,2*h+p,2*w+q) + F(p,q)
+}"""
 
 
 def order_of(source: str, target: str = "cpu:avx2") -> LaneOrder:
@@ -41,7 +44,7 @@ def test_one_shuffle_within_halves_makes_the_order(width: int) -> None:
 
 
 def test_only_whole_tiles_of_every_second_element_are_shuffled() -> None:
-    order = order_of(POOL)
+    order = order_of(DILATED)
     assert order.buffers and all(name.startswith("O_acc") for name in order.buffers)
     assert {trips for _, trips in order.whole} == {3}
 
@@ -49,14 +52,14 @@ def test_only_whole_tiles_of_every_second_element_are_shuffled() -> None:
 @pytest.mark.parametrize(
     ("source", "target"),
     [
-        (POOL, "cpu:avx512"),
-        (POOL, "cpu:novector"),
-        (POOL.replace("2*w", "w"), "cpu:avx2"),
-        (POOL.replace("2*w", "3*w"), "cpu:avx2"),
-        (POOL.replace("I(c,2*h+p,2*w+q)", "I(c,2*h+p,2*w+q) + I(c,h,w)"), "cpu:avx2"),
-        (POOL.replace("I(c,2*h+p,2*w+q)", "I(c,2*h+p,2*w+q) * w"), "cpu:avx2"),
-        (POOL.replace("I(c,2*h+p,2*w+q)", "(I(c,h,w) > 0 ? I(c,2*h+p,2*w+q) : 0)"), "cpu:avx2"),
-        (POOL.replace("float", "half"), "cpu:avx2"),
+        (DILATED, "cpu:avx512"),
+        (DILATED, "cpu:novector"),
+        (DILATED.replace("2*w", "w"), "cpu:avx2"),
+        (DILATED.replace("2*w", "3*w"), "cpu:avx2"),
+        (DILATED.replace(" + F(p,q)", " + F(p,q) + I(c,h,w)"), "cpu:avx2"),
+        (DILATED.replace("F(p,q)", "F(p,q) * w"), "cpu:avx2"),
+        (DILATED.replace("I(c,2*h+p,2*w+q)", "(I(c,h,w) > 0 ? I(c,2*h+p,2*w+q) : 0)"), "cpu:avx2"),
+        (DILATED.replace("float", "half"), "cpu:avx2"),
     ],
     ids=["wide", "scalar", "step 1", "step 3", "another step", "the lane", "a choice", "half"],
 )
@@ -88,9 +91,24 @@ def test_not_a_number_stays_in_its_lane() -> None:
 
 
 def test_a_vector_is_put_right_once() -> None:
-    """Four rows of two vectors; neighbours share what they load."""
-    text = tcsym.define(POOL, target="cpu:avx2").f.explain("asm")
+    """Four rows of one vector; neighbours share what they load."""
+    text = tcsym.define(DILATED, target="cpu:avx2").f.explain("asm")
     block = max(re.split(r"^\.LBB", text, flags=re.MULTILINE), key=lambda b: b.count("vmaxps"))
-    assert block.count("vpermpd") + block.count("vpermps") == 4 * 2
+    assert block.count("vpermpd") + block.count("vpermps") == 4
     loads = re.findall(r"^\t\w+\s+(?:\$\d+, )?-?\d*\(%r.*%ymm\d+$", block, flags=re.MULTILINE)
-    assert len(loads) <= 9 * 2 * 4 + 8
+    assert len(loads) <= 9 * 4 + 9 + 8
+
+
+def test_a_value_of_every_second_element_is_put_right_once() -> None:
+    """Four neighbours in one expression: four vectors, four shuffles, one more at the end."""
+    source = """def f(float(H,W) I) -> (O) {
+  O(h,w) = max(max(I(2*h,2*w), I(2*h,2*w+1)), max(I(2*h+1,2*w), I(2*h+1,2*w+1)))
+}"""
+    text = tcsym.define(source, target="cpu:avx2").f.explain("asm")
+    block = max(re.split(r"^\.LBB", text, flags=re.MULTILINE), key=lambda b: b.count("vmaxps"))
+    assert block.count("vmaxps") == 2 * 3 and block.count("vcmpunordps") == 2 * 2
+    assert block.count("vshufps") == 2 * 4 and block.count("vpermpd") == 2
+    kernel = tcsym.define(source, target="cpu:avx2").f
+    for width in (2, 15, 16, 17, 31, 32, 33, 66):
+        x = guarded((np.arange(6 * width) * 37 % 1009).astype(np.float32), "end").reshape(6, width)
+        np.testing.assert_array_equal(kernel(x), kernel.reference(x))
