@@ -71,13 +71,24 @@ def test_a_version_for_one_size_of_window_costs_little_code(source: str, most: i
     assert found <= most
 
 
-def test_pooling_loads_whole_vectors_and_keeps_the_tile() -> None:
-    """Windows of every second element: vectors and shuffles; no masks, no spilled vectors."""
-    block = hot_block(POOL, "cpu:avx2", "vmaxps")
-    n_rows, n_columns, n_halves = 9, 3, 4
-    assert count(block, r"vmaxps") >= 4 * 2 * 9 - 8
-    assert count(block, r"vmov(up|ap|s)s.*\(.*%[xy]mm") <= n_rows * n_columns * n_halves
-    assert count(block, r"vmaskmov|vinsertps|%ymm.*\(%rsp\)|\(%rsp\).*%ymm") == 0
+def test_pooling_compares_rows_then_columns() -> None:
+    """Two vectors of three rows, side by side; then two of every second element, by shuffles.
+
+    Three values, of which two are asked at once whether they are NaN: two maxima and one compare.
+    """
+    found = blocks(POOL, "cpu:avx2")
+    rows = next(b for b in found if count(b, "vmaxps") == 4 and not count(b, "vshufps"))
+    columns = next(b for b in found if count(b, "vmaxps") == 4 and count(b, "vshufps"))
+    for block in (rows, columns):
+        assert count(block, "vcmpunordps") == 2 and count(block, "vblendv") == 0
+        assert count(block, r"vmaskmov|vinsertps|%ymm.*\(%rsp\)|\(%rsp\).*%ymm") == 0
+    assert count(rows, r"\(%r.*%ymm") == 2 * 3
+    assert count(columns, "vshufps") == 2 * 3 and count(columns, "vpermpd") == 2
+
+
+def test_pooling_is_little_code() -> None:
+    found = sum(count(b, r"^\t[a-z]") for b in blocks(POOL, "cpu:avx2"))
+    assert found <= 800
 
 
 CONVOLUTION = """def f(float(N,C,H,W) I, float(O,C,KH,KW) F) -> (Out) {

@@ -106,6 +106,72 @@ WINDOWS: dict[str, Case] = {
 }""",
         grid(C=(1, 2), T=(1, 7, 8, 17, 40), K=(5, 1, 3, 9)),
     ),
+    "pool_of_many_sizes": Case(
+        """def f(float(C,H,W) X, float(P,Q) Z) -> (Y, S) {
+  Y(c,h,w) max=! X(c,2*h+p,2*w+q) where p in 0:P, q in 0:Q
+  S(c,h,w) +=! X(c,h+p,w+q) where p in 0:P, q in 0:Q
+}""",
+        tuple(
+            {"C": 2, "H": h + p, "W": w + q, "P": p, "Q": q}
+            for h, w in ((1, 1), (9, 17), (4, 33), (12, 9))
+            for p, q in ((3, 3), (1, 1), (2, 5), (0, 3), (3, 0), (9, 1))
+        ),
+        {"X": "special"},
+    ),
+    "pool_nhwc": Case(
+        """def f(float(B,H,W,C) X) -> (Y) {
+  Y(b,h,w,c) max=! X(b,2*h+p,3*w+q,c) where p in 0:3, q in 0:2
+  Y(b,h,w,c) = Y(b,h,w,c) * 0.5
+}""",
+        grid(B=(1, 2), H=(2, 3, 9, 14), W=(1, 3, 8, 21), C=(1, 7, 8, 19)),
+        {"X": "special"},
+    ),
+    "pool_far_apart": Case(
+        """def f(float(B,H,W) X) -> (Y) {
+  Y(b,h,w) +=! X(b,5*h+p,5*w+q) where p in 0:5, q in 0:5
+  Y(b,h,w) = Y(b,h,w) / 25
+}""",
+        grid(B=(1, 3), H=(5, 9, 26), W=(5, 40, 85, 42)),
+    ),
+    "pool_3d": Case(
+        """def f(float(D,H,W) X) -> (Y) {
+  Y(d,h,w) min=! X(d+o,h+p,2*w+q) where o in 0:2, p in 0:3, q in 0:3
+}""",
+        grid(D=(2, 4), H=(3, 5, 8), W=(3, 19, 36)),
+        {"X": "special"},
+    ),
+    "pool_padded_by_infinity": Case(
+        """def f(float(B,H,W) X) -> (Y) {
+  Y(b,h,w) max=! h+p >= 1 && h+p <= H && w+q >= 1 && w+q <= W ? X(b,h+p-1,w+q-1) : -INFINITY
+    where h in 0:H, w in 0:W, p in 0:3, q in 0:3
+}""",
+        grid(B=(1, 3), H=HEIGHTS, W=WIDTHS),
+    ),
+    "erosion_by_a_shape": Case(
+        """def f(float(B,H,W) X, float(P,Q) Z) -> (Y) {
+  Y(b,h,w) min=! X(b,h+p,w+q) - Z(p,q)
+}""",
+        grid(B=(1, 2), H=(4, 9), W=(5, 17, 40), P=(3, 1, 2), Q=(3, 2, 1)),
+    ),
+    "windows_of_one_point": Case(
+        """def f(float(B,C,D,H,W) X, float(M,C,O,P,Q) F, float(M) b) -> (Y) {
+  Y(n,m,d,h,w) +=! X(n,c,d+o,h+p,w+q) * F(m,c,o,p,q)
+  Y(n,m,d,h,w) = Y(n,m,d,h,w) + b(m)
+}""",
+        tuple(
+            {"B": 2, "C": c, "M": m, "D": 1 + o, "H": h + p, "W": w + q, "O": o, "P": p, "Q": q}
+            for c, m in ((3, 2), (5, 7), (9, 14))
+            for h, w in ((4, 5), (3, 17))
+            for o, p, q in ((1, 1, 1), (1, 1, 2), (2, 1, 1), (0, 1, 1))
+        ),
+    ),
+    "windows_of_one_point_by_place": Case(
+        """def f(float(C,H,W) X, float(M,C,P,Q) F) -> (Y, Z) {
+  Y(m,h,w) +=! X(c,h+p,w+q) * F(m,c,p,q)
+  Z(m,w) +=! Y(m,h,w) * h
+}""",
+        grid(C=(1, 3), M=(2, 7, 13), H=(3, 4), W=(6, 17), P=(1, 2), Q=(1, 1, 3)),
+    ),
     "mean_pool": Case(
         """def f(float(B,H,W) X) -> (Y) {
   Y(b,h,w) +=! X(b,2*h+p,2*w+q) where p in 0:2, q in 0:2

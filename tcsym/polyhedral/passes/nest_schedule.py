@@ -41,6 +41,7 @@ from tcsym.polyhedral.passes.permute_operands import permute_operands
 from tcsym.polyhedral.passes.row_block import block_rows, row_groups
 from tcsym.polyhedral.passes.row_schedule import schedule_rows
 from tcsym.polyhedral.passes.scan_schedule import is_scan, schedule_scan
+from tcsym.polyhedral.passes.separate_windows import separate_windows
 from tcsym.polyhedral.passes.setting import Setting
 from tcsym.polyhedral.passes.short_rows import short_versions
 from tcsym.polyhedral.passes.split_maps import split_maps
@@ -82,6 +83,13 @@ def schedule_nest(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
         return kernel
     if roles is not None and refusal is not None:
         setting.note(nest, f"no register tile: {refusal}")
+    separated = separate_windows(kernel, nest, setting.names)
+    if separated is not None:
+        setting.note(nest, "windows in two parts")
+        kernel = separated.kernel
+        for x in separated.nests:
+            kernel = _without_tile(kernel, x, setting)
+        return kernel
     columns = strip_columns(kernel, nest, setting)
     kernel = short_versions(kernel, nest, columns, setting)
     return _without_tile(kernel, nest, setting)

@@ -6,7 +6,7 @@ import pytest
 
 from tcsym.compiler import analyse
 from tcsym.index import evaluate, index, var
-from tcsym.loop_ir import Branch, Kernel, Loop, Store, Update, walk
+from tcsym.loop_ir import Kernel, Loop, Store, Update, walk
 from tcsym.options import Options
 from tcsym.polyhedral.map_cpu import Mapped, map_cpu
 from tcsym.polyhedral.passes.access import accesses, offset_stride
@@ -21,9 +21,6 @@ PADDED = """def f(float(N,C,H,W) I, float({shape}) F) -> (O) {{
 }}"""
 DEPTHWISE = PADDED.format(shape="C,3,3", out="n,c,h,w", weight="c,kh,kw")
 DENSE = PADDED.format(shape="M,C,3,3", out="n,m,h,w", weight="m,c,kh,kw")
-POOL = """def f(float(N,C,H,W) I) -> (O) {
-  O(n,c,h,w) max=! I(n,c,2*h+p,2*w+q) where p in 0:3, q in 0:3
-}"""
 CAUSAL = """def f(float(R,T) X, float(C,R,2) F) -> (O) {
   O(c,t) +=! X(r,t) * F(c,r,1) + ((t - 4 >= 0) ? X(r,t-4) * F(c,r,0) : 0)
 }"""
@@ -61,16 +58,6 @@ def test_rows_of_the_copy_are_whole_vectors() -> None:
     *_, width = mapped(DEPTHWISE).kernel.buffer("I_padded.1").shape
     for w in (1, 6, 7, 14, 15):
         assert evaluate(width, {"W": w}) == -(-(w + 2) // 8) * 8
-
-
-def test_pooling_reads_each_row_once_for_all_rows_of_the_tile() -> None:
-    """4 rows of windows of 3, 2 apart, read 9 rows of the operand."""
-    kernel = mapped(POOL).kernel
-    rows = [x for x in loops(kernel) if x.kind == "unrolled" and x.order == "reduction"]
-    assert sorted(str(x.upper) for x in rows) == ["3", "3", "9", "9"]
-    assert any(isinstance(x.body, Branch) for x in loops(kernel) if x.kind == "unrolled")
-    *_, note = mapped(POOL).notes
-    assert note.endswith("windows, columns w, rows h")
 
 
 def test_a_convolution_is_tiled_across_rows_and_reduced_in_one_loop() -> None:
