@@ -220,6 +220,15 @@ class Buffer:
 
 
 @dataclass(frozen=True, slots=True)
+class View:
+    """If all of `units` are 1 in a call, the body runs with other sizes, for which it does the same
+    to the same memory: in each group the last size is the product of all, the others are 1."""
+
+    units: tuple[str, ...]
+    groups: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Kernel:
     """`arguments`: buffer names in calling order (inputs, then outputs). `sizes`: 64-bit run-time
     arguments in calling order: the program's sizes, then the symbolic strides of arguments.
@@ -232,6 +241,7 @@ class Kernel:
     buffers: tuple[Buffer, ...]
     body: Node
     context: Context = ()
+    view: View | None = None
 
     @property
     def phases(self) -> tuple[str, ...]:

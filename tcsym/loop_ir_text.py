@@ -67,6 +67,9 @@ def kernel_text(kernel: Kernel) -> str:
     if kernel.context:
         lines.append(f"  where {condition_text(context_condition(kernel.context))}")
     lines += [f"  {buffer_text(b)}" for b in kernel.buffers]
+    if kernel.view is not None:
+        merged = ", ".join("*".join(g) for g in kernel.view.groups)
+        lines.append(f"  if {' = '.join(kernel.view.units)} = 1: {merged} as one size")
     lines += _lines(kernel.body, 0)
     return "\n".join(lines) + "\n"
 

@@ -18,11 +18,12 @@ from tcsym.codegen.least import least_sizes
 from tcsym.codegen.object_code import pipeline_line
 from tcsym.codegen.outline import Outlined, outline
 from tcsym.codegen.parallel import field
+from tcsym.codegen.sizes import viewed_sizes, viewed_values
 from tcsym.codegen.stores import end_streams
 from tcsym.codegen.text import Function, Module
 from tcsym.codegen.values import Code
 from tcsym.compiled import SYMBOL, Fault
-from tcsym.index import ZERO, Index, maximum
+from tcsym.index import ZERO, Index, maximum, substitute
 from tcsym.loop_ir import (
     LINE_BYTES,
     Allocate,
@@ -106,6 +107,9 @@ def emit(
     f.do("ret void")
     f.finish()
     shared, private = arena_bytes(kernel, kernel.body)
+    if kernel.view is not None:
+        values = viewed_values(kernel.view)
+        shared, private = substitute(shared, values), substitute(private, values)
     whole = module.whole_text()
     modules.append(module.text() if modules else whole)
     ready(modules[-1])
@@ -140,9 +144,10 @@ def _entry(module: Module, kernel: Kernel) -> None:
     f = Function(module, head)
     error = f.alloca("i32", 4)
     f.do(f"store i32 0, ptr {error}, align 4")
-    args = [f"ptr {error}", "ptr %context", "ptr %buffers", "ptr %sizes"]
+    sizes = "%sizes" if kernel.view is None else viewed_sizes(f, kernel.sizes, kernel.view)
+    args = [f"ptr {error}", "ptr %context", "ptr %buffers", f"ptr {sizes}"]
     for kind, base, names in (
-        ("i64", "%sizes", kernel.sizes),
+        ("i64", sizes, kernel.sizes),
         ("ptr", "%buffers", kernel.arguments),
     ):
         for i in range(len(names)):

@@ -36,6 +36,11 @@ from tcsym.polyhedral.passes.setting import Setting
 from tcsym.polyhedral.passes.split_guards import split_guards
 from tcsym.polyhedral.passes.split_reductions import split_reductions
 from tcsym.polyhedral.passes.stream_stores import stream_stores
+from tcsym.polyhedral.passes.unit_windows import (
+    skip_unit_windows,
+    unit_view,
+    without_unit_loops,
+)
 from tcsym.records import dataclass
 from tcsym.target import Target
 
@@ -54,13 +59,15 @@ def map_cpu(kernel: Kernel, target: Target, options: Options) -> Mapped:
     body = without_allocations(kernel.body)
     body = hoist_conditions(body, setting.names)
     kernel = _verified(accumulate_privately(replace(kernel, body=body), setting.names))
-    kernel = _verified(merge_loops(privatise(kernel), setting.names))
+    kernel = without_unit_loops(privatise(kernel))
+    kernel = _verified(merge_loops(replace(kernel, view=unit_view(kernel)), setting.names))
     kernel = _verified(split_guards(kernel, setting.names))
     kernel = _verified(interchange_scans(kernel, setting.names, options.parallelize))
     if options.parallelize:
         kernel = _verified(split_reductions(kernel, target, setting.names))
     for nest in nests(kernel.body):
         kernel = _verified(_scheduled(kernel, nest, setting))
+    kernel = _verified(skip_unit_windows(kernel, setting.names))
     kernel = _verified(clamp_rows(contract_storage(drop_empty(assume(kernel)))))
     if not target.has_masks:
         kernel = _verified(full_tiles(kernel, setting.names))
