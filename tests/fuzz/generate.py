@@ -38,6 +38,7 @@ FORMS: list[tuple[Form, int, int]] = [  # form, weight, least level
     (loops.recurrence, 3, 2),
     (loops.triangular, 2, 2),
     (loops.sweeps, 2, 2),
+    (loops.elimination, 3, 2),
     (loops.call, 3, 2),
 ]
 

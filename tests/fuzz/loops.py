@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tcsym.index import var
+from tcsym.index import Index, var
 from tcsym.types import DType
 from tests.fuzz.expressions import Value, number, shifted_read, tame
 from tests.fuzz.model import TensorModel
 from tests.fuzz.statements import pointwise
-from tests.fuzz.writer import Writer, left_side, operator, variables, where
+from tests.fuzz.writer import Writer, converted, left_side, operator, variables, where
 
 # ---- loops and calls
 
@@ -66,6 +66,46 @@ def sweeps(w: Writer) -> None:
     inner = f"if {test} {{\n    {one}\n  }} else {{\n    {two}\n  }}"
     body = inner if w.chance(0.7) else one
     return w.items.append(f"for s in 0:{w.rng.randint(1, 4)} {{\n  {body}\n}}")
+
+
+def elimination(w: Writer) -> None:
+    """A square changed in place, step by step: parts of its columns and rows, as matrices are
+    factorised."""
+    n, name = var(w.rng.choice(w.sizes)), w.fresh()
+    start = w.scope({"i": n, "j": n})
+    dtype = w.rng.choice([DType.FLOAT32, DType.FLOAT32, DType.FLOAT64])
+    first = converted(Value(f"sin(float32({number(start, 1).text}))", DType.FLOAT32, 1.0), dtype)
+    w.items.append(f"{name}(i, j) = {dtype}({first.text}){where(w, start)}")
+    steps = [_step(w, name, n, dtype) for _ in range(w.rng.randint(1, 3))]
+    w.items.append(f"for k in {n} {{\n  " + "\n  ".join(steps) + "\n}")
+    w.declared.add(name)
+    w.add(name, Value("", dtype, 1.0), (n, n), 1.0)
+
+
+def _step(w: Writer, name: str, n: Index, dtype: DType) -> str:
+    """A statement of an iteration k: all, a column, a row, the diagonal, a sum to a column."""
+    x, y, d = f"{name}(i, k)", f"{name}(k, j)", f"{name}(k, k)"
+    tests = ["> k", ">= k", "< k", "== k", "!= k", f"+ k < {n}"]
+    i, j = (f"{v} {w.rng.choice(tests)}" for v in "ij")
+    test = w.rng.choice([f"{i} && {j}", f"{i} || {j}"])
+    kind = w.rng.choice(["all", "all", "column", "column", "row", "diagonal", "sum"])
+    match kind:
+        case "all":
+            a = f"{name}(i, j)"
+            return f"{a} = {test} ? 0.5 * {a} - 0.25 * {x} * {y} : {a} where i in 0:{n}, j in 0:{n}"
+        case "column":
+            return f"{x} = {i} ? tanh({x} + {d}) : {x} where i in 0:{n}"
+        case "row":
+            return f"{y} = {j} ? 0.5 * {y} + cos({d}) : {y} where j in 0:{n}"
+        case "diagonal":
+            return f"{d} = sin({d} + {dtype}(k))"
+        case _:
+            sums = f"S{w.rng.randrange(1 << 20)}"
+            read = f"{name}(i, l) * {name}(k, l)"
+            return (
+                f"{sums}(i) +=! tanh({read}) where i in 0:{n}, l in 0:k\n"
+                f"  {x} = {i} ? cos({sums}(i)) : {x} where i in 0:{n}"
+            )
 
 
 HELPERS: tuple[tuple[str, str, int, tuple[tuple[int, ...], ...]], ...] = (
