@@ -1,8 +1,8 @@
 """`./dev bench`: the suite beside its peers. See `--help` and docs/performance.md.
 
 `./dev bench stream`: calls of ever new sizes; `strategies`: all of them side by side in streams;
-`tuned`: options tuned at few sizes, used at others; `reuse`: docs/reuse.md from the figures of
-`stream` and `tuned`.
+`tuned`: options tuned at few sizes, used at others; `searches`: guided against genetic search;
+`reuse`: docs/reuse.md from the figures of `stream` and `tuned`.
 """
 
 from __future__ import annotations
@@ -172,7 +172,8 @@ def say(text: str) -> None:
 
 
 def main() -> None:
-    if sys.argv[1:] and sys.argv[1] in ("stream", "strategies", "tuned", "reuse"):
+    commands = ("stream", "strategies", "tuned", "searches", "reuse")
+    if sys.argv[1:] and sys.argv[1] in commands:
         import_module(f"benchmarks.{sys.argv[1]}").main(sys.argv[2:])
         return
     arguments = arguments_of(sys.argv[1:])

@@ -40,15 +40,10 @@ class Tuned:
     """One kernel: its record, and what is yet to be measured."""
 
     def __init__(self, name: str, arguments: argparse.Namespace, folder: Path) -> None:
-        import tcsym
-
         self.arguments = arguments
         self.path = folder / f"{name}.json"
         case = BY_NAME[name]
-        module = tcsym.define(case.text)
-        ranges = {n: tcsym.Dim(*_range(case, n)) for n in module[next(iter(module))].sizes}
-        module = tcsym.define(case.text, sizes=ranges)
-        self.kernel = module[next(iter(module))]
+        self.kernel = declared_kernel(case)
         self.target = self.kernel._dispatcher.making.target
         rows = random_rows(case, arguments.count, arguments.seed + 1000)
         names = self.kernel.sizes
@@ -164,6 +159,16 @@ class Tuned:
             if self.record[key]:
                 found[key] = _summary(self.record[key])
         return found
+
+
+def declared_kernel(case: Case) -> Any:
+    """The kernel of a case, its sizes declared as the case draws them."""
+    import tcsym
+
+    module = tcsym.define(case.text)
+    name = next(iter(module))
+    ranges = {n: tcsym.Dim(*_range(case, n)) for n in module[name].sizes}
+    return tcsym.define(case.text, sizes=ranges)[name]
 
 
 def _range(case: Case, name: str) -> tuple[int, int]:

@@ -14,6 +14,8 @@ from tcsym.records import dataclass
 Bind = Literal["never", "before", "after"]
 Scheduler = Literal["align", "isl"]
 Fusion = Literal["max", "preserve-coincident", "min"]
+PackColumns = Literal["auto", "never"]
+PackRows = Literal["auto", "always", "never"]
 SCHEMA = 1  # raised when a field changes its meaning; new fields with defaults do not raise it
 
 
@@ -29,6 +31,9 @@ class Options:
     register_rows, register_vectors: register tile of a contraction (0: the target's default).
     reduction_unroll: steps of a contraction's innermost reduction loop in one iteration.
     pack: copy operands of contractions into panels.
+    pack_columns: that for the operands that all rows use again: `auto` where it can be done,
+        `never`. pack_rows: for those that all columns use again: `auto` where the elements of a
+        sum lie apart, `always` where it can be done, `never`. Both mean nothing without `pack`.
     pack_reuse: packing pays from this many register tiles of rows that use a panel.
     panel_percent: share of the second cache that the panels of one column block may fill.
     panel_parts: a contraction is split into at least this many panels, and blocks of rows, where
@@ -50,6 +55,8 @@ class Options:
     register_vectors: int = 0
     reduction_unroll: int = 4
     pack: bool = True
+    pack_columns: PackColumns = "auto"
+    pack_rows: PackRows = "auto"
     pack_reuse: int = 2
     panel_percent: int = 50
     panel_parts: int = 8
@@ -120,6 +127,8 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "bind": get_args(Bind),
     "scheduler": get_args(Scheduler),
     "fusion": get_args(Fusion),
+    "pack_columns": get_args(PackColumns),
+    "pack_rows": get_args(PackRows),
 }
 _RANGES: dict[str, tuple[int, int]] = {
     "register_rows": (0, 32),

@@ -30,6 +30,8 @@ AXES: Mapping[str, tuple[Value, ...]] = {
     "register_vectors": (0, 1, 2, 3, 4),
     "reduction_unroll": (4, 1, 2, 8),
     "pack": (True, False),
+    "pack_columns": ("auto", "never"),
+    "pack_rows": ("auto", "always", "never"),
     "pack_reuse": (2, 0, 1, 4, 8),
     "panel_percent": (50, 12, 25, 75, 100, 200),
     "panel_parts": (8, 1, 2, 4, 16, 32),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.reuse import stream_lines, tuned_lines
+from benchmarks.searches import lines
 
 DONE = {"calls": 9, "is_complete": True, "total": 12.3, "until_first": 5.0}
 DONE |= {"longest_later": 2.0, "wait": 0.5, "compilations": 1, "import": 3.0}
@@ -26,3 +27,19 @@ def test_tuned_rows_have_intervals() -> None:
     text = "\n".join(tuned_lines([row], "./dev bench tuned"))
     expected = "| mm | 1.100 (1.000 to 1.200) | 50 | 60 | 200 | 1.020 (1.010 to 1.030) | 1.15 |"
     assert f"{expected} 1.004 | 1.03 |" in text
+
+
+def test_searches_are_compared_by_kernel_and_in_the_mean() -> None:
+    found = [
+        {"kernel": name, "search": search, "gain": gain}
+        for name, search, gain in (
+            ("mm", "guided", 1.2),
+            ("mm", "guided", 1.1),
+            ("mm", "genetic", 1.1),
+            ("conv", "guided", 1.0),
+            ("conv", "genetic", 1.21),
+        )
+    ]
+    rows = lines(found)
+    assert "| mm | 1.200, 1.100; 1.149 | 1.100; 1.100 |" in rows
+    assert rows[-1] == "| all | 1.097 | 1.154 |"

@@ -15,6 +15,7 @@ from tcsym.polyhedral.passes.loops import find_loop
 from tcsym.polyhedral.passes.operands import (
     Operand,
     outer_loops,
+    row_operands,
     stationary_operands,
     streamed_operands,
 )
@@ -42,10 +43,26 @@ def contraction_sides(kernel: Kernel, nest: str, roles: Roles, setting: Setting)
     sides = Sides(kernel, nest, roles, outer_loops(band, roles))
     if not setting.options.pack:
         return sides
-    streamed = streamed_operands(kernel, band, roles, setting.names)
-    stationary = stationary_operands(kernel, band, roles, setting.names)
+    streamed = _streamed(kernel, band, roles, setting)
+    stationary = _stationary(kernel, band, roles, setting)
     sides = _with_columns(sides, tuple(streamed), setting)
     return _with_rows(sides, tuple(stationary), setting)
+
+
+def _streamed(kernel: Kernel, band: Band, roles: Roles, setting: Setting) -> list[Operand]:
+    if setting.options.pack_columns == "never":
+        return []
+    return streamed_operands(kernel, band, roles, setting.names)
+
+
+def _stationary(kernel: Kernel, band: Band, roles: Roles, setting: Setting) -> list[Operand]:
+    match setting.options.pack_rows:
+        case "auto":
+            return stationary_operands(kernel, band, roles, setting.names)
+        case "always":
+            return row_operands(kernel, band, roles, setting.names)
+        case "never":
+            return []
 
 
 def _with_columns(sides: Sides, operands: tuple[Operand, ...], setting: Setting) -> Sides:
