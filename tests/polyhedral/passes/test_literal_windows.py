@@ -104,3 +104,16 @@ def test_one_version_for_each_nest() -> None:
     mapped = map_cpu(naive(DEPTHWISE), AVX2, Options()).kernel
     tests = [condition_text(x.condition) for x, _ in walk(mapped.body) if isinstance(x, Branch)]
     assert tests.count("KH == 3 && KW == 3") == 1
+
+
+@pytest.mark.parametrize(("step", "slides"), [("1", True), ("N", False)])
+def test_merged_dimensions_are_no_windows(step: str, slides: bool) -> None:
+    """X[step*m + r]: rows of windows that overlap, or rows of N elements that lie end to end."""
+    m, i, j, r = v("m i j r")
+    at = m + r if step == "1" else m * var("N") + r
+    term = up("O", (m, i, j), "add", op("mul", rd("X", at, j), rd("W", i, r)))
+    body = par("m", "M", par("i", "I", par("j", "J", red("r", "N", term))))
+    shapes = [buf("X", "L J"), buf("W", "I N"), buf("O", "M I J")]
+    k = kernel("merged", "M I J N L", shapes, body)
+    found = symbolic_windows(k, band_of(find_loop(k.body, "m")), 8)
+    assert bool(found.loops) == slides
