@@ -76,7 +76,8 @@ def schedule_contraction(
         kernel = prefetch_steps(kernel, frozenset(left))
     assert roles.rows is not None
     columns, rows = (extent(band.loop(v)) for v in (roles.columns, roles.rows))
-    return narrow_edge(kernel, tiled, columns, rows, shape, names)
+    masked = not setting.options.pack
+    return narrow_edge(kernel, tiled, columns, rows, shape, names, masked)
 
 
 def _widened(kernel: Kernel, nest: str) -> Kernel:

@@ -14,6 +14,7 @@ from operator import mul
 from tcsym.index import (
     FALSE,
     ONE,
+    TRUE,
     ZERO,
     Condition,
     Index,
@@ -52,6 +53,9 @@ FEW_ELEMENTS = 49  # with fewer, vectors along many terms are full sooner
 FEW_TERMS = 32
 MANY_TERMS = 64
 CACHE_WAYS = 8
+LINE_BYTES = 64
+NEAR_CACHES = 2  # first caches full of lines, one a step, that are near
+NEAR_REUSE = 2  # as many times the uses that make panels pay if steps are near
 EXCHANGED_COLUMNS = 12  # most that, as rows, are cheaper than panels of the other side
 EXCHANGED_PANELS = 7  # most that are cheaper as rows if both need panels
 WHOLE_LANES = 8
@@ -85,8 +89,10 @@ def column_count(kernel: Kernel, nest: str, roles: Roles) -> Index:
 def panels_pay(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Condition:
     """Packed elements are used often enough, also by loops around that leave them as they are.
 
-    If they cannot be streamed as they lie, the choice without panels is one product of vectors
-    along the sum for each element, which pays only for few rows, columns or elements of many terms.
+    Steps of a column tile that stay in near caches are quick to read in place: copies of them pay
+    later. If they cannot be streamed as they lie, the choice without panels is one product of
+    vectors along the sum for each element, which pays only for few rows, columns or elements of
+    many terms.
     """
     rows = row_count(kernel, nest, roles)
     if not streams_in_place(kernel, nest, roles, setting):
@@ -105,7 +111,11 @@ def panels_pay(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Con
         if loop.variable in used | rows.variables() or written:
             break
         uses = uses * extent(loop)
-    often = all_of((ge(rows, min(FEW_ROWS, least)), ge(uses, least)))
+    terms = _term_count(kernel, nest)
+    lines = setting.target.l1_bytes // LINE_BYTES
+    far = TRUE if terms is None else ge(terms, NEAR_CACHES * lines)
+    enough = all_of((ge(uses, least), any_of((ge(uses, NEAR_REUSE * least), far))))
+    often = all_of((ge(rows, min(FEW_ROWS, least)), enough))
     return any_of((often, all_of((ge(rows, FEW_ROWS + 1), _aliases(kernel, nest, roles, setting)))))
 
 

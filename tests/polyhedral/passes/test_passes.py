@@ -274,9 +274,19 @@ def test_panels_pay_by_reuse_inside_and_around_the_nest() -> None:
     roles = contraction_roles(k, band_of(find_loop(k.body, "i")))
     assert roles is not None
     pays = panels_pay(k, "i", roles, Setting(AVX2, Options(), Names.of(k), []))
-    assert not holds(pays, {"M": 3, "N": 9, "T": 100})
-    assert not holds(pays, {"M": 4, "N": 9, "T": 2})
-    assert holds(pays, {"M": 4, "N": 9, "T": 3})
+    assert not holds(pays, {"M": 3, "N": 9, "K": 9, "T": 100})
+    assert not holds(pays, {"M": 4, "N": 9, "K": 9, "T": 5})
+    assert holds(pays, {"M": 4, "N": 9, "K": 9, "T": 6})
+
+
+def test_panels_pay_sooner_where_steps_leave_the_near_caches() -> None:
+    k = bare(naive.matmul())
+    roles = contraction_roles(k, band_of(find_loop(k.body, "i")))
+    assert roles is not None
+    pays = panels_pay(k, "i", roles, Setting(AVX2, Options(), Names.of(k), []))
+    near, far = 1000, 2 * AVX2.l1_bytes // 64
+    assert not holds(pays, {"M": 23, "N": 9, "K": near}) and holds(pays, {"M": 24, "N": 9, "K": 1})
+    assert not holds(pays, {"M": 11, "N": 9, "K": far}) and holds(pays, {"M": 12, "N": 9, "K": far})
 
 
 def test_panels_pay_where_rows_fall_on_the_same_cache_lines() -> None:
@@ -284,8 +294,9 @@ def test_panels_pay_where_rows_fall_on_the_same_cache_lines() -> None:
     roles = contraction_roles(k, band_of(find_loop(k.body, "i")))
     assert roles is not None
     pays = panels_pay(k, "i", roles, Setting(AVX2, Options(), Names.of(k), []))
-    assert holds(pays, {"M": 5, "N": 2048}) and holds(pays, {"M": 12, "N": 1000})
-    assert not holds(pays, {"M": 4, "N": 2048}) and not holds(pays, {"M": 11, "N": 1000})
+    assert holds(pays, {"M": 5, "N": 2048, "K": 9}) and holds(pays, {"M": 24, "N": 1000, "K": 9})
+    assert not holds(pays, {"M": 4, "N": 2048, "K": 9})
+    assert not holds(pays, {"M": 23, "N": 1000, "K": 9})
 
 
 def test_panels_pay_for_few_terms_and_for_a_tile_of_elements() -> None:
@@ -344,14 +355,14 @@ def test_transposition_moves_blocks() -> None:
 
 
 def _edge_versions(k: Kernel) -> list[list[int | None]]:
-    """Rows and vectors in the smaller versions of reduction loops, one step at a time."""
+    """Rows and vectors of reduction loops that run one step at a time."""
     found = [
-        x.then
+        x
         for x, _ in walk(k.body)
-        if isinstance(x, Branch) and isinstance(x.then, Loop) and x.then.order == "reduction"
+        if isinstance(x, Loop) and x.order == "reduction" and x.kind == "serial" and x.unroll == 1
     ]
-    assert all(x.unroll == 1 for x in found)
-    return [[y.upper.as_int() for y in loops_in(x) if y.kind == "unrolled"] for x in found]
+    points = ([y.upper.as_int() for y in loops_in(x) if y.kind == "unrolled"] for x in found)
+    return [x for x in points if len(x) == 2]
 
 
 def _matmul_of(**sizes: int) -> Kernel:
@@ -361,7 +372,7 @@ def _matmul_of(**sizes: int) -> Kernel:
 
 @pytest.mark.parametrize(("columns", "narrow"), [(17, True), (24, True), (26, False), (32, False)])
 def test_the_last_tile_is_halved_where_that_suffices(columns: int, narrow: bool) -> None:
-    k = map_cpu(_matmul_of(M=12, N=columns), AVX2, Options()).kernel
+    k = map_cpu(_matmul_of(M=24, N=columns), AVX2, Options()).kernel
     assert _edge_versions(k) == ([[6, 1]] if narrow else [])
 
 
@@ -372,8 +383,18 @@ def test_the_last_rows_are_a_tile_of_four_where_that_suffices(rows: int, short: 
 
 
 def test_edges_of_unknown_sizes_have_both_versions() -> None:
+    """Panels: narrow, short. In place: narrow, and ragged, which is masked."""
     versions = _edge_versions(map_cpu(naive.matmul(), AVX2, Options()).kernel)
-    assert versions == [[6, 1], [4, 2], [4, 1]]
+    assert versions == [[6, 1], [4, 2], [4, 1], [4, 2]]
+
+
+def test_full_columns_in_place_are_read_without_masks() -> None:
+    k = map_cpu(_matmul_of(M=4), AVX2, Options(pack_reuse=1000)).kernel
+    sums = [x for x, _ in walk(k.body) if isinstance(x, Loop) and x.order == "reduction"]
+    masked = {
+        x.unroll: [y.mask is not None for y in loops_in(x) if y.kind == "vector"] for x in sums
+    }
+    assert masked == {4: [False], 1: [True]}
 
 
 def test_panels_are_transposed_across_dimensions() -> None:
