@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tcsym.cli_run import kernel_inputs
+from tcsym.cli_run import free_sizes, kernel_inputs
 from tcsym.frontend.program import (
     Binary,
     Call,
@@ -57,10 +57,10 @@ class Speed:
 def bench_kernel(kernel: Kernel, sizes: Mapping[str, int], threads: int | None, seed: int) -> Speed:
     """Times the kernel on random arrays; turns with numpy's einsum alternate."""
     known = {**{n: v for n, v in kernel.sizes.items() if isinstance(v, int)}, **sizes}
-    inputs = kernel_inputs(kernel, known, seed)
+    inputs, free = kernel_inputs(kernel, known, seed), free_sizes(kernel, sizes)
 
     def ours() -> Any:
-        return kernel(*inputs, sizes=sizes or None, threads=threads)
+        return kernel(*inputs, sizes=free, threads=threads)
 
     result = ours()
     settle()  # the quick entry is made beside us

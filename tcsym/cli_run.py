@@ -55,10 +55,10 @@ def run_kernel(
 ) -> Run:
     """Calls the kernel on random arrays of these sizes until the times are known."""
     sizes = {**{n: v for n, v in kernel.sizes.items() if isinstance(v, int)}, **given}
-    inputs = kernel_inputs(kernel, sizes, seed)
+    inputs, free = kernel_inputs(kernel, sizes, seed), free_sizes(kernel, given)
 
     def call() -> Any:
-        return kernel(*inputs, sizes=given or None, threads=threads)
+        return kernel(*inputs, sizes=free, threads=threads)
 
     start = time.perf_counter()
     result = call()
@@ -73,6 +73,13 @@ def run_kernel(
         references = dict(zip(names, expected if len(names) > 1 else (expected,)))
         deviations = tuple(deviation(n, results[n], references[n], sizes) for n in names)
     return Run(kernel, sizes, results, first, min(times), statistics.median(times), deviations)
+
+
+def free_sizes(kernel: Kernel, given: Mapping[str, int]) -> dict[str, int] | None:
+    """Those that no input has: only they go the quick way as `sizes=`. None: there are none."""
+    shapes = (t.shape for t in kernel.signature.inputs.values())
+    inferred = {name for shape in shapes for extent in shape for name in extent.variables()}
+    return {n: v for n, v in given.items() if n not in inferred} or None
 
 
 def kernel_inputs(kernel: Kernel, sizes: Mapping[str, int], seed: int) -> list[Array]:

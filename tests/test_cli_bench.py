@@ -13,6 +13,7 @@ import tcsym
 from tcsym import cli_bench
 from tcsym.cli import main
 from tcsym.cli_bench import contraction, count_operations
+from tcsym.cli_run import free_sizes
 
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 SCAN = """def scan(float(N) X) -> (Y) {
@@ -99,3 +100,9 @@ def test_what_is_one_contraction(body: str, spec: str | None) -> None:
 )
 def test_operations(text: str, count: int | None) -> None:
     assert count_operations(tcsym.define(text).program, {"M": 3, "N": 4, "K": 5}) == count
+
+
+def test_only_sizes_that_no_input_has_are_given_at_the_calls() -> None:
+    kernel = tcsym.define("def f(float(M,3) A) -> (float(M,P) C) { C(i,j) = A(i,0) * j }")["f"]
+    assert free_sizes(kernel, {"M": 2, "P": 4}) == {"P": 4}
+    assert free_sizes(kernel, {"M": 2}) is None
