@@ -112,7 +112,7 @@ class Auto:
     """
 
     hot: float = 20.0
-    max_variants: int = 16
+    max_variants: int = MOST_VERSIONS
     share: float = DEFAULT_SHARE
 
     def __post_init__(self) -> None:

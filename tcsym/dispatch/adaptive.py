@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 Function = Callable[..., Any]
 State = Literal["compiling", "tried", "adopted", "rejected", "failed"]
 
+TRIED_AHEAD = 16  # declared sizes that `precompile` compiles versions for, to see what they gain
 FIRST_LOOK = 256  # calls after which one is timed; then each time they have doubled
 WEIGHING = 3  # versions that are compiled to see how best to serve all calls
 ROUTED = ("bucket", "padded")  # ways whose versions are found by sizes
@@ -236,6 +237,7 @@ class Adaptive(Dispatcher):
     def _lead(self, switch: Switch, sizes: Values) -> None:
         """Calls of these sizes enter the version of the preferred way, if there are several."""
         if self._preferred.way in ROUTED and sizes not in self._states:
+            self._preferred.want(sizes)
             switch.put(sizes, self._base_of(sizes), NOTICED_FROM)
 
     def _look(self, switch: Switch, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -281,7 +283,8 @@ class Adaptive(Dispatcher):
         plan = self.making.plan
         if self.measured and self.share and len(self._ordered) == 1:
             self._preferred.weigh_now(corners(plan), get_num_threads())
-        every = declared_sizes(plan, self.points.most)
+        most = min(self.points.most, TRIED_AHEAD) if self.measured else self.points.most
+        every = declared_sizes(plan, most)
         if not self.measured:
             for sizes in every:
                 self._specialise(sizes)

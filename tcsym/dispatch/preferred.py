@@ -45,16 +45,32 @@ class Preferred:
         self.versions: tuple[Version, ...] = ()
         self.bound: dict[str, int] = {}
         self._is_begun = False
+        self._wanted: set[Version] = set()  # asked for
 
     # ---- calls
 
     def serving(self, sizes: Values) -> Version | None:
         """The version for these sizes, if the way has one that is compiled."""
+        found = self._meant(sizes)
+        return found if found is not None and found.variants.made else None
+
+    def want(self, sizes: Values) -> None:
+        """Have the version for these sizes compiled beside the calls, if the way has one."""
+        found = self._meant(sizes)
+        with self._lock:
+            if found is None or found.variants.made or found in self._wanted:
+                return
+            self._wanted.add(found)
+        from tcsym.dispatch.beside import Work, compilations
+
+        done = self._compiled(found)
+        compilations.submit(Work(found.variants, found.variants.dense, self.share, done))
+
+    def _meant(self, sizes: Values) -> Version | None:
         if not self.versions:
             return None
         values = dict(zip(self.making.plan.sizes, sizes))
-        found = (v for v in self.versions if v.variants.made and holds(v.context, values))
-        return next(found, None)
+        return next((v for v in self.versions if holds(v.context, values)), None)
 
     def before(self, entry: Function) -> Function:
         """What calls of any sizes enter: what is bound, which passes to `entry` the others."""
@@ -105,8 +121,9 @@ class Preferred:
                 keep(self.making, {}, weighed)
         if weighed is not None:
             self.choose(weighed, why)
-            for version in self.versions:
-                self._enter(version, version.variants.made_for(version.variants.dense))
+            for version in dict.fromkeys(map(self._meant, weighed.sizes)):
+                if version is not None:
+                    self._enter(version, version.variants.made_for(version.variants.dense))
             self._changed()
 
     def _constant(self, sizes: Sequence[Values]) -> dict[str, int]:
@@ -126,12 +143,8 @@ class Preferred:
             return
         with self._lock:
             self.choose(*result)
-            versions = self.versions
-        from tcsym.dispatch.beside import Work, compilations
-
-        for version in versions:
-            done = self._compiled(version)
-            compilations.submit(Work(version.variants, version.variants.dense, self.share, done))
+        for sizes in result[0].sizes:
+            self.want(sizes)
         self._changed()
 
     def choose(self, weighed: Weighed, why: str) -> None:
