@@ -1,8 +1,8 @@
 """Program -> proved schedule and naive loop IR: the polyhedral middle on one page.
 
-normalise -> scop -> dependences -> fuse -> prove -> lower. A strategy whose tree is not proved, or
-whose time is up, gives way to the next simpler one; the last is the order of the text, which needs
-no proof.
+normalise -> share parts -> scop -> dependences -> fuse -> prove -> lower. A strategy whose tree is
+not proved, or whose time is up, gives way to the next simpler one; the last is the order of the
+text, which needs no proof.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from tcsym.polyhedral.normalise import normalise
 from tcsym.polyhedral.prove import loop_orders, prove
 from tcsym.polyhedral.relations import Relations
 from tcsym.polyhedral.scop import Scop, program_to_scop
+from tcsym.polyhedral.share_parts import share_parts
 from tcsym.polyhedral.tree import Tree, with_orders
 from tcsym.presburger import Presburger
 from tcsym.records import dataclass
@@ -76,7 +77,7 @@ def schedule_program(
     presburger = Presburger(program.sizes)
     deadline = Deadline.after(options.time_limit)
     with log.step("normalise"):
-        program = _normalised(program, presburger, deadline)
+        program = share_parts(_normalised(program, presburger, deadline))
     with log.step("scop"):
         scop = program_to_scop(program, context_condition(context))
     relations = Relations(scop, presburger, deadline)
