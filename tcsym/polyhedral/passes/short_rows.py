@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tcsym.frontend.program import Call
+from tcsym.frontend.program import Call, Read, Select
 from tcsym.index import FALSE, Condition, Index, all_of, ge
-from tcsym.loop_ir import Branch, Kernel, Loop, Store, Update, subvalues
+from tcsym.loop_ir import Branch, Kernel, Loop, Store, Update, Value, subvalues
 from tcsym.polyhedral.passes.access import Access, accesses, subscript_variables
 from tcsym.polyhedral.passes.assume import in_context
 from tcsym.polyhedral.passes.band import Band, band_of
@@ -38,7 +38,8 @@ from tcsym.records import dataclass
 
 VECTOR_COST = 20.0  # of one nearly empty vector, in strided loads: loop, mask, pieces of its store
 CALL_COST = 10.0
-GATHER_COST = 5.0
+GATHER_COST = 1.0
+GUARD_COST = 5.0  # of an element that is read only where a condition holds: a branch in each lane
 COMBINE_COST = 25.0  # of the lanes of a reduction, which what follows waits for
 LOOP_WEIGHT = 16
 
@@ -132,9 +133,14 @@ def _condition(band: Band, rows: tuple[str, ...], columns: str, most: int, lanes
 
 
 def _most(band: Band, rows: tuple[str, ...], lanes: int) -> int:
-    """Longest row that counts as short: half as much again as a vector if it is reduced."""
-    combined = any(_is_combined(x, around, rows) for x, around in statements_in(band.body))
-    return lanes + lanes // 2 if combined else lanes
+    """Longest row that counts as short.
+
+    Half as much again as a vector if it is reduced; four vectors if functions of its sums wait.
+    """
+    statements = tuple(statements_in(band.body))
+    combined = any(_is_combined(x, around, rows) for x, around in statements)
+    calls = any(isinstance(v, Call) for x, _ in statements for v in subvalues(x.value))
+    return lanes * 4 if combined and calls else lanes + lanes // 2 if combined else lanes
 
 
 def _is_combined(x: Statement, around: tuple[Loop, ...], rows: tuple[str, ...]) -> bool:
@@ -163,8 +169,13 @@ def _point_cost(
         calls = sum(isinstance(v, Call) for v in subvalues(x.value))
         cost = access_cost(kernel, x, columns, lanes) + CALL_COST * calls / lanes
         cost += GATHER_COST * sum(_is_gathered(a, columns) for a in accesses(x))
+        cost += GUARD_COST * sum(map(_is_guarded, subvalues(x.value)))
         total += cost * _trips(around, rows)
     return total
+
+
+def _is_guarded(v: Value) -> bool:
+    return isinstance(v, Select) and not v.eager and any(isinstance(x, Read) for x in subvalues(v))
 
 
 def _is_gathered(a: Access, columns: str) -> bool:
