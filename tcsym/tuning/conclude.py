@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import field
 
 from tcsym.options import Options
 from tcsym.records import dataclass
 from tcsym.tuning.distribution import Values
-from tcsym.tuning.learn import learn_tree, prove_partition
+from tcsym.tuning.learn import MANY, held_out, learn_tree, prove_partition
 from tcsym.tuning.race import Attempt, Race
 from tcsym.tuning.request import DEFAULT
 from tcsym.tuning.survey import measure_field
@@ -22,11 +23,15 @@ Weights = Mapping[Values, float]
 
 @dataclass(frozen=True, slots=True)
 class Conclusion:
-    """The tree; its ratios to the default at the tuned sizes; Ctrl-C ended the confirmation."""
+    """The tree; its ratios to the default at the tuned sizes; Ctrl-C ended the confirmation.
+
+    held_out: what trees learned without them lose at some of the sizes (`learn.held_out`).
+    """
 
     tree: Tree
     confirmed: Mapping[Values, Ratio]
     is_interrupted: bool = False
+    held_out: Mapping[Values, float] = field(default_factory=dict)
 
 
 def conclude(
@@ -62,7 +67,10 @@ def conclude(
             found = {v: confirmed.get(v) or r or Ratio(0, 0, 0) for v, r in known.items()}
             return Conclusion(tree, found, True)
         if loser is None:
-            return Conclusion(tree, {v: confirmed[v] for v in weights})
+            tuned = {v: confirmed[v] for v in weights}
+            is_learned = len(learned) >= MANY and deepest is None and isinstance(tree, Split)
+            lost = held_out(usable, learned, between) if is_learned else {}
+            return Conclusion(tree, tuned, held_out=lost)
         usable.pop(loser)
 
 

@@ -17,9 +17,9 @@ from tcsym.work import estimated_work, n_elements
 Values = tuple[int, ...]
 DRAWN = 6
 UNBOUNDED = 1024
-MOST_WORK, MOST_ELEMENTS = 2.0**29, 2**24  # of sizes that are drawn
+MOST_WORK, SHORT_WORK, MOST_ELEMENTS = 2.0**29, 2.0**25, 2**24  # of sizes that are drawn
 SMALL = 8
-_ATTEMPTS, _POOL = 8000, 200
+_ATTEMPTS, _POOL = 20000, 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +40,16 @@ class Distribution:
 
     def draw(self, program: Program, n: int, seed: int) -> tuple[Values, ...]:
         """Up to `n` further sizes that the program allows, log-uniform in the ranges."""
-        return self._drawn(program, n, seed, lambda _: False)
+        return self._drawn(program, n, seed, lambda _: False, lambda _: False)
 
     def visited(self, program: Program, n: int, seed: int) -> tuple[Values, ...]:
         """As `draw`; every third lies in a corner, where some extents are at most `SMALL`.
 
-        Options differ most where an extent does not fill a vector or a register tile.
+        Options differ most where an extent does not fill a vector or a register tile. Three of
+        four are calls of up to a millisecond: more of them can be visited, and options differ less
+        in long ones.
         """
-        return self._drawn(program, n, seed, lambda k: k % 3 == 2)
+        return self._drawn(program, n, seed, lambda k: k % 3 == 2, lambda k: k % 4 != 3)
 
     def covering(self, program: Program, n: int, seed: int) -> tuple[Values, ...]:
         """`n` of many such sizes, such that the others are near one of them."""
@@ -62,7 +64,12 @@ class Distribution:
         return tuple(chosen)
 
     def _drawn(
-        self, program: Program, n: int, seed: int, is_corner: Callable[[int], bool]
+        self,
+        program: Program,
+        n: int,
+        seed: int,
+        is_corner: Callable[[int], bool],
+        is_short: Callable[[int], bool],
     ) -> tuple[Values, ...]:
         rng = random.Random(seed)
         found: dict[Values, None] = {}
@@ -72,7 +79,8 @@ class Distribution:
             small = is_corner(len(found))
             values = tuple(_draw(rng, *(_corner(rng, r) if small else r)) for r in self.ranges)
             is_new = values not in self.weights and values not in found
-            if is_new and _allowed(program, values) and _is_handy(program, values):
+            work = SHORT_WORK if is_short(len(found)) else MOST_WORK
+            if is_new and _allowed(program, values) and _is_handy(program, values, work):
                 found[values] = None
         return tuple(found)
 
@@ -148,10 +156,10 @@ def _allowed(program: Program, values: Values) -> bool:
     return all(holds(c.condition, named) for c in program.checks)
 
 
-def _is_handy(program: Program, values: Values) -> bool:
+def _is_handy(program: Program, values: Values, most_work: float) -> bool:
     """Calls of some milliseconds at most, in memory that several of them may take."""
     named = dict(zip(program.sizes, values, strict=True))
-    is_quick = estimated_work(program, named) <= MOST_WORK
+    is_quick = estimated_work(program, named) <= most_work
     return is_quick and n_elements(program, named) <= MOST_ELEMENTS
 
 

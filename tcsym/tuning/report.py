@@ -54,7 +54,9 @@ class TuningReport:
 
     gain: how many times faster than the analytic default over the tuned sizes (geometric mean,
     weighted), with a 95 % interval; measured again after the search. stopped: budget, settled,
-    exhausted or interrupted. trials: all candidates, failures with reasons.
+    exhausted or interrupted. trials: all candidates, failures with reasons. n_visited: other sizes
+    that regions were learned from. held_out: logarithms of what regions learned from the rest lose
+    at some of these.
     """
 
     name: str
@@ -68,6 +70,8 @@ class TuningReport:
     is_kept: bool
     certify: Callable[[Sequence[Values]], Iterable[tuple[Values, float]]] = field(repr=False)
     draw: Callable[[int, int], Sequence[Values]] = field(repr=False)
+    n_visited: int = 0
+    held_out: Mapping[Values, float] = field(default_factory=dict)
 
     @property
     def options(self) -> str:
@@ -139,6 +143,7 @@ class TuningReport:
             f" (95 %: {low:.3f} to {high:.3f}), {self.seconds:.1f} s, stopped: {self.stopped}",
             "trials: " + ", ".join(f"{n} {s}" for s, n in counts.items() if n),
             *self._table(),
+            *self._others(),
             "options:",
             tree_text(self.tree, self.sizes, "  "),
         ]
@@ -149,6 +154,17 @@ class TuningReport:
         if not self.is_kept:
             lines.append("the options store could not be written: use `start=` to go on from here")
         return "\n".join(lines)
+
+    def _others(self) -> list[str]:
+        if not self.n_visited:
+            return []
+        text = f"other sizes: {self.n_visited} visited"
+        if self.held_out:
+            logs = list(self.held_out.values())
+            mean, worst = (100 * math.expm1(x) for x in (sum(logs) / len(logs), max(logs)))
+            text += f"; at {len(logs)} of them, held out, regions learned from the rest lose"
+            text += f" {mean:.1f} % to the best option, worst {worst:.0f} %"
+        return [text]
 
     def _table(self) -> list[str]:
         rows = [(*self.sizes, "time", "gain", "+-", "options")]

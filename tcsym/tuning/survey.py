@@ -16,9 +16,9 @@ from tcsym.tuning.learn import lost
 from tcsym.tuning.race import Attempt, Race, outcome_of
 from tcsym.tuning.timing import Ratio
 
-FIRST, LEAST = 24, 12  # options at the first sizes, and at the last
+FIRST, LEAST = 24, 14  # options at the first sizes, and at the last
 SECONDS, PRECISION = 0.03, 0.01  # for all options at one size
-SETTLED = 64  # sizes that say which options are worth having
+SETTLED = 96  # sizes that say which options are worth having
 AT_ONCE = 8  # sizes between two looks at the clock
 WORTH = 0.0005  # what an option must save, of the mean logarithm of time, to be worth having
 

@@ -42,7 +42,7 @@ LEAST_SECONDS = 0.04  # one candidate at one size
 MEASURED = 0.9  # share of a budget of time until regions are learned
 BETWEEN = 2000  # sizes that regions are predicted for
 FEW_VISITED, MOST_VISITED = 8, 1500  # other sizes, for a budget of trials and of time
-SEARCH_TRIALS, SEARCH_TIME = 0.65, 0.45  # share of a budget; the rest goes to other sizes
+SEARCH_TRIALS, SEARCH_TIME = 0.65, 0.4  # share of a budget; the rest goes to other sizes
 PATIENCE = 10.0
 _MOST_SECONDS, _CALLS = 0.6, 30
 
@@ -109,6 +109,7 @@ class _Tuning:
         with Progress(request.program.name, request.progress) as self.progress:
             self.race = self._race()
             self.incumbent = self._baseline()
+            self._show()
             try:
                 self._search()
                 self.incumbent = simplified(self.incumbent, self.race, weights, self._note)
@@ -140,6 +141,8 @@ class _Tuning:
             trials.is_kept,
             lambda sizes: certify(request, found.tree, trials.attempts, sizes),
             lambda n, seed: request.distribution.draw(request.program, n, seed),
+            len(self._others()),
+            found.held_out,
         )
 
     # ---- before the search

@@ -162,7 +162,7 @@ def test_it_finds_what_is_best_where(search: Any, database: Database) -> None:
     wide = [{"M": m, "N": 64, "K": 64} for m in (8, 16, 64, 192, 256, 512)]
     executor = Modelled(fast_rows)
     report = tune.tune(
-        request(150, distribution=distribution(wide), executor=executor, search=search)
+        request(260, distribution=distribution(wide), executor=executor, search=search)
     )
     for values in report.weights:
         options = leaf_of(report.tree, values).options
@@ -253,7 +253,7 @@ def test_what_was_tuned_with_one_thread_serves_one(database: Database) -> None:
 
 def test_ctrl_c_returns_the_best_so_far() -> None:
     def interrupt(job: Any) -> None:
-        if len(executor.jobs) == 60:
+        if len(executor.jobs) == 150:
             executor.before = lambda _: None
             raise KeyboardInterrupt
 
@@ -355,10 +355,10 @@ class Threads(ThreadPoolExecutor):
 
 def test_any_executor_of_concurrent_futures_will_do() -> None:
     with Threads() as executor:
-        report = tune.tune(request(60, executor=executor))
+        report = tune.tune(request(200, executor=executor))
     assert executor.n_lost == 1
     assert [a.reason for a in report.failures] == ["a worker was killed"]
-    assert report.gain > 1.1
+    assert report.gain > 1.05
 
 
 def test_what_is_no_executor_is_refused() -> None:
@@ -423,6 +423,9 @@ def test_report_prints_and_plots(tmp_path: Path) -> None:
     text = str(report)
     assert "times as fast as the default" in text
     assert all(word in text for word in ("gain", "M", "trials: ", "options:"))
+    assert f"other sizes: {report.n_visited} visited\n" in text
+    report.held_out = {(1, 1, 1): 0.0, (2, 2, 2): 0.2}
+    assert "held out" in str(report) and "10.5 %" in str(report) and "worst 22 %" in str(report)
     gains = [gain for _, gain in report.convergence()]
     assert gains == sorted(gains)
     try:
