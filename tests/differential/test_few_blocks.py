@@ -16,7 +16,7 @@ PROGRAMS = {
   C(n,h) = c(n,h) * G(n,1,h) + tanh(G(n,0,h))
   S(n,h) = tanh(C(n,h)) / (1.0 + exp(-G(n,3,h)))
 }""",
-        (*FEW, 90, 91),
+        (*FEW, 114, 115),
     ),
     "attention": (
         """def f(float(2,B,H) Q, float(2,I,H) K, float(2,I,H) V) -> (O) {
@@ -27,7 +27,7 @@ PROGRAMS = {
   O(g,l,e) +=! A(g,l,s) * V(g,s,e)
   O(g,l,e) = O(g,l,e) / z(g,l)
 }""",
-        (*FEW, 42, 43),
+        (*FEW, 54, 55),
     ),
     "recurrent": (
         """def f(float(B,H) X, float(4,H,H) U, float(I,B) Y) -> (float(I+1,B,H) S) {

@@ -52,7 +52,7 @@ from tcsym.polyhedral.passes.window_schedule import schedule_windows, window_row
 
 MOST_GUARDS = 2
 FEW_BLOCKS = 4  # of rows: with fewer, threads share the work inside each nest
-FEW_PACKED_BLOCKS = 16  # where panels are packed for them alone: threads share that only there
+FEW_PACKED_BLOCKS = 20  # where panels are packed for them alone: threads share that only there
 SINGLE_ROWS = 2  # more share what they read of the columns
 
 
