@@ -326,7 +326,7 @@ def test_a_store_that_cannot_be_written_is_said_in_the_report(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Database, "put", lambda *_: False)
-    report = tune.tune(request(20, executor=Modelled(fast_rows)))
+    report = tune.tune(request(120, executor=Modelled(fast_rows)))
     assert not report.is_kept
     assert "could not be written" in str(report)
     assert report.gain > 1.0
