@@ -71,7 +71,7 @@ class Lowering:
 
     def scheduled(self) -> Scheduled:
         from tcsym.polyhedral.bind import bind_kernel, bind_program
-        from tcsym.polyhedral.passes.assume import assume
+        from tcsym.polyhedral.passes.common.assume import assume
         from tcsym.polyhedral.schedule import schedule_program
 
         before = self.fixed if self.options.bind == "before" else {}

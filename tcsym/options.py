@@ -44,7 +44,7 @@ class Options:
     row_unroll: vectors in flight in row loops and row reductions.
     strip_vectors: vectors in flight in strips of columns; accumulators count.
     min_work_per_thread: estimated time, in sixteenths of a processor cycle, below which no further
-        thread is used (`polyhedral.passes.cost`); 0: all are used, however short a loop is.
+        thread is used (`polyhedral.passes.common.cost`); 0: all are used, however short a loop is.
     time_limit: seconds for scheduling before the next simpler strategy is taken.
     """
 

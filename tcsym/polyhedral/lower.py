@@ -42,7 +42,7 @@ from tcsym.loop_ir import (
     conditional,
     substitute_value,
 )
-from tcsym.polyhedral.passes.bounds import is_nonnegative
+from tcsym.polyhedral.passes.common.bounds import is_nonnegative
 from tcsym.polyhedral.scop import Scop, ScopStatement
 from tcsym.polyhedral.tree import Leaf, Sequence, Tree, TreeLoop, leaves
 

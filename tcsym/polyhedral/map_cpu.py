@@ -13,30 +13,30 @@ from tcsym import config
 from tcsym.loop_ir import Allocate, Block, Branch, Kernel, Loop, Node
 from tcsym.loop_ir_verify import verify
 from tcsym.options import Options
-from tcsym.polyhedral.passes.access import accesses
 from tcsym.polyhedral.passes.accumulate import accumulate_privately
 from tcsym.polyhedral.passes.allocate import place_allocations, without_allocations
-from tcsym.polyhedral.passes.assume import assume
 from tcsym.polyhedral.passes.clamp_rows import clamp_rows, drop_masks
 from tcsym.polyhedral.passes.collapse import collapse_outermost
+from tcsym.polyhedral.passes.common.access import accesses
+from tcsym.polyhedral.passes.common.assume import assume
+from tcsym.polyhedral.passes.common.loops import outermost_loop, replace_loop
+from tcsym.polyhedral.passes.common.names import Names
+from tcsym.polyhedral.passes.common.setting import Setting
 from tcsym.polyhedral.passes.contract_storage import contract_storage
 from tcsym.polyhedral.passes.drop_empty import drop_empty
 from tcsym.polyhedral.passes.full_tiles import full_tiles
 from tcsym.polyhedral.passes.hoist_conditions import hoist_conditions, unswitch_serial
 from tcsym.polyhedral.passes.interchange_scans import interchange_scans, is_blocked_scan
-from tcsym.polyhedral.passes.loops import outermost_loop, replace_loop
 from tcsym.polyhedral.passes.merge_branches import merge_branches
 from tcsym.polyhedral.passes.merge_loops import merge_loops
-from tcsym.polyhedral.passes.names import Names
 from tcsym.polyhedral.passes.nest_schedule import schedule_nest
 from tcsym.polyhedral.passes.parallelise import parallelise
 from tcsym.polyhedral.passes.privatise import privatise
 from tcsym.polyhedral.passes.roll_epilogues import roll_epilogues
-from tcsym.polyhedral.passes.setting import Setting
 from tcsym.polyhedral.passes.split_guards import split_guards
 from tcsym.polyhedral.passes.split_reductions import split_reductions
 from tcsym.polyhedral.passes.stream_stores import stream_stores
-from tcsym.polyhedral.passes.unit_windows import (
+from tcsym.polyhedral.passes.windows.unit_windows import (
     skip_unit_windows,
     unit_view,
     without_unit_loops,

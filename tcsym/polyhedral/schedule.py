@@ -18,7 +18,6 @@ from tcsym.frontend.program import Program
 from tcsym.isl import isl
 from tcsym.loop_ir import Kernel, Node
 from tcsym.options import Fusion, Options, Scheduler
-from tcsym.polyhedral.contract_storage import private_loops
 from tcsym.polyhedral.deadline import Deadline, TimeLimit, isl_within
 from tcsym.polyhedral.dependence import Dependences, scop_dependences
 from tcsym.polyhedral.fuse import fuse
@@ -26,6 +25,7 @@ from tcsym.polyhedral.isl_ast import tree_to_nest
 from tcsym.polyhedral.isl_schedule import Unsuitable, isl_schedule
 from tcsym.polyhedral.lower import has_bounds, kernel_around, tree_to_loops
 from tcsym.polyhedral.normalise import normalise
+from tcsym.polyhedral.private_loops import private_loops
 from tcsym.polyhedral.prove import loop_orders, prove
 from tcsym.polyhedral.relations import Relations
 from tcsym.polyhedral.scop import Scop, program_to_scop

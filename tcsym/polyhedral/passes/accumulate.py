@@ -22,9 +22,14 @@ from tcsym.loop_ir import (
     value_dtype,
     walk,
 )
-from tcsym.polyhedral.passes.access import Subscripts, accesses, are_apart, subscript_variables
-from tcsym.polyhedral.passes.loops import children, loops_in, statements_in
-from tcsym.polyhedral.passes.names import Names
+from tcsym.polyhedral.passes.common.access import (
+    Subscripts,
+    accesses,
+    are_apart,
+    subscript_variables,
+)
+from tcsym.polyhedral.passes.common.loops import children, loops_in, statements_in
+from tcsym.polyhedral.passes.common.names import Names
 from tcsym.records import dataclass
 from tcsym.types import DType
 

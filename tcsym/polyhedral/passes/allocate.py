@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tcsym.index import Condition
 from tcsym.loop_ir import Allocate, Block, Branch, Kernel, Loop, Node, block, map_node
-from tcsym.polyhedral.passes.touched import Touched
+from tcsym.polyhedral.passes.common.touched import Touched
 
 
 def without_allocations(node: Node) -> Node:

@@ -8,10 +8,10 @@ from operator import mul
 
 from tcsym.index import ZERO, Index, floordiv, index, maximum, minimum, mod, var
 from tcsym.loop_ir import Allocate, Block, Branch, Kernel, Loop, Node, block
-from tcsym.polyhedral.passes.bounds import extent
-from tcsym.polyhedral.passes.cost import PER_CYCLE, Costs
-from tcsym.polyhedral.passes.loops import chain_of, loops_in
-from tcsym.polyhedral.passes.names import Names
+from tcsym.polyhedral.passes.common.bounds import extent
+from tcsym.polyhedral.passes.common.cost import PER_CYCLE, Costs
+from tcsym.polyhedral.passes.common.loops import chain_of, loops_in
+from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.parallelise import is_free
 from tcsym.records import dataclass
 from tcsym.target import Target

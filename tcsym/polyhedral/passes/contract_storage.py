@@ -31,9 +31,9 @@ from tcsym.loop_ir import (
     Value,
     map_node,
 )
-from tcsym.polyhedral.passes.access import Access, accesses, subscript_variables
-from tcsym.polyhedral.passes.bounds import eliminate, extent_from, relax
-from tcsym.polyhedral.passes.touched import Touched
+from tcsym.polyhedral.passes.common.access import Access, accesses, subscript_variables
+from tcsym.polyhedral.passes.common.bounds import eliminate, extent_from, relax
+from tcsym.polyhedral.passes.common.touched import Touched
 from tcsym.records import dataclass
 
 STACK_BYTES = 16 * 1024

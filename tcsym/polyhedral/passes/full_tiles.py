@@ -28,8 +28,8 @@ from tcsym.loop_ir import (
     subvalues,
     walk,
 )
-from tcsym.polyhedral.passes.bounds import eliminate, extent
-from tcsym.polyhedral.passes.names import Names, renamed_loops
+from tcsym.polyhedral.passes.common.bounds import eliminate, extent
+from tcsym.polyhedral.passes.common.names import Names, renamed_loops
 
 LEAST_VECTORS = 2
 CHEAP_CALLS = frozenset(("fabs", "fma", "fmax", "fmin", "sqrt"))

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from tcsym.index import All, Condition, all_of, condition_variables
 from tcsym.loop_ir import Block, Branch, Loop, Node, Store, block, conditional, map_node
-from tcsym.polyhedral.passes.loops import children
-from tcsym.polyhedral.passes.names import Names, renamed_loops
+from tcsym.polyhedral.passes.common.loops import children
+from tcsym.polyhedral.passes.common.names import Names, renamed_loops
 
 
 def hoist_conditions(node: Node, names: Names) -> Node:

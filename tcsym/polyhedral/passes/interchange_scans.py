@@ -12,11 +12,11 @@ from dataclasses import replace
 
 from tcsym.index import FALSE, ONE, ZERO, Index, ceildiv, floordiv, ge, maximum, minimum, var
 from tcsym.loop_ir import Block, Branch, Kernel, Loop, Node, Store, block, substitute_node, walk
-from tcsym.polyhedral.passes.access import accesses, linear_coefficient, stride
-from tcsym.polyhedral.passes.bounds import extent
-from tcsym.polyhedral.passes.duplicate import duplicate
-from tcsym.polyhedral.passes.loops import chain_of, find_loop, loops_in, replace_loop
-from tcsym.polyhedral.passes.names import Names, rename_loops
+from tcsym.polyhedral.passes.common.access import accesses, linear_coefficient, stride
+from tcsym.polyhedral.passes.common.bounds import extent
+from tcsym.polyhedral.passes.common.duplicate import duplicate
+from tcsym.polyhedral.passes.common.loops import chain_of, find_loop, loops_in, replace_loop
+from tcsym.polyhedral.passes.common.names import Names, rename_loops
 
 Chain = tuple[Loop, ...]
 PARTS = 8  # for threads, if there are rows enough

@@ -27,10 +27,15 @@ from tcsym.loop_ir import (
     subvalues,
     walk,
 )
-from tcsym.polyhedral.passes.access import Access, accesses, linear_coefficient, subscript_variables
-from tcsym.polyhedral.passes.bounds import extent, is_nonnegative
-from tcsym.polyhedral.passes.loops import loops_in, replace_loop
-from tcsym.polyhedral.passes.names import Names
+from tcsym.polyhedral.passes.common.access import (
+    Access,
+    accesses,
+    linear_coefficient,
+    subscript_variables,
+)
+from tcsym.polyhedral.passes.common.bounds import extent, is_nonnegative
+from tcsym.polyhedral.passes.common.loops import loops_in, replace_loop
+from tcsym.polyhedral.passes.common.names import Names
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,17 +9,20 @@ from operator import mul
 
 from tcsym.index import FALSE, TRUE, Condition, all_of, ceildiv, ge, negate
 from tcsym.loop_ir import Kernel, Loop
-from tcsym.polyhedral.passes.along_sum import along_sum, copy_along_sum
-from tcsym.polyhedral.passes.assume import in_context, most_in_context
-from tcsym.polyhedral.passes.band import Band, Roles, band_of, contraction_roles, roles_of
-from tcsym.polyhedral.passes.bounds import extent
-from tcsym.polyhedral.passes.column_blocks import blocks_pay, schedule_column_blocks
-from tcsym.polyhedral.passes.contraction_schedule import (
+from tcsym.polyhedral.passes.common.assume import in_context, most_in_context
+from tcsym.polyhedral.passes.common.band import Band, Roles, band_of, contraction_roles, roles_of
+from tcsym.polyhedral.passes.common.bounds import extent
+from tcsym.polyhedral.passes.common.distribute import distribute, is_bounded
+from tcsym.polyhedral.passes.common.loops import find_loop, loops_around, loops_in
+from tcsym.polyhedral.passes.common.overlap import fits_tiles, is_repeatable
+from tcsym.polyhedral.passes.common.setting import Setting
+from tcsym.polyhedral.passes.contraction.along_sum import along_sum, copy_along_sum
+from tcsym.polyhedral.passes.contraction.contraction_schedule import (
     contraction_refusal,
     schedule_contraction,
     tile_shape,
 )
-from tcsym.polyhedral.passes.contraction_versions import (
+from tcsym.polyhedral.passes.contraction.contraction_versions import (
     FEW_ROWS,
     exchange_pays,
     exchanged,
@@ -30,25 +33,22 @@ from tcsym.polyhedral.passes.contraction_versions import (
     streams_in_place,
     with_fallback,
 )
-from tcsym.polyhedral.passes.distribute import distribute, is_bounded
-from tcsym.polyhedral.passes.guarded_products import guard_factors
-from tcsym.polyhedral.passes.jam_rows import jam_rows
-from tcsym.polyhedral.passes.literal_windows import literal_copy, symbolic_windows
-from tcsym.polyhedral.passes.loops import find_loop, loops_around, loops_in
-from tcsym.polyhedral.passes.overlap import fits_tiles, is_repeatable
-from tcsym.polyhedral.passes.pad_reads import pad_reads
-from tcsym.polyhedral.passes.permute_operands import permute_operands
-from tcsym.polyhedral.passes.row_block import block_rows, row_groups
-from tcsym.polyhedral.passes.row_schedule import schedule_rows
-from tcsym.polyhedral.passes.scan_schedule import is_scan, schedule_scan
-from tcsym.polyhedral.passes.separate_windows import separate_windows
-from tcsym.polyhedral.passes.setting import Setting
-from tcsym.polyhedral.passes.short_rows import short_versions
-from tcsym.polyhedral.passes.split_maps import split_maps
-from tcsym.polyhedral.passes.split_rows import split_rows
-from tcsym.polyhedral.passes.split_terms import find_guard, split_ranges, split_terms
-from tcsym.polyhedral.passes.strip_schedule import schedule_strips, strip_columns
-from tcsym.polyhedral.passes.window_schedule import schedule_windows, window_rows
+from tcsym.polyhedral.passes.contraction.guarded_products import guard_factors
+from tcsym.polyhedral.passes.contraction.permute_operands import permute_operands
+from tcsym.polyhedral.passes.contraction.split_maps import split_maps
+from tcsym.polyhedral.passes.contraction.split_terms import find_guard, split_ranges, split_terms
+from tcsym.polyhedral.passes.rows.column_blocks import blocks_pay, schedule_column_blocks
+from tcsym.polyhedral.passes.rows.jam_rows import jam_rows
+from tcsym.polyhedral.passes.rows.row_block import block_rows, row_groups
+from tcsym.polyhedral.passes.rows.row_schedule import schedule_rows
+from tcsym.polyhedral.passes.rows.scan_schedule import is_scan, schedule_scan
+from tcsym.polyhedral.passes.rows.short_rows import short_versions
+from tcsym.polyhedral.passes.rows.split_rows import split_rows
+from tcsym.polyhedral.passes.rows.strip_schedule import schedule_strips, strip_columns
+from tcsym.polyhedral.passes.windows.literal_windows import literal_copy, symbolic_windows
+from tcsym.polyhedral.passes.windows.pad_reads import pad_reads
+from tcsym.polyhedral.passes.windows.separate_windows import separate_windows
+from tcsym.polyhedral.passes.windows.window_schedule import schedule_windows, window_rows
 
 MOST_GUARDS = 2
 FEW_BLOCKS = 4  # of rows: with fewer, threads share the work inside each nest

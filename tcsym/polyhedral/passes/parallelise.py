@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from tcsym.index import ONE
 from tcsym.loop_ir import Allocate, Block, Branch, Kernel, Loop, Node, block
-from tcsym.polyhedral.passes.bounds import extent
-from tcsym.polyhedral.passes.cost import Costs
+from tcsym.polyhedral.passes.common.bounds import extent
+from tcsym.polyhedral.passes.common.cost import Costs
 from tcsym.target import Target
 
 

@@ -8,10 +8,15 @@ from dataclasses import replace
 from tcsym.frontend.program import Expr, Read
 from tcsym.index import ZERO, Index, var
 from tcsym.loop_ir import Buffer, Kernel, Loop, Node, Store, Update, Value, map_node
-from tcsym.polyhedral.passes.access import Access, Subscripts, linear_coefficient, value_variables
-from tcsym.polyhedral.passes.bounds import eliminate, extent_from
-from tcsym.polyhedral.passes.loops import replace_loop
-from tcsym.polyhedral.passes.touched import Touched
+from tcsym.polyhedral.passes.common.access import (
+    Access,
+    Subscripts,
+    linear_coefficient,
+    value_variables,
+)
+from tcsym.polyhedral.passes.common.bounds import eliminate, extent_from
+from tcsym.polyhedral.passes.common.loops import replace_loop
+from tcsym.polyhedral.passes.common.touched import Touched
 
 Uses = Iterable[tuple[Access, tuple[Loop, ...]]]
 

@@ -25,10 +25,15 @@ from tcsym.loop_ir import (
     subvalues,
     walk,
 )
-from tcsym.polyhedral.passes.access import Access, accesses, linear_coefficient, rename_buffer
-from tcsym.polyhedral.passes.bounds import extent
+from tcsym.polyhedral.passes.common.access import (
+    Access,
+    accesses,
+    linear_coefficient,
+    rename_buffer,
+)
+from tcsym.polyhedral.passes.common.bounds import extent
+from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.full_tiles import CHEAP_CALLS
-from tcsym.polyhedral.passes.names import Names
 from tcsym.records import dataclass
 from tcsym.target import Target
 from tcsym.types import DType

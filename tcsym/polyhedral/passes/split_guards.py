@@ -38,17 +38,17 @@ from tcsym.loop_ir import (
     map_node,
     subvalues,
 )
-from tcsym.polyhedral.passes.access import stride
-from tcsym.polyhedral.passes.bounds import is_nonnegative
-from tcsym.polyhedral.passes.duplicate import duplicate
-from tcsym.polyhedral.passes.loops import (
+from tcsym.polyhedral.passes.common.access import stride
+from tcsym.polyhedral.passes.common.bounds import is_nonnegative
+from tcsym.polyhedral.passes.common.duplicate import duplicate
+from tcsym.polyhedral.passes.common.loops import (
     find_loop,
     is_leaf,
     loops_in,
     replace_loop,
     statements_in,
 )
-from tcsym.polyhedral.passes.names import Names
+from tcsym.polyhedral.passes.common.names import Names
 
 MOST_GUARDS = 2
 

@@ -21,12 +21,12 @@ from tcsym.loop_ir import (
     loads,
     map_node,
 )
-from tcsym.polyhedral.passes.access import subscript_variables
-from tcsym.polyhedral.passes.bounds import extent, is_nonnegative
-from tcsym.polyhedral.passes.cost import PER_CYCLE, Costs
-from tcsym.polyhedral.passes.identities import identity
-from tcsym.polyhedral.passes.loops import loops_around, loops_in, replace_loop, statements_in
-from tcsym.polyhedral.passes.names import Names
+from tcsym.polyhedral.passes.common.access import subscript_variables
+from tcsym.polyhedral.passes.common.bounds import extent, is_nonnegative
+from tcsym.polyhedral.passes.common.cost import PER_CYCLE, Costs
+from tcsym.polyhedral.passes.common.identities import identity
+from tcsym.polyhedral.passes.common.loops import loops_around, loops_in, replace_loop, statements_in
+from tcsym.polyhedral.passes.common.names import Names
 from tcsym.target import Target
 
 MOST_PARTS = 64

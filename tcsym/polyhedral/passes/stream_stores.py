@@ -42,13 +42,13 @@ from tcsym.loop_ir import (
     map_node,
     walk,
 )
-from tcsym.polyhedral.passes.access import accesses, linear_coefficient
-from tcsym.polyhedral.passes.assume import in_context
-from tcsym.polyhedral.passes.bounds import extent
-from tcsym.polyhedral.passes.duplicate import duplicate
+from tcsym.polyhedral.passes.common.access import accesses, linear_coefficient
+from tcsym.polyhedral.passes.common.assume import in_context
+from tcsym.polyhedral.passes.common.bounds import extent
+from tcsym.polyhedral.passes.common.duplicate import duplicate
+from tcsym.polyhedral.passes.common.loops import find_loop, replace_loop
+from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.full_tiles import is_cheap
-from tcsym.polyhedral.passes.loops import find_loop, replace_loop
-from tcsym.polyhedral.passes.names import Names
 from tcsym.records import dataclass
 
 LONG_ROW_BYTES = 2048

@@ -8,7 +8,7 @@ from tcsym.index import evaluate
 from tcsym.loop_ir import Kernel, Loop, walk
 from tcsym.loop_ir_verify import verify
 from tcsym.polyhedral.passes.collapse import PART_WORK, PARTS, collapse_outermost
-from tcsym.polyhedral.passes.names import Names
+from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.parallelise import parallelise
 from tests.polyhedral.passes.compare import assert_same
 from tests.polyhedral.passes.naive import buf, con, kernel, op, par, rd, st, v

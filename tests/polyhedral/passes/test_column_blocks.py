@@ -7,7 +7,7 @@ import pytest
 from tcsym.loop_ir import Block, Branch, Kernel, Loop, Node, walk
 from tcsym.options import Options
 from tcsym.polyhedral.map_cpu import map_cpu
-from tcsym.polyhedral.passes.split_rows import PART_ROWS
+from tcsym.polyhedral.passes.rows.split_rows import PART_ROWS
 from tests.polyhedral.passes import naive
 from tests.polyhedral.passes.compare import assert_same
 from tests.polyhedral.passes.naive import buf, con, kernel, op, par, rd, red, st, up, v

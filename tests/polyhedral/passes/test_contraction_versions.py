@@ -11,9 +11,12 @@ from tcsym.loop_ir import Kernel, Prefetch, walk
 from tcsym.options import Options
 from tcsym.polyhedral.map_cpu import map_cpu
 from tcsym.polyhedral.passes.allocate import place_allocations, without_allocations
-from tcsym.polyhedral.passes.along_sum import along_sum, copy_along_sum
-from tcsym.polyhedral.passes.band import Roles, band_of, contraction_roles
-from tcsym.polyhedral.passes.contraction_versions import (
+from tcsym.polyhedral.passes.common.band import Roles, band_of, contraction_roles
+from tcsym.polyhedral.passes.common.loops import find_loop
+from tcsym.polyhedral.passes.common.names import Names
+from tcsym.polyhedral.passes.common.setting import Setting
+from tcsym.polyhedral.passes.contraction.along_sum import along_sum, copy_along_sum
+from tcsym.polyhedral.passes.contraction.contraction_versions import (
     column_count,
     exchange_pays,
     exchanged,
@@ -21,10 +24,7 @@ from tcsym.polyhedral.passes.contraction_versions import (
     steps_apart,
     streams_in_place,
 )
-from tcsym.polyhedral.passes.loops import find_loop
-from tcsym.polyhedral.passes.names import Names
-from tcsym.polyhedral.passes.prefetch_steps import STEPS_AHEAD
-from tcsym.polyhedral.passes.setting import Setting
+from tcsym.polyhedral.passes.contraction.prefetch_steps import STEPS_AHEAD
 from tests.polyhedral.passes import naive
 from tests.polyhedral.passes.compare import assert_same
 from tests.polyhedral.passes.naive import buf, con, kernel, op, par, rd, red, st, up, v

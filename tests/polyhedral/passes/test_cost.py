@@ -7,8 +7,8 @@ import pytest
 from tcsym.frontend.program import Call
 from tcsym.index import evaluate, floordiv, ge, index, minimum, var
 from tcsym.loop_ir import Block, Branch, Loop, Node
-from tcsym.polyhedral.passes.bounds import trip_bound
-from tcsym.polyhedral.passes.cost import Costs
+from tcsym.polyhedral.passes.common.bounds import trip_bound
+from tcsym.polyhedral.passes.common.cost import Costs
 from tcsym.target import Target
 from tcsym.types import DType
 from tests.polyhedral.passes.naive import buf, con, kernel, op, par, rd, st, up, v

@@ -8,7 +8,7 @@ from tcsym.index import index, substitute
 from tcsym.loop_ir import Kernel, Loop, Store, Update, subvalues, walk
 from tcsym.options import Options
 from tcsym.polyhedral.map_cpu import map_cpu
-from tcsym.polyhedral.passes.sliding import slides
+from tcsym.polyhedral.passes.common.sliding import slides
 from tcsym.polyhedral.schedule import schedule_program
 from tests.polyhedral.passes.naive import par, st, v
 from tests.polyhedral.passes.targets import AVX2

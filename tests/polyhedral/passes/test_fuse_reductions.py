@@ -7,9 +7,9 @@ import pytest
 from tcsym.index import FloorDiv, index, var
 from tcsym.loop_ir import Kernel, Loop, walk
 from tcsym.loop_ir_verify import verify
-from tcsym.polyhedral.passes.access import accesses, offset_stride
-from tcsym.polyhedral.passes.fuse_reductions import fuse_reductions
-from tcsym.polyhedral.passes.names import Names
+from tcsym.polyhedral.passes.common.access import accesses, offset_stride
+from tcsym.polyhedral.passes.common.names import Names
+from tcsym.polyhedral.passes.contraction.fuse_reductions import fuse_reductions
 from tests.polyhedral.passes.compare import assert_same
 from tests.polyhedral.passes.naive import buf, kernel, op, par, rd, red, up, v
 

@@ -9,7 +9,7 @@ from tcsym.frontend.program import Binary, Read, Select
 from tcsym.loop_ir import Kernel, Update, subvalues, walk
 from tcsym.options import Options
 from tcsym.polyhedral.map_cpu import map_cpu
-from tcsym.polyhedral.passes.guarded_products import guard_factors
+from tcsym.polyhedral.passes.contraction.guarded_products import guard_factors
 from tcsym.polyhedral.schedule import schedule_program
 from tests.polyhedral.passes.targets import AVX2
 

@@ -12,17 +12,17 @@ from tcsym.loop_ir import Branch, Kernel, Loop, Node, walk
 from tcsym.loop_ir_verify import verify
 from tcsym.options import Options
 from tcsym.polyhedral.map_cpu import map_cpu, nests
-from tcsym.polyhedral.passes.band import band_of
+from tcsym.polyhedral.passes.common.band import band_of
+from tcsym.polyhedral.passes.common.loops import find_loop
+from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.hoist_conditions import unswitch_serial
-from tcsym.polyhedral.passes.literal_windows import (
+from tcsym.polyhedral.passes.windows.literal_windows import (
     LITERAL,
     LiteralCopy,
     Windows,
     literal_copy,
     symbolic_windows,
 )
-from tcsym.polyhedral.passes.loops import find_loop
-from tcsym.polyhedral.passes.names import Names
 from tcsym.polyhedral.schedule import schedule_program
 from tests.polyhedral.passes.compare import assert_same
 from tests.polyhedral.passes.naive import buf, kernel, op, par, rd, red, up, v

@@ -12,8 +12,8 @@ from tcsym.loop_ir import Block, Kernel, Loop, Node, walk
 from tcsym.loop_ir_verify import verify
 from tcsym.polyhedral.passes.accumulate import accumulate_privately
 from tcsym.polyhedral.passes.allocate import place_allocations, without_allocations
+from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.merge_loops import merge_loops
-from tcsym.polyhedral.passes.names import Names
 from tcsym.polyhedral.passes.privatise import privatise
 from tests.polyhedral.passes import naive
 from tests.polyhedral.passes.compare import assert_same

@@ -27,21 +27,21 @@ from tcsym.options import Options
 from tcsym.polyhedral.map_cpu import map_cpu, nests
 from tcsym.polyhedral.passes.accumulate import accumulate_privately
 from tcsym.polyhedral.passes.allocate import place_allocations, without_allocations
-from tcsym.polyhedral.passes.band import band_of, contraction_roles
-from tcsym.polyhedral.passes.bounds import eliminate, relax, trip_bound
 from tcsym.polyhedral.passes.collapse import collapse_outermost
+from tcsym.polyhedral.passes.common.band import band_of, contraction_roles
+from tcsym.polyhedral.passes.common.bounds import eliminate, relax, trip_bound
+from tcsym.polyhedral.passes.common.interchange import can_sink, reorder_chain, sink_points
+from tcsym.polyhedral.passes.common.loops import find_loop, loops_in, replace_loop
+from tcsym.polyhedral.passes.common.names import Names, renamed_loops
+from tcsym.polyhedral.passes.common.setting import Setting
+from tcsym.polyhedral.passes.common.tile_loop import split_point, tile_loop
 from tcsym.polyhedral.passes.contract_storage import contract_storage
-from tcsym.polyhedral.passes.contraction_versions import panels_pay
+from tcsym.polyhedral.passes.contraction.contraction_versions import panels_pay
+from tcsym.polyhedral.passes.contraction.panels import panel_sizes
 from tcsym.polyhedral.passes.hoist_conditions import hoist_conditions
-from tcsym.polyhedral.passes.interchange import can_sink, reorder_chain, sink_points
-from tcsym.polyhedral.passes.loops import find_loop, loops_in, replace_loop
-from tcsym.polyhedral.passes.names import Names, renamed_loops
-from tcsym.polyhedral.passes.panels import panel_sizes
 from tcsym.polyhedral.passes.parallelise import parallelise
 from tcsym.polyhedral.passes.privatise import privatise
-from tcsym.polyhedral.passes.setting import Setting
-from tcsym.polyhedral.passes.tile_loop import split_point, tile_loop
-from tcsym.polyhedral.passes.vector_rows import RowShape, vectorise_row
+from tcsym.polyhedral.passes.rows.vector_rows import RowShape, vectorise_row
 from tests.polyhedral.passes import naive
 from tests.polyhedral.passes.compare import assert_same
 from tests.polyhedral.passes.naive import buf, con, kernel, op, par, rd, red, seq, st, up, v

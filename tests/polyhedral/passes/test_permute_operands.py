@@ -7,10 +7,10 @@ import pytest
 from tcsym.loop_ir import Buffer, Kernel, Loop, Node, TransposeBlock, walk
 from tcsym.options import Options
 from tcsym.polyhedral.map_cpu import map_cpu
-from tcsym.polyhedral.passes.band import band_of, contraction_roles
-from tcsym.polyhedral.passes.loops import find_loop
-from tcsym.polyhedral.passes.names import Names
-from tcsym.polyhedral.passes.permute_operands import permute_operands
+from tcsym.polyhedral.passes.common.band import band_of, contraction_roles
+from tcsym.polyhedral.passes.common.loops import find_loop
+from tcsym.polyhedral.passes.common.names import Names
+from tcsym.polyhedral.passes.contraction.permute_operands import permute_operands
 from tests.polyhedral.passes.compare import assert_same
 from tests.polyhedral.passes.naive import buf, con, kernel, op, par, rd, red, st, up, v
 from tests.polyhedral.passes.targets import AVX2

@@ -11,7 +11,7 @@ from tcsym.index import var
 from tcsym.loop_ir import Kernel, Loop, Node, block, walk
 from tcsym.loop_ir_verify import verify
 from tcsym.polyhedral.passes.allocate import place_allocations
-from tcsym.polyhedral.passes.names import Names
+from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.roll_epilogues import roll_epilogues
 from tests.polyhedral.passes.compare import assert_same
 from tests.polyhedral.passes.naive import F32, buf, con, kernel, op, par, rd, red, st, up, v

@@ -9,9 +9,9 @@ from tcsym.loop_ir import Branch, Kernel, Loop, loads, walk
 from tcsym.loop_ir_verify import verify
 from tcsym.options import Options
 from tcsym.polyhedral.map_cpu import map_cpu
+from tcsym.polyhedral.passes.common.loops import statements_in
+from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.interchange_scans import interchange_scans
-from tcsym.polyhedral.passes.loops import statements_in
-from tcsym.polyhedral.passes.names import Names
 from tests.polyhedral.passes.compare import assert_same
 from tests.polyhedral.passes.naive import buf, con, kernel, op, par, rd, seq, st, v
 from tests.polyhedral.passes.targets import TARGETS

@@ -11,9 +11,9 @@ from tcsym.options import Options
 from tcsym.polyhedral.map_cpu import map_cpu
 from tcsym.polyhedral.passes.accumulate import accumulate_privately
 from tcsym.polyhedral.passes.allocate import without_allocations
-from tcsym.polyhedral.passes.names import Names
+from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.privatise import privatise
-from tcsym.polyhedral.passes.separate_windows import separate_windows
+from tcsym.polyhedral.passes.windows.separate_windows import separate_windows
 from tcsym.polyhedral.schedule import schedule_program
 from tests.polyhedral.passes.targets import AVX2
 

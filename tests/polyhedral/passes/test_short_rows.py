@@ -12,7 +12,7 @@ from tcsym.loop_ir import Branch, Kernel, Loop, walk
 from tcsym.loop_ir_verify import verify
 from tcsym.options import Options
 from tcsym.polyhedral.map_cpu import map_cpu
-from tcsym.polyhedral.passes.access import accesses
+from tcsym.polyhedral.passes.common.access import accesses
 from tcsym.polyhedral.schedule import schedule_program
 from tests.polyhedral.passes.compare import assert_same
 from tests.polyhedral.passes.targets import AVX2, AVX512, TARGETS

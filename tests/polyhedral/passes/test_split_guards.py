@@ -12,7 +12,7 @@ from tcsym.loop_ir import Kernel, Loop, Store, Update, Verify, subvalues, walk
 from tcsym.loop_ir_verify import verify
 from tcsym.polyhedral.passes import split_guards as module
 from tcsym.polyhedral.passes.allocate import place_allocations, without_allocations
-from tcsym.polyhedral.passes.names import Names
+from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.split_guards import split_guards
 from tcsym.types import DType
 from tests.polyhedral.passes import naive

@@ -11,8 +11,8 @@ from tcsym.loop_ir import Block, Kernel, Loop, walk
 from tcsym.loop_ir_verify import verify
 from tcsym.polyhedral.passes.accumulate import accumulate_privately
 from tcsym.polyhedral.passes.allocate import place_allocations, without_allocations
+from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.contract_storage import contract_storage
-from tcsym.polyhedral.passes.names import Names
 from tcsym.polyhedral.passes.parallelise import parallelise
 from tcsym.polyhedral.passes.privatise import privatise
 from tcsym.polyhedral.passes.split_reductions import MOST_PARTS, PART_WORK, split_reductions

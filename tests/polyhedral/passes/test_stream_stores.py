@@ -12,7 +12,7 @@ from tcsym.loop_ir import Branch, Kernel, Node, Store, block, walk
 from tcsym.loop_ir_verify import InternalError, verify
 from tcsym.options import Options
 from tcsym.polyhedral.map_cpu import map_cpu
-from tcsym.polyhedral.passes.names import rename_loops
+from tcsym.polyhedral.passes.common.names import rename_loops
 from tcsym.types import DType
 from tests.polyhedral.passes.compare import assert_same
 from tests.polyhedral.passes.naive import buf, con, kernel, op, par, rd, red, st, up, v

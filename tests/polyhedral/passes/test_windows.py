@@ -9,9 +9,9 @@ from tcsym.index import evaluate, index, var
 from tcsym.loop_ir import Kernel, Loop, Store, Update, walk
 from tcsym.options import Options
 from tcsym.polyhedral.map_cpu import Mapped, map_cpu
-from tcsym.polyhedral.passes.access import accesses, offset_stride
-from tcsym.polyhedral.passes.names import Names
-from tcsym.polyhedral.passes.split_terms import find_guard, split_ranges, split_terms
+from tcsym.polyhedral.passes.common.access import accesses, offset_stride
+from tcsym.polyhedral.passes.common.names import Names
+from tcsym.polyhedral.passes.contraction.split_terms import find_guard, split_ranges, split_terms
 from tcsym.polyhedral.schedule import schedule_program
 from tests.polyhedral.passes.targets import AVX2
 

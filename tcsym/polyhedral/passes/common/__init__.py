@@ -1,0 +1,1 @@
+"""What passes share: accesses, bounds, bands of loops, names; and small rewrites of one loop."""

@@ -1,0 +1,35 @@
+"""What schedules are chosen by: the target, the options, the names in use, and the notes so far."""
+
+from __future__ import annotations
+
+from tcsym.loop_ir import Kernel, Node
+from tcsym.options import Options
+from tcsym.polyhedral.passes.common.names import Names
+from tcsym.polyhedral.passes.common.vector_legality import widest_bits
+from tcsym.records import dataclass
+from tcsym.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """`notes` and `names` grow while a kernel is mapped."""
+
+    target: Target
+    options: Options
+    names: Names
+    notes: list[str]
+
+    def note(self, nest: str, text: str) -> None:
+        self.notes.append(f"{nest}: {text}")
+
+    def lanes(self, kernel: Kernel, node: Node) -> int:
+        """Elements of the widest type of `node` in a vector; 1: no vectors."""
+        return self.target.lanes(widest_bits(kernel, node)) if self.options.vectorize else 1
+
+    @property
+    def rows(self) -> int:
+        return self.options.register_rows or self.target.register_rows
+
+    @property
+    def vectors(self) -> int:
+        return self.options.register_vectors or self.target.register_vectors

@@ -1,0 +1,1 @@
+"""Leaf schedule `contraction` and its versions: register tiles over packed panels."""

@@ -1,0 +1,171 @@
+"""Leaf schedule `contraction`: a register tile over packed panels, the band's epilogue on it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tcsym.frontend.program import dtype_of
+from tcsym.index import ONE, ZERO, Index, floordiv, index, var
+from tcsym.loop_ir import Kernel, Loop, Node, Update, map_node
+from tcsym.polyhedral.passes.common.band import Roles, band_of
+from tcsym.polyhedral.passes.common.bounds import extent
+from tcsym.polyhedral.passes.common.interchange import can_sink
+from tcsym.polyhedral.passes.common.loops import (
+    find_loop,
+    is_leaf,
+    loops_around,
+    loops_in,
+    replace_loop,
+)
+from tcsym.polyhedral.passes.common.names import Names
+from tcsym.polyhedral.passes.common.setting import Setting
+from tcsym.polyhedral.passes.common.vector_legality import vector_refusal
+from tcsym.polyhedral.passes.contraction.contraction_sides import contraction_sides
+from tcsym.polyhedral.passes.contraction.fuse_reductions import fuse_reductions
+from tcsym.polyhedral.passes.contraction.narrow_edge import narrow_edge
+from tcsym.polyhedral.passes.contraction.operands import Operand, outer_loops, widened_term
+from tcsym.polyhedral.passes.contraction.order_reductions import order_reductions
+from tcsym.polyhedral.passes.contraction.pack_operand import (
+    fill_before,
+    fill_inside,
+    panel_extents,
+    reuse_loop,
+)
+from tcsym.polyhedral.passes.contraction.panels import Panels, block_panels
+from tcsym.polyhedral.passes.contraction.prefetch_steps import prefetch_steps
+from tcsym.polyhedral.passes.contraction.register_tile import (
+    Tiled,
+    TileShape,
+    can_tile,
+    tile_registers,
+)
+
+CONSTANT_UNROLL = 4
+
+
+def contraction_refusal(kernel: Kernel, nest: str, roles: Roles | None) -> str | None:
+    """Why the nest is not a register-tiled contraction, or None."""
+    band = band_of(find_loop(kernel.body, nest))
+    if roles is None or roles.rows is None:
+        return "no contraction with rows and columns"
+    points = frozenset((roles.columns, roles.rows))
+    if not can_sink(band.body, points):
+        return "bounds or conditions move with the tile"
+    if any(x.order == "parallel" and not is_leaf(x) for x in loops_in(band.body)):
+        return "several nests share the band"
+    if not can_tile(band, roles.columns, roles.rows, outer_loops(band, roles)):
+        return "bounds of the band move with each other"
+    return vector_refusal(kernel, band.body, roles.columns)
+
+
+def schedule_contraction(
+    kernel: Kernel, nest: str, roles: Roles, setting: Setting, overlapping: bool = False
+) -> Kernel:
+    """Register tile of rows x columns; the streamed operands packed. Needs no refusal.
+
+    `overlapping`: as of `tile_registers`, with its contract.
+    """
+    kernel, names = _widened(kernel, nest), setting.names
+    if setting.options.pack:
+        kernel = order_reductions(kernel, nest, roles)
+    body = band_of(find_loop(kernel.body, nest)).body
+    shape = tile_shape(kernel, body, roles, setting)
+    sides = contraction_sides(kernel, nest, roles, setting)
+    kernel, roles, outer = sides.kernel, sides.roles, sides.outer
+    band = band_of(find_loop(kernel.body, sides.nest))
+    inner = frozenset(x.variable for x in loops_in(band.body))
+    tiled = tile_registers(
+        kernel, band, roles.columns, roles.rows, outer, shape, names, overlapping
+    )
+    kernel = _fill_stationary(tiled, sides.stationary, shape, names)
+    kernel = _fill_streamed(replace(tiled, kernel=kernel), sides.streamed, shape, setting)
+    kernel, left = fuse_reductions(kernel, inner, names)
+    kernel = _unroll_reductions(kernel, frozenset(left), setting.options.reduction_unroll)
+    if overlapping:
+        return kernel
+    if not setting.options.pack:
+        kernel = prefetch_steps(kernel, frozenset(left))
+    assert roles.rows is not None
+    columns, rows = (extent(band.loop(v)) for v in (roles.columns, roles.rows))
+    masked = not setting.options.pack
+    return narrow_edge(kernel, tiled, columns, rows, shape, names, masked)
+
+
+def _widened(kernel: Kernel, nest: str) -> Kernel:
+    """Terms of half type in float32, where they are accumulated so."""
+
+    def widen(x: Node) -> Node:
+        return widened_term(x) if isinstance(x, Update) else x
+
+    body = replace_loop(kernel.body, nest, lambda loop: map_node(loop, widen))
+    return replace(kernel, body=body)
+
+
+def _fill_stationary(
+    tiled: Tiled, operands: tuple[Operand, ...], shape: TileShape, names: Names
+) -> Kernel:
+    """Panels of row tiles, all before the loops that reuse them."""
+    kernel, rows = tiled.kernel, TileShape(1, shape.rows, 1)
+    for operand in operands:
+        assert tiled.row_tile is not None
+        before = reuse_loop(kernel, operand, tiled.row_tile) or tiled.column_tile
+        kernel = fill_before(kernel, operand, tiled.row_tile, before, rows, names)
+    return kernel
+
+
+def _fill_streamed(
+    tiled: Tiled, operands: tuple[Operand, ...], shape: TileShape, setting: Setting
+) -> Kernel:
+    """Panels before the loops that reuse them whole; the others panel by panel."""
+    kernel, tile, names = tiled.kernel, tiled.column_tile, setting.names
+    inside: list[Operand] = []
+    for operand in operands:
+        before = reuse_loop(kernel, operand, tile)
+        if before is None:
+            inside.append(operand)
+        else:
+            kernel = fill_before(kernel, operand, tile, before, shape, names)
+    if inside and len(inside) == len(operands):
+        fit = _tiles_that_fit(kernel, inside, tile, shape, setting)
+        kernel, panels = block_panels(kernel, tile, tiled.row_tile, fit, setting)
+    else:
+        panels = Panels(tile, var(tile), var(tile) + 1, ONE)
+    for operand in inside:
+        kernel = fill_inside(kernel, operand, tile, panels, shape, names)
+    return kernel
+
+
+def _tiles_that_fit(
+    kernel: Kernel, operands: list[Operand], tile: str, shape: TileShape, setting: Setting
+) -> Index:
+    around = loops_around(kernel.body, tile)
+    total = ZERO
+    for operand in operands:
+        size = index(shape.columns * dtype_of(operand.value).bytes)
+        for e in panel_extents(kernel, operand, around, shape):
+            size = size * e
+        total = total + size
+    share = setting.target.l2_bytes * setting.options.panel_percent // 100
+    return floordiv(share, total)
+
+
+def tile_shape(kernel: Kernel, body: Node, roles: Roles, setting: Setting) -> TileShape:
+    """The target's register tile, with fewer rows if several elements are accumulated."""
+    lanes = setting.lanes(kernel, body)
+    vectors = max(setting.vectors, 2) if lanes == 1 else setting.vectors
+    return TileShape(max(1, setting.rows // max(1, roles.accumulators)), vectors, lanes)
+
+
+def _unroll_reductions(kernel: Kernel, loops: frozenset[str], steps: int) -> Kernel:
+    """Short constant reduction loops are unrolled, the innermost long ones by a few."""
+
+    def change(x: Node) -> Node:
+        if not (isinstance(x, Loop) and x.variable in loops):
+            return x
+        n = extent(x).as_int()
+        if n is not None and n <= CONSTANT_UNROLL and x.lower.as_int() == 0:
+            return replace(x, kind="unrolled")
+        innermost = not any(y.variable in loops for y in loops_in(x.body))
+        return replace(x, unroll=steps) if innermost else x
+
+    return replace(kernel, body=map_node(kernel.body, change))

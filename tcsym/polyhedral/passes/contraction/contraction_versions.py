@@ -1,0 +1,206 @@
+"""The versions of a contraction: at which sizes panels pay, and what runs at the others.
+
+A register tile of packed panels is best where both sides are long. Few rows, or few columns, have
+versions of their own that move each operand once: the tile on operands as they lie, with rows and
+columns exchanged if need be, or products of two vectors along the sum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import reduce
+from operator import mul
+
+from tcsym.index import (
+    FALSE,
+    ONE,
+    TRUE,
+    ZERO,
+    Condition,
+    Index,
+    all_of,
+    any_of,
+    eq,
+    floordiv,
+    ge,
+    index,
+    maximum,
+    mod,
+)
+from tcsym.loop_ir import Branch, Kernel
+from tcsym.polyhedral.passes.common.access import accesses, stride, value_variables
+from tcsym.polyhedral.passes.common.band import (
+    Roles,
+    band_of,
+    reductions,
+    roles_along,
+    roles_of,
+)
+from tcsym.polyhedral.passes.common.bounds import extent
+from tcsym.polyhedral.passes.common.duplicate import duplicate
+from tcsym.polyhedral.passes.common.loops import find_loop, loops_around, replace_loop
+from tcsym.polyhedral.passes.common.names import Names
+from tcsym.polyhedral.passes.common.setting import Setting
+from tcsym.polyhedral.passes.common.vector_legality import can_mask
+from tcsym.polyhedral.passes.contraction.along_sum import Along
+from tcsym.polyhedral.passes.contraction.contraction_schedule import contraction_refusal
+from tcsym.polyhedral.passes.contraction.fuse_parallel import stores_follow
+from tcsym.polyhedral.passes.contraction.operands import outer_loops
+
+FEW_ROWS = 4
+FEW_COLUMNS = 5
+FEW_ELEMENTS = 49  # with fewer, vectors along many terms are full sooner
+FEW_TERMS = 32
+MANY_TERMS = 64
+CACHE_WAYS = 8
+LINE_BYTES = 64
+NEAR_CACHES = 2  # first caches full of lines, one a step, that are near
+NEAR_REUSE = 2  # as many times the uses that make panels pay if steps are near
+EXCHANGED_COLUMNS = 12  # most that, as rows, are cheaper than panels of the other side
+EXCHANGED_PANELS = 7  # most that are cheaper as rows if both need panels
+WHOLE_LANES = 8
+SUM_TERMS = 60  # what the end of a product of two vectors costs, in terms
+RUN_TERMS = 60  # what each of its inner loops costs
+TILE_TERMS = 5  # as many terms of such a product take as long as one step of a tile's row
+TILE_ROWS = 6
+COPIED_TERMS = 8  # as many take as long as copying one
+
+
+def row_count(kernel: Kernel, nest: str, roles: Roles) -> Index:
+    """How often one run of the nest uses a packed element."""
+    band = band_of(find_loop(kernel.body, nest))
+    total = ONE
+    for v in band.variables:
+        if v != roles.columns and v not in outer_loops(band, roles):
+            total = total * extent(band.loop(v))
+    return total
+
+
+def column_count(kernel: Kernel, nest: str, roles: Roles) -> Index:
+    """Columns that the register tile runs over: those of a loop around too that follows evenly."""
+    band = band_of(find_loop(kernel.body, nest))
+    columns = extent(band.loop(roles.columns))
+    for outer in reversed(outer_loops(band, roles)):
+        if stores_follow(kernel, band, outer, roles.columns):
+            return columns * extent(band.loop(outer))
+    return columns
+
+
+def panels_pay(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Condition:
+    """Packed elements are used often enough, also by loops around that leave them as they are.
+
+    Steps of a column tile that stay in near caches are quick to read in place: copies of them pay
+    later. If they cannot be streamed as they lie, the choice without panels is one product of
+    vectors along the sum for each element, which pays only for few rows, columns or elements of
+    many terms.
+    """
+    rows = row_count(kernel, nest, roles)
+    if not streams_in_place(kernel, nest, roles, setting):
+        terms = _term_count(kernel, nest)
+        if terms is None:
+            return ge(rows, FEW_ROWS)
+        many = ge(rows * column_count(kernel, nest, roles), FEW_ELEMENTS)
+        reused = all_of((ge(rows, FEW_ROWS), any_of((many, ge(MANY_TERMS - 1, terms)))))
+        return any_of((reused, ge(FEW_TERMS, terms)))
+    least = max(1, setting.options.pack_reuse * setting.rows)
+    used = frozenset[str]().union(*(value_variables(r) for r in roles.streamed))
+    tensors = {r.tensor for r in roles.streamed}
+    uses = rows
+    for loop in reversed(loops_around(kernel.body, nest)):
+        written = any(a.written and a.buffer in tensors for a in accesses(loop))
+        if loop.variable in used | rows.variables() or written:
+            break
+        uses = uses * extent(loop)
+    terms = _term_count(kernel, nest)
+    lines = setting.target.l1_bytes // LINE_BYTES
+    far = TRUE if terms is None else ge(terms, NEAR_CACHES * lines)
+    enough = all_of((ge(uses, least), any_of((ge(uses, NEAR_REUSE * least), far))))
+    often = all_of((ge(rows, min(FEW_ROWS, least)), enough))
+    return any_of((often, all_of((ge(rows, FEW_ROWS + 1), _aliases(kernel, nest, roles, setting)))))
+
+
+def _aliases(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Condition:
+    """Steps of a streamed operand fall on the same lines of the first cache: read them once."""
+    band = band_of(find_loop(kernel.body, nest))
+    steps = {x.variable for _, around in reductions(band.body) for x in around}
+    found: list[Condition] = []
+    for r in roles.streamed:
+        way = max(1, setting.target.l1_bytes // (CACHE_WAYS * r.dtype.bytes))
+        for v in sorted(steps & value_variables(r)):
+            step = stride(kernel.buffer(r.tensor), r.subscripts, v)
+            if step is not None and step.variables() <= frozenset(kernel.sizes):
+                found.append(eq(mod(step, index(way)), 0))
+    return any_of(found)
+
+
+def _term_count(kernel: Kernel, nest: str) -> Index | None:
+    """Most terms that one element of the nest sums; None if that moves with the band."""
+    band = band_of(find_loop(kernel.body, nest))
+    counts = [reduce(mul, map(extent, around), ONE) for _, around in reductions(band.body)]
+    most = maximum(ZERO, *counts)
+    return most if most.variables() <= frozenset(kernel.sizes) else None
+
+
+def with_fallback(
+    kernel: Kernel, nest: str, condition: Condition, names: Names
+) -> tuple[Kernel, str]:
+    """The nest under a condition, and the name of its copy for the other case."""
+    kernel, copy, new = duplicate(kernel, find_loop(kernel.body, nest), names)
+    body = replace_loop(kernel.body, nest, lambda x: Branch(condition, x, copy))
+    return replace(kernel, body=body), new[nest]
+
+
+def streams_in_place(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> bool:
+    """The streamed operands can be read as they lie, masked at the end of a row."""
+    body = band_of(find_loop(kernel.body, nest)).body
+    return can_mask(kernel, body, setting.target) and all(
+        stride(kernel.buffer(r.tensor), r.subscripts, roles.columns) == ONE for r in roles.streamed
+    )
+
+
+def exchanged(kernel: Kernel, nest: str, roles: Roles) -> Roles | None:
+    """Rows as columns; their rows are the columns, or better a loop of several sizes."""
+    band = band_of(find_loop(kernel.body, nest))
+    if roles.rows is None:
+        return None
+    other = roles_along(kernel, band, roles.rows)
+    if other is None or len(extent(band.loop(other.rows or "")).variables()) < 2:
+        other = roles_of(band, roles.rows, roles.columns)
+    possible = other is not None and contraction_refusal(kernel, nest, other) is None
+    return other if possible else None
+
+
+def exchange_pays(kernel: Kernel, nest: str, roles: Roles, in_place: bool) -> Condition:
+    """The tile wastes its lanes, and rows fill those of the exchanged one."""
+    columns = column_count(kernel, nest, roles)
+    rows = extent(band_of(find_loop(kernel.body, nest)).loop(roles.rows or roles.columns))
+    if in_place:
+        return all_of((ge(EXCHANGED_COLUMNS, columns), ge(rows, columns + 1)))
+    return all_of((ge(EXCHANGED_PANELS, columns), ge(rows, WHOLE_LANES)))
+
+
+def steps_apart(kernel: Kernel, nest: str, roles: Roles) -> bool:
+    """No streamed operand has the elements of a sum side by side: it gets a panel in any role."""
+    steps = {
+        y.variable
+        for _, around in reductions(band_of(find_loop(kernel.body, nest)).body)
+        for y in around
+    }
+    return not any(
+        stride(kernel.buffer(r.tensor), r.subscripts, v) == ONE
+        for r in roles.streamed
+        for v in steps
+    )
+
+
+def products_pay(kernel: Kernel, nest: str, roles: Roles, along: Along) -> Condition:
+    """Products of two vectors along the sum take less time than a tile with most lanes idle."""
+    terms = _term_count(kernel, nest)
+    if terms is None:
+        return FALSE
+    rows, columns = row_count(kernel, nest, roles), column_count(kernel, nest, roles)
+    runs = floordiv(terms, maximum(1, extent(find_loop(kernel.body, along.variable))))
+    tile = TILE_TERMS * terms * maximum(rows, TILE_ROWS)
+    products = columns * rows * (terms + RUN_TERMS * runs + SUM_TERMS)
+    copies = COPIED_TERMS * columns * terms if along.operands else ZERO
+    return all_of((ge(FEW_COLUMNS - 1, columns), ge(tile, products + copies)))

@@ -1,0 +1,1 @@
+"""Leaf schedules `rows`, `strips`, `column blocks` and `scan`: vectors along memory."""

@@ -1,0 +1,216 @@
+"""Rows that may be short at run time -> a version of the nest with another loop in the lanes.
+
+A vector along three colours or two classes is mostly empty, and each row pays for its loop, its
+masks and its ragged stores. Which rows are short, only the call knows. Where they are, a parallel
+loop around them runs in the lanes instead: elements lie apart in memory, but no lane is idle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tcsym.frontend.program import Call, Read, Select
+from tcsym.index import FALSE, Condition, Index, all_of, ge
+from tcsym.loop_ir import Branch, Kernel, Loop, Store, Update, Value, subvalues
+from tcsym.polyhedral.passes.common.access import Access, accesses, subscript_variables
+from tcsym.polyhedral.passes.common.assume import in_context
+from tcsym.polyhedral.passes.common.band import Band, band_of
+from tcsym.polyhedral.passes.common.bounds import extent
+from tcsym.polyhedral.passes.common.duplicate import duplicate
+from tcsym.polyhedral.passes.common.interchange import can_sink, reorder_chain
+from tcsym.polyhedral.passes.common.loops import (
+    Statement,
+    find_loop,
+    is_leaf,
+    loops_in,
+    replace_loop,
+    statements_in,
+)
+from tcsym.polyhedral.passes.common.overlap import is_repeatable
+from tcsym.polyhedral.passes.common.setting import Setting
+from tcsym.polyhedral.passes.common.vector_legality import access_cost, vector_refusal
+from tcsym.polyhedral.passes.contraction.register_tile import TileShape, can_tile, tile_registers
+from tcsym.polyhedral.passes.rows.row_schedule import leaf_chain, row_choice, split_rest
+from tcsym.polyhedral.passes.rows.transposition import transposition_of
+from tcsym.polyhedral.passes.windows.window_schedule import sliding_reads
+from tcsym.records import dataclass
+
+VECTOR_COST = 20.0  # of one nearly empty vector, in strided loads: loop, mask, pieces of its store
+CALL_COST = 10.0
+GATHER_COST = 1.0
+GUARD_COST = 5.0  # of an element that is read only where a condition holds: a branch in each lane
+COMBINE_COST = 25.0  # of the lanes of a reduction, which what follows waits for
+LOOP_WEIGHT = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Short:
+    """Where `condition` holds, `columns` runs in the lanes, with the loops `rows` inside."""
+
+    rows: tuple[str, ...]
+    columns: str
+    condition: Condition
+
+
+def short_versions(kernel: Kernel, nest: str, columns: str | None, setting: Setting) -> Kernel:
+    """The nest for long rows, beside versions for short ones. `columns`: its lanes, if one loop."""
+    for short in _choices(kernel, nest, columns, setting):
+        kernel = _with_version(kernel, nest, short, setting)
+        setting.note(nest, f"short rows: vectors along {short.columns}")
+    return kernel
+
+
+def _choices(kernel: Kernel, nest: str, columns: str | None, setting: Setting) -> Iterator[Short]:
+    band = band_of(find_loop(kernel.body, nest))
+    lanes = setting.lanes(kernel, band.body)
+    if lanes == 1 or not band.loops:
+        return
+    moved = transposition_of(kernel, band.loops) if not loops_in(band.body) else None
+    if moved is not None:
+        row, column = moved.row.variable, moved.column.variable
+        yield from _by_cost(kernel, band, (row,), (column,), lanes)
+        yield from _by_cost(kernel, band, (column,), (row,), lanes)
+        return
+    rows = _rows(kernel, nest, lanes) if columns is None else (columns,)
+    if rows:
+        yield from _by_cost(kernel, band, rows, band.variables, lanes)
+
+
+def _rows(kernel: Kernel, nest: str, lanes: int) -> tuple[str, ...]:
+    """The loops that run in lanes if each innermost loop gets vectors of its own."""
+    top = find_loop(kernel.body, nest)
+    leaves = [x.variable for x in loops_in(top) if is_leaf(x)]
+    chosen = (row_choice(kernel, leaf_chain(top, v), lanes)[0] for v in leaves)
+    return tuple(dict.fromkeys(v for v in chosen if v is not None))
+
+
+def _by_cost(
+    kernel: Kernel, band: Band, rows: tuple[str, ...], candidates: tuple[str, ...], lanes: int
+) -> Iterator[Short]:
+    """The cheapest loop for the lanes; where little is computed, another if that is short too."""
+    costs: dict[str, float] = {}
+    for v in reversed(candidates):
+        inner = _arranged(band, rows, v)
+        if inner is not None and _is_legal(kernel, inner, v):
+            costs[v] = _point_cost(kernel, inner, rows, v, lanes)
+    # where windows slide along one loop, the others of the image are as short as the rows
+    best = sorted(costs, key=lambda v: (costs[v], sliding_reads(band, v)))
+    for v in best[: 2 if isinstance(band.body, Store) else 1]:
+        most = min(_most(band, rows, lanes), int(_row_cost(band, rows) / costs[v]))
+        condition = in_context(kernel, _condition(band, rows, v, most, lanes))
+        if condition != FALSE:
+            yield Short(rows, v, condition)
+
+
+def _arranged(band: Band, rows: tuple[str, ...], columns: str) -> Band | None:
+    """The band from `columns` inwards, with those of its loops that are `rows` in its body."""
+    if columns in rows:
+        return None
+    outer = tuple(x for x in band.loops if x.variable not in rows)
+    body = band.body
+    for x in reversed(band.loops):
+        body = replace(x, body=body) if x.variable in rows else body
+    at = next(k for k, x in enumerate(outer) if x.variable == columns)
+    return Band(outer[at:], body)
+
+
+def _is_legal(kernel: Kernel, band: Band, columns: str) -> bool:
+    return (
+        can_sink(band.body, frozenset((columns,)))
+        and can_tile(band, columns, None, ())
+        and vector_refusal(kernel, band.body, columns) is None
+    )
+
+
+def _condition(band: Band, rows: tuple[str, ...], columns: str, most: int, lanes: int) -> Condition:
+    """All rows are short and the columns fill vectors; FALSE if that cannot be told outside."""
+    loops = {x.variable: x for x in (*band.loops, *loops_in(band.body))}
+    extents = [extent(loops[v]) for v in (*rows, columns)]
+    if frozenset().union(*(n.variables() for n in extents)) & loops.keys():
+        return FALSE
+    return all_of((*(ge(most, n) for n in extents[:-1]), ge(extents[-1], lanes)))
+
+
+def _most(band: Band, rows: tuple[str, ...], lanes: int) -> int:
+    """Longest row that counts as short.
+
+    Half as much again as a vector if it is reduced; four vectors if functions of its sums wait.
+    """
+    statements = tuple(statements_in(band.body))
+    combined = any(_is_combined(x, around, rows) for x, around in statements)
+    calls = any(isinstance(v, Call) for x, _ in statements for v in subvalues(x.value))
+    return lanes * 4 if combined and calls else lanes + lanes // 2 if combined else lanes
+
+
+def _is_combined(x: Statement, around: tuple[Loop, ...], rows: tuple[str, ...]) -> bool:
+    """All lanes of a row are reduced into one element."""
+    own = {y.variable for y in around} & set(rows)
+    return isinstance(x, Update) and bool(own - subscript_variables(x.subscripts))
+
+
+def _row_cost(band: Band, rows: tuple[str, ...]) -> float:
+    """Of one row: one vector for each time that a statement runs."""
+    total = 0.0
+    for x, around in statements_in(band.body):
+        calls = sum(isinstance(v, Call) for v in subvalues(x.value))
+        combined = COMBINE_COST if _is_combined(x, around, rows) else 0
+        cost = VECTOR_COST + CALL_COST * calls + combined
+        total += cost * _trips(around, rows)
+    return total
+
+
+def _point_cost(
+    kernel: Kernel, band: Band, rows: tuple[str, ...], columns: str, lanes: int
+) -> float:
+    """Of one element of a row, with `columns` in the lanes."""
+    total = 0.0
+    for x, around in statements_in(band.body):
+        calls = sum(isinstance(v, Call) for v in subvalues(x.value))
+        cost = access_cost(kernel, x, columns, lanes) + CALL_COST * calls / lanes
+        cost += GATHER_COST * sum(_is_gathered(a, columns) for a in accesses(x))
+        cost += GUARD_COST * sum(map(_is_guarded, subvalues(x.value)))
+        total += cost * _trips(around, rows)
+    return total
+
+
+def _is_guarded(v: Value) -> bool:
+    return isinstance(v, Select) and not v.eager and any(isinstance(x, Read) for x in subvalues(v))
+
+
+def _is_gathered(a: Access, columns: str) -> bool:
+    """A subscript is computed in each lane, and checked there."""
+    return any(not isinstance(s, Index) for s in a.subscripts) and columns in subscript_variables(
+        a.subscripts
+    )
+
+
+def _trips(around: tuple[Loop, ...], rows: tuple[str, ...]) -> int:
+    total = 1
+    for x in around:
+        if x.variable not in rows:
+            total *= min(extent(x).as_int() or LOOP_WEIGHT, LOOP_WEIGHT)
+    return total
+
+
+def _with_version(kernel: Kernel, nest: str, short: Short, setting: Setting) -> Kernel:
+    """Whole vectors of the columns: the last one overlaps, or elements are left for scalars."""
+    names = setting.names
+    kernel, copied, new = duplicate(kernel, find_loop(kernel.body, nest), names)
+    copy = find_loop(copied, new[nest])
+    columns, rows = new[short.columns], tuple(new[v] for v in short.rows)
+    band = band_of(copy)
+    lanes = setting.lanes(kernel, band.body)
+    inside = tuple(v for v in band.variables if v in rows)
+    order = (*(v for v in band.variables if v not in rows), *inside)
+    copy = reorder_chain(copy, order)
+    body = replace_loop(kernel.body, nest, lambda x: Branch(short.condition, copy, x))
+    kernel = replace(kernel, body=body)
+    overlapping = is_repeatable(kernel, copy, frozenset((columns,)))
+    if not overlapping:
+        kernel, _ = split_rest(kernel, order[0], columns, lanes, names)
+    whole = band_of(find_loop(kernel.body, columns))
+    outer = tuple(x for x in whole.loops if x.variable not in inside)
+    tile = Band(outer, find_loop(kernel.body, inside[0]) if inside else whole.body)
+    shape = TileShape(1, 1, lanes)
+    return tile_registers(kernel, tile, columns, None, (), shape, names, overlapping).kernel

@@ -1,0 +1,120 @@
+"""Sums over many rows for each column -> parallel parts of the rows, combined in order.
+
+Whole rows stay together, so that every part reads memory in long runs. A part has a fixed number of
+rows, whatever the threads: so the result does not depend on those.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tcsym.frontend.program import Read
+from tcsym.index import ZERO, Index, ceildiv, minimum, var
+from tcsym.loop_ir import Kernel, Loop, Node, Store, Update, block, loads, substitute_node
+from tcsym.polyhedral.passes.common.band import Band, band_of
+from tcsym.polyhedral.passes.common.bounds import extent
+from tcsym.polyhedral.passes.common.duplicate import duplicate
+from tcsym.polyhedral.passes.common.identities import identity
+from tcsym.polyhedral.passes.common.loops import (
+    children,
+    find_loop,
+    loops_around,
+    replace_loop,
+    statements_in,
+)
+from tcsym.polyhedral.passes.common.names import Names
+from tcsym.records import dataclass
+
+PART_ROWS = 256  # the sums of a part cost two accesses for as many terms
+
+
+@dataclass(frozen=True, slots=True)
+class SplitRows:
+    """`columns`: the loop over the columns of one part; the combination keeps the old one.
+
+    `rows`: iterations of the loop that was split.
+    """
+
+    kernel: Kernel
+    columns: str
+    rows: Index
+
+
+def split_rows(kernel: Kernel, nest: str, columns: str, names: Names) -> SplitRows | None:
+    """The nest { start; sums over rows; rest } as two, or None if it is another.
+
+    The first has a loop over parts around it and leaves the sums of each in an array. The second
+    starts again, combines those, and does the rest. `columns` is the innermost loop of its band.
+    """
+    top = find_loop(kernel.body, nest)
+    band = band_of(top)
+    nodes = children(band.body)
+    rows = [k for k, x in enumerate(nodes) if isinstance(x, Loop)]
+    if len(rows) != 1 or not _can_split(kernel, band, rows[0]):
+        return None
+    sums = nodes[rows[0]]
+    assert isinstance(sums, Loop)
+    count = ceildiv(extent(sums), PART_ROWS)
+    kernel, copy, new = duplicate(kernel, top, names)
+    part, last = names.fresh(sums.variable), names.fresh(sums.variable)
+    start = children(find_loop(copy, new[columns]).body)
+    own = start[rows[0]]
+    assert isinstance(own, Loop)
+    own = _part(own, var(part))
+    before, after, combined = list[Node](), list[Node](), list[Node]()
+    private = frozenset(x.variable for x in loops_around(kernel.body, nest))
+    shape = (count, *(extent(x) for x in band.loops))
+    for x, y in _targets(sums, own):
+        source, mine = kernel.buffer(x.buffer), kernel.buffer(y.buffer)
+        name = names.fresh(f"{x.buffer}_parts")
+        kept = replace(source, name=name, shape=shape, private=private)
+        kernel = kernel.with_buffer(kept).with_buffer(replace(mine, private=mine.private | {part}))
+        before.append(Store(y.buffer, y.subscripts, identity(x.op, source.dtype), x.name))
+        there = (var(part), *(var(new[b.variable]) - b.lower for b in band.loops))
+        after.append(Store(name, there, Read(y.buffer, y.subscripts, mine.dtype), x.name))
+        here = (var(last), *(var(b.variable) - b.lower for b in band.loops))
+        combined.append(replace(x, value=Read(name, here, kept.dtype)))
+    summed = {x.buffer for x in before if isinstance(x, Store)}
+    others = (x for x in start[: rows[0]] if not (isinstance(x, Store) and x.buffer in summed))
+    body = block(*others, *before, own, *after)
+    copy = replace_loop(copy, new[columns], lambda x: replace(x, body=body))
+    parts = Loop(part, ZERO, count, copy, "serial", "parallel")
+    total = Loop(last, ZERO, count, block(*combined), "serial", "reduction")
+    rest = replace_loop(top, sums.variable, lambda _: total)
+    both = replace_loop(kernel.body, nest, lambda _: block(parts, rest))
+    return SplitRows(replace(kernel, body=both), new[columns], extent(sums))
+
+
+def _part(rows: Loop, part: Index) -> Loop:
+    """The rows of that part, counted from its first, so that sizes alone bound their number."""
+    done = part * PART_ROWS
+    at = {rows.variable: rows.lower + done + var(rows.variable)}
+    n = minimum(PART_ROWS, extent(rows), extent(rows) - done)
+    return replace(rows, lower=ZERO, upper=n, body=substitute_node(rows.body, at))
+
+
+def _can_split(kernel: Kernel, band: Band, rows: int) -> bool:
+    """What is done before the sums can be done twice, and the sums do nothing else that lasts."""
+    nodes = children(band.body)
+    sums = nodes[rows]
+    assert isinstance(sums, Loop)
+    done = [x for node in nodes[: rows + 1] for x, _ in statements_in(node)]
+    own = frozenset(band.variables)
+    temporary = all(
+        not isinstance(x, Store | Update) or own <= kernel.buffer(x.buffer).private for x in done
+    )
+    updated = {x.buffer for x, _ in statements_in(sums) if isinstance(x, Update)}
+    read = {r.tensor for x in done for r in loads(x.value)}
+    bounds = frozenset[str]().union(
+        *(x.lower.variables() | x.upper.variables() for x in band.loops)
+    )
+    return temporary and not updated & read and not bounds & own
+
+
+def _targets(sums: Loop, copy: Loop) -> tuple[tuple[Update, Update], ...]:
+    """One update for each accumulator, with its copy."""
+    found: dict[str, tuple[Update, Update]] = {}
+    for (x, _), (y, _) in zip(statements_in(sums), statements_in(copy), strict=True):
+        if isinstance(x, Update) and isinstance(y, Update):
+            found.setdefault(x.buffer, (x, y))
+    return tuple(found.values())

@@ -1,0 +1,130 @@
+"""Leaf schedule `strips`: several vectors along a parallel loop, with the reduction loops inside.
+
+For column reductions, normalisations along an outer axis, pooling, products without reuse: whatever
+has its unit strides in an outer parallel loop.
+"""
+
+from __future__ import annotations
+
+from tcsym.frontend.program import Call
+from tcsym.loop_ir import Kernel, Loop, subvalues
+from tcsym.polyhedral.passes.common.band import Band, band_of, reductions
+from tcsym.polyhedral.passes.common.bounds import extent
+from tcsym.polyhedral.passes.common.interchange import can_sink
+from tcsym.polyhedral.passes.common.loops import (
+    find_loop,
+    is_leaf,
+    loops_around,
+    loops_in,
+    statements_in,
+)
+from tcsym.polyhedral.passes.common.names import Names
+from tcsym.polyhedral.passes.common.setting import Setting
+from tcsym.polyhedral.passes.common.sliding import slides_over
+from tcsym.polyhedral.passes.common.vector_legality import (
+    access_cost,
+    can_mask,
+    is_short,
+    vector_refusal,
+)
+from tcsym.polyhedral.passes.contraction.register_tile import TileShape, can_tile, tile_registers
+from tcsym.polyhedral.passes.rows.row_schedule import leaf_chain, row_choice, split_rest
+
+LOOP_WEIGHT = 16.0
+SHORT_COST = 4
+
+
+def strip_columns(kernel: Kernel, nest: str, setting: Setting) -> str | None:
+    """The loop to run in strips, if that beats vectors along the innermost loops."""
+    band = band_of(find_loop(kernel.body, nest))
+    lanes = setting.lanes(kernel, band.body)
+    if not loops_in(band.body) or not band.loops or lanes == 1:
+        return None
+    best, least = None, _row_cost(kernel, nest, lanes)
+    for v in reversed(band.variables):
+        if not _can_strip(kernel, band, v):
+            continue
+        cost = _strip_cost(kernel, band, v, lanes)
+        if cost < least:
+            best, least = v, cost
+    return best
+
+
+def _can_strip(kernel: Kernel, band: Band, columns: str) -> bool:
+    inner = _from(band, columns)
+    return (
+        can_sink(band.body, frozenset((columns,)))
+        and can_tile(inner, columns, None, ())
+        and vector_refusal(kernel, band.body, columns) is None
+    )
+
+
+def _from(band: Band, columns: str) -> Band:
+    """The part of the band that starts with the loop `columns`."""
+    return Band(band.loops[band.variables.index(columns) :], band.body)
+
+
+def _weight(loops: tuple[Loop, ...]) -> float:
+    total = 1.0
+    for x in loops:
+        n = extent(x).as_int()
+        total *= LOOP_WEIGHT if n is None else min(n, LOOP_WEIGHT)
+    return total
+
+
+def _strip_cost(kernel: Kernel, band: Band, columns: str, lanes: int) -> float:
+    total = 0.0
+    for x, around in statements_in(band.body):
+        total += _weight(around) * access_cost(kernel, x, columns, lanes)
+    return total * (SHORT_COST if is_short(band.loop(columns), lanes) else 1)
+
+
+def _row_cost(kernel: Kernel, nest: str, lanes: int) -> float:
+    """Cost of one point of the band with every innermost loop in its own vectors."""
+    band = band_of(find_loop(kernel.body, nest))
+    total = 0.0
+    leaves = [x for x in loops_in(band.body) if is_leaf(x)]
+    inside = {id(s) for leaf in leaves for s, _ in statements_in(leaf)}
+    for leaf in leaves:
+        chain = leaf_chain(band.body, leaf.variable)
+        lane, cost, _ = row_choice(kernel, chain, lanes)
+        short = SHORT_COST if lane is not None and _is_window(band, lane) else 1
+        total += short * cost * _weight((*loops_around(band.body, leaf.variable), leaf))
+    for x, around in statements_in(band.body):
+        if id(x) not in inside:
+            total += access_cost(kernel, x, None, 1) * _weight(around)
+    return total
+
+
+def _is_window(band: Band, variable: str) -> bool:
+    """The reduction slides over an operand that the band moves along too: few iterations."""
+    return any(
+        slides_over(x, [y for y in around if y.variable == variable], v)
+        for x, around in reductions(band.body)
+        for v in band.variables
+    )
+
+
+def schedule_strips(kernel: Kernel, nest: str, columns: str, setting: Setting) -> Kernel:
+    """Whole strips without masks, and the ragged rest in single masked vectors or elements."""
+    band = band_of(find_loop(kernel.body, nest))
+    lanes, names = setting.lanes(kernel, band.body), setting.names
+    shape = TileShape(1, _vectors(band, setting.options.strip_vectors), lanes)
+    masked = can_mask(kernel, band.body, setting.target)
+    kernel, rest = split_rest(kernel, columns, columns, shape.columns, names)
+    kernel = _tile(kernel, columns, shape, names)
+    return _tile(kernel, rest[1], TileShape(1, 1, lanes), names) if rest and masked else kernel
+
+
+def _tile(kernel: Kernel, columns: str, shape: TileShape, names: Names) -> Kernel:
+    band = band_of(find_loop(kernel.body, columns))
+    return tile_registers(kernel, band, columns, None, (), shape, names).kernel
+
+
+def _vectors(band: Band, most: int) -> int:
+    """Vectors in flight: fewer where one point holds more accumulators, or calls functions."""
+    targets = {(x.buffer, x.subscripts) for x, _ in reductions(band.body)}
+    calls = any(
+        isinstance(v, Call) for x, _ in statements_in(band.body) for v in subvalues(x.value)
+    )
+    return max(1, min(most // max(1, len(targets)), 2 if calls else most))

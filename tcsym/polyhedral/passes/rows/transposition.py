@@ -1,0 +1,177 @@
+"""Element-wise nests whose loads and stores run along different loops -> blocks of both loops.
+
+A plain transposition is moved block by block through registers; anything else stays element-wise,
+but reuses the cache lines of its strided side within a block.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tcsym.frontend.program import Read
+from tcsym.index import ONE, ZERO, Index, ceildiv, maximum, minimum, substitute, var
+from tcsym.loop_ir import Kernel, Loop, Node, Store, TransposeBlock
+from tcsym.polyhedral.passes.common.access import accesses, stride
+from tcsym.polyhedral.passes.common.bounds import extent
+from tcsym.polyhedral.passes.common.interchange import reorder_chain
+from tcsym.polyhedral.passes.common.loops import find_loop, replace_loop
+from tcsym.polyhedral.passes.common.names import Names
+from tcsym.polyhedral.passes.common.tile_loop import is_multiple, tile_loop
+from tcsym.records import dataclass
+
+CACHE_BLOCKS = 8
+BLOCK_POINTS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Transposition:
+    """target[.., column.., row] = source[.., row.., column]
+
+    source_row, target_column: positions of the slow subscripts, counted from the end.
+    """
+
+    store: Store
+    source: Read
+    row: Loop
+    column: Loop
+    source_row: int
+    target_column: int
+
+
+def transposition_of(kernel: Kernel, chain: tuple[Loop, ...]) -> Transposition | None:
+    """The transposition that a perfect chain of parallel loops is, or None."""
+    store = chain[-1].body
+    if not isinstance(store, Store) or not isinstance(store.value, Read):
+        return None
+    read, target = store.value, kernel.buffer(store.buffer)
+    plain = not any(read.checked) and read.unwritten is None
+    same = kernel.buffer(read.tensor).dtype is target.dtype and target.dtype.bits in (32, 64)
+    subscripts = tuple(s for s in read.subscripts if isinstance(s, Index))
+    if not plain or not same or min(len(subscripts), len(store.subscripts)) < 2:
+        return None
+    if len(subscripts) < len(read.subscripts) or read.tensor == store.buffer:
+        return None
+    row, column = _mover(chain, store.subscripts[-1]), _mover(chain, subscripts[-1])
+    if row is None or column is None or row is column:
+        return None
+    if {row.variable, column.variable} & (target.private | kernel.buffer(read.tensor).private):
+        return None
+    target_column = _slow_position(store.subscripts, column, row)
+    source_row = _slow_position(subscripts, row, column)
+    if target_column is None or source_row is None:
+        return None
+    return Transposition(store, read, row, column, source_row, target_column)
+
+
+def _mover(chain: tuple[Loop, ...], subscript: Index) -> Loop | None:
+    """The loop of the chain that moves a subscript one by one."""
+    found = [x for x in chain if subscript.coefficient(x.variable) == 1]
+    return found[0] if len(found) == 1 else None
+
+
+def _slow_position(subscripts: tuple[Index, ...], slow: Loop, fast: Loop) -> int | None:
+    """Where `slow` moves, from the end, if it moves one subscript and `fast` only the last."""
+    *others, last = subscripts
+    s, f = slow.variable, fast.variable
+    moved = [k for k, x in enumerate(others) if s in x.variables()]
+    if len(moved) != 1 or others[moved[0]].coefficient(s) != 1 or s in last.variables():
+        return None
+    if last.coefficient(f) != 1 or any(f in x.variables() for x in others):
+        return None
+    return moved[0] - len(subscripts)
+
+
+def transpose_in_blocks(
+    kernel: Kernel, chain: tuple[Loop, ...], t: Transposition, block: int, names: Names
+) -> Kernel:
+    """The chain as register-transposed blocks, in cache blocks of eight by eight of them.
+
+    The last block starts early enough to be whole: masked stores cost more than elements moved
+    twice. Contract: all loops of the chain are parallel; no bound uses the row or column loop.
+    """
+    tiles = {x.variable: names.fresh(x.variable) for x in (t.row, t.column)}
+    start = {
+        x.variable: _block_start(extent(x), tiles[x.variable], block) for x in (t.row, t.column)
+    }
+    first = {x.variable: x.lower + start[x.variable] for x in (t.row, t.column)}
+    source = tuple(substitute(s, first) for s in t.source.subscripts if isinstance(s, Index))
+    node: Node = TransposeBlock(
+        t.store.buffer,
+        tuple(substitute(s, first) for s in t.store.subscripts),
+        t.source.tensor,
+        source,
+        extent(t.row) - start[t.row.variable],
+        extent(t.column) - start[t.column.variable],
+        block,
+        t.source_row,
+        t.target_column,
+    )
+    outer: list[Loop] = []
+    for x in (t.row, t.column):
+        name, count = names.fresh(x.variable), ceildiv(extent(x), block)
+        low = var(name) * CACHE_BLOCKS
+        high = minimum(low + CACHE_BLOCKS, count)
+        node = Loop(tiles[x.variable], low, high, node, "serial", "parallel")
+        whole = ceildiv(extent(x), block * CACHE_BLOCKS)
+        outer.append(Loop(name, ZERO, whole, node, "serial", "parallel"))
+    for loop in outer:
+        node = replace(loop, body=node)
+    for x in reversed(chain):
+        if x.variable not in first:
+            node = replace(x, body=node)
+    return replace(kernel, body=replace_loop(kernel.body, chain[0].variable, lambda _: node))
+
+
+def _block_start(n: Index, tile: str, block: int) -> Index:
+    start = var(tile) * block
+    return start if is_multiple(n, block) else minimum(start, maximum(ZERO, n - block))
+
+
+def strided_partner(kernel: Kernel, chain: tuple[Loop, ...], lanes: str) -> str | None:
+    """Another parallel loop of the chain along which a load runs that jumps along `lanes`."""
+    inside = {x.variable for x in chain}
+    for a in accesses(chain[-1].body):
+        b = kernel.buffer(a.buffer)
+        step = stride(b, a.subscripts, lanes)
+        if step is None or step in (ZERO, ONE) or b.space != "argument":
+            continue
+        for x in reversed(chain):
+            bounds = [(y.lower.variables() | y.upper.variables()) & inside for y in chain]
+            if x.variable == lanes or x.order != "parallel" or any(bounds):
+                continue
+            if stride(b, a.subscripts, x.variable) == ONE:
+                return x.variable
+    return None
+
+
+def block_points(
+    kernel: Kernel, chain: tuple[Loop, ...], lanes: str, partner: str, width: int, names: Names
+) -> Kernel:
+    """.., partner tiles, vectors, a few points of `partner`, lanes.
+
+    Contract: all loops of the chain are parallel, their bounds use none of them, and the extent of
+    `lanes` is a multiple of `width`.
+    """
+    vectors, lane, tile, point = (names.fresh(v) for v in (lanes, lanes, partner, partner))
+    top = chain[0].variable
+    node = find_loop(kernel.body, top)
+    changed = replace_loop(node, lanes, lambda x: tile_loop(x, width, vectors, lane))
+    changed = replace_loop(changed, lane, lambda x: replace(x, kind="vector"))
+    changed = replace_loop(changed, partner, lambda x: tile_loop(x, BLOCK_POINTS, tile, point))
+    changed = replace_loop(changed, point, _serial)
+    others = tuple(x.variable for x in chain if x.variable not in (lanes, partner))
+    assert isinstance(changed, Loop)
+    changed = reorder_chain(changed, (*others, tile, vectors, point, lane))
+    kernel = replace(kernel, body=replace_loop(kernel.body, top, lambda _: changed))
+    new = {lanes: {vectors}, partner: {tile, point}}
+    for b in kernel.buffers:
+        private = set(b.private)
+        for old, names_ in new.items():
+            private |= names_ if old in private else set()
+        kernel = kernel.with_buffer(replace(b, private=frozenset(private)))
+    return kernel
+
+
+def _serial(x: Loop) -> Loop:
+    upper = x.upper if x.mask is None else minimum(x.upper, x.mask)
+    return replace(x, kind="serial", mask=None, upper=upper)
