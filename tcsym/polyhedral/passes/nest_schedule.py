@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import reduce
-from operator import mul
 
 from tcsym.index import FALSE, TRUE, Condition, all_of, ceildiv, ge, negate
 from tcsym.loop_ir import Kernel, Loop
@@ -257,20 +255,19 @@ def _products(kernel: Kernel, nest: str, few_columns: bool, setting: Setting) ->
 def _in_row_blocks(kernel: Kernel, nest: str, setting: Setting) -> Kernel | None:
     """Several nests over shared rows, some of them contractions: each on blocks of rows.
 
-    Few blocks are no work for threads, and a row or two no register tile: then each nest runs over
-    all rows by a schedule of its own.
+    Few blocks are no work for threads, and a row or two no register tile: then each nest runs by a
+    schedule of its own, over all rows if these are all there is for threads.
     """
     band = band_of(find_loop(kernel.body, nest))
     height = setting.options.row_block * setting.rows
     if not band.loops or block_rows(kernel, nest, height, setting.names) is None:
         return None
     rows = extent(band.loops[-1])
-    bounded = is_bounded(kernel, nest)
-    if bounded:
-        blocks = reduce(mul, map(extent, band.loops[:-1]), ceildiv(rows, height))
-        few = FEW_BLOCKS if loops_around(kernel.body, nest) else FEW_PACKED_BLOCKS
-        enough = in_context(kernel, ge(blocks, few))
-    else:
+    few = FEW_BLOCKS if loops_around(kernel.body, nest) else FEW_PACKED_BLOCKS
+    alone = len(band.loops) == 1 and is_bounded(kernel, nest)
+    if alone:
+        enough = in_context(kernel, ge(ceildiv(rows, height), few))
+    else:  # the loops around the rows are work for threads
         inside = bool(rows.variables() & set(band.variables))
         enough = TRUE if inside else in_context(kernel, ge(rows, FEW_ROWS))
     if enough == TRUE:
@@ -279,12 +276,16 @@ def _in_row_blocks(kernel: Kernel, nest: str, setting: Setting) -> Kernel | None
     if enough != FALSE:
         kernel, copy = with_fallback(kernel, nest, enough, setting.names)
         kernel = _blocked(kernel, nest, height, setting)
-    if not bounded:
+    if not alone:
         return _separately(kernel, copy, setting)
-    last = band_of(find_loop(kernel.body, copy)).loops[-1]
+    return _distributed(kernel, copy, (few - 1) * height, setting)
+
+
+def _distributed(kernel: Kernel, nest: str, most: int, setting: Setting) -> Kernel:
+    """A band over nests, for at most so many rows -> bands for each of them, by their schedules."""
+    last = band_of(find_loop(kernel.body, nest)).loops[-1]
     groups = tuple(x for _, x in row_groups(kernel, last))
-    most = (FEW_PACKED_BLOCKS - 1) * height
-    distributed = distribute(kernel, copy, groups, setting.names, most)
+    distributed = distribute(kernel, nest, groups, setting.names, most)
     kernel = distributed.kernel
     for x in distributed.nests:
         kernel = schedule_nest(kernel, x, setting)
