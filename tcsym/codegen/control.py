@@ -26,7 +26,12 @@ from tcsym.codegen.index_code import smallest as extremum
 from tcsym.codegen.least import least
 from tcsym.codegen.parallel import parallel_loop
 from tcsym.codegen.stores import store_statement, update_statement
-from tcsym.codegen.transpose import by_element, fits_registers, transpose_in_registers
+from tcsym.codegen.transpose import (
+    by_element,
+    clipped_by_element,
+    fits_registers,
+    transpose_in_registers,
+)
 from tcsym.codegen.values import Val, constant
 from tcsym.index import Condition, Index, floordiv, ge, var
 from tcsym.loop_ir import (
@@ -273,7 +278,9 @@ def _prefetch(context: Context, buffer: Buffer, subscripts: tuple[Index, ...]) -
 
 
 def _transpose(context: Context, n: TransposeBlock) -> None:
-    if fits_registers(context, n):
-        transpose_in_registers(context, n)
-    else:
+    if not fits_registers(context, n):
         statement(context, by_element(n, context.buffers[n.source], context.buffers[n.target]))
+    elif (node := clipped_by_element(context, n)) is not n:
+        statement(context, node)
+    else:
+        transpose_in_registers(context, n)

@@ -16,7 +16,7 @@ from tcsym.codegen.index_code import Number, as_val, lanes_below, lanes_beyond, 
 from tcsym.codegen.memory import load, store
 from tcsym.codegen.values import Code, Val, bits_of, constant
 from tcsym.frontend.program import Const, Read
-from tcsym.index import ZERO, all_of, index, lt, minimum, var
+from tcsym.index import FALSE, TRUE, ZERO, all_of, ge, index, lt, minimum, var
 from tcsym.loop_ir import Branch, Buffer, Loop, Node, Store, TransposeBlock
 
 _COLUMN = "transpose column"
@@ -35,36 +35,42 @@ def fits_registers(context: Context, n: TransposeBlock) -> bool:
     )
 
 
-def transpose_in_registers(context: Context, n: TransposeBlock) -> None:
-    """A whole block without masks, or a clipped one with them, decided here or at run time.
+def clipped_by_element(context: Context, n: TransposeBlock) -> Node:
+    """The block itself, or only where it is whole: masked stores cost more than single elements."""
+    target = context.buffers[n.target]
+    whole = all_of([ge(n.rows, n.block), ge(n.columns, n.block)])
+    if target.padded or whole == TRUE:
+        return n
+    elements = by_element(n, context.buffers[n.source], target)
+    if whole == FALSE:
+        return elements
+    size = index(n.block)
+    return Branch(whole, replace(n, rows=size, columns=size), elements)
 
-    Both share the exchange in registers, which is most of the code, and where they may the stores.
+
+def transpose_in_registers(context: Context, n: TransposeBlock) -> None:
+    """A whole block without masks, or a clipped one into a padded target, decided at run time.
+
+    Both share the exchange in registers, which is most of the code.
     """
     code, block = context.code, n.block
     rows, columns = number(context, n.rows), number(context, n.columns)
     with context.in_lanes(Lanes(_COLUMN, block)):
-        if isinstance(rows, int) and isinstance(columns, int):
-            rows, columns = min(rows, block), min(columns, block)
-            _store(context, n, transposed(code, _loaded(context, n, rows, columns)), rows, columns)
-            return
         full = _at_least(code, rows, block)
         if (wide := _at_least(code, columns, block)) is not None:
             full = wide if full is None else code.binary("and", full, wide)
-        assert full is not None, "a clipped block"
-        taken = choose_each(
-            context,
-            full,
-            lambda: _loaded(context, n, block, block),
-            lambda: _loaded(context, n, rows, columns),
-        )
-        moved = transposed(code, taken)
-        if context.buffers[n.target].padded:
-            _store(context, n, moved, block, block)
-            return
-        with context.function.when(full.text):
-            _store(context, n, moved, block, block)
-        with context.function.when(code.not_(full).text):
-            _store(context, n, moved, rows, columns)
+        if full is None:
+            taken = _loaded(context, n, block, block)
+        elif isinstance(rows, int) and isinstance(columns, int):
+            taken = _loaded(context, n, min(rows, block), min(columns, block))
+        else:
+            taken = choose_each(
+                context,
+                full,
+                lambda: _loaded(context, n, block, block),
+                lambda: _loaded(context, n, rows, columns),
+            )
+        _store(context, n, transposed(code, taken))
 
 
 def _at_least(code: Code, count: Number, least: int) -> Val | None:
@@ -78,14 +84,15 @@ def by_element(n: TransposeBlock, source: Buffer, target: Buffer) -> Node:
     """The same as loops: zeros beyond rows and columns if the target is padded."""
     row, column = var(f"{n.target} row"), var(f"{n.target} column")
     at, place = n.element(row, column)
-    element = Read(n.source, place, source.dtype)
-    inside = all_of([lt(row, n.rows), lt(column, n.columns)])
-    clipped: Node = Branch(inside, Store(n.target, at, element))
+    move: Node = Store(n.target, at, Read(n.source, place, source.dtype))
+    rows, columns = index(n.block), index(n.block)
     if target.padded:
+        inside = all_of([lt(row, n.rows), lt(column, n.columns)])
         zero = Const(0.0 if source.dtype.is_float else 0, source.dtype)
-        clipped = Branch(inside, Store(n.target, at, element), Store(n.target, at, zero))
-    size = index(n.block)
-    return Loop(str(column), ZERO, size, Loop(str(row), ZERO, size, clipped))
+        move = Branch(inside, move, Store(n.target, at, zero))
+    else:
+        rows, columns = minimum(rows, n.rows), minimum(columns, n.columns)
+    return Loop(str(column), ZERO, columns, Loop(str(row), ZERO, rows, move))
 
 
 def _loaded(context: Context, n: TransposeBlock, rows: Number, columns: Number) -> list[Val]:
@@ -107,18 +114,12 @@ def _loaded(context: Context, n: TransposeBlock, rows: Number, columns: Number) 
     return loaded
 
 
-def _store(
-    context: Context, n: TransposeBlock, moved: list[Val], rows: Number, columns: Number
-) -> None:
-    """Columns, of which a padded target takes all. Counts as in `_loaded`."""
+def _store(context: Context, n: TransposeBlock, moved: list[Val]) -> None:
+    """All columns, of a whole block or to a padded target."""
     target, lane = context.buffers[n.target], var(_COLUMN)
-    down = lanes_below(context, rows)
     for c, column in enumerate(moved):
-        mask = True if target.padded else _row_mask(context, down, columns, c)
-        place = c if mask is True or isinstance(columns, int) else minimum(c, n.columns - 1)
-        at = address(context, target, n.element(lane, place)[0])
-        if mask is not False:
-            store(context, at, _strict(target), column, None if mask is True else mask)
+        at = address(context, target, n.element(lane, index(c))[0])
+        store(context, at, target, column, None)
     context.note_store(target.name)
 
 
