@@ -290,7 +290,8 @@ def _column_fits(
             return False
         if not all(reduces) and depth == 0:
             return False
-        if len({_has_rows(m, x) for m, x in joined}) > 1:
+        rows = [_has_rows(m, x) if all(reduces) else len(m.left) > 1 for m, x in joined]
+        if any(rows) and not all(rows):
             return False
     else:
         rows = [_has_rows(m, x) for m, x in joined]

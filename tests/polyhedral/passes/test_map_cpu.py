@@ -50,15 +50,20 @@ def test_options_keep_the_results(name: str, variant: str) -> None:
         assert_same(kernel, mapped.kernel, sizes)
 
 
+# Sizes of versions with panels: what few rows or columns read in place has none.
+IN_PANELS = (
+    {"M": 29, "N": 29, "K": 13},
+    {"B": 1, "F": 29, "C": 2, "H": 2, "W": 3, "P": 2, "Q": 2},
+)
+
+
 @pytest.mark.parametrize("name", ["matmul_bias_relu", "matmul_bt", "matmul_at", "convolution"])
 def test_every_element_of_a_panel_is_filled(name: str) -> None:
     kernel = naive.ALL[name]()
     mapped = map_cpu(kernel, AVX2, Options()).kernel
-    sizes = dict.fromkeys(kernel.sizes, 13)
-    if name == "convolution":
-        sizes = {"B": 1, "F": 13, "C": 2, "H": 2, "W": 3, "P": 2, "Q": 2}
+    panels = {b.name for b in mapped.buffers if "_panel" in b.name}
+    sizes = IN_PANELS[name == "convolution"]
     memory = execute(mapped, sizes, arguments(kernel, sizes))
-    panels = [b.name for b in mapped.buffers if "_panel" in b.name]
     assert panels
     for panel in panels:
         assert all(x is not POISON for x in memory[panel].values[0].flat), panel
