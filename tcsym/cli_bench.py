@@ -26,7 +26,8 @@ from tcsym.frontend.program import (
     children,
     dtype_of,
 )
-from tcsym.index import Index, evaluate, var
+from tcsym.index import Index, var
+from tcsym.index_values import evaluate
 from tcsym.kernel import Kernel
 from tcsym.runtime.background import settle
 

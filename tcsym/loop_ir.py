@@ -26,15 +26,8 @@ from tcsym.frontend.program import (
     Select,
     Unary,
 )
-from tcsym.index import (
-    ONE,
-    TRUE,
-    Condition,
-    Index,
-    Values,
-    map_condition,
-    substitute,
-)
+from tcsym.index import ONE, TRUE, Condition, Index
+from tcsym.index_values import Values, map_condition, substitute
 from tcsym.records import dataclass
 from tcsym.types import DType
 

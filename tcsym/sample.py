@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tcsym.index import Index, evaluate
+from tcsym.index import Index
+from tcsym.index_values import evaluate
 from tcsym.records import dataclass
 from tcsym.types import DType
 

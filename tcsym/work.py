@@ -7,7 +7,8 @@ from math import prod
 from typing import assert_never
 
 from tcsym.frontend.program import For, If, Item, Program, Statement, subexpressions
-from tcsym.index import ZERO, Index, evaluate
+from tcsym.index import ZERO, Index
+from tcsym.index_values import evaluate
 
 
 def estimated_work(program: Program, sizes: Mapping[str, int]) -> float:

@@ -15,7 +15,8 @@ import pytest
 from tcsym.compiled import Compiled, stride_name
 from tcsym.frontend.interpret import interpret
 from tcsym.frontend.program import Program, Tensor
-from tcsym.index import ZERO, evaluate
+from tcsym.index import ZERO
+from tcsym.index_values import evaluate
 from tcsym.types import DType
 from tcsym.variants import Layouts, Variant, Variants
 

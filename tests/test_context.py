@@ -28,16 +28,15 @@ from tcsym.index import (
     choose,
     condition_text,
     eq,
-    evaluate,
     floordiv,
     ge,
-    holds,
     maximum,
     minimum,
     mod,
     negate,
     var,
 )
+from tcsym.index_values import evaluate, holds
 
 N, M = var("N"), var("M")
 BOX = (("M", 2, 5), ("N", 1, 4))

@@ -13,19 +13,17 @@ from tcsym.index import (
     choose,
     condition_text,
     eq,
-    evaluate,
     floordiv,
     ge,
-    holds,
     index,
     maximum,
     minimum,
     mod,
     negate,
-    substitute,
     var,
 )
 from tcsym.index_json import condition_from_json, condition_to_json, from_json, to_json
+from tcsym.index_values import evaluate, holds, substitute
 
 NAMES = ("M", "N", "i")
 small = st.integers(-7, 7)

@@ -29,13 +29,13 @@ from tcsym.index import (
     Product,
     choose,
     floordiv,
-    map_condition,
     maximum,
     minimum,
     mod,
     of_atom,
     var,
 )
+from tcsym.index_values import map_condition
 from tcsym.loop_ir import (
     Allocate,
     Block,

@@ -23,7 +23,8 @@ from tcsym.codegen.stores import end_streams
 from tcsym.codegen.text import Function, Module
 from tcsym.codegen.values import Code
 from tcsym.compiled import SYMBOL, Fault
-from tcsym.index import ZERO, Index, maximum, substitute
+from tcsym.index import ZERO, Index, maximum
+from tcsym.index_values import substitute
 from tcsym.loop_ir import (
     LINE_BYTES,
     Allocate,

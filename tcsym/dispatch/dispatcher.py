@@ -9,7 +9,8 @@ from tcsym.dispatch.entrance import Entrance
 from tcsym.dispatch.making import Making
 from tcsym.dispatch.version import Values, Version
 from tcsym.errors import OptionError
-from tcsym.index import FALSE, TRUE, condition_substitute, index
+from tcsym.index import FALSE, TRUE, index
+from tcsym.index_values import condition_substitute
 from tcsym.runtime.arrays import View
 from tcsym.runtime.size_functions import first_holding
 from tcsym.variants import Variant

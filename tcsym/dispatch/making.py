@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from tcsym.dispatch.version import Kind, Values, Version
-from tcsym.index import TRUE, Condition, all_of, eq, holds, var
+from tcsym.index import TRUE, Condition, all_of, eq, var
+from tcsym.index_values import holds
 from tcsym.options import Bind, Options
 from tcsym.region import Region
 from tcsym.runtime.plan import CallPlan

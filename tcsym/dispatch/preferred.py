@@ -15,7 +15,7 @@ from tcsym.compiled import Compiled
 from tcsym.dispatch.entrance import Entrance
 from tcsym.dispatch.making import Making
 from tcsym.dispatch.version import Values, Version
-from tcsym.index import holds
+from tcsym.index_values import holds
 from tcsym.stats import Decision
 from tcsym.variants import Variant
 

@@ -22,7 +22,8 @@ from tcsym.frontend.resolved import (
     ResolvedStatement,
     ResolvedTensor,
 )
-from tcsym.index import Index, substitute
+from tcsym.index import Index
+from tcsym.index_values import substitute
 from tcsym.records import dataclass
 
 

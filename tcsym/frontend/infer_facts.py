@@ -17,18 +17,15 @@ from tcsym.index import (
     Index,
     NonNegative,
     any_of,
-    condition_substitute,
     condition_variables,
     eq,
-    evaluate,
     ge,
-    holds,
     maximum,
     minimum,
     negate,
-    substitute,
     var,
 )
+from tcsym.index_values import condition_substitute, evaluate, holds, substitute
 from tcsym.isl import isl
 from tcsym.presburger import Presburger
 from tcsym.records import dataclass

@@ -16,19 +16,8 @@ from tcsym.frontend.infer_extents import Extents, index_variable_at
 from tcsym.frontend.infer_facts import Facts
 from tcsym.frontend.infer_forms import Interval, split
 from tcsym.frontend.infer_walk import Node, Placed, placed_statements
-from tcsym.index import (
-    ONE,
-    TRUE,
-    Condition,
-    Index,
-    all_of,
-    condition_substitute,
-    eq,
-    ge,
-    lt,
-    substitute,
-    var,
-)
+from tcsym.index import ONE, TRUE, Condition, Index, all_of, eq, ge, lt, var
+from tcsym.index_values import condition_substitute, substitute
 from tcsym.isl import isl
 from tcsym.presburger import is_quasi_affine
 from tcsym.records import dataclass

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tcsym.index import FALSE, Condition, Index, substitute, var
+from tcsym.index import FALSE, Condition, Index, var
+from tcsym.index_values import substitute
 
 
 def plain(name: str) -> str:

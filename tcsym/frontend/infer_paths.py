@@ -23,20 +23,8 @@ from tcsym.frontend.program import (
     Select,
     Unary,
 )
-from tcsym.index import (
-    TRUE,
-    All,
-    Any_,
-    Condition,
-    Index,
-    IsZero,
-    NonNegative,
-    Not,
-    Values,
-    all_of,
-    ge,
-    substitute,
-)
+from tcsym.index import TRUE, All, Any_, Condition, Index, IsZero, NonNegative, Not, all_of, ge
+from tcsym.index_values import Values, substitute
 from tcsym.records import dataclass
 
 

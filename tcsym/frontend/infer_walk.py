@@ -26,19 +26,8 @@ from tcsym.frontend.resolved import (
     ResolvedStatement,
     Unify,
 )
-from tcsym.index import (
-    FALSE,
-    TRUE,
-    Condition,
-    Index,
-    condition_substitute,
-    eq,
-    ge,
-    index,
-    negate,
-    substitute,
-    var,
-)
+from tcsym.index import FALSE, TRUE, Condition, Index, eq, ge, index, negate, var
+from tcsym.index_values import condition_substitute, substitute
 from tcsym.records import dataclass
 
 

@@ -27,8 +27,9 @@ from tcsym.frontend.interpret_values import (
     stored,
 )
 from tcsym.frontend.program import For, If, Item, Program, Statement, Tensor
-from tcsym.index import Index, holds
-from tcsym.index import evaluate as index_value
+from tcsym.index import Index
+from tcsym.index_values import evaluate as index_value
+from tcsym.index_values import holds
 from tcsym.records import dataclass
 from tcsym.types import DType
 

@@ -26,7 +26,8 @@ from tcsym.frontend.resolved import (
     Unify,
     Variable,
 )
-from tcsym.index import Index, condition_substitute, substitute, var
+from tcsym.index import Index, var
+from tcsym.index_values import condition_substitute, substitute
 
 Names = Mapping[str, str]
 

@@ -20,7 +20,8 @@ from tcsym.frontend.program import (
     Statement,
     Tensor,
 )
-from tcsym.index import Index, Values, condition_substitute, index, substitute
+from tcsym.index import Index, index
+from tcsym.index_values import Values, condition_substitute, substitute
 from tcsym.loop_ir import Buffer, Kernel, substitute_node, substitute_value
 
 

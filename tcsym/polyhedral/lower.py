@@ -14,18 +14,8 @@ from typing import assert_never
 from tcsym.compiled import Layout, layout_strides
 from tcsym.context import Context
 from tcsym.frontend.program import Program, Tensor
-from tcsym.index import (
-    TRUE,
-    All,
-    Condition,
-    Index,
-    condition_substitute,
-    condition_variables,
-    maximum,
-    negate,
-    substitute,
-    var,
-)
+from tcsym.index import TRUE, All, Condition, Index, condition_variables, maximum, negate, var
+from tcsym.index_values import condition_substitute, substitute
 from tcsym.loop_ir import (
     Allocate,
     Block,

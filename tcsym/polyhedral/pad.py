@@ -29,17 +29,8 @@ from tcsym.frontend.program import (
     reads,
     statements,
 )
-from tcsym.index import (
-    Condition,
-    Index,
-    all_of,
-    any_of,
-    condition_substitute,
-    ge,
-    lt,
-    substitute,
-    var,
-)
+from tcsym.index import Condition, Index, all_of, any_of, ge, lt, var
+from tcsym.index_values import condition_substitute, substitute
 from tcsym.polyhedral.bind import bind_program
 from tcsym.polyhedral.pad_values import Fill, fills_that_cancel
 from tcsym.presburger import Presburger

@@ -11,17 +11,8 @@ from collections.abc import Mapping
 from functools import reduce
 
 from tcsym.frontend.program import Range
-from tcsym.index import (
-    TRUE,
-    Condition,
-    Index,
-    all_of,
-    condition_substitute,
-    ge,
-    lt,
-    substitute,
-    var,
-)
+from tcsym.index import TRUE, Condition, Index, all_of, ge, lt, var
+from tcsym.index_values import condition_substitute, substitute
 from tcsym.isl import isl
 from tcsym.polyhedral.relations import IN, OUT, Relations
 from tcsym.polyhedral.scop import Access, Scop, ScopStatement

@@ -1,7 +1,7 @@
-"""Loaded kernel -> a built-in function that Python calls at the cost of a C extension's.
+"""Compiled kernel -> the call entry that Python calls at the cost of a C extension's.
 
-`fast_entry` gives None where the fast way cannot be taken safely: numpy's or CPython's objects do
-not look as expected (probed once at run time), or some size does not follow from dense arguments.
+There is none where the fast way cannot be taken safely: numpy's or CPython's objects do not look as
+expected (probed once at run time), or some size does not follow from dense arguments.
 """
 
 from __future__ import annotations
@@ -10,32 +10,11 @@ from collections.abc import Sequence
 
 from tcsym.compiled import Compiled, Layout
 from tcsym.runtime.assemble import cached_object
-from tcsym.runtime.entering import EntryImage, Library, Slow, load_entry
+from tcsym.runtime.entering import EntryImage, Library
 from tcsym.runtime.fastcall_entry import Entry, can_be_entered
 from tcsym.runtime.fastcall_ir import MOST_PRIVATE, MOST_SHARED, entry_ir
-from tcsym.runtime.jit import LoadedKernel
 from tcsym.runtime.numpy_facts import arrays_are_as_expected
 from tcsym.runtime.plan import CallPlan
-
-
-def fast_entry(
-    plan: CallPlan,
-    kernel: LoadedKernel,
-    pointers: tuple[int, ...],
-    slots: Sequence[int | tuple[int, int]],
-    slow: Slow,
-    layouts: tuple[Layout, ...] | None = None,
-    exact: bool = True,
-    library: Library = "numpy",
-) -> Slow | None:
-    """A built-in that does what `slow(*args, **kwargs)` does, fast for arrays of these layouts.
-
-    `kernel`, `pointers`, `slots`, `layouts` (default: all dense) are those of a variant
-    (`variants.Variant`). Unless `exact`, arrays of stricter layouts are served as well.
-    """
-    layouts = layouts or all_dense(plan)
-    image = entry_image(plan, kernel.compiled, pointers, slots, layouts, exact, library)
-    return None if image is None else load_entry(image, kernel, slow)
 
 
 def entry_image(
@@ -47,7 +26,11 @@ def entry_image(
     exact: bool = True,
     library: Library = "numpy",
 ) -> EntryImage | None:
-    """What `fast_entry` loads, for any kernel of the same code; None where it gives None."""
+    """What `entering.load_entry` loads, for arrays of these layouts; None where it is not safe.
+
+    `pointers`, `slots` and `layouts` are those of a variant (`variants.Variant`). Unless `exact`,
+    arrays of stricter layouts are served as well.
+    """
     if not can_be_entered(plan, library) or not arrays_are_as_expected():
         return None
     if library == "torch" and not _torch_serves(plan):

@@ -9,7 +9,7 @@ from typing import Any
 
 from tcsym.errors import SizeError
 from tcsym.frontend.program import Program
-from tcsym.index import holds
+from tcsym.index_values import holds
 from tcsym.records import dataclass
 from tcsym.sizes import Dim, size_value
 from tcsym.work import estimated_work, n_elements

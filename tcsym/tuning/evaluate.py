@@ -19,7 +19,7 @@ from tcsym.compiler import compile_program
 from tcsym.digest import hexdigest
 from tcsym.frontend.interpret import interpret
 from tcsym.frontend.program import Program
-from tcsym.index import evaluate, holds
+from tcsym.index_values import evaluate, holds
 from tcsym.options import Options
 from tcsym.records import dataclass
 from tcsym.recursion import deep_recursion

@@ -14,7 +14,8 @@ import numpy as np
 
 from tcsym.codegen import Generated, emit, object_code
 from tcsym.compiled import SYMBOL
-from tcsym.index import Index, ceildiv, evaluate, var
+from tcsym.index import Index, ceildiv, var
+from tcsym.index_values import evaluate
 from tcsym.loop_ir import Buffer, Kernel, Loop, Node, Store, Value, substitute_node
 from tcsym.loop_ir_verify import verify
 from tcsym.target import Target, resolve_target, runs_here

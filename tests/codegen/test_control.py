@@ -9,7 +9,8 @@ import pytest
 
 from tcsym.codegen import emit
 from tcsym.frontend.program import Binary, Call, Cast, IndexValue, Read
-from tcsym.index import Index, ceildiv, eq, evaluate, ge, mod, var
+from tcsym.index import Index, ceildiv, eq, ge, mod, var
+from tcsym.index_values import evaluate
 from tcsym.loop_ir import (
     Allocate,
     Branch,

@@ -27,7 +27,8 @@ from tcsym.frontend.program import (
     Statement,
     children,
 )
-from tcsym.index import Index, evaluate, holds
+from tcsym.index import Index
+from tcsym.index_values import evaluate, holds
 
 Values = dict[str, int]
 Found = tuple[str, int, int]  # kind, line, column

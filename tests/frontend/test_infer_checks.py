@@ -6,7 +6,8 @@ import pytest
 
 from tcsym.errors import BoundsError, InitError, SizeError, TCError
 from tcsym.frontend.program import Read, reads, statements
-from tcsym.index import condition_text, holds
+from tcsym.index import condition_text
+from tcsym.index_values import holds
 from tests.frontend.test_infer_ranges import checks, inferred
 
 STATE = "float(N) O"

@@ -13,7 +13,6 @@ from tcsym.index import (
     ZERO,
     Index,
     any_of,
-    evaluate,
     floordiv,
     ge,
     index,
@@ -22,6 +21,7 @@ from tcsym.index import (
     mod,
     var,
 )
+from tcsym.index_values import evaluate
 
 N, M, K, J, T = map(var, ("N", "M", "K", "i", "t"))
 SIZES = [dict(zip("NMK", row)) for row in itertools.product((0, 1, 2, 3, 7, 10), repeat=3)]

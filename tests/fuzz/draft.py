@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from tcsym.index import Index, evaluate, index, var
+from tcsym.index import Index, index, var
+from tcsym.index_values import evaluate
 from tcsym.types import DType
 from tests.fuzz.model import LAYOUTS, Case, Input, TensorModel, declaration
 

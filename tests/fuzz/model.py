@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tcsym.index import Index, evaluate
+from tcsym.index import Index
+from tcsym.index_values import evaluate
 from tcsym.types import DType
 
 Sizes = Mapping[str, int]

@@ -52,9 +52,9 @@ from tcsym.index import (
     NonNegative,
     Not,
     Product,
-    evaluate,
     index,
 )
+from tcsym.index_values import evaluate
 from tcsym.loop_ir import (
     Allocate,
     Block,

@@ -6,7 +6,7 @@ import gc
 import itertools
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,10 +22,8 @@ from tcsym.index import (
     ceildiv,
     choose,
     eq,
-    evaluate,
     floordiv,
     ge,
-    holds,
     index,
     lt,
     maximum,
@@ -34,18 +32,20 @@ from tcsym.index import (
     negate,
     var,
 )
+from tcsym.index_values import evaluate, holds
 from tcsym.runtime import fastcall
 from tcsym.runtime.arrays import numpy_view
 from tcsym.runtime.assemble import assemble
-from tcsym.runtime.fastcall import fast_entry
+from tcsym.runtime.entering import Slow, load_entry
+from tcsym.runtime.fastcall import all_dense, entry_image
 from tcsym.runtime.fastcall_entry import Entry
 from tcsym.runtime.fastcall_index import DECLARATIONS, IndexCode, Lines, Value
 from tcsym.runtime.fastcall_ir import entry_ir
-from tcsym.runtime.jit import load
+from tcsym.runtime.jit import LoadedKernel, load
 from tcsym.runtime.loader import load_object
 from tcsym.runtime.memory import c_function
 from tcsym.runtime.numpy_facts import arrays_are_as_expected
-from tcsym.runtime.plan import plan_call
+from tcsym.runtime.plan import CallPlan, plan_call
 from tcsym.runtime.results import overlaps_itself
 from tcsym.runtime.scalars import is_scalar, scalar_array
 from tcsym.sizes import Dim
@@ -117,6 +117,21 @@ class Recorder:
 
 
 Made = tuple[Callable[..., Any], Recorder]
+
+
+def fast_entry(
+    plan: CallPlan,
+    kernel: LoadedKernel,
+    pointers: tuple[int, ...],
+    slots: Sequence[int | tuple[int, int]],
+    slow: Slow,
+    layouts: tuple[Layout, ...] | None = None,
+    exact: bool = True,
+) -> Slow | None:
+    """Entry for arrays of these layouts (all dense); None where it is not safe."""
+    layouts = layouts or all_dense(plan)
+    image = entry_image(plan, kernel.compiled, pointers, slots, layouts, exact)
+    return None if image is None else load_entry(image, kernel, slow)
 
 
 def make(

@@ -15,10 +15,8 @@ from tcsym.index import (
     any_of,
     choose,
     eq,
-    evaluate,
     floordiv,
     ge,
-    holds,
     index,
     maximum,
     minimum,
@@ -26,6 +24,7 @@ from tcsym.index import (
     negate,
     var,
 )
+from tcsym.index_values import evaluate, holds
 from tcsym.runtime.size_functions import first_failing, shapes_of
 
 NAMES = ("N", "lambda", "_x")

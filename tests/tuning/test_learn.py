@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tcsym.compiler import analyse
 from tcsym.errors import OptionError
-from tcsym.index import holds
+from tcsym.index_values import holds
 from tcsym.options import Options
 from tcsym.sizes import Dim
 from tcsym.target import resolve_target

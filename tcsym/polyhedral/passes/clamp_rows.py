@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tcsym.frontend.program import Binary, Cast, Read
-from tcsym.index import Index, minimum, substitute, var
+from tcsym.index import Index, minimum, var
+from tcsym.index_values import substitute
 from tcsym.loop_ir import (
     Kernel,
     Loop,

@@ -6,17 +6,8 @@ import math
 from dataclasses import replace
 
 from tcsym.frontend.program import Read
-from tcsym.index import (
-    ZERO,
-    Index,
-    condition_variables,
-    index,
-    maximum,
-    minimum,
-    of_atom,
-    substitute,
-    var,
-)
+from tcsym.index import ZERO, Index, condition_variables, index, maximum, minimum, of_atom, var
+from tcsym.index_values import substitute
 from tcsym.loop_ir import (
     Branch,
     Buffer,

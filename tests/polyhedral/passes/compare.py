@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tcsym.index import evaluate
+from tcsym.index_values import evaluate
 from tcsym.loop_ir import Kernel
 from tests.polyhedral.passes.execute import execute
 

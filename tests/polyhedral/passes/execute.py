@@ -37,8 +37,8 @@ from tcsym.index import (
     NonNegative,
     Not,
     Product,
-    evaluate,
 )
+from tcsym.index_values import evaluate
 from tcsym.loop_ir import (
     Allocate,
     Block,

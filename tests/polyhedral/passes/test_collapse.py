@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tcsym.index import evaluate
+from tcsym.index_values import evaluate
 from tcsym.loop_ir import Kernel, Loop, walk
 from tcsym.loop_ir_verify import verify
 from tcsym.polyhedral.passes.collapse import PART_WORK, PARTS, collapse_outermost

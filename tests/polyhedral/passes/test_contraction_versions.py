@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tcsym.index import holds
+from tcsym.index_values import holds
 from tcsym.loop_ir import Kernel, Prefetch, walk
 from tcsym.options import Options
 from tcsym.polyhedral.map_cpu import map_cpu

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tcsym.frontend.program import Call
-from tcsym.index import evaluate, floordiv, ge, index, minimum, var
+from tcsym.index import floordiv, ge, index, minimum, var
+from tcsym.index_values import evaluate
 from tcsym.loop_ir import Block, Branch, Loop, Node
 from tcsym.polyhedral.passes.common.bounds import trip_bound
 from tcsym.polyhedral.passes.common.cost import Costs

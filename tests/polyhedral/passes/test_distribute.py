@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tcsym.compiler import analyse
 from tcsym.frontend.program import Call
-from tcsym.index import index, substitute
+from tcsym.index import index
+from tcsym.index_values import substitute
 from tcsym.loop_ir import Kernel, Loop, Store, Update, subvalues, walk
 from tcsym.options import Options
 from tcsym.polyhedral.map_cpu import map_cpu

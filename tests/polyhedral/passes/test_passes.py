@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from tcsym.index import ge, holds, index, minimum, var
+from tcsym.index import ge, index, minimum, var
+from tcsym.index_values import holds
 from tcsym.loop_ir import (
     Allocate,
     Block,

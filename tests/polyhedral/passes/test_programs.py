@@ -10,7 +10,7 @@ import pytest
 from tcsym.errors import TCError
 from tcsym.frontend.interpret import interpret
 from tcsym.frontend.program import Program
-from tcsym.index import evaluate
+from tcsym.index_values import evaluate
 from tcsym.loop_ir_verify import verify
 from tcsym.options import Options
 from tcsym.polyhedral.map_cpu import map_cpu

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from tcsym.compiler import analyse
-from tcsym.index import holds
+from tcsym.index_values import holds
 from tcsym.loop_ir import Branch, Kernel, Loop, walk
 from tcsym.loop_ir_verify import verify
 from tcsym.options import Options

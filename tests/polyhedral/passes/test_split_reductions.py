@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tcsym.index import evaluate
+from tcsym.index_values import evaluate
 from tcsym.loop_ir import Block, Kernel, Loop, walk
 from tcsym.loop_ir_verify import verify
 from tcsym.polyhedral.passes.accumulate import accumulate_privately

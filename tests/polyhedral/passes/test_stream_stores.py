@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tcsym.frontend.program import Call
-from tcsym.index import holds
+from tcsym.index_values import holds
 from tcsym.loop_ir import Branch, Kernel, Node, Store, block, walk
 from tcsym.loop_ir_verify import InternalError, verify
 from tcsym.options import Options

@@ -10,7 +10,7 @@ import pytest
 import tcsym
 from tcsym.codegen.sizes import viewed_values
 from tcsym.compiler import analyse
-from tcsym.index import evaluate
+from tcsym.index_values import evaluate
 from tcsym.loop_ir import Loop, View, walk
 from tcsym.options import Options
 from tcsym.polyhedral.map_cpu import map_cpu

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tcsym.compiler import analyse
-from tcsym.index import evaluate, index, var
+from tcsym.index import index, var
+from tcsym.index_values import evaluate
 from tcsym.loop_ir import Kernel, Loop, Store, Update, walk
 from tcsym.options import Options
 from tcsym.polyhedral.map_cpu import Mapped, map_cpu

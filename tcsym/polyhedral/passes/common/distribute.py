@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tcsym.index import ZERO, Product, index, minimum, substitute, var
+from tcsym.index import ZERO, Product, index, minimum, var
+from tcsym.index_values import substitute
 from tcsym.loop_ir import Buffer, Kernel, Loop, Node, block
 from tcsym.polyhedral.passes.common.access import accesses
 from tcsym.polyhedral.passes.common.band import Band, band_of

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tcsym.index import condition_variables, substitute, var
+from tcsym.index import condition_variables, var
+from tcsym.index_values import substitute
 from tcsym.loop_ir import Allocate, Block, Branch, Loop, Node, block, substitute_node
 from tcsym.polyhedral.passes.common.names import Names
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tcsym.frontend.program import Read
-from tcsym.index import ONE, ZERO, Index, substitute, var
+from tcsym.index import ONE, ZERO, Index, var
+from tcsym.index_values import substitute
 from tcsym.loop_ir import Kernel, Loop, Node, Prefetch, Update, block, loads, map_node, walk
 from tcsym.polyhedral.passes.common.access import stride
 from tcsym.polyhedral.passes.common.bounds import extent

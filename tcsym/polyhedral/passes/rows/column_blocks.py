@@ -17,7 +17,6 @@ from tcsym.index import (
     ZERO,
     Condition,
     Index,
-    Values,
     all_of,
     any_of,
     floordiv,
@@ -27,6 +26,7 @@ from tcsym.index import (
     mod,
     var,
 )
+from tcsym.index_values import Values
 from tcsym.loop_ir import (
     Buffer,
     Kernel,

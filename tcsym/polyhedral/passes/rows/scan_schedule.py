@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tcsym.frontend.program import Read
-from tcsym.index import ONE, ZERO, Index, index, minimum, substitute, var
+from tcsym.index import ONE, ZERO, Index, index, minimum, var
+from tcsym.index_values import substitute
 from tcsym.loop_ir import (
     Branch,
     Buffer,

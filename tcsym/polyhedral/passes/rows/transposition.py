@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tcsym.frontend.program import Read
-from tcsym.index import ONE, ZERO, Index, ceildiv, maximum, minimum, substitute, var
+from tcsym.index import ONE, ZERO, Index, ceildiv, maximum, minimum, var
+from tcsym.index_values import substitute
 from tcsym.loop_ir import Kernel, Loop, Node, Store, TransposeBlock
 from tcsym.polyhedral.passes.common.access import accesses, stride
 from tcsym.polyhedral.passes.common.bounds import extent

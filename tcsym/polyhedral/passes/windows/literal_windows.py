@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tcsym.index import FALSE, ZERO, Condition, Index, all_of, condition_substitute, eq, index
+from tcsym.index import FALSE, ZERO, Condition, Index, all_of, eq, index
+from tcsym.index_values import condition_substitute
 from tcsym.loop_ir import Branch, Kernel, Loop, Node, Update, map_node, substitute_node
 from tcsym.polyhedral.passes.common.assume import in_context
 from tcsym.polyhedral.passes.common.band import Band, reductions

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tcsym.index import ONE, ZERO, Index, Max, Product, all_of, eq, substitute, var
+from tcsym.index import ONE, ZERO, Index, Max, Product, all_of, eq, var
+from tcsym.index_values import substitute
 from tcsym.loop_ir import (
     Branch,
     Kernel,
