@@ -49,7 +49,7 @@ def test_what_few_rows_keep_does_not_grow_with_many() -> None:
 def test_rows_below_other_loops_are_not_distributed() -> None:
     """These loops are work for threads; a second version would cost as much code again."""
     scores = [b for b in mapped(HEADS).buffers if b.name.startswith("A") and b.space == "arena"]
-    assert scores and not any("L" in b.shape[0].variables() for b in scores)
+    assert scores and not any("L" in e.variables() for b in scores for e in b.shape)
 
 
 def test_functions_of_sums_run_in_vectors() -> None:
