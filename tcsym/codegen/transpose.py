@@ -8,6 +8,7 @@ last dimension is not contiguous, the block is moved by a loop over its elements
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
 
 from tcsym.codegen.addresses import address
 from tcsym.codegen.branches import choose_each
@@ -56,28 +57,26 @@ def transpose_in_registers(context: Context, n: TransposeBlock) -> None:
     code, block = context.code, n.block
     rows, columns = number(context, n.rows), number(context, n.columns)
     with context.in_lanes(Lanes(_COLUMN, block)):
-        full = _at_least(code, rows, block)
-        if (wide := _at_least(code, columns, block)) is not None:
-            full = wide if full is None else code.binary("and", full, wide)
-        if full is None:
-            taken = _loaded(context, n, block, block)
-        elif isinstance(rows, int) and isinstance(columns, int):
+        if isinstance(rows, int) and isinstance(columns, int):
             taken = _loaded(context, n, min(rows, block), min(columns, block))
         else:
             taken = choose_each(
                 context,
-                full,
+                _is_whole(code, rows, columns, block),
                 lambda: _loaded(context, n, block, block),
                 lambda: _loaded(context, n, rows, columns),
             )
         _store(context, n, transposed(code, taken))
 
 
-def _at_least(code: Code, count: Number, least: int) -> Val | None:
-    """None if `count` is known to be that much."""
-    if isinstance(count, int) and count >= least:
-        return None
-    return code.compare("icmp sge", as_val(count), constant(least, "i64"))
+def _is_whole(code: Code, rows: Number, columns: Number, block: int) -> Val:
+    """Both counts are at least `block`; one of them is not known."""
+    whole = [
+        code.compare("icmp sge", as_val(count), constant(block, "i64"))
+        for count in (rows, columns)
+        if not isinstance(count, int) or count < block
+    ]
+    return reduce(lambda a, b: code.binary("and", a, b), whole)
 
 
 def by_element(n: TransposeBlock, source: Buffer, target: Buffer) -> Node:
