@@ -60,6 +60,30 @@ def layout_of_plan(plan: CallPlan) -> Layout | None:
     return Layout(known, slots, places, ranks, tuple([p.name for p in plan.inputs]), free)
 
 
+# Calls `%function`: of the row, of the one that looks at calls, or the default one.
+_CALL = f"""default:
+  %default_at = getelementptr i64, ptr @{TABLE}, i64 {DEFAULT}
+  %default_function = load ptr, ptr %default_at
+  %default_code_at = getelementptr i64, ptr @{TABLE}, i64 {DEFAULT_CODE}
+  %default_code = load ptr, ptr %default_code_at
+  br label %call
+call:
+  %function = phi ptr [ %default_function, %default ], [ %noticing, %notice ], [ %own, %served ]
+  %code = phi ptr [ %default_code, %default ], [ null, %notice ], [ %own_code, %served ]
+  call void @Py_IncRef(ptr %function)
+  %is_ours = icmp ne ptr %code, null
+  br i1 %is_ours, label %ours, label %any
+ours:
+  %direct = call ptr %code(ptr null, ptr %args, i64 %nargs, ptr %kwnames)
+  call void @Py_DecRef(ptr %function)
+  ret ptr %direct
+any:
+  %result = call ptr @PyObject_Vectorcall(ptr %function, ptr %args, i64 %nargs, ptr %kwnames)
+  call void @Py_DecRef(ptr %function)
+  ret ptr %result
+}}"""
+
+
 def switch_ir(layout: Layout) -> str:
     """Module with the function `SYMBOL`, of the kind METH_FASTCALL | METH_KEYWORDS."""
     out = Lines()
@@ -93,27 +117,7 @@ usual:
 unseen:
   call void @PyErr_Clear()
   br label %default
-default:
-  %default_at = getelementptr i64, ptr @{TABLE}, i64 {DEFAULT}
-  %default_function = load ptr, ptr %default_at
-  %default_code_at = getelementptr i64, ptr @{TABLE}, i64 {DEFAULT_CODE}
-  %default_code = load ptr, ptr %default_code_at
-  br label %call
-call:
-  %function = phi ptr [ %default_function, %default ], [ %noticing, %notice ], [ %own, %served ]
-  %code = phi ptr [ %default_code, %default ], [ null, %notice ], [ %own_code, %served ]
-  call void @Py_IncRef(ptr %function)
-  %is_ours = icmp ne ptr %code, null
-  br i1 %is_ours, label %ours, label %any
-ours:
-  %direct = call ptr %code(ptr null, ptr %args, i64 %nargs, ptr %kwnames)
-  call void @Py_DecRef(ptr %function)
-  ret ptr %direct
-any:
-  %result = call ptr @PyObject_Vectorcall(ptr %function, ptr %args, i64 %nargs, ptr %kwnames)
-  call void @Py_DecRef(ptr %function)
-  ret ptr %result
-}}
+{_CALL}
 """
 
 
