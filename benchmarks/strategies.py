@@ -206,7 +206,7 @@ def main(given: list[str]) -> None:
     if arguments.run:
         print(json.dumps(run(json.loads(arguments.run))))
         return
-    cores_for(arguments.threads)
+    cores_for(arguments.threads)  # refuses what the machine lacks; work beside calls has the rest
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     compile_python_files()
     rows: list[dict[str, Any]] = []
