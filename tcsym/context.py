@@ -80,49 +80,55 @@ def context_condition(context: Context) -> Condition:
 # ---- values of expressions
 
 
-def interval(e: Index, ranges: Ranges) -> Interval:
-    """Where the value of `e` lies; variables without a range may have any value."""
+def interval(e: Index, ranges: Ranges, found: dict[Index, Interval] | None = None) -> Interval:
+    """Where the value of `e` lies; variables without a range may have any value.
+
+    found: the intervals of parts that were asked for before with the same ranges.
+    """
+    found = {} if found is None else found
+    if e not in found:
+        found[e] = _sum_interval(e, ranges, found)
+    return found[e]
+
+
+def _sum_interval(e: Index, ranges: Ranges, found: dict[Index, Interval]) -> Interval:
     low: int | None = e.constant
     high: int | None = e.constant
     for atom, c in e.terms:
-        part = _atom_interval(atom, ranges)
+        part = _atom_interval(atom, ranges, found)
         ends = (part.low, part.high) if c > 0 else (part.high, part.low)
         low = None if low is None or ends[0] is None else low + c * ends[0]
         high = None if high is None or ends[1] is None else high + c * ends[1]
     return Interval(low, high)
 
 
-def _atom_interval(atom: Atom, ranges: Ranges) -> Interval:
+def _atom_interval(atom: Atom, ranges: Ranges, found: dict[Index, Interval]) -> Interval:
     match atom:
         case str():
             return ranges.get(atom, ANY)
         case Product(factors):
-            return _product([_atom_interval(f, ranges) for f in factors])
+            return _product([_atom_interval(f, ranges, found) for f in factors])
         case FloorDiv(a, b):
-            return _quotient(interval(a, ranges), interval(b, ranges))
+            return _quotient(interval(a, ranges, found), interval(b, ranges, found))
         case Mod(_, b):
-            divisor = interval(b, ranges)
-            if divisor.low is None or divisor.low < 0:
-                return ANY
-            return Interval(0, None if divisor.high is None else max(0, divisor.high - 1))
+            return _remainder(interval(b, ranges, found))
         case Min(args):
-            return _extremum([interval(a, ranges) for a in args], True)
+            return _extremum([interval(a, ranges, found) for a in args], True)
         case Max(args):
-            return _extremum([interval(a, ranges) for a in args], False)
+            return _extremum([interval(a, ranges, found) for a in args], False)
         case Choose(c, a, b):
-            match decided(c, ranges):
-                case c if c == TRUE:
-                    return interval(a, ranges)
-                case c if c == FALSE:
-                    return interval(b, ranges)
-            arms = interval(a, ranges), interval(b, ranges)
-            lows, highs = [x.low for x in arms], [x.high for x in arms]
-            return Interval(
-                None if None in lows else min(x for x in lows if x is not None),
-                None if None in highs else max(x for x in highs if x is not None),
-            )
+            held = decided(c, ranges)
+            taken = [x for x, never in ((a, FALSE), (b, TRUE)) if held != never]
+            arms = [interval(x, ranges, found) for x in taken]
+            return Interval(_extremum(arms, True).low, _extremum(arms, False).high)
         case _:
             assert_never(atom)
+
+
+def _remainder(divisor: Interval) -> Interval:
+    if divisor.low is None or divisor.low < 0:
+        return ANY
+    return Interval(0, None if divisor.high is None else max(0, divisor.high - 1))
 
 
 def _product(factors: list[Interval]) -> Interval:
@@ -220,7 +226,7 @@ def simplified(e: Index, ranges: Ranges) -> Index:
 
 
 def _simplified_atom(atom: Atom, ranges: Ranges) -> Index:
-    value = _atom_interval(atom, ranges).value
+    value = _atom_interval(atom, ranges, {}).value
     if value is not None:
         return index(value)
     match atom:

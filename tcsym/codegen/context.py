@@ -17,6 +17,7 @@ from tcsym.codegen.registers import Registers
 from tcsym.codegen.text import Function, Module
 from tcsym.codegen.values import Code, Val
 from tcsym.compiled import Fault
+from tcsym.context import Interval
 from tcsym.errors import Span
 from tcsym.frontend.program import Read
 from tcsym.index import ZERO, Atom, Index
@@ -84,7 +85,7 @@ class Context:
     fault's code. `launch`: register of the context struct; None inside a task. `finished`: told of
     every part of the module that is complete. `calls`: of functions, for loops by identity.
     `formulas`: values of atoms that were computed outside the function.
-    `least_variables`, `least`: numbers that variables and expressions are never below.
+    `ranges`: of variables. `intervals`: of expressions, as far as asked for.
     """
 
     kernel: Kernel
@@ -100,8 +101,8 @@ class Context:
     finished: Callable[[Module], None]
     calls: Mapping[int, Call]
     variables: dict[str, Bound] = field(default_factory=dict)
-    least_variables: dict[str, int] = field(default_factory=dict)
-    least: dict[Index, int | None] = field(default_factory=dict)
+    ranges: dict[str, Interval] = field(default_factory=dict)
+    intervals: dict[Index, Interval] = field(default_factory=dict)
     pointers: dict[str, str] = field(default_factory=dict)
     formulas: Mapping[Atom, Val] = field(default_factory=dict)
     depth: int = 0

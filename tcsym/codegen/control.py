@@ -23,7 +23,7 @@ from tcsym.codegen.index_code import (
     number,
 )
 from tcsym.codegen.index_code import smallest as extremum
-from tcsym.codegen.least import least
+from tcsym.codegen.least import starts_at
 from tcsym.codegen.parallel import parallel_loop
 from tcsym.codegen.stores import store_statement, update_statement
 from tcsym.codegen.transpose import (
@@ -33,7 +33,7 @@ from tcsym.codegen.transpose import (
     transpose_in_registers,
 )
 from tcsym.codegen.values import Val, constant
-from tcsym.index import Condition, Index, floordiv, ge, var
+from tcsym.index import ZERO, Condition, Index, floordiv, ge, var
 from tcsym.loop_ir import (
     Allocate,
     Block,
@@ -97,7 +97,7 @@ def _loop(context: Context, loop: Loop) -> None:
 
 def _unrolled_loop(context: Context, loop: Loop) -> None:
     count = loop.upper.as_int()
-    context.least_variables[loop.variable] = 0
+    starts_at(context, loop.variable, ZERO)
     assert count is not None, f"unrolled loop {loop.variable} without a constant bound"
     body: Node = loop.body
     if loop.mask is not None:
@@ -127,18 +127,15 @@ def _vector_loop(context: Context, loop: Loop) -> None:
 def _single(context: Context, loop: Loop) -> None:
     """The one iteration of a loop, which then is none."""
     depth = names_depth(context, loop.lower.variables())
-    place, known = number(context, loop.lower), least(context, loop.lower)
-    if known is not None:
-        context.least_variables[loop.variable] = known
+    place = number(context, loop.lower)
+    starts_at(context, loop.variable, loop.lower)
     bound = Bound(None, place) if isinstance(place, int) else Bound(place.text, 0, depth)
     with context.bound(loop.variable, bound):
         statement(context, loop.body)
 
 
 def serial_loop(context: Context, loop: Loop, lower: Number, upper: Number) -> None:
-    known = least(context, loop.lower)
-    if known is not None:
-        context.least_variables[loop.variable] = known
+    starts_at(context, loop.variable, loop.lower)
     step = loop.unroll
     if step <= 1:
         _counted(context, loop, lower, upper, 1)

@@ -14,7 +14,7 @@ from tcsym.codegen.context import Arena, Bound, Context, Faults
 from tcsym.codegen.control import buffer_bytes, statement
 from tcsym.codegen.functions import define
 from tcsym.codegen.lane_order import lane_order
-from tcsym.codegen.least import least_sizes
+from tcsym.codegen.least import ranges_of_sizes
 from tcsym.codegen.object_code import pipeline_line
 from tcsym.codegen.outline import Outlined, outline
 from tcsym.codegen.parallel import field
@@ -82,6 +82,26 @@ def emit(
     for function in outlined.functions:
         define(function, module, target, statement, finished)
     _entry(module, kernel)
+    _body(kernel, target, module, faults, min_work_per_thread, outlined, finished)
+    shared, private = arena_bytes(kernel, kernel.body)
+    if kernel.view is not None:
+        values = viewed_values(kernel.view)
+        shared, private = substitute(shared, values), substitute(private, values)
+    whole = module.whole_text()
+    modules.append(module.text() if modules else whole)
+    ready(modules[-1])
+    return Generated(whole, tuple(modules), tuple(faults.faults), shared, private)
+
+
+def _body(
+    kernel: Kernel,
+    target: Target,
+    module: Module,
+    faults: Faults,
+    min_work: int,
+    outlined: Outlined,
+    finished: Callable[[Module], None],
+) -> None:
     f = Function(module, _body_head(kernel))
     context = Context(
         kernel=kernel,
@@ -89,7 +109,7 @@ def emit(
         module=module,
         buffers={b.name: b for b in kernel.buffers},
         faults=faults,
-        min_work=min_work_per_thread,
+        min_work=min_work,
         code=Code(f, target),
         error="%error",
         arena=Arena(""),
@@ -97,7 +117,7 @@ def emit(
         finished=finished,
         calls=outlined.calls,
         variables={name: Bound(f"%v{i}") for i, name in enumerate(kernel.sizes)},
-        least_variables=least_sizes(kernel),
+        ranges=ranges_of_sizes(kernel),
         pointers={name: f"%p{i}" for i, name in enumerate(kernel.arguments)},
         order=lane_order(kernel.body, {b.name: b for b in kernel.buffers}, target),
     )
@@ -107,14 +127,6 @@ def emit(
     end_streams(context, kernel.body)
     f.do("ret void")
     f.finish()
-    shared, private = arena_bytes(kernel, kernel.body)
-    if kernel.view is not None:
-        values = viewed_values(kernel.view)
-        shared, private = substitute(shared, values), substitute(private, values)
-    whole = module.whole_text()
-    modules.append(module.text() if modules else whole)
-    ready(modules[-1])
-    return Generated(whole, tuple(modules), tuple(faults.faults), shared, private)
 
 
 def _body_head(kernel: Kernel) -> str:

@@ -122,7 +122,7 @@ def _expressions_used(context: Context, loop: Loop, buffers: frozenset[str]) -> 
         return e
 
     map_node(loop.body, on_index=index)
-    for b in (context.buffers[name] for name in buffers):
+    for b in (context.buffers[name] for name in sorted(buffers)):
         for e in (*b.shape, *b.element_strides()):
             index(e)
     return list(found)
@@ -212,8 +212,8 @@ def _body(
         pointers={n: f"%p{i}" for i, n in enumerate(buffers)},
         formulas={atom: Val(f"%f{i}", "i64") for i, atom in enumerate(received.formulas)},
         order=context.order,
-        least_variables=context.least_variables,
-        least=context.least,
+        ranges=context.ranges,
+        intervals=context.intervals,
     )
     for variable, b in context.variables.items():
         if b.text is None:

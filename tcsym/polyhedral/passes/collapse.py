@@ -79,7 +79,9 @@ class _Collapse:
         before, after = first - var(row) * n, end - var(row) * n
         lower, upper = inner.lower + maximum(0, before), inner.lower + minimum(n, after)
         node: Node = _at_row(outer, var(row), replace(inner, lower=lower, upper=upper))
-        rows = Loop(row, floordiv(first, n), floordiv(end - 1, n) + 1, node, "serial", "parallel")
+        by = maximum(1, n)  # known not to be 0, so that a division is one instruction
+        bounds = floordiv(first, by), floordiv(end - 1, by) + 1
+        rows = Loop(row, *bounds, node, "serial", "parallel")
         work = size * each
         count = floordiv(total + size - 1, size)
         return Loop(part, ZERO, count, rows, "serial", "parallel", work=work)
@@ -100,7 +102,7 @@ def _collapsible(top: Loop) -> tuple[Loop, ...]:
 def _at_row(outer: list[Loop], rest: Index, node: Node) -> Node:
     """`node` inside the loops `outer`, each with the one iteration that makes up the row `rest`."""
     for loop in reversed(outer):
-        n = extent(loop)
+        n = maximum(1, extent(loop))
         at = loop.lower + (rest if loop is outer[0] else mod(rest, n))
         rest = floordiv(rest, n)
         node = replace(loop, lower=at, upper=at + 1, body=node)
