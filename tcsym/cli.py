@@ -10,7 +10,14 @@ from tcsym import __version__
 from tcsym.cli_cache import cache
 from tcsym.cli_doctor import doctor
 from tcsym.cli_library import KernelFile, library_option
-from tcsym.cli_output import ErrorsAsText, json_option, print_json, print_table, seconds_text
+from tcsym.cli_output import (
+    ErrorsAsText,
+    KernelCommand,
+    json_option,
+    print_json,
+    print_table,
+    seconds_text,
+)
 from tcsym.cli_tune import (
     TRACE,
     parse_budget,
@@ -65,7 +72,7 @@ _sizes_option = click.option(
 )
 
 
-@main.command()
+@main.command(cls=KernelCommand)
 @click.argument("file", type=_FILE)
 @_def_option
 @_sizes_option
@@ -97,7 +104,7 @@ def run(
         raise click.exceptions.Exit(1)
 
 
-@main.command()
+@main.command(cls=KernelCommand)
 @click.argument("file", type=_FILE)
 @_def_option
 @click.option(
@@ -136,7 +143,7 @@ def bench(
         print_table(columns, [_speed_row(s) for s in speeds])
 
 
-@main.command()
+@main.command(cls=KernelCommand)
 @click.argument("file", type=_FILE)
 @click.argument("stage")
 @_def_option
@@ -164,7 +171,7 @@ def show(
         click.echo(text)
 
 
-@main.command()
+@main.command(cls=KernelCommand)
 @click.argument("file", type=_FILE)
 @_def_option
 @click.option(

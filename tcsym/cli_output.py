@@ -28,6 +28,19 @@ class ErrorsAsText(click.Group):
             raise click.ClickException(f"out of memory: {error}") from error
 
 
+class KernelCommand(click.Command):
+    """Says how sizes and a def are given, where they stand alone."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.allow_extra_args = True
+        rest = super().parse_args(ctx, args)
+        if ctx.args:
+            first = ctx.args[0]
+            how = "sizes are one word: M=3,K=4" if "=" in first else "a def is chosen by --def NAME"
+            raise click.UsageError(f"unexpected `{' '.join(ctx.args)}` ({how})", ctx)
+        return rest
+
+
 def print_json(value: object) -> None:
     click.echo(json.dumps(value, indent=2))
 

@@ -186,6 +186,15 @@ def test_doctor_survives_bad_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "TCSYM_CACHE is 'perhaps'" in tcsym("doctor", code=1).output
 
 
+@pytest.mark.parametrize(
+    ("words", "hint"), [(("K=4", "N=5"), "sizes are one word"), (("mm",), "--def NAME")]
+)
+def test_a_word_too_many_tells_how_it_is_given(mm: str, words: tuple[str, ...], hint: str) -> None:
+    error = tcsym("run", mm, "--sizes", "M=3", *words, code=2).stderr
+    assert f"`{' '.join(words)}`" in error
+    assert hint in error
+
+
 def test_usage_and_version() -> None:
     assert "doctor" in tcsym("--help").output
     assert tcsym("--version").output.startswith("tcsym, version ")
