@@ -9,6 +9,7 @@ Names load on first use, so that importing tcsym imports neither numpy nor LLVM.
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -121,3 +122,7 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+if os.environ.get("TCSYM_RECORD"):
+    import_module("tcsym.recording")  # begins to record

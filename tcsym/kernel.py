@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 Function = Callable[..., Any]
 Make = Callable[["Kernel"], "Serving"]
+Through = Callable[["Kernel", Function, tuple[Any, ...], dict[str, Any]], Any]
 
 
 def kernels_of(settings: Settings) -> dict[str, Kernel]:
@@ -82,6 +83,7 @@ class Kernel(Direct):
         self._kept = kept
         self._entered: tuple[ready.Ready, Function, Switch | None] | None = None
         self._lock = RLock()
+        self._through: Through | None = None
         self._inner: Function = self._checked_call if kept is None else self._first_call
         self._entry: Function = self._inner
         register(self)
@@ -187,19 +189,21 @@ class Kernel(Direct):
         return result
 
     def _install(self, entry: Function) -> None:
-        """From now on, calls enter `entry`, or what records them does."""
-        recorded, self._inner = self._entry is not self._inner, entry
-        if not recorded:
+        """From now on, calls enter `entry`, or what they enter through does."""
+        self._inner = entry
+        if self._through is None:
             self._entry = entry
 
-    def _enter_recorded(self, recorded: bool) -> None:
-        """Calls are timed and noted from now on, or no longer."""
-        self._entry = self._recorded_call if recorded else self._inner
+    def _enter_through(self, through: Through | None) -> None:
+        """Calls enter by way of `through` from now on, or no longer."""
+        self._through = through
+        self._entry = self._inner if through is None else self._call_through
 
-    def _recorded_call(self, /, *args: Any, **kwargs: Any) -> Any:
-        from tcsym.recording import timed_call
-
-        return timed_call(self, self._inner, args, kwargs)
+    def _call_through(self, /, *args: Any, **kwargs: Any) -> Any:
+        through = self._through
+        if through is None:  # another thread has just ended it
+            return self._inner(*args, **kwargs)
+        return through(self, self._inner, args, kwargs)
 
     def reference(
         self, /, *args: Any, sizes: Mapping[str, int] | None = None, **kwargs: Any

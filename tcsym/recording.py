@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from tcsym.config import RECORD
 from tcsym.records import dataclass
-from tcsym.registry import registered
+from tcsym.registry import registered, watch
 
 if TYPE_CHECKING:
     import logging
@@ -152,23 +152,19 @@ def _warn_once(kernel: Kernel, sizes: Sizes, region: Region, path: str) -> None:
 
 _active: list[Recorder] = []
 _lock = threading.RLock()
-_environment_is_read: list[bool] = []
 
 
 def active() -> tuple[Recorder, ...]:
     return tuple(_active)
 
 
-def enter(kernel: Kernel) -> None:
-    """To be told of each new kernel, once it is registered."""
+def _enter(kernel: Kernel) -> None:
     with _lock:
-        if not _environment_is_read:
-            _environment_is_read.append(True)
-            path = RECORD.read()
-            if path is not None:
-                _begin(Recorder(path))
         if _active:
-            kernel._enter_recorded(True)
+            kernel._enter_through(timed_call)
+
+
+watch(_enter)
 
 
 @contextlib.contextmanager
@@ -188,7 +184,7 @@ def record(path: str | os.PathLike[str]) -> Iterator[None]:
             _active.remove(recorder)
             if not _active:
                 for kernel in registered():
-                    kernel._enter_recorded(False)
+                    kernel._enter_through(None)
         recorder.flush()
 
 
@@ -196,7 +192,7 @@ def _begin(recorder: Recorder) -> None:
     with _lock:
         _active.append(recorder)
         for kernel in registered():
-            kernel._enter_recorded(True)
+            kernel._enter_through(timed_call)
 
 
 @atexit.register
@@ -229,3 +225,7 @@ def timed_call(kernel: Kernel, entry: Any, args: tuple[Any, ...], kwargs: dict[s
     for recorder in active():
         recorder.note(kernel, sizes, seconds, region)
     return result
+
+
+if (_path := RECORD.read()) is not None:
+    _begin(Recorder(_path))

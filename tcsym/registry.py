@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import os
-import sys
 from _thread import allocate_lock
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 from weakref import WeakSet
-
-from tcsym.config import RECORD
 
 if TYPE_CHECKING:
     from tcsym.kernel import Kernel
 
 _kernels: WeakSet[Kernel] = WeakSet()
 _lock = allocate_lock()
+_watchers: list[Callable[[Kernel], None]] = []
 
 
 def register(kernel: Kernel) -> None:
     """To be told of each new kernel."""
     with _lock:
         _kernels.add(kernel)
-    if "tcsym.recording" in sys.modules or RECORD.read() is not None:
-        from tcsym.recording import enter
+    for tell in _watchers:
+        tell(kernel)
 
-        enter(kernel)
+
+def watch(tell: Callable[[Kernel], None]) -> None:
+    """From now on, `tell` is called with each new kernel."""
+    _watchers.append(tell)
 
 
 def registered() -> list[Kernel]:
