@@ -43,6 +43,8 @@ from tcsym.loop_ir import (
 from tcsym.records import dataclass
 from tcsym.target import Target
 
+APART = 2048  # bytes between two tasks' arenas: what one prefetches ahead are not the other's lines
+
 
 @dataclass(frozen=True, slots=True)
 class Generated:
@@ -84,6 +86,8 @@ def emit(
     _entry(module, kernel)
     _body(kernel, target, module, faults, min_work_per_thread, outlined, finished)
     shared, private = arena_bytes(kernel, kernel.body)
+    if private != ZERO:
+        private += APART
     if kernel.view is not None:
         values = viewed_values(kernel.view)
         shared, private = substitute(shared, values), substitute(private, values)
