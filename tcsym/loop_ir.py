@@ -154,7 +154,9 @@ class TransposeBlock:
 
     Elsewhere in the block a padded target gets zeros, any other stays as it is. The last subscript
     of each side moves and one more: the source's `source_row`, the target's `target_column`, both
-    counted from the end. `block` x `block` elements, done in registers.
+    counted from the end. `block` x `block` elements, done in registers; or `blocks` of them side by
+    side along the rows, each of which starts `block` rows after the one before, or early enough to
+    be whole.
     """
 
     target: str
@@ -166,6 +168,12 @@ class TransposeBlock:
     block: int
     source_row: int = -2
     target_column: int = -2
+    blocks: int = 1
+
+    @property
+    def height(self) -> int:
+        """Rows that are moved, where there are as many."""
+        return self.block * self.blocks
 
     def element(self, row: Index | int, column: Index | int) -> tuple[Indices, Indices]:
         """Subscripts of one element, in the target and in the source."""

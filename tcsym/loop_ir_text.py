@@ -143,7 +143,8 @@ def loop_text(loop: Loop) -> str:
 def _transpose_text(n: TransposeBlock) -> str:
     target = _access(n.target, n.target_subscripts)
     source = _access(n.source, n.source_subscripts)
-    text = f"transpose {n.block} {target} = {source} rows {n.rows} columns {n.columns}"
+    shape = f"{n.block}" if n.blocks == 1 else f"{n.blocks}x{n.block}"
+    text = f"transpose {shape} {target} = {source} rows {n.rows} columns {n.columns}"
     if (n.source_row, n.target_column) != (-2, -2):
         text += f" along {n.source_row} of {n.source}, {n.target_column} of {n.target}"
     return text

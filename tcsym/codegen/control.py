@@ -28,9 +28,10 @@ from tcsym.codegen.parallel import parallel_loop
 from tcsym.codegen.stores import store_statement, update_statement
 from tcsym.codegen.transpose import (
     by_element,
-    clipped_by_element,
     fits_registers,
+    is_whole,
     transpose_in_registers,
+    transpose_whole,
 )
 from tcsym.codegen.values import Val, constant
 from tcsym.index import ZERO, Condition, Index, floordiv, ge, var
@@ -275,9 +276,16 @@ def _prefetch(context: Context, buffer: Buffer, subscripts: tuple[Index, ...]) -
 
 
 def _transpose(context: Context, n: TransposeBlock) -> None:
+    target = context.buffers[n.target]
+    elements = by_element(n, context.buffers[n.source], target)
     if not fits_registers(context, n):
-        statement(context, by_element(n, context.buffers[n.source], context.buffers[n.target]))
-    elif (node := clipped_by_element(context, n)) is not n:
-        statement(context, node)
-    else:
+        statement(context, elements)
+    elif target.padded:
         transpose_in_registers(context, n)
+    else:  # masked stores cost more than single elements
+        arms = [lambda: transpose_whole(context, n), lambda: statement(context, elements)]
+        whole = condition(context, is_whole(n))
+        if isinstance(whole, Val):
+            _in_blocks(context, whole, arms)
+        else:
+            arms[0 if whole else 1]()

@@ -141,7 +141,7 @@ def _statements(n: Node) -> int:
         case Store() | Update() | Verify() | Prefetch():
             return 1
         case TransposeBlock():
-            return 2 * n.block
+            return 2 * n.height
         case _:
             assert_never(n)
 

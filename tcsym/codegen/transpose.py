@@ -10,14 +10,14 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import reduce
 
-from tcsym.codegen.addresses import address
+from tcsym.codegen.addresses import Address, address
 from tcsym.codegen.branches import choose_each
 from tcsym.codegen.context import Context, Lanes
 from tcsym.codegen.index_code import Number, as_val, lanes_below, lanes_beyond, number
 from tcsym.codegen.memory import load, store
 from tcsym.codegen.values import Code, Val, bits_of, constant
 from tcsym.frontend.program import Const, Read
-from tcsym.index import FALSE, TRUE, ZERO, all_of, ge, index, lt, minimum, var
+from tcsym.index import ZERO, Condition, Index, all_of, ge, index, lt, minimum, var
 from tcsym.loop_ir import Branch, Buffer, Loop, Node, Store, TransposeBlock
 
 _COLUMN = "transpose column"
@@ -36,21 +36,75 @@ def fits_registers(context: Context, n: TransposeBlock) -> bool:
     )
 
 
-def clipped_by_element(context: Context, n: TransposeBlock) -> Node:
-    """The block itself, or only where it is whole: masked stores cost more than single elements."""
-    target = context.buffers[n.target]
-    whole = all_of([ge(n.rows, n.block), ge(n.columns, n.block)])
-    if target.padded or whole == TRUE:
-        return n
-    elements = by_element(n, context.buffers[n.source], target)
-    if whole == FALSE:
-        return elements
-    size = index(n.block)
-    return Branch(whole, replace(n, rows=size, columns=size), elements)
+def is_whole(n: TransposeBlock) -> Condition:
+    """No row and no column of the blocks is outside."""
+    return all_of([ge(n.rows, n.block), ge(n.columns, n.block)])
+
+
+def transpose_whole(context: Context, n: TransposeBlock) -> None:
+    """Whole blocks, without masks.
+
+    Rows are loaded in pieces of 128 bits, each into its place in a register: half the shuffles of
+    the exchange are then part of loads. Blocks side by side store a column together, into one line.
+    """
+    source, target, lane = context.buffers[n.source], context.buffers[n.target], var(_COLUMN)
+    starts = [minimum(k * n.block, n.rows - n.block) if k else ZERO for k in range(n.blocks)]
+    piece = 128 // target.dtype.bits
+    across = source.element_strides()[n.source_row], target.element_strides()[n.target_column]
+    for first in range(0, n.block, piece):
+        moved = []
+        with context.in_lanes(Lanes(_COLUMN, piece)):
+            for start in starts:
+                at = address(context, source, n.element(start, lane + first)[1])
+                rows = [_moved_by(context, at, across[0], r) for r in range(n.block)]
+                moved.append(_piece_columns(context, source, rows, piece))
+        with context.in_lanes(Lanes(_COLUMN, n.block)):
+            places = [address(context, target, n.element(s + lane, 0)[0]) for s in starts]
+            for c in range(piece):
+                for at, columns in zip(places, moved):
+                    column = _moved_by(context, at, across[1], first + c)
+                    store(context, column, target, columns[c], None)
+    context.note_store(target.name)
+
+
+def _moved_by(context: Context, at: Address, step: Index, count: int) -> Address:
+    """The address `count` steps on: odd multiples of a step are kept, powers of two are free."""
+    if not count:
+        return at
+    power = count & -count
+    size = number(context, step * (bits_of(at.kind) // 8 * (count // power)))
+    if isinstance(size, int):
+        size, power = size * power, 1
+    kind = f"i{8 * power}"
+    pointer = context.function.pure(f"getelementptr {kind}, ptr {at.pointer}, {as_val(size).typed}")
+    return replace(at, pointer=pointer, place=None)
+
+
+def _piece_columns(
+    context: Context, source: Buffer, places: list[Address], piece: int
+) -> list[Val]:
+    """The columns that start where `places`, one a row, say: as many as a piece of a row holds."""
+    rows = []
+    for r in range(piece):
+        taken = [load(context, at, source, None) for at in places[r::piece]]
+        rows.append(_joined(context.code, taken))
+    distance = 1
+    while distance < piece:
+        rows = _exchange(context.code, rows, distance, piece)
+        distance *= 2
+    return rows
+
+
+def _joined(code: Code, parts: list[Val]) -> Val:
+    """One vector of several, as many as a power of two."""
+    while len(parts) > 1:
+        lanes = tuple(range(2 * parts[0].lanes))
+        parts = [code.shuffle(a, b, lanes) for a, b in zip(parts[::2], parts[1::2])]
+    return parts[0]
 
 
 def transpose_in_registers(context: Context, n: TransposeBlock) -> None:
-    """A whole block without masks, or a clipped one into a padded target, decided at run time.
+    """A whole block, or a clipped one under masks, into a padded target; decided at run time.
 
     Both share the exchange in registers, which is most of the code.
     """
@@ -84,7 +138,7 @@ def by_element(n: TransposeBlock, source: Buffer, target: Buffer) -> Node:
     row, column = var(f"{n.target} row"), var(f"{n.target} column")
     at, place = n.element(row, column)
     move: Node = Store(n.target, at, Read(n.source, place, source.dtype))
-    rows, columns = index(n.block), index(n.block)
+    rows, columns = index(n.height), index(n.block)
     if target.padded:
         inside = all_of([lt(row, n.rows), lt(column, n.columns)])
         zero = Const(0.0 if source.dtype.is_float else 0, source.dtype)
@@ -114,7 +168,7 @@ def _loaded(context: Context, n: TransposeBlock, rows: Number, columns: Number) 
 
 
 def _store(context: Context, n: TransposeBlock, moved: list[Val]) -> None:
-    """All columns, of a whole block or to a padded target."""
+    """All columns."""
     target, lane = context.buffers[n.target], var(_COLUMN)
     for c, column in enumerate(moved):
         at = address(context, target, n.element(lane, index(c))[0])
@@ -156,14 +210,14 @@ def _exchange(code: Code, rows: list[Val], distance: int, group: int) -> list[Va
 
     Within 128 bits (group < lanes) this is blend and shuffle; LLVM joins two stages into unpacks.
     """
-    lanes = len(rows)
+    lanes = rows[0].lanes
     low, high = [], []
     for lane in range(lanes):
         upper = bool(lane & distance)
         low.append(lane - distance + lanes if upper else lane)
         high.append(lane + lanes if upper else lane + distance)
     out = list(rows)
-    for r in range(lanes):
+    for r in range(len(rows)):
         if not r & distance:
             a, b = rows[r], rows[r + distance]
             out[r] = code.shuffle(a, b, tuple(low))

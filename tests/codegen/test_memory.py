@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from tcsym.codegen import emit
+from tcsym.codegen.object_code import assembly
 from tcsym.frontend.program import Binary, Cast, Compare, Const, IndexValue, Read, Select
-from tcsym.index import Index, ceildiv, ge, lt, minimum, mod, var
+from tcsym.index import Index, ceildiv, floordiv, ge, lt, maximum, minimum, mod, var
 from tcsym.loop_ir import (
     Allocate,
     Buffer,
@@ -311,6 +312,41 @@ def test_transposition(padded: bool, dtype: DType, target: str) -> None:
         np.testing.assert_array_equal(out[:m, :n], a.T)
         if padded and n and m:
             assert not out[m:].any() and not out[:, n:].any()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", [F32, DType.FLOAT64], ids=str)
+def test_blocks_side_by_side(dtype: DType, target: str) -> None:
+    """The later blocks start early enough to be whole; fewer rows than a block move by elements."""
+    width = 256 // dtype.bits
+    x, o = Buffer("X", dtype, (N, M)), Buffer("O", dtype, (M, N))
+    r = minimum(var("r") * (2 * width), maximum(0, N - width))
+    c = minimum(var("c") * width, maximum(0, M - width))
+    move = TransposeBlock("O", (c, r), "X", (r, c), N - r, M - c, width, blocks=2)
+    columns = Loop("c", const(0), ceildiv(M, width), move)
+    body = Loop("r", const(0), ceildiv(N, 2 * width), columns)
+    kernel = load(Kernel("beside", ("N", "M"), ("X", "O"), (x, o), body), target)
+    for n in (*range(1, 2 * width + 2), 3 * width, 5 * width - 1):
+        for m in (1, width, 2 * width + 1):
+            a, out = guarded(values(dtype, n, m)), guarded(np.zeros((m, n), dtype.numpy))
+            assert kernel({"X": a, "O": out}, {"N": n, "M": m}) == 0
+            np.testing.assert_array_equal(out, a.T)
+
+
+@pytest.mark.parametrize("dtype", [F32, DType.FLOAT64], ids=str)
+def test_a_whole_transposition_shuffles_half_as_often_and_spills_nothing(dtype: DType) -> None:
+    """Rows are loaded in halves into their places: no instruction swaps halves of registers."""
+    width = 256 // dtype.bits
+    x, o = Buffer("X", dtype, (N, M)), Buffer("O", dtype, (M, N))
+    r, c = var("r") * (2 * width), var("c") * width
+    move = TransposeBlock("O", (c, r), "X", (r, c), N - r, M - c, width, blocks=2)
+    columns = Loop("c", const(0), floordiv(M, width), move)
+    body = Loop("r", const(0), floordiv(N, 2 * width), columns)
+    loop = Kernel("beside", ("N", "M"), ("X", "O"), (x, o), body)
+    target = resolve_target("cpu:avx2")
+    lines = assembly(emit(loop, target, 1).ir_text, target).splitlines()
+    assert not any("vperm" in line for line in lines)
+    assert not any("ymm" in line and "rsp" in line for line in lines)
 
 
 @pytest.mark.parametrize("padded", [True, False])

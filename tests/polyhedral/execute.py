@@ -192,7 +192,7 @@ class _Machine:
 
         def transpose(env: Env) -> None:
             t, s = [x(env) for x in target], [x(env) for x in source]
-            for r in range(n.block):
+            for r in range(n.height):
                 for c in range(n.block):
                     inside = r < rows(env) and c < columns(env)
                     moved = replace(

@@ -226,11 +226,11 @@ def _node(n: Node, k: Kernel, pad: str) -> list[str]:
             ]
         case Prefetch():
             return [f"{pad}pass"]
-        case TransposeBlock(t, ts, s, ss, rows, columns, size, row, column):
+        case TransposeBlock(t, ts, s, ss, rows, columns, size, row, column, blocks):
             a, b = ",".join(map(_index, ts)), ",".join(map(_index, ss))
             return [
                 f"{pad}_.transpose(memory[{t!r}],[{a}],memory[{s!r}],[{b}],"
-                f"{_index(rows)},{_index(columns)},{size},{row},{column})"
+                f"{_index(rows)},{_index(columns)},{size},{row},{column},{blocks})"
             ]
         case _:
             assert_never(n)
@@ -318,8 +318,9 @@ class _Runtime:
         size: int,
         row: int,
         column: int,
+        blocks: int,
     ) -> None:
-        for r in range(size):
+        for r in range(size * blocks):
             for c in range(size):
                 inside = r < rows and c < columns
                 if inside or target.buffer.padded:

@@ -113,7 +113,7 @@ class Costs:
             case Allocate(_, body):
                 return self._node(body, known, loop, tile)
             case TransposeBlock():
-                return index(_TRANSPOSED * n.block * n.block)
+                return index(_TRANSPOSED * n.height * n.block)
             case Prefetch():
                 return index(_PLAIN)
 

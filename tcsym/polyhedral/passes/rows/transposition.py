@@ -20,7 +20,8 @@ from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.common.tile_loop import is_multiple, tile_loop
 from tcsym.records import dataclass
 
-CACHE_BLOCKS = 8
+CACHE_POINTS = 128  # of a side of a cache block
+LINE_BYTES = 64
 BLOCK_POINTS = 16
 
 
@@ -85,14 +86,20 @@ def _slow_position(subscripts: tuple[Index, ...], slow: Loop, fast: Loop) -> int
 def transpose_in_blocks(
     kernel: Kernel, chain: tuple[Loop, ...], t: Transposition, block: int, names: Names
 ) -> Kernel:
-    """The chain as register-transposed blocks, in cache blocks of eight by eight of them.
+    """The chain as register-transposed blocks, in cache blocks of 128 by 128 points.
 
-    The last block starts early enough to be whole: masked stores cost more than elements moved
-    twice. Contract: all loops of the chain are parallel; no bound uses the row or column loop.
+    Blocks side by side fill lines of the target, and follow each other along the source's rows:
+    no line is touched again after others, which may have its place in the cache where rows lie a
+    power of two apart. The last block starts early enough to be whole: masked stores cost more than
+    elements moved twice.
+    Contract: all loops of the chain are parallel; no bound uses the row or column loop.
     """
-    tiles = {x.variable: names.fresh(x.variable) for x in (t.row, t.column)}
+    blocks = max(1, LINE_BYTES // (block * kernel.buffer(t.store.buffer).dtype.bytes))
+    points = {t.row.variable: block * blocks, t.column.variable: block}
+    tiles = {v: names.fresh(v) for v in points}
     start = {
-        x.variable: _block_start(extent(x), tiles[x.variable], block) for x in (t.row, t.column)
+        x.variable: _block_start(extent(x), tiles[x.variable], points[x.variable], block)
+        for x in (t.row, t.column)
     }
     first = {x.variable: x.lower + start[x.variable] for x in (t.row, t.column)}
     source = tuple(substitute(s, first) for s in t.source.subscripts if isinstance(s, Index))
@@ -106,14 +113,16 @@ def transpose_in_blocks(
         block,
         t.source_row,
         t.target_column,
+        blocks,
     )
     outer: list[Loop] = []
-    for x in (t.row, t.column):
-        name, count = names.fresh(x.variable), ceildiv(extent(x), block)
-        low = var(name) * CACHE_BLOCKS
-        high = minimum(low + CACHE_BLOCKS, count)
+    for x in (t.column, t.row):
+        name, count = names.fresh(x.variable), ceildiv(extent(x), points[x.variable])
+        many = CACHE_POINTS // points[x.variable]
+        low = var(name) * many
+        high = minimum(low + many, count)
         node = Loop(tiles[x.variable], low, high, node, "serial", "parallel")
-        whole = ceildiv(extent(x), block * CACHE_BLOCKS)
+        whole = ceildiv(extent(x), CACHE_POINTS)
         outer.append(Loop(name, ZERO, whole, node, "serial", "parallel"))
     for loop in outer:
         node = replace(loop, body=node)
@@ -123,8 +132,8 @@ def transpose_in_blocks(
     return replace(kernel, body=replace_loop(kernel.body, chain[0].variable, lambda _: node))
 
 
-def _block_start(n: Index, tile: str, block: int) -> Index:
-    start = var(tile) * block
+def _block_start(n: Index, tile: str, points: int, block: int) -> Index:
+    start = var(tile) * points
     return start if is_multiple(n, block) else minimum(start, maximum(ZERO, n - block))
 
 
