@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tcsym.frontend.program import dtype_of
-from tcsym.index import ONE, ZERO, Index, floordiv, index, var
+from tcsym.index import ONE, ZERO, Index, floordiv, index, maximum, var
 from tcsym.loop_ir import Kernel, Loop, Node, Update, map_node
 from tcsym.polyhedral.passes.common.band import Roles, band_of
 from tcsym.polyhedral.passes.common.bounds import extent
@@ -41,6 +41,7 @@ from tcsym.polyhedral.passes.contraction.register_tile import (
 )
 
 CONSTANT_UNROLL = 4
+LEAST_TILES = 8  # of a panel, so that each row of its source is read in a run worth its page
 
 
 def contraction_refusal(kernel: Kernel, nest: str, roles: Roles | None) -> str | None:
@@ -138,6 +139,8 @@ def _fill_streamed(
 def _tiles_that_fit(
     kernel: Kernel, operands: list[Operand], tile: str, shape: TileShape, setting: Setting
 ) -> Index:
+    """How many tiles a panel may have. Those of long sums leave the second cache: their steps are
+    streamed in order from the next one, which costs less than panels of a tile or two."""
     around = loops_around(kernel.body, tile)
     total = ZERO
     for operand in operands:
@@ -146,7 +149,7 @@ def _tiles_that_fit(
             size = size * e
         total = total + size
     share = setting.target.l2_bytes * setting.options.panel_percent // 100
-    return floordiv(share, total)
+    return maximum(LEAST_TILES, floordiv(share, total))
 
 
 def tile_shape(kernel: Kernel, body: Node, roles: Roles, setting: Setting) -> TileShape:
