@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import field
 
 from tcsym.options import Options
 from tcsym.records import dataclass
 from tcsym.tuning.distribution import Values
-from tcsym.tuning.learn import MANY, held_out, learn_tree, prove_partition
+from tcsym.tuning.learn import NOWHERE, Between, learn_tree, prove_partition
 from tcsym.tuning.race import Attempt, Race
 from tcsym.tuning.request import DEFAULT
 from tcsym.tuning.survey import measure_field
@@ -25,7 +25,7 @@ Weights = Mapping[Values, float]
 class Conclusion:
     """The tree; its ratios to the default at the tuned sizes; Ctrl-C ended the confirmation.
 
-    held_out: what trees learned without them lose at some of the sizes (`learn.held_out`).
+    held_out: what trees learned without them lose at some of the sizes (`learn.Learned`).
     """
 
     tree: Tree
@@ -40,7 +40,7 @@ def conclude(
     incumbent: Attempt,
     weights: Weights,
     extra: Weights,
-    between: Sequence[Values] = (),
+    between: Between = NOWHERE,
     deepest: int | None = None,
 ) -> Conclusion:
     """Learn a tree from all that was measured; options that lose when measured again are out.
@@ -57,20 +57,19 @@ def conclude(
     learned = {**weights, **extra}
     names = trials.program.sizes
     while True:
-        tree = learn_tree(usable, learned, deepest, between)
+        found = learn_tree(usable, learned, deepest, between)
+        tree = found.tree
         prove_partition(tree, names)
         confirmed: dict[Values, Ratio] = {}
         try:
             loser = _confirm(tree, race, trials.default, weights, extra, confirmed)
         except KeyboardInterrupt:
             known = {v: usable[leaf_of(tree, v).options].get(v) for v in weights}
-            found = {v: confirmed.get(v) or r or Ratio(0, 0, 0) for v, r in known.items()}
-            return Conclusion(tree, found, True)
+            tuned = {v: confirmed.get(v) or r or Ratio(0, 0, 0) for v, r in known.items()}
+            return Conclusion(tree, tuned, True)
         if loser is None:
             tuned = {v: confirmed[v] for v in weights}
-            is_learned = len(learned) >= MANY and deepest is None and isinstance(tree, Split)
-            lost = held_out(usable, learned, between) if is_learned else {}
-            return Conclusion(tree, tuned, held_out=lost)
+            return Conclusion(tree, tuned, held_out=found.held_out)
         usable.pop(loser)
 
 

@@ -10,35 +10,32 @@ that were held out. Far outside of what was measured, the default serves.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from itertools import combinations
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tcsym.index import Condition, any_of
+from tcsym.index import Condition, any_of, negate
 from tcsym.options import Options
 from tcsym.records import dataclass
+from tcsym.tuning.grow import Figures, Ground, Matrix, Node, Rows, Sizes, grown, pruned
 from tcsym.tuning.smooth import predicted
 from tcsym.tuning.timing import Ratio
-from tcsym.tuning.tree import Box, Leaf, Predicate, Split, Tree, contexts, leaf_of
+from tcsym.tuning.tree import Box, Leaf, Split, Tree, leaf_of
 
-SHALLOW, DEEPEST = 3, 8  # levels from few sizes and from many
-MANY, FOLDS = 40, 4
+SHALLOW, DEEPEST = 3, 12  # levels from few sizes and from many
+MANY, FOLDS = 40, 3
 LEAST_SAVED, UNSURE = 0.006, 0.1  # from few sizes, of a node's time; the second by their number
-SAVINGS = (0.0003, 0.001, 0.003, 0.01, 0.03)  # from many, of the time of all sizes
-LEAST_SIZES = 12  # in a leaf, of many and predicted ones
+SAVINGS = (0.0001, 0.0002, 0.0004, 0.001, 0.003, 0.01, 0.03)  # from many, of the time of all sizes
+LEAST_SIZES = 4  # in a leaf, of many and predicted ones
 CONVEX, MOST_LOST = 2.0, 0.7  # 20 % lost count as much as six times 4 %; more than 100 % as 100 %
 UNMEASURED = 0.5
 PER_FIELD, BY_ISL = 0.0005, 0.03  # what a field must save; isl takes long to schedule
-DIVISORS = (8, 16)
 BEYOND = 4  # times the largest measured extent, and a share of the smallest
 Values = tuple[int, ...]
 Costs = Mapping[Options, Mapping[Values, Ratio]]
-Matrix = NDArray[np.float64]
-Rows = NDArray[np.intp]
-Sizes = NDArray[np.int64]
+Estimate = Callable[[Sequence[Options], Sizes], Matrix]
 
 
 def lost(regret: Any) -> Any:
@@ -48,111 +45,149 @@ def lost(regret: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
+class Between:
+    """Sizes that a tree is for, too, and what tells options apart there.
+
+    estimate: logarithms of the estimated times of options at sizes, sizes by options.
+    """
+
+    sizes: Sequence[Values] = ()
+    estimate: Estimate | None = None
+
+
+NOWHERE = Between()
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """`held_out`: what a tree without them loses (logarithm of time) at each of the sizes."""
+
+    tree: Tree
+    held_out: Mapping[Values, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class _Measured:
     """What is known, sizes by options, the default first. `logs` are worse by their noise.
 
-    values: the sizes. loss: weighted `lost`, with what the options' fields must save.
+    estimates: what is estimated there, and at the sizes between.
     """
 
     options: tuple[Options, ...]
     values: Sizes
     logs: Matrix
-    loss: Matrix
-    weights: Matrix
+    weights: Figures
+    between: Sizes
+    estimates: tuple[Matrix, Matrix] | None
 
-    @staticmethod
-    def of(options: tuple[Options, ...], values: Sizes, logs: Matrix, weights: Matrix) -> _Measured:
-        least = [PER_FIELD * len(o.changed()) + BY_ISL * (o.scheduler == "isl") for o in options]
+    def part(self, rows: Rows) -> Ground:
+        """These sizes and, with as much weight, those between, as these predict them."""
+        values, logs, weights = self.values[rows], self.logs[rows], self.weights[rows]
+        if len(self.between):
+            here, there = (None, None) if self.estimates is None else self.estimates
+            mine = None if here is None else here[rows]
+            found = predicted(values, logs, self.between, mine, there)
+            each = np.full(len(found), weights.sum() / len(found))
+            values = np.concatenate([values, self.between])
+            logs, weights = np.concatenate([logs, found]), np.concatenate([weights, each])
+        return Ground(self.options, values, logs, self.loss(logs, weights), weights)
+
+    def loss(self, logs: Matrix, weights: Figures) -> Matrix:
+        """Weighted `lost`, with what the options' fields must save."""
+        least = [
+            PER_FIELD * len(o.changed()) + BY_ISL * (o.scheduler == "isl") for o in self.options
+        ]
         regret = logs - logs.min(axis=1, keepdims=True)
-        loss = weights[:, None] * (lost(regret) + np.array(least))
-        return _Measured(options, values, logs, loss, weights)
-
-    def with_predicted(self, others: Sizes) -> _Measured:
-        """As many again, by weight, at sizes where nothing was measured."""
-        logs = np.concatenate([self.logs, predicted(self.values, self.logs, others)])
-        each = np.full(len(others), self.weights.sum() / max(1, len(others)))
-        weights = np.concatenate([self.weights, each])
-        values = np.concatenate([self.values, others])
-        return _Measured.of(self.options, values, logs, weights)
-
-    def part(self, rows: Rows) -> _Measured:
-        return _Measured.of(self.options, self.values[rows], self.logs[rows], self.weights[rows])
-
-    def best(self, rows: Rows) -> tuple[float, int]:
-        """Least loss over some sizes; only options that are no slower than the default there."""
-        means = self.weights[rows] @ self.logs[rows]
-        losses = np.where(means <= means[0] + 1e-12, self.loss[rows].sum(axis=0), np.inf)
-        k = int(np.argmin(losses))
-        return float(losses[k]), k
-
-
-def _log(ratio: Ratio | None) -> float:
-    return UNMEASURED if ratio is None else ratio.log + ratio.noise
-
-
-@dataclass(frozen=True, slots=True)
-class _Rule:
-    """When a split pays: it saves `share` of all, and `own` (with `unsure` by sizes) of a node."""
-
-    depth: int
-    share: float
-    own: float = 0.0
-    unsure: float = 0.0
-    least_sizes: int = 1
-
-    def needed(self, n_sizes: int, weight: float, total: float) -> float:
-        return max(self.share * total, (self.own + self.unsure / n_sizes) * weight)
+        return np.asarray(weights[:, None] * (lost(regret) + np.array(least)))
 
 
 def learn_tree(
     costs: Costs,
     weights: Mapping[Values, float],
     deepest: int | None = None,
-    between: Sequence[Values] = (),
-) -> Tree:
+    between: Between = NOWHERE,
+) -> Learned:
     """The tree for these sizes; `costs` has the default options, with ratios of 1.
 
     weights: importance of each size; they sum to 1. deepest: most levels, None: by the sizes.
-    between: further sizes that the tree is for.
     """
-    measured, others = _measured(costs, weights), _array(between, len(next(iter(weights))))
+    measured = _measured(costs, weights, between)
+    every = np.arange(len(weights))
     if len(weights) < MANY:
         depth = SHALLOW if deepest is None else deepest
-        return _bounded(_grown(measured, _Rule(depth, 0.0, LEAST_SAVED, UNSURE)), measured, depth)
+        few = replace(measured, between=measured.between[:0])
+        tree = pruned(grown(few.part(every), depth, 1), _needed_of_few)
+        return Learned(_bounded(tree, measured, depth))
     depth = DEEPEST if deepest is None else deepest
-    rules = [_Rule(depth, share, least_sizes=LEAST_SIZES) for share in reversed(SAVINGS)]
-    tried = _held_out(measured, others, rules)
-    rule = min(rules, key=lambda rule: tried[rule])
-    return _bounded(_grown(measured.with_predicted(others), rule), measured, depth)
+    chosen = _held_out(measured, depth)
+    share = _simplest(chosen, measured.loss(measured.logs, measured.weights))
+    tree = pruned(grown(measured.part(every), depth, LEAST_SIZES), _needed(share, measured))
+    regrets = measured.logs[every, chosen[share]] - measured.logs.min(axis=1)
+    held_out = dict(zip(weights, regrets.tolist()))
+    return Learned(_bounded(tree, measured, depth), held_out)
 
 
-def held_out(
-    costs: Costs, weights: Mapping[Values, float], between: Sequence[Values]
-) -> dict[Values, float]:
-    """What every fourth size loses (logarithm of time) by a tree that is learned without it."""
-    sizes = list(weights)
-    rest = {v: w for k, (v, w) in enumerate(weights.items()) if k % FOLDS}
-    tree = learn_tree(costs, rest, None, between)
-    found: dict[Values, float] = {}
-    for v in sizes[::FOLDS]:
-        logs = {o: _log(c.get(v)) for o, c in costs.items()}
-        found[v] = logs[leaf_of(tree, v).options] - min(logs.values())
-    return found
-
-
-def _measured(costs: Costs, weights: Mapping[Values, float]) -> _Measured:
+def _measured(costs: Costs, weights: Mapping[Values, float], between: Between) -> _Measured:
     options = tuple(sorted(costs, key=lambda o: o != Options()))
     logs = np.array([[_log(costs[o].get(v)) for o in options] for v in weights])
+    values, others = _array(list(weights), 0), _array(between.sizes, len(next(iter(weights))))
+    estimates = None
+    if between.estimate is not None and len(weights) >= MANY:
+        both = between.estimate(options, np.concatenate([values, others]))
+        estimates = both[: len(values)], both[len(values) :]
     shares = np.array(list(weights.values()))
-    return _Measured.of(options, _array(list(weights), 0), logs, shares)
+    return _Measured(options, values, logs, shares, others, estimates)
+
+
+def _log(ratio: Ratio | None) -> float:
+    return UNMEASURED if ratio is None else ratio.log + ratio.noise
 
 
 def _array(sizes: Sequence[Values], n: int) -> Sizes:
     return np.array(sizes, dtype=np.int64).reshape(len(sizes), -1 if sizes else n)
 
 
-def _grown(measured: _Measured, rule: _Rule) -> Tree:
-    return _grow(measured, np.arange(len(measured.values)), rule, rule.depth)
+def _needed_of_few(node: Node) -> float:
+    return (LEAST_SAVED + UNSURE / node.n_sizes) * node.weight
+
+
+def _needed(share: float, measured: _Measured) -> Callable[[Node], float]:
+    """That share of the time of all sizes, those between included."""
+    total = float(measured.weights.sum()) * (2 if len(measured.between) else 1)
+    return lambda _: share * total
+
+
+def _held_out(measured: _Measured, depth: int) -> dict[float, Rows]:
+    """The options, by number, that trees of the other sizes choose, by how much a split saves."""
+    every = np.arange(len(measured.values))
+    places = {o: k for k, o in enumerate(measured.options)}
+    found = {share: np.zeros(len(every), np.intp) for share in SAVINGS}
+    for fold in range(FOLDS):
+        out = every % FOLDS == fold
+        node = grown(measured.part(every[~out]), depth, LEAST_SIZES)
+        for share in SAVINGS:
+            tree = pruned(node, _needed(share, measured))
+            for row in every[out]:
+                options = leaf_of(tree, measured.values[row].tolist()).options
+                found[share][row] = places[options]
+    return found
+
+
+def _simplest(chosen: Mapping[float, Rows], loss: Matrix) -> float:
+    """The largest share that is no worse than the best one, beyond a standard error.
+
+    Breiman and others, as in `grow`: section 3.4.3.
+    """
+    every = np.arange(len(loss))
+    losses = {share: loss[every, rows] for share, rows in chosen.items()}
+    best = min(losses.values(), key=lambda found: float(found.sum()))
+
+    def worse(share: float) -> float:
+        """Than the best, in standard errors of the sum."""
+        more = losses[share] - best
+        return float(more.sum() / max(1e-12, more.std() * math.sqrt(len(more))))
+
+    return max(share for share in losses if worse(share) <= 1)
 
 
 def _bounded(tree: Tree, measured: _Measured, depth: int) -> Tree:
@@ -163,90 +198,26 @@ def _bounded(tree: Tree, measured: _Measured, depth: int) -> Tree:
     return Split(Box(tuple(zip(lows.tolist(), highs.tolist()))), tree, Leaf(Options()))
 
 
-def _held_out(measured: _Measured, others: Sizes, rules: Sequence[_Rule]) -> dict[_Rule, float]:
-    """What trees of the rest lose at half of the sizes, and the other way round."""
-    every = np.arange(len(measured.values))
-    places = {o: k for k, o in enumerate(measured.options)}
-    found = dict.fromkeys(rules, 0.0)
-    for half in (every % 2 == 0, every % 2 == 1):
-        known = measured.part(every[half]).with_predicted(others)
-        for rule in rules:
-            tree = _grown(known, rule)
-            for row in every[~half]:
-                chosen = leaf_of(tree, measured.values[row].tolist()).options
-                found[rule] += float(measured.loss[row, places[chosen]])
-    return found
-
-
-def _grow(measured: _Measured, rows: Rows, rule: _Rule, depth: int) -> Tree:
-    loss, k = measured.best(rows)
-    leaf = Leaf(measured.options[k])
-    if depth == 0 or len(rows) < 2 * rule.least_sizes:
-        return leaf
-    found = _best_split(measured, rows, rule.least_sizes)
-    weight, total = float(measured.weights[rows].sum()), float(measured.weights.sum())
-    if found is None or loss - found[0] < rule.needed(len(rows), weight, total):
-        return leaf
-    test = found[1]
-    holds = np.array([test.holds(v) for v in measured.values[rows].tolist()])
-    arms = (_grow(measured, rows[part], rule, depth - 1) for part in (holds, ~holds))
-    then, orelse = arms
-    return then if then == orelse else Split(test, then, orelse)
-
-
-def _best_split(measured: _Measured, rows: Rows, least: int) -> tuple[float, Predicate] | None:
-    """The loss of the best two leaves, and what tells them apart."""
-    values, loss = measured.values[rows], measured.loss[rows]
-    best: tuple[float, Predicate] | None = None
-    for product in products(values.shape[1]):
-        keys = values[:, product].astype(np.float64).prod(axis=1)
-        order = np.argsort(keys, kind="stable")
-        keys, below = keys[order], np.cumsum(loss[order], axis=0)
-        both = below[:-1].min(axis=1) + (below[-1] - below[:-1]).min(axis=1)
-        both[keys[:-1] == keys[1:]] = np.inf
-        both[: least - 1] = both[len(both) - least + 1 :] = np.inf
-        k = int(np.argmin(both))
-        if both[k] < (math.inf if best is None else best[0]):
-            threshold = _between(int(keys[k]), int(keys[k + 1]))
-            best = float(both[k]), Predicate(product, least=threshold)
-    for test in divisibility(values.shape[1]):
-        divided = values[:, test.sizes].prod(axis=1) % test.divisor == 0
-        if least <= divided.sum() <= len(rows) - least:
-            both_arms = loss[divided].sum(axis=0).min() + loss[~divided].sum(axis=0).min()
-            if both_arms < (math.inf if best is None else best[0]):
-                best = float(both_arms), test
-    return best
-
-
-def products(n: int) -> list[tuple[int, ...]]:
-    """Sizes that a threshold is for: the product of all (work), one, two."""
-    every = tuple(range(n))
-    found = [every] * (n > 1) + [(k,) for k in every]
-    return found + (list(combinations(every, 2)) if n > 2 else [])
-
-
-def divisibility(n: int) -> list[Predicate]:
-    return [Predicate((k,), divisor=d) for k in range(n) for d in DIVISORS]
-
-
-def _between(low: int, high: int) -> int:
-    """A round number about the geometric mean: low < it <= high."""
-    middle = math.sqrt(max(1, low) * high)
-    unit = 1 << max(0, int(math.log2(middle)) - 2)
-    rounded = round(middle / unit) * unit
-    return rounded if low < rounded <= high else low + 1
-
-
 def prove_partition(tree: Tree, names: tuple[str, ...]) -> None:
-    """isl's word that the leaves' contexts are disjoint and cover all sizes; AssertionError."""
+    """isl's word that the leaves' contexts are disjoint and cover all sizes; AssertionError.
+
+    By induction from the root: the two sides of each test are disjoint, and together all sizes.
+    """
     from tcsym.presburger import Presburger
 
-    conditions: list[Condition] = [condition for condition, _ in contexts(tree, names)]
     presburger = Presburger(names)
-    covered = presburger.size_set(any_of(conditions))  # makes all opaque products known
-    sets = [presburger.size_set(c) for c in conditions]
-    for a, b in combinations(sets, 2):
+    sides: list[tuple[Condition, Condition]] = []
+    below = [tree]
+    while below:
+        match below.pop():
+            case Split(test, then, orelse):
+                condition = test.condition(names)
+                sides.append((condition, negate(condition)))
+                below += [then, orelse]
+            case Leaf():
+                pass
+    presburger.size_set(any_of(holds for holds, _ in sides))  # makes all opaque products known
+    for holds, rest in sides:
+        a, b = presburger.size_set(holds), presburger.size_set(rest)
         assert a.intersect(b).is_empty(), f"regions overlap: {tree}"
-    for s in sets:
-        covered = covered.union(s)
-    assert presburger.size_set().is_subset(covered), f"regions leave sizes out: {tree}"
+        assert presburger.size_set().is_subset(a.union(b)), f"regions leave sizes out: {tree}"

@@ -10,40 +10,66 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
 from math import prod
+from operator import mul
 from typing import Any, assert_never
 
 from tcsym.errors import OptionError
-from tcsym.index import TRUE, Condition, all_of, eq, ge, index, mod, negate, var
+from tcsym.index import TRUE, Condition, Index, all_of, eq, ge, index, mod, negate, var
 from tcsym.options import Options
 from tcsym.records import dataclass
 
-DEEPEST = 12
+DEEPEST = 40
 _BOUND = re.compile(r"(\d+) <= n(\d+) <= (\d+)")
-_TEST = re.compile(r"(n\d+(?:\*n\d+)*) (>= (\d+)|% (\d+) == 0)")
+_NAMES = r"(n\d+(?:\*n\d+)*)"
+_COMPARED = re.compile(rf"(?:(\d+)\*)?{_NAMES} >= (?:(\d+)|(?:(\d+)\*)?{_NAMES})")
+_MULTIPLE = re.compile(rf"{_NAMES} % (\d+) == 0")
+_FILLED = re.compile(rf"\({_NAMES} - 1\) % (\d+) >= (\d+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Predicate:
-    """The product of `sizes` (positions) is at least `least`, or a multiple of `divisor`."""
+    """A test of the product of `sizes` (positions).
+
+    Without divisor: `scale` times it is at least `least` times the product of `other`.
+    With one: its last block of `divisor` has more than `least` elements; all of them if `least` is
+    `divisor - 1`: then it is a multiple.
+    """
 
     sizes: tuple[int, ...]
     least: int = 0
     divisor: int = 0
+    other: tuple[int, ...] = ()
+    scale: int = 1
 
     def holds(self, values: Sequence[int]) -> bool:
         product = prod(values[k] for k in self.sizes)
-        return product % self.divisor == 0 if self.divisor else product >= self.least
+        if self.divisor:
+            return (product - 1) % self.divisor >= self.least
+        return self.scale * product >= self.least * prod(values[k] for k in self.other)
 
     def condition(self, names: Sequence[str]) -> Condition:
-        product = index(1)
-        for k in self.sizes:
-            product = product * var(names[k])
-        return eq(mod(product, self.divisor), 0) if self.divisor else ge(product, self.least)
+        product = _product(self.sizes, names)
+        if not self.divisor:
+            return ge(product * self.scale, _product(self.other, names) * self.least)
+        if self.least == self.divisor - 1:
+            return eq(mod(product, self.divisor), 0)
+        return ge(mod(product - 1, self.divisor), self.least)
 
     def __str__(self) -> str:
         product = "*".join(f"n{k}" for k in self.sizes)
-        return f"{product} % {self.divisor} == 0" if self.divisor else f"{product} >= {self.least}"
+        if self.divisor:
+            if self.least == self.divisor - 1:
+                return f"{product} % {self.divisor} == 0"
+            return f"({product} - 1) % {self.divisor} >= {self.least}"
+        left = product if self.scale == 1 else f"{self.scale}*{product}"
+        right = [str(self.least)] if self.least != 1 or not self.other else []
+        return f"{left} >= {'*'.join((*right, *(f'n{k}' for k in self.other)))}"
+
+
+def _product(sizes: Sequence[int], names: Sequence[str]) -> Index:
+    return reduce(mul, (var(names[k]) for k in sizes), index(1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,13 +167,30 @@ def tree_from_json(data: Any, n_sizes: int, depth: int = 0) -> Tree:
 def _test(text: object, n_sizes: int) -> Predicate | Box:
     if isinstance(text, str) and "<=" in text:
         return _box(text, n_sizes)
-    found = _TEST.fullmatch(text) if isinstance(text, str) else None
+    found = _predicate(text) if isinstance(text, str) else None
     if found is None:
         raise OptionError(f"no test of sizes: {text!r}")
-    sizes = tuple(int(n[1:]) for n in found[1].split("*"))
-    if max(sizes) >= n_sizes or (found[4] is not None and int(found[4]) < 1):
+    if max((*found.sizes, *found.other)) >= n_sizes:
         raise OptionError(f"no test of {n_sizes} sizes: {text!r}")
-    return Predicate(sizes, int(found[3] or 0), int(found[4] or 0))
+    return found
+
+
+def _predicate(text: str) -> Predicate | None:
+    if found := _COMPARED.fullmatch(text):
+        scale, sizes, least, times, other = found.groups()
+        least = least or times or "1"
+        return Predicate(_sizes(sizes), int(least), 0, _sizes(other or ""), int(scale or 1))
+    if found := _MULTIPLE.fullmatch(text):
+        divisor = int(found[2])
+        return Predicate(_sizes(found[1]), divisor - 1, divisor) if divisor else None
+    if found := _FILLED.fullmatch(text):
+        divisor = int(found[2])
+        return Predicate(_sizes(found[1]), int(found[3]), divisor) if divisor else None
+    return None
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    return tuple(int(name[1:]) for name in text.split("*") if name)
 
 
 def _box(text: str, n_sizes: int) -> Box:

@@ -22,9 +22,11 @@ from tcsym.tuning.budget import Budget
 from tcsym.tuning.certify import certify
 from tcsym.tuning.conclude import conclude
 from tcsym.tuning.distribution import Values, distribution_of
+from tcsym.tuning.estimates import Estimates
 from tcsym.tuning.executors import as_executor
 from tcsym.tuning.genetic import Genetic
 from tcsym.tuning.guided import Guided
+from tcsym.tuning.learn import Between
 from tcsym.tuning.progress import Progress, Snapshot
 from tcsym.tuning.race import Attempt, Race
 from tcsym.tuning.refine import simplified
@@ -40,7 +42,7 @@ from tcsym.tuning.workers import WorkerPool
 BATCH = 8
 LEAST_SECONDS = 0.04  # one candidate at one size
 MEASURED = 0.9  # share of a budget of time until regions are learned
-BETWEEN = 2000  # sizes that regions are predicted for
+BETWEEN = 4000  # sizes that regions are predicted for
 FEW_VISITED, MOST_VISITED = 8, 1500  # other sizes, for a budget of trials and of time
 SEARCH_TRIALS, SEARCH_TIME = 0.65, 0.4  # share of a budget; the rest goes to other sizes
 PATIENCE = 10.0
@@ -116,7 +118,10 @@ class _Tuning:
                 self._survey()
             except KeyboardInterrupt:
                 self.stopped = "interrupted"
-            between = request.distribution.visited(request.program, BETWEEN, request.seed + 2)
+            between = Between(
+                request.distribution.visited(request.program, BETWEEN, request.seed + 2),
+                Estimates(request.program, request.target),
+            )
             found = conclude(
                 self.race,
                 trials,

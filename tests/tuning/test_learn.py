@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import random
+from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -20,8 +22,9 @@ from tcsym.sizes import Dim
 from tcsym.target import resolve_target
 from tcsym.tuning.distribution import distance, distribution_of
 from tcsym.tuning.genetic import Genetic
+from tcsym.tuning.grow import _between, _simplest, questions
 from tcsym.tuning.guided import Guided
-from tcsym.tuning.learn import _between, held_out, learn_tree, prove_partition
+from tcsym.tuning.learn import Between, learn_tree, prove_partition
 from tcsym.tuning.race import Attempt
 from tcsym.tuning.smooth import predicted
 from tcsym.tuning.space import AXES, Space, space_of
@@ -45,8 +48,19 @@ NAMES = ("A", "B", "C")
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 _sizes = st.tuples(*[st.integers(0, 5000)] * 3)
 _positions = st.sampled_from([(0,), (1,), (2,), (0, 1), (0, 2), (0, 1, 2)])
-_predicates = st.builds(Predicate, _positions, st.integers(0, 10**6)) | st.builds(
-    Predicate, _positions, st.just(0), st.integers(1, 32)
+_predicates = (
+    st.builds(Predicate, _positions, st.integers(0, 10**6))
+    | st.integers(1, 32).flatmap(
+        lambda d: st.builds(Predicate, _positions, st.integers(0, d - 1), st.just(d))
+    )
+    | st.builds(
+        Predicate,
+        _positions,
+        st.integers(0, 100),
+        st.just(0),
+        st.sampled_from([(0,), (1,), (1, 2)]),
+        st.integers(1, 9),
+    )
 )
 _leaves = st.builds(Leaf, st.builds(Options, register_rows=st.integers(0, 14), pack=st.booleans()))
 _bounds = st.tuples(st.integers(0, 500), st.integers(400, 10**6))
@@ -102,7 +116,7 @@ def test_what_is_no_tree_is_an_error(data: Any) -> None:
 
 def test_a_tree_too_deep_is_an_error() -> None:
     data: Any = {"options": {}}
-    for _ in range(40):
+    for _ in range(50):
         data = {"if": "n0 >= 4", "then": data, "else": data}
     with pytest.raises(OptionError):
         tree_from_json(data, 3)
@@ -130,7 +144,7 @@ def test_what_is_learned_is_a_partition_no_worse_than_the_default(
 ) -> None:
     ratios = {o: {v: Ratio(c, 0.01, 1.0) for v, c in zip(points, cs)} for o, cs in costs.items()}
     ratios[Options()] = {v: Ratio(0.0, 0.0, 1.0) for v in points}
-    tree = learn_tree(ratios, dict.fromkeys(points, 0.2))
+    tree = learn_tree(ratios, dict.fromkeys(points, 0.2)).tree
     prove_partition(tree, NAMES)
     mean = sum(ratios[leaf_of(tree, v).options][v].log for v in points) / len(points)
     assert mean <= 1e-9
@@ -142,6 +156,30 @@ def test_thresholds_separate(low: int, more: int) -> None:
     assert low < _between(low, low + more) <= low + more
 
 
+_extents = st.integers(1, 500)
+
+
+@unhurried
+@given(_extents, _extents, _extents, _extents)
+def test_fractions_separate(a: int, b: int, c: int, d: int) -> None:
+    low, high = sorted((Fraction(a, b), Fraction(c, d)))
+    if low < high:
+        assert low < _simplest(float(low), float(high)) <= high
+    assert _simplest(float(low), math.inf) > low
+
+
+@unhurried
+@given(st.lists(_sizes, min_size=2, max_size=30))
+def test_what_tells_sizes_apart_tells_the_same_as_a_predicate(points: list[Any]) -> None:
+    values = np.array(points)
+    for question in questions(3):
+        answers = sorted(set(question.answers(values).tolist()))
+        for low, high in pairwise(answers):
+            test = question.between(low, high)
+            expected = [a >= high for a in question.answers(values).tolist()]
+            assert [test.holds(v) for v in values.tolist()] == expected
+
+
 def test_noise_makes_no_region() -> None:
     points = [(k, k, k) for k in (4, 8, 16, 32)]
     rng = random.Random(0)
@@ -150,7 +188,7 @@ def test_noise_makes_no_region() -> None:
         for r in range(1, 5)
     }
     ratios[Options()] = {v: Ratio(0.0, 0.0, 1.0) for v in points}
-    assert isinstance(learn_tree(ratios, dict.fromkeys(points, 0.25)), Leaf)
+    assert isinstance(learn_tree(ratios, dict.fromkeys(points, 0.25)).tree, Leaf)
 
 
 FAST, WIDE = Options(register_rows=2), Options(register_vectors=3)
@@ -174,26 +212,47 @@ def _by_work(o: Options, v: Any) -> float:
 def test_regions_from_many_sizes_hold_at_others() -> None:
     costs, weights = _grid(_by_work)
     between = [v for v in _grid(_by_work, 600)[1] if v not in weights]
-    tree = learn_tree(costs, weights, None, between)
+    learned = learn_tree(costs, weights, None, Between(between))
+    tree = learned.tree
     prove_partition(tree, NAMES)
     found = [_by_work(leaf_of(tree, v).options, v) for v in between]
     best = [min(0.0, _by_work(FAST, v), _by_work(WIDE, v)) for v in between]
     lost = [f - b for f, b in zip(found, best)]
     assert sum(lost) / len(lost) < 0.03
     assert max(lost) < 0.3
-    some = held_out(costs, weights, between).values()
-    assert len(some) == math.ceil(len(weights) / 4)
-    assert sum(some) / len(some) < 0.04
+    some = learned.held_out
+    assert list(some) == list(weights)
+    assert sum(some.values()) / len(some) < 0.04
+
+
+def test_an_estimate_tells_where_options_jump() -> None:
+    """WIDE pays where 7 rows fill a tile: no threshold of sizes says where, and no distance."""
+
+    def jumps(o: Options, v: Any) -> float:
+        return (0.4 if v[0] % 7 else -0.4) if o == WIDE else 0.0
+
+    costs, weights = _grid(jumps)
+    measured = np.array(list(weights))
+    others = np.array([v for v in _grid(jumps, 600)[1] if v not in weights])
+    logs = np.array([[costs[o][tuple(v)].log for o in costs] for v in measured.tolist()])
+
+    def estimates(sizes: Any) -> Any:  # half of the truth
+        return np.array([[0.5 * jumps(o, v) for o in costs] for v in sizes.tolist()])
+
+    wanted = np.array([[jumps(o, v) for o in costs] for v in others.tolist()])
+    blind = predicted(measured, logs, others)
+    told = predicted(measured, logs, others, estimates(measured), estimates(others))
+    assert abs(told - wanted).mean() < 0.2 * abs(blind - wanted).mean()
 
 
 def test_far_from_what_was_measured_the_default_serves() -> None:
     costs, weights = _grid(lambda o, v: -0.3 * (o == FAST))
-    tree = learn_tree(costs, weights)
+    tree = learn_tree(costs, weights).tree
     assert leaf_of(tree, (8, 8, 8)).options == FAST
     assert leaf_of(tree, (8, 1200, 8)).options == FAST  # up to four times the largest
     assert leaf_of(tree, (8, 5000, 8)).options == Options()
     prove_partition(tree, NAMES)
-    assert learn_tree(costs, weights, 0) == Leaf(FAST)
+    assert learn_tree(costs, weights, 0).tree == Leaf(FAST)
 
 
 def test_large_losses_count_more_than_many_small_ones() -> None:
@@ -201,7 +260,7 @@ def test_large_losses_count_more_than_many_small_ones() -> None:
         return {FAST: 0.7 if v[0] % 7 == 3 else -0.05, WIDE: -0.01}.get(o, 0.0)
 
     costs, weights = _grid(risky, 30)
-    assert leaf_of(learn_tree(costs, weights, 0), (3, 3, 3)).options == WIDE
+    assert leaf_of(learn_tree(costs, weights, 0).tree, (3, 3, 3)).options == WIDE
 
 
 def test_prediction_follows_what_is_measured() -> None:

@@ -41,13 +41,13 @@ from tcsym.target import Target
 from tcsym.types import DType
 
 PER_CYCLE = 16
-_PLAIN, _STORE = 8, 16
-_STEP = 24  # of a loop: counting, comparing, moving addresses
+PLAIN, _STORE = 8, 16
+STEP = 24  # of a loop: counting, comparing, moving addresses
 _WAIT = 40  # for the sum that the next term is added to
 _LANE = 40  # of a gather
 _NEAR = 4  # elements between lanes that are loaded in rows
 _DIVISION, _INTEGER_DIVISION, _CONVERSION, _ACROSS = 48, 128, 16, 96
-_TRANSPOSED = 6  # an element
+TRANSPOSED = 6  # an element
 _FUNCTION = 2000  # most are computed a lane at a time
 _FUNCTIONS = {
     name: cost
@@ -65,12 +65,16 @@ _FUNCTIONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Copies:
+class Copies:
     """An unrolled or vector loop around a statement."""
 
     variable: str
     count: int
     are_lanes: bool
+
+    @staticmethod
+    def of(loop: Loop) -> Copies:
+        return Copies(loop.variable, loop.upper.as_int() or 0, loop.kind == "vector")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,21 +93,26 @@ class Costs:
         inside = known | {x.variable for x in loops}
         return _without(self._node(loops[-1].body, inside, None, ()), loops, known)
 
+    def of_statement(
+        self, n: Store | Update | Verify, loop: str | None, tile: tuple[Copies, ...]
+    ) -> int:
+        """Of all its copies. loop: the innermost around it that is no copies."""
+        return _Instructions(self, loop, tile, {}).of_statement(n)
+
     def _node(
-        self, n: Node, known: frozenset[str], loop: str | None, tile: tuple[_Copies, ...]
+        self, n: Node, known: frozenset[str], loop: str | None, tile: tuple[Copies, ...]
     ) -> Index:
         """Bound of a node in the variables `known`. loop: the innermost that is no copies."""
         match n:
             case Store() | Update() | Verify():
-                return index(_Instructions(self, loop, tile, {}).of_statement(n))
-            case Loop() if _is_copied(n):
-                copies = _Copies(n.variable, n.upper.as_int() or 0, n.kind == "vector")
-                return self._node(n.body, known, loop, (*tile, copies))
+                return index(self.of_statement(n, loop, tile))
+            case Loop() if is_copied(n):
+                return self._node(n.body, known, loop, (*tile, Copies.of(n)))
             case Loop():
                 trips = relax(trip_bound(n), known, True) or ONE
                 inner = self._node(n.body, known | {n.variable}, n.variable, ())
                 if inner.is_constant:
-                    inner += _STEP // n.unroll
+                    inner += STEP // n.unroll
                 return _without(inner * trips, (n,), known) * prod(x.count for x in tile)
             case Branch(_, a, b):
                 then = self._node(a, known, loop, tile)
@@ -113,9 +122,9 @@ class Costs:
             case Allocate(_, body):
                 return self._node(body, known, loop, tile)
             case TransposeBlock():
-                return index(_TRANSPOSED * n.height * n.block)
+                return index(TRANSPOSED * n.height * n.block)
             case Prefetch():
-                return index(_PLAIN)
+                return index(PLAIN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +133,7 @@ class _Instructions:
 
     costs: Costs
     loop: str | None
-    tile: tuple[_Copies, ...]
+    tile: tuple[Copies, ...]
     seen: dict[Value, frozenset[str]]
 
     def of_statement(self, n: Store | Update | Verify) -> int:
@@ -139,8 +148,8 @@ class _Instructions:
         fused = n.op == "add" and isinstance(v, Binary) and v.op == "mul"
         cost, used = self._together(value_children(v) if fused else (v,))
         used |= written
-        cost += _PLAIN * self._times(buffer.dtype, used)
-        for touch in (_PLAIN, _STORE):
+        cost += PLAIN * self._times(buffer.dtype, used)
+        for touch in (PLAIN, _STORE):
             cost += self._access(buffer, n.subscripts, touch, used)
         return cost + (0 if any(x.variable in written for x in self.tile) else _WAIT)
 
@@ -153,7 +162,7 @@ class _Instructions:
         if v in self.seen:
             return 0, self.seen[v]
         if isinstance(v, HorizontalReduce):
-            lanes = _Copies(v.variable, v.width, True)
+            lanes = Copies(v.variable, v.width, True)
             inside = replace(self, tile=(*self.tile, lanes))
             cost, used = inside._value(v.value)
             return cost + _ACROSS * self._times(v.dtype, used - {v.variable}), used
@@ -170,8 +179,8 @@ class _Instructions:
             return cost, used  # computed once, in front of the loop
         if isinstance(v, Read):
             subscripts = [s if isinstance(s, Index) else self.seen[s] for s in v.subscripts]
-            cost += self._access(self.costs.buffers[v.tensor], subscripts, _PLAIN, used)
-            return cost + _PLAIN * sum(v.checked) * self._times(DType.INT64, used), used
+            cost += self._access(self.costs.buffers[v.tensor], subscripts, PLAIN, used)
+            return cost + PLAIN * sum(v.checked) * self._times(DType.INT64, used), used
         weight = 0 if isinstance(v, Const | Holds) else self._weight(v)
         return cost + weight * self._times(value_dtype(v), used), used
 
@@ -183,14 +192,14 @@ class _Instructions:
                 lanes = max(1, self.costs.vector_bytes // v.dtype.bytes)
                 return _DIVISION * wide if v.dtype.is_float else _INTEGER_DIVISION * lanes
             case Binary("min" | "max") if v.dtype.is_float:
-                return 3 * _PLAIN  # NaN wins
+                return 3 * PLAIN  # NaN wins
             case Cast():
                 return _CONVERSION
             case Call(function):
                 weight = _FUNCTIONS.get(function, _FUNCTION)
-                return weight * wide if _PLAIN < weight < _FUNCTION else weight
+                return weight * wide if PLAIN < weight < _FUNCTION else weight
             case _:
-                return _PLAIN
+                return PLAIN
 
     def _access(
         self,
@@ -215,7 +224,7 @@ class _Instructions:
         return prod(-(-x.count // lanes) if x.are_lanes else x.count for x in own)
 
 
-def _is_copied(loop: Loop) -> bool:
+def is_copied(loop: Loop) -> bool:
     """Its iterations become copies of the same instructions: no other loop is inside."""
     inside = (x for x, _ in walk(loop) if isinstance(x, Loop))
     return all(x.kind in ("vector", "unrolled") for x in inside)

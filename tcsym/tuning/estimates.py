@@ -1,0 +1,52 @@
+"""Options, sizes -> logarithms of the times that the mapped loops say a call takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import field
+
+import numpy as np
+
+from tcsym.compiled import Layout
+from tcsym.compiler import Lowering
+from tcsym.frontend.program import Program
+from tcsym.options import Options
+from tcsym.polyhedral.estimate import estimated
+from tcsym.polyhedral.schedule import Scheduled
+from tcsym.records import dataclass
+from tcsym.recursion import deep_recursion
+from tcsym.target import Target
+from tcsym.tuning.grow import Figures, Matrix, Sizes
+
+CALL = 50_000.0  # sixteenths of a cycle that any call takes: a microsecond
+
+
+@dataclass(slots=True)
+class Estimates:
+    """Of a program on a target. Schedules, which take longest, are made once for all options."""
+
+    program: Program
+    target: Target
+    scheduled: dict[tuple[str, str], Scheduled] = field(default_factory=dict)
+    known: dict[tuple[Options, bytes], Figures] = field(default_factory=dict)
+
+    def __call__(self, options: Sequence[Options], sizes: Sizes) -> Matrix:
+        """Sizes by options."""
+        key = sizes.tobytes()
+        for o in options:
+            if (o, key) not in self.known:
+                self.known[o, key] = self._of(o, sizes)
+        return np.stack([self.known[o, key] for o in options], axis=1)
+
+    @deep_recursion
+    def _of(self, options: Options, sizes: Sizes) -> Figures:
+        program = self.program
+        dense: Layout = "dense"
+        layouts = (dense,) * (len(program.inputs) + len(program.outputs))
+        stages = Lowering(program, self.target, options, {}, layouts, (), {})
+        key = options.fusion, options.scheduler
+        if key not in self.scheduled:
+            self.scheduled[key] = stages.scheduled()
+        kernel = stages.mapped(self.scheduled[key]).kernel
+        columns = {name: sizes[:, k] for k, name in enumerate(program.sizes)}
+        return np.asarray(np.log(estimated(kernel, self.target, columns) + CALL))
