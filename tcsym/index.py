@@ -447,7 +447,7 @@ def atom_text(atom: Atom) -> str:
         case str():
             return atom
         case Product(factors):
-            return "*".join(atom_text(f) for f in factors)
+            return "*".join(_factor_text(f) for f in factors)
         case FloorDiv(a, b):
             return f"{_operand_text(a)}/{_operand_text(b)}"
         case Mod(a, b):
@@ -460,6 +460,11 @@ def atom_text(atom: Atom) -> str:
             return f"({condition_text(c)} ? {a} : {b})"
         case _:
             assert_never(atom)
+
+
+def _factor_text(atom: Atom) -> str:
+    text = atom_text(atom)
+    return f"({text})" if isinstance(atom, FloorDiv | Mod) else text
 
 
 def _operand_text(e: Index) -> str:

@@ -43,30 +43,37 @@ def substitute(e: Index, values: Values) -> Index:
     """`e` with variables replaced, normalised again."""
     if not e.terms or not any(v in values for v in e.variables()):
         return e
+    return map_atoms(e, lambda atom: values.get(atom) if isinstance(atom, str) else None)
+
+
+def map_atoms(e: Index, f: Callable[[Atom], Index | None]) -> Index:
+    """`e` with what `f` has for an atom in its place, normalised again; None: look inside."""
     total = index(e.constant)
     for atom, c in e.terms:
-        total = total + _atom_substitute(atom, values) * c
+        total = total + _mapped_atom(atom, f) * c
     return total
 
 
-def _atom_substitute(atom: Atom, values: Values) -> Index:
+def _mapped_atom(atom: Atom, f: Callable[[Atom], Index | None]) -> Index:
+    found = f(atom)
+    if found is not None:
+        return found
     match atom:
         case str():
-            return values.get(atom, of_atom(atom))
+            return of_atom(atom)
         case Product(factors):
-            return reduce(lambda a, b: a * b, (_atom_substitute(f, values) for f in factors))
+            return reduce(lambda a, b: a * b, (_mapped_atom(x, f) for x in factors))
         case FloorDiv(a, b):
-            return floordiv(substitute(a, values), substitute(b, values))
+            return floordiv(map_atoms(a, f), map_atoms(b, f))
         case Mod(a, b):
-            return mod(substitute(a, values), substitute(b, values))
+            return mod(map_atoms(a, f), map_atoms(b, f))
         case Min(args):
-            return minimum(*(substitute(a, values) for a in args))
+            return minimum(*(map_atoms(a, f) for a in args))
         case Max(args):
-            return maximum(*(substitute(a, values) for a in args))
+            return maximum(*(map_atoms(a, f) for a in args))
         case Choose(c, a, b):
-            return choose(
-                condition_substitute(c, values), substitute(a, values), substitute(b, values)
-            )
+            condition = map_condition(c, lambda i: map_atoms(i, f))
+            return choose(condition, map_atoms(a, f), map_atoms(b, f))
         case _:
             assert_never(atom)
 

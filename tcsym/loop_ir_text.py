@@ -42,6 +42,7 @@ from tcsym.loop_ir import (
     Value,
     Verify,
 )
+from tcsym.loop_ir_names import name_formulas
 
 _INFIX = {
     "add": "+",
@@ -62,10 +63,12 @@ _ASSIGN = {"add": "+=", "mul": "*=", "min": "min=", "max": "max="}
 
 
 def kernel_text(kernel: Kernel) -> str:
-    """The whole kernel: its signature, its buffers, its body."""
+    """The whole kernel: its signature, its buffers, its body; formulas used again have names."""
+    formulas, kernel = name_formulas(kernel)
     lines = [f"kernel {kernel.name}({', '.join(kernel.sizes)}) {' '.join(kernel.arguments)}"]
     if kernel.context:
         lines.append(f"  where {condition_text(context_condition(kernel.context))}")
+    lines += [f"  {name} = {text}" for name, text in formulas.items()]
     lines += [f"  {buffer_text(b)}" for b in kernel.buffers]
     if kernel.view is not None:
         merged = ", ".join("*".join(g) for g in kernel.view.groups)

@@ -20,7 +20,7 @@ from tcsym.frontend.program import (
     Select,
     Unary,
 )
-from tcsym.index import ceildiv, eq, ge, minimum, mod, var
+from tcsym.index import ceildiv, eq, floordiv, ge, maximum, minimum, mod, var
 from tcsym.loop_ir import (
     Allocate,
     Branch,
@@ -102,6 +102,27 @@ def test_text(kernel: Kernel, update_golden: bool) -> None:
     if update_golden:
         path.write_text(kernel_text(kernel))
     assert kernel_text(kernel) == path.read_text()
+
+
+def test_long_formulas_that_occur_again_have_names() -> None:
+    panel = maximum(1, minimum(ceildiv(N, 64), 4))
+    blocks = ceildiv(N, 16) + panel * var("M") - 1
+    row = Store("O", (var("i") + panel,), Const(0.0, F32))
+    kernel = Kernel(
+        "f",
+        ("N", "M"),
+        ("O",),
+        (Buffer("O", F32, (floordiv(blocks, panel),)),),
+        Loop("i", const(0), minimum(floordiv(blocks, panel), 7), row, "serial"),
+    )
+    assert kernel_text(kernel).splitlines() == [
+        "kernel f(N, M) O",
+        "  $1 = max(1, min((N + 63)/64, 4))",
+        "  $2 = ($1*M + (N + 15)/16 - 1)/$1",
+        "  O float32[$2] argument",
+        "serial i in 0:min($2, 7)",
+        "  O[$1 + i] = 0.0",
+    ]
 
 
 @pytest.mark.parametrize("target", ["cpu:avx512", "cpu:avx2", "cpu:novector"])
