@@ -6,10 +6,15 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 # compiled code is kept between runs, but not among the user's
 CACHE = Path(__file__).resolve().parent.parent / ".pytest_cache" / "tcsym"
 os.environ.setdefault("TCSYM_CACHE_DIR", str(CACHE))
+
+# how long an example takes depends on what else the machine does
+settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
 
 pytest_plugins = ["tests.interpreted"]
 

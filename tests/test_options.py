@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tcsym import define
@@ -38,7 +38,6 @@ _values = {
 }
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.builds(Options, **_values))
 def test_json_gives_equal_options_back(options: Options) -> None:
     assert Options.from_json(options.to_json()) == options

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tcsym.compiler import analyse
@@ -45,7 +45,6 @@ from tcsym.tuning.tree import (
 from tests.tuning.faults import MM
 
 NAMES = ("A", "B", "C")
-unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 _sizes = st.tuples(*[st.integers(0, 5000)] * 3)
 _positions = st.sampled_from([(0,), (1,), (2,), (0, 1), (0, 2), (0, 1, 2)])
 _predicates = (
@@ -70,7 +69,6 @@ _trees: st.SearchStrategy[Tree] = st.recursive(
 )
 
 
-@unhurried
 @given(_trees, _sizes)
 def test_one_context_of_a_tree_holds_and_it_is_the_leafs(tree: Tree, sizes: Any) -> None:
     values = dict(zip(NAMES, sizes))
@@ -78,13 +76,12 @@ def test_one_context_of_a_tree_holds_and_it_is_the_leafs(tree: Tree, sizes: Any)
     assert holding == [leaf_of(tree, sizes).options]
 
 
-@unhurried
 @given(_trees)
 def test_json_gives_the_tree_back(tree: Tree) -> None:
     assert tree_from_json(json.loads(json.dumps(tree_to_json(tree))), 3) == tree
 
 
-@settings(unhurried, max_examples=40)
+@settings(max_examples=40)
 @given(_trees)
 def test_isl_proves_any_tree_a_partition(tree: Tree) -> None:
     prove_partition(tree, NAMES)
@@ -137,7 +134,7 @@ _costs = st.dictionaries(
 _points = st.lists(_sizes, min_size=5, max_size=5, unique=True)
 
 
-@settings(unhurried, max_examples=60)
+@settings(max_examples=60)
 @given(_costs, _points)
 def test_what_is_learned_is_a_partition_no_worse_than_the_default(
     costs: dict[Options, list[float]], points: list[Any]
@@ -150,7 +147,6 @@ def test_what_is_learned_is_a_partition_no_worse_than_the_default(
     assert mean <= 1e-9
 
 
-@unhurried
 @given(st.integers(0, 10**9), st.integers(1, 10**9))
 def test_thresholds_separate(low: int, more: int) -> None:
     assert low < _between(low, low + more) <= low + more
@@ -159,7 +155,6 @@ def test_thresholds_separate(low: int, more: int) -> None:
 _extents = st.integers(1, 500)
 
 
-@unhurried
 @given(_extents, _extents, _extents, _extents)
 def test_fractions_separate(a: int, b: int, c: int, d: int) -> None:
     low, high = sorted((Fraction(a, b), Fraction(c, d)))
@@ -168,7 +163,6 @@ def test_fractions_separate(a: int, b: int, c: int, d: int) -> None:
     assert _simplest(float(low), math.inf) > low
 
 
-@unhurried
 @given(st.lists(_sizes, min_size=2, max_size=30))
 def test_what_tells_sizes_apart_tells_the_same_as_a_predicate(points: list[Any]) -> None:
     values = np.array(points)
