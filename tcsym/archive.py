@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 SYMBOL = "tcsym_kernel"  # what a call enters; `compiled` says how
+TASK = "tcsym_task"  # begins the names of functions that may be missing (`runtime.growing`)
 MAGIC = b"!<arch>\n"
 _HEADER = 60
 

@@ -6,7 +6,7 @@ Every stage is a function between immutable values; each value prints as text (`
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -21,6 +21,7 @@ from tcsym.target import Target
 
 if TYPE_CHECKING:
     from tcsym.codegen.emit import Generated
+    from tcsym.codegen.parts import PartialCode
     from tcsym.polyhedral.map_cpu import Mapped
     from tcsym.polyhedral.schedule import Scheduled
 
@@ -64,9 +65,11 @@ class Lowering:
     milliseconds: dict[str, float]
 
     def timed(self, stage: str, run: Callable[[], Result]) -> Result:
+        """The milliseconds of a stage that runs several times add up."""
         start = time.perf_counter()
         result = run()
-        self.milliseconds[stage] = (time.perf_counter() - start) * 1e3
+        spent = (time.perf_counter() - start) * 1e3
+        self.milliseconds[stage] = self.milliseconds.get(stage, 0.0) + spent
         return result
 
     def scheduled(self) -> Scheduled:
@@ -94,20 +97,92 @@ class Lowering:
         grain = self.options.min_work_per_thread
         return self.timed("emit", lambda: emit(mapped.kernel, self.target, grain))
 
-    def assembled(self, mapped: Mapped) -> tuple[Generated, bytes]:
-        """IR and code. LLVM works beside the emission: its time is what remains after that."""
-        from tcsym.codegen.emit import emit
-        from tcsym.codegen.object_code import Assembler
+    def begun(self, mapped: Mapped) -> PartialCode:
+        """Nothing but the main module, written."""
+        from tcsym.codegen.parts import PartialCode
 
         grain = self.options.min_work_per_thread
-        with Assembler(self.target) as assembler:
-            generated = self.timed(
-                "emit", lambda: emit(mapped.kernel, self.target, grain, assembler.add)
-            )
-            return generated, self.timed("llvm", assembler.archive)
+        return self.timed("emit", lambda: PartialCode(mapped.kernel, self.target, grain))
+
+
+class Unfinished:
+    """A variant that is mapped; its code is made as calls need it. Not for two threads at once."""
+
+    def __init__(self, stages: Lowering) -> None:
+        self._stages = stages
+        scheduled = stages.scheduled()
+        mapped = stages.mapped(scheduled)
+        self.sizes = mapped.kernel.sizes
+        self._about = mapped.kernel.arguments, scheduled.notes, mapped.notes
+        self._code = stages.begun(mapped)
+
+    def needed(self, sizes: Sequence[int]) -> frozenset[str]:
+        """The modules that calls of these sizes need."""
+        return frozenset(self._code.needed(dict(zip(self.sizes, sizes, strict=True))))
+
+    def missing(self) -> tuple[str, ...]:
+        """The modules that are not made yet, in the order in which they may be linked."""
+        return self._code.missing()
+
+    @deep_recursion
+    def make(self, names: Iterable[str]) -> None:
+        """Make these modules for a call that waits.
+
+        LLVM works beside the emission: its time is what remains after that.
+        """
+        from tcsym.codegen.object_code import Assembler
+
+        code, timed = self._code, self._stages.timed
+        with Assembler(self._stages.target) as assembler:
+            written = timed("emit", lambda: code.write(names, assembler.add))
+            code.add(written, timed("llvm", assembler.objects))
+
+    @deep_recursion
+    def make_beside(self, name: str) -> None:
+        """Make this module and what it calls, in this thread, while calls run."""
+        from tcsym.codegen.object_code import object_code
+
+        code, texts = self._code, list[str]()
+
+        def made() -> list[bytes]:
+            return [object_code(text, self._stages.target) for text in texts]
+
+        written = self._stages.timed("rest", lambda: code.write([name], texts.append))
+        code.add(written, self._stages.timed("rest", made))
+
+    def compiled(self) -> Compiled:
+        """What there is. Without some of its modules a call of other sizes would miss a task."""
+        code, (arguments, fallbacks, notes) = self._code, self._about
+        return Compiled(
+            object_code=code.archive(),
+            sizes=self.sizes,
+            arguments=arguments,
+            faults=code.faults,
+            shared_bytes=code.shared_bytes,
+            private_bytes=code.private_bytes,
+            fallbacks=fallbacks,
+            notes=notes,
+            milliseconds=tuple(self._stages.milliseconds.items()),
+        )
 
 
 @deep_recursion
+def begin_program(
+    program: Program,
+    target: Target,
+    options: Options,
+    fixed: Mapping[str, int],
+    layouts: tuple[Layout, ...],
+    context: Context = (),
+) -> Unfinished:
+    """One variant of `program`: arguments (inputs, then outputs) in the given layouts.
+
+    `fixed` sizes become numbers when `options.bind` says so; the caller guarantees their values,
+    and that sizes lie in `context`.
+    """
+    return Unfinished(Lowering(program, target, options, fixed, layouts, context, {}))
+
+
 def compile_program(
     program: Program,
     target: Target,
@@ -116,26 +191,10 @@ def compile_program(
     layouts: tuple[Layout, ...],
     context: Context = (),
 ) -> Compiled:
-    """One variant of `program`: arguments (inputs, then outputs) in the given layouts.
-
-    `fixed` sizes become numbers when `options.bind` says so; the caller guarantees their values,
-    and that sizes lie in `context`.
-    """
-    stages = Lowering(program, target, options, fixed, layouts, context, {})
-    scheduled = stages.scheduled()
-    mapped = stages.mapped(scheduled)
-    generated, code = stages.assembled(mapped)
-    return Compiled(
-        object_code=code,
-        sizes=mapped.kernel.sizes,
-        arguments=mapped.kernel.arguments,
-        faults=generated.faults,
-        shared_bytes=generated.shared_bytes,
-        private_bytes=generated.private_bytes,
-        fallbacks=scheduled.notes,
-        notes=mapped.notes,
-        milliseconds=tuple(stages.milliseconds.items()),
-    )
+    """As `begin_program`, with all of its code."""
+    begun = begin_program(program, target, options, fixed, layouts, context)
+    begun.make(begun.missing())
+    return begun.compiled()
 
 
 def is_frontend(stage: str) -> bool:

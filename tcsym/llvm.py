@@ -1,5 +1,8 @@
 """llvmlite.binding as `llvm`, for all of the package: imported without `importlib.resources`.
 
+Its functions hold one lock around all of LLVM. Those here, in which nearly all time is spent, do
+not: a module in a context of its own shares nothing with what another thread works on.
+
 llvmlite asks that for the place of its library alone, and with all that it loads (zipfile, urllib,
 tempfile) importing it takes a third longer. Who else asks for it meanwhile gets the real one,
 through a module that loads it when something but that place is asked for.
@@ -11,6 +14,7 @@ import importlib
 import os
 import sys
 from contextlib import AbstractContextManager, nullcontext
+from ctypes import string_at
 from types import ModuleType
 from typing import Any
 
@@ -65,4 +69,42 @@ finally:
     if _prepared and isinstance(sys.modules.get(_RESOURCES), _Resources):
         del sys.modules[_RESOURCES]
 
-__all__ = ["llvm"]
+
+def parsed(text: str) -> Any:
+    """The verified module, in a context of its own. RuntimeError for a mistake in the text."""
+    context = llvm.create_context()
+    with llvm.ffi.OutputString() as error:
+        made = _unlocked("ParseAssembly")(context, text.encode(), error)
+        module = llvm.ModuleRef(made, context)
+        if error:
+            module.close()
+            raise RuntimeError(f"LLVM IR parsing error\n{error}")
+    module.verify()  # else a mistake of ours would abort the process
+    return module
+
+
+def run_passes(manager: Any, module: Any, passes: Any) -> None:
+    """As `manager.run`."""
+    _unlocked("RunNewModulePassManager")(manager, module, passes)
+
+
+def emitted(module: Any, machine: Any) -> bytes:
+    """Object code, as `machine.emit_object`."""
+    lib = llvm.ffi.lib
+    with llvm.ffi.OutputString() as error:
+        buffer = _unlocked("TargetMachineEmitToMemory")(machine, module, 1, error)
+        if not buffer:
+            raise RuntimeError(str(error))
+    start, size = lib.LLVMPY_GetBufferStart(buffer), lib.LLVMPY_GetBufferSize(buffer)
+    try:
+        return string_at(start, size)
+    finally:
+        lib.LLVMPY_DisposeMemoryBuffer(buffer)
+
+
+def _unlocked(name: str) -> Any:
+    function = getattr(llvm.ffi.lib, f"LLVMPY_{name}")
+    return getattr(function, "_cfn", function)
+
+
+__all__ = ["emitted", "llvm", "parsed", "run_passes"]

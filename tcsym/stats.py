@@ -93,12 +93,19 @@ class Stats:
                 total[stage] = total.get(stage, 0.0) + ms
         return total
 
-    def note(self, layouts: tuple[Layout, ...], compiled: Compiled) -> None:
+    def note(self, layouts: tuple[Layout, ...], compiled: Compiled) -> VariantStats:
         """Count one new variant."""
         made = VariantStats.of(layouts, compiled)
         self.compilations += not made.cached
         self.cache_hits += made.cached
         self.variants.append(made)
+        return made
+
+    def renew(self, noted: VariantStats, compiled: Compiled) -> VariantStats:
+        """More of a variant's code was made."""
+        renewed = VariantStats.of(noted.layouts, compiled)
+        self.variants[self.variants.index(noted)] = renewed
+        return renewed
 
     def __str__(self) -> str:
         lines = [f"compilations: {self.compilations}, cache hits: {self.cache_hits}"]

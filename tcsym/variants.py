@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tcsym.compiled import Compiled, Layout, stride_name
@@ -26,6 +27,7 @@ from tcsym.target import Target, resolve_target, runs_here
 
 if TYPE_CHECKING:
     from tcsym.context import Context
+    from tcsym.runtime.growing import GrowingKernel
     from tcsym.runtime.jit import LoadedKernel
 
 MAX_VARIANTS = 4
@@ -58,19 +60,33 @@ def _itemsize(view: View) -> int:
     return view.dtype.bytes
 
 
+def _load(compiled: Compiled) -> LoadedKernel:
+    from tcsym.runtime.jit import load
+
+    return load(compiled)
+
+
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """Loaded code and where its arguments come from.
+    """Loaded code and where its arguments come from. Some of it may be made yet, as calls need it.
 
     `pointers`: position of each of its arguments among inputs and outputs. `slots`: each of its
     sizes is a slot of the call, or the stride in elements of (argument, dimension).
     """
 
     layouts: Layouts
-    compiled: Compiled
-    kernel: LoadedKernel
+    kernel: LoadedKernel | GrowingKernel
     pointers: tuple[int, ...]
     slots: tuple[int | tuple[int, int], ...]
+
+    @property
+    def compiled(self) -> Compiled:
+        """What there is of it."""
+        return self.kernel.compiled
+
+    def whole(self) -> Variant:
+        """With all of its code, compiled now."""
+        return replace(self, kernel=self.kernel.whole())
 
     def run(self, views: Sequence[View], sizes: tuple[int, ...], threads: int) -> int:
         """Run on inputs and outputs in order; 0 or 1 + the index of a fault."""
@@ -118,8 +134,8 @@ class Variants:
         return tuple(self._made.values())
 
     def serving(self, views: Sequence[View]) -> Variant:
-        """The variant for these arguments."""
-        return self.ready(views) or self.made_for(self.wanted(views))
+        """The variant for these arguments; its code may be made yet, as calls need it."""
+        return self.ready(views) or self._made_for(self.wanted(views))
 
     def wanted(self, views: Sequence[View]) -> Layouts:
         """The layouts of the variant for these arguments: theirs, or general if there are many."""
@@ -138,7 +154,10 @@ class Variants:
         return self._made.get(self.dense)
 
     def made_for(self, layouts: Layouts) -> Variant:
-        """The variant for these layouts, or the general one if there are enough; compiles it."""
+        """The variant for these layouts, or the general one if there are enough, compiled."""
+        return self._made_for(layouts).whole()
+
+    def _made_for(self, layouts: Layouts) -> Variant:
         with _compiling:
             if layouts not in self._made and len(self._made) >= MAX_VARIANTS - 1:
                 layouts = self.general
@@ -150,7 +169,8 @@ class Variants:
         """The variant for these layouts, from code that was compiled elsewhere."""
         with _compiling:
             if layouts not in self._made:
-                self._made[layouts] = self._loaded(layouts, compiled)
+                self.stats.note(layouts, compiled)
+                self._made[layouts] = self._variant(layouts, compiled, _load(compiled))
             return self._made[layouts]
 
     def cached(self, layouts: Layouts) -> Compiled | None:
@@ -164,33 +184,38 @@ class Variants:
                 f"target `{target.name}` needs processor features this machine lacks",
                 hint='use "cpu", or "cpu:novector"',
             )
-        return self._loaded(layouts, self._compiled(target, layouts))
-
-    def _loaded(self, layouts: Layouts, compiled: Compiled) -> Variant:
-        from tcsym.runtime.jit import load
-
-        self.stats.note(layouts, compiled)
-        position = {name: k for k, name in enumerate(self.ranks)}
-        pointers = tuple(position[name] for name in compiled.arguments)
-        return Variant(layouts, compiled, load(compiled), pointers, self._slots(compiled))
-
-    def _compiled(self, target: Target, layouts: Layouts) -> Compiled:
-        """From the code cache, or generated and kept there."""
         cache = CodeCache.default()
         found = None if VERIFY.read() else cache.load(self._key(target, layouts))
         if found is not None:
-            return found
-        from tcsym.compiler import compile_program
-        from tcsym.runtime.blocks import assembled
+            self.stats.note(layouts, found)
+            return self._variant(layouts, found, _load(found))
+        return self._begun(target, layouts)
+
+    def _begun(self, target: Target, layouts: Layouts) -> Variant:
+        """Code is generated, and kept once there is all of it."""
+        from tcsym.compiler import begin_program
+        from tcsym.runtime.growing import GrowingKernel
         from tcsym.runtime.native import native
 
-        # What LLVM makes on a machine's first use: `load` needs it, and soon a large result.
-        beside(native)
-        beside(assembled)
+        beside(native)  # LLVM makes it on a machine's first use; loading the code needs it
         given = self.options, self.fixed, layouts, self.context
-        compiled = compile_program(self.plan.program, target, *given)
-        self.keep(layouts, compiled)
-        return compiled
+        begun = begin_program(self.plan.program, target, *given)
+        noted = [self.stats.note(layouts, begun.compiled())]
+
+        def grown(compiled: Compiled, is_all: bool) -> None:
+            noted.append(self.stats.renew(noted.pop(), compiled))
+            if is_all:
+                self.keep(layouts, compiled)
+
+        kernel = GrowingKernel(begun, grown)
+        return self._variant(layouts, kernel.compiled, kernel)
+
+    def _variant(
+        self, layouts: Layouts, compiled: Compiled, kernel: LoadedKernel | GrowingKernel
+    ) -> Variant:
+        position = {name: k for k, name in enumerate(self.ranks)}
+        pointers = tuple(position[name] for name in compiled.arguments)
+        return Variant(layouts, kernel, pointers, self._slots(compiled))
 
     def keep(self, layouts: Layouts, compiled: Compiled) -> None:
         """Put code into the code cache."""

@@ -6,7 +6,7 @@ register plus a constant (serial loops), or is the lane variable of the innermos
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import field, replace
 from typing import NamedTuple
@@ -82,8 +82,8 @@ class Context:
     """State of the emission of one function of the kernel.
 
     `pointers`: base address of each visible buffer. `error`: address of the cell that receives a
-    fault's code. `launch`: register of the context struct; None inside a task. `finished`: told of
-    every part of the module that is complete. `calls`: of functions, for loops by identity.
+    fault's code. `launch`: register of the context struct; None inside a task. `calls`: of
+    functions, for loops by identity. `tasks`: the parts that parallel loops became, as well.
     `formulas`: values of atoms that were computed outside the function.
     `ranges`: of variables. `intervals`: of expressions, as far as asked for.
     """
@@ -98,8 +98,8 @@ class Context:
     error: str
     arena: Arena
     launch: str | None
-    finished: Callable[[Module], None]
     calls: Mapping[int, Call]
+    tasks: dict[int, list[str]]
     variables: dict[str, Bound] = field(default_factory=dict)
     ranges: dict[str, Interval] = field(default_factory=dict)
     intervals: dict[Index, Interval] = field(default_factory=dict)

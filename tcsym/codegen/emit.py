@@ -7,7 +7,7 @@ only read, unless there are tasks: these find the same pointers in the launch's 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import assert_never
 
 from tcsym.codegen.context import Arena, Bound, Context, Faults
@@ -60,41 +60,77 @@ class Generated:
     private_bytes: Index
 
 
-def emit(
-    kernel: Kernel,
-    target: Target,
-    min_work_per_thread: int,
-    ready: Callable[[str], None] = lambda text: None,
-) -> Generated:
-    """LLVM IR for the kernel. A parallel loop uses a thread for each `min_work_per_thread`.
+def emit(kernel: Kernel, target: Target, min_work_per_thread: int) -> Generated:
+    """LLVM IR for the kernel. A parallel loop uses a thread for each `min_work_per_thread`."""
+    emission = begin(kernel, target, min_work_per_thread)
+    modules = tuple([emission.text(name) for name in emission.names])
+    whole = emission.main.whole_text()
+    return Generated(whole, modules, emission.faults, emission.shared_bytes, emission.private_bytes)
 
-    Every outlined function and every parallel loop is a module of its own, given to `ready` as soon
-    as it is there. Code without vectors is one: LLVM's pipeline for it looks across functions.
+
+@dataclass(slots=True)
+class Emission:
+    """The main module of a kernel, and its parts, each written when it is first asked for.
+
+    `tasks`: the parts of a parallel loop by its identity, more than one if it was unrolled.
+    """
+
+    kernel: Kernel
+    main: Module
+    in_parts: bool
+    tasks: Mapping[int, list[str]]
+    found: Faults
+    shared_bytes: Index
+    private_bytes: Index
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the modules: functions before those that call them, the main one last."""
+        return (*self.main.parts, SYMBOL) if self.in_parts else (SYMBOL,)
+
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        """Of what is written so far; later ones come behind."""
+        return tuple(self.found.faults)
+
+    def text(self, name: str) -> str:
+        """LLVM IR of a module."""
+        if not self.in_parts:
+            return self.main.whole_text()
+        return self._module(name).text()
+
+    def calls(self, name: str) -> tuple[str, ...]:
+        """The modules with functions that this one calls. Tasks are launched, not called."""
+        if not self.in_parts:
+            return ()
+        tasks = {task for names in self.tasks.values() for task in names}
+        return tuple([n for n in self._module(name).calls() if n not in tasks])
+
+    def _module(self, name: str) -> Module:
+        return self.main if name == SYMBOL else self.main.parts[name]
+
+
+def begin(kernel: Kernel, target: Target, min_work_per_thread: int) -> Emission:
+    """Writes the main module.
+
+    Every outlined function and every parallel loop is a part of its own. Code without vectors is
+    one module: LLVM's pipeline for it looks across functions.
     """
     has_vectors = _has_vectors(kernel)
     module, faults = Module(pipeline_line(has_vectors), _attributes(target)), Faults()
-    modules: list[str] = []
-
-    def finished(part: Module) -> None:
-        if has_vectors:
-            modules.append(part.text())
-            ready(modules[-1])
-
     outlined = outline(kernel) if has_vectors else Outlined()
     for function in outlined.functions:
-        define(function, module, target, statement, finished)
+        define(function, module, target, statement)
     _entry(module, kernel)
-    _body(kernel, target, module, faults, min_work_per_thread, outlined, finished)
+    tasks = _body(kernel, target, module, faults, min_work_per_thread, outlined)
     shared, private = arena_bytes(kernel, kernel.body)
     if private != ZERO:
         private += APART
     if kernel.view is not None:
         values = viewed_values(kernel.view)
         shared, private = substitute(shared, values), substitute(private, values)
-    whole = module.whole_text()
-    modules.append(module.text() if modules else whole)
-    ready(modules[-1])
-    return Generated(whole, tuple(modules), tuple(faults.faults), shared, private)
+    in_parts = has_vectors and bool(module.parts)
+    return Emission(kernel, module, in_parts, tasks, faults, shared, private)
 
 
 def _body(
@@ -104,8 +140,8 @@ def _body(
     faults: Faults,
     min_work: int,
     outlined: Outlined,
-    finished: Callable[[Module], None],
-) -> None:
+) -> dict[int, list[str]]:
+    """Writes the function; the tasks that its parallel loops became."""
     f = Function(module, _body_head(kernel))
     context = Context(
         kernel=kernel,
@@ -118,8 +154,8 @@ def _body(
         error="%error",
         arena=Arena(""),
         launch="%context",
-        finished=finished,
         calls=outlined.calls,
+        tasks={},
         variables={name: Bound(f"%v{i}") for i, name in enumerate(kernel.sizes)},
         ranges=ranges_of_sizes(kernel),
         pointers={name: f"%p{i}" for i, name in enumerate(kernel.arguments)},
@@ -131,6 +167,7 @@ def _body(
     end_streams(context, kernel.body)
     f.do("ret void")
     f.finish()
+    return context.tasks
 
 
 def _body_head(kernel: Kernel) -> str:

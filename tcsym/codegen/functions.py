@@ -20,10 +20,18 @@ def define(
     whole: Module,
     target: Target,
     statement: Callable[[Context, Node], None],
-    finished: Callable[[Module], None],
 ) -> None:
-    """Write the function as a part of the module: i64 numbers, then pointers to its buffers."""
-    kernel, part = function.kernel, whole.part(function.name)
+    """The function as a part of the module: i64 numbers, then pointers to its buffers."""
+    whole.part(function.name, lambda part: _write(function, part, target, statement))
+
+
+def _write(
+    function: Function,
+    part: Module,
+    target: Target,
+    statement: Callable[[Context, Node], None],
+) -> None:
+    kernel = function.kernel
     numbers = (*kernel.sizes, *function.variables)
     parameters = [f"i64 %v{i}" for i in range(len(numbers))]
     parameters += [f"ptr noalias %p{i}" for i in range(len(kernel.arguments))]
@@ -39,8 +47,8 @@ def define(
         error="",
         arena=Arena(""),
         launch=None,
-        finished=finished,
         calls={},
+        tasks={},
         variables={name: Bound(f"%v{i}") for i, name in enumerate(numbers)},
         pointers={name: f"%p{i}" for i, name in enumerate(kernel.arguments)},
         order=lane_order(kernel.body, {b.name: b for b in kernel.buffers}, target),
@@ -48,7 +56,6 @@ def define(
     statement(context, kernel.body)
     f.do("ret void")
     f.finish()
-    finished(part)
 
 
 def call(context: Context, c: Call) -> None:

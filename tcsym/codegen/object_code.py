@@ -11,13 +11,11 @@ worse.
 from __future__ import annotations
 
 import threading
-from ctypes import string_at
 from functools import lru_cache
 from queue import SimpleQueue
 from typing import Any
 
-from tcsym.archive import pack
-from tcsym.llvm import llvm
+from tcsym.llvm import emitted, llvm, parsed, run_passes
 from tcsym.target import Target
 from tcsym.threads import ShortTurns
 
@@ -35,8 +33,7 @@ def pipeline_line(has_vectors: bool) -> str:
 def object_code(ir_text: str, target: Target) -> bytes:
     """Relocatable object that defines `tcsym_kernel`."""
     machine = _machine(target)
-    # A context of its own, because another thread may be compiling.
-    return _emitted(_optimised(ir_text, target, machine, llvm.create_context()), machine)
+    return emitted(_optimised(ir_text, target, machine), machine)
 
 
 class Assembler:
@@ -68,14 +65,14 @@ class Assembler:
         self._texts.append(ir_text)
         self._todo.put(len(self._texts) - 1)
 
-    def archive(self) -> bytes:
+    def objects(self) -> list[bytes]:
         """Code of all modules in the order they came; this thread takes its share of the rest."""
         self._todo.put(None)
         self._run()
         self._thread.join()
         if self._errors:
             raise self._errors[0]
-        return pack([self._objects[k] for k in range(len(self._texts))])
+        return [self._objects[k] for k in range(len(self._texts))]
 
     def _run(self) -> None:
         try:
@@ -88,12 +85,12 @@ class Assembler:
 
 def assembly(ir_text: str, target: Target) -> str:
     machine = _machine(target)
-    return str(machine.emit_assembly(_optimised(ir_text, target, machine, llvm.create_context())))
+    return str(machine.emit_assembly(_optimised(ir_text, target, machine)))
 
 
 def optimised_ir(ir_text: str, target: Target) -> str:
     """The IR after the passes, for reading."""
-    return str(_optimised(ir_text, target, _machine(target), llvm.create_context()))
+    return str(_optimised(ir_text, target, _machine(target)))
 
 
 @lru_cache(None)
@@ -113,27 +110,8 @@ def _machine(target: Target) -> Any:
     )
 
 
-def _emitted(module: Any, machine: Any) -> bytes:
-    """As `machine.emit_object`, without llvmlite's lock around all of LLVM.
-
-    It need not be held: nothing that the call works on is known to another thread.
-    """
-    ffi = llvm.ffi
-    emit = ffi.lib.LLVMPY_TargetMachineEmitToMemory
-    with ffi.OutputString() as error:
-        buffer = getattr(emit, "_cfn", emit)(machine, module, 1, error)
-        if not buffer:
-            raise RuntimeError(str(error))
-    start, size = ffi.lib.LLVMPY_GetBufferStart(buffer), ffi.lib.LLVMPY_GetBufferSize(buffer)
-    try:
-        return string_at(start, size)
-    finally:
-        ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
-
-
-def _optimised(ir_text: str, target: Target, machine: Any, context: Any) -> Any:
-    module = llvm.parse_assembly(ir_text, context=context)
-    module.verify()  # else a mistake of ours would abort the process
+def _optimised(ir_text: str, target: Target, machine: Any) -> Any:
+    module = parsed(ir_text)
     module.triple = machine.triple
     module.data_layout = str(machine.target_data)
     if ir_text.startswith(_SCALAR):
@@ -146,5 +124,5 @@ def _optimised(ir_text: str, target: Target, machine: Any, context: Any) -> Any:
         manager = llvm.create_new_module_pass_manager()
         for name in _SHORT:
             getattr(manager, f"add_{name}_pass")()
-    manager.run(module, passes)
+    run_passes(manager, module, passes)
     return module

@@ -6,9 +6,10 @@ whose pointer parameters are `noalias`. `launch` cuts the iterations into balanc
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Literal, assert_never
 
+from tcsym.archive import TASK
 from tcsym.codegen.context import Arena, Bound, Context
 from tcsym.codegen.formulas import shared_formulas
 from tcsym.codegen.index_code import Number, as_val, number
@@ -62,13 +63,16 @@ def parallel_loop(context: Context, loop: Loop, serial_loop: SerialLoop) -> None
     lower, upper = number(context, loop.lower), number(context, loop.upper)
     work = number(context, loop.work)
     received = _received(context, loop)
-    name = f"task{context.module.count('task')}"
-    part = context.module.part(name)
-    _body(context, part, loop, f"{name}.body", received, serial_loop)
-    items = received.items()
-    _task(part, name, items)
+    name = f"{TASK}{context.module.count(TASK)}"
+    context.tasks.setdefault(id(loop), []).append(name)
+    items, variables = received.items(), dict(context.variables)
+
+    def write(part: Module) -> None:
+        _body(context, variables, part, loop, f"{name}.body", received, serial_loop)
+        _task(part, name, items)
+
+    context.module.part(name, write)
     context.module.declare("void", name, "ptr, ptr, i64, i64")
-    context.finished(part)
     data = _filled(context, [item for item in items if not item.array])
     ends = [as_val(n).text for n in (lower, upper, work)]
     arguments = [data, f"@{name}", "%context", "%buffers", "%sizes", context.error, *ends]
@@ -183,6 +187,7 @@ def _task(module: Module, name: str, received: list[_Item]) -> None:
 
 def _body(
     context: Context,
+    variables: Mapping[str, Bound],
     module: Module,
     loop: Loop,
     name: str,
@@ -207,15 +212,15 @@ def _body(
         error="%error",
         arena=Arena("%arena"),
         launch=None,
-        finished=context.finished,
         calls=context.calls,
+        tasks=context.tasks,
         pointers={n: f"%p{i}" for i, n in enumerate(buffers)},
         formulas={atom: Val(f"%f{i}", "i64") for i, atom in enumerate(received.formulas)},
         order=context.order,
         ranges=context.ranges,
         intervals=context.intervals,
     )
-    for variable, b in context.variables.items():
+    for variable, b in variables.items():
         if b.text is None:
             inner.variables[variable] = b
         elif variable in outer:

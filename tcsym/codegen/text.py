@@ -8,7 +8,7 @@ mutable here lives for one `emit`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -34,12 +34,14 @@ class OpenLoop:
 class Module:
     """Declarations and finished functions; `head` and `attributes` begin and end its text.
 
-    `parts`: modules of their own with functions that this one declares, by the function's name.
+    `parts`: modules of their own with functions that this one declares, by the function's name;
+    each is written when its text is first asked for.
     """
 
     def __init__(self, head: str, attributes: str) -> None:
         self.head = head
         self.attributes = attributes
+        self._write: Callable[[Module], None] | None = None
         self.declarations: dict[str, str] = {}
         self.functions: list[str] = []
         self.names: set[str] = set()
@@ -48,23 +50,36 @@ class Module:
     def declare(self, result: str, name: str, parameters: str) -> None:
         self.declarations[name] = f"declare {result} @{name}({parameters}) nounwind"
 
-    def part(self, name: str) -> Module:
-        """A new part that is to define that function. Parts of a part belong to the whole."""
+    def part(self, name: str, write: Callable[[Module], None]) -> None:
+        """A new part, to which `write` adds that function. Parts of a part belong to the whole."""
         part = self.parts[name] = Module(self.head, self.attributes)
         part.parts = self.parts
-        return part
+        part._write = write
 
     def count(self, kind: str) -> int:
         """Number of parts whose names begin so."""
         return sum(name.startswith(kind) for name in self.parts)
 
+    def written(self) -> Module:
+        """This module with its functions. Writing that was interrupted begins anew."""
+        if self._write is not None:
+            self.declarations, self.functions, self.names = {}, [], set()
+            self._write(self)
+            self._write = None
+        return self
+
+    def calls(self) -> list[str]:
+        """The parts with functions that this module calls."""
+        return [name for name in self.written().declarations if name in self.parts]
+
     def text(self) -> str:
         """This module alone."""
+        self.written()
         return self._text(self.declarations, self.functions)
 
     def whole_text(self) -> str:
         """This module and its parts as one."""
-        every = [*self.parts.values(), self]
+        every = [m.written() for m in (*self.parts.values(), self)]
         declarations = {n: d for m in every for n, d in m.declarations.items()}
         outside = {n: d for n, d in declarations.items() if n not in self.parts}
         functions = dict.fromkeys(f for m in every for f in m.functions)

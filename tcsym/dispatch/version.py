@@ -57,7 +57,7 @@ class Version:
         """The variant that would run on views of these shapes and layouts, compiled."""
         if self.padding is not None:
             return self.variants.made_for(self.variants.dense)
-        return self.variants.serving(views)
+        return self.variants.serving(views).whole()
 
     def __str__(self) -> str:
         where = "all sizes" if self.context == TRUE else condition_text(self.context)

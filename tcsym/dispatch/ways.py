@@ -54,13 +54,14 @@ class Ways:
         from tcsym.runtime.entering import load_entry
         from tcsym.runtime.fastcall import entry_image
 
-        code = variant.compiled, variant.pointers, variant.slots
+        kernel = variant.kernel.grown()
+        code = kernel.compiled, variant.pointers, variant.slots
         image = entry_image(self.plan, *code, kind.layouts, kind.exact, kind.library)
         if image is None:
             return self.head
         if images is not None:
             images.append(image)
-        return self.adopt(kind, load_entry(image, variant.kernel, self.slow))
+        return self.adopt(kind, load_entry(image, kernel, self.slow))
 
     def pass_to(self, following: Function) -> None:
         """From now on, `following` serves what none of the entries does."""

@@ -32,17 +32,16 @@ def cached_object(llvm_ir: str, what: str) -> bytes:
 
 def assemble(llvm_ir: str, cpu: str = "x86-64") -> bytes:
     """Object code of the module. LLVM's complaint about a bad module is an assertion here."""
-    from tcsym.llvm import llvm
+    from tcsym.llvm import emitted, llvm, parsed, run_passes
 
     machine = _machine(llvm, cpu)
-    # A context of its own: LLVM's global one may be in use by a compilation in another thread.
-    module = llvm.parse_assembly(llvm_ir, context=llvm.create_context())
-    module.verify()
+    module = parsed(llvm_ir)
     manager = llvm.create_new_module_pass_manager()
     for name in _PASSES:
         getattr(manager, f"add_{name}_pass")()
-    manager.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options()))
-    return bytes(machine.emit_object(module))
+    passes = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options())
+    run_passes(manager, module, passes)
+    return emitted(module, machine)
 
 
 def _machine(llvm: Any, cpu: str) -> Any:

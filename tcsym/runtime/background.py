@@ -10,7 +10,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from tcsym.threads import ShortTurns
 
@@ -42,6 +42,60 @@ def settle() -> None:
             thread.join()
 
 
+class Turns:
+    """One thread at a time; work beside callers lets callers go first."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._is_taken = False
+        self._n_callers = 0
+
+    @contextlib.contextmanager
+    def at_once(self) -> Iterator[None]:
+        """For a caller that waits: the next turn."""
+        self.take()
+        try:
+            yield
+        finally:
+            self.give_back()
+
+    @contextlib.contextmanager
+    def beside(self) -> Iterator[None]:
+        """For work that nobody waits for: a turn that no caller wants."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._is_taken and not self._n_callers)
+            self._is_taken = True
+        try:
+            yield
+        finally:
+            self.give_back()
+
+    def take(self) -> None:
+        with self._changed:
+            self._n_callers += 1
+            try:
+                self._changed.wait_for(lambda: not self._is_taken)
+            finally:
+                self._n_callers -= 1
+            self._is_taken = True
+
+    def give_back(self) -> None:
+        with self._changed:
+            self._is_taken = False
+            self._changed.notify_all()
+
+    def reset(self) -> None:
+        """In the child of a fork, which has none of the threads that wait."""
+        Turns.__init__(self)
+
+
+compiling_parts = Turns()
 if hasattr(os, "register_at_fork"):
+    # Registered first, so taken last: what settles may need turns.
+    os.register_at_fork(
+        before=compiling_parts.take,
+        after_in_parent=compiling_parts.give_back,
+        after_in_child=compiling_parts.reset,
+    )
     os.register_at_fork(before=settle, after_in_child=_threads.clear)
     os.register_at_fork(after_in_child=ShortTurns.reset)

@@ -55,6 +55,12 @@ class LoadedKernel(KernelCode):
             raise MemoryError(f"no {shared + private * threads} bytes of scratch memory")
         return shared, private
 
+    def whole(self) -> LoadedKernel:
+        """The kernel with all of its code: this one (see `runtime.growing`)."""
+        return self
+
+    grown = whole
+
 
 def load(compiled: Compiled) -> LoadedKernel:
     """Machine code of the variant, loaded; its pages are freed with the result."""

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from tcsym.archive import SYMBOL
+from tcsym.archive import SYMBOL, TASK
 from tcsym.runtime.arena import ArenaSet
 from tcsym.runtime.loader import load_archive
 from tcsym.runtime.memory import c_function
+from tcsym.runtime.native import native
 from tcsym.runtime.pool import process_pool
+
+
+def _resolve(name: str) -> int:
+    """A function outside of the code: of C, or a task that is not made yet (`runtime.growing`)."""
+    if name.startswith(TASK):
+        return native().missing_task
+    return c_function(name)
 
 
 class KernelCode:
     """Loaded machine code of one variant; its pages are freed with the object."""
 
     def __init__(self, object_code: bytes) -> None:
-        self._image = load_archive(object_code, c_function)
+        self._image = load_archive(object_code, _resolve)
         self.address = self._image.address(SYMBOL)
         self.arenas = ArenaSet()
         self._pool = process_pool()

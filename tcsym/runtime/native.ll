@@ -521,6 +521,14 @@ define void @tcsym_arena_free(ptr %arena) {
 
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 
+; Stands for a task whose code is not made yet: the kernel's result is -3. The data's first word is
+; where that is noted (tcsym/codegen/launch.py).
+define void @tcsym_missing_task(ptr %data, ptr %arena, i64 %lower, i64 %upper) {
+  %error = load ptr, ptr %data
+  store i32 -3, ptr %error
+  ret void
+}
+
 ; Calls a kernel with scratch memory from the arena. Its result, or -1: the arena is in use,
 ; -2: out of memory. %private_bytes is a multiple of 64.
 define i32 @tcsym_launch(ptr %kernel, ptr %buffers, ptr %sizes, ptr %arena, i64 %shared_bytes,

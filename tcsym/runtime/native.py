@@ -13,7 +13,7 @@ from tcsym.runtime.memory import c_function
 
 POOL_BYTES = 32768
 ARENA_BYTES = 40
-ARENA_BUSY, OUT_OF_MEMORY = -1, -2
+ARENA_BUSY, OUT_OF_MEMORY, CODE_MISSING = -1, -2, -3
 
 _ADDRESS, _WORDS, _INTEGER = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64
 _PARAMETERS = (_ADDRESS, _WORDS, _WORDS, _ADDRESS, _INTEGER, _INTEGER, _INTEGER, _ADDRESS)
@@ -26,6 +26,7 @@ class Native:
         free_one = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
         self.image = image
         self.parallel_for = image.address("tcsym_parallel_for")
+        self.missing_task = image.address("tcsym_missing_task")
         self.launch_address = image.address("tcsym_launch")
         # (kernel, buffers, sizes, arena, shared, private, threads, pool) -> int
         self.launch: Any = ctypes.CFUNCTYPE(ctypes.c_int32, *_PARAMETERS)(self.launch_address)

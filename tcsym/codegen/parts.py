@@ -1,0 +1,59 @@
+"""Kernel -> machine code, module by module: first what a call needs, the rest later.
+
+A kernel has a parallel loop for each of its versions, for few rows, small sums and so on; a call
+launches one or two of them. Which ones follows from its sizes (`launched`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from tcsym.archive import pack
+from tcsym.codegen.emit import begin
+from tcsym.codegen.launched import launched
+from tcsym.compiled import SYMBOL, Fault
+from tcsym.loop_ir import Kernel
+from tcsym.target import Target
+
+
+class PartialCode:
+    """The code of a kernel as far as it is made. Not for two threads at once."""
+
+    def __init__(self, kernel: Kernel, target: Target, min_work_per_thread: int) -> None:
+        self._emission = begin(kernel, target, min_work_per_thread)
+        self._objects: dict[str, bytes] = {}
+        self.shared_bytes = self._emission.shared_bytes
+        self.private_bytes = self._emission.private_bytes
+
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        """Of what is made so far; later ones come behind."""
+        return self._emission.faults
+
+    def needed(self, sizes: Mapping[str, int]) -> tuple[str, ...]:
+        """The modules without which a call of these sizes might miss a task."""
+        emission = self._emission
+        tasks = [emission.tasks.get(id(loop), ()) for loop in launched(emission.kernel, sizes)]
+        return (SYMBOL, *(name for names in tasks for name in names))
+
+    def missing(self) -> tuple[str, ...]:
+        """The modules that are not made yet."""
+        return tuple([name for name in self._emission.names if name not in self._objects])
+
+    def write(self, names: Iterable[str], ready: Callable[[str], None]) -> list[str]:
+        """Gives the text of these modules and of what they call to `ready`; their names."""
+        todo, written = list(names), dict.fromkeys(self._objects)
+        for name in todo:
+            if name not in written:
+                written[name] = None
+                ready(self._emission.text(name))
+                todo += self._emission.calls(name)
+        return [name for name in written if name not in self._objects]
+
+    def add(self, names: Iterable[str], objects: Iterable[bytes]) -> None:
+        """The code of these modules."""
+        self._objects |= dict(zip(names, objects, strict=True))
+
+    def archive(self) -> bytes:
+        """What is made, in the order in which modules may be linked."""
+        return pack([self._objects[n] for n in self._emission.names if n in self._objects])

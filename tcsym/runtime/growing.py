@@ -1,0 +1,102 @@
+"""Code that is made as calls need it -> a kernel that runs them: each waits for its own part only.
+
+The first call has what it launches made, and the rest is made beside the calls after it. A call
+that needs some of that meanwhile goes first. Once all is there, the kernel is as if it had been
+made at once; only then is it kept for other processes, and entered by native code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from tcsym.runtime.background import beside, compiling_parts
+from tcsym.runtime.blocks import assembled
+from tcsym.runtime.jit import LoadedKernel
+from tcsym.runtime.native import CODE_MISSING
+
+if TYPE_CHECKING:
+    from tcsym.compiled import Compiled
+    from tcsym.compiler import Unfinished
+
+
+class GrowingKernel:
+    """A kernel of which some code may be missing. Safe to run from several threads at once.
+
+    `compiled`: what there is. `grown` is told each time that there is more, and whether it is all.
+    """
+
+    def __init__(self, unfinished: Unfinished, grown: Callable[[Compiled, bool], None]) -> None:
+        self.compiled = unfinished.compiled()
+        self._unfinished: Unfinished | None = unfinished
+        self._told = grown
+        self._kernel: LoadedKernel | None = None
+        self._served: set[tuple[int, ...]] = set()
+        self._is_growing = False
+
+    def run(self, data_pointers: Sequence[int], sizes: Sequence[int], threads: int) -> int:
+        """As `LoadedKernel.run`, after compiling what the call needs."""
+        kernel = self._serving(tuple(sizes))
+        result = kernel.run(data_pointers, sizes, threads)
+        if result == CODE_MISSING:  # sizes so large that the machine's integers do not hold them
+            result = self.whole().run(data_pointers, sizes, threads)
+        if not self._is_growing:
+            self._is_growing = True
+            beside(assembled)  # a large result of the next call needs it
+            beside(self._grow)
+        return result
+
+    def grown(self) -> LoadedKernel:
+        """The kernel with all of its code; calls go first while that is made."""
+        self._grow()
+        assert self._kernel is not None
+        return self._kernel
+
+    def whole(self) -> LoadedKernel:
+        """The kernel with all of its code; what is missing is compiled now."""
+        with compiling_parts.at_once():
+            if self._unfinished is not None:
+                self._unfinished.make(self._unfinished.missing())
+                self._finish(self._unfinished)
+            assert self._kernel is not None
+            return self._kernel
+
+    def _serving(self, sizes: tuple[int, ...]) -> LoadedKernel:
+        """A kernel that has what calls of these sizes launch."""
+        if self._unfinished is not None and sizes not in self._served:
+            with compiling_parts.at_once():
+                if self._unfinished is not None:
+                    self._make_for(self._unfinished, sizes)
+        assert self._kernel is not None
+        return self._kernel
+
+    def _make_for(self, unfinished: Unfinished, sizes: tuple[int, ...]) -> None:
+        missing = unfinished.needed(sizes) & frozenset(unfinished.missing())
+        if missing or self._kernel is None:
+            unfinished.make(sorted(missing))
+            self._load(unfinished)
+        self._served.add(sizes)
+
+    def _grow(self) -> None:
+        """Compile the rest, a module at a time."""
+        while self._unfinished is not None:
+            with compiling_parts.beside():
+                unfinished = self._unfinished
+                if unfinished is None:
+                    return
+                missing = unfinished.missing()
+                if missing:
+                    unfinished.make_beside(missing[0])
+                else:
+                    self._finish(unfinished)
+
+    def _finish(self, unfinished: Unfinished) -> None:
+        self._load(unfinished)
+        self._unfinished = None
+        self._served.clear()
+
+    def _load(self, unfinished: Unfinished) -> None:
+        """Link what there is; calls that are running keep the code they entered."""
+        compiled = unfinished.compiled()
+        self._kernel, self.compiled = LoadedKernel(compiled), compiled
+        self._told(compiled, not unfinished.missing())

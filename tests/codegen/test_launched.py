@@ -1,0 +1,71 @@
+"""Which parallel loops a call of given sizes comes to."""
+
+from __future__ import annotations
+
+import pytest
+
+import tcsym
+from tcsym.codegen.launched import launched
+from tcsym.compiler import Lowering, analyse
+from tcsym.frontend.program import Const
+from tcsym.index import Index, eq, ge, var
+from tcsym.loop_ir import Block, Branch, Buffer, Kernel, Loop, Node, Store, View
+from tcsym.target import resolve_target
+from tcsym.types import DType
+
+N, K = var("N"), var("K")
+ONE = Const(1.0, DType.FLOAT32)
+
+
+def task(name: str, upper: Index = N) -> Loop:
+    return Loop(name, Index(), upper, Store("A", (var(name),), ONE), kind="parallel")
+
+
+def names(body: Node, view: View | None = None, **sizes: int) -> list[str]:
+    kernel = Kernel("k", ("N", "K"), ("A",), (Buffer("A", DType.FLOAT32, (N,)),), body, view=view)
+    return [loop.variable for loop in launched(kernel, sizes)]
+
+
+def test_conditions_on_sizes_decide() -> None:
+    body = Block((Branch(ge(N, 5), task("a"), task("b")), Branch(eq(K, 1), task("c"))))
+    assert names(body, N=5, K=1) == ["a", "c"]
+    assert names(body, N=4, K=2) == ["b"]
+
+
+def test_conditions_on_more_leave_both() -> None:
+    both = Branch(ge(var("i"), 5), task("a"), task("b"))
+    body = Loop("i", Index(), K, both)
+    assert names(body, N=5, K=1) == ["a", "b"]
+    assert names(Branch(ge(var("A.phase"), 1), task("a"), task("b")), N=1, K=1) == ["a", "b"]
+
+
+def test_loops_without_iterations_launch_nothing() -> None:
+    assert names(task("a"), N=0, K=1) == []
+    assert names(Loop("i", Index(), K, task("a")), N=1, K=0) == []
+    assert names(Loop("i", Index(), K, task("a", var("i"))), N=1, K=3) == ["a"]  # for some i
+
+
+def test_tasks_inside_tasks_are_parts_of_them() -> None:
+    inner = task("b")
+    outer = Loop("a", Index(), N, inner, kind="parallel")
+    assert names(outer, N=1, K=1) == ["a"]
+
+
+def test_the_body_has_the_sizes_of_its_view() -> None:
+    body = Branch(ge(N, 5), task("a"), task("b"))
+    view = View(("K",), (("K", "N"),))
+    assert names(body, view, N=5, K=1) == ["a"]
+    view = View(("K",), (("N", "K"),))
+    assert names(body, view, N=5, K=1) == ["b"]
+    assert names(body, view, N=5, K=2) == ["a"]
+
+
+@pytest.mark.parametrize("sizes", [(64, 64, 64), (1, 64, 64), (3, 2, 300), (0, 5, 5)])
+def test_a_product_launches_few_of_its_versions(sizes: tuple[int, int, int]) -> None:
+    text = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
+    (program,) = analyse(text).values()
+    target = resolve_target("cpu:avx2")
+    stages = Lowering(program, target, tcsym.Options(), {}, ("dense",) * 3, (), {})  # type: ignore[arg-type]
+    kernel = stages.mapped(stages.scheduled()).kernel
+    given = dict(zip(("M", "K", "N"), sizes))
+    assert len(list(launched(kernel, given))) <= 1
