@@ -33,6 +33,7 @@ from tcsym.polyhedral.passes.nest_schedule import schedule_nest
 from tcsym.polyhedral.passes.parallelise import parallelise
 from tcsym.polyhedral.passes.privatise import privatise
 from tcsym.polyhedral.passes.roll_epilogues import roll_epilogues
+from tcsym.polyhedral.passes.rows.prefetch_rows import prefetch_rows
 from tcsym.polyhedral.passes.split_guards import split_guards
 from tcsym.polyhedral.passes.split_reductions import split_reductions
 from tcsym.polyhedral.passes.stream_stores import stream_stores
@@ -72,6 +73,7 @@ def map_cpu(kernel: Kernel, target: Target, options: Options) -> Mapped:
     if not target.has_masks:
         kernel = _verified(full_tiles(kernel, setting.names))
     kernel = _verified(stream_stores(kernel, target.l3_bytes, setting.names))
+    kernel = _verified(prefetch_rows(kernel)) if target.vector_bits else kernel
     if options.parallelize:
         kernel = parallelise(collapse_outermost(kernel, target, setting.names), target)
     kernel = replace(kernel, body=unswitch_serial(kernel.body, setting.names))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tcsym.frontend.program import Call
+from tcsym.frontend.program import Call, Read
 from tcsym.index import floordiv
-from tcsym.loop_ir import Kernel, Loop, Node, Update, block, subvalues, walk
-from tcsym.polyhedral.passes.common.access import subscript_variables
+from tcsym.loop_ir import Kernel, Loop, Node, Store, Update, Value, block, subvalues, walk
+from tcsym.polyhedral.passes.common.access import subscript_variables, value_variables
 from tcsym.polyhedral.passes.common.bounds import extent
 from tcsym.polyhedral.passes.common.duplicate import duplicate
 from tcsym.polyhedral.passes.common.interchange import reorder_chain
@@ -215,7 +215,8 @@ def _unroll(body: Node, variable: str, most: int) -> int:
     Few enough that the accumulators of all reductions leave half of 16 registers to values.
     """
     statements = [x for x, _ in statements_in(body)]
-    calls = sum(isinstance(v, Call) for x in statements for v in subvalues(x.value))
+    made = {x.buffer for x in statements if isinstance(x, Store | Update)}
+    calls = any(_moves(v, variable, made) for x in statements for v in subvalues(x.value))
     reduced = {
         (x.buffer, x.subscripts)
         for x in statements
@@ -226,3 +227,11 @@ def _unroll(body: Node, variable: str, most: int) -> int:
     if not reduced:
         return max(1, min(2, most))
     return max(1, min(most, ACCUMULATORS // len(reduced)))
+
+
+def _moves(v: Value, variable: str, made: set[str]) -> bool:
+    """A call for each element of the row, not one for all of them."""
+    if not isinstance(v, Call):
+        return False
+    own = any(isinstance(x, Read) and x.tensor in made for x in subvalues(v))
+    return own or variable in value_variables(v)
