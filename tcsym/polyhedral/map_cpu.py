@@ -37,6 +37,7 @@ from tcsym.polyhedral.passes.rows.prefetch_rows import prefetch_rows
 from tcsym.polyhedral.passes.split_guards import split_guards
 from tcsym.polyhedral.passes.split_reductions import split_reductions
 from tcsym.polyhedral.passes.stream_stores import stream_stores
+from tcsym.polyhedral.passes.windows.split_residues import split_residues
 from tcsym.polyhedral.passes.windows.unit_windows import (
     skip_unit_windows,
     unit_view,
@@ -60,7 +61,7 @@ def map_cpu(kernel: Kernel, target: Target, options: Options) -> Mapped:
     body = without_allocations(kernel.body)
     body = hoist_conditions(body, setting.names)
     kernel = _verified(accumulate_privately(replace(kernel, body=body), setting.names))
-    kernel = without_unit_loops(privatise(kernel))
+    kernel = _verified(split_residues(without_unit_loops(privatise(kernel)), setting.names))
     kernel = _verified(merge_loops(replace(kernel, view=unit_view(kernel)), setting.names))
     kernel = _verified(split_guards(kernel, setting.names))
     kernel = _verified(interchange_scans(kernel, setting.names, options.parallelize))

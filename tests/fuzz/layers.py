@@ -10,13 +10,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from tests.fuzz import layer_forms, layer_moves
+from tests.fuzz import layer_forms, layer_moves, layer_strided
 from tests.fuzz.draft import Draft
 from tests.fuzz.model import Case
 
 FORMS: list[tuple[Callable[[Draft], None], int]] = [
     (layer_forms.convolution, 8),
     (layer_forms.pooling, 4),
+    (layer_strided.transposed_convolution, 2),
     (layer_forms.contraction, 7),
     (layer_forms.normalisation, 5),
     (layer_forms.attention, 2),

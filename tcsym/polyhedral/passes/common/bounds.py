@@ -80,6 +80,7 @@ def eliminate(e: Index, loops: Iterable[Loop], high: bool) -> Index | None:
 
 
 def _eliminate_one(e: Index, loop: Loop, high: bool, names: frozenset[str]) -> Index | None:
+    e = _without_floors(e, loop.variable, high)
     total = Index((), e.constant)
     for atom, c in e.terms:
         if loop.variable not in of_atom(atom).variables():
@@ -90,6 +91,22 @@ def _eliminate_one(e: Index, loop: Loop, high: bool, names: frozenset[str]) -> I
             return None
         total = total + part * c
     return total
+
+
+def _without_floors(e: Index, v: str, high: bool) -> Index:
+    """A bound of `e` where the floor of a quotient and another term move with `v`: no two of them.
+
+    n*floor(a/n) lies between a - n + 1 and a. Bounds of the terms one by one would be further off.
+    """
+    moving = [(atom, c) for atom, c in e.terms if v in of_atom(atom).variables()]
+    if len(moving) < 2:
+        return e
+    for atom, c in moving:
+        n = atom.divisor.as_int() if isinstance(atom, FloorDiv) else None
+        if isinstance(atom, FloorDiv) and n and n > 0 and c % n == 0:
+            slack = 0 if high == (c > 0) else n - 1
+            e = e - of_atom(atom) * c + (atom.dividend - slack) * (c // n)
+    return e
 
 
 def _last(loop: Loop) -> Index:

@@ -54,10 +54,22 @@ def pad_reads(kernel: Kernel, nest: str, setting: Setting) -> Padded | None:
         for v in subvalues(x.value):
             if not isinstance(v, Select) or not _is_guarded_read(v) or v.then.tensor in written:  # type: ignore[union-attr]
                 continue
-            axes = _axes(kernel, v, (*band.loops, *around), frozenset(y.variable for y in around))
+            shared = _shared(kernel, nest, v.then.tensor)  # type: ignore[union-attr]
+            loops = (*shared, *band.loops, *around)
+            axes = _axes(kernel, v, loops, frozenset(y.variable for y in around))
             if axes is not None:
-                return _padded(kernel, nest, v, axes, setting)
+                return _padded(kernel, nest, v, axes, shared, setting)
     return None
+
+
+def _shared(kernel: Kernel, nest: str, tensor: str) -> tuple[Loop, ...]:
+    """The loops around the nest whose iterations read the same elements: one copy serves all."""
+    found: list[Loop] = []
+    for loop in reversed(loops_around(kernel.body, nest)):
+        if any(a.written and a.buffer == tensor for a in accesses(loop)):
+            break
+        found.insert(0, loop)
+    return tuple(found)
 
 
 def _is_guarded_read(v: Select) -> bool:
@@ -163,7 +175,12 @@ def _axis(
 
 
 def _padded(
-    kernel: Kernel, nest: str, v: Select, axes: tuple[Axis, ...], setting: Setting
+    kernel: Kernel,
+    nest: str,
+    v: Select,
+    axes: tuple[Axis, ...],
+    shared: tuple[Loop, ...],
+    setting: Setting,
 ) -> Padded:
     assert isinstance(v.then, Read)
     band, names = band_of(find_loop(kernel.body, nest)), setting.names
@@ -172,7 +189,8 @@ def _padded(
         fixed_axis(x.subscript, x.inside) if x.subscript.variables() <= outer else x for x in axes
     )
     kept = tuple(x for x in axes if x.n != ZERO)
-    before = band.variables[len(outer)]
+    top = band.variables[len(outer)]
+    before = top if outer or not shared else shared[0].variable
     around = frozenset(x.variable for x in loops_around(kernel.body, before))
     lanes = setting.lanes(kernel, band.body)
     *others, last = kept
@@ -186,7 +204,7 @@ def _padded(
         return new if y == v else y
 
     body = replace_loop(kernel.body, before, lambda x: block(copy, map_node(x, None, value)))
-    return Padded(replace(kernel, body=body), before)
+    return Padded(replace(kernel, body=body), top)
 
 
 def _planes(variables: tuple[str, ...], axes: tuple[Axis, ...]) -> frozenset[str]:
