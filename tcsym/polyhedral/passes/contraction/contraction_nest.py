@@ -1,0 +1,184 @@
+"""Contraction -> its versions: panels, operands in place, products along the sum.
+
+Packed panels in register tiles are for many rows and columns. Few columns change places with the
+rows, or each element is a product of vectors. What pays may be known only at run time: then
+versions lie side by side, chosen by a condition on sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from tcsym.index import FALSE, TRUE, Condition, all_of, ge, negate
+from tcsym.loop_ir import Kernel
+from tcsym.polyhedral.passes.common.assume import in_context, most_in_context
+from tcsym.polyhedral.passes.common.band import Roles, band_of, contraction_roles, roles_of
+from tcsym.polyhedral.passes.common.loops import find_loop
+from tcsym.polyhedral.passes.common.overlap import fits_tiles, is_repeatable
+from tcsym.polyhedral.passes.common.setting import Setting
+from tcsym.polyhedral.passes.contraction.along_sum import along_sum, copy_along_sum
+from tcsym.polyhedral.passes.contraction.contraction_schedule import (
+    schedule_contraction,
+    tile_shape,
+)
+from tcsym.polyhedral.passes.contraction.contraction_versions import (
+    FEW_ROWS,
+    exchange_pays,
+    exchanged,
+    panels_pay,
+    products_pay,
+    row_count,
+    steps_apart,
+    streams_in_place,
+    with_fallback,
+)
+from tcsym.polyhedral.passes.contraction.permute_operands import permute_operands
+from tcsym.polyhedral.passes.contraction.split_maps import split_maps
+from tcsym.polyhedral.passes.leaf_schedule import schedule_leaf, schedule_shared_rows
+from tcsym.polyhedral.passes.rows.column_blocks import blocks_pay
+from tcsym.polyhedral.passes.rows.row_schedule import schedule_rows
+from tcsym.polyhedral.passes.windows.literal_windows import literal_copy, symbolic_windows
+
+SINGLE_ROWS = 2  # more share what they read of the columns
+
+Schedule = Callable[[Kernel, str, Setting], Kernel]
+
+
+def tile_where_it_pays(
+    kernel: Kernel, nest: str, roles: Roles, setting: Setting, otherwise: Schedule
+) -> Kernel:
+    """The packed register tile where panels pay, which may be known only at run time."""
+    pays = panels_pay(kernel, nest, roles, setting)
+    along = along_sum(kernel, nest, roles, roles.columns, setting.names)
+    if along is not None and not along.operands and otherwise is schedule_few_rows:
+        pays = all_of((pays, negate(products_pay(kernel, nest, roles, along))))
+    pays = in_context(kernel, pays)
+    if pays == FALSE:
+        return otherwise(kernel, nest, setting)
+    copy: str | None = None
+    if pays != TRUE:
+        kernel, copy = with_fallback(kernel, nest, pays, setting.names)
+    kernel = _in_panels(kernel, nest, roles, setting)
+    return kernel if copy is None else otherwise(kernel, copy, setting)
+
+
+def add_few_columns(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Kernel:
+    """A version beside the nest for few columns, if one wastes less than the register tile."""
+    other = exchanged(kernel, nest, roles)
+    if other is not None and streams_in_place(kernel, nest, other, setting):
+        return _exchanged(kernel, nest, exchange_pays(kernel, nest, roles, True), setting)
+    along = along_sum(kernel, nest, roles, roles.columns, setting.names)
+    if along is not None:
+        few = in_context(kernel, products_pay(kernel, nest, roles, along))
+        if not along.operands or few == FALSE:
+            return kernel  # the version without panels is one of products, or columns are many
+        kernel, copy = with_fallback(kernel, nest, negate(few), setting.names)
+        return _products(kernel, copy, True, setting)
+    if other is None or not steps_apart(kernel, nest, other):
+        return kernel
+    return _exchanged(kernel, nest, exchange_pays(kernel, nest, roles, False), setting)
+
+
+def _exchanged(kernel: Kernel, nest: str, few: Condition, setting: Setting) -> Kernel:
+    """A version with rows as columns beside the nest, in place if it can be."""
+    few = in_context(kernel, few)
+    if few == FALSE:
+        return kernel
+    kernel, copy = with_fallback(kernel, nest, negate(few), setting.names)
+    roles = roles_at(kernel, copy)
+    other = None if roles is None else exchanged(kernel, copy, roles)
+    assert other is not None
+    if streams_in_place(kernel, copy, other, setting):
+        return _in_place(kernel, copy, other, setting)
+    return _in_panels(kernel, copy, other, setting)
+
+
+def _in_panels(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Kernel:
+    """The register tile, on copies of operands that lie badly for it."""
+    assert roles.rows is not None
+    permuted = permute_operands(kernel, nest, roles, setting.names)
+    kernel = permuted.kernel
+    for copy in permuted.copies:
+        kernel = schedule_rows(kernel, copy, setting)
+    band = band_of(find_loop(kernel.body, nest))
+    moved = roles_of(band, roles.columns, roles.rows)
+    assert moved is not None
+    setting.note(nest, f"contraction, columns {roles.columns}, rows {roles.rows}")
+    return schedule_contraction(kernel, nest, moved, setting)
+
+
+def schedule_few_rows(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
+    """A contraction with too few rows to pay for panels: operands in place, or no tile."""
+    roles = roles_at(kernel, nest)
+    if roles is None or not streams_in_place(kernel, nest, roles, setting):
+        return _products(kernel, nest, False, setting)
+    kernel, nest = _single_rows(kernel, nest, roles, setting)
+    roles = roles_at(kernel, nest)
+    assert roles is not None
+    return _in_place(kernel, nest, roles, setting)
+
+
+def _in_place(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Kernel:
+    rows = min(FEW_ROWS, setting.rows, most_in_context(kernel, row_count(kernel, nest, roles)))
+    options = replace(setting.options, pack=False, register_rows=rows)
+    setting.note(nest, f"contraction in place, columns {roles.columns}, rows {roles.rows}")
+    setting = replace(setting, options=options)
+    literal = _literal_in_place(kernel, nest, setting)
+    if literal is not None:  # what is left has windows of few or many steps
+        kernel = literal
+        setting = replace(setting, options=replace(options, reduction_unroll=1))
+    return schedule_contraction(kernel, nest, roles, setting)
+
+
+def _single_rows(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> tuple[Kernel, str]:
+    """A version for a row or two, each a sum over rows of columns; the name of the other."""
+    matrix = len(band_of(find_loop(kernel.body, nest)).loops) == 2
+    pays = blocks_pay(kernel, roles.columns, setting) if matrix else None
+    if pays is None:
+        return kernel, nest
+    single = in_context(kernel, all_of((ge(SINGLE_ROWS, row_count(kernel, nest, roles)), pays)))
+    if single == FALSE:
+        return kernel, nest
+    kernel, copy = with_fallback(kernel, nest, single, setting.names)
+    setting.note(nest, f"blocks of columns {roles.columns} for {SINGLE_ROWS} rows")
+    return schedule_shared_rows(kernel, nest, roles.columns, setting), copy
+
+
+def _literal_in_place(kernel: Kernel, nest: str, setting: Setting) -> Kernel | None:
+    """A version for windows of the commonest size: straight code in overlapping tiles."""
+    band = band_of(find_loop(kernel.body, nest))
+    windows = symbolic_windows(kernel, band, setting.rows * setting.vectors)
+    if not windows.loops:
+        return None
+    literal = literal_copy(kernel, nest, windows, setting.names)
+    copy, kernel = literal.new[nest], literal.kernel
+    band = band_of(find_loop(literal.copy, copy))
+    roles = contraction_roles(kernel, band)
+    if roles is None or roles.rows is None:
+        return None
+    points = frozenset((roles.columns, roles.rows))
+    shape = tile_shape(kernel, band.body, roles, setting)
+    fits = fits_tiles(band, roles.columns, roles.rows, shape)
+    if fits == FALSE or not is_repeatable(kernel, band.body, points):
+        return None
+    kernel = literal.before(nest, all_of((windows.are_literal, fits)))
+    return schedule_contraction(kernel, copy, roles, setting, True)
+
+
+def _products(kernel: Kernel, nest: str, few_columns: bool, setting: Setting) -> Kernel:
+    """Products of vectors along the sum, of which the smaller operand may need a copy."""
+    roles = roles_at(kernel, nest)
+    few = None if roles is None else roles.columns if few_columns else roles.rows
+    if roles is not None and few is not None:
+        along = along_sum(kernel, nest, roles, few, setting.names)
+        if along is not None:
+            kernel = copy_along_sum(kernel, nest, along, setting.names)
+    kernel, nests = split_maps(kernel, nest, setting.names)
+    for x in nests:
+        kernel = schedule_leaf(kernel, x, setting)
+    return kernel
+
+
+def roles_at(kernel: Kernel, nest: str) -> Roles | None:
+    return contraction_roles(kernel, band_of(find_loop(kernel.body, nest)))

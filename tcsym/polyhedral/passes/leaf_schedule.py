@@ -1,0 +1,108 @@
+"""Nest -> the same by windows, blocks of columns, strips or rows: whatever needs no register tile.
+
+Strips have columns in the lanes and sums along rows, rows have the innermost loop in the lanes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tcsym.index import FALSE, TRUE
+from tcsym.loop_ir import Kernel, Loop
+from tcsym.polyhedral.passes.common.assume import in_context
+from tcsym.polyhedral.passes.common.band import Band, band_of
+from tcsym.polyhedral.passes.common.loops import find_loop, loops_around, loops_in
+from tcsym.polyhedral.passes.common.setting import Setting
+from tcsym.polyhedral.passes.contraction.contraction_versions import (
+    with_fallback,
+)
+from tcsym.polyhedral.passes.rows.column_blocks import blocks_pay, schedule_column_blocks
+from tcsym.polyhedral.passes.rows.jam_rows import jam_rows
+from tcsym.polyhedral.passes.rows.row_schedule import schedule_rows
+from tcsym.polyhedral.passes.rows.split_rows import split_rows
+from tcsym.polyhedral.passes.rows.strip_schedule import schedule_strips, strip_columns
+from tcsym.polyhedral.passes.windows.window_schedule import schedule_windows, window_rows
+
+
+def schedule_leaf(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
+    columns = strip_columns(kernel, nest, setting)
+    if columns is None:
+        if _has_inner_strips(kernel, nest, setting):
+            return schedule_inner_nests(kernel, nest, setting)
+        return _rows(kernel, nest, setting)
+    rows = window_rows(kernel, nest, columns)
+    windows = rows and schedule_windows(kernel, nest, columns, rows, setting)
+    if windows:
+        setting.note(nest, f"windows, columns {columns}, rows {rows}")
+        return windows
+    return _strips(kernel, nest, columns, setting)
+
+
+def _has_inner_strips(kernel: Kernel, nest: str, setting: Setting) -> bool:
+    """One of the nests inside the band at `nest` runs faster in strips."""
+    band = band_of(find_loop(kernel.body, nest))
+    inside = outermost_loops(band) if band.loops else ()
+    return any(strip_columns(kernel, x.variable, setting) for x in inside)
+
+
+def schedule_inner_nests(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
+    """Each nest inside the band at `nest` by a schedule of its own."""
+    for x in outermost_loops(band_of(find_loop(kernel.body, nest))):
+        kernel = schedule_leaf(kernel, x.variable, setting)
+    return kernel
+
+
+def outermost_loops(band: Band) -> tuple[Loop, ...]:
+    inside: set[str] = set()
+    out: list[Loop] = []
+    for x in loops_in(band.body):
+        if x.variable not in inside:
+            out.append(x)
+            inside |= {y.variable for y in loops_in(x)}
+    return tuple(out)
+
+
+def _rows(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
+    """Vectors along rows, of four rows at a time where these share an operand."""
+    jammed = jam_rows(kernel, nest, setting)
+    if jammed is None:
+        return schedule_rows(kernel, nest, setting)
+    setting.note(jammed.nest, "four rows at a time")
+    return schedule_rows(schedule_rows(jammed.kernel, jammed.nest, setting), nest, setting)
+
+
+def _strips(kernel: Kernel, nest: str, columns: str, setting: Setting) -> Kernel:
+    """Blocks of columns where they pay, which may be known only at run time, else strips."""
+    pays = blocks_pay(kernel, columns, setting)
+    pays = None if pays is None else in_context(kernel, pays)
+    if pays is None or pays == FALSE:
+        setting.note(nest, f"strips along {columns}")
+        return schedule_strips(kernel, nest, columns, setting)
+    setting.note(nest, f"blocks of columns {columns}")
+    if pays == TRUE:
+        return _column_blocks(kernel, nest, columns, setting)
+    place = band_of(find_loop(kernel.body, nest)).variables.index(columns)
+    kernel, copy = with_fallback(kernel, nest, pays, setting.names)
+    kernel = _column_blocks(kernel, nest, columns, setting)
+    setting.note(copy, f"strips along {columns}")
+    return schedule_strips(
+        kernel, copy, band_of(find_loop(kernel.body, copy)).variables[place], setting
+    )
+
+
+def _column_blocks(kernel: Kernel, nest: str, columns: str, setting: Setting) -> Kernel:
+    """Threads share the rows where no loop around the columns gives them parts."""
+    if loops_around(kernel.body, columns):
+        return schedule_column_blocks(kernel, columns, setting)
+    return schedule_shared_rows(kernel, nest, columns, setting)
+
+
+def schedule_shared_rows(kernel: Kernel, nest: str, columns: str, setting: Setting) -> Kernel:
+    split = (
+        split_rows(kernel, nest, columns, setting.names) if setting.options.parallelize else None
+    )
+    if split is None:
+        return schedule_column_blocks(kernel, columns, setting)
+    kernel = schedule_column_blocks(split.kernel, split.columns, setting, split.rows)
+    few = replace(setting, options=replace(setting.options, strip_vectors=1))
+    return schedule_strips(kernel, nest, columns, few)
