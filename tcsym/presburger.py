@@ -11,7 +11,6 @@ existentially quantified unknown, so that relations over-approximate.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import field
 from functools import reduce
@@ -48,13 +47,10 @@ from tcsym.index import (
     var,
 )
 from tcsym.isl import isl
+from tcsym.quasi_affine import odd_atoms
 from tcsym.records import dataclass
 
 PARAM, IN, OUT, SET = isl.dim_type.param, isl.dim_type.in_, isl.dim_type.out, isl.dim_type.set
-
-
-# an atom of more pieces is left opaque: isl would take time exponential in the nesting
-MOST_PIECES = 4
 
 
 @dataclass(slots=True)
@@ -124,11 +120,7 @@ class Presburger:
         indices: Sequence[Index],
     ) -> _Lifted:
         sizes = frozenset(self.sizes)
-        odd: dict[Atom, None] = {}
-        for c in conditions:
-            _collect_condition(c, odd)
-        for i in indices:
-            _collect(i, odd)
+        odd = odd_atoms(*conditions, *indices)
         opaque = [a for a in odd if of_atom(a).variables() <= sizes]
         unknown = [a for a in odd if a not in opaque]
         self._register(opaque)
@@ -337,73 +329,3 @@ class _Lifted:
 
 def _is_product_of(atom: Atom, sizes: Sequence[str]) -> bool:
     return isinstance(atom, Product) and all(f in sizes for f in atom.factors)
-
-
-def _collect(e: Index, odd: dict[Atom, None]) -> None:
-    """Atoms that isl cannot express, innermost first."""
-    for atom, _ in e.terms:
-        match atom:
-            case str():
-                pass
-            case Product():
-                odd[atom] = None
-            case FloorDiv(a, b) | Mod(a, b):
-                n = b.as_int()
-                _collect(a, odd)
-                if isinstance(atom, Mod) or n is None or n <= 0:
-                    _collect(b, odd)
-                    odd[atom] = None
-            case Min(args) | Max(args):
-                for x in args:
-                    _collect(x, odd)
-            case Choose(c, a, b):
-                _collect_condition(c, odd)
-                _collect(a, odd)
-                _collect(b, odd)
-            case _:
-                assert_never(atom)
-        if _pieces(atom) > MOST_PIECES:
-            odd[atom] = None
-
-
-def _pieces(atom: Atom) -> int:
-    """Pieces that isl's form of the atom may have: nested extrema multiply."""
-    match atom:
-        case str() | Product():
-            return 1
-        case FloorDiv(a, _) | Mod(a, _):
-            return _sum_pieces(a)
-        case Min(args) | Max(args):
-            return sum(map(_sum_pieces, args))
-        case Choose(_, a, b):
-            return 2 * _sum_pieces(a) * _sum_pieces(b)
-        case _:
-            assert_never(atom)
-
-
-def _sum_pieces(e: Index) -> int:
-    return math.prod(_pieces(a) for a, _ in e.terms)
-
-
-def _collect_condition(c: Condition, odd: dict[Atom, None]) -> None:
-    match c:
-        case NonNegative(i) | IsZero(i):
-            _collect(i, odd)
-        case Not(inner):
-            _collect_condition(inner, odd)
-        case All(cs) | Any_(cs):
-            for x in cs:
-                _collect_condition(x, odd)
-        case _:
-            assert_never(c)
-
-
-def is_quasi_affine(e: Index | Condition, sizes: Iterable[str]) -> bool:
-    """True if isl represents `e` exactly (opaque size atoms count as exact)."""
-    odd: dict[Atom, None] = {}
-    if isinstance(e, Index):
-        _collect(e, odd)
-    else:
-        _collect_condition(e, odd)
-    known = frozenset(sizes)
-    return all(of_atom(a).variables() <= known for a in odd)

@@ -10,32 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import reduce
-from operator import mul
 from typing import Any, assert_never
 
+from tcsym.codegen.parameters import Parameters, names_in
 from tcsym.frontend.program import Expr, IndexValue, Read
 from tcsym.index import (
     ONE,
     ZERO,
-    Atom,
-    Choose,
-    Condition,
-    FloorDiv,
     Index,
-    Max,
-    Min,
-    Mod,
-    Product,
-    choose,
-    floordiv,
-    maximum,
-    minimum,
-    mod,
-    of_atom,
     var,
 )
-from tcsym.index_values import map_condition
 from tcsym.loop_ir import (
     Allocate,
     Block,
@@ -85,21 +69,14 @@ class Call:
     buffers: tuple[str, ...]
 
 
-class Alike:
+class Alike(Parameters):
     """Names for what a loop uses, in the order in which it does: alike loops become equal."""
 
     def __init__(self, kernel: Kernel, buffers: dict[str, Buffer], loop: Loop) -> None:
-        self.known = frozenset(kernel.sizes)
+        super().__init__(frozenset(kernel.sizes), _defined(loop))
         self.given = buffers
-        self.bound: dict[str, str] = {}
-        self.outer: dict[str, str] = {}
         self.buffers: dict[str, Buffer] = {}
-        self.numbers: dict[object, str] = {}
-        self.values: list[Index] = []
-        self.role = ""  # the buffer or mask whose indices are being looked at
         self.with_rows = _needing_rows(loop)
-        for name in _defined(loop):
-            self.bound[name] = f"v{len(self.bound)}"
 
     def function(self, name: str, body: Node) -> Function:
         buffers = tuple(self.buffers.values())
@@ -114,15 +91,7 @@ class Alike:
         numbers = (*self.values, *map(var, self.outer))
         return Call(function, numbers, tuple(passed))
 
-    # ---- parameters
-
-    def number(self, value: Index, position: object = None) -> Index:
-        """A parameter for `value`: the same one for equal values of one buffer, or one position."""
-        key = (self.role, value) if position is None else position
-        if key not in self.numbers:
-            self.numbers[key] = f"s{len(self.numbers)}"
-            self.values.append(value)
-        return var(self.numbers[key])
+    # ---- buffers
 
     def buffer(self, name: str) -> Buffer:
         if name not in self.buffers:
@@ -160,101 +129,11 @@ class Alike:
 
     def place(self, e: Index) -> Index:
         """As `index`, always with a parameter: element 0 of a row is like element k."""
-        fixed = Index(tuple(t for t in e.terms if _names(t[0]) <= self.known))
+        fixed = Index(tuple(t for t in e.terms if names_in(t[0]) <= self.known))
         return self.number(fixed) + self.index(e - fixed)
 
     def row(self, e: Index) -> Index:
         return self.number(e, ("row", self.role, e)) if e.is_constant else self.index(e)
-
-    # ---- indices
-
-    def index(self, e: Index) -> Index:
-        """`e` with the parts that are known outside the kernel's loops as parameters."""
-        names = e.variables()
-        if not names:
-            return e
-        if names <= self.known:
-            return self.number(e)
-        fixed = tuple(t for t in e.terms if _names(t[0]) <= self.known)
-        total = Index((), e.constant)
-        if fixed:
-            sizes = Index(fixed)
-            total = total + self.number(sizes)
-        moving = [t for t in e.terms if not _names(t[0]) <= self.known]
-        if len(moving) > 1:
-            moving.sort(key=lambda t: (self.shape_of(t[0]), t[1]))
-        for atom, coefficient in moving:
-            total = total + self.atom(atom) * coefficient
-        return total
-
-    def atom(self, atom: Atom) -> Index:
-        match atom:
-            case str():
-                return var(self.variable(atom))
-            case Product(factors):
-                fixed = [of_atom(f) for f in factors if _names(f) <= self.known]
-                moving = [f for f in factors if not _names(f) <= self.known]
-                total = ONE
-                if fixed:
-                    sizes = reduce(mul, fixed)
-                    total = self.number(sizes)
-                return reduce(mul, map(self.atom, sorted(moving, key=self.shape_of)), total)
-            case FloorDiv(a, b):
-                return floordiv(self.index(a), self.index(b))
-            case Mod(a, b):
-                return mod(self.index(a), self.index(b))
-            case Min(args):
-                return minimum(*map(self.index, sorted(args, key=self.sum_shape)))
-            case Max(args):
-                return maximum(*map(self.index, sorted(args, key=self.sum_shape)))
-            case Choose(c, a, b):
-                return choose(self.condition(c), self.index(a), self.index(b))
-            case _:
-                assert_never(atom)
-
-    def variable(self, name: str) -> str:
-        if name in self.bound:
-            return self.bound[name]
-        if name not in self.outer:
-            self.outer[name] = f"o{len(self.outer)}"
-        return self.outer[name]
-
-    def condition(self, c: Condition) -> Condition:
-        return map_condition(c, self.index)
-
-    def shape_of(self, atom: Atom) -> str:
-        """The text of an atom without the names that alike loops may differ in."""
-        match atom:
-            case str():
-                return "?" if atom in self.known else self.bound.get(atom, "!")
-            case Product(factors):
-                return "*".join(sorted(map(self.shape_of, factors)))
-            case FloorDiv(a, b) | Mod(a, b):
-                return f"{type(atom).__name__}({self.sum_shape(a)},{self.sum_shape(b)})"
-            case Min(args) | Max(args):
-                parts = ",".join(sorted(map(self.sum_shape, args)))
-                return f"{type(atom).__name__}({parts})"
-            case Choose(_, a, b):
-                return f"Choose({self.sum_shape(a)},{self.sum_shape(b)})"
-            case _:
-                assert_never(atom)
-
-    def sum_shape(self, e: Index) -> str:
-        parts = sorted(f"{c}{self.shape_of(a)}" for a, c in e.terms if not _names(a) <= self.known)
-        return f"{'+'.join(parts)}+{e.constant}"
-
-    def apart(self, e: Index, role: str) -> Index:
-        """As `index`, with parameters of its own: what is equal here may not be in a like loop."""
-        self.role = role
-        new = self.index(e)
-        self.role = ""
-        return new
-
-    def limit(self, e: Index) -> Index:
-        """A bound of a loop: a parameter of its own if it is the same in every iteration."""
-        if e.is_constant or e.variables() & self.bound.keys():
-            return self.index(e)
-        return self.number(e, ("limit", len(self.numbers)))
 
     # ---- statements
 
@@ -314,10 +193,6 @@ class Alike:
                 raise AssertionError(f"not to be outlined: {n}")
             case _:
                 assert_never(n)
-
-
-def _names(atom: Atom) -> frozenset[str]:
-    return of_atom(atom).variables()
 
 
 def _defined(loop: Loop) -> Iterator[str]:

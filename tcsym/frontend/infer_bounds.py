@@ -37,7 +37,7 @@ from tcsym.index import (
     negate,
     var,
 )
-from tcsym.presburger import is_quasi_affine
+from tcsym.quasi_affine import is_quasi_affine
 from tcsym.records import dataclass
 
 

@@ -19,7 +19,7 @@ from tcsym.frontend.infer_walk import Node, Placed, placed_statements
 from tcsym.index import ONE, TRUE, Condition, Index, all_of, eq, ge, lt, var
 from tcsym.index_values import condition_substitute, substitute
 from tcsym.isl import isl
-from tcsym.presburger import is_quasi_affine
+from tcsym.quasi_affine import is_quasi_affine
 from tcsym.records import dataclass
 
 Place = tuple[Index | None, ...]

@@ -12,7 +12,8 @@ from tcsym.index import All, Any_, Condition, Index, IsZero, NonNegative, Not, a
 from tcsym.isl import isl
 from tcsym.polyhedral.deadline import Deadline
 from tcsym.polyhedral.scop import Access, Scop, ScopStatement
-from tcsym.presburger import Presburger, is_quasi_affine
+from tcsym.presburger import Presburger
+from tcsym.quasi_affine import is_quasi_affine
 from tcsym.records import dataclass
 
 IN, OUT = isl.dim_type.in_, isl.dim_type.out
