@@ -1,4 +1,4 @@
-"""Context of a variant: what is known of the sizes it serves, as ranges; and what follows from it.
+"""Context of a variant: ranges and multiples of the sizes it serves; and what follows from it.
 
 Code made for a context need not be right outside of it: whoever enters it has checked the sizes.
 What follows is found by interval arithmetic (Moore: Interval Analysis, 1966), which may miss what
@@ -8,7 +8,7 @@ relates two sizes, and never claims what is not so.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from tcsym.index import (
     FALSE,
@@ -44,7 +44,17 @@ from tcsym.index import (
 )
 from tcsym.records import dataclass
 
-Context = tuple[tuple[str, int, int | None], ...]  # size, least and largest value; () : all sizes
+
+class Known(NamedTuple):
+    """What is known of a size: its least and largest value, and what it is a multiple of."""
+
+    name: str
+    low: int
+    high: int | None
+    step: int = 1
+
+
+Context = tuple[Known, ...]  # (): all sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +75,13 @@ Ranges = Mapping[str, Interval]
 
 
 def ranges_of(context: Context) -> dict[str, Interval]:
-    return {name: Interval(low, high) for name, low, high in context}
+    return {name: Interval(low, high) for name, low, high, _ in context}
 
 
 def context_condition(context: Context) -> Condition:
-    """The same as a condition on sizes."""
+    """Its ranges as a condition on sizes; multiples are for mapping (`polyhedral.multiples`)."""
     conditions = []
-    for name, low, high in context:
+    for name, low, high, _ in context:
         conditions.append(ge(var(name), low))
         conditions += [] if high is None else [lt(var(name), high + 1)]
     return all_of(conditions)

@@ -14,6 +14,7 @@ import sys
 import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
+from math import gcd
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,8 @@ def kernel_of(record: Any, strategy: str, sets: list[Sizes]) -> Any:
     declared: dict[str, Any] = {}
     if strategy in DECLARED:
         names = sorted({name for s in sets for name in s})
-        declared = {n: tcsym.Dim(0, max(s.get(n, 0) for s in sets)) for n in names}
+        values = {n: [s.get(n, 0) for s in sets] for n in names}
+        declared = {n: tcsym.Dim(0, max(v), max(1, gcd(*v))) for n, v in values.items()}
     how = STRATEGIES[strategy] if declared or strategy not in DECLARED else "symbolic"
     module = tcsym.define(record["source"], strategy=how, sizes=declared)
     return module[record["entry"]] if record.get("entry") else module[next(iter(module))]

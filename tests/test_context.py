@@ -11,6 +11,7 @@ import pytest
 import tcsym as tc
 from tcsym.context import (
     Interval,
+    Known,
     context_condition,
     decided,
     interval,
@@ -39,7 +40,7 @@ from tcsym.index import (
 from tcsym.index_values import evaluate, holds
 
 N, M = var("N"), var("M")
-BOX = (("M", 2, 5), ("N", 1, 4))
+BOX = (Known("M", 2, 5), Known("N", 1, 4))
 
 
 def random_index(rng: random.Random, depth: int) -> Index:
@@ -73,7 +74,7 @@ def random_condition(rng: random.Random, depth: int) -> Condition:
 def test_nothing_is_claimed_that_is_not_so(seed: int) -> None:
     rng = random.Random(seed)
     e, c = random_index(rng, seed % 4), random_condition(rng, seed % 3)
-    ranges = ranges_of(BOX if seed % 5 else (("M", 2, None), ("N", 0, None)))
+    ranges = ranges_of(BOX if seed % 5 else (Known("M", 2, None), Known("N", 0, None)))
     found, simple = interval(e, ranges), simplified(e, ranges)
     settled, left = decided(c, ranges), simplified_condition(c, ranges)
     for m, n in product(range(2, 6), range(1, 5)):

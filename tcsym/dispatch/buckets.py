@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise, product
 from math import prod
 
+from tcsym.context import Known
 from tcsym.dispatch.dispatcher import Dispatcher
 from tcsym.dispatch.entrance import Entrance
 from tcsym.dispatch.making import Making
@@ -99,7 +100,8 @@ class Buckets(Dispatcher):
         corner, ranges = typical_sizes(plan), []
         for slot, (below, most) in zip(self.slots, box):
             corner[slot] = most
-            ranges.append((plan.sizes[slot], below + 1, most))
+            step = plan.promises[slot].multiple_of
+            ranges.append(Known(plan.sizes[slot], below + 1, most, step))
         return self.making.bucket(tuple(ranges), tuple(corner))
 
     def _told(self, ends: Sequence[Ends], why: str) -> None:

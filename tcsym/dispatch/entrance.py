@@ -178,8 +178,6 @@ def _promises(plan: CallPlan, version: Version) -> dict[int, Dim]:
         value = version.fixed.get(plan.sizes[slot])
         if value is not None and plan.initial[slot] is None:
             promises[slot] = Dim(value, value)
-    for name, low, high in version.variants.context:
-        slot = plan.sizes.index(name)
-        step = promises[slot].multiple_of if slot in promises else 1
-        promises[slot] = Dim(low, high, step)
+    for name, low, high, step in version.variants.context:
+        promises[plan.sizes.index(name)] = Dim(low, high, step)
     return promises

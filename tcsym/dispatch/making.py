@@ -13,6 +13,7 @@ from tcsym.index_values import holds
 from tcsym.options import Bind, Options
 from tcsym.region import Region
 from tcsym.runtime.plan import CallPlan
+from tcsym.sizes import Dim
 from tcsym.stats import Stats
 from tcsym.target import Target
 from tcsym.tuning import lookup
@@ -72,7 +73,7 @@ class Making:
         """For sizes in `box`, with the options of the region that has `corner`."""
         from tcsym.context import context_condition
 
-        fixed = {name: low for name, low, high in box if low == high}
+        fixed = {known.name: known.low for known in box if known.low == known.high}
         bind = "after" if fixed and self.options.bind == "never" else self.options.bind
         if bind != "never":
             fixed |= self.known
@@ -81,12 +82,14 @@ class Making:
 
     def declared(self, box: Context = ()) -> Context:
         """What is known of sizes: `box`, and what is declared of the others."""
-        known = {name for name, *_ in box}
+        from tcsym.context import Known
+
+        known = {size.name for size in box}
         ranges = list(box)
         for slot, promise in self.plan.promises.items():
             name = self.plan.sizes[slot]
-            if name not in known and (promise.lo or promise.hi is not None):
-                ranges.append((name, promise.lo, promise.hi))
+            if name not in known and promise != Dim():
+                ranges.append(Known(name, promise.lo, promise.hi, promise.multiple_of))
         return tuple(sorted(ranges))
 
     def point(self, sizes: Values, bind: Bind) -> Version:
@@ -131,7 +134,7 @@ class Making:
         box: Context = (),
     ) -> Version:
         options = replace(region.options, bind=bind if fixed else "never")
-        known = tuple([known for known in self.declared(box) if known[0] not in fixed])
+        known = tuple([known for known in self.declared(box) if known.name not in fixed])
         variants = self.variants(options, fixed, known)
         return Version(kind, context, region, fixed, variants)
 

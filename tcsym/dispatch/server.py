@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from tcsym.compiled import Compiled
 from tcsym.compiler import compile_program
+from tcsym.context import Known
 from tcsym.frontend.program import Program
 from tcsym.frontend.program_json import programs_from_json, programs_to_json
 from tcsym.options import Options
@@ -156,7 +157,7 @@ def _compile(data: dict[str, Any]) -> Compiled:
     program = _program(data)
     options = Options.from_json(data["options"])
     layouts = tuple(data["layouts"])
-    context = tuple((name, low, high) for name, low, high in data["context"])
+    context = tuple(Known(*known) for known in data["context"])
     target, fixed = _target(data["target"]), data["fixed"]
     return compile_program(program, target, options, fixed, layouts, context)
 

@@ -13,6 +13,7 @@ from tcsym import config
 from tcsym.loop_ir import Allocate, Block, Branch, Kernel, Loop, Node
 from tcsym.loop_ir_verify import verify
 from tcsym.options import Options
+from tcsym.polyhedral.multiples import in_quotients, in_sizes
 from tcsym.polyhedral.passes.accumulate import accumulate_privately
 from tcsym.polyhedral.passes.allocate import place_allocations, without_allocations
 from tcsym.polyhedral.passes.clamp_rows import clamp_rows, drop_masks
@@ -57,6 +58,11 @@ class Mapped:
 
 def map_cpu(kernel: Kernel, target: Target, options: Options) -> Mapped:
     """A correct kernel for every naive one, fast where a schedule applies."""
+    mapped = _mapped(in_quotients(kernel), target, options)
+    return replace(mapped, kernel=_verified(in_sizes(mapped.kernel, kernel)))
+
+
+def _mapped(kernel: Kernel, target: Target, options: Options) -> Mapped:
     setting = Setting(target, options, Names.of(kernel), [])
     body = without_allocations(kernel.body)
     body = hoist_conditions(body, setting.names)

@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import gcd
 from typing import Any
 
 import numpy as np
@@ -81,9 +82,9 @@ def kernel(case: Case, mode: str, sizes: Sizes) -> Any:
 
 
 def declared(case: Case) -> dict[str, Dim]:
-    """The tightest ranges, so that calls lie at their bounds."""
+    """The tightest ranges and multiples, so that calls lie at their bounds."""
     values = {n: [s[n] for s in case.sizes] for n in case.sizes[0]}
-    return {n: Dim(min(v), max(v)) for n, v in values.items()}
+    return {n: Dim(min(v), max(v), max(1, gcd(*v))) for n, v in values.items()}
 
 
 def outcome(call: Any, names: Sequence[str], inputs: Mapping[str, Any], sizes: Sizes) -> Outcome:

@@ -59,7 +59,7 @@ def unit_view(kernel: Kernel) -> View | None:
         return None
     merged = without_unit_loops(_with_sizes(kernel, dict.fromkeys(units, ONE)))
     merged = merge_loops(merged, Names.of(merged))
-    bounded = {name for name, low, high in kernel.context if low > 1 or high is not None}
+    bounded = {k.name for k in kernel.context if k.low > 1 or k.high is not None or k.step > 1}
     groups: list[tuple[str, ...]] = []
     for x in loops_in(merged.body):
         group = _factors(extent(x), kernel.sizes)
