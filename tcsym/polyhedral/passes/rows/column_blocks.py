@@ -83,7 +83,7 @@ def blocks_pay(kernel: Kernel, columns: str, setting: Setting) -> Condition | No
     strip = lanes * setting.options.strip_vectors
     wide = any_of((ge(n, 2 * strip + 1), ge(mod(n, index(strip)), 1)))  # not one whole strip or two
     rows = [ge(extent(chain_of(x)[-1]), LEAST_ROWS) for x in sums]
-    return all_of((ge(n, lanes), wide, *rows, gathered_rows(kernel, band)))
+    return all_of((wide, *rows, gathered_rows(kernel, band)))
 
 
 def _is_row_sum(kernel: Kernel, loop: Loop, columns: str) -> bool:
