@@ -2,7 +2,8 @@
 
 Runs of statements share a loop while every dependence between them has equal iterators there, past
 others that they do not depend on; inside, the same again. Parallel columns come first. The
-program's `for` loops stay where they are. Nothing here is trusted: `prove` checks the tree.
+program's `for` loops stay where they are; maps of what a scan stores join it. Nothing here is
+trusted: `prove` checks the tree.
 
 Rules beyond legality: never share a contraction's reduction loop; no lane reduction in a
 contraction's row loop; no loops over rows of others inside a contraction's columns; a contraction
@@ -14,13 +15,14 @@ reduction stands just outside its outermost reduction loop.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
 
 from tcsym.index import var
 from tcsym.options import Fusion
 from tcsym.polyhedral.classify import contracted, innermost, loop_order
 from tcsym.polyhedral.dependence import Dependences
+from tcsym.polyhedral.follow_scans import following_maps, statement_names
 from tcsym.polyhedral.scop import Scop, ScopItem, ScopLoop, ScopStatement
 from tcsym.polyhedral.tree import Leaf, Member, Tree, TreeLoop, sequence
 from tcsym.records import dataclass
@@ -79,33 +81,39 @@ def _program_variables(items: tuple[ScopItem, ...]) -> Iterator[str]:
             yield from _program_variables(item.items)
 
 
-def _items(items: tuple[ScopItem, ...], outer: tuple[str, ...], fu: _Fusing) -> list[Tree]:
+def _items(
+    items: tuple[ScopItem, ...], outer: tuple[str, ...], fu: _Fusing, last: tuple[_Unit, ...] = ()
+) -> list[Tree]:
+    """`last`: units that joined the loop which has the items, behind them."""
     out: list[Tree] = []
     run: list[ScopStatement] = []
-    for item in items:
+    joined: set[str] = set()
+    for k, item in enumerate(items):
         if isinstance(item, ScopLoop):
             out.extend(_nest(_units(run), 0, fu))
             run = []
-            out.append(_program_loop(item, outer, fu))
-        else:
+            maps = following_maps(item, items[k + 1 :], fu.scop, fu.dependences)
+            maps = {} if fu.strategy == "min" else maps
+            joined.update(maps)
+            out.append(_program_loop(item, outer, fu, maps))
+        elif item not in joined:
             run.append(fu.scop.statement(item))
-    out.extend(_nest(_units(run), 0, fu))
+    out.extend(_nest([*_units(run), *last], 0, fu))
     return out
 
 
-def _program_loop(item: ScopLoop, outer: tuple[str, ...], fu: _Fusing) -> TreeLoop:
+def _program_loop(
+    item: ScopLoop, outer: tuple[str, ...], fu: _Fusing, maps: Mapping[str, str]
+) -> TreeLoop:
+    """`maps`: statements after the loop that join it, with their iterators for it."""
     r = item.range
-    body = sequence(_items(item.items, (*outer, r.variable), fu))
-    members = tuple(Member(n, var(r.variable)) for n in _statement_names(item.items))
+    last = tuple(
+        u.without(maps[u.statement.name]) for u in _units(list(map(fu.scop.statement, maps)))
+    )
+    body = sequence(_items(item.items, (*outer, r.variable), fu, last))
+    own = ((n, r.variable) for n in statement_names(item.items))
+    members = tuple(Member(n, var(v)) for n, v in (*own, *maps.items()))
     return TreeLoop(r.variable, r.lower, r.upper, members, body)
-
-
-def _statement_names(items: tuple[ScopItem, ...]) -> Iterator[str]:
-    for item in items:
-        if isinstance(item, ScopLoop):
-            yield from _statement_names(item.items)
-        else:
-            yield item
 
 
 def _units(statements: list[ScopStatement]) -> list[_Unit]:

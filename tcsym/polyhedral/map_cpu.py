@@ -34,6 +34,7 @@ from tcsym.polyhedral.passes.nest_schedule import schedule_nest
 from tcsym.polyhedral.passes.parallelise import parallelise
 from tcsym.polyhedral.passes.privatise import privatise
 from tcsym.polyhedral.passes.roll_epilogues import roll_epilogues
+from tcsym.polyhedral.passes.roll_state import roll_state
 from tcsym.polyhedral.passes.rows.prefetch_rows import prefetch_rows
 from tcsym.polyhedral.passes.split_guards import split_guards
 from tcsym.polyhedral.passes.split_reductions import split_reductions
@@ -67,7 +68,8 @@ def _mapped(kernel: Kernel, target: Target, options: Options) -> Mapped:
     body = without_allocations(kernel.body)
     body = hoist_conditions(body, setting.names)
     kernel = _verified(accumulate_privately(replace(kernel, body=body), setting.names))
-    kernel = _verified(split_residues(without_unit_loops(privatise(kernel)), setting.names))
+    kernel = roll_state(without_unit_loops(privatise(kernel)))
+    kernel = _verified(split_residues(kernel, setting.names))
     kernel = _verified(merge_loops(replace(kernel, view=unit_view(kernel)), setting.names))
     kernel = _verified(split_guards(kernel, setting.names))
     kernel = _verified(interchange_scans(kernel, setting.names, options.parallelize))

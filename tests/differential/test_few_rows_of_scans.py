@@ -54,6 +54,27 @@ OTHERS = {
       Y(1,n) = 1.0 where n in 0:N
       for t in 0:T { Y(t+2,n) = Y(t,n) - Y(t+1,n) + X(t,n) }
     }""",
+    "maps that join": """def f(float(T,N) X) -> (float(T,N) Y, float(T,N) Z) {
+      for t in 0:T {
+        if t == 0 { C(t,n) = X(t,n) } else { C(t,n) = C(t-1,n) * 0.5 + X(t,n) }
+      }
+      Y(t,n) = C(t,n) * X(t,n)
+      Z(t,n) = Y(t,n) - C(t,n)
+    }""",
+    "a map of all and of the last step": """def f(float(T,N) X) -> (float(T,N) Y, H) {
+      for t in 0:T {
+        if t == 0 { C(t,n) = X(t,n) } else { C(t,n) = C(t-1,n) * 0.5 + X(t,n) }
+      }
+      Y(t,n) = C(t,n) * X(t,n)
+      H(n) = C(T-1,n)
+    }""",
+    "a map that overwrites what the scan reads": """def f(float(T,N) X) -> (float(T,N) Y) {
+      Y(t,n) = X(t,n) * 2.0
+      for t in 0:T {
+        if t == 0 { C(t,n) = Y(t,n) } else { C(t,n) = C(t-1,n) * 0.5 + Y(t-1,n) }
+      }
+      Y(t,n) = C(t,n) + X(t,n)
+    }""",
     "last state": """def f(float(T,N) X, float(N) A) -> (float(T,N) Y, H) {
       Y(0,n) = X(0,n)
       for t in 1:T { Y(t,n) = Y(t-1,n) * A(n) + X(t,n) }

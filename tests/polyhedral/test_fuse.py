@@ -83,3 +83,39 @@ def test_single_terms_and_rows_of_terms_do_not_share_a_sum() -> None:
     }""")
     assert found["S0"] == found["S1"]
     assert found["S2"][0] == found["S1"][0] and found["S1"][1] not in found["S2"]
+
+
+SCAN = """def scan(float(T,B) X, float(T,B) F, float(B,K) W) -> ({outs}) {{
+  for t in 0:T {{ if t == 0 {{ C(t,b) = X(t,b) }} else {{ C(t,b) = F(t,b)*C(t-1,b) + X(t,b) }} }}
+  {after}
+}}"""
+
+
+def after_scan(outs: str, after: str) -> list[list[str]]:
+    return nests(SCAN.format(outs=outs, after=after))
+
+
+def test_maps_of_what_a_scan_stores_join_it() -> None:
+    after = "A(t,b) = C(t,b) * 2.0   D(t,b) = A(t,b) - X(t,b)"
+    assert after_scan("A, D", after) == [["S0", "S1", "S2", "S3"]]
+
+
+def test_a_map_of_other_steps_stays_behind_the_scan() -> None:
+    later = "A(t,b) = C(t+1,b) * 2.0 where t in 0:T-1"
+    turned = "A(t,b) = C(T-1-t,b) * 2.0 where t in 0:T"
+    for after in (later, turned):
+        assert after_scan("A", after) == [["S0", "S1"], ["S2"]]
+
+
+def test_what_computes_much_stays_behind_the_scan() -> None:
+    assert after_scan("A", "A(t,b) = exp(C(t,b))") == [["S0", "S1"], ["S2"]]
+    assert after_scan("A", "A(t,k) +=! C(t,b) * W(b,k)") == [["S0", "S1"], ["S2.init", "S2"]]
+
+
+def test_a_map_with_vectors_along_the_scan_stays_behind_it() -> None:
+    assert after_scan("A", "A(b,t) = C(t,b) * 2.0") == [["S0", "S1"], ["S2"]]
+
+
+def test_a_map_does_not_pass_what_it_depends_on_into_a_scan() -> None:
+    after = "m(b) max=! C(t,b)   A(t,b) = C(t,b) - m(b)   D(t,b) = C(t,b) + 1.0"
+    assert after_scan("A, D", after) == [["S0", "S1", "S4"], ["S2.init", "S2"], ["S3"]]

@@ -38,6 +38,7 @@ from tcsym.polyhedral.passes.rows.row_schedule import split_rest
 
 ROWS = 8
 MOST_STATEMENTS = 8
+MOST_PATHS = 8
 Elements = tuple[tuple[Index, ...] | None, tuple[Index, ...]]
 
 
@@ -147,16 +148,20 @@ def _carrier(b: Buffer, scan: Loop) -> Store | None:
 
 
 def _paths(node: Node) -> tuple[tuple[Store | Update, ...], ...]:
-    """The statements of a step, in each arm of its condition if it has one; none if it is more."""
-    arms = (node.then, node.orelse) if isinstance(node, Branch) else (node,)
-    out: list[tuple[Store | Update, ...]] = []
-    for arm in arms:
-        path = () if arm is None else children(arm)
-        plain = tuple(x for x in path if isinstance(x, Store | Update))
-        if len(plain) < len(path) or not plain:
+    """The statements of a step, for each way through its conditions; none if it is more."""
+    paths: tuple[tuple[Store | Update, ...], ...] = ((),)
+    for x in children(node):
+        if isinstance(x, Store | Update):
+            ways: tuple[tuple[Store | Update, ...], ...] = ((x,),)
+        elif isinstance(x, Branch) and x.orelse is not None:
+            arms = _paths(x.then), _paths(x.orelse)
+            ways = (*arms[0], *arms[1]) if all(arms) else ()
+        else:
             return ()
-        out.append(plain)
-    return tuple(out)
+        paths = tuple((*before, *way) for before in paths for way in ways)
+        if len(paths) > MOST_PATHS:
+            return ()
+    return paths
 
 
 def _before(subscripts: tuple[Index, ...], variable: str) -> tuple[Index, ...]:
@@ -173,9 +178,6 @@ def _kept(node: Node, buffer: str, state: Read, elements: Elements) -> Node:
 
     Reads of `elements`, the last step's before the store and this one's after it, come from there.
     """
-    if isinstance(node, Branch):
-        orelse = node.orelse and _kept(node.orelse, buffer, state, elements)
-        return Branch(node.condition, _kept(node.then, buffer, state, elements), orelse)
     out: list[Node] = []
     element, new = elements
 
@@ -183,6 +185,12 @@ def _kept(node: Node, buffer: str, state: Read, elements: Elements) -> Node:
         return state if element is not None and _reads(v, buffer, element) else v
 
     for x in children(node):
+        if isinstance(x, Branch):
+            now, stores = (element, new), any(a.buffer == buffer and a.written for a in accesses(x))
+            orelse = x.orelse and _kept(x.orelse, buffer, state, now)
+            out.append(Branch(x.condition, _kept(x.then, buffer, state, now), orelse))
+            element = new if stores else element
+            continue
         y = map_node(x, on_value=value)
         if isinstance(y, Store) and y.buffer == buffer:
             element = new
