@@ -97,6 +97,12 @@ def erfc_scaled(u: mp.mpf) -> mp.mpf:
     return mp.exp(x * x) * mp.erfc(x) * (1 + 2 * x)
 
 
+def tail_of_erf(u: mp.mpf) -> mp.mpf:
+    """What an error of `erfc_scaled` is of erf, relatively."""
+    x = 2 * (1 + u) / (1 - u)
+    return mp.exp(-x * x) / (1 + 2 * x) / mp.erf(x)
+
+
 HALF_LN2 = 0.34658
 FITS = {
     "exp f32": (exp_tail, -HALF_LN2, HALF_LN2, 4, lambda x: x * x / mp.exp(x)),
@@ -118,6 +124,9 @@ FITS = {
     "sin f64": (sin_tail, 0, 0.6169, 6, lambda t: t),
     "cos f64": (cos_tail, 0, 0.6169, 6, lambda t: t * t),
     "erfc f64 for f32": (erfc_scaled, -1.0, 0.71, 13, lambda u: 1 / erfc_scaled(u)),
+    # the first coefficient of "erf f64" is kept less 1
+    "erf f64": (erf_small, 1e-20, 1.0, 11, lambda t: mp.sqrt(t) / mp.erf(mp.sqrt(t))),
+    "erf f64 tail": (erfc_scaled, -1 / 3, 0.5, 11, tail_of_erf),
 }
 
 

@@ -69,6 +69,7 @@ SINGLE: dict[str, Callable[..., Num]] = {
     "tanh": math_f32.tanh,
 }
 DOUBLE: dict[str, Callable[..., Num]] = {
+    "erf": math_f64.erf,
     "exp": math_f64.exp,
     "log": math_f64.log,
     "tanh": math_f64.tanh,

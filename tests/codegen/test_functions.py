@@ -180,6 +180,21 @@ def test_erf_of_many_floats() -> None:
     assert errors_in_ulp(got, FUNCTIONS["erf"](x.astype(np.float64))).max() <= 0.92
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_erf_of_doubles(target: str) -> None:
+    """Both formulas, where they meet, and the ends; SciPy itself is within one ulp."""
+    rng = np.random.default_rng(1)
+    ranges = ((-1.0, 1.0), (0.99, 1.01), (-7.0, 7.0), (5.8, 6.1))
+    x = np.concatenate([rng.uniform(low, high, 4000) for low, high in ranges])
+    tiny = 10.0 ** rng.uniform(-320, 0, 500)
+    x = np.concatenate([x, tiny, -tiny, [0.0, -0.0, 1e308, np.inf, -np.inf, np.nan]])
+    got = run("erf", [x], DType.FLOAT64, 8, target)
+    want = np.asarray(FUNCTIONS["erf"](x))
+    same = (got == want) | (np.isnan(got) & np.isnan(want))
+    assert (same | (np.abs(got - want) <= 2.2 * np.spacing(np.abs(want)))).all()
+    assert np.signbit(got[-5]) and not np.signbit(got[-6])
+
+
 def test_only_library_symbols_are_called() -> None:
     """What object code refers to exists in the C library, for every target and type."""
     library = ctypes.CDLL(ctypes.util.find_library("m"))
