@@ -125,11 +125,13 @@ class Unfinished:
         return self._code.missing()
 
     @deep_recursion
-    def make(self, names: Iterable[str]) -> None:
+    def make(self, names: Sequence[str]) -> None:
         """Make these modules for a call that waits.
 
         LLVM works beside the emission: its time is what remains after that.
         """
+        if not names:
+            return
         from tcsym.codegen.object_code import Assembler
 
         code, timed = self._code, self._stages.timed
@@ -138,17 +140,22 @@ class Unfinished:
             code.add(written, timed("llvm", assembler.objects))
 
     @deep_recursion
-    def make_beside(self, name: str) -> None:
-        """Make this module and what it calls, in this thread, while calls run."""
+    def write(self, name: str) -> tuple[list[str], list[str]]:
+        """This module and what it calls: names and texts of those that are not made yet."""
+        texts = list[str]()
+        written = self._stages.timed("rest", lambda: self._code.write([name], texts.append))
+        return written, texts
+
+    def assembled(self, texts: Iterable[str]) -> list[bytes]:
+        """Their object code, made in this thread. (Others may work on this variant meanwhile.)"""
         from tcsym.codegen.object_code import object_code
 
-        code, texts = self._code, list[str]()
+        target = self._stages.target
+        return self._stages.timed("rest", lambda: [object_code(x, target) for x in texts])
 
-        def made() -> list[bytes]:
-            return [object_code(text, self._stages.target) for text in texts]
-
-        written = self._stages.timed("rest", lambda: code.write([name], texts.append))
-        code.add(written, self._stages.timed("rest", made))
+    def add(self, names: Iterable[str], objects: Iterable[bytes]) -> None:
+        """The code of modules that were written."""
+        self._code.add(names, objects)
 
     def compiled(self) -> Compiled:
         """What there is. Without some of its modules a call of other sizes would miss a task."""

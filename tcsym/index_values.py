@@ -99,45 +99,53 @@ def map_condition(c: Condition, f: Callable[[Index], Index]) -> Condition:
             assert_never(c)
 
 
-def evaluate(e: Index, values: Mapping[str, int]) -> int:
-    """Exact value of `e`; KeyError for an unbound variable."""
-    return e.constant + sum(c * _atom_evaluate(a, values) for a, c in e.terms)
+def evaluate(e: Index, values: Mapping[str, int], found: dict[Index, int] | None = None) -> int:
+    """Exact value of `e`; KeyError for an unbound variable.
+
+    found: parts that were evaluated before with the same values; expressions repeat theirs.
+    """
+    found = {} if found is None else found
+    value = found.get(e)
+    if value is None:
+        value = e.constant + sum([c * _atom_evaluate(a, values, found) for a, c in e.terms])
+        found[e] = value
+    return value
 
 
-def _atom_evaluate(atom: Atom, values: Mapping[str, int]) -> int:
+def _atom_evaluate(atom: Atom, values: Mapping[str, int], found: dict[Index, int]) -> int:
     match atom:
         case str():
             return values[atom]
         case Product(factors):
-            return math.prod(_atom_evaluate(f, values) for f in factors)
+            return math.prod([_atom_evaluate(f, values, found) for f in factors])
         case FloorDiv(a, b):
-            divisor = evaluate(b, values)
-            return evaluate(a, values) // divisor if divisor else 0
+            divisor = evaluate(b, values, found)
+            return evaluate(a, values, found) // divisor if divisor else 0
         case Mod(a, b):
-            divisor = evaluate(b, values)
-            return evaluate(a, values) % divisor if divisor else 0
+            divisor = evaluate(b, values, found)
+            return evaluate(a, values, found) % divisor if divisor else 0
         case Min(args):
-            return min(evaluate(a, values) for a in args)
+            return min([evaluate(a, values, found) for a in args])
         case Max(args):
-            return max(evaluate(a, values) for a in args)
+            return max([evaluate(a, values, found) for a in args])
         case Choose(c, a, b):
-            return evaluate(a if holds(c, values) else b, values)
+            return evaluate(a if holds(c, values, found) else b, values, found)
         case _:
             assert_never(atom)
 
 
-def holds(c: Condition, values: Mapping[str, int]) -> bool:
-    """Truth of `c`; conjunctions and disjunctions stop early."""
+def holds(c: Condition, values: Mapping[str, int], found: dict[Index, int] | None = None) -> bool:
+    """Truth of `c`; conjunctions and disjunctions stop early. `found`: as in `evaluate`."""
     match c:
         case NonNegative(i):
-            return evaluate(i, values) >= 0
+            return evaluate(i, values, found) >= 0
         case IsZero(i):
-            return evaluate(i, values) == 0
+            return evaluate(i, values, found) == 0
         case Not(inner):
-            return not holds(inner, values)
+            return not holds(inner, values, found)
         case All(cs):
-            return all(holds(x, values) for x in cs)
+            return all(holds(x, values, found) for x in cs)
         case Any_(cs):
-            return any(holds(x, values) for x in cs)
+            return any(holds(x, values, found) for x in cs)
         case _:
             assert_never(c)

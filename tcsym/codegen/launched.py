@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import assert_never
 
 from tcsym.codegen.sizes import viewed_values
-from tcsym.index import Condition
+from tcsym.index import Condition, Index
 from tcsym.index_values import evaluate, holds
 from tcsym.loop_ir import (
     Allocate,
@@ -24,6 +24,7 @@ from tcsym.loop_ir import (
     Update,
     Verify,
 )
+from tcsym.records import dataclass
 
 
 def launched(kernel: Kernel, sizes: Mapping[str, int]) -> Iterator[Loop]:
@@ -32,44 +33,50 @@ def launched(kernel: Kernel, sizes: Mapping[str, int]) -> Iterator[Loop]:
     if kernel.view is not None:
         viewed = viewed_values(kernel.view)
         values |= {name: evaluate(e, sizes) for name, e in viewed.items()}
-    yield from _launched(kernel.body, values)
+    yield from _Given(values, {}).launched(kernel.body)
 
 
-def _launched(n: Node, values: Mapping[str, int]) -> Iterator[Loop]:
-    match n:
-        case Loop():
-            if not _is_empty(n, values):
-                if n.kind == "parallel":
-                    yield n
-                else:
-                    yield from _launched(n.body, values)
-        case Branch(c, then, orelse):
-            held = _held(c, values)
-            if held is not False:
-                yield from _launched(then, values)
-            if held is not True and orelse is not None:
-                yield from _launched(orelse, values)
-        case Block(body):
-            for x in body:
-                yield from _launched(x, values)
-        case Allocate(_, body):
-            yield from _launched(body, values)
-        case Store() | Update() | Verify() | Prefetch() | TransposeBlock():
-            pass
-        case _:
-            assert_never(n)
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """Sizes of the body, and the values of expressions found so far."""
 
+    values: Mapping[str, int]
+    found: dict[Index, int]
 
-def _held(c: Condition, values: Mapping[str, int]) -> bool | None:
-    """None where it depends on more than the values."""
-    try:
-        return holds(c, values)
-    except KeyError:
-        return None
+    def launched(self, n: Node) -> Iterator[Loop]:
+        match n:
+            case Loop():
+                if not self.is_empty(n):
+                    if n.kind == "parallel":
+                        yield n
+                    else:
+                        yield from self.launched(n.body)
+            case Branch(c, then, orelse):
+                held = self.held(c)
+                if held is not False:
+                    yield from self.launched(then)
+                if held is not True and orelse is not None:
+                    yield from self.launched(orelse)
+            case Block(body):
+                for x in body:
+                    yield from self.launched(x)
+            case Allocate(_, body):
+                yield from self.launched(body)
+            case Store() | Update() | Verify() | Prefetch() | TransposeBlock():
+                pass
+            case _:
+                assert_never(n)
 
+    def held(self, c: Condition) -> bool | None:
+        """None where it depends on more than the sizes."""
+        try:
+            return holds(c, self.values, self.found)
+        except KeyError:
+            return None
 
-def _is_empty(loop: Loop, values: Mapping[str, int]) -> bool:
-    try:
-        return evaluate(loop.upper, values) <= evaluate(loop.lower, values)
-    except KeyError:
-        return False
+    def is_empty(self, loop: Loop) -> bool:
+        try:
+            upper = evaluate(loop.upper, self.values, self.found)
+            return upper <= evaluate(loop.lower, self.values, self.found)
+        except KeyError:
+            return False

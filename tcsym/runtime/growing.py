@@ -7,8 +7,9 @@ made at once; only then is it kept for other processes, and entered by native co
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tcsym.runtime.background import beside, compiling_parts
 from tcsym.runtime.blocks import assembled
@@ -18,6 +19,13 @@ from tcsym.runtime.native import CODE_MISSING
 if TYPE_CHECKING:
     from tcsym.compiled import Compiled
     from tcsym.compiler import Unfinished
+
+
+class _Coming(NamedTuple):
+    """Modules that LLVM works on beside the calls."""
+
+    names: frozenset[str]
+    done: threading.Event
 
 
 class GrowingKernel:
@@ -33,6 +41,8 @@ class GrowingKernel:
         self._kernel: LoadedKernel | None = None
         self._served: set[tuple[int, ...]] = set()
         self._is_growing = False
+        self._growing = threading.Lock()  # held beside calls only: forks wait for that
+        self._coming = _Coming(frozenset(), threading.Event())
 
     def run(self, data_pointers: Sequence[int], sizes: Sequence[int], threads: int) -> int:
         """As `LoadedKernel.run`, after compiling what the call needs."""
@@ -71,24 +81,34 @@ class GrowingKernel:
         return self._kernel
 
     def _make_for(self, unfinished: Unfinished, sizes: tuple[int, ...]) -> None:
-        missing = unfinished.needed(sizes) & frozenset(unfinished.missing())
-        if missing or self._kernel is None:
+        needed, coming = unfinished.needed(sizes), self._coming
+        missing = needed & frozenset(unfinished.missing())
+        if missing & coming.names:
+            unfinished.make(sorted(missing - coming.names))
+            coming.done.wait()
+            unfinished.make(sorted(needed & frozenset(unfinished.missing())))
+        elif missing:
             unfinished.make(sorted(missing))
+        if missing or self._kernel is None:
             self._load(unfinished)
         self._served.add(sizes)
 
     def _grow(self) -> None:
-        """Compile the rest, a module at a time."""
-        while self._unfinished is not None:
-            with compiling_parts.beside():
-                unfinished = self._unfinished
-                if unfinished is None:
-                    return
-                missing = unfinished.missing()
-                if missing:
-                    unfinished.make_beside(missing[0])
-                else:
-                    self._finish(unfinished)
+        """Compile the rest, a module at a time. Calls wait for its writing, not for LLVM."""
+        with self._growing:
+            while (unfinished := self._unfinished) is not None:
+                with compiling_parts.beside():
+                    missing = unfinished.missing()
+                    if not missing:
+                        if self._unfinished is not None:
+                            self._finish(unfinished)
+                        return
+                    names, texts = unfinished.write(missing[0])
+                    self._coming = coming = _Coming(frozenset(names), threading.Event())
+                try:
+                    unfinished.add(names, unfinished.assembled(texts))
+                finally:
+                    coming.done.set()
 
     def _finish(self, unfinished: Unfinished) -> None:
         self._load(unfinished)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -150,6 +151,52 @@ def test_an_interrupted_call_can_be_made_again(
         product.check(64, 40, 64)
     for sizes in SIZES:
         product.check(*sizes)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_call_waits_for_what_is_being_assembled(
+    product: Growing, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """It is not assembled twice; if that fails, the call does it."""
+    product.check(64, 40, 64)
+    unfinished, (name, *_) = product.unfinished, product.unfinished.missing()
+    assemble, make = unfinished.assembled, unfinished.make
+    begun, go, made = threading.Event(), threading.Event(), list[str]()
+
+    def slowly(texts: Any) -> Any:
+        begun.set()
+        go.wait()
+        if fails:
+            raise MemoryError
+        return assemble(texts)
+
+    def noting(names: Any) -> None:
+        made.extend(names)
+        make(names)
+
+    for attribute, new in (
+        ("assembled", slowly),
+        ("make", noting),
+        ("needed", lambda _: frozenset({name})),
+    ):
+        monkeypatch.setattr(unfinished, attribute, new, raising=False)
+    background = threading.Thread(target=lambda: _quietly(product.kernel.grown))
+    background.start()
+    begun.wait()
+    caller = threading.Thread(target=product.check, args=(65, 40, 64))
+    caller.start()
+    caller.join(0.05)
+    assert caller.is_alive()
+    go.set()
+    caller.join()
+    background.join()
+    assert made == [name] * fails
+    assert name not in unfinished.missing()
+
+
+def _quietly(work: Callable[[], object]) -> None:
+    with contextlib.suppress(MemoryError):
+        work()
 
 
 def test_errors_are_raised_by_each_call(product: Growing, monkeypatch: pytest.MonkeyPatch) -> None:
