@@ -5,9 +5,12 @@ from __future__ import annotations
 from tcsym.loop_ir import Kernel, Loop, Prefetch, walk
 from tcsym.options import Options
 from tcsym.polyhedral.map_cpu import map_cpu
+from tcsym.types import DType
 from tests.polyhedral.passes.compare import assert_same
 from tests.polyhedral.passes.naive import buf, con, kernel, op, par, rd, red, st, up, v
 from tests.polyhedral.passes.targets import AVX2
+
+I8 = DType.INT8
 
 
 def fetched(k: Kernel) -> list[tuple[str, str]]:
@@ -48,6 +51,21 @@ def test_the_only_loop_over_a_row_fetches_ahead_of_itself() -> None:
     lines = fetched(sums)
     assert [order for order, _ in lines] == ["reduction", "reduction"]
     assert [text.endswith(end) for (_, text), end in zip(lines, ("+ 512", "+ 528"))] == [True] * 2
+
+
+def test_what_is_left_of_a_row_fetches_nothing() -> None:
+    nest = par(
+        "m",
+        "M",
+        st("O", v("m"), con(0, I8)),
+        red("n", "N", up("O", v("m"), "add", rd("X", *v("m n"), dtype=I8))),
+    )
+    k = kernel("bytes", "M N", [buf("X", "M N", I8), buf("O", "M", I8)], nest)
+    assert [text.endswith(end) for (_, text), end in zip(fetched(k), ("2048", "2112"))] == [
+        True
+    ] * 2
+    whole = [x for x, _ in walk(map_cpu(k, AVX2, Options()).kernel.body) if isinstance(x, Loop)]
+    assert "4*(N/128)" in {str(x.lower) for x in whole}  # vectors first, then elements
 
 
 def test_the_last_loop_over_a_row_fetches_the_next_row() -> None:

@@ -107,6 +107,8 @@ def _streams(kernel: Kernel, nest: Loop) -> Iterator[_Stream]:
         if not serial or lane.kind != "vector" or lane.mask is not None:
             continue
         loop = serial[-1]
+        if loop.lower != ZERO:  # the rest of a row
+            continue
         if loop is nest or any(y.kind == "serial" for y in loops_in(loop.body)):
             continue
         inside = around[around.index(loop) + 1 :]

@@ -148,18 +148,34 @@ def _remainder(
     known, done, tile = n.as_int(), floordiv(n, width), names.fresh(loop.variable)
     if known is not None and known % width == 0:
         return None, frozenset()
-    if not shape.masked:
-        body = renamed_loops(_at(loop.body, loop.variable, var(tile)), names)
-        single = replace(loop, variable=tile, lower=loop.lower + done * width, body=body)
-        return single, frozenset((tile,))
+    if shape.masked:
+        mask = n - var(tile) * shape.lanes
+        last = ceildiv(n, shape.lanes)
+        return _vectors(loop, shape, lanes, names, (tile, done * shape.unroll, last, mask))
+    whole, vectors, private = floordiv(n, shape.lanes), None, frozenset((tile,))
+    if shape.unroll > 1 and lanes:  # vectors that are left, then elements
+        bounds = (names.fresh(loop.variable), done * shape.unroll, whole, None)
+        vectors, own = _vectors(loop, shape, lanes, names, bounds)
+        private, done, width = private | own, whole, shape.lanes
+    body = renamed_loops(_at(loop.body, loop.variable, var(tile)), names)
+    single = replace(loop, variable=tile, lower=loop.lower + done * width, body=body)
+    return block(vectors, single), private
+
+
+def _vectors(
+    loop: Loop,
+    shape: RowShape,
+    lanes: list[_Lanes],
+    names: Names,
+    bounds: tuple[str, Index, Index, Index | None],
+) -> tuple[Node, frozenset[str]]:
+    """One vector after another. bounds: the loop's name, its first and last, and their mask."""
+    tile, first, last, mask = bounds
     lane = names.fresh(loop.variable)
     at = loop.lower + var(tile) * shape.lanes + var(lane)
     body = _at(_into_lanes(loop.body, lanes, ZERO, var(lane)), loop.variable, at)
-    body = renamed_loops(body, names)
-    inner = _vector(lane, shape, body, loop, n - var(tile) * shape.lanes)
-    last = ceildiv(n, shape.lanes)
-    tail = Loop(tile, done * shape.unroll, last, inner, "serial", loop.order)
-    return tail, frozenset((tile,))
+    inner = _vector(lane, shape, renamed_loops(body, names), loop, mask)
+    return Loop(tile, first, last, inner, "serial", loop.order), frozenset((tile,))
 
 
 def _overlapping(loop: Loop, shape: RowShape, names: Names) -> tuple[Node, frozenset[str]]:
