@@ -192,10 +192,15 @@ def _simplest(chosen: Mapping[float, Rows], loss: Matrix) -> float:
 
 def _bounded(tree: Tree, measured: _Measured, depth: int) -> Tree:
     """Not far from what was measured; without regions (depth 0), everywhere."""
-    if tree == Leaf(Options()) or depth == 0 or measured.values.shape[1] == 0:
+    if tree == Leaf(Options()) or depth == 0:
         return tree
-    lows, highs = measured.values.min(axis=0) // BEYOND, measured.values.max(axis=0) * BEYOND
-    return Split(Box(tuple(zip(lows.tolist(), highs.tolist()))), tree, Leaf(Options()))
+    return bounded(tree, [tuple(v) for v in measured.values.tolist()])
+
+
+def bounded(tree: Tree, measured: Sequence[Values]) -> Tree:
+    """The default serves far from these sizes, beyond four times the least and the largest."""
+    ends = [(min(column) // BEYOND, max(column) * BEYOND) for column in zip(*measured)]
+    return Split(Box(tuple(ends)), tree, Leaf(Options())) if ends else tree
 
 
 def prove_partition(tree: Tree, names: tuple[str, ...]) -> None:

@@ -81,6 +81,9 @@ class Box:
     def holds(self, values: Sequence[int]) -> bool:
         return all(low <= v <= high for v, (low, high) in zip(values, self.bounds, strict=True))
 
+    def contains(self, other: Box) -> bool:
+        return all(a <= c and d <= b for (a, b), (c, d) in zip(self.bounds, other.bounds))
+
     def condition(self, names: Sequence[str]) -> Condition:
         return all_of(
             test
@@ -112,6 +115,24 @@ def leaf_of(tree: Tree, values: Sequence[int]) -> Leaf:
     while isinstance(tree, Split):
         tree = tree.then if tree.test.holds(values) else tree.orelse
     return tree
+
+
+def depth_of(tree: Tree) -> int:
+    return 0 if isinstance(tree, Leaf) else 1 + max(depth_of(tree.then), depth_of(tree.orelse))
+
+
+def joined(tree: Tree, earlier: Tree) -> Tree:
+    """`tree` in its box, `earlier` elsewhere; without the latter where the box has all of its.
+
+    A tree without a box serves all sizes. `earlier` is dropped, too, if trees would get too deep.
+    """
+    if not (isinstance(tree, Split) and isinstance(tree.test, Box)):
+        return tree
+    box = earlier.test if isinstance(earlier, Split) else None
+    if isinstance(earlier, Split) and isinstance(box, Box) and tree.test.contains(box):
+        return joined(tree, earlier.orelse)
+    found = Split(tree.test, tree.then, earlier)
+    return found if depth_of(found) <= DEEPEST else tree
 
 
 def contexts(

@@ -22,7 +22,7 @@ from tcsym.tuning.race import Attempt
 from tcsym.tuning.request import DEFAULT
 from tcsym.tuning.rows import Trial, Tuned
 from tcsym.tuning.start import structure_of
-from tcsym.tuning.stores import user_database
+from tcsym.tuning.stores import tree_of, user_database
 from tcsym.tuning.timing import Ratio
 from tcsym.tuning.tree import Tree, tree_to_json
 
@@ -85,20 +85,27 @@ class Trials:
 
     def earlier_sizes(self) -> list[Values]:
         """Sizes of an earlier tune, which this one's tree will serve, too."""
+        return [tuple(v) for row in self._tuned() for v in json.loads(row.measured)]
+
+    def earlier_tree(self) -> Tree | None:
+        """What an earlier tune found; None if there was none."""
+        found = [tree_of(row, len(self.program.sizes)) for row in self._tuned()]
+        return found[-1] if found else None
+
+    def _tuned(self) -> list[Tuned]:
         where = "program = ? AND machine = ?"
         key = (self.program.canonical, self.machine)
-        rows = self.database.select(Tuned, where, key) if self.database else []
-        return [tuple(v) for row in rows for v in json.loads(row.measured)]
+        return self.database.select(Tuned, where, key) if self.database else []
 
     def keep(self, tree: Tree, confirmed: Mapping[Values, Ratio], weights: Weights) -> None:
-        """Write the tree to the store; it serves from now on."""
+        """Write the tree to the store; it serves from now on, and what it has of earlier ones."""
         log = sum(weights[v] * r.log for v, r in confirmed.items())
         row = Tuned(
             self.program.canonical,
             self.machine,
             structure_of(self.program),
             json.dumps(tree_to_json(tree)),
-            json.dumps([list(v) for v in weights]),
+            json.dumps([list(v) for v in dict.fromkeys((*weights, *self.earlier_sizes()))]),
             math.exp(-log),
             _now(),
             self.program.name,

@@ -26,7 +26,7 @@ from tcsym.tuning.estimates import Estimates
 from tcsym.tuning.executors import as_executor
 from tcsym.tuning.genetic import Genetic
 from tcsym.tuning.guided import Guided
-from tcsym.tuning.learn import Between
+from tcsym.tuning.learn import Between, bounded
 from tcsym.tuning.progress import Progress, Snapshot
 from tcsym.tuning.race import Attempt, Race
 from tcsym.tuning.refine import simplified
@@ -36,6 +36,7 @@ from tcsym.tuning.space import PRUNED_BEYOND, Space, space_of
 from tcsym.tuning.start import known_options
 from tcsym.tuning.survey import finalists, survey
 from tcsym.tuning.timing import Ratio
+from tcsym.tuning.tree import Leaf, Tree, joined, leaf_of
 from tcsym.tuning.trials import Trials
 from tcsym.tuning.workers import WorkerPool
 
@@ -133,18 +134,19 @@ class _Tuning:
             )
         if found.is_interrupted:
             self.stopped = "interrupted"
-        trials.keep(found.tree, found.confirmed, weights)
+        tree = self._with_earlier(found.tree)
+        trials.keep(tree, found.confirmed, weights)
         return TuningReport(
             request.program.name,
             request.program.sizes,
-            found.tree,
+            tree,
             found.confirmed,
             weights,
             tuple(trials.attempts),
             self.budget.elapsed,
             self.stopped,
             trials.is_kept,
-            lambda sizes: certify(request, found.tree, trials.attempts, sizes),
+            lambda sizes: certify(request, tree, trials.attempts, sizes),
             lambda n, seed: request.distribution.draw(request.program, n, seed),
             len(self._others()),
             found.held_out,
@@ -222,6 +224,20 @@ class _Tuning:
         sizes = tuple(dict.fromkeys((*earlier[: n // 2], *visited)))
         some = finalists(self.trials.attempts, self.incumbent, weights)
         survey(self.race, some, sizes, lambda _: self._show())
+
+    def _with_earlier(self, tree: Tree) -> Tree:
+        """Far from what was measured now, what an earlier tune found; everywhere, if this one
+        found nothing and had no time to try that again."""
+        earlier = self.trials.earlier_tree()
+        if earlier is None or self.request.deepest == 0:
+            return tree
+        if tree == Leaf(DEFAULT):
+            known = {a.options: a.ratios for a in self.trials.attempts}
+            chosen = {v: leaf_of(earlier, v).options for v in self.weights}
+            if not all(v in known.get(options, {}) for v, options in chosen.items()):
+                return earlier
+            tree = bounded(tree, tuple(self.weights))
+        return joined(tree, earlier)
 
     def _others(self) -> dict[Values, float]:
         """Weights of the visited sizes: together as much as those that somebody asked for."""

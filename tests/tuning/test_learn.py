@@ -37,6 +37,8 @@ from tcsym.tuning.tree import (
     Split,
     Tree,
     contexts,
+    depth_of,
+    joined,
     leaf_of,
     tree_from_json,
     tree_text,
@@ -438,3 +440,15 @@ def test_weights_are_shares() -> None:
     sizes = [{"M": 1, "N": 2, "K": 3}, {"M": 4, "N": 5, "K": 6}, {"M": 1, "N": 2, "K": 3}]
     found = distribution_of(program, sizes, {}, [1, 2, 1], 0)
     assert list(found.weights.values()) == [0.5, 0.5]
+
+
+@given(_trees, _trees, st.tuples(_bounds, _bounds, _bounds), _sizes)
+def test_an_earlier_tree_serves_outside_of_the_new_ones_box(
+    tree: Tree, earlier: Tree, bounds: Any, sizes: Any
+) -> None:
+    box = Box(bounds)
+    found = joined(Split(box, tree, Leaf(Options())), earlier)
+    assert leaf_of(found, sizes) == leaf_of(tree if box.holds(sizes) else earlier, sizes)
+    again = joined(Split(box, tree, Leaf(Options())), found)
+    assert depth_of(again) <= depth_of(found)
+    assert joined(tree, earlier) == tree or isinstance(tree, Split)

@@ -476,3 +476,17 @@ def test_arguments_of_kernel_tune_are_checked() -> None:
         kernel.tune(SIZES, 3, start="fast")
     with pytest.raises(SizeError, match="weights"):
         kernel.tune(SIZES, 3, weights=[1.0])
+
+
+def test_a_tune_with_no_time_keeps_what_an_earlier_one_found(database: Database) -> None:
+    first = tune.tune(request(120, executor=Modelled(fast_rows)))
+    found = leaf_of(first.tree, (64, 16, 32)).options
+    assert found != DEFAULT
+    other = [{"M": 40, "N": 30, "K": 20}]
+    settings = {"executor": Modelled(fast_rows), "distribution": distribution(other)}
+    again = tune.tune(request(1, **settings))
+    assert leaf_of(again.tree, (40, 20, 30)) == leaf_of(first.tree, (40, 20, 30))
+    assert leaf_of(again.tree, (64, 16, 32)).options == found
+    (row,) = database.select(Tuned)
+    measured = json.loads(row.measured)
+    assert [40, 20, 30] in measured and [64, 16, 32] in measured
