@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from fractions import Fraction
 
 from tcsym.index import (
     ZERO,
@@ -48,18 +47,22 @@ def _pushed(e: Index) -> Index:
 
 def _constant_bound(e: Index) -> int | None:
     """The most that quotients of the same number differ by: of (n + 7)/8 - 4*(n/32) it is 4."""
-    sums: dict[Atom, Fraction] = {}
-    most = Fraction(e.constant)
+    divisors: dict[Atom, int] = {
+        a: a.divisor.as_int() or 0 for a, _ in e.terms if isinstance(a, FloorDiv)
+    }
+    scale = math.lcm(*[n for n in divisors.values() if n > 0])
+    sums: dict[Atom, int] = {}  # of what is not constant, times `scale`, as is `most`
+    most = e.constant * scale
     for atom, c in e.terms:
-        divisor = atom.divisor.as_int() if isinstance(atom, FloorDiv) else None
-        if not isinstance(atom, FloorDiv) or not divisor or divisor < 0:
-            sums[atom] = sums.get(atom, Fraction(0)) + c
+        divisor = divisors.get(atom, 0)
+        if not isinstance(atom, FloorDiv) or divisor <= 0:
+            sums[atom] = sums.get(atom, 0) + c * scale
             continue
-        scale = Fraction(c, divisor)
-        most += scale * (atom.dividend.constant - (divisor - 1 if c < 0 else 0))
+        part = c * (scale // divisor)
+        most += part * (atom.dividend.constant - (divisor - 1 if c < 0 else 0))
         for inner, n in atom.dividend.terms:
-            sums[inner] = sums.get(inner, Fraction(0)) + scale * n
-    return None if any(sums.values()) else math.floor(most)
+            sums[inner] = sums.get(inner, 0) + part * n
+    return None if any(sums.values()) else most // scale
 
 
 def eliminate(e: Index, loops: Iterable[Loop], high: bool) -> Index | None:
