@@ -1,11 +1,11 @@
 """llvmlite.binding as `llvm`, for all of the package: imported without `importlib.resources`.
 
-Its functions hold one lock around all of LLVM. Those here, in which nearly all time is spent, do
-not: a module in a context of its own shares nothing with what another thread works on.
-
 llvmlite asks that for the place of its library alone, and with all that it loads (zipfile, urllib,
 tempfile) importing it takes a third longer. Who else asks for it meanwhile gets the real one,
 through a module that loads it when something but that place is asked for.
+
+llvmlite's functions hold one lock around all of LLVM. Those here, in which nearly all time is
+spent, do not: a module in a context of its own shares nothing with what another thread works on.
 """
 
 from __future__ import annotations
