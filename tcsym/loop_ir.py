@@ -220,6 +220,9 @@ class Buffer:
         return tuple(out) if self.shape else ()
 
 
+THREADS = "launch.threads"  # as many threads as the call may use, at least 1
+
+
 @dataclass(frozen=True, slots=True)
 class View:
     """If all of `units` are 1 in a call, the body runs with other sizes, for which it does the same
@@ -245,8 +248,9 @@ class Kernel:
     view: View | None = None
 
     @property
-    def phases(self) -> tuple[str, ...]:
-        return tuple(b.phase for b in self.buffers if b.phase)
+    def launched(self) -> tuple[str, ...]:
+        """Variables beside the sizes that a launch knows: phases, and the number of threads."""
+        return (THREADS, *(b.phase for b in self.buffers if b.phase))
 
     def buffer(self, name: str) -> Buffer:
         return next(b for b in self.buffers if b.name == name)

@@ -80,8 +80,8 @@ def verify(kernel: Kernel) -> None:
     sizes = frozenset(kernel.sizes)
     for b in kernel.buffers:
         _verify_buffer(kernel, b, sizes)
-    known = sizes | set(kernel.phases)
-    _require(len(known) == len(sizes) + len(kernel.phases), kernel.name, "a phase is not unique")
+    known = sizes | set(kernel.launched)
+    _require(len(known) == len(sizes) + len(kernel.launched), kernel.name, "a phase is not unique")
     seen: set[str] = set(known)
     scope = _Scope(buffers, frozenset(kernel.arguments), known, frozenset())
     _verify_node(kernel.body, scope, seen)

@@ -27,6 +27,7 @@ from tcsym.index import ZERO, Index, maximum
 from tcsym.index_values import substitute
 from tcsym.loop_ir import (
     LINE_BYTES,
+    THREADS,
     Allocate,
     Block,
     Branch,
@@ -162,7 +163,7 @@ def _body(
         order=lane_order(kernel.body, {b.name: b for b in kernel.buffers}, target),
     )
     context.arena.base = field(context, "shared_arena", "ptr")
-    _bind_phases(context)
+    _bind_launched(context)
     statement(context, kernel.body)
     end_streams(context, kernel.body)
     f.do("ret void")
@@ -182,9 +183,11 @@ def _has_tasks(kernel: Kernel) -> bool:
     return any(isinstance(x, Loop) and x.kind == "parallel" for x, _ in walk(kernel.body))
 
 
-def _bind_phases(context: Context) -> None:
-    """Addresses of buffers, in elements, modulo a cache line's."""
+def _bind_launched(context: Context) -> None:
+    """The number of threads; addresses of buffers, in elements, modulo a cache line's."""
     f = context.function
+    if _has_tasks(context.kernel):
+        context.variables[THREADS] = Bound(field(context, "threads", "i64"))
     for buffer in context.kernel.buffers:
         if buffer.phase:
             address = f.pure(f"ptrtoint ptr {context.pointers[buffer.name]} to i64")

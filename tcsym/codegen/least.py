@@ -9,14 +9,15 @@ from __future__ import annotations
 from tcsym.codegen.context import Context
 from tcsym.context import Interval, interval
 from tcsym.index import Index
-from tcsym.loop_ir import Kernel
+from tcsym.loop_ir import THREADS, Kernel
 
 
 def ranges_of_sizes(kernel: Kernel) -> dict[str, Interval]:
     """Of every size of the kernel that is no stride."""
     steps = [s.variables() for b in kernel.buffers for s in b.strides or ()]
     strides = frozenset[str]().union(*steps)
-    return {name: Interval(0) for name in (*kernel.sizes, *kernel.phases) if name not in strides}
+    names = (*kernel.sizes, *kernel.launched)
+    return {x: Interval(int(x == THREADS)) for x in names if x not in strides}
 
 
 def least(context: Context, e: Index) -> int | None:

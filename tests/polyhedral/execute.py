@@ -56,6 +56,7 @@ from tcsym.index import (
 )
 from tcsym.index_values import evaluate
 from tcsym.loop_ir import (
+    THREADS,
     Allocate,
     Block,
     Branch,
@@ -87,7 +88,7 @@ def execute(
 
     `sizes` without strides; `shuffle`: a random seed.
     """
-    env = dict.fromkeys(kernel.phases, 0) | dict(sizes)
+    env = dict.fromkeys(kernel.launched, 0) | {THREADS: 2} | dict(sizes)
     shapes = {
         b.name: tuple(evaluate(x, env) for x in b.shape) for b in kernel.buffers if b.name in inputs
     }

@@ -31,7 +31,7 @@ def collapse_outermost(kernel: Kernel, target: Target, names: Names) -> Kernel:
     """
     found: dict[str, frozenset[str]] = {}
     make = _Collapse(Costs.of(kernel, target), names, found)
-    body = make.outermost(kernel.body, frozenset(kernel.sizes))
+    body = make.outermost(kernel.body, frozenset((*kernel.sizes, *kernel.launched)))
     kernel = replace(kernel, body=body)
     for new, loops in found.items():
         for b in kernel.buffers:

@@ -14,7 +14,9 @@ from tcsym.target import Target
 def parallelise(kernel: Kernel, target: Target) -> Kernel:
     """Every outermost serial loop with order `parallel` gets kind `parallel`, and a work."""
     costs = Costs.of(kernel, target)
-    return replace(kernel, body=_outermost(kernel.body, costs, frozenset(kernel.sizes)))
+    return replace(
+        kernel, body=_outermost(kernel.body, costs, frozenset((*kernel.sizes, *kernel.launched)))
+    )
 
 
 def is_free(loop: Loop) -> bool:

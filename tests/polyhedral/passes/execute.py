@@ -40,6 +40,7 @@ from tcsym.index import (
 )
 from tcsym.index_values import evaluate
 from tcsym.loop_ir import (
+    THREADS,
     Allocate,
     Block,
     Branch,
@@ -93,7 +94,10 @@ def execute(
             memory[b.name] = Memory(b, shape, merged(arrays[b.name], shape))
     space = {"memory": memory, "_": _Runtime, "math": math, "kernel": kernel}
     space.update(
-        {_name(s): int(v) for s, v in {**dict.fromkeys(kernel.phases, 0), **sizes}.items()}
+        {
+            _name(s): int(v)
+            for s, v in {**dict.fromkeys(kernel.launched, 0), THREADS: 2, **sizes}.items()
+        }
     )
     text = "\n".join(_node(kernel.body, kernel, "")) or "pass"
     exec(compile(text, kernel.name, "exec"), space)

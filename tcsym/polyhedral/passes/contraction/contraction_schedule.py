@@ -31,7 +31,12 @@ from tcsym.polyhedral.passes.contraction.pack_operand import (
     panel_extents,
     reuse_loop,
 )
-from tcsym.polyhedral.passes.contraction.panels import Panels, block_panels
+from tcsym.polyhedral.passes.contraction.panels import (
+    Panels,
+    Room,
+    block_panels,
+    threads_left,
+)
 from tcsym.polyhedral.passes.contraction.prefetch_steps import prefetch_steps
 from tcsym.polyhedral.passes.contraction.register_tile import (
     Tiled,
@@ -128,7 +133,9 @@ def _fill_streamed(
             kernel = fill_before(kernel, operand, tile, before, shape, names)
     if inside and len(inside) == len(operands):
         fit = _tiles_that_fit(kernel, inside, tile, shape, setting)
-        kernel, panels = block_panels(kernel, tile, tiled.row_tile, fit, setting)
+        threads = threads_left(kernel, tile, setting)
+        room = Room(_share(setting), fit, shape.rows, threads)
+        kernel, panels = block_panels(kernel, tile, tiled.row_tile, room, setting)
     else:
         panels = Panels(tile, var(tile), var(tile) + 1, ONE)
     for operand in inside:
@@ -148,8 +155,12 @@ def _tiles_that_fit(
         for e in panel_extents(kernel, operand, around, shape):
             size = size * e
         total = total + size
-    share = setting.target.l2_bytes * setting.options.panel_percent // 100
-    return maximum(LEAST_TILES, floordiv(share, total))
+    return maximum(LEAST_TILES, floordiv(_share(setting), total))
+
+
+def _share(setting: Setting) -> int:
+    """Bytes of the second cache that a panel may take."""
+    return setting.target.l2_bytes * setting.options.panel_percent // 100
 
 
 def tile_shape(kernel: Kernel, body: Node, roles: Roles, setting: Setting) -> TileShape:

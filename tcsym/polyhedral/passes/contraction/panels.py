@@ -1,35 +1,51 @@
-"""The tile loops of a contraction -> panels of column tiles and blocks of rows.
+"""The tile loops of a contraction -> blocks of rows and panels of column tiles.
 
-Order: panels, blocks, { copies of the panel; other loops, row tiles, column tiles }. A panel of the
+Order: blocks, panels, { copies of the panel; other loops, row tiles, column tiles }. A panel of the
 streamed operand stays in the second cache while the rows of a block pass by; the rows of one tile
-stay in the first. Panels and blocks are the unit of parallel work. How many tiles make a panel, and
-how many rows a block, is a rule in sizes and cache capacity, evaluated at run time.
+stay in the first. Blocks and panels are the unit of parallel work. Threads share either the rows,
+and each copies all panels, or the panels, and then they write to both sides of a line of the result
+in every row. How many tiles make a panel, and how many rows a block, is a rule in sizes, cache
+capacity and the number of threads, evaluated at run time.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import reduce
+from itertools import pairwise
 from operator import mul
 
-from tcsym.index import ONE, ZERO, Index, floordiv, maximum, minimum, var
-from tcsym.loop_ir import Kernel, Loop, Node
+from tcsym.index import (
+    ONE,
+    ZERO,
+    Index,
+    choose,
+    floordiv,
+    ge,
+    maximum,
+    minimum,
+    var,
+)
+from tcsym.loop_ir import THREADS, Kernel, Loop, Node
 from tcsym.options import Options
 from tcsym.polyhedral.passes.common.bounds import eliminate, extent
 from tcsym.polyhedral.passes.common.interchange import reorder_chain
 from tcsym.polyhedral.passes.common.loops import chain_of, find_loop, loops_around, replace_loop
 from tcsym.polyhedral.passes.common.setting import Setting
+from tcsym.polyhedral.passes.parallelise import is_free
 from tcsym.records import dataclass
 
 WORTH_A_PANEL = 2
 WIDE_PANEL = 4
+NEAR_PART = 16  # of a panel's share of the second cache: what the first one holds
+ROW_BYTES = 1024  # copying as many takes as long as two threads writing to one line
 
 
 @dataclass(frozen=True, slots=True)
 class Panels:
     """`copies`: the loop at whose start the panel is filled, for the tiles first <= t < end.
 
-    `most`: bound of end - first.
+    `most`: bound of end - first, in sizes only.
     """
 
     copies: str
@@ -39,28 +55,47 @@ class Panels:
 
 
 @dataclass(frozen=True, slots=True)
+class Room:
+    """What a panel may take. `bytes`: of the second cache. `fit`: tiles that fit there.
+
+    `rows`: of a row tile. `threads`: that share the loops.
+    """
+
+    bytes: int
+    fit: Index
+    rows: int
+    threads: Index
+
+
+@dataclass(frozen=True, slots=True)
 class Sizes:
-    """Column tiles in a panel, and iterations of the blocked loop in a block."""
+    """Column tiles in a panel, at most `most`; iterations of the blocked loop in a block."""
 
     panel: Index
+    most: Index
     block: Index
 
 
-def panel_sizes(n_tiles: Index, loops: tuple[Index, ...], fit: Index, options: Options) -> Sizes:
-    """The parts that the options ask for, to share among threads, from columns or from rows.
+def panel_sizes(n_tiles: Index, loops: tuple[Index, ...], room: Room, options: Options) -> Sizes:
+    """Shares of the threads, and panels.
 
     n_tiles: column tiles. loops: extents of the loops that use a panel again, the blocked one
-    first. fit: tiles of a panel that fits the cache. Every block fills its panel anew, so there are
-    blocks only of many rows, and only where panels alone would be narrow.
+    first. Every block fills its panels anew: there are blocks where that costs less than shared
+    lines, and of many rows where the columns do not suffice.
     """
-    blocks, parts = ONE, options.panel_parts
+    blocks, parts, fit = ONE, options.panel_parts, room.fit
     if loops:
         rows = reduce(mul, loops)
         enough = floordiv(rows, WORTH_A_PANEL * options.block_tiles)
         narrow = floordiv(WIDE_PANEL * parts, maximum(1, n_tiles))
-        blocks = maximum(1, minimum(parts, loops[0], enough, narrow))
-    panel = maximum(1, minimum(fit, floordiv(n_tiles * blocks, parts)))
-    return Sizes(panel, _parts(loops[0], blocks) if loops else ONE)
+        few = maximum(1, minimum(room.threads, enough, narrow))
+        copied = max(1, room.bytes // (ROW_BYTES * room.rows))
+        blocks = choose(ge(rows * fit, copied * n_tiles), room.threads, few)
+    share = floordiv(n_tiles * blocks, room.threads)
+    least, near = floordiv(n_tiles, parts), floordiv(fit, NEAR_PART)
+    panel = maximum(1, minimum(fit, maximum(least, minimum(near, share))))
+    most = maximum(1, minimum(fit, maximum(least, minimum(near, n_tiles))))
+    return Sizes(panel, most, _parts(loops[0], blocks) if loops else ONE)
 
 
 def _parts(n: Index, size: Index) -> Index:
@@ -68,9 +103,13 @@ def _parts(n: Index, size: Index) -> Index:
 
 
 def block_panels(
-    kernel: Kernel, column_tile: str, row_tile: str | None, fit: Index, setting: Setting
+    kernel: Kernel,
+    column_tile: str,
+    row_tile: str | None,
+    room: Room,
+    setting: Setting,
 ) -> tuple[Kernel, Panels]:
-    """Split the perfect chain `column_tile`, …, `row_tile` into panels and blocks of rows.
+    """Split the perfect chain `column_tile`, …, `row_tile` into blocks of rows and panels.
 
     The blocked loop is the outermost that uses a panel again. All loops keep their names and
     meaning (absolute tile numbers). What was private to the column tile is also private to the new
@@ -82,21 +121,38 @@ def block_panels(
     inside = tuple(x.variable for x in chain[1:length])
     around = loops_around(kernel.body, column_tile)
     loops = tuple(_most(x, around) for x in chain[1:length])
-    sizes = panel_sizes(_most(columns, around), loops, fit, setting.options)
+    sizes = panel_sizes(_most(columns, around), loops, room, setting.options)
     panel, rows_block = names.fresh(column_tile), names.fresh(row_tile or column_tile)
     first = var(panel) * sizes.panel
     end = minimum(first + sizes.panel, columns.upper)
     node: Node = replace(columns, lower=first, upper=end)
-    outer = [panel]
+    outer, blocked = [panel], None
     if inside:
         assert isinstance(node, Loop)
         node = reorder_chain(node, (*inside, column_tile))
-        node = _blocked(node, rows_block, sizes.block)
+        blocked = node
+        node = _one_block(blocked, rows_block, sizes.block)
         outer.append(rows_block)
     node = Loop(panel, ZERO, _parts(columns.upper, sizes.panel), node, "serial", "parallel")
+    if blocked is not None:
+        n_blocks = _parts(extent(blocked), sizes.block)
+        node = Loop(rows_block, ZERO, n_blocks, node, "serial", "parallel")
     kernel = replace(kernel, body=replace_loop(kernel.body, column_tile, lambda _: node))
     private = _private(kernel, column_tile, frozenset(outer))
-    return private, Panels(outer[-1], first, end, sizes.panel)
+    return private, Panels(panel, first, end, sizes.most)
+
+
+def threads_left(kernel: Kernel, tile: str, setting: Setting) -> Index:
+    """For the loop `tile`: the call's threads, divided among the iterations of the loops around."""
+    around = loops_around(kernel.body, tile)
+    if not setting.options.parallelize:
+        return ONE
+    first = next((k for k, x in enumerate(around) if is_free(x)), len(around))
+    own = (*around[first:], find_loop(kernel.body, tile))
+    if not all(is_free(x) and x.body is y for x, y in pairwise(own)):
+        return ONE  # threads run an outer loop
+    taken = reduce(mul, (_most(x, around) for x in own[:-1]), ONE)
+    return _parts(var(THREADS), maximum(1, taken))
 
 
 def _most(loop: Loop, around: tuple[Loop, ...]) -> Index:
@@ -105,11 +161,10 @@ def _most(loop: Loop, around: tuple[Loop, ...]) -> Index:
     return ONE if most is None else most
 
 
-def _blocked(loop: Loop, name: str, size: Index) -> Loop:
-    """`loop` in blocks of `size` iterations."""
+def _one_block(loop: Loop, name: str, size: Index) -> Loop:
+    """The `size` iterations of `loop` that belong to block `name`."""
     first = loop.lower + var(name) * size
-    inside = replace(loop, lower=first, upper=minimum(first + size, loop.upper))
-    return Loop(name, ZERO, _parts(extent(loop), size), inside, "serial", "parallel")
+    return replace(loop, lower=first, upper=minimum(first + size, loop.upper))
 
 
 def _private(kernel: Kernel, tile: str, outer: frozenset[str]) -> Kernel:
