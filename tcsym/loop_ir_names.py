@@ -19,7 +19,7 @@ _SHORT = 16  # characters: a name would say less
 
 def name_formulas(kernel: Kernel) -> tuple[dict[str, str], Kernel]:
     """The text of each name, in terms of sizes and earlier names; and the kernel with names."""
-    outside = frozenset((*kernel.sizes, *kernel.phases))
+    outside = frozenset((*kernel.sizes, *kernel.launched))
     uses: Counter[Atom] = Counter()  # what is inside an atom comes before it
     _map_expressions(kernel, lambda e: _count(e, uses))
     names: dict[Atom, Index] = {}

@@ -36,9 +36,9 @@ class Options:
         sum lie apart, `always` where it can be done, `never`. Both mean nothing without `pack`.
     pack_reuse: packing pays from this many register tiles of rows that use a panel.
     panel_percent: share of the second cache that the panels of one column block may fill.
-    panel_parts: a contraction is split into at least this many panels, and blocks of rows, where
-        its extents allow: the units of parallel work.
-    block_tiles: least row tiles in a block of rows.
+    panel_parts: the columns of a contraction are split into at least this many panels if there are
+        as many tiles; more if the second cache or the threads ask for it.
+    block_tiles: least row tiles in a block, where threads share rows because columns are few.
     row_block: height, in register tiles, of the blocks of rows that fused nests share.
     vectorize, parallelize: allow vector loops, threads.
     row_unroll: vectors in flight in row loops and row reductions.
@@ -59,7 +59,7 @@ class Options:
     pack_rows: PackRows = "auto"
     pack_reuse: int = 2
     panel_percent: int = 50
-    panel_parts: int = 8
+    panel_parts: int = 1
     block_tiles: int = 16
     row_block: int = 1
     vectorize: bool = True

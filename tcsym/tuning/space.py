@@ -34,7 +34,7 @@ AXES: Mapping[str, tuple[Value, ...]] = {
     "pack_rows": ("auto", "always", "never"),
     "pack_reuse": (2, 0, 1, 4, 8),
     "panel_percent": (50, 12, 25, 75, 100, 200),
-    "panel_parts": (8, 1, 2, 4, 16, 32),
+    "panel_parts": (1, 2, 4, 8, 16, 32),
     "block_tiles": (16, 4, 8, 32, 64),
     "row_block": (4, 1, 2, 8, 16),
     "row_unroll": (4, 1, 2, 3, 6, 8),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -38,7 +37,6 @@ from tcsym.polyhedral.passes.common.setting import Setting
 from tcsym.polyhedral.passes.common.tile_loop import split_point, tile_loop
 from tcsym.polyhedral.passes.contract_storage import contract_storage
 from tcsym.polyhedral.passes.contraction.contraction_versions import panels_pay
-from tcsym.polyhedral.passes.contraction.panels import panel_sizes
 from tcsym.polyhedral.passes.hoist_conditions import hoist_conditions
 from tcsym.polyhedral.passes.parallelise import parallelise
 from tcsym.polyhedral.passes.privatise import privatise
@@ -442,20 +440,6 @@ def test_full_tiles_store_without_masks() -> None:
     assert plain and len(plain) < len(stored)
     whole = map_cpu(naive.matmul_bias_relu(), AVX512, Options()).kernel
     assert len(list(walk(whole.body))) < len(list(walk(k.body)))
-
-
-@pytest.mark.parametrize("n_tiles", [0, 1, 7, 64])
-@pytest.mark.parametrize("loops", [(), (1,), (200,), (3, 500), (1, 10000)])
-def test_panels_fit_and_blocks_have_many_rows(n_tiles: int, loops: tuple[int, ...]) -> None:
-    options = Options()
-    sizes = panel_sizes(index(n_tiles), tuple(map(index, loops)), index(5), options)
-    panel, block_size = sizes.panel.as_int(), sizes.block.as_int()
-    assert panel is not None and block_size is not None
-    assert 1 <= panel <= max(1, min(5, n_tiles)) and block_size >= 1
-    if loops and block_size < loops[0]:
-        assert block_size * math.prod(loops[1:]) >= options.block_tiles
-    if n_tiles >= options.panel_parts:
-        assert -(-n_tiles // panel) * -(-(loops or (1,))[0] // block_size) >= options.panel_parts
 
 
 def test_a_step_of_a_panel_is_filled_across_its_tiles() -> None:

@@ -36,8 +36,7 @@ from tcsym.polyhedral.passes.parallelise import is_free
 from tcsym.records import dataclass
 
 WORTH_A_PANEL = 2
-WIDE_PANEL = 4
-NEAR_PART = 16  # of a panel's share of the second cache: what the first one holds
+NARROW = 32  # tiles: too few to be shared evenly
 ROW_BYTES = 1024  # copying as many takes as long as two threads writing to one line
 
 
@@ -83,18 +82,17 @@ def panel_sizes(n_tiles: Index, loops: tuple[Index, ...], room: Room, options: O
     first. Every block fills its panels anew: there are blocks where that costs less than shared
     lines, and of many rows where the columns do not suffice.
     """
-    blocks, parts, fit = ONE, options.panel_parts, room.fit
+    blocks, fit = ONE, room.fit
     if loops:
         rows = reduce(mul, loops)
         enough = floordiv(rows, WORTH_A_PANEL * options.block_tiles)
-        narrow = floordiv(WIDE_PANEL * parts, maximum(1, n_tiles))
-        few = maximum(1, minimum(room.threads, enough, narrow))
+        few = maximum(1, minimum(room.threads, enough, floordiv(NARROW, maximum(1, n_tiles))))
         copied = max(1, room.bytes // (ROW_BYTES * room.rows))
         blocks = choose(ge(rows * fit, copied * n_tiles), room.threads, few)
     share = floordiv(n_tiles * blocks, room.threads)
-    least, near = floordiv(n_tiles, parts), floordiv(fit, NEAR_PART)
-    panel = maximum(1, minimum(fit, maximum(least, minimum(near, share))))
-    most = maximum(1, minimum(fit, maximum(least, minimum(near, n_tiles))))
+    least = floordiv(n_tiles, options.panel_parts)
+    panel = maximum(1, minimum(fit, least, share))
+    most = maximum(1, minimum(fit, least))
     return Sizes(panel, most, _parts(loops[0], blocks) if loops else ONE)
 
 

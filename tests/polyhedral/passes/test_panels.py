@@ -1,0 +1,60 @@
+"""Panels and blocks of rows: what fits the cache, what the threads of a call share."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tcsym.index import index
+from tcsym.index_values import evaluate
+from tcsym.loop_ir import THREADS
+from tcsym.options import Options
+from tcsym.polyhedral.passes.common.names import Names
+from tcsym.polyhedral.passes.common.setting import Setting
+from tcsym.polyhedral.passes.contraction.panels import Room, panel_sizes, threads_left
+from tests.polyhedral.passes import naive
+from tests.polyhedral.passes.targets import AVX2
+
+
+@pytest.mark.parametrize("threads", [1, 2, 7])
+@pytest.mark.parametrize("n_tiles", [0, 1, 7, 64])
+@pytest.mark.parametrize("loops", [(), (1,), (200,), (3, 500), (1, 10000)])
+def test_panels_fit_and_threads_get_a_share(
+    n_tiles: int, loops: tuple[int, ...], threads: int
+) -> None:
+    room = Room(2**18, index(5), 6, index(threads))
+    sizes = panel_sizes(index(n_tiles), tuple(map(index, loops)), room, Options())
+    panel, most, block_size = sizes.panel.as_int(), sizes.most.as_int(), sizes.block.as_int()
+    assert panel is not None and most is not None and block_size is not None
+    assert 1 <= panel <= most <= max(1, min(5, n_tiles)) and block_size >= 1
+    n_panels, rows = -(-n_tiles // panel), (loops or (1,))[0]
+    n_blocks = -(-rows // block_size)
+    assert n_blocks == 1 or threads > 1
+    assert n_panels * n_blocks >= min(n_tiles, threads)
+
+
+def test_threads_share_rows_where_copying_all_columns_is_less_than_sharing_lines() -> None:
+    """Rows of the result that two threads write cost each of them a transfer of a line."""
+
+    def block_rows(rows: int, depth: int) -> int | None:
+        fit = index(2**18 // (64 * depth))
+        room = Room(2**18, fit, 6, index(2))
+        return panel_sizes(index(16), (index(rows),), room, Options()).block.as_int()
+
+    assert block_rows(100, 4) == 50
+    assert block_rows(20, 4000) == 20
+
+
+def test_threads_are_divided_among_loops_around() -> None:
+    """A loop of batches with as many iterations leaves no thread to the loops in it."""
+    kernel = naive.batched()
+    setting = Setting(AVX2, Options(), Names.of(kernel), [])
+
+    def left(batches: int) -> int:
+        given = dict.fromkeys(kernel.sizes, 9) | {"B": batches, THREADS: 4}
+        return evaluate(threads_left(kernel, "i", setting), given)
+
+    assert [left(n) for n in (1, 2, 3, 4, 5)] == [4, 2, 2, 1, 1]
+    alone = replace(setting, options=Options(parallelize=False))
+    assert threads_left(kernel, "i", alone) == index(1)
