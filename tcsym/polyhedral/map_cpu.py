@@ -84,7 +84,9 @@ def _mapped(kernel: Kernel, target: Target, options: Options) -> Mapped:
     kernel = _verified(stream_stores(kernel, target.l3_bytes, setting.names))
     kernel = _verified(prefetch_rows(kernel)) if target.vector_bits else kernel
     if options.parallelize:
-        kernel = parallelise(collapse_outermost(kernel, target, setting.names), target)
+        kernel = parallelise(
+            collapse_outermost(kernel, target, setting.names, options.min_work_per_thread), target
+        )
     kernel = replace(kernel, body=unswitch_serial(kernel.body, setting.names))
     kernel = merge_branches(roll_epilogues(drop_masks(kernel), target, setting.names))
     kernel = place_allocations(kernel)

@@ -63,7 +63,7 @@ PASSES: dict[str, Pass] = {
     "privatise": lambda k: privatise(accumulate_privately(k, Names.of(k))),
     "contract_storage": lambda k: contract_storage(privatise(accumulate_privately(k, Names.of(k)))),
     "parallelise": lambda k: parallelise(k, AVX2),
-    "collapse": lambda k: parallelise(collapse_outermost(k, AVX2, Names.of(k)), AVX2),
+    "collapse": lambda k: parallelise(collapse_outermost(k, AVX2, Names.of(k), 0), AVX2),
     "renamed": lambda k: with_body(k, renamed_loops(k.body, Names.of(k))),
 }
 

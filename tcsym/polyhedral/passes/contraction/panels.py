@@ -35,9 +35,8 @@ from tcsym.polyhedral.passes.common.setting import Setting
 from tcsym.polyhedral.passes.parallelise import is_free
 from tcsym.records import dataclass
 
-WORTH_A_PANEL = 2
 NARROW = 32  # tiles: too few to be shared evenly
-ROW_BYTES = 1024  # copying as many takes as long as two threads writing to one line
+ROW_BYTES = 512  # copying as many takes as long as two threads writing to one line
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +81,18 @@ def panel_sizes(n_tiles: Index, loops: tuple[Index, ...], room: Room, options: O
     first. Every block fills its panels anew: there are blocks where that costs less than shared
     lines, and of many rows where the columns do not suffice.
     """
-    blocks, fit = ONE, room.fit
+    blocks = ONE
     if loops:
         rows = reduce(mul, loops)
-        enough = floordiv(rows, WORTH_A_PANEL * options.block_tiles)
-        few = maximum(1, minimum(room.threads, enough, floordiv(NARROW, maximum(1, n_tiles))))
+        enough = floordiv(rows, options.block_tiles)
+        most_blocks = maximum(1, minimum(room.threads, loops[0]))
+        few = maximum(1, minimum(most_blocks, enough, floordiv(NARROW, maximum(1, n_tiles))))
         copied = max(1, room.bytes // (ROW_BYTES * room.rows))
-        blocks = choose(ge(rows * fit, copied * n_tiles), room.threads, few)
-    share = floordiv(n_tiles * blocks, room.threads)
-    least = floordiv(n_tiles, options.panel_parts)
-    panel = maximum(1, minimum(fit, least, share))
-    most = maximum(1, minimum(fit, least))
+        blocks = choose(ge(rows * room.fit, copied * n_tiles), most_blocks, few)
+    most = maximum(1, minimum(room.fit, floordiv(n_tiles, options.panel_parts)))
+    columns = _parts(room.threads, blocks)  # threads that share a block
+    panels = columns * maximum(1, _parts(n_tiles, columns * most))
+    panel = maximum(1, _parts(n_tiles, panels))
     return Sizes(panel, most, _parts(loops[0], blocks) if loops else ONE)
 
 
