@@ -128,10 +128,16 @@ def call(code: Code, function: str, args: list[Val], dtype: DType) -> Val:
     if function in SPECIAL:
         return special(code, function, args)
     assert function in LIBRARY, function
-    if function in WIDENED:
-        result = code.call_each(function, *(code.convert("fpext", a, "double") for a in args))
-        return code.convert("fptrunc", result, args[0].kind)
-    return code.call_each(function + ("f" if args[0].kind == "float" else ""), *args)
+    if function in WIDENED and args[0].kind == "float":
+        wide = (code.convert("fpext", a, "double") for a in args)
+        return code.convert("fptrunc", _library(code, function, *wide), "float")
+    return _library(code, function + ("f" if args[0].kind == "float" else ""), *args)
+
+
+def _library(code: Code, function: str, *args: Val) -> Val:
+    if function == "lgamma":  # it stores the sign where all threads would write
+        return code.call_each("lgamma_r", *args, Val(code.function.alloca("i32", 4), "ptr"))
+    return code.call_each(function, *args)
 
 
 def _next_short(code: Code, args: list[Val], dtype: DType) -> Val:

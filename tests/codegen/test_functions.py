@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tcsym
 from tcsym.codegen import assembly
 from tcsym.codegen.intrinsics import NAMES
 from tcsym.frontend.interpret_functions import FUNCTIONS
@@ -193,6 +194,12 @@ def test_erf_of_doubles(target: str) -> None:
     same = (got == want) | (np.isnan(got) & np.isnan(want))
     assert (same | (np.abs(got - want) <= 2.2 * np.spacing(np.abs(want)))).all()
     assert np.signbit(got[-5]) and not np.signbit(got[-6])
+
+
+def test_threads_share_no_sign_of_lgamma() -> None:
+    kernel = tcsym.define("def f(float(N) X) -> (Y) { Y(i) = lgamma(X(i)) }").f
+    text = kernel.explain("llvm")
+    assert "@lgamma_r(" in text and "@lgamma(" not in text
 
 
 def test_only_library_symbols_are_called() -> None:
