@@ -200,6 +200,7 @@ class Buffer:
     padded: lanes and rows of a tile beyond the extent may be read and written.
     private: variables of loops to each of whose iterations the contents are private (proved).
     phase: an argument's variable, known at launch: its address in elements, modulo a cache line's.
+    finite: another one: 1 if all elements are finite, 0 if not or if `scanned` does not hold.
     """
 
     name: str
@@ -210,6 +211,8 @@ class Buffer:
     padded: bool = False
     private: frozenset[str] = field(default_factory=frozenset)
     phase: str = ""
+    finite: str = ""
+    scanned: Condition = TRUE
 
     def element_strides(self) -> tuple[Index, ...]:
         if self.strides is not None:
@@ -249,8 +252,8 @@ class Kernel:
 
     @property
     def launched(self) -> tuple[str, ...]:
-        """Variables beside the sizes that a launch knows: phases, and the number of threads."""
-        return (THREADS, *(b.phase for b in self.buffers if b.phase))
+        """Variables beside the sizes that a launch knows: of arguments, and the number of threads."""
+        return (THREADS, *(v for b in self.buffers for v in (b.phase, b.finite) if v))
 
     def buffer(self, name: str) -> Buffer:
         return next(b for b in self.buffers if b.name == name)

@@ -93,6 +93,8 @@ def buffer_text(b: Buffer) -> str:
         text += f" private to {', '.join(sorted(b.private))}"
     if b.phase:
         text += f" phase {b.phase}"
+    if b.finite:
+        text += f" finite {b.finite} if {condition_text(b.scanned)}"
     return text
 
 

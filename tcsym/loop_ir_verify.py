@@ -99,6 +99,8 @@ def _verify_buffer(kernel: Kernel, b: Buffer, sizes: frozenset[str]) -> None:
     for e in (*b.shape, *b.element_strides()):
         _require(e.variables() <= sizes, buffer_text(b), "a shape that varies")
     _require(not b.phase or b.space == "argument", buffer_text(b), "a phase of no argument")
+    plain = b.space == "argument" and b.dtype.is_float and b.strides is None
+    _require(not b.finite or plain, buffer_text(b), "no floats that lie side by side")
     if b.space == "argument":
         _require(b.name in kernel.arguments, buffer_text(b), "an argument buffer never passed")
     if b.space in ("register", "stack"):

@@ -12,6 +12,7 @@ from typing import assert_never
 
 from tcsym.codegen.context import Arena, Bound, Context, Faults
 from tcsym.codegen.control import buffer_bytes, statement
+from tcsym.codegen.finite import all_finite
 from tcsym.codegen.functions import define
 from tcsym.codegen.lane_order import lane_order
 from tcsym.codegen.least import ranges_of_sizes
@@ -184,7 +185,7 @@ def _has_tasks(kernel: Kernel) -> bool:
 
 
 def _bind_launched(context: Context) -> None:
-    """The number of threads; addresses of buffers, in elements, modulo a cache line's."""
+    """The number of threads; of arguments, addresses modulo a cache line's and finite values."""
     f = context.function
     if _has_tasks(context.kernel):
         context.variables[THREADS] = Bound(field(context, "threads", "i64"))
@@ -194,6 +195,8 @@ def _bind_launched(context: Context) -> None:
             inside = f.pure(f"and i64 {address}, {LINE_BYTES - 1}")
             elements = f.pure(f"udiv i64 {inside}, {buffer.dtype.bytes}")
             context.variables[buffer.phase] = Bound(elements)
+        if buffer.finite:
+            context.variables[buffer.finite] = Bound(all_finite(context, buffer))
 
 
 def _entry(module: Module, kernel: Kernel) -> None:

@@ -24,10 +24,12 @@ from tcsym.polyhedral.passes.common.loops import outermost_loop, replace_loop
 from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.common.setting import Setting
 from tcsym.polyhedral.passes.contract_storage import contract_storage
+from tcsym.polyhedral.passes.contraction.contraction_nest import Schedule
 from tcsym.polyhedral.passes.drop_empty import drop_empty
 from tcsym.polyhedral.passes.full_tiles import full_tiles
 from tcsym.polyhedral.passes.hoist_conditions import hoist_conditions, unswitch_serial
 from tcsym.polyhedral.passes.interchange_scans import interchange_scans, is_blocked_scan
+from tcsym.polyhedral.passes.leaf_schedule import schedule_leaf
 from tcsym.polyhedral.passes.merge_branches import merge_branches
 from tcsym.polyhedral.passes.merge_loops import merge_loops
 from tcsym.polyhedral.passes.nest_schedule import schedule_nest
@@ -39,6 +41,7 @@ from tcsym.polyhedral.passes.rows.prefetch_rows import prefetch_rows
 from tcsym.polyhedral.passes.split_guards import split_guards
 from tcsym.polyhedral.passes.split_reductions import split_reductions
 from tcsym.polyhedral.passes.stream_stores import stream_stores
+from tcsym.polyhedral.passes.windows.finite_weights import assume_finite, exceptional_nests
 from tcsym.polyhedral.passes.windows.split_residues import split_residues
 from tcsym.polyhedral.passes.windows.unit_windows import (
     skip_unit_windows,
@@ -69,14 +72,17 @@ def _mapped(kernel: Kernel, target: Target, options: Options) -> Mapped:
     body = hoist_conditions(body, setting.names)
     kernel = _verified(accumulate_privately(replace(kernel, body=body), setting.names))
     kernel = roll_state(without_unit_loops(privatise(kernel)))
+    kernel = _verified(assume_finite(kernel, nests(kernel.body), setting.names))
     kernel = _verified(split_residues(kernel, setting.names))
     kernel = _verified(merge_loops(replace(kernel, view=unit_view(kernel)), setting.names))
     kernel = _verified(split_guards(kernel, setting.names))
     kernel = _verified(interchange_scans(kernel, setting.names, options.parallelize))
     if options.parallelize:
         kernel = _verified(split_reductions(kernel, target, setting.names))
+    seldom = {v for x in exceptional_nests(kernel) for v in nests(x)}
     for nest in nests(kernel.body):
-        kernel = _verified(_scheduled(kernel, nest, setting))
+        schedule = schedule_leaf if nest in seldom else schedule_nest
+        kernel = _verified(_scheduled(kernel, nest, schedule, setting))
     kernel = _verified(skip_unit_windows(kernel, setting.names))
     kernel = _verified(clamp_rows(contract_storage(drop_empty(assume(kernel)))))
     if not target.has_masks:
@@ -93,7 +99,7 @@ def _mapped(kernel: Kernel, target: Target, options: Options) -> Mapped:
     return Mapped(_verified(kernel), tuple(setting.notes))
 
 
-def _scheduled(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
+def _scheduled(kernel: Kernel, nest: str, schedule: Schedule, setting: Setting) -> Kernel:
     """The kernel with the nest scheduled, seen as if the outermost loop around it were all.
 
     No schedule asks for more, and each looks for its loops and buffers in all it sees.
@@ -102,7 +108,7 @@ def _scheduled(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
     used = {a.buffer for a in accesses(top)}
     seen = tuple(b for b in kernel.buffers if b.name in used)
     rest = tuple(b for b in kernel.buffers if b.name not in used)
-    part = schedule_nest(replace(kernel, body=top, buffers=seen), nest, setting)
+    part = schedule(replace(kernel, body=top, buffers=seen), nest, setting)
     body = replace_loop(kernel.body, top.variable, lambda _: part.body)
     return replace(kernel, body=body, buffers=(*rest, *part.buffers))
 

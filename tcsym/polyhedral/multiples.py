@@ -70,7 +70,9 @@ def _of_quotient(known: Known, names: Mapping[str, str]) -> Known:
 def _rewritten(kernel: Kernel, change: Callable[[Index], Index]) -> Kernel:
     def buffer(b: Buffer) -> Buffer:
         strides = None if b.strides is None else tuple(map(change, b.strides))
-        return replace(b, shape=tuple(map(change, b.shape)), strides=strides)
+        scanned = map_condition(b.scanned, change)
+        shape = tuple(map(change, b.shape))
+        return replace(b, shape=shape, strides=strides, scanned=scanned)
 
     body = map_node(kernel.body, on_index=change)
     return replace(kernel, buffers=tuple(map(buffer, kernel.buffers)), body=body)

@@ -6,7 +6,8 @@ import pytest
 
 from tcsym.compiler import analyse
 from tcsym.frontend.program import Binary, Read, Select
-from tcsym.loop_ir import Kernel, Update, subvalues, walk
+from tcsym.index import eq, var
+from tcsym.loop_ir import Branch, Kernel, Node, Update, subvalues, walk
 from tcsym.options import Options
 from tcsym.polyhedral.map_cpu import map_cpu
 from tcsym.polyhedral.passes.contraction.guarded_products import guard_factors
@@ -50,15 +51,29 @@ def test_what_is_no_guarded_product_of_a_sum_stays(name: str) -> None:
     assert guard(REFUSED[name]) == naive(REFUSED[name])
 
 
-def test_the_image_is_padded_and_the_product_runs_in_a_register_tile() -> None:
-    mapped = map_cpu(naive(DENSE), AVX2, Options())
-    assert mapped.notes[0].endswith("guarded reads from a padded copy")
-    assert "contraction, columns t, rows o" in mapped.notes[1]
-    selects = [
+def selects(node: Node) -> list[Select]:
+    return [
         v
-        for x, _ in walk(mapped.kernel.body)
+        for x, _ in walk(node)
         if isinstance(x, Update)
         for v in subvalues(x.value)
         if isinstance(v, Select)
     ]
-    assert selects and all(v.eager for v in selects)
+
+
+def test_the_image_is_padded_and_the_product_runs_in_a_register_tile() -> None:
+    """Weights that the kernel makes are not asked whether they are finite."""
+    made = DENSE.replace("  Y(", "  G(o,c,k) = F(o,c,k) * 2\n  Y(").replace("* F(", "* G(")
+    mapped = map_cpu(naive(made), AVX2, Options())
+    notes = [n for n in mapped.notes if "padded copy" in n or "contraction, columns t" in n]
+    assert len(notes) == 2
+    found = selects(mapped.kernel.body)
+    assert found and all(v.eager for v in found)
+
+
+def test_weights_that_are_finite_need_no_guard() -> None:
+    kernel = map_cpu(naive(DENSE), AVX2, Options()).kernel
+    assert kernel.buffer("F").finite == "F.finite"
+    branches = [x for x, _ in walk(kernel.body) if isinstance(x, Branch)]
+    (version,) = [x for x in branches if x.condition == eq(var("F.finite"), 1)]
+    assert not selects(version.then) and version.orelse is not None and selects(version.orelse)

@@ -42,14 +42,14 @@ def _apart(kernel: Kernel, v: Select, loops: tuple[Loop, ...]) -> Expr | None:
     if not isinstance(v.orelse, Const) or v.orelse.value != 0:
         return None
     for a, b in ((product.left, product.right), (product.right, product.left)):
-        if isinstance(a, Read) and isinstance(b, Read) and _is_inside(kernel, b, loops):
+        if isinstance(a, Read) and isinstance(b, Read) and is_inside(kernel, b, loops):
             first = Select(v.condition, a, v.orelse, v.dtype)
             second = Select(v.condition, b, v.orelse, v.dtype, eager=True)
             return Binary("mul", first, second, v.dtype)
     return None
 
 
-def _is_inside(kernel: Kernel, r: Read, loops: tuple[Loop, ...]) -> bool:
+def is_inside(kernel: Kernel, r: Read, loops: tuple[Loop, ...]) -> bool:
     """Every point of the loops, guarded or not, reads an element."""
     if any(r.checked) or r.unwritten is not None:
         return False

@@ -115,7 +115,7 @@ def _split(kernel: Kernel, classes: _Classes, names: Names) -> Kernel:
     r, tile = "", ""
     if parallel is not None:
         r, tile = names.fresh(parallel.variable), names.fresh(parallel.variable)
-        new[parallel.variable] = frozenset((tile,))
+        new[parallel.variable] = frozenset((r, tile))
         first = parallel.lower + var(r)
     (step,) = new[reduced.variable]
     remainder = _remainder(classes, first, r)

@@ -1,0 +1,154 @@
+"""Windows whose weights turn out finite -> guards around the image alone, or around all.
+
+0 times an infinity is no 0. So `c ? I*F : 0` must keep F out where c fails, which costs more than
+the products, and `(c ? I : 0) * F` must let it in, also where c leaves nothing of I. Where all of
+F is finite, which the call finds out in one pass over F, both are the same: then guards on residues
+go around the product (`split_residues`), all others around the image (`pad_reads`). The nest as it
+was stands beside the new one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tcsym.frontend.affine import as_condition
+from tcsym.frontend.infer_paths import is_exact_in_int32
+from tcsym.frontend.program import Binary, Const, Expr, Read
+from tcsym.index import ONE, Condition, all_of, any_of, condition_variables, eq, ge, var
+from tcsym.loop_ir import Branch, Kernel, Loop, Node, Update, map_node, walk
+from tcsym.polyhedral.passes.common.access import accesses, subscript_variables
+from tcsym.polyhedral.passes.common.bounds import extent
+from tcsym.polyhedral.passes.common.duplicate import duplicate
+from tcsym.polyhedral.passes.common.identities import identity
+from tcsym.polyhedral.passes.common.loops import find_loop, replace_loop
+from tcsym.polyhedral.passes.common.names import Names
+from tcsym.polyhedral.passes.common.sliding import slides
+from tcsym.polyhedral.passes.contraction.guarded_products import is_inside
+from tcsym.polyhedral.passes.windows.residue_guards import Guarded, guarded
+from tcsym.records import dataclass
+from tcsym.types import DType
+
+LEAST_USES = 16  # of a weight: else asking for it costs too much
+
+
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """`image` where all of `guards` hold, times `weight`."""
+
+    guards: Guarded
+    image: Read
+    weight: Read
+
+    def value(self) -> Expr:
+        """As if the weight were finite."""
+        residues = set(self.guards.residues)
+        outside = tuple(g for g in self.guards.guards if residues & set(_alone(g).residues))
+        inside = tuple(g for g in self.guards.guards if g not in outside)
+        neutral = self.guards.neutral
+        image = Guarded(inside, self.image, neutral).value()
+        product = Binary("mul", image, self.weight, self.image.dtype)
+        return Guarded(outside, product, neutral).value()
+
+
+def _alone(guard: tuple[Expr, bool]) -> Guarded:
+    return Guarded((guard,), Const(0, DType.BOOL), None)
+
+
+def assume_finite(kernel: Kernel, nests: tuple[str, ...], names: Names) -> Kernel:
+    """Each of the nests with guarded products over windows in two versions."""
+    for nest in nests:
+        loop = find_loop(kernel.body, nest)
+        found = {
+            x: p
+            for x, around in walk(loop)
+            if isinstance(x, Update) and (p := _product(kernel, x, around)) is not None
+        }
+        if found:
+            kernel = _with_version(kernel, loop, found, names)
+    return kernel
+
+
+def exceptional_nests(kernel: Kernel) -> tuple[Node, ...]:
+    """The versions of nests for weights that are not finite."""
+    flags = {b.finite for b in kernel.buffers if b.finite}
+    branches = (x for x, _ in walk(kernel.body) if isinstance(x, Branch))
+    return tuple(
+        x.orelse
+        for x in branches
+        if x.orelse is not None and flags & condition_variables(x.condition)
+    )
+
+
+def _with_version(
+    kernel: Kernel, loop: Loop, found: dict[Update, _Product], names: Names
+) -> Kernel:
+    flags: dict[str, None] = {}
+    for p in found.values():
+        b = kernel.buffer(p.weight.tensor)
+        flag = b.finite or f"{b.name}.finite"
+        flags[flag] = None
+        uses = _uses(loop, p.weight)
+        scanned = any_of((b.scanned, uses)) if b.finite else uses
+        kernel = kernel.with_buffer(replace(b, finite=flag, scanned=scanned))
+    kernel, copy, _ = duplicate(kernel, loop, names)
+
+    def change(x: Node) -> Node:
+        product = found.get(x) if isinstance(x, Update) else None
+        return x if product is None else replace(x, value=product.value())  # type: ignore[arg-type]
+
+    new = map_node(loop, change)
+    condition = all_of(eq(var(flag), 1) for flag in flags)
+    body = replace_loop(kernel.body, loop.variable, lambda _: Branch(condition, new, copy))
+    return replace(kernel, body=body)
+
+
+def _uses(loop: Loop, weight: Read) -> Condition:
+    """Every element of the weight is used often, as far as extents do not depend on loops."""
+    used, total = subscript_variables(weight.subscripts), ONE
+    around = [x for x, _ in walk(loop) if isinstance(x, Loop)]
+    names = {x.variable for x in around}
+    for x in around:
+        if x.variable not in used and not extent(x).variables() & names:
+            total = total * extent(x)
+    return ge(total, LEAST_USES)
+
+
+def _product(kernel: Kernel, x: Update, around: tuple[Loop, ...]) -> _Product | None:
+    """The term of a sum, if a version for finite weights would be another."""
+    dtype = kernel.buffer(x.buffer).dtype
+    neutral = identity("add", dtype)
+    outer = guarded(x.value, neutral)
+    term = outer.term
+    if x.op != "add" or not isinstance(term, Binary) or term.op != "mul" or term.exact:
+        return None
+    for a, b in ((term.left, term.right), (term.right, term.left)):
+        inner = guarded(a, neutral)
+        guards = Guarded((*outer.guards, *inner.guards), a, neutral)
+        image = inner.term
+        if not isinstance(image, Read) or not isinstance(b, Read) or not guards.guards:
+            continue
+        changes = inner.residues or len(outer.residues) < len(outer.guards)
+        plain = all(_is_affine(g) for g in guards.guards) and not any(image.checked)
+        if changes and plain and _is_weight(kernel, b, around) and _slides(image, around):
+            return _Product(guards, image, b)
+    return None
+
+
+def _is_affine(guard: tuple[Expr, bool]) -> bool:
+    c = as_condition(guard[0])
+    return c is not None and is_exact_in_int32(c)
+
+
+def _is_weight(kernel: Kernel, r: Read, around: tuple[Loop, ...]) -> bool:
+    """An argument that is only read, of a type that is scanned, inside at every point."""
+    b = kernel.buffer(r.tensor)
+    argument = b.space == "argument" and b.strides is None
+    read_only = not any(a.written and a.buffer == b.name for a in accesses(kernel.body))
+    scanned = b.dtype in (DType.FLOAT32, DType.FLOAT64)
+    return argument and read_only and scanned and is_inside(kernel, r, around)
+
+
+def _slides(image: Read, around: tuple[Loop, ...]) -> bool:
+    window = [x for x in around if x.order == "reduction"]
+    moving = [x.variable for x in around if x.order == "parallel"]
+    return any(slides(s, v, window) for s in image.subscripts for v in moving)

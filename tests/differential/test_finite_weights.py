@@ -1,0 +1,55 @@
+"""Guarded products over windows: right where weights are finite, and where they are not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tcsym
+
+GUARD = "x+k >= 1 && x+k <= W"
+TEXT = """def f({0}(C,W) I, {0}(M,C,K) F) -> ({0}(M,W) O) {{
+  O(m,x) +=! {1} ? I(c,x+k-1) * F(m,c,k) : 0 where c in 0:C, k in 0:K
+}}"""
+BAD = (np.inf, -np.inf, np.nan)
+
+
+@pytest.mark.parametrize("kind", ["float", "double"])
+def test_each_weight_in_turn_is_not_finite(kind: str) -> None:
+    """Of as many weights as fill vectors of the scan, and more."""
+    kernel = tcsym.define(TEXT.format(kind, GUARD))
+    dtype = {"float": "f4", "double": "f8"}[kind]
+    rng = np.random.default_rng(0)
+    for m, c, k in [(1, 1, 1), (5, 1, 3), (4, 2, 2), (3, 2, 3), (7, 3, 2)]:
+        image = rng.integers(-3, 4, (c, 21)).astype(dtype)
+        weights = rng.integers(-3, 4, (m, c, k)).astype(dtype)
+        np.testing.assert_array_equal(kernel(image, weights), kernel.reference(image, weights))
+        for n in range(weights.size):
+            bad = weights.copy()
+            bad.reshape(-1)[n] = BAD[n % 3]
+            np.testing.assert_array_equal(kernel(image, bad), kernel.reference(image, bad))
+
+
+def test_weights_of_any_layout_and_in_any_number() -> None:
+    kernel = tcsym.define(TEXT.format("float", GUARD))
+    rng = np.random.default_rng(1)
+    for m, c, w, k in [(0, 2, 5, 3), (2, 0, 5, 3), (3, 2, 0, 3), (3, 2, 5, 0), (9, 17, 40, 3)]:
+        image = rng.integers(-3, 4, (c, w)).astype("f4")
+        wide = rng.integers(-3, 4, (m, c, 2 * k)).astype("f4")
+        for weights in (np.ascontiguousarray(wide[:, :, ::2]), wide[:, :, ::2]):
+            want = kernel.reference(image, weights)
+            np.testing.assert_array_equal(kernel(image, weights), want)
+            if weights.size:
+                weights[-1, -1, -1] = np.inf
+                want = kernel.reference(image, weights)
+                np.testing.assert_array_equal(kernel(image, weights), want)
+
+
+def test_only_products_over_windows_have_a_version() -> None:
+    assert "F.finite" in tcsym.define(TEXT.format("float", GUARD)).explain("mapped")
+    for text in (
+        TEXT.format("float", "x >= 1 && F(m,c,k) > 0"),
+        TEXT.format("int32", GUARD),
+        "def f(float(N,N) A, float(N,M) B) -> (O) { O(i,j) +=! k <= i ? A(i,k)*B(k,j) : 0 }",
+    ):
+        assert ".finite" not in tcsym.define(text).explain("mapped"), text
