@@ -59,7 +59,8 @@ def _tensor(t: Tensor, values: Values) -> Tensor:
 
 def _buffer(b: Buffer, values: Values) -> Buffer:
     strides = None if b.strides is None else _all(b.strides, values)
-    return replace(b, shape=_all(b.shape, values), strides=strides)
+    scanned = condition_substitute(b.scanned, values)
+    return replace(b, shape=_all(b.shape, values), strides=strides, scanned=scanned)
 
 
 def _expr(e: Expr, values: Values) -> Expr:

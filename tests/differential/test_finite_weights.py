@@ -53,3 +53,18 @@ def test_only_products_over_windows_have_a_version() -> None:
         "def f(float(N,N) A, float(N,M) B) -> (O) { O(i,j) +=! k <= i ? A(i,k)*B(k,j) : 0 }",
     ):
         assert ".finite" not in tcsym.define(text).explain("mapped"), text
+
+
+@pytest.mark.parametrize("bind", ["before", "after", "never"])
+def test_sizes_may_be_numbers_or_multiples(bind: str) -> None:
+    rng = np.random.default_rng(2)
+    image = rng.integers(-3, 4, (16, 32)).astype("f4")
+    weights = rng.integers(-3, 4, (8, 16, 3)).astype("f4")
+    options = tcsym.Options(bind=bind)  # type: ignore[arg-type]
+    fixed = {"C": 16, "W": 32, "M": 8, "K": 3}
+    multiple = {"W": tcsym.Dim(multiple_of=16), "C": tcsym.Dim(multiple_of=8)}
+    for sizes in (fixed, multiple):
+        kernel = tcsym.define(TEXT.format("float", GUARD), sizes=sizes, options=options)
+        for bad in (1.0, np.inf):
+            weights[3, 5, 0] = bad
+            np.testing.assert_array_equal(kernel(image, weights), kernel.reference(image, weights))
