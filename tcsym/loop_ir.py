@@ -252,7 +252,7 @@ class Kernel:
 
     @property
     def launched(self) -> tuple[str, ...]:
-        """Variables beside the sizes that a launch knows: of arguments, and the number of threads."""
+        """Variables beside the sizes that a launch knows: of arguments, and its threads."""
         return (THREADS, *(v for b in self.buffers for v in (b.phase, b.finite) if v))
 
     def buffer(self, name: str) -> Buffer:
