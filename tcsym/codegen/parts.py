@@ -41,14 +41,18 @@ class PartialCode:
         return tuple([name for name in self._emission.names if name not in self._objects])
 
     def write(self, names: Iterable[str], ready: Callable[[str], None]) -> list[str]:
-        """Gives the text of these modules and of what they call to `ready`; their names."""
-        todo, written = list(names), dict.fromkeys(self._objects)
+        """Gives the text of these modules and of what they call to `ready`; their names.
+
+        Others may add code meanwhile, also of these: what was given is what is named.
+        """
+        todo, known, written = list(names), set(self._objects), list[str]()
         for name in todo:
-            if name not in written:
-                written[name] = None
+            if name not in known:
+                known.add(name)
+                written.append(name)
                 ready(self._emission.text(name))
                 todo += self._emission.calls(name)
-        return [name for name in written if name not in self._objects]
+        return written
 
     def add(self, names: Iterable[str], objects: Iterable[bytes]) -> None:
         """The code of these modules."""

@@ -211,6 +211,19 @@ def test_errors_are_raised_by_each_call(product: Growing, monkeypatch: pytest.Mo
     product.check(64, 40, 64)
 
 
+def test_code_that_comes_while_a_call_writes_the_same_is_no_surprise() -> None:
+    """LLVM's work beside the calls ends when it likes: what a call wrote is what it adds."""
+    code = begun()._code
+    names, texts = code.missing(), list[str]()
+
+    def ready(text: str) -> None:
+        texts.append(text)
+        code.add(names, [b""] * len(names))
+
+    written = code.write(names, ready)
+    assert len(written) == len(texts) > 1
+
+
 def test_faults_of_parts_keep_their_numbers() -> None:
     """Numbered in the order in which parts are written: what is known of them stays true."""
     text = """def f(float(M,K) A, int32(N) I, int32(N) J) -> (B, C) {
