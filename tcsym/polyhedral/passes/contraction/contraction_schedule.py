@@ -76,7 +76,7 @@ def schedule_contraction(
         kernel = order_reductions(kernel, nest, roles)
     body = band_of(find_loop(kernel.body, nest)).body
     shape = tile_shape(kernel, body, roles, setting)
-    sides = contraction_sides(kernel, nest, roles, setting)
+    sides = contraction_sides(kernel, nest, roles, setting, overlapping)
     kernel, roles, outer = sides.kernel, sides.roles, sides.outer
     band = band_of(find_loop(kernel.body, sides.nest))
     inner = frozenset(x.variable for x in loops_in(band.body))

@@ -10,10 +10,17 @@ from dataclasses import replace
 
 from tcsym.loop_ir import Kernel
 from tcsym.polyhedral.passes.common.band import Band, Roles, band_of, reductions
-from tcsym.polyhedral.passes.common.loops import find_loop
+from tcsym.polyhedral.passes.common.bounds import extent
+from tcsym.polyhedral.passes.common.interchange import reorder_chain
+from tcsym.polyhedral.passes.common.loops import find_loop, replace_loop
 from tcsym.polyhedral.passes.common.setting import Setting
 from tcsym.polyhedral.passes.common.sliding import slides_over
-from tcsym.polyhedral.passes.contraction.fuse_parallel import can_fuse, follows_evenly, fuse_loops
+from tcsym.polyhedral.passes.contraction.fuse_parallel import (
+    can_fuse,
+    follows_evenly,
+    fuse_loops,
+    stores_follow,
+)
 from tcsym.polyhedral.passes.contraction.operands import (
     Operand,
     outer_loops,
@@ -37,12 +44,14 @@ class Sides:
     stationary: tuple[Operand, ...] = ()
 
 
-def contraction_sides(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Sides:
-    """Operands and loops of the register tile of the nest."""
+def contraction_sides(
+    kernel: Kernel, nest: str, roles: Roles, setting: Setting, overlapping: bool = False
+) -> Sides:
+    """Operands and loops of the register tile of the nest. `overlapping`: the loops stay."""
     band = _band(kernel, nest)
     sides = Sides(kernel, nest, roles, outer_loops(band, roles))
     if not setting.options.pack:
-        return sides
+        return sides if overlapping else _with_rows(sides, (), setting)
     streamed = _streamed(kernel, band, roles, setting)
     stationary = _stationary(kernel, band, roles, setting)
     sides = _with_columns(sides, tuple(streamed), setting)
@@ -85,24 +94,53 @@ def _with_columns(sides: Sides, operands: tuple[Operand, ...], setting: Setting)
 
 
 def _with_rows(sides: Sides, operands: tuple[Operand, ...], setting: Setting) -> Sides:
-    """Stationary operands redirected; their rows fused with the loop around, if that is the same
-    image or the same matrix."""
+    """Stationary operands redirected; their rows fused with a loop around, if that is the same
+    image or the same matrix, or if both loops may be short (then each row of a tile is found by a division)."""
+    sides = _with_loop_around(sides)
     kernel, rows = sides.kernel, sides.roles.rows
     band = _band(kernel, sides.nest)
     assert rows is not None
-    others = (sides.roles.columns, *sides.outer)
-    around = [v for v in band.variables[: band.variables.index(rows)] if v not in others]
+    around = _row_loops(sides, band)[: _row_loops(sides, band).index(rows)]
     if around:
         outer = around[-1]
         wider = tuple(replace(x, across=band.loop(outer)) for x in operands)
         redirected = _redirected(kernel, wider)
         inside = _band(redirected, sides.nest)
-        even = follows_evenly(redirected, inside, outer, rows)
+        even = follows_evenly(redirected, inside, outer, rows) or _may_be_few(band, outer, rows)
         if can_fuse(redirected, inside, outer, rows) and (even or _slides(band, rows)):
             new = setting.names.fresh(rows)
             sides = _fused(sides, redirected, outer, rows, new)
             return replace(sides, roles=replace(sides.roles, rows=new), stationary=wider)
     return replace(sides, kernel=_redirected(kernel, operands), stationary=operands)
+
+
+def _row_loops(sides: Sides, band: Band) -> list[str]:
+    """The rows and the loops that could be: those that leave the streamed operands as they are."""
+    return [v for v in band.variables if v not in (sides.roles.columns, *sides.outer)]
+
+
+def _with_loop_around(sides: Sides) -> Sides:
+    """The last loop that could be rows around the rows, if there is none and both may be few.
+
+    Where the stores run on from one loop into the other, neighbours in them make better tiles.
+    """
+    kernel, rows = sides.kernel, sides.roles.rows
+    band = _band(kernel, sides.nest)
+    loops = _row_loops(sides, band)
+    if rows is None or loops[0] != rows or not _may_be_few(band, rows, loops[-1]):
+        return sides
+    if stores_follow(kernel, band, rows, loops[-1]):
+        return sides
+    order = [v for v in band.variables if v != loops[-1]]
+    order.insert(order.index(rows), loops[-1])
+    body = replace_loop(kernel.body, sides.nest, lambda x: reorder_chain(x, tuple(order)))
+    return replace(sides, kernel=replace(kernel, body=body), nest=order[0])
+
+
+def _may_be_few(band: Band, *loops: str) -> bool:
+    """Several loops, of one size each: a loop of several sizes rarely has few iterations."""
+    single = (len(extent(band.loop(v)).variables()) == 1 for v in loops)
+    return len(set(loops)) == len(loops) and all(single)
 
 
 def _band(kernel: Kernel, nest: str) -> Band:
