@@ -20,6 +20,18 @@ def f(float(N,C,H,W) I, float(O,C,KH,KW) F, float(O) b) -> (R) {
   R(n,o,h,w) = max(R(n,o,h,w) + b(o), 0.0)
 }""",
 }
+COMPUTED = {
+    "half, few columns": """
+def f(half(M,K) A, half(N,K) B) -> (C) { C(i,j) +=! A(i,k) * B(j,k) }""",
+    "int8, scaled": """
+def f(int8(M,K) A, float(K,N) B, float(K) s) -> (C) {
+  C(i,j) +=! float(A(i,k)) * s(k) * B(k,j)
+}""",
+    "sum of two, batched": """
+def f(float(B,M,K) X, float(B,M,K) Y, float(N,K) W) -> (Z) {
+  Z(b,i,j) +=! (X(b,i,k) + Y(b,i,k)) * W(j,k)
+}""",
+}
 SMALL = {"KH": 2, "KW": 3}
 
 
@@ -35,6 +47,15 @@ def test_operands_are_packed_as_asked(name: str, target: str) -> None:
             inputs = _inputs(kernel, size)
             np.testing.assert_array_equal(kernel(*inputs), kernel.reference(*inputs))
     assert len(codes) == 6
+
+
+@pytest.mark.parametrize("target", ["cpu", "cpu:novector"])
+@pytest.mark.parametrize("name", COMPUTED)
+def test_operands_are_computed_before_they_are_packed(name: str, target: str) -> None:
+    kernel = tcsym.define(COMPUTED[name], target=target)["f"]
+    for size in (1, 5, 7, 18, 33):
+        inputs = _inputs(kernel, size)
+        np.testing.assert_array_equal(kernel(*inputs), kernel.reference(*inputs))
 
 
 def _inputs(kernel: Any, size: int) -> list[Any]:

@@ -33,6 +33,8 @@ from tcsym.polyhedral.passes.contraction.contraction_versions import (
     streams_in_place,
     with_fallback,
 )
+from tcsym.polyhedral.passes.contraction.evaluate_operands import evaluate_operands
+from tcsym.polyhedral.passes.contraction.operands import widened_terms
 from tcsym.polyhedral.passes.contraction.permute_operands import permute_operands
 from tcsym.polyhedral.passes.contraction.split_maps import split_maps
 from tcsym.polyhedral.passes.leaf_schedule import schedule_leaf, schedule_shared_rows
@@ -97,10 +99,12 @@ def _exchanged(kernel: Kernel, nest: str, few: Condition, setting: Setting) -> K
 def _in_panels(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Kernel:
     """The register tile, on copies of operands that lie badly for it."""
     assert roles.rows is not None
-    permuted = permute_operands(kernel, nest, roles, setting.names)
-    kernel = permuted.kernel
-    for copy in permuted.copies:
-        kernel = schedule_rows(kernel, copy, setting)
+    kernel = widened_terms(kernel, nest)
+    for copied in (evaluate_operands, permute_operands):
+        new = copied(kernel, nest, roles, setting.names)
+        kernel = new.kernel
+        for copy in new.copies:
+            kernel = schedule_rows(kernel, copy, setting)
     band = band_of(find_loop(kernel.body, nest))
     moved = roles_of(band, roles.columns, roles.rows)
     assert moved is not None

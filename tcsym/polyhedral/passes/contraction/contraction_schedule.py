@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tcsym.frontend.program import dtype_of
 from tcsym.index import ONE, ZERO, Index, floordiv, index, maximum, var
-from tcsym.loop_ir import Kernel, Loop, Node, Update, map_node
+from tcsym.loop_ir import Kernel, Loop, Node, map_node
 from tcsym.polyhedral.passes.common.band import Roles, band_of
 from tcsym.polyhedral.passes.common.bounds import extent
 from tcsym.polyhedral.passes.common.interchange import can_sink
@@ -15,7 +15,6 @@ from tcsym.polyhedral.passes.common.loops import (
     is_leaf,
     loops_around,
     loops_in,
-    replace_loop,
 )
 from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.common.setting import Setting
@@ -23,7 +22,7 @@ from tcsym.polyhedral.passes.common.vector_legality import vector_refusal
 from tcsym.polyhedral.passes.contraction.contraction_sides import contraction_sides
 from tcsym.polyhedral.passes.contraction.fuse_reductions import fuse_reductions
 from tcsym.polyhedral.passes.contraction.narrow_edge import narrow_edge
-from tcsym.polyhedral.passes.contraction.operands import Operand, outer_loops, widened_term
+from tcsym.polyhedral.passes.contraction.operands import Operand, outer_loops, widened_terms
 from tcsym.polyhedral.passes.contraction.order_reductions import order_reductions
 from tcsym.polyhedral.passes.contraction.pack_operand import (
     fill_before,
@@ -71,7 +70,7 @@ def schedule_contraction(
 
     `overlapping`: as of `tile_registers`, with its contract.
     """
-    kernel, names = _widened(kernel, nest), setting.names
+    kernel, names = widened_terms(kernel, nest), setting.names
     if setting.options.pack:
         kernel = order_reductions(kernel, nest, roles)
     body = band_of(find_loop(kernel.body, nest)).body
@@ -95,16 +94,6 @@ def schedule_contraction(
     columns, rows = (extent(band.loop(v)) for v in (roles.columns, roles.rows))
     masked = not setting.options.pack
     return narrow_edge(kernel, tiled, columns, rows, shape, names, masked)
-
-
-def _widened(kernel: Kernel, nest: str) -> Kernel:
-    """Terms of half type in float32, where they are accumulated so."""
-
-    def widen(x: Node) -> Node:
-        return widened_term(x) if isinstance(x, Update) else x
-
-    body = replace_loop(kernel.body, nest, lambda loop: map_node(loop, widen))
-    return replace(kernel, body=body)
 
 
 def _fill_stationary(

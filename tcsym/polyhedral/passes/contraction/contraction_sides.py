@@ -95,7 +95,7 @@ def _with_columns(sides: Sides, operands: tuple[Operand, ...], setting: Setting)
 
 def _with_rows(sides: Sides, operands: tuple[Operand, ...], setting: Setting) -> Sides:
     """Stationary operands redirected; their rows fused with a loop around, if that is the same
-    image or the same matrix, or if both loops may be short (then each row of a tile is found by a division)."""
+    image or the same matrix, or if both may be short (a division then finds each row of a tile)."""
     sides = _with_loop_around(sides)
     kernel, rows = sides.kernel, sides.roles.rows
     band = _band(kernel, sides.nest)

@@ -10,10 +10,11 @@ from dataclasses import replace
 
 from tcsym.frontend.program import Binary, Call, Cast, Const, Expr, Read, Select, Unary, dtype_of
 from tcsym.index import ONE, ZERO, Index, var
-from tcsym.loop_ir import Kernel, Loop, Update, Value, loads, subvalues
+from tcsym.loop_ir import Kernel, Loop, Node, Update, Value, loads, map_node, subvalues
 from tcsym.polyhedral.passes.common.access import accesses, stride, value_variables
 from tcsym.polyhedral.passes.common.band import Band, Roles, reductions
 from tcsym.polyhedral.passes.common.bounds import extent
+from tcsym.polyhedral.passes.common.loops import replace_loop
 from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.contraction.fuse_parallel import fused_position
 from tcsym.records import dataclass
@@ -173,7 +174,17 @@ def _inner_loops(part: Expr, side: Loop, around: tuple[Loop, ...]) -> tuple[Loop
 # ---- half precision
 
 
-def widened_term(x: Update) -> Update:
+def widened_terms(kernel: Kernel, nest: str) -> Kernel:
+    """Terms of half type in float32, where they are accumulated so."""
+
+    def widen(x: Node) -> Node:
+        return _widened_term(x) if isinstance(x, Update) else x
+
+    body = replace_loop(kernel.body, nest, lambda loop: map_node(loop, widen))
+    return replace(kernel, body=body)
+
+
+def _widened_term(x: Update) -> Update:
     """A term of half type that is accumulated in float32 is computed in it (LANGUAGE B8)."""
     term = x.value
     if not (isinstance(term, Cast) and term.dtype is DType.FLOAT32):

@@ -35,7 +35,7 @@ def permute_operands(kernel: Kernel, nest: str, roles: Roles, names: Names) -> P
     reads = {r: around for x, around in reductions(band.body) for r in factors(x)}
     for r, around in reads.items():
         loops = _by_memory(r, band, around)
-        order = _order(kernel, band, loops, roles) if _is_permutation(r) else ()
+        order = _order(kernel, band, loops, roles) if is_permutation(r) else ()
         if order and r.tensor not in written and depend_on_sizes(kernel, order):
             name = names.fresh(f"{r.tensor}_copy")
             kernel, copy = copy_operand(kernel, nest, r, order, loops, name, names)
@@ -70,7 +70,7 @@ def _order(kernel: Kernel, band: Band, loops: tuple[Loop, ...], roles: Roles) ->
     return (*map(band.loop, first), *steps, *map(band.loop, last), *sides)
 
 
-def _is_permutation(r: Read) -> bool:
+def is_permutation(r: Read) -> bool:
     """Each subscript is one variable and perhaps a constant, each variable in one of them."""
     found: list[str] = []
     for s in r.subscripts:
