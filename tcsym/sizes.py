@@ -33,6 +33,10 @@ class Dim:
             object.__setattr__(self, name, number)
         if self.hi is not None and self.hi < self.lo:
             raise SizeError(f"Dim: `hi` is {self.hi}, below `lo`, which is {self.lo}")
+        if self.hi is not None and self.hi // self.multiple_of * self.multiple_of < self.lo:
+            raise SizeError(
+                f"Dim: no multiple of {self.multiple_of} lies from {self.lo} to {self.hi}"
+            )
 
     def broken_by(self, size: int) -> str:
         """What `size` should have been, '' if it is as promised."""

@@ -131,6 +131,8 @@ def joined(tree: Tree, earlier: Tree) -> Tree:
     box = earlier.test if isinstance(earlier, Split) else None
     if isinstance(earlier, Split) and isinstance(box, Box) and tree.test.contains(box):
         return joined(tree, earlier.orelse)
+    if tree.then == earlier:
+        return earlier
     found = Split(tree.test, tree.then, earlier)
     return found if depth_of(found) <= DEEPEST else tree
 

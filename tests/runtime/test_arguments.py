@@ -116,7 +116,7 @@ def test_dim_is_checked(dim: tc.Dim, bad: int, text: str) -> None:
     assert tc.define(ADD, sizes={"N": dim}).reference(ones(4), ones(4)).shape == (4,)
 
 
-@pytest.mark.parametrize("args", [(-1,), (3, 2), (0, None, 0), (1.5,), (True,)])
+@pytest.mark.parametrize("args", [(-1,), (3, 2), (0, None, 0), (3, 5, 16), (1.5,), (True,)])
 def test_dim_must_make_sense(args: Any) -> None:
     with pytest.raises(tc.SizeError):
         tc.Dim(*args)

@@ -452,3 +452,9 @@ def test_an_earlier_tree_serves_outside_of_the_new_ones_box(
     again = joined(Split(box, tree, Leaf(Options())), found)
     assert depth_of(again) <= depth_of(found)
     assert joined(tree, earlier) == tree or isinstance(tree, Split)
+
+
+def test_two_trees_of_the_same_options_are_one() -> None:
+    box = Box(((0, 9), (0, 9), (0, 9)))
+    found = joined(Split(box, Leaf(Options()), Leaf(Options())), Leaf(Options()))
+    assert found == Leaf(Options())
