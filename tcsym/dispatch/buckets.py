@@ -130,9 +130,11 @@ def bucket_slots(plan: CallPlan, strategy: Bucket) -> tuple[int, ...]:
             continue
         slot = plan.sizes.index(name) if name in plan.sizes else -1
         if slot not in bounded:
+            declare = f'declare it: `sizes={{"{name}": Dim(1, {ends[-1]})}}`'
+            named = f"sizes of `{plan.program.name}` are {', '.join(plan.sizes) or 'none'}"
             raise OptionError(
                 f"Bucket: `{name}` is no size of `{plan.program.name}` with an upper bound",
-                hint=f'declare it: `sizes={{"{name}": Dim(1, {ends[-1]})}}`',
+                hint=declare if name in plan.sizes else named,
             )
         promise = plan.promises[slot]
         if ends[0] < promise.lo or ends[-1] > (promise.hi or 0):

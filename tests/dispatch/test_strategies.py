@@ -229,3 +229,12 @@ def test_what_others_would_cost_is_told() -> None:
     assert "the first call waits about" in waits.explain("variants", M=2, K=3, N=4)
     waits(*operands(2, 3, 4))
     assert "waits" not in waits.explain("variants", M=2, K=3, N=4)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"), [("M", "declare it"), ("Q", "sizes of `mm` are M, K, N")]
+)
+def test_edges_of_what_is_no_bounded_size(name: str, hint: str) -> None:
+    with pytest.raises(tc.OptionError, match=f"`{name}` is no size") as caught:
+        tc.define(MM, strategy=Bucket(edges={name: (1, 8)}), sizes={"K": tc.Dim(1, 9)})
+    assert hint in caught.value.hint
