@@ -13,7 +13,7 @@ from tcsym.tuning.race import Attempt, Race
 from tcsym.tuning.request import DEFAULT
 from tcsym.tuning.survey import measure_field
 from tcsym.tuning.timing import Ratio
-from tcsym.tuning.tree import Leaf, Split, Tree, leaf_of
+from tcsym.tuning.tree import Tree, leaf_of, leaves_of
 from tcsym.tuning.trials import Trials
 
 OTHERS_CONFIRMED = 6
@@ -85,7 +85,7 @@ def _confirm(
 
     Measured at the tuned sizes that it serves and at others, weighted as the tree was learned.
     """
-    for options in dict.fromkeys(leaves(tree)):
+    for options in dict.fromkeys(leaves_of(tree)):
         tuned, others = (
             [v for v in some if leaf_of(tree, v).options == options] for some in (weights, extra)
         )
@@ -100,11 +100,3 @@ def _confirm(
             return options
         confirmed |= again.ratios
     return None
-
-
-def leaves(tree: Tree) -> list[Options]:
-    """The options of all leaves, from left to right."""
-    if isinstance(tree, Leaf):
-        return [tree.options]
-    assert isinstance(tree, Split)
-    return [*leaves(tree.then), *leaves(tree.orelse)]

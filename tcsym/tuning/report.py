@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
+from textwrap import indent
 
 from tcsym.errors import TCError
 from tcsym.records import dataclass
@@ -145,7 +146,7 @@ class TuningReport:
             *self._table(),
             *self._others(),
             "options:",
-            tree_text(self.tree, self.sizes, "  "),
+            indent(self.options, "  "),
         ]
         failures = self.failures
         lines += [f"failed: {a.options}: {a.reason}" for a in failures[:_SHOWN]]

@@ -152,15 +152,29 @@ def contexts(
             assert_never(tree)
 
 
-def tree_text(tree: Tree, names: Sequence[str], indent: str = "") -> str:
-    """A few lines: `if M*N >= 4096: register_rows=4`."""
+def tree_text(tree: Tree, names: Sequence[str]) -> str:
+    """A few lines: `if M*N >= 4096: register_rows=4`. What several leaves have is told below."""
+    leaves = [options for options in leaves_of(tree) if options != Options()]
+    several = [options for options in dict.fromkeys(leaves) if leaves.count(options) > 1]
+    told = {options: f"options {k}" for k, options in enumerate(several, 1)}
+    legend = [f"{name}: {options}" for options, name in told.items()]
+    return "\n".join([_text(tree, names, told, ""), *legend])
+
+
+def leaves_of(tree: Tree) -> list[Options]:
+    """The options of all leaves, from left to right."""
+    if isinstance(tree, Leaf):
+        return [tree.options]
+    return [*leaves_of(tree.then), *leaves_of(tree.orelse)]
+
+
+def _text(tree: Tree, names: Sequence[str], told: Mapping[Options, str], indent: str) -> str:
     match tree:
         case Leaf(options):
-            return f"{indent}{options}"
+            return f"{indent}{told.get(options, options)}"
         case Split(test, then, orelse):
             named = re.sub(r"n(\d+)", lambda m: names[int(m[1])], str(test))
-            below = indent + "  "
-            arms = tree_text(then, names, below), tree_text(orelse, names, below)
+            arms = [_text(arm, names, told, indent + "  ") for arm in (then, orelse)]
             return f"{indent}if {named}:\n{arms[0]}\n{indent}else:\n{arms[1]}"
         case _:
             assert_never(tree)

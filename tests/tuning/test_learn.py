@@ -124,6 +124,16 @@ def test_a_tree_too_deep_is_an_error() -> None:
 def test_a_tree_reads_well() -> None:
     tree = Split(Predicate((0, 2), least=4096), Leaf(Options(pack=False)), Leaf(Options()))
     assert tree_text(tree, NAMES) == "if A*C >= 4096:\n  pack=False\nelse:\n  defaults"
+    twice = Split(Predicate((1,), least=3), tree, Leaf(Options(pack=False)))
+    expected = """if B >= 3:
+  if A*C >= 4096:
+    options 1
+  else:
+    defaults
+else:
+  options 1
+options 1: pack=False"""
+    assert tree_text(twice, NAMES) == expected
 
 
 # ---- learning
