@@ -45,6 +45,29 @@ PRODUCTS = {
     "scaled": """def f(float(M,K) A, float(K,N) B) -> (C) {
   C(m,n) +=! A(m,k) * (B(k,n) * 2 + 1)
 }""",
+    "distances_nt": """def f(float(M,K) A, float(N,K) B) -> (C) {
+  C(m,n) +=! fabs(A(m,k) - B(n,k))
+}""",
+    "nearest_nt": """def f(float(M,K) A, float(N,K) B) -> (C) {
+  D(m,n) +=! (A(m,k) - B(n,k)) * (A(m,k) - B(n,k))
+  C(m) min=! D(m,n)
+}""",
+    "longest_nn": "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) max=! A(m,k) + B(k,n) }",
+    "shortest_tn": "def f(double(K,M) A, double(K,N) B) -> (C) { C(m,n) min=! A(k,m) + B(k,n) }",
+    "largest_nt": "def f(half(M,K) A, half(N,K) B) -> (C) { C(m,n) max=! A(m,k) * B(n,k) }",
+    "clipped_nn": """def f(float(M,K) A, float(K,N) B) -> (C) {
+  C(m,n) +=! fmax(A(m,k) + B(k,n), 0)
+}""",
+    "chosen_nn": """def f(float(M,K) A, float(K,N) B) -> (C) {
+  C(m,n) +=! A(m,k) > 0 ? A(m,k) * B(k,n) : B(k,n)
+}""",
+    "equal_nt": """def f(int8(M,K) A, int8(N,K) B) -> (int32(M,N) C) {
+  C(m,n) +=! int32(A(m,k) == B(n,k))
+}""",
+    "reachable_nn": """def f(bool(M,K) A, bool(K,N) B) -> (C) { C(m,n) max=! A(m,k) && B(k,n) }""",
+    "chances_tn": """def f(float(K,M) A, float(K,N) B) -> (C) {
+  C(m,n) *=! 1 - A(k,m) * B(k,n) * 0.02
+}""",
     "steps": """def f(float(3,M,K) A, float(K,N) B) -> (float(3,M,N) C) {
   for t in 0:3 { C(t,m,n) +=! A(t,m,k) * B(k,n) }
 }""",
@@ -115,3 +138,22 @@ def test_few_rows_and_columns_do_not_depend_on_threads() -> None:
         a, b = (rng.standard_normal(s).astype(np.float32) for s in ((k, m), (n, k)))
         one, two = (np.asarray(kernel(a, b, threads=t)) for t in (1, 2))
         assert one.tobytes() == two.tobytes()
+
+
+@pytest.mark.parametrize("name", ("longest_nn", "shortest_tn", "distances_nt", "clipped_nn"))
+def test_nan_and_infinities_in_any_row_and_step(name: str) -> None:
+    kernel = tcsym.define(PRODUCTS[name], strategy="symbolic").f
+    rng = np.random.default_rng(0)
+    for sizes in (
+        {"M": 13, "N": 21, "K": 9},
+        {"M": 40, "N": 3, "K": 70},
+        {"M": 2, "N": 50, "K": 5},
+    ):
+        inputs = arguments(kernel, sizes, {}, "dense")
+        for x in inputs.values():
+            flat = x.reshape(-1)
+            where = rng.choice(flat.size, 4, replace=False)
+            flat[where] = [np.nan, np.inf, -np.inf, np.nan]
+        got, want = kernel(**inputs), kernel.reference(**inputs)
+        np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)

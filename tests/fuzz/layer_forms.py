@@ -195,8 +195,10 @@ def contraction(d: Draft) -> None:
         factors[1] = operand("columns", "reduced")
     if d.chance(0.12):
         factors.append(operand(rng.choice(["reduced", "rows", "columns"])))
-    term = product(d, factors, dtype, wide)
-    if d.chance(0.15):
+    op, term = "+=!", product(d, factors, dtype, wide)
+    if d.chance(0.2):
+        op, term = combined(d, *(f"{wide}({x})" for x in factors[:2]))
+    elif d.chance(0.15):
         more = [operand("batch", "rows", "reduced"), operand("batch", "columns", "reduced")]
         term += rng.choice([" + ", " - "]) + product(d, more, dtype, wide)
     elif d.chance(0.08):
@@ -213,7 +215,22 @@ def contraction(d: Draft) -> None:
         d.statement(f"{target} = {c}", [extent[v] for v in left])
         d.statement(f"{target} += {term}", points)
     else:
-        d.statement(f"{target} +=! {term}", points)
+        d.statement(f"{target} {op} {term}", points)
+
+
+def combined(d: Draft, a: str, b: str) -> tuple[str, str]:
+    """Another operator, and two elements combined by other operations than a product."""
+    reduced = d.rng.choice(["min=!", "max=!"])
+    return d.rng.choice(
+        [
+            ("+=!", f"({a} - {b}) * ({a} - {b})"),
+            ("+=!", f"max({a} - {b}, {b})"),
+            ("+=!", f"({a} < {b} ? {a} * {b} : {b})"),
+            ("+=!", f"int32({a} == {b})"),
+            (reduced, f"{a} + {b}"),
+            (reduced, f"{a} * {b} - {a}"),
+        ]
+    )
 
 
 # ---- several reductions over the same rows

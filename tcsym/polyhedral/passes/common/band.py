@@ -2,13 +2,34 @@
 
 from __future__ import annotations
 
-from tcsym.frontend.program import Binary, Cast, Read
+from tcsym.frontend.program import (
+    Binary,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    IndexValue,
+    Read,
+    Unary,
+)
 from tcsym.index import ONE
-from tcsym.loop_ir import Kernel, Loop, Node, Store, Update, loads
+from tcsym.loop_ir import (
+    Kernel,
+    Loop,
+    Node,
+    Store,
+    Update,
+    Value,
+    loads,
+    value_children,
+)
 from tcsym.polyhedral.passes.common.access import Subscripts, stride, subscript_variables
 from tcsym.polyhedral.passes.common.bounds import extent
+from tcsym.polyhedral.passes.common.cost import is_light
 from tcsym.polyhedral.passes.common.loops import chain_of, statements_in
 from tcsym.records import dataclass
+
+MOST_OPERATIONS = 6  # of a light term
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +77,64 @@ def reductions(body: Node) -> tuple[tuple[Update, tuple[Loop, ...]], ...]:
 
 
 def factors(x: Update) -> tuple[Read, ...]:
-    """The loads multiplied in a contraction's term; empty if the term is no such product."""
-    value = x.value
-    while isinstance(value, Cast):
-        value = value.operand
-    if x.op != "add" or not isinstance(value, Binary) or value.op != "mul":
+    """The loads that a contraction's term combines; empty if the term is none of a contraction.
+
+    That is a product which is summed, or a few light operations on what any operator reduces:
+    a distance, a sum under a maximum, a comparison that is counted. Sums of sums are none, as
+    their parts are summed apart.
+    """
+    value = _uncast(x.value)
+    if not (is_product(x) or _is_light_term(x.op, value)):
         return ()
     return tuple(dict.fromkeys(loads(value)))
+
+
+def is_product(x: Update) -> bool:
+    """A sum's term that is a product."""
+    value = _uncast(x.value)
+    return x.op == "add" and isinstance(value, Binary) and value.op == "mul"
+
+
+def is_fused(x: Update, columns: str, rows: str) -> bool:
+    """A product that is added by the instruction that makes it: what moves with rows, and what
+    moves with columns, meet there first."""
+    if not is_product(x):
+        return False
+    sides = (_variables_of(f) for f in value_children(_uncast(x.value)))
+    return not any(columns in used and rows in used for used in sides)
+
+
+def _variables_of(v: Value) -> frozenset[str]:
+    return frozenset[str]().union(*(subscript_variables(r.subscripts) for r in loads(v)))
+
+
+def _uncast(v: Value) -> Value:
+    while isinstance(v, Cast):
+        v = v.operand
+    return v
+
+
+def _is_light_term(op: str, value: Value) -> bool:
+    if op == "add" and isinstance(value, Binary) and value.op in ("add", "sub"):
+        return False
+    several = isinstance(value, Binary | Compare | Call)
+    return several and _operations(value) <= MOST_OPERATIONS
+
+
+def _operations(v: Value) -> int:
+    """How many; too many if one is not light, loads under a condition, or may fault."""
+    match v:
+        case Read() | Const() | IndexValue():
+            return 0
+        case Cast() | Unary() | Compare():
+            own = 1
+        case Binary(op):
+            own = 1 if op not in ("div", "mod") else MOST_OPERATIONS + 1
+        case Call(function):
+            own = 1 if is_light(function) else MOST_OPERATIONS + 1
+        case _:
+            return MOST_OPERATIONS + 1
+    return own + sum(map(_operations, value_children(v)))
 
 
 def contraction_roles(kernel: Kernel, band: Band) -> Roles | None:

@@ -64,6 +64,11 @@ _FUNCTIONS = {
 }
 
 
+def is_light(function: str) -> bool:
+    """An instruction or two."""
+    return _FUNCTIONS.get(function, _FUNCTION) <= PLAIN
+
+
 @dataclass(frozen=True, slots=True)
 class Copies:
     """An unrolled or vector loop around a statement."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from tcsym.frontend.program import dtype_of
 from tcsym.index import ONE, ZERO, Index, floordiv, index, maximum, var
 from tcsym.loop_ir import Kernel, Loop, Node, map_node
-from tcsym.polyhedral.passes.common.band import Roles, band_of
+from tcsym.polyhedral.passes.common.band import Roles, band_of, is_fused, reductions
 from tcsym.polyhedral.passes.common.bounds import extent
 from tcsym.polyhedral.passes.common.interchange import can_sink
 from tcsym.polyhedral.passes.common.loops import (
@@ -153,10 +153,16 @@ def _share(setting: Setting) -> int:
 
 
 def tile_shape(kernel: Kernel, body: Node, roles: Roles, setting: Setting) -> TileShape:
-    """The target's register tile, with fewer rows if several elements are accumulated."""
+    """The target's register tile, with fewer rows if several elements are accumulated, or if a
+    term needs registers of its own before it is added."""
     lanes = setting.lanes(kernel, body)
     vectors = max(setting.vectors, 2) if lanes == 1 else setting.vectors
-    return TileShape(max(1, setting.rows // max(1, roles.accumulators)), vectors, lanes)
+    rows = setting.rows // max(1, roles.accumulators)
+    assert roles.rows is not None
+    fused = all(is_fused(x, roles.columns, roles.rows) for x, _ in reductions(body))
+    if not setting.options.register_rows and not fused:
+        rows = rows * 2 // 3
+    return TileShape(max(1, rows), vectors, lanes)
 
 
 def _unroll_reductions(kernel: Kernel, loops: frozenset[str], steps: int) -> Kernel:
