@@ -28,7 +28,7 @@ from tcsym.loop_ir import (
     map_node,
     walk,
 )
-from tcsym.polyhedral.passes.common.access import accesses, stride
+from tcsym.polyhedral.passes.common.access import accesses, stride, subscript_variables
 from tcsym.polyhedral.passes.common.bounds import extent
 from tcsym.polyhedral.passes.common.loops import loops_in
 from tcsym.records import dataclass
@@ -64,6 +64,8 @@ def prefetch_rows(kernel: Kernel) -> Kernel:
             if not any(s.loop.order == "reduction" for s in several):
                 continue
             last = several[-1]
+            if _is_read_again(last):
+                continue
             shared = [x for x in last.around if all(x in s.around for s in several)]
             ahead: Index | None = index(BYTES_AHEAD // kernel.buffer(last.read.tensor).dtype.bytes)
             if any(s.loop is not last.loop for s in several):
@@ -138,6 +140,16 @@ def _step(kernel: Kernel, r: Read, loop: Loop, inside: tuple[Loop, ...]) -> int:
     moved = stride(b, r.subscripts, loop.variable)
     fits = total * b.dtype.bytes <= MOST_LINES * LINE_BYTES
     return total if fits and moved is not None and moved.as_int() == total else 0
+
+
+def _is_read_again(s: _Stream) -> bool:
+    """A loop around walks the same row again, which then lies in a cache."""
+    moving = subscript_variables(s.read.subscripts)
+    for y in reversed(s.around):
+        if y.variable not in moving:
+            return True
+        moving |= y.lower.variables() | y.upper.variables()
+    return False
 
 
 def _next_row(kernel: Kernel, s: _Stream, shared: list[Loop]) -> Index | None:
