@@ -105,19 +105,28 @@ class Lowering:
         return self.timed("emit", lambda: PartialCode(mapped.kernel, self.target, grain))
 
 
+MOST_LOOPS_AT_ONCE = 400  # about half a second of emission and LLVM
+
+
 class Unfinished:
     """A variant that is mapped; its code is made as calls need it. Not for two threads at once."""
 
     def __init__(self, stages: Lowering) -> None:
+        from tcsym.loop_ir import Loop, walk
+
         self._stages = stages
         scheduled = stages.scheduled()
         mapped = stages.mapped(scheduled)
         self.sizes = mapped.kernel.sizes
         self._about = mapped.kernel.arguments, scheduled.notes, mapped.notes
         self._code = stages.begun(mapped)
+        loops = sum(isinstance(x, Loop) for x, _ in walk(mapped.kernel.body))
+        self._is_large = loops > MOST_LOOPS_AT_ONCE
 
     def needed(self, sizes: Sequence[int]) -> frozenset[str]:
-        """The modules that calls of these sizes need."""
+        """The modules that calls of these sizes wait for: all, unless that would take long."""
+        if not self._is_large:
+            return frozenset(self._code.missing())
         return frozenset(self._code.needed(dict(zip(self.sizes, sizes, strict=True))))
 
     def missing(self) -> tuple[str, ...]:

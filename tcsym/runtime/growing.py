@@ -89,7 +89,9 @@ class GrowingKernel:
             unfinished.make(sorted(needed & frozenset(unfinished.missing())))
         elif missing:
             unfinished.make(sorted(missing))
-        if missing or self._kernel is None:
+        if not unfinished.missing():
+            self._finish(unfinished)
+        elif missing or self._kernel is None:
             self._load(unfinished)
         self._served.add(sizes)
 

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import tcsym
+from tcsym import compiler
 from tcsym.compiled import SYMBOL, Compiled
 from tcsym.compiler import Unfinished, analyse, begin_program, compile_program
 from tcsym.options import Options
@@ -25,6 +26,11 @@ from tcsym.target import resolve_target
 
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 SIZES = [(64, 40, 64), (1, 40, 64), (3, 300, 2), (64, 3, 64), (0, 5, 5), (7, 0, 3)]
+
+
+@pytest.fixture(autouse=True)
+def _all_kernels_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiler, "MOST_LOOPS_AT_ONCE", 0)
 
 
 def begun(text: str = MM) -> Unfinished:
@@ -91,6 +97,21 @@ def test_the_rest_is_made_beside(product: Growing) -> None:
     for sizes in SIZES:
         product.check(*sizes)
     assert product.kernel.whole() is product.kernel.grown()
+
+
+def test_the_first_call_of_a_small_kernel_makes_all(
+    product: Growing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiler, "MOST_LOOPS_AT_ONCE", 400)
+    unfinished = begun()
+    told = list[bool]()
+    product.kernel = GrowingKernel(unfinished, lambda _, is_all: told.append(is_all))
+    product.check(64, 40, 64)
+    assert unfinished.missing() == ()
+    product.check(1, 40, 64)
+    for work in product.beside:
+        work()
+    assert told == [True]
 
 
 def test_whole_needs_no_call(product: Growing) -> None:
@@ -259,6 +280,8 @@ FIRST_CALL = f"""
 import os, sys
 import numpy as np
 import tcsym
+from tcsym import compiler
+compiler.MOST_LOOPS_AT_ONCE = 0
 kernel = tcsym.define({MM!r}, strategy="symbolic").mm
 assert (kernel(np.ones((5, 6), np.float32), np.ones((6, 7), np.float32)) == 6).all()
 """
