@@ -17,21 +17,21 @@ from tcsym.loop_ir import Buffer, Kernel, map_node
 _SHORT = 16  # characters: a name would say less
 
 
-def name_formulas(kernel: Kernel) -> tuple[dict[str, str], Kernel]:
-    """The text of each name, in terms of sizes and earlier names; and the kernel with names."""
+def name_formulas(kernel: Kernel) -> tuple[dict[str, Index], Kernel]:
+    """What each name stands for, in terms of sizes and earlier names; and the kernel with names."""
     outside = frozenset((*kernel.sizes, *kernel.launched))
     uses: Counter[Atom] = Counter()  # what is inside an atom comes before it
     _map_expressions(kernel, lambda e: _count(e, uses))
     names: dict[Atom, Index] = {}
-    texts: dict[str, str] = {}
+    formulas: dict[str, Index] = {}
     for atom, n in uses.items():
         if n < 2 or isinstance(atom, str) or not of_atom(atom).variables() <= outside:
             continue
-        text = str(map_atoms(of_atom(atom), names.get))
-        if len(text) > _SHORT:
-            name = f"${len(texts) + 1}"
-            names[atom], texts[name] = var(name), text
-    return texts, _map_expressions(kernel, lambda e: map_atoms(e, names.get))
+        formula = map_atoms(of_atom(atom), names.get)
+        if len(str(formula)) > _SHORT:
+            name = f"${len(formulas) + 1}"
+            names[atom], formulas[name] = var(name), formula
+    return formulas, _map_expressions(kernel, lambda e: map_atoms(e, names.get))
 
 
 def _count(e: Index, uses: Counter[Atom]) -> Index:

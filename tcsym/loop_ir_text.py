@@ -70,7 +70,7 @@ def kernel_text(kernel: Kernel) -> str:
         multiples = [eq(mod(var(k.name), k.step), 0) for k in kernel.context if k.step > 1]
         known = all_of([context_condition(kernel.context), *multiples])
         lines.append(f"  where {condition_text(known)}")
-    lines += [f"  {name} = {text}" for name, text in formulas.items()]
+    lines += [f"  {name} = {e}" for name, e in formulas.items()]
     lines += [f"  {buffer_text(b)}" for b in kernel.buffers]
     if kernel.view is not None:
         merged = ", ".join("*".join(g) for g in kernel.view.groups)

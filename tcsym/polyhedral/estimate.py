@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from tcsym.columns import Column, Columns, Integers
 from tcsym.index import condition_variables
 from tcsym.loop_ir import (
+    THREADS,
     Allocate,
     Block,
     Branch,
@@ -44,7 +45,8 @@ def estimated(kernel: Kernel, target: Target, sizes: Mapping[str, Integers]) -> 
     """Estimated time of a call at each choice of sizes; arrays of equal length, one a size."""
     n = len(next(iter(sizes.values()))) if sizes else 1
     known = {name: Column(values.astype(np.int64)) for name, values in sizes.items()}
-    known |= {b.phase: Column(np.zeros(1, np.int64)) for b in kernel.buffers if b.phase}
+    known |= {name: Column(np.zeros(1, np.int64)) for name in kernel.launched}
+    known[THREADS] = Column(np.ones(1, np.int64))
     found = _Estimate(kernel, target).node(kernel.body, Columns(known), None, ())
     return np.broadcast_to(np.asarray(found, np.float64), (n,)).copy()
 

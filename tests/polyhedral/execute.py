@@ -72,6 +72,7 @@ from tcsym.loop_ir import (
     Value,
     Verify,
 )
+from tcsym.loop_ir_names import name_formulas
 from tcsym.types import DType
 
 Env = dict[str, int]
@@ -89,6 +90,9 @@ def execute(
     `sizes` without strides; `shuffle`: a random seed.
     """
     env = dict.fromkeys(kernel.launched, 0) | {THREADS: 2} | dict(sizes)
+    formulas, kernel = name_formulas(kernel)  # written out they would be evaluated again and again
+    for name, formula in formulas.items():
+        env[name] = evaluate(formula, env)
     shapes = {
         b.name: tuple(evaluate(x, env) for x in b.shape) for b in kernel.buffers if b.name in inputs
     }

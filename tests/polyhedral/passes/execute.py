@@ -58,6 +58,7 @@ from tcsym.loop_ir import (
     Verify,
     walk,
 )
+from tcsym.loop_ir_names import name_formulas
 
 POISON = -987654321
 
@@ -99,7 +100,9 @@ def execute(
             for s, v in {**dict.fromkeys(kernel.launched, 0), THREADS: 2, **sizes}.items()
         }
     )
-    text = "\n".join(_node(kernel.body, kernel, "")) or "pass"
+    formulas, kernel = name_formulas(kernel)  # written out they would be evaluated again and again
+    lines = [f"{_name(name)} = {_index(e)}" for name, e in formulas.items()]
+    text = "\n".join([*lines, *_node(kernel.body, kernel, ""), "pass"])
     exec(compile(text, kernel.name, "exec"), space)
     return memory
 
@@ -112,7 +115,7 @@ def merged(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _name(v: str) -> str:
-    return "v_" + v.replace(".", "_d_").replace(":", "_c_").replace("#", "_h_")
+    return "v_" + v.replace("$", "_f_").replace(".", "_d_").replace(":", "_c_").replace("#", "_h_")
 
 
 def _index(e: Index) -> str:

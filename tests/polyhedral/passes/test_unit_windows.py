@@ -10,6 +10,7 @@ import pytest
 import tcsym
 from tcsym.codegen.sizes import viewed_values
 from tcsym.compiler import analyse
+from tcsym.context import Known
 from tcsym.index_values import evaluate
 from tcsym.loop_ir import Loop, View, walk
 from tcsym.options import Options
@@ -54,10 +55,10 @@ def test_ranges_are_kept() -> None:
     """Code for a range of sizes may rely on it; a row of all points is not in that of rows."""
     kernel = schedule_program(analyse(CONVOLUTION)["f"], Options(), {}).kernel
     for name, low, high in (("W", 0, 64), ("H", 2, None)):
-        narrow = replace(kernel, context=((name, low, high),))
+        narrow = replace(kernel, context=(Known(name, low, high),))
         assert map_cpu(narrow, AVX2, Options()).kernel.view is None
     for name, low, high in (("W", 1, None), ("N", 2, 64), ("C", 16, 16)):
-        other = replace(kernel, context=((name, low, high),))
+        other = replace(kernel, context=(Known(name, low, high),))
         assert map_cpu(other, AVX2, Options()).kernel.view is not None
 
 
