@@ -7,6 +7,7 @@ computed once, where the tasks are launched.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from tcsym.codegen.index_code import atom_variables
 from tcsym.index import Atom, Index, Product, atom_parts
@@ -34,6 +35,7 @@ def _collect(e: Index, outside: frozenset[str], found: dict[Atom, None]) -> None
                 _collect(part, outside, found)
 
 
+@lru_cache(maxsize=4096)
 def _lines(atom: Atom) -> int:
     """About as many lines of code as it takes."""
     if isinstance(atom, str):

@@ -43,6 +43,7 @@ class Parameters:
         self.known = known
         self.bound = {name: f"v{k}" for k, name in enumerate(dict.fromkeys(defined))}
         self.outer: dict[str, str] = {}
+        self.shapes: dict[Index, str] = {}  # expressions share their parts
         self.numbers: dict[object, str] = {}
         self.values: list[Index] = []
         self.role = ""  # the buffer or mask whose indices are being looked at
@@ -127,10 +128,11 @@ class Parameters:
                 assert_never(atom)
 
     def sum_shape(self, e: Index) -> str:
-        parts = sorted(
-            f"{c}{self.shape_of(a)}" for a, c in e.terms if not names_in(a) <= self.known
-        )
-        return f"{'+'.join(parts)}+{e.constant}"
+        if e not in self.shapes:
+            moving = [(a, c) for a, c in e.terms if not names_in(a) <= self.known]
+            parts = sorted(f"{c}{self.shape_of(a)}" for a, c in moving)
+            self.shapes[e] = f"{'+'.join(parts)}+{e.constant}"
+        return self.shapes[e]
 
     def apart(self, e: Index, role: str) -> Index:
         """As `index`, with parameters of its own: what is equal here may not be in a like loop."""
