@@ -67,6 +67,7 @@ def map_cpu(kernel: Kernel, target: Target, options: Options) -> Mapped:
 
 
 def _mapped(kernel: Kernel, target: Target, options: Options) -> Mapped:
+    kernel = drop_empty(kernel)  # a tensor of no elements has strides of 0, like one that is shared
     setting = Setting(target, options, Names.of(kernel), [])
     body = without_allocations(kernel.body)
     body = hoist_conditions(body, setting.names)

@@ -110,6 +110,15 @@ FOUND: dict[str, tuple[str, list[dict[str, int]]]] = {
 }""",
         [{"M": 13, "N": 40, "S": 30, "K": 1, "L": 2}, {"M": 6, "N": 17, "S": 12, "K": 8, "L": 9}],
     ),
+    # with sizes of 0 substituted, vectors of a product with no columns met strides of 0
+    "product_of_no_columns": (
+        """def f(float(A,B,C,D) I, float(Q,A) W) -> (O) {
+  T(n,c,y,x) = fabs(I(n,c,y,x))
+  P(q,b,c,d) +=! T(a,b,c,d) * W(q,a)
+  O(a,b,c,d) = P(a,b,c,d) * 1
+}""",
+        [{"A": 2, "B": b, "C": 0, "D": 5, "Q": 8} for b in (0, 3)],
+    ),
 }
 
 
