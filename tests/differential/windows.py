@@ -1,4 +1,4 @@
-"""Programs with sliding windows, at sizes around the tile: four rows of one or two vectors."""
+"""Programs with sliding windows, at sizes around the tiles: four rows of vectors, or one row."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WINDOWS: dict[str, Case] = {
 }""",
         tuple(
             {"C": 2, "H": h + kh, "W": w + kw, "KH": kh, "KW": kw}
-            for h, w in ((3, 8), (8, 22), (2, 7))
+            for h, w in ((3, 8), (8, 22), (2, 7), (0, 31), (1, 40), (2, 33))
             for kh, kw in ((3, 3), (0, 3), (3, 0), (1, 3), (3, 2), (2, 2), (4, 3), (7, 7))
         ),
     ),
@@ -42,7 +42,7 @@ WINDOWS: dict[str, Case] = {
 }""",
         tuple(
             {"C": 2, "H": 2 * h + k, "W": 2 * w + k, "K": k}
-            for h, w in ((3, 8), (9, 23), (1, 4))
+            for h, w in ((3, 8), (9, 23), (1, 4), (1, 40))
             for k in (3, 1, 2, 4, 7)
         ),
     ),

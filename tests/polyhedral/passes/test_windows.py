@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from tcsym.compiler import analyse
@@ -9,6 +10,7 @@ from tcsym.index import index, var
 from tcsym.index_values import evaluate
 from tcsym.loop_ir import Kernel, Loop, Store, Update, walk
 from tcsym.options import Options
+from tcsym.polyhedral.estimate import estimated
 from tcsym.polyhedral.map_cpu import Mapped, map_cpu
 from tcsym.polyhedral.passes.common.access import accesses, offset_stride
 from tcsym.polyhedral.passes.common.names import Names
@@ -82,6 +84,18 @@ def _product(names: str) -> object:
     for n in names.split()[1:]:
         total = total * var(n)
     return total
+
+
+def test_few_rows_take_no_tile_of_more() -> None:
+    """A row alone took as long as four; so did all of an image under a window of one point."""
+    text = """def f(float(C,H,W) I, float(C,KH,KW) F) -> (O) {
+  O(c,h,w) +=! I(c,h+kh,w+kw) * F(c,kh,kw)
+}"""
+    heights = np.array([3, 4, 5, 6])
+    others = {"C": 64, "W": 66, "KH": 3, "KW": 3}
+    sizes = {"H": heights, **{n: np.full_like(heights, v) for n, v in others.items()}}
+    one, two, three, four = estimated(mapped(text).kernel, AVX2, sizes)
+    assert 2 * one < four and two < four and three < 1.5 * four
 
 
 def test_sums_are_added_term_by_term_and_guards_become_ranges() -> None:

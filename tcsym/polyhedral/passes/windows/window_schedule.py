@@ -3,8 +3,8 @@
 Depthwise convolution, pooling, stencils with reductions: nothing is worth packing, but
 neighbouring rows read each other's elements, or share the weights. The tile's accumulators stay in
 registers while the window's points pass by. Tiles at the end of a row or of the rows overlap their
-neighbours, so that whole vectors are loaded and stored without masks; images smaller than a tile
-get masks.
+neighbours, so that whole vectors are loaded and stored without masks. Few long rows, as of images
+seen as one row, are done one by one; other images smaller than a tile get masks.
 """
 
 from __future__ import annotations
@@ -99,16 +99,18 @@ def schedule_windows(
     band, names = band_of(find_loop(kernel.body, nest)), setting.names
     lanes = setting.lanes(kernel, band.body)
     shape = _shape(band, columns, rows, lanes, setting)
-    narrow = TileShape(shape.rows, 1, lanes)
+    narrow, flat = TileShape(shape.rows, 1, lanes), TileShape(1, shape.rows, lanes)
     if not can_mask(kernel, band.body, setting.target):
         return None
     if is_repeatable(kernel, band.body, frozenset((columns, rows))):
-        for whole in dict.fromkeys((shape, narrow)):
+        tiles = tuple(dict.fromkeys((shape, narrow, flat)))
+        for k, whole in enumerate(tiles):
             windows = symbolic_windows(kernel, band, ACCUMULATORS)
             fits = fits_tiles(band, columns, rows, whole)
             literal = _shape(band, columns, rows, lanes, setting, windows)
             if windows.loops and whole != literal:
-                fits = all_of((fits, negate(windows.are_literal)))
+                if literal in tiles[k:]:
+                    fits = all_of((fits, negate(windows.are_literal)))
                 windows = NO_WINDOWS
             if fits == TRUE:
                 return _tile(kernel, columns, rows, whole, names, windows)
