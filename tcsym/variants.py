@@ -18,7 +18,6 @@ from tcsym.errors import TargetError
 from tcsym.options import Options
 from tcsym.records import dataclass
 from tcsym.runtime.arrays import View
-from tcsym.runtime.background import beside
 from tcsym.runtime.cache import CodeCache, code_key
 from tcsym.runtime.plan import CallPlan
 from tcsym.runtime.processor import known_processor
@@ -195,9 +194,7 @@ class Variants:
         """Code is generated, and kept once there is all of it."""
         from tcsym.compiler import begin_program
         from tcsym.runtime.growing import GrowingKernel
-        from tcsym.runtime.native import native
 
-        beside(native)  # LLVM makes it on a machine's first use; loading the code needs it
         given = self.options, self.fixed, layouts, self.context
         begun = begin_program(self.plan.program, target, *given)
         noted = [self.stats.note(layouts, begun.compiled())]

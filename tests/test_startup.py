@@ -87,8 +87,8 @@ WARM = {
     ),
     "dispatch": "switch switch_table",
     "runtime": (
-        "arena assemble blocks built_in cache direct entering kernel_code loader memory native "
-        "numpy_facts packing pool processor"
+        "arena blocks built_in cache direct entering kernel_code loader memory native "
+        "numpy_facts own_objects packing pool processor"
     ),
 }
 

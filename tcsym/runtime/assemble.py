@@ -1,4 +1,4 @@
-"""LLVM IR text -> object code of the run time's own modules (pool, call entries), cached.
+"""LLVM IR text -> object code of call entries, and of what they share, cached.
 
 They are position-independent code for any x86-64 processor, so one cached object serves all. The
 text is SSA form written with care: three passes do what O2 does to it, in a tenth of the time.
@@ -11,15 +11,15 @@ from typing import Any
 from tcsym.digest import hexdigest
 from tcsym.packages import installed
 from tcsym.runtime.cache import CodeCache
+from tcsym.runtime.own_objects import RECIPE
 
-_PASSES = ("sroa", "instruction_combine", "simplify_cfg")
-_RECIPE = f"x86-64 pic {_PASSES}"  # to be changed with `assemble`: it is part of cache keys
+_PASSES = ("sroa", "instruction_combine", "simplify_cfg")  # with `RECIPE`, which is part of keys
 _INITIALISED: list[bool] = []
 
 
 def cached_object(llvm_ir: str, what: str) -> bytes:
     """Object code of the module, from the code cache if it was assembled before."""
-    text = f"{_RECIPE} {installed('llvmlite')}\n{llvm_ir}"
+    text = f"{RECIPE} {installed('llvmlite')}\n{llvm_ir}"
     key = hexdigest(text.encode())
     cache = CodeCache.default()
     entry = cache.read(key)

@@ -93,21 +93,14 @@ def is_loaded() -> bool:
 STATE[_AT["loader"]] = id(is_loaded)  # the first large result of an entry calls it
 
 
-def assembled() -> bytes:
-    """The native part as object code, in the code cache from now on."""
-    from tcsym.runtime.assemble import cached_object
-    from tcsym.runtime.native import own_text
-
-    return cached_object(own_text("blocks.ll"), "result memory")
-
-
 def _load() -> bool:
     from tcsym.runtime.loader import load_object
     from tcsym.runtime.memory import c_function
+    from tcsym.runtime.own_objects import own_object
 
     if not arrays_are_as_expected() or not _handlers_are_as_expected():
         return False
-    image = load_object(assembled(), c_function)
+    image = load_object(own_object("blocks"), c_function)
     names = ("malloc", "calloc", "realloc", "free")
     handler = _Handler(b"tcsym", 1, ctypes.addressof(STATE))
     for name in names:

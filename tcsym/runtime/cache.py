@@ -37,7 +37,7 @@ _HEADER = struct.Struct("<8s32sI")
 _SUFFIX, _TEMPORARY = ".tco", ".tmp-"
 _STORES_BETWEEN_PRUNES = 64
 _STALE_SECONDS = 3600.0
-_SOURCES = (".py", ".ll", ".json")
+_SOURCES = (".py", ".ll", ".o", ".json")
 # Above the compiler in the import contract: they use its code and do not shape it.
 _ABOVE = frozenset({"runtime", "dispatch", "tuning", "library", "autotune_cache"})
 _warned: list[str] = []

@@ -15,10 +15,9 @@ from _thread import allocate_lock
 from functools import lru_cache
 from typing import Any
 
-from tcsym.runtime.assemble import cached_object
 from tcsym.runtime.loader import Image, load_object
 from tcsym.runtime.memory import c_function
-from tcsym.runtime.native import own_text
+from tcsym.runtime.own_objects import own_object
 
 _ENTRY_AT, _CALL_AT = 16, 128  # of the first slot in an object; of tp_call in a type
 _PY_TP_CALL = 50  # number of the slot in CPython's stable ABI
@@ -83,8 +82,7 @@ def _plain_slot() -> int:
 @lru_cache(None)
 def _native_call() -> tuple[Image, ctypes.c_void_p]:
     """The code, and the variable that it refers to: both stay for the life of the process."""
-    text = own_text("direct.ll")
     slot = ctypes.c_void_p(_plain_slot())
     places = {"tcsym_slot_call": ctypes.addressof(slot)}
-    code = cached_object(text, "call of kernels")
-    return load_object(code, lambda name: places.get(name) or c_function(name)), slot
+    code = load_object(own_object("direct"), lambda name: places.get(name) or c_function(name))
+    return code, slot

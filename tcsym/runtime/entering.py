@@ -15,19 +15,19 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tcsym.runtime.assemble import cached_object
 from tcsym.runtime.blocks import STATE
 from tcsym.runtime.built_in import Owner, built_in
 from tcsym.runtime.kernel_code import KernelCode
 from tcsym.runtime.loader import Image, load_object
 from tcsym.runtime.memory import c_function
-from tcsym.runtime.native import native, own_text
+from tcsym.runtime.native import native
 from tcsym.runtime.numpy_facts import (
     ARRAY_EMPTY,
     array_function,
     numpy_type,
     scalars_are_as_expected,
 )
+from tcsym.runtime.own_objects import own_object
 from tcsym.runtime.packing import results_type
 from tcsym.runtime.pool import process_pool
 from tcsym.threads import address_of_choice, available_cores
@@ -109,8 +109,7 @@ def continue_with(entry: Slow, slow: Slow) -> None:
 @lru_cache(None)
 def _shared() -> Image:
     """The functions of arguments.ll. To be called with the lock: all entries share one image."""
-    text = own_text("arguments.ll")
-    return load_object(cached_object(text, "arguments of calls"), c_function)
+    return load_object(own_object("arguments"), c_function)
 
 
 def shared_address(name: str) -> int:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tcsym.runtime.background import beside, compiling_parts
-from tcsym.runtime.blocks import assembled
 from tcsym.runtime.jit import LoadedKernel
 from tcsym.runtime.native import CODE_MISSING
 
@@ -50,11 +49,15 @@ class GrowingKernel:
         result = kernel.run(data_pointers, sizes, threads)
         if result == CODE_MISSING:  # sizes so large that the machine's integers do not hold them
             result = self.whole().run(data_pointers, sizes, threads)
-        if not self._is_growing:
+        if self._unfinished is not None and not self._is_growing:
             self._is_growing = True
-            beside(assembled)  # a large result of the next call needs it
             beside(self._grow)
         return result
+
+    @property
+    def is_whole(self) -> bool:
+        """True if no code is missing."""
+        return self._unfinished is None
 
     def grown(self) -> LoadedKernel:
         """The kernel with all of its code; calls go first while that is made."""

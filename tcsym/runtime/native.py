@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import os
 from _thread import allocate_lock
 from typing import Any
 
-from tcsym.runtime.assemble import cached_object
 from tcsym.runtime.loader import Image, load_object
 from tcsym.runtime.memory import c_function
+from tcsym.runtime.own_objects import own_object
 
 POOL_BYTES = 32768
 ARENA_BYTES = 40
@@ -38,14 +37,8 @@ _loaded: list[Native] = []
 _lock = allocate_lock()
 
 
-def own_text(name: str) -> str:
-    """A file of LLVM IR that lies beside this one. (pathlib takes 5 ms to import.)"""
-    with open(os.path.join(os.path.dirname(__file__), name)) as file:
-        return file.read()
-
-
 def native() -> Native:
-    """The loaded module; the first call links it, from the code cache if it can."""
+    """The loaded module; the first call links it."""
     if _loaded:
         return _loaded[0]
     with _lock:
@@ -55,4 +48,4 @@ def native() -> Native:
 
 
 def _load() -> Native:
-    return Native(load_object(cached_object(own_text("native.ll"), "run time"), c_function))
+    return Native(load_object(own_object("native"), c_function))

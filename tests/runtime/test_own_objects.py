@@ -1,0 +1,48 @@
+"""Shipped object code of the run time's own modules: of the texts that lie beside it, and used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tcsym.llvm import llvm
+from tcsym.runtime import assemble as assemble_module
+from tcsym.runtime import own_objects
+from tcsym.runtime.assemble import assemble
+from tcsym.runtime.own_objects import NAMES, own_object, shipped
+
+MADE_BY = (22, 1, 0)  # the LLVM that made them
+
+
+def test_all_texts_have_shipped_code() -> None:
+    """If not: `python -m tcsym.runtime.own_objects`."""
+    folder = Path(own_objects.__file__).parent
+    assert {path.stem for path in folder.glob("*.ll")} == set(NAMES)
+    assert all(shipped(name) for name in NAMES)
+
+
+@pytest.mark.skipif(llvm.llvm_version_info != MADE_BY, reason="another LLVM, other code")
+@pytest.mark.parametrize("name", NAMES)
+def test_shipped_code_is_that_of_the_text(name: str) -> None:
+    text = (Path(own_objects.__file__).parent / f"{name}.ll").read_text()
+    assert shipped(name) == assemble(text)
+
+
+def test_nothing_is_assembled_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assemble_module, "assemble", None)
+    assert all(own_object(name) for name in NAMES)
+
+
+def test_code_of_another_text_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    folder = Path(own_objects.__file__).parent
+    for name in ("direct.ll", "direct.o"):
+        (tmp_path / name).write_bytes((folder / name).read_bytes())
+    monkeypatch.setattr(own_objects, "_path", lambda name: str(tmp_path / name))
+    assert shipped("direct")
+    changed = (tmp_path / "direct.ll").read_text() + "\ndefine i32 @added() {\n  ret i32 1\n}\n"
+    (tmp_path / "direct.ll").write_text(changed)
+    assert shipped("direct") is None
+    assert own_object("direct") == assemble(changed)
+    (tmp_path / "direct.o").unlink()
+    assert own_object("direct") == assemble(changed)
