@@ -45,6 +45,7 @@ class InterpretedKernel:
         return self
 
     grown = whole
+    is_whole = True
 
 
 def _array(t: Tensor, pointer: int, values: dict[str, int]) -> np.ndarray[Any, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -26,10 +27,11 @@ Function = Callable[..., Any]
 class Entrance:
     """Entries of one kernel. `slow` serves every call; `install` makes calls enter a function.
 
-    Entries are made beside the caller, who gains by them only in later calls. A single version is
-    entered directly; several are entered through a switch, by sizes. `route(version, entry, sizes)`
-    decides which: a dispatcher may set its own. `keep` is told what entries for dense numpy arrays
-    are made of.
+    The first call makes its entry, so that no later one competes with that for cores and Python's
+    lock, unless code is still made beside the calls; entries for other kinds of arguments are made
+    beside the caller, who gains by them only in later calls. A single version is entered directly;
+    several are entered through a switch, by sizes. `route(version, entry, sizes)` decides which: a
+    dispatcher may set its own. `keep` is told what entries for dense numpy arrays are made of.
     """
 
     def __init__(self, plan: CallPlan, slow: Function, install: Callable[[Function], None]) -> None:
@@ -53,7 +55,7 @@ class Entrance:
         ways = self._ways_of(version)
         if kind not in ways.tried:
             ways.tried.add(kind)
-            beside(lambda: self._make(version, ways, kind, variant, sizes))
+            self._begin(lambda: self._make(version, ways, kind, variant, sizes), variant)
         elif ways.head is not None and sizes is not None:
             self.route(version, ways.head, sizes)
 
@@ -155,6 +157,14 @@ class Entrance:
             plan = replace(self.plan, initial=(*known, *literals), promises=promises)
             ways = self._ways.setdefault(version.variants, Ways(plan, self.slow))
         return ways
+
+    def _begin(self, make: Callable[[], None], variant: Variant) -> None:
+        is_first = all(ways.head is None for ways in tuple(self._ways.values()))
+        if not (is_first and variant.kernel.is_whole):
+            beside(make)
+            return
+        with contextlib.suppress(Exception):  # calls are served without an entry, too
+            make()
 
     def _make(
         self, version: Version, ways: Ways, kind: Kind, variant: Variant, sizes: Values | None

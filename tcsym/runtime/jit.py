@@ -47,6 +47,8 @@ class LoadedKernel(KernelCode):
             raise MemoryError(f"no {shared + private * threads} bytes of scratch memory")
         return result
 
+    is_whole = True
+
     def byte_counts(self, sizes: tuple[int, ...], threads: int) -> tuple[int, int]:
         """Bytes of the shared scratch memory, and of each task's private part."""
         ((shared, private),) = self._bytes_of(*sizes)

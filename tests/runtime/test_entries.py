@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import tcsym as tc
+from tcsym.dispatch import entrance
 from tcsym.runtime.background import settle
 from tests.entered import entered, python_frames
 
@@ -53,6 +54,19 @@ def ways(x: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
     rows[...] = x
     every = np.repeat(x, 2, 1)[:, ::2]
     return [x, rows, np.asfortranarray(x), every, x[::-1].copy()[::-1]]
+
+
+def test_the_first_call_makes_its_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Later calls share neither cores nor Python's lock with that; other kinds come beside."""
+    begun: list[Callable[[], object]] = []
+    monkeypatch.setattr(entrance, "beside", begun.append)
+    for strategy in ("symbolic", "auto"):
+        mm = tc.define(SOURCE, strategy=strategy).mm
+        mm(X, Y)
+        assert not begun and not python_frames(lambda mm=mm: mm(X, Y))
+        mm(X[:, ::-1], Y)  # on copies with `auto`, until a variant is compiled beside
+        assert len(begun) == (strategy == "symbolic")
+        begun.clear()
 
 
 def test_every_layout_is_entered_and_agrees(m: tc.Module) -> None:
