@@ -248,12 +248,15 @@ class Adaptive(Dispatcher):
         self._look_next = 2 * switch.total
         switch.look_at(self._look_next)
         with self.lock:
+            spent = median(self._looked) * switch.total
+            is_due = spent >= WEIGHING * self.hot * self._cost()
+            if not is_due and self._preferred.default is None:
+                return result
             counts = switch.counts()
             if not self._preferred.covers(counts):
                 self._preferred.leave()
                 self._changed()
-            spent = median(self._looked) * switch.total
-            if counts and spent >= WEIGHING * self.hot * self._cost():
+            if counts and is_due:
                 self._preferred.begin(counts, get_num_threads())
         return result
 

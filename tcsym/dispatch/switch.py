@@ -189,14 +189,17 @@ class Switch:
 
     def counts(self) -> dict[Values, int]:
         """Calls of all sizes that have a row."""
-        n = len(self.layout.slots)
+        layout, n = self.layout, len(self.layout.slots)
+        words = self._words[layout.rows_at : layout.words]  # at once: a call may be waiting
         found = {}
-        for row in range(self.layout.rows_at, self.layout.words, self.layout.row_words):
-            if self._words[row + n]:
-                values = list(self.layout.known)
-                for k, slot in enumerate(self.layout.slots):
-                    values[slot] = self._words[row + k]
-                found[tuple(v or 0 for v in values)] = self._words[row + n + 1]
+        for row, function in zip(
+            range(0, len(words), layout.row_words), words[n :: layout.row_words]
+        ):
+            if function:
+                values = list(layout.known)
+                for k, slot in enumerate(layout.slots):
+                    values[slot] = words[row + k]
+                found[tuple(v or 0 for v in values)] = words[row + n + 1]
         return found
 
     # ---- rows
