@@ -4,6 +4,10 @@ Each contestant runs in a process of its own: definition, then the same sequence
 same sizes, every call timed by itself. The library is imported and the inputs stand in memory
 before; what it imports later counts, and how long the first import took is told beside. A
 contestant that exceeds its time is stopped; what it had done by then is reported.
+
+What of the waits is the system's shows in two ways. A call is disturbed if the system gave it
+pages of memory or took its core away meanwhile. And `fill` only has numpy write zeros into new
+arrays of the results' shapes.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import argparse
 import importlib
 import json
 import random
+import resource
 import shlex
 import subprocess
 import sys
@@ -30,10 +35,10 @@ from benchmarks.suite import BY_NAME
 from benchmarks.surroundings import compile_python_files, cores_for, environment_for
 
 KERNELS = ("tmm", "tbmm", "conv", "softmax", "layernorm", "attention", "lut1", "rnn")
-CONTESTANTS = ("tcsym", "torch", "compile-dynamic", "compile", "jax", "numba")
+CONTESTANTS = ("tcsym", "torch", "compile-dynamic", "compile", "jax", "numba", "fill")
 COMPILING = ("compile-dynamic", "compile", "jax", "numba")
 COLUMNS = (
-    *("import", "total", "to first result", "wait 99.9 %", "longest later"),
+    *("import", "total", "to first result", "wait 99.9 %", "undisturbed", "longest later"),
     *("compilations", "total / ours"),
 )
 _CHECKED = 5
@@ -58,20 +63,23 @@ def run_stream(request: Mapping[str, Any]) -> dict[str, Any]:
     order = sequence(len(rows), request["calls"], request["seed"])
     deadline = time.perf_counter() + request["limit"]
     start = time.perf_counter()
-    importlib.import_module(PEERS[request["peer"]].place[0])
+    importlib.import_module(_library(request["peer"]))
     imported = (time.perf_counter() - start) * 1e3
     start = time.perf_counter()
     caller = CALLERS[request["peer"]](case)
     calls = [(time.perf_counter() - start) * 1e3]
+    disturbed: list[bool] = []
     prepared: dict[int, Callable[[], Any]] = {}
     for k in order:
         if k not in prepared:
             prepared[k] = caller.bind(problems[k])
         call = prepared[k]
+        before = _disturbances()
         start = time.perf_counter()
         result = call()
         calls.append((time.perf_counter() - start) * 1e3)
-        if len(calls) <= _CHECKED + 1:
+        disturbed.append(_disturbances() != before)
+        if len(calls) <= _CHECKED + 1 and caller.computes:
             _check(case, rows[k], result)
         if time.perf_counter() > deadline:
             break
@@ -79,8 +87,19 @@ def run_stream(request: Mapping[str, Any]) -> dict[str, Any]:
         "import": imported,
         "milliseconds": calls,
         "order": order[: len(calls) - 1],
+        "disturbed": disturbed,
         "compilations": caller.compilations(),
     }
+
+
+def _library(peer: str) -> str:
+    return "numpy" if peer == "fill" else PEERS[peer].place[0]
+
+
+def _disturbances() -> tuple[int, int, int]:
+    """So far: pages that this thread was given, and how often it had to leave its core."""
+    used = resource.getrusage(resource.RUSAGE_THREAD)
+    return used.ru_minflt, used.ru_majflt, used.ru_nivcsw
 
 
 def _problem(row: Row, threads: int) -> Problem:
@@ -97,7 +116,11 @@ def _check(case: Any, row: Row, result: Any) -> None:
         raise ValueError(f"wrong result at {row.label}: error {error:.2g}")
 
 
-class _Tcsym:
+class _Caller:
+    computes = True  # what the kernel does
+
+
+class _Tcsym(_Caller):
     """The kernel as a user gets it: strategy auto."""
 
     def __init__(self, case: Any) -> None:
@@ -113,7 +136,7 @@ class _Tcsym:
         return int(self._kernel.stats.compilations)
 
 
-class _Torch:
+class _Torch(_Caller):
     """Eager, or compiled with the limit of recompilations that torch sets by itself."""
 
     def __init__(self, case: Any, compiled: bool = False, dynamic: bool = False) -> None:
@@ -139,7 +162,7 @@ class _Torch:
         return int(counters["stats"]["unique_graphs"])
 
 
-class _Jax:
+class _Jax(_Caller):
     def __init__(self, case: Any) -> None:
         from benchmarks.peers import with_jax
 
@@ -153,7 +176,7 @@ class _Jax:
         return int(self._function._cache_size())
 
 
-class _Numba:
+class _Numba(_Caller):
     def __init__(self, case: Any) -> None:
         from benchmarks.peers import with_numba
 
@@ -168,6 +191,35 @@ class _Numba:
         return len(self._module.FUNCTIONS[self._name].signatures)
 
 
+class _Fill(_Caller):
+    """No kernel: numpy writes zeros into new arrays of the results' shapes."""
+
+    computes = False
+
+    def __init__(self, case: Any) -> None:
+        import tcsym
+
+        self._kernel = tcsym.define(case.text)
+
+    def bind(self, problem: Problem) -> Callable[[], Any]:
+        import numpy as np
+
+        shapes = self._kernel.output_shapes(*problem.arrays).items()
+        types = {name: x.dtype for name, x in self._kernel.signature.outputs.items()}
+        wanted = [(shape, np.dtype(types[name].value)) for name, shape in shapes]
+
+        def call() -> list[Any]:
+            made = [np.empty(shape, dtype) for shape, dtype in wanted]
+            for array in made:
+                array.fill(0)
+            return made
+
+        return call
+
+    def compilations(self) -> int:
+        return 0
+
+
 CALLERS: dict[str, Callable[[Any], Any]] = {
     "tcsym": _Tcsym,
     "torch": _Torch,
@@ -175,31 +227,43 @@ CALLERS: dict[str, Callable[[Any], Any]] = {
     "compile-dynamic": lambda case: _Torch(case, compiled=True, dynamic=True),
     "jax": _Jax,
     "numba": _Numba,
+    "fill": _Fill,
 }
 
 
 # ---- in the driver
 
 
-def summary_of(milliseconds: list[float], order: list[int], wanted: int) -> dict[str, Any]:
+def summary_of(
+    milliseconds: list[float], order: list[int], disturbed: list[bool], wanted: int
+) -> dict[str, Any]:
     """Total, time to the first result, the longest later call, and how long later calls waited.
 
     A wait is a call's time beyond the least one of the same sizes; the 99.9th percentile (nearest
-    rank) of the waits is what one call in a thousand exceeds.
+    rank) of the waits is what one call in a thousand exceeds; `undisturbed`: of those calls that
+    the system did not disturb.
     """
     start, *calls = milliseconds
     least: dict[int, float] = {}
     for k, t in zip(order, calls, strict=True):
         least[k] = min(t, least.get(k, t))
-    waits = sorted(t - least[k] for k, t in zip(order[1:], calls[1:])) or [0.0]
+    waits = [t - least[k] for k, t in zip(order[1:], calls[1:])]
+    own = [wait for wait, was_disturbed in zip(waits, disturbed[1:]) if not was_disturbed]
     return {
         "calls": len(calls),
         "is_complete": len(calls) == wanted,
         "total": sum(milliseconds),
         "until_first": start + calls[0],
         "longest_later": max(calls[1:], default=0.0),
-        "wait": waits[min(len(waits) - 1, int(0.999 * len(waits)))],
+        "wait": _rarely_exceeded(waits),
+        "undisturbed": _rarely_exceeded(own),
+        "n_undisturbed": len(own),
     }
+
+
+def _rarely_exceeded(waits: list[float]) -> float:
+    ordered = sorted(waits) or [0.0]
+    return ordered[min(len(ordered) - 1, int(0.999 * len(ordered)))]
 
 
 def measure(case: str, peer: str, arguments: argparse.Namespace, cache: str) -> dict[str, Any]:
@@ -218,7 +282,7 @@ def measure(case: str, peer: str, arguments: argparse.Namespace, cache: str) -> 
     if done.returncode:
         return {"failure": (done.stderr.strip().splitlines() or ["no message"])[-1][:200]}
     found = json.loads(done.stdout.splitlines()[-1])
-    made = summary_of(found["milliseconds"], found["order"], arguments.calls)
+    made = summary_of(found["milliseconds"], found["order"], found["disturbed"], arguments.calls)
     return {**made, "import": found["import"], "compilations": found["compilations"]}
 
 
@@ -259,7 +323,7 @@ def cells(found: Mapping[str, Any], ours: float | None) -> list[str]:
     total = f"{found['total']:.0f}"
     if not found["is_complete"]:
         total = f"> {total} ({found['calls']} calls)"
-    times = [f"{found[k]:.3g}" for k in ("until_first", "wait", "longest_later")]
+    times = [f"{found[k]:.3g}" for k in ("until_first", "wait", "undisturbed", "longest_later")]
     compared = f"{found['total'] / ours:.2f}" if ours else ""
     return [f"{found['import']:.0f}", total, *times, str(found["compilations"]), compared]
 

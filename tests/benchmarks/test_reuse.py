@@ -6,18 +6,18 @@ from benchmarks.reuse import stream_lines, tuned_lines
 from benchmarks.searches import lines
 
 DONE = {"calls": 9, "is_complete": True, "total": 12.3, "until_first": 5.0}
-DONE |= {"longest_later": 2.0, "wait": 0.5, "compilations": 1, "import": 3.0}
+DONE |= {"longest_later": 2.0, "wait": 0.5, "undisturbed": 0.2, "compilations": 1, "import": 3.0}
 
 
 def test_stream_rows_compare_with_ours_and_say_what_failed() -> None:
     slow = {**DONE, "total": 24.6, "is_complete": False}
     found = {"tcsym": DONE, "jax": slow, "compile": {"failure": "no compiler"}}
     text = "\n".join(stream_lines([{"kernel": "softmax", "contestants": found}], "./dev bench"))
-    assert "| softmax | tcsym | 3 | 12 | 5 | 0.5 | 2 | 1 | 1.00 |" in text
-    assert "| softmax | jax | 3 | > 25 (9 calls) | 5 | 0.5 | 2 | 1 | 2.00 |" in text
+    assert "| softmax | tcsym | 3 | 12 | 5 | 0.5 | 0.2 | 2 | 1 | 1.00 |" in text
+    assert "| softmax | jax | 3 | > 25 (9 calls) | 5 | 0.5 | 0.2 | 2 | 1 | 2.00 |" in text
     assert "| softmax | compile | no compiler |  |" in text
     columns = {line.count("|") for line in text.splitlines() if line.startswith("|")}
-    assert columns == {10}
+    assert columns == {11}
 
 
 def test_tuned_rows_have_intervals() -> None:

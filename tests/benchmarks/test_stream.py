@@ -14,14 +14,20 @@ def test_every_size_is_called_and_the_order_is_repeatable() -> None:
 
 
 def test_waits_are_counted_from_the_least_time_of_the_same_sizes() -> None:
-    found = summary_of([5.0, 100.0, 1.0, 4.0, 2.0, 4.5], [0, 0, 1, 0, 1], 5)
+    found = summary_of([5.0, 100.0, 1.0, 4.0, 2.0, 4.5], [0, 0, 1, 0, 1], [False] * 5, 5)
     assert found["total"] == 116.5 and found["until_first"] == 105.0
     assert found["longest_later"] == 4.5 and found["is_complete"]
     assert found["wait"] == 1.0  # 2.0 beyond 1.0; the first call is no wait
 
 
+def test_waits_of_disturbed_calls_are_told_apart() -> None:
+    milliseconds, order = [5.0, 100.0, 1.0, 4.0, 2.0, 4.5], [0, 0, 1, 0, 1]
+    found = summary_of(milliseconds, order, [False, False, False, True, False], 5)
+    assert (found["wait"], found["undisturbed"], found["n_undisturbed"]) == (1.0, 0.5, 3)
+
+
 def test_an_interrupted_stream_says_so() -> None:
-    found = summary_of([5.0, 100.0], [0], 3)
+    found = summary_of([5.0, 100.0], [0], [False], 3)
     assert (found["calls"], found["is_complete"], found["wait"]) == (1, False, 0.0)
 
 
