@@ -17,6 +17,7 @@ from tcsym.polyhedral.passes.contraction.contraction_versions import (
     with_fallback,
 )
 from tcsym.polyhedral.passes.rows.column_blocks import blocks_pay, schedule_column_blocks
+from tcsym.polyhedral.passes.rows.fold_columns import fold_columns
 from tcsym.polyhedral.passes.rows.jam_rows import jam_rows
 from tcsym.polyhedral.passes.rows.row_schedule import schedule_rows
 from tcsym.polyhedral.passes.rows.split_rows import split_rows
@@ -78,6 +79,7 @@ def _strips(kernel: Kernel, nest: str, columns: str, setting: Setting) -> Kernel
     if pays is None or pays == FALSE:
         setting.note(nest, f"strips along {columns}")
         return schedule_strips(kernel, nest, columns, setting)
+    kernel = fold_columns(kernel, nest, columns, setting)
     setting.note(nest, f"blocks of columns {columns}")
     if pays == TRUE:
         return _column_blocks(kernel, nest, columns, setting)

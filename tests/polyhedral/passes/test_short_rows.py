@@ -91,7 +91,8 @@ def test_rows_whose_length_moves_have_no_such_version() -> None:
 def test_a_norm_across_rows_runs_along_them() -> None:
     """The loop over columns is inside a band of its own, around the reduction."""
     notes = map_cpu(naive(CHANNELS), AVX2, Options()).notes
-    assert "w: blocks of columns w" in notes and "w.2: strips along w" in notes
+    assert "w: blocks of columns w" in notes
+    assert any(x.startswith("w.") and x.endswith(": strips along w") for x in notes)
 
 
 def test_a_row_or_two_are_no_register_tile() -> None:

@@ -35,6 +35,7 @@ from tcsym.loop_ir import (
     value_dtype,
     walk,
 )
+from tcsym.polyhedral.passes.common.access import linear_coefficient
 from tcsym.polyhedral.passes.common.bounds import eliminate, relax, trip_bound
 from tcsym.records import dataclass
 from tcsym.target import Target
@@ -242,13 +243,14 @@ def _variables(subscripts: Iterable[object]) -> frozenset[str]:
 
 def _distance(buffer: Buffer, subscripts: Sequence[Index | frozenset[str]], lane: str) -> int:
     """Of neighbouring lanes in memory, in elements; more than _NEAR where it is not known."""
-    total = ZERO
+    far, total = 0, ZERO
     for s, stride in zip(subscripts, buffer.element_strides()):
         if isinstance(s, frozenset):
-            total += _NEAR + 1 if lane in s else 0
-        elif lane in s.variables():
-            total += dict(s.terms).get(lane, _NEAR + 1) * stride
-    return abs(total.constant) if total.is_constant else _NEAR + 1
+            far += _NEAR + 1 if lane in s else 0
+        else:
+            total += s * stride
+    step = linear_coefficient(total, lane)
+    return far + (_NEAR + 1 if step is None or not step.is_constant else abs(step.constant))
 
 
 def _dearer(a: Index, b: Index) -> Index:

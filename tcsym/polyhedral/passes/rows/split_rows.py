@@ -40,11 +40,14 @@ class SplitRows:
     rows: Index
 
 
-def split_rows(kernel: Kernel, nest: str, columns: str, names: Names) -> SplitRows | None:
+def split_rows(
+    kernel: Kernel, nest: str, columns: str, names: Names, most: int = PART_ROWS
+) -> SplitRows | None:
     """The nest { start; sums over rows; rest } as two, or None if it is another.
 
-    The first has a loop over parts around it and leaves the sums of each in an array. The second
-    starts again, combines those, and does the rest. `columns` is the innermost loop of its band.
+    The first has a loop over parts of `most` rows around it and leaves the sums of each in an
+    array. The second starts again, combines those, and does the rest. `columns` is the innermost
+    loop of its band.
     """
     top = find_loop(kernel.body, nest)
     band = band_of(top)
@@ -54,13 +57,13 @@ def split_rows(kernel: Kernel, nest: str, columns: str, names: Names) -> SplitRo
         return None
     sums = nodes[rows[0]]
     assert isinstance(sums, Loop)
-    count = ceildiv(extent(sums), PART_ROWS)
+    count = ceildiv(extent(sums), most)
     kernel, copy, new = duplicate(kernel, top, names)
     part, last = names.fresh(sums.variable), names.fresh(sums.variable)
     start = children(find_loop(copy, new[columns]).body)
     own = start[rows[0]]
     assert isinstance(own, Loop)
-    own = _part(own, var(part))
+    own = _part(own, var(part), most)
     before, after, combined = list[Node](), list[Node](), list[Node]()
     private = frozenset(x.variable for x in loops_around(kernel.body, nest))
     shape = (count, *(extent(x) for x in band.loops))
@@ -85,11 +88,11 @@ def split_rows(kernel: Kernel, nest: str, columns: str, names: Names) -> SplitRo
     return SplitRows(replace(kernel, body=both), new[columns], extent(sums))
 
 
-def _part(rows: Loop, part: Index) -> Loop:
+def _part(rows: Loop, part: Index, most: int) -> Loop:
     """The rows of that part, counted from its first, so that sizes alone bound their number."""
-    done = part * PART_ROWS
+    done = part * most
     at = {rows.variable: rows.lower + done + var(rows.variable)}
-    n = minimum(PART_ROWS, extent(rows), extent(rows) - done)
+    n = minimum(most, extent(rows), extent(rows) - done)
     return replace(rows, lower=ZERO, upper=n, body=substitute_node(rows.body, at))
 
 

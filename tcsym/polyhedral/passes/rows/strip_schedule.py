@@ -110,10 +110,17 @@ def schedule_strips(kernel: Kernel, nest: str, columns: str, setting: Setting) -
     band = band_of(find_loop(kernel.body, nest))
     lanes, names = setting.lanes(kernel, band.body), setting.names
     shape = TileShape(1, _vectors(band, setting.options.strip_vectors), lanes)
-    masked = can_mask(kernel, band.body, setting.target)
     kernel, rest = split_rest(kernel, columns, columns, shape.columns, names)
     kernel = _tile(kernel, columns, shape, names)
-    return _tile(kernel, rest[1], TileShape(1, 1, lanes), names) if rest and masked else kernel
+    return schedule_vectors(kernel, rest[1], setting) if rest else kernel
+
+
+def schedule_vectors(kernel: Kernel, columns: str, setting: Setting) -> Kernel:
+    """Single masked vectors, or elements where these cannot be masked."""
+    body = band_of(find_loop(kernel.body, columns)).body
+    if not can_mask(kernel, body, setting.target):
+        return kernel
+    return _tile(kernel, columns, TileShape(1, 1, setting.lanes(kernel, body)), setting.names)
 
 
 def _tile(kernel: Kernel, columns: str, shape: TileShape, names: Names) -> Kernel:
