@@ -72,23 +72,24 @@ def test_a_version_for_one_size_of_window_costs_little_code(source: str, most: i
 
 
 def test_pooling_compares_rows_then_columns() -> None:
-    """Two vectors of three rows, side by side; then two of every second element, by shuffles.
+    """A vector of two rows, from five of the image; then one of every second element, by shuffles.
 
     Three values, of which two are asked at once whether they are NaN: two maxima and one compare.
     """
     found = blocks(POOL, "cpu:avx2")
     rows = next(b for b in found if count(b, "vmaxps") == 4 and not count(b, "vshufps"))
-    columns = next(b for b in found if count(b, "vmaxps") == 4 and count(b, "vshufps"))
-    for block in (rows, columns):
-        assert count(block, "vcmpunordps") == 2 and count(block, "vblendv") == 0
+    columns = next(b for b in found if count(b, "vmaxps") == 2 and count(b, "vshufps"))
+    for block, n in ((rows, 2), (columns, 1)):
+        assert count(block, "vcmpunordps") == n and count(block, "vblendv") == 0
         assert count(block, r"vmaskmov|vinsertps|%ymm.*\(%rsp\)|\(%rsp\).*%ymm") == 0
-    assert count(rows, r"\(%r.*%ymm") == 2 * 3
-    assert count(columns, "vshufps") == 2 * 3 and count(columns, "vpermpd") == 2
+    assert count(rows, r"\(%r.*%ymm") == 5
+    assert count(columns, "vshufps") == 3 and count(columns, "vpermpd") == 1
 
 
 def test_pooling_is_little_code() -> None:
+    """Two tasks: one for blocks of whole vectors, a larger one for few or short rows."""
     found = sum(count(b, r"^\t[a-z]") for b in blocks(POOL, "cpu:avx2"))
-    assert found <= 800
+    assert found <= 1150
 
 
 CONVOLUTION = """def f(float(N,C,H,W) I, float(O,C,KH,KW) F) -> (Out) {

@@ -29,6 +29,7 @@ from tcsym.records import dataclass
 from tcsym.target import Target
 
 MOST_LOOPS = 3
+FEW_SHARED = 8  # iterations, known in number, for which no thread makes copies of its own
 PARTS = 256
 PART_WORK = 256 * PER_CYCLE  # beside which a part's divisions are nothing
 
@@ -140,6 +141,8 @@ class _Collapse:
         *before, last = out[-1].body.body
         around = frozenset(x.variable for x in out)
         if len(out) == MOST_LOOPS or not isinstance(last, Loop) or not _joins(last, out):
+            return _Loops(tuple(out))
+        if (extent(last).as_int() or FEW_SHARED) < FEW_SHARED:
             return _Loops(tuple(out))
         if not all(self._may_repeat(x, last, around) for x in before):
             return _Loops(tuple(out))

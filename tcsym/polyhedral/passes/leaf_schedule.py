@@ -20,6 +20,12 @@ from tcsym.polyhedral.passes.rows.column_blocks import blocks_pay, schedule_colu
 from tcsym.polyhedral.passes.rows.fold_columns import fold_columns
 from tcsym.polyhedral.passes.rows.jam_rows import jam_rows
 from tcsym.polyhedral.passes.rows.row_schedule import schedule_rows
+from tcsym.polyhedral.passes.rows.share_loads import (
+    share_loads,
+    shared_rows,
+    whole_chain,
+    whole_vectors,
+)
 from tcsym.polyhedral.passes.rows.split_rows import split_rows
 from tcsym.polyhedral.passes.rows.strip_schedule import schedule_strips, strip_columns
 from tcsym.polyhedral.passes.windows.window_schedule import schedule_windows, window_rows
@@ -64,12 +70,31 @@ def outermost_loops(band: Band) -> tuple[Loop, ...]:
 
 
 def _rows(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
-    """Vectors along rows, of four rows at a time where these share an operand."""
+    """Vectors along rows, of several rows at a time where these share operands or elements."""
     jammed = jam_rows(kernel, nest, setting)
-    if jammed is None:
+    if jammed is not None:
+        setting.note(jammed.nest, "four rows at a time")
+        return schedule_rows(schedule_rows(jammed.kernel, jammed.nest, setting), nest, setting)
+    shared = share_loads(kernel, nest, setting)
+    if shared is None:
         return schedule_rows(kernel, nest, setting)
-    setting.note(jammed.nest, "four rows at a time")
-    return schedule_rows(schedule_rows(jammed.kernel, jammed.nest, setting), nest, setting)
+    setting.note(shared.paired, "two rows at a time")
+    return schedule_rows(shared.kernel, nest, plainly(setting)) if shared.rest else shared.kernel
+
+
+def plainly(setting: Setting) -> Setting:
+    """For what few calls run: one vector at a time, which is less code."""
+    return replace(setting, options=replace(setting.options, row_unroll=1))
+
+
+def schedule_long_rows(kernel: Kernel, nest: str, length: int, setting: Setting) -> Kernel:
+    """Rows of `length` elements or more, two or more of them: in whole vectors if those fit."""
+    chain = whole_chain(kernel, nest, setting)
+    if chain is None or setting.lanes(kernel, chain[-1].body) > length:
+        return schedule_leaf(kernel, nest, setting)
+    rows = shared_rows(kernel, chain)
+    setting.note(nest, "whole vectors" if rows is None else "two rows at a time")
+    return whole_vectors(kernel, chain, rows, setting)
 
 
 def _strips(kernel: Kernel, nest: str, columns: str, setting: Setting) -> Kernel:

@@ -28,8 +28,10 @@ from tcsym.polyhedral.passes.contraction.guarded_products import guard_factors
 from tcsym.polyhedral.passes.contraction.split_terms import find_guard, split_ranges, split_terms
 from tcsym.polyhedral.passes.leaf_schedule import (
     outermost_loops,
+    plainly,
     schedule_inner_nests,
     schedule_leaf,
+    schedule_long_rows,
 )
 from tcsym.polyhedral.passes.rows.row_block import block_rows, row_groups
 from tcsym.polyhedral.passes.rows.scan_schedule import is_scan, schedule_scan
@@ -70,12 +72,15 @@ def schedule_nest(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
         return kernel
     if roles is not None and refusal is not None:
         setting.note(nest, f"no register tile: {refusal}")
-    separated = separate_windows(kernel, nest, setting.names)
+    separated = separate_windows(kernel, nest, setting)
     if separated is not None:
         setting.note(nest, "windows in two parts")
         kernel = separated.kernel
+        for x in separated.long:
+            kernel = schedule_long_rows(kernel, x, separated.length, setting)
+        rest = plainly(setting) if separated.long else setting
         for x in separated.nests:
-            kernel = schedule_leaf(kernel, x, setting)
+            kernel = schedule_leaf(kernel, x, rest)
         return kernel
     columns = strip_columns(kernel, nest, setting)
     kernel = short_versions(kernel, nest, columns, setting)

@@ -5,21 +5,27 @@ from __future__ import annotations
 import pytest
 
 from tcsym.compiler import analyse
-from tcsym.loop_ir import Kernel, Loop, Read, Update, loads, walk
+from tcsym.index_values import holds
+from tcsym.loop_ir import Branch, Kernel, Loop, Read, Update, loads, walk
 from tcsym.loop_ir_text import node_text
 from tcsym.options import Options
 from tcsym.polyhedral.map_cpu import map_cpu
 from tcsym.polyhedral.passes.accumulate import accumulate_privately
 from tcsym.polyhedral.passes.allocate import without_allocations
+from tcsym.polyhedral.passes.common.loops import children
 from tcsym.polyhedral.passes.common.names import Names
+from tcsym.polyhedral.passes.common.setting import Setting
 from tcsym.polyhedral.passes.privatise import privatise
 from tcsym.polyhedral.passes.windows.separate_windows import separate_windows
 from tcsym.polyhedral.schedule import schedule_program
-from tests.polyhedral.passes.targets import AVX2
+from tests.polyhedral.passes.targets import AVX2, SCALAR
 
 POOL = """def f(float(N,C,H,W) I) -> (O) {{
   O(n,c,h,w) {op} {value} where kh in 0:{kh}, kw in 0:{kw}
 }}"""
+
+
+THREES = {"value": "I(n,c,2*h+kh,2*w+kw)", "op": "max=!", "kh": 3, "kw": 3}
 
 
 def naive(source: str) -> Kernel:
@@ -40,7 +46,7 @@ def pool(value: str, op: str = "max=!", kh: int = 3, kw: int = 3) -> Kernel:
 
 def separated(kernel: Kernel) -> Kernel | None:
     nest = next(x.variable for x, _ in walk(kernel.body) if isinstance(x, Loop))
-    found = separate_windows(kernel, nest, Names.of(kernel))
+    found = separate_windows(kernel, nest, Setting(SCALAR, Options(), Names.of(kernel), []))
     return found and found.kernel
 
 
@@ -111,7 +117,7 @@ def test_symbolic_windows_have_a_version_for_3() -> None:
 
 def test_pooling_has_its_own_schedule() -> None:
     kernel = schedule_program(
-        analyse(POOL.format(value="I(n,c,2*h+kh,2*w+kw)", op="max=!", kh=3, kw=3))["f"],
+        analyse(POOL.format(**THREES))["f"],
         Options(),
         {},
     ).kernel
@@ -119,3 +125,19 @@ def test_pooling_has_its_own_schedule() -> None:
     assert any(note.endswith("windows in two parts") for note in mapped.notes)
     reads = [r for x, _ in walk(mapped.kernel.body) if hasattr(x, "value") for r in loads(x.value)]
     assert all(isinstance(r, Read) for r in reads)
+
+
+def test_blocks_of_many_long_rows_are_all_alike() -> None:
+    """Two loops over a block: pairs of rows of five loads, rows of one loop; nothing is masked."""
+    kernel = schedule_program(analyse(POOL.format(**THREES))["f"], Options(), {}).kernel
+    mapped = map_cpu(kernel, AVX2, Options()).kernel
+    branch = next(x for x, _ in walk(mapped.body) if isinstance(x, Branch))
+    some = {"N": 1, "C": 1}
+    assert holds(branch.condition, {**some, "H": 9, "W": 17})
+    assert not holds(branch.condition, {**some, "H": 8, "W": 17})
+    assert not holds(branch.condition, {**some, "H": 9, "W": 16})
+    loops = [x for x, _ in walk(branch.then) if isinstance(x, Loop)]
+    vectors = [x for x in loops if x.kind == "vector"]
+    assert len(vectors) == 2 and all(x.mask is None for x in vectors)
+    assert len({r for x in children(vectors[0].body) for r in loads(x.value)}) == 5  # type: ignore[union-attr]
+    assert [x.upper.as_int() for x in loops if x.variable.startswith("h.")][1:] == [2, 4]
