@@ -107,8 +107,9 @@ class Tuned:
         from tcsym.tuning.certify import certify
         from tcsym.tuning.trials import Trials
 
-        trials = Trials(self.kernel.program, self.target).stored()
-        return certify(self._request(), self._tree(), trials, todo)
+        request = self._request()
+        trials = Trials(self.kernel.program, self.target, request.context).stored()
+        return certify(request, self._tree(), trials, todo)
 
     def _noise(self, todo: Sequence[Values]) -> Iterator[tuple[Values, float]]:
         from tcsym.tuning.certify import noise
@@ -128,12 +129,15 @@ class Tuned:
         return values, factor
 
     def _request(self) -> Any:
+        from tcsym.tuning.declared import context_for
         from tcsym.tuning.distribution import distribution_of
         from tcsym.tuning.request import Request
 
         program = self.kernel.program
         declared = self.kernel.settings.sizes
-        return Request(program, self.target, distribution_of(program, None, declared, None, 0), 1)
+        drawn = distribution_of(program, None, declared, None, 0)
+        context = context_for(program, declared, drawn)
+        return Request(program, self.target, drawn, 1, context=context)
 
     def _tree(self) -> Any:
         from tcsym.tuning.machine import machine_key

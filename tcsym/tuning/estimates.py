@@ -9,6 +9,7 @@ import numpy as np
 
 from tcsym.compiled import Layout
 from tcsym.compiler import Lowering
+from tcsym.context import Context
 from tcsym.frontend.program import Program
 from tcsym.options import Options
 from tcsym.polyhedral.estimate import estimated
@@ -27,6 +28,7 @@ class Estimates:
 
     program: Program
     target: Target
+    context: Context = ()
     scheduled: dict[tuple[str, str], Scheduled] = field(default_factory=dict)
     known: dict[tuple[Options, bytes], Figures] = field(default_factory=dict)
 
@@ -43,7 +45,7 @@ class Estimates:
         program = self.program
         dense: Layout = "dense"
         layouts = (dense,) * (len(program.inputs) + len(program.outputs))
-        stages = Lowering(program, self.target, options, {}, layouts, (), {})
+        stages = Lowering(program, self.target, options, {}, layouts, self.context, {})
         key = options.fusion, options.scheduler
         if key not in self.scheduled:
             self.scheduled[key] = stages.scheduled()

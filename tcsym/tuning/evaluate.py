@@ -16,6 +16,7 @@ import numpy as np
 
 from tcsym.compiled import Compiled, Layout
 from tcsym.compiler import compile_program
+from tcsym.context import Context
 from tcsym.digest import hexdigest
 from tcsym.frontend.interpret import interpret
 from tcsym.frontend.program import Program
@@ -26,6 +27,7 @@ from tcsym.recursion import deep_recursion
 from tcsym.runtime.jit import LoadedKernel, load
 from tcsym.sample import Array, deviation, disturbed, largest_difference, random_inputs
 from tcsym.target import Target, resolve_target
+from tcsym.tuning.declared import moved_into
 from tcsym.tuning.machine import machine_key
 from tcsym.tuning.timing import Ratio, compare
 
@@ -37,11 +39,19 @@ _CAPS = (1, 3, 17, 37)
 _CHECKED = 3
 
 
-def compile_dense(program: Program, target: Target, options: Options) -> Compiled:
-    """The symbolic variant for dense arguments."""
-    dense: Layout = "dense"
-    layouts = (dense,) * (len(program.inputs) + len(program.outputs))
-    return compile_program(program, target, options, {}, layouts)
+@dataclass(frozen=True, slots=True)
+class Dense:
+    """Compiles the symbolic variant for dense arguments, for sizes in `context`."""
+
+    context: Context = ()
+
+    def __call__(self, program: Program, target: Target, options: Options) -> Compiled:
+        dense: Layout = "dense"
+        layouts = (dense,) * (len(program.inputs) + len(program.outputs))
+        return compile_program(program, target, options, {}, layouts, self.context)
+
+
+compile_dense = Dense()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +59,8 @@ class Job:
     """One candidate against `rival` at some sizes (values in the order of `Program.sizes`).
 
     seconds: most time for one size. precision: standard error of the logarithm of the ratio at
-    which measuring stops. known: fingerprints of code that was measured already. compile: tests put
-    faulty compilers here.
+    which measuring stops. known: fingerprints of code that was measured already. context: what all
+    sizes lie in; the rival is compiled for it. compile: tests put faulty compilers here.
     """
 
     program: Program
@@ -64,6 +74,7 @@ class Job:
     give_up: float = 0.25
     seed: int = 0
     known: frozenset[str] = frozenset()
+    context: Context = ()
     compile: Compile = field(default=compile_dense)
 
 
@@ -125,7 +136,7 @@ def evaluate_job(job: Job) -> Outcome:
 
 
 def _timed(job: Job, candidate: LoadedKernel, fingerprint: str) -> Outcome:
-    rival = loaded(job.program, job.target, job.rival, compile_dense)
+    rival = loaded(job.program, job.target, job.rival, Dense(job.context))
     ratios: list[tuple[Values, Ratio]] = []
     for values in job.sizes:
         wrong = wrong_at(job, candidate, values)
@@ -155,12 +166,15 @@ def require_alike(target: Target) -> None:
 # ---- what is right
 
 
-def check_sizes(program: Program, sizes: tuple[Values, ...]) -> tuple[Values, ...]:
-    """Small sizes that the program allows, for the interpreter."""
+def check_sizes(
+    program: Program, sizes: tuple[Values, ...], context: Context = ()
+) -> tuple[Values, ...]:
+    """Small sizes that the program and the context allow, for the interpreter."""
     found: dict[Values, None] = {}
     for cap in _CAPS:
         for values in sizes:
-            small = tuple(min(v, cap + 2 * k) for k, v in enumerate(values))
+            capped = tuple(min(v, cap + 2 * k) for k, v in enumerate(values))
+            small = moved_into(context, program.sizes, capped)
             named = dict(zip(program.sizes, small, strict=True))
             allowed = all(holds(c.condition, named) for c in program.checks)
             if allowed and math.prod(small) <= INTERPRETED_POINTS:
@@ -169,7 +183,7 @@ def check_sizes(program: Program, sizes: tuple[Values, ...]) -> tuple[Values, ..
 
 
 def _wrong(job: Job, kernel: LoadedKernel) -> str:
-    for values in check_sizes(job.program, job.sizes):
+    for values in check_sizes(job.program, job.sizes, job.context):
         wrong = wrong_at(job, kernel, values)
         if wrong:
             return wrong
@@ -186,7 +200,8 @@ def wrong_at(job: Job, kernel: LoadedKernel, values: Values, interpreted: bool =
     fault = runnable.bind(values, inputs)()
     if fault:
         return f"fault {kernel.compiled.faults[fault - 1].message} at {_named(job, values)}"
-    expected = _expected(job.program, job.target, values, job.seed, job.threads, interpreted)
+    given = job.program, job.target, values, job.seed, job.threads, interpreted, job.context
+    expected = _expected(*given)
     sizes = dict(zip(job.program.sizes, values))
     for name, array in runnable.outputs.items():
         wanted, moved = expected[name]
@@ -205,30 +220,47 @@ def _named(job: Job, values: Values) -> str:
 
 @lru_cache(16)
 def _expected(
-    program: Program, target: Target, values: Values, seed: int, threads: int, interpreted: bool
+    program: Program,
+    target: Target,
+    values: Values,
+    seed: int,
+    threads: int,
+    interpreted: bool,
+    context: Context,
 ) -> Mapping[str, tuple[Array, float]]:
     """Each output, and how far disturbed inputs move it."""
     inputs = inputs_at(program, values, seed)
     small = interpreted and math.prod(values) <= INTERPRETED_POINTS
     computed = _interpreted if small else _by_default
-    exact = computed(program, target, values, inputs, threads)
-    moved = computed(program, target, values, disturbed(inputs, seed), threads)
+    exact = computed(program, target, values, inputs, threads, context)
+    moved = computed(program, target, values, disturbed(inputs, seed), threads, context)
     return {name: (x, largest_difference(x, moved[name])) for name, x in exact.items()}
 
 
 def _interpreted(
-    program: Program, target: Target, values: Values, inputs: list[Array], threads: int
+    program: Program,
+    target: Target,
+    values: Values,
+    inputs: list[Array],
+    threads: int,
+    context: Context,
 ) -> Mapping[str, Array]:
     named = dict(zip((t.name for t in program.inputs), inputs, strict=True))
     return interpret(program, named, dict(zip(program.sizes, values)))
 
 
 def _by_default(
-    program: Program, target: Target, values: Values, inputs: list[Array], threads: int
+    program: Program,
+    target: Target,
+    values: Values,
+    inputs: list[Array],
+    threads: int,
+    context: Context,
 ) -> Mapping[str, Array]:
     """By the default kernel, which is checked against the interpreter at small sizes."""
-    default = loaded(program, target, Options(), compile_dense)
-    _require_right(program, target, threads, check_sizes(program, (values,))[-1:])
+    default = loaded(program, target, Options(), Dense(context))
+    small = check_sizes(program, (values,), context)[-1:]
+    _require_right(program, target, threads, small, context)
     runnable = RunnableKernel(program, default, threads)
     if runnable.bind(values, inputs)():
         raise ValueError("random inputs break a check of the program")
@@ -237,12 +269,13 @@ def _by_default(
 
 @lru_cache(64)
 def _require_right(
-    program: Program, target: Target, threads: int, sizes: tuple[Values, ...]
+    program: Program, target: Target, threads: int, sizes: tuple[Values, ...], context: Context
 ) -> None:
     """AssertionError: the default kernel differs from the interpreter."""
-    default = loaded(program, target, Options(), compile_dense)
+    default = loaded(program, target, Options(), Dense(context))
+    job = Job(program, target, Options(), Options(), (), threads, context=context)
     for small in sizes:
-        wrong = wrong_at(Job(program, target, Options(), Options(), (), threads), default, small)
+        wrong = wrong_at(job, default, small)
         if wrong:
             raise AssertionError(f"the default kernel is {wrong}")
 

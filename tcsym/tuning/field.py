@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import field, replace
 
+from tcsym.context import Context
 from tcsym.frontend.program import Program
 from tcsym.options import Options
 from tcsym.records import dataclass
@@ -43,6 +44,7 @@ class FieldJob:
     seconds: float
     precision: float = 0.01
     seed: int = 0
+    context: Context = ()
     compile: Compile = field(default=compile_dense)
 
 
@@ -80,11 +82,10 @@ def evaluate_field(job: FieldJob) -> tuple[Entrant, ...]:
 
 def template_field(job: Job) -> FieldJob:
     """The same program, machine and compiler; no candidates yet."""
-    return FieldJob(
-        job.program, job.target, (), (), job.threads, 0.0, seed=job.seed, compile=job.compile
-    )
+    given = job.program, job.target, (), (), job.threads, 0.0
+    return FieldJob(*given, seed=job.seed, context=job.context, compile=job.compile)
 
 
 def _as_job(job: FieldJob, options: Options) -> Job:
     given = job.program, job.target, options, options, (job.values,), job.threads
-    return replace(Job(*given), seed=job.seed, compile=job.compile)
+    return replace(Job(*given), seed=job.seed, context=job.context, compile=job.compile)

@@ -10,12 +10,14 @@ import json
 import math
 from collections.abc import Container, Mapping, Sequence
 
+from tcsym.context import Context
 from tcsym.digest import hexdigest
 from tcsym.frontend.program import Program
 from tcsym.options import Options
 from tcsym.runtime.cache import compiler_version
 from tcsym.target import Target
 from tcsym.threads import get_num_threads
+from tcsym.tuning.declared import lies_in
 from tcsym.tuning.distribution import Values
 from tcsym.tuning.machine import machine_key
 from tcsym.tuning.race import Attempt
@@ -30,12 +32,17 @@ Weights = Mapping[Values, float]
 
 
 class Trials:
-    """`attempts` in the order they were made, the default first. is_kept: nothing was lost."""
+    """`attempts` in the order they were made, the default first. is_kept: nothing was lost.
 
-    def __init__(self, program: Program, target: Target) -> None:
+    context: of the code that is measured; times of code for another one are not taken for its own.
+    """
+
+    def __init__(self, program: Program, target: Target, context: Context = ()) -> None:
         self.program = program
+        self.context = context
         self.machine = machine_key(target, get_num_threads())
-        self.compiler = hexdigest(compiler_version().encode())
+        made_by = f"{compiler_version()} {context}" if context else compiler_version()
+        self.compiler = hexdigest(made_by.encode())
         self.database = user_database()
         self.attempts: list[Attempt] = []
         self.is_kept = True
@@ -84,7 +91,11 @@ class Trials:
         return [a for a in found.values() if a.ratios or a.state == "failed"]
 
     def earlier_sizes(self) -> list[Values]:
-        """Sizes of an earlier tune, which this one's tree will serve, too."""
+        """Sizes of an earlier tune, which this one's tree will serve, too, and this one's code."""
+        names = self.program.sizes
+        return [v for v in self._measured_earlier() if lies_in(self.context, names, v)]
+
+    def _measured_earlier(self) -> list[Values]:
         return [tuple(v) for row in self._tuned() for v in json.loads(row.measured)]
 
     def earlier_tree(self) -> Tree | None:
@@ -105,7 +116,7 @@ class Trials:
             self.machine,
             structure_of(self.program),
             json.dumps(tree_to_json(tree)),
-            json.dumps([list(v) for v in dict.fromkeys((*weights, *self.earlier_sizes()))]),
+            json.dumps([list(v) for v in dict.fromkeys((*weights, *self._measured_earlier()))]),
             math.exp(-log),
             _now(),
             self.program.name,

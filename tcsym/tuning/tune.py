@@ -21,6 +21,7 @@ from tcsym.threads import get_num_threads
 from tcsym.tuning.budget import Budget
 from tcsym.tuning.certify import certify
 from tcsym.tuning.conclude import conclude
+from tcsym.tuning.declared import context_for
 from tcsym.tuning.distribution import Values, distribution_of
 from tcsym.tuning.estimates import Estimates
 from tcsym.tuning.executors import as_executor
@@ -91,6 +92,7 @@ def tune_program(
         seed=seed,
         search=search,
         progress=progress,
+        context=context_for(program, declared, distribution),
     )
     return tune(request)
 
@@ -104,7 +106,7 @@ class _Tuning:
         self.budget = Budget(request.budget)
         self.rng = random.Random(request.seed)
         self.weights = request.distribution.weights
-        self.trials = Trials(request.program, request.target)
+        self.trials = Trials(request.program, request.target, request.context)
         self.stopped = "budget"
 
     def run(self) -> TuningReport:
@@ -121,7 +123,7 @@ class _Tuning:
                 self.stopped = "interrupted"
             between = Between(
                 request.distribution.visited(request.program, BETWEEN, request.seed + 2),
-                Estimates(request.program, request.target),
+                Estimates(request.program, request.target, request.context),
             )
             found = conclude(
                 self.race,
