@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from tcsym.dispatch.version import Kind, Values, Version
-from tcsym.index import TRUE, Condition, all_of, eq, var
+from tcsym.index import FALSE, TRUE, Condition, all_of, eq, var
 from tcsym.index_values import holds
 from tcsym.options import Bind, Options
 from tcsym.region import Region
@@ -49,7 +49,19 @@ class Making:
         if replace(self.options, bind="never") != Options():
             return (Region(self.options, origin="given"),)
         program = self.plan.program
-        return lookup(program.canonical, self.target, program.sizes)
+        return self._possible(lookup(program.canonical, self.target, program.sizes))
+
+    def _possible(self, regions: tuple[Region, ...]) -> tuple[Region, ...]:
+        """Those that have some of the declared sizes, and what of their conditions is left."""
+        if len(regions) == 1:
+            return regions
+        from tcsym.context import Interval, decided, ranges_of
+
+        ranges = dict.fromkeys(self.plan.sizes, Interval(0, None))
+        ranges |= ranges_of(self.declared())
+        ranges |= {name: Interval(value, value) for name, value in self.known.items()}
+        left = [replace(r, context=decided(r.context, ranges)) for r in regions]
+        return tuple(r for r in left if r.context != FALSE) or regions
 
     @property
     def target(self) -> Target:
