@@ -51,7 +51,7 @@ def explain_version(dispatcher: Dispatcher, stage: str, given: Mapping[str, int]
 def _version(version: Version, in_full: bool) -> Iterator[str]:
     yield str(version)
     if in_full:
-        yield f"  options {version.variants.options.to_json()}"
+        yield f"  options {version.variants.options}"
     if version.padding is not None:
         yield from (f"  {note}" for note in version.padding.notes)
     for variant in version.variants.made:

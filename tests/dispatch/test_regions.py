@@ -12,7 +12,7 @@ import pytest
 import tcsym as tc
 from tcsym.dispatch.beside import compilations
 from tcsym.dispatch.buckets import typical_sizes, work_edges
-from tcsym.index import ge, lt, var
+from tcsym.index import TRUE, ge, lt, var
 from tcsym.region import Region
 from tcsym.runtime.background import settle
 from tcsym.strategy import Auto, Bucket, Pad, Specialize, Symbolic
@@ -57,9 +57,9 @@ def test_each_strategy_follows_the_regions(strategy: Any) -> None:
         settle()
     below = kernel.explain("variants", M=3, K=3, N=4)
     above = kernel.explain("variants", M=16, K=3, N=4)
-    assert "options user" in above and '"row_unroll": 8' in above
+    assert "options user" in above and "row_unroll=8" in above
     if not isinstance(strategy, Pad):  # what is padded to 8 or more belongs to the upper region
-        assert "options shipped" in below and '"row_unroll": 1' in below
+        assert "options shipped" in below and "row_unroll=1" in below
     assert sum(kernel.stats.dispatch.values()) == 15
 
 
@@ -144,12 +144,28 @@ def test_what_is_known_narrows_the_versions() -> None:
 
 
 @pytest.mark.usefixtures("regions")
+def test_regions_without_declared_sizes_are_left_out() -> None:
+    for given, left in (
+        ({"M": tc.Dim(0, 7)}, [SMALL]),
+        ({"M": tc.Dim(8)}, [LARGE]),
+        ({"M": 8}, [LARGE]),
+        ({"M": tc.Dim(7, 8)}, [SMALL, LARGE]),
+        ({"K": tc.Dim(0, 7)}, [SMALL, LARGE]),
+    ):
+        kernel = tc.define(MM, sizes=given).mm
+        found = kernel._dispatcher.making.regions
+        assert [r.options for r in found] == left
+        assert (found[0].context == TRUE) == (len(left) == 1)
+        assert (kernel(*operands(8 if LARGE in left else 7, 3, 4)) == 3).all()
+
+
+@pytest.mark.usefixtures("regions")
 def test_given_options_come_before_regions() -> None:
     kernel = tc.define(MM, options=tc.Options(row_unroll=2)).mm
     assert "options given" in kernel.explain("variants", M=3, K=3, N=4)
     bound = tc.define(MM, sizes={"K": 3}, options=tc.Options(bind="before")).mm
     text = bound.explain("variants", M=3, N=4)
-    assert '"row_unroll": 1' in text and '"bind": "before"' in text
+    assert text.splitlines()[1] == "  options bind=before row_unroll=1"
 
 
 def test_work_grows_with_sizes() -> None:
