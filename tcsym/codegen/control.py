@@ -25,6 +25,7 @@ from tcsym.codegen.index_code import (
 from tcsym.codegen.index_code import smallest as extremum
 from tcsym.codegen.least import starts_at
 from tcsym.codegen.parallel import parallel_loop
+from tcsym.codegen.quotients import begin_quotients, next_quotients, note_quotients
 from tcsym.codegen.stores import store_statement, update_statement
 from tcsym.codegen.transpose import (
     by_element,
@@ -33,8 +34,8 @@ from tcsym.codegen.transpose import (
     transpose_in_registers,
     transpose_whole,
 )
-from tcsym.codegen.values import Val, constant
-from tcsym.index import ZERO, Condition, Index, floordiv, ge, var
+from tcsym.codegen.values import Code, Val, constant
+from tcsym.index import ZERO, Condition, Index, condition_variables, floordiv, ge, var
 from tcsym.loop_ir import (
     Allocate,
     Block,
@@ -141,7 +142,15 @@ def serial_loop(context: Context, loop: Loop, lower: Number, upper: Number) -> N
     if step <= 1:
         _counted(context, loop, lower, upper, 1)
         return
-    code = context.code
+    names = loop.lower.variables() | loop.upper.variables()
+    with context.function.at(names_depth(context, names)):
+        middle = _whole_steps(context.code, lower, upper, step)
+    _counted(context, loop, lower, middle, step)
+    _counted(context, loop, middle, upper, 1)
+
+
+def _whole_steps(code: Code, lower: Number, upper: Number, step: int) -> Number:
+    """Where the last whole step from `lower` ends."""
     count = extremum(code, add(code, upper, multiply(code, lower, -1)), 0, "smax")
     if isinstance(count, int):
         rest: Number = count % step
@@ -149,9 +158,7 @@ def serial_loop(context: Context, loop: Loop, lower: Number, upper: Number) -> N
         rest = code.binary("and", count, constant(step - 1, "i64"))
     else:
         rest = code.binary("urem", count, constant(step, "i64"))
-    middle = add(code, add(code, lower, count), multiply(code, rest, -1))
-    _counted(context, loop, lower, middle, step)
-    _counted(context, loop, middle, upper, 1)
+    return add(code, add(code, lower, count), multiply(code, rest, -1))
 
 
 def _counted(context: Context, loop: Loop, lower: Number, upper: Number, step: int) -> None:
@@ -167,6 +174,7 @@ def _counted(context: Context, loop: Loop, lower: Number, upper: Number, step: i
     f.branch(nonempty, start, end)
     f.start_block(start)
     counter, following = f.new_register(), f.new_register()
+    quotients = begin_quotients(context, loop) if step == 1 else ()
     context.depth += 1
     context.forget_loads()
     with f.loop(context.stored(loop)):
@@ -178,11 +186,14 @@ def _counted(context: Context, loop: Loop, lower: Number, upper: Number, step: i
             if offset and context.target.vector_bits:
                 f.do(_BARRIER)
             with context.bound(loop.variable, Bound(counter, offset, context.depth)):
+                note_quotients(context, loop.variable, quotients)
                 statement(context, loop.body)
+        phis = next_quotients(context, quotients, start)
     context.forget_loads()
     context.depth -= 1
     first = f"[ {as_val(lower).text}, %{start} ]"  # a latch of its own would attract sunk code
-    f.lines[place] = f"  {counter} = phi i64 {first}, [ {following}, %{f.current} ]"
+    phis.append(f"  {counter} = phi i64 {first}, [ {following}, %{f.current} ]")
+    f.lines[place] = "\n".join(phis)
     f.do(f"{following} = add nsw i64 {counter}, {step}")
     again = f.result(f"icmp slt i64 {following}, {as_val(upper).text}")
     f.branch(again, body, end)
@@ -207,17 +218,21 @@ def _branch(context: Context, c: Condition, then: Node, orelse: Node | None) -> 
         arms: list[Callable[[], None]] = [lambda: statement(context, then)]
         if orelse is not None:
             arms.append(lambda: statement(context, orelse))
-        _in_blocks(context, held, arms)
+        moves = names_depth(context, condition_variables(c)) == len(context.function.loops) > 0
+        _in_blocks(context, held, arms, rare_else=moves)
 
 
-def _in_blocks(context: Context, held: Val, arms: list[Callable[[], None]]) -> None:
+def _in_blocks(
+    context: Context, held: Val, arms: list[Callable[[], None]], rare_else: bool = False
+) -> None:
+    """`rare_else`: the first arm is the common one (full tiles), so the other stays by itself."""
     f = context.function
     labels = [f.new_label("then"), f.new_label("else")][: len(arms)]
     end = f.new_label("end")
     f.branch(held.text, labels[0], labels[1] if len(labels) > 1 else end)
     for label, arm in zip(labels, arms):
         f.start_block(label)
-        with f.scope():
+        with f.rare() if rare_else and label == labels[-1] != labels[0] else f.scope():
             arm()
         f.jump(end)
     f.start_block(end)

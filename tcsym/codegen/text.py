@@ -95,7 +95,7 @@ class Function:
 
     `loops`: the open loops, outermost first. `level`: pure instructions go in front of that loop,
     if there are so many. `certain`: what stands here runs in every iteration of the loops from that
-    on.
+    on. `arm`: what would go in front of fewer loops than that of it goes in front of it instead.
     """
 
     def __init__(self, module: Module, head: str) -> None:
@@ -108,6 +108,7 @@ class Function:
         self.loops: list[OpenLoop] = []
         self.level = _HERE
         self.certain = 0
+        self.arm: tuple[int, OpenLoop] | None = None
         self._count = 0
         self._known: dict[Any, tuple[Any, int]] = {}
         self._added: list[list[Any]] = [[]]
@@ -124,25 +125,31 @@ class Function:
 
     def pure(self, instruction: str, epoch: str = "") -> str:
         """The result of a pure instruction, written only if not available (`epoch`: for loads)."""
-        key, level = instruction + epoch, self.level  # as `recall` and `remember`, in one: hot
-        is_here = level >= len(self.loops)
-        scope = len(self._added) - 1 if is_here else self.loops[level].scope
+        key = instruction + epoch  # as `recall` and `remember`, in one: hot
+        front = self._front()
+        scope = len(self._added) - 1 if front is None else front.scope
         known = self._known.get(key)
         if known is not None and known[1] <= scope:
             return str(known[0])
         self._count += 1
         name = f"%t{self._count}"
-        place = self.lines if is_here else self.loops[level].before
+        place = self.lines if front is None else front.before
         place.append(f"  {name} = {instruction}")
         self._known[key] = (name, scope)
         self._added[scope].append(key)
         return name
 
+    def _front(self) -> OpenLoop | None:
+        """In front of what pure instructions go; None: here."""
+        level = self.level
+        if self.arm is not None and level < self.arm[0]:
+            return self.arm[1]
+        return self.loops[level] if level < len(self.loops) else None
+
     def _scope(self) -> int:
         """Number of the scope in which pure instructions are being written."""
-        if self.level < len(self.loops):
-            return self.loops[self.level].scope
-        return len(self._added) - 1
+        front = self._front()
+        return len(self._added) - 1 if front is None else front.scope
 
     def remember(self, key: Any, value: Any) -> None:
         """Note a value that is available until the end of the scope being written in."""
@@ -191,6 +198,18 @@ class Function:
         yield
         self._close()
         self.certain = before
+
+    @contextmanager
+    def rare(self) -> Iterator[None]:
+        """As `scope`, for a block that seldom runs: loops around it compute nothing for it."""
+        before, lines = self.arm, list[str]()
+        self.lines.append(lines)
+        with self.scope():
+            here = OpenLoop(lines, len(self._added) - 1, frozenset(), 0)
+            self.arm = (len(self.loops), here)
+            with self.scope():
+                yield
+        self.arm = before
 
     def _close(self) -> None:
         keys = self._added.pop()
