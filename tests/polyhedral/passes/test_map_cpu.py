@@ -77,7 +77,7 @@ def test_notes_say_what_was_chosen_and_why_not() -> None:
         "vectors along k.1",
         "contraction, columns j, rows i",
         "blocks of columns j.4 for 2 rows",
-        "contraction in place, columns j.21, rows i.12",
+        "contraction in place, columns j.23, rows i.13",
     ]
     notes = map_cpu(naive.column_sum(), AVX2, Options()).notes
     assert notes[0] == "j: blocks of columns j" and "strips along j" in notes[1]

@@ -375,16 +375,26 @@ def test_the_last_tile_is_halved_where_that_suffices(columns: int, narrow: bool)
     assert _edge_versions(k) == ([[6, 1]] if narrow else [])
 
 
-@pytest.mark.parametrize(("rows", "short"), [(16, True), (19, True), (17, False), (18, False)])
-def test_the_last_rows_are_a_tile_of_four_where_that_suffices(rows: int, short: bool) -> None:
+@pytest.mark.parametrize(
+    ("rows", "ragged"),
+    [
+        (16, [[4, 2]]),  # four rows of six; in place four rows are a tile
+        (17, [[6, 2], [4, 2]]),
+        (18, [[4, 2]]),  # in place
+        (19, [[4, 2], [4, 2]]),
+    ],
+)
+def test_the_last_rows_are_a_tile_of_four_where_that_suffices(
+    rows: int, ragged: list[list[int]]
+) -> None:
     k = map_cpu(_matmul_of(M=rows, N=32), AVX2, Options()).kernel
-    assert _edge_versions(k) == ([[4, 2]] if short else [])
+    assert _edge_versions(k) == ragged
 
 
-def test_edges_of_unknown_sizes_have_both_versions() -> None:
-    """Panels: narrow, short. In place: narrow, and ragged, which is masked."""
+def test_edges_of_unknown_sizes_have_all_versions() -> None:
+    """Panels: narrow, short, other. In place: narrow, and ragged, which is masked."""
     versions = _edge_versions(map_cpu(naive.matmul(), AVX2, Options()).kernel)
-    assert versions == [[6, 1], [4, 2], [4, 1], [4, 2]]
+    assert versions == [[6, 1], [4, 2], [6, 2], [4, 1], [4, 2]]
 
 
 def test_full_columns_in_place_are_read_without_masks() -> None:

@@ -69,7 +69,7 @@ def test_a_convolution_is_tiled_across_rows_and_reduced_in_one_loop() -> None:
 }"""
     kernel = mapped(source).kernel
     fused = [x for x in loops(kernel) if x.order == "reduction" and x.upper == _product("C KH KW")]
-    assert len(fused) == 3  # the last tile may have half the columns, or four of six rows
+    assert len(fused) == 4  # the last tile may have half the columns, four of six rows, or five
     assert {x.unroll for x in fused} == {1, 4}
     stores = [x for x, _ in walk(kernel.body) if isinstance(x, Store) and x.buffer == "O"]
     output = kernel.buffer("O")

@@ -3,13 +3,14 @@
 The products of a register tile are its cost; a tile of 16 columns spends half of it for nothing at
 24 columns, one of 6 rows a third at 16 rows. The panels, the accumulators and the epilogue stay as
 they are: only the reduction loops are there in three sizes, the small ones in few instructions.
+Full tiles, nearly all, have one of their own: there a row's address needs no clamp.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from tcsym.index import TRUE, Condition, Index, ge, index, var
+from tcsym.index import Condition, Index, all_of, ge, index, negate, var
 from tcsym.loop_ir import Block, Branch, Kernel, Loop, Node, block, map_node
 from tcsym.polyhedral.passes.common.loops import loops_in, replace_loop
 from tcsym.polyhedral.passes.common.names import Names, renamed_loops
@@ -39,21 +40,30 @@ def narrow_edge(
     names: Names,
     masked: bool,
 ) -> Kernel:
-    """The reduction loops of the tile in narrow and short versions too, for so many points in all.
+    """The reduction loops of the tile in full, narrow and short versions, for so many points.
 
     masked: operands are read as they lie, under masks; tiles full of columns get none.
     Contract: what the loops write is the tile's registers, of which columns and rows beyond the
     ends are never used.
     """
-    edges = (*_narrow(tiled, columns, shape), *_short(tiled, rows, shape))
-    full: Condition = TRUE
-    if masked and shape.lanes > 1 and not is_multiple(columns, shape.columns):
-        full = ge(columns - var(tiled.column_tile) * shape.columns, shape.columns)
-    if not edges and full == TRUE:
+    half, few = shape.vectors // 2 * shape.lanes, _few_rows(shape)
+    narrow = _narrow(tiled, columns, shape)
+    edges = (*narrow, *_short(tiled, rows, shape))
+    full = [negate(x.holds) for x in narrow]
+    others = False
+    if masked and not is_multiple(columns, shape.columns):
+        full = [ge(columns - var(tiled.column_tile) * shape.columns, shape.columns)]
+        others = _may_end(columns, half + 1 if narrow else 1, shape.columns - 1, shape.columns)
+    if tiled.row_tile is not None and not is_multiple(rows, shape.rows):
+        full.append(ge(rows - var(tiled.row_tile) * shape.rows, shape.rows))
+        others = others or _may_end(rows, few + 1, shape.rows - 1, shape.rows)
+    if not full:
         return kernel
+    known = frozenset(x for x in (tiled.row_tile, tiled.column_tile if masked else None) if x)
 
     def change(tile: Loop) -> Node:
-        return replace(tile, body=_in_versions(tile.body, edges, full, names))
+        versions = _Versions(all_of(full), known, edges, others, names)
+        return replace(tile, body=versions.of(tile.body))
 
     body = replace_loop(kernel.body, tiled.column_tile, change)
     return replace(kernel, body=body)
@@ -61,59 +71,77 @@ def narrow_edge(
 
 def _narrow(tiled: Tiled, columns: Index, shape: TileShape) -> tuple[_Edge, ...]:
     half = shape.vectors // 2
-    if half == 0 or shape.lanes == 1 or not _may_end(columns, half * shape.lanes, shape.columns):
+    width = half * shape.lanes
+    if half == 0 or shape.lanes == 1 or not _may_end(columns, 1, width, shape.columns):
         return ()
     left = columns - var(tiled.column_tile) * shape.columns
-    return (_Edge(ge(half * shape.lanes, left), shape.vectors, half, True),)
+    return (_Edge(ge(width, left), shape.vectors, half, True),)
 
 
 def _short(tiled: Tiled, rows: Index, shape: TileShape) -> tuple[_Edge, ...]:
-    """Fewer rows than keep the processor busy take as long."""
-    few = -(-BUSY_SUMS // shape.vectors)
-    if tiled.row_tile is None or few >= shape.rows or not _may_end(rows, few, shape.rows):
+    few = _few_rows(shape)
+    if tiled.row_tile is None or few == 0 or not _may_end(rows, 1, few, shape.rows):
         return ()
     left = rows - var(tiled.row_tile) * shape.rows
     return (_Edge(ge(few, left), shape.rows, few, False),)
 
 
-def _may_end(n: Index, part: int, whole: int) -> bool:
-    """The last of the tiles of `whole` points may have no more than `part` of them."""
+def _few_rows(shape: TileShape) -> int:
+    """Rows that keep the processor busy: fewer take as long. 0: all of the tile's are needed."""
+    few = -(-BUSY_SUMS // shape.vectors)
+    return few if few < shape.rows else 0
+
+
+def _may_end(n: Index, least: int, most: int, whole: int) -> bool:
+    """The last of the tiles of `whole` points may have that many of them."""
     known = n.as_int()
-    return known is None or 0 < known % whole <= part
+    return least <= most and (known is None or least <= known % whole <= most)
 
 
-def _in_versions(node: Node, edges: tuple[_Edge, ...], full: Condition, names: Names) -> Node:
-    match node:
-        case Loop() if node.order == "reduction" and node.kind == "serial":
-            return _versions(node, edges, full, names)
-        case Loop() if node.kind == "serial":
-            return replace(node, body=_in_versions(node.body, edges, full, names))
-        case Block(body):
-            return block(*(_in_versions(x, edges, full, names) for x in body))
-        case _:
-            return node
+@dataclass(frozen=True, slots=True)
+class _Versions:
+    """`full`: no point beyond the ends of the loops `known`. `others`: tiles that are neither that
+    nor at one of the `edges`."""
 
+    full: Condition
+    known: frozenset[str]
+    edges: tuple[_Edge, ...]
+    others: bool
+    names: Names
 
-def _versions(sum_: Loop, edges: tuple[_Edge, ...], full: Condition, names: Names) -> Node:
-    """Full tiles are asked for first where only they are quick, else last."""
-    if full == TRUE:
-        return _at_edges(sum_, sum_, edges, names)
-    slow = map_node(renamed_loops(sum_, names), _step_by_step)
-    return Branch(full, map_node(sum_, _without_mask), _at_edges(slow, sum_, edges, names))
+    def of(self, node: Node) -> Node:
+        match node:
+            case Loop() if node.order == "reduction" and node.kind == "serial":
+                return Branch(self.full, _without_masks(node, self.known), self._ragged(node))
+            case Loop() if node.kind == "serial":
+                return replace(node, body=self.of(node.body))
+            case Block(body):
+                return block(*map(self.of, body))
+            case _:
+                return node
 
-
-def _at_edges(whole: Node, sum_: Loop, edges: tuple[_Edge, ...], names: Names) -> Node:
-    for edge in reversed(edges):
-        whole = Branch(edge.holds, _reduced(renamed_loops(sum_, names), edge), whole)
-    return whole
+    def _ragged(self, sum_: Loop) -> Node:
+        """Of two edges that a tile is at, the first."""
+        edges = [(x.holds, _reduced(renamed_loops(sum_, self.names), x)) for x in self.edges]
+        if self.others:
+            node = map_node(renamed_loops(sum_, self.names), _step_by_step)
+        else:
+            _, node = edges.pop()
+        for holds, edge in reversed(edges):
+            node = Branch(holds, edge, node)
+        return node
 
 
 def _step_by_step(x: Node) -> Node:
     return replace(x, unroll=1) if isinstance(x, Loop) and x.kind == "serial" else x
 
 
-def _without_mask(x: Node) -> Node:
-    return replace(x, mask=None) if isinstance(x, Loop) and x.kind == "vector" else x
+def _without_masks(node: Node, tiles: frozenset[str]) -> Node:
+    def change(x: Node) -> Node:
+        masked = isinstance(x, Loop) and x.mask is not None and x.mask.variables() & tiles
+        return replace(x, mask=None) if isinstance(x, Loop) and masked else x
+
+    return map_node(node, change)
 
 
 def _reduced(node: Node, edge: _Edge) -> Node:
