@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from math import lcm
+
 from tcsym.index import FALSE, TRUE, ceildiv, ge
-from tcsym.loop_ir import Kernel
+from tcsym.loop_ir import Kernel, Loop
 from tcsym.polyhedral.passes.common.assume import in_context
-from tcsym.polyhedral.passes.common.band import band_of
+from tcsym.polyhedral.passes.common.band import Band, band_of, contraction_roles
 from tcsym.polyhedral.passes.common.bounds import extent
 from tcsym.polyhedral.passes.common.distribute import distribute, is_bounded
 from tcsym.polyhedral.passes.common.loops import find_loop, loops_around
@@ -19,6 +21,7 @@ from tcsym.polyhedral.passes.contraction.contraction_nest import (
 from tcsym.polyhedral.passes.contraction.contraction_schedule import (
     contraction_refusal,
     schedule_contraction,
+    tile_shape,
 )
 from tcsym.polyhedral.passes.contraction.contraction_versions import (
     FEW_ROWS,
@@ -111,8 +114,10 @@ def _in_row_blocks(kernel: Kernel, nest: str, setting: Setting) -> Kernel | None
     schedule of its own, over all rows if these are all there is for threads.
     """
     band = band_of(find_loop(kernel.body, nest))
-    height = setting.options.row_block * setting.rows
-    if not band.loops or block_rows(kernel, nest, height, setting.names) is None:
+    if not band.loops:
+        return None
+    height = setting.options.row_block * _tile_rows(kernel, nest, setting)
+    if block_rows(kernel, nest, height, setting.names) is None:
         return None
     rows = extent(band.loops[-1])
     few = FEW_BLOCKS if loops_around(kernel.body, nest) else FEW_PACKED_BLOCKS
@@ -131,6 +136,20 @@ def _in_row_blocks(kernel: Kernel, nest: str, setting: Setting) -> Kernel | None
     if not alone:
         return schedule_inner_nests(kernel, copy, setting)
     return _distributed(kernel, copy, (few - 1) * height, setting)
+
+
+def _tile_rows(kernel: Kernel, nest: str, setting: Setting) -> int:
+    """Rows that full register tiles of all contractions below the nest's last loop make up."""
+    rows = band_of(find_loop(kernel.body, nest)).loops[-1]
+    heights = [1]
+    for contracts, child in row_groups(kernel, rows):
+        if contracts:
+            assert isinstance(child, Loop)
+            inner = band_of(child)
+            roles = contraction_roles(kernel, Band((rows, *inner.loops), inner.body))
+            assert roles is not None
+            heights.append(tile_shape(kernel, inner.body, roles, setting).rows)
+    return lcm(*heights)
 
 
 def _distributed(kernel: Kernel, nest: str, most: int, setting: Setting) -> Kernel:

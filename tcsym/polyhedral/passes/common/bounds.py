@@ -32,6 +32,20 @@ def trip_bound(loop: Loop) -> Index:
     return index(most) if most is not None else _pushed(extent(loop))
 
 
+def least(e: Index, around: tuple[Loop, ...]) -> int | None:
+    """A number that `e` is never below, where each of the loops around runs; None if not found."""
+    lows = [eliminate(x, around, False) for x in _arms(e)]
+    found = [_constant_bound(-low) for low in lows if low is not None]
+    known = [-x for x in found if x is not None]
+    return min(known) if len(known) == len(_arms(e)) else None
+
+
+def _arms(e: Index) -> tuple[Index, ...]:
+    """What a minimum is one of."""
+    first = e.terms[0][0] if len(e.terms) == 1 and e.terms[0][1] == 1 else None
+    return tuple(x + e.constant for x in first.args) if isinstance(first, Min) else (e,)
+
+
 def _pushed(e: Index) -> Index:
     """`min(a, b) + c` as one of a + c and b + c: differences are small where their ends are not."""
     inside = [(atom, c) for atom, c in e.terms if isinstance(atom, Min | FloorDiv)]

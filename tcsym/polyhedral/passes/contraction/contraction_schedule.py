@@ -7,14 +7,16 @@ from dataclasses import replace
 from tcsym.frontend.program import dtype_of
 from tcsym.index import ONE, ZERO, Index, floordiv, index, maximum, var
 from tcsym.loop_ir import Kernel, Loop, Node, map_node
+from tcsym.polyhedral.passes.common.assume import most_in_context
 from tcsym.polyhedral.passes.common.band import Roles, band_of, is_fused, reductions
-from tcsym.polyhedral.passes.common.bounds import extent
+from tcsym.polyhedral.passes.common.bounds import extent, least
 from tcsym.polyhedral.passes.common.interchange import can_sink
 from tcsym.polyhedral.passes.common.loops import (
     find_loop,
     is_leaf,
     loops_around,
     loops_in,
+    replace_loop,
 )
 from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.common.setting import Setting
@@ -93,7 +95,20 @@ def schedule_contraction(
     assert roles.rows is not None
     columns, rows = (extent(band.loop(v)) for v in (roles.columns, roles.rows))
     masked = not setting.options.pack
-    return narrow_edge(kernel, tiled, columns, rows, shape, names, masked)
+    kernel = narrow_edge(kernel, tiled, columns, rows, shape, names, masked)
+    return _single_row_tile(kernel, tiled, rows, shape)
+
+
+def _single_row_tile(kernel: Kernel, tiled: Tiled, rows: Index, shape: TileShape) -> Kernel:
+    """One iteration, known as such, where a block has rows for one tile: addresses move out."""
+    tile = tiled.row_tile
+    if tile is None:
+        return kernel
+    some = least(rows, loops_around(kernel.body, tile))
+    if not some or some < 1 or most_in_context(kernel, rows) > shape.rows:
+        return kernel
+    body = replace_loop(kernel.body, tile, lambda x: replace(x, lower=ZERO, upper=ONE))
+    return replace(kernel, body=body)
 
 
 def _fill_stationary(
