@@ -32,8 +32,9 @@ CONTEXT_FIELDS = (
     "private_bytes",  # distance between the arenas of two tasks
 )
 
-# dense: row-major by shape. rows: the last stride is 1, the others any. any: all strides any.
-Layout = Literal["dense", "rows", "any"]
+# dense: row-major by shape. rows: the last stride is 1, the others any. columns: the last but one
+# is, as in a transposed matrix. any: all strides any.
+Layout = Literal["dense", "rows", "columns", "any"]
 
 
 def stride_name(tensor: str, dimension: int) -> str:
@@ -46,9 +47,14 @@ def layout_strides(tensor: str, rank: int, layout: Layout) -> tuple[Index, ...] 
     if layout == "dense" or rank == 0:
         return None
     strides = [var(stride_name(tensor, d)) for d in range(rank)]
-    if layout == "rows":
-        strides[-1] = Index((), 1)
+    if layout in ("rows", "columns"):
+        strides[-1 if layout == "rows" else -2] = Index((), 1)
     return tuple(strides)
+
+
+def serves(layout: Layout, other: Layout) -> bool:
+    """Code for arguments of `layout` is right for those whose strictest layout is `other`."""
+    return layout in (other, "any") or (layout == "rows" and other == "dense")
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,9 +45,14 @@ def layout_of(view: View) -> Layout:
     """The strictest layout class that an argument belongs to."""
     if view.dense:
         return "dense"
-    if view.strides[-1] == _itemsize(view) or view.shape[-1] <= 1:
+    if _has_steps(view, -1):
         return "rows"
-    return "any"
+    return "columns" if len(view.shape) > 1 and _has_steps(view, -2) else "any"
+
+
+def _has_steps(view: View, dimension: int) -> bool:
+    """Neighbours along the dimension lie side by side, if there are any."""
+    return view.strides[dimension] == _itemsize(view) or view.shape[dimension] <= 1
 
 
 def _loosest(rank: int) -> Layout:

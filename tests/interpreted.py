@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tcsym.compiled import Compiled, stride_name
+from tcsym.compiled import Compiled, layout_strides, stride_name
 from tcsym.frontend.interpret import interpret
 from tcsym.frontend.program import Program, Tensor
 from tcsym.index import ZERO
@@ -53,9 +53,9 @@ def _array(t: Tensor, pointer: int, values: dict[str, int]) -> np.ndarray[Any, A
     if 0 in shape:
         return np.zeros(shape, t.dtype.numpy)
     strides = None
-    if t.shape and stride_name(t.name, 0) in values:
+    names = [stride_name(t.name, d) for d in range(len(shape))]
+    if any(n in values for n in names):
         item = t.dtype.bytes
-        names = [stride_name(t.name, d) for d in range(len(shape))]
         strides = tuple(values.get(n, 1) * item for n in names)
     typestr = "<u2" if t.dtype is DType.BFLOAT16 else t.dtype.numpy.str
 
@@ -76,8 +76,8 @@ def _make(self: Variants, layouts: Layouts) -> Variant:
     arguments = tuple(reversed(self.ranks))  # any order is allowed
     sizes = list(program.sizes)
     for name, layout in zip(self.ranks, layouts, strict=True):
-        known = {"dense": self.ranks[name], "rows": 1, "any": 0}[layout]
-        sizes += [stride_name(name, d) for d in range(self.ranks[name] - known)]
+        strides = layout_strides(name, self.ranks[name], layout) or ()
+        sizes += [s for stride in strides for s in stride.variables()]
     compiled = Compiled(
         object_code=b"",
         sizes=tuple(reversed(sizes)),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
-from tcsym.compiled import Layout
+from tcsym.compiled import Layout, serves
 from tcsym.records import dataclass
 from tcsym.runtime.arrays import View
 from tcsym.runtime.plan import CallPlan
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from tcsym.runtime.entering import EntryImage
 
 Function = Callable[..., Any]
-_STRICT: tuple[Layout, ...] = ("dense", "rows", "any")  # each serves those before it
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +96,6 @@ def kind_of(views: Sequence[View], variant: Variant) -> Kind | None:
         if view.library == "torch":
             library = "torch"
     layouts = tuple([layout_of(view) for view in views])
-    if any(_STRICT.index(a) > _STRICT.index(b) for a, b in zip(layouts, variant.layouts)):
+    if not all(map(serves, variant.layouts, layouts)):
         return None  # the call ran on copies
     return Kind(layouts == variant.layouts, variant.layouts, library)

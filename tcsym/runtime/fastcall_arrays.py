@@ -181,15 +181,21 @@ def check_strides(out: Lines, array: Array, wanted: Wanted) -> None:
     """Guards: `array`, known not to be dense if `wanted.exact`, has the layout."""
     memory, last = Memory(out), array.rank - 1
     strides = [memory.load("i64", array.strides, 8 * d) for d in range(array.rank)]
-    extent = memory.load("i64", array.extents, 8 * last)
     unit_stride = wanted.dtype.bytes // array.unit
-    steps = out.named(f"icmp eq i64 {strides[last]}, {unit_stride}")
-    short = out.named(f"icmp sle i64 {extent}, 1")
-    is_rows = out.named(f"or i1 {steps}, {short}")
-    if wanted.layout == "rows":
-        out.guard(is_rows)
-    elif wanted.exact:
-        out.guard(out.named(f"xor i1 {is_rows}, true"))
+
+    def has_steps(d: int) -> str:
+        extent = memory.load("i64", array.extents, 8 * d)
+        steps = out.named(f"icmp eq i64 {strides[d]}, {unit_stride}")
+        short = out.named(f"icmp sle i64 {extent}, 1")
+        return out.named(f"or i1 {steps}, {short}")
+
+    stricter: list[tuple[Layout, int]] = [("rows", last), ("columns", last - 1)]
+    for layout, d in stricter[: array.rank]:
+        if wanted.layout == layout:
+            out.guard(has_steps(d))
+            break
+        if wanted.exact:
+            out.guard(out.named(f"xor i1 {has_steps(d)}, true"))
     if unit_stride > 1:
         joined = strides[0]
         for stride in strides[1:]:
