@@ -119,6 +119,14 @@ FOUND: dict[str, tuple[str, list[dict[str, int]]]] = {
 }""",
         [{"A": 2, "B": b, "C": 0, "D": 5, "Q": 8} for b in (0, 3)],
     ),
+    # and of loops around loops that never run an empty one was left
+    "minimum_over_parts_of_no_columns": (
+        """def f(double(A,B,C) I, double(A,D,B) J) -> (O) {
+  T(a,b,c) = b < B ? I(a,b,c) : J(a,b-B,c) where b in 0:B+D
+  O(a,c) min=! T(a,b,c)
+}""",
+        [{"A": 5, "B": 0, "C": 0, "D": 3}, {"A": 5, "B": 3, "C": 3, "D": 2}],
+    ),
 }
 
 

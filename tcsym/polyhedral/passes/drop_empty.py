@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tcsym.loop_ir import Kernel, Loop, Node, map_node
+from tcsym.loop_ir import Block, Branch, Kernel, Loop, Node, map_node
+
+EMPTY = Block(())
 
 
 def drop_empty(kernel: Kernel) -> Kernel:
-    """Without the loops whose extent is a constant <= 0; nothing else changes."""
+    """Without the loops whose extent is a constant <= 0, and what has nothing else inside."""
     return replace(kernel, body=map_node(kernel.body, _kept))
 
 
 def _kept(n: Node) -> Node | None:
-    if isinstance(n, Loop):
-        extent = (n.upper - n.lower).as_int()
-        if extent is not None and extent <= 0:
-            return None
-    return n
+    match n:
+        case Loop():
+            extent = (n.upper - n.lower).as_int()
+            never = extent is not None and extent <= 0
+            return None if never or n.body == EMPTY else n
+        case Branch(_, then, orelse):
+            return None if then == EMPTY and orelse in (None, EMPTY) else n
+        case _:
+            return n
