@@ -6,9 +6,12 @@ type. Meant for small sizes and integer-valued data.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
-from typing import assert_never
+from functools import lru_cache
+from types import CodeType
+from typing import Any, assert_never
 
 import numpy as np
 
@@ -59,29 +62,46 @@ from tcsym.loop_ir import (
     walk,
 )
 from tcsym.loop_ir_names import name_formulas
+from tcsym.types import DType
 
 POISON = -987654321
+OPERATORS = {"add": "+", "sub": "-", "mul": "*"}
 
 
-class Memory:
-    """One buffer: a flat list with bounds-checked access by subscripts."""
+class Memory(dict[tuple[int, ...], Any]):
+    """One buffer: what was set, by subscripts. What was not is missing; reading it is an error."""
 
-    def __init__(self, buffer: Buffer, shape: tuple[int, ...], values: np.ndarray | None) -> None:
+    def __init__(self, buffer: Buffer, shape: tuple[int, ...]) -> None:
+        super().__init__()
         self.buffer, self.shape = buffer, shape
-        self.values = np.full(shape, POISON, dtype=object) if values is None else values
 
-    def get(self, *at: int):
-        value = self.values[self.inside(at)]
-        assert value is not POISON or self.values.dtype != object, f"{self.buffer.name}{at} unset"
-        return value
+    def __missing__(self, at: tuple[int, ...]) -> Any:
+        inside = len(at) == len(self.shape) and all(0 <= i < n for i, n in zip(at, self.shape))
+        what = "unset" if inside else f"outside {self.shape}"
+        raise AssertionError(f"{self.buffer.name}{list(at)} {what}")
 
-    def set(self, value, *at: int) -> None:
-        self.values[self.inside(at)] = value
+    def checked(self, *at: int) -> tuple[int, ...]:
+        """The place of an element to be set."""
+        return at if at in self or all(map(_is_inside, at, self.shape)) else self[at]
 
-    def inside(self, at: tuple[int, ...]) -> tuple[int, ...]:
-        ok = len(at) == len(self.shape) and all(0 <= i < n for i, n in zip(at, self.shape))
-        assert ok, f"{self.buffer.name}{list(map(int, at))} outside {self.shape}"
-        return tuple(map(int, at))
+    def move(self, value: Any, *at: int) -> None:
+        """Sets what may never have been set itself."""
+        if value is POISON:
+            self.pop(self.checked(*at), None)
+        else:
+            self[self.checked(*at)] = value
+
+    def load(self, array: np.ndarray) -> None:
+        places = itertools.product(*map(range, self.shape))
+        self.update(zip(places, array.ravel().tolist()))
+
+    def save(self, array: np.ndarray) -> None:
+        for at, value in self.items():
+            array[at] = value
+
+
+def _is_inside(i: int, n: int) -> bool:
+    return 0 <= i < n
 
 
 def execute(
@@ -89,22 +109,40 @@ def execute(
 ) -> dict[str, Memory]:
     """Run `kernel` in place on dense `arrays`; gives all memory at the end."""
     memory = {}
+    views: dict[str, np.ndarray] = {}
     for b in kernel.buffers:
         if b.space == "argument":
             shape = tuple(evaluate(e, sizes) for e in b.shape)
-            memory[b.name] = Memory(b, shape, merged(arrays[b.name], shape))
-    space = {"memory": memory, "_": _Runtime, "math": math, "kernel": kernel}
-    space.update(
-        {
-            _name(s): int(v)
-            for s, v in {**dict.fromkeys(kernel.launched, 0), THREADS: 2, **sizes}.items()
-        }
-    )
+            views[b.name] = merged(arrays[b.name], shape)
+            memory[b.name] = Memory(b, shape)
+            memory[b.name].load(views[b.name])
+    launched = {**dict.fromkeys(kernel.launched, 0), THREADS: 2}
+    space = {_name(s): int(v) for s, v in {**launched, **sizes}.items()}
+    buffers = {b.name: b for b in kernel.buffers}
+    exec(_compiled(kernel), {"memory": memory, "_": _Runtime, "buffers": buffers, **space})
+    for x, _ in walk(kernel.body):
+        name = _written(x)
+        if name in views:
+            memory[name].save(views.pop(name))
+    return memory
+
+
+def _written(x: Node) -> str:
+    match x:
+        case Store() | Update():
+            return x.buffer
+        case TransposeBlock():
+            return x.target
+        case _:
+            return ""
+
+
+@lru_cache(maxsize=8)
+def _compiled(kernel: Kernel) -> CodeType:
     formulas, kernel = name_formulas(kernel)  # written out they would be evaluated again and again
     lines = [f"{_name(name)} = {_index(e)}" for name, e in formulas.items()]
     text = "\n".join([*lines, *_node(kernel.body, kernel, ""), "pass"])
-    exec(compile(text, kernel.name, "exec"), space)
-    return memory
+    return compile(text, kernel.name, "exec")
 
 
 def merged(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
@@ -166,9 +204,9 @@ def _value(v: Value) -> str:
             return f"({_index(i)})"
         case Read(b, subs):
             at = ",".join(_index(s) if isinstance(s, Index) else _value(s) for s in subs)
-            return f"memory[{b!r}].get({at})"
+            return f"memory[{b!r}][{at or '()'}{',' * (len(subs) == 1)}]"
         case Cast(x, t):
-            return f"_.cast({_value(x)},{str(t)!r})"
+            return _cast(_value(x), t)
         case Unary(op, x, _):
             return f"({'-' if op == 'neg' else 'not '}{_value(x)})"
         case Binary():
@@ -190,24 +228,44 @@ def _value(v: Value) -> str:
 def _binary(v: Binary) -> str:
     if v.op in ("and", "or"):
         return f"({_value(v.left)} {v.op} {_value(v.right)})"
-    return f"_.binary({v.op!r},{_value(v.left)},{_value(v.right)},{str(v.dtype)!r})"
+    return _combined(v.op, _value(v.left), _value(v.right), v.dtype)
+
+
+def _combined(op: str, a: str, b: str, t: DType) -> str:
+    if t is not DType.BOOL and op in OPERATORS:
+        return f"({a}{OPERATORS[op]}{b})"
+    return f"_.binary({op!r},{a},{b},{str(t)!r})"
+
+
+def _cast(text: str, t: DType) -> str:
+    return f"{'bool' if t is DType.BOOL else 'float' if t.is_float else 'int'}({text})"
+
+
+def _rounded(text: str, t: DType) -> str:
+    return text if t.is_float else _cast(text, t)
+
+
+def _place(buffer: str, subscripts: tuple[Index, ...]) -> str:
+    at = ",".join(map(_index, subscripts))
+    return f"memory[{buffer!r}][memory[{buffer!r}].checked({at})]"
 
 
 def _node(n: Node, k: Kernel, pad: str) -> list[str]:
     match n:
         case Store(b, subs, Read(tensor, place)) if k.buffer(b).padded and k.buffer(tensor).padded:
             to, at = (",".join(map(_index, s)) for s in (subs, place))  # with what was never set
-            return [f"{pad}memory[{b!r}].set(memory[{tensor!r}].values[{at}],{to})"]
+            got = f"memory[{tensor!r}].get(({at},),{POISON})"
+            return [f"{pad}memory[{b!r}].move({got},{to})"]
         case Store(b, subs, v):
-            at = ",".join(map(_index, subs))
-            return [
-                f"{pad}memory[{b!r}].set(_.rounded({_value(v)},{str(k.buffer(b).dtype)!r}),{at})"
-            ]
+            return [f"{pad}{_place(b, subs)} = {_rounded(_value(v), k.buffer(b).dtype)}"]
         case Update(b, subs, op, v):
-            at, t = ",".join(map(_index, subs)), str(k.buffer(b).dtype)
-            old = f"memory[{b!r}].get({at})"
-            new = f"_.binary({op!r},{old},_.cast({_value(v)},{t!r}),{t!r})"
-            return [f"{pad}memory[{b!r}].set(_.rounded({new},{t!r}),{at})"]
+            t = k.buffer(b).dtype
+            new = _combined(op, "old[at]", _cast(_value(v), t), t)
+            return [
+                f"{pad}old = memory[{b!r}]",
+                f"{pad}at = old.checked({','.join(map(_index, subs))})",
+                f"{pad}old[at] = {_rounded(new, t)}",
+            ]
         case Verify(v):
             return [f"{pad}{_value(v)}"]
         case Loop():
@@ -228,7 +286,7 @@ def _node(n: Node, k: Kernel, pad: str) -> list[str]:
         case Allocate(b, body):
             shape = "".join(f"({_index(e)})," for e in k.buffer(b).shape)
             return [
-                f"{pad}memory[{b!r}]=_.allocate(kernel.buffer({b!r}),({shape}))",
+                f"{pad}memory[{b!r}] = _.allocate(buffers[{b!r}],({shape}))",
                 *_node(body, k, pad),
             ]
         case Prefetch():
@@ -249,7 +307,7 @@ def _other_lanes(n: Loop, k: Kernel, pad: str) -> list[str]:
     if n.kind != "vector":
         return []
     return [
-        f"{pad}memory[{x.buffer!r}].set(0,{','.join(map(_index, x.subscripts))})" for x in stores
+        f"{pad}memory[{x.buffer!r}].move(0,{','.join(map(_index, x.subscripts))})" for x in stores
     ]
 
 
@@ -258,9 +316,7 @@ class _Runtime:
 
     @staticmethod
     def allocate(buffer: Buffer, shape: tuple[int, ...]) -> Memory:
-        values = np.empty(tuple(max(0, n) for n in shape), dtype=object)
-        values.fill(POISON)
-        return Memory(buffer, shape, values)
+        return Memory(buffer, shape)
 
     @staticmethod
     def div(a: int, b: int) -> int:
@@ -271,26 +327,18 @@ class _Runtime:
         return a % b if b else 0
 
     @staticmethod
-    def rounded(x, t: str):
-        return bool(x) if t == "bool" else int(x) if "int" in t else x
-
-    @staticmethod
-    def cast(x, t: str):
-        return bool(x) if t == "bool" else int(x) if "int" in t else float(x)
-
-    @staticmethod
     def binary(op: str, a, b, t: str):
         if t == "bool":
             return bool(a or b) if op in ("add", "max") else bool(a and b)
         match op:
             case "add":
                 return a + b
-            case "sub":
-                return a - b
             case "mul":
                 return a * b
+            case "div" if "int" in t:
+                return a // b if b else 0
             case "div":
-                return (a // b if b else 0) if "int" in t else a / b
+                return a / b if b else math.nan if a == 0 or a != a else math.copysign(math.inf, a)
             case "mod":
                 return a - b * math.floor(a / b) if b else 0
             case _:
@@ -336,4 +384,4 @@ class _Runtime:
                     to[-1] += r
                     at[row] += r
                     at[-1] += c
-                    target.set(source.get(*at) if inside else 0, *to)
+                    target.move(source[tuple(at)] if inside else 0, *to)
