@@ -149,3 +149,15 @@ def test_elements_that_are_read_again_are_made_once() -> None:
     kernel = map_cpu(naive(COUNTED), AVX2, Options()).kernel
     read = {a.buffer for a in accesses(kernel.body) if not a.written}
     assert "O" not in read or not overlapping(kernel)
+
+
+def test_functions_of_a_rows_sum_do_not_count_for_each_element() -> None:
+    """Rows of three vectors and a rest wait for the sum, its logarithm, and both kinds of loops."""
+    text = """def f(float(M,N) X) -> (O) {
+      m(i) max=! X(i,j)
+      s(i) +=! exp(X(i,j) - m(i))
+      O(i,j) = X(i,j) - m(i) - log(s(i))
+    }"""
+    (outer, *_) = branches(map_cpu(naive(text), AVX2, Options()).kernel)
+    assert holds(outer.condition, {"M": 8, "N": 31})
+    assert not holds(outer.condition, {"M": 8, "N": 32})

@@ -13,7 +13,12 @@ from dataclasses import replace
 from tcsym.frontend.program import Call, Read, Select
 from tcsym.index import FALSE, Condition, Index, all_of, ge
 from tcsym.loop_ir import Branch, Kernel, Loop, Store, Update, Value, subvalues
-from tcsym.polyhedral.passes.common.access import Access, accesses, subscript_variables
+from tcsym.polyhedral.passes.common.access import (
+    Access,
+    accesses,
+    subscript_variables,
+    value_variables,
+)
 from tcsym.polyhedral.passes.common.assume import in_context
 from tcsym.polyhedral.passes.common.band import Band, band_of
 from tcsym.polyhedral.passes.common.bounds import extent
@@ -40,7 +45,9 @@ VECTOR_COST = 20.0  # of one nearly empty vector, in strided loads: loop, mask, 
 CALL_COST = 10.0
 GATHER_COST = 1.0
 GUARD_COST = 5.0  # of an element that is read only where a condition holds: a branch in each lane
-COMBINE_COST = 25.0  # of the lanes of a reduction, which what follows waits for
+COMBINE_COST = (
+    25.0  # of the lanes of a reduction, or a function of it, which what follows waits for
+)
 LOOP_WEIGHT = 16
 
 
@@ -97,7 +104,8 @@ def _by_cost(
     # where windows slide along one loop, the others of the image are as short as the rows
     best = sorted(costs, key=lambda v: (costs[v], sliding_reads(band, v)))
     for v in best[: 2 if isinstance(band.body, Store) else 1]:
-        most = min(_most(band, rows, lanes), int(_row_cost(band, rows) / costs[v]))
+        most = _most(band, rows, lanes)
+        most = min(most, int(_row_cost(band, rows, most > 2 * lanes) / costs[v]))
         condition = in_context(kernel, _condition(band, rows, v, most, lanes))
         if condition != FALSE:
             yield Short(rows, v, condition)
@@ -135,12 +143,12 @@ def _condition(band: Band, rows: tuple[str, ...], columns: str, most: int, lanes
 def _most(band: Band, rows: tuple[str, ...], lanes: int) -> int:
     """Longest row that counts as short.
 
-    Half as much again as a vector if it is reduced; four vectors if functions of its sums wait.
+    Half as much again as a vector if it is reduced; just not four if functions of its sums wait.
     """
     statements = tuple(statements_in(band.body))
     combined = any(_is_combined(x, around, rows) for x, around in statements)
     calls = any(isinstance(v, Call) for x, _ in statements for v in subvalues(x.value))
-    return lanes * 4 if combined and calls else lanes + lanes // 2 if combined else lanes
+    return lanes * 4 - 1 if combined and calls else lanes + lanes // 2 if combined else lanes
 
 
 def _is_combined(x: Statement, around: tuple[Loop, ...], rows: tuple[str, ...]) -> bool:
@@ -149,13 +157,14 @@ def _is_combined(x: Statement, around: tuple[Loop, ...], rows: tuple[str, ...]) 
     return isinstance(x, Update) and bool(own - subscript_variables(x.subscripts))
 
 
-def _row_cost(band: Band, rows: tuple[str, ...]) -> float:
-    """Of one row: one vector for each time that a statement runs."""
+def _row_cost(band: Band, rows: tuple[str, ...], has_whole: bool) -> float:
+    """Of one row: one vector for each time that a statement runs, besides whole ones if so."""
     total = 0.0
     for x, around in statements_in(band.body):
-        calls = sum(isinstance(v, Call) for v in subvalues(x.value))
-        combined = COMBINE_COST if _is_combined(x, around, rows) else 0
-        cost = VECTOR_COST + CALL_COST * calls + combined
+        moving = _calls(x, rows)
+        waiting = sum(isinstance(v, Call) for v in subvalues(x.value)) - moving
+        waiting += _is_combined(x, around, rows)
+        cost = VECTOR_COST * (2 if has_whole else 1) + CALL_COST * moving + COMBINE_COST * waiting
         total += cost * _trips(around, rows)
     return total
 
@@ -166,12 +175,17 @@ def _point_cost(
     """Of one element of a row, with `columns` in the lanes."""
     total = 0.0
     for x, around in statements_in(band.body):
-        calls = sum(isinstance(v, Call) for v in subvalues(x.value))
-        cost = access_cost(kernel, x, columns, lanes) + CALL_COST * calls / lanes
+        cost = access_cost(kernel, x, columns, lanes) + CALL_COST * _calls(x, rows) / lanes
         cost += GATHER_COST * sum(_is_gathered(a, columns) for a in accesses(x))
         cost += GUARD_COST * sum(map(_is_guarded, subvalues(x.value)))
         total += cost * _trips(around, rows)
     return total
+
+
+def _calls(x: Statement, rows: tuple[str, ...]) -> int:
+    """Of functions for each element of a row: those of its sums are called once."""
+    moved = [v for v in subvalues(x.value) if isinstance(v, Call)]
+    return sum(bool(value_variables(v) & set(rows)) for v in moved)
 
 
 def _is_guarded(v: Value) -> bool:
