@@ -46,6 +46,16 @@ WINDOWS: dict[str, Case] = {
             for k in (3, 1, 2, 4, 7)
         ),
     ),
+    "narrow_images": Case(
+        """def f(float(N,C,H,W) I, float(O,C,K,L) F) -> (Out) {
+  Out(n,o,h,w) +=! I(n,c,h+p,w+q) * F(o,c,p,q)
+}""",
+        tuple(
+            {"N": 2, "C": c, "O": o, "H": h + k - 1, "W": w + k - 1, "K": k, "L": k}
+            for h, w, o in ((8, 1, 4), (9, 1, 7), (5, 2, 4), (17, 3, 6), (30, 3, 9), (4, 10, 23))
+            for c, k in ((3, 3), (1, 4), (17, 1))
+        ),
+    ),
     "depthwise_nhwc": Case(
         """def f(float(N,H,W,C) I, float(KH,KW,C) F) -> (O) {
   O(n,h,w,c) +=! I(n,h+kh,w+kw,c) * F(kh,kw,c)

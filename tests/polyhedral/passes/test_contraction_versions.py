@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from tcsym.compiler import analyse
 from tcsym.index_values import holds
-from tcsym.loop_ir import Kernel, Prefetch, walk
+from tcsym.loop_ir import Branch, Kernel, Prefetch, walk
 from tcsym.options import Options
 from tcsym.polyhedral.map_cpu import map_cpu
 from tcsym.polyhedral.passes.allocate import place_allocations, without_allocations
+from tcsym.polyhedral.passes.common.access import accesses
 from tcsym.polyhedral.passes.common.band import Roles, band_of, contraction_roles
 from tcsym.polyhedral.passes.common.loops import find_loop
 from tcsym.polyhedral.passes.common.names import Names
@@ -25,6 +27,7 @@ from tcsym.polyhedral.passes.contraction.contraction_versions import (
     streams_in_place,
 )
 from tcsym.polyhedral.passes.contraction.prefetch_steps import STEPS_AHEAD
+from tcsym.polyhedral.schedule import schedule_program
 from tests.polyhedral.passes import naive
 from tests.polyhedral.passes.compare import assert_same
 from tests.polyhedral.passes.naive import buf, con, kernel, op, par, rd, red, st, up, v
@@ -149,3 +152,32 @@ def test_few_columns_exchange_roles_where_both_sides_get_panels() -> None:
 def test_each_product_has_few_versions(name: str, versions: int) -> None:
     notes = map_cpu(naive.matmul(*LAYOUTS[name]), AVX2, Options()).notes
     assert len([x for x in notes if ": vectors along" not in x]) == versions
+
+
+CONVOLUTION = """def f(float(N,C,H,W) I, float(M,C,3,3) F) -> (O) {
+  O(n,m,y,x) +=! I(n,c,y+kh,x+kw) * F(m,c,kh,kw)
+}"""
+
+
+@pytest.mark.parametrize(
+    ("m", "h", "w", "packed"),
+    [
+        (4, 54, 1, True),
+        (3, 54, 1, False),  # too few channels use a copied element
+        (4, 5, 1, False),  # rows of the image do not fill a vector
+        (16, 54, 8, True),
+        (15, 54, 8, False),
+        (23, 54, 10, True),
+        (23, 54, 11, False),  # two vectors in place, and channels are few
+    ],
+)
+def test_narrow_images_are_packed_for_fewer_channels(m: int, h: int, w: int, packed: bool) -> None:
+    convolution = schedule_program(analyse(CONVOLUTION)["f"], Options(), {}).kernel
+    mapped = map_cpu(convolution, AVX2, Options()).kernel
+    branch = next(
+        x
+        for x, _ in walk(mapped.body)
+        if isinstance(x, Branch) and any(a.buffer.startswith("I_panel") for a in accesses(x.then))
+    )
+    sizes = {"N": 2, "C": 8, "M": m, "H": h + 2, "W": w + 2}
+    assert holds(branch.condition, sizes) == packed

@@ -59,6 +59,8 @@ NEAR_REUSE = 2  # as many times the uses that make panels pay if steps are near
 EXCHANGED_COLUMNS = 12  # most that, as rows, are cheaper than panels of the other side
 EXCHANGED_PANELS = 7  # most that are cheaper as rows if both need panels
 WHOLE_LANES = 8
+NARROW = 10  # columns that leave lanes idle where panels hold those of several rows of an image
+NARROW_REUSE = 2  # rows for each of them: with fewer, copying so few at a time costs more
 SUM_TERMS = 60  # what the end of a product of two vectors costs, in terms
 RUN_TERMS = 60  # what each of its inner loops costs
 TILE_TERMS = 5  # as many terms of such a product take as long as one step of a tile's row
@@ -90,9 +92,9 @@ def panels_pay(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Con
     """Packed elements are used often enough, also by loops around that leave them as they are.
 
     Steps of a column tile that stay in near caches are quick to read in place: copies of them pay
-    later. If they cannot be streamed as they lie, the choice without panels is one product of
-    vectors along the sum for each element, which pays only for few rows, columns or elements of
-    many terms.
+    later, except of narrow images, which leave lanes idle in place. If operands cannot be streamed
+    as they lie, the choice without panels is one product of vectors along the sum for each element,
+    which pays only for few rows, columns or elements of many terms.
     """
     rows = row_count(kernel, nest, roles)
     if not streams_in_place(kernel, nest, roles, setting):
@@ -102,6 +104,7 @@ def panels_pay(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Con
         many = ge(rows * column_count(kernel, nest, roles), FEW_ELEMENTS)
         reused = all_of((ge(rows, FEW_ROWS), any_of((many, ge(MANY_TERMS - 1, terms)))))
         return any_of((reused, ge(FEW_TERMS, terms)))
+    band = band_of(find_loop(kernel.body, nest))
     least = max(1, setting.options.pack_reuse * setting.rows)
     used = frozenset[str]().union(*(value_variables(r) for r in roles.streamed))
     tensors = {r.tensor for r in roles.streamed}
@@ -116,6 +119,11 @@ def panels_pay(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Con
     far = TRUE if terms is None else ge(terms, NEAR_CACHES * lines)
     enough = all_of((ge(uses, least), any_of((ge(uses, NEAR_REUSE * least), far))))
     often = all_of((ge(rows, min(FEW_ROWS, least)), enough))
+    columns, together = extent(band.loop(roles.columns)), column_count(kernel, nest, roles)
+    if together != columns:
+        narrow = all_of((ge(rows, NARROW_REUSE * columns), ge(NARROW, columns)))
+        full = all_of((ge(rows, FEW_ROWS), ge(together, WHOLE_LANES)))
+        often = any_of((often, all_of((narrow, full))))
     return any_of((often, all_of((ge(rows, FEW_ROWS + 1), _aliases(kernel, nest, roles, setting)))))
 
 
