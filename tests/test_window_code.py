@@ -89,7 +89,7 @@ def test_pooling_compares_rows_then_columns() -> None:
 def test_pooling_is_little_code() -> None:
     """Two tasks: one for blocks of whole vectors, a larger one for few or short rows."""
     found = sum(count(b, r"^\t[a-z]") for b in blocks(POOL, "cpu:avx2"))
-    assert found <= 1150
+    assert found <= 1200
 
 
 CONVOLUTION = """def f(float(N,C,H,W) I, float(O,C,KH,KW) F) -> (Out) {

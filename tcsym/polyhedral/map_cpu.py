@@ -41,6 +41,7 @@ from tcsym.polyhedral.passes.rows.prefetch_rows import prefetch_rows
 from tcsym.polyhedral.passes.split_guards import split_guards
 from tcsym.polyhedral.passes.split_reductions import split_reductions
 from tcsym.polyhedral.passes.stream_stores import stream_stores
+from tcsym.polyhedral.passes.windows.fetch_blocks import fetch_ahead
 from tcsym.polyhedral.passes.windows.finite_weights import assume_finite, exceptional_nests
 from tcsym.polyhedral.passes.windows.split_residues import split_residues
 from tcsym.polyhedral.passes.windows.unit_windows import (
@@ -90,6 +91,7 @@ def _mapped(kernel: Kernel, target: Target, options: Options) -> Mapped:
         kernel = _verified(full_tiles(kernel, setting.names))
     kernel = _verified(stream_stores(kernel, target.l3_bytes, setting.names))
     kernel = _verified(prefetch_rows(kernel)) if target.vector_bits else kernel
+    kernel = _verified(fetch_ahead(kernel, setting.ahead, target.l2_bytes, setting.names))
     if options.parallelize:
         kernel = parallelise(
             collapse_outermost(kernel, target, setting.names, options.min_work_per_thread), target

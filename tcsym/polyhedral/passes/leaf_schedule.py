@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tcsym.index import FALSE, TRUE
-from tcsym.loop_ir import Kernel, Loop
+from tcsym.loop_ir import Kernel, Loop, Prefetch
 from tcsym.polyhedral.passes.common.assume import in_context
 from tcsym.polyhedral.passes.common.band import Band, band_of
 from tcsym.polyhedral.passes.common.loops import find_loop, loops_around, loops_in
@@ -87,14 +87,19 @@ def plainly(setting: Setting) -> Setting:
     return replace(setting, options=replace(setting.options, row_unroll=1))
 
 
-def schedule_long_rows(kernel: Kernel, nest: str, length: int, setting: Setting) -> Kernel:
-    """Rows of `length` elements or more, two or more of them: in whole vectors if those fit."""
+def schedule_long_rows(
+    kernel: Kernel, nest: str, length: int, ahead: tuple[Prefetch, ...], setting: Setting
+) -> Kernel:
+    """Rows of `length` elements or more, two or more of them: in whole vectors if those fit.
+
+    ahead: what each vector fetches, in terms of the nest's loops.
+    """
     chain = whole_chain(kernel, nest, setting)
     if chain is None or setting.lanes(kernel, chain[-1].body) > length:
         return schedule_leaf(kernel, nest, setting)
     rows = shared_rows(kernel, chain)
     setting.note(nest, "whole vectors" if rows is None else "two rows at a time")
-    return whole_vectors(kernel, chain, rows, setting)
+    return whole_vectors(kernel, chain, rows, setting, ahead)
 
 
 def _strips(kernel: Kernel, nest: str, columns: str, setting: Setting) -> Kernel:

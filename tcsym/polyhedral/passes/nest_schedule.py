@@ -80,7 +80,8 @@ def schedule_nest(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
         setting.note(nest, "windows in two parts")
         kernel = separated.kernel
         for x in separated.long:
-            kernel = schedule_long_rows(kernel, x, separated.length, setting)
+            lines = separated.ahead.get(x, ())
+            kernel = schedule_long_rows(kernel, x, separated.length, lines, setting)
         rest = plainly(setting) if separated.long else setting
         for x in separated.nests:
             kernel = schedule_leaf(kernel, x, rest)

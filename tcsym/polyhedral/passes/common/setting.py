@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tcsym.loop_ir import Kernel, Node
+from dataclasses import field
+
+from tcsym.loop_ir import Kernel, Node, Prefetch
 from tcsym.options import Options
 from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.common.vector_legality import widest_bits
@@ -12,12 +14,16 @@ from tcsym.target import Target
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """`notes` and `names` grow while a kernel is mapped."""
+    """`notes`, `names` and `ahead` grow while a kernel is mapped.
+
+    ahead: what an iteration of a loop fetches for later ones, put there when nests are done.
+    """
 
     target: Target
     options: Options
     names: Names
     notes: list[str]
+    ahead: dict[str, tuple[Prefetch, ...]] = field(default_factory=dict)
 
     def note(self, nest: str, text: str) -> None:
         self.notes.append(f"{nest}: {text}")

@@ -24,11 +24,13 @@ from tcsym.index import (
     minimum,
     var,
 )
+from tcsym.index_values import substitute
 from tcsym.loop_ir import (
     Branch,
     Kernel,
     Loop,
     Node,
+    Prefetch,
     Store,
     block,
     loads,
@@ -92,9 +94,15 @@ def _enough(kernel: Kernel, chain: tuple[Loop, ...], rows: Loop, setting: Settin
 
 
 def whole_vectors(
-    kernel: Kernel, chain: tuple[Loop, ...], rows: Loop | None, setting: Setting
+    kernel: Kernel,
+    chain: tuple[Loop, ...],
+    rows: Loop | None,
+    setting: Setting,
+    ahead: tuple[Prefetch, ...] = (),
 ) -> Kernel:
     """The chain of `whole_chain` in vectors without masks, of two of `rows` if these are given.
+
+    ahead: what each vector fetches, if `rows` is not given.
 
     Contract: rows are a vector long or longer, and there are two or more.
     """
@@ -109,6 +117,11 @@ def whole_vectors(
     if rows is not None:
         body = replace_loop(body, rows.variable, _paired)
     body = replace_loop(body, row.variable, vectors)
+    if ahead and rows is None:
+        start = {row.variable: row.lower + var(tile) * lanes}
+        setting.ahead[tile] = tuple(
+            replace(x, subscripts=tuple(substitute(s, start) for s in x.subscripts)) for x in ahead
+        )
     buffers = tuple(
         replace(b, private=b.private | {tile}) if row.variable in b.private else b
         for b in kernel.buffers

@@ -30,6 +30,7 @@ from tcsym.loop_ir import (
     Kernel,
     Loop,
     Node,
+    Prefetch,
     Store,
     block,
     conditional,
@@ -51,6 +52,7 @@ from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.common.overlap import is_repeatable
 from tcsym.polyhedral.passes.common.setting import Setting
 from tcsym.polyhedral.passes.windows.expand_reductions import expand_reductions
+from tcsym.polyhedral.passes.windows.fetch_blocks import next_block
 from tcsym.polyhedral.passes.windows.literal_windows import literal_copy, symbolic_windows
 from tcsym.polyhedral.passes.windows.separable import Separable, Side, is_small, separable
 from tcsym.records import dataclass
@@ -60,12 +62,16 @@ ROWS = 4  # of a side at a time: what was just stored cannot be loaded at once
 
 @dataclass(frozen=True, slots=True)
 class Separated:
-    """What is left to schedule; in `long`, there are `ROWS` rows of `length` elements or more."""
+    """What is left to schedule; in `long`, there are `ROWS` rows of `length` elements or more.
+
+    ahead: what a vector of one of `long` may fetch, where the vector begins at its loop's variable.
+    """
 
     kernel: Kernel
     nests: tuple[str, ...]
     long: tuple[str, ...]
     length: int
+    ahead: dict[str, tuple[Prefetch, ...]]
 
 
 def separate_windows(kernel: Kernel, nest: str, setting: Setting) -> Separated | None:
@@ -85,15 +91,17 @@ def separate_windows(kernel: Kernel, nest: str, setting: Setting) -> Separated |
         kernel = literal.before(nest, windows.are_literal)
         copies.append(literal.new[nest])
     nests, long, lanes = list[str](), list[str](), setting.lanes(kernel, band.body)
+    ahead: dict[str, tuple[Prefetch, ...]] = {}
     for x in copies:
         kernel, whole, rest = _versions(kernel, x, lanes, names)
         if whole is not None:
-            kernel, parts = _separated(kernel, whole, lanes, names, whole=True)
+            kernel, parts, lines = _separated(kernel, whole, lanes, names, whole=True)
             long += parts
+            ahead[parts[-1]] = lines
         if rest is not None:
-            kernel, parts = _separated(kernel, rest, lanes, names, whole=False)
+            kernel, parts, _ = _separated(kernel, rest, lanes, names, whole=False)
             nests += parts
-    return Separated(kernel, tuple(nests), tuple(long), lanes)
+    return Separated(kernel, tuple(nests), tuple(long), lanes, ahead)
 
 
 def _versions(
@@ -121,15 +129,15 @@ def _versions(
 
 def _separated(
     kernel: Kernel, nest: str, lanes: int, names: Names, whole: bool
-) -> tuple[Kernel, tuple[str, ...]]:
-    """The nest in two parts, and the outermost loops of what is left to schedule."""
+) -> tuple[Kernel, tuple[str, ...], tuple[Prefetch, ...]]:
+    """The nest in two parts, the outermost loops of what is left to schedule, and `ahead`."""
     band = band_of(find_loop(kernel.body, nest))
     found = separable(kernel, band)
     if all(is_small(x) for x in found):
         body = expand_reductions(band.body)
         innermost = band.variables[-1]
         changed = replace_loop(kernel.body, innermost, lambda x: replace(x, body=body))
-        return replace(kernel, body=changed), (nest,)
+        return replace(kernel, body=changed), (nest,), ()
     inner = found[0].inner
     outer, rows = band.loops[: -len(inner) - 1], band.loops[-len(inner) - 1]
     tile, row = names.fresh(rows.variable), var(rows.variable) - rows.lower
@@ -149,7 +157,9 @@ def _separated(
     kernel, blocks, nests = _in_blocks(kernel, rows, tile, parts, names, whole)
     filled = all_of(ge(extent(x), 1) for x in inner)
     node = conditional(filled, _around(outer, blocks))
-    return replace(kernel, body=replace_loop(kernel.body, nest, lambda _: node)), nests
+    after = rows.lower + var(tile) * ROWS + ROWS + var(nests[-1])
+    ahead = tuple(x for one in found for x in next_block(kernel, one, rows, after, lanes))
+    return replace(kernel, body=replace_loop(kernel.body, nest, lambda _: node)), nests, ahead
 
 
 def _around(loops: tuple[Loop, ...], node: Node) -> Node:
