@@ -323,7 +323,8 @@ def cells(found: Mapping[str, Any], ours: float | None) -> list[str]:
     total = f"{found['total']:.0f}"
     if not found["is_complete"]:
         total = f"> {total} ({found['calls']} calls)"
-    times = [f"{found[k]:.3g}" for k in ("until_first", "wait", "undisturbed", "longest_later")]
+    columns = ("until_first", "wait", "undisturbed", "longest_later")
+    times = [f"{found[k]:.3g}" if k in found else "" for k in columns]  # older figures lack some
     compared = f"{found['total'] / ours:.2f}" if ours else ""
     return [f"{found['import']:.0f}", total, *times, str(found["compilations"]), compared]
 
