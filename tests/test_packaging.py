@@ -16,6 +16,8 @@ for module in pkgutil.walk_packages(tcsym.__path__, "tcsym."):
         importlib.import_module(module.name)
 assert r.files("tcsym.frontend").joinpath("grammar.json").is_file()
 assert r.files("tcsym").joinpath("py.typed").is_file()
+from tcsym.runtime.own_objects import NAMES, shipped
+assert all(map(shipped, NAMES))
 assert any(p.name.endswith(".json") for p in r.files("tcsym").joinpath("autotune_cache").iterdir())
 assert importlib.util.find_spec("frontend") is None
 f = tcsym.define("def f(float(N) A) -> (C) { C(i) = 2 * A(i) }")
