@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
@@ -54,20 +54,20 @@ def test_sizes_substituted(name: str, bind: str) -> None:
 
 @pytest.mark.parametrize("name", CORPUS)
 def test_layouts(name: str) -> None:
+    """The reference's results, and none of memory beside the arrays is read or written."""
     kernel = module(CORPUS[name], strategy="symbolic")
-    for layout in LAYOUTS[1:]:
-        check(name, kernel, CORPUS[name].sizes[-1], layout)
+    for layout in LAYOUTS:
+        if layout != "dense":
+            check(name, kernel, CORPUS[name].sizes[-1], layout)
+        if layout in ("dense", "transposed", "sliced"):
+            for sizes in CORPUS[name].sizes:
+                check_edges(kernel, arguments(kernel, sizes, CORPUS[name].gen, layout), sizes)
 
 
-@pytest.mark.parametrize("edge", ["end", "start"])
-@pytest.mark.parametrize("layout", ["dense", "transposed", "sliced"])
-@pytest.mark.parametrize("name", CORPUS)
-def test_no_access_outside(name: str, layout: str, edge: Literal["end", "start"]) -> None:
-    kernel = module(CORPUS[name], strategy="symbolic")
+def check_edges(kernel: Any, inputs: dict[str, Any], sizes: dict[str, int]) -> None:
     outputs = list(kernel.signature.outputs)
-    for sizes in CORPUS[name].sizes:
-        inputs = arguments(kernel, sizes, CORPUS[name].gen, layout)
-        want = outcome(kernel, outputs, inputs, sizes)
+    want = outcome(kernel, outputs, inputs, sizes)
+    for edge in ("end", "start"):
         fenced = {n: guarded(x, edge) for n, x in inputs.items()}
         out = tuple(guarded(want[n], edge) for n in outputs)
         for x in out:
