@@ -87,9 +87,9 @@ def test_pooling_compares_rows_then_columns() -> None:
 
 
 def test_pooling_is_little_code() -> None:
-    """Two tasks: one for blocks of whole vectors, a larger one for few or short rows."""
+    """Tasks for blocks of whole vectors, for few or short rows, and for rows of few elements."""
     found = sum(count(b, r"^\t[a-z]") for b in blocks(POOL, "cpu:avx2"))
-    assert found <= 1200
+    assert found <= 1600
 
 
 CONVOLUTION = """def f(float(N,C,H,W) I, float(O,C,KH,KW) F) -> (Out) {

@@ -97,7 +97,7 @@ CORPUS: dict[str, Case] = {
         """def f(float(B,H,W) X) -> (Y) {
   Y(b,h,w) max=! X(b,2*h+p,2*w+q) where p in 0:3, q in 0:3
 }""",
-        grid(B=(1, 3), H=(3, 8, 13), W=(3, 9, 40)),
+        grid(B=(1, 3), H=(3, 8, 13), W=(3, 9, 40)) + grid(B=(9, 8, 17), H=(8, 5, 13), W=(3, 5, 7)),
         {"X": "special"},
     ),
     "softmax": Case(

@@ -41,10 +41,12 @@ from tcsym.polyhedral.passes.rows.scan_schedule import is_scan, schedule_scan
 from tcsym.polyhedral.passes.rows.short_rows import short_versions
 from tcsym.polyhedral.passes.rows.strip_schedule import strip_columns
 from tcsym.polyhedral.passes.windows.pad_reads import pad_reads
+from tcsym.polyhedral.passes.windows.separable import separable
 from tcsym.polyhedral.passes.windows.separate_windows import separate_windows
 
 MOST_GUARDS = 2
 FEW_BLOCKS = 4  # of rows: with fewer, threads share the work inside each nest
+FEW_POOLED = 3  # columns of windows done in two parts: more are quicker so
 FEW_PACKED_BLOCKS = 20  # where panels are packed for them alone: threads share that only there
 
 
@@ -75,6 +77,10 @@ def schedule_nest(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
         return kernel
     if roles is not None and refusal is not None:
         setting.note(nest, f"no register tile: {refusal}")
+    columns = strip_columns(kernel, nest, setting)
+    in_parts = separable(kernel, band_of(find_loop(kernel.body, nest)))
+    most = FEW_POOLED if in_parts else None
+    kernel = short_versions(kernel, nest, columns, setting, most)
     separated = separate_windows(kernel, nest, setting)
     if separated is not None:
         setting.note(nest, "windows in two parts")
@@ -86,8 +92,6 @@ def schedule_nest(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
         for x in separated.nests:
             kernel = schedule_leaf(kernel, x, rest)
         return kernel
-    columns = strip_columns(kernel, nest, setting)
-    kernel = short_versions(kernel, nest, columns, setting)
     return schedule_leaf(kernel, nest, setting)
 
 

@@ -131,7 +131,11 @@ def test_blocks_of_many_long_rows_are_all_alike() -> None:
     """Pairs of rows of five loads, then rows, with or without fetches; nothing is masked."""
     kernel = schedule_program(analyse(POOL.format(**THREES))["f"], Options(), {}).kernel
     mapped = map_cpu(kernel, AVX2, Options()).kernel
-    branch = next(x for x, _ in walk(mapped.body) if isinstance(x, Branch))
+    few = next(x for x, _ in walk(mapped.body) if isinstance(x, Branch))
+    assert holds(few.condition, {"N": 1, "C": 8, "H": 9, "W": 7})
+    assert not holds(few.condition, {"N": 1, "C": 8, "H": 9, "W": 9})
+    assert few.orelse is not None
+    branch = next(x for x, _ in walk(few.orelse) if isinstance(x, Branch))
     some = {"N": 1, "C": 1}
     assert holds(branch.condition, {**some, "H": 9, "W": 17})
     assert not holds(branch.condition, {**some, "H": 8, "W": 17})

@@ -60,15 +60,22 @@ class Short:
     condition: Condition
 
 
-def short_versions(kernel: Kernel, nest: str, columns: str | None, setting: Setting) -> Kernel:
-    """The nest for long rows, beside versions for short ones. `columns`: its lanes, if one loop."""
-    for short in _choices(kernel, nest, columns, setting):
+def short_versions(
+    kernel: Kernel, nest: str, columns: str | None, setting: Setting, most: int | None = None
+) -> Kernel:
+    """The nest for long rows, beside versions for short ones. `columns`: its lanes, if one loop.
+
+    most: elements of a row that counts as short; None: as its estimated time says.
+    """
+    for short in _choices(kernel, nest, columns, setting, most):
         kernel = _with_version(kernel, nest, short, setting)
         setting.note(nest, f"short rows: vectors along {short.columns}")
     return kernel
 
 
-def _choices(kernel: Kernel, nest: str, columns: str | None, setting: Setting) -> Iterator[Short]:
+def _choices(
+    kernel: Kernel, nest: str, columns: str | None, setting: Setting, most: int | None
+) -> Iterator[Short]:
     band = band_of(find_loop(kernel.body, nest))
     lanes = setting.lanes(kernel, band.body)
     if lanes == 1 or not band.loops:
@@ -76,12 +83,12 @@ def _choices(kernel: Kernel, nest: str, columns: str | None, setting: Setting) -
     moved = transposition_of(kernel, band.loops) if not loops_in(band.body) else None
     if moved is not None:
         row, column = moved.row.variable, moved.column.variable
-        yield from _by_cost(kernel, band, (row,), (column,), lanes)
-        yield from _by_cost(kernel, band, (column,), (row,), lanes)
+        yield from _by_cost(kernel, band, (row,), (column,), lanes, most)
+        yield from _by_cost(kernel, band, (column,), (row,), lanes, most)
         return
     rows = _rows(kernel, nest, lanes) if columns is None else (columns,)
     if rows:
-        yield from _by_cost(kernel, band, rows, band.variables, lanes)
+        yield from _by_cost(kernel, band, rows, band.variables, lanes, most)
 
 
 def _rows(kernel: Kernel, nest: str, lanes: int) -> tuple[str, ...]:
@@ -93,7 +100,12 @@ def _rows(kernel: Kernel, nest: str, lanes: int) -> tuple[str, ...]:
 
 
 def _by_cost(
-    kernel: Kernel, band: Band, rows: tuple[str, ...], candidates: tuple[str, ...], lanes: int
+    kernel: Kernel,
+    band: Band,
+    rows: tuple[str, ...],
+    candidates: tuple[str, ...],
+    lanes: int,
+    most: int | None,
 ) -> Iterator[Short]:
     """The cheapest loop for the lanes; where little is computed, another if that is short too."""
     costs: dict[str, float] = {}
@@ -104,9 +116,10 @@ def _by_cost(
     # where windows slide along one loop, the others of the image are as short as the rows
     best = sorted(costs, key=lambda v: (costs[v], sliding_reads(band, v)))
     for v in best[: 2 if isinstance(band.body, Store) else 1]:
-        most = _most(band, rows, lanes)
-        most = min(most, int(_row_cost(band, rows, most > 2 * lanes) / costs[v]))
-        condition = in_context(kernel, _condition(band, rows, v, most, lanes))
+        long = _most(band, rows, lanes)
+        cheap = int(_row_cost(band, rows, long > 2 * lanes) / costs[v])
+        short = min(long, cheap, long if most is None else most)
+        condition = in_context(kernel, _condition(band, rows, v, short, lanes))
         if condition != FALSE:
             yield Short(rows, v, condition)
 
