@@ -35,6 +35,18 @@ WINDOWS: dict[str, Case] = {
             for k in (3, 0, 1, 2, 4, 7)
         ),
     ),
+    # one or two output channels: tiles of image rows instead of channels
+    "convolution_of_single_channels": Case(
+        """def f(float(N,C,H,W) I, float(O,C,KH,KW) F) -> (Y) {
+  Y(n,o,h,w) +=! I(n,c,h+kh,w+kw) * F(o,c,kh,kw)
+}""",
+        tuple(
+            {"N": n, "O": o, "C": c, "H": h + kh, "W": w + kw, "KH": kh, "KW": kw}
+            for n, o, c in ((1, 1, 3), (2, 2, 1), (2, 3, 2))
+            for h, w in ((3, 15), (4, 16), (8, 38), (2, 20))
+            for kh, kw in ((3, 3), (2, 1), (0, 2))
+        ),
+    ),
     "strided_of_many_sizes": Case(
         """def f(float(C,H,W) I, float(K) F) -> (O, P) {
   O(c,h,w) max=! I(c,2*h+p,2*w+q) + F(p) * F(q)

@@ -98,6 +98,18 @@ def test_few_rows_take_no_tile_of_more() -> None:
     assert 2 * one < four and two < four and three < 1.5 * four
 
 
+def test_single_channels_take_no_tile_of_more() -> None:
+    """One output channel took as long as four."""
+    text = """def f(float(C,H,W) I, float(O,C,KH,KW) F) -> (Y) {
+  Y(o,h,w) +=! I(c,h+kh,w+kw) * F(o,c,kh,kw)
+}"""
+    channels = np.array([1, 2, 4])
+    others = {"C": 64, "H": 66, "W": 66, "KH": 3, "KW": 3}
+    sizes = {"O": channels, **{n: np.full_like(channels, v) for n, v in others.items()}}
+    one, two, four = estimated(mapped(text).kernel, AVX2, sizes)
+    assert 2 * one < four and two < four
+
+
 def test_sums_are_added_term_by_term_and_guards_become_ranges() -> None:
     kernel = naive(CAUSAL)
     nest = next(x.variable for x, _ in walk(kernel.body) if isinstance(x, Loop))

@@ -41,6 +41,11 @@ from tcsym.polyhedral.passes.leaf_schedule import schedule_leaf, schedule_shared
 from tcsym.polyhedral.passes.rows.column_blocks import blocks_pay
 from tcsym.polyhedral.passes.rows.row_schedule import schedule_rows
 from tcsym.polyhedral.passes.windows.literal_windows import literal_copy, symbolic_windows
+from tcsym.polyhedral.passes.windows.window_schedule import (
+    schedule_whole_windows,
+    window_rows,
+    windows_fit,
+)
 
 SINGLE_ROWS = 2  # more share what they read of the columns
 
@@ -117,9 +122,10 @@ def schedule_few_rows(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
     roles = roles_at(kernel, nest)
     if roles is None or not streams_in_place(kernel, nest, roles, setting):
         return _products(kernel, nest, False, setting)
-    kernel, nest = _single_rows(kernel, nest, roles, setting)
-    roles = roles_at(kernel, nest)
-    assert roles is not None
+    for add_version in (_single_rows, _single_channels):
+        kernel, nest = add_version(kernel, nest, roles, setting)
+        roles = roles_at(kernel, nest)
+        assert roles is not None
     return _in_place(kernel, nest, roles, setting)
 
 
@@ -147,6 +153,27 @@ def _single_rows(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> t
     kernel, copy = with_fallback(kernel, nest, single, setting.names)
     setting.note(nest, f"blocks of columns {roles.columns} for {SINGLE_ROWS} rows")
     return schedule_shared_rows(kernel, nest, roles.columns, setting), copy
+
+
+def _single_channels(
+    kernel: Kernel, nest: str, roles: Roles, setting: Setting
+) -> tuple[Kernel, str]:
+    """A version for windows of one or two output channels; the name of the other.
+
+    Rows of the image share what windows read of it, and weights: a tile has four of these then,
+    where one of channels would be mostly empty.
+    """
+    rows = window_rows(kernel, nest, roles.columns)
+    if rows is None or rows == roles.rows:
+        return kernel, nest
+    fits = windows_fit(kernel, nest, roles.columns, rows, setting)
+    few = ge(SINGLE_ROWS, row_count(kernel, nest, roles))
+    single = in_context(kernel, all_of((few, fits)))
+    if single == FALSE:
+        return kernel, nest
+    kernel, copy = with_fallback(kernel, nest, single, setting.names)
+    setting.note(nest, f"windows, columns {roles.columns}, rows {rows}")
+    return schedule_whole_windows(kernel, nest, roles.columns, rows, setting), copy
 
 
 def _literal_in_place(kernel: Kernel, nest: str, setting: Setting) -> Kernel | None:

@@ -124,6 +124,24 @@ def schedule_windows(
     return _tile(kernel, columns, rows, narrow, names, None)
 
 
+def windows_fit(kernel: Kernel, nest: str, columns: str, rows: str, setting: Setting) -> Condition:
+    """Where `schedule_whole_windows` may run."""
+    band = band_of(find_loop(kernel.body, nest))
+    lanes = setting.lanes(kernel, band.body)
+    if lanes == 1 or not is_repeatable(kernel, band.body, frozenset((columns, rows))):
+        return FALSE
+    return fits_tiles(band, columns, rows, _shape(band, columns, rows, lanes, setting))
+
+
+def schedule_whole_windows(
+    kernel: Kernel, nest: str, columns: str, rows: str, setting: Setting
+) -> Kernel:
+    """Overlapping tiles alone. Contract: `windows_fit`."""
+    band = band_of(find_loop(kernel.body, nest))
+    shape = _shape(band, columns, rows, setting.lanes(kernel, band.body), setting)
+    return _tile(kernel, columns, rows, shape, setting.names, NO_WINDOWS)
+
+
 def _branch(node: Node, nest: str, condition: Condition, orelse: Node) -> Node:
     return replace_loop(node, nest, lambda x: Branch(condition, x, orelse))
 
