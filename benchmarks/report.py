@@ -13,13 +13,15 @@ from typing import Any
 
 from benchmarks.merge import merged
 from benchmarks.picture import draw
-from benchmarks.record import SCHEMA
+from benchmarks.record import RANDOM_GOAL, SCHEMA
 from benchmarks.startup import startup_line
+from benchmarks.statistics import geometric_mean
 from benchmarks.tables import call_cells, failure_lines, rate_text
 
 PAGE = Path("docs/performance.md")
 MARKER = "<!-- Below: made by ./dev bench -->\n"
 Record = Mapping[str, Any]
+_LEAST = RANDOM_GOAL[1]
 
 
 def read_record(path: Path) -> Record:
@@ -52,7 +54,11 @@ def report_text(record: Record, picture: str) -> str:
     lines += _machine_lines(record)
     lines += [f"![best other library's time over ours]({picture})", ""]
     lines += ["### Geometric means and goals", "", *_summary_lines(record["summary"])]
-    if record["sizes"] != "random":
+    if record["sizes"] == "random":
+        lines += ["### Kernel by kernel", "", *_kernel_lines(record["rows"])]
+        below = _furthest_below(record["rows"])
+        lines += ["### Rows below the goal", "", *_row_lines(below)] if below else []
+    else:
         lines += ["### Every kernel", "", *_row_lines(record["rows"])]
     lines += _substitution_lines(record["rows"])
     lines += _startup_lines(record)
@@ -86,6 +92,33 @@ def _summary_lines(groups: Iterable[Record]) -> list[str]:
         for g in groups
     ]
     return _table(columns, cells)
+
+
+def _kernel_lines(rows: Iterable[Record]) -> list[str]:
+    """Many sizes of each: in how many of them some peer is quicker, and by how much at most."""
+    found: dict[tuple[str, int], list[float]] = {}
+    for r in rows:
+        if r["best_peer"]:
+            key = r["label"].partition("[")[0], r["threads"]
+            found.setdefault(key, []).append(_best(r))
+    cells = [
+        [
+            *(f"`{kernel}`", threads, len(values), f"{geometric_mean(values):.2f}"),
+            *(f"{min(values):.2f}", *(sum(v < limit for v in values) for limit in (1.0, _LEAST))),
+        ]
+        for (kernel, threads), values in found.items()
+    ]
+    columns = ["kernel", "threads", "sizes", "mean", "worst", "below 1", f"below {_LEAST}"]
+    return _table(columns, cells)
+
+
+def _furthest_below(rows: Iterable[Record]) -> list[Record]:
+    below = [r for r in rows if r["best_peer"] and _best(r) < _LEAST]
+    return sorted(below, key=_best)
+
+
+def _best(row: Record) -> float:
+    return float(row["ratios"][row["best_peer"]]["value"])
 
 
 def _row_lines(rows: Iterable[Record]) -> list[str]:

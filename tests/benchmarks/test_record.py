@@ -187,6 +187,22 @@ def test_picture_and_report(made: dict[str, Any], tmp_path: Path) -> None:
         draw({**record_of(made), "rows": []}, tmp_path / "x.svg")
 
 
+def test_random_sizes_are_reported_by_kernel(made: dict[str, Any], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    record, page = tmp_path / "r.json", tmp_path / "performance.md"
+    quicker = json.loads(json.dumps(made))
+    quicker["ratios"][made["best_peer"]]["value"] = 0.5
+    rows = [{**made, "label": "softmax[N=3]"}, {**quicker, "label": "softmax[N=4]"}]
+    record.write_text(json.dumps({**record_of(*rows), "sizes": "random"}))
+    page.write_text(MARKER)
+    write_report([record], page)
+    text = page.read_text()
+    assert "| `softmax` | 1 | 2 | 0.87 | 0.50 | 1 | 1 |" in text
+    _, _, below = text.partition("### Rows below the goal")
+    below, _, _ = below.partition("###")
+    assert "softmax[N=4]" in below and "softmax[N=3]" not in below
+
+
 def test_parts_of_a_run_become_one_record(made: dict[str, Any]) -> None:
     first, other = record_of(made), record_of({**made, "label": "other", "threads": 2})
     newer = record_of({**made, "best_peer": "torch out="})
