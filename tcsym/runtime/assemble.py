@@ -11,9 +11,8 @@ from typing import Any
 from tcsym.digest import hexdigest
 from tcsym.packages import installed
 from tcsym.runtime.cache import CodeCache
-from tcsym.runtime.own_objects import RECIPE
+from tcsym.runtime.own_objects import PASSES, RECIPE
 
-_PASSES = ("sroa", "instruction_combine", "simplify_cfg")  # with `RECIPE`, which is part of keys
 _INITIALISED: list[bool] = []
 
 
@@ -37,7 +36,7 @@ def assemble(llvm_ir: str, cpu: str = "x86-64") -> bytes:
     machine = _machine(llvm, cpu)
     module = parsed(llvm_ir)
     manager = llvm.create_new_module_pass_manager()
-    for name in _PASSES:
+    for name in PASSES:
         getattr(manager, f"add_{name}_pass")()
     passes = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options())
     run_passes(manager, module, passes)

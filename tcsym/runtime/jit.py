@@ -17,6 +17,8 @@ _MOST_BYTES = 2**46  # of address space; above it no allocation can succeed
 class LoadedKernel(KernelCode):
     """Machine code of one variant. Safe to run from several threads at once."""
 
+    is_whole = True  # as opposed to a `GrowingKernel`
+
     def __init__(self, compiled: Compiled) -> None:
         super().__init__(compiled.object_code)
         self.compiled = compiled
@@ -46,8 +48,6 @@ class LoadedKernel(KernelCode):
         if result == OUT_OF_MEMORY:
             raise MemoryError(f"no {shared + private * threads} bytes of scratch memory")
         return result
-
-    is_whole = True
 
     def byte_counts(self, sizes: tuple[int, ...], threads: int) -> tuple[int, int]:
         """Bytes of the shared scratch memory, and of each task's private part."""

@@ -13,7 +13,8 @@ import os
 from tcsym.digest import digest
 
 NAMES = ("arguments", "blocks", "direct", "native")
-RECIPE = "x86-64 pic ('sroa', 'instruction_combine', 'simplify_cfg')"  # what `assemble` does
+PASSES = ("sroa", "instruction_combine", "simplify_cfg")
+RECIPE = f"x86-64 pic {PASSES}"  # what `assemble` does: part of keys and digests
 _DIGEST_BYTES = 32
 
 
