@@ -230,9 +230,10 @@ def _in_blocks(
     labels = [f.new_label("then"), f.new_label("else")][: len(arms)]
     end = f.new_label("end")
     f.branch(held.text, labels[0], labels[1] if len(labels) > 1 else end)
-    for label, arm in zip(labels, arms):
+    scopes = [f.scope, f.rare if rare_else else f.scope]
+    for label, arm, scope in zip(labels, arms, scopes):
         f.start_block(label)
-        with f.rare() if rare_else and label == labels[-1] != labels[0] else f.scope():
+        with scope():
             arm()
         f.jump(end)
     f.start_block(end)

@@ -45,9 +45,7 @@ VECTOR_COST = 20.0  # of one nearly empty vector, in strided loads: loop, mask, 
 CALL_COST = 10.0
 GATHER_COST = 1.0
 GUARD_COST = 5.0  # of an element that is read only where a condition holds: a branch in each lane
-COMBINE_COST = (
-    25.0  # of the lanes of a reduction, or a function of it, which what follows waits for
-)
+COMBINE_COST = 25.0  # of a reduction's lanes, or a function of it: what follows waits for it
 LOOP_WEIGHT = 16
 
 
