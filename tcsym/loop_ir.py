@@ -154,9 +154,9 @@ class TransposeBlock:
 
     Elsewhere in the block a padded target gets zeros, any other stays as it is. The last subscript
     of each side moves and one more: the source's `source_row`, the target's `target_column`, both
-    counted from the end. `block` x `block` elements, done in registers; or `blocks` of them side by
-    side along the rows, each of which starts `block` rows after the one before, or early enough to
-    be whole.
+    counted from the end. Dimensions inside of that count as one if the last subscript runs on into
+    them. `block` x `block` elements, done in registers; or `blocks` of them side by side along the
+    rows, each of which starts `block` rows after the one before, or early enough to be whole.
     """
 
     target: str

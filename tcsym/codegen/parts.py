@@ -43,13 +43,10 @@ class PartialCode:
     def write(self, names: Iterable[str], ready: Callable[[str], None]) -> list[str]:
         """Gives the text of these modules and of what they call to `ready`; their names.
 
-        The main module, which is written already, comes first: LLVM has work at once. Others may
-        add code meanwhile, also of these: what was given is what is named.
+        Others may add code meanwhile, also of these: what was given is what is named.
         """
-        todo = sorted(names, key=lambda name: name != SYMBOL)[::-1]
-        known, written = set(self._objects), list[str]()
-        while todo:
-            name = todo.pop()
+        todo, known, written = list(names), set(self._objects), list[str]()
+        for name in todo:
             if name not in known:
                 known.add(name)
                 written.append(name)

@@ -28,6 +28,7 @@ from tcsym.polyhedral.passes.contraction.contraction_versions import (
     with_fallback,
 )
 from tcsym.polyhedral.passes.contraction.guarded_products import guard_factors
+from tcsym.polyhedral.passes.contraction.interleave import add_interleaved
 from tcsym.polyhedral.passes.contraction.split_terms import find_guard, split_ranges, split_terms
 from tcsym.polyhedral.passes.leaf_schedule import (
     outermost_loops,
@@ -36,7 +37,7 @@ from tcsym.polyhedral.passes.leaf_schedule import (
     schedule_leaf,
     schedule_long_rows,
 )
-from tcsym.polyhedral.passes.rows.row_block import block_rows, row_groups, rows_last
+from tcsym.polyhedral.passes.rows.row_block import block_rows, row_groups
 from tcsym.polyhedral.passes.rows.scan_schedule import is_scan, schedule_scan
 from tcsym.polyhedral.passes.rows.short_rows import short_versions
 from tcsym.polyhedral.passes.rows.strip_schedule import strip_columns
@@ -62,6 +63,7 @@ def schedule_nest(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
     roles = roles_at(kernel, nest)
     refusal = contraction_refusal(kernel, nest, roles)
     if roles is not None and refusal is None:
+        kernel = add_interleaved(kernel, nest, roles, setting)
         kernel = add_few_columns(kernel, nest, roles, setting)
         return tile_where_it_pays(kernel, nest, roles, setting, schedule_few_rows)
     by_terms = _by_terms(kernel, nest, setting)
@@ -121,8 +123,6 @@ def _in_row_blocks(kernel: Kernel, nest: str, setting: Setting) -> Kernel | None
     band = band_of(find_loop(kernel.body, nest))
     if not band.loops:
         return None
-    kernel, nest = rows_last(kernel, nest)
-    band = band_of(find_loop(kernel.body, nest))
     height = setting.options.row_block * _tile_rows(kernel, nest, setting)
     if block_rows(kernel, nest, height, setting.names) is None:
         return None

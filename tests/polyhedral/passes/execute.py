@@ -91,6 +91,14 @@ class Memory(dict[tuple[int, ...], Any]):
         else:
             self[self.checked(*at)] = value
 
+    def run_on(self, at: list[int], dimension: int) -> tuple[int, ...]:
+        """The place whose last subscript counts through all dimensions inside that one."""
+        inner = self.shape[dimension + 1 :]
+        place = sum(i * math.prod(inner[d + 1 :]) for d, i in enumerate(at[dimension + 1 :]))
+        if not inner or place not in range(math.prod(inner)):
+            return tuple(at)
+        return (*at[: dimension + 1], *map(int, np.unravel_index(place, inner)))
+
     def load(self, array: np.ndarray) -> None:
         places = itertools.product(*map(range, self.shape))
         self.update(zip(places, array.ravel().tolist()))
@@ -384,4 +392,5 @@ class _Runtime:
                     to[-1] += r
                     at[row] += r
                     at[-1] += c
-                    target.move(source[tuple(at)] if inside else 0, *to)
+                    value = source[source.run_on(at, row)] if inside else 0
+                    target.move(value, *target.run_on(to, column))

@@ -1,0 +1,219 @@
+"""Small products, many of them -> the loop to run in lanes, one product each, and where that pays.
+
+Where rows, columns or terms are few, a register tile is mostly empty, and so is a vector along a
+sum. Products that a loop around makes independent of each other fill all lanes, if elements of the
+same place of neighbouring products lie side by side (`contraction.interleave` copies them so).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import reduce
+from operator import add, mul
+
+from tcsym.index import (
+    FALSE,
+    ONE,
+    ZERO,
+    Condition,
+    Index,
+    all_of,
+    ceildiv,
+    floordiv,
+    ge,
+    minimum,
+    var,
+)
+from tcsym.loop_ir import Branch, Kernel, Loop, Store, Update, loads, walk
+from tcsym.polyhedral.passes.common.access import Access, accesses
+from tcsym.polyhedral.passes.common.band import Band, Roles, band_of, reductions
+from tcsym.polyhedral.passes.common.bounds import extent
+from tcsym.polyhedral.passes.common.interchange import can_sink
+from tcsym.polyhedral.passes.common.loops import find_loop, loops_in, statements_in
+from tcsym.polyhedral.passes.common.overlap import is_repeatable
+from tcsym.polyhedral.passes.common.setting import Setting
+from tcsym.polyhedral.passes.common.vector_legality import vector_refusal
+from tcsym.polyhedral.passes.contraction.contraction_versions import (
+    column_count,
+    exchanged,
+    streams_in_place,
+)
+from tcsym.polyhedral.passes.contraction.fuse_parallel import stores_follow
+from tcsym.polyhedral.passes.contraction.operands import outer_loops
+from tcsym.polyhedral.passes.contraction.register_tile import can_tile
+from tcsym.records import dataclass
+
+# Times in tenths of a nanosecond, fitted to 450 products of 1 to 70 rows, columns and terms each.
+GROUP_TIME = 190  # of as many products as lanes
+BLOCK_TIME = 50  # of a square block of copied elements
+TERM_TIME, RUN_TIME = 7, 6  # of a vector of terms, and of an innermost loop over them
+TILE_TIME, TILE_TERM_TIME, PANEL_TIME = 170, 15, 200  # of a register tile, a step, a panel for it
+SUM_TIME, TERMS_TIME = 80, (2, 3)  # of a product of two vectors along a sum: per sum, per term
+CACHE_PART = 2  # of the second cache that the copies may fill
+
+
+@dataclass(frozen=True, slots=True)
+class Interleaving:
+    """`loop` runs in the lanes, inside the loops `outer`.
+
+    moved: by buffer, the dimension that moves with the loop.
+    """
+
+    loop: str
+    outer: tuple[str, ...]
+    moved: dict[str, int]
+
+
+def interleaving(kernel: Kernel, nest: str, setting: Setting) -> Interleaving | None:
+    """The first loop of the nest's band that moves all operands and can run in lanes."""
+    band = band_of(find_loop(kernel.body, nest))
+    lanes = setting.lanes(kernel, band.body)
+    if lanes == 1 or any(isinstance(x, Branch) for x, _ in walk(band.body)):
+        return None
+    fits = frozenset(
+        b.name
+        for b in kernel.buffers
+        if b.space == "argument" and b.strides is None and len(b.shape) > 1
+        if b.dtype.bits in (32, 64) and setting.target.lanes(b.dtype.bits) == lanes
+    )
+    found = (_along(kernel, band, v, fits) for v in band.variables)
+    return next((x for x in found if x is not None), None)
+
+
+def _along(kernel: Kernel, band: Band, v: str, fits: frozenset[str]) -> Interleaving | None:
+    """fits: buffers that blocks can be transposed of."""
+    moved: dict[str, int] = {}
+    outside: dict[str, set[tuple[Index, ...]]] = {}
+    for a in accesses(band.body):
+        if v in kernel.buffer(a.buffer).private:
+            continue
+        d = _dimension(kernel, a, v)
+        if d is None or a.buffer not in fits or moved.setdefault(a.buffer, d) != d:
+            return None
+        before = tuple(s for s in a.subscripts[:d] if isinstance(s, Index))
+        outside.setdefault(a.buffer, set()).add(before)
+    used = {x for places in outside.values() for p in places for s in p for x in s.variables()}
+    outer = tuple(x for x in band.variables if x in used)
+    if used & {x.variable for x in loops_in(band.body)} or not _is_legal(kernel, band, v, outer):
+        return None
+    for x, around in statements_in(band.body):
+        if any(r.unwritten and r.tensor in moved for r in loads(x.value)):
+            return None
+        if isinstance(x, Store | Update) and x.buffer in moved:
+            loops = (*band.loops, *around)
+            if len(outside[x.buffer]) > 1 or not _is_whole(kernel, x, moved[x.buffer], loops):
+                return None
+    return Interleaving(v, outer, moved)
+
+
+def _dimension(kernel: Kernel, a: Access, v: str) -> int | None:
+    """The one that moves with the loop, by one, and is not the last."""
+    indices = [s for s in a.subscripts if isinstance(s, Index)]
+    if len(indices) < len(a.subscripts) or any(a.checked):
+        return None
+    found = [d for d, s in enumerate(indices) if v in s.variables()]
+    is_plain = len(found) == 1 and indices[found[0]] == var(v) and found[0] < len(indices) - 1
+    return found[0] if is_plain else None
+
+
+def _is_legal(kernel: Kernel, band: Band, v: str, outer: tuple[str, ...]) -> bool:
+    body, lane = band.body, frozenset((v,))
+    return (
+        extent(band.loop(v)).variables() <= frozenset(kernel.sizes)
+        and can_sink(body, lane)
+        and can_tile(band, v, None, outer)
+        and is_repeatable(kernel, body, lane)
+        and vector_refusal(kernel, body, v) is None
+    )
+
+
+def _is_whole(kernel: Kernel, x: Store | Update, d: int, loops: tuple[Loop, ...]) -> bool:
+    """Every element inside the dimension is stored, so that all of a copy can go back."""
+    extents = {y.variable: y.upper for y in loops if y.lower == ZERO}
+    inside = list(zip(x.subscripts[d + 1 :], kernel.buffer(x.buffer).shape[d + 1 :]))
+    used = {v for s, _ in inside for v in s.variables()}
+    walked = all(any(s == var(v) and extents.get(v) == n for v in s.variables()) for s, n in inside)
+    return walked and len(used) == len(inside)
+
+
+def interleaving_pays(
+    kernel: Kernel, nest: str, roles: Roles, x: Interleaving, setting: Setting
+) -> Condition:
+    """There are products for all lanes, their copies stay in the cache, and tiles take longer."""
+    band = band_of(find_loop(kernel.body, nest))
+    lanes = setting.lanes(kernel, band.body)
+    sums = [tuple(map(extent, around)) for _, around in reductions(band.body)]
+    bounds = (*map(extent, band.loops), *(n for s in sums for n in s))
+    if not all(n.variables() <= frozenset(kernel.sizes) for n in bounds):
+        return FALSE
+    products, sizes = extent(band.loop(x.loop)), _copied(kernel, x)
+    most = setting.target.l2_bytes * 8 // (CACHE_PART * setting.target.vector_bits)
+    time = GROUP_TIME + _points(band, x.loop) * _sum_time(sums)
+    for n in sizes:
+        time = time + BLOCK_TIME * ceildiv(n, lanes)
+    other = _time_apart(kernel, nest, roles, x.loop, sums, setting)
+    shorter = ge(products * other, ceildiv(products, lanes) * time)
+    return all_of((ge(products, lanes), ge(most, _total(sizes)), shorter))
+
+
+def _copied(kernel: Kernel, x: Interleaving) -> tuple[Index, ...]:
+    """Elements of each copy, in one lane."""
+    shapes = (kernel.buffer(b).shape[d + 1 :] for b, d in x.moved.items())
+    return tuple(map(_product, shapes))
+
+
+def _points(band: Band, v: str) -> Index:
+    """Elements of one product."""
+    return _product(extent(y) for y in band.loops if y.variable != v)
+
+
+def _sum_time(sums: list[tuple[Index, ...]]) -> Index:
+    """Of the sums of an element, in all lanes."""
+    runs = _total(_product(s[:-1]) for s in sums)
+    return RUN_TIME * runs + TERM_TIME * _total(map(_product, sums))
+
+
+def _time_apart(
+    kernel: Kernel,
+    nest: str,
+    roles: Roles,
+    v: str,
+    sums: list[tuple[Index, ...]],
+    setting: Setting,
+) -> Index:
+    """Of one product in register tiles, or by vectors along the sum if that takes less."""
+    band = band_of(find_loop(kernel.body, nest))
+    lanes = setting.lanes(kernel, band.body)
+    terms = _total(map(_product, sums))
+    step, wide = TILE_TIME + TILE_TERM_TIME * terms, lanes * setting.vectors
+    tiles = _tiles(kernel, band, roles, v, wide, setting)
+    if streams_in_place(kernel, nest, roles, setting):
+        other = exchanged(kernel, nest, roles)
+        if other is not None and streams_in_place(kernel, nest, other, setting):
+            tiles = minimum(tiles, _tiles(kernel, band, other, v, wide, setting))
+        return tiles * step
+    panels = ceildiv(column_count(kernel, nest, roles), wide)
+    along = SUM_TIME + floordiv(terms * TERMS_TIME[0], TERMS_TIME[1])
+    return minimum(tiles * step + PANEL_TIME * panels, _points(band, v) * along)
+
+
+def _tiles(kernel: Kernel, band: Band, roles: Roles, v: str, wide: int, setting: Setting) -> Index:
+    """Register tiles of one product."""
+    follows = (
+        y
+        for y in reversed(outer_loops(band, roles))
+        if y != v and stores_follow(kernel, band, y, roles.columns)
+    )
+    sides = {roles.columns, next(follows, roles.columns)}
+    rest = (extent(y) for y in band.loops if y.variable not in {*sides, roles.rows, v})
+    columns = ceildiv(_product(extent(band.loop(y)) for y in sorted(sides)), wide)
+    rows = ONE if roles.rows is None else ceildiv(extent(band.loop(roles.rows)), setting.rows)
+    return columns * rows * _product(rest)
+
+
+def _product(factors: Iterable[Index]) -> Index:
+    return reduce(mul, factors, ONE)
+
+
+def _total(parts: Iterable[Index]) -> Index:
+    return reduce(add, parts, ZERO)
