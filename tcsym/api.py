@@ -17,18 +17,24 @@ if TYPE_CHECKING:
     from tcsym.frontend.einsum import EinsumSource
 
 
-def einsum(spec: str, *operands: Any, out: Any = None, threads: int | None = None) -> Any:
+def einsum(
+    spec: str, *operands: Any, out: Any = None, threads: int | None = None, optimize: bool = True
+) -> Any:
     """`numpy.einsum` through the compiler; one kernel per spec and element types serves all sizes.
 
-    Example: `einsum("mk,kn->mn", A, B)`. An ellipsis broadcasts as in numpy. The result's type is
-    numpy's promotion of the operands' types, its library theirs.
+    Example: `einsum("mk,kn->mn", A, B)`. Ellipses and extents of 1 broadcast as in numpy. The
+    result's type is numpy's promotion of the operands' types, its library theirs.
+    optimize: multiply several operands in the order that takes the fewest operations at these
+    sizes; there is then one kernel for each order that was met. False: all at once.
     """
     if not isinstance(spec, str):
         raise TCTypeError(f"einsum: the first argument is {spec!r}, expected subscripts as text")
     views = [_operand(k, x) for k, x in enumerate(operands)]
     dtypes = tuple([view.dtype for view in views])
-    shapes = tuple([view.shape for view in views]) if "..." in spec else None
-    found = _einsum_source(spec, dtypes, shapes)
+    shapes = tuple([view.shape for view in views])
+    broadcast = "..." in spec or any(1 in shape for shape in shapes)
+    needed = shapes if broadcast or (optimize and _has_choice(spec)) else None
+    found = _einsum_source(spec, dtypes, needed, optimize)
     arguments = [_squeezed(x, view, axes) for x, view, axes in zip(operands, views, found.squeezed)]
     return _einsum_kernel(found.source)(*arguments, out=out, threads=threads)
 
@@ -36,7 +42,7 @@ def einsum(spec: str, *operands: Any, out: Any = None, threads: int | None = Non
 def einsum_kernel(
     spec: str, dtypes: str | DType | Sequence[str | DType] = "float32", **settings: Any
 ) -> Kernel:
-    """The kernel behind `einsum(spec, ...)`, with parameters x0, x1, ... and result O.
+    """The kernel behind `einsum(spec, ..., optimize=False)`: parameters x0, x1, ..., result O.
 
     dtypes: element type of all operands, or one for each. settings: as for `define`.
     """
@@ -49,12 +55,22 @@ def einsum_kernel(
 
 
 @lru_cache(256)
+def _has_choice(spec: str) -> bool:
+    from tcsym.frontend.einsum import has_orders
+
+    return has_orders(spec)
+
+
+@lru_cache(4096)
 def _einsum_source(
-    spec: str, dtypes: tuple[DType, ...], shapes: tuple[tuple[int, ...], ...] | None
+    spec: str,
+    dtypes: tuple[DType, ...],
+    shapes: tuple[tuple[int, ...], ...] | None,
+    optimize: bool,
 ) -> EinsumSource:
     from tcsym.frontend.einsum import einsum_source
 
-    return einsum_source(spec, dtypes, shapes)
+    return einsum_source(spec, dtypes, shapes, optimize=optimize)
 
 
 @lru_cache(256)

@@ -121,11 +121,11 @@ class Unfinished:
         self._about = mapped.kernel.arguments, scheduled.notes, mapped.notes
         self._code = stages.begun(mapped)
         loops = sum(isinstance(x, Loop) for x, _ in walk(mapped.kernel.body))
-        self._is_large = loops > MOST_LOOPS_AT_ONCE
+        self.is_large = loops > MOST_LOOPS_AT_ONCE
 
     def needed(self, sizes: Sequence[int]) -> frozenset[str]:
         """The modules that calls of these sizes wait for: all, unless that would take long."""
-        if not self._is_large:
+        if not self.is_large:
             return frozenset(self._code.missing())
         return frozenset(self._code.needed(dict(zip(self.sizes, sizes, strict=True))))
 
@@ -134,10 +134,10 @@ class Unfinished:
         return self._code.missing()
 
     @deep_recursion
-    def make(self, names: Sequence[str]) -> None:
+    def make(self, names: Sequence[str], meanwhile: Callable[[], object] = lambda: None) -> None:
         """Make these modules for a call that waits.
 
-        LLVM works beside the emission: its time is what remains after that.
+        LLVM works beside the emission, and then beside `meanwhile`: its time is what remains.
         """
         if not names:
             return
@@ -146,6 +146,7 @@ class Unfinished:
         code, timed = self._code, self._stages.timed
         with Assembler(self._stages.target) as assembler:
             written = timed("emit", lambda: code.write(names, assembler.add))
+            meanwhile()
             code.add(written, timed("llvm", assembler.objects))
 
     @deep_recursion

@@ -167,7 +167,8 @@ class Serving:
         views = (*bound.views, *outputs.views)
         n_threads = get_num_threads() if threads is None else require_threads(threads)
         version = self.dispatcher.answering(bound.sizes)
-        variant, fault = version.run(views, bound.sizes, n_threads)
+        expect = self.dispatcher.entrance.expect
+        variant, fault = version.run(views, bound.sizes, n_threads, expect)
         if fault:
             raise plan.fault_error(variant.compiled.faults[fault - 1])
         self.dispatcher.served(bound.sizes, views, version, variant)

@@ -257,6 +257,14 @@ def test_modules_kernels_and_errors_pickle() -> None:
         ("ij->ji", [(2, 3)]),
         ("...ij,...jk->...ik", [(5, 2, 3), (1, 3, 4)]),
         (",i->i", [(), (3,)]),
+        ("i,i->i", [(1,), (3,)]),
+        ("mk,kl,ln->mn", [(3, 9), (9, 2), (2, 8)]),
+        ("ab,bc,cd,de,ef,fa->", [(6, 6)] * 6),
+        ("bq,bk,bkd->bqd", [(2, 3), (2, 4), (2, 4, 5)]),
+        ("ijx,jk->k", [(4, 5, 3), (5, 6)]),
+        ("...a,ab,bc->...c", [(2, 1, 5), (5, 6), (6, 7)]),
+        ("ab,bc,cd->ad", [(0, 3), (3, 4), (4, 2)]),
+        ("ab,bc,cd->ad", [(9, 3), (3, 0), (0, 9)]),
     ],
 )
 def test_einsum(spec: str, shapes: list[tuple[int, ...]]) -> None:
@@ -280,6 +288,26 @@ def test_einsum_types_scalars_and_out() -> None:
         tc.einsum(a, [0, 1])  # type: ignore[arg-type]
     with pytest.raises(tc.SizeError):
         tc.einsum("ij,jk", ones(2, 3), ones(4, 5))
+
+
+@pytest.mark.parametrize("optimize", [True, False])
+def test_einsum_of_half_operands_rounds_once(optimize: bool) -> None:
+    x = np.full((8, 64), 40, np.float16)
+    y, z = x.T.copy(), np.full((8, 40), 2**-10, np.float16)
+    found = tc.einsum("ab,bc,cd->ad", x, y, z, optimize=optimize)
+    assert found.dtype == np.float16  # between the products stands 102400, beyond float16
+    np.testing.assert_array_equal(found, np.full((8, 40), 800, np.float16))
+
+
+def test_einsum_has_a_kernel_for_each_order_and_not_for_each_size() -> None:
+    from tcsym.api import _einsum_kernel
+
+    rng = np.random.default_rng(0)
+    before = _einsum_kernel.cache_info().misses
+    for m, k, p, n in [(90, 9, 9, 9), (80, 7, 9, 8), (9, 9, 9, 90)]:
+        a, b, c = (rng.standard_normal(shape) for shape in [(m, k), (k, p), (p, n)])
+        np.testing.assert_allclose(tc.einsum("mk,kp,pn->mn", a, b, c), a @ b @ c, atol=1e-9)
+    assert _einsum_kernel.cache_info().misses - before == 2
 
 
 def test_einsum_kernel() -> None:

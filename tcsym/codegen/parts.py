@@ -43,10 +43,13 @@ class PartialCode:
     def write(self, names: Iterable[str], ready: Callable[[str], None]) -> list[str]:
         """Gives the text of these modules and of what they call to `ready`; their names.
 
-        Others may add code meanwhile, also of these: what was given is what is named.
+        The main module, which is written already, comes first: LLVM has work at once. Others may
+        add code meanwhile, also of these: what was given is what is named.
         """
-        todo, known, written = list(names), set(self._objects), list[str]()
-        for name in todo:
+        todo = sorted(names, key=lambda name: name != SYMBOL)[::-1]
+        known, written = set(self._objects), list[str]()
+        while todo:
+            name = todo.pop()
             if name not in known:
                 known.add(name)
                 written.append(name)

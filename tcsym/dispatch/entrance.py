@@ -45,6 +45,18 @@ class Entrance:
         self._without_switch = False
         self._lock = threading.Lock()
 
+    def expect(self, version: Version, views: Sequence[View], variant: Variant) -> None:
+        """A call like this is about to make the code of `variant`.
+
+        The code of its entry is made while LLVM works on that.
+        """
+        from tcsym.runtime.growing import GrowingKernel
+
+        kernel, kind = variant.kernel, kind_of(views, variant)
+        if kind is not None and isinstance(kernel, GrowingKernel) and self._has_no_entries():
+            ways = self._ways_of(version)
+            kernel.meanwhile(lambda: ways.prepare(kind, variant))
+
     def enter(
         self, version: Version, views: Sequence[View], variant: Variant, sizes: Values | None
     ) -> None:
@@ -158,9 +170,11 @@ class Entrance:
             ways = self._ways.setdefault(version.variants, Ways(plan, self.slow))
         return ways
 
+    def _has_no_entries(self) -> bool:
+        return all(ways.head is None for ways in tuple(self._ways.values()))
+
     def _begin(self, make: Callable[[], None], variant: Variant) -> None:
-        is_first = all(ways.head is None for ways in tuple(self._ways.values()))
-        if not (is_first and variant.kernel.is_whole):
+        if not (self._has_no_entries() and variant.kernel.is_whole):
             beside(make)
             return
         with contextlib.suppress(Exception):  # calls are served without an entry, too

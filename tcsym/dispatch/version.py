@@ -37,8 +37,17 @@ class Version:
     calls: int = field(default=0)
     compile_beside: Callable[[Variants, Layouts], None] | None = None
 
-    def run(self, views: Sequence[View], sizes: Values, threads: int) -> tuple[Variant, int]:
-        """Run on inputs and outputs in order; the variant that ran, and 0 or 1 + its fault."""
+    def run(
+        self,
+        views: Sequence[View],
+        sizes: Values,
+        threads: int,
+        expect: Callable[[Version, Sequence[View], Variant], None] | None = None,
+    ) -> tuple[Variant, int]:
+        """Run on inputs and outputs in order; the variant that ran, and 0 or 1 + its fault.
+
+        expect: told of a variant that these are the first to run on, before they do.
+        """
         self.calls += 1
         if self.padding is not None:
             return self.padding.run(self.variants, views, sizes, threads)
@@ -50,7 +59,10 @@ class Version:
             self.compile_beside(variants, variants.wanted(views))
             n_inputs = len(variants.plan.inputs)
             return dense, run_on_copies(dense, views, n_inputs, sizes, threads)
-        variant = variant or variants.serving(views)
+        if variant is None:
+            variant = variants.serving(views)
+            if expect is not None:
+                expect(self, views, variant)
         return variant, variant.run(views, sizes, threads)
 
     def prepared(self, views: Sequence[View]) -> Variant:

@@ -41,6 +41,7 @@ class Ways:
         self.tried: set[Kind] = set()
         self.head: Function | None = None
         self._entries: dict[Kind, Function] = {}
+        self._prepared: dict[Kind, EntryImage] = {}
         self._lock = threading.Lock()
 
     def make(
@@ -51,16 +52,26 @@ class Ways:
         images: what the entry is made of is put there.
         """
         from tcsym.runtime.entering import load_entry
-        from tcsym.runtime.fastcall import entry_image
 
         kernel = variant.kernel.grown()
-        code = kernel.compiled, variant.pointers, variant.slots
-        image = entry_image(self.plan, *code, kind.layouts, kind.exact, kind.library)
+        image = self._prepared.pop(kind, None) or self._image(kind, variant)
         if image is None:
             return self.head
         if images is not None:
             images.append(image)
         return self.adopt(kind, load_entry(image, kernel, self.slow))
+
+    def prepare(self, kind: Kind, variant: Variant) -> None:
+        """The code of the entry that `make` will be asked for next; `variant` may lack code."""
+        image = self._image(kind, variant)
+        if image is not None:
+            self._prepared[kind] = image
+
+    def _image(self, kind: Kind, variant: Variant) -> EntryImage | None:
+        from tcsym.runtime.fastcall import entry_image
+
+        code = variant.compiled, variant.pointers, variant.slots
+        return entry_image(self.plan, *code, kind.layouts, kind.exact, kind.library)
 
     def pass_to(self, following: Function) -> None:
         """From now on, `following` serves what none of the entries does."""

@@ -3,7 +3,8 @@
 `ij,jk` becomes `O(i_i,i_k) +=! x0(i_i,i_j) * x1(i_j,i_k)`: repeated labels in one operand are
 diagonals, labels missing from the output are summed. An ellipsis stands for the dimensions that an
 operand has left, aligned at the right. Where one operand has size 1 and another has not, it is used
-without that dimension (`EinsumSource.squeezed`), which is broadcasting.
+without that dimension (`EinsumSource.squeezed`), which is broadcasting. With an order
+(`einsum_order.py`) there is a statement for each of its steps, and `t0`, `t1`, … between them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import string
 from collections.abc import Sequence
 
 from tcsym.errors import RankError, TCSyntaxError, n_dimensions
+from tcsym.frontend.einsum_order import Order, has_choice, order, take
 from tcsym.records import dataclass
 from tcsym.types import DType, promote
 
@@ -30,11 +32,14 @@ def einsum_source(
     spec: str,
     dtypes: Sequence[DType],
     shapes: Sequence[Sequence[int]] | None = None,
+    *,
+    optimize: bool = False,
 ) -> EinsumSource:
     """Program for `numpy.einsum(spec, …)` on operands of `dtypes`.
 
-    `shapes` are needed for an ellipsis and for broadcasting. Raises TCSyntaxError for a malformed
-    spec and RankError for operands that do not fit it.
+    `shapes` are needed for an ellipsis, for broadcasting and for `optimize`, by which products of
+    several operands are taken in the order with the fewest points. Raises TCSyntaxError for a
+    malformed spec and RankError for operands that do not fit it.
     """
     operands, output = _split(spec)
     if len(operands) != len(dtypes):
@@ -45,8 +50,20 @@ def einsum_source(
     if shapes is not None:
         _expand(terms, shapes, spec)
     labels = _output_labels(output, terms, spec)
-    squeezed = [()] * len(terms) if shapes is None else _squeeze(terms, shapes)
-    return EinsumSource(_program(terms, labels, dtypes), tuple(squeezed))
+    squeezed: list[tuple[int, ...]] = [()] * len(terms)
+    if shapes is not None:
+        squeezed = _squeeze(terms, shapes)
+    steps: Order = (tuple(range(len(terms))),)
+    if optimize and shapes is not None:
+        steps = order(terms, labels, _extents_of_all(terms, shapes, squeezed))
+    return EinsumSource(_program(terms, labels, dtypes, steps), tuple(squeezed))
+
+
+def has_orders(spec: str) -> bool:
+    """Whether operands of `spec` can be taken in several orders. Raises TCSyntaxError."""
+    operands, output = _split(spec)
+    terms = [_labels(term, spec) for term in operands]
+    return _DOTS in spec or has_choice(terms, _output_labels(output, terms, spec))
 
 
 _DOTS = "..."
@@ -107,6 +124,17 @@ def _extents(term: list[str], shape: Sequence[int]) -> dict[str, set[int]]:
     return extents
 
 
+def _extents_of_all(
+    terms: list[list[str]], shapes: Sequence[Sequence[int]], squeezed: list[tuple[int, ...]]
+) -> dict[str, int]:
+    extents: dict[str, int] = {}
+    for term, shape, axes in zip(terms, shapes, squeezed, strict=True):
+        kept = [extent for d, extent in enumerate(shape) if d not in axes]
+        for x, extent in zip(term, kept, strict=True):
+            extents[x] = max(extent, extents.get(x, 0))
+    return extents
+
+
 def _output_labels(output: str | None, terms: list[list[str]], spec: str) -> list[str]:
     used = [x for term in terms for x in term]
     broadcast = sorted({x for x in used if x.isdigit()}, key=int, reverse=True)
@@ -128,20 +156,50 @@ def _output_labels(output: str | None, terms: list[list[str]], spec: str) -> lis
 # ---- text
 
 
-def _program(terms: list[list[str]], output: list[str], dtypes: Sequence[DType]) -> str:
+def _program(
+    terms: list[list[str]], output: list[str], dtypes: Sequence[DType], steps: Order
+) -> str:
     result = result_type(dtypes)
     params = ", ".join(
         f"{dtype}{_list('n', term)} x{k}"
         for k, (term, dtype) in enumerate(zip(terms, dtypes, strict=True))
     )
-    factors = []
-    for k, (term, dtype) in enumerate(zip(terms, dtypes, strict=True)):
-        read = f"x{k}{_list('i', term)}"
-        factors.append(read if dtype is result else f"{result}({read})")
-    reduced = {x for term in terms for x in term} - set(output)
-    op = "+=!" if reduced else "="
-    body = f"O{_list('i', output)} {op} {' * '.join(factors)}"
-    return f"def {NAME}({params}) -> (O) {{\n  {body}\n}}\n"
+    body = "".join(f"  {line}\n" for line in _statements(terms, output, dtypes, steps, result))
+    return f"def {NAME}({params}) -> (O) {{\n{body}}}\n"
+
+
+def _statements(
+    terms: list[list[str]],
+    output: list[str],
+    dtypes: Sequence[DType],
+    steps: Order,
+    result: DType,
+) -> list[str]:
+    """A statement for each step; what lies between two steps has the type that sums have."""
+    wide = result if len(steps) == 1 else result.accumulator
+    left = [list(term) for term in terms]
+    reads = [
+        _cast(f"x{k}{_list('i', term)}", dtype, wide)
+        for k, (term, dtype) in enumerate(zip(terms, dtypes, strict=True))
+    ]
+    lines = []
+    for k, step in enumerate(steps):
+        factors = [reads[m] for m in sorted(step)]
+        reads = [read for m, read in enumerate(reads) if m not in step]
+        used, labels = take(left, step, output)
+        left.append(labels)
+        reads.append(
+            f"{'t' + str(k) if left[1:] or wide is not result else 'O'}{_list('i', labels)}"
+        )
+        op = "+=!" if {x for term in used for x in term} - set(labels) else "="
+        lines.append(f"{reads[-1]} {op} {' * '.join(factors)}")
+    if wide is not result:
+        lines.append(f"O{_list('i', output)} = {_cast(reads[0], wide, result)}")
+    return lines
+
+
+def _cast(read: str, dtype: DType, to: DType) -> str:
+    return read if dtype is to else f"{to}({read})"
 
 
 def _list(prefix: str, labels: list[str]) -> str:

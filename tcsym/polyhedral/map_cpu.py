@@ -24,6 +24,7 @@ from tcsym.polyhedral.passes.common.loops import outermost_loop, replace_loop
 from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.common.setting import Setting
 from tcsym.polyhedral.passes.contract_storage import contract_storage
+from tcsym.polyhedral.passes.contraction.associate_factors import associate_factors
 from tcsym.polyhedral.passes.contraction.contraction_nest import Schedule
 from tcsym.polyhedral.passes.drop_empty import drop_empty
 from tcsym.polyhedral.passes.full_tiles import full_tiles
@@ -73,7 +74,7 @@ def _mapped(kernel: Kernel, target: Target, options: Options) -> Mapped:
     body = without_allocations(kernel.body)
     body = hoist_conditions(body, setting.names)
     kernel = _verified(accumulate_privately(replace(kernel, body=body), setting.names))
-    kernel = roll_state(without_unit_loops(privatise(kernel)))
+    kernel = roll_state(without_unit_loops(privatise(associate_factors(kernel))))
     kernel = _verified(assume_finite(kernel, nests(kernel.body), setting.names))
     kernel = _verified(split_residues(kernel, setting.names))
     kernel = _verified(merge_loops(replace(kernel, view=unit_view(kernel)), setting.names))

@@ -28,6 +28,10 @@ PRODUCTS = {
     "int_tn": """def f(int8(K,M) A, int8(K,N) B) -> (C) {
   C(m,n) +=! int32(A(k,m)) * int32(B(k,n))
 }""",
+    "mean_nt": "def f(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! A(m,k) * B(n,k) / K }",
+    "scaled_tn": """def f(float(K,M) A, half(K,N) B, float(M) s, float(N) z) -> (C) {
+  C(m,n) +=! -(A(k,m) * float(B(k,n))) / z(n) * s(m)
+}""",
     "layer_tn": """def f(float(K,M) A, float(K,N) B, float(N) b) -> (C) {
   C(m,n) +=! A(k,m) * B(k,n)
   C(m,n) = fmax(C(m,n) + b(n), 0)

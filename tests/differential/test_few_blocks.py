@@ -55,6 +55,13 @@ PROGRAMS = {
 }""",
         FEW,
     ),
+    "bilinear": (  # rows b, which stand first
+        """def f(float(B,I) X, float(H,I,3) W, float(B,3) Y) -> (Z) {
+  t(b,o,j) +=! X(b,i) * W(o,i,j)
+  Z(b,o) +=! t(b,o,j) * Y(b,j)
+}""",
+        FEW,
+    ),
     "weighted_sums": (
         """def f(float(B,I) X, float(B,I,H) Y) -> (Z) {
   m(b) max=! X(b,i)

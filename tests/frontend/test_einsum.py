@@ -104,3 +104,61 @@ def test_result_types(dtypes: tuple[DType, ...], result: DType) -> None:
     source = einsum_source("i,i->i", dtypes).source
     program = resolve(parse(source))["einsum"]
     assert [t.dtype for t in program.tensors if t.role == "output"] == [result]
+
+
+def statements(spec: str, shapes: list[tuple[int, ...]], dtype: DType = F32) -> list[str]:
+    source = einsum_source(spec, [dtype] * len(shapes), shapes, optimize=True).source
+    resolve(parse(source))
+    return [line.strip() for line in source.splitlines()[1:-1]]
+
+
+def test_products_are_taken_in_the_order_with_the_fewest_points() -> None:
+    left = [
+        "t0(i_m,i_l) +=! x0(i_m,i_k) * x1(i_k,i_l)",
+        "O(i_m,i_n) +=! x2(i_l,i_n) * t0(i_m,i_l)",
+    ]
+    right = [
+        "t0(i_k,i_n) +=! x1(i_k,i_l) * x2(i_l,i_n)",
+        "O(i_m,i_n) +=! x0(i_m,i_k) * t0(i_k,i_n)",
+    ]
+    assert statements("mk,kl,ln->mn", [(2, 20), (20, 20), (20, 20)]) == left
+    assert statements("mk,kl,ln->mn", [(20, 20), (20, 20), (20, 2)]) == right
+
+
+def test_what_one_operand_alone_sums_is_summed_first() -> None:
+    assert statements("ij,jk->k", [(20, 20), (20, 20)]) == [
+        "t0(i_j) +=! x0(i_i,i_j)",
+        "O(i_k) +=! x1(i_j,i_k) * t0(i_j)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("spec", "shapes"),
+    [
+        ("ij,jk->ik", [(20, 20), (20, 20)]),
+        ("i,j,k->ijk", [(20,), (20,), (20,)]),
+        ("bi,bj,bij->b", [(20, 20), (20, 20), (20, 20, 20)]),
+        ("mk,kl,ln->mn", [(2, 1), (1, 2), (2, 1)]),
+    ],
+)
+def test_one_statement_where_taking_apart_gains_little(
+    spec: str, shapes: list[tuple[int, ...]]
+) -> None:
+    assert len(statements(spec, shapes)) == 1
+
+
+def test_labels_between_steps_stand_as_in_the_output() -> None:
+    kron = statements("mabc,ax,by,cz->mxyz", [(64, 16, 16, 16)] + [(16, 16)] * 3)
+    assert [line.partition(" ")[0] for line in kron] == [
+        "t0(i_m,i_b,i_c,i_x)",
+        "t1(i_m,i_c,i_x,i_y)",
+        "O(i_m,i_x,i_y,i_z)",
+    ]
+
+
+def test_half_types_are_wide_between_steps() -> None:
+    assert statements("mk,kl,ln->mn", [(2, 20), (20, 20), (20, 20)], F16) == [
+        "t0(i_m,i_l) +=! float32(x0(i_m,i_k)) * float32(x1(i_k,i_l))",
+        "t1(i_m,i_n) +=! float32(x2(i_l,i_n)) * t0(i_m,i_l)",
+        "O(i_m,i_n) = float16(t1(i_m,i_n))",
+    ]

@@ -37,7 +37,7 @@ from tcsym.polyhedral.passes.leaf_schedule import (
     schedule_leaf,
     schedule_long_rows,
 )
-from tcsym.polyhedral.passes.rows.row_block import block_rows, row_groups
+from tcsym.polyhedral.passes.rows.row_block import block_rows, row_groups, rows_last
 from tcsym.polyhedral.passes.rows.scan_schedule import is_scan, schedule_scan
 from tcsym.polyhedral.passes.rows.short_rows import short_versions
 from tcsym.polyhedral.passes.rows.strip_schedule import strip_columns
@@ -123,6 +123,8 @@ def _in_row_blocks(kernel: Kernel, nest: str, setting: Setting) -> Kernel | None
     band = band_of(find_loop(kernel.body, nest))
     if not band.loops:
         return None
+    kernel, nest = rows_last(kernel, nest)
+    band = band_of(find_loop(kernel.body, nest))
     height = setting.options.row_block * _tile_rows(kernel, nest, setting)
     if block_rows(kernel, nest, height, setting.names) is None:
         return None

@@ -26,12 +26,14 @@ from tcsym.index import (
     eq,
     ge,
     index,
+    minimum,
     mod,
     of_atom,
     var,
 )
 from tcsym.loop_ir import (
     STREAM_BYTES,
+    THREADS,
     Block,
     Branch,
     Buffer,
@@ -52,6 +54,7 @@ from tcsym.polyhedral.passes.full_tiles import is_cheap
 from tcsym.records import dataclass
 
 LONG_ROW_BYTES = 2048
+SHARED_CACHE = 4  # by which part more than a cache pays off in it for several threads at once
 LEAST_SHARE = 4  # of the last cache: less than a quarter of it written is not worth it
 
 
@@ -194,7 +197,9 @@ def _is_large(kernel: Kernel, nest: Loop, written: frozenset[str], cache_bytes: 
     }
     total = sum((_bytes(kernel.buffer(name)) for name in touched), ZERO)
     output = sum((_bytes(kernel.buffer(name)) for name in sorted(written)), ZERO)
-    return all_of((ge(total, cache_bytes + 1), ge(output, cache_bytes // LEAST_SHARE)))
+    several = minimum(var(THREADS) - 1, 1)
+    least = cache_bytes + 1 + several * (cache_bytes // SHARED_CACHE)
+    return all_of((ge(total, least), ge(output, cache_bytes // LEAST_SHARE)))
 
 
 def _bytes(buffer: Buffer) -> Index:

@@ -50,6 +50,19 @@ def test_a_block_of_rows_is_one_register_tile(term: str, rows: int) -> None:
     assert [x for x in single if (x.lower, x.upper) == (ZERO, ONE)]
 
 
+@pytest.mark.parametrize("order", ["b,o", "o,b"])
+def test_rows_of_a_block_need_not_be_the_last_loop(order: str) -> None:
+    """W(o) moves with o: only rows b use it again."""
+    source = f"""def bilinear(float(B,I) X, float(O,I,J) W, float(B,J) Y) -> (Z) {{
+  t({order},j) +=! X(b,i) * W(o,i,j)
+  Z({order}) +=! t({order},j) * Y(b,j)
+}}"""
+    p = analyse(source)["bilinear"]
+    mapped = map_cpu(schedule_program(p, Options(), {}).kernel, AVX2, Options())
+    assert "o: blocks of 6 rows, 2 nests" in mapped.notes
+    assert mapped.kernel.buffer("t").shape[0] == index(6)
+
+
 def test_the_least_value_of_a_blocks_rows_is_known() -> None:
     left = var("n") - var("t") * 4
     t = par("t", ceildiv(var("n"), 4), block())

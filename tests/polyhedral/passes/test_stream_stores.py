@@ -8,7 +8,7 @@ import pytest
 
 from tcsym.frontend.program import Call
 from tcsym.index_values import holds
-from tcsym.loop_ir import Branch, Kernel, Node, Store, block, walk
+from tcsym.loop_ir import THREADS, Branch, Kernel, Node, Store, block, walk
 from tcsym.loop_ir_verify import InternalError, verify
 from tcsym.options import Options
 from tcsym.polyhedral.map_cpu import map_cpu
@@ -52,14 +52,14 @@ def test_results_are_the_same(phase: int, m: int, n: int) -> None:
     assert_same(k, out, {"M": m, "N": n, "O.phase": phase})
 
 
-def runs_streamed(k: Kernel, m: int, n: int, phase: int = 0) -> bool:
+def runs_streamed(k: Kernel, m: int, n: int, phase: int = 0, threads: int = 1) -> bool:
     """Whether the streamed version is the one that runs."""
     (condition,) = [
         x.condition
         for x, _ in walk(k.body)
         if isinstance(x, Branch) and streamed(x) and not any(map(streamed, inner(x)))
     ]
-    return holds(condition, {"M": m, "N": n, "O.phase": phase})
+    return holds(condition, {"M": m, "N": n, "O.phase": phase, THREADS: threads})
 
 
 def test_only_what_exceeds_the_cache_at_aligned_places_in_long_rows() -> None:
@@ -71,6 +71,12 @@ def test_only_what_exceeds_the_cache_at_aligned_places_in_long_rows() -> None:
     assert not runs_streamed(out, 40, 68)  # short rows that do not end with a vector
     assert runs_streamed(out, 40, 516)
     assert not runs_streamed(out, 40, 518)  # the second row would not be aligned
+
+
+def test_several_threads_use_the_cache_for_a_quarter_more() -> None:
+    out = mapped(rows(st("O", (ROW, COLUMN), SUM)))
+    assert not runs_streamed(out, 2, 64, threads=2)  # 5 * 256 bytes, of 1024
+    assert runs_streamed(out, 3, 64, threads=2) and runs_streamed(out, 3, 64, threads=5)
 
 
 def test_one_long_row_needs_no_aligned_length() -> None:

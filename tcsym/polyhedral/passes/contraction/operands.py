@@ -178,13 +178,13 @@ def widened_terms(kernel: Kernel, nest: str) -> Kernel:
     """Terms of half type in float32, where they are accumulated so."""
 
     def widen(x: Node) -> Node:
-        return _widened_term(x) if isinstance(x, Update) else x
+        return widened_term(x) if isinstance(x, Update) else x
 
     body = replace_loop(kernel.body, nest, lambda loop: map_node(loop, widen))
     return replace(kernel, body=body)
 
 
-def _widened_term(x: Update) -> Update:
+def widened_term(x: Update) -> Update:
     """A term of half type that is accumulated in float32 is computed in it (LANGUAGE B8)."""
     term = x.value
     if not (isinstance(term, Cast) and term.dtype is DType.FLOAT32):

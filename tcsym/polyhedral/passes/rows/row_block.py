@@ -13,6 +13,7 @@ from tcsym.loop_ir import Kernel, Loop, Node, block, substitute_node
 from tcsym.polyhedral.passes.common.access import accesses
 from tcsym.polyhedral.passes.common.band import Band, band_of, contraction_roles
 from tcsym.polyhedral.passes.common.bounds import extent
+from tcsym.polyhedral.passes.common.interchange import reorder_chain
 from tcsym.polyhedral.passes.common.loops import children, find_loop, replace_loop
 from tcsym.polyhedral.passes.common.names import Names
 from tcsym.records import dataclass
@@ -34,6 +35,28 @@ def is_contraction_over(kernel: Kernel, rows: Loop, child: Node) -> bool:
     inner = band_of(child)
     roles = contraction_roles(kernel, Band((rows, *inner.loops), inner.body))
     return roles is not None and roles.rows == rows.variable
+
+
+def rows_last(kernel: Kernel, nest: str) -> tuple[Kernel, str]:
+    """The band at `nest` with a loop last that a nest inside contracts over, and its first loop.
+
+    `X(b,i)*W(o,i,j)` under loops b, o has rows b: each of them uses W(o) again.
+    """
+    band = band_of(find_loop(kernel.body, nest))
+    inside = children(band.body)
+    for rows in reversed(band.loops):
+        if any(is_contraction_over(kernel, rows, child) for child in inside):
+            break
+    else:
+        return kernel, nest
+    order = (*(v for v in band.variables if v != rows.variable), rows.variable)
+    bounds = frozenset[str]().union(
+        *(x.lower.variables() | x.upper.variables() for x in band.loops)
+    )
+    if order == band.variables or bounds & set(order):
+        return kernel, nest
+    body = replace_loop(kernel.body, nest, lambda top: reorder_chain(top, order))
+    return replace(kernel, body=body), order[0]
 
 
 def block_rows(kernel: Kernel, nest: str, size: int, names: Names) -> Blocked | None:

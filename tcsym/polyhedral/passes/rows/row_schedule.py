@@ -76,8 +76,7 @@ def _schedule_leaf(kernel: Kernel, nest: str, leaf: str, setting: Setting) -> tu
 
 def _may_overlap(kernel: Kernel, body: Node, variable: str, setting: Setting) -> bool:
     """Elements at a row's end may be made twice, which is cheaper than to mask their stores."""
-    calls = any(isinstance(v, Call) for x, _ in statements_in(body) for v in subvalues(x.value))
-    cheap = not setting.target.has_masks and not calls
+    cheap = not setting.target.has_masks and not _calls_each(body, variable)
     return cheap and is_repeatable(kernel, body, frozenset((variable,)))
 
 
@@ -215,18 +214,25 @@ def _unroll(body: Node, variable: str, most: int) -> int:
     Few enough that the accumulators of all reductions leave half of 16 registers to values.
     """
     statements = [x for x, _ in statements_in(body)]
-    made = {x.buffer for x in statements if isinstance(x, Store | Update)}
-    calls = any(_moves(v, variable, made) for x in statements for v in subvalues(x.value))
     reduced = {
         (x.buffer, x.subscripts)
         for x in statements
         if isinstance(x, Update) and variable not in subscript_variables(x.subscripts)
     }
-    if calls:  # several vectors of an exponential would load its constants again and again
+    if _calls_each(
+        body, variable
+    ):  # several vectors of an exponential would load its constants again and again
         return 1
     if not reduced:
         return max(1, min(2, most))
     return max(1, min(most, ACCUMULATORS // len(reduced)))
+
+
+def _calls_each(body: Node, variable: str) -> bool:
+    """Functions are called for each element of the row."""
+    statements = [x for x, _ in statements_in(body)]
+    made = {x.buffer for x in statements if isinstance(x, Store | Update)}
+    return any(_moves(v, variable, made) for x in statements for v in subvalues(x.value))
 
 
 def _moves(v: Value, variable: str, made: set[str]) -> bool:

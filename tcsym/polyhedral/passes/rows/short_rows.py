@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from tcsym.frontend.program import Call, Read, Select
 from tcsym.index import FALSE, Condition, Index, all_of, ge
-from tcsym.loop_ir import Branch, Kernel, Loop, Store, Update, Value, subvalues
+from tcsym.loop_ir import Branch, Kernel, Loop, Store, Update, Value, Verify, subvalues
 from tcsym.polyhedral.passes.common.access import (
     Access,
     accesses,
@@ -37,6 +37,11 @@ from tcsym.polyhedral.passes.common.setting import Setting
 from tcsym.polyhedral.passes.common.vector_legality import access_cost, vector_refusal
 from tcsym.polyhedral.passes.contraction.register_tile import TileShape, can_tile, tile_registers
 from tcsym.polyhedral.passes.rows.row_schedule import leaf_chain, row_choice, split_rest
+from tcsym.polyhedral.passes.rows.transpose_lanes import (
+    stored_element,
+    strided_access,
+    transpose_lanes,
+)
 from tcsym.polyhedral.passes.rows.transposition import transposition_of
 from tcsym.polyhedral.passes.windows.window_schedule import sliding_reads
 from tcsym.records import dataclass
@@ -46,16 +51,21 @@ CALL_COST = 10.0
 GATHER_COST = 1.0
 GUARD_COST = 5.0  # of an element that is read only where a condition holds: a branch in each lane
 COMBINE_COST = 25.0  # of a reduction's lanes, or a function of it: what follows waits for it
+SAVED = 0.6  # of an element that is transposed in a block, not gathered or scattered
 LOOP_WEIGHT = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Short:
-    """Where `condition` holds, `columns` runs in the lanes, with the loops `rows` inside."""
+    """Where `condition` holds, `columns` runs in the lanes, with the loops `rows` inside.
+
+    most: the longest row.
+    """
 
     rows: tuple[str, ...]
     columns: str
     condition: Condition
+    most: int
 
 
 def short_versions(
@@ -81,12 +91,12 @@ def _choices(
     moved = transposition_of(kernel, band.loops) if not loops_in(band.body) else None
     if moved is not None:
         row, column = moved.row.variable, moved.column.variable
-        yield from _by_cost(kernel, band, (row,), (column,), lanes, most)
-        yield from _by_cost(kernel, band, (column,), (row,), lanes, most)
+        yield from _by_cost(kernel, band, (row,), (column,), setting, most)
+        yield from _by_cost(kernel, band, (column,), (row,), setting, most)
         return
     rows = _rows(kernel, nest, lanes) if columns is None else (columns,)
     if rows:
-        yield from _by_cost(kernel, band, rows, band.variables, lanes, most)
+        yield from _by_cost(kernel, band, rows, band.variables, setting, most)
 
 
 def _rows(kernel: Kernel, nest: str, lanes: int) -> tuple[str, ...]:
@@ -102,24 +112,27 @@ def _by_cost(
     band: Band,
     rows: tuple[str, ...],
     candidates: tuple[str, ...],
-    lanes: int,
+    setting: Setting,
     most: int | None,
 ) -> Iterator[Short]:
     """The cheapest loop for the lanes; where little is computed, another if that is short too."""
+    lanes = setting.lanes(kernel, band.body)
     costs: dict[str, float] = {}
+    saved: dict[str, float] = {}
     for v in reversed(candidates):
         inner = _arranged(band, rows, v)
         if inner is not None and _is_legal(kernel, inner, v):
-            costs[v] = _point_cost(kernel, inner, rows, v, lanes)
+            saved[v] = _saved(kernel, inner, rows, v, setting)
+            costs[v] = _point_cost(kernel, inner, rows, v, lanes) - saved[v]
     # where windows slide along one loop, the others of the image are as short as the rows
     best = sorted(costs, key=lambda v: (costs[v], sliding_reads(band, v)))
     for v in best[: 2 if isinstance(band.body, Store) else 1]:
-        long = _most(band, rows, lanes)
+        long = _most(band, rows, lanes, saved[v] > 0)
         cheap = int(_row_cost(band, rows, long > 2 * lanes) / costs[v])
         short = min(long, cheap, long if most is None else most)
         condition = in_context(kernel, _condition(band, rows, v, short, lanes))
         if condition != FALSE:
-            yield Short(rows, v, condition)
+            yield Short(rows, v, condition, short)
 
 
 def _arranged(band: Band, rows: tuple[str, ...], columns: str) -> Band | None:
@@ -151,15 +164,19 @@ def _condition(band: Band, rows: tuple[str, ...], columns: str, most: int, lanes
     return all_of((*(ge(most, n) for n in extents[:-1]), ge(extents[-1], lanes)))
 
 
-def _most(band: Band, rows: tuple[str, ...], lanes: int) -> int:
-    """Longest row that counts as short.
+def _most(band: Band, rows: tuple[str, ...], lanes: int, in_blocks: bool) -> int:
+    """Longest row that counts as short, in vectors: more if it is transposed in blocks.
 
     Half as much again as a vector if it is reduced; just not four if functions of its sums wait.
     """
     statements = tuple(statements_in(band.body))
     combined = any(_is_combined(x, around, rows) for x, around in statements)
     calls = any(isinstance(v, Call) for x, _ in statements for v in subvalues(x.value))
-    return lanes * 4 - 1 if combined and calls else lanes + lanes // 2 if combined else lanes
+    if combined and calls:
+        return lanes * (8 if in_blocks else 4) - 1
+    if combined:
+        return lanes * 3 if in_blocks else lanes + lanes // 2
+    return lanes
 
 
 def _is_combined(x: Statement, around: tuple[Loop, ...], rows: tuple[str, ...]) -> bool:
@@ -190,6 +207,22 @@ def _point_cost(
         cost += GATHER_COST * sum(_is_gathered(a, columns) for a in accesses(x))
         cost += GUARD_COST * sum(map(_is_guarded, subvalues(x.value)))
         total += cost * _trips(around, rows)
+    return total
+
+
+def _saved(
+    kernel: Kernel, band: Band, rows: tuple[str, ...], columns: str, setting: Setting
+) -> float:
+    """What blocks that are transposed in registers save of an element's cost."""
+    lanes, total = setting.lanes(kernel, band.body), 0.0
+    for x, around in statements_in(band.body):
+        if not around or around[-1].variable not in rows or isinstance(x, Verify):
+            continue
+        row = around[-1].variable
+        places = [v for v in subvalues(x.value) if isinstance(v, Read)]
+        places += [stored_element(kernel, x)] if isinstance(x, Store) else []
+        strided = (strided_access(kernel, v, row, (columns,), lanes, setting) for v in places)
+        total += SAVED * sum(s is not None for s in strided) * _trips(around, rows)
     return total
 
 
@@ -238,4 +271,7 @@ def _with_version(kernel: Kernel, nest: str, short: Short, setting: Setting) -> 
     outer = tuple(x for x in whole.loops if x.variable not in inside)
     tile = Band(outer, find_loop(kernel.body, inside[0]) if inside else whole.body)
     shape = TileShape(1, 1, lanes)
-    return tile_registers(kernel, tile, columns, None, (), shape, names, overlapping).kernel
+    tiled = tile_registers(kernel, tile, columns, None, (), shape, names, overlapping)
+    if short.most < 2 * lanes:  # one block at most, which is one vector of the row
+        return tiled.kernel
+    return transpose_lanes(tiled.kernel, tiled.top, lanes, setting)

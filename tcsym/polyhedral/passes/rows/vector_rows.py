@@ -1,4 +1,8 @@
-"""An innermost loop -> vectors: a main loop without masks and one masked remainder."""
+"""An innermost loop -> vectors: groups of them, single ones, and a last one that is ragged.
+
+The last one overlaps the one before it where elements may be made twice, else it is masked;
+elements that cannot be masked remain single.
+"""
 
 from __future__ import annotations
 
@@ -67,10 +71,10 @@ def vectorise_row(kernel: Kernel, top: str, variable: str, shape: RowShape, name
     kernel = _retile(kernel, variable, loops)
     if remainder is not None:
         kernel, remainder = _own_temporaries(kernel, variable, others, remainder, names)
-        if shape.overlapping and shape.masked and not lanes:
-            whole, others = _overlapping(row, shape, names)
+        for width in _overlapping_widths(shape) if not lanes else ():
+            whole, others = _overlapping(row, shape, width, names)
             kernel, whole = _own_temporaries(kernel, variable, others, whole, names)
-            remainder = Branch(ge(extent(row), shape.lanes), whole, remainder)
+            remainder = Branch(ge(extent(row), width), whole, remainder)
 
     def at_top(loop: Loop) -> Node:
         changed = replace_loop(loop, variable, lambda _: block(main, remainder))
@@ -82,6 +86,14 @@ def vectorise_row(kernel: Kernel, top: str, variable: str, shape: RowShape, name
     for x in lanes:
         kernel = kernel.with_buffer(x.buffer)
     return kernel
+
+
+def _overlapping_widths(shape: RowShape) -> tuple[int, ...]:
+    """Of vectors that may overlap, the widest last: short ones where a mask costs too much."""
+    if not shape.overlapping:
+        return ()
+    short = shape.lanes // 4
+    return (shape.lanes,) if shape.masked or short < 4 else (short, shape.lanes)
 
 
 def _retile(kernel: Kernel, variable: str, loops: frozenset[str]) -> Kernel:
@@ -143,23 +155,27 @@ def _main(
 def _remainder(
     loop: Loop, shape: RowShape, lanes: list[_Lanes], names: Names
 ) -> tuple[Node | None, frozenset[str]]:
-    """What is left of the row: masked vectors, or single elements; None if nothing ever is."""
+    """What is left of the row: whole vectors, then a masked one or elements; None if nothing is."""
     n, width = extent(loop), shape.lanes * shape.unroll
-    known, done, tile = n.as_int(), floordiv(n, width), names.fresh(loop.variable)
+    known, whole = n.as_int(), floordiv(n, shape.lanes)
+    done = floordiv(n, width) * shape.unroll
     if known is not None and known % width == 0:
         return None, frozenset()
-    if shape.masked:
-        mask = n - var(tile) * shape.lanes
-        last = ceildiv(n, shape.lanes)
-        return _vectors(loop, shape, lanes, names, (tile, done * shape.unroll, last, mask))
-    whole, vectors, private = floordiv(n, shape.lanes), None, frozenset((tile,))
-    if shape.unroll > 1 and lanes:  # vectors that are left, then elements
-        bounds = (names.fresh(loop.variable), done * shape.unroll, whole, None)
-        vectors, own = _vectors(loop, shape, lanes, names, bounds)
-        private, done, width = private | own, whole, shape.lanes
+    vectors, private = None, frozenset[str]()
+    few = shape.overlapping and not lanes  # then only rows shorter than a vector come here
+    if shape.unroll > 1 and not few and (lanes or shape.masked):
+        left = (names.fresh(loop.variable), done, whole, None)
+        vectors, private = _vectors(loop, shape, lanes, names, left)
+        done = whole
+    tile = names.fresh(loop.variable)
+    if shape.masked:  # known before the row: its mask is made once for all rows
+        ragged = (tile, done, ceildiv(n, shape.lanes), n - whole * shape.lanes)
+        last, own = _vectors(loop, shape, lanes, names, ragged)
+        return block(vectors, last), private | own
     body = renamed_loops(_at(loop.body, loop.variable, var(tile)), names)
-    single = replace(loop, variable=tile, lower=loop.lower + done * width, body=body)
-    return block(vectors, single), private
+    first = loop.lower + done * shape.lanes
+    single = replace(loop, variable=tile, lower=first, body=body)
+    return block(vectors, single), private | {tile}
 
 
 def _vectors(
@@ -178,15 +194,17 @@ def _vectors(
     return Loop(tile, first, last, inner, "serial", loop.order), frozenset((tile,))
 
 
-def _overlapping(loop: Loop, shape: RowShape, names: Names) -> tuple[Node, frozenset[str]]:
-    """The remainder of a row of a vector or more: the last vector ends where the row does."""
-    n, width = extent(loop), shape.lanes * shape.unroll
+def _overlapping(
+    loop: Loop, shape: RowShape, width: int, names: Names
+) -> tuple[Node, frozenset[str]]:
+    """What whole groups leave of a row of `width` or more: the last vector ends where it does."""
+    n = extent(loop)
     tile, lane = names.fresh(loop.variable), names.fresh(loop.variable)
-    start = minimum(var(tile) * shape.lanes, n - shape.lanes)
-    body = _at(loop.body, loop.variable, loop.lower + start + var(lane))
-    inner = _vector(lane, shape, body, loop, None)
-    first, last = floordiv(n, width) * shape.unroll, ceildiv(n, shape.lanes)
-    return Loop(tile, first, last, inner, "serial", loop.order), frozenset((tile,))
+    start = minimum(var(tile) * width, n - width)
+    body = renamed_loops(_at(loop.body, loop.variable, loop.lower + start + var(lane)), names)
+    inner = _vector(lane, replace(shape, lanes=width), body, loop, None)
+    done = floordiv(n, shape.lanes * shape.unroll) * (shape.lanes * shape.unroll // width)
+    return Loop(tile, done, ceildiv(n, width), inner, "serial", loop.order), frozenset((tile,))
 
 
 def _vector(lane: str, shape: RowShape, body: Node, loop: Loop, mask: Index | None) -> Loop:

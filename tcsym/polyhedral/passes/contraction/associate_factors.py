@@ -1,0 +1,104 @@
+"""The factors of a contraction's terms, put together by the loops they move with.
+
+`A(i,k) * B(k,j) / s(i)` -> `(A(i,k) / s(i)) * B(k,j)`: a product of two operands, each of which a
+panel can hold as computed. As written, rows and columns meet before the last factor, and each
+point divides. docs/decisions/0017 says why this may be done.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tcsym.frontend.program import Binary, BinaryOp, Expr, Unary, dtype_of
+from tcsym.loop_ir import Kernel, Loop, Node, Update, loads, map_node, walk
+from tcsym.polyhedral.passes.common.access import value_variables
+from tcsym.polyhedral.passes.contraction.operands import widened_term
+from tcsym.records import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class _Factor:
+    """`op`: `mul` above the line, `div` below it. `loops`: the loops that it moves with."""
+
+    op: BinaryOp
+    value: Expr
+    loops: frozenset[str]
+
+
+def associate_factors(kernel: Kernel) -> Kernel:
+    """Sums of floating products with factors beside two operands -> sums of products of two."""
+    changed: dict[Update, Update] = {}
+    for x, around in walk(kernel.body):
+        if isinstance(x, Update) and x.op == "add":
+            term = widened_term(x)
+            value = _associated(term.value, around)  # type: ignore[arg-type]
+            if value is not None:
+                changed[x] = replace(term, value=value)
+
+    def change(x: Node) -> Node:
+        return changed.get(x, x) if isinstance(x, Update) else x
+
+    return replace(kernel, body=map_node(kernel.body, change)) if changed else kernel
+
+
+def _associated(term: Expr, around: tuple[Loop, ...]) -> Expr | None:
+    """The term as a product of two operands; None if it is one, or can be none."""
+    found = _flattened(term, frozenset(x.variable for x in around))
+    if len(found) < 3 or not all(dtype_of(f.value).is_float for f in found):
+        return None
+    operands = _operands(found, around)
+    if operands is None:
+        return None
+    sides = tuple([x] for x in operands)
+    for f in found:
+        if f not in operands:
+            side = next((s for s in sides if f.loops <= s[0].loops), None)
+            if side is None:
+                return None
+            side.append(f)
+    first, second = (sorted(s, key=found.index) for s in sides)
+    if found.index(second[0]) < found.index(first[0]):
+        first, second = second, first
+    value = Binary("mul", _value(first), _value(second), dtype_of(term))
+    return None if value == term else value
+
+
+def _flattened(v: Expr, variables: frozenset[str]) -> list[_Factor]:
+    """The factors of `v` from left to right."""
+    match v:
+        case Binary("mul", a, b) if not v.exact:
+            return _flattened(a, variables) + _flattened(b, variables)
+        case Binary("div", a, b) if not v.exact:
+            below = _Factor("div", b, value_variables(b) & variables)
+            return [*_flattened(a, variables), below]
+        case Unary("neg", a, t):
+            first, *rest = _flattened(a, variables)
+            return [replace(first, value=Unary("neg", first.value, t)), *rest]
+        case _:
+            return [_Factor("mul", v, value_variables(v) & variables)]
+
+
+def _operands(found: list[_Factor], around: tuple[Loop, ...]) -> tuple[_Factor, _Factor] | None:
+    """What rows and columns load step by step, each without the other's loop.
+
+    First the one that the innermost parallel loop does not move, most likely the rows': it takes
+    what fits both, as elements of rows are used one at a time, and those of columns in vectors.
+    """
+    sums = {x.variable for x in around if x.order == "reduction"}
+    parallel = [x.variable for x in around if x.variable not in sums]
+    moving = [f for f in found if f.op == "mul" and f.loops & sums and f.loops - sums]
+    moving = [f for f in moving if loads(f.value)]
+    for a in moving:
+        for b in moving:
+            if a.loops - sums - b.loops and b.loops - sums - a.loops:
+                return (b, a) if parallel[-1] in a.loops else (a, b)
+    return None
+
+
+def _value(side: list[_Factor]) -> Expr:
+    """The product of the side's factors, over those below the line one by one."""
+    above = [f for f in side if f.op == "mul"]
+    value = above[0].value
+    for f in above[1:] + [f for f in side if f.op == "div"]:
+        value = Binary(f.op, value, f.value, dtype_of(value))
+    return value
