@@ -1,4 +1,4 @@
-"""Guarded products over windows: right where weights are finite, and where they are not."""
+"""Guarded products, over windows and of matrices: right for weights that are finite and not."""
 
 from __future__ import annotations
 
@@ -45,12 +45,41 @@ def test_weights_of_any_layout_and_in_any_number() -> None:
                 np.testing.assert_array_equal(kernel(image, weights), want)
 
 
-def test_only_products_over_windows_have_a_version() -> None:
+MATRICES = {
+    "triangle": ("k <= i", "A(i,k)"),
+    "band": ("k <= i && i - k < 3", "A(i,k) * 0.5"),
+    "mask": ("c(i,k)", "A(i,k)"),
+    "columns": ("b(k) > 0", "A(i,k) / 4.0"),
+}
+
+
+@pytest.mark.parametrize("name", MATRICES)
+def test_masked_products_of_matrices(name: str) -> None:
+    guard, factor = MATRICES[name]
+    kernel = tcsym.define(f"""def f(float(M,K) A, float(K,N) B, bool(M,K) c, int32(K) b) -> (O) {{
+      O(i,j) +=! {guard} ? {factor} * B(k,j) : 0.0
+    }}""")
+    assert "B.finite" in kernel.explain("mapped")
+    rng = np.random.default_rng(3)
+    for m, k, n in [(1, 1, 1), (4, 5, 2), (20, 9, 33), (33, 17, 16), (19, 0, 3), (0, 3, 3)]:
+        a, b = (rng.integers(-3, 4, s).astype("f4") for s in ((m, k), (k, n)))
+        masks = rng.integers(0, 2, (m, k)).astype(bool), rng.integers(-1, 2, k).astype("i4")
+        for bad in (0.0, *BAD):
+            if b.size:
+                b[k // 2, n // 2] = bad
+            want = kernel.reference(a, b, *masks)
+            np.testing.assert_array_equal(kernel(a, b, *masks), want)
+            if a.size:  # what the guard keeps out, and what it lets in
+                a[m // 2, k // 2] = bad
+
+
+def test_only_products_with_an_argument_have_a_version() -> None:
     assert "F.finite" in tcsym.define(TEXT.format("float", GUARD)).explain("mapped")
     for text in (
         TEXT.format("float", "x >= 1 && F(m,c,k) > 0"),
         TEXT.format("int32", GUARD),
-        "def f(float(N,N) A, float(N,M) B) -> (O) { O(i,j) +=! k <= i ? A(i,k)*B(k,j) : 0 }",
+        "def f(float(N,N) A, float(N,M) B) -> (O) { O(i,j) +=! k <= i ? A(i,k)*exp(B(k,j)) : 0 }",
+        "def f(float(N,N) A, float(N) B) -> (O) { O(i) +=! k <= i ? A(i,k)*B(k) : 0 }",
     ):
         assert ".finite" not in tcsym.define(text).explain("mapped"), text
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tcsym.frontend.program import Binary, BinaryOp, Expr, Unary, dtype_of
+from tcsym.frontend.program import Binary, BinaryOp, Expr, Select, Unary, dtype_of
 from tcsym.loop_ir import Kernel, Loop, Node, Update, loads, map_node, walk
 from tcsym.polyhedral.passes.common.access import value_variables
 from tcsym.polyhedral.passes.contraction.operands import widened_term
@@ -42,7 +42,13 @@ def associate_factors(kernel: Kernel) -> Kernel:
 
 
 def _associated(term: Expr, around: tuple[Loop, ...]) -> Expr | None:
-    """The term as a product of two operands; None if it is one, or can be none."""
+    """The term as a product of two operands; None if it is one, or can be none.
+
+    Under a guard, `c ? a*b : 0`, what it guards.
+    """
+    if isinstance(term, Select):
+        product = _associated(term.then, around)
+        return None if product is None else replace(term, then=product)
     found = _flattened(term, frozenset(x.variable for x in around))
     if len(found) < 3 or not all(dtype_of(f.value).is_float for f in found):
         return None

@@ -1,10 +1,11 @@
-"""Windows whose weights turn out finite -> guards around the image alone, or around all.
+"""Guarded products whose weights turn out finite -> guards around the image alone, or around all.
 
 0 times an infinity is no 0. So `c ? I*F : 0` must keep F out where c fails, which costs more than
 the products, and `(c ? I : 0) * F` must let it in, also where c leaves nothing of I. Where all of
 F is finite, which the call finds out in one pass over F, both are the same: then guards on residues
 go around the product (`split_residues`), all others around the image (`pad_reads`). The nest as it
-was stands beside the new one.
+was stands beside the new one. The image is what a window slides over, or what the rows of a product
+of matrices load: a mask, or a triangle, then costs what filling a panel costs.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from tcsym.frontend.affine import as_condition
 from tcsym.frontend.infer_paths import is_exact_in_int32
 from tcsym.frontend.program import Binary, Const, Expr, Read
 from tcsym.index import ONE, Condition, all_of, any_of, condition_variables, eq, ge, var
-from tcsym.loop_ir import Branch, Kernel, Loop, Node, Update, map_node, walk
-from tcsym.polyhedral.passes.common.access import accesses, subscript_variables
+from tcsym.loop_ir import Branch, Kernel, Loop, Node, Update, loads, map_node, walk
+from tcsym.polyhedral.passes.common.access import accesses, subscript_variables, value_variables
 from tcsym.polyhedral.passes.common.bounds import extent
 from tcsym.polyhedral.passes.common.duplicate import duplicate
 from tcsym.polyhedral.passes.common.identities import identity
@@ -36,7 +37,7 @@ class _Product:
     """`image` where all of `guards` hold, times `weight`."""
 
     guards: Guarded
-    image: Read
+    image: Expr
     weight: Read
 
     def value(self) -> Expr:
@@ -46,7 +47,7 @@ class _Product:
         inside = tuple(g for g in self.guards.guards if g not in outside)
         neutral = self.guards.neutral
         image = Guarded(inside, self.image, neutral).value()
-        product = Binary("mul", image, self.weight, self.image.dtype)
+        product = Binary("mul", image, self.weight, self.weight.dtype)
         return Guarded(outside, product, neutral).value()
 
 
@@ -55,7 +56,7 @@ def _alone(guard: tuple[Expr, bool]) -> Guarded:
 
 
 def assume_finite(kernel: Kernel, nests: tuple[str, ...], names: Names) -> Kernel:
-    """Each of the nests with guarded products over windows in two versions."""
+    """Each of the nests with guarded products that are worth it in two versions."""
     for nest in nests:
         loop = find_loop(kernel.body, nest)
         found = {
@@ -124,13 +125,11 @@ def _product(kernel: Kernel, x: Update, around: tuple[Loop, ...]) -> _Product | 
     for a, b in ((term.left, term.right), (term.right, term.left)):
         inner = guarded(a, neutral)
         guards = Guarded((*outer.guards, *inner.guards), a, neutral)
-        image = inner.term
-        if not isinstance(image, Read) or not isinstance(b, Read) or not guards.guards:
-            continue
         changes = inner.residues or len(outer.residues) < len(outer.guards)
-        plain = all(_is_affine(g) for g in guards.guards) and not any(image.checked)
-        if changes and plain and _is_weight(kernel, b, around) and _slides(image, around):
-            return _Product(guards, image, b)
+        if not changes or not isinstance(b, Read) or not _is_weight(kernel, b, around):
+            continue
+        if _slides(inner.term, guards, around) or _are_rows(inner.term, guards, b, around):
+            return _Product(guards, inner.term, b)
     return None
 
 
@@ -148,7 +147,23 @@ def _is_weight(kernel: Kernel, r: Read, around: tuple[Loop, ...]) -> bool:
     return argument and read_only and scanned and is_inside(kernel, r, around)
 
 
-def _slides(image: Read, around: tuple[Loop, ...]) -> bool:
+def _slides(image: Expr, guards: Guarded, around: tuple[Loop, ...]) -> bool:
+    """The image is an element that a window moves over; its guards are known to all passes."""
+    if not isinstance(image, Read) or any(image.checked):
+        return False
     window = [x for x in around if x.order == "reduction"]
     moving = [x.variable for x in around if x.order == "parallel"]
-    return any(slides(s, v, window) for s in image.subscripts for v in moving)
+    affine = all(_is_affine(g) for g in guards.guards)
+    return affine and any(slides(s, v, window) for s in image.subscripts for v in moving)
+
+
+def _are_rows(image: Expr, guards: Guarded, weight: Read, around: tuple[Loop, ...]) -> bool:
+    """Image and weight have a loop each that the other lacks; a panel can hold image and guards."""
+    parallel = frozenset(x.variable for x in around if x.order == "parallel")
+    sums = frozenset(x.variable for x in around if x.order == "reduction")
+    rows, columns = value_variables(image), subscript_variables(weight.subscripts)
+    own = (rows - columns) & parallel and (columns - rows) & parallel
+    conditions = [e for e, _ in guards.guards]
+    held = all(value_variables(e) & (parallel | sums) <= rows for e in conditions)
+    reads = [r for e in (image, *conditions) for r in loads(e)]
+    return bool(own and rows & columns & sums) and held and not any(any(r.checked) for r in reads)
