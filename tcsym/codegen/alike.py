@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, assert_never
 
-from tcsym.codegen.parameters import Parameters, names_in
+from tcsym.codegen.parameters import Parameters
 from tcsym.frontend.program import Expr, IndexValue, Read
 from tcsym.index import (
     ONE,
@@ -129,7 +129,7 @@ class Alike(Parameters):
 
     def place(self, e: Index) -> Index:
         """As `index`, always with a parameter: element 0 of a row is like element k."""
-        fixed = Index(tuple(t for t in e.terms if names_in(t[0]) <= self.known))
+        fixed = Index(self.parted(e.terms)[0])
         return self.number(fixed) + self.index(e - fixed)
 
     def row(self, e: Index) -> Index:

@@ -32,6 +32,8 @@ from tcsym.index import (
 )
 from tcsym.index_values import map_condition
 
+Terms = tuple[tuple[Atom, int], ...]
+
 
 class Parameters:
     """`known`: sizes. `bound`: variables of the loop. `outer`: those of loops around it, as used.
@@ -44,6 +46,7 @@ class Parameters:
         self.bound = {name: f"v{k}" for k, name in enumerate(dict.fromkeys(defined))}
         self.outer: dict[str, str] = {}
         self.shapes: dict[Index, str] = {}  # expressions share their parts
+        self.indices: dict[tuple[str, Index], Index] = {}
         self.numbers: dict[object, str] = {}
         self.values: list[Index] = []
         self.role = ""  # the buffer or mask whose indices are being looked at
@@ -63,25 +66,44 @@ class Parameters:
             return e
         if names <= self.known:
             return self.number(e)
-        fixed = tuple(t for t in e.terms if names_in(t[0]) <= self.known)
+        key = self.role, e
+        found = self.indices.get(key)
+        if found is None:
+            found = self.indices[key] = self._parameterised(e)
+        return found
+
+    def _parameterised(self, e: Index) -> Index:
+        fixed, moving = self.parted(e.terms)
         total = Index((), e.constant)
         if fixed:
-            sizes = Index(fixed)
-            total = total + self.number(sizes)
-        moving = [t for t in e.terms if not names_in(t[0]) <= self.known]
+            total = total + self.number(Index(fixed))
         if len(moving) > 1:
-            moving.sort(key=lambda t: (self.shape_of(t[0]), t[1]))
+            moving = sorted(moving, key=lambda t: (self.shape_of(t[0]), t[1]))
         for atom, coefficient in moving:
             total = total + self.atom(atom) * coefficient
         return total
+
+    def parted(self, terms: Terms) -> tuple[Terms, Terms]:
+        """Terms that are known outside the kernel's loops, and the others."""
+        known = [self.is_known(atom) for atom, _ in terms]
+        if not any(known):
+            return (), terms
+        fixed = tuple([t for t, is_known in zip(terms, known) if is_known])
+        return fixed, tuple([t for t, is_known in zip(terms, known) if not is_known])
+
+    def is_known(self, atom: Atom) -> bool:
+        """True if it has the same value in all of the kernel's loops."""
+        if isinstance(atom, str):
+            return atom in self.known
+        return of_atom(atom).variables() <= self.known
 
     def atom(self, atom: Atom) -> Index:
         match atom:
             case str():
                 return var(self.variable(atom))
             case Product(factors):
-                fixed = [of_atom(f) for f in factors if names_in(f) <= self.known]
-                moving = [f for f in factors if not names_in(f) <= self.known]
+                fixed = [of_atom(f) for f in factors if self.is_known(f)]
+                moving = [f for f in factors if not self.is_known(f)]
                 total = ONE
                 if fixed:
                     sizes = reduce(mul, fixed)
@@ -129,8 +151,8 @@ class Parameters:
 
     def sum_shape(self, e: Index) -> str:
         if e not in self.shapes:
-            moving = [(a, c) for a, c in e.terms if not names_in(a) <= self.known]
-            parts = sorted(f"{c}{self.shape_of(a)}" for a, c in moving)
+            _, moving = self.parted(e.terms)
+            parts = sorted([f"{c}{self.shape_of(a)}" for a, c in moving])
             self.shapes[e] = f"{'+'.join(parts)}+{e.constant}"
         return self.shapes[e]
 
@@ -146,7 +168,3 @@ class Parameters:
         if e.is_constant or e.variables() & self.bound.keys():
             return self.index(e)
         return self.number(e, ("limit", len(self.numbers)))
-
-
-def names_in(atom: Atom) -> frozenset[str]:
-    return of_atom(atom).variables()
