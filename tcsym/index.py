@@ -94,7 +94,8 @@ class Index:
         )
 
     def __add__(self, other: Index | int) -> Index:
-        other = index(other)
+        if not isinstance(other, Index):
+            other = index(other)
         if not other.terms:
             return _shared(self.terms, self.constant + other.constant)
         if not self.terms:
@@ -110,16 +111,18 @@ class Index:
         return self._scaled(-1)
 
     def __sub__(self, other: Index | int) -> Index:
-        other = index(other)
+        if not isinstance(other, Index):
+            other = index(other)
         if not other.terms:
             return _shared(self.terms, self.constant - other.constant)
-        return self + other._scaled(-1)
+        return weighted_sum(((self, 1), (other, -1)))
 
     def __rsub__(self, other: Index | int) -> Index:
         return index(other) - self
 
     def __mul__(self, other: Index | int) -> Index:
-        other = index(other)
+        if not isinstance(other, Index):
+            other = index(other)
         if not other.terms:
             return self._scaled(other.constant)
         if not self.terms:
@@ -202,11 +205,26 @@ def of_atom(atom: Atom) -> Index:
     return _shared(((atom, 1),), 0)
 
 
+def weighted_sum(parts: Iterable[tuple[Index, int]], constant: int = 0) -> Index:
+    """constant + sum(expression * weight), normalised once."""
+    sums: dict[Atom, int] = {}
+    for e, n in parts:
+        constant += e.constant * n
+        for atom, c in e.terms:
+            sums[atom] = sums.get(atom, 0) + c * n
+    return _linear(sums, constant)
+
+
 def _linear(sums: Mapping[Atom, int], constant: int) -> Index:
     kept = [(a, c) for a, c in sums.items() if c]
     if len(kept) > 1:
-        kept.sort(key=lambda term: atom_text(term[0]))
+        kept.sort(key=_term_text)
     return _shared(tuple(kept), constant)
+
+
+def _term_text(term: tuple[Atom, int]) -> str:
+    atom = term[0]
+    return atom if isinstance(atom, str) else atom_text(atom)
 
 
 def _product(a: Index, b: Index) -> Index:

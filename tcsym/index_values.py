@@ -28,12 +28,12 @@ from tcsym.index import (
     eq,
     floordiv,
     ge,
-    index,
     maximum,
     minimum,
     mod,
     negate,
     of_atom,
+    weighted_sum,
 )
 
 Values = Mapping[str, Index]
@@ -48,10 +48,7 @@ def substitute(e: Index, values: Values) -> Index:
 
 def map_atoms(e: Index, f: Callable[[Atom], Index | None]) -> Index:
     """`e` with what `f` has for an atom in its place, normalised again; None: look inside."""
-    total = index(e.constant)
-    for atom, c in e.terms:
-        total = total + _mapped_atom(atom, f) * c
-    return total
+    return weighted_sum([(_mapped_atom(atom, f), c) for atom, c in e.terms], e.constant)
 
 
 def _mapped_atom(atom: Atom, f: Callable[[Atom], Index | None]) -> Index:

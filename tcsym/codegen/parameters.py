@@ -29,6 +29,7 @@ from tcsym.index import (
     mod,
     of_atom,
     var,
+    weighted_sum,
 )
 from tcsym.index_values import map_condition
 
@@ -74,14 +75,11 @@ class Parameters:
 
     def _parameterised(self, e: Index) -> Index:
         fixed, moving = self.parted(e.terms)
-        total = Index((), e.constant)
-        if fixed:
-            total = total + self.number(Index(fixed))
         if len(moving) > 1:
-            moving = sorted(moving, key=lambda t: (self.shape_of(t[0]), t[1]))
-        for atom, coefficient in moving:
-            total = total + self.atom(atom) * coefficient
-        return total
+            moving = tuple(sorted(moving, key=lambda t: (self.shape_of(t[0]), t[1])))
+        parts = [(self.number(Index(fixed)), 1)] if fixed else []
+        parts += [(self.atom(atom), coefficient) for atom, coefficient in moving]
+        return weighted_sum(parts, e.constant)
 
     def parted(self, terms: Terms) -> tuple[Terms, Terms]:
         """Terms that are known outside the kernel's loops, and the others."""

@@ -6,7 +6,16 @@ import math
 from dataclasses import replace
 
 from tcsym.frontend.program import Read
-from tcsym.index import ZERO, Index, condition_variables, index, maximum, minimum, of_atom, var
+from tcsym.index import (
+    ZERO,
+    Index,
+    condition_variables,
+    maximum,
+    minimum,
+    of_atom,
+    var,
+    weighted_sum,
+)
 from tcsym.index_values import substitute
 from tcsym.loop_ir import (
     Branch,
@@ -195,12 +204,8 @@ def _same_part(
 
 
 def _drop(e: Index, private: frozenset[str]) -> Index:
-    total = index(e.constant)
-    for atom, c in e.terms:
-        term = of_atom(atom)
-        if not term.variables() & private:
-            total = total + term * c
-    return total
+    kept = [(of_atom(a), c) for a, c in e.terms]
+    return weighted_sum([t for t in kept if not t[0].variables() & private], e.constant)
 
 
 def _rewrite(
