@@ -43,6 +43,10 @@ PRODUCTS = {
     "many_tt": "def f(float(2,K,M) A, float(2,N,K) B) -> (C) { C(b,m,n) +=! A(b,k,m) * B(b,n,k) }",
     "many_nn": "def f(float(M,2,K) A, float(K,2,N) B) -> (C) { C(b,m,n) +=! A(m,b,k) * B(k,b,n) }",
     "last_tt": "def f(float(M,K,2) A, float(K,N,2) B) -> (C) { C(b,m,n) +=! A(m,k,b) * B(k,n,b) }",
+    "complex_nn": """def f(float(M,K) A, float(M,K) E, float(K,N) B, float(K,N) F) -> (C, D) {
+  C(m,n) +=! A(m,k) * B(k,n) - E(m,k) * F(k,n)
+  D(m,n) +=! 0 - (A(m,k) * F(k,n) - (m > k ? E(m,k) * B(k,n) : 0.0))
+}""",
     "from_one": """def f(float(M,K) A, float(K,N) B) -> (C) {
   C(m,n) +=! A(m,k) * B(k,n) where k in 1:K
 }""",

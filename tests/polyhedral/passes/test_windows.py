@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tcsym.compiler import analyse
+from tcsym.frontend.program import Binary, Read, Select, Unary
 from tcsym.index import index, var
 from tcsym.index_values import evaluate
 from tcsym.loop_ir import Kernel, Loop, Store, Update, walk
@@ -108,6 +109,20 @@ def test_single_channels_take_no_tile_of_more() -> None:
     sizes = {"O": channels, **{n: np.full_like(channels, v) for n, v in others.items()}}
     one, two, four = estimated(mapped(text).kernel, AVX2, sizes)
     assert 2 * one < four and two < four
+
+
+def test_differences_are_added_term_by_term() -> None:
+    """The sign goes to a factor, and nothing is added for a difference to zero."""
+    text = """def f(float(M,K) A, float(K,N) B) -> (C) {
+  C(m,n) +=! 0 - (A(m,k) * B(k,n) - (m > k ? B(k,n) * A(m,k) : 0.0))
+}"""
+    kernel = naive(text)
+    nest = next(x.variable for x, _ in walk(kernel.body) if isinstance(x, Loop))
+    split = split_terms(kernel, nest)
+    first, second = [x.value for x, _ in walk(split.body) if isinstance(x, Update)]
+    assert isinstance(first, Binary) and first.op == "mul" and isinstance(first.left, Unary)
+    assert isinstance(second, Select) and isinstance(second.then, Binary)
+    assert isinstance(second.then.left, Read)
 
 
 def test_sums_are_added_term_by_term_and_guards_become_ranges() -> None:

@@ -1,4 +1,4 @@
-"""A reduction of a sum of products -> one reduction a product; guards on a parallel loop -> ranges.
+"""Sums and differences in a reduction -> one reduction a product; guards on a loop -> ranges.
 
 A gated or dilated convolution adds several products at each point, some only where its operand
 exists: `a*b + (t >= d ? c*e : 0)`. Each product is a contraction by itself, if it is added by
@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from tcsym.frontend.affine import as_condition
 from tcsym.frontend.infer_paths import is_exact_in_int32
-from tcsym.frontend.program import Binary, Const, Expr, Select
+from tcsym.frontend.program import Binary, Const, Expr, Select, Unary, dtype_of
 from tcsym.index import (
     All,
     Condition,
@@ -37,7 +37,7 @@ def split_terms(kernel: Kernel, nest: str) -> Kernel:
         if not isinstance(x, Update) or x.op != "add":
             return x
         terms = _terms(kernel, x, x.value)  # type: ignore[arg-type]
-        if len(terms) == 1 or len(terms) > MOST_TERMS:
+        if terms == (x.value,) or len(terms) > MOST_TERMS:
             return x
         return block(*(replace(x, value=t) for t in terms))
 
@@ -49,8 +49,24 @@ def _terms(kernel: Kernel, x: Update, value: Expr) -> tuple[Expr, ...]:
     match value:
         case Binary("add", a, b, dtype) if dtype is kernel.buffer(x.buffer).dtype:
             return _terms(kernel, x, a) + _terms(kernel, x, b)
+        case Binary("sub", a, b, dtype) if dtype is kernel.buffer(x.buffer).dtype:
+            first = () if _is_zero(a) else _terms(kernel, x, a)
+            return first + tuple(_negated(t) for t in _terms(kernel, x, b))
         case _:
             return (value,)
+
+
+def _negated(term: Expr) -> Expr:
+    """The sign goes to the first factor: a product stays one."""
+    match term:
+        case Binary("mul", a, b, dtype, exact) if not exact:
+            return Binary("mul", _negated(a), b, dtype)
+        case Unary("neg", a):
+            return a
+        case Select() if _is_zero(term.orelse):
+            return replace(term, then=_negated(term.then))
+        case _:
+            return Unary("neg", term, dtype_of(term))
 
 
 # ---- guards
