@@ -2,7 +2,9 @@
 
 Each kernel is tuned for its ranges of sizes within a budget: the tuner searches at six sizes that
 it chooses. At random sizes all the best candidates of that search then compete with the tuned
-options; at a few of them, what a search for this size alone finds competes, too. What the default
+options; at a few of them, what a search for this size alone finds competes, too. First calls of a
+size have the options of its region; once strategy `auto` has measured the candidates at the size,
+as another process does beside the calls, it has the fastest of these. What the default
 loses to copies of itself by the same procedure is the noise. With `--records FOLDER` a run goes on
 where one before it stopped, and `--seconds` ends it early: a long run can be made in parts, at
 quiet times.
@@ -17,16 +19,19 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.case import Case
 from benchmarks.sizes import random_rows
 from benchmarks.stream import KERNELS, command_text
 from benchmarks.suite import BY_NAME
 from benchmarks.surroundings import cores_for, environment_for
+
+if TYPE_CHECKING:
+    from tcsym.options import Options
 
 TUNED_SIZES = 6
 MEAN_GOAL, WORST_GOAL = 1.05, 1.20
@@ -76,12 +81,12 @@ class Tuned:
         todo = self.others[self._n_searched : self.arguments.searched]
         self._add("searched", map(self._searched, todo), until - _seconds(SEARCH_BUDGET))
 
-    def _add(self, key: str, figures: Iterator[tuple[Values, float]], until: float) -> None:
+    def _add(self, key: str, figures: Iterator[tuple[Any, ...]], until: float) -> None:
         while time.monotonic() < until:
             some = list(islice(figures, 1 if key == "searched" else 10))
             if not some:
                 return
-            self.record[key] += [[list(values), factor] for values, factor in some]
+            self.record[key] += [[list(values), *factors] for values, *factors in some]
             self._keep()
 
     def _keep(self) -> None:
@@ -102,14 +107,34 @@ class Tuned:
 
     # ---- what is lost
 
-    def _certified(self, todo: Sequence[Values]) -> Iterator[tuple[Values, float]]:
-        """Against the candidates of the tune, which may have been another process' work."""
+    def _certified(self, todo: Sequence[Values]) -> Iterator[tuple[Any, ...]]:
+        """Against the candidates of the tune, which may have been another process' work.
+
+        What calls lose that go on for long, and what first calls do.
+        """
         from tcsym.tuning.certify import certify
         from tcsym.tuning.trials import Trials
 
-        request = self._request()
+        request, serving = self._request(), self._serving()
         trials = Trials(self.kernel.program, self.target, request.context).stored()
-        return certify(request, self._tree(), trials, todo)
+        return ((v, *lost) for v, lost in certify(request, serving, trials, todo))
+
+    def _serving(self) -> Callable[[Values], tuple[Options, Options]]:
+        """The options that `auto` measures to be the fastest at sizes, and those of their region.
+
+        Each choice of sizes is measured once, as in a process beside the calls.
+        """
+        from tcsym.dispatch.refine import Contest
+        from tcsym.tuning.tree import leaf_of
+
+        tree, contest = self._tree(), Contest(self.kernel._dispatcher.making)
+
+        def serving(values: Values) -> tuple[Options, Options]:
+            first = leaf_of(tree, values).options
+            found = contest.fastest(values, self.arguments.threads)
+            return first if found is None else found.options, first
+
+        return serving
 
     def _noise(self, todo: Sequence[Values]) -> Iterator[tuple[Values, float]]:
         from tcsym.tuning.certify import noise
@@ -120,11 +145,13 @@ class Tuned:
         """Against all that a search at these sizes alone finds, without any store."""
         from tcsym.tuning.certify import certify
 
-        tree = self._tree()
+        serving = self._serving()
+        settled = serving(values)[:1]
         os.environ["TCSYM_OPTIONS"] = "0"
         sizes = dict(zip(self.record["sizes"], values))
         report = self.kernel.tune([sizes], budget=SEARCH_BUDGET, progress=False)
-        ((_, factor),) = certify(self._request(), tree, report.trials, [values])
+        rivals = report.trials
+        ((_, (factor,)),) = certify(self._request(), lambda _: settled, rivals, [values])
         del os.environ["TCSYM_OPTIONS"]
         return values, factor
 
@@ -155,10 +182,11 @@ class Tuned:
         if "gain" not in self.record or not self.record["lost"]:
             return None
         kept = ("kernel", "gain", "gain_interval", "seconds", "trials", "failed", "regions")
-        lost = _summary(self.record["lost"])
-        found = {key: self.record[key] for key in kept} | lost
-        worst = max(self.record["lost"], key=lambda pair: pair[1])[0]
+        settled = [[values, factor] for values, factor, _ in self.record["lost"]]
+        found = {key: self.record[key] for key in kept} | _summary(settled)
+        worst = max(settled, key=lambda pair: pair[1])[0]
         found["worst_at"] = dict(zip(self.record["sizes"], worst))
+        found["first"] = _summary([[v, factor] for v, _, factor in self.record["lost"]])
         for key in ("noise", "searched"):
             if self.record[key]:
                 found[key] = _summary(self.record[key])
@@ -193,6 +221,7 @@ def _summary(pairs: Sequence[tuple[Values, float]]) -> Record:
         "lost": regret.mean,
         "lost_interval": list(regret.interval),
         "worst": regret.worst,
+        "beyond": sum(factor > WORST_GOAL for _, factor in pairs),
         "within": within,
     }
 
@@ -210,21 +239,22 @@ def print_table(rows: Sequence[Record]) -> None:
     goals = f"goals: {MEAN_GOAL:.2f}, worst {WORST_GOAL:.2f}"
     table = Table(title=f"tuned at {TUNED_SIZES} sizes, used at others ({goals})")
     columns = ("kernel", "gain", "trials", "seconds", "other sizes", "lost", "worst")
-    for column in (*columns, "noise", "its worst"):
+    for column in (*columns, "first calls", "worst", "noise", "its worst"):
         table.add_column(column, justify="left" if column == "kernel" else "right")
     for row in rows:
         gain, lost = (_with_interval(row, key) for key in ("gain", "lost"))
         table.add_row(
             *(row["kernel"], gain, str(row["trials"]), f"{row['seconds']:.0f}"),
-            *(str(row["others"]), lost, f"{row['worst']:.2f}", *_noise_of(row)),
+            *(str(row["others"]), lost, f"{row['worst']:.2f}"),
+            *(*_pair(row, "first"), *_pair(row, "noise")),
         )
     Console(width=None if sys.stdout.isatty() else 120).print(table)
 
 
-def _noise_of(row: Record) -> tuple[str, str]:
-    """What copies of one kernel seem to differ by: in the mean, at worst."""
-    noise = row.get("noise")
-    return ("", "") if noise is None else (f"{noise['lost']:.3f}", f"{noise['worst']:.2f}")
+def _pair(row: Record, key: str) -> tuple[str, str]:
+    """What is lost in the mean, and at worst: of first calls, or by copies of one kernel."""
+    found = row.get(key)
+    return ("", "") if found is None else (f"{found['lost']:.3f}", f"{found['worst']:.2f}")
 
 
 def _with_interval(row: Record, key: str) -> str:

@@ -12,9 +12,9 @@ import click
 from tcsym.cli_output import json_option, print_json, print_table
 from tcsym.errors import OptionError
 from tcsym.tuning import shipped
-from tcsym.tuning.database import Database
-from tcsym.tuning.rows import Trial, Tuned
-from tcsym.tuning.stores import user_database
+from tcsym.tuning.database import SIZES_FILE, Database
+from tcsym.tuning.rows import Fastest, Trial, Tuned
+from tcsym.tuning.stores import sizes_database, user_database
 from tcsym.tuning.tree import tree_from_json, tree_text
 
 _SHOWN_HASH = 12
@@ -126,9 +126,13 @@ def import_options(paths: tuple[str, ...], as_json: bool) -> None:
 @click.argument("directory", type=_PATH)
 @json_option
 def merge_options(directory: str, as_json: bool) -> None:
-    """Add the options and trials of another store, a cache DIRECTORY; the newer of two wins."""
-    place = os.path.join(directory, "options")
-    other = Database(place if os.path.isdir(place) else directory)
+    """Add the options and trials of another store, a cache DIRECTORY; the newer of two wins.
+
+    And what was measured at single sizes.
+    """
+    below = os.path.join(directory, "options")
+    place = below if os.path.isdir(below) else directory
+    other = Database(place)
     if not other.exists():
         raise click.ClickException(f"{directory} has no options store")
     database = user_database()
@@ -137,7 +141,23 @@ def merge_options(directory: str, as_json: bool) -> None:
     known = set(database.select(Trial) if database else ())
     trials = [r for r in other.select(Trial) if r not in known]
     _keep([*tuned, *trials])
+    _merge_sizes(Database(place, SIZES_FILE))
     _report("merged", len(tuned), as_json)
+
+
+def _merge_sizes(other: Database) -> None:
+    """The newer of two choices for the same sizes wins."""
+    database = sizes_database()
+    if database is None or not other.exists():
+        return
+    have = {_question(row): row.created for row in database.select(Fastest)}
+    newer = [r for r in other.select(Fastest) if have.get(_question(r), "") < r.created]
+    if not database.put(newer):
+        raise click.ClickException("the options store cannot be written")
+
+
+def _question(row: Fastest) -> tuple[str, ...]:
+    return row.program, row.machine, row.question, row.sizes
 
 
 def _keep(rows: list[Any]) -> None:
@@ -156,7 +176,9 @@ def prune_options(keep_trials: int) -> int:
 
 
 def clear_options() -> int:
-    database = user_database()
+    database, sizes = user_database(), sizes_database()
+    if sizes is not None and sizes.exists():
+        sizes.delete(Fastest, "1")
     if database is None or not database.exists():
         return 0
     return database.delete(Tuned, "1") + database.delete(Trial, "1")

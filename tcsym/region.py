@@ -8,7 +8,7 @@ from tcsym.index import TRUE, Condition, condition_text
 from tcsym.options import Options
 from tcsym.records import dataclass
 
-Origin = Literal["analytic", "shipped", "user", "given"]
+Origin = Literal["analytic", "shipped", "user", "measured", "given"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,8 @@ class Region:
     """Sizes that satisfy `context` (over size parameters) are served with `options`.
 
     The regions of a kernel are disjoint and cover its declared sizes. `origin`: who chose the
-    options: the analytic default, the shipped store, the user's store, or the caller.
+    options: the analytic default, the shipped store, the user's store, what was measured at
+    just these sizes, or the caller.
     """
 
     options: Options

@@ -239,7 +239,7 @@ class Serving:
             raise SizeError(f"size `{missing[0]}` of {self.program.name} is not given")
         values = tuple([given[name] or 0 for name in plan.sizes])
         making = self.dispatcher.making
-        region = making.region_of(values)
+        region = self.dispatcher.region_of(values)
         return choice_of(self.program.canonical, making.target, region, values)
 
     def explain(self, stage: str, sizes: Mapping[str, int]) -> str:

@@ -18,11 +18,13 @@ from tcsym.dispatch.entrance import Entrance
 from tcsym.dispatch.making import Making
 from tcsym.dispatch.points import Points, compile_seconds, corners, declared_sizes
 from tcsym.dispatch.preferred import Preferred
+from tcsym.dispatch.refined import REFINE_SECONDS, RefinedSizes
 from tcsym.dispatch.stand_ins import StandIns
 from tcsym.dispatch.switch import NOTICED_FROM
 from tcsym.dispatch.trial import Trial, is_faster, median
 from tcsym.dispatch.version import Values, Version
 from tcsym.options import Bind
+from tcsym.region import Region
 from tcsym.runtime.arrays import View
 from tcsym.stats import Decision
 from tcsym.strategy import Auto, Specialize
@@ -41,6 +43,7 @@ WEIGHING = 3  # versions that are compiled to see how best to serve all calls
 ROUTED = ("bucket", "padded")  # ways whose versions are found by sizes
 AGAIN_AFTER = 100_000  # calls after which what was decided is tried again
 REGION_HOT = 0.25  # a region's version costs so much of what one for single sizes may
+REFINE_HOT = 0.25  # and measuring options for single sizes
 GIVE_UP_AFTER = 12  # sizes tried without any gain
 DOUBT_AFTER = 3  # from then on, each such try doubles what makes sizes hot
 _MOST_STATES = 4096
@@ -62,6 +65,9 @@ class Adaptive(Dispatcher):
         self._stand_ins = StandIns(making.stats, self.share, self.lock, entrance)
         self._gained = self._lost = 0
         self._preferred = Preferred(making, entrance, self.share, self.lock, self._changed)
+        self._refined = RefinedSizes(
+            making, entrance, self.share if self.measured else 0.0, self.lock, self._lead_again
+        )
         self._looked: list[float] = []  # seconds of calls that were looked at
         self._look_next = FIRST_LOOK
 
@@ -69,7 +75,15 @@ class Adaptive(Dispatcher):
 
     def serving(self, sizes: Values) -> Version:
         found = self.points.made.get(sizes) or self._preferred.serving(sizes)
-        return found or super().serving(sizes)
+        return found or self._own(sizes)
+
+    def _own(self, sizes: Values) -> Version:
+        """The symbolic version for these sizes: with options measured for them, or the region's."""
+        regions = super().serving(sizes)
+        return (self._refined.serving(sizes) if self.measured else None) or regions
+
+    def region_of(self, sizes: Values) -> Region:
+        return self._refined.region_of(sizes) if self.measured else super().region_of(sizes)
 
     def answering(self, sizes: Values) -> Version:
         """After the first call none waits: another version answers until its own is made."""
@@ -77,12 +91,14 @@ class Adaptive(Dispatcher):
         if version.variants.made or not self.share:
             return version
         with self.lock:
-            return self._stand_ins.found(version, self._ordered)
+            return self._stand_ins.found(version, (*self._ordered, *self._refined.versions))
 
     def served(
         self, sizes: Values, views: Sequence[View], version: Version, variant: Variant
     ) -> None:
-        if version.padding is None:
+        if version.kind == "refined":
+            self.entrance.enter(version, views, variant, sizes)
+        elif version.padding is None:
             super().served(sizes, views, version, variant)
         if not self.measured and sizes not in self._states:
             self._specialise(sizes)
@@ -91,7 +107,7 @@ class Adaptive(Dispatcher):
         return self._stand_ins.now(self.serving(sizes))
 
     def versions(self) -> tuple[Version, ...]:
-        own = (*super().versions(), *self._preferred.versions)
+        own = (*super().versions(), *self._refined.versions, *self._preferred.versions)
         return (*own, *self.points.made.values())
 
     def counts(self) -> dict[str, int]:
@@ -110,6 +126,11 @@ class Adaptive(Dispatcher):
         return {str(v): n for v, n in found.items()}
 
     def others(self, sizes: Values) -> tuple[str, ...]:
+        refined = self._refined.known(sizes) if self.measured else None
+        told = (f"options {refined}",) if refined is not None and refined.seconds else ()
+        return (*told, *self._other_versions(sizes))
+
+    def _other_versions(self, sizes: Values) -> tuple[str, ...]:
         state = self._states.get(sizes)
         if state in ("adopted", "rejected", "failed"):
             return ()  # decisions and failures tell
@@ -137,7 +158,8 @@ class Adaptive(Dispatcher):
                 self._put(version, entry, sizes)
 
     def _put_for_all(self, version: Version, entry: Function) -> None:
-        switch = self.entrance.switch() if self._is_open() else None
+        is_counted = self._is_open() or self._refines
+        switch = self.entrance.switch() if is_counted else None
         if switch is None:
             self.entrance.put(version, entry, None)
             return
@@ -159,14 +181,29 @@ class Adaptive(Dispatcher):
             switch.track(self._notice, self._first_notice())
 
     def _put(self, version: Version, entry: Function, sizes: Values) -> None:
-        own = Dispatcher.serving(self, sizes)
+        own = self._own(sizes)
         stands_in = own is not version
         if stands_in and not self._stand_ins.may_enter(own, sizes):
             return
         switch = self.entrance.switch()
         if switch is not None:
-            switch.track(self._notice, 0)  # sizes without a row are served and counted in Python
-            switch.put(sizes, entry, NOTICED_FROM if stands_in or self._is_open() else 0)
+            several = len(self._ordered) > 1  # sizes without a row are served and counted in Python
+            switch.track(self._notice, 0 if several else self._first_notice())
+            is_noticed = stands_in or self._is_open() or self._refines
+            switch.put(sizes, entry, NOTICED_FROM if is_noticed else 0)
+
+    def _lead_again(self, sizes: Values) -> None:
+        """Calls of these sizes enter what serves them now."""
+        switch = self.entrance.switch()
+        with self.lock:
+            is_open = self._states.get(sizes) not in ("tried", "adopted")
+            if switch is not None and is_open:
+                switch.put(sizes, self._base_of(sizes), NOTICED_FROM)
+
+    @property
+    def _refines(self) -> bool:
+        """True where options for single sizes are asked for: calls are counted all the time."""
+        return self.measured and self.share > 0 and len(self.making.candidates) > 1
 
     def _is_open(self) -> bool:
         """False once enough sizes were tried in vain: then nothing is counted any more."""
@@ -209,7 +246,7 @@ class Adaptive(Dispatcher):
         if switch.total == self._look_next:
             return self._look(switch, args, kwargs)
         sizes = switch.sizes_of(args, kwargs)
-        own = Dispatcher.serving(self, sizes)
+        own = self._own(sizes)
         base = self._base_of(sizes)
         start = perf_counter()
         result = base(*args, **kwargs)
@@ -231,7 +268,7 @@ class Adaptive(Dispatcher):
     def _base_of(self, sizes: Values) -> Function:
         """What serves sizes that have no version of their own."""
         preferred = self._preferred.serving(sizes)
-        own = preferred or self._stand_ins.now(Dispatcher.serving(self, sizes))
+        own = preferred or self._stand_ins.now(self._own(sizes))
         return self.entrance.entry_of(own) or self.entrance.slow
 
     def _lead(self, switch: Switch, sizes: Values) -> None:
@@ -263,7 +300,13 @@ class Adaptive(Dispatcher):
     def _consider(self, sizes: Values, seconds: float) -> None:
         switch = self.entrance.switch()
         assert switch is not None
-        if switch.have_taken(sizes, seconds, self._worth()):
+        if self._refined.is_busy(sizes):
+            switch.again(sizes, NOTICED_FROM)
+        elif self._refined.may_ask(sizes) and self._preferred.serving(sizes) is None:
+            if switch.have_taken(sizes, seconds, REFINE_HOT * self.hot * REFINE_SECONDS):
+                switch.again(sizes, NOTICED_FROM)
+                self._refined.ask(sizes, get_num_threads())
+        elif self._is_open() and switch.have_taken(sizes, seconds, self._worth()):
             self._specialise(sizes)
 
     def _worth(self) -> float:
@@ -304,7 +347,8 @@ class Adaptive(Dispatcher):
         """True if a version for `sizes` is faster than the symbolic one."""
         from tcsym.dispatch.weigh import run_both
 
-        base, version = self.serving(sizes), self.making.point(sizes, self.bind)
+        base = self.serving(sizes)
+        version = self.making.point(sizes, self.bind, self.region_of(sizes))
         spent = run_both(self.making.plan, base, version, sizes, get_num_threads())
         if spent is None:
             return False
@@ -329,7 +373,7 @@ class Adaptive(Dispatcher):
             if len(self._states) >= _MOST_STATES:
                 self._forget()
             self._states[sizes] = "compiling"
-        version = self.making.point(sizes, self.bind)
+        version = self.making.point(sizes, self.bind, self.region_of(sizes))
         layouts = version.variants.dense
         done = lambda result: self._compiled(sizes, version, result)  # noqa: E731
         compilations.submit(Work(version.variants, layouts, self.share, done))
@@ -397,7 +441,7 @@ class Adaptive(Dispatcher):
 
     def _close(self) -> None:
         """Nothing was gained: calls enter the symbolic version directly again."""
-        if len(self._ordered) != 1:
+        if len(self._ordered) != 1 or self._refines:
             return
         entry = self.entrance.entry_of(self._ordered[0])
         if entry is not None:

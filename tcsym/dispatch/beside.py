@@ -27,6 +27,8 @@ from tcsym.dispatch.server import (
     lengths,
     message,
     question,
+    refined,
+    refinement,
     request,
     weighed,
 )
@@ -35,6 +37,7 @@ from tcsym.variants import Layouts, Variants
 
 if TYPE_CHECKING:
     from tcsym.dispatch.making import Making
+    from tcsym.dispatch.refine import Refined
     from tcsym.dispatch.version import Values
     from tcsym.dispatch.weigh import Weighed
 
@@ -65,6 +68,19 @@ class Weighing(NamedTuple):
     done: Callable[[tuple[Weighed, str] | str | None], None]
 
 
+class Refining(NamedTuple):
+    """Tuned options to be run in turns at these sizes by the process: `dispatch.refine`."""
+
+    making: Making
+    sizes: Values
+    threads: int
+    share: float
+    done: Callable[[Refined | str | None], None]
+
+
+AnyWork = Work | Weighing | Refining
+
+
 class Ended(Exception):
     """The interpreter is ending."""
 
@@ -76,14 +92,14 @@ class Compilations:
         self._reset()
 
     def _reset(self) -> None:
-        self._queue: deque[Work | Weighing] = deque()
+        self._queue: deque[AnyWork] = deque()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._loading = threading.Lock()
         self._open = 0
 
-    def submit(self, work: Work | Weighing) -> None:
+    def submit(self, work: AnyWork) -> None:
         with self._changed:
             self._queue.append(work)
             self._open += 1
@@ -124,13 +140,15 @@ class Compilations:
                 self._changed.notify_all()
         return True
 
-    def _do(self, work: Work | Weighing) -> None:
+    def _do(self, work: AnyWork) -> None:
         if isinstance(work, Weighing):
             self._finish(partial(work.done, self._weighed(work)))
+        elif isinstance(work, Refining):
+            self._finish(partial(work.done, self._refined(work)))
         else:
             self._finish(partial(_load, work, self._compiled(work)))
 
-    def _next(self) -> Work | Weighing | None:
+    def _next(self) -> AnyWork | None:
         """The next work; None after a while without any: thread and process then end."""
         until = time.monotonic() + _LINGER_SECONDS
         with self._changed:
@@ -165,6 +183,15 @@ class Compilations:
             with ShortTurns():
                 asked = message(question(*work[:5]))
             return weighed(self._exchange(asked)[0])
+        except (OSError, ValueError, RuntimeError) as e:
+            self._stop()
+            return f"the measuring process failed: {e}"
+
+    def _refined(self, work: Refining) -> Refined | str | None:
+        try:
+            with ShortTurns():
+                asked = message(refinement(*work[:4]))
+            return refined(self._exchange(asked)[0])
         except (OSError, ValueError, RuntimeError) as e:
             self._stop()
             return f"the measuring process failed: {e}"

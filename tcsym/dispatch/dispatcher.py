@@ -11,6 +11,7 @@ from tcsym.dispatch.version import Values, Version
 from tcsym.errors import OptionError
 from tcsym.index import FALSE, TRUE, index
 from tcsym.index_values import condition_substitute
+from tcsym.region import Region
 from tcsym.runtime.arrays import View
 from tcsym.runtime.size_functions import first_holding
 from tcsym.variants import Variant
@@ -39,6 +40,10 @@ class Dispatcher:
     def meant(self, sizes: Values) -> Version:
         """As `serving`, to be looked at: what is not kept yet is not kept for this, either."""
         return self.serving(sizes)
+
+    def region_of(self, sizes: Values) -> Region:
+        """The options for these sizes, and where they are from."""
+        return self.making.region_of(sizes)
 
     def answering(self, sizes: Values) -> Version:
         """The version that runs a call now: `serving`, or another one until that is compiled."""

@@ -16,7 +16,7 @@ from tcsym.runtime.plan import CallPlan
 from tcsym.sizes import Dim
 from tcsym.stats import Stats
 from tcsym.target import Target
-from tcsym.tuning import lookup
+from tcsym.tuning import candidates_for, lookup
 from tcsym.variants import Variants
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ class Making:
         self.stats = stats
         self.known = {n: v for n, v in zip(plan.sizes, plan.initial) if v is not None}
         self._regions: tuple[Region, ...] | None = None
+        self._candidates: tuple[Options, ...] | None = None
         self._made: WeakValueDictionary[object, Variants] = WeakValueDictionary()
 
     @property
@@ -62,6 +63,18 @@ class Making:
         ranges |= {name: Interval(value, value) for name, value in self.known.items()}
         left = [replace(r, context=decided(r.context, ranges)) for r in regions]
         return tuple(r for r in left if r.context != FALSE) or regions
+
+    @property
+    def candidates(self) -> tuple[Options, ...]:
+        """Tuned options that may be the best at single sizes; none where nothing was tuned."""
+        if self._candidates is None:
+            is_tuned = any(r.origin in ("user", "shipped") for r in self.regions)
+            self._candidates = self._tuned_candidates() if is_tuned else ()
+        return self._candidates
+
+    def _tuned_candidates(self) -> tuple[Options, ...]:
+        program = self.plan.program
+        return candidates_for(program.canonical, self.target, len(program.sizes))
 
     @property
     def target(self) -> Target:
@@ -104,11 +117,21 @@ class Making:
                 ranges.append(Known(name, promise.lo, promise.hi, promise.multiple_of))
         return tuple(sorted(ranges))
 
-    def point(self, sizes: Values, bind: Bind) -> Version:
-        """For these sizes only."""
+    def refined(self, options: Options) -> Version:
+        """For sizes at which these options were measured to be the fastest."""
+        bind = self.options.bind
+        fixed = {} if bind == "never" else self.known
+        return self._version("refined", TRUE, Region(options, TRUE, "measured"), bind, fixed)
+
+    def point(self, sizes: Values, bind: Bind, region: Region | None = None) -> Version:
+        """For these sizes only. region: with its options, if not with those of the tuned one."""
         fixed = dict(zip(self.plan.sizes, sizes))
-        context = all_of(eq(var(name), value) for name, value in fixed.items())
-        return self._version("specialised", context, self.region_of(sizes), bind, fixed)
+        context = self.point_context(sizes)
+        return self._version("specialised", context, region or self.region_of(sizes), bind, fixed)
+
+    def point_context(self, sizes: Values) -> Condition:
+        """These sizes only."""
+        return all_of(eq(var(name), value) for name, value in zip(self.plan.sizes, sizes))
 
     def partly_bound(self, numbers: Mapping[str, int]) -> Version:
         """For all sizes of which these have these values: they are numbers in its code."""

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from tcsym.compiled import Compiled
@@ -27,6 +28,7 @@ from tcsym.variants import Layouts, Variants
 
 if TYPE_CHECKING:
     from tcsym.dispatch.making import Making
+    from tcsym.dispatch.refine import Contest, Refined
     from tcsym.dispatch.version import Values
     from tcsym.dispatch.weigh import Weighed
 
@@ -49,18 +51,35 @@ def question(
     making: Making, sizes: Sequence[Values], bound: Mapping[str, int], threads: int, share: float
 ) -> dict[str, Any]:
     """What to send to have the ways of serving calls of these sizes run in turns."""
+    asked = {"sizes": sizes, "bound": bound, "threads": threads, "share": share}
+    return {"kernel": _kernel(making), **asked}
+
+
+def refinement(making: Making, sizes: Values, threads: int, share: float) -> dict[str, Any]:
+    """What to send to have all tuned options run in turns at these sizes."""
+    candidates = [options.to_json() for options in making.candidates]
+    kernel = {**_kernel(making), "threads": threads, "candidates": candidates}
+    return {"kernel": kernel, "refined": sizes, "share": share}
+
+
+def _kernel(making: Making) -> dict[str, Any]:
     plan = making.plan
     declared: dict[str, Any] = {
         plan.sizes[k]: (d.lo, d.hi, d.multiple_of) for k, d in plan.promises.items()
     }
-    return {
-        **_text(plan.program, making.target, making.options),
-        "declared": {**declared, **making.known},
-        "sizes": sizes,
-        "bound": bound,
-        "threads": threads,
-        "share": share,
-    }
+    given = _text(plan.program, making.target, making.options)
+    return {**given, "declared": {**declared, **making.known}}
+
+
+def refined(data: dict[str, Any]) -> Refined | str | None:
+    """What came back: the fastest options, why there are none, or that nothing can be compared."""
+    from tcsym.dispatch.refine import Refined
+
+    if "error" in data:
+        return str(data["error"])
+    if "options" not in data:
+        return None
+    return Refined(Options.from_json(data["options"]), data["before"], data["seconds"])
 
 
 def weighed(data: dict[str, Any]) -> tuple[Weighed, str] | str | None:
@@ -111,12 +130,18 @@ def serve(source: BinaryIO, sink: BinaryIO) -> None:
         data = json.loads(source.read(n_text))
         start = time.process_time()
         try:
-            reply = _weigh(data) if "sizes" in data else _compiled(data)
+            reply = _answer(data)
         except Exception as e:
             reply = message({"error": f"{type(e).__name__}: {e}"})
         sink.write(reply)
         sink.flush()
         time.sleep((time.process_time() - start) * (1 / data["share"] - 1))
+
+
+def _answer(data: dict[str, Any]) -> bytes:
+    if "refined" in data:
+        return _refine(data)
+    return _weigh(data) if "sizes" in data else _compiled(data)
 
 
 def _compiled(data: dict[str, Any]) -> bytes:
@@ -127,16 +152,10 @@ def _compiled(data: dict[str, Any]) -> bytes:
 
 def _weigh(data: dict[str, Any]) -> bytes:
     """What `dispatch.weigh` measures, or what an earlier process did."""
-    from tcsym.dispatch.making import Making
     from tcsym.dispatch.recorded_choice import keep, recall
     from tcsym.dispatch.weigh import weigh
-    from tcsym.runtime.plan import plan_call
-    from tcsym.sizes import Dim
-    from tcsym.stats import Stats
 
-    declared = {n: v if isinstance(v, int) else Dim(*v) for n, v in data["declared"].items()}
-    plan = plan_call(_program(data), declared, frozenset())
-    making = Making(plan, _target(data["target"]), Options.from_json(data["options"]), Stats())
+    making = _making(data["kernel"])
     weighed = recall(making, data["bound"])
     if weighed is not None:
         return message({"weighed": weighed.to_json(), "why": "measured before"})
@@ -146,6 +165,41 @@ def _weigh(data: dict[str, Any]) -> bytes:
         return message({})
     keep(making, data["bound"], weighed)
     return message({"weighed": weighed.to_json(), "why": "measured beside the calls"})
+
+
+def _refine(data: dict[str, Any]) -> bytes:
+    """What `dispatch.refine` measures."""
+    from tcsym.dispatch.refine import keep
+    from tcsym.threads import set_num_threads
+
+    kernel, sizes = data["kernel"], tuple(data["refined"])
+    set_num_threads(kernel["threads"])  # options are tuned for one, or for several
+    contest = _contest(json.dumps(kernel))
+    found = contest.fastest(sizes, kernel["threads"])
+    if found is None:
+        return message({})
+    keep(contest.making, sizes, found)
+    figures = {"before": found.before, "seconds": found.seconds}
+    return message({"options": found.options.to_json(), **figures})
+
+
+@lru_cache(8)
+def _contest(kernel: str) -> Contest:
+    """Made once: the code of its candidates is kept from one choice of sizes to the next."""
+    from tcsym.dispatch.refine import Contest
+
+    return Contest(_making(json.loads(kernel)))
+
+
+def _making(data: dict[str, Any]) -> Making:
+    from tcsym.dispatch.making import Making
+    from tcsym.runtime.plan import plan_call
+    from tcsym.sizes import Dim
+    from tcsym.stats import Stats
+
+    declared = {n: v if isinstance(v, int) else Dim(*v) for n, v in data["declared"].items()}
+    plan = plan_call(_program(data), declared, frozenset())
+    return Making(plan, _target(data["target"]), Options.from_json(data["options"]), Stats())
 
 
 def _program(data: dict[str, Any]) -> Program:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tcsym.dispatch.padding import Padding
 
 Values = tuple[int, ...]
-Kind = Literal["symbolic", "specialised", "bucket", "padded"]
+Kind = Literal["symbolic", "refined", "specialised", "bucket", "padded"]
 
 
 @dataclass(slots=True, eq=False)
@@ -72,6 +72,8 @@ class Version:
         return self.variants.serving(views).whole()
 
     def __str__(self) -> str:
+        if self.kind == "refined":
+            return f"refined, sizes where {self.region.options} was measured to be the fastest"
         where = "all sizes" if self.context == TRUE else condition_text(self.context)
         if self.region.context not in (TRUE, self.context):
             where += f" (region {condition_text(self.region.context)})"

@@ -141,7 +141,7 @@ def _seconds(
         version = serving(sizes)
         if version.padding is not None and not _pads_little(plan, version, sizes):
             continue
-        run = _run_of(version, views, sizes, threads)
+        run = run_of(version, views, sizes, threads)
         if not run():
             runs[way] = run
     spent = run_in_turns(list(runs.values()))
@@ -156,7 +156,7 @@ def run_both(
 ) -> tuple[list[float], list[float]] | None:
     """Seconds of single runs of two versions. None if a run fails."""
     views = made_up(plan, sizes)
-    runs = [_run_of(version, views, sizes, threads) for version in (first, second)]
+    runs = [run_of(version, views, sizes, threads) for version in (first, second)]
     if any(run() for run in runs):
         return None
     old, new = run_in_turns(runs)
@@ -171,7 +171,8 @@ def _pads_little(plan: CallPlan, version: Version, sizes: Values) -> bool:
     return n_elements(plan.program, padded) <= min(MOST_PADDING * few, MOST_ELEMENTS)
 
 
-def _run_of(version: Version, views: Sequence[View], sizes: Values, threads: int) -> Run:
+def run_of(version: Version, views: Sequence[View], sizes: Values, threads: int) -> Run:
+    """A call of a version on these inputs and outputs, compiled; it returns 0 or 1 + its fault."""
     if version.padding is not None:
         return lambda: version.run(views, sizes, threads)[1]
     variant = version.variants.made_for(version.variants.dense)
@@ -196,11 +197,14 @@ def run_in_turns(runs: Sequence[Run]) -> list[list[float]]:
 
 
 def made_up(plan: CallPlan, sizes: Values) -> tuple[View, ...]:
-    """Inputs and outputs: zeros, valid as positions of gathers wherever there is something."""
+    """Inputs and outputs: zeros, valid as positions of gathers wherever there is something.
+
+    Written, not `np.zeros`: untouched, all its pages would be the same one, which lies in a cache.
+    """
     extents = dict(zip(plan.sizes, sizes))
     shapes = [
         (p.dtype, tuple(d if isinstance(d, int) else extents[d] for d in p.dimensions))
         for p in plan.inputs
     ]
     shapes += [(o.dtype, shape) for o, shape in zip(plan.outputs, plan.shapes(*sizes))]
-    return tuple(numpy_view(np.zeros(shape, dtype.numpy)) for dtype, shape in shapes)
+    return tuple(numpy_view(np.full(shape, 0, dtype.numpy)) for dtype, shape in shapes)

@@ -1,9 +1,9 @@
-"""Tuned regions at sizes that were not tuned -> what is lost against the best of some rivals."""
+"""Tuned options at sizes that were not tuned -> what is lost against the best of some rivals."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,7 +14,6 @@ from tcsym.tuning.field import FieldJob, template_field
 from tcsym.tuning.race import Attempt
 from tcsym.tuning.request import DEFAULT, Request, template_job
 from tcsym.tuning.survey import ask
-from tcsym.tuning.tree import Tree, leaf_of
 from tcsym.tuning.workers import WorkerPool
 
 RIVALS, FINALISTS = 12, 2
@@ -23,15 +22,18 @@ PRECISION = 0.004
 
 
 def certify(
-    request: Request, tree: Tree, trials: Sequence[Attempt], sizes: Sequence[Values]
-) -> Iterator[tuple[Values, float]]:
-    """Each of the sizes with the factor lost there by the tree's options.
+    request: Request,
+    serving: Callable[[Values], Sequence[Options]],
+    trials: Sequence[Attempt],
+    sizes: Sequence[Values],
+) -> Iterator[tuple[Values, tuple[float, ...]]]:
+    """Each of the sizes with the factors lost there by what serves it, one or several options.
 
     All rivals are measured briefly against them; the quickest count as measured again, longer.
     """
     with _contest(request) as contest:
         for values in sizes:
-            chosen = leaf_of(tree, values).options
+            chosen = tuple(serving(values))
             yield values, contest.lost(chosen, _rivals(trials, values, chosen), values)
 
 
@@ -39,21 +41,29 @@ def noise(request: Request, sizes: Sequence[Values]) -> Iterator[tuple[Values, f
     """What the same procedure says that the default loses to copies of itself."""
     with _contest(request) as contest:
         for values in sizes:
-            yield values, contest.lost(DEFAULT, [DEFAULT] * RIVALS, values)
+            (factor,) = contest.lost((DEFAULT,), [DEFAULT] * RIVALS, values)
+            yield values, factor
 
 
 class _Contest:
     def __init__(self, pool: Executor, timeout: float, template: FieldJob) -> None:
         self.pool, self.timeout, self.template = pool, timeout, template
 
-    def lost(self, chosen: Options, rivals: Sequence[Options], values: Values) -> float:
-        screened = self._logs((chosen, *rivals), values, SCREENED, 4 * PRECISION)
-        order = sorted(range(1, len(screened)), key=lambda k: screened[k])
-        best = [k for k in order[:FINALISTS] if screened[k] < 0]
-        if not best:
-            return 1.0
-        named = (chosen, *(rivals[k - 1] for k in best))
-        return math.exp(max(0.0, -min(self._logs(named, values, CONFIRMED, PRECISION))))
+    def lost(
+        self, chosen: Sequence[Options], rivals: Sequence[Options], values: Values
+    ) -> tuple[float, ...]:
+        """Of each of those chosen."""
+        own = tuple(dict.fromkeys(chosen))
+        screened = self._logs((*own, *rivals), values, SCREENED, 4 * PRECISION)
+        order = sorted(range(len(own), len(screened)), key=lambda k: screened[k])
+        slowest = max(screened[: len(own)])
+        best = [k for k in order[:FINALISTS] if screened[k] < slowest]
+        if len(own) + len(best) == 1:
+            return (1.0,) * len(chosen)
+        named = (*own, *(rivals[k - len(own)] for k in best))
+        logs = self._logs(named, values, CONFIRMED, PRECISION)
+        found = {o: math.exp(log - min(logs)) for o, log in zip(own, logs)}
+        return tuple(found[o] for o in chosen)
 
     def _logs(
         self, candidates: Sequence[Options], values: Values, seconds: float, precision: float
@@ -78,7 +88,7 @@ def _contest(request: Request) -> Iterator[_Contest]:
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _rivals(trials: Sequence[Attempt], values: Values, chosen: Options) -> list[Options]:
+def _rivals(trials: Sequence[Attempt], values: Values, chosen: Sequence[Options]) -> list[Options]:
     """The default, and the best candidates at the tuned sizes: of the nearest ones first."""
     measured = [a for a in trials if a.ratios and a.state in ("measured", "raced")]
     tuned = sorted({v for a in measured for v in a.ratios}, key=lambda v: distance(v, values))
@@ -89,5 +99,4 @@ def _rivals(trials: Sequence[Attempt], values: Values, chosen: Options) -> list[
     found: dict[Options, None] = {DEFAULT: None}
     for rank in range(RIVALS):
         found |= dict.fromkeys(ranked[v][rank].options for v in tuned if rank < len(ranked[v]))
-    found.pop(chosen, None)
-    return list(found)[:RIVALS]
+    return [options for options in found if options not in chosen][:RIVALS]

@@ -42,6 +42,9 @@ class Choice:
 def choice_of(program_hash: str, target: Target, region: Region, values: Values) -> Choice:
     """What serves these sizes, with how far they are from what was measured."""
     where = "all sizes" if region.context == TRUE else condition_text(region.context)
+    if region.origin == "measured":
+        machine = machine_key(target, get_num_threads())
+        return Choice(region.options, region.origin, where, 0.0, values, machine)
     if region.origin not in ("user", "shipped"):
         return Choice(region.options, region.origin, where)
     found = tuned_for(program_hash, machine_key(target, get_num_threads()))

@@ -1,4 +1,4 @@
-"""The user's options store: SQLite in WAL mode, one row a tuned program and one a trial.
+"""The user's options store: SQLite in WAL mode, one row a tuned program, one a trial, one a choice.
 
 It never raises to its user and never changes a result. A row with a wrong checksum does not exist;
 a damaged file is moved aside and what can be read of it is kept; a newer file is left alone; a
@@ -16,14 +16,20 @@ from typing import TypeVar
 from urllib.parse import quote
 
 from tcsym.runtime.cache import private_directory, user_directory
-from tcsym.tuning.rows import COLUMNS, Chosen, Trial, Tuned, checksum, values
+from tcsym.tuning.rows import COLUMNS, Chosen, Fastest, Trial, Tuned, checksum, values
 from tcsym.tuning.rows import Row as AnyRow
 from tcsym.tuning.warn import warn_once
 
 FILE = "options.db"
-VERSION = 2
+SIZES_FILE = "sizes.db"  # what programs add as they run: it is no news for what is tuned
+VERSION = 3
 _READ_SECONDS, _WRITE_SECONDS = 0.25, 20.0
-_TABLES: dict[type, str] = {Tuned: "tuned", Trial: "trials", Chosen: "chosen"}
+_TABLES: dict[type, str] = {
+    Tuned: "tuned",
+    Trial: "trials",
+    Chosen: "chosen",
+    Fastest: "fastest",
+}
 # statements that turn a database of version k into one of version k + 1
 _MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
@@ -40,23 +46,28 @@ _MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE TABLE chosen (program TEXT, machine TEXT, question TEXT, measured TEXT, way TEXT,"
         " created TEXT, name TEXT, checksum TEXT, PRIMARY KEY (program, machine, question))",
     ),
+    (
+        "CREATE TABLE fastest (program TEXT, machine TEXT, question TEXT, sizes TEXT, options TEXT,"
+        " before REAL, seconds REAL, created TEXT, name TEXT, checksum TEXT,"
+        " PRIMARY KEY (program, machine, question, sizes))",
+    ),
 )
-Row = TypeVar("Row", Tuned, Trial, Chosen)
+Row = TypeVar("Row", Tuned, Trial, Chosen, Fastest)
 Result = TypeVar("Result")
 
 
 class Database:
     """The store in one directory; every operation opens the file anew, so forks share nothing."""
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, file: str = FILE) -> None:
         self.directory = directory
-        self.path = os.path.join(directory, FILE)
+        self.path = os.path.join(directory, file)
 
     @staticmethod
-    def at(base: str | None) -> Database | None:
+    def at(base: str | None, file: str = FILE) -> Database | None:
         """The store below `base` (default: the user's cache directory), None if there is none."""
         try:
-            return Database(private_directory(base or user_directory(), "options"))
+            return Database(private_directory(base or user_directory(), "options"), file)
         except OSError as error:
             warn_once(f"no options store: {error}")
             return None

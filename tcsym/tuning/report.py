@@ -69,7 +69,9 @@ class TuningReport:
     seconds: float
     stopped: str
     is_kept: bool
-    certify: Callable[[Sequence[Values]], Iterable[tuple[Values, float]]] = field(repr=False)
+    certify: Callable[[Sequence[Values]], Iterable[tuple[Values, tuple[float, ...]]]] = field(
+        repr=False
+    )
     draw: Callable[[int, int], Sequence[Values]] = field(repr=False)
     n_visited: int = 0
     held_out: Mapping[Values, float] = field(default_factory=dict)
@@ -100,9 +102,10 @@ class TuningReport:
         """What is lost against per-size tuning at `n` sizes drawn from the tuned ranges.
 
         The rivals at each size are the best candidates of this tune for the nearest tuned sizes;
-        the quickest is measured again against the region's options before it counts.
+        the quickest is measured again against the region's options before it counts. Calls of
+        strategy `auto` lose less once their sizes were measured by themselves.
         """
-        found = tuple(self.certify(self.draw(n, seed)))
+        found = tuple((v, factor) for v, (factor,) in self.certify(self.draw(n, seed)))
         if not found:
             raise TCError("no sizes other than the tuned ones lie in their ranges")
         return Regret.of(found)

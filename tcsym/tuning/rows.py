@@ -1,4 +1,4 @@
-"""What the options store keeps: tuned regions, trials, strategies; with a checksum each."""
+"""What the options store keeps: tuned regions, trials, choices of `auto`; with a checksum each."""
 
 from __future__ import annotations
 
@@ -70,9 +70,29 @@ class Chosen:
     name: str
 
 
-Row = Tuned | Trial | Chosen
+@dataclass(frozen=True, slots=True)
+class Fastest:
+    """Which of a program's tuned options was measured to be the fastest at single sizes.
+
+    question: digest of all that the answer depends on beside: candidates, declared and known sizes,
+    compiler. sizes, options: JSON. before, seconds: of a call with the region's options, and with
+    these. name: for people.
+    """
+
+    program: str
+    machine: str
+    question: str
+    sizes: str
+    options: str
+    before: float
+    seconds: float
+    created: str
+    name: str
+
+
+Row = Tuned | Trial | Chosen | Fastest
 COLUMNS: dict[type, tuple[str, ...]] = {
-    kind: tuple(f.name for f in fields(kind)) for kind in (Tuned, Trial, Chosen)
+    kind: tuple(f.name for f in fields(kind)) for kind in (Tuned, Trial, Chosen, Fastest)
 }
 
 

@@ -46,6 +46,13 @@ def user_database() -> Database | None:
     return Database.at(CACHE_DIR.read()) if OPTIONS.read() else None
 
 
+def sizes_database() -> Database | None:
+    """Where choices for single sizes are kept; None as for `user_database`."""
+    from tcsym.tuning.database import SIZES_FILE, Database
+
+    return Database.at(CACHE_DIR.read(), SIZES_FILE) if OPTIONS.read() else None
+
+
 def tuned_for(program_hash: str, machine: str) -> tuple[Origin, Tuned] | None:
     """The user's row for this machine, or the shipped one for it, or for one with such vectors."""
     base = CACHE_DIR.read()
@@ -62,6 +69,33 @@ def tuned_for(program_hash: str, machine: str) -> tuple[Origin, Tuned] | None:
     candidates = [row for row in shipped(program_hash) if similar(row.machine, machine)]
     candidates.sort(key=lambda row: not serves(row.machine, machine))
     return ("shipped", candidates[0]) if candidates else None
+
+
+def candidates_for(program_hash: str, target: Target, n_sizes: int) -> tuple[Options, ...]:
+    """What is worth measuring at single sizes: what serves some, and what else tuning kept."""
+    if not OPTIONS.read():
+        return ()
+    machine = machine_key(target, get_num_threads())
+    return _candidates(program_hash, machine, n_sizes, CACHE_DIR.read(), options_state())
+
+
+@lru_cache(1024)
+def _candidates(
+    program_hash: str, machine: str, n_sizes: int, base: str | None, state: tuple[int, ...]
+) -> tuple[Options, ...]:
+    found = tuned_for(program_hash, machine)
+    tree = None if found is None else tree_of(found[1], n_sizes)
+    if found is None or tree is None:
+        return ()
+    import json
+
+    from tcsym.tuning.tree import candidates_from_json
+
+    try:
+        return candidates_from_json(json.loads(found[1].tree), tree)
+    except OptionError as error:
+        warn_once(f"candidates of `{found[1].name}` are not used: {error}")
+        return ()
 
 
 @lru_cache(1024)

@@ -1,7 +1,8 @@
 """The best of a search at many other sizes: what a tree of regions is learned from.
 
-All are measured side by side at sizes that cover the ranges (`distribution.cover`). Options that
-are nowhere worth having are left out as the survey goes on, so that it visits more sizes.
+All are measured side by side at sizes that cover the ranges (`distribution.cover`). The first of
+these tell which options may be the best somewhere: candidates for sizes that are measured by
+themselves. A tree distinguishes fewer. So only the most useful ones go on, to more sizes.
 """
 
 from __future__ import annotations
@@ -10,17 +11,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, wait
 from dataclasses import replace
 
+from tcsym.options import Options
 from tcsym.tuning.distribution import Values
 from tcsym.tuning.field import Entrant, FieldJob, evaluate_field, template_field
 from tcsym.tuning.learn import lost
 from tcsym.tuning.race import Attempt, Race, outcome_of
 from tcsym.tuning.timing import Ratio
+from tcsym.tuning.tree import MOST_CANDIDATES
 
-FIRST, LEAST = 24, 14  # options at the first sizes, and at the last
+FIRST, LEAST = 24, 8  # options at the first sizes, and at the last
 SECONDS, PRECISION = 0.03, 0.01  # for all options at one size
-SETTLED = 96  # sizes that say which options are worth having
+SETTLED = 48  # sizes that say which options are worth having
 AT_ONCE = 8  # sizes between two looks at the clock
-WORTH = 0.0005  # what an option must save, of the mean logarithm of time, to be worth having
+# what an option must save, of the mean logarithm of time, to be in the tree, or a candidate
+WORTH, RARELY_WORTH = 0.0005, 0.0001
 
 
 def survey(
@@ -28,13 +32,13 @@ def survey(
     attempts: Sequence[Attempt],
     sizes: Sequence[Values],
     seen: Callable[[int], None] = lambda _: None,
-) -> tuple[Values, ...]:
-    """Measure attempts, the default first, at the sizes while time lasts; those that were visited.
+) -> tuple[Options, ...]:
+    """Measure attempts, the default first, at the sizes while time lasts; the candidates.
 
     `seen` is told how many after each step. Results are in the attempts' `ratios`.
     """
     done: list[Values] = []
-    alive = list(attempts)
+    alive, candidates = list(attempts), list(attempts)
     for start in range(0, len(sizes), AT_ONCE):
         if race.is_over() or len(alive) < 2:
             break
@@ -42,10 +46,12 @@ def survey(
         measure_field(race, alive, some, SECONDS, PRECISION)
         done += [v for v in some if v in alive[0].ratios]
         alive = [a for a in alive if a.state != "failed"]
-        most = FIRST if len(done) < SETTLED else LEAST
-        alive = worth_having(alive, done, most)
+        if len(done) <= SETTLED:  # fewer say little
+            candidates = worth_having(alive, done, MOST_CANDIDATES, RARELY_WORTH)
+        if len(done) >= SETTLED:
+            alive = worth_having(alive, done, LEAST)
         seen(len(done))
-    return tuple(done)
+    return tuple(a.options for a in candidates if a.state != "failed")
 
 
 def measure_field(
@@ -105,7 +111,9 @@ def _one_by_one(race: Race, attempts: Sequence[Attempt], values: Values, seconds
     race.measure(others, default, (values,), 2 * PRECISION)
 
 
-def worth_having(attempts: Sequence[Attempt], sizes: Sequence[Values], most: int) -> list[Attempt]:
+def worth_having(
+    attempts: Sequence[Attempt], sizes: Sequence[Values], most: int, worth: float = WORTH
+) -> list[Attempt]:
     """The default, and what together leaves least to be had at these sizes; up to `most`.
 
     Greedy, as for the placing of facilities (Cornuejols, Fisher and Nemhauser 1977).
@@ -121,7 +129,7 @@ def worth_having(attempts: Sequence[Attempt], sizes: Sequence[Values], most: int
     while known and len(chosen) < most:
         added = {id(a): left({v: min(logs[v], a.ratios[v].log) for v in sizes}) for a in known}
         a = min(known, key=lambda a: added[id(a)])
-        if left(logs) - added[id(a)] < WORTH:
+        if left(logs) - added[id(a)] < worth:
             break
         chosen.append(a)
         known.remove(a)

@@ -21,6 +21,7 @@ from tcsym.options import Options
 from tcsym.records import dataclass
 
 DEEPEST = 40
+MOST_CANDIDATES = 16
 _BOUND = re.compile(r"(\d+) <= n(\d+) <= (\d+)")
 _NAMES = r"(n\d+(?:\*n\d+)*)"
 _COMPARED = re.compile(rf"(?:(\d+)\*)?{_NAMES} >= (?:(\d+)|(?:(\d+)\*)?{_NAMES})")
@@ -178,6 +179,25 @@ def _text(tree: Tree, names: Sequence[str], told: Mapping[Options, str], indent:
             return f"{indent}if {named}:\n{arms[0]}\n{indent}else:\n{arms[1]}"
         case _:
             assert_never(tree)
+
+
+def kept_json(tree: Tree, candidates: Sequence[Options]) -> dict[str, Any]:
+    """What the store keeps: the tree, and at its root what else may be the best at single sizes."""
+    leaves = leaves_of(tree)
+    others = [o.changed() for o in dict.fromkeys(candidates) if o not in leaves]
+    return {**tree_to_json(tree), "candidates": others[:MOST_CANDIDATES]}
+
+
+def candidates_from_json(data: Any, tree: Tree) -> tuple[Options, ...]:
+    """The options of the leaves of `tree`, and those that `data` has beside it.
+
+    OptionError: this version does not know them.
+    """
+    others = data.get("candidates", ())
+    if not isinstance(others, list | tuple):
+        raise OptionError(f"no list of options: {others!r:.200}")
+    known = [Options.from_json(json.dumps(o)) for o in others[:MOST_CANDIDATES]]
+    return tuple(dict.fromkeys((*leaves_of(tree), *known)))
 
 
 def tree_to_json(tree: Tree) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from tcsym.tuning.rows import Trial, Tuned
 from tcsym.tuning.start import structure_of
 from tcsym.tuning.stores import tree_of, user_database
 from tcsym.tuning.timing import Ratio
-from tcsym.tuning.tree import Tree, tree_to_json
+from tcsym.tuning.tree import Tree, kept_json
 
 Weights = Mapping[Values, float]
 
@@ -108,14 +108,23 @@ class Trials:
         key = (self.program.canonical, self.machine)
         return self.database.select(Tuned, where, key) if self.database else []
 
-    def keep(self, tree: Tree, confirmed: Mapping[Values, Ratio], weights: Weights) -> None:
-        """Write the tree to the store; it serves from now on, and what it has of earlier ones."""
+    def keep(
+        self,
+        tree: Tree,
+        candidates: Sequence[Options],
+        confirmed: Mapping[Values, Ratio],
+        weights: Weights,
+    ) -> None:
+        """Write the tree to the store; it serves from now on, and what it has of earlier ones.
+
+        candidates: what else is worth measuring at single sizes.
+        """
         log = sum(weights[v] * r.log for v, r in confirmed.items())
         row = Tuned(
             self.program.canonical,
             self.machine,
             structure_of(self.program),
-            json.dumps(tree_to_json(tree)),
+            json.dumps(kept_json(tree, candidates)),
             json.dumps([list(v) for v in dict.fromkeys((*weights, *self._measured_earlier()))]),
             math.exp(-log),
             _now(),

@@ -107,6 +107,7 @@ class _Tuning:
         self.rng = random.Random(request.seed)
         self.weights = request.distribution.weights
         self.trials = Trials(request.program, request.target, request.context)
+        self.candidates: tuple[Options, ...] = ()
         self.stopped = "budget"
 
     def run(self) -> TuningReport:
@@ -137,7 +138,7 @@ class _Tuning:
         if found.is_interrupted:
             self.stopped = "interrupted"
         tree = self._with_earlier(found.tree)
-        trials.keep(tree, found.confirmed, weights)
+        trials.keep(tree, self.candidates, found.confirmed, weights)
         return TuningReport(
             request.program.name,
             request.program.sizes,
@@ -148,7 +149,9 @@ class _Tuning:
             self.budget.elapsed,
             self.stopped,
             trials.is_kept,
-            lambda sizes: certify(request, tree, trials.attempts, sizes),
+            lambda sizes: certify(
+                request, lambda v: (leaf_of(tree, v).options,), trials.attempts, sizes
+            ),
             lambda n, seed: request.distribution.draw(request.program, n, seed),
             len(self._others()),
             found.held_out,
@@ -225,7 +228,7 @@ class _Tuning:
         earlier = [v for v in self.trials.earlier_sizes() if v not in weights]
         sizes = tuple(dict.fromkeys((*earlier[: n // 2], *visited)))
         some = finalists(self.trials.attempts, self.incumbent, weights)
-        survey(self.race, some, sizes, lambda _: self._show())
+        self.candidates = survey(self.race, some, sizes, lambda _: self._show())
 
     def _with_earlier(self, tree: Tree) -> Tree:
         """Far from what was measured now, what an earlier tune found; everywhere, if this one

@@ -12,6 +12,8 @@ from click.testing import CliRunner
 
 import tcsym as tc
 from tcsym.cli import main
+from tcsym.tuning.database import SIZES_FILE, Database
+from tcsym.tuning.rows import Fastest
 from tests.tuning.faults import MM
 
 SIZES = ("--sizes", "M=8,N=8,K=8", "--sizes", "M=9,N=20,K=5")
@@ -58,11 +60,20 @@ def test_tune_keeps_exports_imports_and_merges(
     assert tcsym_json("cache", "import", exported) == {"imported": 1}
     (imported,) = users()
     assert imported["tree"] == kept["tree"]
+    older, newer = (
+        Fastest("p", "m", "q", "[1]", "{}", 1.0, seconds, created, "mm")
+        for seconds, created in ((1.0, "2025"), (0.5, "2026"))
+    )
+    Database.at(str(tmp_path / "cache"), SIZES_FILE).put([newer])  # type: ignore[union-attr]
     monkeypatch.setenv("TCSYM_CACHE_DIR", str(tmp_path / "third"))
+    measured = Database.at(str(tmp_path / "third"), SIZES_FILE)
+    assert measured is not None and measured.put([older])
     assert tcsym_json("cache", "merge", str(tmp_path / "cache")) == {"merged": 1}
     assert tcsym_json("cache", "merge", str(tmp_path / "cache")) == {"merged": 0}
+    assert measured.select(Fastest) == [newer]
     assert tcsym_json("cache", "prune", "--max-trials", "0")["removed"] > 0
     assert tcsym_json("cache", "clear", "--options") == {"removed": 1}
+    assert measured.select(Fastest) == []
     assert "no options store" in tcsym("cache", "merge", exported, code=1)
     assert "cannot read" in tcsym("cache", "import", str(file), code=1)
 

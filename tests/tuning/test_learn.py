@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import random
+import types
+from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any
@@ -28,7 +31,7 @@ from tcsym.tuning.learn import Between, learn_tree, prove_partition
 from tcsym.tuning.race import Attempt
 from tcsym.tuning.smooth import predicted
 from tcsym.tuning.space import AXES, Space, space_of
-from tcsym.tuning.survey import worth_having
+from tcsym.tuning.survey import AT_ONCE, LEAST, SETTLED, survey, worth_having
 from tcsym.tuning.timing import Ratio, compare, compare_all, estimate
 from tcsym.tuning.tree import (
     Box,
@@ -293,6 +296,25 @@ def test_what_is_worth_having_complements_the_rest() -> None:
     assert [a.options for a in chosen[:1]] == [Options()]
     assert {id(left), id(right)} <= {id(a) for a in chosen}
     assert id(like) not in {id(a) for a in chosen}
+
+
+def test_what_is_rarely_the_best_stays_a_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trees are grown from few options at many sizes; what they leave out is not forgotten."""
+    rows = [Options(row_unroll=n) for n in range(5, 17)]
+    measured: list[list[Options]] = []
+
+    def measure(_race: Any, some: Sequence[Attempt], sizes: Any, *_: float) -> None:
+        measured.append([a.options for a in some])
+        for a, (k,) in itertools.product(some, sizes):
+            best = a.options.row_unroll - 5 == k % 12
+            a.ratios[k,] = Ratio(-0.3 if best else 0.0, 0.0, 1.0)
+
+    monkeypatch.setattr("tcsym.tuning.survey.measure_field", measure)
+    race: Any = types.SimpleNamespace(is_over=lambda: len(measured) == 12)
+    attempts = [Attempt(o, "measured") for o in (Options(), *rows)]
+    candidates = survey(race, attempts, [(k,) for k in range(400)])
+    assert set(candidates) == {Options(), *rows}
+    assert [len(some) for some in measured] == [13] * (SETTLED // AT_ONCE) + [LEAST] * 6
 
 
 # ---- timing

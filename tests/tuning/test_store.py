@@ -20,11 +20,11 @@ from tcsym.index import TRUE
 from tcsym.options import Options
 from tcsym.region import Region
 from tcsym.target import Target
+from tcsym.tuning import candidates_for, lookup, shipped, warn
 from tcsym.tuning import database as database_module
-from tcsym.tuning import lookup, shipped, warn
 from tcsym.tuning.database import VERSION, Database
 from tcsym.tuning.machine import machine_key
-from tcsym.tuning.rows import Trial, Tuned
+from tcsym.tuning.rows import Fastest, Trial, Tuned
 from tcsym.tuning.shipped import tuned_rows, tuned_text
 
 TARGET = Target("cpu", "some", (), 256, 16, True, False)
@@ -361,6 +361,40 @@ def test_shipped_text_gives_equal_rows_back() -> None:
     assert sorted(tuned_rows(text), key=str) == sorted(rows, key=str)
     assert tuned_text(reversed(rows)) == text
     assert '"if": "n0*n1 >= 4096"' in text
+
+
+def test_candidates_are_shipped_with_the_tree() -> None:
+    others = [{"register_rows": 6}, {"row_unroll": 2}]
+    row = tuned(tree={**TREE, "candidates": others})
+    (back,) = tuned_rows(tuned_text([row]))
+    assert json.loads(back.tree)["candidates"] == others
+
+
+def test_candidates_are_found_and_never_fail(
+    database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert candidates_for(PROGRAM, TARGET, 3) == ()
+    database.put([tuned(tree={**TREE, "candidates": [{"row_unroll": 2}]})])
+    found = candidates_for(PROGRAM, TARGET, 3)
+    assert found == (FAST, Options(pack=False), Options(row_unroll=2))
+    database.put([tuned(tree={**TREE, "candidates": [{"of another": 2}]})])
+    assert candidates_for(PROGRAM, TARGET, 3) == ()
+    assert options_found() == FROM_USER and "are not used" in caplog.text
+
+
+def test_a_store_without_choices_for_sizes_gets_some(database: Database) -> None:
+    """A file of version 2 is renewed when something is put; its rows stay."""
+    row = Fastest(PROGRAM, "m", "q", "[1, 2, 3]", FAST.to_json(), 2e-6, 1e-6, "2026", "mm")
+    database.put([tuned(), trial(1)])
+    with contextlib.closing(sqlite3.connect(database.path)) as connection:
+        connection.execute("DROP TABLE fastest")
+        connection.execute("PRAGMA user_version = 2")
+        connection.commit()
+    assert database.select(Fastest) == []
+    assert options_found() == FROM_USER
+    assert database.put([row]) and database.put([row])
+    assert database.select(Fastest) == [row]
+    assert options_found() == FROM_USER and database.select(Trial) == [trial(1)]
 
 
 @pytest.mark.parametrize("damage", ["", "[]", "{}", '{"schema": 99}', "\x00", '{"schema": 1}'])
