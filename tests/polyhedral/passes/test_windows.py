@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from tcsym.compiler import analyse
+from tcsym.context import Known
 from tcsym.frontend.program import Binary, Read, Select, Unary
 from tcsym.index import index, var
 from tcsym.index_values import evaluate
@@ -142,3 +145,19 @@ def test_sums_are_added_term_by_term_and_guards_become_ranges() -> None:
     ]
     assert counts == [2, 1]
     assert mapped(CAUSAL).notes[0].endswith("contraction, columns t, rows c")
+
+
+@pytest.mark.parametrize("declared", [(), (Known("N", 1, 8, 1),), (Known("O", 1, 100, 1),)])
+def test_tiles_across_rows_stay_in_registers_whatever_is_declared(
+    declared: tuple[Known, ...],
+) -> None:
+    """Ranges simplify some of a tile's subscripts and not others: then its place was not found,
+    sums went to memory as large as the image, and calls took up to 17 times as long.
+    """
+    plain = """def f(float(N,C,H,W) I, float(O,C,KH,KW) F) -> (P) {
+  P(n,o,h,w) +=! I(n,c,h+kh,w+kw) * F(o,c,kh,kw)
+}"""
+    kernel = map_cpu(replace(naive(plain), context=declared), AVX2, Options()).kernel
+    sums = [b for b in kernel.buffers if b.name.startswith("P_acc")]
+    assert sums and all(b.space in ("register", "stack") for b in sums)
+    assert any(b.space == "register" and b.shape == (index(6), index(16)) for b in sums)
