@@ -33,6 +33,9 @@ TEXTS = {
     "two": """def f(float(2,B,N,M) X, float(B,2,K,M) Y) -> (Z) {
   Z(n,t,b,k) +=! X(t,b,n,m) * Y(b,t,k,m)
 }""",
+    "slices": """def f(float(2,B,N,M) X, float(B,2,K,M) Y) -> (Z) {
+  Z(b,t,n,k) +=! X(t,b,n,m) * Y(b,t,k,m)
+}""",
     "permuted": "def f(float(B,M,N) X, float(B,K,M) Y) -> (Z) { Z(b,k,n) +=! X(b,m,n) * Y(b,k,m) }",
 }
 GROUPED = """def f(float(N,G,C,H,W) I, float(G,F,C,KH,KW) V, float(G,F) B) -> (O) {

@@ -6,7 +6,7 @@ import pytest
 
 from tcsym.compiler import analyse
 from tcsym.index_values import evaluate, holds
-from tcsym.loop_ir import Branch, Kernel, Loop, Node, Prefetch, Read, Update, loads, walk
+from tcsym.loop_ir import THREADS, Branch, Kernel, Loop, Node, Prefetch, Read, Update, loads, walk
 from tcsym.loop_ir_text import node_text
 from tcsym.options import Options
 from tcsym.polyhedral.map_cpu import map_cpu
@@ -132,8 +132,9 @@ def test_blocks_of_many_long_rows_are_all_alike() -> None:
     kernel = schedule_program(analyse(POOL.format(**THREES))["f"], Options(), {}).kernel
     mapped = map_cpu(kernel, AVX2, Options()).kernel
     few = next(x for x, _ in walk(mapped.body) if isinstance(x, Branch))
-    assert holds(few.condition, {"N": 1, "C": 8, "H": 9, "W": 7})
-    assert not holds(few.condition, {"N": 1, "C": 8, "H": 9, "W": 9})
+    image = {"N": 1, "C": 8, "H": 9, THREADS: 1}
+    assert holds(few.condition, {**image, "W": 13})
+    assert not holds(few.condition, {**image, "W": 15})
     assert few.orelse is not None
     branch = next(x for x, _ in walk(few.orelse) if isinstance(x, Branch))
     some = {"N": 1, "C": 1}

@@ -8,7 +8,7 @@ import pytest
 
 from tcsym.compiler import analyse
 from tcsym.index_values import holds
-from tcsym.loop_ir import Branch, Kernel, Loop, walk
+from tcsym.loop_ir import THREADS, Branch, Kernel, Loop, Node, TransposeBlock, walk
 from tcsym.loop_ir_verify import verify
 from tcsym.options import Options
 from tcsym.polyhedral.map_cpu import map_cpu
@@ -161,3 +161,68 @@ def test_functions_of_a_rows_sum_do_not_count_for_each_element() -> None:
     (outer, *_) = branches(map_cpu(naive(text), AVX2, Options()).kernel)
     assert holds(outer.condition, {"M": 8, "N": 56})
     assert not holds(outer.condition, {"M": 8, "N": 64})
+
+
+SWAPPED = "def f(float(A,B,C) X, float(C) g, float(A) s) -> (O) { O(a,c,b) = X(a,b,c)*g(c)-s(a) }"
+
+
+def interleaved(source: str, target: str = "avx2") -> list[Branch]:
+    """Versions of which each lane has a copy."""
+    kernel = map_cpu(naive(source), TARGETS[target], Options()).kernel
+    copied = (x for x in branches(kernel) if moved_to(x.then))
+    return [x for x in copied if not any(map(moved_to, inner_arms(x.then)))]
+
+
+def inner_arms(node: Node) -> list[Node]:
+    return [x.then for x, _ in walk(node) if isinstance(x, Branch)]
+
+
+def moved_to(node: Node) -> set[str]:
+    found = (x for x, _ in walk(node) if isinstance(x, TransposeBlock))
+    return {x.target for x in found if "_lanes" in x.target or "_lanes" in x.source}
+
+
+def test_records_of_short_rows_are_interleaved() -> None:
+    """What moves with the lanes by whole records is copied, and goes back; `g` and `s` stay."""
+    (version,) = interleaved(SWAPPED)
+    assert {x.partition(".")[0] for x in moved_to(version.then)} == {"X_lanes", "O"}
+    assert lanes_of(version.then) == {"a"}  # type: ignore[arg-type]
+
+
+def test_when_records_are_interleaved() -> None:
+    """There are lanes of them, half as many groups as threads, and they stay in the cache."""
+    (version,) = interleaved(SWAPPED)
+
+    def holds_at(a: int, b: int, c: int, threads: int = 1) -> bool:
+        return holds(version.condition, {"A": a, "B": b, "C": c, THREADS: threads})
+
+    assert holds_at(8, 3, 3) and holds_at(100, 3, 500) and holds_at(8, 3, 500, threads=2)
+    assert not holds_at(7, 3, 3)
+    assert not holds_at(8, 1, 7)  # no block of elements
+    assert not holds_at(8, 64, 64)  # long rows on both sides
+    assert not holds_at(100, 3, 5000)
+    assert holds_at(32, 3, 3, threads=8) and not holds_at(31, 3, 3, threads=8)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        BIAS,  # a row each
+        "def f(half(A,B,C) X) -> (O) { O(a,c,b) = X(a,b,c) }",
+        "def f(float(A,B,C) X) -> (O) { O(a,c,b) = X(a,b,c) where a in 0:A, c in 0:C, b in 1:B }",
+        "def f(float(2,A,B,C) X) -> (O) { O(a,t,c,b) = X(t,a,b,c) }",
+        "def f(float(A,B,C) X, int32(B) I) -> (O) { O(a,c,b) = X(a,I(b),c) }",
+    ],
+)
+def test_what_is_not_interleaved(source: str) -> None:
+    """Rows that blocks serve, other elements, results stored in part, and gathers."""
+    assert not interleaved(source)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_interleaved_results_at_every_border(target: str) -> None:
+    kernel = naive(SWAPPED)
+    mapped = map_cpu(kernel, TARGETS[target], Options()).kernel
+    verify(mapped)
+    for a, b, c in itertools.product((0, 1, 8, 9, 17), (1, 2, 3, 9), (1, 3, 5, 8)):
+        assert_same(kernel, mapped, {"A": a, "B": b, "C": c})

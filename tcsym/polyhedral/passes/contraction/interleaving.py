@@ -64,8 +64,13 @@ class Interleaving:
     moved: dict[str, int]
 
 
-def interleaving(kernel: Kernel, nest: str, setting: Setting) -> Interleaving | None:
-    """The first loop of the nest's band that moves all operands and can run in lanes."""
+def interleaving(
+    kernel: Kernel, nest: str, setting: Setting, shared: bool = False
+) -> Interleaving | None:
+    """The first loop of the nest's band that moves all operands and can run in lanes.
+
+    shared: it need not move all; what it moves in lanes already stays where it is, too.
+    """
     band = band_of(find_loop(kernel.body, nest))
     lanes = setting.lanes(kernel, band.body)
     if lanes == 1 or any(isinstance(x, Branch) for x, _ in walk(band.body)):
@@ -76,22 +81,27 @@ def interleaving(kernel: Kernel, nest: str, setting: Setting) -> Interleaving | 
         if b.space == "argument" and b.strides is None and len(b.shape) > 1
         if b.dtype.bits in (32, 64) and setting.target.lanes(b.dtype.bits) == lanes
     )
-    found = (_along(kernel, band, v, fits) for v in band.variables)
+    found = (_along(kernel, band, v, fits, shared) for v in band.variables)
     return next((x for x in found if x is not None), None)
 
 
-def _along(kernel: Kernel, band: Band, v: str, fits: frozenset[str]) -> Interleaving | None:
+def _along(
+    kernel: Kernel, band: Band, v: str, fits: frozenset[str], shared: bool
+) -> Interleaving | None:
     """fits: buffers that blocks can be transposed of."""
     moved: dict[str, int] = {}
     outside: dict[str, set[tuple[Index, ...]]] = {}
+    in_place = {a.buffer for a in accesses(band.body) if shared and _stays(a, v)}
     for a in accesses(band.body):
-        if v in kernel.buffer(a.buffer).private:
+        if v in kernel.buffer(a.buffer).private or (shared and _stays(a, v)):
             continue
         d = _dimension(kernel, a, v)
         if d is None or a.buffer not in fits or moved.setdefault(a.buffer, d) != d:
             return None
         before = tuple(s for s in a.subscripts[:d] if isinstance(s, Index))
         outside.setdefault(a.buffer, set()).add(before)
+    if not moved or in_place & moved.keys():
+        return None
     used = {x for places in outside.values() for p in places for s in p for x in s.variables()}
     outer = tuple(x for x in band.variables if x in used)
     if used & {x.variable for x in loops_in(band.body)} or not _is_legal(kernel, band, v, outer):
@@ -100,10 +110,19 @@ def _along(kernel: Kernel, band: Band, v: str, fits: frozenset[str]) -> Interlea
         if any(r.unwritten and r.tensor in moved for r in loads(x.value)):
             return None
         if isinstance(x, Store | Update) and x.buffer in moved:
-            loops = (*band.loops, *around)
+            loops = (*(y for y in band.loops if y.variable not in used), *around)
             if len(outside[x.buffer]) > 1 or not _is_whole(kernel, x, moved[x.buffer], loops):
                 return None
     return Interleaving(v, outer, moved)
+
+
+def _stays(a: Access, v: str) -> bool:
+    """One element for all lanes, or neighbours: the loop moves the last subscript only."""
+    indices = [s for s in a.subscripts if isinstance(s, Index)]
+    if len(indices) < len(a.subscripts) or any(a.checked):
+        return False
+    moving = [s for s in indices if v in s.variables()]
+    return not moving or (moving == indices[-1:] and moving[0].coefficient(v) == 1)
 
 
 def _dimension(kernel: Kernel, a: Access, v: str) -> int | None:
@@ -128,7 +147,7 @@ def _is_legal(kernel: Kernel, band: Band, v: str, outer: tuple[str, ...]) -> boo
 
 
 def _is_whole(kernel: Kernel, x: Store | Update, d: int, loops: tuple[Loop, ...]) -> bool:
-    """Every element inside the dimension is stored, so that all of a copy can go back."""
+    """Every element inside the dimension is stored in `loops`: all of a copy can go back."""
     extents = {y.variable: y.upper for y in loops if y.lower == ZERO}
     inside = list(zip(x.subscripts[d + 1 :], kernel.buffer(x.buffer).shape[d + 1 :]))
     used = {v for s, _ in inside for v in s.variables()}
@@ -146,17 +165,22 @@ def interleaving_pays(
     bounds = (*map(extent, band.loops), *(n for s in sums for n in s))
     if not all(n.variables() <= frozenset(kernel.sizes) for n in bounds):
         return FALSE
-    products, sizes = extent(band.loop(x.loop)), _copied(kernel, x)
-    most = setting.target.l2_bytes * 8 // (CACHE_PART * setting.target.vector_bits)
+    products, sizes = extent(band.loop(x.loop)), copied_elements(kernel, x)
     time = GROUP_TIME + _points(band, x.loop) * _sum_time(sums)
     for n in sizes:
         time = time + BLOCK_TIME * ceildiv(n, lanes)
     other = _time_apart(kernel, nest, roles, x.loop, sums, setting)
     shorter = ge(products * other, ceildiv(products, lanes) * time)
-    return all_of((ge(products, lanes), ge(most, _total(sizes)), shorter))
+    return all_of((ge(products, lanes), copies_fit(kernel, x, setting), shorter))
 
 
-def _copied(kernel: Kernel, x: Interleaving) -> tuple[Index, ...]:
+def copies_fit(kernel: Kernel, x: Interleaving, setting: Setting) -> Condition:
+    """The copies stay in the cache."""
+    most = setting.target.l2_bytes * 8 // (CACHE_PART * setting.target.vector_bits)
+    return ge(most, _total(copied_elements(kernel, x)))
+
+
+def copied_elements(kernel: Kernel, x: Interleaving) -> tuple[Index, ...]:
     """Elements of each copy, in one lane."""
     shapes = (kernel.buffer(b).shape[d + 1 :] for b, d in x.moved.items())
     return tuple(map(_product, shapes))

@@ -2,17 +2,18 @@
 
 A vector along three colours or two classes is mostly empty, and each row pays for its loop, its
 masks and its ragged stores. Which rows are short, only the call knows. Where they are, a parallel
-loop around them runs in the lanes instead: elements lie apart in memory, but no lane is idle.
+loop around them runs in the lanes instead: elements lie apart in memory, but no lane is idle. What
+several loops walk in each lane is copied, lanes side by side, if it stays in the cache.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from tcsym.frontend.program import Call, Read, Select
-from tcsym.index import FALSE, Condition, Index, all_of, ge
-from tcsym.loop_ir import Branch, Kernel, Loop, Store, Update, Value, Verify, subvalues
+from tcsym.index import FALSE, Condition, Index, all_of, any_of, ge, var
+from tcsym.loop_ir import THREADS, Branch, Kernel, Loop, Store, Update, Value, Verify, subvalues
 from tcsym.polyhedral.passes.common.access import (
     Access,
     accesses,
@@ -35,6 +36,13 @@ from tcsym.polyhedral.passes.common.loops import (
 from tcsym.polyhedral.passes.common.overlap import is_repeatable
 from tcsym.polyhedral.passes.common.setting import Setting
 from tcsym.polyhedral.passes.common.vector_legality import access_cost, vector_refusal
+from tcsym.polyhedral.passes.contraction.interleave import schedule_interleaved
+from tcsym.polyhedral.passes.contraction.interleaving import (
+    Interleaving,
+    copied_elements,
+    copies_fit,
+    interleaving,
+)
 from tcsym.polyhedral.passes.contraction.register_tile import TileShape, can_tile, tile_registers
 from tcsym.polyhedral.passes.rows.row_schedule import leaf_chain, row_choice, split_rest
 from tcsym.polyhedral.passes.rows.transpose_lanes import (
@@ -52,6 +60,7 @@ GATHER_COST = 1.0
 GUARD_COST = 5.0  # of an element that is read only where a condition holds: a branch in each lane
 COMBINE_COST = 25.0  # of a reduction's lanes, or a function of it: what follows waits for it
 SAVED = 0.6  # of an element that is transposed in a block, not gathered or scattered
+GAIN = 2  # by interleaving, so that half as many groups as threads are as fast
 LOOP_WEIGHT = 16
 
 
@@ -73,12 +82,51 @@ def short_versions(
 ) -> Kernel:
     """The nest for long rows, beside versions for short ones. `columns`: its lanes, if one loop.
 
-    most: elements of a row that counts as short; None: as its estimated time says.
+    most: elements of a row that counts as short (interleaved, twice as many); None: as its
+    estimated time says.
     """
-    for short in _choices(kernel, nest, columns, setting, most):
+    choices = tuple(_choices(kernel, nest, columns, setting, most))
+    found = interleaving(kernel, nest, setting, shared=True) if choices else None
+    if found is not None:
+        twice = choices if most is None else [replace(x, most=2 * x.most) for x in choices]
+        few = _few_elements(kernel, nest, twice, found, setting)
+        if few != FALSE:
+            kernel = _with_interleaved(kernel, nest, found, few, setting)
+            setting.note(nest, f"short rows: interleaved along {found.loop}")
+            choices = tuple(x for x in choices if x.columns != found.loop)
+    for short in choices:
         kernel = _with_version(kernel, nest, short, setting)
         setting.note(nest, f"short rows: vectors along {short.columns}")
     return kernel
+
+
+def _few_elements(
+    kernel: Kernel, nest: str, choices: Iterable[Short], x: Interleaving, setting: Setting
+) -> Condition:
+    """Rows are short, and all that moves with the loop in the lanes stays in the cache.
+
+    FALSE if that is just a row each: blocks of rows need no copy.
+    """
+    if not any(len(kernel.buffer(b).shape) > d + 2 for b, d in x.moved.items()):
+        return FALSE
+    band = band_of(find_loop(kernel.body, nest))
+    lanes = setting.lanes(kernel, band.body)
+    rows = (s for s in choices if x.loop not in s.rows)
+    short = any_of(_condition(band, s.rows, x.loop, s.most, lanes) for s in rows)
+    whole = (ge(n, lanes) for n in copied_elements(kernel, x))
+    shared = ge(extent(band.loop(x.loop)) * GAIN, var(THREADS) * lanes)
+    return in_context(kernel, all_of((short, *whole, shared, copies_fit(kernel, x, setting))))
+
+
+def _with_interleaved(
+    kernel: Kernel, nest: str, x: Interleaving, few: Condition, setting: Setting
+) -> Kernel:
+    kernel, copy, new = duplicate(kernel, find_loop(kernel.body, nest), setting.names)
+    lanes = setting.lanes(kernel, band_of(find_loop(copy, new[nest])).body)
+    body = replace_loop(kernel.body, nest, lambda y: Branch(few, copy, y))
+    own = replace(x, loop=new[x.loop], outer=tuple(new[v] for v in x.outer))
+    kernel = replace(kernel, body=body)
+    return schedule_interleaved(kernel, new[nest], own, lanes, setting.names)
 
 
 def _choices(
