@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
-from typing import assert_never
+from typing import Any, assert_never
 
 from tcsym.records import dataclass
 
@@ -81,6 +81,10 @@ class Index:
 
     def __hash__(self) -> int:
         return self._hash
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Made again: hashes of names differ from process to process."""
+        return _shared, (self.terms, self.constant)
 
     def __eq__(self, other: object) -> bool:
         if self is other:
