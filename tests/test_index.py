@@ -103,9 +103,10 @@ def test_what_another_process_pickled_is_equal() -> None:
     """Hashes of names differ between processes: kept ones made equal shapes differ in the workers
     of the tuner, which measured other code than calls run.
     """
+    text = "def f(float(N,M) A, float(M,K) B) -> (C) { C(i,k) +=! A(i,j)*B(j,k) }"
     code = (
         "import base64, pickle; from tcsym.compiler import analyse; from tcsym.index import var\n"
-        "f = analyse('def f(float(N,M) A, float(M,K) B) -> (C) { C(i,k) +=! A(i,j)*B(j,k) }')['f']\n"
+        f"f = analyse({text!r})['f']\n"
         "print(base64.b64encode(pickle.dumps((var('N') * var('M') + 3, f))).decode())"
     )
     environment = os.environ | {"PYTHONHASHSEED": "7"}
@@ -114,5 +115,5 @@ def test_what_another_process_pickled_is_equal() -> None:
     product, program = pickle.loads(base64.b64decode(out.stdout))
     mine = var("N") * var("M") + 3
     assert product == mine and hash(product) == hash(mine) and {mine: 1}[product] == 1
-    here = analyse("def f(float(N,M) A, float(M,K) B) -> (C) { C(i,k) +=! A(i,j)*B(j,k) }")["f"]
+    here = analyse(text)["f"]
     assert program == here and hash(program) == hash(here)
