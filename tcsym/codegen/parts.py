@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping
 
 from tcsym.archive import pack
 from tcsym.codegen.emit import begin
-from tcsym.codegen.launched import launched
 from tcsym.compiled import SYMBOL, Fault
 from tcsym.loop_ir import Kernel
 from tcsym.target import Target
@@ -32,6 +31,8 @@ class PartialCode:
 
     def needed(self, sizes: Mapping[str, int]) -> tuple[str, ...]:
         """The modules without which a call of these sizes might miss a task."""
+        from tcsym.codegen.launched import launched  # for large kernels only
+
         emission = self._emission
         tasks = [emission.tasks.get(id(loop), ()) for loop in launched(emission.kernel, sizes)]
         return (SYMBOL, *(name for names in tasks for name in names))

@@ -11,7 +11,6 @@ from dataclasses import replace
 
 from tcsym import config
 from tcsym.loop_ir import Allocate, Block, Branch, Kernel, Loop, Node
-from tcsym.loop_ir_verify import verify
 from tcsym.options import Options
 from tcsym.polyhedral.multiples import in_quotients, in_sizes
 from tcsym.polyhedral.passes.accumulate import accumulate_privately
@@ -122,6 +121,8 @@ def _scheduled(kernel: Kernel, nest: str, schedule: Schedule, setting: Setting) 
 def _verified(kernel: Kernel) -> Kernel:
     """`kernel`, checked if TCSYM_VERIFY is on; most passes work without allocations."""
     if config.VERIFY.read():
+        from tcsym.loop_ir_verify import verify
+
         verify(place_allocations(kernel))
     return kernel
 

@@ -21,7 +21,6 @@ from tcsym.options import Fusion, Options, Scheduler
 from tcsym.polyhedral.deadline import Deadline, TimeLimit, isl_within
 from tcsym.polyhedral.dependence import Dependences, scop_dependences
 from tcsym.polyhedral.fuse import fuse
-from tcsym.polyhedral.isl_ast import tree_to_nest
 from tcsym.polyhedral.isl_schedule import Unsuitable, isl_schedule
 from tcsym.polyhedral.lower import has_bounds, kernel_around, tree_to_loops
 from tcsym.polyhedral.normalise import normalise
@@ -176,6 +175,8 @@ def _scheduled(scop: Scop, dependences: Dependences, strategy: Strategy, log: _L
 
 
 def _nest(tree: Tree, scop: Scop, relations: Relations) -> Node:
-    return (
-        tree_to_loops(tree, scop) if has_bounds(tree, scop) else tree_to_nest(tree, scop, relations)
-    )
+    if has_bounds(tree, scop):
+        return tree_to_loops(tree, scop)
+    from tcsym.polyhedral.isl_ast import tree_to_nest  # few programs need it
+
+    return tree_to_nest(tree, scop, relations)
