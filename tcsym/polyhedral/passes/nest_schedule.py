@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from math import lcm
+from operator import mul
 
-from tcsym.index import FALSE, TRUE, ceildiv, ge
+from tcsym.index import FALSE, ONE, TRUE, Index, all_of, ceildiv, ge
 from tcsym.loop_ir import Kernel, Loop
+from tcsym.polyhedral.passes.common.access import accesses, subscript_variables
 from tcsym.polyhedral.passes.common.assume import in_context
 from tcsym.polyhedral.passes.common.band import Band, band_of, contraction_roles
 from tcsym.polyhedral.passes.common.bounds import extent
@@ -28,7 +31,8 @@ from tcsym.polyhedral.passes.contraction.contraction_versions import (
     with_fallback,
 )
 from tcsym.polyhedral.passes.contraction.guarded_products import guard_factors
-from tcsym.polyhedral.passes.contraction.interleave import add_interleaved
+from tcsym.polyhedral.passes.contraction.interleave import add_interleaved, with_interleaved
+from tcsym.polyhedral.passes.contraction.interleaving import copies_fit, interleaving
 from tcsym.polyhedral.passes.contraction.split_terms import find_guard, split_ranges, split_terms
 from tcsym.polyhedral.passes.leaf_schedule import (
     outermost_loops,
@@ -48,6 +52,7 @@ from tcsym.polyhedral.passes.windows.separate_windows import separate_windows
 MOST_GUARDS = 2
 FEW_BLOCKS = 4  # of rows: with fewer, threads share the work inside each nest
 FEW_POOLED = 3  # columns of windows done in two parts: more are quicker so
+FEW_BETWEEN = 2  # with more, register tiles pay again
 FEW_PACKED_BLOCKS = 20  # where panels are packed for them alone: threads share that only there
 
 
@@ -128,6 +133,7 @@ def _in_row_blocks(kernel: Kernel, nest: str, setting: Setting) -> Kernel | None
     height = setting.options.row_block * _tile_rows(kernel, nest, setting)
     if block_rows(kernel, nest, height, setting.names) is None:
         return None
+    kernel = _with_few_between(kernel, nest, setting)
     rows = extent(band.loops[-1])
     few = FEW_BLOCKS if loops_around(kernel.body, nest) else FEW_PACKED_BLOCKS
     alone = len(band.loops) == 1 and is_bounded(kernel, nest)
@@ -145,6 +151,38 @@ def _in_row_blocks(kernel: Kernel, nest: str, setting: Setting) -> Kernel | None
     if not alone:
         return schedule_inner_nests(kernel, copy, setting)
     return _distributed(kernel, copy, (few - 1) * height, setting)
+
+
+def _with_few_between(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
+    """Where a nest leaves a few elements a row for the next, a version with rows in the lanes.
+
+    These are the columns of its register tile, or the terms of the next one's.
+    """
+    rows = band_of(find_loop(kernel.body, nest)).loops[-1].variable
+    between = _between(kernel, nest, rows)
+    found = interleaving(kernel, nest, setting, shared=True, loop=rows) if between else None
+    if found is None:
+        return kernel
+    few = all_of((*(ge(FEW_BETWEEN, n) for n in between), copies_fit(kernel, found, setting)))
+    lanes = setting.lanes(kernel, find_loop(kernel.body, nest))
+    few = in_context(kernel, all_of((few, ge(extent(find_loop(kernel.body, rows)), lanes))))
+    if few == FALSE:
+        return kernel
+    setting.note(nest, f"few elements between nests: rows {rows} in the lanes")
+    return with_interleaved(kernel, nest, found, few, setting)
+
+
+def _between(kernel: Kernel, nest: str, rows: str) -> tuple[Index, ...]:
+    """Elements of each temporary of a row; none if one is not as long as sizes say."""
+    top, found = find_loop(kernel.body, nest), dict[str, Index]()
+    for a in accesses(top):
+        b = kernel.buffer(a.buffer)
+        if rows in b.private:
+            own = (b.private & subscript_variables((s,)) for s in a.subscripts)
+            sizes = [n for n, moved in zip(b.shape, own) if not moved]
+            found[a.buffer] = reduce(mul, sizes, ONE)
+    longer = tuple(n for n in found.values() if n != ONE)
+    return longer if all(n.variables() <= frozenset(kernel.sizes) for n in longer) else ()
 
 
 def _tile_rows(kernel: Kernel, nest: str, setting: Setting) -> int:

@@ -10,7 +10,7 @@ import pytest
 from tcsym.compiler import analyse
 from tcsym.context import Known
 from tcsym.index_values import holds
-from tcsym.loop_ir import Kernel, TransposeBlock, walk
+from tcsym.loop_ir import Branch, Kernel, TransposeBlock, walk
 from tcsym.loop_ir_verify import verify
 from tcsym.options import Options
 from tcsym.polyhedral.map_cpu import map_cpu
@@ -145,3 +145,24 @@ def test_a_known_range_decides() -> None:
     assert any(": small products: 8 of b" in x for x in mapped.notes)
     moves = [x for x, _ in walk(mapped.kernel.body) if isinstance(x, TransposeBlock)]
     assert {x.target.partition("_lanes")[0] for x in moves} >= {"X", "Y", "Z"}
+
+
+NEAREST = """def f(float(M,D) X, float(N,D) Y) -> (O) {
+  P(m,n) +=! (X(m,d) - Y(n,d)) * (X(m,d) - Y(n,d))
+  O(m) min=! P(m,n)
+}"""
+
+
+def test_rows_that_leave_few_elements_between_nests_run_in_lanes() -> None:
+    """The shared operand and the results, neighbours in the lanes, stay where they are."""
+    naive = schedule_program(analyse(NEAREST)["f"], Options(), {}).kernel
+    out = map_cpu(naive, AVX2, Options()).kernel
+    few = next(x for x, _ in walk(out.body) if isinstance(x, Branch))
+    moved = [x.source for x, _ in walk(few.then) if isinstance(x, TransposeBlock)]
+    assert moved == ["X"]
+    assert holds(few.condition, {"M": 8, "N": 2, "D": 30})
+    assert not holds(few.condition, {"M": 7, "N": 2, "D": 30})
+    assert not holds(few.condition, {"M": 8, "N": 3, "D": 30})
+    assert not holds(few.condition, {"M": 8, "N": 2, "D": 30000})
+    for m, n, d in itertools.product((1, 8, 11), (1, 2, 3), (1, 9)):
+        assert_same(naive, out, {"M": m, "N": n, "D": d})

@@ -16,6 +16,7 @@ from tcsym.index import (
     FALSE,
     ONE,
     ZERO,
+    Condition,
     Index,
     ceildiv,
     index,
@@ -25,6 +26,7 @@ from tcsym.index import (
     var,
 )
 from tcsym.loop_ir import (
+    Branch,
     Buffer,
     Kernel,
     Loop,
@@ -39,6 +41,7 @@ from tcsym.loop_ir import (
 from tcsym.polyhedral.passes.common.assume import in_context
 from tcsym.polyhedral.passes.common.band import Roles, band_of
 from tcsym.polyhedral.passes.common.bounds import extent
+from tcsym.polyhedral.passes.common.duplicate import duplicate
 from tcsym.polyhedral.passes.common.loops import find_loop, loops_around, replace_loop
 from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.common.setting import Setting
@@ -69,6 +72,18 @@ def add_interleaved(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -
     outer = tuple(new[v] for v in found.outer)
     copied = Interleaving(new[found.loop], outer, found.moved)
     return schedule_interleaved(kernel, copy, copied, lanes, setting.names)
+
+
+def with_interleaved(
+    kernel: Kernel, nest: str, x: Interleaving, few: Condition, setting: Setting
+) -> Kernel:
+    """The nest, beside a version with the loop in lanes where `few` holds."""
+    kernel, copy, new = duplicate(kernel, find_loop(kernel.body, nest), setting.names)
+    lanes = setting.lanes(kernel, band_of(find_loop(copy, new[nest])).body)
+    body = replace_loop(kernel.body, nest, lambda y: Branch(few, copy, y))
+    own = replace(x, loop=new[x.loop], outer=tuple(new[v] for v in x.outer))
+    kernel = replace(kernel, body=body)
+    return schedule_interleaved(kernel, new[nest], own, lanes, setting.names)
 
 
 def schedule_interleaved(

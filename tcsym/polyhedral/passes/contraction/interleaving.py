@@ -65,11 +65,12 @@ class Interleaving:
 
 
 def interleaving(
-    kernel: Kernel, nest: str, setting: Setting, shared: bool = False
+    kernel: Kernel, nest: str, setting: Setting, shared: bool = False, loop: str | None = None
 ) -> Interleaving | None:
     """The first loop of the nest's band that moves all operands and can run in lanes.
 
-    shared: it need not move all; what it moves in lanes already stays where it is, too.
+    shared: it need not move all; what it moves in lanes already stays where it is, too. loop: this
+    one or none.
     """
     band = band_of(find_loop(kernel.body, nest))
     lanes = setting.lanes(kernel, band.body)
@@ -81,7 +82,8 @@ def interleaving(
         if b.space == "argument" and b.strides is None and len(b.shape) > 1
         if b.dtype.bits in (32, 64) and setting.target.lanes(b.dtype.bits) == lanes
     )
-    found = (_along(kernel, band, v, fits, shared) for v in band.variables)
+    candidates = band.variables if loop is None else (loop,)
+    found = (_along(kernel, band, v, fits, shared) for v in candidates)
     return next((x for x in found if x is not None), None)
 
 

@@ -36,7 +36,7 @@ from tcsym.polyhedral.passes.common.loops import (
 from tcsym.polyhedral.passes.common.overlap import is_repeatable
 from tcsym.polyhedral.passes.common.setting import Setting
 from tcsym.polyhedral.passes.common.vector_legality import access_cost, vector_refusal
-from tcsym.polyhedral.passes.contraction.interleave import schedule_interleaved
+from tcsym.polyhedral.passes.contraction.interleave import with_interleaved
 from tcsym.polyhedral.passes.contraction.interleaving import (
     Interleaving,
     copied_elements,
@@ -91,7 +91,7 @@ def short_versions(
         twice = choices if most is None else [replace(x, most=2 * x.most) for x in choices]
         few = _few_elements(kernel, nest, twice, found, setting)
         if few != FALSE:
-            kernel = _with_interleaved(kernel, nest, found, few, setting)
+            kernel = with_interleaved(kernel, nest, found, few, setting)
             setting.note(nest, f"short rows: interleaved along {found.loop}")
             choices = tuple(x for x in choices if x.columns != found.loop)
     for short in choices:
@@ -116,17 +116,6 @@ def _few_elements(
     whole = (ge(n, lanes) for n in copied_elements(kernel, x))
     shared = ge(extent(band.loop(x.loop)) * GAIN, var(THREADS) * lanes)
     return in_context(kernel, all_of((short, *whole, shared, copies_fit(kernel, x, setting))))
-
-
-def _with_interleaved(
-    kernel: Kernel, nest: str, x: Interleaving, few: Condition, setting: Setting
-) -> Kernel:
-    kernel, copy, new = duplicate(kernel, find_loop(kernel.body, nest), setting.names)
-    lanes = setting.lanes(kernel, band_of(find_loop(copy, new[nest])).body)
-    body = replace_loop(kernel.body, nest, lambda y: Branch(few, copy, y))
-    own = replace(x, loop=new[x.loop], outer=tuple(new[v] for v in x.outer))
-    kernel = replace(kernel, body=body)
-    return schedule_interleaved(kernel, new[nest], own, lanes, setting.names)
 
 
 def _choices(

@@ -1,0 +1,48 @@
+"""Few columns between the nests of a row: rows in the lanes, for all sizes around the border."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+import tcsym
+from tests.differential.inputs import LAYOUTS
+from tests.differential.test_few import check
+
+NEAREST = """def f(float(M,D) X, float(N,D) Y) -> (O) {
+  P(m,n) +=! (X(m,d) - Y(n,d)) * (X(m,d) - Y(n,d))
+  O(m) min=! P(m,n)
+}"""
+TEXTS = {
+    "nearest": NEAREST,
+    "double": NEAREST.replace("float", "double"),
+    "heads": """def f(float(2,M,D) Q, float(2,N,D) K, float(2,N,D) V) -> (O) {
+  P(h,m,n) +=! Q(h,m,d) * K(h,n,d)
+  t(h,m) max=! P(h,m,n)
+  E(h,m,n) = exp(P(h,m,n) - t(h,m))
+  z(h,m) +=! E(h,m,n)
+  O(h,m,d) +=! E(h,m,n) * V(h,n,d)
+  O(h,m,d) = O(h,m,d) / z(h,m)
+}""",
+    "two layers": """def f(float(M,D) X, float(N,D) W, float(D,N) U) -> (O) {
+  P(m,n) +=! X(m,d) * W(n,d)
+  P(m,n) = fmax(P(m,n), 0)
+  O(m,j) +=! P(m,n) * U(j,n)
+}""",
+}
+SIZES = tuple(itertools.product((1, 7, 8, 9, 21), (1, 2, 3), (1, 3, 8, 17)))
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_few_columns(name: str) -> None:
+    kernel = tcsym.define(TEXTS[name], strategy="symbolic").f
+    for m, n, d in SIZES:
+        check(kernel, {"M": m, "N": n, "D": d}, "dense")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS[1:])
+def test_few_columns_in_other_layouts(layout: str) -> None:
+    kernel = tcsym.define(NEAREST, strategy="symbolic").f
+    for m, n, d in SIZES[::3]:
+        check(kernel, {"M": m, "N": n, "D": d}, layout)
