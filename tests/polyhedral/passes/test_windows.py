@@ -128,6 +128,21 @@ def test_differences_are_added_term_by_term() -> None:
     assert isinstance(second.then.left, Read)
 
 
+def test_single_points_of_few_channels_are_vectors_of_a_row() -> None:
+    """One version for windows that only the call knows to be one point; none for known windows."""
+    text = """def f(float(N,C,H,W) I, float(O,C,{0}) F) -> (Y) {{
+  Y(n,o,h,w) +=! I(n,c,h+kh,w+kw) * F(o,c,kh,kw)
+}}"""
+    symbolic, known = mapped(text.format("KH,KW")), mapped(text.format("3,3"))
+    assert sum("vectors along w" in x and "for 2 rows" in x for x in symbolic.notes) == 1
+    assert not any("for 2 rows" in x for x in known.notes)
+    channels = np.array([1, 2, 4])
+    others = {"N": 5, "C": 9, "H": 1, "W": 513, "KH": 1, "KW": 1}
+    sizes = {"O": channels, **{n: np.full_like(channels, v) for n, v in others.items()}}
+    one, two, four = estimated(symbolic.kernel, AVX2, sizes)
+    assert 3 * one < four and 3 * two < 2 * four
+
+
 def test_sums_are_added_term_by_term_and_guards_become_ranges() -> None:
     kernel = naive(CAUSAL)
     nest = next(x.variable for x, _ in walk(kernel.body) if isinstance(x, Loop))

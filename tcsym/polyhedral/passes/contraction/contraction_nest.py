@@ -10,13 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from tcsym.index import FALSE, TRUE, Condition, all_of, ge, negate
-from tcsym.loop_ir import Kernel
+from tcsym.index import FALSE, TRUE, Condition, all_of, condition_variables, eq, ge, negate
+from tcsym.loop_ir import Kernel, Loop, Node, substitute_node
 from tcsym.polyhedral.passes.common.assume import in_context, most_in_context
-from tcsym.polyhedral.passes.common.band import Roles, band_of, contraction_roles, roles_of
-from tcsym.polyhedral.passes.common.loops import find_loop
+from tcsym.polyhedral.passes.common.band import (
+    Band,
+    Roles,
+    band_of,
+    contraction_roles,
+    reductions,
+    roles_of,
+)
+from tcsym.polyhedral.passes.common.bounds import extent
+from tcsym.polyhedral.passes.common.loops import find_loop, replace_loop
 from tcsym.polyhedral.passes.common.overlap import fits_tiles, is_repeatable
 from tcsym.polyhedral.passes.common.setting import Setting
+from tcsym.polyhedral.passes.common.sliding import sliding_loops
 from tcsym.polyhedral.passes.contraction.along_sum import along_sum, copy_along_sum
 from tcsym.polyhedral.passes.contraction.contraction_schedule import (
     schedule_contraction,
@@ -36,6 +45,11 @@ from tcsym.polyhedral.passes.contraction.contraction_versions import (
 from tcsym.polyhedral.passes.contraction.evaluate_operands import evaluate_operands
 from tcsym.polyhedral.passes.contraction.operands import widened_terms
 from tcsym.polyhedral.passes.contraction.permute_operands import permute_operands
+from tcsym.polyhedral.passes.contraction.register_tile import (
+    TileShape,
+    can_tile,
+    tile_registers,
+)
 from tcsym.polyhedral.passes.contraction.split_maps import split_maps
 from tcsym.polyhedral.passes.leaf_schedule import schedule_leaf, schedule_shared_rows
 from tcsym.polyhedral.passes.rows.column_blocks import blocks_pay
@@ -48,6 +62,7 @@ from tcsym.polyhedral.passes.windows.window_schedule import (
 )
 
 SINGLE_ROWS = 2  # more share what they read of the columns
+ROW_VECTORS = 4  # their sums are in flight at once
 
 Schedule = Callable[[Kernel, str, Setting], Kernel]
 
@@ -122,7 +137,7 @@ def schedule_few_rows(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
     roles = roles_at(kernel, nest)
     if roles is None or not streams_in_place(kernel, nest, roles, setting):
         return _products(kernel, nest, False, setting)
-    for add_version in (_single_rows, _single_channels):
+    for add_version in (_single_rows, _single_channels, _single_points):
         kernel, nest = add_version(kernel, nest, roles, setting)
         roles = roles_at(kernel, nest)
         assert roles is not None
@@ -174,6 +189,38 @@ def _single_channels(
     kernel, copy = with_fallback(kernel, nest, single, setting.names)
     setting.note(nest, f"windows, columns {roles.columns}, rows {rows}")
     return schedule_whole_windows(kernel, nest, roles.columns, rows, setting), copy
+
+
+def _single_points(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> tuple[Kernel, str]:
+    """A version for a row or two of columns and windows of one point; the name of the other.
+
+    A tile of four rows is mostly empty then, one of four vectors of a row is not.
+    """
+    columns, names = roles.columns, setting.names
+    band = band_of(find_loop(kernel.body, nest))
+    inner = Band(band.loops[band.variables.index(columns) :], band.body)
+    windows = sliding_loops(reductions(band.body), band.variables)
+    if not windows or not can_tile(inner, columns, None, ()):
+        return kernel, nest
+    if not is_repeatable(kernel, band.body, frozenset((columns,))):
+        return kernel, nest
+    shape = TileShape(1, ROW_VECTORS, setting.lanes(kernel, band.body))
+    few = ge(SINGLE_ROWS, row_count(kernel, nest, roles))
+    wide = ge(extent(band.loop(columns)), shape.columns)
+    single = in_context(kernel, all_of((few, wide, *(eq(extent(x), 1) for x in windows))))
+    if single == FALSE or not condition_variables(single) <= frozenset(kernel.sizes):
+        return kernel, nest
+    kernel, copy = with_fallback(kernel, nest, single, names)
+    setting.note(nest, f"vectors along {columns} for {SINGLE_ROWS} rows")
+    for x in windows:
+        body = replace_loop(kernel.body, x.variable, _only_iteration)
+        kernel = replace(kernel, body=body)
+    inner = band_of(find_loop(kernel.body, columns))
+    return tile_registers(kernel, inner, columns, None, (), shape, names, True).kernel, copy
+
+
+def _only_iteration(x: Loop) -> Node:
+    return substitute_node(x.body, {x.variable: x.lower})
 
 
 def _literal_in_place(kernel: Kernel, nest: str, setting: Setting) -> Kernel | None:
