@@ -64,7 +64,7 @@ def test_windows_of_3_of_few_channels_need_no_masks() -> None:
     assert count(block, r"vmaskmov|\(%rsp.*%ymm|%ymm.*\(%rsp") == 0
 
 
-@pytest.mark.parametrize(("source", "most"), [(DEPTHWISE, 3200), (GROUPED, 6800)])
+@pytest.mark.parametrize(("source", "most"), [(DEPTHWISE, 3300), (GROUPED, 6800)])
 def test_a_version_for_one_size_of_window_costs_little_code(source: str, most: int) -> None:
     """Instructions of all versions; one of groups in lanes and one of single points are 1,500."""
     found = sum(count(b, r"^\t[a-z]") for b in blocks(source, "cpu:avx2"))
@@ -89,7 +89,7 @@ def test_pooling_compares_rows_then_columns() -> None:
 def test_pooling_is_little_code() -> None:
     """Tasks for blocks of whole vectors, for few or short rows, and for rows of few elements."""
     found = sum(count(b, r"^\t[a-z]") for b in blocks(POOL, "cpu:avx2"))
-    assert found <= 1600
+    assert found <= 1700
 
 
 CONVOLUTION = """def f(float(N,C,H,W) I, float(O,C,KH,KW) F) -> (Out) {
