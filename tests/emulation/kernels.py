@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 from tcsym import get_num_threads, set_num_threads, variants
 from tcsym.runtime.jit import LoadedKernel
-from tests.emulation.processor import EmulationError, Processor
+from tests.emulation.processor import EmulationError, Processor, inserts_bytes
 
 TARGET = "cpu:avx512"
 _ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 3)
@@ -28,9 +28,11 @@ def processor() -> Processor:
 def _load_emulated(kernel: LoadedKernel, compiled: Any) -> None:
     """A kernel whose entry hands its three arguments to the emulated processor."""
     _load(kernel, compiled)
-    code = kernel.address
+    code, inserts = kernel.address, inserts_bytes(compiled.object_code)
 
     def enter(buffers: int, sizes: int, context: int) -> int:
+        if inserts:
+            _errors.append(EmulationError("bytes inserted from memory", True))
         try:
             result = processor().call(code, (buffers or 0, sizes or 0, context or 0))
         except EmulationError as e:

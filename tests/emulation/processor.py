@@ -22,13 +22,15 @@ _TOP_ENTRIES = 256
 _PRESENT_WRITABLE_USER, _GIGABYTE_PAGE = 0b111, 0x80
 _ARGUMENT_REGISTERS = ("rdi", "rsi", "rdx", "rcx", "r8", "r9")
 _HLT, _INVALID_OPCODE = b"\xf4", 6
+_EVEX = b"\x62"
 _GATHERS = (*range(0x90, 0x94), *range(0xA0, 0xA4))  # and scatters
 
 
 class EmulationError(RuntimeError):
     """The emulated processor raised an exception.
 
-    is_refusal: at a valid gather or scatter with an index register above 15, an emulator defect.
+    is_refusal: a defect of the emulator, at a valid gather or scatter with an index register above
+    15, or in code for which `inserts_bytes` holds.
     """
 
     def __init__(self, message: str, is_refusal: bool) -> None:
@@ -151,8 +153,22 @@ def _ends_high_index_gather(end: int) -> bool:
     """A gather or scatter of that kind ends at `end` (EVEX.V' = 0, Intel SDM volume 2A, 2.7.2)."""
     for length in range(7, 12):
         code = ctypes.string_at(end - length, length)
-        if code[0] == 0x62 and code[4] in _GATHERS and not code[3] & 0b1000:
+        if code[:1] == _EVEX and code[4] in _GATHERS and not code[3] & 0b1000:
             return True
+    return False
+
+
+def inserts_bytes(code: bytes) -> bool:
+    """VPINSRB of a byte in memory into a register above 15 is in `code`: the emulator's is wrong.
+
+    By the EVEX prefix, map 0F3A, opcode 20 and an operand in memory; data may look like that, too.
+    """
+    at = code.find(_EVEX)
+    while 0 <= at < len(code) - 5:
+        is_map, is_opcode = code[at + 1] & 0b111 == 0b011, code[at + 4] == 0x20
+        if is_map and is_opcode and code[at + 2] & 0b11 == 1 and code[at + 5] < 0xC0:
+            return True
+        at = code.find(_EVEX, at + 1)
     return False
 
 
