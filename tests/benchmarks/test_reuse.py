@@ -24,9 +24,10 @@ def test_tuned_rows_have_intervals() -> None:
     row = {"kernel": "mm", "gain": 1.1, "gain_interval": [1.0, 1.2], "seconds": 60.2}
     row |= {"trials": 50, "failed": 1, "others": 200, "lost": 1.02}
     row |= {"lost_interval": [1.01, 1.03], "worst": 1.15, "noise": {"lost": 1.004, "worst": 1.03}}
+    row |= {"first": {"lost": 1.03, "worst": 1.5, "beyond": 4}}
     text = "\n".join(tuned_lines([row], "./dev bench tuned"))
     expected = "| mm | 1.100 (1.000 to 1.200) | 50 | 60 | 200 | 1.020 (1.010 to 1.030) | 1.15 |"
-    assert f"{expected} 1.004 | 1.03 |" in text
+    assert f"{expected} 1.030 | 1.50 | 4 | 1.004 | 1.03 |" in text
 
 
 def test_searches_are_compared_by_kernel_and_in_the_mean() -> None:
