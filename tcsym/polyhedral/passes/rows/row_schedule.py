@@ -219,9 +219,7 @@ def _unroll(body: Node, variable: str, most: int) -> int:
         for x in statements
         if isinstance(x, Update) and variable not in subscript_variables(x.subscripts)
     }
-    if _calls_each(
-        body, variable
-    ):  # several vectors of an exponential would load its constants again and again
+    if _calls_each(body, variable):  # several exponentials would load their constants each time
         return 1
     if not reduced:
         return max(1, min(2, most))
