@@ -29,6 +29,9 @@ PRODUCTS = {
   C(m,n) +=! int32(A(k,m)) * int32(B(k,n))
 }""",
     "mean_nt": "def f(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! A(m,k) * B(n,k) / K }",
+    "squares_nn": """def f(float(M,K) A, float(K,N) B) -> (C) {
+  C(m,n) +=! A(m,k) * B(k,n) * B(k,n) * A(m,k)
+}""",
     "scaled_tn": """def f(float(K,M) A, half(K,N) B, float(M) s, float(N) z) -> (C) {
   C(m,n) +=! -(A(k,m) * float(B(k,n))) / z(n) * s(m)
 }""",

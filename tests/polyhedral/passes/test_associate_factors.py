@@ -55,6 +55,8 @@ def text(e: Expr) -> str:
         ("B(k,j) / K * A(i,k)", "(B*(A/K))"),
         ("-(A(i,k) * B(k,j)) / c(j)", "(-A*(B/c))"),
         ("s * (B(k,j) * r(i)) * A(i,k)", "(((s*r)*A)*B)"),
+        ("A(i,k) * B(k,j) * A(i,k)", "((A*A)*B)"),
+        ("A(i,k) * B(k,j) * B(k,j) / A(i,k)", "((A/A)*(B*B))"),
     ],
 )
 def test_each_factor_goes_where_its_loops_are(term: str, associated: str) -> None:
@@ -67,6 +69,7 @@ def test_each_factor_goes_where_its_loops_are(term: str, associated: str) -> Non
         "A(i,k) * B(k,j)",
         "0.5 * A(i,k) * B(k,j)",
         "A(i,k) * B(k,j) * D(i,j)",  # moves with rows and columns
+        "A(i,k) * A(i,k) * B(k,j)",
         "A(i,k) * A(i,k) / K * D(i,j)",  # no columns
         "A(i,k) / B(k,j) * s",
         "A(i,k) + B(k,j) * s",

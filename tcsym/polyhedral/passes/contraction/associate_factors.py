@@ -18,8 +18,12 @@ from tcsym.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class _Factor:
-    """`op`: `mul` above the line, `div` below it. `loops`: the loops that it moves with."""
+    """`op`: `mul` above the line, `div` below it. `loops`: the loops that it moves with.
 
+    place: among the factors of its term, of which some may be equal.
+    """
+
+    place: int
     op: BinaryOp
     value: Expr
     loops: frozenset[str]
@@ -49,7 +53,11 @@ def _associated(term: Expr, around: tuple[Loop, ...]) -> Expr | None:
     if isinstance(term, Select):
         product = _associated(term.then, around)
         return None if product is None else replace(term, then=product)
-    found = _flattened(term, frozenset(x.variable for x in around))
+    variables = frozenset(x.variable for x in around)
+    found = [
+        _Factor(place, op, value, value_variables(value) & variables)
+        for place, (op, value) in enumerate(_flattened(term))
+    ]
     if len(found) < 3 or not all(dtype_of(f.value).is_float for f in found):
         return None
     operands = _operands(found, around)
@@ -62,26 +70,23 @@ def _associated(term: Expr, around: tuple[Loop, ...]) -> Expr | None:
             if side is None:
                 return None
             side.append(f)
-    first, second = (sorted(s, key=found.index) for s in sides)
-    if found.index(second[0]) < found.index(first[0]):
-        first, second = second, first
+    first, second = sorted((sorted(s, key=_place) for s in sides), key=lambda s: s[0].place)
     value = Binary("mul", _value(first), _value(second), dtype_of(term))
     return None if value == term else value
 
 
-def _flattened(v: Expr, variables: frozenset[str]) -> list[_Factor]:
-    """The factors of `v` from left to right."""
+def _flattened(v: Expr) -> list[tuple[BinaryOp, Expr]]:
+    """The factors of `v` from left to right, with `div` those below the line."""
     match v:
         case Binary("mul", a, b) if not v.exact:
-            return _flattened(a, variables) + _flattened(b, variables)
+            return _flattened(a) + _flattened(b)
         case Binary("div", a, b) if not v.exact:
-            below = _Factor("div", b, value_variables(b) & variables)
-            return [*_flattened(a, variables), below]
+            return [*_flattened(a), ("div", b)]
         case Unary("neg", a, t):
-            first, *rest = _flattened(a, variables)
-            return [replace(first, value=Unary("neg", first.value, t)), *rest]
+            (op, first), *rest = _flattened(a)
+            return [(op, Unary("neg", first, t)), *rest]
         case _:
-            return [_Factor("mul", v, value_variables(v) & variables)]
+            return [("mul", v)]
 
 
 def _operands(found: list[_Factor], around: tuple[Loop, ...]) -> tuple[_Factor, _Factor] | None:
@@ -99,6 +104,10 @@ def _operands(found: list[_Factor], around: tuple[Loop, ...]) -> tuple[_Factor, 
             if a.loops - sums - b.loops and b.loops - sums - a.loops:
                 return (b, a) if parallel[-1] in a.loops else (a, b)
     return None
+
+
+def _place(f: _Factor) -> int:
+    return f.place
 
 
 def _value(side: list[_Factor]) -> Expr:
