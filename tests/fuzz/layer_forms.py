@@ -33,7 +33,10 @@ def product(d: Draft, factors: list[str], dtype: DType, wide: DType) -> str:
         factors = [f"{wide}({f})" for f in factors]
     if d.chance(0.3):
         factors = factors[::-1]
-    return " * ".join(factors)
+    if d.chance(0.15):  # a square, maybe with others between
+        factors = [*factors, d.rng.choice(factors)]
+    scale = d.rng.choice([" * 0.5", " / 3"]) if wide.is_float and d.chance(0.2) else ""
+    return " * ".join(factors) + scale
 
 
 # ---- windows
