@@ -8,16 +8,36 @@ and stencils around a torus, are such rows.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
+from itertools import takewhile
 
-from tcsym.index import ZERO, Atom, FloorDiv, Index, Mod, floordiv, maximum, minimum, var
+from tcsym.index import (
+    TRUE,
+    ZERO,
+    Atom,
+    Condition,
+    FloorDiv,
+    Index,
+    Mod,
+    all_of,
+    floordiv,
+    ge,
+    maximum,
+    minimum,
+    var,
+)
 from tcsym.index_values import map_atoms, substitute
-from tcsym.loop_ir import Kernel, Loop, LoopOrder, Node, map_node, walk
+from tcsym.loop_ir import Branch, Kernel, Loop, LoopOrder, Node, map_node, walk
+from tcsym.polyhedral.passes.common.assume import in_context
 from tcsym.polyhedral.passes.common.bounds import extent
-from tcsym.polyhedral.passes.common.loops import replace_loop
+from tcsym.polyhedral.passes.common.duplicate import duplicate
+from tcsym.polyhedral.passes.common.loops import chain_of, replace_loop
 from tcsym.polyhedral.passes.common.names import Names
 from tcsym.records import dataclass
 
 LEAST = 32  # elements of a piece: shorter ones, if that is known, take longer than divisions
+SHORTEST = 16  # a row of fewer elements, and a loop around it in the lanes, divides no slower
+FEW = 3  # elements of a piece that beats gathers, where rows have to stay as they were too
 MOST = 3  # quotients of a row
 
 
@@ -35,11 +55,42 @@ def split_quotients(kernel: Kernel, names: Names) -> Kernel:
         if isinstance(loop, Loop) and _is_row(loop):
             found = _quotients(kernel, loop)
             if found:
-                outside = any(x.order == "parallel" for x in around)
-                kernel = _in_pieces(
-                    kernel, loop, found, "parallel" if outside else "sequential", names
-                )
+                kernel = _with_pieces(kernel, loop, around, found, names)
     return kernel
+
+
+def _with_pieces(
+    kernel: Kernel,
+    row: Loop,
+    around: tuple[Node, ...],
+    found: tuple[_Quotient, ...],
+    names: Names,
+) -> Kernel:
+    """Rows in pieces. As they were: by a small divisor that may be 0; if short and not alone."""
+    band = takewhile(_is_parallel, reversed([x for x in around if isinstance(x, Loop)]))
+    sole = [x for x in band if chain_of(x)[-1].variable == row.variable]
+    needed: list[Condition] = [
+        ge(x.divisor, FEW) for x in found if not _is_never_zero(row, x.divisor)
+    ]
+    if sole and not extent(row).variables() & {x.variable for x in sole}:
+        needed.append(ge(extent(row), SHORTEST))
+    top = sole[-1] if sole else row
+    condition = in_context(kernel, all_of(needed))
+    copy: Node | None = None
+    if condition != TRUE:
+        kernel, copy, _ = duplicate(kernel, top, names)
+    order: LoopOrder = "parallel" if any(_is_parallel(x) for x in around) else "sequential"
+    pieces, private = _pieces(row, found, order, names)
+
+    def split(nest: Loop) -> Node:
+        inside = replace_loop(nest, row.variable, lambda _: pieces)
+        return inside if condition == TRUE else Branch(condition, inside, copy)
+
+    buffers = tuple(
+        replace(b, private=b.private | private) if row.variable in b.private else b
+        for b in kernel.buffers
+    )
+    return replace(kernel, body=replace_loop(kernel.body, top.variable, split), buffers=buffers)
 
 
 def _is_row(loop: Loop) -> bool:
@@ -64,21 +115,30 @@ def _quotients(kernel: Kernel, loop: Loop) -> tuple[_Quotient, ...]:
 
 
 def _is_long(kernel: Kernel, loop: Loop, divisor: Index) -> bool:
-    """A size, or a product of sizes, that is 0 for no row of any element; or a large number."""
+    """A size, or a product of sizes; or a large number."""
     known = divisor.as_int()
     if known is not None:
         return known >= LEAST
     sizes = divisor.variables()
-    if not sizes <= set(kernel.sizes) or len(divisor.terms) != 1 or divisor.constant:
-        return False
-    empty = (substitute(extent(loop), {n: ZERO}).as_int() for n in sizes)
+    return sizes <= set(kernel.sizes) and len(divisor.terms) == 1 and not divisor.constant
+
+
+def _is_never_zero(row: Loop, divisor: Index) -> bool:
+    """For no row of any element."""
+    if divisor.as_int() is not None:
+        return True
+    empty = (substitute(extent(row), {n: ZERO}).as_int() for n in divisor.variables())
     return all(n is not None and n <= 0 for n in empty)
 
 
-def _in_pieces(
-    kernel: Kernel, row: Loop, found: tuple[_Quotient, ...], order: LoopOrder, names: Names
-) -> Kernel:
-    """Contract: where a divisor is 0 the row has no elements."""
+def _is_parallel(x: Node) -> bool:
+    return isinstance(x, Loop) and x.order == "parallel"
+
+
+def _pieces(
+    row: Loop, found: tuple[_Quotient, ...], order: LoopOrder, names: Names
+) -> tuple[Loop, frozenset[str]]:
+    """The row in pieces, and the loops around them. Contract: no divisor of an element is 0."""
     lower, upper, values = row.lower, row.upper, dict[Atom, Index]()
     around: list[Loop] = []
     for x in found:
@@ -92,14 +152,6 @@ def _in_pieces(
         values[Mod(dividend, x.divisor)] = var(row.variable) - start
         lower, upper = maximum(lower, start), minimum(upper, start + x.divisor)
     body = map_node(row.body, on_index=lambda e: map_atoms(e, values.get))
-    piece: Node = replace(row, lower=lower, upper=upper, body=body)
-    for loop in reversed(around):
-        piece = replace(loop, body=piece)
-    whole = piece
-    private = frozenset(x.variable for x in around)
-    buffers = tuple(
-        replace(b, private=b.private | private) if row.variable in b.private else b
-        for b in kernel.buffers
-    )
-    body = replace_loop(kernel.body, row.variable, lambda _: whole)
-    return replace(kernel, body=body, buffers=buffers)
+    piece = replace(row, lower=lower, upper=upper, body=body)
+    pieces = reduce(lambda inner, x: replace(x, body=inner), reversed(around), piece)
+    return pieces, frozenset(x.variable for x in around)
