@@ -26,6 +26,7 @@ from tcsym.polyhedral.passes.contract_storage import contract_storage
 from tcsym.polyhedral.passes.contraction.associate_factors import associate_factors
 from tcsym.polyhedral.passes.contraction.contraction_nest import Schedule
 from tcsym.polyhedral.passes.drop_empty import drop_empty
+from tcsym.polyhedral.passes.follow_steps import follow_steps
 from tcsym.polyhedral.passes.full_tiles import full_tiles
 from tcsym.polyhedral.passes.hoist_conditions import hoist_conditions, unswitch_serial
 from tcsym.polyhedral.passes.interchange_scans import interchange_scans, is_blocked_scan
@@ -74,6 +75,7 @@ def _mapped(kernel: Kernel, target: Target, options: Options) -> Mapped:
     body = without_allocations(kernel.body)
     body = hoist_conditions(body, setting.names)
     kernel = _verified(accumulate_privately(replace(kernel, body=body), setting.names))
+    kernel = follow_steps(kernel)
     kernel = roll_state(without_unit_loops(privatise(associate_factors(kernel))))
     kernel = _verified(assume_finite(kernel, nests(kernel.body), setting.names))
     kernel = _verified(split_residues(kernel, setting.names))
