@@ -60,7 +60,8 @@ class Job:
 
     seconds: most time for one size. precision: standard error of the logarithm of the ratio at
     which measuring stops. known: fingerprints of code that was measured already. context: what all
-    sizes lie in; the rival is compiled for it. compile: tests put faulty compilers here.
+    sizes lie in; the rival is compiled for it. expected: fingerprint that the candidate's code must
+    have, if any is. compile: tests put faulty compilers here.
     """
 
     program: Program
@@ -75,6 +76,7 @@ class Job:
     seed: int = 0
     known: frozenset[str] = frozenset()
     context: Context = ()
+    expected: str = ""
     compile: Compile = field(default=compile_dense)
 
 
@@ -123,7 +125,10 @@ def evaluate_job(job: Job) -> Outcome:
         candidate = loaded(job.program, job.target, job.candidate, job.compile)
     except Exception as error:  # any failure of a candidate is a result
         return Outcome("failed", f"does not compile: {type(error).__name__}: {error}"[:500])
-    fingerprint = hexdigest(candidate.compiled.object_code)
+    fingerprint = fingerprint_of(candidate.compiled)
+    if job.expected not in ("", fingerprint):
+        reason = "the worker compiles other code than calls run: is it another version?"
+        return Outcome("failed", reason, fingerprint)
     if fingerprint in job.known:
         return Outcome("same", "the code of another candidate", fingerprint)
     try:
@@ -133,6 +138,10 @@ def evaluate_job(job: Job) -> Outcome:
         return _timed(job, candidate, fingerprint)
     except Exception as error:
         return Outcome("failed", f"{type(error).__name__}: {error}"[:500], fingerprint)
+
+
+def fingerprint_of(compiled: Compiled) -> str:
+    return hexdigest(compiled.object_code)
 
 
 def _timed(job: Job, candidate: LoadedKernel, fingerprint: str) -> Outcome:

@@ -57,7 +57,7 @@ class TuningReport:
     weighted), with a 95 % interval; measured again after the search. stopped: budget, settled,
     exhausted or interrupted. trials: all candidates, failures with reasons. n_visited: other sizes
     that regions were learned from. held_out: logarithms of what regions learned from the rest lose
-    at some of these.
+    at some of these. n_resumed: trials of an earlier tune at the same sizes.
     """
 
     name: str
@@ -75,6 +75,7 @@ class TuningReport:
     draw: Callable[[int, int], Sequence[Values]] = field(repr=False)
     n_visited: int = 0
     held_out: Mapping[Values, float] = field(default_factory=dict)
+    n_resumed: int = 0
 
     @property
     def options(self) -> str:
@@ -141,11 +142,10 @@ class TuningReport:
 
     def __str__(self) -> str:
         low, high = self.interval
-        counts = {s: sum(a.state == s for a in self.trials) for s in _STATES}
         lines = [
             f"{self.name}: {self.gain:.3f} times as fast as the default"
             f" (95 %: {low:.3f} to {high:.3f}), {self.seconds:.1f} s, stopped: {self.stopped}",
-            "trials: " + ", ".join(f"{n} {s}" for s, n in counts.items() if n),
+            self._counts(),
             *self._table(),
             *self._others(),
             "options:",
@@ -158,6 +158,13 @@ class TuningReport:
         if not self.is_kept:
             lines.append("the options store could not be written: use `start=` to go on from here")
         return "\n".join(lines)
+
+    def _counts(self) -> str:
+        if len(self.trials) == 1 and self.stopped in ("budget", "interrupted"):
+            return "trials: none, there was time for the default only; give it more"
+        counts = {s: sum(a.state == s for a in self.trials) for s in _STATES}
+        text = "trials: " + ", ".join(f"{n} {s}" for s, n in counts.items() if n)
+        return text + (f"; {self.n_resumed} of these by an earlier tune" if self.n_resumed else "")
 
     def _others(self) -> list[str]:
         if not self.n_visited:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from concurrent.futures import Executor
+from dataclasses import replace
 from typing import Literal
 
 from tcsym.context import Context
 from tcsym.frontend.program import Program
 from tcsym.options import Options
 from tcsym.records import dataclass
+from tcsym.recursion import deep_recursion
 from tcsym.target import Target
 from tcsym.threads import get_num_threads
 from tcsym.tuning.distribution import Distribution
-from tcsym.tuning.evaluate import Compile, Dense, Job
+from tcsym.tuning.evaluate import Compile, Dense, Job, fingerprint_of
 
 Search = Literal["guided", "genetic"]
 DEFAULT = Options()
@@ -44,9 +46,19 @@ class Request:
     deepest: int | None = None
 
 
-def template_job(request: Request, honest: bool = False) -> Job:
-    """The default against itself at no sizes; `honest`: by the compiler, whatever tests ask."""
-    right = Dense(request.context)
-    compile = right if honest or request.compile is None else request.compile
+def template_job(request: Request) -> Job:
+    """The default against itself at no sizes."""
+    compile = request.compile or Dense(request.context)
     given = request.program, request.target, DEFAULT, DEFAULT, (), get_num_threads()
     return Job(*given, context=request.context, compile=compile)
+
+
+@deep_recursion
+def baseline_job(request: Request) -> Job:
+    """As above, by the compiler whatever tests ask, and to the code that it makes here.
+
+    What workers compile from what they were sent once differed from what calls run.
+    """
+    compile = Dense(request.context)
+    here = compile(request.program, request.target, DEFAULT)
+    return replace(template_job(request), compile=compile, expected=fingerprint_of(here))

@@ -109,7 +109,16 @@ def tuned_from(data: Mapping[str, Any]) -> Tuned:
     row = Tuned(*(data[name] for name in COLUMNS[Tuned]))
     if not all(isinstance(v, float if f == "gain" else str) for f, v in _named(row)):
         raise ValueError(f"no tuned program: {row!r:.200}")
+    if not _are_sizes(json.loads(row.measured)):
+        raise ValueError(f"no sizes: {row.measured:.200}")
     return row
+
+
+def _are_sizes(measured: object) -> bool:
+    """True for lists of integers, at least one, all of the same length."""
+    rows = measured if isinstance(measured, list) else []
+    alike = len({len(v) for v in rows if isinstance(v, list)}) == 1
+    return alike and all(isinstance(v, list) and all(type(n) is int for n in v) for v in rows)
 
 
 def _named(row: Tuned) -> list[tuple[str, Any]]:

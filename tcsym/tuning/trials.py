@@ -24,7 +24,7 @@ from tcsym.tuning.race import Attempt
 from tcsym.tuning.request import DEFAULT
 from tcsym.tuning.rows import Trial, Tuned
 from tcsym.tuning.start import structure_of
-from tcsym.tuning.stores import tree_of, user_database
+from tcsym.tuning.stores import tree_of, tuned_for, user_database
 from tcsym.tuning.timing import Ratio
 from tcsym.tuning.tree import Tree, kept_json
 
@@ -45,6 +45,7 @@ class Trials:
         self.compiler = hexdigest(made_by.encode())
         self.database = user_database()
         self.attempts: list[Attempt] = []
+        self.n_resumed = 0
         self.is_kept = True
 
     @property
@@ -72,6 +73,7 @@ class Trials:
             if a.state == "measured" and not a.is_complete(weights):
                 a.state = "raced"
         self.attempts += known
+        self.n_resumed = len(known)
         return known
 
     def stored(self, sizes: Container[Values] | None = None) -> list[Attempt]:
@@ -99,9 +101,19 @@ class Trials:
         return [tuple(v) for row in self._tuned() for v in json.loads(row.measured)]
 
     def earlier_tree(self) -> Tree | None:
-        """What an earlier tune found; None if there was none."""
-        found = [tree_of(row, len(self.program.sizes)) for row in self._tuned()]
-        return found[-1] if found else None
+        """What serves until now: what an earlier tune found, or what is shipped; None if nothing.
+
+        What this tune keeps takes its place.
+        """
+        if self.database is None:
+            return None
+        found = tuned_for(self.program.canonical, self.machine)
+        return None if found is None else tree_of(found[1], len(self.program.sizes))
+
+    @property
+    def is_first(self) -> bool:
+        """True if no tune of this program was kept on this machine yet."""
+        return not self._tuned()
 
     def _tuned(self) -> list[Tuned]:
         where = "program = ? AND machine = ?"

@@ -32,7 +32,7 @@ from tcsym.tuning.progress import Progress, Snapshot
 from tcsym.tuning.race import Attempt, Race
 from tcsym.tuning.refine import simplified
 from tcsym.tuning.report import TuningReport
-from tcsym.tuning.request import DEFAULT, Request, Search, template_job
+from tcsym.tuning.request import DEFAULT, Request, Search, baseline_job, template_job
 from tcsym.tuning.space import PRUNED_BEYOND, Space, space_of
 from tcsym.tuning.start import known_options
 from tcsym.tuning.survey import finalists, survey
@@ -138,7 +138,8 @@ class _Tuning:
         if found.is_interrupted:
             self.stopped = "interrupted"
         tree = self._with_earlier(found.tree)
-        trials.keep(tree, self.candidates, found.confirmed, weights)
+        if not self._is_vain():
+            trials.keep(tree, self.candidates, found.confirmed, weights)
         return TuningReport(
             request.program.name,
             request.program.sizes,
@@ -155,6 +156,7 @@ class _Tuning:
             lambda n, seed: request.distribution.draw(request.program, n, seed),
             len(self._others()),
             found.held_out,
+            trials.n_resumed,
         )
 
     # ---- before the search
@@ -173,7 +175,7 @@ class _Tuning:
         default = Attempt(DEFAULT, "measured", "", dict.fromkeys(self.weights, Ratio(0, 0, 0)))
         probe = Attempt(DEFAULT, "raced")
         template = self.race.template
-        self.race.template = template_job(self.request, honest=True)
+        self.race.template = baseline_job(self.request)
         if isinstance(self.executor, WorkerPool):
             self.executor.timeout = self.race.timeout = PATIENCE * self.request.timeout
         self.race.measure([probe], default, tuple(self.weights))
@@ -243,6 +245,11 @@ class _Tuning:
                 return earlier
             tree = bounded(tree, tuple(self.weights))
         return joined(tree, earlier)
+
+    def _is_vain(self) -> bool:
+        """No time for any candidate: to keep this would say that the default was chosen."""
+        is_cut = self.stopped in ("budget", "interrupted")
+        return is_cut and len(self.trials.attempts) == 1 and self.trials.is_first
 
     def _others(self) -> dict[Values, float]:
         """Weights of the visited sizes: together as much as those that somebody asked for."""

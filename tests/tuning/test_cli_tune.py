@@ -84,7 +84,7 @@ def test_a_trace_is_tuned_for_what_was_called(tmp_path: Path) -> None:
     with tc.record(trace):
         for m in (4, 9):
             kernel(np.ones((m, 3), np.float32), np.ones((3, 5), np.float32))
-    (report,) = tcsym_json("tune", str(trace), "--budget", "1")
+    (report,) = tcsym_json("tune", str(trace), "--budget", "4")
     assert sorted(size["M"] for size in report["sizes"]) == [4, 9]
     assert kernel.program.canonical == users()[0]["program"]
     assert "--target" in tcsym("tune", str(trace), "--target", "cpu", code=2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import logging
 import multiprocessing
@@ -24,7 +25,7 @@ from tcsym.tuning import candidates_for, lookup, shipped, warn
 from tcsym.tuning import database as database_module
 from tcsym.tuning.database import VERSION, Database
 from tcsym.tuning.machine import machine_key
-from tcsym.tuning.rows import Fastest, Trial, Tuned
+from tcsym.tuning.rows import Fastest, Trial, Tuned, tuned_from
 from tcsym.tuning.shipped import tuned_rows, tuned_text
 
 TARGET = Target("cpu", "some", (), 256, 16, True, False)
@@ -403,6 +404,14 @@ def test_a_damaged_shipped_file_is_no_file(base: Path, damage: str) -> None:
     shipped._paths.cache_clear()
     assert shipped.shipped(PROGRAM, str(base)) == []
     shipped._paths.cache_clear()
+
+
+@pytest.mark.parametrize("measured", ["[]", "[3]", "[[1, 2], [3]]", '[["a"]]', "{}", "[[1.5]]"])
+def test_what_tells_no_sizes_is_no_tuned_program(measured: str) -> None:
+    """Whoever asks how far sizes are from measured ones would fail."""
+    row = dataclasses.replace(tuned(), measured=measured)
+    with pytest.raises(ValueError, match="no sizes"):
+        tuned_from(dataclasses.asdict(row))
 
 
 def test_region_without_context_means_all_sizes() -> None:

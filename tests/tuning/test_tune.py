@@ -15,6 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tcsym as tc
@@ -22,12 +23,14 @@ from tcsym.compiler import analyse
 from tcsym.errors import OptionError, SizeError, TCError
 from tcsym.options import Options
 from tcsym.target import resolve_target
-from tcsym.tuning import lookup, trials, tune, warn
+from tcsym.tuning import lookup, shipped, trials, tune, warn
 from tcsym.tuning.database import Database
 from tcsym.tuning.distribution import Distribution, distribution_of
+from tcsym.tuning.evaluate import evaluate_job, fingerprint_of
+from tcsym.tuning.machine import machine_key
 from tcsym.tuning.race import Attempt, Race
 from tcsym.tuning.report import TuningReport
-from tcsym.tuning.request import DEFAULT, Request, template_job
+from tcsym.tuning.request import DEFAULT, Request, baseline_job, template_job
 from tcsym.tuning.rows import Trial, Tuned
 from tcsym.tuning.survey import survey
 from tcsym.tuning.tree import leaf_of
@@ -298,6 +301,7 @@ def test_a_killed_tune_goes_on_from_the_store(database: Database) -> None:
     report = tune.tune(request(4 * len(known) + 20, executor=executor))
     resumed = {a.options.to_json() for a in report.trials}
     assert known <= resumed
+    assert f"; {report.n_resumed} of these by an earlier tune" in str(report)
     jobs = executor.jobs[1:6]  # after the default; an interrupted race goes on at other sizes
     asked = {(job.candidate.to_json(), json.dumps(v)) for job in jobs for v in job.sizes}
     assert not asked & {(r.options, r.sizes) for r in rows}
@@ -372,6 +376,35 @@ def test_a_machine_of_another_kind_is_told() -> None:
     given = Request(PROGRAM, other, distribution(), 3, executor=Inline(), progress=False)
     with pytest.raises(TCError, match="l2=12345K"):
         tune.tune(given)
+
+
+class Mangling(Inline):
+    """What it is sent arrives as something else."""
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+        return super().submit(fn, dataclasses.replace(args[0], candidate=Options(pack=False)))
+
+
+def test_workers_that_compile_other_code_are_told() -> None:
+    given = Request(PROGRAM, TARGET, distribution(), 3, executor=Mangling(), progress=False)
+    with pytest.raises(TCError, match="other code than calls run"):
+        tune.tune(given)
+
+
+def test_the_code_of_calls_is_what_workers_compile() -> None:
+    """In a process with other hashes, from a pickle: the fingerprint that a tune expects."""
+    job = baseline_job(request())
+    pool = WorkerPool()
+    try:
+        outcome = pool.submit(evaluate_job, dataclasses.replace(job, expected="none")).result()
+    finally:
+        pool.shutdown()
+    assert outcome.state == "failed" and outcome.fingerprint == job.expected
+    kernel = tc.define(MM, target="cpu:novector").mm
+    kernel(np.ones((2, 3), np.float32), np.ones((3, 4), np.float32))
+    (version,) = kernel._dispatcher.versions()
+    (variant,) = version.variants.made
+    assert fingerprint_of(variant.compiled) == job.expected
 
 
 def test_a_dask_cluster_one_worker_of_which_is_killed() -> None:
@@ -490,3 +523,36 @@ def test_a_tune_with_no_time_keeps_what_an_earlier_one_found(database: Database)
     (row,) = database.select(Tuned)
     measured = json.loads(row.measured)
     assert [40, 20, 30] in measured and [64, 16, 32] in measured
+
+
+def test_a_first_tune_with_no_time_keeps_nothing(database: Database) -> None:
+    """Or `defaults` would be told to be the user's choice, and would hide what is shipped."""
+    report = tune.tune(request(1, executor=Modelled(fast_rows)))
+    assert database.select(Tuned) == [] and database.select(Trial)
+    assert "there was time for the default only" in str(report)
+    tune.tune(request(60, executor=Modelled(fast_rows)))
+    assert len(database.select(Tuned)) == 1
+
+
+def test_what_is_shipped_serves_where_nothing_was_measured(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = json.dumps({"options": {"row_unroll": 3}})
+    given = (
+        PROGRAM.canonical,
+        machine_key(TARGET),
+        "2p1r",
+        text,
+        "[[9, 9, 9]]",
+        1.1,
+        "2026-01-01",
+        "mm",
+        MM,
+    )
+    (tmp_path / shipped.file_name("mm", PROGRAM.canonical)).write_text(
+        shipped.tuned_text([Tuned(*given)])
+    )
+    monkeypatch.setattr(shipped.shipped, "__defaults__", (str(tmp_path),))
+    report = tune.tune(request(60, executor=Modelled(fast_rows)))
+    assert leaf_of(report.tree, (256, 128, 64)).options.register_rows == 8
+    assert leaf_of(report.tree, (100_000, 1, 1)).options == Options(row_unroll=3)
