@@ -187,8 +187,8 @@ def _has_tasks(kernel: Kernel) -> bool:
 def _bind_launched(context: Context) -> None:
     """The number of threads; of arguments, addresses modulo a cache line's and finite values."""
     f = context.function
-    if _has_tasks(context.kernel):
-        context.variables[THREADS] = Bound(field(context, "threads", "i64"))
+    several = _has_tasks(context.kernel)  # or else nothing runs on other threads
+    context.variables[THREADS] = Bound(field(context, "threads", "i64") if several else "1")
     for buffer in context.kernel.buffers:
         if buffer.phase:
             address = f.pure(f"ptrtoint ptr {context.pointers[buffer.name]} to i64")

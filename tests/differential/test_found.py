@@ -210,3 +210,11 @@ def test_rows_as_many_as_lanes_or_vectors(tile: tuple[int, int], target: str) ->
         a = np.arange(m * k, dtype=np.float32).reshape(m, k) % 11
         b = np.arange(k * n, dtype=np.float32).reshape(k, n) % 7
         np.testing.assert_array_equal(kernel(a, b), a @ b)
+
+
+def test_stores_stream_without_threads() -> None:
+    """Code for results larger than the last cache asks for the number of threads."""
+    text = "def f(float(N,M) A) -> (O) { O(i,j) = A(i,j) * 2.0 }"
+    kernel = tcsym.define(text, options=tcsym.Options(parallelize=False))["f"]
+    a = np.arange(35, dtype=np.float32).reshape(5, 7)
+    np.testing.assert_array_equal(kernel(a), a * 2)

@@ -7,8 +7,10 @@ tests on rounded values all widen the bound where, and only where, they matter.
 
 from __future__ import annotations
 
+import random
 import traceback
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from math import gcd
@@ -26,6 +28,7 @@ from tcsym.sizes import Dim
 from tcsym.strategy import Auto, Bucket, Pad, Specialize, Symbolic
 from tests.fuzz.model import Case, Sizes
 from tests.fuzz.perturb import perturbed
+from tests.fuzz.thresholds import random_options, random_thresholds
 from tests.guarded import guarded
 
 Results = dict[str, NDArray[Any]]
@@ -74,6 +77,8 @@ def kernel(case: Case, mode: str, sizes: Sizes) -> Any:
         options = {"sizes": dict(sizes), "options": Options(bind="before")}
     elif mode == "after" and sizes:
         options = {"sizes": dict(sizes), "options": Options(bind="after")}
+    elif mode == "options" or mode == "thresholds":
+        options["options"] = random_options(random.Random(case.seed))
     elif mode == "threads":  # short loops, too
         options["options"] = Options(min_work_per_thread=0)
     elif mode.startswith("cpu"):
@@ -101,7 +106,7 @@ def called(kernel: Any, mode: str, inputs: Mapping[str, Any], want: Outcome, n: 
     """The kernel, called as `mode` says; `n` counts calls."""
     if mode == "swaps":
         return partial(_swapped, kernel)
-    if mode == "threads":
+    if mode in ("threads", "options", "thresholds"):
         return partial(kernel, threads=3)
     if mode != "guarded" or isinstance(want, TCError):
         return kernel
@@ -258,11 +263,13 @@ def _run_mode(
     key = f"{mode} {sizes}" if mode in ("before", "after") else mode
     key = "symbolic" if mode == "guarded" else key
     before = {name: np.array(a) for name, a in inputs.items()}
+    drawn = random_thresholds(random.Random(case.seed)) if mode == "thresholds" else nullcontext()
     try:
-        if key not in compiled:
-            compiled[key] = kernel(case, mode, sizes)
-        call = called(compiled[key], mode, inputs, want, case.seed + case.sizes.index(sizes))
-        got = outcome(call, [name for name, _ in case.outputs], inputs, sizes)
+        with drawn:
+            if key not in compiled:
+                compiled[key] = kernel(case, mode, sizes)
+            call = called(compiled[key], mode, inputs, want, case.seed + case.sizes.index(sizes))
+            got = outcome(call, [name for name, _ in case.outputs], inputs, sizes)
     except TCError as e:
         got = e
     except Exception:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from tests.fuzz import layer_forms, layer_moves, layer_strided
+from tests.fuzz import layer_forms, layer_moves, layer_strided, layer_sums
 from tests.fuzz.draft import Draft
 from tests.fuzz.model import Case
 
@@ -28,6 +28,11 @@ FORMS: list[tuple[Callable[[Draft], None], int]] = [
     (layer_moves.recurrence, 2),
     (layer_moves.scan, 1),
     (layer_moves.stencil, 2),
+    (layer_sums.guarded_sum, 4),
+    (layer_sums.alike, 3),
+    (layer_sums.state, 2),
+    (layer_sums.rolled, 2),
+    (layer_sums.integers_divided, 1),
 ]
 MOST_POINTS = 150_000
 

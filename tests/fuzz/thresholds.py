@@ -1,0 +1,130 @@
+"""Options and thresholds drawn at random: code for large sizes runs on small ones.
+
+Much code is chosen by sizes that a generated program never has: blocks of thousands of rows,
+results larger than the last cache. None of these bounds may change a result, so each is drawn anew
+for a program, most of them far smaller than they are.
+"""
+
+from __future__ import annotations
+
+import importlib
+import random
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from tcsym.options import Options
+
+PASSES = "tcsym.polyhedral.passes."
+CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {
+    "collapse": {"PARTS": (1, 3, 256), "PART_WORK": (1, 4096), "FEW_SHARED": (1, 8)},
+    "contract_storage": {"STACK_BYTES": (0, 256, 16384)},
+    "full_tiles": {"LEAST_VECTORS": (1, 2, 4)},
+    "interchange_scans": {
+        "PARTS": (1, 3, 8),
+        "LEAST_ROWS": (1, 5, 16),
+        "FEW_ROWS": (0, 4, 32),
+        "WHOLE_ROWS": (1, 8),
+    },
+    "nest_schedule": {
+        "FEW_BLOCKS": (1, 2, 4),
+        "FEW_POOLED": (0, 3, 9),
+        "FEW_BETWEEN": (1, 2, 9),
+        "FEW_PACKED_BLOCKS": (1, 2, 20),
+    },
+    "roll_epilogues": {"LEAST_INSTRUCTIONS": (5, 40, 150)},
+    "split_guards": {"MOST_GUARDS": (1, 2, 4)},
+    "split_quotients": {"LEAST": (2, 8, 32), "SHORTEST": (1, 16), "FEW": (1, 3), "MOST": (1, 3)},
+    "split_reductions": {"MOST_PARTS": (1, 3, 64), "PART_WORK": (1, 2000)},
+    "stream_stores": {"LONG_ROW_BYTES": (16, 64, 2048), "LEAST_SHARE": (4, 64)},
+    "rows.column_blocks": {"LEAST_ROWS": (1, 4, 16), "PASSES": ((8, 2, 1), (4, 1), (3, 2, 1))},
+    "rows.fold_columns": {"VECTORS": (1, 2, 8), "LEAST_ROWS": (1, 2), "PART_ROWS": (4, 32, 8192)},
+    "rows.jam_rows": {"ROWS": (2, 3, 4)},
+    "rows.share_loads": {"ROWS": (2, 3), "WORTH": (2, 12, 99)},
+    "rows.short_rows": {
+        "VECTOR_COST": (0.0, 20.0, 500.0),
+        "COMBINE_COST": (0.0, 25.0, 500.0),
+        "GAIN": (2, 99),
+    },
+    "rows.transposition": {"CACHE_POINTS": (16, 32, 128)},
+    "windows.expand_reductions": {"MOST_TERMS": (1, 4, 16)},
+    "windows.fetch_blocks": {"FAR_CACHES": (0, 4)},
+    "windows.finite_weights": {"LEAST_USES": (0, 1, 16)},
+    "windows.separable": {"FEW_TERMS": (1, 4), "MOST_STEP": (1, 4)},
+    "windows.split_residues": {"MOST_SPLITS": (1, 6)},
+    "windows.unroll_window": {"MOST_STATEMENTS": (8, 40, 160)},
+    "contraction.contraction_nest": {"SINGLE_ROWS": (1, 2, 5)},
+    "contraction.contraction_schedule": {"LEAST_TILES": (1, 8), "CONSTANT_UNROLL": (1, 4)},
+    "contraction.contraction_versions": {
+        "FEW_COLUMNS": (1, 5, 17),
+        "FEW_ELEMENTS": (1, 49, 999),
+        "FEW_TERMS": (2, 32),
+        "MANY_TERMS": (2, 64),
+        "EXCHANGED_COLUMNS": (0, 12, 40),
+        "EXCHANGED_PANELS": (0, 7),
+        "NARROW": (2, 10, 40),
+        "NARROW_REUSE": (0, 2),
+        "NEAR_CACHES": (0, 2),
+        "SUM_TERMS": (0, 60),
+        "COPIED_TERMS": (0, 8),
+    },
+    "contraction.interleaving": {
+        "GROUP_TIME": (0, 190),
+        "BLOCK_TIME": (0, 50),
+        "SUM_TIME": (80, 9000),
+        "TILE_TIME": (170, 9000),
+    },
+    "contraction.panels": {"NARROW": (1, 32), "ROW_BYTES": (4, 512)},
+    "contraction.split_terms": {"MOST_TERMS": (2, 4, 9)},
+}
+OTHERS: dict[str, dict[str, tuple[Any, ...]]] = {
+    "tcsym.codegen.outline": {"LEAST_STATEMENTS": (1, 3, 8)},
+    "tcsym.compiler": {"MOST_LOOPS_AT_ONCE": (1, 400)},
+    "tcsym.target": {
+        "cache_bytes": (
+            lambda: (256, 1024, 2048),
+            lambda: (1024, 8192, 16384),
+            lambda: (32768, 524288, 1 << 25),
+        )
+    },
+}
+OPTIONS: dict[str, tuple[Any, ...]] = {
+    "fusion": ("max", "max", "preserve-coincident", "min"),
+    "register_rows": (0, 0, 1, 2, 3, 8),
+    "register_vectors": (0, 0, 1, 3, 4),
+    "reduction_unroll": (1, 2, 4, 5),
+    "pack": (True, True, True, False),
+    "pack_columns": ("auto", "auto", "never"),
+    "pack_rows": ("auto", "always", "never"),
+    "pack_reuse": (0, 1, 2, 8),
+    "panel_percent": (1, 50),
+    "panel_parts": (1, 2, 3),
+    "block_tiles": (1, 2, 16),
+    "row_block": (1, 2, 3),
+    "parallelize": (True, True, True, False),
+    "row_unroll": (0, 1, 2, 4, 8),
+    "strip_vectors": (1, 2, 3, 8, 16),
+    "min_work_per_thread": (0, 0, 1000, 131072),
+}
+
+
+def random_options(rng: random.Random) -> Options:
+    """Half of the options as they are, the others from what a tuner may try."""
+    drawn = {name: rng.choice(values) for name, values in OPTIONS.items() if rng.random() < 0.5}
+    return Options(**drawn)
+
+
+@contextmanager
+def random_thresholds(rng: random.Random) -> Iterator[None]:
+    """Within, code is made by other thresholds (in this process; no code is cached)."""
+    places = {PASSES + module: names for module, names in CHOICES.items()} | OTHERS
+    with ExitStack() as stack:
+        stack.enter_context(patch.dict("os.environ", {"TCSYM_CACHE": "0"}))
+        for module, names in places.items():
+            for name, values in names.items():
+                value = rng.choice(values)
+                if rng.random() < 0.8:
+                    found = importlib.import_module(module)
+                    stack.enter_context(patch.object(found, name, value))
+        yield
