@@ -218,3 +218,12 @@ def test_stores_stream_without_threads() -> None:
     kernel = tcsym.define(text, options=tcsym.Options(parallelize=False))["f"]
     a = np.arange(35, dtype=np.float32).reshape(5, 7)
     np.testing.assert_array_equal(kernel(a), a * 2)
+
+
+@pytest.mark.parametrize("n", [64, 65, 70, 100])
+def test_parts_of_a_sum_are_not_less_than_empty(n: int) -> None:
+    """Of 64 parts of 65 steps, two each, the last 31 began behind the end and ran backwards."""
+    kernel = tcsym.define("def f(float(N) A, float(M) B) -> (O) { O +=! A(i) where j in 0:M }")["f"]
+    a, b = np.ones(100_000, np.float32), np.ones(n, np.float32)
+    for threads in (1, 2):
+        assert kernel(a, b, threads=threads) == 100_000 * n
