@@ -32,7 +32,7 @@ from tests.fuzz.thresholds import random_options, random_thresholds
 from tests.guarded import guarded
 
 Results = dict[str, NDArray[Any]]
-MODES = ("symbolic", "before", "after", "cpu:avx2", "cpu:novector")
+MODES = ("symbolic", "before", "after", "thresholds", "cpu:avx2", "cpu:novector")
 STRATEGIES: dict[str, Any] = {
     "specialize": Specialize(),
     "bucket": Bucket(),

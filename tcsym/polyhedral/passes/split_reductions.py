@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tcsym.frontend.program import Read
-from tcsym.index import ZERO, Index, ceildiv, floordiv, maximum, minimum, var
+from tcsym.index import ZERO, Index, floordiv, maximum, minimum, var
 from tcsym.loop_ir import (
     Buffer,
     Kernel,
@@ -73,8 +73,8 @@ def _split(
     n, part, last = extent(loop), names.fresh(loop.variable), names.fresh(loop.variable)
     work = Costs.of(kernel, target).of_iteration((loop,), frozenset(kernel.sizes))
     most = maximum(1, minimum(MOST_PARTS, floordiv(n * work, PART_WORK)))
-    size = maximum(1, ceildiv(n, most))
-    count = maximum(1, ceildiv(n, size))  # no part begins behind the end, as its loop may be tiled
+    size = maximum(1, floordiv(n + most - 1, most))
+    count = maximum(1, floordiv(n + size - 1, size))  # no part begins behind the end
     first = var(part) * size
     inner: Node = replace(loop, lower=first, upper=minimum(n, first + size))
     before: list[Node] = []
