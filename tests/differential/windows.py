@@ -47,6 +47,39 @@ WINDOWS: dict[str, Case] = {
             for kh, kw in ((3, 3), (2, 1), (0, 2))
         ),
     ),
+    # the gradients of weights: few columns, which change places with rows
+    "weights_of_three": Case(
+        """def f(float(N,C,H,W) I, float(N,O,P,Q) G) -> (K) {
+  K(o,c,a,b) +=! I(n,c,p+a,q+b) * G(n,o,p,q) where a in 0:3, b in 0:3
+}""",
+        tuple(
+            {"N": n, "O": o, "C": c, "H": p + 2, "W": q + 2, "P": p, "Q": q}
+            for o in (3, 8, 17, 33)
+            for n, c, p, q in ((1, 1, 5, 9), (2, 4, 3, 8), (2, 2, 9, 17), (0, 2, 3, 3))
+        ),
+    ),
+    "weights_strided_and_padded": Case(
+        """def f(float(N,C,H,W) I, float(N,O,P,Q) G) -> (K) {
+  K(o,c,a,b) +=! 2*p+a >= 1 && 2*p+a <= H && 2*q+b >= 1 && 2*q+b <= W
+      ? I(n,c,2*p+a-1,2*q+b-1) * G(n,o,p,q) : 0 where a in 0:3, b in 0:3, p in 0:P, q in 0:Q
+}""",
+        tuple(
+            {"N": n, "O": o, "C": c, "H": 2 * p, "W": 2 * q - 1, "P": p, "Q": q}
+            for o in (3, 8, 17)
+            for n, c, p, q in ((1, 1, 5, 9), (2, 4, 3, 8), (2, 2, 9, 17))
+        ),
+    ),
+    "weights_of_any_size": Case(
+        """def f(float(N,C,L) I, float(N,O,P) G, float(M) E) -> (K) {
+  K(o,c,a) +=! I(n,c,p+a) * G(n,o,p) where a in 0:M
+}""",
+        tuple(
+            {"N": 2, "O": o, "C": c, "L": p + m - 1, "P": p, "M": m}
+            for o in (3, 8, 17)
+            for c, p in ((1, 9), (5, 8), (3, 33))
+            for m in (1, 3, 7, 8, 9)
+        ),
+    ),
     "strided_of_many_sizes": Case(
         """def f(float(C,H,W) I, float(K) F) -> (O, P) {
   O(c,h,w) max=! I(c,2*h+p,2*w+q) + F(p) * F(q)

@@ -8,7 +8,7 @@ import pytest
 
 from tcsym.compiler import analyse
 from tcsym.index_values import holds
-from tcsym.loop_ir import Branch, Kernel, Prefetch, walk
+from tcsym.loop_ir import Branch, Kernel, Loop, Prefetch, walk
 from tcsym.options import Options
 from tcsym.polyhedral.map_cpu import map_cpu
 from tcsym.polyhedral.passes.allocate import place_allocations, without_allocations
@@ -22,7 +22,9 @@ from tcsym.polyhedral.passes.contraction.contraction_versions import (
     column_count,
     exchange_pays,
     exchanged,
+    may_be_short,
     products_pay,
+    short_pays,
     steps_apart,
     streams_in_place,
 )
@@ -181,3 +183,46 @@ def test_narrow_images_are_packed_for_fewer_channels(m: int, h: int, w: int, pac
     )
     sizes = {"N": 2, "C": 8, "M": m, "H": h + 2, "W": w + 2}
     assert holds(branch.condition, sizes) == packed
+
+
+WEIGHTS = """def f(float(N,C,H,W) X, float(N,O,P,Q) G, float(M) E) -> (K) {{
+  K(o,c,a,b) +=! X(n,c,p+a,q+b) * G(n,o,p,q) where a in 0:{0}, b in 0:{0}
+}}"""
+IMAGE = """def f(float(N,C,H,W) X, float(O,C,M,M) K) -> (Y) {
+  Y(n,o,h,w) +=! X(n,c,h+a,w+b) * K(o,c,a,b)
+}"""
+
+
+def scheduled(source: str) -> tuple[Kernel, str, Roles]:
+    """The kernel before mapping, its nest, and the nest's roles."""
+    k = schedule_program(analyse(source)["f"], Options(), {}).kernel
+    k = replace(k, body=without_allocations(k.body))
+    assert isinstance(k.body, Loop)
+    roles = contraction_roles(k, band_of(k.body))
+    assert roles is not None
+    return k, k.body.variable, roles
+
+
+@pytest.mark.parametrize(
+    ("source", "short"),
+    [
+        (WEIGHTS.format(3), True),
+        (WEIGHTS.format(9), False),
+        (WEIGHTS.format("M"), True),  # a window, slid over an image
+        (IMAGE, False),  # an image, over which a window slides
+    ],
+)
+def test_columns_are_short_if_they_are_a_window(source: str, short: bool) -> None:
+    assert may_be_short(*scheduled(source)) == short
+
+
+def test_short_columns_change_places_with_rows_that_fill_vectors() -> None:
+    k, nest, roles = scheduled(WEIGHTS.format("M"))
+    other = exchanged(k, nest, roles)
+    assert other is not None and (roles.columns, roles.rows) == ("b", "o")
+    assert (other.columns, other.rows) == ("o", "c")
+    pays = short_pays(k, nest, roles, other, setting(k))
+    sizes = dict(N=2, C=16, H=30, W=30, O=24, P=28, Q=28, M=3)
+    assert holds(pays, sizes)
+    for changed in (dict(O=7), dict(C=1, O=64), dict(M=8)):
+        assert not holds(pays, {**sizes, **changed}), changed

@@ -35,9 +35,11 @@ from tcsym.polyhedral.passes.contraction.contraction_versions import (
     FEW_ROWS,
     exchange_pays,
     exchanged,
+    may_be_short,
     panels_pay,
     products_pay,
     row_count,
+    short_pays,
     steps_apart,
     streams_in_place,
     with_fallback,
@@ -91,6 +93,10 @@ def add_few_columns(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -
     if other is not None and streams_in_place(kernel, nest, other, setting):
         return _exchanged(kernel, nest, exchange_pays(kernel, nest, roles, True), setting)
     along = along_sum(kernel, nest, roles, roles.columns, setting.names)
+    if other is not None and may_be_short(kernel, nest, roles):
+        short = in_context(kernel, short_pays(kernel, nest, roles, other, setting))
+        if short != FALSE:
+            return _exchanged(kernel, nest, short, setting)
     if along is not None:
         few = in_context(kernel, products_pay(kernel, nest, roles, along))
         if not along.operands or few == FALSE:

@@ -41,6 +41,7 @@ from tcsym.polyhedral.passes.common.duplicate import duplicate
 from tcsym.polyhedral.passes.common.loops import find_loop, loops_around, replace_loop
 from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.common.setting import Setting
+from tcsym.polyhedral.passes.common.sliding import sliding_loops
 from tcsym.polyhedral.passes.common.vector_legality import can_mask
 from tcsym.polyhedral.passes.contraction.along_sum import Along
 from tcsym.polyhedral.passes.contraction.contraction_schedule import contraction_refusal
@@ -167,15 +168,27 @@ def streams_in_place(kernel: Kernel, nest: str, roles: Roles, setting: Setting) 
 
 
 def exchanged(kernel: Kernel, nest: str, roles: Roles) -> Roles | None:
-    """Rows as columns; their rows are the columns, or better a loop of several sizes."""
+    """Rows as columns; their rows are the columns, or better a loop of several sizes, or one that
+    is not short as the columns are."""
     band = band_of(find_loop(kernel.body, nest))
     if roles.rows is None:
         return None
-    other = roles_along(kernel, band, roles.rows)
-    if other is None or len(extent(band.loop(other.rows or "")).variables()) < 2:
+    other = _long_rows(kernel, nest, roles) or roles_along(kernel, band, roles.rows)
+    least = 1 if may_be_short(kernel, nest, roles) else 2
+    if other is None or len(extent(band.loop(other.rows or "")).variables()) < least:
         other = roles_of(band, roles.rows, roles.columns)
     possible = other is not None and contraction_refusal(kernel, nest, other) is None
     return other if possible else None
+
+
+def _long_rows(kernel: Kernel, nest: str, roles: Roles) -> Roles | None:
+    """Exchanged, where the columns are short: with rows that are not."""
+    if roles.rows is None or not may_be_short(kernel, nest, roles):
+        return None
+    band = band_of(find_loop(kernel.body, nest))
+    rows = (v for v in band.variables if not may_be_short(kernel, nest, replace(roles, columns=v)))
+    found = (roles_of(band, roles.rows, v) for v in rows)
+    return next((x for x in found if x is not None), None)
 
 
 def exchange_pays(kernel: Kernel, nest: str, roles: Roles, in_place: bool) -> Condition:
@@ -185,6 +198,31 @@ def exchange_pays(kernel: Kernel, nest: str, roles: Roles, in_place: bool) -> Co
     if in_place:
         return all_of((ge(EXCHANGED_COLUMNS, columns), ge(rows, columns + 1)))
     return all_of((ge(EXCHANGED_PANELS, columns), ge(rows, WHOLE_LANES)))
+
+
+def may_be_short(kernel: Kernel, nest: str, roles: Roles) -> bool:
+    """The columns are known to be fewer than a vector has, or are a window, of one size, over
+    images of several: panels take few columns one by one."""
+    band = band_of(find_loop(kernel.body, nest))
+    columns = extent(band.loop(roles.columns))
+    known, sizes = columns.as_int(), columns.variables()
+    if known is not None:
+        return known < WHOLE_LANES
+    images = sliding_loops(reductions(band.body), (roles.columns,))
+    several = all(len(extent(x).variables()) > 1 for x in images)
+    return len(sizes) == 1 and bool(images) and several
+
+
+def short_pays(
+    kernel: Kernel, nest: str, roles: Roles, other: Roles, setting: Setting
+) -> Condition:
+    """Columns are short; their rows, exchanged with them, fill vectors, and panels of these are
+    used often."""
+    band = band_of(find_loop(kernel.body, nest))
+    columns, rows = (extent(band.loop(x.columns)) for x in (roles, other))
+    uses = row_count(kernel, nest, other)
+    full = (ge(WHOLE_LANES - 1, columns), ge(rows, WHOLE_LANES), ge(uses, 2 * TILE_ROWS))
+    return all_of((*full, panels_pay(kernel, nest, other, setting)))
 
 
 def steps_apart(kernel: Kernel, nest: str, roles: Roles) -> bool:
