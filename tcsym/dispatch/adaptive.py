@@ -8,6 +8,7 @@ alternate between both (`trial`), and the faster one stays.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal
@@ -40,7 +41,6 @@ State = Literal["compiling", "tried", "adopted", "rejected", "failed"]
 TRIED_AHEAD = 16  # declared sizes that `precompile` compiles versions for, to see what they gain
 FIRST_LOOK = 256  # calls after which one is timed; then each time they have doubled
 WEIGHING = 3  # versions that are compiled to see how best to serve all calls
-ROUTED = ("bucket", "padded")  # ways whose versions are found by sizes
 AGAIN_AFTER = 100_000  # calls after which what was decided is tried again
 REGION_HOT = 0.25  # a region's version costs so much of what one for single sizes may
 REFINE_HOT = 0.25  # and measuring options for single sizes
@@ -148,10 +148,10 @@ class Adaptive(Dispatcher):
         """Calls go to the native entry of a symbolic version, and are counted from now on."""
         if version in self.points.made.values() or version.padding is not None:
             return  # `_adopt` has seen to it
-        if version in self._preferred.versions:
+        is_one = len(self._ordered) == 1
+        if version in self._preferred.versions and (is_one or sizes is None):
             self._changed()
-            return
-        if sizes is None:
+        elif sizes is None:
             self._put_for_all(version, entry)
         elif self._states.get(sizes) not in ("tried", "adopted"):
             with self.lock:  # not while the code of a region is adopted
@@ -170,25 +170,33 @@ class Adaptive(Dispatcher):
 
     def _first_notice(self) -> int:
         """Where versions are for ranges, new sizes get rows that lead to theirs."""
-        return 2 if self.hot == 0 or self._preferred.way in ROUTED else NOTICED_FROM
+        return 2 if self.hot == 0 or self._preferred.leads else NOTICED_FROM
 
     def _changed(self) -> None:
         """Versions of the preferred way are ready, or there are none any more."""
         switch = self.entrance.counting
+        if switch is not None and len(self._ordered) > 1:
+            for sizes in switch.counts():
+                self._lead_again(sizes)
+            return
         entry = self.entrance.entry_of(self._ordered[0]) if len(self._ordered) == 1 else None
         if switch is not None and entry is not None:
             switch.set_default(self._preferred.before(entry))
             switch.track(self._notice, self._first_notice())
 
     def _put(self, version: Version, entry: Function, sizes: Values) -> None:
-        own = self._own(sizes)
+        own = self._preferred.serving(sizes) or self._own(sizes)
         stands_in = own is not version
         if stands_in and not self._stand_ins.may_enter(own, sizes):
             return
+        if self._preferred.leads:
+            self._preferred.want(sizes)
         switch = self.entrance.switch()
         if switch is not None:
             several = len(self._ordered) > 1  # sizes without a row are served and counted in Python
             switch.track(self._notice, 0 if several else self._first_notice())
+            if several and self.measured and not self._looked:
+                switch.look_at(FIRST_LOOK)
             is_noticed = stands_in or self._is_open() or self._refines
             switch.put(sizes, entry, NOTICED_FROM if is_noticed else 0)
 
@@ -272,22 +280,23 @@ class Adaptive(Dispatcher):
         return self.entrance.entry_of(own) or self.entrance.slow
 
     def _lead(self, switch: Switch, sizes: Values) -> None:
-        """Calls of these sizes enter the version of the preferred way, if there are several."""
-        if self._preferred.way in ROUTED and sizes not in self._states:
+        """Calls of these sizes enter the version of the preferred way, if they have one each."""
+        if self._preferred.leads and sizes not in self._states:
             self._preferred.want(sizes)
             switch.put(sizes, self._base_of(sizes), NOTICED_FROM)
 
     def _look(self, switch: Switch, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Now and then a call is timed: if all took long enough, see how best to serve them."""
+        entered = self._entered(switch, args, kwargs)
         start = perf_counter()
-        result = switch.default(*args, **kwargs)
+        result = entered(*args, **kwargs)
         self._looked.append(perf_counter() - start)
         self._look_next = 2 * switch.total
         switch.look_at(self._look_next)
         with self.lock:
             spent = median(self._looked) * switch.total
             is_due = spent >= WEIGHING * self.hot * self._cost()
-            if not is_due and self._preferred.default is None:
+            if not is_due and self._preferred.way != "bound":
                 return result
             counts = switch.counts()
             if not self._preferred.covers(counts):
@@ -296,6 +305,13 @@ class Adaptive(Dispatcher):
             if counts and is_due:
                 self._preferred.begin(counts, get_num_threads())
         return result
+
+    def _entered(self, switch: Switch, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Function:
+        """What serves such a call natively; the default where the switch cannot read its sizes."""
+        if len(self._ordered) > 1:
+            with contextlib.suppress(Exception):
+                return self._base_of(switch.sizes_of(args, kwargs))
+        return switch.default
 
     def _consider(self, sizes: Values, seconds: float) -> None:
         switch = self.entrance.switch()
@@ -327,7 +343,7 @@ class Adaptive(Dispatcher):
         """
         super().precompile()
         plan = self.making.plan
-        if self.measured and self.share and len(self._ordered) == 1:
+        if self.measured and self.share:
             self._preferred.weigh_now(corners(plan), get_num_threads())
         most = min(self.points.most, TRIED_AHEAD) if self.measured else self.points.most
         every = declared_sizes(plan, most)

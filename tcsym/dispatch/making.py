@@ -52,15 +52,21 @@ class Making:
         program = self.plan.program
         return self._possible(lookup(program.canonical, self.target, program.sizes))
 
-    def _possible(self, regions: tuple[Region, ...]) -> tuple[Region, ...]:
-        """Those that have some of the declared sizes, and what of their conditions is left."""
+    def _possible(
+        self, regions: tuple[Region, ...], numbers: Mapping[str, int] | None = None
+    ) -> tuple[Region, ...]:
+        """Those that have some of the declared sizes, and what of their conditions is left.
+
+        numbers: sizes that have these values.
+        """
         if len(regions) == 1:
             return regions
         from tcsym.context import Interval, decided, ranges_of
 
         ranges = dict.fromkeys(self.plan.sizes, Interval(0, None))
         ranges |= ranges_of(self.declared())
-        ranges |= {name: Interval(value, value) for name, value in self.known.items()}
+        known = {**self.known, **(numbers or {})}
+        ranges |= {name: Interval(value, value) for name, value in known.items()}
         left = [replace(r, context=decided(r.context, ranges)) for r in regions]
         return tuple(r for r in left if r.context != FALSE) or regions
 
@@ -133,11 +139,17 @@ class Making:
         """These sizes only."""
         return all_of(eq(var(name), value) for name, value in zip(self.plan.sizes, sizes))
 
-    def partly_bound(self, numbers: Mapping[str, int]) -> Version:
-        """For all sizes of which these have these values: they are numbers in its code."""
-        context = all_of(eq(var(name), value) for name, value in numbers.items())
+    def partly_bound(self, numbers: Mapping[str, int]) -> tuple[Version, ...]:
+        """For all sizes of which these have these values: they are numbers in the code.
+
+        One version for each region that has such sizes.
+        """
+        equal = all_of(eq(var(name), value) for name, value in numbers.items())
         fixed = {**self.known, **numbers}
-        return self._version("specialised", context, self.regions[0], "after", fixed)
+        return tuple(
+            self._version("specialised", all_of((equal, region.context)), region, "after", fixed)
+            for region in self._possible(self.regions, numbers)
+        )
 
     def padded(
         self,

@@ -15,7 +15,7 @@ from tcsym.compiled import Compiled
 from tcsym.dispatch.entrance import Entrance
 from tcsym.dispatch.making import Making
 from tcsym.dispatch.version import Values, Version
-from tcsym.index_values import holds
+from tcsym.runtime.size_functions import first_holding
 from tcsym.stats import Decision
 from tcsym.variants import Variant
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from tcsym.dispatch.weigh import Weighed
 
 Function = Callable[..., Any]
+Chosen = tuple[tuple[Version, ...], Callable[..., int]]  # versions; which of them is for sizes
+_NONE: Chosen = (), lambda *_: 0
 MOST_SAMPLES = 4
 LEAST_SIZES = 2  # with one, versions for single sizes do better
 FITS = 0.9  # share of the calls that a way must cover to stay
@@ -42,10 +44,14 @@ class Preferred:
         self.making, self.entrance, self.share = making, entrance, share
         self._lock, self._changed = lock, changed
         self.way = "symbolic"
-        self.versions: tuple[Version, ...] = ()
+        self._chosen = _NONE
         self.bound: dict[str, int] = {}
         self._is_begun = False
         self._wanted: set[Version] = set()  # asked for
+
+    @property
+    def versions(self) -> tuple[Version, ...]:
+        return self._chosen[0]
 
     # ---- calls
 
@@ -67,10 +73,9 @@ class Preferred:
         compilations.submit(Work(found.variants, found.variants.dense, self.share, done))
 
     def _meant(self, sizes: Values) -> Version | None:
-        if not self.versions:
-            return None
-        values = dict(zip(self.making.plan.sizes, sizes))
-        return next((v for v in self.versions if holds(v.context, values)), None)
+        versions, find = self._chosen  # at once: another thread may choose
+        found = find(*sizes)
+        return versions[found] if found < len(versions) else None
 
     def before(self, entry: Function) -> Function:
         """What calls of any sizes enter: what is bound, which passes to `entry` the others."""
@@ -78,8 +83,14 @@ class Preferred:
 
     @property
     def default(self) -> Version | None:
-        """What is bound, if it is the way."""
-        return self.versions[0] if self.way == "bound" else None
+        """What is bound, if it is the way and all other sizes have one version, too."""
+        is_one = self.way == "bound" and len(self.making.regions) == 1
+        return self.versions[0] if is_one else None
+
+    @property
+    def leads(self) -> bool:
+        """True if calls enter its versions by their sizes: rows of the switch lead there."""
+        return self.way != "symbolic" and self.default is None
 
     def covers(self, counts: Mapping[Values, int]) -> bool:
         """True if the way serves nearly all of these calls."""
@@ -93,7 +104,7 @@ class Preferred:
 
     def begin(self, counts: Mapping[Values, int], threads: int) -> None:
         """Choose for calls of these sizes, beside them."""
-        if self._is_begun or not self.share or len(self.making.regions) > 1:
+        if self._is_begun or not self.share:
             return
         plan = self.making.plan
         self.bound = self._constant(list(counts))
@@ -154,20 +165,24 @@ class Preferred:
         self.way = weighed.best()
         costs = tuple((way, weighed.mean_seconds(way)) for way in weighed.seconds)
         if self.way == "bound":
-            self.versions = (self.making.partly_bound(self.bound),)
+            self._serve_with(self.making.partly_bound(self.bound))
         elif self.way == "bucket":
-            self.versions = buckets_of(self.making).versions()
+            self._serve_with(buckets_of(self.making).versions())
         elif self.way == "padded":
-            self.versions = (padding_of(self.making).serving(weighed.sizes[0]),)
+            self._serve_with((padding_of(self.making).serving(weighed.sizes[0]),))
         if self.way != "bound":
             self.bound = {}
         named = tuple(self.bound.items())
         self.making.stats.decide(Decision(named, self.way, f"{why}, all sizes", costs))
 
+    def _serve_with(self, versions: tuple[Version, ...]) -> None:
+        contexts = [v.context for v in versions]
+        self._chosen = versions, first_holding(contexts, self.making.plan.sizes)
+
     def leave(self) -> None:
         """Back to the symbolic versions: calls have other sizes now."""
         self.making.stats.decide(Decision((), "symbolic", "calls have other sizes now"))
-        self.way, self.versions, self.bound = "symbolic", (), {}
+        self.way, self._chosen, self.bound = "symbolic", _NONE, {}
         self._is_begun = False
 
     def _enter(self, version: Version, variant: Variant) -> None:

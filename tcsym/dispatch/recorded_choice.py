@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from tcsym.dispatch.making import Making
 from tcsym.dispatch.weigh import Weighed
+from tcsym.index import condition_text
 from tcsym.runtime.cache import compiler_version
 from tcsym.tuning.machine import machine_key
 from tcsym.tuning.rows import Chosen
@@ -46,7 +47,7 @@ def _question(making: Making, bound: Mapping[str, int]) -> str:
     """All that the answer depends on, beside program and machine."""
     plan = making.plan
     declared = {plan.sizes[k]: str(d) for k, d in sorted(plan.promises.items())}
-    options = [region.options.to_json() for region in making.regions]
+    options = [[r.options.to_json(), condition_text(r.context)] for r in making.regions]
     known = {**making.known, **bound}
     facts = {"declared": declared, "known": known, "options": options}
     return json.dumps({**facts, "compiler": compiler_version()}, sort_keys=True)

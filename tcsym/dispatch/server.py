@@ -154,7 +154,9 @@ def _weigh(data: dict[str, Any]) -> bytes:
     """What `dispatch.weigh` measures, or what an earlier process did."""
     from tcsym.dispatch.recorded_choice import keep, recall
     from tcsym.dispatch.weigh import weigh
+    from tcsym.threads import set_num_threads
 
+    set_num_threads(data["threads"])  # options are tuned for one, or for several
     making = _making(data["kernel"])
     weighed = recall(making, data["bound"])
     if weighed is not None:

@@ -25,6 +25,7 @@ from tcsym.errors import OptionError
 from tcsym.records import dataclass
 from tcsym.runtime.arrays import View, numpy_view
 from tcsym.runtime.plan import CallPlan
+from tcsym.runtime.size_functions import first_holding
 from tcsym.strategy import Bucket, Pad
 from tcsym.work import n_elements
 
@@ -96,17 +97,33 @@ Serving = Callable[[Values], Version]
 def rivals(making: Making, bound: Mapping[str, int]) -> dict[str, Serving]:
     """What may serve sizes, by way."""
     counter = making.stats.counter
-    found: dict[str, Serving] = {"symbolic": Dispatcher(making, _unused(making)).serving}
+    found: dict[str, Serving] = {"symbolic": _symbolic(making)}
     making.stats.counter = counter
     if bound:
-        version = making.partly_bound(bound)
-        found["bound"] = lambda _: version
+        versions = making.partly_bound(bound)
+        find = first_holding([v.context for v in versions], making.plan.sizes)
+        found["bound"] = lambda sizes: versions[find(*sizes)]
     try:
         found["bucket"] = buckets_of(making).serving
         found["padded"] = padding_of(making).serving
     except OptionError:
         pass  # no bounds are declared
     return found
+
+
+def _symbolic(making: Making) -> Serving:
+    """As calls are served: with the options measured for their sizes, else those of the region."""
+    from tcsym.dispatch.refine import recall
+
+    regions = Dispatcher(making, _unused(making))
+    measured = recall(making) if len(making.candidates) > 1 else {}
+    versions = {o: making.refined(o) for o in {found.options for found in measured.values()}}
+
+    def serving(sizes: Values) -> Version:
+        found = measured.get(sizes)
+        return regions.serving(sizes) if found is None else versions[found.options]
+
+    return serving
 
 
 def buckets_of(making: Making) -> Buckets:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import pickle
 import subprocess
 import sys
@@ -24,8 +25,11 @@ from tcsym.dispatch.recorded_choice import recall
 from tcsym.dispatch.weigh import Weighed
 from tcsym.runtime.background import settle
 from tcsym.strategy import Auto, Specialize
-from tcsym.tuning.rows import Chosen
+from tcsym.threads import get_num_threads
+from tcsym.tuning.machine import machine_key
+from tcsym.tuning.rows import Chosen, Tuned
 from tcsym.tuning.stores import user_database
+from tcsym.tuning.tree import Leaf, Predicate, Split, kept_json
 
 F32 = np.float32
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
@@ -104,6 +108,55 @@ def test_other_sizes_end_it(way: str) -> None:
     others = [(m, k, 4) for m in (2, 3) for k in (5, 6)]
     called(kernel, *others, rounds=40)
     assert "calls have other sizes now" in str(kernel.stats)
+
+
+def keep_regions() -> None:
+    """A store with three regions, the last of which has no sizes where K is 8."""
+    kernel = tc.define(MM).mm
+    inner = Split(Predicate((1,), 9), Leaf(tc.Options(row_unroll=2)), Leaf(tc.Options()))
+    tree = Split(Predicate((0,), 8), Leaf(tc.Options(row_unroll=8)), inner)
+    machine = machine_key(kernel._dispatcher.making.target, get_num_threads())
+    text = json.dumps(kept_json(tree, ()))
+    row = Tuned(kernel.program.canonical, machine, "", text, "[[8, 8, 8]]", 1.0, "2026", "mm", MM)
+    database = user_database()
+    assert database is not None and database.put([row])
+
+
+@pytest.mark.parametrize("way", ["bound"], indirect=True)
+def test_each_region_has_what_is_bound(way: str) -> None:
+    keep_regions()
+    kernel = tc.define(MM, strategy=EAGER).mm
+    for _ in range(3):
+        called(kernel, *MANY, rounds=3)
+        settled()
+    (decision,) = [d for d in kernel.stats.decisions if "all sizes" in d.why]
+    assert decision.chosen == "bound" and dict(decision.sizes)["K"] == 8
+    preferred = kernel._dispatcher._preferred  # type: ignore[attr-defined]
+    assert [v.region.options for v in preferred.versions] == [
+        tc.Options(row_unroll=8), tc.Options()
+    ]  # fmt: skip
+    assert all(v.variants.made for v in preferred.versions)
+    for m, unrolled in ((4, False), (30, True)):
+        text = kernel.explain("variants", M=m, K=8, N=5)
+        assert text.startswith("specialised, K == 8") and ("row_unroll=8" in text) == unrolled
+    assert kernel.explain("variants", M=3, K=9, N=1).startswith("symbolic")
+    others = [(m, k, 4) for m in (0, 2, 9) for k in (0, 5, 8, 16)]
+    called(kernel, *MANY, *others, rounds=3)
+    assert not kernel.stats.failures
+
+
+@pytest.mark.parametrize("way", ["bucket", "padded"], indirect=True)
+def test_declared_ranges_with_regions(way: str) -> None:
+    keep_regions()
+    kernel = tc.define(MM, sizes=BOUNDS, strategy=EAGER).mm.precompile()
+    assert any(d.chosen == way for d in kernel.stats.decisions)
+    sizes = [(1, 1, 1), (24, 24, 24), (1, 24, 7), (13, 2, 24), (4, 4, 4)]
+    for _ in range(3):
+        called(kernel, *sizes, rounds=4)
+        settled()
+    shown = kernel.explain("variants", M=24, K=24, N=24)
+    assert shown.startswith("bucket" if way == "bucket" else "padded")
+    assert not kernel.stats.failures
 
 
 @pytest.mark.parametrize("way", ["bucket", "padded"], indirect=True)
