@@ -85,10 +85,10 @@ def _version(package: str) -> str | None:
 
 
 def _compiler() -> Iterator[Finding]:
-    from tcsym.llvm import llvm
+    from tcsym.llvm import version as llvm_version
     from tcsym.runtime.numpy_facts import arrays_are_as_expected
 
-    yield Finding("LLVM", ".".join(map(str, llvm.llvm_version_info)), True)
+    yield Finding("LLVM", ".".join(map(str, llvm_version())), True)
     fast = arrays_are_as_expected()
     yield Finding("fast calls", "yes" if fast else "no: numpy's arrays look unfamiliar", None)
 

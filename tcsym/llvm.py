@@ -1,110 +1,257 @@
-"""llvmlite.binding as `llvm`, for all of the package: imported without `importlib.resources`.
+"""The few functions of LLVM that make code, called in the library that llvmlite brings.
 
-llvmlite asks that for the place of its library alone, and with all that it loads (zipfile, urllib,
-tempfile) importing it takes a third longer. Who else asks for it meanwhile gets the real one,
-through a module that loads it when something but that place is asked for.
-
-llvmlite's functions hold one lock around all of LLVM. Those here, in which nearly all time is
-spent, do not: a module in a context of its own shares nothing with what another thread works on.
+llvmlite's own Python modules are not imported: they bind all of LLVM. Names and types of the
+functions are llvmlite's, since 0.45 (tests compare them). Quick functions keep Python's lock, else
+a thread that calls twenty of them waits for it twenty times; those that take long leave it alone.
+Nothing here holds one lock around all of LLVM, as llvmlite does: a module in a context of its own
+shares nothing with what another thread works on.
 """
 
 from __future__ import annotations
 
-import importlib
+import ctypes
 import os
 import sys
-from contextlib import AbstractContextManager, nullcontext
-from ctypes import string_at
-from types import ModuleType
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from ctypes import c_bool, c_char_p, c_int, c_size_t, c_uint, c_void_p
+from functools import lru_cache
+from importlib.machinery import PathFinder
 from typing import Any
 
-_RESOURCES = "importlib.resources"
+_TEXT_OUT = ctypes.POINTER(c_char_p)
+_REFERENCE = c_void_p  # to a thing of LLVM's
+
+# Name -> result, arguments.
+QUICK: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "GetVersionInfo": (c_uint, ()),
+    "GetHostCPUName": (None, (_TEXT_OUT,)),
+    "GetHostCPUFeatures": (c_int, (_TEXT_OUT,)),
+    "GetDefaultTargetTriple": (None, (_TEXT_OUT,)),
+    "SetCommandLine": (None, (c_char_p, c_char_p)),
+    "ContextCreate": (_REFERENCE, ()),
+    "SetTarget": (None, (_REFERENCE, c_char_p)),
+    "SetDataLayout": (None, (_REFERENCE, c_char_p)),
+    "GetTargetFromTriple": (_REFERENCE, (c_char_p, _TEXT_OUT)),
+    "GetTargetMachineTriple": (None, (_REFERENCE, _TEXT_OUT)),
+    "CreateTargetMachineData": (_REFERENCE, (_REFERENCE,)),
+    "CopyStringRepOfTargetData": (None, (_REFERENCE, _TEXT_OUT)),
+    "DisposeTargetData": (None, (_REFERENCE,)),
+    "CreatePipelineTuningOptions": (_REFERENCE, ()),
+    "PTOSetLoopVectorization": (None, (_REFERENCE, c_bool)),
+    "PTOSetSLPVectorization": (None, (_REFERENCE, c_bool)),
+    "DisposePipelineTuningOptions": (None, (_REFERENCE,)),
+    "CreatePassBuilder": (_REFERENCE, (_REFERENCE, _REFERENCE)),
+    "DisposePassBuilder": (None, (_REFERENCE,)),
+    "CreateNewModulePassManager": (_REFERENCE, ()),
+    "buildPerModuleDefaultPipeline": (_REFERENCE, (_REFERENCE, c_int)),
+    "module_AddSROAPass": (None, (_REFERENCE,)),
+    "module_AddInstCombinePass": (None, (_REFERENCE,)),
+    "module_AddSimplifyCFGPass": (None, (_REFERENCE,)),
+    "DisposeNewModulePassManger": (None, (_REFERENCE,)),
+    "GetBufferStart": (_REFERENCE, (_REFERENCE,)),
+    "GetBufferSize": (c_size_t, (_REFERENCE,)),
+    "DisposeMemoryBuffer": (None, (_REFERENCE,)),
+    "DisposeString": (None, (c_char_p,)),
+}
+LONG: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "InitializeNativeTarget": (None, ()),
+    "InitializeNativeAsmPrinter": (None, ()),
+    "CreateTargetMachine": (
+        _REFERENCE,
+        (_REFERENCE, *(c_char_p,) * 3, c_int, *(c_char_p,) * 2, c_int, c_int, c_char_p),
+    ),
+    "DisposeTargetMachine": (None, (_REFERENCE,)),
+    "ParseAssembly": (_REFERENCE, (_REFERENCE, c_char_p, _TEXT_OUT)),
+    "VerifyModule": (c_bool, (_REFERENCE, _TEXT_OUT)),
+    "PrintModuleToString": (None, (_REFERENCE, _TEXT_OUT)),
+    "RunNewModulePassManager": (None, (_REFERENCE, _REFERENCE, _REFERENCE)),
+    "TargetMachineEmitToMemory": (_REFERENCE, (_REFERENCE, _REFERENCE, c_int, _TEXT_OUT)),
+    "DisposeModule": (None, (_REFERENCE,)),
+    "ContextDispose": (None, (_REFERENCE,)),
+}
+PASSES = {
+    "sroa": "module_AddSROAPass",
+    "instruction_combine": "module_AddInstCombinePass",
+    "simplify_cfg": "module_AddSimplifyCFGPass",
+}
+_LEVEL = 2
+_LOCK = threading.Lock()
 
 
-class _Directory(str):
-    """The place of a package, as far as llvmlite uses it: `/` a file's name."""
+@lru_cache(None)
+def library_path() -> str:
+    """Where llvmlite's library lies. ImportError without llvmlite."""
+    spec = PathFinder.find_spec("llvmlite")
+    if spec is None or spec.origin is None:
+        raise ImportError("llvmlite is not installed")
+    names = {"darwin": "libllvmlite.dylib", "win32": "llvmlite.dll"}
+    name = names.get(sys.platform, "libllvmlite.so")
+    return os.path.join(os.path.dirname(spec.origin), "binding", name)
 
-    __slots__ = ()
 
-    def __truediv__(self, name: str) -> str:
-        return os.path.join(self, name)
+class _Library:
+    """Functions of LLVM by llvmlite's names for them, bound when first called."""
 
-
-class _Resources(ModuleType):
-    """`importlib.resources`, of which two functions are enough for llvmlite."""
+    def __init__(self) -> None:
+        path = library_path()
+        self._long, self._quick = ctypes.CDLL(path), ctypes.PyDLL(path)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(_real(), name)
-
-    @staticmethod
-    def files(package: Any) -> Any:
-        if package != "llvmlite.binding":
-            return _real().files(package)
-        return _Directory(os.path.dirname(str(sys.modules[package].__file__)))
-
-    @staticmethod
-    def as_file(path: Any) -> AbstractContextManager[Any]:
-        return nullcontext(path) if isinstance(path, str) else _real().as_file(path)
+        from_library, table = (self._quick, QUICK) if name in QUICK else (self._long, LONG)
+        function = getattr(from_library, f"LLVMPY_{name}")
+        function.restype, function.argtypes = table[name]
+        self.__dict__[name] = function
+        return function
 
 
-def _real() -> Any:
-    if isinstance(sys.modules.get(_RESOURCES), _Resources):
-        del sys.modules[_RESOURCES]
-    return importlib.import_module(_RESOURCES)
+@lru_cache(None)
+def _library() -> _Library:
+    return _Library()
 
 
-def _prepare() -> bool:
-    if "llvmlite.binding" in sys.modules or _RESOURCES in sys.modules:
-        return False
-    stand_in = _Resources(_RESOURCES)
-    sys.modules[_RESOURCES] = stand_in
-    importlib.resources = stand_in  # stays until the real one is imported, which replaces it
-    return True
+def version() -> tuple[int, ...]:
+    """LLVM's."""
+    packed = _library().GetVersionInfo()
+    return tuple((packed >> 8 * k) & 0xFF for k in (2, 1, 0))
 
 
-_prepared = _prepare()
-try:
-    import llvmlite.binding as llvm
-finally:
-    if _prepared and isinstance(sys.modules.get(_RESOURCES), _Resources):
-        del sys.modules[_RESOURCES]
+def host() -> tuple[str, frozenset[str]]:
+    """LLVM's name of this processor, and of the features it has."""
+    lib = _library()
+    name, features = _written(lib.GetHostCPUName), _written(lib.GetHostCPUFeatures)
+    return name, frozenset(f[1:] for f in features.split(",") if f.startswith("+"))
 
 
-def parsed(text: str) -> Any:
-    """The verified module, in a context of its own. RuntimeError for a mistake in the text."""
-    context = llvm.create_context()
-    with llvm.ffi.OutputString() as error:
-        made = _unlocked("ParseAssembly")(context, text.encode(), error)
-        module = llvm.ModuleRef(made, context)
-        if error:
-            module.close()
-            raise RuntimeError(f"LLVM IR parsing error\n{error}")
-    module.verify()  # else a mistake of ours would abort the process
-    return module
+def set_option(option: str) -> None:
+    """Of LLVM's command line, for all of the process."""
+    _library().SetCommandLine(b"tcsym", option.encode())
 
 
-def run_passes(manager: Any, module: Any, passes: Any) -> None:
-    """As `manager.run`."""
-    _unlocked("RunNewModulePassManager")(manager, module, passes)
+@lru_cache(None)
+def _initialise() -> None:
+    _library().InitializeNativeTarget()
+    _library().InitializeNativeAsmPrinter()
 
 
-def emitted(module: Any, machine: Any) -> bytes:
-    """Object code, as `machine.emit_object`."""
-    lib = llvm.ffi.lib
-    with llvm.ffi.OutputString() as error:
-        buffer = _unlocked("TargetMachineEmitToMemory")(machine, module, 1, error)
-        if not buffer:
-            raise RuntimeError(str(error))
-    start, size = lib.LLVMPY_GetBufferStart(buffer), lib.LLVMPY_GetBufferSize(buffer)
+class Machine:
+    """What code is made for: position-independent, of the small code model. For one thread."""
+
+    def __init__(self, cpu: str, features: str = "", triple: str | None = None) -> None:
+        lib = _library()
+        with _LOCK:
+            _initialise()
+        name = (triple or _written(lib.GetDefaultTargetTriple)).encode()
+        with _text_out() as error:
+            target = lib.GetTargetFromTriple(name, error)
+            if not target:
+                raise RuntimeError(_text(error))
+        given = (cpu.encode(), features.encode(), _LEVEL, b"pic", b"small", 0, 0, b"")
+        self.reference = lib.CreateTargetMachine(target, name, *given)
+        if not self.reference:
+            raise RuntimeError(f"LLVM makes no code for `{cpu}`")
+        self.triple = _written(lib.GetTargetMachineTriple, self.reference)
+        data = lib.CreateTargetMachineData(self.reference)
+        self.data_layout = _written(lib.CopyStringRepOfTargetData, data)
+        lib.DisposeTargetData(data)
+
+    def __del__(self) -> None:
+        if getattr(self, "reference", None):
+            _library().DisposeTargetMachine(self.reference)
+
+
+class Module:
+    """The verified module of a text, in a context of its own. For one thread.
+
+    RuntimeError for a mistake in the text.
+    """
+
+    def __init__(self, text: str) -> None:
+        lib = _library()
+        self._context = lib.ContextCreate()
+        with _text_out() as error:
+            self.reference = lib.ParseAssembly(self._context, text.encode(), error)
+            if error.contents:
+                raise RuntimeError(f"LLVM IR parsing error\n{_text(error)}")
+        with _text_out() as error:  # else a mistake of ours would abort the process
+            if lib.VerifyModule(self.reference, error):
+                raise RuntimeError(_text(error))
+
+    def __del__(self) -> None:
+        if getattr(self, "reference", None):
+            _library().DisposeModule(self.reference)
+        if getattr(self, "_context", None):
+            _library().ContextDispose(self._context)
+
+    def __str__(self) -> str:
+        return _written(_library().PrintModuleToString, self.reference)
+
+    def target(self, machine: Machine) -> None:
+        """From now on the module is one for `machine`."""
+        lib = _library()
+        lib.SetTarget(self.reference, machine.triple.encode())
+        lib.SetDataLayout(self.reference, machine.data_layout.encode())
+
+    def run(self, passes: Sequence[str], machine: Machine) -> None:
+        """These of `PASSES`, in order."""
+        lib = _library()
+
+        def manager(_: int) -> int:
+            made: int = lib.CreateNewModulePassManager()
+            for name in passes:
+                getattr(lib, PASSES[name])(made)
+            return made
+
+        self._run(manager, machine, vectorise=False)
+
+    def optimise(self, machine: Machine, vectorise: bool) -> None:
+        """LLVM's default passes of level 2."""
+        lib = _library()
+        self._run(lambda made: lib.buildPerModuleDefaultPipeline(made, _LEVEL), machine, vectorise)
+
+    def _run(self, manager_of: Any, machine: Machine, vectorise: bool) -> None:
+        lib = _library()
+        options = lib.CreatePipelineTuningOptions()
+        lib.PTOSetLoopVectorization(options, vectorise)
+        lib.PTOSetSLPVectorization(options, vectorise)
+        builder = lib.CreatePassBuilder(machine.reference, options)
+        manager = manager_of(builder)
+        lib.RunNewModulePassManager(manager, self.reference, builder)
+        lib.DisposeNewModulePassManger(manager)
+        lib.DisposePassBuilder(builder)
+        lib.DisposePipelineTuningOptions(options)
+
+    def emitted(self, machine: Machine, as_object: bool = True) -> bytes:
+        """Object code, or assembly."""
+        lib = _library()
+        with _text_out() as error:
+            given = machine.reference, self.reference, int(as_object), error
+            buffer = lib.TargetMachineEmitToMemory(*given)
+            if not buffer:
+                raise RuntimeError(_text(error))
+        try:
+            return ctypes.string_at(lib.GetBufferStart(buffer), lib.GetBufferSize(buffer))
+        finally:
+            lib.DisposeMemoryBuffer(buffer)
+
+
+@contextmanager
+def _text_out() -> Iterator[Any]:
+    """Where LLVM may write a text, which is then freed."""
+    at = ctypes.pointer(c_char_p())
     try:
-        return string_at(start, size)
+        yield at
     finally:
-        lib.LLVMPY_DisposeMemoryBuffer(buffer)
+        if at.contents:
+            _library().DisposeString(at.contents)
 
 
-def _unlocked(name: str) -> Any:
-    function = getattr(llvm.ffi.lib, f"LLVMPY_{name}")
-    return getattr(function, "_cfn", function)
+def _text(at: Any) -> str:
+    return (at.contents.value or b"").decode("latin-1")
 
 
-__all__ = ["emitted", "llvm", "parsed", "run_passes"]
+def _written(function: Any, *arguments: Any) -> str:
+    with _text_out() as at:
+        function(*arguments, at)
+        return _text(at)

@@ -56,10 +56,9 @@ class Processor:
 @lru_cache(None)
 def processor() -> Processor:
     """This machine's. Loads LLVM, which takes a while; `runtime.processor` remembers the answer."""
-    from tcsym.llvm import llvm
+    from tcsym.llvm import host
 
-    features = (f for f, on in llvm.get_host_cpu_features().items() if on)
-    return Processor(str(llvm.get_host_cpu_name()), frozenset(features))
+    return Processor(*host())
 
 
 def resolve_target(name: str | None, here: Processor | None = None) -> Target:

@@ -1,4 +1,4 @@
-"""LLVM IR text -> object code or assembly, through LLVM's passes. The only user of llvmlite here.
+"""LLVM IR text -> object code or assembly, through LLVM's passes.
 
 Code that is already vectors takes three passes: the emitter numbers values, moves invariant ones
 out of loops, and tests loops at their end, so more passes find nothing to do. Scalar code takes O2,
@@ -13,9 +13,8 @@ from __future__ import annotations
 import threading
 from functools import lru_cache
 from queue import SimpleQueue
-from typing import Any
 
-from tcsym.llvm import emitted, llvm, parsed, run_passes
+from tcsym.llvm import Machine, Module, set_option
 from tcsym.target import Target
 from tcsym.threads import ShortTurns
 
@@ -33,7 +32,7 @@ def pipeline_line(has_vectors: bool) -> str:
 def object_code(ir_text: str, target: Target) -> bytes:
     """Relocatable object that defines `tcsym_kernel`."""
     machine = _machine(target)
-    return emitted(_optimised(ir_text, target, machine), machine)
+    return _optimised(ir_text, target, machine).emitted(machine)
 
 
 class Assembler:
@@ -85,7 +84,7 @@ class Assembler:
 
 def assembly(ir_text: str, target: Target) -> str:
     machine = _machine(target)
-    return str(machine.emit_assembly(_optimised(ir_text, target, machine)))
+    return _optimised(ir_text, target, machine).emitted(machine, as_object=False).decode()
 
 
 def optimised_ir(ir_text: str, target: Target) -> str:
@@ -94,35 +93,22 @@ def optimised_ir(ir_text: str, target: Target) -> str:
 
 
 @lru_cache(None)
-def _initialise() -> None:
+def _set_options() -> None:
     for option in ("-enable-misched=false", "-disable-lsr"):
-        llvm.set_option("tcsym", option)
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
+        set_option(option)
 
 
-def _machine(target: Target) -> Any:
+def _machine(target: Target) -> Machine:
     with _LOCK:
-        _initialise()
-    features = ",".join("+" + f for f in target.features)
-    return llvm.Target.from_default_triple().create_target_machine(
-        cpu=target.cpu, features=features, opt=2, reloc="pic", codemodel="small"
-    )
+        _set_options()
+    return Machine(target.cpu, ",".join("+" + f for f in target.features))
 
 
-def _optimised(ir_text: str, target: Target, machine: Any) -> Any:
-    module = parsed(ir_text)
-    module.triple = machine.triple
-    module.data_layout = str(machine.target_data)
+def _optimised(ir_text: str, target: Target, machine: Machine) -> Module:
+    module = Module(ir_text)
+    module.target(machine)
     if ir_text.startswith(_SCALAR):
-        tuning = llvm.create_pipeline_tuning_options(speed_level=2)
-        tuning.loop_vectorization = tuning.slp_vectorization = target.vector_bits > 0
-        passes = llvm.create_pass_builder(machine, tuning)
-        manager = passes.getModulePassManager()
+        module.optimise(machine, vectorise=target.vector_bits > 0)
     else:
-        passes = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(2))
-        manager = llvm.create_new_module_pass_manager()
-        for name in _SHORT:
-            getattr(manager, f"add_{name}_pass")()
-    run_passes(manager, module, passes)
+        module.run(_SHORT, machine)
     return module

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tcsym.llvm import llvm
+from tcsym import llvm
 from tcsym.runtime import assemble as assemble_module
 from tcsym.runtime import own_objects
 from tcsym.runtime.assemble import assemble
@@ -32,7 +32,7 @@ def test_all_texts_have_shipped_code() -> None:
     assert all(shipped(name) for name in NAMES)
 
 
-@pytest.mark.skipif(llvm.llvm_version_info != MADE_BY, reason="another LLVM, other code")
+@pytest.mark.skipif(llvm.version() != MADE_BY, reason="another LLVM, other code")
 def test_shipped_code_is_that_of_the_texts() -> None:
     """In a fresh process: compiling a kernel sets options of LLVM for all that follows."""
     done = subprocess.run([sys.executable, "-c", ASSEMBLED], capture_output=True, check=True)
