@@ -35,6 +35,12 @@ Through = Callable[["Kernel", Function, tuple[Any, ...], dict[str, Any]], Any]
 
 def kernels_of(settings: Settings) -> dict[str, Kernel]:
     """The kernels of a text, in text order. Errors: all of the compile phase, OptionError."""
+    from tcsym.recursion import deep_recursion
+
+    return deep_recursion(_kernels_of)(settings)
+
+
+def _kernels_of(settings: Settings) -> dict[str, Kernel]:
     from tcsym.dispatch.choose import require_one_served
     from tcsym.serving import Text
 

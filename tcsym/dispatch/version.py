@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tcsym.index import TRUE, Condition, condition_text
 from tcsym.records import dataclass
+from tcsym.recursion import deep_recursion
 from tcsym.region import Region
 from tcsym.runtime.arrays import View
 from tcsym.variants import Layouts, Variant, Variants
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from tcsym.dispatch.padding import Padding
 
 Values = tuple[int, ...]
+Expect = Callable[["Version", Sequence[View], Variant], None]
 Kind = Literal["symbolic", "refined", "specialised", "bucket", "padded"]
 
 
@@ -42,7 +44,7 @@ class Version:
         views: Sequence[View],
         sizes: Values,
         threads: int,
-        expect: Callable[[Version, Sequence[View], Variant], None] | None = None,
+        expect: Expect | None = None,
     ) -> tuple[Variant, int]:
         """Run on inputs and outputs in order; the variant that ran, and 0 or 1 + its fault.
 
@@ -60,9 +62,17 @@ class Version:
             n_inputs = len(variants.plan.inputs)
             return dense, run_on_copies(dense, views, n_inputs, sizes, threads)
         if variant is None:
-            variant = variants.serving(views)
-            if expect is not None:
-                expect(self, views, variant)
+            return self._first_run(views, sizes, threads, expect)
+        return variant, variant.run(views, sizes, threads)
+
+    @deep_recursion
+    def _first_run(
+        self, views: Sequence[View], sizes: Values, threads: int, expect: Expect | None
+    ) -> tuple[Variant, int]:
+        """All that a first call makes: no search for garbage in between."""
+        variant = self.variants.serving(views)
+        if expect is not None:
+            expect(self, views, variant)
         return variant, variant.run(views, sizes, threads)
 
     def prepared(self, views: Sequence[View]) -> Variant:
