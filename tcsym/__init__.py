@@ -13,6 +13,8 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from tcsym.imports import install
+
 if TYPE_CHECKING:
     from tcsym import library, strategy
     from tcsym.api import einsum, einsum_kernel
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from tcsym.threads import get_num_threads, set_num_threads
     from tcsym.types import DType
 
+install()  # of other modules of ours, in one file
 __version__ = "0.1.0"
 
 __all__ = [

@@ -7,6 +7,7 @@ serves everything new. Compilation is serialised in the process; a fork waits fo
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,9 +16,11 @@ from typing import TYPE_CHECKING
 from tcsym.compiled import Compiled, Layout, stride_name
 from tcsym.config import VERIFY
 from tcsym.errors import TargetError
+from tcsym.imports import Finder, renew
 from tcsym.options import Options
 from tcsym.records import dataclass
 from tcsym.runtime.arrays import View
+from tcsym.runtime.background import beside
 from tcsym.runtime.cache import CodeCache, code_key
 from tcsym.runtime.plan import CallPlan
 from tcsym.runtime.processor import known_processor
@@ -208,6 +211,8 @@ class Variants:
             noted.append(self.stats.renew(noted.pop(), compiled))
             if is_all:
                 self.keep(layouts, compiled)
+                if Finder.missed and not sys.dont_write_bytecode:
+                    beside(renew)
 
         kernel = GrowingKernel(begun, grown)
         return self._variant(layouts, kernel.compiled, kernel)
