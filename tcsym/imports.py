@@ -25,7 +25,6 @@ from importlib.machinery import (
     SourceFileLoader,
     SourcelessFileLoader,
 )
-from importlib.util import MAGIC_NUMBER, cache_from_source
 from types import CodeType
 from typing import Any
 
@@ -93,7 +92,7 @@ def _is_of(entry: Entry) -> bool:
 
 def _path() -> str:
     """Beside the compiled file of this module; the name says of which Python."""
-    return cache_from_source(__file__).removesuffix("c") + "-all"
+    return f"{(__spec__ and __spec__.cached) or __file__}-all"
 
 
 def install() -> None:
@@ -112,30 +111,31 @@ def _mapped() -> tuple[dict[str, Entry], memoryview] | None:
         with open(_path(), "rb") as file:
             content = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
         n = int.from_bytes(content[:8], "little")
-        magic, root, entries = marshal.loads(content[8 : 8 + n])
+        made_by, root, entries = marshal.loads(content[8 : 8 + n])
     except (OSError, EOFError, TypeError, ValueError, NotImplementedError):
         return None
-    return (entries, content[8 + n :]) if (magic, root) == (MAGIC_NUMBER, ROOT) else None
+    return (entries, content[8 + n :]) if (made_by, root) == (sys.version, ROOT) else None
 
 
 def renew() -> None:
     """Write the file afresh, of all modules that Python has compiled. Nothing if it may not."""
+    from importlib.util import cache_from_source
+
     entries, parts, size = dict[str, Entry](), list[bytes](), 0
     for directory, _, files in os.walk(ROOT):
         for name in (n for n in files if n.endswith(".py")):
             source = os.path.join(directory, name)
-            code = _compiled(source)
+            compiled = cache_from_source(source)
+            code = _compiled(source, compiled)
             if code is not None:
                 module = _module_name(source)
-                file, cached = (
-                    os.path.relpath(x, ROOT) for x in (source, cache_from_source(source))
-                )
+                file, cached = os.path.relpath(source, ROOT), os.path.relpath(compiled, ROOT)
                 about = os.stat(source)
                 place = int(about.st_mtime), about.st_size, size, size + len(code)
                 entries[module] = (file, cached, name == "__init__.py", *place)
                 parts.append(code)
                 size += len(code)
-    index = marshal.dumps((MAGIC_NUMBER, ROOT, entries))
+    index = marshal.dumps((sys.version, ROOT, entries))
     _write(b"".join((len(index).to_bytes(8, "little"), index, *parts)))
     Finder.missed = False
 
@@ -145,11 +145,13 @@ def _module_name(source: str) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def _compiled(source: str) -> bytes | None:
+def _compiled(source: str, compiled: str) -> bytes | None:
     """What Python made of this source as it is now, if it did."""
+    from importlib.util import MAGIC_NUMBER
+
     try:
         about = os.stat(source)
-        with open(cache_from_source(source), "rb") as file:
+        with open(compiled, "rb") as file:
             content = file.read()
     except OSError:
         return None

@@ -60,7 +60,7 @@ def copy(tmp_path: Path) -> Path:
 
 
 def files(copy: Path) -> list[Path]:
-    return sorted((copy / "tcsym" / "__pycache__").glob("imports*.py-all*"))
+    return sorted((copy / "tcsym" / "__pycache__").glob("imports*-all*"))
 
 
 def test_first_processes_write_what_later_ones_read(copy: Path) -> None:
