@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import reduce
 from operator import mul
 
+from tcsym.frontend.program import Read
 from tcsym.index import (
     FALSE,
     ONE,
@@ -32,6 +33,7 @@ from tcsym.polyhedral.passes.common.access import accesses, stride, value_variab
 from tcsym.polyhedral.passes.common.band import (
     Roles,
     band_of,
+    factors,
     reductions,
     roles_along,
     roles_of,
@@ -95,11 +97,13 @@ def panels_pay(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Con
     Steps of a column tile that stay in near caches are quick to read in place: copies of them pay
     later, except of narrow images, which leave lanes idle in place. If operands cannot be streamed
     as they lie, the choice without panels is one product of vectors along the sum for each element,
-    which pays only for few rows, columns or elements of many terms.
+    which pays only for few rows, columns or elements of many terms; never if it gathers them.
     """
     rows = row_count(kernel, nest, roles)
     if not streams_in_place(kernel, nest, roles, setting):
         terms = _term_count(kernel, nest)
+        if _gathers(kernel, nest):
+            return TRUE
         if terms is None:
             return ge(rows, FEW_ROWS)
         many = ge(rows * column_count(kernel, nest, roles), FEW_ELEMENTS)
@@ -126,6 +130,21 @@ def panels_pay(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Con
         full = all_of((ge(rows, FEW_ROWS), ge(together, WHOLE_LANES)))
         often = any_of((often, all_of((narrow, full))))
     return any_of((often, all_of((ge(rows, FEW_ROWS + 1), _aliases(kernel, nest, roles, setting)))))
+
+
+def _gathers(kernel: Kernel, nest: str) -> bool:
+    """In some term no loop leaves all factors in place, or moves them to their neighbours."""
+    band = band_of(find_loop(kernel.body, nest))
+
+    def is_along(v: str, reads: tuple[Read, ...]) -> bool:
+        moving = [r for r in reads if v in value_variables(r)]
+        return all(stride(kernel.buffer(r.tensor), r.subscripts, v) == ONE for r in moving)
+
+    return any(
+        not any(is_along(v, factors(x)) for v in (*band.variables, *(y.variable for y in around)))
+        for x, around in reductions(band.body)
+        if factors(x)
+    )
 
 
 def _aliases(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Condition:
