@@ -3,6 +3,8 @@
 What follows a reduction is the same code for every row of its tile. Unrolled it is most of a kernel
 where it computes exponentials or stores ragged rows in pieces; as registers cannot be indexed, the
 tile is copied to the frame first, which costs less than what a call of `exp` does, or a branch.
+From there vectors start at any column: the last one of a row of a vector or more overlaps the one
+before it, so that only shorter rows are stored in pieces.
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tcsym.frontend.program import Call, Read
-from tcsym.index import Index, floordiv, minimum, var
+from tcsym.index import ZERO, Index, floordiv, ge, minimum, var
+from tcsym.index_values import substitute
 from tcsym.loop_ir import (
     Allocate,
     Block,
@@ -22,6 +25,7 @@ from tcsym.loop_ir import (
     Store,
     Update,
     block,
+    substitute_node,
     subvalues,
     walk,
 )
@@ -32,7 +36,8 @@ from tcsym.polyhedral.passes.common.access import (
     rename_buffer,
 )
 from tcsym.polyhedral.passes.common.bounds import extent
-from tcsym.polyhedral.passes.common.names import Names
+from tcsym.polyhedral.passes.common.names import Names, renamed_loops
+from tcsym.polyhedral.passes.common.overlap import is_repeatable
 from tcsym.polyhedral.passes.full_tiles import CHEAP_CALLS
 from tcsym.records import dataclass
 from tcsym.target import Target
@@ -73,7 +78,7 @@ def _outside_tiles(
             if _instructions(node, kernel, target, False) < LEAST_INSTRUCTIONS:
                 return node
             tiles = _tiles(kernel, node)
-            return node if tiles is None else _rolled(node, tiles, names, added)
+            return node if tiles is None else _rolled(kernel, node, tiles, names, added)
         case Loop() if node.order != "reduction" and node.kind != "vector":
             return replace(node, body=inside(node.body))
         case Block(body):
@@ -152,7 +157,9 @@ def _width(a: Access, vectors: dict[str, int]) -> int:
     return vectors[lanes[0]] if still and one and one.as_int() == 1 else 0
 
 
-def _rolled(rows: Loop, tiles: list[_Tile], names: Names, added: list[Buffer]) -> Node:
+def _rolled(
+    kernel: Kernel, rows: Loop, tiles: list[_Tile], names: Names, added: list[Buffer]
+) -> Node:
     count = rows.upper if rows.mask is None else minimum(rows.upper, rows.mask)
     body, copies = rows.body, []
     for tile in tiles:
@@ -161,7 +168,36 @@ def _rolled(rows: Loop, tiles: list[_Tile], names: Names, added: list[Buffer]) -
         added.append(copy)
         copies.append(_copied(tile, copy.name, names))
         body = rename_buffer(body, b.name, copy.name)
-    return block(*copies, replace(rows, kind="serial", upper=count, mask=None, body=body))
+    moved = replace(kernel, buffers=(*kernel.buffers, *added))
+    serial = replace(rows, kind="serial", upper=count, mask=None, body=body)
+    return block(*copies, _overlapping(moved, serial, names))
+
+
+def _overlapping(kernel: Kernel, rows: Loop, names: Names) -> Node:
+    """Rows of a ragged vector or two: one loop for whole vectors, the last of them moved back to
+    end with its row, and one for rows shorter than a vector."""
+    vectors = rows.body if isinstance(rows.body, Loop) and rows.body.kind == "unrolled" else None
+    match rows.body if vectors is None else vectors.body:
+        case Branch(edge, Loop() as whole, Branch(_, Loop() as part, None) as pieces):
+            pass
+        case _:
+            return rows
+    place = {} if vectors is None else {vectors.variable: ZERO}
+    left = ZERO if part.mask is None else substitute(part.mask, place)
+    start = ZERO if vectors is None else var(vectors.variable) * whole.upper
+    ragged = part.kind == "vector" and part.mask == left - start
+    if not ragged or edge != ge(part.mask or ZERO, whole.upper) or rows.variable in left.variables():
+        return rows
+    if not is_repeatable(kernel, whole, frozenset((whole.variable,))):
+        return rows
+    moved: list[Node] = []
+    for k in range(1 if vectors is None else vectors.upper.as_int() or 1):
+        back = minimum(ZERO, left - whole.upper * (k + 1)) if k else ZERO
+        at = {v: ZERO + k for v in place}
+        body = substitute_node(whole.body, {whole.variable: var(whole.variable) + back})
+        moved.append(renamed_loops(substitute_node(replace(whole, body=body), at), names))
+    short = renamed_loops(replace(rows, body=substitute_node(pieces, place)), names)
+    return Branch(ge(left, whole.upper), replace(rows, body=block(*moved)), short)
 
 
 def _copied(tile: _Tile, to: str, names: Names) -> Node:

@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 
 from tcsym.frontend.program import Call, Expr
-from tcsym.index import var
-from tcsym.loop_ir import Kernel, Loop, Node, block, walk
+from tcsym.index import ZERO, index, var
+from tcsym.loop_ir import Kernel, Loop, Node, Store, block, walk
 from tcsym.loop_ir_verify import verify
 from tcsym.polyhedral.passes.allocate import place_allocations
 from tcsym.polyhedral.passes.common.names import Names
+from tcsym.polyhedral.passes.full_tiles import full_tiles
 from tcsym.polyhedral.passes.roll_epilogues import roll_epilogues
 from tests.polyhedral.passes.compare import assert_same
 from tests.polyhedral.passes.naive import F32, buf, con, kernel, op, par, rd, red, st, up, v
@@ -95,3 +96,46 @@ def test_a_tile_that_the_loop_writes_stays_in_registers() -> None:
     )
     after = rolled(replace(k, body=par("i", 1, sums)))
     assert kinds(after)["g"] == "unrolled"
+
+
+def two_vectors() -> Kernel:
+    """Rows of up to two vectors, N elements of them, as a register tile leaves them."""
+
+    def vectors(variables: str, *body: Node) -> Node:
+        row, register, lane = variables.split()
+        mask = var("N") - var(register) * LANES
+        inner = Loop(lane, ZERO, index(LANES), block(*body), "vector", "parallel", mask)
+        inner = Loop(register, ZERO, index(2), inner, "unrolled", "parallel")
+        return Loop(row, ZERO, index(ROWS), inner, "unrolled", "parallel")
+
+    a, b, d, e, f, g, h, j, k = v("a b d e f g h j k")
+    here, there = d + e * LANES, g + f * LANES
+    last = j + h * LANES
+    result = op("add", rd("T", var("i2"), last), rd("B", last))
+    body = par(
+        "i",
+        1,
+        vectors("a e d", st("T", (a, here), con(0.0))),
+        red("k", "K", vectors("b f g", up("T", (b, there), "add", rd("X", k, b, there)))),
+        vectors("i2 h j", st("Y", (var("i2"), last), result)),
+    )
+    buffers = [
+        buf("X", (var("K"), ROWS, var("N"))),
+        buf("B", (var("N"),)),
+        buf("Y", (ROWS, var("N"))),
+        replace(buf("T", (ROWS, 2 * LANES), private="i"), space="register", padded=True),
+    ]
+    return kernel("tile", "N K", buffers, body)
+
+
+def test_ragged_rows_end_in_a_whole_vector_that_overlaps_the_one_before() -> None:
+    before = two_vectors()
+    after = rolled(full_tiles(before, Names.of(before)))
+    stores = [
+        around
+        for x, around in walk(after.body)
+        if isinstance(x, Store) and x.buffer == "Y" and around[-2].kind == "serial"
+    ]
+    assert [x[-1].mask is None for x in stores] == [True, True, False]
+    for n in (1, 7, 8, 9, 15, 16):
+        assert_same(before, after, {"N": n, "K": 3})
