@@ -3,8 +3,8 @@
 What follows a reduction is the same code for every row of its tile. Unrolled it is most of a kernel
 where it computes exponentials or stores ragged rows in pieces; as registers cannot be indexed, the
 tile is copied to the frame first, which costs less than what a call of `exp` does, or a branch.
-From there vectors start at any column: the last one of a row of a vector or more overlaps the one
-before it, so that only shorter rows are stored in pieces.
+From there vectors start at any column: the last one of a row overlaps the one before it, and needs
+no mask.
 """
 
 from __future__ import annotations
@@ -174,11 +174,11 @@ def _rolled(
 
 
 def _overlapping(kernel: Kernel, rows: Loop, names: Names) -> Node:
-    """Rows of a ragged vector or two: one loop for whole vectors, the last of them moved back to
-    end with its row, and one for rows shorter than a vector."""
+    """Rows of a ragged vector or two: whole vectors, the last of them moved back to end with its
+    row, and shorter ones where a row is shorter than a vector."""
     vectors = rows.body if isinstance(rows.body, Loop) and rows.body.kind == "unrolled" else None
     match rows.body if vectors is None else vectors.body:
-        case Branch(edge, Loop() as whole, Branch(_, Loop() as part, None) as pieces):
+        case Branch(edge, Loop() as whole, Branch(_, Loop() as part, None)):
             pass
         case _:
             return rows
@@ -186,18 +186,38 @@ def _overlapping(kernel: Kernel, rows: Loop, names: Names) -> Node:
     left = ZERO if part.mask is None else substitute(part.mask, place)
     start = ZERO if vectors is None else var(vectors.variable) * whole.upper
     ragged = part.kind == "vector" and part.mask == left - start
-    if not ragged or edge != ge(part.mask or ZERO, whole.upper) or rows.variable in left.variables():
+    if not ragged or edge != ge(left - start, whole.upper):
         return rows
-    if not is_repeatable(kernel, whole, frozenset((whole.variable,))):
+    again = is_repeatable(kernel, whole, frozenset((whole.variable,)))
+    if rows.variable in left.variables() or not again:
         return rows
     moved: list[Node] = []
     for k in range(1 if vectors is None else vectors.upper.as_int() or 1):
         back = minimum(ZERO, left - whole.upper * (k + 1)) if k else ZERO
-        at = {v: ZERO + k for v in place}
+        at = dict.fromkeys(place, ZERO + k)
         body = substitute_node(whole.body, {whole.variable: var(whole.variable) + back})
         moved.append(renamed_loops(substitute_node(replace(whole, body=body), at), names))
-    short = renamed_loops(replace(rows, body=substitute_node(pieces, place)), names)
-    return Branch(ge(left, whole.upper), replace(rows, body=block(*moved)), short)
+    node = Branch(ge(left, whole.upper), replace(rows, body=block(*moved)))
+    first = replace(whole, body=substitute_node(whole.body, place))
+    return replace(node, orelse=_short(rows, first, left, names))
+
+
+def _short(rows: Loop, whole: Loop, left: Index, names: Names) -> Node | None:
+    """Rows of `left` elements, fewer than are in `whole`: two vectors of half as many lanes that
+    overlap, or of a quarter; one element by itself."""
+    width = (whole.upper.as_int() or 1) // 2
+    if not width:
+        return None
+    lane = var(whole.variable)
+    if width == 1:
+        node = substitute_node(whole.body, {whole.variable: ZERO})
+    else:
+        half = replace(whole, upper=ZERO + width)
+        last = substitute_node(half.body, {whole.variable: lane + left - width})
+        node = block(half, renamed_loops(replace(half, body=last), names))
+    fits = renamed_loops(replace(rows, body=node), names)
+    shorter = _short(rows, replace(whole, upper=ZERO + width), left, names)
+    return Branch(ge(left, width), fits, shorter)
 
 
 def _copied(tile: _Tile, to: str, names: Names) -> Node:

@@ -16,7 +16,7 @@ from tcsym.loop_ir import Kernel, Loop, Store, Update, walk
 from tcsym.options import Options
 from tcsym.polyhedral.estimate import estimated
 from tcsym.polyhedral.map_cpu import Mapped, map_cpu
-from tcsym.polyhedral.passes.common.access import accesses, offset_stride
+from tcsym.polyhedral.passes.common.access import accesses, offset_stride, subscript_variables
 from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.contraction.split_terms import find_guard, split_ranges, split_terms
 from tcsym.polyhedral.schedule import schedule_program
@@ -78,9 +78,18 @@ def test_a_convolution_is_tiled_across_rows_and_reduced_in_one_loop() -> None:
     stores = [x for x, _ in walk(kernel.body) if isinstance(x, Store) and x.buffer == "O"]
     output = kernel.buffer("O")
     lanes = [x.variable for x in loops(kernel) if x.kind == "vector"]
-    for x in stores:
-        moving = [v for v in lanes if any(v in s.variables() for s in x.subscripts)]
-        assert [offset_stride(output, x.subscripts, v) for v in moving] == [index(1)]
+    steps = [
+        [
+            offset_stride(output, x.subscripts, v)
+            for v in lanes
+            if v in subscript_variables(x.subscripts)
+        ]
+        for x in stores
+    ]
+    assert [x for x in steps if x != [index(1)]] == [
+        [],
+        [],
+    ]  # an element at the end, in each version
 
 
 def _product(names: str) -> object:
