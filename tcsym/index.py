@@ -19,15 +19,23 @@ from typing import Any, assert_never
 from tcsym.records import dataclass
 
 
+class _Kept:
+    """Of an atom: its hash and text once they were wanted, each hundreds of times in a kernel."""
+
+    __slots__ = ("_hash", "_text")
+    _hash: int
+    _text: str
+
+
 @dataclass(frozen=True, slots=True)
-class Product:
+class Product(_Kept):
     """Product of two or more atoms, sorted by text."""
 
     factors: tuple[Atom, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class FloorDiv:
+class FloorDiv(_Kept):
     """floor(dividend / divisor); 0 where the divisor is 0."""
 
     dividend: Index
@@ -35,7 +43,7 @@ class FloorDiv:
 
 
 @dataclass(frozen=True, slots=True)
-class Mod:
+class Mod(_Kept):
     """dividend - divisor * floor(dividend / divisor); 0 where the divisor is 0."""
 
     dividend: Index
@@ -43,17 +51,17 @@ class Mod:
 
 
 @dataclass(frozen=True, slots=True)
-class Min:
+class Min(_Kept):
     args: tuple[Index, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Max:
+class Max(_Kept):
     args: tuple[Index, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Choose:
+class Choose(_Kept):
     """`then` where `condition` holds, else `orelse`."""
 
     condition: Condition
@@ -62,6 +70,25 @@ class Choose:
 
 
 Atom = str | Product | FloorDiv | Mod | Min | Max | Choose
+_keep_hash: Callable[[_Kept, int], None] = vars(_Kept)["_hash"].__set__
+_keep_text: Callable[[_Kept, str], None] = vars(_Kept)["_text"].__set__
+
+
+def _hash_kept(compute: Callable[[Any], int]) -> Callable[[Any], int]:
+    def __hash__(self: Any) -> int:
+        try:
+            kept: int = self._hash
+            return kept
+        except AttributeError:
+            value = compute(self)
+            _keep_hash(self, value)
+            return value
+
+    return __hash__
+
+
+for _kind in (Product, FloorDiv, Mod, Min, Max, Choose):
+    _kind.__hash__ = _hash_kept(_kind.__hash__)  # type: ignore[assignment, method-assign]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -465,9 +492,18 @@ def condition_variables(c: Condition) -> frozenset[str]:
 
 
 def atom_text(atom: Atom) -> str:
+    if isinstance(atom, str):
+        return atom
+    try:
+        return atom._text
+    except AttributeError:
+        text = _text_of(atom)
+        _keep_text(atom, text)
+        return text
+
+
+def _text_of(atom: Product | FloorDiv | Mod | Min | Max | Choose) -> str:
     match atom:
-        case str():
-            return atom
         case Product(factors):
             return "*".join(_factor_text(f) for f in factors)
         case FloorDiv(a, b):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import copy
 import os
 import pickle
 import subprocess
@@ -17,6 +18,7 @@ from tcsym.index import (
     Index,
     all_of,
     any_of,
+    atom_text,
     choose,
     condition_text,
     eq,
@@ -117,3 +119,22 @@ def test_what_another_process_pickled_is_equal() -> None:
     assert product == mine and hash(product) == hash(mine) and {mine: 1}[product] == 1
     here = analyse(text)["f"]
     assert program == here and hash(program) == hash(here)
+
+
+def test_copied_and_pickled_atoms_have_hash_and_text_of_their_own() -> None:
+    n, m = var("N"), var("M")
+    for e in (
+        n * m,
+        floordiv(n, m),
+        mod(n, m),
+        minimum(n, m),
+        maximum(n, m),
+        choose(ge(n, m), n, m),
+    ):
+        ((atom, _),) = e.terms
+        texts = atom_text(atom), hash(atom)  # kept now
+        for other in (copy.copy(atom), copy.deepcopy(atom), pickle.loads(pickle.dumps(atom))):
+            assert (atom_text(other), hash(other)) == texts
+            assert other == atom and str(other) == str(atom)
+        assert b"_text" not in pickle.dumps(atom)
+        assert b"_hash" not in pickle.dumps(atom)
