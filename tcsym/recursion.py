@@ -27,7 +27,8 @@ def deep_recursion(run: Callable[Arguments, Result]) -> Callable[Arguments, Resu
     with room for what it calls.
 
     Garbage is not looked for meanwhile: what a compilation makes are trees, which need no search,
-    and the searches, each through all of them, took a tenth of its time.
+    and the searches, each through all of them, took a tenth of its time. Nor right afterwards, when
+    all of them would be young: they count as old from then on.
     """
 
     @wraps(run)
@@ -67,4 +68,12 @@ def _leave() -> None:
             limit, collects = _before
             sys.setrecursionlimit(limit)
             if collects:
+                _age()
                 gc.enable()
+
+
+def _age() -> None:
+    """All objects count as old: the next full search goes through them, not the next one."""
+    if not gc.get_freeze_count():  # else somebody wants some left alone
+        gc.freeze()
+        gc.unfreeze()

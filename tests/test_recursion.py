@@ -50,5 +50,38 @@ def test_garbage_is_not_collected_inside(collects: bool) -> None:
         (gc.enable if before else gc.disable)()
 
 
+def many_objects() -> list[list[int]]:
+    return [[k] for k in range(100_000)]
+
+
+def test_what_was_made_is_not_searched_afterwards() -> None:
+    searches: list[int] = []
+
+    def note(phase: str, about: dict[str, int]) -> None:
+        searches.append(about["generation"])
+
+    gc.collect()
+    gc.callbacks.append(note)
+    try:
+        made = deep_recursion(many_objects)()
+        more = [[k] for k in range(gc.get_threshold()[0] // 2)]
+        assert searches == []
+        assert len(gc.get_objects(generation=0)) < len(made)
+        assert len(gc.get_objects(generation=2)) > len(made) + len(more)
+    finally:
+        gc.callbacks.remove(note)
+
+
+def test_what_somebody_froze_stays_frozen() -> None:
+    gc.freeze()
+    try:
+        count = gc.get_freeze_count()
+        deep_recursion(list)()
+        assert count > 0
+        assert abs(gc.get_freeze_count() - count) < 100  # some are gone
+    finally:
+        gc.unfreeze()
+
+
 def test_frames_are_not_mapped_again() -> None:
     assert deep_recursion(faults_of_calls)() < 100
