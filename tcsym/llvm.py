@@ -1,10 +1,9 @@
 """The few functions of LLVM that make code, called in the library that llvmlite brings.
 
-llvmlite's own Python modules are not imported: they bind all of LLVM. Names and types of the
-functions are llvmlite's, since 0.45 (tests compare them). Quick functions keep Python's lock, else
-a thread that calls twenty of them waits for it twenty times; those that take long leave it alone.
-Nothing here holds one lock around all of LLVM, as llvmlite does: a module in a context of its own
-shares nothing with what another thread works on.
+llvmlite's own Python modules are not imported: they bind all of LLVM. Quick functions keep Python's
+lock, else a thread that calls twenty of them waits for it twenty times; those that take long leave
+it alone. Nothing here holds one lock around all of LLVM, as llvmlite does: a module in a context of
+its own shares nothing with what another thread works on.
 """
 
 from __future__ import annotations
@@ -15,62 +14,13 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from ctypes import c_bool, c_char_p, c_int, c_size_t, c_uint, c_void_p
+from ctypes import c_char_p
 from functools import lru_cache
 from importlib.machinery import PathFinder
 from typing import Any
 
-_TEXT_OUT = ctypes.POINTER(c_char_p)
-_REFERENCE = c_void_p  # to a thing of LLVM's
+from tcsym.llvm_functions import LONG, QUICK, require_known
 
-# Name -> result, arguments.
-QUICK: dict[str, tuple[Any, tuple[Any, ...]]] = {
-    "GetVersionInfo": (c_uint, ()),
-    "GetHostCPUName": (None, (_TEXT_OUT,)),
-    "GetHostCPUFeatures": (c_int, (_TEXT_OUT,)),
-    "GetDefaultTargetTriple": (None, (_TEXT_OUT,)),
-    "SetCommandLine": (None, (c_char_p, c_char_p)),
-    "ContextCreate": (_REFERENCE, ()),
-    "SetTarget": (None, (_REFERENCE, c_char_p)),
-    "SetDataLayout": (None, (_REFERENCE, c_char_p)),
-    "GetTargetFromTriple": (_REFERENCE, (c_char_p, _TEXT_OUT)),
-    "GetTargetMachineTriple": (None, (_REFERENCE, _TEXT_OUT)),
-    "CreateTargetMachineData": (_REFERENCE, (_REFERENCE,)),
-    "CopyStringRepOfTargetData": (None, (_REFERENCE, _TEXT_OUT)),
-    "DisposeTargetData": (None, (_REFERENCE,)),
-    "CreatePipelineTuningOptions": (_REFERENCE, ()),
-    "PTOSetLoopVectorization": (None, (_REFERENCE, c_bool)),
-    "PTOSetSLPVectorization": (None, (_REFERENCE, c_bool)),
-    "DisposePipelineTuningOptions": (None, (_REFERENCE,)),
-    "CreatePassBuilder": (_REFERENCE, (_REFERENCE, _REFERENCE)),
-    "DisposePassBuilder": (None, (_REFERENCE,)),
-    "CreateNewModulePassManager": (_REFERENCE, ()),
-    "buildPerModuleDefaultPipeline": (_REFERENCE, (_REFERENCE, c_int)),
-    "module_AddSROAPass": (None, (_REFERENCE,)),
-    "module_AddInstCombinePass": (None, (_REFERENCE,)),
-    "module_AddSimplifyCFGPass": (None, (_REFERENCE,)),
-    "DisposeNewModulePassManger": (None, (_REFERENCE,)),
-    "GetBufferStart": (_REFERENCE, (_REFERENCE,)),
-    "GetBufferSize": (c_size_t, (_REFERENCE,)),
-    "DisposeMemoryBuffer": (None, (_REFERENCE,)),
-    "DisposeString": (None, (c_char_p,)),
-}
-LONG: dict[str, tuple[Any, tuple[Any, ...]]] = {
-    "InitializeNativeTarget": (None, ()),
-    "InitializeNativeAsmPrinter": (None, ()),
-    "CreateTargetMachine": (
-        _REFERENCE,
-        (_REFERENCE, *(c_char_p,) * 3, c_int, *(c_char_p,) * 2, c_int, c_int, c_char_p),
-    ),
-    "DisposeTargetMachine": (None, (_REFERENCE,)),
-    "ParseAssembly": (_REFERENCE, (_REFERENCE, c_char_p, _TEXT_OUT)),
-    "VerifyModule": (c_bool, (_REFERENCE, _TEXT_OUT)),
-    "PrintModuleToString": (None, (_REFERENCE, _TEXT_OUT)),
-    "RunNewModulePassManager": (None, (_REFERENCE, _REFERENCE, _REFERENCE)),
-    "TargetMachineEmitToMemory": (_REFERENCE, (_REFERENCE, _REFERENCE, c_int, _TEXT_OUT)),
-    "DisposeModule": (None, (_REFERENCE,)),
-    "ContextDispose": (None, (_REFERENCE,)),
-}
 PASSES = {
     "sroa": "module_AddSROAPass",
     "instruction_combine": "module_AddInstCombinePass",
@@ -108,6 +58,7 @@ class _Library:
 
 @lru_cache(None)
 def _library() -> _Library:
+    require_known(library_path())
     return _Library()
 
 
@@ -208,7 +159,9 @@ class Module:
     def optimise(self, machine: Machine, vectorise: bool) -> None:
         """LLVM's default passes of level 2."""
         lib = _library()
-        self._run(lambda made: lib.buildPerModuleDefaultPipeline(made, _LEVEL), machine, vectorise)
+        self._run(
+            lambda made: lib.buildPerModuleDefaultPipeline(made, _LEVEL, 0), machine, vectorise
+        )
 
     def _run(self, manager_of: Any, machine: Machine, vectorise: bool) -> None:
         lib = _library()

@@ -5,11 +5,21 @@ from __future__ import annotations
 import ctypes
 import subprocess
 import sys
+from pathlib import Path
 
 import llvmlite.binding as llvmlite
 import pytest
 
-from tcsym.llvm import LONG, PASSES, QUICK, Machine, Module, host, library_path, version
+import tcsym
+from tcsym.llvm import PASSES, Machine, Module, host, library_path, version
+from tcsym.llvm_functions import (
+    NEWEST,
+    OLDEST,
+    QUICK,
+    _version,
+    differing_functions,
+    require_known,
+)
 
 LIGHT = """
 import sys
@@ -18,7 +28,6 @@ assert Module("define void @f() { ret void }").emitted(Machine("x86-64"))
 for name in ("llvmlite", "importlib.resources", "zipfile", "tempfile", "urllib.parse"):
     assert name not in sys.modules, name
 """
-VALUES = (ctypes.c_bool, ctypes.c_int, ctypes.c_uint, ctypes.c_size_t)
 WITH_CALL = """
 declare i64 @g(i64)
 define i64 @f(i64 %x) {
@@ -35,26 +44,32 @@ def test_nothing_of_llvmlite_is_loaded() -> None:
     subprocess.run([sys.executable, "-c", LIGHT], check=True)
 
 
-def kind(declared: object) -> object:
-    """A C type as far as calls depend on it: pointers to anything are one."""
-    if declared is None or declared in VALUES:
-        return declared
-    return "pointer"
+def test_functions_have_the_types_that_llvmlite_says() -> None:
+    assert differing_functions() == ()
 
 
-@pytest.mark.parametrize("name", sorted(QUICK | LONG))
-def test_functions_have_the_types_that_llvmlite_says(name: str) -> None:
-    function = getattr(llvmlite.ffi.lib, f"LLVMPY_{name}")
-    result, arguments = (QUICK | LONG)[name]
-    said = function.restype, function.argtypes
-    if said[1] is None:  # llvmlite declares none for some
-        assert not arguments or name in ("DisposeString", "DisposeMemoryBuffer"), name
-    else:
-        assert [kind(a) for a in said[1]] == [kind(a) for a in arguments]
-    if said[0] is not ctypes.c_int:  # what ctypes takes where nothing is said
-        assert kind(said[0]) == kind(result)
-    else:
-        assert result in (None, ctypes.c_int)
+def library_of(tmp_path: Path, version: str) -> str:
+    """Where a library of that version would lie."""
+    (tmp_path / "_version.py").write_text(f"version_version = '{version}'\n")
+    return str(tmp_path / "binding" / "libllvmlite.so")
+
+
+def test_versions_that_nobody_compared_are_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newest = ".".join(map(str, NEWEST))
+    newer = library_of(tmp_path, f"{NEWEST[0]}.{NEWEST[1] + 1}.0")
+    require_known(newer)  # as its functions are the same
+    monkeypatch.setitem(QUICK, "ContextCreate", (ctypes.c_int, ()))
+    with pytest.raises(tcsym.TargetError, match=r"`ContextCreate`(?s:.)*install llvmlite"):
+        require_known(newer)
+    require_known(library_of(tmp_path, f"{newest}.1"))
+    monkeypatch.setitem(QUICK, "NoSuchThing", (None, ()))
+    assert differing_functions() == ("ContextCreate", "NoSuchThing")
+
+
+def test_the_installed_version_needs_no_comparison() -> None:
+    assert OLDEST <= _version(library_path()) <= NEWEST  # type: ignore[operator]
 
 
 def test_it_is_llvmlites_library_and_answers_alike() -> None:
