@@ -15,6 +15,7 @@ import marshal
 import mmap
 import os
 import sys
+from contextlib import suppress
 from importlib.machinery import (
     BYTECODE_SUFFIXES,
     EXTENSION_SUFFIXES,
@@ -121,6 +122,8 @@ def renew() -> None:
     """Write the file afresh, of all modules that Python has compiled. Nothing if it may not."""
     from importlib.util import cache_from_source
 
+    if not os.access(os.path.dirname(_path()), os.W_OK):
+        return
     entries, parts, size = dict[str, Entry](), list[bytes](), 0
     for directory, _, files in os.walk(ROOT):
         for name in (n for n in files if n.endswith(".py")):
@@ -157,7 +160,16 @@ def _compiled(source: str, compiled: str) -> bytes | None:
         return None
     of = (int(about.st_mtime) & 0xFFFFFFFF, about.st_size & 0xFFFFFFFF)
     header = b"".join((MAGIC_NUMBER, bytes(4), *(n.to_bytes(4, "little") for n in of)))
-    return content[_HEADER_BYTES:] if content.startswith(header) else None
+    if not content.startswith(header):
+        return None
+    code: CodeType = marshal.loads(content[_HEADER_BYTES:])
+    return marshal.dumps(code if code.co_filename == source else _named(code, source))
+
+
+def _named(code: CodeType, source: str) -> CodeType:
+    """`code` that says it is of this file: it may have been compiled under another name."""
+    constants = [_named(c, source) if isinstance(c, CodeType) else c for c in code.co_consts]
+    return code.replace(co_filename=source, co_consts=tuple(constants))
 
 
 def _write(content: bytes) -> None:
@@ -167,5 +179,6 @@ def _write(content: bytes) -> None:
         with open(own, "xb") as file:
             file.write(content)
         os.replace(own, _path())
-    except OSError:
-        return
+    except OSError:  # a full disk, say
+        with suppress(OSError):
+            os.unlink(own)

@@ -73,6 +73,13 @@ def test_first_processes_write_what_later_ones_read(copy: Path) -> None:
     assert second["code"] == first["code"] == str(copy / "tcsym" / "sizes.py")
 
 
+def test_code_knows_its_file_whatever_name_it_was_compiled_under(copy: Path) -> None:
+    compiled = [sys.executable, "-m", "compileall", "-q", "tcsym"]  # as tcsym/sizes.py
+    subprocess.run(compiled, cwd=copy, check=True)
+    for _ in range(2):
+        assert run(copy)["code"] == str(copy / "tcsym" / "sizes.py")
+
+
 def test_a_changed_source_is_imported_by_python(copy: Path) -> None:
     run(copy)
     run(copy)
