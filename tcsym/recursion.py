@@ -13,6 +13,8 @@ ROOM = 20_000
 _lock = threading.Lock()
 _users = 0
 _before = 0, False
+_MOST_AGED = 8  # then garbage of a compilation that is in circles is found as ever, soon
+_n_aged = 0
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -27,8 +29,8 @@ def deep_recursion(run: Callable[Arguments, Result]) -> Callable[Arguments, Resu
     with room for what it calls.
 
     Garbage is not looked for meanwhile: what a compilation makes are trees, which need no search,
-    and the searches, each through all of them, took a tenth of its time. Nor right afterwards, when
-    all of them would be young: they count as old from then on.
+    and the searches, each through all of them, took a tenth of its time. Nor right after the first
+    ones, when all of them would be young: they count as old from then on.
     """
 
     @wraps(run)
@@ -73,7 +75,12 @@ def _leave() -> None:
 
 
 def _age() -> None:
-    """All objects count as old: the next full search goes through them, not the next one."""
-    if not gc.get_freeze_count():  # else somebody wants some left alone
+    """All objects count as old: the next full search goes through them, not the next one.
+
+    The first times in a process only: a tuner that compiles all the time would have no full search.
+    """
+    global _n_aged
+    if _n_aged < _MOST_AGED and not gc.get_freeze_count():  # else somebody wants some left alone
+        _n_aged += 1
         gc.freeze()
         gc.unfreeze()

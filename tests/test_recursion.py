@@ -5,9 +5,11 @@ from __future__ import annotations
 import gc
 import resource
 import sys
+import weakref
 
 import pytest
 
+from tcsym import recursion
 from tcsym.recursion import ROOM, deep_recursion
 
 
@@ -54,7 +56,8 @@ def many_objects() -> list[list[int]]:
     return [[k] for k in range(100_000)]
 
 
-def test_what_was_made_is_not_searched_afterwards() -> None:
+def test_what_was_made_is_not_searched_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recursion, "_n_aged", 0)
     searches: list[int] = []
 
     def note(phase: str, about: dict[str, int]) -> None:
@@ -72,7 +75,22 @@ def test_what_was_made_is_not_searched_afterwards() -> None:
         gc.callbacks.remove(note)
 
 
-def test_what_somebody_froze_stays_frozen() -> None:
+def test_garbage_of_many_compilations_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Circle:
+        def __init__(self) -> None:
+            self.itself = self
+
+    monkeypatch.setattr(recursion, "_n_aged", 0)
+    gc.collect()
+    circles = [weakref.ref(deep_recursion(Circle)()) for _ in range(recursion._MOST_AGED + 1)]
+    gc.collect(0)
+    assert [circle() is not None for circle in circles] == [True] * recursion._MOST_AGED + [False]
+    gc.collect()
+    assert all(circle() is None for circle in circles)
+
+
+def test_what_somebody_froze_stays_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recursion, "_n_aged", 0)
     gc.freeze()
     try:
         count = gc.get_freeze_count()
