@@ -192,12 +192,13 @@ class Adaptive(Dispatcher):
         if self._preferred.leads:
             self._preferred.want(sizes)
         switch = self.entrance.switch()
-        if switch is not None:
-            several = len(self._ordered) > 1  # sizes without a row are served and counted in Python
-            switch.track(self._notice, 0 if several else self._first_notice())
-            if several and self.measured and not self._looked:
-                switch.look_at(FIRST_LOOK)
-            is_noticed = stands_in or self._is_open() or self._refines
+        if switch is None:
+            return
+        is_noticed = stands_in or self._is_open() or self._refines
+        switch.track(self._notice, self._first_notice())
+        if len(self._ordered) > 1 and self.measured and not self._looked:
+            switch.look_at(FIRST_LOOK)
+        if stands_in or not self.entrance.lead(version, entry):
             switch.put(sizes, entry, NOTICED_FROM if is_noticed else 0)
 
     def _lead_again(self, sizes: Values) -> None:
@@ -256,6 +257,8 @@ class Adaptive(Dispatcher):
         sizes = switch.sizes_of(args, kwargs)
         own = self._own(sizes)
         base = self._base_of(sizes)
+        if len(self._ordered) > 1 and not switch.is_led(sizes):
+            self._count(sizes)
         start = perf_counter()
         result = base(*args, **kwargs)
         seconds = perf_counter() - start
@@ -275,9 +278,10 @@ class Adaptive(Dispatcher):
 
     def _base_of(self, sizes: Values) -> Function:
         """What serves sizes that have no version of their own."""
-        preferred = self._preferred.serving(sizes)
-        own = preferred or self._stand_ins.now(self._own(sizes))
-        return self.entrance.entry_of(own) or self.entrance.slow
+        return self.entrance.entry_of(self._base_version(sizes)) or self.entrance.slow
+
+    def _base_version(self, sizes: Values) -> Version:
+        return self._preferred.serving(sizes) or self._stand_ins.now(self._own(sizes))
 
     def _lead(self, switch: Switch, sizes: Values) -> None:
         """Calls of these sizes enter the version of the preferred way, if they have one each."""
@@ -310,8 +314,16 @@ class Adaptive(Dispatcher):
         """What serves such a call natively; the default where the switch cannot read its sizes."""
         if len(self._ordered) > 1:
             with contextlib.suppress(Exception):
-                return self._base_of(switch.sizes_of(args, kwargs))
+                sizes = switch.sizes_of(args, kwargs)
+                self._count(sizes)
+                return self._base_of(sizes)
         return switch.default
+
+    def _count(self, sizes: Values) -> None:
+        """A call that the switch does not count: it is looked at."""
+        version = self._base_version(sizes)
+        if self.entrance.entry_of(version) is not None:  # else it is counted in Python
+            version.calls += 1
 
     def _consider(self, sizes: Values, seconds: float) -> None:
         switch = self.entrance.switch()

@@ -78,8 +78,8 @@ class Dispatcher:
 
     def counts(self) -> dict[str, int]:
         """Calls served so far, by version."""
-        found = {v: v.calls for v in self.versions()}
-        for sizes, n in self.entrance.calls().items():
+        found = {v: v.calls + self.entrance.led(v) for v in self.versions()}
+        for sizes, n in self.entrance.rows().items():
             version = self.version_of(sizes)
             if version in found:
                 found[version] += n
@@ -107,6 +107,8 @@ class Dispatcher:
         conditions = [v.context for v in versions[:-1]]
         self._find = first_holding(conditions, self.making.plan.sizes)
         self._ordered = tuple(versions)
+        if len(versions) > 1:
+            self.entrance.divide(versions)
 
     def possible(self, given: Mapping[str, int]) -> tuple[Version, ...]:
         """Versions that may serve calls of which these sizes are known."""

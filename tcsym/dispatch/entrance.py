@@ -19,6 +19,7 @@ from tcsym.variants import Variant, Variants
 
 if TYPE_CHECKING:
     from tcsym.dispatch.switch import Switch
+    from tcsym.index import Condition
     from tcsym.runtime.entering import EntryImage
 
 Function = Callable[..., Any]
@@ -43,6 +44,8 @@ class Entrance:
         self._ways: dict[Variants, Ways] = {}  # versions of equal code share them
         self._switch: Switch | None = None
         self._without_switch = False
+        self._places: dict[Version, int] = {}
+        self._contexts: tuple[Condition, ...] = ()
         self._lock = threading.Lock()
 
     def expect(self, version: Version, views: Sequence[View], variant: Variant) -> None:
@@ -114,8 +117,32 @@ class Entrance:
             call_directly()
             return
         switch = self.switch()
-        if switch is not None:
+        if switch is not None and not self.lead(version, entry):
             switch.put(sizes, entry)
+
+    def divide(self, versions: Sequence[Version]) -> None:
+        """Sizes without a row of their own are served by the first of these that is meant for them.
+
+        To be told before there is a switch, which knows their contexts.
+        """
+        if self._switch is None:
+            self._places = {version: k for k, version in enumerate(versions)}
+            self._contexts = tuple(version.context for version in versions[:-1])
+
+    def lead(self, version: Version, entry: Function) -> bool:
+        """Calls of all sizes that it is meant for enter `entry`; False if it has no place."""
+        switch, place = self.switch(), self._places.get(version)
+        if switch is None or place is None or not self._contexts:
+            return False
+        switch.set_region(place, entry)
+        return True
+
+    def led(self, version: Version) -> int:
+        """Calls that were led to a version so."""
+        place = self._places.get(version)
+        if self._switch is None or place is None or not self._contexts:
+            return 0
+        return self._switch.region_calls(place)
 
     def leave(self, sizes: Values, version: Version) -> None:
         """From now on, calls of these sizes go the default way."""
@@ -137,13 +164,17 @@ class Entrance:
         """Calls that the switch counted, by sizes; the slow way counts its own."""
         return {} if self._switch is None else self._switch.counts()
 
+    def rows(self) -> dict[Values, int]:
+        """Calls that functions of single sizes served."""
+        return {} if self._switch is None else self._switch.counts(served=True)
+
     def switch(self) -> Switch | None:
         """The native dispatcher of this kernel, installed when first asked for."""
         from tcsym.dispatch.switch import Switch
 
         with self._lock:
             if self._switch is None and not self._without_switch:
-                self._switch = Switch.of(self.plan, self.slow)
+                self._switch = Switch.of(self.plan, self.slow, self._contexts)
                 self._without_switch = self._switch is None
                 if self._switch is not None:
                     self._install(self._switch.function)

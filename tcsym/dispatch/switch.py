@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from _thread import allocate_lock
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from tcsym.dispatch.switch_table import (
     NOTICE,
     PARAMETER,
     PLAIN_KEYS,
+    REGION_WORDS,
     SYMBOL,
     TABLE,
     TENSOR,
@@ -41,6 +42,7 @@ from tcsym.runtime.loader import load_object
 from tcsym.runtime.numpy_facts import arrays_are_as_expected
 
 if TYPE_CHECKING:
+    from tcsym.index import Condition
     from tcsym.runtime.plan import CallPlan
 
 Function = Callable[..., Any]
@@ -58,10 +60,11 @@ class Switch:
         self.layout = layout
         self._words = (ctypes.c_int64 * layout.words)()
         self._kept: dict[int, Function] = {}  # word of a row or of the table -> what it refers to
+        self._before: dict[int, int] = {}  # word of a row's function -> calls before it had one
         self._lock = allocate_lock()
         self._words[NDARRAY] = id(np.ndarray)
         names = [sys.intern(n) for n in (*layout.names, *OPTIONS, *layout.free)]
-        self._words[NAMES : layout.rows_at] = [id(n) for n in names]
+        self._words[NAMES : layout.regions_at] = [id(n) for n in names]
         self._objects: list[object] = [*names]  # what words refer to
         self.set_default(default)
         self._refer(NOTICE, None, default)
@@ -71,16 +74,20 @@ class Switch:
         self.function: Function = built_in(Owner(name, image.address(SYMBOL), kept))
 
     @staticmethod
-    def of(plan: CallPlan, default: Function) -> Switch | None:
-        """None where sizes cannot be read off the arguments natively."""
+    def of(plan: CallPlan, default: Function, contexts: Sequence[Condition] = ()) -> Switch | None:
+        """None where sizes cannot be read off the arguments natively.
+
+        contexts: of regions that may have functions of their own (`set_region`), but the last.
+        """
         from tcsym.dispatch.switch_ir import layout_of_plan, switch_ir
         from tcsym.runtime.assemble import cached_object
 
-        layout = layout_of_plan(plan)
+        layout = layout_of_plan(plan, len(contexts) + 1 if contexts else 0)
         if layout is None or not arrays_are_as_expected():
             return None
         name = plan.program.name
-        return Switch(name, layout, cached_object(switch_ir(layout), f"switch of {name}"), default)
+        code = cached_object(switch_ir(layout, plan.sizes, contexts), f"switch of {name}")
+        return Switch(name, layout, code, default)
 
     def read_tensors(self) -> None:
         """From now on, sizes are read off torch's tensors, too."""
@@ -98,8 +105,17 @@ class Switch:
     # ---- functions
 
     def set_default(self, function: Function) -> None:
-        """What serves calls without a row of their own."""
+        """What serves calls without a row of their own, and without a region's function."""
         self._refer(DEFAULT, DEFAULT_CODE, function)
+
+    def set_region(self, k: int, function: Function) -> None:
+        """What serves calls without a row of their own in region `k`."""
+        at = self.layout.regions_at + REGION_WORDS * k
+        self._refer(at, at + 1, function)
+
+    def region_calls(self, k: int) -> int:
+        """Calls that the function of region `k` served."""
+        return self._words[self.layout.regions_at + REGION_WORDS * k + 2]
 
     def track(self, notice: Function, first: int = NOTICED_FROM) -> None:
         """Count calls by sizes; the one that makes it `first` goes to `notice`.
@@ -132,6 +148,8 @@ class Switch:
                     self._words[row + k] = sizes[slot]
             at = row + len(self.layout.slots)
             count = self._words[at + 1]
+            if self._words[at] <= COUNTED:
+                self._before[at] = count
             self._words[at + 2] = count + notice_in if notice_in else 0
             if function is None:
                 self._words[at] = COUNTED
@@ -187,20 +205,26 @@ class Switch:
         row = self._row(sizes)
         return 0 if row is None else self._words[row + len(self.layout.slots) + 1]
 
-    def counts(self) -> dict[Values, int]:
-        """Calls of all sizes that have a row."""
+    def counts(self, served: bool = False) -> dict[Values, int]:
+        """Calls of all sizes that have a row; `served`: by functions of their own."""
         layout, n = self.layout, len(self.layout.slots)
         words = self._words[layout.rows_at : layout.words]  # at once: a call may be waiting
         found = {}
         for row, function in zip(
             range(0, len(words), layout.row_words), words[n :: layout.row_words]
         ):
-            if function:
+            if function > (COUNTED if served else 0):
                 values = list(layout.known)
                 for k, slot in enumerate(layout.slots):
                     values[slot] = words[row + k]
-                found[tuple(v or 0 for v in values)] = words[row + n + 1]
+                before = self._before.get(layout.rows_at + row + n, 0) if served else 0
+                found[tuple(v or 0 for v in values)] = words[row + n + 1] - before
         return found
+
+    def is_led(self, sizes: Values) -> bool:
+        """True if these sizes have a function of their own."""
+        row = self._row(sizes)
+        return row is not None and self._words[row + len(self.layout.slots)] > COUNTED
 
     # ---- rows
 
@@ -229,6 +253,7 @@ class Switch:
         at = row + len(self.layout.slots)
         self._words[at] = self._words[at + 1] = self._words[at + 2] = 0
         self._kept.pop(at, None)
+        self._before.pop(at, None)
 
     def _refer(self, word: int, code: int | None, function: Function) -> None:
         """Have a word, and one for the code, refer to a function; never to parts of two."""

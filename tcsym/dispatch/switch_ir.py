@@ -5,12 +5,16 @@ of rows and passes the call on, to the row's function or to a default one. It ch
 needs to read: the functions it calls check everything. Rows lie in groups; sizes are hashed to a
 group.
 
+Sizes without a row of their own may have a function by region: the first whose condition holds.
+
 Where rows are tracked, sizes without a row take one, so that calls are counted by sizes. A row that
 was only counted is given up after as many calls of others that hash to it: what is called often
 stays (the majority vote of Boyer and Moore, by group).
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from tcsym.dispatch.switch_table import (
     COUNTED,
@@ -26,6 +30,7 @@ from tcsym.dispatch.switch_table import (
     NOTICE,
     PARAMETER,
     PLAIN_KEYS,
+    REGION_WORDS,
     SYMBOL,
     TABLE,
     TENSOR,
@@ -34,14 +39,15 @@ from tcsym.dispatch.switch_table import (
     VIEW,
     Layout,
 )
+from tcsym.index import Condition
 from tcsym.runtime.entering import OPTIONS
-from tcsym.runtime.fastcall_index import SIZE_BOUND, Lines
+from tcsym.runtime.fastcall_index import DECLARATIONS, SIZE_BOUND, IndexCode, Lines, Value
 from tcsym.runtime.fastcall_torch import IMPLEMENTATION_AT, VIEW_BYTES
 from tcsym.runtime.numpy_facts import ArrayOffsets
 from tcsym.runtime.plan import CallPlan
 
 
-def layout_of_plan(plan: CallPlan) -> Layout | None:
+def layout_of_plan(plan: CallPlan, n_regions: int = 0) -> Layout | None:
     """None if the sizes of a call cannot be read off its arguments, or all are known."""
     where: dict[int, tuple[int, int]] = {}
     for k, p in enumerate(plan.inputs):
@@ -57,10 +63,11 @@ def layout_of_plan(plan: CallPlan) -> Layout | None:
     arguments = sorted({k for k, _ in places if k >= 0})
     ranks = tuple([(k, plan.inputs[k].rank) for k in arguments])
     free = tuple([plan.sizes[slot] for slot in given])
-    return Layout(known, slots, places, ranks, tuple([p.name for p in plan.inputs]), free)
+    names = tuple([p.name for p in plan.inputs])
+    return Layout(known, slots, places, ranks, names, free, n_regions)
 
 
-# Calls `%function`: of the row, of the one that looks at calls, or the default one.
+# Calls `%function`: of the row, of the region, of the one that looks at calls, or the default one.
 _CALL = f"""default:
   %default_at = getelementptr i64, ptr @{TABLE}, i64 {DEFAULT}
   %default_function = load ptr, ptr %default_at
@@ -68,8 +75,8 @@ _CALL = f"""default:
   %default_code = load ptr, ptr %default_code_at
   br label %call
 call:
-  %function = phi ptr [ %default_function, %default ], [ %noticing, %notice ], [ %own, %served ]
-  %code = phi ptr [ %default_code, %default ], [ null, %notice ], [ %own_code, %served ]
+  %function = phi ptr [ %default_function, %default ], [ %noticing, %notice ], [ %own, %served ]#
+  %code = phi ptr [ %default_code, %default ], [ null, %notice ], [ %own_code, %served ]##
   call void @Py_IncRef(ptr %function)
   %is_ours = icmp ne ptr %code, null
   br i1 %is_ours, label %ours, label %any
@@ -84,13 +91,21 @@ any:
 }}"""
 
 
-def switch_ir(layout: Layout) -> str:
-    """Module with the function `SYMBOL`, of the kind METH_FASTCALL | METH_KEYWORDS."""
+def switch_ir(layout: Layout, names: Sequence[str] = (), contexts: Sequence[Condition] = ()) -> str:
+    """Module with the function `SYMBOL`, of the kind METH_FASTCALL | METH_KEYWORDS.
+
+    contexts: of the regions but the last, over `names`, those of all sizes.
+    """
     out = Lines()
     sizes = _sizes(out, layout)
     _find_row(out, layout, sizes)
     _miss(out, layout, sizes)
+    _find_region(out, layout, sizes, names, contexts)
     body = "\n".join(out.lines)
+    region, code = "", ""
+    if contexts:
+        region, code = (f", [ %region_{what}, %region_ready ]" for what in ("function", "code"))
+    call = _CALL.replace("##", code).replace("#", region)
     return f"""@{TABLE} = external global [{layout.words} x i64]
 declare ptr @PyObject_Vectorcall(ptr, ptr, i64, ptr)
 declare void @Py_IncRef(ptr)
@@ -117,8 +132,43 @@ usual:
 unseen:
   call void @PyErr_Clear()
   br label %default
-{_CALL}
-"""
+{call}
+{DECLARATIONS if contexts else ""}"""
+
+
+def _find_region(
+    out: Lines,
+    layout: Layout,
+    sizes: list[str],
+    names: Sequence[str],
+    contexts: Sequence[Condition],
+) -> None:
+    """The function for sizes that no row has one for; the default one where the region has none."""
+    out.line("by_region:")
+    if not contexts:
+        out.line("  br label %default")
+        return
+    values = {n: Value(str(v), v) for n, v in zip(names, layout.known) if v is not None}
+    for slot, size in zip(layout.slots, sizes):
+        out.guard(out.named(f"icmp ult i64 {size}, {SIZE_BOUND}"), "default")
+        values[names[slot]] = Value(size, SIZE_BOUND)
+    code = IndexCode(out, values)
+    for k, context in enumerate(contexts):
+        out.line(f"  br i1 {code.condition(context)}, label %region{k}, label %beyond{k}")
+        out.line(f"region{k}:\n  br label %region\nbeyond{k}:")
+    n = len(contexts)
+    out.line(f"  br label %region{n}\nregion{n}:\n  br label %region\nslow:\n  br label %default")
+    numbers = ", ".join(f"[ {REGION_WORDS * k}, %region{k} ]" for k in range(n + 1))
+    out.line(f"region:\n  %region_word = phi i64 {numbers}")
+    start = out.named(f"getelementptr i64, ptr @{TABLE}, i64 {layout.regions_at}")
+    out.line(f"  %region_at = getelementptr i64, ptr {start}, i64 %region_word")
+    out.line("  %region_function = load ptr, ptr %region_at")
+    out.guard(out.named("icmp ne ptr %region_function, null"), "default")
+    count = _load(out, "i64", "%region_at", 16)
+    _store(out, out.named(f"add i64 {count}, 1"), "%region_at", 16)
+    out.line("  br label %region_ready\nregion_ready:")
+    out.line("  %region_code_at = getelementptr i64, ptr %region_at, i64 1")
+    out.line("  %region_code = load ptr, ptr %region_code_at\n  br label %call")
 
 
 def _sizes(out: Lines, layout: Layout) -> list[str]:
@@ -236,7 +286,7 @@ def _find_row(out: Lines, layout: Layout, sizes: list[str]) -> None:
     out.line(f"  %own_at = getelementptr i64, ptr %row, i64 {n}")
     out.line("  %own_word = load i64, ptr %own_at")
     out.line(f"  %counted = icmp eq i64 %own_word, {COUNTED}")
-    out.line("  br i1 %counted, label %default, label %served\nserved:")
+    out.line("  br i1 %counted, label %by_region, label %served\nserved:")
     out.line("  %own = inttoptr i64 %own_word to ptr")
     out.line(f"  %code_at = getelementptr i64, ptr %row, i64 {n + 3}")
     out.line("  %own_code = load ptr, ptr %code_at\n  br label %call")
@@ -248,24 +298,24 @@ def _miss(out: Lines, layout: Layout, sizes: list[str]) -> None:
     out.line("miss:")
     first_at = out.named(f"getelementptr i64, ptr @{TABLE}, i64 {FIRST_NOTICE}")
     first = out.named(f"load i64, ptr {first_at}")
-    out.guard(out.named(f"icmp ne i64 {first}, 0"), "default")
+    out.guard(out.named(f"icmp ne i64 {first}, 0"), "by_region")
     low = out.named(f"lshr i64 %hash, {64 - LOG_GROUPS - 2}")
     chosen = out.named(f"and i64 {low}, {GROUP - 1}")
     words = out.named(f"mul i64 {chosen}, {layout.row_words}")
     row = out.named(f"getelementptr i64, ptr %group, i64 {words}")
     function = _load(out, "i64", row, 8 * n)
-    out.guard(out.named(f"icmp ule i64 {function}, {COUNTED}"), "default")
+    out.guard(out.named(f"icmp ule i64 {function}, {COUNTED}"), "by_region")
     count = _load(out, "i64", row, 8 * (n + 1))
     less = out.named(f"sub i64 {count}, 1")
     _store(out, less, row, 8 * (n + 1))
     empty = out.named(f"icmp eq i64 {function}, 0")
     outvoted = out.named(f"icmp slt i64 {less}, 0")
-    out.guard(out.named(f"or i1 {empty}, {outvoted}"), "default")
+    out.guard(out.named(f"or i1 {empty}, {outvoted}"), "by_region")
     for d, size in enumerate(sizes):
         _store(out, size, row, 8 * d)
     for k, value in enumerate((str(COUNTED), "1", first, "0")):
         _store(out, value, row, 8 * (n + k))
-    out.line("  br label %default")
+    out.line("  br label %by_region")
 
 
 def _load(out: Lines, kind: str, base: str, offset: int) -> str:

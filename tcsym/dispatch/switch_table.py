@@ -13,6 +13,7 @@ NDARRAY, DEFAULT, DEFAULT_CODE, NOTICE, FIRST_NOTICE, TOTAL, TOTAL_NOTICE = rang
 TENSOR, PARAMETER, VIEW, KEYS_AT, PLAIN_KEYS, NAMES = range(7, 13)  # names come last
 COUNTED = 1  # function of a row that has none of its own: the default one serves
 GROUP, LOG_GROUPS = 4, 7
+REGION_WORDS = 3
 MULTIPLIER = 0x9E3779B97F4A7C15  # 2^64 / golden ratio (Knuth, vol. 3, 6.4)
 WORD = (1 << 64) - 1
 
@@ -24,7 +25,8 @@ class Layout:
     (argument, axis) of each size, or (-1, position) in `free`, the names of sizes that `sizes=`
     gives; `ranks` of these arguments. A row is its sizes, its function,
     calls so far, the count at which `NOTICE` is called, and the address of its code if the function
-    is one of our built-ins, which takes no `self`. `names`: of all arguments.
+    is one of our built-ins, which takes no `self`. `names`: of all arguments. `n_regions`: ranges
+    of sizes with functions of their own; each has its function, its code, and calls so far.
     """
 
     def __init__(
@@ -35,6 +37,7 @@ class Layout:
         ranks: tuple[tuple[int, int], ...],
         names: tuple[str, ...],
         free: tuple[str, ...] = (),
+        n_regions: int = 0,
     ) -> None:
         self.known = known
         self.slots = slots
@@ -42,6 +45,7 @@ class Layout:
         self.ranks = ranks
         self.names = names
         self.free = free
+        self.n_regions = n_regions
 
     @property
     def fields(self) -> tuple[Any, ...]:
@@ -53,9 +57,14 @@ class Layout:
         return len(self.places) + 4
 
     @property
+    def regions_at(self) -> int:
+        """First word of the regions."""
+        return NAMES + len(self.names) + len(OPTIONS) + len(self.free)
+
+    @property
     def rows_at(self) -> int:
         """First word of the rows."""
-        return NAMES + len(self.names) + len(OPTIONS) + len(self.free)
+        return self.regions_at + REGION_WORDS * self.n_regions
 
     @property
     def words(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tcsym.region import Region
 from tcsym.runtime.background import settle
 from tcsym.strategy import Auto, Bucket, Pad, Specialize, Symbolic
 from tcsym.work import estimated_work
+from tests.entered import python_frames
 
 F32 = np.float32
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
@@ -105,6 +107,22 @@ def test_a_region_that_is_hardly_called_is_not_compiled() -> None:
     called(kernel, 3, *range(8, 80), *[9] * 80)
     compilations.settle()
     assert len(kernel.stats.variants) == 1
+
+
+@pytest.mark.usefixtures("regions")
+@pytest.mark.parametrize("strategy", [Symbolic(), Auto(), Bucket(edges={"M": (7,)})])
+def test_new_sizes_run_no_python(strategy: Any) -> None:
+    """More than the switch has rows for: each was dispatched in Python, at ten times the cost."""
+    kernel = tc.define(MM, strategy=strategy, sizes={"M": tc.Dim(0, 1000)}).mm
+    kernel._dispatcher.compile_regions()  # as a tune does
+    assert called(kernel, 3, 16, 3, 16)
+    in_python = 0
+    for m in range(4, 700):
+        call = partial(kernel, *operands(m, 3, 4))
+        in_python += bool(python_frames(lambda call=call: np.testing.assert_array_equal(call(), 3)))
+    assert in_python <= (2 if isinstance(strategy, Auto) else 0)  # what `auto` looks at
+    assert sum(kernel.stats.dispatch.values()) == 4 + 696
+    assert kernel.stats.dispatch[str(kernel._dispatcher.serving((16, 3, 4)))] == 2 + 692
 
 
 @pytest.mark.usefixtures("regions")

@@ -16,7 +16,11 @@ import pytest
 import tcsym as tc
 from tcsym.compiler import analyse
 from tcsym.dispatch.switch import Switch
+from tcsym.index import ge, lt, var
 from tcsym.runtime.plan import CallPlan, plan_call
+from tcsym.runtime.size_functions import first_holding
+from tcsym.tuning.tree import Box, Leaf, Predicate, Split
+from tcsym.tuning.tree import contexts as tree_contexts
 from tests.entered import entered
 
 F32 = np.float32
@@ -175,6 +179,76 @@ def test_what_is_called_often_stays_counted(switch: Switch) -> None:
     counts = switch.counts()
     assert all(counts[7, 7, n] > 1500 for n in range(4))
     assert len(counts) <= 512
+
+
+def test_regions_serve_sizes_without_a_row() -> None:
+    switch = Switch.of(plan_of(), named("default"), (lt(var("M"), 8),))
+    assert switch is not None
+    for sizes in ((7, 3, 4), (8, 3, 4)):
+        assert switch.function(*operands(*sizes))[0] == "default"
+    switch.set_region(0, named("small"))
+    assert (
+        switch.function(*operands(0, 3, 4))[0] == switch.function(*operands(7, 1, 1))[0] == "small"
+    )
+    assert switch.function(*operands(8, 3, 4))[0] == "default"
+    switch.set_region(1, named("large"))
+    a, b = operands(8, 3, 4)
+    assert switch.function(B=b, A=a, threads=1) == ("large", 0, ("B", "A", "threads"))
+    assert switch.function(a.tolist(), b)[0] == "default"
+    assert [switch.region_calls(k) for k in (0, 1)] == [2, 1]
+    switch.put((8, 3, 4), named("own"))
+    assert switch.function(a, b)[0] == "own" and switch.is_led((8, 3, 4))
+    switch.remove((8, 3, 4))
+    switch.track(named("notice"), 3)
+    got = [switch.function(a, b)[0] for _ in range(4)]
+    assert got == ["large", "large", "notice", "large"] and not switch.is_led((8, 3, 4))
+    assert switch.counts() == {(8, 3, 4): 4} and switch.counts(served=True) == {}
+    switch.put((8, 3, 4), named("own"))
+    switch.function(a, b)
+    assert switch.counts() == {(8, 3, 4): 5} and switch.counts(served=True) == {(8, 3, 4): 1}
+
+
+def test_regions_of_known_and_huge_sizes() -> None:
+    contexts = (ge(var("K") * var("M"), 30), ge(var("M") * var("M") * var("M") * var("N"), 1))
+    switch = Switch.of(plan_of(K=3), named("default"), contexts)
+    assert switch is not None
+    for k, name in enumerate(("many", "some", "none")):
+        switch.set_region(k, named(name))
+    got = [switch.function(*operands(m, 3, n))[0] for m, n in ((10, 0), (9, 1), (9, 0), (0, 5))]
+    assert got == ["many", "some", "none", "none"]
+    huge = np.lib.stride_tricks.as_strided(np.zeros(1, F32), (2**31, 3), (0, 0))
+    assert switch.function(huge, operands(1, 3, 4)[1])[0] == "default"
+    large = np.lib.stride_tricks.as_strided(np.zeros(1, F32), (2**31 - 1, 3), (0, 0))
+    assert switch.function(large, operands(1, 3, 4)[1])[0] in ("many", "default")
+
+
+def test_trees_of_regions() -> None:
+    """Each test that tuning may learn, natively and in Python."""
+    rng = random.Random(3)
+    names = ("M", "K", "N")
+    for _ in range(6):
+        tests = [
+            Predicate((rng.randrange(3),), rng.randrange(9)),
+            Predicate((0, 1, 2), rng.randrange(300)),
+            Predicate((0,), rng.randrange(1, 5), 0, (rng.randrange(1, 3),), rng.randrange(1, 4)),
+            Predicate((2,), rng.randrange(1, 8), 8),
+            Box(((0, 9), (1, 12), (2, 10))),
+        ]
+        rng.shuffle(tests)
+        tree: Any = Leaf(tc.Options())
+        for k, test in enumerate(tests):
+            leaf: Any = Leaf(tc.Options(row_unroll=k + 1))
+            tree = Split(test, tree, leaf) if rng.random() < 0.5 else Split(test, leaf, tree)
+        found = [c for c, _ in tree_contexts(tree, names)]
+        switch = Switch.of(plan_of(), named("default"), found[:-1])
+        assert switch is not None
+        for k in range(len(found)):
+            switch.set_region(k, named(f"{k}"))
+        expected = first_holding(found[:-1], names)
+        for _ in range(200):
+            sizes = tuple(rng.randrange(14) for _ in names)
+            m, k, n = sizes
+            assert switch.function(*operands(m, k, n))[0] == f"{expected(*sizes)}"
 
 
 def test_functions_live_as_long_as_they_are_called(switch: Switch) -> None:
