@@ -39,7 +39,7 @@ from tcsym.loop_ir import (
     subvalues,
 )
 from tcsym.polyhedral.passes.common.access import stride
-from tcsym.polyhedral.passes.common.bounds import is_nonnegative
+from tcsym.polyhedral.passes.common.bounds import at_least, at_most
 from tcsym.polyhedral.passes.common.duplicate import duplicate
 from tcsym.polyhedral.passes.common.loops import (
     find_loop,
@@ -150,10 +150,10 @@ def _pieces(
     sizes = frozenset(kernel.sizes)
     first = last = None
     if guard.lower is not None:
-        first = _at_most(_at_least(guard.lower, loop.lower, sizes), loop.upper, sizes)
+        first = at_most(at_least(guard.lower, loop.lower, sizes), loop.upper, sizes)
     if guard.upper is not None:
         start = loop.lower if first is None else first
-        last = _at_least(_at_most(guard.upper, loop.upper, sizes), start, sizes)
+        last = at_least(at_most(guard.upper, loop.upper, sizes), start, sizes)
     within = replace(loop, lower=first or loop.lower, upper=last or loop.upper)
     inside = _resolved(within, guard, guard.holds)
     outside = _resolved(loop, guard, not guard.holds)
@@ -172,14 +172,6 @@ def _pieces(
     if guard.outside != TRUE:
         node = Branch(guard.outside, node, copy(loop.lower, loop.upper))
     return kernel, node, tuple(parts)
-
-
-def _at_least(e: Index, least: Index, sizes: frozenset[str]) -> Index:
-    return e if is_nonnegative(e - least, sizes) else maximum(e, least)
-
-
-def _at_most(e: Index, most: Index, sizes: frozenset[str]) -> Index:
-    return e if is_nonnegative(most - e, sizes) else minimum(e, most)
 
 
 def _resolved(loop: Loop, guard: _Guard, truth: bool) -> Loop:

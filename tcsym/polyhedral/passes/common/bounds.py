@@ -205,6 +205,16 @@ def is_nonnegative(e: Index, sizes: frozenset[str]) -> bool:
     return e.constant >= 0 and all(c >= 0 and _atom_nonnegative(a, sizes) for a, c in e.terms)
 
 
+def at_least(e: Index, least: Index, sizes: frozenset[str]) -> Index:
+    """The larger of both, plainly if that is plain, given that sizes are >= 0."""
+    return e if is_nonnegative(e - least, sizes) else maximum(e, least)
+
+
+def at_most(e: Index, most: Index, sizes: frozenset[str]) -> Index:
+    """The smaller of both, as `at_least`."""
+    return e if is_nonnegative(most - e, sizes) else minimum(e, most)
+
+
 def extent_from(e: Index, sizes: frozenset[str]) -> Index:
     """`e` as the extent of a buffer: never negative, also where nothing is accessed."""
     return e if is_nonnegative(e, sizes) else maximum(e, ZERO)

@@ -1,0 +1,211 @@
+"""Windows over subscripts that choose -> a copy of what they choose, read at plain subscripts.
+
+`X(min(max(y+i-1,0),H-1))`, `X((t+k) % N)`: borders that repeat, mirror or wrap choose for every
+term of every sum, and gather. The copy holds the operand's elements by `y + i`, so it chooses once
+for each, and the sums are windows as any other. It stands before the nest, or inside those of its
+outer loops that have planes of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import takewhile
+
+from tcsym.frontend.program import Read, Select
+from tcsym.index import (
+    ZERO,
+    Choose,
+    Condition,
+    FloorDiv,
+    Index,
+    Max,
+    Min,
+    Mod,
+    all_of,
+    atom_parts,
+    ge,
+    var,
+)
+from tcsym.index_values import substitute
+from tcsym.loop_ir import (
+    Buffer,
+    Kernel,
+    Loop,
+    Node,
+    Store,
+    Value,
+    block,
+    conditional,
+    map_node,
+    value_children,
+)
+from tcsym.polyhedral.passes.common.access import accesses
+from tcsym.polyhedral.passes.common.band import Band, band_of, reductions
+from tcsym.polyhedral.passes.common.bounds import eliminate, extent, extent_from
+from tcsym.polyhedral.passes.common.loops import find_loop, replace_loop
+from tcsym.polyhedral.passes.common.names import Names
+from tcsym.records import dataclass
+
+_PLACE = "$place"  # in `_Axis.source`; no name of a program
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """A dimension of the operand, which is read at `source` of `_PLACE` = `subscript`.
+
+    low <= subscript < low + n, where the loops that move it run.
+    """
+
+    subscript: Index
+    source: Index
+    low: Index
+    n: Index
+
+    @property
+    def chooses(self) -> bool:
+        return _PLACE in (self.source - var(_PLACE)).variables()
+
+
+def copy_choices(kernel: Kernel, nests: tuple[str, ...], names: Names) -> Kernel:
+    """The unguarded reads of each nest's sums through such copies, where windows slide."""
+    for nest in nests:
+        band = band_of(find_loop(kernel.body, nest))
+        for read, (loops, axes) in _found(kernel, band).items():
+            kernel = _copied(kernel, band, read, loops, axes, names)
+    return kernel
+
+
+def _found(kernel: Kernel, band: Band) -> dict[Read, tuple[tuple[Loop, ...], tuple[_Axis, ...]]]:
+    """The reads, each with the loops around it and its dimensions."""
+    found: dict[Read, tuple[tuple[Loop, ...], tuple[_Axis, ...]]] = {}
+    written = {a.buffer for a in accesses(band.body) if a.written}
+    for update, around in reductions(band.body) if band.loops else ():
+        for read in _unguarded(update.value):
+            axes = _axes(kernel, read, band, around)
+            if axes is not None and read.tensor not in written:
+                found[read] = (*band.loops, *around), axes
+    return found
+
+
+def _unguarded(v: Value) -> Iterator[Read]:
+    if isinstance(v, Read):
+        if v.unwritten is None and all(isinstance(s, Index) for s in v.subscripts):
+            yield v
+    elif isinstance(v, Select):
+        yield from _unguarded(v.condition)
+    else:
+        for x in value_children(v):
+            yield from _unguarded(x)
+
+
+def _axes(
+    kernel: Kernel, read: Read, band: Band, around: tuple[Loop, ...]
+) -> tuple[_Axis, ...] | None:
+    """One for each subscript; None if no window slides over a choice, or one is another form."""
+    loops, sizes = (*band.loops, *around), frozenset(kernel.sizes)
+    axes: list[_Axis] = []
+    for s in read.subscripts:
+        assert isinstance(s, Index)
+        axis = _axis(s, loops, sizes)
+        if axis is None:
+            return None
+        axes.append(axis)
+    inner, outer = ({x.variable for x in ls} for ls in (around, band.loops))
+    slides = any(
+        x.chooses and x.subscript.variables() & inner and x.subscript.variables() & outer
+        for x in axes
+    )
+    return tuple(axes) if slides else None
+
+
+def _axis(s: Index, loops: tuple[Loop, ...], sizes: frozenset[str]) -> _Axis | None:
+    names = frozenset(x.variable for x in loops)
+    place = _moving_part(s, names)
+    if all(c < 0 for _, c in place.terms):
+        place = -place
+    single = [v for v in place.variables() if place.coefficient(v) == 1]
+    if place.terms and not single:
+        return None
+    source = s
+    if single:
+        v = min(single)
+        source = substitute(s, {v: var(_PLACE) - (place - var(v))})
+    low, high = (eliminate(place, loops, high) for high in (False, True))
+    if source.variables() & names or low is None or high is None:
+        return None
+    if not (low.variables() | high.variables()) <= sizes:
+        return None
+    return _Axis(place, source, low, extent_from(high - low + 1, sizes))
+
+
+def _moving_part(e: Index, names: frozenset[str]) -> Index:
+    """The terms of loops in the first linear expression that has any."""
+    found = Index((), 0)
+    for atom, c in e.terms:
+        if isinstance(atom, str) and atom in names:
+            found = found + var(atom) * c
+    if found.terms:
+        return found
+    for atom, _ in e.terms:
+        parts = atom_parts(atom) if isinstance(atom, Min | Max | Choose | FloorDiv | Mod) else ()
+        for part in parts:
+            inner = _moving_part(part, names)
+            if inner.terms:
+                return inner
+    return found
+
+
+def _copied(
+    kernel: Kernel,
+    band: Band,
+    read: Read,
+    loops: tuple[Loop, ...],
+    axes: tuple[_Axis, ...],
+    names: Names,
+) -> Kernel:
+    planes = _planes(band, axes)
+    kept = tuple(x for x in axes if x.subscript.terms)
+    name = names.fresh(f"{read.tensor}_chosen")
+    shape = tuple(x.n for x in kept)
+    kernel = kernel.with_buffer(Buffer(name, read.dtype, shape, "arena", private=planes))
+    runs = _runs(loops, kept)
+    new = Read(name, tuple(x.subscript - x.low for x in kept), read.dtype)
+    copy = conditional(runs, _copy(read, axes, new, planes, names))
+
+    def value(v: Value) -> Value:
+        return new if v == read else v
+
+    top = band.variables[len(planes)]
+    body = replace_loop(kernel.body, top, lambda x: block(copy, map_node(x, on_value=value)))
+    return replace(kernel, body=body)
+
+
+def _planes(band: Band, axes: tuple[_Axis, ...]) -> frozenset[str]:
+    """The outermost loops of the band whose iterations have planes of their own, if each has."""
+    plain = {v for x in axes if not x.chooses for v in x.subscript.variables()}
+    moving = {v for x in axes if x.chooses for v in x.subscript.variables()}
+    outer = takewhile(lambda v: v in plain and v not in moving, band.variables)
+    planes = frozenset(outer)
+    return planes if plain <= planes else frozenset()
+
+
+def _copy(
+    read: Read, axes: tuple[_Axis, ...], new: Read, planes: frozenset[str], names: Names
+) -> Node:
+    """Loops over the axes that move with more than `planes`: copy[u..] = operand[at u + low..]."""
+    variables = [None if x.subscript.variables() <= planes else names.fresh("u") for x in axes]
+    places = [x.subscript if v is None else var(v) + x.low for x, v in zip(axes, variables)]
+    source = tuple(substitute(x.source, {_PLACE: p}) for x, p in zip(axes, places))
+    target = tuple(p - x.low for x, p in zip(axes, places) if x.subscript.terms)
+    node: Node = Store(new.tensor, target, replace(read, subscripts=source), new.tensor)
+    for x, v in reversed(list(zip(axes, variables))):
+        if v is not None:
+            node = Loop(v, ZERO, x.n, node, "serial", "parallel")
+    return node
+
+
+def _runs(loops: tuple[Loop, ...], kept: tuple[_Axis, ...]) -> Condition:
+    """The loops that move the kept axes have iterations: else there may be nothing to copy."""
+    moving = frozenset[str]().union(*(x.subscript.variables() for x in kept))
+    return all_of(ge(extent(x), 1) for x in loops if x.variable in moving)
