@@ -44,7 +44,6 @@ from tcsym.polyhedral.passes.split_guards import split_guards
 from tcsym.polyhedral.passes.split_quotients import split_quotients
 from tcsym.polyhedral.passes.split_reductions import split_reductions
 from tcsym.polyhedral.passes.stream_stores import stream_stores
-from tcsym.polyhedral.passes.windows.copy_choices import copy_choices
 from tcsym.polyhedral.passes.windows.fetch_blocks import fetch_ahead
 from tcsym.polyhedral.passes.windows.finite_weights import assume_finite, exceptional_nests
 from tcsym.polyhedral.passes.windows.split_residues import split_residues
@@ -82,7 +81,6 @@ def _mapped(kernel: Kernel, target: Target, options: Options) -> Mapped:
     kernel = _verified(assume_finite(kernel, nests(kernel.body), setting.names))
     kernel = _verified(split_residues(kernel, setting.names))
     kernel = _verified(merge_loops(replace(kernel, view=unit_view(kernel)), setting.names))
-    kernel = _verified(copy_choices(kernel, nests(kernel.body), setting.names))
     kernel = _verified(split_quotients(kernel, setting.names))
     kernel = _verified(split_choices(kernel, setting.names))
     kernel = _verified(split_guards(kernel, setting.names))

@@ -45,6 +45,7 @@ from tcsym.polyhedral.passes.rows.row_block import block_rows, row_groups, rows_
 from tcsym.polyhedral.passes.rows.scan_schedule import is_scan, schedule_scan
 from tcsym.polyhedral.passes.rows.short_rows import short_versions
 from tcsym.polyhedral.passes.rows.strip_schedule import strip_columns
+from tcsym.polyhedral.passes.windows.copy_choices import copy_choices
 from tcsym.polyhedral.passes.windows.pad_reads import pad_reads
 from tcsym.polyhedral.passes.windows.separable import separable
 from tcsym.polyhedral.passes.windows.separate_windows import separate_windows
@@ -65,6 +66,18 @@ def schedule_nest(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
     if padded is not None:
         setting.note(nest, "guarded reads from a padded copy")
         return schedule_nest(padded.kernel, padded.nest, setting)
+    chosen = copy_choices(kernel, nest, setting.names)
+    if chosen is not None:
+        setting.note(nest, "choices in subscripts from a copy")
+        kernel = chosen.kernel
+        for x in chosen.copies:
+            kernel = schedule_leaf(kernel, x, setting)
+        return schedule_nest(kernel, chosen.nest, setting)
+    return _as_contraction(kernel, nest, setting)
+
+
+def _as_contraction(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
+    """The nest by register tiles, as a whole or in parts, or by what needs none."""
     roles = roles_at(kernel, nest)
     refusal = contraction_refusal(kernel, nest, roles)
     if roles is not None and refusal is None:
@@ -84,6 +97,11 @@ def schedule_nest(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
         return kernel
     if roles is not None and refusal is not None:
         setting.note(nest, f"no register tile: {refusal}")
+    return _without_tiles(kernel, nest, setting)
+
+
+def _without_tiles(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
+    """Versions for short rows, windows in two parts, or a leaf's schedule."""
     columns = strip_columns(kernel, nest, setting)
     in_parts = separable(kernel, band_of(find_loop(kernel.body, nest)))
     most = FEW_POOLED if in_parts else None

@@ -39,12 +39,15 @@ from tcsym.loop_ir import (
     conditional,
     map_node,
     value_children,
+    walk,
 )
 from tcsym.polyhedral.passes.common.access import accesses
 from tcsym.polyhedral.passes.common.band import Band, band_of, reductions
 from tcsym.polyhedral.passes.common.bounds import eliminate, extent, extent_from
-from tcsym.polyhedral.passes.common.loops import find_loop, replace_loop
+from tcsym.polyhedral.passes.common.loops import find_loop, loops_around, replace_loop
 from tcsym.polyhedral.passes.common.names import Names
+from tcsym.polyhedral.passes.split_choices import split_choices
+from tcsym.polyhedral.passes.split_quotients import split_quotients
 from tcsym.records import dataclass
 
 _PLACE = "$place"  # in `_Axis.source`; no name of a program
@@ -67,25 +70,25 @@ class _Axis:
         return _PLACE in (self.source - var(_PLACE)).variables()
 
 
-def copy_choices(kernel: Kernel, nests: tuple[str, ...], names: Names) -> Kernel:
-    """The unguarded reads of each nest's sums through such copies, where windows slide."""
-    for nest in nests:
-        band = band_of(find_loop(kernel.body, nest))
-        for read, (loops, axes) in _found(kernel, band).items():
-            kernel = _copied(kernel, band, read, loops, axes, names)
-    return kernel
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """`copies`: the nests that make the copy; `nest`: the outermost loop of what reads it."""
+
+    kernel: Kernel
+    copies: tuple[str, ...]
+    nest: str
 
 
-def _found(kernel: Kernel, band: Band) -> dict[Read, tuple[tuple[Loop, ...], tuple[_Axis, ...]]]:
-    """The reads, each with the loops around it and its dimensions."""
-    found: dict[Read, tuple[tuple[Loop, ...], tuple[_Axis, ...]]] = {}
+def copy_choices(kernel: Kernel, nest: str, names: Names) -> Chosen | None:
+    """The first unguarded read of the nest's sums whose window slides over choices by a copy."""
+    band = band_of(find_loop(kernel.body, nest))
     written = {a.buffer for a in accesses(band.body) if a.written}
     for update, around in reductions(band.body) if band.loops else ():
         for read in _unguarded(update.value):
             axes = _axes(kernel, read, band, around)
             if axes is not None and read.tensor not in written:
-                found[read] = (*band.loops, *around), axes
-    return found
+                return _copied(kernel, band, read, (*band.loops, *around), axes, names)
+    return None
 
 
 def _unguarded(v: Value) -> Iterator[Read]:
@@ -163,22 +166,24 @@ def _copied(
     loops: tuple[Loop, ...],
     axes: tuple[_Axis, ...],
     names: Names,
-) -> Kernel:
+) -> Chosen:
     planes = _planes(band, axes)
-    kept = tuple(x for x in axes if x.subscript.terms)
-    name = names.fresh(f"{read.tensor}_chosen")
+    kept = tuple(x for x in axes if not x.subscript.variables() <= planes)
+    name, top = names.fresh(f"{read.tensor}_chosen"), band.variables[len(planes)]
+    around = frozenset(x.variable for x in loops_around(kernel.body, top))
     shape = tuple(x.n for x in kept)
-    kernel = kernel.with_buffer(Buffer(name, read.dtype, shape, "arena", private=planes))
-    runs = _runs(loops, kept)
+    kernel = kernel.with_buffer(Buffer(name, read.dtype, shape, "arena", private=around))
     new = Read(name, tuple(x.subscript - x.low for x in kept), read.dtype)
-    copy = conditional(runs, _copy(read, axes, new, planes, names))
+    part = replace(kernel, body=_copy(read, axes, kept, name, names))
+    part = split_choices(split_quotients(part, names), names)
+    copies = tuple(x.variable for x, outer in walk(part.body) if isinstance(x, Loop) and not outer)
+    copy = conditional(_runs(loops, kept), part.body)
 
     def value(v: Value) -> Value:
         return new if v == read else v
 
-    top = band.variables[len(planes)]
     body = replace_loop(kernel.body, top, lambda x: block(copy, map_node(x, on_value=value)))
-    return replace(kernel, body=body)
+    return Chosen(replace(part, body=body), copies, top)
 
 
 def _planes(band: Band, axes: tuple[_Axis, ...]) -> frozenset[str]:
@@ -191,17 +196,16 @@ def _planes(band: Band, axes: tuple[_Axis, ...]) -> frozenset[str]:
 
 
 def _copy(
-    read: Read, axes: tuple[_Axis, ...], new: Read, planes: frozenset[str], names: Names
+    read: Read, axes: tuple[_Axis, ...], kept: tuple[_Axis, ...], name: str, names: Names
 ) -> Node:
-    """Loops over the axes that move with more than `planes`: copy[u..] = operand[at u + low..]."""
-    variables = [None if x.subscript.variables() <= planes else names.fresh("u") for x in axes]
-    places = [x.subscript if v is None else var(v) + x.low for x, v in zip(axes, variables)]
+    """Loops over the axes `kept`: name[u..] = operand[source of u + low..]."""
+    variables = {id(x): names.fresh("u") for x in kept}
+    places = [var(variables[id(x)]) + x.low if x in kept else x.subscript for x in axes]
     source = tuple(substitute(x.source, {_PLACE: p}) for x, p in zip(axes, places))
-    target = tuple(p - x.low for x, p in zip(axes, places) if x.subscript.terms)
-    node: Node = Store(new.tensor, target, replace(read, subscripts=source), new.tensor)
-    for x, v in reversed(list(zip(axes, variables))):
-        if v is not None:
-            node = Loop(v, ZERO, x.n, node, "serial", "parallel")
+    target = tuple(map(var, variables.values()))
+    node: Node = Store(name, target, replace(read, subscripts=source), name)
+    for x, v in reversed(list(zip(kept, variables.values()))):
+        node = Loop(v, ZERO, x.n, node, "serial", "parallel")
     return node
 
 
