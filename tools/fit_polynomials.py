@@ -83,6 +83,12 @@ def atanh_tail(t: mp.mpf) -> mp.mpf:
     return (mp.atanh(s) / s - 1) / (s * s)
 
 
+def atan_tail(t: mp.mpf) -> mp.mpf:
+    """(atan(r)/r - 1)/r^2 at t = r^2"""
+    r = mp.sqrt(t) if t > 1e-20 else mp.mpf(10) ** -10
+    return (mp.atan(r) / r - 1) / (r * r)
+
+
 def sin_tail(t: mp.mpf) -> mp.mpf:
     return mp.fsum((-1) ** (k + 1) * t**k / mp.factorial(2 * k + 3) for k in range(20))
 
@@ -119,6 +125,7 @@ FITS = {
     "exp f64": (exp_tail, -HALF_LN2, HALF_LN2, 10, lambda x: x * x / mp.exp(x)),
     "exp f64 for f32": (exp_tail, -HALF_LN2, HALF_LN2, 5, lambda x: x * x / mp.exp(x)),
     "atanh f64 for f32": (atanh_tail, 1e-12, 0.02945, 3, lambda t: t),
+    "atan f64 for f32": (atan_tail, 1e-12, 0.1716, 5, lambda t: t),
     "atanh f64": (atanh_tail, 1e-12, 0.02945, 7, lambda t: t),
     "tanh f64": (tanh_tail, 1e-9, 0.55**2, 12, lambda t: t),
     "sin f64": (sin_tail, 0, 0.6169, 6, lambda t: t),

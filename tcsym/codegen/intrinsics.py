@@ -44,8 +44,12 @@ ANY: dict[str, Callable[..., Num]] = {
     "rsqrt": math_f32.rsqrt,
 }
 SINGLE: dict[str, Callable[..., Num]] = {
+    "acos": math_f32.acos,
     "acosh": math_f32.acosh,
+    "asin": math_f32.asin,
     "asinh": math_f32.asinh,
+    "atan": math_f32.atan,
+    "atan2": math_f32.atan2,
     "atanh": math_f32.atanh,
     "cbrt": math_f32.cbrt,
     "cos": math_f32.cos,
@@ -56,6 +60,7 @@ SINGLE: dict[str, Callable[..., Num]] = {
     "exp10": math_f32.exp10,
     "exp2": math_f32.exp2,
     "expm1": math_f32.expm1,
+    "hypot": math_f32.hypot,
     "log": math_f32.log,
     "log10": math_f32.log10,
     "log1p": math_f32.log1p,

@@ -235,6 +235,37 @@ def normcdf(x: Num) -> Num:
     return (0.5 * wide.erfc_for_single(x.double() * -0.7071067811865476)).single()
 
 
+def atan2(y: Num, x: Num) -> Num:
+    return wide.angle_for_single(y.double(), x.double()).single()
+
+
+def atan(x: Num) -> Num:
+    d = x.double()
+    return wide.angle_for_single(d, d.like(1.0)).single()
+
+
+def asin(x: Num) -> Num:
+    d = x.double()
+    return wide.angle_for_single(d, _other_leg(d)).single()
+
+
+def acos(x: Num) -> Num:
+    d = x.double()
+    return wide.angle_for_single(_other_leg(d), d).single()
+
+
+def _other_leg(d: Num) -> Num:
+    """sqrt(1 - d^2), NaN beyond 1."""
+    return ((1.0 - d) * (1.0 + d)).intrinsic("sqrt")
+
+
+def hypot(x: Num, y: Num) -> Num:
+    a, b = x.double(), y.double()
+    length = (a * a + b * b).intrinsic("sqrt")
+    infinite = a.magnitude().equals(INF) | b.magnitude().equals(INF)
+    return where(infinite, INF, length).single()
+
+
 _LARGE_ANGLE = 131072.0  # beyond it the reduction by three parts of pi/2 is not safe
 
 

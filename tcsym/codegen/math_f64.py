@@ -11,6 +11,7 @@ from tcsym.codegen.floats import Num, in_pairs, where
 INF, NAN = float("inf"), float("nan")
 LOG2E = 1.4426950408889634
 LN2 = 0.6931471805599453
+QUARTER = 1.5707963267948966  # of a circle
 LN2_HIGH, LN2_LOW = 0.6931471803691238, 1.9082149292705877e-10  # high: 33 bits
 _ROUND = 6755399441055744.0  # 1.5 * 2^52: adding it rounds to an integer in the low bits
 _EXP = (
@@ -64,6 +65,14 @@ _ATANH_SHORT = (
     0.20000167092603188,
     0.1426868792674601,
     0.11790440893736687,
+)
+_ATAN_SHORT = (
+    -0.3333333251849133,
+    0.1999990528293123,
+    -0.1428204175821742,
+    0.11045073202836574,
+    -0.08478256489072374,
+    0.047479466273342374,
 )
 _SIN = (
     -0.16666666666666666,
@@ -211,6 +220,23 @@ def sin_cos(x: Num) -> tuple[Num, Num]:
     sine = (sine.bits() ^ sign).as_float()
     cosine = (cosine.bits() ^ (((quadrant + 1) & 2) << 62)).as_float()
     return sine, cosine
+
+
+def angle_for_single(y: Num, x: Num) -> Num:
+    """atan2(y, x) with a relative error of 2^-35, for the values of singles: any, in all signs."""
+    a, b = y.magnitude(), x.magnitude()
+    steep = a > b
+    small, large = where(steep, b, a), where(steep, a, b)
+    infinite = small.equals(INF) & large.equals(INF)
+    turned = infinite | (small > large * 0.4142135623730951)  # by pi/4: tan(pi/8) is left
+    above = where(infinite, 0.0, where(turned, small - large, small))
+    below = where(turned, small + large, large)
+    r = above / where(infinite | below.equals(0.0), 1.0, below)
+    t = r * r
+    angle = (in_pairs(t, _ATAN_SHORT) * t).times_plus(r, r)
+    angle = where(turned, angle + 0.5 * QUARTER, angle)
+    angle = where(steep, QUARTER - angle, angle)
+    return where(x.bits() < 0, 2 * QUARTER - angle, angle).with_sign(y)
 
 
 def tanh(x: Num) -> Num:
