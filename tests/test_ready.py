@@ -153,7 +153,7 @@ a = np.arange(30, dtype=np.float32).reshape(5, 6)
 for _ in range(100):
     assert (kernel(a, np.ones((6, 7), np.float32)) == a.sum(1)[:, None]).all()
     settle()
-print(kernel._made is None, "llvmlite" in sys.modules)
+print(kernel._made is None, "tcsym.llvm" in sys.modules)
 print(kernel.stats.compilations, kernel.stats.cache_hits, *kernel.stats.dispatch.values())
 """
 

@@ -295,7 +295,7 @@ for _ in range(2):
     m.mm(x[:, :4], x)
     m.pad(x[0], sizes={{"P": 3}})
     settle()
-print("llvmlite" in sys.modules)
+print("tcsym.llvm" in sys.modules)
 """
     import os
 
