@@ -7,8 +7,10 @@ import random
 import sys
 import time
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import replace
 
+from tests.fuzz import coverage
 from tests.fuzz.compare import MODES, Failure, run_case
 from tests.fuzz.generate import random_program
 from tests.fuzz.model import Case
@@ -22,12 +24,16 @@ def main() -> int:
     totals: Counter[str] = Counter()
     seen: Counter[str] = Counter()
     shown: Counter[str] = Counter()
+    applied: Counter[str] = Counter()
     seed = arguments.seed
     while time.monotonic() < deadline and totals["programs"] < arguments.programs:
         case = random_program(
             random.Random(seed), seed % 4 if arguments.level < 0 else arguments.level
         )
-        report = run_case(case, modes)
+        watch = coverage.counted_passes(applied) if arguments.coverage else nullcontext(set[str]())
+        with watch as changed:
+            report = run_case(case, modes)
+        applied.update(changed)
         totals["programs"] += 1
         totals["elements"] += report.elements
         totals["calls with equal errors"] += report.errors
@@ -48,6 +54,8 @@ def main() -> int:
     print("; ".join(f"{count} {what}" for what, count in totals.items()))
     for kind, count in seen.most_common():
         print(f"{count:6}  {kind}")
+    if arguments.coverage:
+        print(coverage.report(applied, totals["programs"]))
     return 1 if totals["failures"] else 0
 
 
@@ -61,6 +69,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--show", type=int, default=2, help="failures shown of each kind")
     parser.add_argument("--rejected", action="store_true", help="print rejected programs")
     parser.add_argument("--no-reduce", action="store_true")
+    parser.add_argument("--coverage", action="store_true", help="count programs that passes change")
     return parser.parse_args()
 
 

@@ -100,19 +100,22 @@ class Draft:
         if unknown:
             model = TensorModel(f"I{len(self.inputs)}", DType.FLOAT32, unknown)
             self.inputs.append(Input(model, "tame", "plain"))
-        sizes = tuple(self._sizes(most) for _ in range(SETS))
+        step = self.rng.choice([1] * 6 + [4, 8])  # what all sizes are multiples of
+        sizes = tuple(self._sizes(most, step) for _ in range(SETS))
         return Case((), tuple(self.inputs), tuple(outputs), tuple(self.items), sizes, (), seed)
 
     def _appears(self, name: str) -> bool:
         return any(var(name) == e for i in self.inputs for e in i.tensor.shape)
 
-    def _sizes(self, most: int) -> dict[str, int]:
+    def _sizes(self, most: int, step: int) -> dict[str, int]:
         """Drawn from the pools, then the largest made smaller until the work is little."""
-        pools = {name: POOLS[pool] for name, pool in self.pools.items()}
+        pools = {n: tuple(-(-v // step) * step for v in POOLS[p]) for n, p in self.pools.items()}
         sizes = {name: self.rng.choice(pool) for name, pool in pools.items()}
         while any(_product(p, sizes) > most for p in self.points):
             large = max(sizes, key=lambda n: sizes[n] * self.rng.uniform(0.3, 1))
-            sizes[large] = self.rng.choice([v for v in pools[large] if v < sizes[large]] or [1])
+            sizes[large] = self.rng.choice([v for v in pools[large] if v < sizes[large]] or [step])
+            if all(v <= step for v in sizes.values()):
+                break
         return sizes
 
 

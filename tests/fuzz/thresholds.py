@@ -90,6 +90,8 @@ OTHERS: dict[str, dict[str, tuple[Any, ...]]] = {
     },
 }
 OPTIONS: dict[str, tuple[Any, ...]] = {
+    "scheduler": ("align", "align", "align", "isl"),
+    "vectorize": (True, True, True, True, False),
     "fusion": ("max", "max", "preserve-coincident", "min"),
     "register_rows": (0, 0, 1, 2, 3, 8),
     "register_vectors": (0, 0, 1, 3, 4),
