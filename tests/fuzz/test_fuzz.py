@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from tcsym.compiler import analyse
 from tcsym.errors import TCError
 from tcsym.frontend.interpret import interpret
 from tests.fuzz.compare import kernel, run_case
+from tests.fuzz.coverage import counted_passes, report
 from tests.fuzz.generate import random_program
 from tests.fuzz.model import Case
 
@@ -77,3 +79,14 @@ def test_layers_reach_the_schedules() -> None:
         if reached == wanted:
             return
     raise AssertionError(f"not reached: {wanted - reached}")
+
+
+def test_coverage_tells_the_passes_that_changed_a_program() -> None:
+    applied: Counter[str] = Counter()
+    case = random_program(random.Random(3), 3)
+    with counted_passes(applied) as changed:
+        kernel(case, "symbolic", {}).explain("mapped")
+    assert {"accumulate.accumulate_privately", "roll_state.roll_state"} < applied.keys()
+    assert changed <= applied.keys() and any(x.startswith("nest_schedule.") for x in changed)
+    applied.update(changed)
+    assert f"     1 of 1  {min(changed)}" in report(applied, 1).splitlines()
