@@ -42,3 +42,37 @@ def test_the_version_of_four_rows_is_chosen_by_sizes() -> None:
 def test_rows_that_share_nothing_stay_alone() -> None:
     text = tcsym.define("def f(float(M,N) X) -> (O) { O(m) +=! X(m,n) }").explain("mapped")
     assert "four rows" not in text
+
+
+FEW_COLUMNS = {
+    "plain": "def f({0}(M,K) A, {0}(N,K) B) -> (C) {{ C(m,n) +=! A(m,k) * B(n,k) }}",
+    "started": """def f({0}(M,K) A, {0}(N,K) B) -> (C) {{
+  C(m,n) = A(m,0) where n in 0:N
+  C(m,n) += A(m,k) * B(n,k)
+  C(m,n) = max(C(m,n), B(n,0))
+}}""",
+    "squares": "def f({0}(M,K) A, {0}(N,K) B) -> (C) {{ C(m,n) +=! (A(m,k)*A(m,k)) * B(n,k) }}",
+    "batches": """def f({0}(M,K) A, {0}(N,K) B) -> (C) {{
+  C(b,m,n) +=! A(m,k) * B(n,k) where b in 0:2
+}}""",
+}
+
+
+@pytest.mark.parametrize("kind", ["float", "double", "int32"])
+@pytest.mark.parametrize("name", FEW_COLUMNS)
+def test_few_columns_have_four_rows_at_a_time_and_the_last_one_again(name: str, kind: str) -> None:
+    kernel = tcsym.define(FEW_COLUMNS[name].format(kind))
+    dtype = {"float": "f4", "double": "f8", "int32": "i4"}[kind]
+    rng = np.random.default_rng(3)
+    for m in (0, 1, 2, 3, 4, 5, 9):
+        for n, k in ((1, 17), (2, 64), (3, 130)):
+            a, b = (rng.integers(-3, 4, (x, k)).astype(dtype) for x in (m, n))
+            np.testing.assert_array_equal(kernel(a, b), kernel.reference(a, b), err_msg=f"{m} {n}")
+
+
+def test_a_tensor_times_itself_has_no_sum_made_twice() -> None:
+    kernel = tcsym.define("def f(float(M,K) A) -> (C) { C(m,n) +=! A(m,k) * A(n,k) }")
+    rng = np.random.default_rng(4)
+    for m in range(5):
+        a = rng.integers(-3, 4, (m, 40)).astype("f4")
+        np.testing.assert_array_equal(kernel(a), a @ a.T, err_msg=str(m))

@@ -18,7 +18,7 @@ from tcsym.polyhedral.passes.contraction.contraction_versions import (
 )
 from tcsym.polyhedral.passes.rows.column_blocks import blocks_pay, schedule_column_blocks
 from tcsym.polyhedral.passes.rows.fold_columns import fold_columns
-from tcsym.polyhedral.passes.rows.jam_rows import jam_rows
+from tcsym.polyhedral.passes.rows.jam_rows import jam_outer_rows, jam_rows
 from tcsym.polyhedral.passes.rows.row_schedule import schedule_rows
 from tcsym.polyhedral.passes.rows.share_loads import (
     share_loads,
@@ -74,7 +74,12 @@ def _rows(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
     jammed = jam_rows(kernel, nest, setting)
     if jammed is not None:
         setting.note(jammed.nest, "four rows at a time")
-        return schedule_rows(schedule_rows(jammed.kernel, jammed.nest, setting), nest, setting)
+        kernel = schedule_rows(jammed.kernel, jammed.nest, setting)
+        around = jam_outer_rows(kernel, nest, setting)
+        if around is None:
+            return schedule_rows(kernel, nest, setting)
+        setting.note(nest, "four rows of the loop around at a time")
+        return schedule_rows(around, nest, plainly(setting))
     shared = share_loads(kernel, nest, setting)
     if shared is None:
         return schedule_rows(kernel, nest, setting)

@@ -93,8 +93,8 @@ def test_products_pay_for_few_columns_of_long_sums() -> None:
     assert along is not None
     pays = products_pay(k, "i", roles, along)
     assert holds(pays, {"M": 99, "N": 1, "K": 64}) and holds(pays, {"M": 99, "N": 3, "K": 999})
-    assert not holds(pays, {"M": 99, "N": 1, "K": 20})
-    assert not holds(pays, {"M": 99, "N": 3, "K": 100})
+    assert not holds(pays, {"M": 99, "N": 1, "K": 7})
+    assert not holds(pays, {"M": 99, "N": 3, "K": 50})
     assert not holds(pays, {"M": 99, "N": 5, "K": 9999})
     assert not holds(pays, {"M": 3, "N": 3, "K": 9999})  # the copy costs more
 
@@ -153,7 +153,8 @@ def test_few_columns_exchange_roles_where_both_sides_get_panels() -> None:
 @pytest.mark.parametrize(("name", "versions"), [("nn", 4), ("nt", 2), ("tn", 4), ("tt", 3)])
 def test_each_product_has_few_versions(name: str, versions: int) -> None:
     notes = map_cpu(naive.matmul(*LAYOUTS[name]), AVX2, Options()).notes
-    assert len([x for x in notes if ": vectors along" not in x]) == versions
+    others = [x for x in notes if ": vectors along" not in x and "of the loop around" not in x]
+    assert len(others) == versions
 
 
 CONVOLUTION = """def f(float(N,C,H,W) I, float(M,C,3,3) F) -> (O) {

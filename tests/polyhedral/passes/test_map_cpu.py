@@ -78,6 +78,7 @@ def test_notes_say_what_was_chosen_and_why_not() -> None:
     assert [x.partition(": ")[2] for x in notes] == [
         "four rows at a time",
         "vectors along k.3",
+        "four rows of the loop around at a time",
         "vectors along k.1",
         "contraction, columns j, rows i",
         "blocks of columns j.4 for 2 rows",

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import reduce
 from operator import mul
 
-from tcsym.frontend.program import Read
+from tcsym.frontend.program import Call, Read
 from tcsym.index import (
     FALSE,
     ONE,
@@ -28,7 +28,7 @@ from tcsym.index import (
     maximum,
     mod,
 )
-from tcsym.loop_ir import Branch, Kernel
+from tcsym.loop_ir import Branch, Kernel, Loop, subvalues
 from tcsym.polyhedral.passes.common.access import accesses, stride, value_variables
 from tcsym.polyhedral.passes.common.band import (
     Roles,
@@ -40,7 +40,12 @@ from tcsym.polyhedral.passes.common.band import (
 )
 from tcsym.polyhedral.passes.common.bounds import extent
 from tcsym.polyhedral.passes.common.duplicate import duplicate
-from tcsym.polyhedral.passes.common.loops import find_loop, loops_around, replace_loop
+from tcsym.polyhedral.passes.common.loops import (
+    find_loop,
+    loops_around,
+    replace_loop,
+    statements_in,
+)
 from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.common.setting import Setting
 from tcsym.polyhedral.passes.common.sliding import sliding_loops
@@ -64,8 +69,9 @@ EXCHANGED_PANELS = 7  # most that are cheaper as rows if both need panels
 WHOLE_LANES = 8
 NARROW = 10  # columns that leave lanes idle where panels hold those of several rows of an image
 NARROW_REUSE = 2  # rows for each of them: with fewer, copying so few at a time costs more
-SUM_TERMS = 60  # what the end of a product of two vectors costs, in terms
-RUN_TERMS = 60  # what each of its inner loops costs
+SUM_TERMS = 10  # what the end of a product of two vectors costs, in terms, four at a time
+RUN_TERMS = 20  # what each of its inner loops costs
+ALONE_TERMS = 45  # what each of both costs more one by one, as where functions are called
 TILE_TERMS = 5  # as many terms of such a product take as long as one step of a tile's row
 TILE_ROWS = 6
 COPIED_TERMS = 8  # as many take as long as copying one
@@ -266,6 +272,13 @@ def products_pay(kernel: Kernel, nest: str, roles: Roles, along: Along) -> Condi
     rows, columns = row_count(kernel, nest, roles), column_count(kernel, nest, roles)
     runs = floordiv(terms, maximum(1, extent(find_loop(kernel.body, along.variable))))
     tile = TILE_TERMS * terms * maximum(rows, TILE_ROWS)
-    products = columns * rows * (terms + RUN_TERMS * runs + SUM_TERMS)
+    alone = ALONE_TERMS if _calls(find_loop(kernel.body, nest)) else 0
+    ends = (RUN_TERMS + alone) * runs + SUM_TERMS + alone
+    products = columns * rows * (terms + ends)
     copies = COPIED_TERMS * columns * terms if along.operands else ZERO
     return all_of((ge(FEW_COLUMNS - 1, columns), ge(tile, products + copies)))
+
+
+def _calls(nest: Loop) -> bool:
+    values = (v for x, _ in statements_in(nest) for v in subvalues(x.value))
+    return any(isinstance(v, Call) for v in values)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tcsym.frontend.program import Call
-from tcsym.index import FALSE, ONE, ZERO, ceildiv, ge, minimum, var
+from tcsym.frontend.program import Call, Read
+from tcsym.index import FALSE, ONE, ZERO, Index, ceildiv, ge, minimum, var
+from tcsym.index_values import substitute
 from tcsym.loop_ir import (
     Block,
     Branch,
@@ -18,14 +19,21 @@ from tcsym.loop_ir import (
     Node,
     Store,
     Update,
+    Value,
     block,
     loads,
+    map_node,
     substitute_node,
     subvalues,
 )
-from tcsym.polyhedral.passes.common.access import stride, subscript_variables
+from tcsym.polyhedral.passes.common.access import (
+    Access,
+    accesses,
+    stride,
+    subscript_variables,
+)
 from tcsym.polyhedral.passes.common.assume import in_context
-from tcsym.polyhedral.passes.common.band import band_of
+from tcsym.polyhedral.passes.common.band import Band, band_of, reductions
 from tcsym.polyhedral.passes.common.bounds import extent
 from tcsym.polyhedral.passes.common.duplicate import duplicate
 from tcsym.polyhedral.passes.common.interchange import can_sink
@@ -60,7 +68,7 @@ def jam_rows(kernel: Kernel, nest: str, setting: Setting) -> Jammed | None:
     """
     top = find_loop(kernel.body, nest)
     band = band_of(top)
-    if not band.loops or not _shares_rows(kernel, nest, setting):
+    if not band.loops or not _shares_rows(kernel, nest, band.loops[-1].variable, setting):
         return None
     rows = band.loops[-1]
     n = extent(rows)
@@ -70,25 +78,95 @@ def jam_rows(kernel: Kernel, nest: str, setting: Setting) -> Jammed | None:
     kernel, copied, new = duplicate(kernel, top, setting.names)
     copy = find_loop(copied, new[rows.variable])
     first = copy.lower + minimum(var(copy.variable) * ROWS, n - ROWS)
+    fours = _in_fours(copy, tuple({copy.variable: first + r} for r in range(ROWS)))
+    copied = replace_loop(copied, copy.variable, lambda _: fours)
+    body = replace_loop(kernel.body, nest, lambda x: Branch(enough, copied, x))
+    return Jammed(replace(kernel, body=body), new[nest])
+
+
+def jam_outer_rows(kernel: Kernel, nest: str, setting: Setting) -> Kernel | None:
+    """The nest with a loop around its innermost parallel one in fours; None as for `jam_rows`.
+
+    That is the one loop that moves no operand which the innermost one moves. For any number of
+    rows: instead of one that is not there the last is made again.
+    """
+    band = band_of(find_loop(kernel.body, nest))
+    bounds = frozenset[str]().union(*(extent(x).variables() for x in band.loops))
+    apart = [x for x in band.loops[:-1] if _moves_others(band, x.variable)]
+    if len(apart) != 1 or bounds & set(band.variables):
+        return None
+    rows = apart[0]
+    if not _shares_rows(kernel, nest, rows.variable, setting):
+        return None
+    private = {b.name for b in kernel.buffers if rows.variable in b.private}
+    if not all(_is_plain(a, rows.variable) for a in accesses(rows) if a.buffer in private):
+        return None
+    own = f"{rows.variable} itself"
+    first = var(rows.variable) * ROWS
+    places = tuple(
+        {rows.variable: rows.lower + minimum(first + r, extent(rows) - 1), own: first + r}
+        for r in range(ROWS)
+    )
+    renamed = replace(rows, body=_with_own(rows.body, private, {rows.variable: var(own)}))
+    fours = _in_fours(renamed, places)
+    return replace(kernel, body=replace_loop(kernel.body, rows.variable, lambda _: fours))
+
+
+def _moves_others(band: Band, variable: str) -> bool:
+    """No operand of a reduction moves with both this loop and the innermost one."""
+    reads = [r for x, _ in reductions(band.body) for r in loads(x.value)]
+    used = [subscript_variables(r.subscripts) for r in reads]
+    return any(variable in x for x in used) and not any(
+        {variable, band.variables[-1]} <= x for x in used
+    )
+
+
+def _is_plain(a: Access, variable: str) -> bool:
+    """One subscript is the variable, no other moves with it."""
+    moving = [s for s in a.subscripts if variable in subscript_variables((s,))]
+    return moving == [var(variable)]
+
+
+def _with_own(node: Node, private: set[str], own: dict[str, Index]) -> Node:
+    """The variable of the rows renamed where it is a row of these temporaries.
+
+    Two copies of the last row share none of them, as each would add to the other's sums.
+    """
+
+    def at(subscripts: tuple[Index, ...]) -> tuple[Index, ...]:
+        return tuple(substitute(s, own) for s in subscripts)
+
+    def statement(x: Node) -> Node:
+        if not isinstance(x, Store | Update) or x.buffer not in private:
+            return x
+        return replace(x, subscripts=at(x.subscripts))
+
+    def value(v: Value) -> Value:
+        if not isinstance(v, Read) or v.tensor not in private:
+            return v
+        return Read(v.tensor, at(tuple(s for s in v.subscripts if isinstance(s, Index))), v.dtype)
+
+    return map_node(node, statement, value)
+
+
+def _in_fours(rows: Loop, places: tuple[dict[str, Index], ...]) -> Loop:
+    """Each statement of the loop for all these values of its variable."""
 
     def jam(x: Node) -> Node:
         if isinstance(x, Block):
             return block(*map(jam, x.body))
         if isinstance(x, Loop):
             return replace(x, body=jam(x.body))
-        return block(*(substitute_node(x, {copy.variable: first + r}) for r in range(ROWS)))
+        return block(*(substitute_node(x, at) for at in places))
 
-    fours = replace(copy, lower=ZERO, upper=ceildiv(n, ROWS), body=jam(copy.body))
-    copied = replace_loop(copied, copy.variable, lambda _: fours)
-    body = replace_loop(kernel.body, nest, lambda x: Branch(enough, copied, x))
-    return Jammed(replace(kernel, body=body), new[nest])
+    return replace(rows, lower=ZERO, upper=ceildiv(extent(rows), ROWS), body=jam(rows.body))
 
 
-def _shares_rows(kernel: Kernel, nest: str, setting: Setting) -> bool:
+def _shares_rows(kernel: Kernel, nest: str, rows: str, setting: Setting) -> bool:
     """Reductions in vectors along memory, of one sum a row, with an operand that rows share."""
     top = find_loop(kernel.body, nest)
     band = band_of(top)
-    rows, nodes = band.loops[-1].variable, children(band.body)
+    nodes = children(band.body)
     sums = [x for x in nodes if isinstance(x, Loop)]
     if len(sums) != 1 or not all(isinstance(x, Loop | Store) for x in nodes):
         return False
