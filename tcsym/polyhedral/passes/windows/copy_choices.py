@@ -106,10 +106,12 @@ def _axes(
     kernel: Kernel, read: Read, band: Band, around: tuple[Loop, ...]
 ) -> tuple[_Axis, ...] | None:
     """One for each subscript; None if no window slides over a choice, or one is another form."""
+    subscripts = [s for s in read.subscripts if isinstance(s, Index)]
+    if all(isinstance(atom, str) for s in subscripts for atom, _ in s.terms):
+        return None
     loops, sizes = (*band.loops, *around), frozenset(kernel.sizes)
     axes: list[_Axis] = []
-    for s in read.subscripts:
-        assert isinstance(s, Index)
+    for s in subscripts:
         axis = _axis(s, loops, sizes)
         if axis is None:
             return None
