@@ -53,7 +53,8 @@ def test_layers_whose_sizes_coincide_share_the_functions_of_those_whose_do_not()
     square = text(product(0, "A", "C"), "  Y1(m,n) +=! Y0(m,k) * E(n,k)\n")
     square = square.replace("float(N,L) D)", "float(N,N) E)").replace("float(M,L) B, ", "")
     ir = ir_of(square)
-    assert [x.count("ptr") for x in functions(ir)] == [3, 3, 2, 3]  # tiles, few rows, packing
+    pointers = sorted(x.count("ptr") for x in functions(ir))
+    assert pointers == [2, 3, 3, 3]  # packing, tiles, few rows, few columns
     assert ir.count("call void @part") == 8
 
 
