@@ -345,7 +345,7 @@ def kept(directory: Path) -> list[str]:
 def test_a_killed_process_keeps_all_or_nothing(tmp_path: Path) -> None:
     run(tmp_path, "os._exit(0)")  # as a kill: nobody is waited for
     assert "mm" not in kept(tmp_path)
-    warm = "print(kernel.stats.compilations, 'llvmlite' in sys.modules)"
+    warm = "print(kernel.stats.compilations, 'tcsym.llvm' in sys.modules)"
     assert run(tmp_path, warm).split()[0] == "1"
     assert "mm" in kept(tmp_path)
     assert run(tmp_path, warm) == "0 False\n"
