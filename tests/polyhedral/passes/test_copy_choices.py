@@ -17,6 +17,7 @@ from tcsym.polyhedral.map_cpu import nests
 from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.windows.copy_choices import copy_choices
 from tcsym.polyhedral.schedule import schedule_program
+from tests.guarded import guarded
 
 X = "def f(float(H,W) X, float(K) F) -> (float(H,W) O) "
 REPEATED = X + "{ O(y,x) +=! X(y,min(max(x+j-1,0),W-1)) * F(j) }"
@@ -93,6 +94,7 @@ def test_equal_reads_share_a_copy() -> None:
         X + "{ O(y,x) +=! X(y,min(j,W-1)) * F(j) * X(y,x) }",  # no window
         X + "{ O(y,x) +=! X(y,min(x+j,max(2*j-x,0))) * F(j) }",  # two forms of the indices
         X + "{ O(y,x) = X(y,min(x+1,W-1)) * F(0) }",  # no sum
+        X + "{ O(y,x) +=! X(y,min(2*x+j,W-1)) * F(j) }",  # every second place, if K is 1
     ],
 )
 def test_what_stays(source: str) -> None:
@@ -121,3 +123,12 @@ def test_an_access_outside_is_an_error_still() -> None:
     assert m(np.ones((2, 5), "f"), f).shape == (2, 5)
     with pytest.raises(tcsym.TCError, match="X"):
         m(np.ones((2, 4), "f"), f)
+
+
+def test_places_that_no_iteration_has_are_not_read() -> None:
+    """The choice has its peak, beyond the end, between them."""
+    source = """def f(float(M) X, float(K) Z) -> (Y) {
+  Y(y) +=! X(min(300*y+i,1600-300*y-i)) * Z(i) where y in 0:4
+}"""
+    x, z = guarded(np.ones(702, "f")), np.ones(102, "f")
+    assert tcsym.define(source)(x, z).tolist() == [102.0] * 4

@@ -29,6 +29,7 @@ from tcsym.index import (
 )
 from tcsym.index_values import substitute
 from tcsym.loop_ir import (
+    Branch,
     Buffer,
     Kernel,
     Loop,
@@ -83,6 +84,8 @@ def copy_choices(kernel: Kernel, nest: str, names: Names) -> Chosen | None:
     """The first unguarded read of the nest's sums whose window slides over choices by a copy."""
     band = band_of(find_loop(kernel.body, nest))
     written = {a.buffer for a in accesses(band.body) if a.written}
+    if any(isinstance(x, Branch) for x, _ in walk(band.body)):
+        return None  # what runs nowhere may have no elements to copy
     for update, around in reductions(band.body) if band.loops else ():
         for read in _unguarded(update.value):
             axes = _axes(kernel, read, band, around)
@@ -141,7 +144,22 @@ def _axis(s: Index, loops: tuple[Loop, ...], sizes: frozenset[str]) -> _Axis | N
         return None
     if not (low.variables() | high.variables()) <= sizes:
         return None
-    return _Axis(place, source, low, extent_from(high - low + 1, sizes))
+    axis = _Axis(place, source, low, extent_from(high - low + 1, sizes))
+    return axis if _has_no_gaps(place, loops) or not axis.chooses else None
+
+
+def _has_no_gaps(place: Index, loops: tuple[Loop, ...]) -> bool:
+    """Each place between the ends is one of some iterations: at others no element may be.
+
+    Extents that are not known count as 1: with less there is no copy.
+    """
+    reach, names = 0, {x.variable for x in loops}
+    for x in sorted(loops, key=lambda x: abs(place.coefficient(x.variable))):
+        step = abs(place.coefficient(x.variable))
+        if step > reach + 1 or (x.lower.variables() | x.upper.variables()) & names:
+            return False
+        reach += step * ((extent(x).as_int() or 1) - 1)
+    return True
 
 
 def _moving_part(e: Index, names: frozenset[str]) -> Index:
