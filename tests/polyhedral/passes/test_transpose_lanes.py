@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tcsym.compiler import analyse
+from tcsym.frontend.program import Read
 from tcsym.loop_ir import Kernel, TransposeBlock, walk
 from tcsym.options import Options
 from tcsym.polyhedral.map_cpu import map_cpu
+from tcsym.polyhedral.passes.allocate import place_allocations
+from tcsym.polyhedral.passes.common.names import Names
+from tcsym.polyhedral.passes.common.setting import Setting
+from tcsym.polyhedral.passes.rows.transpose_lanes import transpose_lanes
 from tcsym.polyhedral.schedule import schedule_program
 from tests.polyhedral.passes.compare import assert_same
+from tests.polyhedral.passes.naive import buf, kernel, op, par, rd, red, up, v
 from tests.polyhedral.passes.targets import AVX2, TARGETS
 
 ROW_SUM = "def f(float(N,C) X) -> (O) { O(n) +=! X(n,c) }"
@@ -47,8 +55,7 @@ def test_each_pass_over_the_rows_loads_blocks() -> None:
 
 
 def test_blocks_are_as_wide_as_a_vector() -> None:
-    kernel = mapped(LARGEST)[1]
-    found = [x for x, _ in walk(kernel.body) if isinstance(x, TransposeBlock)]
+    found = [x for x, _ in walk(mapped(LARGEST)[1].body) if isinstance(x, TransposeBlock)]
     assert found and {x.block for x in found} == {AVX2.lanes(64)}
 
 
@@ -73,3 +80,18 @@ def test_results_at_every_border(name: str, target: str) -> None:
     for rows in (0, 1, 8, 9, 17):
         for columns in (0, 1, 3, 4, 7, 8, 9, 15, 16, 17, 24, 31):
             assert_same(naive, kernel, {"N": rows, "C": columns})
+
+
+@pytest.mark.parametrize("other", [rd("X", v("n")[0] * 2, 0, *v("c")), rd("X", 0, *v("n c"))])
+def test_lanes_that_begin_at_the_same_element_are_told_apart(other: Read) -> None:
+    """By where they go on: at another step, or along another dimension."""
+    n, c = v("n c")
+    term = op("mul", rd("X", n, 0, c), other)
+    lanes = replace(par("n", 8, up("S", (n,), "add", term)), kind="vector")
+    buffers = [buf("X", (16, 8, *v("C"))), buf("S", (8,))]
+    naive = kernel("k", "C", buffers, red("c", "C", lanes))
+    setting = Setting(AVX2, Options(), Names.of(naive), [])
+    blocked = transpose_lanes(naive, "c", 8, setting)
+    assert blocks(blocked)
+    for columns in (7, 8, 20):
+        assert_same(naive, place_allocations(blocked), {"C": columns})

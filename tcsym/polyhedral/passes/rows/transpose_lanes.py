@@ -60,6 +60,13 @@ class Strided:
     subscripts: Indices
     row: int
 
+    @property
+    def lanes(self) -> tuple[Indices, Indices]:
+        """The subscripts for lanes 0 and 1."""
+        second = list(self.subscripts)
+        second[self.row] = second[self.row] + 1
+        return self.subscripts, tuple(second)
+
 
 def transpose_lanes(kernel: Kernel, nest: str, lanes: int, setting: Setting) -> Kernel:
     """Innermost loops of the nest, over whole vectors of `lanes`, in blocks where that saves loads.
@@ -194,14 +201,15 @@ def _on_panels(loop: Loop, panels: dict[Strided, str], point: Index) -> Node:
             return replace(x, body=node(x.body, (*points, x)))
         assert isinstance(x, Store | Update)
         lane, zeros = points[-1].variable, {y.variable: ZERO for y in points}
+        second = {**zeros, lane: ONE}
 
         def panel(buffer: str, subscripts: tuple[object, ...]) -> str | None:
             if not all(isinstance(s, Index) for s in subscripts):
                 return None
-            first = tuple(substitute(s, zeros) for s in subscripts if isinstance(s, Index))
-            found = (b for y, b in panels.items() if (y.buffer, y.subscripts) == (buffer, first))
-            moving = any(isinstance(s, Index) and lane in s.variables() for s in subscripts)
-            return next(found, None) if moving else None
+            places = [s for s in subscripts if isinstance(s, Index)]
+            lanes = [tuple(substitute(s, at) for s in places) for at in (zeros, second)]
+            found = (name for x, name in panels.items() if [buffer, *lanes] == [x.buffer, *x.lanes])
+            return next(found, None)
 
         def value(v: Value) -> Value:
             name = panel(v.tensor, v.subscripts) if isinstance(v, Read) else None
