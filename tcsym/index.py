@@ -396,21 +396,8 @@ FALSE = Any_(())
 
 
 def ge(a: Index | int, b: Index | int) -> Condition:
-    d = _without_quotient(index(a) - b)
+    d = index(a) - b
     return NonNegative(d) if d.terms else (TRUE if d.constant >= 0 else FALSE)
-
-
-def _without_quotient(d: Index) -> Index:
-    """What is at least 0 where `d` is: of x/n + y, x + n*y; of y - x/n, n*(y + 1) - 1 - x."""
-    quotients = [(a, k) for a, k in d.terms if isinstance(a, FloorDiv)]
-    if len(quotients) != 1:
-        return d
-    (a, k) = quotients[0]
-    n = a.divisor.as_int()
-    if n is None or n < 1 or abs(k) != 1:
-        return d
-    rest = d - of_atom(a) * k
-    return a.dividend + rest * n if k == 1 else rest * n + (n - 1) - a.dividend
 
 
 def lt(a: Index | int, b: Index | int) -> Condition:

@@ -9,7 +9,6 @@ import pickle
 import subprocess
 import sys
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -139,18 +138,3 @@ def test_copied_and_pickled_atoms_have_hash_and_text_of_their_own() -> None:
             assert other == atom and str(other) == str(atom)
         assert b"_text" not in pickle.dumps(atom)
         assert b"_hash" not in pickle.dumps(atom)
-
-
-@pytest.mark.parametrize("n", [1, 2, 3, 7])
-@pytest.mark.parametrize("k", [1, -1])
-def test_comparisons_with_a_quotient_are_without_it(n: int, k: int) -> None:
-    """x/n >= y where x >= n*y, whatever the signs."""
-    x, y = var("x"), var("y")
-    for offset in (-3, 0, 5):
-        condition = ge(floordiv(x + offset, n) * k, y * 2 - 1)
-        assert "/" not in condition_text(condition)
-        for a in range(-9, 10):
-            for b in range(-4, 5):
-                truth = (a + offset) // n * k >= 2 * b - 1
-                assert holds(condition, {"x": a, "y": b}) == truth, (a, b)
-    assert "/" in condition_text(ge(floordiv(x, y), 1))  # by 0, a quotient is 0

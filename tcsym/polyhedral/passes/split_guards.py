@@ -16,6 +16,7 @@ from tcsym.index import (
     TRUE,
     All,
     Condition,
+    FloorDiv,
     Index,
     IsZero,
     NonNegative,
@@ -24,6 +25,7 @@ from tcsym.index import (
     maximum,
     minimum,
     negate,
+    of_atom,
     var,
 )
 from tcsym.loop_ir import (
@@ -120,6 +122,19 @@ def _range_of(e: Expr, loop: Loop) -> _Guard | None:
     return None
 
 
+def without_quotient(d: Index) -> Index:
+    """What is at least 0 where `d` is: of x/n + y, x + n*y; of y - x/n, n*(y + 1) - 1 - x."""
+    quotients = [(a, k) for a, k in d.terms if isinstance(a, FloorDiv)]
+    if len(quotients) != 1:
+        return d
+    (a, k) = quotients[0]
+    n = a.divisor.as_int()
+    if n is None or n < 1 or abs(k) != 1:
+        return d
+    rest = d - of_atom(a) * k
+    return a.dividend + rest * n if k == 1 else rest * n + (n - 1) - a.dividend
+
+
 def _bounds(c: Condition, v: str) -> tuple[Condition, list[Index], list[Index]] | None:
     """`c` as a conjunction of what does not depend on `v` and of bounds of it, or None."""
     outside: list[Condition] = []
@@ -131,8 +146,9 @@ def _bounds(c: Condition, v: str) -> tuple[Condition, list[Index], list[Index]] 
             continue
         if not isinstance(part, NonNegative | IsZero):
             return None
-        step = part.index.coefficient(v)
-        rest = part.index - var(v) * step
+        bound = without_quotient(part.index) if isinstance(part, NonNegative) else part.index
+        step = bound.coefficient(v)
+        rest = bound - var(v) * step
         if abs(step) != 1 or v in rest.variables():
             return None
         edge = -rest if step == 1 else rest  # v >= edge, or v <= edge

@@ -7,13 +7,14 @@ from dataclasses import replace
 import pytest
 
 from tcsym.frontend.program import Binary, Compare, Expr, IndexValue, Select
-from tcsym.index import Index, index, var
+from tcsym.index import Index, floordiv, index, var
+from tcsym.index_values import evaluate
 from tcsym.loop_ir import Kernel, Loop, Store, Update, Verify, subvalues, walk
 from tcsym.loop_ir_verify import verify
 from tcsym.polyhedral.passes import split_guards as module
 from tcsym.polyhedral.passes.allocate import place_allocations, without_allocations
 from tcsym.polyhedral.passes.common.names import Names
-from tcsym.polyhedral.passes.split_guards import split_guards
+from tcsym.polyhedral.passes.split_guards import split_guards, without_quotient
 from tcsym.types import DType
 from tests.polyhedral.passes import naive
 from tests.polyhedral.passes.compare import assert_same
@@ -134,3 +135,19 @@ def test_reductions_and_strided_rows_stay_whole() -> None:
     across = par("h", "H", par("w", "W", st("O", (W, H), guarded)))
     k = kernel("k", "H W", [buf("X", "H W"), buf("O", "W H")], across)
     assert split(k) == place_allocations(k)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 7])
+@pytest.mark.parametrize("k", [1, -1])
+def test_bounds_by_a_quotient_are_without_it(n: int, k: int) -> None:
+    """x/n >= y where x >= n*y, and -x/n >= y where -x >= n*y, whatever the signs."""
+    x, y = var("x"), var("y")
+    for offset in (-3, 0, 5):
+        quotient = floordiv(x + offset, n) * k - y * 2 + 1
+        without = without_quotient(quotient)
+        assert "/" not in str(without)
+        for a in range(-9, 10):
+            for b in range(-4, 5):
+                place = {"x": a, "y": b}
+                assert (evaluate(without, place) >= 0) == (evaluate(quotient, place) >= 0), place
+    assert "/" in str(without_quotient(floordiv(x, y)))  # by 0, a quotient is 0
