@@ -23,6 +23,14 @@ FOUND: dict[str, tuple[str, list[dict[str, int]]]] = {
 }""",
         [{"M": 2, "N": 3}, {"M": 1, "N": 0}],
     ),
+    # a temporary that blocks transpose lost a dimension of two: blocks begin at 0 only
+    "transposed_there_and_back": (
+        """def f(float(A,2,B) X) -> (T1) {
+  T0(a,b,c) = X(a,c,b)
+  T1(a,c,b) = T0(a,b,c)
+}""",
+        [{"A": 1, "B": 2}, {"A": 3, "B": 5}, {"A": 2, "B": 70}],
+    ),
     # a padded copy took an axis that nothing reads for one that stands still (sizes substituted)
     "padded_copy_of_nothing": (
         """def f(float(C,W) X, float(O,C,K) F) -> (Y) {

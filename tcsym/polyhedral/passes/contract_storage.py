@@ -74,9 +74,9 @@ def _contract_one(kernel: Kernel, b: Buffer, touched: Touched) -> Kernel:
         return kernel
     sizes = frozenset(kernel.sizes)
     ranges = _Ranges(b, sizes)
-    hulls = [_hull(b, d, uses, ranges) for d in range(len(b.shape))]
-    kept = [d for d, h in enumerate(hulls) if h is None or h.extent.as_int() != 1]
     moved = _transposed_dimensions(kernel.body, b, touched)
+    hulls = [None if d in moved else _hull(b, d, uses, ranges) for d in range(len(b.shape))]
+    kept = [d for d, h in enumerate(hulls) if h is None or h.extent.as_int() != 1]
     kept = sorted({*kept, *moved}) if moved else _lanes_last(kept, uses)
     body = _rewrite(kernel.body, b, hulls, kept, touched)
     extents = [b.shape[d] if h is None else h.extent for d, h in enumerate(hulls)]
@@ -98,7 +98,7 @@ def _moves_in_lanes(b: Buffer, d: int, uses: Uses) -> bool:
 
 
 def _transposed_dimensions(node: Node, b: Buffer, touched: Touched) -> set[int]:
-    """Dimensions that blocks move along: they stay, and stay in order."""
+    """Dimensions that blocks move along: they stay whole, and in order."""
     moved: set[int] = set()
     for x, _ in touched.nodes(node, b.name):
         if isinstance(x, TransposeBlock):
