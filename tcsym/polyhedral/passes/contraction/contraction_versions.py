@@ -198,10 +198,11 @@ def exchanged(kernel: Kernel, nest: str, roles: Roles) -> Roles | None:
     band = band_of(find_loop(kernel.body, nest))
     if roles.rows is None:
         return None
-    other = _long_rows(kernel, nest, roles) or roles_along(kernel, band, roles.rows)
-    least = 1 if may_be_short(kernel, nest, roles) else 2
-    if other is None or len(extent(band.loop(other.rows or "")).variables()) < least:
-        other = roles_of(band, roles.rows, roles.columns)
+    other = _long_rows(kernel, nest, roles)
+    if other is None:
+        other = roles_along(kernel, band, roles.rows)
+        if other is None or len(extent(band.loop(other.rows or "")).variables()) < 2:
+            other = roles_of(band, roles.rows, roles.columns)
     possible = other is not None and contraction_refusal(kernel, nest, other) is None
     return other if possible else None
 
