@@ -8,7 +8,6 @@ alternate between both (`trial`), and the faster one stays.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal
@@ -312,12 +311,14 @@ class Adaptive(Dispatcher):
 
     def _entered(self, switch: Switch, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Function:
         """What serves such a call natively; the default where the switch cannot read its sizes."""
-        if len(self._ordered) > 1:
-            with contextlib.suppress(Exception):
-                sizes = switch.sizes_of(args, kwargs)
-                self._count(sizes)
-                return self._base_of(sizes)
-        return switch.default
+        if len(self._ordered) == 1:
+            return switch.default
+        try:
+            sizes = switch.sizes_of(args, kwargs)
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+            return switch.default  # arguments of other kinds, which it accepts or refuses
+        self._count(sizes)
+        return self._base_of(sizes)
 
     def _count(self, sizes: Values) -> None:
         """A call that the switch does not count: it is looked at."""
