@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 
 from tcsym.index import (
     TRUE,
@@ -26,7 +25,6 @@ from tcsym.index import (
     atom_parts,
     ceildiv,
     floordiv,
-    ge,
     index,
     maximum,
     minimum,
@@ -34,23 +32,20 @@ from tcsym.index import (
     var,
 )
 from tcsym.index_values import evaluate, map_atoms
-from tcsym.loop_ir import Branch, Kernel, Loop, Node, block, map_node
-from tcsym.polyhedral.passes.common.assume import in_context
-from tcsym.polyhedral.passes.common.band import band_of
+from tcsym.loop_ir import Kernel, Loop, Node, block, map_node, walk
 from tcsym.polyhedral.passes.common.bounds import (
     at_least,
     at_most,
-    extent,
     is_nonnegative,
 )
 from tcsym.polyhedral.passes.common.duplicate import duplicate
-from tcsym.polyhedral.passes.common.loops import is_leaf, loops_in, outermost_loop, replace_loop
+from tcsym.polyhedral.passes.common.loops import is_leaf
 from tcsym.polyhedral.passes.common.names import Names
+from tcsym.polyhedral.passes.common.row_parts import is_parallel, with_parts
 from tcsym.records import dataclass
 
 LONG, SHORT = 1000, 10  # a row's sizes and all others, where the lengths of sides are compared
 MOST = 8  # choices of a row
-SHORTEST = 16  # a row of fewer elements, and a loop around it in the lanes, gathers no slower
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,31 +121,14 @@ class _Row:
 
 def split_choices(kernel: Kernel, names: Names) -> Kernel:
     """The innermost parallel loops in which all subscripts are plain in one long part."""
-    for loop in loops_in(kernel.body):
-        if loop.order == "parallel" and is_leaf(loop):
-            kernel = _in_row(kernel, loop, names)
+    for loop, around in walk(kernel.body):
+        if isinstance(loop, Loop) and is_parallel(loop) and is_leaf(loop):
+            row = _row(kernel, loop)
+            if row is not None:
+                kernel, edges = _edges(kernel, loop, row, names)
+                parts = block(row.inside(loop), *edges)
+                kernel = with_parts(kernel, loop, around, parts, TRUE, names)
     return kernel
-
-
-def _in_row(kernel: Kernel, loop: Loop, names: Names) -> Kernel:
-    """Short rows that other loops may replace in the lanes stay as they were, too."""
-    row = _row(kernel, loop)
-    if row is None:
-        return kernel
-    top = outermost_loop(kernel.body, loop.variable)
-    sole = top if band_of(top).variables[-1:] == (loop.variable,) and top != loop else loop
-    long = TRUE if sole is loop else in_context(kernel, ge(extent(loop), SHORTEST))
-    copy: Node | None = None
-    if long != TRUE:
-        kernel, copy, _ = duplicate(kernel, sole, names)
-    kernel, edges = _edges(kernel, loop, loop, row, names)
-    parts = block(row.inside(loop), *edges)
-
-    def split(nest: Loop) -> Node:
-        inside = replace_loop(nest, loop.variable, lambda _: parts)
-        return inside if copy is None else Branch(long, inside, copy)
-
-    return replace(kernel, body=replace_loop(kernel.body, sole.variable, split))
 
 
 def _row(kernel: Kernel, loop: Loop) -> _Row | None:
@@ -163,23 +141,16 @@ def _row(kernel: Kernel, loop: Loop) -> _Row | None:
     return row if all(row.sides.values()) else None
 
 
-def _edges(
-    kernel: Kernel, nest: Loop, loop: Loop, row: _Row, names: Names
-) -> tuple[Kernel, tuple[Node, ...]]:
-    """Copies of the nest for what of its loop lies before the inside, and after it."""
+def _edges(kernel: Kernel, loop: Loop, row: _Row, names: Names) -> tuple[Kernel, tuple[Node, ...]]:
+    """Copies of the row for what of it lies before the inside, and after it."""
     first, last = row.limits()
     copies: list[Node] = []
     for lower, upper in ((loop.lower, first), (last, loop.upper)):
         if lower != upper:
-            part = replace(loop, lower=lower, upper=upper)
-            edge = replace_loop(nest, loop.variable, partial(_always, part))
+            edge = replace(loop, lower=lower, upper=upper)
             kernel, copy, _ = duplicate(kernel, edge, names)
             copies.append(copy)
     return kernel, tuple(copies)
-
-
-def _always(part: Node, _: Loop) -> Node:
-    return part
 
 
 def _all_choices(loop: Loop) -> tuple[Atom, ...]:

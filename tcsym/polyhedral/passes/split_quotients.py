@@ -9,13 +9,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import reduce
-from itertools import takewhile
 
 from tcsym.index import (
-    TRUE,
     ZERO,
     Atom,
-    Condition,
     FloorDiv,
     Index,
     Mod,
@@ -27,16 +24,13 @@ from tcsym.index import (
     var,
 )
 from tcsym.index_values import map_atoms, substitute
-from tcsym.loop_ir import Branch, Kernel, Loop, LoopOrder, Node, map_node, walk
-from tcsym.polyhedral.passes.common.assume import in_context
+from tcsym.loop_ir import Kernel, Loop, LoopOrder, Node, map_node, walk
 from tcsym.polyhedral.passes.common.bounds import extent
-from tcsym.polyhedral.passes.common.duplicate import duplicate
-from tcsym.polyhedral.passes.common.loops import chain_of, replace_loop
 from tcsym.polyhedral.passes.common.names import Names
+from tcsym.polyhedral.passes.common.row_parts import is_parallel, with_parts
 from tcsym.records import dataclass
 
 LEAST = 32  # elements of a piece: shorter ones, if that is known, take longer than divisions
-SHORTEST = 16  # a row of fewer elements, and a loop around it in the lanes, divides no slower
 FEW = 3  # elements of a piece that beats gathers, where rows have to stay as they were too
 MOST = 3  # quotients of a row
 
@@ -66,31 +60,16 @@ def _with_pieces(
     found: tuple[_Quotient, ...],
     names: Names,
 ) -> Kernel:
-    """Rows in pieces. As they were: by a small divisor that may be 0; if short and not alone."""
-    band = takewhile(_is_parallel, reversed([x for x in around if isinstance(x, Loop)]))
-    sole = [x for x in band if chain_of(x)[-1].variable == row.variable]
-    needed: list[Condition] = [
-        ge(x.divisor, FEW) for x in found if not _is_never_zero(row, x.divisor)
-    ]
-    if sole and not extent(row).variables() & {x.variable for x in sole}:
-        needed.append(ge(extent(row), SHORTEST))
-    top = sole[-1] if sole else row
-    condition = in_context(kernel, all_of(needed))
-    copy: Node | None = None
-    if condition != TRUE:
-        kernel, copy, _ = duplicate(kernel, top, names)
-    order: LoopOrder = "parallel" if any(_is_parallel(x) for x in around) else "sequential"
+    """Rows in pieces; by a small divisor that may be 0, as they were."""
+    needed = all_of([ge(x.divisor, FEW) for x in found if not _is_never_zero(row, x.divisor)])
+    order: LoopOrder = "parallel" if any(is_parallel(x) for x in around) else "sequential"
     pieces, private = _pieces(row, found, order, names)
-
-    def split(nest: Loop) -> Node:
-        inside = replace_loop(nest, row.variable, lambda _: pieces)
-        return inside if condition == TRUE else Branch(condition, inside, copy)
-
+    kernel = with_parts(kernel, row, around, pieces, needed, names)
     buffers = tuple(
         replace(b, private=b.private | private) if row.variable in b.private else b
         for b in kernel.buffers
     )
-    return replace(kernel, body=replace_loop(kernel.body, top.variable, split), buffers=buffers)
+    return replace(kernel, buffers=buffers)
 
 
 def _is_row(loop: Loop) -> bool:
@@ -129,10 +108,6 @@ def _is_never_zero(row: Loop, divisor: Index) -> bool:
         return True
     empty = (substitute(extent(row), {n: ZERO}).as_int() for n in divisor.variables())
     return all(n is not None and n <= 0 for n in empty)
-
-
-def _is_parallel(x: Node) -> bool:
-    return isinstance(x, Loop) and x.order == "parallel"
 
 
 def _pieces(
