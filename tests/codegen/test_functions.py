@@ -48,6 +48,7 @@ DOUBLE_ULPS = {
     "cyl_bessel_i0": 20,
     "cyl_bessel_i1": 20,
     "normcdf": 4000,
+    "rcbrt": 4,  # libraries' cbrt, ours and numpy's, differ by one, and a reciprocal doubles that
     "tgamma": 20,
     **dict.fromkeys(["j0", "j1", "y0", "y1", "lgamma"], 1e6),  # the library's, near their zeros
 }
