@@ -102,7 +102,7 @@ def test_nothing_is_left_over() -> None:
     even = tc.define(DOUBLE, sizes={"N": tc.Dim(multiple_of=32)}).f.explain("mapped")
     rows = [line for line in even.splitlines() if "if " not in line]  # of threads, not of rows
     assert not any("mask" in line or "min(" in line for line in rows)
-    sizes = {"M": tc.Dim(64, multiple_of=12), "K": tc.Dim(64), "N": tc.Dim(64, multiple_of=48)}
+    sizes = {"M": tc.Dim(64, multiple_of=24), "K": tc.Dim(64), "N": tc.Dim(64, multiple_of=192)}
     ranges = {n: tc.Dim(d.lo) for n, d in sizes.items()}
     whole, ragged = (tc.define(MM, sizes=s).f.explain("mapped") for s in (sizes, ranges))
     assert whole.count("\n") < 0.8 * ragged.count("\n")

@@ -8,6 +8,7 @@ Full tiles, nearly all, have one of their own: there a row's address needs no cl
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from tcsym.index import Condition, Index, all_of, ge, index, negate, var
@@ -94,8 +95,10 @@ def _few_rows(shape: TileShape) -> int:
 
 def _may_end(n: Index, least: int, most: int, whole: int) -> bool:
     """The last of the tiles of `whole` points may have that many of them."""
+    step = math.gcd(whole, *(k for _, k in n.terms))
+    first = least + (n.constant - least) % step
     known = n.as_int()
-    return least <= most and (known is None or least <= known % whole <= most)
+    return first <= most and (known is None or least <= known % whole <= most)
 
 
 @dataclass(frozen=True, slots=True)
