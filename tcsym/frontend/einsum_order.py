@@ -33,7 +33,7 @@ def order(
     whole: Order = (tuple(range(len(terms))),)
     if not has_choice(terms, output):
         return whole
-    steps = _own_sums(terms, output)
+    steps = own_sums(terms, output)
     steps += _pairs(after(terms, output, steps), output, extents)
     apart = points(terms, output, steps, extents)
     return steps if GAIN * apart <= points(terms, output, whole, extents) else whole
@@ -86,7 +86,7 @@ def _summed(terms: Sequence[Sequence[str]], output: Sequence[str]) -> set[str]:
     return {x for term in terms for x in term} - set(output)
 
 
-def _own_sums(terms: Sequence[Sequence[str]], output: Sequence[str]) -> Order:
+def own_sums(terms: Sequence[Sequence[str]], output: Sequence[str]) -> Order:
     """A step for each operand with a label to sum that no other has."""
     steps: list[tuple[int, ...]] = []
     for k, term in enumerate(terms):

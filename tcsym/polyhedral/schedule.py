@@ -1,8 +1,8 @@
 """Program -> proved schedule and naive loop IR: the polyhedral middle on one page.
 
-normalise -> share parts -> scop -> dependences -> fuse -> prove -> lower. A strategy whose tree is
-not proved, or whose time is up, gives way to the next simpler one; the last is the order of the
-text, which needs no proof.
+pair operands -> normalise -> share parts -> scop -> dependences -> fuse -> prove -> lower. A
+strategy whose tree is not proved, or whose time is up, gives way to the next simpler one; the last
+is the order of the text, which needs no proof.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from tcsym.polyhedral.fuse import fuse
 from tcsym.polyhedral.isl_schedule import Unsuitable, isl_schedule
 from tcsym.polyhedral.lower import has_bounds, kernel_around, tree_to_loops
 from tcsym.polyhedral.normalise import normalise
+from tcsym.polyhedral.pair_operands import pair_operands
 from tcsym.polyhedral.private_loops import private_loops
 from tcsym.polyhedral.prove import loop_orders, prove
 from tcsym.polyhedral.relations import Relations
@@ -76,6 +77,7 @@ def schedule_program(
     presburger = Presburger(program.sizes)
     deadline = Deadline.after(options.time_limit)
     with log.step("normalise"):
+        program = pair_operands(program, context)
         program = share_parts(_normalised(program, presburger, deadline))
     with log.step("scop"):
         scop = program_to_scop(program, context_condition(context))

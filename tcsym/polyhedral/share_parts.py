@@ -97,7 +97,7 @@ class _Sharing:
         used = frozenset[str]()
         for x in subexpressions(e):
             if isinstance(x, Read):
-                if x.tensor == s.target or not self.is_inside(x, s):
+                if x.tensor == s.target or not is_inside(x, s, self.program):
                     return None
                 used = used.union(*(i.variables() for i in x.subscripts if isinstance(i, Index)))
             elif isinstance(x, IndexValue):
@@ -106,16 +106,6 @@ class _Sharing:
         mine = used & ranges.keys()
         fits = all(ranges[v].lower == ZERO for v in mine)
         return mine if fits and last and last <= mine < ranges.keys() else None
-
-    def is_inside(self, r: Read, s: Statement) -> bool:
-        """In range whenever the sizes are legal, even if other ranges are empty."""
-        uppers = {x.variable: x.upper for x in s.domain}
-        shape = self.program.tensor(r.tensor).shape
-        whole = all(
-            isinstance(i, Index) and any(i == var(v) and uppers[v] == n for v in uppers)
-            for i, n in zip(r.subscripts, shape)
-        )
-        return whole and r.unwritten is None and not any(r.checked)
 
     def part(self, e: Expr, used: frozenset[str], s: Statement) -> Read:
         known = self.parts.get(e)
@@ -142,6 +132,17 @@ class _Sharing:
         tensor = Tensor(name, dtype, tuple(r.upper for r in domain), "temporary")
         self.temporaries[name] = tensor
         return tensor
+
+
+def is_inside(r: Read, s: Statement, program: Program) -> bool:
+    """In range whenever the sizes are legal, even if other ranges are empty."""
+    uppers = {x.variable: x.upper for x in s.domain}
+    shape = program.tensor(r.tensor).shape
+    whole = all(
+        isinstance(i, Index) and any(i == var(v) and uppers[v] == n for v in uppers)
+        for i, n in zip(r.subscripts, shape)
+    )
+    return whole and r.unwritten is None and not any(r.checked)
 
 
 def _is_dear(e: Expr) -> bool:

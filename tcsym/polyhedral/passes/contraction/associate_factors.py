@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tcsym.frontend.program import Binary, BinaryOp, Expr, Select, Unary, dtype_of
+from tcsym.frontend.program import Binary, BinaryOp, Expr, Select, dtype_of
 from tcsym.loop_ir import Kernel, Loop, Node, Update, loads, map_node, walk
+from tcsym.polyhedral.factors import flattened, product
 from tcsym.polyhedral.passes.common.access import value_variables
 from tcsym.polyhedral.passes.contraction.operands import widened_term
 from tcsym.records import dataclass
@@ -56,7 +57,7 @@ def _associated(term: Expr, around: tuple[Loop, ...]) -> Expr | None:
     variables = frozenset(x.variable for x in around)
     found = [
         _Factor(place, op, value, value_variables(value) & variables)
-        for place, (op, value) in enumerate(_flattened(term))
+        for place, (op, value) in enumerate(flattened(term))
     ]
     if len(found) < 3 or not all(dtype_of(f.value).is_float for f in found):
         return None
@@ -71,22 +72,8 @@ def _associated(term: Expr, around: tuple[Loop, ...]) -> Expr | None:
                 return None
             side.append(f)
     first, second = sorted((sorted(s, key=_place) for s in sides), key=lambda s: s[0].place)
-    value = Binary("mul", _value(first), _value(second), dtype_of(term))
+    value = Binary("mul", _product(first), _product(second), dtype_of(term))
     return None if value == term else value
-
-
-def _flattened(v: Expr) -> list[tuple[BinaryOp, Expr]]:
-    """The factors of `v` from left to right, with `div` those below the line."""
-    match v:
-        case Binary("mul", a, b) if not v.exact:
-            return _flattened(a) + _flattened(b)
-        case Binary("div", a, b) if not v.exact:
-            return [*_flattened(a), ("div", b)]
-        case Unary("neg", a, t):
-            (op, first), *rest = _flattened(a)
-            return [(op, Unary("neg", first, t)), *rest]
-        case _:
-            return [("mul", v)]
 
 
 def _operands(found: list[_Factor], around: tuple[Loop, ...]) -> tuple[_Factor, _Factor] | None:
@@ -110,10 +97,5 @@ def _place(f: _Factor) -> int:
     return f.place
 
 
-def _value(side: list[_Factor]) -> Expr:
-    """The product of the side's factors, over those below the line one by one."""
-    above = [f for f in side if f.op == "mul"]
-    value = above[0].value
-    for f in above[1:] + [f for f in side if f.op == "div"]:
-        value = Binary(f.op, value, f.value, dtype_of(value))
-    return value
+def _product(side: list[_Factor]) -> Expr:
+    return product([(f.op, f.value) for f in side])
