@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 
 import tcsym
@@ -62,6 +63,37 @@ def test_windows_of_3_of_few_channels_need_no_masks() -> None:
     assert count(block, r"vfmadd\d+ps.*%ymm") == 9 * 4 * 2
     assert count(block, r"vmovups\s+-?\d*\(%r.*%ymm") == 9 * 2
     assert count(block, r"vmaskmov|\(%rsp.*%ymm|%ymm.*\(%rsp") == 0
+
+
+SIZES = {"N": 8, "G": 32, "F": 4, "C": 4, "H": 56, "W": 56, "KH": 3, "KW": 3}
+OF_3 = GROUPED.replace("KH,KW", "3,3").replace("\n}", " where kh in 0:3, kw in 0:3\n}")
+
+
+@pytest.mark.parametrize("target", ["cpu:avx2", "cpu:avx512"])
+@pytest.mark.parametrize(("source", "sizes"), [(GROUPED, SIZES), (OF_3, {})])
+def test_known_windows_of_few_channels_are_as_those_of_a_version(
+    target: str, source: str, sizes: dict[str, int]
+) -> None:
+    """No mask, and no weights that are kept on the stack, a vector of copies each."""
+    options = tcsym.Options(bind="after" if sizes else "never")
+    kernel = tcsym.define(source, target=target, sizes=sizes, options=options).f
+    text = kernel.explain("asm")
+    found = [b.splitlines() for b in re.split(r"^\.LBB", text, flags=re.MULTILINE)]
+    whole = [b for b in found if count(b, r"vfmadd\d+ps.*%[yz]mm") == 9 * 4 * 2]
+    bad = [count(b, r"vmaskmov|\{%k|\(%rsp.*%[yz]mm|%[yz]mm.*\(%rsp") for b in whole]
+    assert 0 in bad
+    assert not sizes or not any(bad)
+
+
+@pytest.mark.parametrize("c", [1, 4, 5])
+@pytest.mark.parametrize("f", [3, 4, 7])
+@pytest.mark.parametrize("w", [2, 3, 17, 18, 19, 34, 66, 67])
+def test_known_windows_are_right_at_every_edge(c: int, f: int, w: int) -> None:
+    rng = np.random.default_rng(0)
+    image = rng.standard_normal((1, 2, c, 5, w)).astype(np.float32)
+    weights = rng.standard_normal((2, f, c, 3, 3)).astype(np.float32)
+    expected = tcsym.define(GROUPED).f.reference(image, weights)
+    np.testing.assert_allclose(tcsym.define(OF_3).f(image, weights), expected, atol=1e-4)
 
 
 @pytest.mark.parametrize(("source", "most"), [(DEPTHWISE, 3300), (GROUPED, 6850)])

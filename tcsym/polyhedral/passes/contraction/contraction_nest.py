@@ -46,6 +46,7 @@ from tcsym.polyhedral.passes.contraction.contraction_versions import (
 )
 from tcsym.polyhedral.passes.contraction.evaluate_operands import evaluate_operands
 from tcsym.polyhedral.passes.contraction.operands import widened_terms
+from tcsym.polyhedral.passes.contraction.order_reductions import order_reductions
 from tcsym.polyhedral.passes.contraction.permute_operands import permute_operands
 from tcsym.polyhedral.passes.contraction.register_tile import (
     TileShape,
@@ -56,7 +57,12 @@ from tcsym.polyhedral.passes.contraction.split_maps import split_maps
 from tcsym.polyhedral.passes.leaf_schedule import schedule_leaf, schedule_shared_rows
 from tcsym.polyhedral.passes.rows.column_blocks import blocks_pay
 from tcsym.polyhedral.passes.rows.row_schedule import schedule_rows
-from tcsym.polyhedral.passes.windows.literal_windows import literal_copy, symbolic_windows
+from tcsym.polyhedral.passes.windows.literal_windows import (
+    LiteralCopy,
+    are_known,
+    literal_copy,
+    symbolic_windows,
+)
 from tcsym.polyhedral.passes.windows.window_schedule import (
     schedule_whole_windows,
     window_rows,
@@ -64,6 +70,7 @@ from tcsym.polyhedral.passes.windows.window_schedule import (
 )
 
 SINGLE_ROWS = 2  # more share what they read of the columns
+WHOLE_VECTORS = 2  # of overlapping tiles, where columns are too few for the target's tile
 ROW_VECTORS = 4  # their sums are in flight at once
 
 Schedule = Callable[[Kernel, str, Setting], Kernel]
@@ -155,11 +162,54 @@ def _in_place(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Kern
     options = replace(setting.options, pack=False, register_rows=rows)
     setting.note(nest, f"contraction in place, columns {roles.columns}, rows {roles.rows}")
     setting = replace(setting, options=options)
-    literal = _literal_in_place(kernel, nest, setting)
-    if literal is not None:  # what is left has windows of few or many steps
-        kernel = literal
-        setting = replace(setting, options=replace(options, reduction_unroll=1))
+    return _in_whole_tiles(kernel, nest, roles, setting)
+
+
+def _in_whole_tiles(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Kernel:
+    """Operands in place: overlapping tiles for windows of known size, or of the commonest one;
+    masked tiles elsewhere. Masks cost little on some targets: only straight code gains there.
+    """
+    band = band_of(find_loop(kernel.body, nest))
+    if not sliding_loops(reductions(band.body), band.variables):
+        return schedule_contraction(kernel, nest, roles, setting)
+    kernel = order_reductions(kernel, nest, roles)
+    band = band_of(find_loop(kernel.body, nest))
+    windows = symbolic_windows(kernel, band, setting.rows * WHOLE_VECTORS)
+    straight = setting.rows * WHOLE_VECTORS if setting.target.has_masks else None
+    if not windows.loops and not are_known(band, straight):
+        return schedule_contraction(kernel, nest, roles, setting)
+    for vectors in dict.fromkeys((setting.vectors, min(setting.vectors, WHOLE_VECTORS))):
+        wide = replace(setting, options=replace(setting.options, register_vectors=vectors))
+        whole = literal_copy(kernel, nest, windows, setting.names)
+        moved = _renamed(roles, whole)
+        fits = _fits_whole(whole.kernel, whole.copy, moved, wide)
+        fits = in_context(kernel, all_of((windows.are_literal, fits)))
+        if fits == TRUE:
+            return schedule_contraction(kernel, nest, roles, wide, True)
+        if fits != FALSE:
+            kernel = whole.before(nest, fits)
+            kernel = schedule_contraction(kernel, whole.new[nest], moved, wide, True)
+    if windows.loops:  # what is left has windows of few or many steps
+        setting = replace(setting, options=replace(setting.options, reduction_unroll=1))
     return schedule_contraction(kernel, nest, roles, setting)
+
+
+def _renamed(roles: Roles, copy: LiteralCopy) -> Roles:
+    assert isinstance(copy.copy, Loop) and roles.rows is not None
+    moved = roles_of(band_of(copy.copy), copy.new[roles.columns], copy.new[roles.rows])
+    assert moved is not None
+    return moved
+
+
+def _fits_whole(kernel: Kernel, nest: Node, roles: Roles, setting: Setting) -> Condition:
+    """Where overlapping tiles may run: both loops fill a tile, and may repeat iterations."""
+    assert isinstance(nest, Loop) and roles.rows is not None
+    band = band_of(nest)
+    if not is_repeatable(kernel, band.body, frozenset((roles.columns, roles.rows))):
+        return FALSE
+    shape = tile_shape(kernel, band.body, roles, setting)
+    fits = fits_tiles(band, roles.columns, roles.rows, shape)
+    return FALSE if condition_variables(fits) & set(band.variables) else fits
 
 
 def _single_rows(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> tuple[Kernel, str]:
@@ -227,27 +277,6 @@ def _single_points(kernel: Kernel, nest: str, roles: Roles, setting: Setting) ->
 
 def _only_iteration(x: Loop) -> Node:
     return substitute_node(x.body, {x.variable: x.lower})
-
-
-def _literal_in_place(kernel: Kernel, nest: str, setting: Setting) -> Kernel | None:
-    """A version for windows of the commonest size: straight code in overlapping tiles."""
-    band = band_of(find_loop(kernel.body, nest))
-    windows = symbolic_windows(kernel, band, setting.rows * setting.vectors)
-    if not windows.loops:
-        return None
-    literal = literal_copy(kernel, nest, windows, setting.names)
-    copy, kernel = literal.new[nest], literal.kernel
-    band = band_of(find_loop(literal.copy, copy))
-    roles = contraction_roles(kernel, band)
-    if roles is None or roles.rows is None:
-        return None
-    points = frozenset((roles.columns, roles.rows))
-    shape = tile_shape(kernel, band.body, roles, setting)
-    fits = fits_tiles(band, roles.columns, roles.rows, shape)
-    if fits == FALSE or not is_repeatable(kernel, band.body, points):
-        return None
-    kernel = literal.before(nest, all_of((windows.are_literal, fits)))
-    return schedule_contraction(kernel, copy, roles, setting, True)
 
 
 def _products(kernel: Kernel, nest: str, few_columns: bool, setting: Setting) -> Kernel:

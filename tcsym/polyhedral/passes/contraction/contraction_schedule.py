@@ -12,6 +12,7 @@ from tcsym.polyhedral.passes.common.band import Roles, band_of, is_fused, reduct
 from tcsym.polyhedral.passes.common.bounds import extent, least
 from tcsym.polyhedral.passes.common.interchange import can_sink
 from tcsym.polyhedral.passes.common.loops import (
+    chain_of,
     find_loop,
     is_leaf,
     loops_around,
@@ -44,6 +45,10 @@ from tcsym.polyhedral.passes.contraction.register_tile import (
     TileShape,
     can_tile,
     tile_registers,
+)
+from tcsym.polyhedral.passes.windows.unroll_window import (
+    MOST_STATEMENTS,
+    statement_count,
 )
 
 CONSTANT_UNROLL = 4
@@ -187,9 +192,18 @@ def _unroll_reductions(kernel: Kernel, loops: frozenset[str], steps: int) -> Ker
         if not (isinstance(x, Loop) and x.variable in loops):
             return x
         n = extent(x).as_int()
-        if n is not None and n <= CONSTANT_UNROLL and x.lower.as_int() == 0:
+        short = n is not None and n <= CONSTANT_UNROLL and x.lower.as_int() == 0
+        if short and _is_short_code(x):
             return replace(x, kind="unrolled")
         innermost = not any(y.variable in loops for y in loops_in(x.body))
         return replace(x, unroll=steps) if innermost else x
 
     return replace(kernel, body=map_node(kernel.body, change))
+
+
+def _is_short_code(loop: Loop) -> bool:
+    """Few statements, and no loop at run time inside. With more of them than registers can serve,
+    elements that loops around use again are kept on the stack, a vector of copies each."""
+    chain = chain_of(loop)
+    straight = all(x.kind != "serial" for x in chain[1:])
+    return straight and statement_count(chain) <= MOST_STATEMENTS

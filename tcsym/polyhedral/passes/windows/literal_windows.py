@@ -71,14 +71,10 @@ def symbolic_windows(kernel: Kernel, band: Band, points: int) -> Windows:
     None of them if one would stay a loop.
     """
     found: dict[str, Loop] = {}
-    for x, around in reductions(band.body):
-        own = [y for y in around if _slides(x, y, band)]
+    for x, own, n in _windows_of(band, points):
         symbolic = [y for y in own if extent(y).as_int() is None]
         if not symbolic:
             continue
-        n = points
-        for y in around[around.index(own[0]) :]:
-            n *= LITERAL if y in symbolic else extent(y).as_int() or 0
         if n == 0 or is_long(x, n) or not all(_may_be_literal(kernel, y) for y in symbolic):
             return Windows(())
         found.update((y.variable, y) for y in symbolic)
@@ -86,6 +82,30 @@ def symbolic_windows(kernel: Kernel, band: Band, points: int) -> Windows:
     possible = in_context(kernel, windows.are_literal)
     possible = condition_substitute(possible, windows.fixed_sizes())
     return Windows(()) if possible == FALSE else windows
+
+
+def are_known(band: Band, points: int | None) -> bool:
+    """The band has windows, all of known size, and straight code around so many `points`, if any
+    number of them is given."""
+    found = _windows_of(band, points or 1)
+    straight = points is None or not any(n == 0 or is_long(x, n) for x, _, n in found)
+    known = all(extent(y).as_int() is not None for _, own, _ in found for y in own)
+    return bool(found) and known and straight
+
+
+def _windows_of(band: Band, points: int) -> list[tuple[Update, list[Loop], int]]:
+    """Reductions over windows, the loops that slide, and the statements of their straight code
+    where symbolic windows are literal; 0 statements: other loops inside are of no known size."""
+    found = []
+    for x, around in reductions(band.body):
+        own = [y for y in around if _slides(x, y, band)]
+        if own:
+            n = points
+            for y in around[around.index(own[0]) :]:
+                known = extent(y).as_int()
+                n *= known if known is not None else LITERAL if y in own else 0
+            found.append((x, own, n))
+    return found
 
 
 def literal_copy(kernel: Kernel, loop: str, windows: Windows, names: Names) -> LiteralCopy:

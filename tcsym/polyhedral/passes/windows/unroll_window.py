@@ -52,7 +52,9 @@ def _unrolled(top: Loop, window: tuple[str, ...], names: Names) -> Loop:
     statement = chain[-1].body
     points = tuple(x for x in chain if x.variable not in window)
     straight = all(x.kind in ("unrolled", "vector") for x in chain[1:])
-    if not straight or not isinstance(statement, Update) or is_long(statement, _count(chain)):
+    if not straight or not isinstance(statement, Update):
+        return top
+    if is_long(statement, statement_count(chain)):
         return top
     slide = _slide(statement, chain, points)
     if slide is None:
@@ -64,7 +66,8 @@ def _trips(loop: Loop) -> int | None:
     return extent(loop).as_int() if loop.lower == ZERO else None
 
 
-def _count(chain: tuple[Loop, ...]) -> int:
+def statement_count(chain: tuple[Loop, ...]) -> int:
+    """Statements of straight code, a vector each."""
     total = 1
     for x in chain:
         if x.kind != "vector":
