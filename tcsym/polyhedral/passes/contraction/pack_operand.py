@@ -45,6 +45,9 @@ from tcsym.polyhedral.passes.contraction.panels import Panels
 from tcsym.polyhedral.passes.contraction.register_tile import TileShape
 
 
+NEAR_TILES = 16  # of a panel, filled together
+
+
 def redirect_operand(kernel: Kernel, operand: Operand) -> Kernel:
     """The factor reads panel[k.., column - first column] instead."""
     at = (*(var(x.variable) - x.lower for x in operand.inner), operand.column())
@@ -161,9 +164,10 @@ def _copies(
 def _panel_copies(
     kernel: Kernel, operand: Operand, tile: str, panels: Panels, shape: TileShape, names: Names
 ) -> Node:
-    """Whole tiles step by step, all columns of a step together as the source has them side by side.
+    """Whole tiles step by step, the columns of a step together as the source has them side by side.
 
-    Rows of the source that are far apart then cost one visit to a page each.
+    Rows of the source that are far apart then cost few visits to a page each. So do tiles, which
+    are far apart in the panel: their pages are no more than the processor remembers.
     """
     read = loads(operand.value)[0]
     across = operand.across is not None and not _runs_on(kernel, operand, operand.across)
@@ -172,8 +176,12 @@ def _panel_copies(
         return _copies(kernel, operand, tile, panels, shape, names)
     n = operand.n_columns
     edge, slot = floordiv(n, shape.columns), var(tile) - panels.first
-    tiles = Loop(tile, panels.first, minimum(panels.end, edge), block(), "serial", "parallel")
+    group, end = names.fresh(tile), minimum(panels.end, edge)
+    first = panels.first + var(group) * NEAR_TILES
+    tiles = Loop(tile, first, minimum(first + NEAR_TILES, end), block(), "serial", "parallel")
     whole = _lane_copy(operand, shape, var(tile), slot, False, names, tiles)
+    groups = ceildiv(end - panels.first, NEAR_TILES)
+    whole = Loop(group, ZERO, groups, whole, "serial", "parallel")
     if is_multiple(n, shape.columns):
         return whole
     ragged = _lane_copy(operand, shape, edge, edge - panels.first, True, names)
