@@ -177,11 +177,12 @@ def tile_shape(kernel: Kernel, body: Node, roles: Roles, setting: Setting) -> Ti
     term needs registers of its own before it is added."""
     lanes = setting.lanes(kernel, body)
     vectors = max(setting.vectors, 2) if lanes == 1 else setting.vectors
-    rows = setting.rows // max(1, roles.accumulators)
+    accumulators = max(1, roles.accumulators)
+    rows = setting.rows // accumulators
     assert roles.rows is not None
     fused = all(is_fused(x, roles.columns, roles.rows) for x, _ in reductions(body))
     if not setting.options.register_rows and not fused:
-        rows = rows * 2 // 3
+        rows = min(rows, setting.target.vector_registers // 2 // vectors // accumulators)
     return TileShape(max(1, rows), vectors, lanes)
 
 
