@@ -26,13 +26,14 @@ from tcsym.options import Options
 from tcsym.runtime.background import settle
 from tcsym.sizes import Dim
 from tcsym.strategy import Auto, Bucket, Pad, Specialize, Symbolic
+from tests.fuzz import memory
 from tests.fuzz.model import Case, Sizes
 from tests.fuzz.perturb import perturbed
-from tests.fuzz.thresholds import random_options, random_thresholds
+from tests.fuzz.thresholds import TARGETS, random_options, random_thresholds
 from tests.guarded import guarded
 
 Results = dict[str, NDArray[Any]]
-MODES = ("symbolic", "before", "after", "thresholds", "cpu:avx2", "cpu:novector")
+MODES = ("symbolic", "before", "after", "thresholds", "memory", "cpu:avx2", "cpu:novector")
 STRATEGIES: dict[str, Any] = {
     "specialize": Specialize(),
     "bucket": Bucket(),
@@ -78,7 +79,8 @@ def kernel(case: Case, mode: str, sizes: Sizes) -> Any:
     elif mode == "after" and sizes:
         options = {"sizes": dict(sizes), "options": Options(bind="after")}
     elif mode == "options" or mode == "thresholds":
-        options["options"] = random_options(random.Random(case.seed))
+        rng = random.Random(case.seed)
+        options |= {"options": random_options(rng), "target": rng.choice(TARGETS)}
     elif mode == "threads":  # short loops, too
         options["options"] = Options(min_work_per_thread=0)
     elif mode.startswith("cpu"):
@@ -263,9 +265,12 @@ def _run_mode(
     key = f"{mode} {sizes}" if mode in ("before", "after") else mode
     key = "symbolic" if mode == "guarded" else key
     before = {name: np.array(a) for name, a in inputs.items()}
-    drawn = random_thresholds(random.Random(case.seed)) if mode == "thresholds" else nullcontext()
+    is_drawn = mode in ("thresholds", "memory")
+    drawn = random_thresholds(random.Random(case.seed)) if is_drawn else nullcontext()
     try:
         with drawn:
+            if mode == "memory":
+                return _run_memory(case, compiled, inputs, sizes, want, allowed)
             if key not in compiled:
                 compiled[key] = kernel(case, mode, sizes)
             call = called(compiled[key], mode, inputs, want, case.seed + case.sizes.index(sizes))
@@ -280,6 +285,29 @@ def _run_mode(
     if not kind and any(a.tobytes() != before[n].tobytes() for n, a in inputs.items()):
         kind, details = "input overwritten", "an input array was changed"
     return Failure(kind, mode, sizes, details) if kind else None
+
+
+def _run_memory(
+    case: Case,
+    compiled: dict[str, Any],
+    inputs: Mapping[str, Any],
+    sizes: dict[str, int],
+    want: Outcome,
+    allowed: Results,
+) -> Failure | None:
+    """The loops themselves, on memory that is checked (`memory`). Calls that fail are no test."""
+    if isinstance(want, TCError):
+        return None
+    if "memory" not in compiled:
+        compiled["memory"] = memory.mapped(case, random.Random(case.seed))
+    try:
+        got = memory.run(compiled["memory"], inputs, sizes, case.seed)
+    except AssertionError as e:
+        return Failure(f"memory: {str(e).rpartition(' ')[2]}", "memory", sizes, str(e))
+    got = {name: got[name].reshape(x.shape) for name, x in want.items()}
+    loose = {name: 16 * x for name, x in allowed.items()}  # the loops compute in float64
+    kind, details = difference(got, want, loose)
+    return Failure(f"loops: {kind}", "memory", sizes, details) if kind else None
 
 
 def _crash(mode: str, sizes: dict[str, int]) -> Failure:

@@ -90,6 +90,7 @@ OTHERS: dict[str, dict[str, tuple[Any, ...]]] = {
         )
     },
 }
+TARGETS = ("cpu", "cpu", "cpu:avx2", "cpu:novector")
 OPTIONS: dict[str, tuple[Any, ...]] = {
     "scheduler": ("align", "align", "align", "isl"),
     "vectorize": (True, True, True, True, False),

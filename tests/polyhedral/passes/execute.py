@@ -1,20 +1,22 @@
 """Runs loop IR in plain Python: compiled to text, every access checked, fresh memory poisoned.
 
-Vector and unrolled loops run one iteration after another; a stored value is rounded to its buffer's
-type. Meant for small sizes and integer-valued data.
+Vector and unrolled loops run one iteration after another. Floats are accumulated in float64,
+and rounded where they are computed or stored. Meant for small sizes.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+import random
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from types import CodeType
 from typing import Any, assert_never
 
 import numpy as np
 
+from tcsym.frontend.interpret_functions import call
 from tcsym.frontend.program import (
     Binary,
     Call,
@@ -84,6 +86,11 @@ class Memory(dict[tuple[int, ...], Any]):
         """The place of an element to be set."""
         return at if at in self or all(map(_is_inside, at, self.shape)) else self[at]
 
+    def copied(self, *at: int) -> Any:
+        """What an element holds, perhaps nothing: who copies it need not use the copy."""
+        inside = at in self or self.buffer.padded or all(map(_is_inside, at, self.shape))
+        return self.get(at, POISON) if inside else self[at]
+
     def move(self, value: Any, *at: int) -> None:
         """Sets what may never have been set itself."""
         if value is POISON:
@@ -113,9 +120,16 @@ def _is_inside(i: int, n: int) -> bool:
 
 
 def execute(
-    kernel: Kernel, sizes: Mapping[str, int], arrays: Mapping[str, np.ndarray]
+    kernel: Kernel,
+    sizes: Mapping[str, int],
+    arrays: Mapping[str, np.ndarray],
+    unset: Collection[str] = (),
+    shuffle: int | None = None,
 ) -> dict[str, Memory]:
-    """Run `kernel` in place on dense `arrays`; gives all memory at the end."""
+    """Run `kernel` in place on dense `arrays`; gives all memory at the end.
+
+    The arguments `unset` hold nothing at first. `shuffle`: a seed; loops run in any order they may.
+    """
     memory = {}
     views: dict[str, np.ndarray] = {}
     for b in kernel.buffers:
@@ -123,11 +137,13 @@ def execute(
             shape = tuple(evaluate(e, sizes) for e in b.shape)
             views[b.name] = merged(arrays[b.name], shape)
             memory[b.name] = Memory(b, shape)
-            memory[b.name].load(views[b.name])
+            if b.name not in unset:
+                memory[b.name].load(views[b.name])
     launched = {**dict.fromkeys(kernel.launched, 0), THREADS: 2}
     space = {_name(s): int(v) for s, v in {**launched, **sizes}.items()}
     buffers = {b.name: b for b in kernel.buffers}
-    exec(_compiled(kernel), {"memory": memory, "_": _Runtime, "buffers": buffers, **space})
+    runtime = _Runtime(None if shuffle is None else random.Random(shuffle))
+    exec(_compiled(kernel), {"memory": memory, "_": runtime, "buffers": buffers, **space})
     for x, _ in walk(kernel.body):
         name = _written(x)
         if name in views:
@@ -211,20 +227,20 @@ def _value(v: Value) -> str:
         case IndexValue(i, _):
             return f"({_index(i)})"
         case Read(b, subs):
-            at = ",".join(_index(s) if isinstance(s, Index) else _value(s) for s in subs)
+            at = ",".join(map(_subscript, subs))
             return f"memory[{b!r}][{at or '()'}{',' * (len(subs) == 1)}]"
         case Cast(x, t):
             return _cast(_value(x), t)
-        case Unary(op, x, _):
-            return f"({'-' if op == 'neg' else 'not '}{_value(x)})"
+        case Unary(op, x, t):
+            return _cast(f"-{_value(x)}", t) if op == "neg" else f"(not {_value(x)})"
         case Binary():
             return _binary(v)
         case Compare(op, a, b):
             return f"_.compare({op!r},{_value(a)},{_value(b)})"
         case Select(c, a, b, _):
             return f"({_value(a)} if {_value(c)} else {_value(b)})"
-        case Call(f, args):
-            return f"_.call({f!r},{','.join(map(_value, args))})"
+        case Call(f, args, t):
+            return f"_.call({f!r},{str(t)!r},{','.join(map(_value, args))})"
         case Holds(c):
             return _condition(c)
         case HorizontalReduce(op, name, width, x, t):
@@ -233,24 +249,29 @@ def _value(v: Value) -> str:
             assert_never(v)
 
 
+def _subscript(s: Index | Value) -> str:
+    return _index(s) if isinstance(s, Index) else _value(s)
+
+
 def _binary(v: Binary) -> str:
     if v.op in ("and", "or"):
         return f"({_value(v.left)} {v.op} {_value(v.right)})"
-    return _combined(v.op, _value(v.left), _value(v.right), v.dtype)
+    if v.exact and v.op in OPERATORS:
+        return f"({_value(v.left)}{OPERATORS[v.op]}{_value(v.right)})"
+    text = _combined(v.op, _value(v.left), _value(v.right), v.dtype)
+    return _cast(text, DType.FLOAT32) if v.dtype.is_float and v.dtype.bits < 64 else text
 
 
 def _combined(op: str, a: str, b: str, t: DType) -> str:
     if t is not DType.BOOL and op in OPERATORS:
-        return f"({a}{OPERATORS[op]}{b})"
+        return f"({a}{OPERATORS[op]}{b})" if t.is_float else _cast(f"{a}{OPERATORS[op]}{b}", t)
     return f"_.binary({op!r},{a},{b},{str(t)!r})"
 
 
 def _cast(text: str, t: DType) -> str:
-    return f"{'bool' if t is DType.BOOL else 'float' if t.is_float else 'int'}({text})"
-
-
-def _rounded(text: str, t: DType) -> str:
-    return text if t.is_float else _cast(text, t)
+    if t is DType.BOOL or t is DType.FLOAT64:
+        return f"{'float' if t.is_float else 'bool'}({text})"
+    return f"_.{'rounded' if t.is_float else 'integer'}({text},{str(t)!r})"
 
 
 def _place(buffer: str, subscripts: tuple[Index, ...]) -> str:
@@ -260,24 +281,26 @@ def _place(buffer: str, subscripts: tuple[Index, ...]) -> str:
 
 def _node(n: Node, k: Kernel, pad: str) -> list[str]:
     match n:
-        case Store(b, subs, Read(tensor, place)) if k.buffer(b).padded and k.buffer(tensor).padded:
-            to, at = (",".join(map(_index, s)) for s in (subs, place))  # with what was never set
-            got = f"memory[{tensor!r}].get(({at},),{POISON})"
-            return [f"{pad}memory[{b!r}].move({got},{to})"]
+        case Store(b, subs, Read(tensor, place, _, checked, None)) if not any(checked):
+            to, at = (",".join(map(_subscript, s)) for s in (subs, place))
+            copied = f"memory[{tensor!r}].copied({at})"
+            return [f"{pad}memory[{b!r}].move({copied},{to})"]
         case Store(b, subs, v):
-            return [f"{pad}{_place(b, subs)} = {_rounded(_value(v), k.buffer(b).dtype)}"]
+            return [f"{pad}{_place(b, subs)} = {_cast(_value(v), k.buffer(b).dtype)}"]
         case Update(b, subs, op, v):
             t = k.buffer(b).dtype
-            new = _combined(op, "old[at]", _cast(_value(v), t), t)
+            added = _value(v) if t.is_float else _cast(_value(v), t)
+            new = _combined(op, "old[at]", added, t)  # floats accumulate in a wider type
             return [
                 f"{pad}old = memory[{b!r}]",
                 f"{pad}at = old.checked({','.join(map(_index, subs))})",
-                f"{pad}old[at] = {_rounded(new, t)}",
+                f"{pad}old[at] = {new if t.is_float else _cast(new, t)}",
             ]
         case Verify(v):
             return [f"{pad}{_value(v)}"]
         case Loop():
-            out = [f"{pad}for {_name(n.variable)} in range({_index(n.lower)},{_index(n.upper)}):"]
+            steps = f"_.steps({_index(n.lower)},{_index(n.upper)},{n.order!r},{n.variable!r})"
+            out = [f"{pad}for {_name(n.variable)} in {steps}:"]
             if n.mask is not None:
                 out.append(f"{pad} if {_name(n.variable)} >= {_index(n.mask)}:")
                 out += [*_other_lanes(n, k, pad + "  "), f"{pad}  continue"]
@@ -319,8 +342,27 @@ def _other_lanes(n: Loop, k: Kernel, pad: str) -> list[str]:
     ]
 
 
+_TYPES = {str(t): t for t in DType}
+
+
+def _end(x: float, t: DType) -> int:
+    return t.lowest if x < 0 else t.highest
+
+
 class _Runtime:
     """What the generated text calls."""
+
+    def __init__(self, chance: random.Random | None) -> None:
+        self.chance = chance
+
+    def steps(self, lower: int, upper: int, order: str, variable: str) -> Iterable[int]:
+        """The values of a loop's variable. A loop that may be tiled never runs backwards."""
+        if order == "sequential":
+            return range(lower, upper)
+        assert lower <= upper, f"{variable} runs from {lower} to {upper}"
+        if self.chance is None:
+            return range(lower, upper)
+        return self.chance.sample(range(lower, upper), upper - lower)
 
     @staticmethod
     def allocate(buffer: Buffer, shape: tuple[int, ...]) -> Memory:
@@ -347,8 +389,11 @@ class _Runtime:
                 return a // b if b else 0
             case "div":
                 return a / b if b else math.nan if a == 0 or a != a else math.copysign(math.inf, a)
+            case "mod" if "int" in t:
+                return a % b if b else 0
             case "mod":
-                return a - b * math.floor(a / b) if b else 0
+                with np.errstate(all="ignore"):
+                    return float(np.mod(np.float64(a), np.float64(b)))
             case _:
                 if a != a or b != b:
                     return math.nan
@@ -360,8 +405,26 @@ class _Runtime:
         return bool(table[op])
 
     @staticmethod
-    def call(f: str, *args):
-        return getattr(math, f)(*args)
+    def integer(x, t: str) -> int:
+        """As a value of an integer type: floats saturate, integers wrap."""
+        dtype = _TYPES[t]
+        if isinstance(x, float):
+            if x != x:
+                return 0
+            return int(x) if dtype.lowest <= x <= dtype.highest else _end(x, dtype)
+        return (x - dtype.lowest) % (1 << dtype.bits) + dtype.lowest
+
+    @staticmethod
+    def rounded(x, t: str) -> float:
+        return float(np.float32(x)) if t == "float32" else float(_TYPES[t].numpy.type(x))
+
+    @staticmethod
+    def call(f: str, t: str, *args):
+        try:
+            return getattr(math, f)(*args)
+        except (AttributeError, ValueError, OverflowError):
+            with np.errstate(all="ignore"):
+                return float(call(f, [np.full(1, x, np.float64) for x in args], _TYPES[t])[0])
 
     @staticmethod
     def reduce(op: str, lanes: list, t: str):
