@@ -175,6 +175,12 @@ class TransposeBlock:
         """Rows that are moved, where there are as many."""
         return self.block * self.blocks
 
+    @property
+    def spans(self) -> tuple[range, range]:
+        """Dimensions of the target and of the source that it goes along, or may run on into."""
+        target, source = len(self.target_subscripts), len(self.source_subscripts)
+        return range(target + self.target_column, target), range(source + self.source_row, source)
+
     def element(self, row: Index | int, column: Index | int) -> tuple[Indices, Indices]:
         """Subscripts of one element, in the target and in the source."""
         t, s = list(self.target_subscripts), list(self.source_subscripts)

@@ -74,10 +74,9 @@ def _contract_one(kernel: Kernel, b: Buffer, touched: Touched) -> Kernel:
         return kernel
     sizes = frozenset(kernel.sizes)
     ranges = _Ranges(b, sizes)
-    moved = _transposed_dimensions(kernel.body, b, touched)
-    hulls = [None if d in moved else _hull(b, d, uses, ranges) for d in range(len(b.shape))]
+    hulls = [_hull(b, d, uses, ranges) for d in range(len(b.shape))]
     kept = [d for d, h in enumerate(hulls) if h is None or h.extent.as_int() != 1]
-    kept = sorted({*kept, *moved}) if moved else _lanes_last(kept, uses)
+    kept = _lanes_last(kept, uses)
     body = _rewrite(kernel.body, b, hulls, kept, touched)
     extents = [b.shape[d] if h is None else h.extent for d, h in enumerate(hulls)]
     shape = tuple(extent_from(extents[d], sizes) for d in kept)
@@ -97,18 +96,13 @@ def _moves_in_lanes(b: Buffer, d: int, uses: Uses) -> bool:
     return False
 
 
-def _transposed_dimensions(node: Node, b: Buffer, touched: Touched) -> set[int]:
-    """Dimensions that blocks move along: they stay whole, and in order."""
-    moved: set[int] = set()
-    for x, _ in touched.nodes(node, b.name):
-        if isinstance(x, TransposeBlock):
-            moved |= {x.target_column, -1} if x.target == b.name else set()
-            moved |= {x.source_row, -1} if x.source == b.name else set()
-    return {d + len(b.shape) for d in moved}
-
-
 def _lanes_last(dimensions: list[int], uses: Uses) -> list[int]:
-    """The dimensions with the one that lanes move in, if there is just one, at the end."""
+    """The dimensions with the one that lanes move in, if there is just one, at the end.
+
+    Those that a block goes along stay in order.
+    """
+    if any(a.spans for a, _ in uses):
+        return dimensions
     moved: set[int] = set()
     for a, around in uses:
         lanes = {x.variable for x in around if x.kind == "vector"}
@@ -168,7 +162,7 @@ def _hull(b: Buffer, d: int, uses: Uses, ranges: _Ranges) -> Hull | None:
     parts: dict[frozenset[str], Index] = {}
     for a, around in uses:
         s = a.subscripts[d]
-        if not isinstance(s, Index) or a.checks(d):
+        if not isinstance(s, Index) or a.checks(d) or d in a.spans:
             return None
         found = ranges(s, around)
         if found is None or not _same_part(parts, found[2], around, b.private):
@@ -251,14 +245,14 @@ def _space(b: Buffer, node: Node, touched: Touched) -> Space:
     if any(e is None for e in extents):
         return "arena"
     count = math.prod(e or 0 for e in extents)
-    uses = list(touched.nodes(node, b.name))
+    uses = list(touched.uses(node, b.name))
     kinds = {x.variable: x.kind for _, around in uses for x in around}
-    subscripts = [s for a, _ in touched.uses(node, b.name) for s in a.subscripts]
     plain = all(
         isinstance(s, Index) and all(kinds.get(v) in ("unrolled", "vector") for v in s.variables())
-        for s in subscripts
+        for a, _ in uses
+        for s in a.subscripts
     )
-    moved = any(isinstance(x, TransposeBlock) for x, _ in uses)
-    if plain and not moved and count <= REGISTER_ELEMENTS:
+    spans = any(a.spans for a, _ in uses)
+    if plain and not spans and count <= REGISTER_ELEMENTS:
         return "register"
     return "stack" if count * b.dtype.bytes <= STACK_BYTES else "arena"

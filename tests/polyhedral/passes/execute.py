@@ -421,10 +421,13 @@ class _Runtime:
     @staticmethod
     def call(f: str, t: str, *args):
         try:
-            return getattr(math, f)(*args)
+            if f != "nextafter":  # the only one that asks for the type
+                return getattr(math, f)(*args)
         except (AttributeError, ValueError, OverflowError):
-            with np.errstate(all="ignore"):
-                return float(call(f, [np.full(1, x, np.float64) for x in args], _TYPES[t])[0])
+            pass
+        dtype = _TYPES[t]
+        with np.errstate(all="ignore"):
+            return float(call(f, [np.full(1, x, dtype.numpy) for x in args], dtype)[0])
 
     @staticmethod
     def reduce(op: str, lanes: list, t: str):

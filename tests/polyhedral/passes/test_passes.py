@@ -217,6 +217,18 @@ def test_shifted_accesses_keep_their_hull() -> None:
     assert_same(k, place_allocations(out), {"N": 5})
 
 
+def test_dimensions_that_blocks_run_on_into_stay() -> None:
+    """No subscript says that a block goes through all elements of the dimension between."""
+    zero, eight = index(0), index(8)
+    buffers = [buf("A", (8, 8)), buf("O", (8, 8)), buf("T", (8, 2, 4), private="")]
+    there = TransposeBlock("T", (zero,) * 3, "A", (zero,) * 2, eight, eight, 8, -2, -3)
+    back = TransposeBlock("O", (zero,) * 2, "T", (zero,) * 3, eight, eight, 8, -3, -2)
+    k = kernel("transposed", "", buffers, Block((there, back)))
+    out = contract_storage(privatise(bare(k)))
+    assert out.buffer("T").shape == buffers[2].shape
+    assert_same(k, place_allocations(out), {})
+
+
 def test_a_scalar_private_to_a_loop_gets_one_copy_for_each_thread() -> None:
     (i,) = v("i")
     body = par("i", "N", st("T", (), rd("X", i)), st("O", (i,), op("add", rd("T"), rd("T"))))

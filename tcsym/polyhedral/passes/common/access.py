@@ -29,12 +29,16 @@ Subscripts = tuple[Index | Expr, ...]
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """`buffer[subscripts]`, written or read (an update does both and counts as written)."""
+    """`buffer[subscripts]`, written or read (an update does both and counts as written).
+
+    spans: dimensions along which a block goes on from there; the subscripts do not say how far.
+    """
 
     buffer: str
     subscripts: Subscripts
     written: bool
     checked: tuple[bool, ...] = ()
+    spans: range = range(0)
 
     def checks(self, dimension: int) -> bool:
         """The running kernel verifies this subscript."""
@@ -53,8 +57,9 @@ def accesses(node: Node) -> Iterator[Access]:
             case Prefetch():
                 yield Access(x.buffer, x.subscripts, False)
             case TransposeBlock():
-                yield Access(x.target, x.target_subscripts, True)
-                yield Access(x.source, x.source_subscripts, False)
+                target, source = x.spans
+                yield Access(x.target, x.target_subscripts, True, spans=target)
+                yield Access(x.source, x.source_subscripts, False, spans=source)
             case _:
                 pass
 
