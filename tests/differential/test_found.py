@@ -111,6 +111,14 @@ FOUND: dict[str, tuple[str, list[dict[str, int]]]] = {
 }""",
         [{"T": t} for t in (1, 2, 3, 20)],
     ),
+    # lanes along a sum that is made under a condition on sizes wrote one element
+    "sum_under_a_condition": (
+        """def f(double(F,M) A, double(M) D) -> (T1, T2) {
+  T1(j) +=! A(i,j) * D(j)
+  T2(j,l) +=! A(i,j) * D(l)
+}""",
+        [{"F": 3, "M": 4}, {"F": 0, "M": 3}, {"F": 37, "M": 1}, {"F": 70, "M": 19}],
+    ),
     # two reduction ranges with ends before their starts were fused into one that is not empty
     "reduction_ranges_less_than_empty": (
         """def f(float(M,S) A, float(S,N) B, float(K) X, float(L) Y) -> (O) {

@@ -30,7 +30,7 @@ from tcsym.loop_ir import (
 from tcsym.polyhedral.passes.common.access import accesses, rename_buffer, subscript_variables
 from tcsym.polyhedral.passes.common.bounds import extent
 from tcsym.polyhedral.passes.common.identities import identity
-from tcsym.polyhedral.passes.common.loops import children, find_loop, replace_loop
+from tcsym.polyhedral.passes.common.loops import find_loop, replace_loop, statements_in
 from tcsym.polyhedral.passes.common.names import Names, renamed_loops
 from tcsym.records import dataclass
 
@@ -118,9 +118,9 @@ def _own_temporaries(
 def _accumulators(
     kernel: Kernel, loop: Loop, shape: RowShape, names: Names, private: frozenset[str]
 ) -> list[_Lanes]:
-    """One for each element that `loop` reduces into."""
+    """One for each element that `loop` reduces into, under conditions as well."""
     found: dict[tuple[str, tuple[Index, ...]], _Lanes] = {}
-    for x in children(loop.body):
+    for x, _ in statements_in(loop.body):
         key = (x.buffer, x.subscripts) if isinstance(x, Update) else None
         if not isinstance(x, Update) or key is None or key in found:
             continue
