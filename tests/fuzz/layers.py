@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from tests.fuzz import layer_forms, layer_moves, layer_strided, layer_sums
+from tests.fuzz import layer_forms, layer_moves, layer_rare, layer_strided, layer_sums
 from tests.fuzz.draft import Draft
 from tests.fuzz.model import Case
 
@@ -33,6 +33,11 @@ FORMS: list[tuple[Callable[[Draft], None], int]] = [
     (layer_sums.state, 2),
     (layer_sums.rolled, 2),
     (layer_sums.integers_divided, 1),
+    (layer_rare.bordered_window, 3),
+    (layer_rare.products_between, 3),
+    (layer_rare.first_step, 2),
+    (layer_rare.there_and_back, 3),
+    (layer_rare.ranges_of_terms, 2),
 ]
 MOST_POINTS = 150_000
 
