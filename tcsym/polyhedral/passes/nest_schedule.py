@@ -33,7 +33,12 @@ from tcsym.polyhedral.passes.contraction.contraction_versions import (
 from tcsym.polyhedral.passes.contraction.guarded_products import guard_factors
 from tcsym.polyhedral.passes.contraction.interleave import add_interleaved, with_interleaved
 from tcsym.polyhedral.passes.contraction.interleaving import copies_fit, interleaving
-from tcsym.polyhedral.passes.contraction.split_terms import find_guard, split_ranges, split_terms
+from tcsym.polyhedral.passes.contraction.split_terms import (
+    find_guard,
+    part_terms,
+    split_ranges,
+    split_terms,
+)
 from tcsym.polyhedral.passes.leaf_schedule import (
     outermost_loops,
     plainly,
@@ -131,6 +136,7 @@ def _by_terms(kernel: Kernel, nest: str, setting: Setting) -> Kernel | None:
     roles = None if split == kernel else roles_at(split, nest)
     if roles is None or contraction_refusal(split, nest, roles) is not None:
         return None
+    split = part_terms(split, nest, roles, setting.names)
     split = tile_where_it_pays(split, nest, roles, setting, schedule_leaf)
     for other in outside:
         split = schedule_leaf(split, other, setting)

@@ -137,6 +137,21 @@ def test_differences_are_added_term_by_term() -> None:
     assert isinstance(second.then.left, Read)
 
 
+@pytest.mark.parametrize(
+    ("term", "together"),
+    [("A(i,k) * D(k,j)", 1), ("D(i,k) * B(k,j)", 2), ("D(i,k) * A(k,j)", 2)],
+)
+def test_products_of_one_element_of_the_rows_have_loops_of_their_own(
+    term: str, together: int
+) -> None:
+    """In one loop what they share takes the registers of accumulators."""
+    kernel = mapped(f"""def f(float(N,N) A, float(N,N) B, float(N,N) D) -> (C) {{
+  C(i,j) +=! A(i,k) * B(k,j) + {term}
+}}""").kernel
+    sums = next(x for x in loops(kernel) if x.order == "reduction")
+    assert sum(isinstance(x, Update) for x, _ in walk(sums)) == together
+
+
 def test_single_points_of_few_channels_are_vectors_of_a_row() -> None:
     """One version for windows that only the call knows to be one point; none for known windows."""
     text = """def f(float(N,C,H,W) I, float(O,C,{0}) F) -> (Y) {{

@@ -2,7 +2,8 @@
 
 A gated or dilated convolution adds several products at each point, some only where its operand
 exists: `a*b + (t >= d ? c*e : 0)`. Each product is a contraction by itself, if it is added by
-itself and its guard is no longer asked for at every point.
+itself and its guard is no longer asked for at every point. Products of one element of the rows,
+`a*b + a*d`, have loops of their own.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ from tcsym.index import (
     maximum,
     minimum,
 )
-from tcsym.loop_ir import Block, Kernel, Loop, Node, Update, block, map_node
-from tcsym.polyhedral.passes.common.band import Band, band_of, reductions
+from tcsym.loop_ir import Block, Kernel, Loop, Node, Update, block, loads, map_node
+from tcsym.polyhedral.passes.common.access import subscript_variables
+from tcsym.polyhedral.passes.common.band import Band, Roles, band_of, reductions
 from tcsym.polyhedral.passes.common.duplicate import duplicate
-from tcsym.polyhedral.passes.common.loops import find_loop, replace_loop
-from tcsym.polyhedral.passes.common.names import Names
+from tcsym.polyhedral.passes.common.loops import Statement, find_loop, replace_loop, statements_in
+from tcsym.polyhedral.passes.common.names import Names, renamed_loops
 from tcsym.records import dataclass
 
 MOST_TERMS = 4
@@ -67,6 +69,41 @@ def _negated(term: Expr) -> Expr:
             return replace(term, then=_negated(term.then))
         case _:
             return Unary("neg", term, dtype_of(term))
+
+
+def part_terms(kernel: Kernel, nest: str, roles: Roles, names: Names) -> Kernel:
+    """Terms of one sum that share what the rows load -> a reduction loop for each of them.
+
+    In one loop LLVM loads what is shared once, for all terms and rows: that takes a register a row
+    beside the accumulators of the tile, which then go through memory. Sums are free in their order.
+    """
+
+    def part(x: Node) -> Node:
+        if not (isinstance(x, Loop) and x.order == "reduction" and isinstance(x.body, Block)):
+            return x
+        updates = [y for y, _ in statements_in(x)]
+        if not _share_rows(updates, roles.columns):
+            return x
+        first, *others = (replace(x, body=y) for y in x.body.body)
+        return block(first, *(renamed_loops(y, names) for y in others))
+
+    body = replace_loop(kernel.body, nest, lambda loop: map_node(loop, part))
+    return replace(kernel, body=body)
+
+
+def _share_rows(updates: list[Statement], columns: str) -> bool:
+    """All add to one element, some of them products of one that the columns do not move."""
+    if not all(isinstance(x, Update) and x.op == "add" for x in updates):
+        return False
+    if len({(x.buffer, x.subscripts) for x in updates if isinstance(x, Update)}) > 1:
+        return False
+    rows = [
+        r
+        for x in updates
+        for r in dict.fromkeys(loads(x.value))
+        if columns not in subscript_variables(r.subscripts)
+    ]
+    return len(set(rows)) < len(rows)
 
 
 # ---- guards
