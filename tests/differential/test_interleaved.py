@@ -53,6 +53,26 @@ def test_many_small_products(name: str) -> None:
         check(kernel, {"B": b, "N": n, "M": m, "K": k}, "dense")
 
 
+PERMUTED = {
+    "one": "def f(float(D,G,A) X, float(G,F,B) Y) -> (Z) { Z(a,b,d,f) +=! X(d,g,a) * Y(g,f,b) }",
+    "two": """def f(float(D,E,G,A) X, float(G,F,B,C) Y) -> (Z) {
+  Z(a,b,c,d,e,f) +=! X(d,e,g,a) * Y(g,f,b,c)
+}""",
+    "scaled": """def f(float(D,G,A) X, float(G,F,B) Y, float(B) s) -> (Z) {
+  Z(a,b,d,f) +=! X(d,g,a) * Y(g,f,b)
+  Z(a,b,d,f) = fmax(Z(a,b,d,f) * s(b), 0)
+}""",
+}
+
+
+@pytest.mark.parametrize("name", PERMUTED)
+def test_products_stored_in_another_order(name: str) -> None:
+    kernel = tcsym.define(PERMUTED[name], strategy="symbolic").f
+    for b, d, (a, f, g) in itertools.product((7, 16, 19, 37), (1, 4, 9), FEW):
+        sizes = {"A": a, "B": b, "C": 1, "D": d, "E": 2, "F": f, "G": g}
+        check(kernel, {v: sizes[v] for v in kernel.sizes}, "dense")
+
+
 @pytest.mark.parametrize("layout", LAYOUTS[1:])
 def test_small_products_in_other_layouts(layout: str) -> None:
     kernel = tcsym.define(BATCHED, strategy="symbolic").f

@@ -21,7 +21,12 @@ from tcsym.polyhedral.passes.common.loops import find_loop
 from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.common.setting import Setting
 from tcsym.polyhedral.passes.contraction.interleave import schedule_interleaved
-from tcsym.polyhedral.passes.contraction.interleaving import interleaving, interleaving_pays
+from tcsym.polyhedral.passes.contraction.interleaving import (
+    LANE_ROWS,
+    interleaving,
+    interleaving_pays,
+    transposing,
+)
 from tcsym.polyhedral.passes.privatise import privatise
 from tcsym.polyhedral.schedule import schedule_program
 from tcsym.target import Target
@@ -145,6 +150,39 @@ def test_a_known_range_decides() -> None:
     assert any(": small products: 8 of b" in x for x in mapped.notes)
     moves = [x for x, _ in walk(mapped.kernel.body) if isinstance(x, TransposeBlock)]
     assert {x.target.partition("_lanes")[0] for x in moves} >= {"X", "Y", "Z"}
+
+
+PERMUTED = """def f(float(D,G,A) X, float(G,F,B) Y) -> (Z) {
+  Z(a,b,d,f) +=! X(d,g,a) * Y(g,f,b)
+}"""
+
+
+@pytest.mark.parametrize("target", [AVX2, AVX512])
+def test_results_that_lie_across_what_is_summed_are_transposed(target: Target) -> None:
+    """b is the last dimension of Y, and f that of Z: b runs in lanes, then blocks are stored."""
+    k = naive(PERMUTED)
+    roles = contraction_roles(k, band_of(find_loop(k.body, top(k))))
+    assert roles is not None
+    found = transposing(k, top(k), roles, setting(k, target))
+    assert found is not None and (found.loop, found.rows, found.outer) == ("b", "d", ("a",))
+    assert found.moved == {"Z": 1}
+    lanes = setting(k, target).lanes(k, k.body)
+    made = place_allocations(schedule_interleaved(k, top(k), found, lanes, Names.of(k)))
+    verify(made)
+    for b, d, f, g in itertools.product(
+        (lanes, lanes + 3), (LANE_ROWS, LANE_ROWS + 3), (0, 1, 5), (0, 1, 9)
+    ):
+        sizes = {"A": 2, "B": b, "D": d, "F": f, "G": g}
+        assert_same(place_allocations(k), made, sizes)
+
+
+def test_others_are_not_transposed() -> None:
+    """What is stored in vectors already, and matrices."""
+    matrix = "def f(float(G,F) X, float(G,B) Y) -> (Z) { Z(b,f) +=! X(g,f) * Y(g,b) }"
+    for text in (PERMUTED.replace("Z(a,b,d,f)", "Z(a,d,f,b)"), matrix):
+        k = naive(text)
+        roles = contraction_roles(k, band_of(find_loop(k.body, top(k))))
+        assert roles is not None and transposing(k, top(k), roles, setting(k, AVX2)) is None
 
 
 NEAREST = """def f(float(M,D) X, float(N,D) Y) -> (O) {

@@ -39,7 +39,7 @@ from tcsym.loop_ir import (
     map_node,
 )
 from tcsym.polyhedral.passes.common.assume import in_context
-from tcsym.polyhedral.passes.common.band import Roles, band_of
+from tcsym.polyhedral.passes.common.band import Roles, band_of, roles_of
 from tcsym.polyhedral.passes.common.bounds import extent
 from tcsym.polyhedral.passes.common.duplicate import duplicate
 from tcsym.polyhedral.passes.common.loops import find_loop, loops_around, replace_loop
@@ -48,17 +48,21 @@ from tcsym.polyhedral.passes.common.setting import Setting
 from tcsym.polyhedral.passes.common.tile_loop import is_multiple
 from tcsym.polyhedral.passes.contraction.contraction_versions import with_fallback
 from tcsym.polyhedral.passes.contraction.interleaving import (
+    LANE_ROWS,
     Interleaving,
     interleaving,
     interleaving_pays,
+    transposing,
 )
+from tcsym.polyhedral.passes.contraction.permute_operands import permute_operands
 from tcsym.polyhedral.passes.contraction.register_tile import TileShape, tile_registers
+from tcsym.polyhedral.passes.rows.row_schedule import schedule_rows
 from tcsym.records import dataclass
 
 
 def add_interleaved(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Kernel:
     """A version beside the nest for many small products, if one of its loops makes such."""
-    found = interleaving(kernel, nest, setting)
+    found = interleaving(kernel, nest, setting) or transposing(kernel, nest, roles, setting)
     if found is None:
         return kernel
     pays = in_context(kernel, interleaving_pays(kernel, nest, roles, found, setting))
@@ -70,8 +74,23 @@ def add_interleaved(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -
     lanes = setting.lanes(kernel, band.body)
     setting.note(copy, f"small products: {lanes} of {new[found.loop]} at a time")
     outer = tuple(new[v] for v in found.outer)
-    copied = Interleaving(new[found.loop], outer, found.moved)
+    rows = None if found.rows is None else new[found.rows]
+    copied = Interleaving(new[found.loop], outer, found.moved, rows)
+    if rows is not None:
+        kernel = _permuted(kernel, copy, copied, setting)
     return schedule_interleaved(kernel, copy, copied, lanes, setting.names)
+
+
+def _permuted(kernel: Kernel, nest: str, x: Interleaving, setting: Setting) -> Kernel:
+    """Operands of a tile's rows whose elements lie far apart, in its order."""
+    assert x.rows is not None
+    roles = roles_of(band_of(find_loop(kernel.body, nest)), x.loop, x.rows)
+    assert roles is not None
+    permuted = permute_operands(kernel, nest, roles, setting.names)
+    kernel = permuted.kernel
+    for copy in permuted.copies:
+        kernel = schedule_rows(kernel, copy, setting)
+    return kernel
 
 
 def with_interleaved(
@@ -92,8 +111,8 @@ def schedule_interleaved(
     """Contract: the loop has `lanes` iterations or more."""
     band = band_of(find_loop(kernel.body, nest))
     loop = band.loop(x.loop)
-    shape = TileShape(1, 1, lanes)
-    tiled = tile_registers(kernel, band, x.loop, None, x.outer, shape, names, True)
+    shape = TileShape(1 if x.rows is None else LANE_ROWS, 1, lanes)
+    tiled = tile_registers(kernel, band, x.loop, x.rows, x.outer, shape, names, True)
     kernel, tile = tiled.kernel, tiled.column_tile
     n, start = extent(loop), var(tile) * lanes
     start = loop.lower + (start if is_multiple(n, lanes) else minimum(start, n - lanes))

@@ -8,6 +8,7 @@ same place of neighbouring products lie side by side (`contraction.interleave` c
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import reduce
 from operator import add, mul
 
@@ -26,7 +27,7 @@ from tcsym.index import (
 )
 from tcsym.loop_ir import Branch, Kernel, Loop, Store, Update, loads, walk
 from tcsym.polyhedral.passes.common.access import Access, accesses
-from tcsym.polyhedral.passes.common.band import Band, Roles, band_of, reductions
+from tcsym.polyhedral.passes.common.band import Band, Roles, band_of, reductions, roles_of
 from tcsym.polyhedral.passes.common.bounds import extent
 from tcsym.polyhedral.passes.common.interchange import can_sink
 from tcsym.polyhedral.passes.common.loops import find_loop, loops_in, statements_in
@@ -49,6 +50,8 @@ BLOCK_TIME = 50  # of a square block of copied elements
 TERM_TIME, RUN_TIME = 7, 6  # of a vector of terms, and of an innermost loop over them
 TILE_TIME, TILE_TERM_TIME, PANEL_TIME = 170, 15, 200  # of a register tile, a step, a panel for it
 SUM_TIME, TERMS_TIME = 80, (2, 3)  # of a product of two vectors along a sum: per sum, per term
+TILE_COLUMNS = 16  # of the register tiles for which these are; wider ones take longer
+LANE_ROWS = 4  # of a register tile of one vector
 CACHE_PART = 2  # of the second cache that the copies may fill
 
 
@@ -56,12 +59,13 @@ CACHE_PART = 2  # of the second cache that the copies may fill
 class Interleaving:
     """`loop` runs in the lanes, inside the loops `outer`.
 
-    moved: by buffer, the dimension that moves with the loop.
+    moved: by buffer, the dimension that moves with the loop. rows: of a register tile, if any.
     """
 
     loop: str
     outer: tuple[str, ...]
     moved: dict[str, int]
+    rows: str | None = None
 
 
 def interleaving(
@@ -85,6 +89,42 @@ def interleaving(
     candidates = band.variables if loop is None else (loop,)
     found = (_along(kernel, band, v, fits, shared) for v in candidates)
     return next((x for x in found if x is not None), None)
+
+
+def transposing(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Interleaving | None:
+    """A loop along which operands lie in lanes already, and not the result: that alone is copied.
+
+    The copy has elements of two loops, so that no roles of rows and columns store it in order, and
+    what its columns stream does not lie along them. A loop of several sizes rarely is short; an
+    inner one has the smallest copy.
+    """
+    if streams_in_place(kernel, nest, roles, setting):
+        return None
+    band = band_of(find_loop(kernel.body, nest))
+    read = {r.tensor for x, _ in statements_in(band.body) for r in loads(x.value)}
+    for loop in _longest(band):
+        found = interleaving(kernel, nest, setting, True, loop.variable)
+        if found is None or read & found.moved.keys():
+            continue
+        if all(len(kernel.buffer(b).shape) > d + 2 for b, d in found.moved.items()):
+            return replace(found, rows=_rows_beside(kernel, band, found))
+    return None
+
+
+def _longest(band: Band) -> list[Loop]:
+    """First those of several sizes, then the inner ones."""
+    sizes = {y: (len(extent(y).variables()), k) for k, y in enumerate(band.loops)}
+    return sorted(sizes, key=sizes.__getitem__, reverse=True)
+
+
+def _rows_beside(kernel: Kernel, band: Band, x: Interleaving) -> str | None:
+    """The best loop for the rows of tiles that overlap, which use again what lies in lanes."""
+    for v in (y.variable for y in _longest(band)):
+        if v not in x.outer and roles_of(band, x.loop, v) is not None:
+            points = frozenset((x.loop, v))
+            if can_tile(band, x.loop, v, x.outer) and is_repeatable(kernel, band.body, points):
+                return v
+    return None
 
 
 def _along(
@@ -168,12 +208,16 @@ def interleaving_pays(
     if not all(n.variables() <= frozenset(kernel.sizes) for n in bounds):
         return FALSE
     products, sizes = extent(band.loop(x.loop)), copied_elements(kernel, x)
-    time = GROUP_TIME + _points(band, x.loop) * _sum_time(sums)
+    time = _points(band, x.loop) * _sum_time(sums)
+    if x.rows is not None and lanes * setting.vectors > TILE_COLUMNS:
+        time = floordiv(time * TILE_COLUMNS, lanes * setting.vectors)
+    time = time + GROUP_TIME
     for n in sizes:
         time = time + BLOCK_TIME * ceildiv(n, lanes)
     other = _time_apart(kernel, nest, roles, x.loop, sums, setting)
     shorter = ge(products * other, ceildiv(products, lanes) * time)
-    return all_of((ge(products, lanes), copies_fit(kernel, x, setting), shorter))
+    rows = () if x.rows is None else (ge(extent(band.loop(x.rows)), LANE_ROWS),)
+    return all_of((ge(products, lanes), *rows, copies_fit(kernel, x, setting), shorter))
 
 
 def copies_fit(kernel: Kernel, x: Interleaving, setting: Setting) -> Condition:
