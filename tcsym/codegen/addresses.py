@@ -23,6 +23,7 @@ from tcsym.codegen.index_code import (
     names_of,
     number,
 )
+from tcsym.codegen.repeats import known_places
 from tcsym.codegen.values import Val, bits_of, constant
 from tcsym.index import ZERO, Atom, Index, Product, of_atom
 from tcsym.loop_ir import Buffer
@@ -33,7 +34,7 @@ from tcsym.records import dataclass
 class Address:
     """Where the lanes of an access lie. `offsets`, if given, replaces `stride`.
 
-    `place`: elements from the buffer's base to lane 0, if known.
+    `place`: elements from the buffer's base to lane 0, if known. `places`: the offsets, if known.
     """
 
     pointer: str
@@ -41,6 +42,7 @@ class Address:
     stride: Number
     offsets: Val | None = None
     place: int | None = None
+    places: tuple[int, ...] | None = None
 
     @property
     def is_uniform(self) -> bool:
@@ -75,6 +77,9 @@ def _address(
     moving = tuple(t for t in total.terms if lane in atom_variables(t[0]))
     pointer, place = _base(context, buffer, fixed, total.constant, kind)
     stride, offsets = _lane_part(context, moving)
+    places = None
+    if offsets is not None and not any(isinstance(s, Val) for s in subscripts):
+        places = known_places(context, moving)
     for s, step in zip(subscripts, buffer.element_strides()):
         if isinstance(s, Val):
             moved = as_val(multiply(code, s, number(context, step)))
@@ -85,7 +90,7 @@ def _address(
     if offsets is not None and stride != 0:
         along = multiply(code, code.lane_numbers(context.width, "i64"), stride)
         offsets, stride = code.binary("add", offsets, as_val(along)), 0
-    return Address(pointer, kind, stride, offsets, place)
+    return Address(pointer, kind, stride, offsets, place, places)
 
 
 def _offset(context: Context, buffer: Buffer, subscripts: tuple[Index | Val, ...]) -> Index:

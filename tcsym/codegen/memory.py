@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from tcsym.codegen.addresses import Address, lane_pointers, step_by, vector_of_pointers
 from tcsym.codegen.context import Context
+from tcsym.codegen.repeats import is_run, wanted
 from tcsym.codegen.values import Val, bits_of, constant, suffix, type_text
 from tcsym.loop_ir import STREAM_BYTES, Buffer
 
@@ -37,6 +38,8 @@ def load(context: Context, at: Address, buffer: Buffer, mask: Val | None) -> Val
         return context.code.shuffle(run, None, backwards)
     if at.offsets is None and at.stride == 2 and _can_load_pairs(context, at, mask):
         return _load_every_second(context, at, mask, epoch)
+    if at.places is not None and is_run(at.places) and _can_mask(context, at):
+        return _load_repeated(context, at, at.places, mask, epoch)
     return _gather(context, at, mask, epoch)
 
 
@@ -47,9 +50,26 @@ def _held(context: Context, at: Address, buffer: Buffer) -> Val | None:
 
 
 def _can_load_pairs(context: Context, at: Address, mask: Val | None) -> bool:
-    return context.width > 1 and (
-        mask is None or context.target.has_masks or bits_of(at.kind) >= 32
-    )
+    return context.width > 1 and (mask is None or _can_mask(context, at))
+
+
+def _can_mask(context: Context, at: Address) -> bool:
+    return context.target.has_masks or bits_of(at.kind) >= 32
+
+
+def _load_repeated(
+    context: Context, at: Address, places: tuple[int, ...], mask: Val | None, epoch: str
+) -> Val:
+    """Each element once: half a vector of them plainly, other numbers under a mask."""
+    low, n, code = min(places), len(set(places)), context.code
+    pointer = step_by(context, at.pointer, constant(low, "i64"), at.kind) if low else at.pointer
+    if mask is None and n & (n - 1) == 0:
+        run = _load_plain(context, pointer, at.kind, n, epoch)
+        if n == 1:
+            return code.spread(run, context.width)
+    else:
+        run = load_run(context, pointer, at.kind, wanted(context, places, mask), epoch)
+    return code.shuffle(run, None, tuple(p - low for p in places))
 
 
 def _load_every_second(context: Context, at: Address, mask: Val | None, epoch: str) -> Val:

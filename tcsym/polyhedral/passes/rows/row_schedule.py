@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import gcd, lcm
 
 from tcsym.frontend.program import Call, Read
-from tcsym.index import floordiv
+from tcsym.index import FloorDiv, Index, floordiv
 from tcsym.loop_ir import Kernel, Loop, Node, Store, Update, Value, block, subvalues, walk
-from tcsym.polyhedral.passes.common.access import subscript_variables, value_variables
+from tcsym.polyhedral.passes.common.access import accesses, subscript_variables, value_variables
 from tcsym.polyhedral.passes.common.bounds import extent
 from tcsym.polyhedral.passes.common.duplicate import duplicate
 from tcsym.polyhedral.passes.common.interchange import reorder_chain
@@ -39,6 +40,7 @@ from tcsym.polyhedral.passes.rows.transposition import (
 from tcsym.polyhedral.passes.rows.vector_rows import RowShape, vectorise_row
 
 ACCUMULATORS = 8
+MOST_PERIOD = 7
 TOO_SHORT = 2
 
 
@@ -65,6 +67,8 @@ def _schedule_leaf(kernel: Kernel, nest: str, leaf: str, setting: Setting) -> tu
     kernel = _move_inside(kernel, chain, best)
     chain = leaf_chain(find_loop(kernel.body, _top_after(nest, chain, best)), best)
     unroll = _unroll(body, best, setting.options.row_unroll)
+    if unroll > 1:
+        unroll = _whole_periods(body, best, lanes, unroll)
     masked, again = (
         can_mask(kernel, body, setting.target),
         _may_overlap(kernel, body, best, setting),
@@ -224,6 +228,21 @@ def _unroll(body: Node, variable: str, most: int) -> int:
     if not reduced:
         return max(1, min(2, most))
     return max(1, min(most, ACCUMULATORS // len(reduced)))
+
+
+def _whole_periods(body: Node, variable: str, lanes: int, unroll: int) -> int:
+    """So many vectors that quotients such as i/3 begin with a new one after them: each lane's place
+    is known then, beside one for all. `unroll` where that would be too many."""
+    divisors = {
+        n
+        for a in accesses(body)
+        for s in a.subscripts
+        for atom, _ in (s.terms if isinstance(s, Index) else ())
+        if isinstance(atom, FloorDiv) and abs(atom.dividend.coefficient(variable)) == 1
+        if (n := atom.divisor.as_int()) is not None and n > 1
+    }
+    period = lcm(*(n // gcd(n, lanes) for n in divisors))
+    return unroll if period == 1 or period > MOST_PERIOD else period
 
 
 def _calls_each(body: Node, variable: str) -> bool:
