@@ -42,7 +42,8 @@ class Options:
     row_block: height, in register tiles, of the blocks of rows that fused nests share.
     vectorize, parallelize: allow vector loops, threads.
     row_unroll: vectors in flight in row loops and row reductions.
-    strip_vectors: vectors in flight in strips of columns; accumulators count.
+    strip_vectors: vectors in flight in strips of columns; accumulators count (0: the target's
+        default).
     min_work_per_thread: estimated time, in sixteenths of a processor cycle, below which no further
         thread is used (`polyhedral.passes.common.cost`); 0: all are used, however short a loop is.
     time_limit: seconds for scheduling before the next simpler strategy is taken.
@@ -65,7 +66,7 @@ class Options:
     vectorize: bool = True
     parallelize: bool = True
     row_unroll: int = 4
-    strip_vectors: int = 8
+    strip_vectors: int = 0
     min_work_per_thread: int = 131072
     time_limit: float = 5.0
 
@@ -140,7 +141,7 @@ _RANGES: dict[str, tuple[int, int]] = {
     "block_tiles": (1, 4096),
     "row_block": (1, 256),
     "row_unroll": (0, 32),
-    "strip_vectors": (1, 32),
+    "strip_vectors": (0, 32),
     "min_work_per_thread": (0, 2**62),
 }
 _PRESETS: dict[str, dict[str, Any]] = {

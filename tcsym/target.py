@@ -45,6 +45,11 @@ class Target:
     def register_vectors(self) -> int:
         return {512: 2, 256: 2, 0: 1}[self.vector_bits]
 
+    @property
+    def strip_vectors(self) -> int:
+        """Vectors of a strip of columns: sums enough to keep adders busy, in few columns."""
+        return 4 if self.vector_bits == 512 else 8
+
 
 _AVX2 = ("avx", "avx2", "fma", "bmi", "bmi2", "f16c", "popcnt", "sse4.2", "lzcnt")
 _AVX512 = (*_AVX2, "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd")

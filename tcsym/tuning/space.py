@@ -38,7 +38,7 @@ AXES: Mapping[str, tuple[Value, ...]] = {
     "block_tiles": (16, 4, 8, 32, 64),
     "row_block": (4, 1, 2, 8, 16),
     "row_unroll": (4, 1, 2, 3, 6, 8),
-    "strip_vectors": (8, 1, 2, 4, 6, 12),
+    "strip_vectors": (0, 1, 2, 4, 6, 8, 12),
     "min_work_per_thread": (131072, 32768, 65536, 262144, 1048576),
 }
 _SCHEDULING = ("fusion", "scheduler")

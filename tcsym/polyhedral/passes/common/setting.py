@@ -37,5 +37,9 @@ class Setting:
         return self.options.register_rows or self.target.register_rows
 
     @property
+    def strip_vectors(self) -> int:
+        return self.options.strip_vectors or self.target.strip_vectors
+
+    @property
     def vectors(self) -> int:
         return self.options.register_vectors or self.target.register_vectors

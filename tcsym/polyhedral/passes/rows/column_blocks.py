@@ -80,7 +80,7 @@ def blocks_pay(kernel: Kernel, columns: str, setting: Setting) -> Condition | No
     if not all(_is_plain(band, b) for b in kernel.buffers if columns in b.private):
         return None
     n = extent(band.loops[0])
-    strip = lanes * setting.options.strip_vectors
+    strip = lanes * setting.strip_vectors
     wide = any_of((ge(n, 2 * strip + 1), ge(mod(n, index(strip)), 1)))  # not one whole strip or two
     rows = [ge(extent(chain_of(x)[-1]), LEAST_ROWS) for x in sums]
     return all_of((wide, *rows, gathered_rows(kernel, band)))
