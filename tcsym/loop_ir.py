@@ -144,8 +144,9 @@ class Allocate:
 
 @dataclass(frozen=True, slots=True)
 class Prefetch:
-    buffer: str
-    subscripts: tuple[Index, ...]
+    """The line of memory that a load will read. It may lie beyond the end: nothing is fetched."""
+
+    read: Read
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,8 +403,8 @@ def _with_parts(
             inner = go(body)
             return n if inner is body else Allocate(b, inner)
         case Prefetch():
-            places = subs(n.subscripts)
-            return n if places is n.subscripts else replace(n, subscripts=places)
+            read = value(n.read)
+            return n if read is n.read else Prefetch(read) if isinstance(read, Read) else block()
         case TransposeBlock():
             target, source = subs(n.target_subscripts), subs(n.source_subscripts)
             moved = replace(n, target_subscripts=target, source_subscripts=source)

@@ -125,8 +125,8 @@ def _lines(n: Node, indent: int) -> Iterator[str]:
         case Allocate(buffer, body):
             yield f"{pad}allocate {buffer}"
             yield from _lines(body, indent)
-        case Prefetch(buffer, subscripts):
-            yield f"{pad}prefetch {_access(buffer, subscripts)}"
+        case Prefetch(read):
+            yield f"{pad}prefetch {value_text(read)}"
         case TransposeBlock():
             yield pad + _transpose_text(n)
         case _:

@@ -139,8 +139,8 @@ def _verify_node(n: Node, scope: _Scope, seen: set[str]) -> None:
             _require(scope.buffers[name].space != "argument", n, "an argument is allocated")
             _require(name not in scope.visible, n, f"{name} is allocated twice")
             _verify_node(body, replace(scope, visible=scope.visible | {name}), seen)
-        case Prefetch(name, subscripts):
-            _verify_access(n, name, subscripts, scope)
+        case Prefetch(read):
+            _verify_value(n, read, scope)
         case TransposeBlock():
             _verify_access(n, n.target, n.target_subscripts, scope)
             _verify_access(n, n.source, n.source_subscripts, scope)

@@ -177,8 +177,9 @@ class Alike(Parameters):
                 name = self.buffer(n.buffer).name
                 return replace(n, buffer=name, subscripts=at, value=v, name="")
             case Prefetch():
-                at = self.subscripts(n.buffer, n.subscripts)
-                return Prefetch(self.buffer(n.buffer).name, at)
+                read = self.value(n.read)
+                assert isinstance(read, Read)
+                return Prefetch(read)
             case TransposeBlock():
                 return replace(
                     n,

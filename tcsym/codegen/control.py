@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import assert_never
 
-from tcsym.codegen.addresses import address
 from tcsym.codegen.casts import element_kind
 from tcsym.codegen.context import Bound, Context, Lanes
 from tcsym.codegen.expressions import value
@@ -26,6 +25,7 @@ from tcsym.codegen.index_code import smallest as extremum
 from tcsym.codegen.least import starts_at
 from tcsym.codegen.parallel import parallel_loop
 from tcsym.codegen.quotients import begin_quotients, next_quotients, note_quotients
+from tcsym.codegen.reads import place
 from tcsym.codegen.stores import store_statement, update_statement
 from tcsym.codegen.transpose import (
     by_element,
@@ -35,6 +35,7 @@ from tcsym.codegen.transpose import (
     transpose_whole,
 )
 from tcsym.codegen.values import Code, Val, constant
+from tcsym.frontend.program import Read
 from tcsym.index import ZERO, Condition, Index, condition_variables, floordiv, ge, var
 from tcsym.loop_ir import (
     Allocate,
@@ -71,8 +72,8 @@ def statement(context: Context, n: Node) -> None:
                 statement(context, x)
         case Allocate(name, body):
             _allocate(context, context.buffers[name], body)
-        case Prefetch(name, subscripts):
-            _prefetch(context, context.buffers[name], subscripts)
+        case Prefetch(read):
+            _prefetch(context, read)
         case TransposeBlock():
             _transpose(context, n)
         case _:
@@ -279,14 +280,14 @@ def _frame(context: Context, buffer: Buffer) -> str:
     return context.function.alloca(f"[{max(count, 1)} x {kind}]", 64)
 
 
-def _prefetch(context: Context, buffer: Buffer, subscripts: tuple[Index, ...]) -> None:
+def _prefetch(context: Context, read: Read) -> None:
     variable = context.lane_variable
     with context.in_lanes(None):
         if variable is None:
-            at = address(context, buffer, subscripts)
+            at = place(context, read, value)
         else:
             with context.bound(variable, Bound(None)):
-                at = address(context, buffer, subscripts)
+                at = place(context, read, value)
     context.module.declare("void", "llvm.prefetch.p0", "ptr, i32, i32, i32")
     context.function.do(f"call void @llvm.prefetch.p0(ptr {at.pointer}, i32 0, i32 3, i32 1)")
 

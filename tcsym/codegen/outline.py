@@ -29,6 +29,7 @@ from tcsym.loop_ir import (
     Update,
     Value,
     Verify,
+    loads,
     subvalues,
     walk,
 )
@@ -160,7 +161,7 @@ def _can_move(loop: Loop, buffers: dict[str, Buffer]) -> bool:
             case TransposeBlock():
                 names = [n.target, n.source]
             case Prefetch():
-                names = [n.buffer]
+                names = [x.tensor for x in loads(n.read)]
             case _:
                 names = []
         for b in (buffers[name] for name in names):

@@ -139,10 +139,8 @@ def buffers_used(body: Node) -> frozenset[str]:
         match n:
             case Store() | Update():
                 used |= {n.buffer, *(r.tensor for r in loads(n.value))}
-            case Verify(v, _):
+            case Verify(v, _) | Prefetch(v):
                 used.update(r.tensor for r in loads(v))
-            case Prefetch(name, _):
-                used.add(name)
             case TransposeBlock():
                 used |= {n.target, n.source}
             case Loop() | Branch() | Block() | Allocate():

@@ -28,11 +28,7 @@ Evaluate = Callable[[Context, Expr], Val]
 
 def read(context: Context, r: Read, evaluate: Evaluate) -> Val:
     """The element of a read, in its register type."""
-    buffer = context.buffers[r.tensor]
-    subscripts = tuple(
-        s if isinstance(s, Index) else _integer_subscript(context, s, evaluate)
-        for s in r.subscripts
-    )
+    buffer, subscripts = context.buffers[r.tensor], _subscripts(context, r, evaluate)
     if r.unwritten is not None:
         _check_written(context, r)
     if context.is_shuffled and steps_by_two(context, r):
@@ -48,6 +44,18 @@ def read(context: Context, r: Read, evaluate: Evaluate) -> Val:
     if buffer.space == "register" and buffer.dtype is not DType.BOOL:
         return in_lane_order(context, buffer.name, element)
     return from_memory(context.code, element, buffer.dtype)
+
+
+def place(context: Context, r: Read, evaluate: Evaluate) -> Address:
+    """Where the element of a read lies, unchecked."""
+    return address(context, context.buffers[r.tensor], _subscripts(context, r, evaluate))
+
+
+def _subscripts(context: Context, r: Read, evaluate: Evaluate) -> tuple[Index | Val, ...]:
+    return tuple(
+        s if isinstance(s, Index) else _integer_subscript(context, s, evaluate)
+        for s in r.subscripts
+    )
 
 
 def _integer_subscript(context: Context, s: Expr, evaluate: Evaluate) -> Val:

@@ -38,6 +38,7 @@ from tcsym.polyhedral.passes.parallelise import parallelise
 from tcsym.polyhedral.passes.privatise import privatise
 from tcsym.polyhedral.passes.roll_epilogues import roll_epilogues
 from tcsym.polyhedral.passes.roll_state import roll_state
+from tcsym.polyhedral.passes.rows.prefetch_gathers import prefetch_gathers
 from tcsym.polyhedral.passes.rows.prefetch_rows import prefetch_rows
 from tcsym.polyhedral.passes.split_choices import split_choices
 from tcsym.polyhedral.passes.split_guards import split_guards
@@ -96,7 +97,8 @@ def _mapped(kernel: Kernel, target: Target, options: Options) -> Mapped:
     if not target.has_masks:
         kernel = _verified(full_tiles(kernel, setting.names))
     kernel = _verified(stream_stores(kernel, target.l3_bytes, setting.names))
-    kernel = _verified(prefetch_rows(kernel)) if target.vector_bits else kernel
+    if target.vector_bits:
+        kernel = _verified(prefetch_gathers(prefetch_rows(kernel), target.l2_bytes))
     kernel = _verified(fetch_ahead(kernel, setting.ahead, target.l2_bytes, setting.names))
     if options.parallelize:
         kernel = parallelise(

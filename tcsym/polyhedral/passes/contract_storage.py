@@ -23,7 +23,6 @@ from tcsym.loop_ir import (
     Kernel,
     Loop,
     Node,
-    Prefetch,
     Space,
     Store,
     TransposeBlock,
@@ -215,7 +214,7 @@ def _rewrite(
         return tuple(one(subscripts[d], d) for d in kept)
 
     def statement(x: Node) -> Node:
-        if isinstance(x, Store | Update | Prefetch) and x.buffer == b.name:
+        if isinstance(x, Store | Update) and x.buffer == b.name:
             return replace(x, subscripts=plain(x.subscripts))
         if isinstance(x, TransposeBlock) and x.target == b.name:
             column = _place(x.target_column, len(b.shape), kept)

@@ -112,10 +112,10 @@ def test_operands_in_place_are_fetched_ahead_where_steps_are_far_apart() -> None
     for name, tensors in expected.items():
         k = map_cpu(naive.matmul(*LAYOUTS[name]), AVX2, Options()).kernel
         ahead = [x for x, _ in walk(k.body) if isinstance(x, Prefetch)]
-        assert {x.buffer for x in ahead} == tensors
+        assert {x.read.tensor for x in ahead} == tensors
         assert len(ahead) == 3 * len(tensors)  # whole tiles, narrow and ragged ones
         for x in ahead:
-            assert any(s.constant == STEPS_AHEAD for s in x.subscripts)
+            assert any(s.constant == STEPS_AHEAD for s in x.read.subscripts)
 
 
 def test_columns_of_a_loop_that_follows_evenly_count_too() -> None:

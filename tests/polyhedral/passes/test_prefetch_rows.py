@@ -22,7 +22,7 @@ def fetched(k: Kernel) -> list[tuple[str, str]]:
     for x, around in walk(out.body):
         if isinstance(x, Prefetch):
             loops = [y for y in around if isinstance(y, Loop)]
-            found.append((loops[-1].order, str(x.subscripts[-1])))
+            found.append((loops[-1].order, str(x.read.subscripts[-1])))
     return found
 
 

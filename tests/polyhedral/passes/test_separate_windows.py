@@ -160,9 +160,9 @@ def test_a_block_fetches_the_rows_that_only_the_next_one_reads() -> None:
     for x, around in walk(far.then):
         if isinstance(x, Prefetch):
             row, column = (y.variable for y in around if isinstance(y, Loop))
-            others = {v: 0 for s in x.subscripts for v in s.variables()}
-            found = [[evaluate(s, {**others, row: r}) for s in x.subscripts] for r in range(4)]
-            assert column in x.subscripts[2].variables() and all(f[2] == 0 for f in found)
+            others = {v: 0 for s in x.read.subscripts for v in s.variables()}
+            found = [[evaluate(s, {**others, row: r}) for s in x.read.subscripts] for r in range(4)]
+            assert column in x.read.subscripts[2].variables() and all(f[2] == 0 for f in found)
             rows |= {f[1] for f in found}
     assert rows == set(range(9, 17)) and len(fetches(far)) == 2
 

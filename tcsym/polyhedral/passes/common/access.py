@@ -55,7 +55,7 @@ def accesses(node: Node) -> Iterator[Access]:
             case Verify():
                 yield from value_accesses(x.value)
             case Prefetch():
-                yield Access(x.buffer, x.subscripts, False)
+                yield from value_accesses(x.read)
             case TransposeBlock():
                 target, source = x.spans
                 yield Access(x.target, x.target_subscripts, True, spans=target)
@@ -149,7 +149,7 @@ def rename_buffer(node: Node, old: str, new: str) -> Node:
 
     def statement(x: Node) -> Node:
         match x:
-            case Store() | Update() | Prefetch() if x.buffer == old:
+            case Store() | Update() if x.buffer == old:
                 return replace(x, buffer=new)
             case TransposeBlock():
                 target = new if x.target == old else x.target

@@ -44,7 +44,6 @@ from tcsym.polyhedral.passes.contraction.operands import Operand
 from tcsym.polyhedral.passes.contraction.panels import Panels
 from tcsym.polyhedral.passes.contraction.register_tile import TileShape
 
-
 NEAR_TILES = 16  # of a panel, filled together
 
 

@@ -59,4 +59,4 @@ def _reads(kernel: Kernel, loop: Loop) -> list[Prefetch]:
 def _ahead(r: Read, variable: str, points: list[Loop]) -> Prefetch:
     values = {variable: var(variable) + STEPS_AHEAD, **{y.variable: ZERO for y in points}}
     at = tuple(substitute(s, values) for s in r.subscripts if isinstance(s, Index))
-    return Prefetch(r.tensor, at)
+    return Prefetch(Read(r.tensor, at, r.dtype))

@@ -170,4 +170,5 @@ def _lines(kernel: Kernel, s: _Stream, ahead: Index) -> list[Prefetch]:
     start = dict.fromkeys(s.points, ZERO)
     *outer, last = (substitute(x, start) for x in s.read.subscripts if isinstance(x, Index))
     line = LINE_BYTES // kernel.buffer(s.read.tensor).dtype.bytes
-    return [Prefetch(s.read.tensor, (*outer, last + ahead + k)) for k in range(0, s.step, line)]
+    places = [(*outer, last + ahead + k) for k in range(0, s.step, line)]
+    return [Prefetch(Read(s.read.tensor, at, s.read.dtype)) for at in places]

@@ -24,7 +24,6 @@ from tcsym.index import (
     minimum,
     var,
 )
-from tcsym.index_values import substitute
 from tcsym.loop_ir import (
     Branch,
     Kernel,
@@ -120,7 +119,7 @@ def whole_vectors(
     if ahead and rows is None:
         start = {row.variable: row.lower + var(tile) * lanes}
         setting.ahead[tile] = tuple(
-            replace(x, subscripts=tuple(substitute(s, start) for s in x.subscripts)) for x in ahead
+            x for y in ahead if isinstance(x := substitute_node(y, start), Prefetch)
         )
     buffers = tuple(
         replace(b, private=b.private | {tile}) if row.variable in b.private else b

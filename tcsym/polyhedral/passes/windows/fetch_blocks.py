@@ -55,11 +55,12 @@ def _lines(
     place = [substitute(s, {rows.variable: after}) for s in at if s is not None]
     line = LINE_BYTES // b.dtype.bytes
     offsets = [k * line for k in range(span // LINE_BYTES)]
-    return [
-        Prefetch(r.tensor, (*place[:d], place[d] - k, *place[d + 1 : -1], place[-1] + x))
+    lines = [
+        (*place[:d], place[d] - k, *place[d + 1 : -1], place[-1] + x)
         for k in range(step)
         for x in offsets
     ]
+    return [Prefetch(Read(r.tensor, at, r.dtype)) for at in lines]
 
 
 def fetch_ahead(
@@ -71,7 +72,7 @@ def fetch_ahead(
         lines = ahead.get(x.variable, ()) if isinstance(x, Loop) else ()
         if not isinstance(x, Loop) or not lines:
             return x
-        tensors = [kernel.buffer(n) for n in dict.fromkeys(y.buffer for y in lines)]
+        tensors = [kernel.buffer(n) for n in dict.fromkeys(y.read.tensor for y in lines)]
         elements = (reduce(mul, b.shape, ONE) * b.dtype.bytes for b in tensors)
         far = ge(sum(elements, start=ZERO), FAR_CACHES * l2_bytes)
         if far == FALSE:
