@@ -53,6 +53,14 @@ def checks(program: Program) -> list[str]:
         ("float(P) X, float(N,M) L", "O(i,j) = X(M*i + j) where exists L(i,j)", "O(N, M)"),
         ("float(N) A, float(M) B", "O(i) = i < N ? A(i) : B(i - N)", "O(M + N)"),
         ("float(M) A, float(K) s", "O(i) = i < K ? A(i) : 0.0", "O(M)"),
+        # a guard drops what it differs from by a constant, as both are written (C7), and no more
+        ("float(Q) A, float(R) B", "O(w) = (!(w >= Q) ? A(w) : 0.0) + B(w)", "O(R)"),
+        ("float(Q) A, float(R) B", "O(w) = (2*w < 2*Q ? A(w) : 0.0) + B(w)", "O(min(Q, R))"),
+        (
+            "float(Q) A",
+            "T(i) = A(i/2) where i in 0:2*Q  O(w) = w/2 < Q ? T(w) : 0.0",
+            "O(2*Q)",
+        ),
         ("float(N) X", "O(0) +=! X(i) O(2) = 1.0 O(1) = 2.0", "O(3)"),
         ("float(N) X", "for t in N { O(N - 1 - t) = X(t) }", "O(N)"),
         ("float(N) X", "for i in N { O(i) +=! X(j) where j in 0:i+1 }", "O(N)"),
