@@ -11,10 +11,10 @@ import random
 import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import gcd
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,7 @@ STRATEGIES: dict[str, Any] = {
     "swaps": Specialize(background=1.0, max_variants=2),
     "declared": Symbolic(),
 }
+DRAWN = ("options", "thresholds", "memory")  # what is compiled is drawn for a program
 BOUNDED = ("bucket", "pad-max", "declared")
 RUNS = 4
 MARGIN = 4.0
@@ -79,13 +80,21 @@ def kernel(case: Case, mode: str, sizes: Sizes) -> Any:
     elif mode == "after" and sizes:
         options = {"sizes": dict(sizes), "options": Options(bind="after")}
     elif mode == "options" or mode == "thresholds":
-        rng = random.Random(case.seed)
-        options |= {"options": random_options(rng), "target": rng.choice(TARGETS)}
+        rng, bind = random.Random(case.seed), drawn_binding(case)
+        drawn = replace(random_options(rng), bind=bind)
+        options |= {"options": drawn, "target": rng.choice(TARGETS)}
+        options |= {"sizes": dict(sizes)} if bind != "never" and sizes else {}
     elif mode == "threads":  # short loops, too
         options["options"] = Options(min_work_per_thread=0)
     elif mode.startswith("cpu"):
         options["target"] = mode
     return define(case.source, **options)[case.name]
+
+
+def drawn_binding(case: Case) -> Literal["never", "before", "after"]:
+    """When the sizes of this program become numbers."""
+    bindings: list[Literal["never", "before", "after"]] = ["never"] * 6 + ["before", "after"]
+    return random.Random(case.seed + 1).choice(bindings)
 
 
 def declared(case: Case) -> dict[str, Dim]:
@@ -262,15 +271,16 @@ def _run_mode(
     want: Outcome,
     allowed: Results,
 ) -> Failure | None:
-    key = f"{mode} {sizes}" if mode in ("before", "after") else mode
-    key = "symbolic" if mode == "guarded" else key
+    key = "symbolic" if mode == "guarded" else mode
+    if mode in ("before", "after") or (mode in DRAWN and drawn_binding(case) != "never"):
+        key = f"{mode} {sizes}"
     before = {name: np.array(a) for name, a in inputs.items()}
     is_drawn = mode in ("thresholds", "memory")
     drawn = random_thresholds(random.Random(case.seed)) if is_drawn else nullcontext()
     try:
         with drawn:
             if mode == "memory":
-                return _run_memory(case, compiled, inputs, sizes, want, allowed)
+                return _run_memory(case, compiled, key, inputs, sizes, want, allowed)
             if key not in compiled:
                 compiled[key] = kernel(case, mode, sizes)
             call = called(compiled[key], mode, inputs, want, case.seed + case.sizes.index(sizes))
@@ -290,6 +300,7 @@ def _run_mode(
 def _run_memory(
     case: Case,
     compiled: dict[str, Any],
+    key: str,
     inputs: Mapping[str, Any],
     sizes: dict[str, int],
     want: Outcome,
@@ -298,10 +309,11 @@ def _run_memory(
     """The loops themselves, on memory that is checked (`memory`). Calls that fail are no test."""
     if isinstance(want, TCError):
         return None
-    if "memory" not in compiled:
-        compiled["memory"] = memory.mapped(case, random.Random(case.seed))
+    if key not in compiled:
+        rng = random.Random(case.seed)
+        compiled[key] = memory.mapped(case, rng, drawn_binding(case), sizes)
     try:
-        got = memory.run(compiled["memory"], inputs, sizes, case.seed)
+        got = memory.run(compiled[key], inputs, sizes, case.seed)
     except AssertionError as e:
         return Failure(f"memory: {str(e).rpartition(' ')[2]}", "memory", sizes, str(e))
     got = {name: got[name].reshape(x.shape) for name, x in want.items()}

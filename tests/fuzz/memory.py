@@ -8,8 +8,10 @@ that is said to be parallel and is not gives another result.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
 import numpy as np
 
@@ -23,12 +25,14 @@ from tests.fuzz.thresholds import TARGETS, random_options
 from tests.polyhedral.passes.execute import execute
 
 
-def mapped(case: Case, rng: Any) -> Kernel:
+def mapped(
+    case: Case, rng: random.Random, bind: Literal["never", "before", "after"], sizes: Sizes
+) -> Kernel:
     """The loops of `case` for a random target and random options, all arrays dense."""
     program = analyse(case.source)[case.name]
     dense: tuple[Layout, ...] = ("dense",) * (len(program.inputs) + len(program.outputs))
-    target, options = resolve_target(rng.choice(TARGETS)), random_options(rng)
-    stages = Lowering(program, target, options, {}, dense, (), {})
+    target, options = resolve_target(rng.choice(TARGETS)), replace(random_options(rng), bind=bind)
+    stages = Lowering(program, target, options, sizes, dense, (), {})
     return stages.mapped(stages.scheduled()).kernel
 
 
