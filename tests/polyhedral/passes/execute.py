@@ -76,6 +76,13 @@ class Memory(dict[tuple[int, ...], Any]):
     def __init__(self, buffer: Buffer, shape: tuple[int, ...]) -> None:
         super().__init__()
         self.buffer, self.shape = buffer, shape
+        self.sums: dict[tuple[int, ...], tuple[float, float]] = {}  # as rounded, and before
+
+    def sum(self, at: tuple[int, ...]) -> float:
+        """What was added up to this element: not rounded yet, if nothing was stored meanwhile."""
+        value = self[at]
+        rounded, wide = self.sums.get(at, (value, value))
+        return wide if rounded == value else value
 
     def __missing__(self, at: tuple[int, ...]) -> Any:
         inside = len(at) == len(self.shape) and all(0 <= i < n for i, n in zip(at, self.shape))
@@ -289,12 +296,14 @@ def _node(n: Node, k: Kernel, pad: str) -> list[str]:
             return [f"{pad}{_place(b, subs)} = {_cast(_value(v), k.buffer(b).dtype)}"]
         case Update(b, subs, op, v):
             t = k.buffer(b).dtype
+            wide = t.is_float and t.bits < 64  # such sums are kept in a wider type as well
             added = _value(v) if t.is_float else _cast(_value(v), t)
-            new = _combined(op, "old[at]", added, t)  # floats accumulate in a wider type
+            new = _combined(op, "old.sum(at)" if wide else "old[at]", added, t)
             return [
                 f"{pad}old = memory[{b!r}]",
                 f"{pad}at = old.checked({','.join(map(_index, subs))})",
-                f"{pad}old[at] = {new if t.is_float else _cast(new, t)}",
+                f"{pad}old[at] = {_cast(f'new := {new}', t) if wide else new}",
+                *([f"{pad}old.sums[at] = old[at], new"] if wide else []),
             ]
         case Verify(v):
             return [f"{pad}{_value(v)}"]
@@ -422,11 +431,11 @@ class _Runtime:
     def call(f: str, t: str, *args):
         try:
             if f != "nextafter":  # the only one that asks for the type
-                return getattr(math, f)(*args)
+                return float(getattr(math, f)(*args))
         except (AttributeError, ValueError, OverflowError):
             pass
         dtype = _TYPES[t]
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"):  # of no name in `math`, or where that raises
             return float(call(f, [np.full(1, x, dtype.numpy) for x in args], dtype)[0])
 
     @staticmethod
