@@ -208,6 +208,8 @@ class Buffer:
     private: variables of loops to each of whose iterations the contents are private (proved).
     phase: an argument's variable, known at launch: its address in elements, modulo a cache line's.
     finite: another one: 1 if all elements are finite, 0 if not or if `scanned` does not hold.
+    Subscripts are inside the shape, but a row-major argument whose last dimension is 1 may be read
+    and written as a row: [.., 0, t] is where [.., t, 0] is.
     """
 
     name: str

@@ -50,6 +50,7 @@ from tcsym.polyhedral.passes.rows.row_block import block_rows, row_groups, rows_
 from tcsym.polyhedral.passes.rows.scan_schedule import is_scan, schedule_scan
 from tcsym.polyhedral.passes.rows.short_rows import short_versions
 from tcsym.polyhedral.passes.rows.strip_schedule import strip_columns
+from tcsym.polyhedral.passes.rows.unit_columns import add_unit_columns
 from tcsym.polyhedral.passes.windows.copy_choices import copy_choices
 from tcsym.polyhedral.passes.windows.pad_reads import pad_reads
 from tcsym.polyhedral.passes.windows.separable import separable
@@ -111,6 +112,10 @@ def _without_tiles(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
     in_parts = separable(kernel, band_of(find_loop(kernel.body, nest)))
     most = FEW_POOLED if in_parts else None
     kernel = short_versions(kernel, nest, columns, setting, most)
+    kernel, row = add_unit_columns(kernel, nest, setting)
+    if row is not None:
+        setting.note(row, "a single column: a row")
+        kernel = schedule_leaf(kernel, row, setting)
     separated = separate_windows(kernel, nest, setting)
     if separated is not None:
         setting.note(nest, "windows in two parts")

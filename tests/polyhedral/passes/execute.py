@@ -84,17 +84,27 @@ class Memory(dict[tuple[int, ...], Any]):
         rounded, wide = self.sums.get(at, (value, value))
         return wide if rounded == value else value
 
+    def place(self, at: tuple[int, ...]) -> tuple[int, ...]:
+        """Of an argument's only column, [.., 0, t] is [.., t, 0]: see `loop_ir.Buffer`."""
+        if self.buffer.space == "argument" and len(at) > 1 and self.shape[-1] == 1:
+            return (*at[:-2], at[-1], 0) if at[-2] == 0 else at
+        return at
+
     def __missing__(self, at: tuple[int, ...]) -> Any:
+        if self.place(at) in self:
+            return self[self.place(at)]
         inside = len(at) == len(self.shape) and all(0 <= i < n for i, n in zip(at, self.shape))
         what = "unset" if inside else f"outside {self.shape}"
         raise AssertionError(f"{self.buffer.name}{list(at)} {what}")
 
     def checked(self, *at: int) -> tuple[int, ...]:
         """The place of an element to be set."""
+        at = self.place(at)
         return at if at in self or all(map(_is_inside, at, self.shape)) else self[at]
 
     def copied(self, *at: int) -> Any:
         """What an element holds, perhaps nothing: who copies it need not use the copy."""
+        at = self.place(at)
         inside = at in self or self.buffer.padded or all(map(_is_inside, at, self.shape))
         return self.get(at, POISON) if inside else self[at]
 
