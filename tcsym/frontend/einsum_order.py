@@ -61,11 +61,16 @@ def take(
         [x for x in dict.fromkeys(x for term in terms for x in term) if x in kept]
         for terms in (used, used[::-1])
     ]
-    return used, min(orders, key=lambda labels: _crossings(labels, output))
+
+    def transposed(labels: Sequence[str]) -> tuple[int, int]:
+        return _crossings(labels, output), sum(_crossings(labels, term) for term in left)
+
+    return used, min(orders, key=transposed)
 
 
 def _crossings(labels: Sequence[str], output: Sequence[str]) -> int:
-    """Pairs that stand the other way round in the output: these the last step has to transpose."""
+    """Pairs that stand the other way round in the output, or in an operand: a later step has to
+    transpose these."""
     places = [output.index(x) for x in labels if x in output]
     return sum(a > b for k, a in enumerate(places) for b in places[k + 1 :])
 

@@ -9,8 +9,8 @@ Rules beyond legality: never share a contraction's reduction loop; no lane reduc
 contraction's row loop; no loops over rows of others inside a contraction's columns; a contraction
 joins a run only to add to the same tensor, or after a reduction of an earlier contraction
 (attention); a loop that is parallel for one statement and a reduction for another is shared only
-below a parallel loop; single terms of a sum and rows of them do not share its loop. The init of a
-reduction stands just outside its outermost reduction loop.
+below a parallel loop; single terms of a sum and rows of them do not share its loop, nor arms of a
+condition on sizes any. The init of a reduction stands just outside its outermost reduction loop.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
 
-from tcsym.index import var
+from tcsym.index import All, Condition, condition_variables, negate, var
 from tcsym.options import Fusion
 from tcsym.polyhedral.classify import contracted, innermost, loop_order
 from tcsym.polyhedral.dependence import Dependences
@@ -228,6 +228,8 @@ def _joined(
 def _linked(a: _Unit, b: _Unit, fu: _Fusing) -> bool:
     """Sharing a loop can pay: a dependence, one tensor written by both, or read by both."""
     s, t = a.statement, b.statement
+    if _exclude(s, t, fu) or _exclude(t, s, fu):
+        return False
     if s.target and s.target == t.target:
         return True
     if s.role == "check" or t.role == "check":
@@ -237,6 +239,19 @@ def _linked(a: _Unit, b: _Unit, fu: _Fusing) -> bool:
     if fu.contracted(a) or fu.contracted(b):
         return False
     return bool({x.tensor for x in s.reads} & {x.tensor for x in t.reads})
+
+
+def _exclude(s: ScopStatement, t: ScopStatement, fu: _Fusing) -> bool:
+    """Sizes that `t` asks for are none for `s`: no call runs both."""
+    ours = set(_conjuncts(s.condition))
+    return any(
+        condition_variables(x) <= set(fu.scop.sizes) and set(_conjuncts(negate(x))) <= ours
+        for x in _conjuncts(t.condition)
+    )
+
+
+def _conjuncts(c: Condition) -> tuple[Condition, ...]:
+    return c.conditions if isinstance(c, All) else (c,)
 
 
 def _feed_one(run: list[_Unit], u: _Unit, later: list[_Unit], fu: _Fusing) -> bool:

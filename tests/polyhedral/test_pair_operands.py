@@ -10,8 +10,11 @@ import pytest
 import tcsym
 from tcsym.frontend.program import If, Item, Program, Statement, reads
 from tcsym.index import condition_text
+from tcsym.loop_ir import Branch, Loop, walk
+from tcsym.options import Options
 from tcsym.polyhedral.bind import bind_program
 from tcsym.polyhedral.pair_operands import pair_operands
+from tcsym.polyhedral.schedule import schedule_program
 from tests.differential.inputs import arguments
 
 # By name: the text, and for each version its pairs: what a step reads, loops that are summed last.
@@ -122,6 +125,22 @@ def test_sizes_choose_between_two_orders() -> None:
     assert isinstance(choice, If)
     assert condition_text(around.condition) == "K >= 1 && L >= 1"
     assert condition_text(choice.condition) == "I*J*K + J*K*L >= I*J*L + I*K*L"
+
+
+def test_arms_of_a_condition_on_sizes_share_no_loop() -> None:
+    """A branch at each element, for sums without terms, would keep the nest from its schedules."""
+    program = _paired(PAIRED["a factor that is not summed"][0])[0]
+    scheduled = schedule_program(program, Options(), {})
+    tops = [x for x, around in walk(scheduled.kernel.body) if isinstance(x, Loop) and not around]
+    assert not any(isinstance(y, Branch) for x in tops for y, _ in walk(x))
+
+
+def test_what_lies_between_has_the_order_of_its_reader() -> None:
+    text = """def f(float(B,N,D) X, float(D,E) A, float(B,E) w) -> (Y) {
+  Y(b,n) +=! X(b,n,i) * A(i,j) * w(b,j)
+}"""
+    between = _paired(text)[1].tensor("Y.pair0")
+    assert [str(n) for n in between.shape] == ["B", "D"]
 
 
 @pytest.mark.parametrize("k", [1, 100])
