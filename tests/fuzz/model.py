@@ -70,6 +70,11 @@ class Case:
         rng = np.random.default_rng(self.seed)
         return {i.tensor.name: i.array(sizes, rng) for i in self.inputs}
 
+    @property
+    def is_special(self) -> bool:
+        """Some values are infinite or NaN."""
+        return any(i.values == "special" for i in self.inputs)
+
     def is_assigned(self, name: str) -> bool:
         target = re.compile(rf"(^|[\s,{{]){name}\s*(\([^=]*\))?\s*(,[^=\n]*)?([-+*]|min|max)?=[^=]")
         return any(target.search(item) for item in self.items)
