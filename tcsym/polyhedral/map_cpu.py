@@ -94,8 +94,7 @@ def _mapped(kernel: Kernel, target: Target, options: Options) -> Mapped:
         kernel = _verified(_scheduled(kernel, nest, schedule, setting))
     kernel = _verified(skip_unit_windows(kernel, setting.names))
     kernel = _verified(clamp_rows(drop_empty(assume(contract_storage(kernel)))))
-    if not target.has_masks:
-        kernel = _verified(full_tiles(kernel, setting.names))
+    kernel = _verified(full_tiles(kernel, setting.names))
     kernel = _verified(stream_stores(kernel, target.l3_bytes, setting.names))
     if target.vector_bits:
         kernel = _verified(prefetch_gathers(prefetch_rows(kernel), target.l2_bytes))

@@ -1,9 +1,9 @@
 """Stores of a tile's points that may be ragged -> plain stores where the tile is full.
 
 Without mask registers a masked vector is stored in up to three pieces, under branches, and a row
-that may be absent costs a branch. So a nest of unrolled and vector loops that writes memory is
-there twice: for full tiles without masks, and for ragged ones, where only the vector at the edge is
-masked.
+that may be absent costs a branch. With them a masked store of a whole line first reads the line, a
+plain one does not. So a nest of unrolled and vector loops that writes memory is there twice: for
+full tiles without masks, and for ragged ones, where only the vector at the edge is masked.
 """
 
 from __future__ import annotations
