@@ -435,7 +435,7 @@ class _Runtime:
 
     @staticmethod
     def rounded(x, t: str) -> float:
-        return float(np.float32(x)) if t == "float32" else float(_TYPES[t].numpy.type(x))
+        return float(np.float32(x)) if t == "float32" else float(_TYPES[t].numpy.type(float(x)))
 
     @staticmethod
     def call(f: str, t: str, *args):
