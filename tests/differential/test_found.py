@@ -243,3 +243,19 @@ def test_parts_of_a_sum_are_not_less_than_empty(n: int) -> None:
     a, b = np.ones(100_000, np.float32), np.ones(n, np.float32)
     for threads in (1, 2):
         assert kernel(a, b, threads=threads) == 100_000 * n
+
+
+def test_parts_of_rows_inside_classes_of_residues() -> None:
+    """Sums of parts had as many elements as an iteration of a loop around has: no code was made."""
+    text = """def f(float(C,W) I, float(C,M,K) F, float(M) b) -> (O) {
+  O(m,x) +=! ((x-k)+1) % 2 == 1
+      ? ((x-k) < 2*W && (x-k) >= 0 ? I(c,(x-k)/2) * F(c,m,k) : 0) : 0 where x in 0:2*W+1, k in 0:K
+  O(m,x) = O(m,x) * b(m)
+}"""
+    kernel = tcsym.define(text, options=tcsym.Options(scheduler="isl"))["f"]
+    rng = np.random.default_rng(0)
+    for c, w, m, k in ((300, 9, 1, 3), (3, 20, 12, 2), (700, 1, 2, 600), (1, 1, 1, 1)):
+        i, f, b = (rng.integers(-4, 5, s).astype(np.float32) for s in ((c, w), (c, m, k), (m,)))
+        for threads in (1, 2):
+            got = kernel(i, f, b, threads=threads)
+            np.testing.assert_array_equal(got, kernel.reference(i, f, b))

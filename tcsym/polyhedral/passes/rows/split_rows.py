@@ -12,7 +12,7 @@ from tcsym.frontend.program import Read
 from tcsym.index import ZERO, Index, ceildiv, minimum, var
 from tcsym.loop_ir import Kernel, Loop, Node, Store, Update, block, loads, substitute_node
 from tcsym.polyhedral.passes.common.band import Band, band_of
-from tcsym.polyhedral.passes.common.bounds import extent
+from tcsym.polyhedral.passes.common.bounds import eliminate, extent, extent_from
 from tcsym.polyhedral.passes.common.duplicate import duplicate
 from tcsym.polyhedral.passes.common.identities import identity
 from tcsym.polyhedral.passes.common.loops import (
@@ -57,7 +57,10 @@ def split_rows(
         return None
     sums = nodes[rows[0]]
     assert isinstance(sums, Loop)
-    count = ceildiv(extent(sums), most)
+    count, around = ceildiv(extent(sums), most), loops_around(kernel.body, nest)
+    shape = _outside(kernel, (count, *(extent(x) for x in band.loops)), around)
+    if shape is None:
+        return None
     kernel, copy, new = duplicate(kernel, top, names)
     part, last = names.fresh(sums.variable), names.fresh(sums.variable)
     start = children(find_loop(copy, new[columns]).body)
@@ -65,8 +68,7 @@ def split_rows(
     assert isinstance(own, Loop)
     own = _part(own, var(part), most)
     before, after, combined = list[Node](), list[Node](), list[Node]()
-    private = frozenset(x.variable for x in loops_around(kernel.body, nest))
-    shape = (count, *(extent(x) for x in band.loops))
+    private = frozenset(x.variable for x in around)
     for x, y in _targets(sums, own):
         source, mine = kernel.buffer(x.buffer), kernel.buffer(y.buffer)
         name = names.fresh(f"{x.buffer}_parts")
@@ -86,6 +88,15 @@ def split_rows(
     rest = replace_loop(top, sums.variable, lambda _: total)
     both = replace_loop(kernel.body, nest, lambda _: block(parts, rest))
     return SplitRows(replace(kernel, body=both), new[columns], extent(sums))
+
+
+def _outside(
+    kernel: Kernel, extents: tuple[Index, ...], around: tuple[Loop, ...]
+) -> tuple[Index, ...] | None:
+    """Extents that are enough in all iterations of the loops around; None if none are known."""
+    most = [eliminate(n, around, True) for n in extents]
+    known = tuple(extent_from(n, frozenset(kernel.sizes)) for n in most if n is not None)
+    return known if len(known) == len(extents) else None
 
 
 def _part(rows: Loop, part: Index, most: int) -> Loop:
