@@ -45,6 +45,7 @@ CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {
     "rows.share_loads": {"ROWS": (2, 3), "WORTH": (2, 12, 99)},
     "rows.short_rows": {
         "VECTOR_COST": (0.0, 20.0, 500.0),
+        "MASKED_COST": (0.0, 4.0, 500.0),
         "COMBINE_COST": (0.0, 25.0, 500.0),
         "GAIN": (2, 99),
     },

@@ -55,6 +55,7 @@ from tcsym.polyhedral.passes.windows.window_schedule import sliding_reads
 from tcsym.records import dataclass
 
 VECTOR_COST = 20.0  # of one nearly empty vector, in strided loads: loop, mask, pieces of its store
+MASKED_COST = 4.0  # where a mask register makes it one store
 CALL_COST = 10.0
 GATHER_COST = 1.0
 GUARD_COST = 5.0  # of an element that is read only where a condition holds: a branch in each lane
@@ -165,7 +166,8 @@ def _by_cost(
     best = sorted(costs, key=lambda v: (costs[v], sliding_reads(band, v)))
     for v in best[: 2 if isinstance(band.body, Store) else 1]:
         long = _most(band, rows, lanes, saved[v] > 0)
-        cheap = int(_row_cost(band, rows, long > 2 * lanes) / costs[v])
+        vector = MASKED_COST if setting.target.has_masks else VECTOR_COST
+        cheap = int(_row_cost(band, rows, vector * (2 if long > 2 * lanes else 1)) / costs[v])
         short = min(long, cheap, long if most is None else most)
         condition = in_context(kernel, _condition(band, rows, v, short, lanes))
         if condition != FALSE:
@@ -222,14 +224,14 @@ def _is_combined(x: Statement, around: tuple[Loop, ...], rows: tuple[str, ...]) 
     return isinstance(x, Update) and bool(own - subscript_variables(x.subscripts))
 
 
-def _row_cost(band: Band, rows: tuple[str, ...], has_whole: bool) -> float:
-    """Of one row: one vector for each time that a statement runs, besides whole ones if so."""
+def _row_cost(band: Band, rows: tuple[str, ...], vector: float) -> float:
+    """Of one row. vector: of one ragged end, for each time that a statement runs."""
     total = 0.0
     for x, around in statements_in(band.body):
         moving = _calls(x, rows)
         waiting = sum(isinstance(v, Call) for v in subvalues(x.value)) - moving
         waiting += _is_combined(x, around, rows)
-        cost = VECTOR_COST * (2 if has_whole else 1) + CALL_COST * moving + COMBINE_COST * waiting
+        cost = vector + CALL_COST * moving + COMBINE_COST * waiting
         total += cost * _trips(around, rows)
     return total
 
