@@ -21,6 +21,11 @@ NEAR = "def f(float(E,D) T, float(B,L) X) -> (O) { O(b,d) +=! X(b,l) * T(l,d) }"
 TWICE = """def f(float(E,D) T, int32(N) P, int32(B,L) I) -> (O) { O(b,d) +=! T(P(I(b,l)),d) }"""
 
 
+GUARDED = """def f(float(E,D) T, int32(B,K) I, float(B,L) W) -> (O) {
+    O(b,d) +=! W(b,l) > 0.0 ? (l < K ? T(I(b,l),d) : 0.0) : 0.0
+}"""
+
+
 def mapped(source: str, target: str = "cpu:avx2") -> Kernel:
     from tcsym.compiler import analyse
 
@@ -58,9 +63,10 @@ def test_every_line_of_a_strip_is_fetched() -> None:
         assert lines in counts
 
 
-@pytest.mark.parametrize("source", [NEAR, TWICE])
+@pytest.mark.parametrize("source", [NEAR, TWICE, GUARDED])
 def test_other_rows_are_not(source: str) -> None:
-    """Rows in order are what prefetchers are for; an index that is gathered may lie anywhere."""
+    """Rows in order are what prefetchers are for; an index that is gathered may lie anywhere, and
+    one under a condition nowhere."""
     assert not fetches(mapped(source))
 
 

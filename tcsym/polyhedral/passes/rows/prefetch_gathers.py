@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tcsym.frontend.program import Read
+from tcsym.frontend.program import Read, Select
 from tcsym.index import ONE, ZERO, Index, ge, minimum, var
 from tcsym.loop_ir import (
+    Branch,
     Kernel,
     Loop,
     Node,
@@ -24,11 +25,11 @@ from tcsym.loop_ir import (
     loads,
     map_node,
     substitute_value,
+    subvalues,
     walk,
 )
 from tcsym.polyhedral.passes.common.access import stride, subscript_variables
 from tcsym.polyhedral.passes.common.bounds import extent
-from tcsym.polyhedral.passes.common.loops import loops_in
 
 LINE_BYTES = 64
 STEPS_AHEAD = 16
@@ -52,11 +53,17 @@ def prefetch_gathers(kernel: Kernel, l2_bytes: int) -> Kernel:
 
 
 def _fetched(kernel: Kernel, loop: Loop, written: set[str], l2_bytes: int) -> Iterator[Node]:
-    """For each gathered row of the loop's steps, in its innermost loops only."""
-    if any(y.kind == "serial" for y in loops_in(loop.body)):
+    """For each gathered row of the loop's steps, in its innermost loops only.
+
+    Every step must read its index: one under a condition may lie nowhere.
+    """
+    inside = list(walk(loop.body))
+    if any(isinstance(y, Branch) or getattr(y, "kind", "") == "serial" for y, _ in inside):
         return
-    for x, around in walk(loop.body):
+    for x, around in inside:
         if not isinstance(x, Store | Update):
+            continue
+        if any(isinstance(v, Select) for v in subvalues(x.value)):
             continue
         for r in loads(x.value):
             lines = _lines(kernel, r, loop, around)
