@@ -10,6 +10,7 @@ from tcsym.index import ONE, ZERO, Index, Product, condition_variables, of_atom
 from tcsym.loop_ir import (
     Buffer,
     Holds,
+    Loop,
     Node,
     Prefetch,
     Store,
@@ -22,6 +23,7 @@ from tcsym.loop_ir import (
     subvalues,
     walk,
 )
+from tcsym.polyhedral.passes.common.bounds import extent
 from tcsym.records import dataclass
 
 Subscripts = tuple[Index | Expr, ...]
@@ -124,6 +126,22 @@ def stride(buffer: Buffer, subscripts: Subscripts, variable: str) -> Index | Non
         if c is None:
             return None
         total = total + c * step
+    return total
+
+
+def run_length(buffer: Buffer, subscripts: Subscripts, loops: tuple[Loop, ...]) -> int:
+    """Elements that `loops`, outermost first, touch one after another; 0 if they lie otherwise.
+
+    The innermost moves by one element; the others by what those inside have touched, or not.
+    """
+    total = 1
+    if not loops or stride(buffer, subscripts, loops[-1].variable) != ONE:
+        return 0
+    for loop in reversed(loops):
+        n, moved = extent(loop).as_int(), stride(buffer, subscripts, loop.variable)
+        if n is None or moved is None or moved.as_int() not in (0, total):
+            return 0
+        total *= n if moved != ZERO else 1
     return total
 
 

@@ -28,7 +28,7 @@ from tcsym.index import (
     maximum,
     mod,
 )
-from tcsym.loop_ir import Branch, Kernel, Loop, subvalues
+from tcsym.loop_ir import LINE_BYTES, Branch, Kernel, Loop, subvalues
 from tcsym.polyhedral.passes.common.access import accesses, stride, value_variables
 from tcsym.polyhedral.passes.common.band import (
     Roles,
@@ -61,7 +61,6 @@ FEW_ELEMENTS = 49  # with fewer, vectors along many terms are full sooner
 FEW_TERMS = 32
 MANY_TERMS = 64
 CACHE_WAYS = 8
-LINE_BYTES = 64
 NEAR_CACHES = 2  # first caches full of lines, one a step, that are near
 NEAR_REUSE = 2  # as many times the uses that make panels pay if steps are near
 EXCHANGED_COLUMNS = 12  # most that, as rows, are cheaper than panels of the other side

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tcsym.frontend.program import Read, Select
-from tcsym.index import ONE, ZERO, Index, ge, minimum, var
+from tcsym.index import ZERO, Index, ge, minimum, var
 from tcsym.loop_ir import (
+    LINE_BYTES,
     Branch,
     Kernel,
     Loop,
@@ -28,10 +29,8 @@ from tcsym.loop_ir import (
     subvalues,
     walk,
 )
-from tcsym.polyhedral.passes.common.access import stride, subscript_variables
-from tcsym.polyhedral.passes.common.bounds import extent
+from tcsym.polyhedral.passes.common.access import run_length, subscript_variables
 
-LINE_BYTES = 64
 STEPS_AHEAD = 16
 MOST_LINES = 8  # of a row
 
@@ -84,7 +83,7 @@ def _lines(kernel: Kernel, r: Read, loop: Loop, points: tuple[Loop, ...]) -> lis
         return []
     if any(any(y.checked) or y.unwritten for s in indices for y in loads(s)):
         return []  # what an index reads may lie anywhere
-    n = _contiguous(kernel, r, points)
+    n = run_length(kernel.buffer(r.tensor), r.subscripts, points)
     line = LINE_BYTES // kernel.buffer(r.tensor).dtype.bytes
     if not 0 < n <= MOST_LINES * line:
         return []
@@ -95,16 +94,3 @@ def _lines(kernel: Kernel, r: Read, loop: Loop, points: tuple[Loop, ...]) -> lis
     *before, first = row.subscripts
     assert isinstance(first, Index)
     return [Prefetch(replace(row, subscripts=(*before, first + k))) for k in range(0, n, line)]
-
-
-def _contiguous(kernel: Kernel, r: Read, points: tuple[Loop, ...]) -> int:
-    """How many elements a step reads one after another; 0 if they lie otherwise."""
-    b, total = kernel.buffer(r.tensor), 1
-    if not points or stride(b, r.subscripts, points[-1].variable) != ONE:
-        return 0
-    for y in reversed(points):
-        n, moved = extent(y).as_int(), stride(b, r.subscripts, y.variable)
-        if n is None or moved is None or moved.as_int() not in (0, total):
-            return 0
-        total *= n if moved.as_int() else 1
-    return total

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tcsym.frontend.program import Read
-from tcsym.index import ONE, ZERO, Index, index, minimum
+from tcsym.index import ZERO, Index, index, minimum
 from tcsym.index_values import substitute
 from tcsym.loop_ir import (
+    LINE_BYTES,
     Block,
     Branch,
     Kernel,
@@ -28,12 +29,10 @@ from tcsym.loop_ir import (
     map_node,
     walk,
 )
-from tcsym.polyhedral.passes.common.access import accesses, stride, subscript_variables
-from tcsym.polyhedral.passes.common.bounds import extent
+from tcsym.polyhedral.passes.common.access import accesses, run_length, stride, subscript_variables
 from tcsym.polyhedral.passes.common.loops import loops_in
 from tcsym.records import dataclass
 
-LINE_BYTES = 64
 BYTES_AHEAD = 2048
 PART_BYTES = 8192
 MOST_LINES = 4  # of an iteration
@@ -126,17 +125,10 @@ def _step(kernel: Kernel, r: Read, loop: Loop, inside: tuple[Loop, ...]) -> int:
     b = kernel.buffer(r.tensor)
     if b.space != "argument" or not all(isinstance(s, Index) for s in r.subscripts):
         return 0
-    lane, last = inside[-1].variable, r.subscripts[-1] if r.subscripts else None
-    if stride(b, r.subscripts, lane) != ONE or not isinstance(last, Index):
+    last = r.subscripts[-1] if r.subscripts else None
+    if not isinstance(last, Index) or last.coefficient(inside[-1].variable) != 1:
         return 0
-    if last.coefficient(lane) != 1:
-        return 0
-    total = 1
-    for y in reversed(inside):
-        n, moved = extent(y).as_int(), stride(b, r.subscripts, y.variable)
-        if n is None or moved is None or moved.as_int() not in (0, total):
-            return 0
-        total *= n if moved != ZERO else 1
+    total = run_length(b, r.subscripts, inside)
     moved = stride(b, r.subscripts, loop.variable)
     fits = total * b.dtype.bytes <= MOST_LINES * LINE_BYTES
     return total if fits and moved is not None and moved.as_int() == total else 0

@@ -11,7 +11,7 @@ from dataclasses import replace
 from tcsym.frontend.program import Read
 from tcsym.index import ONE, ZERO, Index, ceildiv, maximum, minimum, var
 from tcsym.index_values import substitute
-from tcsym.loop_ir import Kernel, Loop, Node, Store, TransposeBlock
+from tcsym.loop_ir import LINE_BYTES, Kernel, Loop, Node, Store, TransposeBlock
 from tcsym.polyhedral.passes.common.access import accesses, stride
 from tcsym.polyhedral.passes.common.bounds import extent
 from tcsym.polyhedral.passes.common.interchange import reorder_chain
@@ -21,7 +21,6 @@ from tcsym.polyhedral.passes.common.tile_loop import is_multiple, tile_loop
 from tcsym.records import dataclass
 
 CACHE_POINTS = 128  # of a side of a cache block
-LINE_BYTES = 64
 BLOCK_POINTS = 16
 
 

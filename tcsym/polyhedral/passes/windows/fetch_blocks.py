@@ -17,12 +17,11 @@ from operator import mul
 from tcsym.frontend.program import Read
 from tcsym.index import FALSE, ONE, TRUE, ZERO, Index, ge
 from tcsym.index_values import substitute
-from tcsym.loop_ir import Branch, Kernel, Loop, Node, Prefetch, block, loads, map_node
+from tcsym.loop_ir import LINE_BYTES, Branch, Kernel, Loop, Node, Prefetch, block, loads, map_node
 from tcsym.polyhedral.passes.common.bounds import eliminate
 from tcsym.polyhedral.passes.common.names import Names, renamed_loops
 from tcsym.polyhedral.passes.windows.separable import Separable
 
-LINE_BYTES = 64
 MOST_LINES = 4  # of an iteration
 FAR_CACHES = 4  # second caches that an image fills
 
