@@ -396,11 +396,8 @@ def _with_parts(
             return n if v is n.value else replace(n, value=v)
         case Loop():
             return _with_loop_parts(n, go(n.body), ix)
-        case Branch(c, a, b):
-            condition = c if ix is _same_index else map_condition(c, ix)
-            then, orelse = go(a), None if b is None else go(b)
-            unchanged = condition == c and then is a and orelse is b
-            return n if unchanged else Branch(condition, then, orelse)
+        case Branch():
+            return _with_branch_parts(n, go, ix)
         case Allocate(b, body):
             inner = go(body)
             return n if inner is body else Allocate(b, inner)
@@ -413,6 +410,13 @@ def _with_parts(
             return replace(moved, rows=ix(n.rows), columns=ix(n.columns))
         case _:
             assert_never(n)
+
+
+def _with_branch_parts(n: Branch, go: Callable[[Node], Node], ix: Callable[[Index], Index]) -> Node:
+    condition = n.condition if ix is _same_index else map_condition(n.condition, ix)
+    then, orelse = go(n.then), None if n.orelse is None else go(n.orelse)
+    unchanged = condition == n.condition and then is n.then and orelse is n.orelse
+    return n if unchanged else Branch(condition, then, orelse)
 
 
 def _with_loop_parts(n: Loop, body: Node, ix: Callable[[Index], Index]) -> Loop:

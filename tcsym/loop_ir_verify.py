@@ -114,14 +114,7 @@ def _verify_buffer(kernel: Kernel, b: Buffer, sizes: frozenset[str]) -> None:
 def _verify_node(n: Node, scope: _Scope, seen: set[str]) -> None:
     match n:
         case Store() | Update():
-            _verify_access(n, n.buffer, n.subscripts, scope)
-            moves = frozenset[str]().union(*(s.variables() for s in n.subscripts))
-            _require(scope.lane in (None, *moves), n, "all lanes of a vector write one element")
-            _verify_value(n, n.value, scope)
-            _verify_type(n, scope.buffers[n.buffer].dtype, value_dtype(n.value))
-            streamed = isinstance(n, Store) and n.streamed
-            fits = scope.lane is not None and scope.buffers[n.buffer].space == "argument"
-            _require(not streamed or fits, n, "a streamed store that is no vector to an argument")
+            _verify_write(n, scope)
         case Verify(v, _):
             _verify_value(n, v, scope)
         case Loop():
@@ -142,18 +135,33 @@ def _verify_node(n: Node, scope: _Scope, seen: set[str]) -> None:
         case Prefetch(read):
             _verify_value(n, read, scope)
         case TransposeBlock():
-            _verify_access(n, n.target, n.target_subscripts, scope)
-            _verify_access(n, n.source, n.source_subscripts, scope)
-            same = scope.buffers[n.target].dtype is scope.buffers[n.source].dtype
-            _require(same, n, "a transposition that changes the type")
-            target = range(-len(n.target_subscripts), -1)
-            source = range(-len(n.source_subscripts), -1)
-            moved = n.target_column in target and n.source_row in source
-            _require(moved, n, "a transposition along a dimension that is not there")
-            known = (n.rows.variables() | n.columns.variables()) <= scope.variables
-            _require(known, n, "an unknown variable")
+            _verify_transposition(n, scope)
         case _:
             assert_never(n)
+
+
+def _verify_write(n: Store | Update, scope: _Scope) -> None:
+    _verify_access(n, n.buffer, n.subscripts, scope)
+    moves = frozenset[str]().union(*(s.variables() for s in n.subscripts))
+    _require(scope.lane in (None, *moves), n, "all lanes of a vector write one element")
+    _verify_value(n, n.value, scope)
+    _verify_type(n, scope.buffers[n.buffer].dtype, value_dtype(n.value))
+    streamed = isinstance(n, Store) and n.streamed
+    fits = scope.lane is not None and scope.buffers[n.buffer].space == "argument"
+    _require(not streamed or fits, n, "a streamed store that is no vector to an argument")
+
+
+def _verify_transposition(n: TransposeBlock, scope: _Scope) -> None:
+    _verify_access(n, n.target, n.target_subscripts, scope)
+    _verify_access(n, n.source, n.source_subscripts, scope)
+    same = scope.buffers[n.target].dtype is scope.buffers[n.source].dtype
+    _require(same, n, "a transposition that changes the type")
+    target = range(-len(n.target_subscripts), -1)
+    source = range(-len(n.source_subscripts), -1)
+    moved = n.target_column in target and n.source_row in source
+    _require(moved, n, "a transposition along a dimension that is not there")
+    known = (n.rows.variables() | n.columns.variables()) <= scope.variables
+    _require(known, n, "an unknown variable")
 
 
 def _verify_loop(loop: Loop, scope: _Scope, seen: set[str]) -> None:

@@ -192,17 +192,30 @@ def _body(
     received: _Received,
     serial_loop: SerialLoop,
 ) -> None:
-    outer, buffers = list(received.numbers), list(received.pointers)
+    outer, n_formulas = list(received.numbers), len(received.formulas)
     parameters = ["ptr noalias %error", "ptr noalias %arena", "i64 %lower", "i64 %upper"]
     parameters += [f"i64 %v{i}" for i in range(len(outer))]
-    parameters += [f"i64 %f{i}" for i in range(len(received.formulas))]
-    parameters += [f"ptr noalias %p{i}" for i in range(len(buffers))]
+    parameters += [f"i64 %f{i}" for i in range(n_formulas)]
+    parameters += [f"ptr noalias %p{i}" for i in range(len(received.pointers))]
     head = f"define internal void @{name}({', '.join(parameters)}) #1"
-    f = Function(module, head)
-    inner = Context(
+    inner = _inside(context, Function(module, head), received)
+    for variable, b in variables.items():
+        if b.text is None:
+            inner.variables[variable] = b
+        elif variable in outer:
+            inner.variables[variable] = Bound(f"%v{outer.index(variable)}", b.offset)
+    serial_loop(inner, loop, Val("%lower", "i64"), Val("%upper", "i64"))
+    end_streams(inner, loop.body)
+    inner.function.do("ret void")
+    inner.function.finish()
+
+
+def _inside(context: Context, f: Function, received: _Received) -> Context:
+    """That of the body `f`, which knows its parameters by their places."""
+    return Context(
         kernel=context.kernel,
         target=context.target,
-        module=module,
+        module=f.module,
         buffers=context.buffers,
         faults=context.faults,
         min_work=context.min_work,
@@ -212,18 +225,9 @@ def _body(
         launch=None,
         calls=context.calls,
         tasks=context.tasks,
-        pointers={n: f"%p{i}" for i, n in enumerate(buffers)},
+        pointers={n: f"%p{i}" for i, n in enumerate(received.pointers)},
         formulas={atom: Val(f"%f{i}", "i64") for i, atom in enumerate(received.formulas)},
         order=context.order,
         ranges=context.ranges,
         intervals=context.intervals,
     )
-    for variable, b in variables.items():
-        if b.text is None:
-            inner.variables[variable] = b
-        elif variable in outer:
-            inner.variables[variable] = Bound(f"%v{outer.index(variable)}", b.offset)
-    serial_loop(inner, loop, Val("%lower", "i64"), Val("%upper", "i64"))
-    end_streams(inner, loop.body)
-    f.do("ret void")
-    f.finish()

@@ -304,17 +304,8 @@ def _node(n: Node, k: Kernel, pad: str) -> list[str]:
             return [f"{pad}memory[{b!r}].move({copied},{to})"]
         case Store(b, subs, v):
             return [f"{pad}{_place(b, subs)} = {_cast(_value(v), k.buffer(b).dtype)}"]
-        case Update(b, subs, op, v):
-            t = k.buffer(b).dtype
-            wide = t.is_float and t.bits < 64  # such sums are kept in a wider type as well
-            added = _value(v) if t.is_float else _cast(_value(v), t)
-            new = _combined(op, "old.sum(at)" if wide else "old[at]", added, t)
-            return [
-                f"{pad}old = memory[{b!r}]",
-                f"{pad}at = old.checked({','.join(map(_index, subs))})",
-                f"{pad}old[at] = {_cast(f'new := {new}', t) if wide else new}",
-                *([f"{pad}old.sums[at] = old[at], new"] if wide else []),
-            ]
+        case Update():
+            return _update(n, k.buffer(n.buffer).dtype, pad)
         case Verify(v):
             return [f"{pad}{_value(v)}"]
         case Loop():
@@ -323,14 +314,10 @@ def _node(n: Node, k: Kernel, pad: str) -> list[str]:
             if n.mask is not None:
                 out.append(f"{pad} if {_name(n.variable)} >= {_index(n.mask)}:")
                 out += [*_other_lanes(n, k, pad + "  "), f"{pad}  continue"]
-            return out + (_node(n.body, k, pad + " ") or [pad + " pass"])
+            return out + _arm(n.body, k, pad)
         case Branch(c, a, b):
-            out = [f"{pad}if {_condition(c)}:", *(_node(a, k, pad + " ") or [pad + " pass"])]
-            return (
-                out
-                if b is None
-                else [*out, f"{pad}else:", *(_node(b, k, pad + " ") or [pad + " pass"])]
-            )
+            out = [f"{pad}if {_condition(c)}:", *_arm(a, k, pad)]
+            return out if b is None else [*out, f"{pad}else:", *_arm(b, k, pad)]
         case Block(body):
             return [line for x in body for line in _node(x, k, pad)]
         case Allocate(b, body):
@@ -349,6 +336,22 @@ def _node(n: Node, k: Kernel, pad: str) -> list[str]:
             ]
         case _:
             assert_never(n)
+
+
+def _arm(n: Node, k: Kernel, pad: str) -> list[str]:
+    return _node(n, k, pad + " ") or [pad + " pass"]
+
+
+def _update(n: Update, t: DType, pad: str) -> list[str]:
+    wide = t.is_float and t.bits < 64  # such sums are kept in a wider type as well
+    added = _value(n.value) if t.is_float else _cast(_value(n.value), t)
+    new = _combined(n.op, "old.sum(at)" if wide else "old[at]", added, t)
+    return [
+        f"{pad}old = memory[{n.buffer!r}]",
+        f"{pad}at = old.checked({','.join(map(_index, n.subscripts))})",
+        f"{pad}old[at] = {_cast(f'new := {new}', t) if wide else new}",
+        *([f"{pad}old.sums[at] = old[at], new"] if wide else []),
+    ]
 
 
 def _other_lanes(n: Loop, k: Kernel, pad: str) -> list[str]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from tcsym.frontend.program import Read
 from tcsym.index import ZERO, Index, ceildiv, minimum, var
-from tcsym.loop_ir import Kernel, Loop, Node, Store, Update, block, loads, substitute_node
+from tcsym.loop_ir import Buffer, Kernel, Loop, Node, Store, Update, block, loads, substitute_node
 from tcsym.polyhedral.passes.common.band import Band, band_of
 from tcsym.polyhedral.passes.common.bounds import eliminate, extent, extent_from
 from tcsym.polyhedral.passes.common.duplicate import duplicate
@@ -67,19 +67,16 @@ def split_rows(
     own = start[rows[0]]
     assert isinstance(own, Loop)
     own = _part(own, var(part), most)
+    there = (var(part), *(var(new[b.variable]) - b.lower for b in band.loops))
+    here = (var(last), *(var(b.variable) - b.lower for b in band.loops))
     before, after, combined = list[Node](), list[Node](), list[Node]()
-    private = frozenset(x.variable for x in around)
-    for x, y in _targets(sums, own):
-        source, mine = kernel.buffer(x.buffer), kernel.buffer(y.buffer)
-        name = names.fresh(f"{x.buffer}_parts")
-        kept = replace(source, name=name, shape=shape, private=private)
-        kernel = kernel.with_buffer(kept).with_buffer(replace(mine, private=mine.private | {part}))
-        before.append(Store(y.buffer, y.subscripts, identity(x.op, source.dtype), x.name))
-        there = (var(part), *(var(new[b.variable]) - b.lower for b in band.loops))
-        after.append(Store(name, there, Read(y.buffer, y.subscripts, mine.dtype), x.name))
-        here = (var(last), *(var(b.variable) - b.lower for b in band.loops))
-        combined.append(replace(x, value=Read(name, here, kept.dtype)))
-    summed = {x.buffer for x in before if isinstance(x, Store)}
+    targets = _targets(sums, own)
+    for x, y in targets:
+        kernel, kept = _with_parts(kernel, x, y, part, shape, around, names)
+        before.append(Store(y.buffer, y.subscripts, identity(x.op, kept.dtype), x.name))
+        after.append(Store(kept.name, there, Read(y.buffer, y.subscripts, kept.dtype), x.name))
+        combined.append(replace(x, value=Read(kept.name, here, kept.dtype)))
+    summed = {y.buffer for _, y in targets}
     others = (x for x in start[: rows[0]] if not (isinstance(x, Store) and x.buffer in summed))
     body = block(*others, *before, own, *after)
     copy = replace_loop(copy, new[columns], lambda x: replace(x, body=body))
@@ -88,6 +85,24 @@ def split_rows(
     rest = replace_loop(top, sums.variable, lambda _: total)
     both = replace_loop(kernel.body, nest, lambda _: block(parts, rest))
     return SplitRows(replace(kernel, body=both), new[columns], extent(sums))
+
+
+def _with_parts(
+    kernel: Kernel,
+    total: Update,
+    own: Update,
+    part: str,
+    shape: tuple[Index, ...],
+    around: tuple[Loop, ...],
+    names: Names,
+) -> tuple[Kernel, Buffer]:
+    """With an array of the sums of all parts, and the sums of one that are private to it."""
+    source, mine = kernel.buffer(total.buffer), kernel.buffer(own.buffer)
+    private = frozenset(x.variable for x in around)
+    name = names.fresh(f"{total.buffer}_parts")
+    kept = replace(source, name=name, shape=shape, private=private)
+    mine = replace(mine, private=mine.private | {part})
+    return kernel.with_buffer(kept).with_buffer(mine), kept
 
 
 def _outside(
