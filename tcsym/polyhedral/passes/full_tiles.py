@@ -2,17 +2,20 @@
 
 Without mask registers a masked vector is stored in up to three pieces, under branches, and a row
 that may be absent costs a branch. With them a masked store of a whole line first reads the line, a
-plain one does not. So a nest of unrolled and vector loops that writes memory is there twice: for
-full tiles without masks, and for ragged ones, where only the vector at the edge is masked.
+plain one does not. So a nest of unrolled and vector loops that writes memory is there for full
+tiles without masks, for tiles of which exactly half of the vectors are used, and for ragged ones,
+where only the vector at the edge is masked.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 
 from tcsym.frontend.program import Call
-from tcsym.index import FALSE, TRUE, Condition, all_of, ge
+from tcsym.index import FALSE, TRUE, Condition, all_of, eq, ge
+from tcsym.index_values import substitute
 from tcsym.loop_ir import (
     Allocate,
     Block,
@@ -29,6 +32,7 @@ from tcsym.loop_ir import (
     walk,
 )
 from tcsym.polyhedral.passes.common.bounds import eliminate, extent
+from tcsym.polyhedral.passes.common.loops import replace_loop
 from tcsym.polyhedral.passes.common.names import Names, renamed_loops
 
 LEAST_VECTORS = 2
@@ -91,7 +95,26 @@ def _two_versions(nest: Loop, names: Names) -> Node:
     full = all_of(_is_full(x, around) for x, around in walk(nest) if isinstance(x, Loop))
     if full == TRUE:
         return map_node(nest, _without_mask)
-    return Branch(full, map_node(nest, _without_mask), _ragged(renamed_loops(nest, names), names))
+    others = _ragged(renamed_loops(nest, names), names)
+    for half, fits in _halves(nest):
+        others = Branch(fits, renamed_loops(map_node(half, _without_mask), names), others)
+    return Branch(full, map_node(nest, _without_mask), others)
+
+
+def _halves(nest: Loop) -> Iterator[tuple[Loop, Condition]]:
+    """The nest with half of its vectors, and when these are full and nothing is in the others."""
+    for vectors in (x for x, _ in walk(nest) if isinstance(x, Loop) and x.kind == "unrolled"):
+        n, lanes = extent(vectors).as_int(), vectors.body
+        if not isinstance(lanes, Loop) or lanes.mask is None or not n or n % 2:
+            continue
+        first = replace(vectors, upper=vectors.lower + n // 2)
+        beyond = substitute(lanes.mask, {vectors.variable: first.upper})
+        half = replace_loop(nest, vectors.variable, lambda _, first=first: first)
+        assert isinstance(half, Loop)
+        full = all_of(_is_full(x, around) for x, around in walk(half) if isinstance(x, Loop))
+        fits = all_of((full, eq(beyond, 0)))
+        if lanes.kind == "vector" and vectors.variable in lanes.mask.variables() and fits != FALSE:
+            yield half, fits
 
 
 def _is_full(loop: Loop, around: tuple[Loop, ...]) -> Condition:

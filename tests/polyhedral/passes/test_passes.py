@@ -19,6 +19,7 @@ from tcsym.loop_ir import (
     Store,
     TransposeBlock,
     Update,
+    loads,
     substitute_node,
     walk,
 )
@@ -41,6 +42,7 @@ from tcsym.polyhedral.passes.hoist_conditions import hoist_conditions
 from tcsym.polyhedral.passes.parallelise import parallelise
 from tcsym.polyhedral.passes.privatise import privatise
 from tcsym.polyhedral.passes.rows.vector_rows import RowShape, vectorise_row
+from tcsym.target import Target
 from tests.polyhedral.passes import naive
 from tests.polyhedral.passes.compare import assert_same
 from tests.polyhedral.passes.naive import buf, con, kernel, op, par, rd, red, seq, st, up, v
@@ -412,9 +414,10 @@ def test_the_last_rows_are_a_tile_of_four_where_that_suffices(
 
 
 def test_edges_of_unknown_sizes_have_all_versions() -> None:
-    """Panels: narrow, short, other. In place: narrow, and ragged, which is masked."""
+    """Panels: narrow with all rows or not, short, other. In place: the narrow ones, and ragged,
+    which is masked."""
     versions = _edge_versions(map_cpu(naive.matmul(), AVX2, Options()).kernel)
-    assert versions == [[6, 1], [4, 2], [6, 2], [4, 1], [4, 2]]
+    assert versions == [[6, 1], [6, 1], [4, 2], [6, 2], [4, 1], [4, 1], [4, 2]]
 
 
 def test_full_columns_in_place_are_read_without_masks() -> None:
@@ -470,6 +473,21 @@ def test_full_tiles_store_without_masks() -> None:
     assert plain and len(plain) < len(stored)
     whole = map_cpu(naive.matmul_bias_relu(), AVX512, Options()).kernel
     assert len(list(walk(whole.body))) < len(list(walk(k.body)))
+
+
+@pytest.mark.parametrize("target", [AVX2, AVX512])
+def test_tiles_of_which_half_is_used_store_it_from_registers(target: Target) -> None:
+    """Not a copy on the stack from which two vectors a row, the same here, are stored."""
+    k = map_cpu(naive.matmul(), target, Options()).kernel
+    tiles = [
+        [y.upper.as_int() for y in around if isinstance(y, Loop) and y.kind == "unrolled"]
+        for x, around in walk(k.body)
+        if isinstance(x, Store) and x.buffer == "C"
+        for r in loads(x.value)
+        if k.buffer(r.tensor).space == "register"
+    ]
+    rows = target.register_rows
+    assert [rows, 1] in tiles and [rows, 2] in tiles
 
 
 def test_a_step_of_a_panel_is_filled_across_its_tiles() -> None:

@@ -24,12 +24,16 @@ BUSY_SUMS = 8  # vectors added to in turn that keep two multipliers with a delay
 
 @dataclass(frozen=True, slots=True)
 class _Edge:
-    """If `holds`, the unrolled loops of `full` points inside the reductions have `part` of them."""
+    """If `holds`, the unrolled loops of `full` points inside the reductions have `part` of them.
+
+    known: tile loops of which no point is beyond the end then.
+    """
 
     holds: Condition
     full: int
     part: int
     is_row: bool
+    known: frozenset[str] = frozenset()
 
 
 def narrow_edge(
@@ -49,21 +53,24 @@ def narrow_edge(
     """
     half, few = shape.vectors // 2 * shape.lanes, _few_rows(shape)
     narrow = _narrow(tiled, columns, shape)
-    edges = (*narrow, *_short(tiled, rows, shape))
     full = [negate(x.holds) for x in narrow]
+    edges = [*narrow, *_short(tiled, rows, shape)]
     others = False
     if masked and not is_multiple(columns, shape.columns):
         full = [ge(columns - var(tiled.column_tile) * shape.columns, shape.columns)]
         others = _may_end(columns, half + 1 if narrow else 1, shape.columns - 1, shape.columns)
     if tiled.row_tile is not None and not is_multiple(rows, shape.rows):
-        full.append(ge(rows - var(tiled.row_tile) * shape.rows, shape.rows))
+        whole = ge(rows - var(tiled.row_tile) * shape.rows, shape.rows)
+        full.append(whole)
+        inside = frozenset((tiled.row_tile,))
+        edges[:0] = [replace(x, holds=all_of((x.holds, whole)), known=inside) for x in narrow]
         others = others or _may_end(rows, few + 1, shape.rows - 1, shape.rows)
     if not full:
         return kernel
     known = frozenset(x for x in (tiled.row_tile, tiled.column_tile if masked else None) if x)
 
     def change(tile: Loop) -> Node:
-        versions = _Versions(all_of(full), known, edges, others, names)
+        versions = _Versions(all_of(full), known, tuple(edges), others, names)
         return replace(tile, body=versions.of(tile.body))
 
     body = replace_loop(kernel.body, tiled.column_tile, change)
@@ -124,7 +131,7 @@ class _Versions:
                 return node
 
     def _ragged(self, sum_: Loop) -> Node:
-        """Of two edges that a tile is at, the first."""
+        """Of the edges that a tile is at, the first."""
         edges = [(x.holds, _reduced(renamed_loops(sum_, self.names), x)) for x in self.edges]
         if self.others:
             node = map_node(renamed_loops(sum_, self.names), _step_by_step)
@@ -149,6 +156,7 @@ def _without_masks(node: Node, tiles: frozenset[str]) -> Node:
 
 def _reduced(node: Node, edge: _Edge) -> Node:
     """With part of the vectors of each row, or of the rows, one step at a time."""
+    node = _without_masks(node, edge.known)
 
     def change(x: Node) -> Node:
         if not isinstance(x, Loop) or x.kind == "serial":
