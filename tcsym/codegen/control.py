@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from tcsym.codegen.casts import element_kind
+from tcsym.codegen.clipped_blocks import transpose_clipped
 from tcsym.codegen.context import Bound, Context, Lanes
 from tcsym.codegen.expressions import value
 from tcsym.codegen.functions import call
@@ -293,14 +294,16 @@ def _prefetch(context: Context, read: Read) -> None:
 
 
 def _transpose(context: Context, n: TransposeBlock) -> None:
-    target = context.buffers[n.target]
-    elements = by_element(n, context.buffers[n.source], target)
-    if not fits_registers(context, n):
+    source, target = context.buffers[n.source], context.buffers[n.target]
+    elements = by_element(n, source, target)
+    if not fits_registers(context.target, n, source, target):
         statement(context, elements)
     elif target.padded:
         transpose_in_registers(context, n)
-    else:  # masked stores cost more than single elements
+    else:  # without mask registers masked stores cost more than single elements
         arms = [lambda: transpose_whole(context, n), lambda: statement(context, elements)]
+        if context.target.has_masks:
+            arms[1] = lambda: transpose_clipped(context, n)
         whole = condition(context, is_whole(n))
         if isinstance(whole, Val):
             _in_blocks(context, whole, arms)

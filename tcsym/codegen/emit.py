@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import assert_never
 
+from tcsym.codegen.clipped_blocks import define_clipped
 from tcsym.codegen.context import Arena, Bound, Context, Faults
 from tcsym.codegen.control import buffer_bytes, statement
 from tcsym.codegen.finite import all_finite
@@ -123,6 +124,7 @@ def begin(kernel: Kernel, target: Target, min_work_per_thread: int) -> Emission:
     outlined = outline(kernel) if has_vectors else Outlined()
     for function in outlined.functions:
         define(function, module, target, statement)
+    define_clipped(kernel, module, target)
     _entry(module, kernel)
     tasks = _body(kernel, target, module, faults, min_work_per_thread, outlined)
     shared, private = arena_bytes(kernel, kernel.body)

@@ -1,7 +1,8 @@
 """TransposeBlock -> a square block moved through registers.
 
 Rows are loaded, exchanged by shuffles (first within 128 bits, where one unpack instruction moves
-two elements, then whole 128-bit quarters), and stored as columns. Without vectors, or where the
+two elements, then whole 128-bit quarters), and stored as columns. Where there are mask registers,
+clipped blocks are moved by one function for all blocks of a kernel. Without vectors, or where the
 last dimension is not contiguous, the block is moved by a loop over its elements.
 """
 
@@ -19,20 +20,20 @@ from tcsym.codegen.values import Code, Val, bits_of, constant
 from tcsym.frontend.program import Const, Read
 from tcsym.index import ZERO, Condition, Index, all_of, ge, index, lt, minimum, var
 from tcsym.loop_ir import Branch, Buffer, Loop, Node, Store, TransposeBlock
+from tcsym.target import Target
 
 _COLUMN = "transpose column"
 
 
-def fits_registers(context: Context, n: TransposeBlock) -> bool:
+def fits_registers(target: Target, n: TransposeBlock, source: Buffer, to: Buffer) -> bool:
     """True if a row of the block is one vector register, contiguous on both sides."""
-    source, target = context.buffers[n.source], context.buffers[n.target]
     bits = source.dtype.bits
     return (
-        n.block == context.target.lanes(bits)
+        n.block == target.lanes(bits)
         and bits in (32, 64)
-        and "register" not in (source.space, target.space)
+        and "register" not in (source.space, to.space)
         and source.element_strides()[-1].as_int() == 1
-        and target.element_strides()[-1].as_int() == 1
+        and to.element_strides()[-1].as_int() == 1
     )
 
 

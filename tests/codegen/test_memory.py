@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from tcsym.loop_ir import (
     Value,
     block,
 )
-from tcsym.target import resolve_target
+from tcsym.target import resolve_target, runs_here
 from tcsym.types import DType
 from tests.codegen.harness import TARGETS, const, load, unrolled, vector
 from tests.guarded import guarded
@@ -347,6 +348,31 @@ def test_a_whole_transposition_shuffles_half_as_often_and_spills_nothing(dtype: 
     lines = assembly(emit(loop, target, 1).ir_text, target).splitlines()
     assert not any("vperm" in line for line in lines)
     assert not any("ymm" in line and "rsp" in line for line in lines)
+
+
+@pytest.mark.parametrize("dtype", [F32, DType.FLOAT64], ids=str)
+def test_clipped_blocks_move_in_registers_under_masks(dtype: DType) -> None:
+    """Nothing outside is touched; the function has each row's load and each column's store once."""
+    target, width = resolve_target("cpu:avx512"), 512 // dtype.bits
+    x, o = Buffer("X", dtype, (N, M)), Buffer("O", dtype, (M, N))
+    r, c = var("r") * width, var("c") * width
+    move = TransposeBlock("O", (c, r), "X", (r, c), N - r, M - c, width)
+    columns = Loop("c", const(0), ceildiv(M, width), move)
+    body = Loop("r", const(0), ceildiv(N, width), columns)
+    clipped = Kernel("clipped", ("N", "M"), ("X", "O"), (x, o), body)
+    text = emit(clipped, target, 1).ir_text
+    assert (
+        text.count("@llvm.masked.load.") - 1
+        == text.count("call void @llvm.masked.store") + 0
+        == width
+    )
+    if not runs_here(target):
+        return
+    kernel = load(clipped, "cpu:avx512")
+    for n, m in itertools.product((0, 1, 2, width - 1, width, width + 3), repeat=2):
+        a, out = guarded(values(dtype, n, m)), guarded(np.zeros((m, n), dtype.numpy))
+        assert kernel({"X": a, "O": out}, {"N": n, "M": m}) == 0
+        np.testing.assert_array_equal(out, a.T)
 
 
 @pytest.mark.parametrize("padded", [True, False])

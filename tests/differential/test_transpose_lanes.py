@@ -1,4 +1,4 @@
-"""Rows of a few vectors, transposed in blocks: sums, norms, several statements, every type."""
+"""Rows of a vector or a few, transposed in blocks: sums, norms, several statements, every type."""
 
 from __future__ import annotations
 
@@ -20,6 +20,12 @@ PROGRAMS = {
   P(m,n) = X(m,n) - S(m)
   Q(m,n) = P(m,n) + Y(m,n)
 }}""",
+    "in steps": """def f({kind}(M,N) X) -> (O) {{
+  S(m) max=! X(m,n)
+  O(m,n) = X(m,n) - S(m)
+  T(m) +=! O(m,n)
+  O(m,n) = O(m,n) * T(m)
+}}""",
     "inside": """def f({kind}(A,M,N) X) -> (O) {{
   S(a,m) +=! X(a,m,n)
   O(a,m,n) = X(a,m,n) + S(a,m)
@@ -33,7 +39,7 @@ def test_exact_results(name: str, kind: str) -> None:
     kernel = tcsym.define(PROGRAMS[name].format(kind=kind)).f
     rng = np.random.default_rng(1)
     for n in LENGTHS:
-        for m in (1, 8, 13):
+        for m in (1, 8, 13, 16, 37):
             sizes = {"A": 2, "M": m, "N": n}
             inputs = [
                 rng.integers(-4, 5, [sizes[str(d)] for d in t.shape]).astype(KINDS[kind])

@@ -34,12 +34,23 @@ ATTENTION = """def f(float(L,D) Q, float(S,D) K, float(S,E) V) -> (O) {
   m(l) max=! P(l,s)
   O(l,e) +=! (P(l,s) - m(l)) * V(s,e)
 }"""
+IN_STEPS = """def f(float(N,C) X) -> (O) {
+  m(n) max=! X(n,c)
+  O(n,c) = X(n,c) - m(n)
+  s(n) +=! O(n,c)
+  O(n,c) = O(n,c) * s(n)
+}"""
+CHANNELWISE = """def f(float(N,C,H,W) X, float(C,KH,KW) F) -> (O) {
+  O(n,c,y,x) +=! X(n,c,y+i,x+j) * F(c,i,j)
+}"""
 SOURCES = {
     "bias": BIAS,
     "row sum": ROW_SUM,
     "transpose": TRANSPOSE,
     "triangle": TRIANGLE,
     "centred": CENTRED,
+    "in steps": IN_STEPS,
+    "channelwise": CHANNELWISE,
     "channels": CHANNELS,
     "attention": ATTENTION,
 }
@@ -236,3 +247,30 @@ def test_interleaved_results_at_every_border(target: str) -> None:
     verify(mapped)
     for a, b, c in itertools.product((0, 1, 8, 9, 17), (1, 2, 3, 9), (1, 3, 5, 8)):
         assert_same(kernel, mapped, {"A": a, "B": b, "C": c})
+
+
+@pytest.mark.parametrize("source", [CENTRED, IN_STEPS])
+def test_sums_of_short_rows_run_in_copies_with_mask_registers(source: str) -> None:
+    """Each argument is moved once, whatever the number of statements; nothing is gathered."""
+    (version,) = interleaved(source, "avx512")
+    assert {x.partition(".")[0] for x in moved_to(version.then)} == {"X_lanes", "O"}
+    used = {a.buffer for a in accesses(version.then)}
+    moves = [x for x, _ in walk(version.then) if isinstance(x, TransposeBlock)]
+    assert len(moves) == 2 and used & {"X", "O"} == {"X", "O"}
+    assert not any(a.buffer in ("X", "O") for x in vectors(version.then) for a in accesses(x))
+    at = [{"N": n, "C": c, THREADS: 1} for n, c in ((16, 1), (99, 20), (15, 1), (99, 64))]
+    assert [holds(version.condition, x) for x in at] == [True, True, False, False]
+
+
+def test_rows_without_sums_are_stored_in_place_with_mask_registers() -> None:
+    assert not interleaved(BIAS, "avx512")
+
+
+def test_inner_loops_are_copied_first_with_mask_registers() -> None:
+    """Channels, of which there are many, and not images."""
+    notes = map_cpu(naive(CHANNELWISE), AVX512, Options()).notes
+    assert any(x.endswith("interleaved along c") for x in notes)
+
+
+def vectors(node: Node) -> list[Loop]:
+    return [x for x, _ in walk(node) if isinstance(x, Loop) and x.kind == "vector"]

@@ -69,12 +69,17 @@ class Interleaving:
 
 
 def interleaving(
-    kernel: Kernel, nest: str, setting: Setting, shared: bool = False, loop: str | None = None
+    kernel: Kernel,
+    nest: str,
+    setting: Setting,
+    shared: bool = False,
+    loop: str | None = None,
+    anew: bool = False,
 ) -> Interleaving | None:
     """The first loop of the nest's band that moves all operands and can run in lanes.
 
     shared: it need not move all; what it moves in lanes already stays where it is, too. loop: this
-    one or none.
+    one or none. anew: results may be made in several steps, all of them in a lane's copy.
     """
     band = band_of(find_loop(kernel.body, nest))
     lanes = setting.lanes(kernel, band.body)
@@ -87,7 +92,7 @@ def interleaving(
         if b.dtype.bits in (32, 64) and setting.target.lanes(b.dtype.bits) == lanes
     )
     candidates = band.variables if loop is None else (loop,)
-    found = (_along(kernel, band, v, fits, shared) for v in candidates)
+    found = (_along(kernel, band, v, fits, shared, anew) for v in candidates)
     return next((x for x in found if x is not None), None)
 
 
@@ -128,7 +133,7 @@ def _rows_beside(kernel: Kernel, band: Band, x: Interleaving) -> str | None:
 
 
 def _along(
-    kernel: Kernel, band: Band, v: str, fits: frozenset[str], shared: bool
+    kernel: Kernel, band: Band, v: str, fits: frozenset[str], shared: bool, anew: bool
 ) -> Interleaving | None:
     """fits: buffers that blocks can be transposed of."""
     moved: dict[str, int] = {}
@@ -146,7 +151,10 @@ def _along(
         return None
     used = {x for places in outside.values() for p in places for s in p for x in s.variables()}
     outer = tuple(x for x in band.variables if x in used)
-    if used & {x.variable for x in loops_in(band.body)} or not _is_legal(kernel, band, v, outer):
+    steps = moved.items() if anew else ()
+    made = {b for b, d in steps if _is_made_whole(kernel, band, b, d, used)}
+    inside = used & {x.variable for x in loops_in(band.body)}
+    if inside or not _is_legal(kernel, band, v, outer, made):
         return None
     for x, around in statements_in(band.body):
         if any(r.unwritten and r.tensor in moved for r in loads(x.value)):
@@ -177,15 +185,29 @@ def _dimension(kernel: Kernel, a: Access, v: str) -> int | None:
     return found[0] if is_plain else None
 
 
-def _is_legal(kernel: Kernel, band: Band, v: str, outer: tuple[str, ...]) -> bool:
+def _is_legal(kernel: Kernel, band: Band, v: str, outer: tuple[str, ...], made: set[str]) -> bool:
+    """made: what iterations compute from the start, in copies of their own: again or not."""
     body, lane = band.body, frozenset((v,))
     return (
         extent(band.loop(v)).variables() <= frozenset(kernel.sizes)
         and can_sink(body, lane)
         and can_tile(band, v, None, outer)
-        and is_repeatable(kernel, body, lane)
+        and is_repeatable(kernel, body, lane, made)
         and vector_refusal(kernel, body, v) is None
     )
+
+
+def _is_made_whole(kernel: Kernel, band: Band, buffer: str, d: int, used: set[str]) -> bool:
+    """The first that each iteration does with the buffer is to store all of its part of it."""
+    for x, around in statements_in(band.body):
+        if any(r.tensor == buffer for r in loads(x.value)):
+            return False
+        if isinstance(x, Store | Update) and x.buffer == buffer:
+            loops = (*(y for y in band.loops if y.variable not in used), *around)
+            stored = {v for s in x.subscripts[d + 1 :] for v in s.variables()}
+            always = all(y.variable in stored for y in around)
+            return isinstance(x, Store) and always and _is_whole(kernel, x, d, loops)
+    return False
 
 
 def _is_whole(kernel: Kernel, x: Store | Update, d: int, loops: tuple[Loop, ...]) -> bool:

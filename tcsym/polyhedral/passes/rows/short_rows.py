@@ -11,31 +11,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from tcsym.frontend.program import Call, Read, Select
-from tcsym.index import FALSE, Condition, Index, all_of, any_of, ge, var
-from tcsym.loop_ir import THREADS, Branch, Kernel, Loop, Store, Update, Value, Verify, subvalues
-from tcsym.polyhedral.passes.common.access import (
-    Access,
-    accesses,
-    subscript_variables,
-    value_variables,
-)
+from tcsym.index import FALSE, Condition, all_of, any_of, ge, var
+from tcsym.loop_ir import THREADS, Branch, Kernel, Store
 from tcsym.polyhedral.passes.common.assume import in_context
 from tcsym.polyhedral.passes.common.band import Band, band_of
 from tcsym.polyhedral.passes.common.bounds import extent
 from tcsym.polyhedral.passes.common.duplicate import duplicate
 from tcsym.polyhedral.passes.common.interchange import can_sink, reorder_chain
 from tcsym.polyhedral.passes.common.loops import (
-    Statement,
     find_loop,
     is_leaf,
     loops_in,
     replace_loop,
-    statements_in,
 )
 from tcsym.polyhedral.passes.common.overlap import is_repeatable
 from tcsym.polyhedral.passes.common.setting import Setting
-from tcsym.polyhedral.passes.common.vector_legality import access_cost, vector_refusal
+from tcsym.polyhedral.passes.common.vector_legality import vector_refusal
 from tcsym.polyhedral.passes.contraction.interleave import with_interleaved
 from tcsym.polyhedral.passes.contraction.interleaving import (
     Interleaving,
@@ -44,25 +35,26 @@ from tcsym.polyhedral.passes.contraction.interleaving import (
     interleaving,
 )
 from tcsym.polyhedral.passes.contraction.register_tile import TileShape, can_tile, tile_registers
+from tcsym.polyhedral.passes.rows.row_costs import (
+    BLOCK_COST,
+    CLIPPED_COST,
+    MASKED_COST,
+    VECTOR_COST,
+    lane_cost,
+    longest_row,
+    point_cost,
+    row_cost,
+    saved_cost,
+)
 from tcsym.polyhedral.passes.rows.row_schedule import leaf_chain, row_choice, split_rest
 from tcsym.polyhedral.passes.rows.transpose_lanes import (
-    stored_element,
-    strided_access,
     transpose_lanes,
 )
 from tcsym.polyhedral.passes.rows.transposition import transposition_of
 from tcsym.polyhedral.passes.windows.window_schedule import sliding_reads
 from tcsym.records import dataclass
 
-VECTOR_COST = 20.0  # of one nearly empty vector, in strided loads: loop, mask, pieces of its store
-MASKED_COST = 4.0  # where a mask register makes it one store
-CALL_COST = 10.0
-GATHER_COST = 1.0
-GUARD_COST = 5.0  # of an element that is read only where a condition holds: a branch in each lane
-COMBINE_COST = 25.0  # of a reduction's lanes, or a function of it: what follows waits for it
-SAVED = 0.6  # of an element that is transposed in a block, not gathered or scattered
 GAIN = 2  # by interleaving, so that half as many groups as threads are as fast
-LOOP_WEIGHT = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,18 +79,74 @@ def short_versions(
     estimated time says.
     """
     choices = tuple(_choices(kernel, nest, columns, setting, most))
-    found = interleaving(kernel, nest, setting, shared=True) if choices else None
-    if found is not None:
-        twice = choices if most is None else [replace(x, most=2 * x.most) for x in choices]
-        few = _few_elements(kernel, nest, twice, found, setting)
+    body = band_of(find_loop(kernel.body, nest)).body
+    copied = setting.target.has_masks and not isinstance(body, Store)  # one way for what is summed
+    for found in _interleavings(kernel, nest, choices, setting):
+        longer = [_longer(kernel, nest, x, found, setting, most) for x in choices]
+        few = _few_elements(kernel, nest, longer, found, setting)
         if few != FALSE:
             kernel = with_interleaved(kernel, nest, found, few, setting)
             setting.note(nest, f"short rows: interleaved along {found.loop}")
-            choices = tuple(x for x in choices if x.columns != found.loop)
+            choices = tuple(x for x in choices if x.columns != found.loop and not copied)
+            break
     for short in choices:
         kernel = _with_version(kernel, nest, short, setting)
         setting.note(nest, f"short rows: vectors along {short.columns}")
     return kernel
+
+
+def _interleavings(
+    kernel: Kernel, nest: str, choices: tuple[Short, ...], setting: Setting
+) -> Iterator[Interleaving]:
+    """Loops to run in lanes. Where short copies need no loops inner ones come first, whose copies
+    are smaller; but last what is short where the rows are."""
+    masks, top = setting.target.has_masks, find_loop(kernel.body, nest)
+    band = band_of(top)
+    if not choices or (masks and transposition_of(kernel, band.loops) is not None):
+        return  # blocks need no copy
+    rows = {v for x in choices for v in x.rows}
+    short = {n for x in loops_in(top) if x.variable in rows for n in extent(x).variables()}
+    loops = list(band.loops)
+    if masks:
+        loops.reverse()
+        loops.sort(key=lambda x: bool(short & extent(x).variables()))
+    for x in loops:
+        found = interleaving(kernel, nest, setting, True, x.variable, anew=masks)
+        if found is not None:
+            yield found
+
+
+def _longer(
+    kernel: Kernel,
+    nest: str,
+    short: Short,
+    x: Interleaving,
+    setting: Setting,
+    most: int | None,
+) -> Short:
+    """Up to which length rows count as short where they are copied.
+
+    With mask registers a copy is a block for each vector of a row, however short. Sums along rows
+    cost more than that, or several statements; a row that is just computed and stored does not.
+    """
+    if not setting.target.has_masks:
+        return short if most is None else replace(short, most=2 * short.most)
+    band = band_of(find_loop(kernel.body, nest))
+    lanes = setting.lanes(kernel, band.body)
+    clipped = sum(not _is_inside(kernel, b, d) for b, d in x.moved.items())
+    if clipped and isinstance(band.body, Store):
+        return replace(short, most=0)
+    row = row_cost(band, short.rows, MASKED_COST) - CLIPPED_COST * clipped
+    point = lane_cost(band, short.rows, lanes) + BLOCK_COST * len(x.moved) / lanes
+    long = longest_row(band, short.rows, lanes, False)
+    if long == lanes:  # nothing is summed: a vector that is nearly full is as fast
+        long -= lanes // 8
+    return replace(short, most=max(0, min(long, int(row / point))))
+
+
+def _is_inside(kernel: Kernel, buffer: str, dimension: int) -> bool:
+    """A lane moves a row of several dimensions."""
+    return len(kernel.buffer(buffer).shape) > dimension + 2
 
 
 def _few_elements(
@@ -106,15 +154,16 @@ def _few_elements(
 ) -> Condition:
     """Rows are short, and all that moves with the loop in the lanes stays in the cache.
 
-    FALSE if that is just a row each: blocks of rows need no copy.
+    FALSE if that is just a row each and there are no mask registers: blocks need no copy then.
     """
-    if not any(len(kernel.buffer(b).shape) > d + 2 for b, d in x.moved.items()):
+    masks = setting.target.has_masks
+    if not masks and not any(_is_inside(kernel, b, d) for b, d in x.moved.items()):
         return FALSE
     band = band_of(find_loop(kernel.body, nest))
     lanes = setting.lanes(kernel, band.body)
-    rows = (s for s in choices if x.loop not in s.rows)
+    rows = (s for s in choices if x.loop not in s.rows and s.most > 0)
     short = any_of(_condition(band, s.rows, x.loop, s.most, lanes) for s in rows)
-    whole = (ge(n, lanes) for n in copied_elements(kernel, x))
+    whole = () if masks else (ge(n, lanes) for n in copied_elements(kernel, x))
     shared = ge(extent(band.loop(x.loop)) * GAIN, var(THREADS) * lanes)
     return in_context(kernel, all_of((short, *whole, shared, copies_fit(kernel, x, setting))))
 
@@ -160,14 +209,17 @@ def _by_cost(
     for v in reversed(candidates):
         inner = _arranged(band, rows, v)
         if inner is not None and _is_legal(kernel, inner, v):
-            saved[v] = _saved(kernel, inner, rows, v, setting)
-            costs[v] = _point_cost(kernel, inner, rows, v, lanes) - saved[v]
+            saved[v] = saved_cost(kernel, inner, rows, v, setting)
+            costs[v] = point_cost(kernel, inner, rows, v, lanes) - saved[v]
     # where windows slide along one loop, the others of the image are as short as the rows
     best = sorted(costs, key=lambda v: (costs[v], sliding_reads(band, v)))
     for v in best[: 2 if isinstance(band.body, Store) else 1]:
-        long = _most(band, rows, lanes, saved[v] > 0)
-        vector = MASKED_COST if setting.target.has_masks else VECTOR_COST
-        cheap = int(_row_cost(band, rows, vector * (2 if long > 2 * lanes else 1)) / costs[v])
+        long = longest_row(band, rows, lanes, saved[v] > 0)
+        if setting.target.has_masks:  # rows that blocks pay for are copied
+            cheap = max(1, int(row_cost(band, rows, MASKED_COST) / (costs[v] + saved[v])))
+        else:
+            often = 2 if long > 2 * lanes else 1
+            cheap = int(row_cost(band, rows, VECTOR_COST * often) / costs[v])
         short = min(long, cheap, long if most is None else most)
         condition = in_context(kernel, _condition(band, rows, v, short, lanes))
         if condition != FALSE:
@@ -201,93 +253,6 @@ def _condition(band: Band, rows: tuple[str, ...], columns: str, most: int, lanes
     if frozenset().union(*(n.variables() for n in extents)) & loops.keys():
         return FALSE
     return all_of((*(ge(most, n) for n in extents[:-1]), ge(extents[-1], lanes)))
-
-
-def _most(band: Band, rows: tuple[str, ...], lanes: int, in_blocks: bool) -> int:
-    """Longest row that counts as short, in vectors: more if it is transposed in blocks.
-
-    Half as much again as a vector if it is reduced; just not four if functions of its sums wait.
-    """
-    statements = tuple(statements_in(band.body))
-    combined = any(_is_combined(x, around, rows) for x, around in statements)
-    calls = any(isinstance(v, Call) for x, _ in statements for v in subvalues(x.value))
-    if combined and calls:
-        return lanes * (8 if in_blocks else 4) - 1
-    if combined:
-        return lanes * 3 if in_blocks else lanes + lanes // 2
-    return lanes
-
-
-def _is_combined(x: Statement, around: tuple[Loop, ...], rows: tuple[str, ...]) -> bool:
-    """All lanes of a row are reduced into one element."""
-    own = {y.variable for y in around} & set(rows)
-    return isinstance(x, Update) and bool(own - subscript_variables(x.subscripts))
-
-
-def _row_cost(band: Band, rows: tuple[str, ...], vector: float) -> float:
-    """Of one row. vector: of one ragged end, for each time that a statement runs."""
-    total = 0.0
-    for x, around in statements_in(band.body):
-        moving = _calls(x, rows)
-        waiting = sum(isinstance(v, Call) for v in subvalues(x.value)) - moving
-        waiting += _is_combined(x, around, rows)
-        cost = vector + CALL_COST * moving + COMBINE_COST * waiting
-        total += cost * _trips(around, rows)
-    return total
-
-
-def _point_cost(
-    kernel: Kernel, band: Band, rows: tuple[str, ...], columns: str, lanes: int
-) -> float:
-    """Of one element of a row, with `columns` in the lanes."""
-    total = 0.0
-    for x, around in statements_in(band.body):
-        cost = access_cost(kernel, x, columns, lanes) + CALL_COST * _calls(x, rows) / lanes
-        cost += GATHER_COST * sum(_is_gathered(a, columns) for a in accesses(x))
-        cost += GUARD_COST * sum(map(_is_guarded, subvalues(x.value)))
-        total += cost * _trips(around, rows)
-    return total
-
-
-def _saved(
-    kernel: Kernel, band: Band, rows: tuple[str, ...], columns: str, setting: Setting
-) -> float:
-    """What blocks that are transposed in registers save of an element's cost."""
-    lanes, total = setting.lanes(kernel, band.body), 0.0
-    for x, around in statements_in(band.body):
-        if not around or around[-1].variable not in rows or isinstance(x, Verify):
-            continue
-        row = around[-1].variable
-        places = [v for v in subvalues(x.value) if isinstance(v, Read)]
-        places += [stored_element(kernel, x)] if isinstance(x, Store) else []
-        strided = (strided_access(kernel, v, row, (columns,), lanes, setting) for v in places)
-        total += SAVED * sum(s is not None for s in strided) * _trips(around, rows)
-    return total
-
-
-def _calls(x: Statement, rows: tuple[str, ...]) -> int:
-    """Of functions for each element of a row: those of its sums are called once."""
-    moved = [v for v in subvalues(x.value) if isinstance(v, Call)]
-    return sum(bool(value_variables(v) & set(rows)) for v in moved)
-
-
-def _is_guarded(v: Value) -> bool:
-    return isinstance(v, Select) and not v.eager and any(isinstance(x, Read) for x in subvalues(v))
-
-
-def _is_gathered(a: Access, columns: str) -> bool:
-    """A subscript is computed in each lane, and checked there."""
-    return any(not isinstance(s, Index) for s in a.subscripts) and columns in subscript_variables(
-        a.subscripts
-    )
-
-
-def _trips(around: tuple[Loop, ...], rows: tuple[str, ...]) -> int:
-    total = 1
-    for x in around:
-        if x.variable not in rows:
-            total *= min(extent(x).as_int() or LOOP_WEIGHT, LOOP_WEIGHT)
-    return total
 
 
 def _with_version(kernel: Kernel, nest: str, short: Short, setting: Setting) -> Kernel:

@@ -1,0 +1,104 @@
+"""Clipped TransposeBlocks where there are mask registers: one function moves those of a kernel.
+
+Its loads and stores are masked, and the exchange in registers is that of whole blocks. Being a
+module of its own, it is compiled beside the others, once for each width of elements.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from tcsym.codegen.addresses import address
+from tcsym.codegen.context import Context
+from tcsym.codegen.index_code import as_val, number
+from tcsym.codegen.text import Function, Module
+from tcsym.codegen.transpose import fits_registers, is_whole, transposed
+from tcsym.codegen.values import Code, Val, bits_of, constant, suffix
+from tcsym.index import TRUE
+from tcsym.loop_ir import Kernel, TransposeBlock, walk
+from tcsym.target import Target
+
+_CLIPPED = "tcsym_transpose"
+
+
+def define_clipped(kernel: Kernel, whole: Module, target: Target) -> None:
+    """The functions that move clipped blocks of the kernel, as parts of the module."""
+    if not target.has_masks:
+        return
+    buffers = {b.name: b for b in kernel.buffers}
+    moves = [n for n, _ in walk(kernel.body) if isinstance(n, TransposeBlock)]
+    clipped = [n for n in moves if is_whole(n) != TRUE and not buffers[n.target].padded]
+    fit = [n for n in clipped if fits_registers(target, n, buffers[n.source], buffers[n.target])]
+    for bits in sorted({buffers[n.target].dtype.bits for n in fit}):
+        whole.part(f"{_CLIPPED}{bits}", partial(_write_clipped, bits, target))
+
+
+def transpose_clipped(context: Context, n: TransposeBlock) -> None:
+    """Blocks that end before their last row or column, by the function for them."""
+    source, target = context.buffers[n.source], context.buffers[n.target]
+    name = f"{_CLIPPED}{target.dtype.bits}"
+    with context.in_lanes(None):
+        steps = source.element_strides()[n.source_row], target.element_strides()[n.target_column]
+        for k in range(n.blocks):
+            to, at = n.element(k * n.block, 0)
+            places = address(context, target, to).pointer, address(context, source, at).pointer
+            counts = (*steps, n.rows - k * n.block, n.columns)
+            given = [as_val(number(context, x)).typed for x in counts]
+            context.module.declare("void", name, "ptr, ptr, i64, i64, i64, i64")
+            pointers = ", ".join(f"ptr {p}" for p in places)
+            context.function.do(f"call void @{name}({pointers}, {', '.join(given)})")
+    context.note_store(target.name)
+
+
+def _write_clipped(bits: int, target: Target, part: Module) -> None:
+    """to[c * to_step + r] = from[r * from_step + c] for r < rows, c < columns, at most a block.
+
+    Rows and columns beyond the last one are the last one: a mask without a lane takes hundreds of
+    cycles where its address is no memory. So the last column is stored after what stands for it.
+    """
+    head = "ptr %to, ptr %from, i64 %from_step, i64 %to_step, i64 %rows, i64 %columns"
+    f = Function(part, f"define void @{_CLIPPED}{bits}({head}) #1")
+    code, lanes, kind = Code(f, target), target.lanes(bits), f"i{bits}"
+    rows, columns = Val("%rows", "i64"), Val("%columns", "i64")
+    some = code.compare("icmp sgt", code.intrinsic("smin", rows, columns), constant(0, "i64"))
+    with f.when(some.text):
+        mask, taken = _first(code, columns, lanes), []
+        for r in range(lanes):
+            place = _line(code, "from", rows, r, kind)
+            taken.append(_masked_load(code, place, mask, kind))
+        moved, mask = transposed(code, taken), _first(code, rows, lanes)
+        for group in reversed(range(0, lanes, 4)):
+            with f.when(code.compare("icmp sgt", columns, constant(group, "i64")).text):
+                for c in reversed(range(group, group + 4)):
+                    _masked_store(code, _line(code, "to", columns, c, kind), moved[c], mask)
+    f.do("ret void")
+    f.finish()
+
+
+def _first(code: Code, count: Val, lanes: int) -> Val:
+    """A mask of the first lanes."""
+    return code.compare("icmp slt", code.lane_numbers(lanes, "i64"), count)
+
+
+def _line(code: Code, side: str, count: Val, number: int, kind: str) -> str:
+    """Address of a row or column of that side, or of its last one."""
+    f = code.function
+    last = code.binary("sub", count, constant(1, "i64"))
+    line = code.intrinsic("smin", last, constant(number, "i64"))
+    step = code.binary("mul", line, Val(f"%{side}_step", "i64"))
+    return f.pure(f"getelementptr {kind}, ptr %{side}, {step.typed}")
+
+
+def _masked_load(code: Code, pointer: str, mask: Val, kind: str) -> Val:
+    whole, align = f"<{mask.lanes} x {kind}>", bits_of(kind) // 8
+    name = f"llvm.masked.load.{suffix(kind, mask.lanes)}.p0"
+    code.function.module.declare(whole, name, f"ptr, i32, {mask.type}, {whole}")
+    operands = f"ptr {pointer}, i32 {align}, {mask.typed}, {whole} zeroinitializer"
+    return Val(code.function.pure(f"call {whole} @{name}({operands})"), kind, mask.lanes)
+
+
+def _masked_store(code: Code, pointer: str, value: Val, mask: Val) -> None:
+    name = f"llvm.masked.store.{suffix(value.kind, value.lanes)}.p0"
+    code.function.module.declare("void", name, f"{value.type}, ptr, i32, {mask.type}")
+    operands = f"{value.typed}, ptr {pointer}, i32 {bits_of(value.kind) // 8}, {mask.typed}"
+    code.function.do(f"call void @{name}({operands})")
