@@ -43,10 +43,11 @@ CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {
     "rows.fold_columns": {"VECTORS": (1, 2, 8), "LEAST_ROWS": (1, 2), "PART_ROWS": (4, 32, 8192)},
     "rows.jam_rows": {"ROWS": (2, 3, 4)},
     "rows.share_loads": {"ROWS": (2, 3), "WORTH": (2, 12, 99)},
+    "rows.row_costs": {"COMBINE_COST": (0.0, 25.0, 500.0)},
     "rows.short_rows": {
         "VECTOR_COST": (0.0, 20.0, 500.0),
         "MASKED_COST": (0.0, 4.0, 500.0),
-        "COMBINE_COST": (0.0, 25.0, 500.0),
+        "CLIPPED_COST": (0.0, 4.0),
         "GAIN": (2, 99),
     },
     "rows.transposition": {"CACHE_POINTS": (16, 32, 128)},
