@@ -13,6 +13,8 @@ from tcsym.codegen.repeats import is_run, wanted
 from tcsym.codegen.values import Val, bits_of, constant, suffix, type_text
 from tcsym.loop_ir import STREAM_BYTES, Buffer
 
+_LEAST_VECTOR = 128  # bits
+
 # ---- loads
 
 
@@ -200,10 +202,27 @@ def _store_run(context: Context, pointer: str, value: Val, mask: Val | None) -> 
     if mask is None:
         context.function.do(f"store {value.typed}, ptr {pointer}, align {align}")
         return
+    if context.target.has_masks:
+        value = _not_truncated(context, value)
     name = f"llvm.masked.store.{suffix(value.kind, value.lanes)}.p0"
     context.module.declare("void", name, f"{value.type}, ptr, i32, {mask.type}")
     operands = f"{value.typed}, ptr {pointer}, i32 {align}, {mask.typed}"
     context.function.do(f"call void @{name}({operands})")
+
+
+def _not_truncated(context: Context, value: Val) -> Val:
+    """The value, of which LLVM knows no wider one: it would store all of the wider element where it
+    finds that the mask is the first lane alone."""
+    bits = bits_of(value.kind)
+    if value.kind not in ("i8", "i16", "i32"):
+        return value
+    code, lanes = context.code, max(value.lanes, _LEAST_VECTOR // bits)
+    whole = value
+    if lanes > value.lanes:
+        whole = code.shuffle(value, None, tuple(i % value.lanes for i in range(lanes)))
+    text = f'call {whole.type} asm "", "=v,0"({whole.typed})'
+    hidden = Val(context.function.pure(text), value.kind, lanes)
+    return _part(context, hidden, 0, value.lanes) if lanes > value.lanes else hidden
 
 
 def _store_streamed(context: Context, pointer: str, value: Val) -> None:

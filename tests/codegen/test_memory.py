@@ -89,6 +89,36 @@ def _with_step(a: Any, step: int, edge: Any) -> Any:
 
 
 @pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("width", [2, 4, 8, 16])
+@pytest.mark.parametrize(
+    ("wide", "dtype"),
+    [
+        (DType.INT32, DType.INT8),
+        (DType.INT16, DType.UINT8),
+        (DType.INT32, DType.INT16),
+        (DType.INT64, DType.INT32),
+        (F32, DType.BFLOAT16),
+        (F32, DType.FLOAT16),
+        (F32, DType.BOOL),
+    ],
+    ids=str,
+)
+def test_known_numbers_of_lanes_are_stored_alone(
+    wide: DType, dtype: DType, width: int, target: str
+) -> None:
+    """Converted from a wider type, of which LLVM stored the whole element for a single lane."""
+    x, o = Buffer("X", wide, (const(32),)), Buffer("O", dtype, (const(32),))
+    for n in (1, 2, width - 1):
+        value = Cast(Read("X", (var("l"),), wide), dtype)
+        body = vector("l", width, Store("O", (var("l"),), value), const(n))
+        kernel = load(Kernel("narrow", (), ("X", "O"), (x, o), body), target)
+        a, out = values(wide, 32), np.full(32, 1, dtype.numpy)
+        assert kernel({"X": a, "O": out}, {}) == 0
+        expected = np.concatenate((a[:n].astype(dtype.numpy), np.full(32 - n, 1, dtype.numpy)))
+        np.testing.assert_array_equal(out, expected)
+
+
+@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 @pytest.mark.parametrize("step", [-1, 2, -3])
 def test_known_steps_between_lanes(step: int, dtype: DType, target: str) -> None:
