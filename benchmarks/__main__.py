@@ -43,7 +43,7 @@ def arguments_of(given: Sequence[str]) -> argparse.Namespace:
     add("--seed", type=int, default=0, help="of random sizes")
     add("--count", type=int, help="random sizes of each kernel (50, quick: 4)")
     add("--threads", default="1,2", metavar="1,2", help="numbers of threads, one after another")
-    add("--target", choices=("cpu", "cpu:avx512", "cpu:avx2", "cpu:novector"))
+    add("--target", choices=("cpu", "cpu:avx512bf16", "cpu:avx512", "cpu:avx2", "cpu:novector"))
     add("--peers", metavar="NAME,NAME", help=f"of {','.join(PEERS)}; tcsym always takes part")
     add("--quick", action="store_true", help="fewer rounds and quick peers: minutes")
     add("--no-startup", action="store_true", help="leave out the table of first results")

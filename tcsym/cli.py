@@ -78,7 +78,7 @@ _sizes_option = click.option(
 @_sizes_option
 @click.option("--check", is_flag=True, help="Compare with the interpreter (slow).")
 @click.option("--threads", type=click.IntRange(1), help="Most threads to use.")
-@click.option("--target", help="cpu, cpu:avx512, cpu:avx2 or cpu:novector.")
+@click.option("--target", help="cpu, cpu:avx512bf16, cpu:avx512, cpu:avx2 or cpu:novector.")
 @click.option("--seed", type=click.IntRange(0), default=0, help="Of the random inputs.")
 @json_option
 def run(
@@ -116,7 +116,7 @@ def run(
     help="Values of the sizes; again for more sizes.",
 )
 @click.option("--threads", type=click.IntRange(1), help="Most threads to use.")
-@click.option("--target", help="cpu, cpu:avx512, cpu:avx2 or cpu:novector.")
+@click.option("--target", help="cpu, cpu:avx512bf16, cpu:avx512, cpu:avx2 or cpu:novector.")
 @click.option("--seed", type=click.IntRange(0), default=0, help="Of the random inputs.")
 @json_option
 def bench(
@@ -148,7 +148,7 @@ def bench(
 @click.argument("stage")
 @_def_option
 @_sizes_option
-@click.option("--target", help="cpu, cpu:avx512, cpu:avx2 or cpu:novector.")
+@click.option("--target", help="cpu, cpu:avx512bf16, cpu:avx512, cpu:avx2 or cpu:novector.")
 @library_option
 @json_option
 def show(
@@ -184,7 +184,7 @@ def show(
 @click.option(
     "--budget", callback=parse_budget, default="60s", show_default=True, help="Time, or trials."
 )
-@click.option("--target", help="cpu, cpu:avx512, cpu:avx2 or cpu:novector.")
+@click.option("--target", help="cpu, cpu:avx512bf16, cpu:avx512, cpu:avx2 or cpu:novector.")
 @click.option("--seed", type=click.IntRange(0), default=0, help="Of all that is random.")
 @click.option("--search", type=click.Choice(["guided", "genetic"]), default="guided")
 @click.option("--plot", metavar="FILE.png", help="Write a picture of the convergence.")

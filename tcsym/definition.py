@@ -34,7 +34,8 @@ def define(
     sizes: for any of the sizes a fixed value (`options.bind` says if it becomes a constant of the
         code) or a `Dim` with bounds and divisibility; calls that disagree are `size` errors.
     strategy: "auto" or "symbolic": one kernel serves all sizes.
-    target: "cpu" (this machine, the default), "cpu:avx512", "cpu:avx2", "cpu:novector".
+    target: "cpu" (this machine, the default), "cpu:avx512bf16" (and VNNI), "cpu:avx512",
+        "cpu:avx2", "cpu:novector".
     options: how to compile; never changes a result.
     filename: shown in error messages.
     Errors: TCError for whatever is wrong with the text, OptionError for the other arguments.

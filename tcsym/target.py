@@ -1,4 +1,4 @@
-"""Targets, what a kernel is compiled for: cpu, cpu:avx512, cpu:avx2, cpu:novector."""
+"""Targets, what a kernel is compiled for: cpu, or cpu:avx512bf16, :avx512, :avx2, :novector."""
 
 from __future__ import annotations
 
@@ -53,6 +53,7 @@ class Target:
 
 _AVX2 = ("avx", "avx2", "fma", "bmi", "bmi2", "f16c", "popcnt", "sse4.2", "lzcnt")
 _AVX512 = (*_AVX2, "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd")
+_DOTS = {"avx512": ("avx512vnni", "avx512bf16"), "avx2": ("avxvnni",)}  # used where present
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,10 @@ def resolve_target(name: str | None, here: Processor | None = None) -> Target:
         here = here or processor()
         have = here.features
         best = "avx512" if have.issuperset(_AVX512) else "avx2" if have.issuperset(_AVX2) else ""
-        return _make("cpu", best or "novector", here.name)
+        also = tuple(f for f in _DOTS.get(best, ()) if f in have)
+        return _make("cpu", best or "novector", here.name, also)
+    if name == "cpu:avx512bf16":
+        return _make(name, "avx512", "cooperlake", _DOTS["avx512"])
     if name in ("cpu:avx512", "cpu:avx2", "cpu:novector"):
         level = name.partition(":")[2]
         cpu = {"avx512": "skylake-avx512", "avx2": "haswell", "novector": "x86-64"}[level]
@@ -86,16 +90,17 @@ def resolve_target(name: str | None, here: Processor | None = None) -> Target:
     if name.startswith("cuda"):
         raise TargetError("target `cuda` is not available in this version", hint='use "cpu"')
     raise OptionError(
-        f"unknown target `{name}`", hint="use cpu, cpu:avx512, cpu:avx2 or cpu:novector"
+        f"unknown target `{name}`",
+        hint="use cpu, cpu:avx512bf16, cpu:avx512, cpu:avx2 or cpu:novector",
     )
 
 
-def _make(name: str, level: str, cpu: str) -> Target:
+def _make(name: str, level: str, cpu: str, also: tuple[str, ...] = ()) -> Target:
     caches = cache_bytes()
     if level == "avx512":
-        return Target(name, cpu, _AVX512, 512, 32, True, True, *caches)
+        return Target(name, cpu, (*_AVX512, *also), 512, 32, True, True, *caches)
     if level == "avx2":
-        return Target(name, cpu, _AVX2, 256, 16, True, False, *caches)
+        return Target(name, cpu, (*_AVX2, *also), 256, 16, True, False, *caches)
     return Target(name, cpu, (), 0, 16, False, False, *caches)
 
 

@@ -17,6 +17,7 @@ from tcsym.codegen.extrema import extremum
 from tcsym.codegen.hoist import hoist_level
 from tcsym.codegen.index_code import as_val, atom_variables, condition, linear, number
 from tcsym.codegen.intrinsics import call
+from tcsym.codegen.packed import add_dot, packed
 from tcsym.codegen.reads import read
 from tcsym.codegen.values import Val, bits_of, constant, register_kind
 from tcsym.compiled import Fault
@@ -34,6 +35,7 @@ from tcsym.frontend.program import (
 )
 from tcsym.index import Index, condition_variables
 from tcsym.loop_ir import Holds, HorizontalReduce, Value, subvalues, value_dtype
+from tcsym.packed import DOTS, PACK
 from tcsym.types import DType
 
 
@@ -64,8 +66,8 @@ def _value(context: Context, v: Value) -> Val:
             return compare(code, op, left, right, value_dtype(a), value_dtype(b))
         case Select():
             return _select(context, v)
-        case Call(function, args, dtype):
-            return call(code, function, [value(context, a) for a in args], dtype)
+        case Call():
+            return _call(context, v)
         case Holds(c):
             held = condition(context, c)
             return constant(held, "i1") if isinstance(held, bool) else held
@@ -92,6 +94,15 @@ def _truncated(context: Context, x: Val, kind: str) -> Val:
     if x.is_constant and x.lanes == 1:
         return constant(int(x.text), kind)
     return context.code.convert("trunc", x, kind) if bits_of(kind) < 64 else x
+
+
+def _call(context: Context, v: Call) -> Val:
+    if v.function == PACK:
+        return packed(context, v.args, value)
+    args = [value(context, a) for a in v.args]
+    if v.function in DOTS:
+        return add_dot(context.code, v.function, constant(0, register_kind(v.dtype)), *args)
+    return call(context.code, v.function, args, v.dtype)
 
 
 # ---- operators

@@ -5,16 +5,20 @@ A product added to a floating element is one fused multiply-add where the target
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tcsym.codegen.addresses import address
 from tcsym.codegen.arithmetic import arithmetic
 from tcsym.codegen.casts import cast, from_memory, rounded, to_memory
 from tcsym.codegen.context import Context
 from tcsym.codegen.expressions import value, without_widening
 from tcsym.codegen.memory import load, store
+from tcsym.codegen.packed import add_dot
 from tcsym.codegen.pairs import in_order, takes_pairs
-from tcsym.codegen.values import Val
-from tcsym.frontend.program import Binary, Cast, Const, Read
+from tcsym.codegen.values import Val, register_kind
+from tcsym.frontend.program import Binary, Call, Cast, Const, Read
 from tcsym.loop_ir import Buffer, Node, Store, Update, Value, loads, value_dtype, walk
+from tcsym.packed import is_dot
 from tcsym.types import DType
 
 _HALVES = (DType.FLOAT16, DType.BFLOAT16)
@@ -68,14 +72,14 @@ def update_statement(context: Context, n: Update) -> None:
 def _update(context: Context, n: Update) -> None:
     buffer, code = context.buffers[n.buffer], context.code
     at = address(context, buffer, n.subscripts)
-    term = _product_term(context, n, buffer.dtype)
-    total = None if term else _converted(context, n.value, buffer.dtype)
+    with_term = _dot_term(context, n, buffer.dtype) or _product_term(context, n, buffer.dtype)
+    total = None if with_term else _converted(context, n.value, buffer.dtype)
     old = load(context, at, buffer, context.mask)
     if buffer.space != "register" or buffer.dtype is DType.BOOL:
         old = from_memory(code, old, buffer.dtype)
     if total is None:
-        assert term is not None
-        new = code.intrinsic("fma", *term, old)
+        assert with_term is not None
+        new = with_term(old)
     else:
         new = arithmetic(code, n.op, old, total, buffer.dtype)
     store(context, at, buffer, _element(context, buffer, new), context.mask)
@@ -88,8 +92,19 @@ def end_streams(context: Context, node: Node) -> None:
         context.function.do("call void @llvm.x86.sse.sfence()")
 
 
-def _product_term(context: Context, n: Update, dtype: DType) -> tuple[Val, Val] | None:
-    """Factors of the term of a floating sum, to be added by one fused instruction."""
+def _dot_term(context: Context, n: Update, dtype: DType) -> Callable[[Val], Val] | None:
+    """Adds a dot product by the instruction that computes it."""
+    v = n.value
+    if not (isinstance(v, Call) and is_dot(v) and n.op == "add"):
+        return None
+    if register_kind(dtype) != register_kind(v.dtype):
+        return None
+    x, y = (value(context, a) for a in v.args)
+    return lambda total: add_dot(context.code, v.function, total, x, y)
+
+
+def _product_term(context: Context, n: Update, dtype: DType) -> Callable[[Val], Val] | None:
+    """Adds a product to a floating sum by one fused instruction."""
     term = without_widening(n.value)
     if not (isinstance(term, Binary) and term.op == "mul" and n.op == "add"):
         return None
@@ -97,4 +112,5 @@ def _product_term(context: Context, n: Update, dtype: DType) -> tuple[Val, Val] 
         return None
     if (term.dtype is DType.FLOAT64) != (dtype is DType.FLOAT64):
         return None
-    return value(context, term.left), value(context, term.right)
+    a, b = value(context, term.left), value(context, term.right)
+    return lambda total: context.code.intrinsic("fma", a, b, total)

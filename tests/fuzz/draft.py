@@ -21,7 +21,8 @@ POOLS: dict[str, tuple[int, ...]] = {
 }
 SETS = 5  # compiling takes longest, so one kernel is called with several sizes
 DTYPES = [DType.FLOAT32] * 12 + [DType.FLOAT64] * 3
-DTYPES += [DType.FLOAT16, DType.BFLOAT16, DType.INT8, DType.UINT8, DType.INT16, DType.INT32]
+DTYPES += [DType.FLOAT16, DType.INT16, DType.INT32]
+DTYPES += [DType.BFLOAT16, DType.INT8, DType.UINT8] * 2
 
 
 @dataclass(slots=True)

@@ -64,6 +64,7 @@ from tcsym.loop_ir import (
     walk,
 )
 from tcsym.loop_ir_names import name_formulas
+from tcsym.packed import DOTS, PACK
 from tcsym.types import DType
 
 POISON = -987654321
@@ -256,14 +257,23 @@ def _value(v: Value) -> str:
             return f"_.compare({op!r},{_value(a)},{_value(b)})"
         case Select(c, a, b, _):
             return f"({_value(a)} if {_value(c)} else {_value(b)})"
-        case Call(f, args, t):
-            return f"_.call({f!r},{str(t)!r},{','.join(map(_value, args))})"
+        case Call():
+            return _call(v)
         case Holds(c):
             return _condition(c)
         case HorizontalReduce(op, name, width, x, t):
             return f"_.reduce({op!r},[{_value(x)} for {_name(name)} in range({width})],{str(t)!r})"
         case _:
             assert_never(v)
+
+
+def _call(v: Call) -> str:
+    args = ",".join(map(_value, v.args))
+    if v.function == PACK:
+        return f"({args},)"
+    if v.function in DOTS:
+        return _cast(f"_.dot({args})", v.dtype)
+    return f"_.call({v.function!r},{str(v.dtype)!r},{args})"
 
 
 def _subscript(s: Index | Value) -> str:
@@ -427,8 +437,15 @@ class _Runtime:
         return bool(table[op])
 
     @staticmethod
+    def dot(x: tuple, y: tuple):
+        """Of packed elements, or of the zeros beside a ragged tile."""
+        return sum(a * b for a, b in zip(x, y)) if x and y else 0
+
+    @staticmethod
     def integer(x, t: str) -> int:
-        """As a value of an integer type: floats saturate, integers wrap."""
+        """As a value of an integer type: floats saturate, integers wrap. Packed ones stay."""
+        if isinstance(x, tuple):
+            return x
         dtype = _TYPES[t]
         if isinstance(x, float):
             if x != x:

@@ -23,6 +23,7 @@ from tcsym.loop_ir import (
     loads,
     value_children,
 )
+from tcsym.packed import is_dot
 from tcsym.polyhedral.passes.common.access import Subscripts, stride, subscript_variables
 from tcsym.polyhedral.passes.common.bounds import extent
 from tcsym.polyhedral.passes.common.cost import is_light
@@ -90,9 +91,9 @@ def factors(x: Update) -> tuple[Read, ...]:
 
 
 def is_product(x: Update) -> bool:
-    """A sum's term that is a product."""
+    """A sum's term that is a product, or a dot product."""
     value = _uncast(x.value)
-    return x.op == "add" and isinstance(value, Binary) and value.op == "mul"
+    return x.op == "add" and (is_dot(value) or (isinstance(value, Binary) and value.op == "mul"))
 
 
 def is_fused(x: Update, columns: str, rows: str) -> bool:

@@ -35,6 +35,7 @@ from tcsym.loop_ir import (
     value_dtype,
     walk,
 )
+from tcsym.packed import is_dot
 from tcsym.polyhedral.passes.common.access import linear_coefficient
 from tcsym.polyhedral.passes.common.bounds import eliminate, relax, trip_bound
 from tcsym.records import dataclass
@@ -53,7 +54,7 @@ _FUNCTION = 2000  # most are computed a lane at a time
 _FUNCTIONS = {
     name: cost
     for cost, names in (
-        (8, "fabs fmin fmax fma floor ceil trunc round copysign fdim"),
+        (8, "fabs fmin fmax fma floor ceil trunc round copysign fdim pack"),
         (64, "fdivide sqrt rsqrt"),
         (180, "exp exp2 tanh"),
         (600, "log erf sin cos tan exp10"),
@@ -151,7 +152,7 @@ class _Instructions:
             cost, used = self._value(n.value)
             return cost + self._access(buffer, n.subscripts, _STORE, used | written)
         v = n.value
-        fused = n.op == "add" and isinstance(v, Binary) and v.op == "mul"
+        fused = n.op == "add" and (is_dot(v) or (isinstance(v, Binary) and v.op == "mul"))
         cost, used = self._together(value_children(v) if fused else (v,))
         used |= written
         cost += PLAIN * self._times(buffer.dtype, used)

@@ -47,6 +47,7 @@ from tcsym.polyhedral.passes.contraction.contraction_versions import (
 from tcsym.polyhedral.passes.contraction.evaluate_operands import evaluate_operands
 from tcsym.polyhedral.passes.contraction.operands import widened_terms
 from tcsym.polyhedral.passes.contraction.order_reductions import order_reductions
+from tcsym.polyhedral.passes.contraction.packed_steps import pack_steps
 from tcsym.polyhedral.passes.contraction.permute_operands import permute_operands
 from tcsym.polyhedral.passes.contraction.register_tile import (
     TileShape,
@@ -132,12 +133,14 @@ def _exchanged(kernel: Kernel, nest: str, few: Condition, setting: Setting) -> K
 def _in_panels(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Kernel:
     """The register tile, on copies of operands that lie badly for it."""
     assert roles.rows is not None
-    kernel = widened_terms(kernel, nest)
-    for copied in (evaluate_operands, permute_operands):
-        new = copied(kernel, nest, roles, setting.names)
-        kernel = new.kernel
-        for copy in new.copies:
-            kernel = schedule_rows(kernel, copy, setting)
+    new = permute_operands(widened_terms(kernel, nest), nest, roles, setting.names)
+    packed = pack_steps(new.kernel, nest, roles, setting)
+    values = evaluate_operands(packed.kernel, nest, roles, setting.names)
+    kernel = values.kernel
+    for total in packed.sums:
+        kernel = schedule_leaf(kernel, total, setting)
+    for copy in (*new.copies, *values.copies):
+        kernel = schedule_rows(kernel, copy, setting)
     band = band_of(find_loop(kernel.body, nest))
     moved = roles_of(band, roles.columns, roles.rows)
     assert moved is not None

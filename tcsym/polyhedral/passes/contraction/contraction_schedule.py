@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tcsym.frontend.program import dtype_of
+from tcsym.frontend.program import Call, dtype_of
 from tcsym.index import ONE, ZERO, Index, floordiv, index, maximum, var
-from tcsym.loop_ir import Kernel, Loop, Node, map_node
+from tcsym.loop_ir import Kernel, Loop, Node, Update, map_node
+from tcsym.packed import SHORT
 from tcsym.polyhedral.passes.common.assume import most_in_context
-from tcsym.polyhedral.passes.common.band import Roles, band_of, is_fused, reductions
+from tcsym.polyhedral.passes.common.band import Roles, band_of, is_fused, reductions, roles_of
 from tcsym.polyhedral.passes.common.bounds import extent, least
 from tcsym.polyhedral.passes.common.interchange import can_sink
 from tcsym.polyhedral.passes.common.loops import (
@@ -33,6 +34,7 @@ from tcsym.polyhedral.passes.contraction.pack_operand import (
     panel_extents,
     reuse_loop,
 )
+from tcsym.polyhedral.passes.contraction.packed_steps import pack_steps
 from tcsym.polyhedral.passes.contraction.panels import (
     Panels,
     Room,
@@ -79,7 +81,8 @@ def schedule_contraction(
     """
     kernel, names = widened_terms(kernel, nest), setting.names
     if setting.options.pack:
-        kernel = order_reductions(kernel, nest, roles)
+        kernel = pack_steps(order_reductions(kernel, nest, roles), nest, roles, setting).kernel
+        roles = _roles_of(kernel, nest, roles)
     body = band_of(find_loop(kernel.body, nest)).body
     shape = tile_shape(kernel, body, roles, setting)
     sides = contraction_sides(kernel, nest, roles, setting, overlapping)
@@ -102,6 +105,12 @@ def schedule_contraction(
     masked = not setting.options.pack
     kernel = narrow_edge(kernel, tiled, columns, rows, shape, names, masked)
     return _single_row_tile(kernel, tiled, rows, shape)
+
+
+def _roles_of(kernel: Kernel, nest: str, roles: Roles) -> Roles:
+    assert roles.rows is not None
+    found = roles_of(band_of(find_loop(kernel.body, nest)), roles.columns, roles.rows)
+    return found or roles
 
 
 def _single_row_tile(kernel: Kernel, tiled: Tiled, rows: Index, shape: TileShape) -> Kernel:
@@ -180,10 +189,18 @@ def tile_shape(kernel: Kernel, body: Node, roles: Roles, setting: Setting) -> Ti
     accumulators = max(1, roles.accumulators)
     rows = setting.rows // accumulators
     assert roles.rows is not None
-    fused = all(is_fused(x, roles.columns, roles.rows) for x, _ in reductions(body))
+    terms = [x for x, _ in reductions(body)]
+    fused = all(is_fused(x, roles.columns, roles.rows) for x in terms)
     if not setting.options.register_rows and not fused:
         rows = min(rows, setting.target.vector_registers // 2 // vectors // accumulators)
+    if not setting.options.register_rows and any(map(_is_added_apart, terms)):
+        rows = min(rows, setting.target.vector_registers * 3 // 8 // vectors // accumulators)
     return TileShape(max(1, rows), vectors, lanes)
+
+
+def _is_added_apart(x: Update) -> bool:
+    """A product that many processors add by another instruction: all of a step are in flight."""
+    return isinstance(x.value, Call) and x.value.function == SHORT
 
 
 def _unroll_reductions(kernel: Kernel, loops: frozenset[str], steps: int) -> Kernel:

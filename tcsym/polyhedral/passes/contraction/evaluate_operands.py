@@ -2,7 +2,8 @@
 
 A panel takes its columns from far apart where the sum lies along memory, element by element: a
 conversion from half or int8, or a scaling, then costs more than the products. Computed in vectors
-first, the operand is one that is read in place or transposed in registers.
+first, the operand is one that is read in place or transposed in registers. Elements that are packed
+just as they lie are so for rows; columns are transposed by 32 bits.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from tcsym.frontend.program import Read
 from tcsym.index import ONE
 from tcsym.loop_ir import Kernel, Loop, loads
+from tcsym.packed import elements_of, packed_run
 from tcsym.polyhedral.passes.common.access import stride, value_variables
 from tcsym.polyhedral.passes.common.band import Band, Roles, band_of
 from tcsym.polyhedral.passes.common.loops import find_loop, loops_around
@@ -27,14 +29,14 @@ def evaluate_operands(kernel: Kernel, nest: str, roles: Roles, names: Names) -> 
     copies: list[str] = []
     if loops_around(kernel.body, nest):
         return Permuted(kernel, ())
-    band = band_of(find_loop(kernel.body, nest))
+    band, rows = band_of(find_loop(kernel.body, nest)), roles.rows or ""
     found = (
         *streamed_operands(kernel, band, roles, names),
         *row_operands(kernel, band, roles, names),
     )
     for x in found:
         loops = _loops(band, x)
-        if _is_computed_along(kernel, x, loops):
+        if _is_computed_along(kernel, x, loops, rows):
             name = names.fresh(f"{loads(x.value)[0].tensor}_values")
             kernel, copy = copy_operand(kernel, nest, x.value, loops, loops, name, names)
             copies.append(copy)
@@ -47,15 +49,17 @@ def _loops(band: Band, x: Operand) -> tuple[Loop, ...]:
     return (*(y for y in band.loops if y.variable in used), *x.inner_by_memory)
 
 
-def _is_computed_along(kernel: Kernel, x: Operand, loops: tuple[Loop, ...]) -> bool:
+def _is_computed_along(kernel: Kernel, x: Operand, loops: tuple[Loop, ...], rows: str) -> bool:
     """It is computed from elements each of which one point uses, neighbours along the sum."""
     reads, moving = loads(x.value), {y.variable for y in loops}
-    if isinstance(x.value, Read) or not depend_on_sizes(kernel, loops):
+    at_hand = x.columns.variable == rows and packed_run(x.value) is not None
+    if isinstance(x.value, Read) or at_hand or not depend_on_sizes(kernel, loops):
         return False
     whole = any(value_variables(r) == moving for r in reads)
+    last, steps = loops[-1].variable, elements_of(x.value)
     along = all(
-        is_permutation(r)
-        and stride(kernel.buffer(r.tensor), r.subscripts, loops[-1].variable) == ONE
+        is_permutation(r, last, steps)
+        and stride(kernel.buffer(r.tensor), r.subscripts, last) == ONE * steps
         for r in reads
     )
     return whole and along and value_variables(x.value) == moving

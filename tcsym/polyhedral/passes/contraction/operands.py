@@ -11,6 +11,7 @@ from dataclasses import replace
 from tcsym.frontend.program import Binary, Call, Cast, Const, Expr, Read, Select, Unary, dtype_of
 from tcsym.index import ONE, ZERO, Index, var
 from tcsym.loop_ir import Kernel, Loop, Node, Update, Value, loads, map_node, subvalues
+from tcsym.packed import elements_of, packed_run
 from tcsym.polyhedral.passes.common.access import accesses, stride, value_variables
 from tcsym.polyhedral.passes.common.band import Band, Roles, reductions
 from tcsym.polyhedral.passes.common.bounds import extent
@@ -102,11 +103,12 @@ def row_operands(kernel: Kernel, band: Band, roles: Roles, names: Names) -> list
 
 
 def _is_at_hand(kernel: Kernel, x: Operand) -> bool:
-    """An element whose neighbour is the next step's."""
-    value, last = x.value, x.inner_by_memory[-1].variable
+    """An element whose neighbour is the next step's, or several that lie side by side."""
+    value, last = packed_run(x.value) or x.value, x.inner_by_memory[-1].variable
     if not isinstance(value, Read):
         return False
-    return stride(kernel.buffer(value.tensor), value.subscripts, last) == ONE
+    step = stride(kernel.buffer(value.tensor), value.subscripts, last)
+    return step == ONE * elements_of(x.value)
 
 
 def _operands(

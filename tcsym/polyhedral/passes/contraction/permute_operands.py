@@ -70,13 +70,16 @@ def _order(kernel: Kernel, band: Band, loops: tuple[Loop, ...], roles: Roles) ->
     return (*map(band.loop, first), *steps, *map(band.loop, last), *sides)
 
 
-def is_permutation(r: Read) -> bool:
-    """Each subscript is one variable and perhaps a constant, each variable in one of them."""
+def is_permutation(r: Read, along: str = "", steps: int = 1) -> bool:
+    """Each subscript is one variable and perhaps a constant, each variable in one of them.
+
+    `along` goes by so many steps.
+    """
     found: list[str] = []
     for s in r.subscripts:
         if not isinstance(s, Index) or len(s.variables()) > 1:
             return False
-        found += [v for v in s.variables() if s.coefficient(v) == 1]
+        found += [v for v in s.variables() if s.coefficient(v) == (steps if v == along else 1)]
         if len(s.terms) > len(s.variables()):
             return False
     plain = not any(r.checked) and r.unwritten is None

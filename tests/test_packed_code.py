@@ -1,0 +1,163 @@
+"""Products of short numbers as users run them: integers are exact, instructions as expected."""
+
+from __future__ import annotations
+
+import re
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tcsym
+from tcsym.target import resolve_target, runs_here
+
+TARGETS = [t for t in ("cpu", "cpu:avx2", "cpu:avx512bf16") if runs_here(resolve_target(t))]
+PRODUCT = (
+    "def f({a}(M,K) A, {b}({shape}) B) -> (C) {{ C(m,n) +=! {wide}(A(m,k)) * {wide}(B({at})) }}"
+)
+ROWS, COLUMNS = ("K,N", "k,n"), ("N,K", "n,k")
+SIZES = [(1, 1, 1), (8, 32, 2), (9, 33, 3), (64, 64, 4), (33, 70, 65), (130, 40, 259), (5, 200, 0)]
+
+
+def text(a: str, b: str, wide: str, layout: tuple[str, str] = ROWS) -> str:
+    return PRODUCT.format(a=a, b=b, wide=wide, shape=layout[0], at=layout[1])
+
+
+def integers(dtype: str, shape: tuple[int, ...], seed: int) -> np.ndarray:
+    """Of the whole range, its ends more often."""
+    info, rng = np.iinfo(dtype), np.random.default_rng(seed)
+    values = rng.integers(info.min, info.max + 1, shape)
+    return np.where(rng.random(shape) < 0.3, info.min, values).astype(dtype)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("layout", [ROWS, COLUMNS], ids=["rows", "columns"])
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ("int8", "int8"),
+        ("uint8", "int8"),
+        ("int8", "uint8"),
+        ("uint8", "uint8"),
+        ("int16", "int16"),
+        ("int16", "uint8"),
+        ("uint16", "int8"),
+    ],
+)
+def test_integers_are_exact(a: str, b: str, layout: tuple[str, str], target: str) -> None:
+    f = tcsym.define(text(a, b, "int32", layout), target=target).f
+    for m, n, k in SIZES:
+        shape = (k, n) if layout is ROWS else (n, k)
+        x, y = integers(a, (m, k), 0), integers(b, shape, 1)
+        wide = (x.astype(np.int64) @ (y if layout is ROWS else y.T).astype(np.int64)) % (1 << 32)
+        np.testing.assert_array_equal(f(x, y), wide.astype(np.uint32).view(np.int32))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("layout", [ROWS, COLUMNS], ids=["rows", "columns"])
+def test_bfloats_are_summed_in_float(layout: tuple[str, str], target: str) -> None:
+    f = tcsym.define(text("bfloat16", "bfloat16", "float", layout), target=target).f
+    rng = np.random.default_rng(0)
+    for m, n, k in SIZES:
+        shape = (k, n) if layout is ROWS else (n, k)
+        x, y = (rng.standard_normal(s).astype(ml_dtypes.bfloat16) for s in ((m, k), shape))
+        a, b = x.astype(np.float64), (y if layout is ROWS else y.T).astype(np.float64)
+        np.testing.assert_array_less(
+            np.abs(f(x, y) - a @ b), 1e-6 * (np.abs(a) @ np.abs(b)) + 1e-30
+        )
+
+
+FORMS = {
+    "zero points": """def f(uint8(M,K) A, int8(K,N) B, uint8 za, int8(N) zb) -> (C) {
+  C(m,n) +=! (int32(A(m,k)) - int32(za)) * (int32(B(k,n)) - int32(zb(n)))
+}""",
+    "transposed": """def f(int8(K,M) A, int8(K,N) B) -> (C) {
+  C(m,n) +=! int32(A(k,m)) * int32(B(k,n))
+}""",
+    "batched": """def f(int8(Z,M,K) A, int8(Z,N,K) B) -> (C) {
+  C(z,m,n) +=! int32(A(z,m,k)) * int32(B(z,n,k))
+}""",
+    "channels last": """def f(int8(H,W,C) I, int8(P,Q,C,F) K) -> (O) {
+  O(h,w,f) +=! int32(I(h+p,w+q,c)) * int32(K(p,q,c,f))
+}""",
+    "requantised": """def f(int8(M,K) A, int8(N,K) B, float(N) s) -> (C, D) {
+  C(m,n) +=! int32(A(m,k)) * int32(B(n,k))
+  D(m,n) = int8(fmin(fmax(float(C(m,n)) * s(n), -128), 127))
+}""",
+    "two terms": """def f(int8(M,K) A, int8(K,N) B, uint8(M,L) D, int8(L,N) E) -> (C) {
+  C(m,n) +=! int32(A(m,k)) * int32(B(k,n))
+  C(m,n) += int32(D(m,l)) * int32(E(l,n))
+}""",
+    "halved steps": """def f(int8(M,L) A, int8(K,N) B) -> (C) {
+  C(m,n) +=! int32(A(m,k/2)) * int32(B(k,n)) where k in 0:K
+}""",
+    "layer": """def f(bfloat16(B,M) I, bfloat16(N,M) W, bfloat16(N) b) -> (O) {
+  O(b_,n) +=! I(b_,m) * W(n,m)
+  O(b_,n) = fmax(O(b_,n) + b(n), 0)
+}""",
+}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", FORMS)
+def test_forms_agree_with_the_reference(name: str, target: str) -> None:
+    kernel = tcsym.define(FORMS[name], target=target).f
+    rng = np.random.default_rng(0)
+    for scale in (1, 3):
+        sizes = {"M": 11, "N": 33, "K": 21, "L": 11, "Z": 3, "H": 7, "W": 9, "C": 7, "F": 34}
+        sizes = {n: e * scale for n, e in sizes.items()} | {"P": 3, "Q": 2, "B": 9 * scale}
+        arrays = []
+        for dtype, shape in re.findall(
+            r"(\w+)(?:\(([A-Z,]+)\))? \w+(?=[,)])", FORMS[name].split("->")[0]
+        ):
+            extents = tuple(sizes[s] for s in shape.split(",")) if shape else ()
+            if "int" in dtype:
+                arrays.append(integers(dtype, extents, len(arrays))[()])
+            else:
+                kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else np.float32
+                arrays.append((rng.standard_normal(extents) / 8).astype(kind))
+        got, expected = kernel(*arrays), kernel.reference(*arrays)
+        for x, y in zip(
+            got if isinstance(got, tuple) else [got],
+            expected if isinstance(expected, tuple) else [expected],
+        ):
+            if name == "layer":
+                np.testing.assert_allclose(x.astype(float), y.astype(float), rtol=2e-2, atol=2e-2)
+            else:
+                np.testing.assert_array_equal(x, y)
+
+
+def blocks(listing: str) -> list[str]:
+    return re.split(r"^\.LBB", listing, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("layout", [ROWS, COLUMNS], ids=["rows", "columns"])
+@pytest.mark.parametrize(
+    ("a", "b", "wide", "target", "instruction", "register", "tile"),
+    [
+        ("bfloat16", "bfloat16", "float", "cpu:avx512bf16", "vdpbf16ps", "zmm", 16),
+        ("int8", "int8", "int32", "cpu:avx512bf16", "vpdpbusd", "zmm", 16),
+        ("uint8", "int8", "int32", "cpu:avx512bf16", "vpdpbusd", "zmm", 16),
+        ("int16", "int16", "int32", "cpu:avx512bf16", "vp(?:maddwd|dpwssd)", "zmm", 12),
+        ("int8", "int8", "int32", "cpu:avx512", "vpmaddwd", "zmm", 12),
+        ("int8", "int8", "int32", "cpu:avx2", "vpmaddwd", "ymm", 6),
+    ],
+)
+def test_the_inner_loop_is_dot_products_of_whole_registers(
+    a: str,
+    b: str,
+    wide: str,
+    target: str,
+    instruction: str,
+    register: str,
+    tile: int,
+    layout: tuple[str, str],
+) -> None:
+    listing = tcsym.define(text(a, b, wide, layout), target=target).f.explain("asm")
+    product = rf"{instruction}\s.*%{register}"
+    hot = [x for x in blocks(listing) if len(re.findall(product, x)) == 4 * tile]
+    assert hot  # four steps of a tile
+    for block in hot:
+        loop = block[: [m.start() for m in re.finditer(instruction, block)][-1]]
+        assert not re.search(rf"\(%rsp\).*%{register}|%{register}.*\(%rsp\)", loop)
+        assert not re.search(r"vpmul|vcvt|vpmovsx|vpmovzx|vgather|call", loop)
