@@ -19,7 +19,7 @@ from tcsym.codegen.pairs import in_lane_order, load_pairs, steps_by_two
 from tcsym.codegen.values import Val, constant
 from tcsym.compiled import Fault
 from tcsym.frontend.program import Expr, Read, children, dtype_of
-from tcsym.index import Index
+from tcsym.index import Index, var
 from tcsym.loop_ir import Buffer
 from tcsym.types import DType
 
@@ -28,7 +28,10 @@ Evaluate = Callable[[Context, Expr], Val]
 
 def read(context: Context, r: Read, evaluate: Evaluate) -> Val:
     """The element of a read, in its register type."""
-    buffer, subscripts = context.buffers[r.tensor], _subscripts(context, r, evaluate)
+    buffer = context.buffers[r.tensor]
+    if _is_permuted(context, buffer, r):
+        return _permuted(context, buffer, r, evaluate)
+    subscripts = _subscripts(context, r, evaluate)
     if r.unwritten is not None:
         _check_written(context, r)
     if context.is_shuffled and steps_by_two(context, r):
@@ -44,6 +47,22 @@ def read(context: Context, r: Read, evaluate: Evaluate) -> Val:
     if buffer.space == "register" and buffer.dtype is not DType.BOOL:
         return in_lane_order(context, buffer.name, element)
     return from_memory(context.code, element, buffer.dtype)
+
+
+def _is_permuted(context: Context, buffer: Buffer, r: Read) -> bool:
+    """Lanes have elements of one vector in the frame, which a single instruction permutes."""
+    whole = context.target.lanes(buffer.dtype.bits) == context.width > 1
+    one = buffer.space == "stack" and [n.as_int() for n in buffer.shape] == [context.width]
+    return whole and one and not any(r.checked) and not isinstance(r.subscripts[0], Index)
+
+
+def _permuted(context: Context, buffer: Buffer, r: Read, evaluate: Evaluate) -> Val:
+    (place,) = r.subscripts
+    assert not isinstance(place, Index) and context.lane_variable is not None
+    at = address(context, buffer, (var(context.lane_variable),))
+    vector = load(context, at, buffer, None)
+    places = context.code.spread(evaluate(context, place), context.width)
+    return from_memory(context.code, context.code.permute(vector, places), buffer.dtype)
 
 
 def place(context: Context, r: Read, evaluate: Evaluate) -> Address:

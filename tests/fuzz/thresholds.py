@@ -41,6 +41,7 @@ CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {
     "stream_stores": {"LONG_ROW_BYTES": (16, 64, 2048), "LEAST_SHARE": (4, 64)},
     "rows.column_blocks": {"LEAST_ROWS": (1, 4, 16), "PASSES": ((8, 2, 1), (4, 1), (3, 2, 1))},
     "rows.fold_columns": {"VECTORS": (1, 2, 8), "LEAST_ROWS": (1, 2), "PART_ROWS": (4, 32, 8192)},
+    "rows.fold_rows": {"LEAST_ROWS": (1, 64), "MOST_PERMUTED": (1, 6)},
     "rows.jam_rows": {"ROWS": (2, 3, 4)},
     "rows.share_loads": {"ROWS": (2, 3), "WORTH": (2, 12, 99)},
     "rows.row_costs": {"COMBINE_COST": (0.0, 25.0, 500.0)},

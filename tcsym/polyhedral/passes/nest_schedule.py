@@ -46,6 +46,7 @@ from tcsym.polyhedral.passes.leaf_schedule import (
     schedule_leaf,
     schedule_long_rows,
 )
+from tcsym.polyhedral.passes.rows.fold_rows import fold_rows
 from tcsym.polyhedral.passes.rows.row_block import block_rows, row_groups, rows_last
 from tcsym.polyhedral.passes.rows.scan_schedule import is_scan, schedule_scan
 from tcsym.polyhedral.passes.rows.short_rows import short_versions
@@ -111,7 +112,8 @@ def _without_tiles(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
     columns = strip_columns(kernel, nest, setting)
     in_parts = separable(kernel, band_of(find_loop(kernel.body, nest)))
     most = FEW_POOLED if in_parts else None
-    kernel = short_versions(kernel, nest, columns, setting, most)
+    folded = fold_rows(kernel, nest, setting)
+    kernel = folded or short_versions(kernel, nest, columns, setting, most)
     kernel, row = add_unit_columns(kernel, nest, setting)
     if row is not None:
         setting.note(row, "a single column: a row")

@@ -219,7 +219,8 @@ class _Instructions:
         if buffer.space == "register":
             return 0
         lane = next((x.variable for x in self.tile if x.are_lanes and x.variable in used), None)
-        apart = 1 if lane is None else _distance(buffer, subscripts, lane)
+        whole = buffer.space == "stack" and len(buffer.shape) == 1  # a vector, permuted
+        apart = 1 if lane is None or whole else _distance(buffer, subscripts, lane)
         if apart <= _NEAR:
             return weight * (1 if apart == 1 else 2 * apart) * self._times(buffer.dtype, used)
         return _LANE * prod(x.count for x in self.tile if x.variable in used)
