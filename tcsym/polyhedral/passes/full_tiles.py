@@ -101,6 +101,10 @@ def _two_versions(nest: Loop, names: Names) -> Node:
     return Branch(full, map_node(nest, _without_mask), others)
 
 
+def _with_loop(nest: Node, loop: Loop) -> Node:
+    return replace_loop(nest, loop.variable, lambda _: loop)
+
+
 def _halves(nest: Loop) -> Iterator[tuple[Loop, Condition]]:
     """The nest with half of its vectors, and when these are full and nothing is in the others."""
     for vectors in (x for x, _ in walk(nest) if isinstance(x, Loop) and x.kind == "unrolled"):
@@ -109,7 +113,7 @@ def _halves(nest: Loop) -> Iterator[tuple[Loop, Condition]]:
             continue
         first = replace(vectors, upper=vectors.lower + n // 2)
         beyond = substitute(lanes.mask, {vectors.variable: first.upper})
-        half = replace_loop(nest, vectors.variable, lambda _, first=first: first)
+        half = _with_loop(nest, first)
         assert isinstance(half, Loop)
         full = all_of(_is_full(x, around) for x, around in walk(half) if isinstance(x, Loop))
         fits = all_of((full, eq(beyond, 0)))
