@@ -121,10 +121,10 @@ def begin(kernel: Kernel, target: Target, min_work_per_thread: int) -> Emission:
     """
     has_vectors = _has_vectors(kernel)
     module, faults = Module(pipeline_line(has_vectors), _attributes(target)), Faults()
+    define_clipped(kernel, module, target)  # first: outlined functions call it
     outlined = outline(kernel) if has_vectors else Outlined()
     for function in outlined.functions:
         define(function, module, target, statement)
-    define_clipped(kernel, module, target)
     _entry(module, kernel)
     tasks = _body(kernel, target, module, faults, min_work_per_thread, outlined)
     shared, private = arena_bytes(kernel, kernel.body)

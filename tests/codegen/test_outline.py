@@ -9,9 +9,14 @@ import pytest
 
 import tcsym
 from tcsym.codegen.alike import Alike
+from tcsym.codegen.emit import begin
+from tcsym.compiler import analyse
 from tcsym.frontend.program import Binary, Read
 from tcsym.index import Index, floordiv, index, var
 from tcsym.loop_ir import Block, Buffer, Kernel, Loop, Store
+from tcsym.options import Options
+from tcsym.polyhedral.map_cpu import map_cpu
+from tcsym.polyhedral.schedule import schedule_program
 from tcsym.target import resolve_target
 from tcsym.types import DType
 from tests.polyhedral.passes import naive
@@ -141,3 +146,17 @@ def test_what_may_fail_stays_in_place() -> None:
 def test_code_without_vectors_stays_one_function() -> None:
     kernel = tcsym.define(THRICE, target="cpu:novector", strategy="symbolic")
     assert not functions(kernel.explain("llvm"))
+
+
+def test_functions_come_before_those_that_call_them() -> None:
+    """Modules are linked in this order; outlined copies call what moves clipped blocks."""
+    source = """def f(float(D,E,G,A) X, float(G,F,B,C) Y) -> (Z) {
+  Z(a,b,c,d,e,f) +=! X(d,e,g,a) * Y(g,f,b,c)
+}"""
+    target, p = resolve_target("cpu:avx512"), analyse(source)["f"]
+    kernel = map_cpu(schedule_program(p, Options(), {}).kernel, target, Options()).kernel
+    emission = begin(kernel, target, 1)
+    order = {name: k for k, name in enumerate(emission.names)}
+    texts = [emission.text(name) for name in emission.names]
+    assert any("define void @part" in x and "call void @tcsym_transpose32" in x for x in texts)
+    assert all(order[x] < order[name] for name in order for x in emission.calls(name))
