@@ -31,6 +31,14 @@ FOUND: dict[str, tuple[str, list[dict[str, int]]]] = {
 }""",
         [{"A": 1, "B": 2}, {"A": 3, "B": 5}, {"A": 2, "B": 70}],
     ),
+    # the loops of both moves were one function, linked before the one for clipped blocks it calls
+    "transposed_alike_twice": (
+        """def f(int32(A,B) X) -> (T1) {
+  T0(b,a) = X(a,b)
+  T1(a,b) = T0(b,a)
+}""",
+        [{"A": 0, "B": 0}, {"A": 3, "B": 5}, {"A": 17, "B": 40}],
+    ),
     # a padded copy took an axis that nothing reads for one that stands still (sizes substituted)
     "padded_copy_of_nothing": (
         """def f(float(C,W) X, float(O,C,K) F) -> (Y) {
