@@ -173,3 +173,13 @@ def test_no_terms_are_zero_beside_infinities() -> None:
     inputs = arguments(kernel, {v: sizes[v] for v in kernel.sizes}, {}, "dense")
     inputs = {n: np.full_like(x, np.inf) if n == "C" else x for n, x in inputs.items()}
     assert (np.asarray(kernel(**inputs)) == kernel.reference(**inputs)).all()
+
+
+def test_sums_of_one_column_with_rows_apart_compile() -> None:
+    """The column's parts have one element a part: vectors of columns still address them."""
+    f = tcsym.define(
+        "def f(float(K,1) D) -> (T) { T(i) +=! D(i,j) * D(l,j) }", strategy="symbolic"
+    ).f
+    for k in (1, 17, 700):
+        rows = np.random.default_rng(0).standard_normal((k, 3)).astype(np.float32)[:, :1]
+        np.testing.assert_allclose(f(rows), f.reference(rows), rtol=1e-4, atol=1e-4)

@@ -75,7 +75,7 @@ def _contract_one(kernel: Kernel, b: Buffer, touched: Touched) -> Kernel:
     ranges = _Ranges(b, sizes)
     hulls = [_hull(b, d, uses, ranges) for d in range(len(b.shape))]
     kept = [d for d, h in enumerate(hulls) if h is None or h.extent.as_int() != 1]
-    kept = _lanes_last(kept, uses)
+    kept = _lanes_last(_with_lanes(b, kept, uses), uses)
     body = _rewrite(kernel.body, b, hulls, kept, touched)
     extents = [b.shape[d] if h is None else h.extent for d, h in enumerate(hulls)]
     shape = tuple(extent_from(extents[d], sizes) for d in kept)
@@ -93,6 +93,16 @@ def _moves_in_lanes(b: Buffer, d: int, uses: Uses) -> bool:
         if lanes & subscript_variables(a.subscripts[d : d + 1]):
             return True
     return False
+
+
+def _with_lanes(b: Buffer, kept: list[int], uses: Uses) -> list[int]:
+    """`kept` and what tells lanes apart: a vector of which one lane is used has elements, too."""
+    for a, around in uses:
+        lanes = {x.variable for x in around if x.kind == "vector"} - b.private
+        moved = [d for d, s in enumerate(a.subscripts) if lanes & subscript_variables((s,))]
+        if moved and not set(moved) & set(kept):
+            kept = sorted({*kept, *moved})
+    return kept
 
 
 def _lanes_last(dimensions: list[int], uses: Uses) -> list[int]:
