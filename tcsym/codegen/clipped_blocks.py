@@ -1,7 +1,8 @@
 """Clipped TransposeBlocks where there are mask registers: one function moves those of a kernel.
 
-Its loads and stores are masked, and the exchange in registers is that of whole blocks. Being a
-module of its own, it is compiled beside the others, once for each width of elements.
+Its loads and stores are masked, and the exchange in registers is that of whole blocks; one or two
+columns or rows are gathered or scattered. Being a module of its own, it is compiled beside the
+others, once for each width of elements.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from tcsym.loop_ir import Kernel, TransposeBlock, walk
 from tcsym.target import Target
 
 _CLIPPED = "tcsym_transpose"
+FEW = 2  # columns or rows that are gathered or scattered sooner than a block is exchanged
 
 
 def define_clipped(kernel: Kernel, whole: Module, target: Target) -> None:
@@ -60,19 +62,70 @@ def _write_clipped(bits: int, target: Target, part: Module) -> None:
     f = Function(part, f"define void @{_CLIPPED}{bits}({head}) #1")
     code, lanes, kind = Code(f, target), target.lanes(bits), f"i{bits}"
     rows, columns = Val("%rows", "i64"), Val("%columns", "i64")
-    some = code.compare("icmp sgt", code.intrinsic("smin", rows, columns), constant(0, "i64"))
-    with f.when(some.text):
-        mask, taken = _first(code, columns, lanes), []
-        for r in range(lanes):
-            place = _line(code, "from", rows, r, kind)
-            taken.append(_masked_load(code, place, mask, kind))
-        moved, mask = transposed(code, taken), _first(code, rows, lanes)
-        for group in reversed(range(0, lanes, 4)):
-            with f.when(code.compare("icmp sgt", columns, constant(group, "i64")).text):
-                for c in reversed(range(group, group + 4)):
-                    _masked_store(code, _line(code, "to", columns, c, kind), moved[c], mask)
+    both = code.intrinsic("smin", rows, columns)
+    some = code.compare("icmp sgt", both, constant(0, "i64"))
+    few, flat = (code.compare("icmp sle", n, constant(FEW, "i64")) for n in (columns, rows))
+    flat = code.binary("and", flat, code.not_(few))
+    with f.when(code.binary("and", some, few).text):
+        _columns(code, columns, _first(code, rows, lanes), kind)
+    with f.when(code.binary("and", some, flat).text):
+        _rows(code, rows, _first(code, columns, lanes), kind)
+    many = code.not_(code.binary("or", few, flat))
+    with f.when(code.binary("and", some, many).text):
+        _block(code, rows, columns, lanes, kind)
     f.do("ret void")
     f.finish()
+
+
+def _block(code: Code, rows: Val, columns: Val, lanes: int, kind: str) -> None:
+    """Through registers."""
+    mask, taken = _first(code, columns, lanes), []
+    for r in range(lanes):
+        taken.append(_masked_load(code, _line(code, "from", rows, r, kind), mask, kind))
+    moved, mask = transposed(code, taken), _first(code, rows, lanes)
+    for group in reversed(range(0, lanes, 4)):
+        with code.function.when(_is_beyond(code, columns, group)):
+            for c in reversed(range(group, group + 4)):
+                _masked_store(code, _line(code, "to", columns, c, kind), moved[c], mask)
+
+
+def _columns(code: Code, columns: Val, mask: Val, kind: str) -> None:
+    """A few columns, gathered."""
+    whole, align = f"<{mask.lanes} x {kind}>", bits_of(kind) // 8
+    name = f"llvm.masked.gather.{suffix(kind, mask.lanes)}.v{mask.lanes}p0"
+    pointers = f"<{mask.lanes} x ptr>"
+    code.function.module.declare(whole, name, f"{pointers}, i32, {mask.type}, {whole}")
+    for c in range(FEW):
+        with code.function.when(_is_beyond(code, columns, c)):
+            places = f"{pointers} {_places(code, 'from', c, mask.lanes, kind)}"
+            operands = f"{places}, i32 {align}, {mask.typed}, {whole} zeroinitializer"
+            column = Val(code.function.pure(f"call {whole} @{name}({operands})"), kind, mask.lanes)
+            _masked_store(code, _line(code, "to", columns, c, kind), column, mask)
+
+
+def _rows(code: Code, rows: Val, mask: Val, kind: str) -> None:
+    """A few rows, scattered."""
+    whole, pointers = f"<{mask.lanes} x {kind}>", f"<{mask.lanes} x ptr>"
+    name = f"llvm.masked.scatter.{suffix(kind, mask.lanes)}.v{mask.lanes}p0"
+    code.function.module.declare("void", name, f"{whole}, {pointers}, i32, {mask.type}")
+    for r in range(FEW):
+        with code.function.when(_is_beyond(code, rows, r)):
+            row = _masked_load(code, _line(code, "from", rows, r, kind), mask, kind)
+            places = f"{pointers} {_places(code, 'to', r, mask.lanes, kind)}"
+            operands = f"{row.typed}, {places}, i32 {bits_of(kind) // 8}, {mask.typed}"
+            code.function.do(f"call void @{name}({operands})")
+
+
+def _is_beyond(code: Code, count: Val, number: int) -> str:
+    return code.compare("icmp sgt", count, constant(number, "i64")).text
+
+
+def _places(code: Code, side: str, element: int, lanes: int, kind: str) -> str:
+    """Addresses of an element of each row or column of that side."""
+    f = code.function
+    first = f.pure(f"getelementptr {kind}, ptr %{side}, i64 {element}")
+    steps = code.binary("mul", code.lane_numbers(lanes, "i64"), Val(f"%{side}_step", "i64"))
+    return f.pure(f"getelementptr {kind}, ptr {first}, {steps.typed}")
 
 
 def _first(code: Code, count: Val, lanes: int) -> Val:
