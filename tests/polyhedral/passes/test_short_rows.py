@@ -262,6 +262,14 @@ def test_sums_of_short_rows_run_in_copies_with_mask_registers(source: str) -> No
     assert [holds(version.condition, x) for x in at] == [True, True, False, False]
 
 
+def test_sums_of_a_few_elements_stay_in_place_with_mask_registers() -> None:
+    tiny, copied, *_ = branches_apart(map_cpu(naive(ROW_SUM), AVX512, Options()).kernel)
+    assert not moved_to(tiny.then) and moved_to(copied.then)
+    at = [{"N": 16, "C": c, THREADS: 1} for c in (3, 6)]
+    assert [holds(tiny.condition, x) for x in at] == [True, False]
+    assert all(holds(copied.condition, x) for x in at)
+
+
 def test_rows_without_sums_are_stored_in_place_with_mask_registers() -> None:
     assert not interleaved(BIAS, "avx512")
 

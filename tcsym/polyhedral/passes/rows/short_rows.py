@@ -54,6 +54,8 @@ from tcsym.polyhedral.passes.rows.transposition import transposition_of
 from tcsym.polyhedral.passes.windows.window_schedule import sliding_reads
 from tcsym.records import dataclass
 
+TINY_COST = 6.0  # of a row that is copied, where fewer elements may take less in place
+LEAST_TINY = 3  # elements, for a version of that
 GAIN = 2  # by interleaving, so that half as many groups as threads are as fast
 
 
@@ -61,13 +63,14 @@ GAIN = 2  # by interleaving, so that half as many groups as threads are as fast
 class Short:
     """Where `condition` holds, `columns` runs in the lanes, with the loops `rows` inside.
 
-    most: the longest row.
+    most: the longest row. cost: of an element, in place.
     """
 
     rows: tuple[str, ...]
     columns: str
     condition: Condition
     most: int
+    cost: float
 
 
 def short_versions(
@@ -85,6 +88,9 @@ def short_versions(
         longer = [_longer(kernel, nest, x, found, setting, most) for x in choices]
         few = _few_elements(kernel, nest, longer, found, setting)
         if few != FALSE:
+            first = _tiny(kernel, nest, choices, found, setting) if copied else ()
+            for short in first:
+                kernel = _with_version(kernel, nest, short, setting)
             kernel = with_interleaved(kernel, nest, found, few, setting)
             setting.note(nest, f"short rows: interleaved along {found.loop}")
             choices = tuple(x for x in choices if x.columns != found.loop and not copied)
@@ -142,6 +148,22 @@ def _longer(
     if long == lanes:  # nothing is summed: a vector that is nearly full is as fast
         long -= lanes // 8
     return replace(short, most=max(0, min(long, int(row / point))))
+
+
+def _tiny(
+    kernel: Kernel, nest: str, choices: tuple[Short, ...], x: Interleaving, setting: Setting
+) -> list[Short]:
+    """Rows too short for a copy: to sum three elements in place takes as long as to move them."""
+    band = band_of(find_loop(kernel.body, nest))
+    lanes = setting.lanes(kernel, band.body)
+    clipped = sum(not _is_inside(kernel, b, d) for b, d in x.moved.items())
+    tiny = []
+    for s in choices:
+        most = min(s.most, int(TINY_COST * clipped / s.cost))
+        if s.columns == x.loop and most >= LEAST_TINY:
+            condition = in_context(kernel, _condition(band, s.rows, s.columns, most, lanes))
+            tiny.append(replace(s, most=most, condition=condition))
+    return tiny
 
 
 def _is_inside(kernel: Kernel, buffer: str, dimension: int) -> bool:
@@ -223,7 +245,7 @@ def _by_cost(
         short = min(long, cheap, long if most is None else most)
         condition = in_context(kernel, _condition(band, rows, v, short, lanes))
         if condition != FALSE:
-            yield Short(rows, v, condition, short)
+            yield Short(rows, v, condition, short, costs[v] + saved[v])
 
 
 def _arranged(band: Band, rows: tuple[str, ...], columns: str) -> Band | None:
