@@ -318,9 +318,11 @@ def test_panels_pay_for_few_terms_and_for_a_tile_of_elements() -> None:
     roles = contraction_roles(k, band_of(find_loop(k.body, "i")))
     assert roles is not None
     pays = panels_pay(k, "i", roles, Setting(AVX2, Options(), Names.of(k), []))
-    assert holds(pays, {"M": 1, "N": 9, "K": 32}) and holds(pays, {"M": 4, "N": 17, "K": 999})
-    assert not holds(pays, {"M": 3, "N": 99, "K": 33})
-    assert not holds(pays, {"M": 6, "N": 8, "K": 64}) and holds(pays, {"M": 6, "N": 8, "K": 63})
+    assert holds(pays, {"M": 1, "N": 65, "K": 15}) and holds(pays, {"M": 4, "N": 51, "K": 999})
+    assert not holds(pays, {"M": 1, "N": 64, "K": 15}) and not holds(
+        pays, {"M": 3, "N": 99, "K": 16}
+    )
+    assert not holds(pays, {"M": 8, "N": 9, "K": 64}) and holds(pays, {"M": 8, "N": 9, "K": 63})
 
 
 def test_panels_hold_computed_and_guarded_values() -> None:

@@ -57,8 +57,8 @@ from tcsym.polyhedral.passes.contraction.operands import outer_loops
 
 FEW_ROWS = 4
 FEW_COLUMNS = 5
-FEW_ELEMENTS = 49  # with fewer, vectors along many terms are full sooner
-FEW_TERMS = 32
+FEW_ELEMENTS, MORE_ELEMENTS = 65, 201  # with fewer, vectors along terms, or many, are full sooner
+FEW_TERMS = 16  # with as many, vectors along them are as quick as tiles of a row or two
 MANY_TERMS = 64
 CACHE_WAYS = 8
 NEAR_CACHES = 2  # first caches full of lines, one a step, that are near
@@ -111,9 +111,10 @@ def panels_pay(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Con
             return TRUE
         if terms is None:
             return ge(rows, FEW_ROWS)
-        many = ge(rows * column_count(kernel, nest, roles), FEW_ELEMENTS)
-        reused = all_of((ge(rows, FEW_ROWS), any_of((many, ge(MANY_TERMS - 1, terms)))))
-        return any_of((reused, ge(FEW_TERMS, terms)))
+        elements = rows * column_count(kernel, nest, roles)
+        reused = any_of((ge(rows, FEW_ROWS), ge(FEW_TERMS - 1, terms)))
+        many = any_of((ge(elements, MORE_ELEMENTS), ge(MANY_TERMS - 1, terms)))
+        return all_of((ge(elements, FEW_ELEMENTS), reused, many))
     band = band_of(find_loop(kernel.body, nest))
     least = max(1, setting.options.pack_reuse * setting.rows)
     used = frozenset[str]().union(*(value_variables(r) for r in roles.streamed))

@@ -44,12 +44,14 @@ from tcsym.polyhedral.passes.contraction.operands import outer_loops
 from tcsym.polyhedral.passes.contraction.register_tile import can_tile
 from tcsym.records import dataclass
 
-# Times in tenths of a nanosecond, fitted to 450 products of 1 to 70 rows, columns and terms each.
-GROUP_TIME = 190  # of as many products as lanes
-BLOCK_TIME = 50  # of a square block of copied elements
-TERM_TIME, RUN_TIME = 7, 6  # of a vector of terms, and of an innermost loop over them
-TILE_TIME, TILE_TERM_TIME, PANEL_TIME = 170, 15, 200  # of a register tile, a step, a panel for it
-SUM_TIME, TERMS_TIME = 80, (2, 3)  # of a product of two vectors along a sum: per sum, per term
+# Times in tenths of a nanosecond, fitted to 890 products with AVX-512 and 480 with AVX2 of 1 to 70
+# rows, columns and terms each: what they choose takes 1.02 times as long as the better way.
+GROUP_TIME = 8  # of as many products as lanes, for each
+BLOCK_TIME = 8  # of a square block of copied elements, for each lane
+TERM_TIME, RUN_TIME = 5, 4  # of a vector of terms, and of an innermost loop over them
+TILE_TIME, TILE_TERM_TIME, PANEL_TIME = 125, 10, 580  # of a register tile, a step, a panel for it
+SCATTER_TIME = 4  # of an element of a tile whose columns do not lie side by side in the result
+SUM_TIME, TERMS_TIME = 31, (1, 5)  # of a product of two vectors along a sum: per sum, per term
 TILE_COLUMNS = 16  # of the register tiles for which these are; wider ones take longer
 LANE_ROWS = 4  # of a register tile of one vector
 CACHE_PART = 2  # of the second cache that the copies may fill
@@ -233,9 +235,9 @@ def interleaving_pays(
     time = _points(band, x.loop) * _sum_time(sums)
     if x.rows is not None and lanes * setting.vectors > TILE_COLUMNS:
         time = floordiv(time * TILE_COLUMNS, lanes * setting.vectors)
-    time = time + GROUP_TIME
+    time = time + GROUP_TIME * lanes
     for n in sizes:
-        time = time + BLOCK_TIME * ceildiv(n, lanes)
+        time = time + BLOCK_TIME * lanes * ceildiv(n, lanes)
     other = _time_apart(kernel, nest, roles, x.loop, sums, setting)
     shorter = ge(products * other, ceildiv(products, lanes) * time)
     rows = () if x.rows is None else (ge(extent(band.loop(x.rows)), LANE_ROWS),)
@@ -281,9 +283,10 @@ def _time_apart(
     tiles = _tiles(kernel, band, roles, v, wide, setting)
     if streams_in_place(kernel, nest, roles, setting):
         other = exchanged(kernel, nest, roles)
-        if other is not None and streams_in_place(kernel, nest, other, setting):
-            tiles = minimum(tiles, _tiles(kernel, band, other, v, wide, setting))
-        return tiles * step
+        if other is None or not streams_in_place(kernel, nest, other, setting):
+            return tiles * step
+        rows = _tiles(kernel, band, other, v, wide, setting)
+        return minimum(tiles * step, rows * step + SCATTER_TIME * _points(band, v))
     panels = ceildiv(column_count(kernel, nest, roles), wide)
     along = SUM_TIME + floordiv(terms * TERMS_TIME[0], TERMS_TIME[1])
     return minimum(tiles * step + PANEL_TIME * panels, _points(band, v) * along)
