@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import ml_dtypes
 import numpy as np
 
 Sizes = Mapping[str, int]
@@ -43,7 +44,8 @@ class Input:
         if self.kind == "uniform":
             return rng.random(shape, dtype=np.float32).astype(self.dtype)
         x = rng.standard_normal(shape, dtype=np.float32)
-        return (x * np.float32(self.scale)).astype(self.dtype)
+        dtype = ml_dtypes.bfloat16 if self.dtype == "bfloat16" else self.dtype
+        return (x * np.float32(self.scale)).astype(dtype)
 
 
 def normal(dims: str, scale: float = 1.0, dtype: str = "float32") -> Input:

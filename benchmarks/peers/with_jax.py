@@ -123,6 +123,8 @@ FUNCTIONS: dict[str, Function] = {
     "attention": _attention(lambda x: x),
     "causal_attention": _attention(_causal),
     "int8_matmul": lambda X, W, S: (X @ W.astype(np.float32).T) * S,
+    "bfloat_linear": lambda X, W, b: X @ W.T + b,
+    "byte_matmul": lambda A, B: jnp.matmul(A, B.T, preferred_element_type=np.int32),
     "half_matmul": lambda A, B: jnp.matmul(A, B.T, preferred_element_type=np.float32),
     "conv": _conv(),
     "conv_s2": _conv(2),

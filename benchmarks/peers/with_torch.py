@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as fn
 
@@ -95,6 +96,8 @@ EAGER: dict[str, Function] = {
     "attention": lambda q, k, v: fn.scaled_dot_product_attention(q, k, v),
     "causal_attention": lambda q, k, v: fn.scaled_dot_product_attention(q, k, v, is_causal=True),
     "int8_matmul": lambda X, W, S: (X @ W.float().t()) * S,
+    "bfloat_linear": lambda X, W, b: fn.linear(X, W, b),
+    "byte_matmul": lambda A, B: torch._int_mm(A, B.t()),
     "half_matmul": lambda A, B: (A @ B.t()).float(),
     "conv": lambda x, w: fn.conv2d(x, w),
     "conv_s2": lambda x, w: fn.conv2d(x, w, stride=2),
@@ -163,11 +166,18 @@ def _without_gradients() -> Any:
 def tensors_of(problem: Problem) -> list[Any]:
     _without_gradients()
     torch.set_num_threads(problem.threads)
-    return [torch.from_numpy(a) for a in problem.library_arrays]
+    return [_tensor(a) for a in problem.library_arrays]
+
+
+def _tensor(a: np.ndarray) -> Any:
+    if a.dtype.name == "bfloat16":
+        return torch.from_numpy(a.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(a)
 
 
 def _arrays(result: Any) -> tuple[Any, ...]:
-    return tuple(t.numpy() for t in as_tuple(result))
+    found = as_tuple(result)
+    return tuple((t.float() if t.dtype is torch.bfloat16 else t).numpy() for t in found)
 
 
 def _contestant(function: Function, tensors: list[Any]) -> Contestant:

@@ -247,6 +247,44 @@ HALF_PRODUCT = Case(
     part="other",
 )
 
+BFLOAT_LINEAR = Case(
+    "bfloat_linear",
+    "contractions",
+    """def bfloat_linear(bfloat16(M,K) X, bfloat16(N,K) W, bfloat16(N) b) -> (Y) {
+  Y(m,n) +=! X(m,k) * W(n,k)
+  Y(m,n) = Y(m,n) + b(n)
+}""",
+    (
+        normal("M K", dtype="bfloat16"),
+        normal("N K", dtype="bfloat16"),
+        normal("N", dtype="bfloat16"),
+    ),
+    lambda X, W, b: X.astype(np.float32) @ W.astype(np.float32).T + b.astype(np.float32),
+    "2*M*N*K",
+    {
+        "bfloat_linear_200x600x500": {"M": 200, "N": 600, "K": 500},
+        "bfloat_linear_512": {"M": 512, "N": 512, "K": 512},
+    },
+    _PRODUCT_RANGES,
+    part="other",
+    tolerance=1e-2,
+)
+
+BYTE_PRODUCT = Case(
+    "byte_matmul",
+    "contractions",
+    "def byte_matmul(int8(M,K) A, int8(N,K) B) -> (C) { C(m,n) +=! int32(A(m,k)) * int32(B(n,k)) }",
+    (Input("M K", dtype="int8"), Input("N K", dtype="int8")),
+    lambda A, B: A.astype(np.float64) @ B.astype(np.float64).T,
+    "2*M*N*K",
+    {
+        "byte_matmul_200x600x500": {"M": 200, "N": 600, "K": 500},
+        "byte_matmul_512": {"M": 512, "N": 512, "K": 512},
+    },
+    _PRODUCT_RANGES,
+    part="other",
+)
+
 CASES = (
     TMM,
     TBMM,
@@ -264,4 +302,6 @@ CASES = (
     CAUSAL_ATTENTION,
     INT8_PRODUCT,
     HALF_PRODUCT,
+    BFLOAT_LINEAR,
+    BYTE_PRODUCT,
 )
