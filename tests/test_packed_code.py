@@ -84,6 +84,9 @@ FORMS = {
   C(m,n) +=! int32(A(m,k)) * int32(B(n,k))
   D(m,n) = int8(fmin(fmax(float(C(m,n)) * s(n), -128), 127))
 }""",
+    "three factors": """def f(int8(M,K) A, uint8(K) s, int8(K,N) B) -> (C) {
+  C(m,n) +=! int32(A(m,k)) * int32(B(k,n)) * int32(s(k))
+}""",
     "two terms": """def f(int8(M,K) A, int8(K,N) B, uint8(M,L) D, int8(L,N) E) -> (C) {
   C(m,n) +=! int32(A(m,k)) * int32(B(k,n))
   C(m,n) += int32(D(m,l)) * int32(E(l,n))

@@ -47,7 +47,9 @@ def _side_by_side(context: Context, parts: tuple[Expr, ...], evaluate: Evaluate)
             return cast(code, _side_by_side(context, inner, evaluate), source, dtype_of(first))
     if isinstance(first, Binary) and _is_integer(first) and all(_is_alike(x, first) for x in parts):
         pairs = [(x.left, x.right) for x in parts if isinstance(x, Binary)]
-        left, right = (_side_by_side(context, side, evaluate) for side in zip(*pairs))
+        sides = [_side_by_side(context, side, evaluate) for side in zip(*pairs)]
+        lanes = max(x.lanes for x in sides)
+        left, right = (_in_all_lanes(context, x, lanes) for x in sides)
         return arithmetic(code, first.op, left, right, first.dtype)
     return _interleaved(context, [_bits(context, evaluate(context, x)) for x in parts])
 
@@ -59,6 +61,13 @@ def _is_integer(v: Expr) -> bool:
 def _is_alike(x: Expr, first: Binary) -> bool:
     plain = isinstance(x, Binary) and not x.exact and x.op in ("add", "sub", "mul")
     return plain and x.op == first.op and x.dtype is first.dtype  # type: ignore[union-attr]
+
+
+def _in_all_lanes(context: Context, x: Val, lanes: int) -> Val:
+    """The elements of one lane for the others, too."""
+    if x.lanes in (1, lanes):
+        return x
+    return context.code.shuffle(x, None, tuple(i % x.lanes for i in range(lanes)))
 
 
 def _repeated(context: Context, x: Val, n: int) -> Val:
