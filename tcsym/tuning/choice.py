@@ -12,7 +12,7 @@ from tcsym.target import Target
 from tcsym.threads import get_num_threads
 from tcsym.tuning.distribution import distance
 from tcsym.tuning.machine import machine_key
-from tcsym.tuning.stores import tuned_for
+from tcsym.tuning.stores import machines_tuned_on, tuned_for
 
 Values = tuple[int, ...]
 
@@ -21,6 +21,7 @@ Values = tuple[int, ...]
 class Choice:
     """`region`: the condition, as text. distance: to the nearest measured sizes, in factors of two
     (Euclidean over the sizes); None where nothing was measured. machine: where it was measured.
+    unused: machines and numbers of threads that options were tuned for which do not serve here.
     """
 
     options: Options
@@ -29,6 +30,7 @@ class Choice:
     distance: float | None = None
     nearest: Values | None = None
     machine: str = ""
+    unused: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         lines = [f"{self.options}", f"  from  {self.origin}", f"  for   {self.region}"]
@@ -36,6 +38,7 @@ class Choice:
             lines.append(f"  measured at {self.nearest}, {self.distance:.1f} doublings away")
         if self.machine:
             lines.append(f"  on    {self.machine}")
+        lines += [f"  tuned for {machine}, which does not serve here" for machine in self.unused]
         return "\n".join(lines)
 
 
@@ -45,6 +48,9 @@ def choice_of(program_hash: str, target: Target, region: Region, values: Values)
     if region.origin == "measured":
         machine = machine_key(target, get_num_threads())
         return Choice(region.options, region.origin, where, 0.0, values, machine)
+    if region.origin == "analytic":
+        unused = machines_tuned_on(program_hash)
+        return Choice(region.options, region.origin, where, unused=unused)
     if region.origin not in ("user", "shipped"):
         return Choice(region.options, region.origin, where)
     found = tuned_for(program_hash, machine_key(target, get_num_threads()))

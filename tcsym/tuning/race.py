@@ -31,6 +31,14 @@ class Attempt:
     ratios: dict[Values, Ratio] = field(default_factory=dict)
     elapsed: float = 0.0
 
+    def __str__(self) -> str:
+        """One line: a tune's candidates are measured at hundreds of sizes."""
+        told = f"{self.state}, {self.reason}" if self.reason else self.state
+        if self.ratios:
+            mean = sum(r.log for r in self.ratios.values()) / len(self.ratios)
+            told += f", {math.exp(-mean):.3f} times as fast at {len(self.ratios)} sizes"
+        return f"{self.options}: {told}"
+
     def cost(self, weights: Mapping[Values, float]) -> tuple[float, float]:
         """Logarithm of the weighted mean ratio over the sizes measured, and its standard error."""
         known = {v: r for v, r in self.ratios.items() if v in weights}

@@ -71,6 +71,15 @@ def tuned_for(program_hash: str, machine: str) -> tuple[Origin, Tuned] | None:
     return ("shipped", candidates[0]) if candidates else None
 
 
+def machines_tuned_on(program_hash: str) -> tuple[str, ...]:
+    """Keys of all machines and numbers of threads that the user tuned a program for, sorted."""
+    from tcsym.tuning.rows import Tuned
+
+    database = user_database() if options_state() else None
+    rows = database.select(Tuned, "program = ?", (program_hash,)) if database else []
+    return tuple(sorted({row.machine for row in rows}))
+
+
 def candidates_for(program_hash: str, target: Target, n_sizes: int) -> tuple[Options, ...]:
     """What is worth measuring at single sizes: what serves some, and what else tuning kept."""
     if not OPTIONS.read():

@@ -24,6 +24,7 @@ from tcsym.errors import OptionError, SizeError, TCError
 from tcsym.options import Options
 from tcsym.target import resolve_target
 from tcsym.tuning import lookup, shipped, trials, tune, warn
+from tcsym.tuning.choice import choice_of
 from tcsym.tuning.database import Database
 from tcsym.tuning.distribution import Distribution, distribution_of
 from tcsym.tuning.evaluate import evaluate_job, fingerprint_of
@@ -243,6 +244,9 @@ def test_what_was_tuned_with_one_thread_serves_one(database: Database) -> None:
             origins.append(lookup(PROGRAM.canonical, TARGET, PROGRAM.sizes)[0].origin)
         assert origins == ["user", "analytic", "analytic"]
         tc.set_num_threads(2)
+        region = lookup(PROGRAM.canonical, TARGET, PROGRAM.sizes)[0]
+        told = str(choice_of(PROGRAM.canonical, TARGET, region, (4, 4, 4)))
+        assert told.endswith(" threads=1, which does not serve here")
         tune.tune(request(60, executor=Modelled(fast_rows)))
         tc.set_num_threads(3)
         assert lookup(PROGRAM.canonical, TARGET, PROGRAM.sizes)[0].origin == "user"
@@ -459,6 +463,7 @@ def test_report_prints_and_plots(tmp_path: Path) -> None:
     assert f"other sizes: {report.n_visited} visited\n" in text
     report.held_out = {(1, 1, 1): 0.0, (2, 2, 2): 0.2}
     assert "held out" in str(report) and "10.5 %" in str(report) and "worst 22 %" in str(report)
+    assert str(report.trials[0]).startswith("defaults: measured, 1.000 times as fast at ")
     gains = [gain for _, gain in report.convergence()]
     assert gains == sorted(gains)
     try:
