@@ -122,7 +122,6 @@ def begin(kernel: Kernel, target: Target, min_work_per_thread: int) -> Emission:
     has_vectors = _has_vectors(kernel)
     module, faults = Module(pipeline_line(has_vectors), _attributes(target)), Faults()
     outlined = outline(kernel) if has_vectors else Outlined()
-    define_clipped(kernel, module, target)  # the others call it
     for function in outlined.functions:
         define(function, module, target, statement)
     _entry(module, kernel)
