@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from tcsym.index import FALSE, Condition, all_of, any_of, ge, var
+from tcsym.index import FALSE, ZERO, Condition, Index, all_of, any_of, ge, maximum, var
 from tcsym.loop_ir import THREADS, Branch, Kernel, Store
+from tcsym.polyhedral.passes.common.access import accesses
 from tcsym.polyhedral.passes.common.assume import in_context
 from tcsym.polyhedral.passes.common.band import Band, band_of
 from tcsym.polyhedral.passes.common.bounds import extent
@@ -63,7 +64,7 @@ GAIN = 2  # by interleaving, so that half as many groups as threads are as fast
 class Short:
     """Where `condition` holds, `columns` runs in the lanes, with the loops `rows` inside.
 
-    most: the longest row. cost: of an element, in place.
+    most: the longest row, or row and `window` that slides along it. cost: of an element, in place.
     """
 
     rows: tuple[str, ...]
@@ -71,6 +72,7 @@ class Short:
     condition: Condition
     most: int
     cost: float
+    window: Index = ZERO
 
 
 def short_versions(
@@ -144,10 +146,22 @@ def _longer(
         return replace(short, most=0)
     row = row_cost(band, short.rows, MASKED_COST) - CLIPPED_COST * clipped
     point = lane_cost(band, short.rows, lanes) + BLOCK_COST * len(x.moved) / lanes
-    long = longest_row(band, short.rows, lanes, False)
-    if long == lanes:  # nothing is summed: a vector that is nearly full is as fast
-        long -= lanes // 8
-    return replace(short, most=max(0, min(long, int(row / point))))
+    long, window = longest_row(band, short.rows, lanes, False), ZERO
+    if long == lanes:  # no row is summed: a vector that is nearly full is as fast
+        long, window = long - lanes // 8, _window(kernel, band, short.rows)
+    return replace(short, most=max(0, min(long, int(row / point))), window=window)
+
+
+def _window(kernel: Kernel, band: Band, rows: tuple[str, ...]) -> Index:
+    """What the longest window along the rows reads beside an element: vectors share that."""
+    found = ZERO
+    for x in loops_in(band.body):
+        pairs = {frozenset((x.variable, v)) for v in rows if v != x.variable}
+        read = (s for a in accesses(band.body) for s in a.subscripts if isinstance(s, Index))
+        slides = any(pair <= s.variables() for s in read for pair in pairs)
+        if slides and x.variable not in rows and extent(x).variables() <= set(kernel.sizes):
+            found = maximum(found, extent(x) - 1)
+    return found
 
 
 def _tiny(
@@ -184,7 +198,7 @@ def _few_elements(
     band = band_of(find_loop(kernel.body, nest))
     lanes = setting.lanes(kernel, band.body)
     rows = (s for s in choices if x.loop not in s.rows and s.most > 0)
-    short = any_of(_condition(band, s.rows, x.loop, s.most, lanes) for s in rows)
+    short = any_of(_condition(band, s.rows, x.loop, s.most - s.window, lanes) for s in rows)
     whole = () if masks else (ge(n, lanes) for n in copied_elements(kernel, x))
     shared = ge(extent(band.loop(x.loop)) * GAIN, var(THREADS) * lanes)
     return in_context(kernel, all_of((short, *whole, shared, copies_fit(kernel, x, setting))))
@@ -268,7 +282,9 @@ def _is_legal(kernel: Kernel, band: Band, columns: str) -> bool:
     )
 
 
-def _condition(band: Band, rows: tuple[str, ...], columns: str, most: int, lanes: int) -> Condition:
+def _condition(
+    band: Band, rows: tuple[str, ...], columns: str, most: Index | int, lanes: int
+) -> Condition:
     """All rows are short and the columns fill vectors; FALSE if that cannot be told outside."""
     loops = {x.variable: x for x in (*band.loops, *loops_in(band.body))}
     extents = [extent(loops[v]) for v in (*rows, columns)]
