@@ -84,6 +84,13 @@ FORMS = {
   C(m,n) +=! int32(A(m,k)) * int32(B(n,k))
   D(m,n) = int8(fmin(fmax(float(C(m,n)) * s(n), -128), 127))
 }""",
+    "two sums": """def f(uint8(M,P,K) A, uint8(N,K,P) B) -> (C) {
+  C(m,n) +=! int32(A(m,p,k)) * int32(B(n,k,p))
+}""",
+    "a sum inside": """def f(int8(M,K,P) A, int8(K,P,N) B, int8(N,K) D) -> (C, E) {
+  C(m,n) +=! int32(A(m,k,p)) * int32(B(k,p,n))
+  E(m,n) +=! int32(A(m,k,p)) * int32(D(n,k))
+}""",
     "three factors": """def f(int8(M,K) A, uint8(K) s, int8(K,N) B) -> (C) {
   C(m,n) +=! int32(A(m,k)) * int32(B(k,n)) * int32(s(k))
 }""",

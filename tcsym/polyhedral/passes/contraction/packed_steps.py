@@ -120,8 +120,7 @@ def _packed(loop: Loop, update: Update, term: DotTerm, names: Names) -> tuple[No
 
 def _can_sum(kernel: Kernel, nest: str, loops: tuple[Loop, ...], owed: Expr) -> bool:
     written = {a.buffer for a in accesses(find_loop(kernel.body, nest)) if a.written}
-    moving = tuple(x for x in loops if x.variable in value_variables(owed))
-    return depend_on_sizes(kernel, moving) and not any(r.tensor in written for r in loads(owed))
+    return depend_on_sizes(kernel, loops) and not any(r.tensor in written for r in loads(owed))
 
 
 def _owed(
@@ -133,24 +132,20 @@ def _owed(
     term: DotTerm,
     names: Names,
 ) -> tuple[Kernel, Node, str]:
-    """Sums of what is owed along the packed loop, made before the nest; and how they are added."""
+    """Sums of what is owed along the packed loop, and along those inside of it, made before the
+    nest; and how they are added."""
     assert term.owed is not None
-    used = value_variables(term.owed)
-    dimensions = [x for x in loops if x.variable in used and x is not steps]
+    used, place = value_variables(term.owed), loops.index(steps)
+    dimensions = [x for x in loops[:place] if x.variable in used]
     name = names.fresh(f"{loads(term.owed)[0].tensor}_owed")
-    new = {x.variable: names.fresh(x.variable) for x in (*dimensions, steps)}
+    new = {x.variable: names.fresh(x.variable) for x in (*dimensions, *loops[place:])}
     moved = substitute_value(term.owed, {old: var(v) for old, v in new.items()})
     value = Binary("mul", moved, Const(term.factor, DType.INT32), DType.INT32)  # type: ignore[arg-type]
     own = tuple(var(new[x.variable]) - x.lower for x in dimensions)
     end = steps.lower + floordiv(extent(steps), term.steps) * term.steps
-    total = Loop(
-        new[steps.variable],
-        steps.lower,
-        end,
-        Update(name, own, "add", value, name),
-        "serial",
-        "reduction",
-    )
+    total: Node = Update(name, own, "add", value, name)
+    for x in reversed((replace(steps, upper=end), *loops[place + 1 :])):
+        total = Loop(new[x.variable], x.lower, x.upper, total, "serial", "reduction")
     node = block(Store(name, own, Const(0, DType.INT32), name), total)
     for x in reversed(dimensions):
         node = Loop(new[x.variable], x.lower, x.upper, node, "serial", "parallel")
