@@ -12,9 +12,10 @@ from functools import partial
 from tcsym.codegen.addresses import address
 from tcsym.codegen.context import Context
 from tcsym.codegen.index_code import as_val, number
+from tcsym.codegen.masked import gather, masked_load, masked_store, scatter
 from tcsym.codegen.text import Function, Module
 from tcsym.codegen.transpose import fits_registers, is_whole, transposed
-from tcsym.codegen.values import Code, Val, bits_of, constant, suffix
+from tcsym.codegen.values import Code, Val, bits_of, constant, type_text
 from tcsym.index import TRUE
 from tcsym.loop_ir import Kernel, TransposeBlock, walk
 from tcsym.target import Target
@@ -79,41 +80,32 @@ def _write_clipped(bits: int, target: Target, part: Module) -> None:
 
 def _block(code: Code, rows: Val, columns: Val, lanes: int, kind: str) -> None:
     """Through registers."""
-    mask, taken = _first(code, columns, lanes), []
+    mask, align, taken = _first(code, columns, lanes), bits_of(kind) // 8, []
     for r in range(lanes):
-        taken.append(_masked_load(code, _line(code, "from", rows, r, kind), mask, kind))
+        taken.append(masked_load(code, _line(code, "from", rows, r, kind), kind, mask, align))
     moved, mask = transposed(code, taken), _first(code, rows, lanes)
     for group in reversed(range(0, lanes, 4)):
         with code.function.when(_is_beyond(code, columns, group)):
             for c in reversed(range(group, group + 4)):
-                _masked_store(code, _line(code, "to", columns, c, kind), moved[c], mask)
+                masked_store(code, _line(code, "to", columns, c, kind), moved[c], mask, align)
 
 
 def _columns(code: Code, columns: Val, mask: Val, kind: str) -> None:
     """A few columns, gathered."""
-    whole, align = f"<{mask.lanes} x {kind}>", bits_of(kind) // 8
-    name = f"llvm.masked.gather.{suffix(kind, mask.lanes)}.v{mask.lanes}p0"
-    pointers = f"<{mask.lanes} x ptr>"
-    code.function.module.declare(whole, name, f"{pointers}, i32, {mask.type}, {whole}")
+    align = bits_of(kind) // 8
     for c in range(FEW):
         with code.function.when(_is_beyond(code, columns, c)):
-            places = f"{pointers} {_places(code, 'from', c, mask.lanes, kind)}"
-            operands = f"{places}, i32 {align}, {mask.typed}, {whole} zeroinitializer"
-            column = Val(code.function.pure(f"call {whole} @{name}({operands})"), kind, mask.lanes)
-            _masked_store(code, _line(code, "to", columns, c, kind), column, mask)
+            column = gather(code, _places(code, "from", c, mask.lanes, kind), kind, mask, align)
+            masked_store(code, _line(code, "to", columns, c, kind), column, mask, align)
 
 
 def _rows(code: Code, rows: Val, mask: Val, kind: str) -> None:
     """A few rows, scattered."""
-    whole, pointers = f"<{mask.lanes} x {kind}>", f"<{mask.lanes} x ptr>"
-    name = f"llvm.masked.scatter.{suffix(kind, mask.lanes)}.v{mask.lanes}p0"
-    code.function.module.declare("void", name, f"{whole}, {pointers}, i32, {mask.type}")
+    align = bits_of(kind) // 8
     for r in range(FEW):
         with code.function.when(_is_beyond(code, rows, r)):
-            row = _masked_load(code, _line(code, "from", rows, r, kind), mask, kind)
-            places = f"{pointers} {_places(code, 'to', r, mask.lanes, kind)}"
-            operands = f"{row.typed}, {places}, i32 {bits_of(kind) // 8}, {mask.typed}"
-            code.function.do(f"call void @{name}({operands})")
+            row = masked_load(code, _line(code, "from", rows, r, kind), kind, mask, align)
+            scatter(code, _places(code, "to", r, mask.lanes, kind), row, mask, align)
 
 
 def _is_beyond(code: Code, count: Val, number: int) -> str:
@@ -125,7 +117,8 @@ def _places(code: Code, side: str, element: int, lanes: int, kind: str) -> str:
     f = code.function
     first = f.pure(f"getelementptr {kind}, ptr %{side}, i64 {element}")
     steps = code.binary("mul", code.lane_numbers(lanes, "i64"), Val(f"%{side}_step", "i64"))
-    return f.pure(f"getelementptr {kind}, ptr {first}, {steps.typed}")
+    places = f.pure(f"getelementptr {kind}, ptr {first}, {steps.typed}")
+    return f"{type_text('ptr', lanes)} {places}"
 
 
 def _first(code: Code, count: Val, lanes: int) -> Val:
@@ -140,18 +133,3 @@ def _line(code: Code, side: str, count: Val, number: int, kind: str) -> str:
     line = code.intrinsic("smin", last, constant(number, "i64"))
     step = code.binary("mul", line, Val(f"%{side}_step", "i64"))
     return f.pure(f"getelementptr {kind}, ptr %{side}, {step.typed}")
-
-
-def _masked_load(code: Code, pointer: str, mask: Val, kind: str) -> Val:
-    whole, align = f"<{mask.lanes} x {kind}>", bits_of(kind) // 8
-    name = f"llvm.masked.load.{suffix(kind, mask.lanes)}.p0"
-    code.function.module.declare(whole, name, f"ptr, i32, {mask.type}, {whole}")
-    operands = f"ptr {pointer}, i32 {align}, {mask.typed}, {whole} zeroinitializer"
-    return Val(code.function.pure(f"call {whole} @{name}({operands})"), kind, mask.lanes)
-
-
-def _masked_store(code: Code, pointer: str, value: Val, mask: Val) -> None:
-    name = f"llvm.masked.store.{suffix(value.kind, value.lanes)}.p0"
-    code.function.module.declare("void", name, f"{value.type}, ptr, i32, {mask.type}")
-    operands = f"{value.typed}, ptr {pointer}, i32 {bits_of(value.kind) // 8}, {mask.typed}"
-    code.function.do(f"call void @{name}({operands})")

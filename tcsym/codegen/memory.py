@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from tcsym.codegen.addresses import Address, lane_pointers, step_by, vector_of_pointers
 from tcsym.codegen.context import Context
+from tcsym.codegen.masked import gather, masked_load, masked_store, scatter
 from tcsym.codegen.repeats import is_run, wanted
-from tcsym.codegen.values import Val, bits_of, constant, suffix, type_text
+from tcsym.codegen.values import Val, bits_of, constant, type_text
 from tcsym.loop_ir import STREAM_BYTES, Buffer
 
 _LEAST_VECTOR = 128  # bits
@@ -97,15 +98,9 @@ def _load_plain(context: Context, pointer: str, kind: str, lanes: int, epoch: st
 
 
 def load_run(context: Context, pointer: str, kind: str, mask: Val | None, epoch: str) -> Val:
-    width = context.width
     if mask is None:
-        return _load_plain(context, pointer, kind, width, epoch)
-    whole, lanes = type_text(kind, width), mask.type
-    name = f"llvm.masked.load.{suffix(kind, width)}.p0"
-    context.module.declare(whole, name, f"ptr, i32, {lanes}, {whole}")
-    align = bits_of(kind) // 8
-    operands = f"ptr {pointer}, i32 {align}, {mask.typed}, {whole} zeroinitializer"
-    return Val(context.function.pure(f"call {whole} @{name}({operands})", epoch), kind, width)
+        return _load_plain(context, pointer, kind, context.width, epoch)
+    return masked_load(context.code, pointer, kind, mask, bits_of(kind) // 8, epoch)
 
 
 def _gather(context: Context, at: Address, mask: Val | None, epoch: str) -> Val:
@@ -136,14 +131,9 @@ def _safe_pointers(context: Context, at: Address, mask: Val) -> list[str]:
 
 
 def _gather_at_once(context: Context, at: Address, mask: Val | None, epoch: str) -> Val:
-    width = context.width
+    active = mask or Val("splat (i1 true)", "i1", context.width)
     pointers = vector_of_pointers(context, at)
-    active = mask or Val("splat (i1 true)", "i1", width)
-    whole = type_text(at.kind, width)
-    name = f"llvm.masked.gather.{suffix(at.kind, width)}.v{width}p0"
-    context.module.declare(whole, name, f"<{width} x ptr>, i32, {active.type}, {whole}")
-    operands = f"{pointers}, i32 {at.alignment}, {active.typed}, {whole} zeroinitializer"
-    return Val(context.function.pure(f"call {whole} @{name}({operands})", epoch), at.kind, width)
+    return gather(context.code, pointers, at.kind, active, at.alignment, epoch)
 
 
 # ---- stores
@@ -204,10 +194,7 @@ def _store_run(context: Context, pointer: str, value: Val, mask: Val | None) -> 
         return
     if context.target.has_masks:
         value = _not_truncated(context, value)
-    name = f"llvm.masked.store.{suffix(value.kind, value.lanes)}.p0"
-    context.module.declare("void", name, f"{value.type}, ptr, i32, {mask.type}")
-    operands = f"{value.typed}, ptr {pointer}, i32 {align}, {mask.typed}"
-    context.function.do(f"call void @{name}({operands})")
+    masked_store(context.code, pointer, value, mask, align)
 
 
 def _not_truncated(context: Context, value: Val) -> Val:
@@ -260,11 +247,7 @@ def _scatter(context: Context, at: Address, value: Val, mask: Val | None) -> Non
     code, width = context.code, value.lanes
     if context.target.has_masks and bits_of(at.kind) >= 32:
         active = mask or Val("splat (i1 true)", "i1", width)
-        name = f"llvm.masked.scatter.{suffix(at.kind, width)}.v{width}p0"
-        context.module.declare("void", name, f"{value.type}, <{width} x ptr>, i32, {active.type}")
-        pointers = vector_of_pointers(context, at)
-        operands = f"{value.typed}, {pointers}, i32 {at.alignment}, {active.typed}"
-        context.function.do(f"call void @{name}({operands})")
+        scatter(context.code, vector_of_pointers(context, at), value, active, at.alignment)
         return
     for lane, pointer in enumerate(lane_pointers(context, at)):
         text = f"store {code.lane(value, lane).typed}, ptr {pointer}, align {at.alignment}"

@@ -12,8 +12,9 @@ from tcsym.codegen.addresses import Address, address, lane_pointers, vector_of_p
 from tcsym.codegen.arithmetic import arithmetic
 from tcsym.codegen.casts import cast
 from tcsym.codegen.context import Context
+from tcsym.codegen.masked import gather, masked_load
 from tcsym.codegen.reads import may_be_idle
-from tcsym.codegen.values import Code, Val, bits_of, constant, suffix, type_text
+from tcsym.codegen.values import Code, Val, bits_of, constant, type_text
 from tcsym.frontend.program import Binary, Cast, Expr, dtype_of
 from tcsym.index import Index
 from tcsym.packed import BFLOAT, BYTES, SHORT, first_of_run, has_vnni
@@ -139,21 +140,14 @@ def _load_wide(
         if mask is None:
             text = f"load {whole}, ptr {at.pointer}, align {align}"
             return Val(f.pure(text, epoch), wide, lanes)
-        name = f"llvm.masked.load.{suffix(wide, lanes)}.p0"
-        context.module.declare(whole, name, f"ptr, i32, {mask.type}, {whole}")
-        operands = f"ptr {at.pointer}, i32 {align}, {mask.typed}, {whole} zeroinitializer"
-        return Val(f.pure(f"call {whole} @{name}({operands})", epoch), wide, lanes)
+        return masked_load(context.code, at.pointer, wide, mask, align, epoch)
     if context.target.has_masks and bits_of(wide) >= 32:
         active = mask or Val("splat (i1 true)", "i1", lanes)
-        name = f"llvm.masked.gather.{suffix(wide, lanes)}.v{lanes}p0"
-        context.module.declare(whole, name, f"<{lanes} x ptr>, i32, {active.type}, {whole}")
-        pointers = vector_of_pointers(context, at)
-        operands = f"{pointers}, i32 {align}, {active.typed}, {whole} zeroinitializer"
-        return Val(f.pure(f"call {whole} @{name}({operands})", epoch), wide, lanes)
+        return gather(context.code, vector_of_pointers(context, at), wide, active, align, epoch)
     if mask is not None:
         return None
-    pointers_ = lane_pointers(context, at)
-    loads = (f.pure(f"load {wide}, ptr {p}, align {align}", epoch) for p in pointers_)
+    pointers = lane_pointers(context, at)
+    loads = (f.pure(f"load {wide}, ptr {p}, align {align}", epoch) for p in pointers)
     return context.code.from_lanes([Val(x, wide) for x in loads])
 
 
