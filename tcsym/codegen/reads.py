@@ -16,7 +16,7 @@ from tcsym.codegen.context import Context
 from tcsym.codegen.index_code import as_val, condition, number
 from tcsym.codegen.memory import load
 from tcsym.codegen.pairs import in_lane_order, load_pairs, steps_by_two
-from tcsym.codegen.values import Val, constant
+from tcsym.codegen.values import Val, can_permute, constant, memory_kind
 from tcsym.compiled import Fault
 from tcsym.frontend.program import Expr, Read, children, dtype_of
 from tcsym.index import Index, var
@@ -51,9 +51,12 @@ def read(context: Context, r: Read, evaluate: Evaluate) -> Val:
 
 def _is_permuted(context: Context, buffer: Buffer, r: Read) -> bool:
     """Lanes have elements of one vector in the frame, which a single instruction permutes."""
-    whole = context.target.lanes(buffer.dtype.bits) == context.width > 1
-    one = buffer.space == "stack" and [n.as_int() for n in buffer.shape] == [context.width]
-    return whole and one and not any(r.checked) and not isinstance(r.subscripts[0], Index)
+    width = context.width
+    whole = context.target.lanes(buffer.dtype.bits) == width
+    whole = whole and can_permute(memory_kind(buffer.dtype), width)
+    one = buffer.space == "stack" and [n.as_int() for n in buffer.shape] == [width]
+    plain = r.unwritten is None and not any(r.checked)
+    return whole and one and plain and not isinstance(r.subscripts[0], Index)
 
 
 def _permuted(context: Context, buffer: Buffer, r: Read, evaluate: Evaluate) -> Val:

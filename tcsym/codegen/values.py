@@ -96,6 +96,11 @@ _PERMUTATIONS = {
 }
 
 
+def can_permute(kind: str, lanes: int) -> bool:
+    """One instruction permutes a vector."""
+    return (kind, lanes) in _PERMUTATIONS
+
+
 @dataclass(slots=True)
 class Code:
     """Elementwise instructions appended to `function`."""
@@ -131,7 +136,7 @@ class Code:
         return Val(self.function.pure(text), a.kind, len(lanes))
 
     def permute(self, a: Val, places: Val) -> Val:
-        """The lanes of a whole vector at `places`."""
+        """The lanes of a whole vector at `places`. Contract: `can_permute`."""
         name = f"llvm.x86.{_PERMUTATIONS[a.kind, a.lanes]}"
         places = self.convert("sext", places, f"i{bits_of(a.kind)}")
         self.function.module.declare(a.type, name, f"{a.type}, {places.type}")

@@ -90,6 +90,27 @@ def _with_step(a: Any, step: int, edge: Any) -> Any:
 
 
 @pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("width", [4, 8, 16, 32])
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_lanes_take_elements_of_a_vector_in_the_frame(
+    dtype: DType, width: int, target: str
+) -> None:
+    """Permuted where an instruction does that, one by one elsewhere."""
+    x, o = (Buffer(n, dtype, (const(width),)) for n in "XO")
+    places = Buffer("P", DType.INT32, (const(width),))
+    frame = Buffer("T", dtype, (const(width),), "stack")
+    fill = vector("k", width, Store("T", (var("k"),), Read("X", (var("k"),), dtype)))
+    place = Read("P", (var("l"),), DType.INT32)
+    taken = vector("l", width, Store("O", (var("l"),), Read("T", (place,), dtype)))
+    body = Allocate("T", block(fill, taken))
+    kernel = load(Kernel("taken", (), ("X", "P", "O"), (x, places, o, frame), body), target)
+    a, p = values(dtype, width), np.random.default_rng(2).integers(0, width, width, np.int32)
+    out = np.zeros(width, dtype.numpy)
+    assert kernel({"X": a, "P": p, "O": out}, {}) == 0
+    np.testing.assert_array_equal(out, a[p])
+
+
+@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("width", [2, 4, 8, 16])
 @pytest.mark.parametrize(
     ("wide", "dtype"),
