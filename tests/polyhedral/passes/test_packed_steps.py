@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tcsym.frontend.program import Call, Cast, Expr
@@ -14,7 +16,7 @@ from tcsym.polyhedral.passes.contraction.dot_terms import dot_term
 from tcsym.target import Target
 from tcsym.types import DType
 from tests.polyhedral.passes.compare import assert_same
-from tests.polyhedral.passes.naive import buf, con, kernel, op, par, rd, red, st, up, v
+from tests.polyhedral.passes.naive import buf, con, kernel, op, par, rd, red, seq, st, up, v
 from tests.polyhedral.passes.targets import AVX2, AVX512, SCALAR
 
 i, j, k, h = v("i j k h")
@@ -63,6 +65,16 @@ def test_short_factors_are_multiplied_packed(
     assert calls(mapped) == {PACK, function}
     for m, n, steps in SIZES:
         assert_same(naive, mapped, {"M": m, "N": n, "K": steps})
+
+
+def test_signed_bytes_below_other_loops_are_packed_in_pairs() -> None:
+    """What bytes owe is summed before a nest, which would be done in every iteration there."""
+    naive = product(INT8, INT8, INT32)
+    naive = replace(naive, sizes=("T", *naive.sizes), body=seq("t", "T", naive.body))
+    mapped = map_cpu(naive, DOTS, Options()).kernel
+    verify(mapped)
+    assert calls(mapped) == {PACK, SHORT}
+    assert_same(naive, mapped, {"T": 2, "M": 9, "N": 33, "K": 7})
 
 
 @pytest.mark.parametrize(("a", "b", "wide", "function"), CASES)

@@ -27,7 +27,7 @@ from tcsym.loop_ir import (
     substitute_value,
     walk,
 )
-from tcsym.packed import available, dot, pack
+from tcsym.packed import BYTES, available, dot, pack
 from tcsym.polyhedral.passes.common.access import accesses, stride, value_variables
 from tcsym.polyhedral.passes.common.band import Roles
 from tcsym.polyhedral.passes.common.bounds import extent
@@ -55,20 +55,32 @@ def pack_steps(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Pac
     if not setting.options.vectorize or not have:
         return PackedSteps(kernel, ())
     for x, loops in walk(find_loop(kernel.body, nest)):
-        term = dot_term(x, roles.rows, have) if isinstance(x, Update) else None
+        term = _term(kernel, nest, x, loops, roles, have) if isinstance(x, Update) else None
         steps = None if term is None else _loop_to_pack(kernel, loops, term, roles)
         if term is None or steps is None or not isinstance(x, Update):
             continue
         owed: Node | None = None
         if term.owed is not None:
-            inside = loops_around(kernel.body, nest) or not _can_sum(kernel, nest, loops, term.owed)
-            if inside:
-                continue
             kernel, owed, name = _owed(kernel, nest, loops, steps, x, term, setting.names)
             sums.append(name)
         packed = block(*_packed(steps, x, term, setting.names), owed)
         kernel = replace(kernel, body=_replaced(kernel.body, steps.variable, packed))
     return PackedSteps(kernel, tuple(sums))
+
+
+def _term(
+    kernel: Kernel,
+    nest: str,
+    x: Update,
+    loops: tuple[Loop, ...],
+    roles: Roles,
+    have: frozenset[str],
+) -> DotTerm | None:
+    """As bytes where what they owe can be summed before the nest; else as pairs, which owe none."""
+    term = dot_term(x, roles.rows, have)
+    if term is None or term.owed is None or _can_sum(kernel, nest, loops, term.owed):
+        return term
+    return dot_term(x, roles.rows, have - {BYTES})
 
 
 def _replaced(body: Node, variable: str, new: Node) -> Node:
@@ -119,6 +131,8 @@ def _packed(loop: Loop, update: Update, term: DotTerm, names: Names) -> tuple[No
 
 
 def _can_sum(kernel: Kernel, nest: str, loops: tuple[Loop, ...], owed: Expr) -> bool:
+    if loops_around(kernel.body, nest):
+        return False
     written = {a.buffer for a in accesses(find_loop(kernel.body, nest)) if a.written}
     return depend_on_sizes(kernel, loops) and not any(r.tensor in written for r in loads(owed))
 
