@@ -136,3 +136,28 @@ def test_convolution_is_one_long_product() -> None:
     assert count(block, r"vmovaps\s+\d*\(%r.*ymm|vmovups\s+\d*\(%r.*ymm") <= 4 * 2
     assert count(block, "vbroadcastss") == 4 * 6
     assert count(block, r"rsp|vmaskmov|imul|idiv") == 0
+
+
+NEAR = """def f(float(H,S,D) Q, float(H,S,D) K, float(H,S,E) V) -> (O) {
+  L(h,i,w) +=! i+w-2 >= 0 && i+w-2 < S ? Q(h,i,d) * K(h,i+w-2,d) : 0 where w in 0:5
+  M(h,i) max=! i+w-2 >= 0 && i+w-2 < S ? L(h,i,w) : -INFINITY
+  P(h,i,w) = exp(L(h,i,w) - M(h,i))
+  O(h,i,e) +=! i+w-2 >= 0 && i+w-2 < S ? P(h,i,w) * V(h,i+w-2,e) : 0
+}"""
+
+
+@pytest.mark.parametrize("target", ["cpu:avx2", "cpu:avx512"])
+def test_attention_to_neighbours_has_columns_in_lanes(target: str) -> None:
+    """Each nest inside a row has lanes of its own: along rows every read would be gathered."""
+    notes = tcsym.define(NEAR, target=target).f.explain("mapped").splitlines()
+    assert "# e: strips along e" in notes
+    assert not any("strips along i" in x or "strips along h" in x for x in notes)
+
+
+@pytest.mark.parametrize("sizes", [(2, 7, 5, 19), (1, 1, 1, 1), (17, 1, 4, 3), (3, 40, 33, 16)])
+def test_attention_to_neighbours_is_right(sizes: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(3)
+    h, s, d, e = sizes
+    arrays = [rng.standard_normal((h, s, n), dtype=np.float32) for n in (d, d, e)]
+    expected = tcsym.define(NEAR).f.reference(*arrays)
+    np.testing.assert_allclose(tcsym.define(NEAR).f(*arrays), expected, 1e-4, 1e-5)

@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tcsym.index import FALSE, TRUE
-from tcsym.loop_ir import Kernel, Loop, Prefetch
+from tcsym.loop_ir import Kernel, Prefetch
 from tcsym.polyhedral.passes.common.assume import in_context
-from tcsym.polyhedral.passes.common.band import Band, band_of
-from tcsym.polyhedral.passes.common.loops import find_loop, loops_around, loops_in
+from tcsym.polyhedral.passes.common.band import band_of
+from tcsym.polyhedral.passes.common.loops import find_loop, loops_around, outermost_loops
 from tcsym.polyhedral.passes.common.setting import Setting
 from tcsym.polyhedral.passes.contraction.contraction_versions import (
     with_fallback,
@@ -48,25 +48,15 @@ def schedule_leaf(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
 def _has_inner_strips(kernel: Kernel, nest: str, setting: Setting) -> bool:
     """One of the nests inside the band at `nest` runs faster in strips."""
     band = band_of(find_loop(kernel.body, nest))
-    inside = outermost_loops(band) if band.loops else ()
+    inside = outermost_loops(band.body) if band.loops else ()
     return any(strip_columns(kernel, x.variable, setting) for x in inside)
 
 
 def schedule_inner_nests(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
     """Each nest inside the band at `nest` by a schedule of its own."""
-    for x in outermost_loops(band_of(find_loop(kernel.body, nest))):
+    for x in outermost_loops(band_of(find_loop(kernel.body, nest)).body):
         kernel = schedule_leaf(kernel, x.variable, setting)
     return kernel
-
-
-def outermost_loops(band: Band) -> tuple[Loop, ...]:
-    inside: set[str] = set()
-    out: list[Loop] = []
-    for x in loops_in(band.body):
-        if x.variable not in inside:
-            out.append(x)
-            inside |= {y.variable for y in loops_in(x)}
-    return tuple(out)
 
 
 def _rows(kernel: Kernel, nest: str, setting: Setting) -> Kernel:

@@ -13,7 +13,7 @@ from tcsym.polyhedral.passes.common.assume import in_context
 from tcsym.polyhedral.passes.common.band import Band, band_of, contraction_roles
 from tcsym.polyhedral.passes.common.bounds import extent
 from tcsym.polyhedral.passes.common.distribute import distribute, is_bounded
-from tcsym.polyhedral.passes.common.loops import find_loop, loops_around
+from tcsym.polyhedral.passes.common.loops import find_loop, loops_around, outermost_loops
 from tcsym.polyhedral.passes.common.setting import Setting
 from tcsym.polyhedral.passes.contraction.contraction_nest import (
     add_few_columns,
@@ -40,7 +40,6 @@ from tcsym.polyhedral.passes.contraction.split_terms import (
     split_terms,
 )
 from tcsym.polyhedral.passes.leaf_schedule import (
-    outermost_loops,
     plainly,
     schedule_inner_nests,
     schedule_leaf,
@@ -262,7 +261,7 @@ def _inner_contractions(kernel: Kernel, nest: str) -> tuple[str, ...]:
     band = band_of(find_loop(kernel.body, nest))
     if not band.loops:
         return ()
-    outermost = outermost_loops(band)
+    outermost = outermost_loops(band.body)
     found = any(
         contraction_refusal(kernel, x.variable, roles_at(kernel, x.variable)) is None
         for x in outermost

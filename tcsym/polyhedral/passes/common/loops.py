@@ -93,6 +93,17 @@ def loops_in(node: Node) -> tuple[Loop, ...]:
     return tuple(x for x, _ in walk(node) if isinstance(x, Loop))
 
 
+def outermost_loops(node: Node) -> tuple[Loop, ...]:
+    """The loops of `node` with none around them in it."""
+    inside: set[str] = set()
+    out: list[Loop] = []
+    for x in loops_in(node):
+        if x.variable not in inside:
+            out.append(x)
+            inside |= {y.variable for y in loops_in(x)}
+    return tuple(out)
+
+
 def chain_of(node: Node) -> tuple[Loop, ...]:
     """The perfect nest starting at `node`, outermost first."""
     out: list[Loop] = []

@@ -6,16 +6,17 @@ has its unit strides in an outer parallel loop.
 
 from __future__ import annotations
 
+from math import inf
+
 from tcsym.frontend.program import Call
-from tcsym.loop_ir import Kernel, Loop, subvalues
+from tcsym.loop_ir import Kernel, Loop, Node, subvalues
 from tcsym.polyhedral.passes.common.band import Band, band_of, reductions
 from tcsym.polyhedral.passes.common.bounds import extent
 from tcsym.polyhedral.passes.common.interchange import can_sink
 from tcsym.polyhedral.passes.common.loops import (
     find_loop,
-    is_leaf,
-    loops_around,
     loops_in,
+    outermost_loops,
     statements_in,
 )
 from tcsym.polyhedral.passes.common.names import Names
@@ -40,14 +41,19 @@ def strip_columns(kernel: Kernel, nest: str, setting: Setting) -> str | None:
     lanes = setting.lanes(kernel, band.body)
     if not loops_in(band.body) or not band.loops or lanes == 1:
         return None
-    best, least = None, _row_cost(kernel, nest, lanes)
+    best, cost = _best_strips(kernel, band, lanes)
+    return best if cost < _row_cost(kernel, band, band.body, lanes) else None
+
+
+def _best_strips(kernel: Kernel, band: Band, lanes: int) -> tuple[str | None, float]:
+    """The cheapest loop of the band to run in strips, and the cost of one point of the band."""
+    best, least = None, inf
     for v in reversed(band.variables):
-        if not _can_strip(kernel, band, v):
-            continue
-        cost = _strip_cost(kernel, band, v, lanes)
-        if cost < least:
-            best, least = v, cost
-    return best
+        if _can_strip(kernel, band, v):
+            cost = _strip_cost(kernel, band, v, lanes)
+            if cost < least:
+                best, least = v, cost
+    return best, least
 
 
 def _can_strip(kernel: Kernel, band: Band, columns: str) -> bool:
@@ -79,21 +85,26 @@ def _strip_cost(kernel: Kernel, band: Band, columns: str, lanes: int) -> float:
     return total * (SHORT_COST if is_short(band.loop(columns), lanes) else 1)
 
 
-def _row_cost(kernel: Kernel, nest: str, lanes: int) -> float:
-    """Cost of one point of the band with every innermost loop in its own vectors."""
-    band = band_of(find_loop(kernel.body, nest))
-    total = 0.0
-    leaves = [x for x in loops_in(band.body) if is_leaf(x)]
-    inside = {id(s) for leaf in leaves for s, _ in statements_in(leaf)}
-    for leaf in leaves:
-        chain = leaf_chain(band.body, leaf.variable)
-        lane, cost, _ = row_choice(kernel, chain, lanes)
-        short = SHORT_COST if lane is not None and _is_window(band, lane) else 1
-        total += short * cost * _weight((*loops_around(band.body, leaf.variable), leaf))
-    for x, around in statements_in(band.body):
-        if id(x) not in inside:
-            total += access_cost(kernel, x, None, 1) * _weight(around)
-    return total
+def _row_cost(kernel: Kernel, outer: Band, body: Node, lanes: int) -> float:
+    """Cost of `body`, all or part of what `outer` has inside, with vectors in every nest of it."""
+    nests = outermost_loops(body)
+    inside = {id(s) for x in nests for s, _ in statements_in(x)}
+    alone = sum(
+        access_cost(kernel, x, None, 1) for x, _ in statements_in(body) if id(x) not in inside
+    )
+    return alone + sum(_nest_cost(kernel, outer, x, lanes) for x in nests)
+
+
+def _nest_cost(kernel: Kernel, outer: Band, nest: Loop, lanes: int) -> float:
+    """Cost of a nest inside `outer` in strips of its own or in rows, whichever is cheaper."""
+    band = band_of(nest) if nest.order == "parallel" else Band((nest,), nest.body)
+    if not loops_in(band.body):
+        lane, cost, _ = row_choice(kernel, leaf_chain(outer.body, band.variables[-1]), lanes)
+        cost *= SHORT_COST if lane is not None and _is_window(outer, lane) else 1
+        return cost * _weight(band.loops)
+    rows = _row_cost(kernel, outer, band.body, lanes)
+    strips = _best_strips(kernel, band, lanes)[1] if nest.order == "parallel" else inf
+    return min(rows, strips) * _weight(band.loops)
 
 
 def _is_window(band: Band, variable: str) -> bool:
