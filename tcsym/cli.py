@@ -24,6 +24,7 @@ from tcsym.cli_tune import (
     parse_many_sizes,
     refuse_with_trace,
     report_json,
+    short_text,
     sizes_of,
     tune_trace,
 )
@@ -206,12 +207,15 @@ def tune(
     """
     if file.suffix == TRACE:
         refuse_with_trace(name=name, sizes=sizes, target=target, plot=plot)
-        reports = tune_trace(file, budget, seed, search, None if as_json else True)
+        reports = []
+        for report in tune_trace(file, budget, seed, search, None if as_json else True):
+            reports.append(report)
+            if not as_json:
+                click.echo(str(report))
         if as_json:
             print_json([report_json(report) for report in reports])
-        else:
-            for report in reports:
-                click.echo(str(report))
+        elif told := short_text(reports):
+            click.echo(told)
         return
     kernel = load_kernel(file, name, target)
     shown = None if as_json else True

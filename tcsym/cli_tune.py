@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -94,6 +94,17 @@ def tune_trace(
         yield kernel.tune(sizes, part, weights=weights, **settings)
 
 
+def short_text(reports: Sequence[TuningReport]) -> str:
+    """What budget all kernels of a trace need, if some had too little time; else nothing."""
+    short = [report for report in reports if report.is_short]
+    if not short:
+        return ""
+    total = sum(report.seconds for report in reports)
+    needed = max(total * report.least / report.seconds for report in short)
+    names = ", ".join(report.name for report in short)
+    return f"too little time for {names}: all need a budget of at least {math.ceil(needed)} s"
+
+
 def report_json(report: TuningReport) -> dict[str, Any]:
     return {
         "def": report.name,
@@ -101,6 +112,7 @@ def report_json(report: TuningReport) -> dict[str, Any]:
         "interval": list(report.interval),
         "seconds": report.seconds,
         "stopped": report.stopped,
+        "needs_seconds": report.least if report.is_short else None,
         "kept": report.is_kept,
         "options": report.options,
         "sizes": [

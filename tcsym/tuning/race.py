@@ -23,13 +23,17 @@ CLOSE = 0.05  # a candidate this near the incumbent at a size may be the best th
 
 @dataclass(slots=True)
 class Attempt:
-    """What is known of one candidate. Ratios are by the default's time."""
+    """What is known of one candidate. Ratios are by the default's time.
+
+    is_lost: its last job died with its worker, of whatever cause.
+    """
 
     options: Options
     state: str
     reason: str = ""
     ratios: dict[Values, Ratio] = field(default_factory=dict)
     elapsed: float = 0.0
+    is_lost: bool = False
 
     def __str__(self) -> str:
         """One line: a tune's candidates are measured at hundreds of sizes."""
@@ -111,7 +115,7 @@ class Race:
         precision: float = 0.01,
     ) -> None:
         jobs = [self._job(a, rival, sizes, precision) for a in attempts]
-        futures = [self.executor.submit(evaluate_job, job) for job in jobs]
+        futures = [_submitted(self.executor, job) for job in jobs]
         try:
             wait(futures, timeout=self.timeout * (1 + len(futures)))
         except BaseException:
@@ -120,6 +124,7 @@ class Race:
             raise
         for attempt, future in zip(attempts, futures):
             outcome = outcome_of(future)
+            attempt.is_lost = _is_lost(future)
             if isinstance(outcome, str):
                 outcome = Outcome("failed", outcome)
             self._record(attempt, rival, outcome)
@@ -157,6 +162,24 @@ def _rungs(sizes: tuple[Values, ...]) -> list[tuple[Values, ...]]:
     order = tuple(dict.fromkeys(spread))
     first, second = math.ceil(n / 4), math.ceil(n / 2)
     return [r for r in (order[:first], order[first:second], order[second:]) if r]
+
+
+def _submitted(executor: Executor, job: Job) -> Future[Outcome]:
+    """A broken executor takes none: that is the job's failure, too."""
+    try:
+        return executor.submit(evaluate_job, job)
+    except Exception as error:
+        failed: Future[Outcome] = Future()
+        failed.set_exception(error)
+        return failed
+
+
+def _is_lost(future: Future[Outcome]) -> bool:
+    """True if not the job but its worker failed, and not by taking too long."""
+    if future.cancelled() or not future.done():
+        return False
+    error = future.exception()
+    return error is not None and not isinstance(error, TimeoutError | ValueError)
 
 
 def outcome_of(future: Future[Answer]) -> Answer | str:

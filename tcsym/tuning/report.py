@@ -58,6 +58,7 @@ class TuningReport:
     exhausted or interrupted. trials: all candidates, failures with reasons. n_visited: other sizes
     that regions were learned from. held_out: logarithms of what regions learned from the rest lose
     at some of these. n_resumed: trials of an earlier tune at the same sizes.
+    least: seconds that a first round of candidates needs, if this tune had less; 0: it had enough.
     """
 
     name: str
@@ -76,6 +77,12 @@ class TuningReport:
     n_visited: int = 0
     held_out: Mapping[Values, float] = field(default_factory=dict)
     n_resumed: int = 0
+    least: float = 0.0
+
+    @property
+    def is_short(self) -> bool:
+        """True if there was no time for a first round of candidates."""
+        return self.least > 0 and self.stopped == "budget"
 
     @property
     def options(self) -> str:
@@ -146,6 +153,7 @@ class TuningReport:
             f"{self.name}: {self.gain:.3f} times as fast as the default"
             f" (95 %: {low:.3f} to {high:.3f}), {self.seconds:.1f} s, stopped: {self.stopped}",
             self._counts(),
+            *self._short(),
             *self._table(),
             *self._others(),
             "options:",
@@ -161,10 +169,16 @@ class TuningReport:
 
     def _counts(self) -> str:
         if len(self.trials) == 1 and self.stopped in ("budget", "interrupted"):
-            return "trials: none, there was time for the default only; give it more"
+            return "trials: none, there was time for the default only"
         counts = {s: sum(a.state == s for a in self.trials) for s in _STATES}
         text = "trials: " + ", ".join(f"{n} {s}" for s, n in counts.items() if n)
         return text + (f"; {self.n_resumed} of these by an earlier tune" if self.n_resumed else "")
+
+    def _short(self) -> list[str]:
+        if not self.is_short:
+            return []
+        had = f"too little time for {self.name}: {self.seconds:.1f} s"
+        return [f"{had}; a first round of candidates needs at least {math.ceil(self.least)} s"]
 
     def _others(self) -> list[str]:
         if not self.n_visited:

@@ -28,6 +28,7 @@ from tcsym.tuning.executors import as_executor
 from tcsym.tuning.genetic import Genetic
 from tcsym.tuning.guided import Guided
 from tcsym.tuning.learn import Between, bounded
+from tcsym.tuning.least import least_seconds
 from tcsym.tuning.progress import Progress, Snapshot
 from tcsym.tuning.race import Attempt, Race
 from tcsym.tuning.refine import simplified
@@ -109,6 +110,7 @@ class _Tuning:
         self.trials = Trials(request.program, request.target, request.context)
         self.candidates: tuple[Options, ...] = ()
         self.stopped = "budget"
+        self.least = 0.0  # seconds for a first round, where there were less
 
     def run(self) -> TuningReport:
         request, weights, trials = self.request, self.weights, self.trials
@@ -157,6 +159,7 @@ class _Tuning:
             len(self._others()),
             found.held_out,
             trials.n_resumed,
+            self.least,
         )
 
     # ---- before the search
@@ -173,17 +176,14 @@ class _Tuning:
     def _baseline(self) -> Attempt:
         """The default against itself: its times, and that it runs at all. It may take its time."""
         default = Attempt(DEFAULT, "measured", "", dict.fromkeys(self.weights, Ratio(0, 0, 0)))
-        probe = Attempt(DEFAULT, "raced")
         template = self.race.template
         self.race.template = baseline_job(self.request)
         if isinstance(self.executor, WorkerPool):
             self.executor.timeout = self.race.timeout = PATIENCE * self.request.timeout
-        self.race.measure([probe], default, tuple(self.weights))
+        probe = self._probed(default)
         self.race.template, self.race.timeout = template, self.request.timeout
         if isinstance(self.executor, WorkerPool):
             self.executor.timeout = self.request.timeout
-        if probe.state == "failed":
-            raise TCError(f"cannot tune {self.request.program.name}: {probe.reason}")
         default.ratios = {v: Ratio(0.0, 0.0, r.seconds) for v, r in probe.ratios.items()}
         self.race.seconds = {
             v: min(_MOST_SECONDS, max(LEAST_SECONDS, _CALLS * r.seconds))
@@ -191,6 +191,21 @@ class _Tuning:
         }
         self._note([default])
         return default
+
+    def _probed(self, default: Attempt) -> Attempt:
+        """Measured once more if its worker dies: something else may have killed that."""
+        for _ in range(2):
+            probe = Attempt(DEFAULT, "raced")
+            self.race.measure([probe], default, tuple(self.weights))
+            if not probe.is_lost:
+                break
+        if probe.state == "failed":
+            failed = "two workers that measured the default were lost: " * probe.is_lost
+            raise TCError(
+                f"cannot tune {self.request.program.name}: {failed}{probe.reason}",
+                hint="is there memory enough for these sizes?" if probe.is_lost else "",
+            )
+        return probe
 
     # ---- the search
 
@@ -207,6 +222,8 @@ class _Tuning:
         share = SEARCH_TRIALS if self.budget.seconds is None else SEARCH_TIME
         begun = self.budget.used(0)  # measuring the default may take a good part of little time
         until = begun + share * (1 - begun)
+        measured = self.budget.elapsed
+        self.least = self._least(measured, ())
         while self.budget.used(len(self.trials.attempts)) < until:
             batch = search.ask(self._batch())
             if not batch:
@@ -215,12 +232,21 @@ class _Tuning:
             candidates = self._unpruned(batch, space)
             attempts = self.race.run(candidates, self.incumbent, self.weights)
             self._note(attempts)
+            if self.least:
+                self.least = self._least(measured, attempts) if self._is_over() else 0.0
             search.tell([(a.options, self._costs(a)) for a in attempts])
             self._promote(attempts)
             self._show()
             if search.is_settled():
                 self.stopped = "settled"
                 return
+
+    def _least(self, measured: float, first: Sequence[Attempt]) -> float:
+        """Seconds that a first round needs, of which some candidates were measured, if any."""
+        if self.budget.seconds is None:
+            return 0.0
+        searched = self.budget.elapsed - measured if first else 0.0
+        return least_seconds(measured, searched, first, self.weights, BATCH) / MEASURED
 
     def _survey(self) -> None:
         """Measure the best at other sizes, those of an earlier tune first."""

@@ -34,6 +34,10 @@ class WorkerError(Exception):
     """A worker did not live to answer; the text says why."""
 
 
+class WorkerTimeout(WorkerError, TimeoutError):
+    """A worker took too long."""
+
+
 class WorkerPool(Executor):
     """`n_workers` processes; a job may take `timeout` seconds and its worker `memory` bytes."""
 
@@ -125,7 +129,7 @@ class _Worker:
         while len(content) < n:
             left = max(0.0, deadline - time.monotonic())
             if not select.select([stream], [], [], left)[0]:
-                raise WorkerError(f"took more than {timeout:g} s")
+                raise WorkerTimeout(f"took more than {timeout:g} s")
             part = os.read(stream, min(_READ_BYTES, n - len(content)))
             if not part:
                 raise WorkerError(self._how_it_ended())

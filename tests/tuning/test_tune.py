@@ -10,7 +10,8 @@ import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,13 @@ import numpy as np
 import pytest
 
 import tcsym as tc
+from tcsym.cli_tune import short_text
 from tcsym.compiler import analyse
 from tcsym.errors import OptionError, SizeError, TCError
 from tcsym.options import Options
 from tcsym.target import resolve_target
 from tcsym.tuning import lookup, shipped, trials, tune, warn
+from tcsym.tuning.budget import Budget
 from tcsym.tuning.choice import choice_of
 from tcsym.tuning.database import Database
 from tcsym.tuning.distribution import Distribution, distribution_of
@@ -35,7 +38,7 @@ from tcsym.tuning.request import DEFAULT, Request, baseline_job, template_job
 from tcsym.tuning.rows import Trial, Tuned
 from tcsym.tuning.survey import survey
 from tcsym.tuning.tree import leaf_of
-from tcsym.tuning.workers import WorkerPool
+from tcsym.tuning.workers import WorkerError, WorkerPool, WorkerTimeout
 from tests.tuning import faults
 from tests.tuning.faults import MM, Inline, Modelled
 
@@ -561,3 +564,111 @@ def test_what_is_shipped_serves_where_nothing_was_measured(
     report = tune.tune(request(60, executor=Modelled(fast_rows)))
     assert leaf_of(report.tree, (256, 128, 64)).options.register_rows == 8
     assert leaf_of(report.tree, (100_000, 1, 1)).options == Options(row_unroll=3)
+
+
+# ---- workers that are killed, budgets that are too small
+
+
+def killed(times: int) -> Callable[[Any], None]:
+    """Jobs whose worker is killed, the first ones."""
+    left = iter(range(times))
+
+    def before(_: Any) -> None:
+        if next(left, None) is not None:
+            raise WorkerError("crashed with SIGKILL")
+
+    return before
+
+
+class Dying(Modelled):
+    """`before` fails as a job of a worker does."""
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().submit(fn, *args, **kwargs)
+        except WorkerError as error:
+            future: Future[Any] = Future()
+            future.set_exception(error)
+            return future
+
+
+def test_a_worker_killed_while_it_measures_the_default_is_replaced() -> None:
+    report = tune.tune(request(12, executor=Dying(fast_rows, killed(1))))
+    assert report.trials[0].state == "measured" and report.failures == ()
+    assert len(report.trials) > 8
+
+
+def test_two_workers_killed_over_the_default_are_an_error() -> None:
+    with pytest.raises(TCError, match=r"cannot tune mm: two workers .* lost: crashed with SIGKILL"):
+        tune.tune(request(12, executor=Dying(fast_rows, killed(2))))
+
+
+def test_a_default_that_takes_too_long_is_not_tried_again() -> None:
+    def slow(_: Any) -> None:
+        asked.append(1)
+        raise WorkerTimeout("took more than 300 s")
+
+    asked: list[int] = []
+    with pytest.raises(TCError, match="cannot tune mm: took more than 300 s"):
+        tune.tune(request(12, executor=Dying(fast_rows, slow)))
+    assert len(asked) == 1
+
+
+def test_an_executor_that_takes_no_jobs_any_more_is_told() -> None:
+    executor = ThreadPoolExecutor(1)
+    executor.shutdown()
+    with pytest.raises(TCError, match=r"cannot tune mm: two workers .* after shutdown"):
+        tune.tune(request(12, executor=executor))
+
+
+def test_a_real_worker_killed_while_it_measures_the_default(database: Database) -> None:
+    def kill() -> None:
+        while not hasattr(pool, "victim"):
+            time.sleep(0.01)
+        os.kill(pool.victim, signal.SIGKILL)
+
+    class Watched(WorkerPool):
+        victim: int
+
+        def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+            if not hasattr(self, "victim"):
+                victim = super().submit(os.getpid).result()
+                future = super().submit(fn, *args, **kwargs)
+                self.victim = victim
+                return future
+            return super().submit(fn, *args, **kwargs)
+
+    pool = Watched()
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        report = tune.tune(request(3, executor=pool))
+    finally:
+        killer.join()
+        pool.shutdown()
+    assert report.trials[0].state == "measured"
+
+
+def test_too_little_time_is_told_with_how_much_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only jobs take time, a second each."""
+
+    def tick(_: Any) -> None:
+        clock[0] += 1.0
+
+    def tuned(seconds: float) -> TuningReport:
+        clock[0] = 0.0
+        return tune.tune(request(f"{seconds}s", executor=Modelled(fast_rows, tick)))
+
+    clock = [0.0]
+    monkeypatch.setattr(Budget, "elapsed", property(lambda _: clock[0]))
+    reports = {seconds: tuned(seconds) for seconds in (0.5, 8, 60)}
+    assert [r.is_short for r in reports.values()] == [True, True, False]
+    told = "too little time for mm: 1.0 s; a first round of candidates needs at least 3 s"
+    assert told in str(reports[0.5]).splitlines()
+    assert "too little time for mm: 8.0 s" in str(reports[8])
+    assert "too little time" not in str(reports[60])
+    by_trials = tune.tune(request(3, executor=Modelled(fast_rows, tick)))
+    assert not by_trials.is_short
+    needed = short_text(list(reports.values()))
+    assert needed.startswith("too little time for mm, mm: all need a budget of at least ")
+    assert short_text([by_trials]) == ""
