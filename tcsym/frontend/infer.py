@@ -16,9 +16,15 @@ from tcsym.frontend.infer_bounds import Points, points_of, read_bounds, write_ch
 from tcsym.frontend.infer_extents import Extents
 from tcsym.frontend.infer_facts import Facts
 from tcsym.frontend.infer_init import Access, Initialised, Place, Written
-from tcsym.frontend.infer_messages import NARROW, out_of_range, plain, plain_index
+from tcsym.frontend.infer_messages import (
+    NARROW,
+    narrowed_by_reads,
+    out_of_range,
+    plain,
+    plain_index,
+)
 from tcsym.frontend.infer_paths import Path, visit_reads
-from tcsym.frontend.infer_walk import Branch, Nest, Node, Placed, place
+from tcsym.frontend.infer_walk import Branch, Nest, Node, Placed, place, placed_statements
 from tcsym.frontend.program import Check, For, If, Item, Program, Read, Statement, Tensor
 from tcsym.frontend.resolved import ResolvedProgram, ResolvedTensor
 from tcsym.index import FALSE, TRUE, Condition, Index, ge
@@ -43,7 +49,7 @@ def _infer(program: ResolvedProgram) -> Program:
     _require_outputs(program, extents)
     finish = _Finish(facts, extents, Initialised.of_nodes(nodes, extents, facts))
     body, written = finish.items(nodes, Written())
-    header = _header_checks(program, extents, facts, finish.initialised, written)
+    header = _header_checks(program, extents, nodes, finish, written)
     return Program(
         program.name,
         program.sizes,
@@ -206,27 +212,39 @@ def _require_outputs(program: ResolvedProgram, extents: Extents) -> None:
 
 
 def _header_checks(
-    program: ResolvedProgram, extents: Extents, facts: Facts, init: Initialised, written: Written
+    program: ResolvedProgram,
+    extents: Extents,
+    nodes: tuple[Node, ...],
+    finish: _Finish,
+    written: Written,
 ) -> list[Check]:
     """Declared dimensions are not negative, and every element of an output is written (B2, C2)."""
     found: list[Check] = []
     for t in program.tensors:
         shape = extents.shape(t.name)
         if t.shape is not None and t.role != "input":
-            found += _dimension_checks(t, shape, facts)
+            found += _dimension_checks(t, shape, finish.facts)
         if t.role == "output" and not written.covers(t.name, (None,) * t.rank):
-            missing = init.missing(Access(t.name, (None,) * t.rank, Points(())))
-            message = f"the output `{t.name}` is not fully written"
-            if missing.sizes is None:
-                message = f"it cannot be decided that the output `{t.name}` is fully written"
-            condition = FALSE if missing.sizes is None else missing.sizes
-            if condition not in (TRUE, FALSE):
-                condition = facts.unless_refuted(condition)
-            if condition != TRUE:
-                found.append(Check("init", condition, message, span=t.span))
+            found += _coverage_check(t, shape, nodes, finish)
     for c in found:
         raise_if_certain(c)
     return found
+
+
+def _coverage_check(
+    t: ResolvedTensor, shape: tuple[Index, ...], nodes: tuple[Node, ...], finish: _Finish
+) -> list[Check]:
+    """Every element of the output `t` is written, for sizes that the check names."""
+    missing = finish.initialised.missing(Access(t.name, (None,) * t.rank, Points(())))
+    message = f"the output `{t.name}` is not fully written"
+    if missing.sizes is None:
+        message = f"it cannot be decided that the output `{t.name}` is fully written"
+    condition = FALSE if missing.sizes is None else missing.sizes
+    if condition not in (TRUE, FALSE):
+        condition = finish.facts.unless_refuted(condition)
+    statements = ((x.statement, x.domain) for x in placed_statements(nodes))
+    hint = narrowed_by_reads(t.name, shape, statements)
+    return [] if condition == TRUE else [Check("init", condition, message, hint, t.span)]
 
 
 def _dimension_checks(t: ResolvedTensor, shape: tuple[Index, ...], facts: Facts) -> list[Check]:

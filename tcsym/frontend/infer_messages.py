@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from tcsym.index import FALSE, Condition, Index, var
+from collections.abc import Iterable
+
+from tcsym.frontend.program import Range
+from tcsym.frontend.resolved import ResolvedStatement
+from tcsym.index import FALSE, ZERO, Condition, Index, var
 from tcsym.index_values import substitute
 
 
@@ -26,3 +30,27 @@ def out_of_range(tensor: str, d: int, e: Index, extent: Index, condition: Condit
 
 
 NARROW = "restrict the range with `where`, or guard the access with `condition ? … : …`"
+
+
+def narrowed_by_reads(
+    tensor: str,
+    shape: tuple[Index, ...],
+    statements: Iterable[tuple[ResolvedStatement, tuple[Range, ...]]],
+) -> str:
+    """Why a statement leaves out elements of `tensor`: reads bound its range, guarded ones too."""
+    for x, domain in statements:
+        given = {v.name for v in x.variables if v.where is not None}
+        for r in domain if x.target == tensor else ():
+            d = _dimension(x.subscripts, r.variable)
+            if d is not None and r.variable not in given and (r.lower, r.upper) != (ZERO, shape[d]):
+                i = plain(r.variable)
+                return (
+                    f"reads bound `{i}` to {plain_index(r.lower)}:{plain_index(r.upper)} in line "
+                    f"{x.span.line}; if guards keep them inside, give its range: "
+                    f"`where {i} in 0:{plain_index(shape[d])}`"
+                )
+    return ""
+
+
+def _dimension(subscripts: tuple[Index, ...], variable: str) -> int | None:
+    return next((d for d, s in enumerate(subscripts) if s == var(variable)), None)

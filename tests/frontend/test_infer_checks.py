@@ -137,3 +137,17 @@ def f(float(N) X, float(K) F) -> (Y) { t = conv(X, F) Y = conv(t, F) }"""
         "N + 1 >= K",
         "N + 2 >= 2*K",
     ]
+
+
+def test_what_reads_leave_unwritten_says_how_to_give_a_range() -> None:
+    """Arms bound `d` by `d < E`, but their reads do, too: by half of it."""
+    source = """
+def f(float(S,D) X, float(S,E) c) -> (float(S,D) Y) {
+  Y(t,d) = d < E ? X(t,d) * c(t,d) + X(t,d+E) : X(t,d) * c(t,d-E) }"""
+    (check,) = (c for c in inferred(source).checks if "not fully written" in c.message)
+    assert check.hint == (
+        "reads bound `d` to 0:min(2*E, D - E) in line 3; if guards keep them inside, "
+        "give its range: `where d in 0:D`"
+    )
+    whole = inferred(source.replace("c(t,d-E) }", "c(t,d-E) where d in 0:D }"))
+    assert not any("not fully written" in c.message for c in whole.checks)
