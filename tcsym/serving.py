@@ -118,7 +118,9 @@ class Serving:
         dispatcher = dispatcher_for(given.strategy, making, entrance)
         if ahead:
             dispatcher.compile_regions()
+            dispatcher.succeed(self.dispatcher)
         self.dispatcher = dispatcher
+        self.stats.counter = dispatcher.counts
 
     def adopt(self, kept: ready.Ready, entry: Function, switch: Switch | None) -> None:
         """An earlier process made the code and its call entry: calls go on entering it."""
@@ -169,6 +171,7 @@ class Serving:
         version = self.dispatcher.answering(bound.sizes)
         expect = self.dispatcher.entrance.expect
         variant, fault = version.run(views, bound.sizes, n_threads, expect)
+        self.dispatcher.ran(version)
         if fault:
             raise plan.fault_error(variant.compiled.faults[fault - 1])
         self.dispatcher.served(bound.sizes, views, version, variant)

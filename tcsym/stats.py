@@ -72,7 +72,10 @@ class Stats:
 
     @property
     def dispatch(self) -> Mapping[str, int]:
-        """Calls served so far, by version; those of a single version are not counted."""
+        """Calls that ran so far, by version, each exactly once.
+
+        Versions of equal code count together. Calls that are refused run nothing.
+        """
         return self.counter()
 
     def decide(self, decision: Decision) -> None:

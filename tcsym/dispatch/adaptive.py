@@ -60,6 +60,7 @@ class Adaptive(Dispatcher):
         self.points = Points(strategy.max_variants)
         entrance.route = self._route
         self._states: dict[Values, State] = {}
+        self._trials: dict[Values, Version] = {}  # tried and not decided
         self._begun: set[tuple[Variants, Layouts]] = set()  # compiled for other layouts
         self._stand_ins = StandIns(making.stats, self.share, self.lock, entrance)
         self._gained = self._lost = 0
@@ -102,27 +103,12 @@ class Adaptive(Dispatcher):
         if not self.measured and sizes not in self._states:
             self._specialise(sizes)
 
-    def version_of(self, sizes: Values) -> Version | None:
-        return self._stand_ins.now(self.serving(sizes))
-
     def versions(self) -> tuple[Version, ...]:
         own = (*super().versions(), *self._refined.versions, *self._preferred.versions)
         return (*own, *self.points.made.values())
 
-    def counts(self) -> dict[str, int]:
-        """As for others; what has no row of its own was served by the symbolic version."""
-        switch = self.entrance.counting
-        if switch is None or len(self._ordered) != 1:
-            return super().counts()
-        found = {v: v.calls for v in self.versions()}
-        left = switch.total
-        for sizes, n in switch.counts().items():
-            version = self.serving(sizes)
-            if version in found:
-                found[version] += n
-                left -= n
-        found[self._preferred.default or self._ordered[0]] += max(0, left)
-        return {str(v): n for v, n in found.items()}
+    def tried(self) -> tuple[Version, ...]:
+        return tuple(self._trials.values())
 
     def others(self, sizes: Values) -> tuple[str, ...]:
         refined = self._refined.known(sizes) if self.measured else None
@@ -256,8 +242,6 @@ class Adaptive(Dispatcher):
         sizes = switch.sizes_of(args, kwargs)
         own = self._own(sizes)
         base = self._base_of(sizes)
-        if len(self._ordered) > 1 and not switch.is_led(sizes):
-            self._count(sizes)
         start = perf_counter()
         result = base(*args, **kwargs)
         seconds = perf_counter() - start
@@ -303,7 +287,8 @@ class Adaptive(Dispatcher):
                 return result
             counts = switch.counts()
             if not self._preferred.covers(counts):
-                self._preferred.leave()
+                for version in self._preferred.leave():
+                    self.drop(None, version)
                 self._changed()
             if counts and is_due:
                 self._preferred.begin(counts, get_num_threads())
@@ -317,14 +302,7 @@ class Adaptive(Dispatcher):
             sizes = switch.sizes_of(args, kwargs)
         except (AttributeError, IndexError, KeyError, TypeError, ValueError):
             return switch.default  # arguments of other kinds, which it accepts or refuses
-        self._count(sizes)
         return self._base_of(sizes)
-
-    def _count(self, sizes: Values) -> None:
-        """A call that the switch does not count: it is looked at."""
-        version = self._base_version(sizes)
-        if self.entrance.entry_of(version) is not None:  # else it is counted in Python
-            version.calls += 1
 
     def _consider(self, sizes: Values, seconds: float) -> None:
         switch = self.entrance.switch()
@@ -432,6 +410,7 @@ class Adaptive(Dispatcher):
         if switch is None or entry is None:
             return
         self._states[sizes] = "tried"
+        self._trials[sizes] = version
 
         def decide(adopt: bool, symbolic: float, specialised: float) -> None:
             if adopt:
@@ -447,10 +426,11 @@ class Adaptive(Dispatcher):
     ) -> None:
         with self.lock:
             self._states[sizes] = "adopted"
+            self._trials.pop(sizes, None)
             if sizes not in self.points.made:
-                gone = self.points.add(sizes, version, self.entrance.calls)
+                gone = self.points.add(sizes, version, self.calls)
                 if gone is not None:
-                    self.entrance.leave(*gone)
+                    self.drop(*gone)
                     self._states.pop(gone[0], None)
                     self.making.stats.evictions += 1
         entry, switch = self.entrance.entry_of(version), self.entrance.switch()
@@ -462,8 +442,9 @@ class Adaptive(Dispatcher):
         with self.lock:
             self._states[sizes] = "rejected"
             self.points.made.pop(sizes, None)
+            self._trials.pop(sizes, None)
             self._lost += 1
-        self.entrance.leave(sizes, version)
+            self.drop(sizes, version)
         self._told(sizes, "symbolic", "no slower", symbolic, specialised)
         if not self._is_open():
             self._close()

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Mapping, Sequence
 
 from tcsym.dispatch.entrance import Entrance
+from tcsym.dispatch.gone import GONE, Gone
 from tcsym.dispatch.making import Making
 from tcsym.dispatch.version import Values, Version
 from tcsym.errors import OptionError
@@ -14,7 +15,7 @@ from tcsym.index_values import condition_substitute
 from tcsym.region import Region
 from tcsym.runtime.arrays import View
 from tcsym.runtime.size_functions import first_holding
-from tcsym.variants import Variant
+from tcsym.variants import Variant, Variants
 
 
 class Dispatcher:
@@ -27,8 +28,8 @@ class Dispatcher:
         self.making = making
         self.entrance = entrance
         self.lock = threading.RLock()
-        making.stats.counter = self.counts
         self._ordered: tuple[Version, ...] = ()
+        self.gone = Gone()
 
     # ---- calls
 
@@ -55,6 +56,26 @@ class Dispatcher:
         """To be told of each call that came through Python, once it has run."""
         self.entrance.enter(version, views, variant, None if len(self._ordered) == 1 else sizes)
 
+    def ran(self, version: Version) -> None:
+        """A call that came through Python ran this version's code."""
+        if version.is_gone:
+            self.gone.count(1)
+        else:
+            version.calls += 1
+
+    def drop(self, sizes: Values | None, version: Version) -> None:
+        """A version serves no more calls, of these sizes. What it served still counts."""
+        version.is_gone = True
+        self.gone.count(version.calls, self.entrance.drop(version))
+        if sizes is not None:
+            self.entrance.forget(sizes)
+
+    def succeed(self, earlier: Dispatcher) -> None:
+        """What another dispatcher served counts here, too."""
+        for version in (*earlier.versions(), *earlier.tried()):
+            earlier.drop(None, version)
+        self.gone = earlier.gone
+
     def precompile(self) -> None:
         """Compile all that calls with dense arrays will need."""
         for version in self._ordered or self._arranged():
@@ -72,18 +93,23 @@ class Dispatcher:
         """All versions there are, in the order in which they are asked."""
         return self._ordered or self._arranged()
 
-    def version_of(self, sizes: Values) -> Version | None:
-        """The version that calls of these sizes have now; None if it would be a new one."""
-        return self.serving(sizes)
-
     def counts(self) -> dict[str, int]:
-        """Calls served so far, by version."""
-        found = {v: v.calls + self.entrance.led(v) for v in self.versions()}
-        for sizes, n in self.entrance.rows().items():
-            version = self.version_of(sizes)
-            if version in found:
-                found[version] += n
-        return {str(v): n for v, n in found.items()}
+        """Calls served so far, by version; those of equal code count for the first of them."""
+        found: dict[str, int] = {}
+        codes: set[Variants] = set()
+        for v in dict.fromkeys((*self.versions(), *self.tried())):
+            n = v.calls if v.variants in codes else self.calls(v)
+            codes.add(v.variants)
+            found[str(v)] = found.get(str(v), 0) + n
+        return found | ({GONE: n} if (n := self.gone.calls) else {})
+
+    def calls(self, version: Version) -> int:
+        """Calls that a version served."""
+        return version.calls + self.entrance.served(version)
+
+    def tried(self) -> tuple[Version, ...]:
+        """Versions that serve some calls and may yet be given up."""
+        return ()
 
     def others(self, sizes: Values) -> tuple[str, ...]:
         """What else could serve these sizes, and what it would take, as lines of text."""
@@ -104,6 +130,8 @@ class Dispatcher:
 
     def rearrange(self, versions: Sequence[Version]) -> None:
         """From now on, these versions serve."""
+        for version in set(self._ordered).difference(versions):
+            self.drop(None, version)
         conditions = [v.context for v in versions[:-1]]
         self._find = first_holding(conditions, self.making.plan.sizes)
         self._ordered = tuple(versions)
@@ -135,12 +163,16 @@ class Refused(Dispatcher):
     def compile_regions(self) -> None:
         """None is ever called."""
 
+    def succeed(self, earlier: Dispatcher) -> None:
+        """Nor was any before."""
+
 
 class Single(Dispatcher):
     """One version that was chosen before: what an `Executable` runs."""
 
     def __init__(self, making: Making, entrance: Entrance, version: Version) -> None:
-        counter = making.stats.counter
         super().__init__(making, entrance)
-        making.stats.counter = counter  # the kernel's, which this one's calls are no part of
         self.rearrange((version,))
+
+    def ran(self, version: Version) -> None:
+        """The kernel's calls count, of which these are none."""

@@ -68,7 +68,9 @@ class Entrance:
         if kind is None:
             return
         ways = self._ways_of(version)
-        if kind not in ways.tried:
+        if version.is_gone:  # meanwhile
+            self.drop(version)
+        elif kind not in ways.tried:
             ways.tried.add(kind)
             self._begin(lambda: self._make(version, ways, kind, variant, sizes), variant)
         elif ways.head is not None and sizes is not None:
@@ -137,18 +139,14 @@ class Entrance:
         switch.set_region(place, entry)
         return True
 
-    def led(self, version: Version) -> int:
-        """Calls that were led to a version so."""
-        place = self._places.get(version)
-        if self._switch is None or place is None or not self._contexts:
-            return 0
-        return self._switch.region_calls(place)
+    def served(self, version: Version) -> int:
+        """Calls that native entries of a version's code served."""
+        ways = self._ways.get(version.variants)
+        return 0 if ways is None else ways.served
 
-    def leave(self, sizes: Values, version: Version) -> None:
-        """From now on, calls of these sizes go the default way."""
-        self._ways.pop(version.variants, None)
-        if self._switch is not None:
-            self._switch.remove(sizes)
+    def drop(self, version: Version) -> Ways | None:
+        """From now on, calls enter a version no more; what is left of its entries."""
+        return self._ways.pop(version.variants, None)
 
     def forget(self, sizes: Values) -> None:
         """Calls of these sizes are dispatched anew."""
@@ -159,14 +157,6 @@ class Entrance:
     def counting(self) -> Switch | None:
         """The switch, if there is one by now."""
         return self._switch
-
-    def calls(self) -> dict[Values, int]:
-        """Calls that the switch counted, by sizes; the slow way counts its own."""
-        return {} if self._switch is None else self._switch.counts()
-
-    def rows(self) -> dict[Values, int]:
-        """Calls that functions of single sizes served."""
-        return {} if self._switch is None else self._switch.counts(served=True)
 
     def switch(self) -> Switch | None:
         """The native dispatcher of this kernel, installed when first asked for."""
@@ -219,6 +209,8 @@ class Entrance:
         if head is None or self._ways.get(version.variants) is not ways:
             return  # evicted meanwhile
         self.route(version, head, sizes)
+        if version.is_gone and sizes is not None:
+            self.forget(sizes)
         if self._switch is not None and self._knows_tensors():
             self._switch.read_tensors()
         if self.keep is not None and kind == Kind(True, version.variants.dense, "numpy"):

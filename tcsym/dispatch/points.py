@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 from math import isqrt, prod
 
@@ -29,15 +29,13 @@ class Points:
         self._evictions = 0
 
     def add(
-        self, key: Values, version: Version, calls: Callable[[], Mapping[Values, int]]
+        self, key: Values, version: Version, calls: Callable[[Version], int]
     ) -> tuple[Values, Version] | None:
-        """Keep a version; the one that had to make room. `calls`: those counted natively."""
+        """Keep a version; the one that had to make room. `calls`: that a version served."""
         gone = None
         if len(self.made) >= self.most:
-            native, forgotten = calls(), self._forgotten
-            uses = {
-                k: v.calls + native.get(k, 0) - forgotten.get(k, 0) for k, v in self.made.items()
-            }
+            forgotten = self._forgotten
+            uses = {k: calls(v) - forgotten.get(k, 0) for k, v in self.made.items()}
             least = min(uses, key=lambda k: uses[k])
             gone = least, self.made.pop(least)
             forgotten.pop(least, None)
@@ -78,9 +76,6 @@ class OnDemand(Dispatcher):
     def versions(self) -> tuple[Version, ...]:
         return tuple(self.points.made.values())
 
-    def version_of(self, sizes: Values) -> Version | None:
-        return self.points.made.get(sizes)
-
     def others(self, sizes: Values) -> tuple[str, ...]:
         version = self.meant(sizes)
         if version.variants.made:
@@ -103,9 +98,9 @@ class OnDemand(Dispatcher):
             found = self.points.made.get(key)
             if found is None:
                 found = self.make(key)
-                gone = self.points.add(key, found, self.entrance.calls)
+                gone = self.points.add(key, found, self.calls)
                 if gone is not None:
-                    self.entrance.leave(*gone)
+                    self.drop(*gone)
                     self.making.stats.evictions += 1
             return found
 

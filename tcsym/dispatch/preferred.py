@@ -179,11 +179,13 @@ class Preferred:
         contexts = [v.context for v in versions]
         self._chosen = versions, first_holding(contexts, self.making.plan.sizes)
 
-    def leave(self) -> None:
-        """Back to the symbolic versions: calls have other sizes now."""
+    def leave(self) -> tuple[Version, ...]:
+        """Back to the symbolic versions: calls have other sizes now. The versions given up."""
+        left = self.versions
         self.making.stats.decide(Decision((), "symbolic", "calls have other sizes now"))
         self.way, self._chosen, self.bound = "symbolic", _NONE, {}
         self._is_begun = False
+        return left
 
     def _enter(self, version: Version, variant: Variant) -> None:
         if version.padding is None:  # what copies is called through Python

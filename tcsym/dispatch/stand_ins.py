@@ -103,7 +103,5 @@ class StandIns:
             return
         own.variants.adopt(own.variants.dense, result)
         del self._waiting[own]
-        counted = self._entrance.rows()
         for sizes in waiting.sizes:
-            waiting.by.calls += counted.get(sizes, 0)
             self._entrance.forget(sizes)

@@ -60,7 +60,6 @@ class Switch:
         self.layout = layout
         self._words = (ctypes.c_int64 * layout.words)()
         self._kept: dict[int, Function] = {}  # word of a row or of the table -> what it refers to
-        self._before: dict[int, int] = {}  # word of a row's function -> calls before it had one
         self._lock = allocate_lock()
         self._words[NDARRAY] = id(np.ndarray)
         names = [sys.intern(n) for n in (*layout.names, *OPTIONS, *layout.free)]
@@ -113,10 +112,6 @@ class Switch:
         at = self.layout.regions_at + REGION_WORDS * k
         self._refer(at, at + 1, function)
 
-    def region_calls(self, k: int) -> int:
-        """Calls that the function of region `k` served."""
-        return self._words[self.layout.regions_at + REGION_WORDS * k + 2]
-
     def track(self, notice: Function, first: int = NOTICED_FROM) -> None:
         """Count calls by sizes; the one that makes it `first` goes to `notice`.
 
@@ -148,8 +143,6 @@ class Switch:
                     self._words[row + k] = sizes[slot]
             at = row + len(self.layout.slots)
             count = self._words[at + 1]
-            if self._words[at] <= COUNTED:
-                self._before[at] = count
             self._words[at + 2] = count + notice_in if notice_in else 0
             if function is None:
                 self._words[at] = COUNTED
@@ -205,26 +198,20 @@ class Switch:
         row = self._row(sizes)
         return 0 if row is None else self._words[row + len(self.layout.slots) + 1]
 
-    def counts(self, served: bool = False) -> dict[Values, int]:
-        """Calls of all sizes that have a row; `served`: by functions of their own."""
+    def counts(self) -> dict[Values, int]:
+        """Calls of all sizes that have a row."""
         layout, n = self.layout, len(self.layout.slots)
         words = self._words[layout.rows_at : layout.words]  # at once: a call may be waiting
         found = {}
         for row, function in zip(
             range(0, len(words), layout.row_words), words[n :: layout.row_words]
         ):
-            if function > (COUNTED if served else 0):
+            if function:
                 values = list(layout.known)
                 for k, slot in enumerate(layout.slots):
                     values[slot] = words[row + k]
-                before = self._before.get(layout.rows_at + row + n, 0) if served else 0
-                found[tuple(v or 0 for v in values)] = words[row + n + 1] - before
+                found[tuple(v or 0 for v in values)] = words[row + n + 1]
         return found
-
-    def is_led(self, sizes: Values) -> bool:
-        """True if these sizes have a function of their own."""
-        row = self._row(sizes)
-        return row is not None and self._words[row + len(self.layout.slots)] > COUNTED
 
     # ---- rows
 
@@ -253,7 +240,6 @@ class Switch:
         at = row + len(self.layout.slots)
         self._words[at] = self._words[at + 1] = self._words[at + 2] = 0
         self._kept.pop(at, None)
-        self._before.pop(at, None)
 
     def _refer(self, word: int, code: int | None, function: Function) -> None:
         """Have a word, and one for the code, refer to a function; never to parts of two."""

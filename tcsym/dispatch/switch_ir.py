@@ -164,8 +164,6 @@ def _find_region(
     out.line(f"  %region_at = getelementptr i64, ptr {start}, i64 %region_word")
     out.line("  %region_function = load ptr, ptr %region_at")
     out.guard(out.named("icmp ne ptr %region_function, null"), "default")
-    count = _load(out, "i64", "%region_at", 16)
-    _store(out, out.named(f"add i64 {count}, 1"), "%region_at", 16)
     out.line("  br label %region_ready\nregion_ready:")
     out.line("  %region_code_at = getelementptr i64, ptr %region_at, i64 1")
     out.line("  %region_code = load ptr, ptr %region_code_at\n  br label %call")

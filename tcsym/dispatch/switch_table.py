@@ -13,7 +13,7 @@ NDARRAY, DEFAULT, DEFAULT_CODE, NOTICE, FIRST_NOTICE, TOTAL, TOTAL_NOTICE = rang
 TENSOR, PARAMETER, VIEW, KEYS_AT, PLAIN_KEYS, NAMES = range(7, 13)  # names come last
 COUNTED = 1  # function of a row that has none of its own: the default one serves
 GROUP, LOG_GROUPS = 4, 7
-REGION_WORDS = 3
+REGION_WORDS = 2
 MULTIPLIER = 0x9E3779B97F4A7C15  # 2^64 / golden ratio (Knuth, vol. 3, 6.4)
 WORD = (1 << 64) - 1
 
@@ -26,7 +26,7 @@ class Layout:
     gives; `ranks` of these arguments. A row is its sizes, its function,
     calls so far, the count at which `NOTICE` is called, and the address of its code if the function
     is one of our built-ins, which takes no `self`. `names`: of all arguments. `n_regions`: ranges
-    of sizes with functions of their own; each has its function, its code, and calls so far.
+    of sizes with functions of their own; each has its function and its code.
     """
 
     def __init__(

@@ -25,9 +25,9 @@ Kind = Literal["symbolic", "refined", "specialised", "bucket", "padded"]
 class Version:
     """Sizes that satisfy `context` are served by `variants`, made with the options of `region`.
 
-    `fixed`: sizes that are numbers in its code. `calls`: served through Python so far (calls that
-    enter native code are counted there). `compile_beside`: where calls must not wait for another
-    variant, what has it compiled; they run on dense copies meanwhile.
+    `fixed`: sizes that are numbers in its code. `calls`: served through Python so far (native
+    entries count theirs); a version that `is_gone` counts no more. `compile_beside`: where calls
+    must not wait for another variant, what has it compiled; they run on dense copies meanwhile.
     """
 
     kind: Kind
@@ -37,6 +37,7 @@ class Version:
     variants: Variants
     padding: Padding | None = None
     calls: int = field(default=0)
+    is_gone: bool = field(default=False)
     compile_beside: Callable[[Variants, Layouts], None] | None = None
 
     def run(
@@ -50,7 +51,6 @@ class Version:
 
         expect: told of a variant that these are the first to run on, before they do.
         """
-        self.calls += 1
         if self.padding is not None:
             return self.padding.run(self.variants, views, sizes, threads)
         variants = self.variants

@@ -18,7 +18,7 @@ from tcsym.runtime.plan import CallPlan
 from tcsym.variants import Variant, layout_of
 
 if TYPE_CHECKING:
-    from tcsym.runtime.entering import EntryImage
+    from tcsym.runtime.entering import EntryImage, Served
 
 Function = Callable[..., Any]
 
@@ -42,6 +42,7 @@ class Ways:
         self.head: Function | None = None
         self._entries: dict[Kind, Function] = {}
         self._prepared: dict[Kind, EntryImage] = {}
+        self._served: list[Served] = []  # by all entries there ever were
         self._lock = threading.Lock()
 
     def make(
@@ -81,11 +82,26 @@ class Ways:
 
     def adopt(self, kind: Kind, entry: Function) -> Function:
         """Adds an entry that was made before; the head."""
+        from tcsym.runtime.entering import Served
+
         self.tried.add(kind)
         with self._lock:
             self._entries[kind] = entry
+            self._served.append(Served(entry))
             self.head = self._link()
             return self.head
+
+    def close(self) -> None:
+        """Keep what its entries count, not their code."""
+        with self._lock:
+            self._entries.clear()
+            self._prepared.clear()
+            self.head = None
+
+    @property
+    def served(self) -> int:
+        """Calls that its entries served."""
+        return sum([served.calls for served in self._served])
 
     def _link(self) -> Function:
         """Entries that also serve stricter layouts come last; else first come, first served."""

@@ -96,9 +96,7 @@ Serving = Callable[[Values], Version]
 
 def rivals(making: Making, bound: Mapping[str, int]) -> dict[str, Serving]:
     """What may serve sizes, by way."""
-    counter = making.stats.counter
     found: dict[str, Serving] = {"symbolic": _symbolic(making)}
-    making.stats.counter = counter
     if bound:
         versions = making.partly_bound(bound)
         find = first_holding([v.context for v in versions], making.plan.sizes)
@@ -128,19 +126,16 @@ def _symbolic(making: Making) -> Serving:
 
 def buckets_of(making: Making) -> Buckets:
     """Versions for ranges of sizes. OptionError if none has an upper bound."""
-    counter, decisions = making.stats.counter, list(making.stats.decisions)
+    decisions = list(making.stats.decisions)
     buckets = Buckets(making, _unused(making), Bucket())
     buckets.versions()
-    making.stats.counter, making.stats.decisions[:] = counter, decisions
+    making.stats.decisions[:] = decisions
     return buckets
 
 
 def padding_of(making: Making) -> PadOnDemand:
     """Versions for padded sizes. OptionError if none has an upper bound."""
-    counter = making.stats.counter
-    padding = PadOnDemand(making, _unused(making), Pad("max"))
-    making.stats.counter = counter
-    return padding
+    return PadOnDemand(making, _unused(making), Pad("max"))
 
 
 def _unused(making: Making) -> Entrance:

@@ -79,12 +79,12 @@ def load_entry(image: EntryImage, kernel: KernelCode, slow: Slow) -> Slow:
 
 
 class _Owner(Owner):
-    def __init__(self, name: str, address: int, table: _Table, kept: tuple[Any, ...]) -> None:
+    def __init__(self, name: str, address: int, table: EntryTable, kept: tuple[Any, ...]) -> None:
         super().__init__(name, address, kept)
         self.table = table
 
 
-class _Table:
+class EntryTable:
     """The entry's table: numbers, addresses and objects, which it keeps alive."""
 
     def __init__(self, places: dict[str, int]) -> None:
@@ -99,6 +99,18 @@ class _Table:
 
     def put(self, name: str, word: int) -> None:
         self.words[self.places[name]] = word
+
+
+class Served:
+    """Calls that an entry served; keeps the words that count them alive, not the entry's code."""
+
+    def __init__(self, entry: Slow) -> None:
+        table: EntryTable = entry.__self__.table  # type: ignore[attr-defined]
+        self._words, self._at = table.words, table.places["served"]
+
+    @property
+    def calls(self) -> int:
+        return self._words[self._at] or 0
 
 
 def continue_with(entry: Slow, slow: Slow) -> None:
@@ -120,8 +132,8 @@ def shared_address(name: str) -> int:
         return _shared().address(name)
 
 
-def _table(image: EntryImage, kernel: KernelCode, slow: Slow) -> _Table:
-    table = _Table(image.places)
+def _table(image: EntryImage, kernel: KernelCode, slow: Slow) -> EntryTable:
+    table = EntryTable(image.places)
     table.refer("slow", slow)
     if len(image.outputs) > 1:
         table.refer("results", results_type(tuple([name for name, _ in image.outputs])))
@@ -149,7 +161,7 @@ def _table(image: EntryImage, kernel: KernelCode, slow: Slow) -> _Table:
     return table
 
 
-def _refer_to_numpy(table: _Table, types: dict[str, str]) -> None:
+def _refer_to_numpy(table: EntryTable, types: dict[str, str]) -> None:
     table.refer("ndarray", np.ndarray)
     table.put("array_empty", array_function(ARRAY_EMPTY))
     table.put("blocks", ctypes.addressof(STATE))
@@ -157,7 +169,7 @@ def _refer_to_numpy(table: _Table, types: dict[str, str]) -> None:
         table.refer(name, numpy_type(dtype))
 
 
-def _refer_to_torch(table: _Table, types: dict[str, str]) -> None:
+def _refer_to_torch(table: EntryTable, types: dict[str, str]) -> None:
     from tcsym.runtime.torch_facts import torch_facts
     from tcsym.types import DType
 

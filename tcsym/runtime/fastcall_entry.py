@@ -52,6 +52,7 @@ class Entry:
         inputs, outputs = range(len(self.plan.inputs)), range(len(self.plan.outputs))
         names = [
             "slow",  # the function for everything else
+            "served",  # calls that the entry did not pass to that
             "launch",  # tcsym_launch (native.ll)
             "kernel",
             "arena",

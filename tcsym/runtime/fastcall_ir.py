@@ -203,6 +203,7 @@ slow:
         arrays = [self.body.memory.load("ptr", "%outputs", 8 * k) for k in range(n)]
         self.outputs.note_written(arrays)
         if n == 1:
+            self._count()
             out.line(f"  ret ptr {arrays[0]}")
             return
         made = out.named(
@@ -211,7 +212,14 @@ slow:
         out.guard(out.named(f"icmp ne ptr {made}, null"), "undo")
         for k, array in enumerate(arrays):
             out.line(f"  call i32 @PyTuple_SetItem(ptr {made}, i64 {k}, ptr {array})")
+        self._count()
         out.line(f"  ret ptr {made}")
+
+    def _count(self) -> None:
+        """One call more was served; Python's lock is held."""
+        more = self.body.out.named(f"add i64 {self.body.number('served')}, 1")
+        table = f"@{TABLE}"
+        self.body.memory.store(f"i64 {more}", table, 8 * self.body.places["served"])
 
     def _undo(self) -> str:
         lines = []

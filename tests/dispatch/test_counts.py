@@ -1,0 +1,187 @@
+"""`kernel.stats.dispatch`: each call counts once, whatever it went through."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tcsym as tc
+from tcsym.dispatch import gone
+from tcsym.dispatch.beside import compilations
+from tcsym.dispatch.trial import PAIRS, ROUNDS
+from tcsym.index import ge, lt, var
+from tcsym.region import Region
+from tcsym.runtime.background import settle
+from tcsym.strategy import Auto, Bucket, Pad, Specialize, Symbolic
+
+F32 = np.float32
+MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
+TWO = "def two(float(M,K) A, float(K,N) B) -> (C,D) { C(m,n) +=! A(m,k) * B(k,n) D(m,k) = A(m,k) }"
+TAKE = "def take(float(N) x, int32(M) at) -> (y) { y(i) = x(at(i)) }"
+BOUNDS = {"M": tc.Dim(0, 40), "K": tc.Dim(0, 8), "N": tc.Dim(0, 8)}
+REGIONS = (
+    Region(tc.Options(row_unroll=1), lt(var("M"), 8), "user"),
+    Region(tc.Options(row_unroll=8), ge(var("M"), 8), "user"),
+)
+STRATEGIES = [
+    Symbolic(),
+    Auto(),
+    Auto(hot=0.0, share=1.0, max_variants=2),
+    Specialize(max_variants=2),
+    Specialize(background=1.0, max_variants=2),
+    Bucket(edges={"M": (7, 20)}),
+    Bucket(learn=5),
+    Pad(8, sizes=("M",)),
+    Pad(),
+]
+
+
+@pytest.fixture(autouse=True)
+def settled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TCSYM_CACHE_DIR", str(tmp_path))
+    yield
+    compilations.settle()
+
+
+@pytest.fixture(params=[False, True], ids=["one region", "two regions"])
+def regions(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param:
+        monkeypatch.setattr("tcsym.dispatch.making.lookup", lambda *_: REGIONS)
+
+
+def operands(m: int, k: int = 3, n: int = 4) -> tuple[Any, Any]:
+    return np.ones((m, k), F32), np.ones((k, n), F32)
+
+
+def total(kernel: Any) -> int:
+    return sum(kernel.stats.dispatch.values())
+
+
+def in_all_ways(kernel: Any, m: int, wrap: Callable[[Any], Any] = lambda x: x) -> int:
+    """Calls of one height with all kinds of arguments; how many."""
+    a, b = map(wrap, operands(m))
+    out = wrap(np.empty((m, 4), F32))
+    kernel(a, b)
+    kernel(B=b, A=a)
+    kernel(a, b, out=out)
+    kernel(a, b, threads=1)
+    kernel(wrap(np.ones((3, m), F32)).T, b)
+    kernel(a, wrap(np.ones((3, 9), F32))[:, :8:2])
+    return 6
+
+
+def refused(kernel: Any) -> None:
+    """Calls that run nothing."""
+    a, b = operands(5)
+    for args in ((a,), (a, b[:2]), (a, b.tolist(), 3), (a, np.ones((3, 9), F32)), (a[0], b)):
+        with pytest.raises(tc.TCError):
+            kernel(*args)
+
+
+@pytest.mark.usefixtures("regions")
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_the_sum_is_the_number_of_calls(strategy: Any) -> None:
+    kernel = tc.define(MM, strategy=strategy, sizes=BOUNDS).mm
+    n = 0
+    for round_ in range(4):
+        for m in (3, 9, 30, 0, 3):
+            n += in_all_ways(kernel, m)
+            settle()
+        refused(kernel)
+        assert total(kernel) == n, round_
+        compilations.settle()
+    for _ in range(2 * PAIRS * ROUNDS + 5):  # trials are decided, versions given up
+        n += len([kernel(*operands(m)) for m in (3, 9, 30)])
+    compilations.settle()
+    n += in_all_ways(kernel, 9)
+    assert total(kernel) == n
+
+
+@pytest.mark.usefixtures("regions")
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_with_torch(strategy: Any) -> None:
+    torch = pytest.importorskip("torch")
+    kernel = tc.define(MM, strategy=strategy, sizes=BOUNDS).mm
+    n = 0
+    for _ in range(3):
+        for m in (3, 9, 30, 3):
+            n += in_all_ways(kernel, m, torch.from_numpy)
+            n += in_all_ways(kernel, m)
+            settle()
+        compilations.settle()
+    for _ in range(2 * PAIRS * ROUNDS + 5):
+        a, b = map(torch.from_numpy, operands(9))
+        kernel(a, b)
+        n += 1
+    assert total(kernel) == n
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_several_results_and_faults(strategy: Any) -> None:
+    two = tc.define(TWO, strategy=strategy, sizes=BOUNDS).two
+    take = tc.define(TAKE, strategy=strategy, sizes={"N": tc.Dim(0, 9), "M": tc.Dim(0, 40)}).take
+    x, good, bad = np.arange(5, dtype=F32), np.array([4, 0], np.int32), np.array([5, 0], np.int32)
+    for n in range(1, 6):
+        two(*operands(5))
+        take(x, good)
+        with pytest.raises(tc.TCError):
+            take(x, bad)  # its code ran, and found the fault
+        settle()
+        compilations.settle()
+        assert total(two) == n and total(take) == 2 * n
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_many_threads(strategy: Any) -> None:
+    kernel = tc.define(MM, strategy=strategy, sizes=BOUNDS).mm
+    start = threading.Barrier(8)
+
+    def call(t: int) -> None:
+        start.wait()
+        for step in range(100):
+            kernel(*operands(1 + (t + step // 20) % 6))
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(call, range(8)))
+    compilations.settle()
+    assert total(kernel) == 800
+
+
+def test_versions_that_make_room_are_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gone, "_WATCHED", 1)
+    kernel = tc.define(MM, strategy=Specialize(max_variants=1)).mm
+    for m in (1, 2, 3, 4):
+        for _ in range(3):
+            kernel(*operands(m))
+            settle()
+    assert kernel.stats.dispatch[gone.GONE] == 9 and total(kernel) == 12
+
+
+def test_executables_and_tunes_change_no_counts() -> None:
+    kernel = tc.define(MM).mm
+    for _ in range(3):
+        kernel(*operands(5))
+        settle()
+    executable = kernel.compile((5, 3), (3, 4))
+    executable(*operands(5))
+    assert total(kernel) == 3
+    kernel._serving.dispatch(kernel._checked_call, kernel._install, ahead=True)  # as a tune does
+    assert total(kernel) == 3
+    kernel(*operands(5))
+    assert total(kernel) == 4
+
+
+def test_versions_of_equal_code_count_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    same = tuple(Region(REGIONS[0].options, r.context, r.origin) for r in REGIONS)
+    monkeypatch.setattr("tcsym.dispatch.making.lookup", lambda *_: same)
+    kernel = tc.define(MM, strategy="symbolic").mm
+    for m in (3, 9, 9, 3, 9):
+        kernel(*operands(m))
+        settle()
+    assert total(kernel) == 5
