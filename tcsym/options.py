@@ -14,8 +14,10 @@ from tcsym.records import dataclass
 Bind = Literal["never", "before", "after"]
 Scheduler = Literal["align", "isl"]
 Fusion = Literal["max", "preserve-coincident", "min"]
+InnerFusion = Literal["same", "max", "preserve-coincident", "min"]
 PackColumns = Literal["auto", "never"]
 PackRows = Literal["auto", "always", "never"]
+NestValue = int | str | bool
 SCHEMA = 1  # raised when a field changes its meaning; new fields with defaults do not raise it
 
 
@@ -27,7 +29,8 @@ class Options:
         only checked), before scheduling, or after it (code generation sees numbers).
     scheduler: `align` fuses by aligning iterators through dependences; `isl` is isl's scheduler.
     fusion: `max` shares every loop that dependences allow, `preserve-coincident` only while the
-        shared loops stay parallel, `min` none.
+        shared loops stay parallel, `min` none. inner_fusion: that inside of shared loops, by
+        `align`; `same` as outside.
     register_rows, register_vectors: register tile of a contraction (0: the target's default).
     reduction_unroll: steps of a contraction's innermost reduction loop in one iteration.
     pack: copy operands of contractions into panels.
@@ -40,7 +43,10 @@ class Options:
         as many tiles; more if the second cache or the threads ask for it.
     block_tiles: least row tiles in a block, where threads share rows because columns are few.
     row_block: height, in register tiles, of the blocks of rows that fused nests share.
+    nests: (k, field, value): the k-th outermost loop nest, in the order in which they run, has
+        another value of a field that says how it is tiled, packed or unrolled.
     vectorize, parallelize: allow vector loops, threads.
+    parallel_loops: nested parallel loops that at most become one loop on threads.
     row_unroll: vectors in flight in row loops and row reductions.
     strip_vectors: vectors in flight in strips of columns; accumulators count (0: the target's
         default).
@@ -52,6 +58,7 @@ class Options:
     bind: Bind = "never"
     scheduler: Scheduler = "align"
     fusion: Fusion = "max"
+    inner_fusion: InnerFusion = "same"
     register_rows: int = 0
     register_vectors: int = 0
     reduction_unroll: int = 4
@@ -63,21 +70,19 @@ class Options:
     panel_parts: int = 1
     block_tiles: int = 16
     row_block: int = 1
+    nests: tuple[tuple[int, str, NestValue], ...] = ()
     vectorize: bool = True
     parallelize: bool = True
+    parallel_loops: int = 3
     row_unroll: int = 4
     strip_vectors: int = 0
     min_work_per_thread: int = 131072
     time_limit: float = 5.0
 
     def __post_init__(self) -> None:
-        for name, choices in _CHOICES.items():
-            _require_choice(name, getattr(self, name), choices)
-        for name, (low, high) in _RANGES.items():
-            _require_integer(name, getattr(self, name), low, high)
-        for name in ("pack", "vectorize", "parallelize"):
-            if not isinstance(value := getattr(self, name), bool):
-                raise OptionError(f"option `{name}` is {value!r}, expected True or False")
+        for name in (*_CHOICES, *_RANGES, *_SWITCHES):
+            _require_value(name, getattr(self, name))
+        object.__setattr__(self, "nests", _checked_nests(self.nests))
         limit = self.time_limit
         if not isinstance(limit, int | float) or isinstance(limit, bool) or not limit > 0:
             raise OptionError(f"option `time_limit` is {limit!r}, expected seconds > 0")
@@ -94,7 +99,16 @@ class Options:
 
     def __str__(self) -> str:
         """`register_rows=4 pack=False`: what differs from the defaults; stable."""
-        return " ".join(f"{name}={value}" for name, value in self.changed().items()) or "defaults"
+        changed = self.changed() | {f"nests[{k}].{name}": v for k, name, v in self.nests}
+        changed.pop("nests", None)
+        return " ".join(f"{name}={value}" for name, value in changed.items()) or "defaults"
+
+    def of_nest(self, k: int) -> Options:
+        """What the k-th nest is mapped with."""
+        if not self.nests:
+            return self
+        own: dict[str, Any] = {name: value for nest, name, value in self.nests if nest == k}
+        return dataclasses.replace(self, **own, nests=())
 
     def to_json(self) -> str:
         """All fields, with the version of their meaning. Equal options are equal text."""
@@ -128,6 +142,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "bind": get_args(Bind),
     "scheduler": get_args(Scheduler),
     "fusion": get_args(Fusion),
+    "inner_fusion": get_args(InnerFusion),
     "pack_columns": get_args(PackColumns),
     "pack_rows": get_args(PackRows),
 }
@@ -140,10 +155,28 @@ _RANGES: dict[str, tuple[int, int]] = {
     "panel_parts": (1, 4096),
     "block_tiles": (1, 4096),
     "row_block": (1, 256),
+    "parallel_loops": (1, 3),
     "row_unroll": (0, 32),
     "strip_vectors": (0, 32),
     "min_work_per_thread": (0, 2**62),
 }
+_SWITCHES = ("pack", "vectorize", "parallelize")
+NEST_FIELDS = (
+    "register_rows",
+    "register_vectors",
+    "reduction_unroll",
+    "pack",
+    "pack_columns",
+    "pack_rows",
+    "pack_reuse",
+    "panel_percent",
+    "panel_parts",
+    "block_tiles",
+    "row_block",
+    "row_unroll",
+    "strip_vectors",
+)
+MOST_NESTS = 64
 _PRESETS: dict[str, dict[str, Any]] = {
     "naive": {"fusion": "min", "pack": False, "vectorize": False, "parallelize": False},
     "pointwise": {"fusion": "max", "row_unroll": 2},
@@ -151,6 +184,29 @@ _PRESETS: dict[str, dict[str, Any]] = {
     "convolution": {"pack": True, "pack_reuse": 1, "reduction_unroll": 1},
     "reduction": {"row_unroll": 8, "strip_vectors": 8},
 }
+
+
+def _require_value(name: str, value: object) -> None:
+    if name in _CHOICES:
+        _require_choice(name, value, _CHOICES[name])
+    elif name in _RANGES:
+        _require_integer(name, value, *_RANGES[name])
+    elif not isinstance(value, bool):
+        raise OptionError(f"option `{name}` is {value!r}, expected True or False")
+
+
+def _checked_nests(given: object) -> tuple[tuple[int, str, NestValue], ...]:
+    """In one order; lists, as of JSON, are tuples."""
+    items = given if isinstance(given, tuple | list) else None
+    if items is None or not all(isinstance(x, tuple | list) and len(x) == 3 for x in items):
+        raise OptionError(f"option `nests` is {given!r}, expected (nest, field, value) tuples")
+    for nest, name, value in items:
+        _require_integer("nests", nest, 0, MOST_NESTS - 1)
+        _require_choice("nests", name, NEST_FIELDS)
+        _require_value(name, value)
+    if len({(nest, name) for nest, name, _ in items}) < len(items):
+        raise OptionError(f"option `nests` is {given!r}, which has a field of a nest twice")
+    return tuple(sorted((nest, name, value) for nest, name, value in items))
 
 
 def _require_choice(name: str, value: object, choices: tuple[str, ...]) -> None:

@@ -49,6 +49,7 @@ class _Fusing:
     scop: Scop
     dependences: Dependences
     strategy: Fusion
+    inner: Fusion
     taken: set[str] = field(default_factory=set)  # loop variable names in use
     _contracted: dict[str, frozenset[str]] = field(default_factory=dict)
 
@@ -59,6 +60,10 @@ class _Fusing:
             self._contracted[name] = contracted(u.statement)
         return self._contracted[name]
 
+    def below(self) -> _Fusing:
+        """Inside of a loop; names and what was found out are shared."""
+        return self if self.strategy == self.inner else replace(self, strategy=self.inner)
+
     def name(self, iterator: str) -> str:
         unique, n = iterator, 1
         while unique in self.taken:
@@ -67,9 +72,14 @@ class _Fusing:
         return unique
 
 
-def fuse(scop: Scop, dependences: Dependences, strategy: Fusion) -> Tree:
-    """A tree with all loops `sequential`; orders come from the proof."""
-    fusing = _Fusing(scop, dependences, strategy)
+def fuse(
+    scop: Scop, dependences: Dependences, strategy: Fusion, inner: Fusion | None = None
+) -> Tree:
+    """A tree with all loops `sequential`; orders come from the proof.
+
+    inner: the strategy inside of loops that statements got; None: the same.
+    """
+    fusing = _Fusing(scop, dependences, strategy, inner or strategy)
     fusing.taken.update(scop.sizes, _program_variables(scop.items))
     return sequence(_items(scop.items, (), fusing))
 
@@ -185,7 +195,7 @@ def _shared(run: list[_Unit], column: tuple[str, ...], depth: int, fu: _Fusing) 
         inside.append(u.without(iterator))
     r = run[0].statement.range_of(column[0])
     name = fu.name(column[0])
-    body = sequence(_nest(inside, depth + (not reducing), fu))
+    body = sequence(_nest(inside, depth + (not reducing), fu.below()))
     out.append(TreeLoop(name, r.lower, r.upper, tuple(members), body))
     return out
 

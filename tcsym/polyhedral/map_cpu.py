@@ -89,9 +89,9 @@ def _mapped(kernel: Kernel, target: Target, options: Options) -> Mapped:
     if options.parallelize:
         kernel = _verified(split_reductions(kernel, target, setting.names))
     seldom = {v for x in exceptional_nests(kernel) for v in nests(x)}
-    for nest in nests(kernel.body):
+    for k, nest in enumerate(nests(kernel.body)):
         schedule = schedule_leaf if nest in seldom else schedule_nest
-        kernel = _verified(_scheduled(kernel, nest, schedule, setting))
+        kernel = _verified(_scheduled(kernel, nest, schedule, setting.of_nest(k)))
     kernel = _verified(skip_unit_windows(kernel, setting.names))
     kernel = _verified(clamp_rows(drop_empty(assume(contract_storage(kernel)))))
     kernel = _verified(full_tiles(kernel, setting.names))
@@ -100,9 +100,9 @@ def _mapped(kernel: Kernel, target: Target, options: Options) -> Mapped:
         kernel = _verified(prefetch_gathers(prefetch_rows(kernel), target.l2_bytes))
     kernel = _verified(fetch_ahead(kernel, setting.ahead, target.l2_bytes, setting.names))
     if options.parallelize:
-        kernel = parallelise(
-            collapse_outermost(kernel, target, setting.names, options.min_work_per_thread), target
-        )
+        grain, loops = options.min_work_per_thread, options.parallel_loops
+        kernel = collapse_outermost(kernel, target, setting.names, grain, loops)
+        kernel = parallelise(kernel, target)
     kernel = replace(kernel, body=unswitch_serial(kernel.body, setting.names))
     kernel = merge_branches(roll_epilogues(drop_masks(kernel), target, setting.names))
     kernel = place_allocations(kernel)

@@ -125,19 +125,22 @@ def _proved_tree(scop: Scop, relations: Relations, options: Options, log: _Log) 
     return _Found(dependences, tree, {}, tree_to_loops(tree, scop))
 
 
-Strategy = tuple[Scheduler, Fusion]
+Strategy = tuple[Scheduler, Fusion, Fusion]
 
 
 def _strategies(options: Options) -> Iterator[Strategy]:
+    """The scheduler, the fusion of outer loops, and that of loops inside of them."""
     if options.scheduler == "isl":
-        yield "isl", options.fusion
+        yield "isl", options.fusion, options.fusion
+    if options.inner_fusion != "same":
+        yield "align", options.fusion, options.inner_fusion
     for fusion in _FUSIONS[_FUSIONS.index(options.fusion) :]:
-        yield "align", fusion
+        yield "align", fusion, fusion
 
 
 def _attempt(scop: Scop, dependences: Dependences, strategy: Strategy, log: _Log) -> _Found | None:
     """What one strategy yields, or None (with a note) if that cannot be used."""
-    scheduler, fusion = strategy
+    scheduler, fusion, inner = strategy
     relations = dependences.relations
     whole = relations.deadline
     limit = Deadline.after(whole.left / 2) if scheduler == "isl" else whole
@@ -152,16 +155,19 @@ def _attempt(scop: Scop, dependences: Dependences, strategy: Strategy, log: _Log
         reason = str(e)
     except isl.Error:
         reason = "isl failed"
-    log.notes.append(f"scheduler {scheduler}, fusion {fusion}: {reason}")
+    inside = "" if inner == fusion else f", inside {inner}"
+    log.notes.append(f"scheduler {scheduler}, fusion {fusion}{inside}: {reason}")
     return None
 
 
 def _scheduled(scop: Scop, dependences: Dependences, strategy: Strategy, log: _Log) -> _Found:
-    scheduler, fusion = strategy
+    scheduler, fusion, inner = strategy
     relations = dependences.relations
     with log.step("fuse"):
-        make = isl_schedule if scheduler == "isl" else fuse
-        tree = make(scop, dependences, fusion)
+        if scheduler == "isl":
+            tree = isl_schedule(scop, dependences, fusion)
+        else:
+            tree = fuse(scop, dependences, fusion, inner)
     with log.step("prove"):
         proof = prove(tree, scop, dependences)
     if not proof.is_legal:

@@ -29,7 +29,7 @@ class Estimates:
     program: Program
     target: Target
     context: Context = ()
-    scheduled: dict[tuple[str, str], Scheduled] = field(default_factory=dict)
+    scheduled: dict[tuple[str, ...], Scheduled] = field(default_factory=dict)
     known: dict[tuple[Options, bytes], Figures] = field(default_factory=dict)
 
     def __call__(self, options: Sequence[Options], sizes: Sizes) -> Matrix:
@@ -46,7 +46,7 @@ class Estimates:
         dense: Layout = "dense"
         layouts = (dense,) * (len(program.inputs) + len(program.outputs))
         stages = Lowering(program, self.target, options, {}, layouts, self.context, {})
-        key = options.fusion, options.scheduler
+        key = options.fusion, options.inner_fusion, options.scheduler
         if key not in self.scheduled:
             self.scheduled[key] = stages.scheduled()
         kernel = stages.mapped(self.scheduled[key]).kernel

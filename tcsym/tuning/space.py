@@ -25,6 +25,7 @@ Value = Any
 
 AXES: Mapping[str, tuple[Value, ...]] = {
     "fusion": ("max", "preserve-coincident", "min"),
+    "inner_fusion": ("same", "min"),
     "scheduler": ("align", "isl"),
     "register_rows": (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 14),
     "register_vectors": (0, 1, 2, 3, 4),
@@ -39,10 +40,11 @@ AXES: Mapping[str, tuple[Value, ...]] = {
     "row_block": (4, 1, 2, 8, 16),
     "row_unroll": (4, 1, 2, 3, 6, 8),
     "strip_vectors": (0, 1, 2, 4, 6, 8, 12),
+    "parallel_loops": (3, 1, 2),
     "min_work_per_thread": (131072, 32768, 65536, 262144, 1048576),
 }
-_SCHEDULING = ("fusion", "scheduler")
-_THREADING = ("min_work_per_thread",)
+_SCHEDULING = ("fusion", "inner_fusion", "scheduler")
+_THREADING = ("parallel_loops", "min_work_per_thread")
 SPILL_COST, LATENCY_TILES = 2.0, 8
 PRUNED_BEYOND = 2.0
 

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from tcsym.options import Options
+from tcsym.options import NEST_FIELDS, Options
 
 PASSES = "tcsym.polyhedral.passes."
 CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {
@@ -99,6 +99,7 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
     "scheduler": ("align", "align", "align", "isl"),
     "vectorize": (True, True, True, True, False),
     "fusion": ("max", "max", "preserve-coincident", "min"),
+    "inner_fusion": ("same", "max", "preserve-coincident", "min"),
     "register_rows": (0, 0, 1, 2, 3, 8),
     "register_vectors": (0, 0, 1, 3, 4),
     "reduction_unroll": (1, 2, 4, 5),
@@ -111,6 +112,7 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
     "block_tiles": (1, 2, 16),
     "row_block": (1, 2, 3),
     "parallelize": (True, True, True, False),
+    "parallel_loops": (1, 2, 3),
     "row_unroll": (0, 1, 2, 4, 8),
     "strip_vectors": (1, 2, 3, 8, 16),
     "min_work_per_thread": (0, 0, 1000, 131072),
@@ -120,7 +122,9 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
 def random_options(rng: random.Random) -> Options:
     """Half of the options as they are, the others from what a tuner may try."""
     drawn = {name: rng.choice(values) for name, values in OPTIONS.items() if rng.random() < 0.5}
-    return Options(**drawn)
+    nests = {(rng.randrange(3), rng.choice(NEST_FIELDS)) for _ in range(rng.choice((0, 0, 2)))}
+    own = [(nest, name, rng.choice(OPTIONS[name])) for nest, name in sorted(nests)]
+    return Options(**drawn, nests=tuple(own))
 
 
 @contextmanager

@@ -34,7 +34,9 @@ PARTS = 256
 PART_WORK = 256 * PER_CYCLE  # beside which a part's divisions are nothing
 
 
-def collapse_outermost(kernel: Kernel, target: Target, names: Names, min_work: int) -> Kernel:
+def collapse_outermost(
+    kernel: Kernel, target: Target, names: Names, min_work: int, most_loops: int = MOST_LOOPS
+) -> Kernel:
     """Nested parallel loops, where more loops follow inside, become loops over parts.
 
     A part is a run of their iterations in order, long enough to pay for its divisions. The new
@@ -45,7 +47,7 @@ def collapse_outermost(kernel: Kernel, target: Target, names: Names, min_work: i
     parts that share an iteration of the loops around make their own copies.
     """
     found: dict[str, frozenset[str]] = {}
-    make = _Collapse(Costs.of(kernel, target), names, min_work, found, kernel)
+    make = _Collapse(Costs.of(kernel, target), names, min_work, most_loops, found, kernel)
     body = make.outermost(kernel.body, frozenset((*kernel.sizes, *kernel.launched)))
     kernel = replace(kernel, body=body)
     for new, loops in found.items():
@@ -75,6 +77,7 @@ class _Collapse:
     costs: Costs
     names: Names
     min_work: int
+    most_loops: int
     found: dict[str, frozenset[str]]
     kernel: Kernel
 
@@ -132,7 +135,7 @@ class _Collapse:
     def _collapsible(self, top: Loop) -> _Loops:
         """Loops from `top` with bounds of their own, each with serial loops inside."""
         out: list[Loop] = []
-        for loop in chain_of(top)[:MOST_LOOPS]:
+        for loop in chain_of(top)[: self.most_loops]:
             if not _joins(loop, out):
                 return _Loops(tuple(out))
             out.append(loop)
@@ -140,7 +143,7 @@ class _Collapse:
             return _Loops(tuple(out))
         *before, last = out[-1].body.body
         around = frozenset(x.variable for x in out)
-        if len(out) == MOST_LOOPS or not isinstance(last, Loop) or not _joins(last, out):
+        if len(out) == self.most_loops or not isinstance(last, Loop) or not _joins(last, out):
             return _Loops(tuple(out))
         if (extent(last).as_int() or FEW_SHARED) < FEW_SHARED:
             return _Loops(tuple(out))

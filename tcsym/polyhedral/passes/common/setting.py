@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import field, replace
 
 from tcsym.loop_ir import Kernel, Node, Prefetch
 from tcsym.options import Options
@@ -24,6 +24,10 @@ class Setting:
     names: Names
     notes: list[str]
     ahead: dict[str, tuple[Prefetch, ...]] = field(default_factory=dict)
+
+    def of_nest(self, k: int) -> Setting:
+        """That of the k-th nest; what grows is shared."""
+        return replace(self, options=self.options.of_nest(k)) if self.options.nests else self
 
     def note(self, nest: str, text: str) -> None:
         self.notes.append(f"{nest}: {text}")
