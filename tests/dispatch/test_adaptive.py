@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import tcsym as tc
-from tcsym.dispatch import adaptive, beside
+from tcsym.dispatch import beside, hot_sizes
 from tcsym.dispatch.beside import compilations
 from tcsym.dispatch.trial import PAIRS, ROUNDS, Trial
 from tcsym.runtime.background import settle
@@ -47,7 +47,7 @@ def settled() -> Iterator[None]:
 
 
 def states(kernel: Any) -> Any:
-    return kernel._dispatcher._states
+    return kernel._dispatcher.hot.states
 
 
 # ---- trials
@@ -130,7 +130,7 @@ def test_what_is_decided_serves(adopt: bool, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_counting_ends_where_nothing_is_gained(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tcsym.dispatch.trial.is_faster", lambda *_: False)
-    monkeypatch.setattr(adaptive, "GIVE_UP_AFTER", 1)
+    monkeypatch.setattr(hot_sizes, "GIVE_UP_AFTER", 1)
     kernel = tc.define(MM, strategy=EAGER).mm
     ready(kernel, (4, 3, 2))
     for _ in range(2 * PAIRS + 5):
@@ -154,7 +154,7 @@ def test_precompile_measures_declared_sizes() -> None:
     measured = [d for d in kernel.stats.decisions if d.sizes]
     assert len(measured) == 4 and all(len(d.seconds) == 2 for d in measured)
     adopted = {tuple(v for _, v in d.sizes) for d in measured if d.chosen == "specialised"}
-    assert set(kernel._dispatcher.points.made) == adopted
+    assert set(kernel._dispatcher.hot.made) == adopted
     wide = tc.define(MM, sizes={n: tc.Dim(1, 64) for n in "MKN"}).mm.precompile()
     assert [dict(d.sizes)["M"] for d in wide.stats.decisions if d.sizes] == [1, 8, 64]
 
@@ -353,3 +353,43 @@ def test_free_sizes_are_specialised(strategy: Any) -> None:
     for wrong in (None, {}, {"P": -1}, {"P": 2.5}, {"N": 4, "P": 5}):
         with pytest.raises(tc.SizeError):
             kernel(x, sizes=wrong)
+
+
+# ---- the table of states
+
+WAYS = {
+    None: {"compiling", "adopted"},
+    "compiling": {"tried", "adopted", "failed"},
+    "tried": {"adopted", "rejected"},
+    "adopted": {"tried"},
+    "rejected": set(),
+    "failed": set(),
+}
+
+
+@pytest.mark.parametrize("state", WAYS, ids=str)
+def test_only_what_the_table_has_comes_next(state: Any) -> None:
+    hot = tc.define(MM, strategy=EAGER).mm._dispatcher.hot  # type: ignore[attr-defined]
+    for following in ("compiling", "tried", "adopted", "rejected", "failed"):
+        hot.states = {} if state is None else {(1, 2, 3): state}
+        assert hot._move((1, 2, 3), following) == (following in WAYS[state])
+        expected = following if following in WAYS[state] else state
+        assert hot.states.get((1, 2, 3)) == expected
+
+
+def test_what_was_given_up_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hot_sizes, "MOST_STATES", 4)
+    hot = tc.define(MM, strategy=EAGER).mm._dispatcher.hot  # type: ignore[attr-defined]
+    hot.states = {(1,): "compiling", (2,): "rejected", (3,): "failed", (4,): "tried"}
+    assert hot._move((5,), "compiling")
+    assert hot.states == {(1,): "compiling", (4,): "tried", (5,): "compiling"}
+
+
+def test_a_trial_decided_after_its_version_made_room_changes_nothing() -> None:
+    kernel = tc.define(MM, strategy=EAGER).mm
+    ready(kernel, (5, 6, 7))
+    hot = kernel._dispatcher.hot  # type: ignore[attr-defined]
+    (version,) = hot.tried()
+    del hot.states[5, 6, 7]
+    hot._reject((5, 6, 7), version, 1.0, 2.0)
+    assert not kernel.stats.decisions and hot._lost == 0 and not version.is_gone

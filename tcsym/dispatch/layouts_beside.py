@@ -1,0 +1,36 @@
+"""Variants for other memory layouts, compiled beside the calls: those run on dense copies."""
+
+from __future__ import annotations
+
+from threading import RLock
+
+from tcsym.compiled import Compiled
+from tcsym.stats import Stats
+from tcsym.variants import MAX_VARIANTS, Layouts, Variants
+
+
+class LayoutsBeside:
+    """Of one kernel; each is asked for once."""
+
+    def __init__(self, stats: Stats, share: float, lock: RLock) -> None:
+        self._stats, self._share, self._lock = stats, share, lock
+        self._begun: set[tuple[Variants, Layouts]] = set()
+
+    def compile(self, variants: Variants, layouts: Layouts) -> None:
+        from tcsym.dispatch.beside import Work, compilations
+
+        with self._lock:
+            begun = [of for v, of in self._begun if v is variants]
+            if layouts not in begun and len(begun) >= MAX_VARIANTS - 2:  # the dense one is there
+                layouts = variants.general
+            if layouts in begun:
+                return
+            self._begun.add((variants, layouts))
+
+        def done(result: Compiled | str) -> None:
+            if isinstance(result, str):
+                self._stats.failures.append(f"variant for layouts {', '.join(layouts)}: {result}")
+            else:
+                variants.adopt(layouts, result)
+
+        compilations.submit(Work(variants, layouts, self._share, done))
