@@ -23,7 +23,7 @@ from tcsym.codegen.index_code import (
     names_of,
     number,
 )
-from tcsym.codegen.repeats import known_places
+from tcsym.codegen.repeats import known_places, steady
 from tcsym.codegen.values import Val, bits_of, constant
 from tcsym.index import ZERO, Atom, Index, Product, of_atom
 from tcsym.loop_ir import Buffer
@@ -72,7 +72,7 @@ def _address(
 ) -> Address:
     code = context.code
     kind = element_kind(buffer.dtype, buffer.space == "register")
-    lane = context.lane_variable
+    lane, total = context.lane_variable, steady(context, total)
     fixed = tuple(t for t in total.terms if lane not in atom_variables(t[0]))
     moving = tuple(t for t in total.terms if lane in atom_variables(t[0]))
     pointer, place = _base(context, buffer, fixed, total.constant, kind)

@@ -18,7 +18,7 @@ from tcsym.polyhedral.passes.contraction.contraction_versions import (
 )
 from tcsym.polyhedral.passes.rows.column_blocks import blocks_pay, schedule_column_blocks
 from tcsym.polyhedral.passes.rows.fold_columns import fold_columns
-from tcsym.polyhedral.passes.rows.jam_rows import jam_outer_rows, jam_rows
+from tcsym.polyhedral.passes.rows.jam_rows import row_blocks, schedule_row_blocks
 from tcsym.polyhedral.passes.rows.row_schedule import schedule_rows
 from tcsym.polyhedral.passes.rows.share_loads import (
     share_loads,
@@ -61,15 +61,14 @@ def schedule_inner_nests(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
 
 def _rows(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
     """Vectors along rows, of several rows at a time where these share operands or elements."""
-    jammed = jam_rows(kernel, nest, setting)
-    if jammed is not None:
-        setting.note(jammed.nest, "four rows at a time")
-        kernel = schedule_rows(jammed.kernel, jammed.nest, setting)
-        around = jam_outer_rows(kernel, nest, setting)
-        if around is None:
-            return schedule_rows(kernel, nest, setting)
-        setting.note(nest, "four rows of the loop around at a time")
-        return schedule_rows(around, nest, plainly(setting))
+    blocks = tuple(row_blocks(kernel, nest, setting))
+    for x in blocks:
+        if x.condition != FALSE:
+            kernel = schedule_row_blocks(kernel, nest, x, setting)
+        if x.condition == TRUE:
+            return kernel
+    if blocks:
+        return schedule_rows(kernel, nest, setting)
     shared = share_loads(kernel, nest, setting)
     if shared is None:
         return schedule_rows(kernel, nest, setting)

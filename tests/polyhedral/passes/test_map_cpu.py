@@ -76,13 +76,15 @@ def test_every_element_of_a_panel_is_filled(name: str) -> None:
 def test_notes_say_what_was_chosen_and_why_not() -> None:
     notes = map_cpu(naive.matmul(), AVX2, Options()).notes
     assert [x.partition(": ")[2] for x in notes] == [
-        "four rows at a time",
+        "blocks of 4 by 2 rows",
         "vectors along k.3",
-        "four rows of the loop around at a time",
+        "4 rows at a time",
+        "vectors along k.9",
+        "blocks of 1 by 4 rows",
         "vectors along k.1",
         "contraction, columns j, rows i",
-        "blocks of columns j.4 for 2 rows",
-        "contraction in place, columns j.26, rows i.14",
+        "blocks of columns j.18 for 2 rows",
+        "contraction in place, columns j.40, rows i.27",
     ]
     notes = map_cpu(naive.column_sum(), AVX2, Options()).notes
     assert [x.partition(": ")[2] for x in notes] == [

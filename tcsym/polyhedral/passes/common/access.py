@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tcsym.frontend.program import Expr, IndexValue, Read
-from tcsym.index import ONE, ZERO, Index, Product, condition_variables, of_atom
+from tcsym.index import ONE, ZERO, FloorDiv, Index, Product, condition_variables, of_atom, var
 from tcsym.loop_ir import (
     Buffer,
     Holds,
@@ -27,6 +27,8 @@ from tcsym.polyhedral.passes.common.bounds import extent
 from tcsym.records import dataclass
 
 Subscripts = tuple[Index | Expr, ...]
+
+FEW_LANES = 16  # of most vectors: what changes once in so many is one element for all
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +129,48 @@ def stride(buffer: Buffer, subscripts: Subscripts, variable: str) -> Index | Non
             return None
         total = total + c * step
     return total
+
+
+def lies_along(buffer: Buffer, subscripts: Subscripts, variable: str) -> bool:
+    """Neighbours along `variable` are neighbours in memory, or share elements: X[i/64]."""
+    step = stride(buffer, subscripts, variable)
+    return step == ONE if step is not None else is_shared(buffer, subscripts, variable, FEW_LANES)
+
+
+def is_shared(buffer: Buffer, subscripts: Subscripts, variable: str, lanes: int) -> bool:
+    """Only quotients of `variable` move the address: by neighbours, or seldom, once in `lanes`."""
+    moving = [s for s in subscripts if variable in subscript_variables((s,))]
+    parts = [_by_quotient(s, variable) if isinstance(s, Index) else None for s in moving]
+    if None in parts or not moving:
+        return False
+    divisors = [n for p in parts if p is not None for n in p.divisors]
+    if min(divisors) >= lanes:
+        return True
+    replaced = {s: p.plain for s, p in zip(moving, parts) if p is not None}
+    return stride(buffer, tuple(replaced.get(s, s) for s in subscripts), variable) == ONE
+
+
+@dataclass(frozen=True, slots=True)
+class _ByQuotient:
+    """A subscript with a variable in place of its quotients by `divisors`."""
+
+    plain: Index
+    divisors: tuple[int, ...]
+
+
+def _by_quotient(e: Index, variable: str) -> _ByQuotient | None:
+    """None if the variable is found outside of quotients by numbers, too."""
+    divisors: list[int] = []
+    for atom, c in e.terms:
+        if variable not in of_atom(atom).variables():
+            continue
+        n = atom.divisor.as_int() if isinstance(atom, FloorDiv) else None
+        if not isinstance(atom, FloorDiv) or not n or n < 2:
+            return None
+        if atom.dividend.coefficient(variable) != 1:
+            return None
+        e, divisors = e + (var(variable) - of_atom(atom)) * c, [*divisors, n]
+    return _ByQuotient(e, tuple(divisors))
 
 
 def run_length(buffer: Buffer, subscripts: Subscripts, loops: tuple[Loop, ...]) -> int:

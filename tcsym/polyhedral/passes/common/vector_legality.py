@@ -18,8 +18,10 @@ from tcsym.loop_ir import (
     walk,
 )
 from tcsym.polyhedral.passes.common.access import (
+    Access,
     Subscripts,
     accesses,
+    is_shared,
     linear_coefficient,
     stride,
 )
@@ -114,16 +116,17 @@ def access_cost(kernel: Kernel, node: Node, variable: str | None, lanes: int) ->
             continue
         total += sum(0.5 for _ in subvalues(x.value)) / lanes
         for a in accesses(x):
-            step = ONE if variable is None else _step(kernel, a.buffer, a.subscripts, variable)
+            step = ONE if variable is None else _step(kernel, a, variable, lanes)
             total += _one_access(step, a.written, lanes)
     return total
 
 
-def _step(kernel: Kernel, buffer: str, subscripts: Subscripts, variable: str) -> Index | None:
-    b = kernel.buffer(buffer)
+def _step(kernel: Kernel, a: Access, variable: str, lanes: int) -> Index | None:
+    b = kernel.buffer(a.buffer)
     if b.space != "argument" and variable in b.private:
         return ONE  # will be a register or a row of its own
-    return stride(b, subscripts, variable)
+    step = stride(b, a.subscripts, variable)
+    return ONE if step is None and is_shared(b, a.subscripts, variable, lanes) else step
 
 
 def _one_access(step: Index | None, written: bool, lanes: int) -> float:

@@ -6,9 +6,8 @@ Each element of the contraction then is a product of two vectors that are read a
 
 from __future__ import annotations
 
-from tcsym.index import ONE
 from tcsym.loop_ir import Kernel, Loop, loads
-from tcsym.polyhedral.passes.common.access import stride, value_variables
+from tcsym.polyhedral.passes.common.access import lies_along, value_variables
 from tcsym.polyhedral.passes.common.band import Band, Roles, band_of, factors, reductions
 from tcsym.polyhedral.passes.common.loops import find_loop
 from tcsym.polyhedral.passes.common.names import Names
@@ -55,7 +54,7 @@ def _lies_along(kernel: Kernel, band: Band, variable: str, side: str | None) -> 
     """Every factor that moves with the side has its elements of the loop side by side."""
     reads = [r for x, _ in reductions(band.body) for r in factors(x) if side in value_variables(r)]
     return bool(reads) and all(
-        stride(kernel.buffer(r.tensor), r.subscripts, variable) == ONE for r in reads
+        lies_along(kernel.buffer(r.tensor), r.subscripts, variable) for r in reads
     )
 
 

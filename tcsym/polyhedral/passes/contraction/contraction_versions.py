@@ -27,9 +27,11 @@ from tcsym.index import (
     index,
     maximum,
     mod,
+    negate,
 )
 from tcsym.loop_ir import LINE_BYTES, Branch, Kernel, Loop, subvalues
-from tcsym.polyhedral.passes.common.access import accesses, stride, value_variables
+from tcsym.packed import available
+from tcsym.polyhedral.passes.common.access import accesses, lies_along, stride, value_variables
 from tcsym.polyhedral.passes.common.band import (
     Roles,
     band_of,
@@ -52,13 +54,16 @@ from tcsym.polyhedral.passes.common.sliding import sliding_loops
 from tcsym.polyhedral.passes.common.vector_legality import can_mask
 from tcsym.polyhedral.passes.contraction.along_sum import Along
 from tcsym.polyhedral.passes.contraction.contraction_schedule import contraction_refusal
+from tcsym.polyhedral.passes.contraction.dot_terms import dot_term
 from tcsym.polyhedral.passes.contraction.fuse_parallel import stores_follow
 from tcsym.polyhedral.passes.contraction.operands import outer_loops
 
 FEW_ROWS = 4
 FEW_COLUMNS = 5
 FEW_ELEMENTS, MORE_ELEMENTS = 65, 201  # with fewer, vectors along terms, or many, are full sooner
-FEW_TERMS = 16  # with as many, vectors along them are as quick as tiles of a row or two
+BLOCK_ROWS = 16  # most for which vectors along terms take less time than to fill panels
+FAR_ROWS, FAR_BYTES = 32, 4  # of what the second cache does not hold, by bytes of an element
+BLOCK_TERMS = 16  # for each of those rows, without which the ends of sums take longer
 MANY_TERMS = 64
 CACHE_WAYS = 8
 NEAR_CACHES = 2  # first caches full of lines, one a step, that are near
@@ -111,10 +116,11 @@ def panels_pay(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Con
             return TRUE
         if terms is None:
             return ge(rows, FEW_ROWS)
-        elements = rows * column_count(kernel, nest, roles)
-        reused = any_of((ge(rows, FEW_ROWS), ge(FEW_TERMS - 1, terms)))
-        many = any_of((ge(elements, MORE_ELEMENTS), ge(MANY_TERMS - 1, terms)))
-        return all_of((ge(elements, FEW_ELEMENTS), reused, many))
+        columns = column_count(kernel, nest, roles)
+        steps = rows * _steps_at_once(kernel, nest, roles, setting)
+        far = ge(columns * terms, setting.target.l2_bytes // FAR_BYTES)
+        many = any_of((ge(rows * columns, MORE_ELEMENTS), ge(MANY_TERMS - 1, terms)))
+        return all_of((ge(rows * columns, FEW_ELEMENTS), _fill_panels(steps, terms, far), many))
     band = band_of(find_loop(kernel.body, nest))
     least = max(1, setting.options.pack_reuse * setting.rows)
     used = frozenset[str]().union(*(value_variables(r) for r in roles.streamed))
@@ -138,13 +144,28 @@ def panels_pay(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Con
     return any_of((often, all_of((ge(rows, FEW_ROWS + 1), _aliases(kernel, nest, roles, setting)))))
 
 
+def _fill_panels(rows: Index, terms: Index, far: Condition) -> Condition:
+    """Rows, as often as panels take steps at once, are too many for products of vectors."""
+    long = ge(rows, floordiv(terms, BLOCK_TERMS) + 1)
+    near = all_of((ge(rows, BLOCK_ROWS + 1), negate(far)))
+    return any_of((long, near, ge(rows, FAR_ROWS + 1)))
+
+
+def _steps_at_once(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> int:
+    """Terms that panels add by one instruction."""
+    have = available(setting.target)
+    sums = (x for x, _ in reductions(band_of(find_loop(kernel.body, nest)).body))
+    terms = (dot_term(x, roles.rows, have) for x in sums)
+    return max((x.steps for x in terms if x is not None), default=1)
+
+
 def _gathers(kernel: Kernel, nest: str) -> bool:
     """In some term no loop leaves all factors in place, or moves them to their neighbours."""
     band = band_of(find_loop(kernel.body, nest))
 
     def is_along(v: str, reads: tuple[Read, ...]) -> bool:
         moving = [r for r in reads if v in value_variables(r)]
-        return all(stride(kernel.buffer(r.tensor), r.subscripts, v) == ONE for r in moving)
+        return all(lies_along(kernel.buffer(r.tensor), r.subscripts, v) for r in moving)
 
     return any(
         not any(is_along(v, factors(x)) for v in (*band.variables, *(y.variable for y in around)))

@@ -1,15 +1,30 @@
-"""Sums along rows that share an operand -> four rows at a time, beside the rows one by one.
+"""Sums along rows that share an operand -> blocks of rows at a time, beside the rows one by one.
 
 A matrix times a vector: each element of the vector is loaded once for four rows, and memory is read
-in four runs. The last four rows overlap others, so that no row is left.
+in four runs. The last four rows overlap others, so that no row is left. Times a few vectors: blocks
+of four rows and four vectors, for which the matrix is read once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 from tcsym.frontend.program import Call, Read
-from tcsym.index import FALSE, ONE, ZERO, Index, ceildiv, ge, minimum, var
+from tcsym.index import (
+    ONE,
+    TRUE,
+    ZERO,
+    Condition,
+    Index,
+    all_of,
+    ceildiv,
+    ge,
+    index,
+    minimum,
+    var,
+)
 from tcsym.index_values import substitute
 from tcsym.loop_ir import (
     Block,
@@ -36,7 +51,7 @@ from tcsym.polyhedral.passes.common.assume import in_context
 from tcsym.polyhedral.passes.common.band import Band, band_of, reductions
 from tcsym.polyhedral.passes.common.bounds import extent
 from tcsym.polyhedral.passes.common.duplicate import duplicate
-from tcsym.polyhedral.passes.common.interchange import can_sink
+from tcsym.polyhedral.passes.common.interchange import can_sink, reorder_chain
 from tcsym.polyhedral.passes.common.loops import (
     chain_of,
     children,
@@ -45,51 +60,147 @@ from tcsym.polyhedral.passes.common.loops import (
     replace_loop,
     statements_in,
 )
+from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.common.overlap import is_repeatable
 from tcsym.polyhedral.passes.common.setting import Setting
-from tcsym.polyhedral.passes.rows.row_schedule import leaf_chain, row_choice
+from tcsym.polyhedral.passes.rows.row_schedule import leaf_chain, row_choice, schedule_rows
 from tcsym.records import dataclass
 
 ROWS = 4
+FEW_REGISTERS = 16  # hold the sums of eight products, not of sixteen
 
 
 @dataclass(frozen=True, slots=True)
-class Jammed:
-    """`nest`: the version of four rows at a time, which runs where there are so many."""
+class RowBlocks:
+    """`rows` of the innermost parallel loop `inner` by `around` of the loop `outer`, if any.
 
-    kernel: Kernel
-    nest: str
-
-
-def jam_rows(kernel: Kernel, nest: str, setting: Setting) -> Jammed | None:
-    """A version of the nest with its innermost parallel loop in fours; None if nothing is shared.
-
-    In it, each statement and reduction is there for four rows, and each reduction loop once.
+    condition: where they run. unroll: vectors of a row in flight.
     """
-    top = find_loop(kernel.body, nest)
-    band = band_of(top)
-    if not band.loops or not _shares_rows(kernel, nest, band.loops[-1].variable, setting):
-        return None
-    rows = band.loops[-1]
-    n = extent(rows)
-    enough = in_context(kernel, ge(n, ROWS))
-    if n.as_int() is not None or enough == FALSE or n.variables() & set(band.variables):
-        return None
-    kernel, copied, new = duplicate(kernel, top, setting.names)
-    copy = find_loop(copied, new[rows.variable])
-    first = copy.lower + minimum(var(copy.variable) * ROWS, n - ROWS)
-    fours = _in_fours(copy, tuple({copy.variable: first + r} for r in range(ROWS)))
-    copied = replace_loop(copied, copy.variable, lambda _: fours)
-    body = replace_loop(kernel.body, nest, lambda x: Branch(enough, copied, x))
-    return Jammed(replace(kernel, body=body), new[nest])
+
+    inner: str
+    outer: str | None
+    rows: int
+    around: int
+    condition: Condition
+    unroll: int
 
 
-def jam_outer_rows(kernel: Kernel, nest: str, setting: Setting) -> Kernel | None:
-    """The nest with a loop around its innermost parallel one in fours; None as for `jam_rows`.
+def row_blocks(kernel: Kernel, nest: str, setting: Setting) -> Iterator[RowBlocks]:
+    """Blocks of the nest, first those of most; none if rows share nothing.
 
-    That is the one loop that moves no operand which the innermost one moves. For any number of
-    rows: instead of one that is not there the last is made again.
+    The loop around is the one that moves no operand which the innermost one moves. It may have any
+    number of rows: instead of one that is not there the last is made again.
     """
+    band = band_of(find_loop(kernel.body, nest))
+    if not band.loops or not _shares_rows(kernel, nest, band.variables[-1], setting):
+        return
+    inner, outer = band.loops[-1], _outer_rows(kernel, nest, setting)
+    enough, n = ge(extent(inner), ROWS), extent(inner)
+    if n.as_int() is not None or n.variables() & set(band.variables):
+        return
+    if outer is not None:
+        most = ROWS if setting.target.vector_registers > FEW_REGISTERS else ROWS // 2
+        both = in_context(kernel, all_of((enough, ge(extent(outer), 2))))
+        yield RowBlocks(inner.variable, outer.variable, ROWS, most, both, 1)
+    yield RowBlocks(inner.variable, None, ROWS, 1, in_context(kernel, enough), 2)
+    if outer is not None:
+        yield RowBlocks(inner.variable, outer.variable, 1, ROWS, TRUE, 1)
+
+
+def schedule_row_blocks(kernel: Kernel, nest: str, x: RowBlocks, setting: Setting) -> Kernel:
+    """A version of the nest in such blocks beside it, or it in them where they always run."""
+    inner, outer = x.inner, x.outer
+    if x.condition != TRUE:
+        kernel, copied, new = duplicate(kernel, find_loop(kernel.body, nest), setting.names)
+        body = replace_loop(kernel.body, nest, lambda y: Branch(x.condition, copied, y))
+        kernel = replace(kernel, body=body)
+        nest, inner, outer = new[nest], new[inner], outer and new[outer]
+    if outer is not None and x.rows > 1:  # what moves with the innermost loop is at hand then
+        order = [v for v in band_of(find_loop(kernel.body, nest)).variables if v != outer]
+        body = replace_loop(kernel.body, nest, lambda y: reorder_chain(y, (*order, outer)))
+        kernel, nest = replace(kernel, body=body), order[0]
+    what = f"blocks of {x.rows} by {x.around} rows" if outer else f"{x.rows} rows at a time"
+    setting.note(nest, what)
+    few = replace(setting, options=replace(setting.options, row_unroll=x.unroll))
+    known = {b.name for b in kernel.buffers}
+    kernel = schedule_rows(kernel, nest, few)
+    lanes = {b.name for b in kernel.buffers} - known
+    blocks = ((inner, x.rows, True), *(((outer, x.around, False),) if outer else ()))
+    return _jammed(kernel, nest, [b for b in blocks if b[1] > 1], lanes, setting.names)
+
+
+def _jammed(
+    kernel: Kernel,
+    nest: str,
+    blocks: list[tuple[str, int, bool]],
+    lanes: set[str],
+    names: Names,
+) -> Kernel:
+    """All that stands in the band, and not in further loops, for each row of a block.
+
+    blocks: loops, their rows at a time, and whether the last ones overlap others. lanes: what is
+    there once for a row.
+    """
+    last = band_of(find_loop(kernel.body, nest)).loops[-1]
+    body = last.body
+    for loop, _, overlap in blocks:
+        if not overlap:
+            own = {loop: var(f"{loop} itself")}
+            body = _with_own(body, _private(kernel, loop) - lanes, own)
+
+    def jam(x: Node) -> Node:
+        if isinstance(x, Block):
+            return block(*map(jam, x.body))
+        if isinstance(x, Loop) and x.kind == "serial":
+            return replace(x, body=jam(x.body))
+        rows = tuple(names.fresh(loop) for loop, _, _ in blocks)
+        x = _each(x, lanes, tuple(var(r) for r in rows))
+        for row, (loop, n, overlap) in zip(rows, blocks):
+            at = _places(find_loop(kernel.body, loop), n, var(row), overlap)
+            x = Loop(row, ZERO, index(n), substitute_node(x, at), "unrolled", "parallel")
+        return x
+
+    jammed = jam(body)
+    tree = replace_loop(kernel.body, last.variable, lambda x: replace(x, body=jammed))
+    for loop, n, _ in blocks:
+        tree = replace_loop(tree, loop, partial(_fewer, n))
+    kernel = replace(kernel, body=tree)
+    places = tuple(index(n) for _, n, _ in blocks)
+    for b in (kernel.buffer(name) for name in lanes):
+        kernel = kernel.with_buffer(replace(b, shape=(*places, *b.shape)))
+    return kernel
+
+
+def _fewer(n: int, loop: Loop) -> Loop:
+    return replace(loop, lower=ZERO, upper=ceildiv(extent(loop), n))
+
+
+def _places(loop: Loop, n: int, row: Index, overlap: bool) -> dict[str, Index]:
+    """A row's place in the loop; where the last ones do not overlap others, also its own one."""
+    first = var(loop.variable) * n
+    if overlap:
+        return {loop.variable: loop.lower + minimum(first, extent(loop) - n) + row}
+    place = loop.lower + minimum(first + row, extent(loop) - 1)
+    return {loop.variable: place, f"{loop.variable} itself": first + row}
+
+
+def _each(x: Node, lanes: set[str], rows: tuple[Index, ...]) -> Node:
+    """`x` with an element of these temporaries for each row."""
+
+    def statement(x: Node) -> Node:
+        if not isinstance(x, Store | Update) or x.buffer not in lanes:
+            return x
+        return replace(x, subscripts=(*rows, *x.subscripts))
+
+    def value(v: Value) -> Value:
+        if not isinstance(v, Read) or v.tensor not in lanes:
+            return v
+        return replace(v, subscripts=(*rows, *v.subscripts))
+
+    return map_node(x, statement, value)
+
+
+def _outer_rows(kernel: Kernel, nest: str, setting: Setting) -> Loop | None:
     band = band_of(find_loop(kernel.body, nest))
     bounds = frozenset[str]().union(*(extent(x).variables() for x in band.loops))
     apart = [x for x in band.loops[:-1] if _moves_others(band, x.variable)]
@@ -98,18 +209,13 @@ def jam_outer_rows(kernel: Kernel, nest: str, setting: Setting) -> Kernel | None
     rows = apart[0]
     if not _shares_rows(kernel, nest, rows.variable, setting):
         return None
-    private = {b.name for b in kernel.buffers if rows.variable in b.private}
-    if not all(_is_plain(a, rows.variable) for a in accesses(rows) if a.buffer in private):
-        return None
-    own = f"{rows.variable} itself"
-    first = var(rows.variable) * ROWS
-    places = tuple(
-        {rows.variable: rows.lower + minimum(first + r, extent(rows) - 1), own: first + r}
-        for r in range(ROWS)
-    )
-    renamed = replace(rows, body=_with_own(rows.body, private, {rows.variable: var(own)}))
-    fours = _in_fours(renamed, places)
-    return replace(kernel, body=replace_loop(kernel.body, rows.variable, lambda _: fours))
+    private = _private(kernel, rows.variable)
+    plain = all(_is_plain(a, rows.variable) for a in accesses(rows) if a.buffer in private)
+    return rows if plain else None
+
+
+def _private(kernel: Kernel, loop: str) -> set[str]:
+    return {b.name for b in kernel.buffers if loop in b.private}
 
 
 def _moves_others(band: Band, variable: str) -> bool:
@@ -147,19 +253,6 @@ def _with_own(node: Node, private: set[str], own: dict[str, Index]) -> Node:
         return Read(v.tensor, at(tuple(s for s in v.subscripts if isinstance(s, Index))), v.dtype)
 
     return map_node(node, statement, value)
-
-
-def _in_fours(rows: Loop, places: tuple[dict[str, Index], ...]) -> Loop:
-    """Each statement of the loop for all these values of its variable."""
-
-    def jam(x: Node) -> Node:
-        if isinstance(x, Block):
-            return block(*map(jam, x.body))
-        if isinstance(x, Loop):
-            return replace(x, body=jam(x.body))
-        return block(*(substitute_node(x, at) for at in places))
-
-    return replace(rows, lower=ZERO, upper=ceildiv(extent(rows), ROWS), body=jam(rows.body))
 
 
 def _shares_rows(kernel: Kernel, nest: str, rows: str, setting: Setting) -> bool:
