@@ -70,7 +70,7 @@ def test_blocks_fill_the_registers(target: str, blocks: str) -> None:
 @pytest.mark.parametrize("target", ["cpu:avx2", "cpu:avx512"])
 @pytest.mark.parametrize("size", [64, 128])
 def test_a_scale_for_many_lanes_is_one_load(target: str, size: int) -> None:
-    """No copy of the operands; vectors of four rows along the sum, each converted, scaled and added."""
+    """No copy of the operands; vectors of four rows along the sum, converted, scaled and added."""
     source = GROUPS.replace("SIZE", str(size)).replace("float(M,K) A", "float(1,K) A")
     kernel = tcsym.define(source, target=target).f
     assert "_along" not in kernel.explain("mapped")
