@@ -31,7 +31,8 @@ from tcsym.target import Target
 MOST_LOOPS = 3
 FEW_SHARED = 8  # iterations, known in number, for which no thread makes copies of its own
 PARTS = 256
-PART_WORK = 256 * PER_CYCLE  # beside which a part's divisions are nothing
+PARTS_EACH = 32  # of a thread: the last one ends this much of its work after the first at most
+PART_WORK = 2048 * PER_CYCLE  # beside which a part's divisions and addresses are nothing
 
 
 def collapse_outermost(
@@ -40,7 +41,7 @@ def collapse_outermost(
     """Nested parallel loops, where more loops follow inside, become loops over parts.
 
     A part is a run of their iterations in order, long enough to pay for its divisions. The new
-    outermost loop is over at most about 256 parts; in a part, the innermost of the loops runs over
+    outermost loop is over at most about 256 parts, or 32 for each thread; in a part, the innermost of the loops runs over
     a range of its own, and only the loops around it are found by division. What was private to all
     of them is private to the new loops. The loops nest perfectly, but that copies which the
     innermost one uses may stand in front of it: there is one part for each thread then, and the
@@ -123,7 +124,8 @@ class _Collapse:
         """Iterations in a part, and its work."""
         if not nest.before:
             small = floordiv(index(PART_WORK), maximum(1, each))
-            size = maximum(1, floordiv(total, PARTS), small)
+            parts = minimum(PARTS, var(THREADS) * PARTS_EACH)
+            size = maximum(1, floordiv(total, parts), small)
             return size, size * each
         around = nest.loops[:-1]
         first = (*around[:-1], replace(around[-1], body=block(*nest.before)))

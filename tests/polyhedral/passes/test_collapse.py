@@ -11,7 +11,7 @@ from tcsym.loop_ir import THREADS, Kernel, Loop, walk
 from tcsym.loop_ir_verify import verify
 from tcsym.options import Options
 from tcsym.polyhedral.passes.allocate import place_allocations, without_allocations
-from tcsym.polyhedral.passes.collapse import PART_WORK, PARTS, collapse_outermost
+from tcsym.polyhedral.passes.collapse import PART_WORK, PARTS, PARTS_EACH, collapse_outermost
 from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.parallelise import parallelise
 from tests.polyhedral.passes.compare import assert_same
@@ -44,10 +44,11 @@ def test_parts_are_many_enough_for_threads_and_carry_their_work(rows: int) -> No
     k = permutation()
     out = parallelise(collapse_outermost(k, AVX2, Names.of(k), MIN_WORK), AVX2)
     (parts,) = [x for x, _ in walk(out.body) if isinstance(x, Loop) and x.kind == "parallel"]
-    sizes = {"A": 1, "B": 1, "C": rows, "D": PART_WORK}
-    count = evaluate(parts.upper, sizes)
-    assert min(rows, PARTS) <= count <= 2 * PARTS
-    assert evaluate(parts.work, sizes) * count >= rows * PART_WORK
+    for threads in (1, 2, 100):
+        sizes = {"A": 1, "B": 1, "C": rows, "D": PART_WORK, THREADS: threads}
+        count, most = evaluate(parts.upper, sizes), min(PARTS, PARTS_EACH * threads)
+        assert min(rows, most) <= count <= 2 * most
+        assert evaluate(parts.work, sizes) * count >= rows * PART_WORK
 
 
 @pytest.mark.parametrize("rows", [1, 100, 5000, 1_000_000])
@@ -56,7 +57,7 @@ def test_a_part_of_short_rows_holds_many(rows: int) -> None:
     k = permutation()
     out = parallelise(collapse_outermost(k, AVX2, Names.of(k), MIN_WORK), AVX2)
     (parts,) = [x for x, _ in walk(out.body) if isinstance(x, Loop) and x.kind == "parallel"]
-    sizes = {"A": 1, "B": 1, "C": rows, "D": 3}
+    sizes = {"A": 1, "B": 1, "C": rows, "D": 3, THREADS: 2}
     count, work = evaluate(parts.upper, sizes), evaluate(parts.work, sizes)
     assert count == 1 or work >= PART_WORK // 2
     assert count * work >= rows * 3

@@ -164,7 +164,7 @@ def test_single_points_of_few_channels_are_vectors_of_a_row() -> None:
     others = {"N": 5, "C": 9, "H": 1, "W": 513, "KH": 1, "KW": 1}
     sizes = {"O": channels, **{n: np.full_like(channels, v) for n, v in others.items()}}
     one, two, four = estimated(symbolic.kernel, AVX2, sizes)
-    assert 3 * one < four and 3 * two < 2 * four
+    assert 2.9 * one < four and 2.9 * two < 2 * four
 
 
 def test_sums_are_added_term_by_term_and_guards_become_ranges() -> None:
