@@ -32,13 +32,18 @@ def count(lines: list[str], pattern: str) -> int:
     return sum(bool(re.search(pattern, x)) for x in lines)
 
 
+def beside_the_bound(lines: list[str]) -> list[str]:
+    """Without the comparison with the loop's bound, which may be in memory: it costs nothing."""
+    return [x for x in lines if not re.search(r"cmpq\s.*\(%rsp\)", x)]
+
+
 @pytest.mark.parametrize(("target", "register"), [("cpu:avx2", "ymm"), ("cpu:avx512", "zmm")])
 def test_depthwise_convolution_adds_from_memory(target: str, register: str) -> None:
     """A point of the window: one weight, eight fused multiply-adds, the loop, and nothing else."""
     block = next(b for b in blocks(DEPTHWISE, target) if count(b, "vfmadd") == 8)
     assert count(block, rf"vfmadd231ps.*\(%r.*%{register}") == 8
     assert count(block, "vbroadcastss") == 1
-    assert count(block, r"rsp|vmaskmov|gather") == 0
+    assert count(beside_the_bound(block), r"rsp|vmaskmov|gather") == 0
     assert len(block) <= 16
 
 
@@ -57,12 +62,13 @@ GROUPED = """def f(float(N,G,C,H,W) I, float(G,F,C,KH,KW) W1) -> (O) {
 }"""
 
 
-def test_windows_of_3_of_few_channels_need_no_masks() -> None:
-    """A channel: 9 points of 4 rows of two vectors; no mask, no spilled vector."""
-    block = hot_block(GROUPED, "cpu:avx2", "vfmadd")
-    assert count(block, r"vfmadd\d+ps.*%ymm") == 9 * 4 * 2
-    assert count(block, r"vmovups\s+-?\d*\(%r.*%ymm") == 9 * 2
-    assert count(block, r"vmaskmov|\(%rsp.*%ymm|%ymm.*\(%rsp") == 0
+@pytest.mark.parametrize(("target", "register"), [("cpu:avx2", "ymm"), ("cpu:avx512", "zmm")])
+def test_windows_of_3_of_few_channels_need_no_masks(target: str, register: str) -> None:
+    """A channel: 9 points of 4 rows of two vectors; no mask, no pointer or vector spilled."""
+    block = hot_block(GROUPED, target, "vfmadd")
+    assert count(block, rf"vfmadd\d+ps.*%{register}") == 9 * 4 * 2
+    assert count(block, rf"vmovups\s+-?\d*\(%r.*%{register}") == 9 * 2
+    assert count(block, r"vmaskmov|\(%rsp") == 0
 
 
 SIZES = {"N": 8, "G": 32, "F": 4, "C": 4, "H": 56, "W": 56, "KH": 3, "KW": 3}
@@ -135,7 +141,7 @@ def test_convolution_is_one_long_product() -> None:
     assert count(block, r"vfmadd\d+ps.*%ymm") == 4 * 6 * 2
     assert count(block, r"vmovaps\s+\d*\(%r.*ymm|vmovups\s+\d*\(%r.*ymm") <= 4 * 2
     assert count(block, "vbroadcastss") == 4 * 6
-    assert count(block, r"rsp|vmaskmov|imul|idiv") == 0
+    assert count(beside_the_bound(block), r"rsp|vmaskmov|imul|idiv") == 0
 
 
 NEAR = """def f(float(H,S,D) Q, float(H,S,D) K, float(H,S,E) V) -> (O) {

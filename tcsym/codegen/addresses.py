@@ -3,11 +3,16 @@
 An address is a scalar base plus a stride between lanes: 0 (one element for all lanes), 1
 (contiguous), -1 (reversed), anything else lane by lane, or one offset a lane. The base is a chain
 of pointers, one step a loop depth, with the constant displacement last: LLVM keeps the outer steps
-out of inner loops. No pointer is `inbounds`: partial sums may lie outside with negative strides or
-masked lanes.
+out of inner loops. What tells the copies of unrolled statements apart (the rows of a tile) comes
+after the loops' steps: the copies share these, and one distance serves all iterations. Only the
+step of an innermost reduction comes after it: what is done in one is little. No pointer is
+`inbounds`: partial sums may lie outside with negative strides or masked lanes.
 """
 
 from __future__ import annotations
+
+from functools import reduce
+from operator import mul
 
 from tcsym.codegen.casts import element_kind
 from tcsym.codegen.context import Context
@@ -20,12 +25,13 @@ from tcsym.codegen.index_code import (
     depth_of,
     linear,
     multiply,
+    names_depth,
     names_of,
     number,
 )
 from tcsym.codegen.repeats import known_places, steady
 from tcsym.codegen.values import Val, bits_of, constant
-from tcsym.index import ZERO, Atom, Index, Product, of_atom
+from tcsym.index import ZERO, Atom, Index, Product, index, of_atom
 from tcsym.loop_ir import Buffer
 from tcsym.records import dataclass
 
@@ -110,14 +116,13 @@ def _base(
     context: Context, buffer: Buffer, terms: tuple[tuple[Atom, int], ...], start: int, kind: str
 ) -> tuple[str, int | None]:
     """Pointer to lane 0, and its distance from the buffer's base if that is known."""
-    terms, displacement = _folded(context, terms, start)
-    pointer = context.pointers[buffer.name]
-    if terms:
-        pointer, moved = _moving_base(context, pointer, terms, kind)
-        displacement += moved
-    if displacement:
-        pointer = step_by(context, pointer, constant(displacement, "i64"), kind)
-    return pointer, None if terms else displacement
+    first = context.pointers[buffer.name]
+    pointer, moved = _moving_base(context, first, terms, kind) if terms else (first, 0)
+    place = start + moved
+    known = place if pointer == first else None
+    if place:
+        pointer = step_by(context, pointer, constant(place, "i64"), kind)
+    return pointer, known
 
 
 def _moving_base(
@@ -135,37 +140,70 @@ def _moving_base(
 def _moved(
     context: Context, pointer: str, terms: tuple[tuple[Atom, int], ...], kind: str
 ) -> tuple[str, int]:
+    """Pieces of one depth are one step; `_base` says in which order."""
+    same, copies, displacement = _folded(context, terms)
+    by_depth, more = _by_depth(context, same)
+    apart, moved = _by_depth(context, copies)
+    steps = sorted(by_depth.items())
+    loops = context.function.loops
+    deepest = 0
+    rest: list[tuple[int, Number]] = []
+    if loops and loops[-1].is_reduction and steps and steps[-1][0] == len(loops):
+        rest.append(steps.pop())
+    for depth, step in (*steps, *sorted(apart.items()), *rest):
+        with context.function.at(deepest := max(deepest, depth)):
+            pointer = step_by(context, pointer, as_val(step), kind)
+    return pointer, displacement + more + moved
+
+
+def _by_depth(
+    context: Context, terms: tuple[tuple[Atom, int], ...]
+) -> tuple[dict[int, Number], int]:
+    """The sum of the terms, the part of each loop depth by itself, and its constant."""
     displacement = 0
     by_depth: dict[int, Number] = {}
-    for atom, coefficient in terms:
-        for depth, value in _pieces(context, atom):
+    for atom, stride in _strides(context, terms).items():
+        for depth, value in _pieces(context, atom, stride):
             if isinstance(value, int):  # unrolled loops: most pieces of their copies
-                displacement += value * coefficient
+                displacement += value
                 continue
             with context.function.at(depth):
-                scaled = as_val(multiply(context.code, value, coefficient))
-                by_depth[depth] = add(context.code, by_depth.get(depth, 0), scaled)
-    for depth in sorted(by_depth):
-        with context.function.at(depth):
-            pointer = step_by(context, pointer, as_val(by_depth[depth]), kind)
-    return pointer, displacement
+                by_depth[depth] = add(context.code, by_depth.get(depth, 0), value)
+    return by_depth, displacement
+
+
+def _strides(context: Context, terms: tuple[tuple[Atom, int], ...]) -> dict[Atom, Index]:
+    """What each loop's variable is multiplied by, which is known outside of the loop."""
+    found: dict[Atom, Index] = {}
+    for atom, coefficient in terms:
+        factors = sorted(_factors_of(atom), key=lambda f: depth_of(context, f))
+        depths = [0, *(depth_of(context, f) for f in factors)]
+        moving, rest = atom, index(coefficient)
+        if depths[-1] > depths[-2]:
+            moving = factors[-1]
+            rest = reduce(mul, map(of_atom, factors[:-1]), rest)
+        found[moving] = found.get(moving, ZERO) + rest
+    return found
 
 
 def _folded(
-    context: Context, terms: tuple[tuple[Atom, int], ...], start: int
-) -> tuple[tuple[tuple[Atom, int], ...], int]:
+    context: Context, terms: tuple[tuple[Atom, int], ...]
+) -> tuple[tuple[tuple[Atom, int], ...], tuple[tuple[Atom, int], ...], int]:
     """Products with unrolled variables as multiples of the rest, like ones added up.
 
     Copies of a statement that mean one element then have one address: s*k - s*r at k - r = 1 is s.
+    What is the same for all copies comes first, then what is not, then the constant.
     """
-    if not any(_is_known(context, f) for a, _ in terms for f in _factors_of(a)):
-        return terms, start
+    start = 0
     total: dict[Atom, int] = {}
+    unrolled = set[Atom]()
     for atom, coefficient in terms:
         rest: list[Atom] = []
+        is_copy = False
         for f in _factors_of(atom):
             if isinstance(f, str) and _is_known(context, f):
                 coefficient *= context.variables[f].offset
+                is_copy = is_copy or f not in context.kernel.sizes
             else:
                 rest.append(f)
         if not rest:
@@ -173,7 +211,10 @@ def _folded(
             continue
         left = rest[0] if len(rest) == 1 else Product(tuple(rest))
         total[left] = total.get(left, 0) + coefficient
-    return tuple((a, c) for a, c in total.items() if c), start
+        if is_copy:
+            unrolled.add(left)
+    same = tuple((a, c) for a, c in total.items() if c and a not in unrolled)
+    return same, tuple((a, c) for a, c in total.items() if c and a in unrolled), start
 
 
 def _factors_of(atom: Atom) -> tuple[Atom, ...]:
@@ -185,40 +226,22 @@ def _is_known(context: Context, factor: Atom) -> bool:
     return isinstance(factor, str) and context.variables[factor].text is None
 
 
-def _pieces(context: Context, atom: Atom) -> list[tuple[int, Number]]:
-    """The atom as a sum, each part with its loop depth.
+def _pieces(context: Context, atom: Atom, stride: Index) -> list[tuple[int, Number]]:
+    """The atom times its stride as a sum, each part with its loop depth.
 
     (k + 1)*s of an unrolled step is k*s plus s, which is known farther out. The sum is one piece:
     steps then share the pointers of a tile's rows instead of having a set each, too many to hold.
     """
-    if isinstance(atom, Product) and any(_is_moved(context, f) for f in atom.factors):
-        moved = [f for f in atom.factors if _is_moved(context, f)]
-        if len(moved) == 1:
-            others: list[Atom] = list(atom.factors)
-            others.remove(moved[0])
-            rest = _product(context, others)
-            value, offset = atom_value(context, moved[0])
-            depth = max([depth_of(context, f) for f in others], default=0)
-            deeper = max(depth, depth_of(context, moved[0]))
-            with context.function.at(depth):
-                along = multiply(context.code, rest, offset)
-            with context.function.at(deeper):
-                whole = add(context.code, multiply(context.code, rest, value), along)
-            return [(deeper, whole)]
-    if isinstance(atom, str):
-        value, offset = atom_value(context, atom)
-        return [(context.variables[atom].depth, value), (0, offset)]
-    depth = depth_of(context, atom)
+    depth, step = depth_of(context, atom), number(context, stride)
     with context.function.at(depth):
         value, offset = atom_value(context, atom)
-    return [(depth, value), (0, offset)]
-
-
-def _is_moved(context: Context, factor: Atom) -> bool:
-    if not isinstance(factor, str):
-        return False
-    bound = context.variables[factor]
-    return bound.text is not None and bound.offset != 0
+        along = multiply(context.code, value, step)
+    if isinstance(step, int):
+        return [(depth, along), (0, offset * step)]
+    with context.function.at(names_depth(context, stride.variables())):
+        more = multiply(context.code, step, offset)
+    with context.function.at(depth):
+        return [(depth, add(context.code, along, more))]
 
 
 def _product(context: Context, factors: list[Atom]) -> Number:

@@ -145,6 +145,14 @@ class Context:
         del self.variables[variable]
 
     @contextmanager
+    def known(self, sizes: Mapping[str, int]) -> Iterator[None]:
+        """Sizes that have these values inside."""
+        before = {n: self.variables[n] for n in sizes}
+        self.variables.update((n, Bound(None, value)) for n, value in sizes.items())
+        yield
+        self.variables.update(before)
+
+    @contextmanager
     def in_lanes(self, lanes: Lanes | None) -> Iterator[None]:
         before, self.lanes = self.lanes, lanes
         yield

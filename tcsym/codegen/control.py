@@ -37,7 +37,7 @@ from tcsym.codegen.transpose import (
 )
 from tcsym.codegen.values import Code, Val, constant
 from tcsym.frontend.program import Read
-from tcsym.index import ZERO, Condition, Index, condition_variables, floordiv, ge, var
+from tcsym.index import ZERO, All, Condition, Index, IsZero, condition_variables, floordiv, ge, var
 from tcsym.loop_ir import (
     Allocate,
     Block,
@@ -179,7 +179,7 @@ def _counted(context: Context, loop: Loop, lower: Number, upper: Number, step: i
     quotients = begin_quotients(context, loop) if step == 1 else ()
     context.depth += 1
     context.forget_loads()
-    with f.loop(context.stored(loop)):
+    with f.loop(context.stored(loop), loop.order == "reduction"):
         f.jump(body)
         f.start_block(body)
         place = len(f.lines)
@@ -217,11 +217,27 @@ def _branch(context: Context, c: Condition, then: Node, orelse: Node | None) -> 
             with context.masked(context.code.not_(held)):
                 statement(context, orelse)
     else:
-        arms: list[Callable[[], None]] = [lambda: statement(context, then)]
+
+        def first() -> None:
+            with context.known(sizes_in(context, c)):
+                statement(context, then)
+
+        arms: list[Callable[[], None]] = [first]
         if orelse is not None:
             arms.append(lambda: statement(context, orelse))
         moves = names_depth(context, condition_variables(c)) == len(context.function.loops) > 0
         _in_blocks(context, held, arms, rare_else=moves)
+
+
+def sizes_in(context: Context, c: Condition) -> dict[str, int]:
+    """Sizes that have one value where `c` holds."""
+    found: dict[str, int] = {}
+    for part in c.conditions if isinstance(c, All) else (c,):
+        if isinstance(part, IsZero) and len(part.index.terms) == 1:
+            ((atom, k),) = part.index.terms
+            if atom in context.kernel.sizes and isinstance(atom, str) and abs(k) == 1:
+                found[atom] = -part.index.constant * k
+    return found
 
 
 def _in_blocks(

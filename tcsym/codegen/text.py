@@ -29,6 +29,7 @@ class OpenLoop:
     scope: int
     stored: frozenset[str]
     number: int
+    is_reduction: bool = False
 
 
 class Module:
@@ -219,12 +220,12 @@ class Function:
                 del self._known[key]
 
     @contextmanager
-    def loop(self, stored: frozenset[str]) -> Iterator[None]:
+    def loop(self, stored: frozenset[str], is_reduction: bool = False) -> Iterator[None]:
         """The block in front of a loop was started; inside, jump to the loop and write it."""
         self._count += 1
         before: list[str] = []
         self.lines.append(before)
-        self.loops.append(OpenLoop(before, len(self._added), stored, self._count))
+        self.loops.append(OpenLoop(before, len(self._added), stored, self._count, is_reduction))
         self._added.append([])
         certain, self.certain = self.certain, len(self.loops) - 1
         self._added.append([])

@@ -41,11 +41,11 @@ def collapse_outermost(
     """Nested parallel loops, where more loops follow inside, become loops over parts.
 
     A part is a run of their iterations in order, long enough to pay for its divisions. The new
-    outermost loop is over at most about 256 parts, or 32 for each thread; in a part, the innermost of the loops runs over
-    a range of its own, and only the loops around it are found by division. What was private to all
-    of them is private to the new loops. The loops nest perfectly, but that copies which the
-    innermost one uses may stand in front of it: there is one part for each thread then, and the
-    parts that share an iteration of the loops around make their own copies.
+    outermost loop is over at most about 256 parts, or 32 for each thread; in a part, the innermost
+    of the loops runs over a range of its own, and only the loops around it are found by division.
+    What was private to all of them is private to the new loops. The loops nest perfectly, but that
+    copies which the innermost one uses may stand in front of it: there is one part for each thread
+    then, and the parts that share an iteration of the loops around make their own copies.
     """
     found: dict[str, frozenset[str]] = {}
     make = _Collapse(Costs.of(kernel, target), names, min_work, most_loops, found, kernel)
