@@ -71,6 +71,25 @@ FORMS = {
     "zero points": """def f(uint8(M,K) A, int8(K,N) B, uint8 za, int8(N) zb) -> (C) {
   C(m,n) +=! (int32(A(m,k)) - int32(za)) * (int32(B(k,n)) - int32(zb(n)))
 }""",
+    "zero points of 32 bits": """def f(int8(M,K) A, int8(N,K) B, int32(M) p, int32 q) -> (C) {
+  C(m,n) +=! (int32(A(m,k)) - p(m)) * (q + int32(B(n,k)))
+}""",
+    "zero points of columns": """def f(uint8(M,K) A, uint8(K,N) B, int32(N) q) -> (C, D) {
+  C(m,n) +=! int32(A(m,k)) * (int32(B(k,n)) - q(n))
+  D(m,n) = float(C(m,n)) * 0.5
+}""",
+    "zero points of both": """def f(uint8(M,K) A, int8(K,N) B, int32(M) p, int32(N) q) -> (C) {
+  C(m,n) +=! (int32(A(m,k)) - p(m)) * (int32(B(k,n)) - q(n))
+}""",
+    "zero points in a window": """def f(uint8(H,W,C) I, int8(P,Q,C,F) K, int32 z) -> (O) {
+  O(h,w,f) +=! (int32(I(h+p,w+q,c)) - z) * int32(K(p,q,c,f))
+}""",
+    "two in a window": """def f(uint8(H,W,C) I, int8(P,Q,C,F) K, int32 z, int32(F) y) -> (O) {
+  O(h,w,f) +=! (int32(I(h+p,w+q,c)) - z) * (int32(K(p,q,c,f)) - y(f))
+}""",
+    "zero points of groups": """def f(uint8(M,K) A, int8(K,N) B, int32(K,N) q) -> (C) {
+  C(m,n) +=! (int32(A(m,k)) - 128) * (int32(B(k,n)) - q(k,n))
+}""",
     "transposed": """def f(int8(K,M) A, int8(K,N) B) -> (C) {
   C(m,n) +=! int32(A(k,m)) * int32(B(k,n))
 }""",

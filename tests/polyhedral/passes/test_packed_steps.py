@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from tcsym.frontend.program import Call, Cast, Expr
+from tcsym.frontend.program import Call, Cast, Expr, Unary
 from tcsym.loop_ir import Kernel, Store, Update, subvalues, walk
 from tcsym.loop_ir_verify import verify
 from tcsym.options import Options
 from tcsym.packed import BFLOAT, BYTES, PACK, SHORT, packed_run
 from tcsym.polyhedral.map_cpu import map_cpu
-from tcsym.polyhedral.passes.contraction.dot_terms import dot_term
+from tcsym.polyhedral.passes.contraction.dot_terms import Owed, dot_term
 from tcsym.target import Target
 from tcsym.types import DType
 from tests.polyhedral.passes.compare import assert_same
@@ -125,11 +125,16 @@ def minus(a: Expr, b: Expr) -> Expr:
     ("left", "right", "function"),
     [
         (wide(X8), wide(Y8), BYTES),
-        (minus(wide(Y8), con(7, INT32)), wide(X8), SHORT),  # a zero point: 9 bits and a sign
-        (minus(wide(Y8), con(300, INT32)), wide(X8), SHORT),
+        (minus(wide(Y8), con(7, INT32)), wide(X8), BYTES),  # a zero point
+        (minus(wide(Y8), con(300, INT32)), wide(X8), BYTES),
+        (minus(wide(Y8), rd("z", i, dtype=INT32)), wide(X8), BYTES),
+        (minus(wide(Y8), rd("z", k, dtype=INT32)), wide(X8), None),  # one for each term
+        (minus(wide(Y8), wide(rd("z", k, dtype=Y8.dtype))), wide(X8), SHORT),
+        (op("add", con(5, INT32), wide(Z16), INT32), wide(X8), SHORT),
+        (minus(con(5, INT32), wide(Y8)), wide(X8), SHORT),
         (op("mul", wide(X8), wide(Y8), INT32), wide(X8), SHORT),
         (op("mul", wide(Y8), wide(Y8), INT32), wide(X8), None),  # up to 65025
-        (minus(wide(Z16), con(1, INT32)), wide(X8), None),  # down to -32769
+        (minus(wide(Z16), con(1, INT32)), wide(X8), SHORT),  # down to -32769: a zero point
         (wide(Cast(rd("W", i, k, dtype=INT32), INT8)), wide(X8), BYTES),  # wraps to eight bits
         (rd("W", i, k, dtype=INT32), wide(X8), None),
         (wide(rd("W", i, k, dtype=DType.UINT16)), wide(X8), None),
@@ -139,7 +144,8 @@ def minus(a: Expr, b: Expr) -> Expr:
 def test_integers_are_packed_by_the_values_they_can_have(
     left: Expr, right: Expr, function: str | None
 ) -> None:
-    found = dot_term(up("C", (i, j), "add", op("mul", left, right, INT32)), "i", ALL)
+    update = up("C", (i, j), "add", op("mul", left, right, INT32))
+    found = dot_term(update, "i", frozenset("k"), ALL)
     assert (found and found.function) == function
 
 
@@ -147,5 +153,19 @@ def test_what_two_signed_bytes_owe_is_paid_by_the_side_of_the_columns() -> None:
     a, b = rd("A", i, k, dtype=INT8), rd("B", k, j, dtype=INT8)
     for left, right in ((a, b), (b, a)):
         term = op("mul", wide(left), wide(right), INT32)
-        found = dot_term(up("C", (i, j), "add", term), "i", ALL)
-        assert found is not None and found.owed == wide(b) and found.factor == -128
+        found = dot_term(up("C", (i, j), "add", term), "i", frozenset("k"), ALL)
+        assert found is not None and found.owed == (Owed(con(-128, INT32), b),)
+
+
+def test_what_zero_points_owe() -> None:
+    """(x + 128 - (128 + p)) * (y - q): sums of both sides, and the product of both points."""
+    a, b = rd("A", i, k, dtype=INT8), rd("B", k, j, dtype=INT8)
+    p, q = rd("p", i, dtype=INT32), rd("q", j, dtype=INT32)
+    term = op("mul", minus(wide(a), p), minus(wide(b), q), INT32)
+    found = dot_term(up("C", (i, j), "add", term), "i", frozenset("k"), ALL)
+    assert found is not None
+    higher = op("add", p, con(128, INT32), INT32)
+    columns, rows, points = found.owed
+    assert columns == Owed(Unary("neg", higher, INT32), b)
+    assert rows == Owed(Unary("neg", q, INT32), found.left)
+    assert points == Owed(op("mul", higher, q, INT32), None)

@@ -57,6 +57,7 @@ from tcsym.polyhedral.passes.contraction.contraction_schedule import contraction
 from tcsym.polyhedral.passes.contraction.dot_terms import dot_term
 from tcsym.polyhedral.passes.contraction.fuse_parallel import stores_follow
 from tcsym.polyhedral.passes.contraction.operands import outer_loops
+from tcsym.polyhedral.passes.contraction.packed_steps import reduced
 
 FEW_ROWS = 4
 FEW_COLUMNS = 5
@@ -154,8 +155,8 @@ def _fill_panels(rows: Index, terms: Index, far: Condition) -> Condition:
 def _steps_at_once(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> int:
     """Terms that panels add by one instruction."""
     have = available(setting.target)
-    sums = (x for x, _ in reductions(band_of(find_loop(kernel.body, nest)).body))
-    terms = (dot_term(x, roles.rows, have) for x in sums)
+    sums = reductions(band_of(find_loop(kernel.body, nest)).body)
+    terms = (dot_term(x, roles.rows, reduced(loops), have) for x, loops in sums)
     return max((x.steps for x in terms if x is not None), default=1)
 
 

@@ -2,7 +2,9 @@
 
 bfloat16 in float32 as they are. Integers in int32 by what values they can have: bytes, unsigned by
 signed, four at a time, or 16 bits, two at a time. Of two signed bytes one is taken 128 higher, of
-two unsigned ones one 128 lower, and 128 times the sum of the other is owed.
+two unsigned ones one 128 lower. That, and zero points which the sum leaves as they are, is owed:
+
+    (u - p) * (v - q)  summed  =  u * v  summed  -  p * sum of v  -  q * sum of u  +  p * q * terms
 """
 
 from __future__ import annotations
@@ -15,25 +17,39 @@ from tcsym.records import dataclass
 from tcsym.types import DType
 
 _SHIFT = 128
+_ZERO = Const(0, DType.INT32)
+
+
+@dataclass(frozen=True, slots=True)
+class Owed:
+    """`factor` times the sum of `value`, both in int32; of ones, if that is None."""
+
+    factor: Expr
+    value: Expr | None
 
 
 @dataclass(frozen=True, slots=True)
 class DotTerm:
-    """`function` of left and right; and `factor` times the sum of `owed`, a value in int32."""
+    """`function` of left and right, and what is owed to the sum of all."""
 
     function: str
     left: Expr
     right: Expr
-    owed: Expr | None = None
-    factor: int = 0
+    owed: tuple[Owed, ...] = ()
 
     @property
     def steps(self) -> int:
         return 32 // dtype_of(self.left).bits
 
 
-def dot_term(x: Update, rows: str | None, have: frozenset[str]) -> DotTerm | None:
-    """How a sum's term can be computed in packed steps. rows: that side pays for what is owed."""
+def dot_term(
+    x: Update, rows: str | None, sums: frozenset[str], have: frozenset[str]
+) -> DotTerm | None:
+    """How a sum's term can be computed in packed steps.
+
+    rows: their side may be taken higher or lower, so that sums of columns are owed. sums: the loops
+    of the sum, which move no zero point.
+    """
     term = x.value
     if x.op != "add" or not isinstance(term, Binary) or term.op != "mul" or term.exact:
         return None
@@ -45,8 +61,8 @@ def dot_term(x: Update, rows: str | None, have: frozenset[str]) -> DotTerm | Non
     if term.dtype is DType.FLOAT32 and BFLOAT in have:
         return _bfloats(*sides)
     if term.dtype is DType.INT32:
-        found = _bytes(*sides) if BYTES in have else None
-        return found or (_shorts(*sides) if SHORT in have else None)
+        found = _bytes(*sides, sums) if BYTES in have else None
+        return found or (_shorts(*sides, sums) if SHORT in have else None)
     return None
 
 
@@ -63,40 +79,85 @@ def _bfloats(a: Expr, b: Expr) -> DotTerm | None:
     return DotTerm(BFLOAT, a.operand, b.operand) if types == {DType.BFLOAT16} else None
 
 
-def _bytes(rows: Expr, columns: Expr) -> DotTerm | None:
-    types = [_byte_type(_range(v)) for v in (rows, columns)]
-    match types:
-        case [None, _] | [_, None]:
-            return None
-        case [DType.UINT8, DType.INT8]:
-            return DotTerm(BYTES, _as(rows, DType.UINT8), _as(columns, DType.INT8))
-        case [DType.INT8, DType.UINT8]:
-            return DotTerm(BYTES, _as(columns, DType.UINT8), _as(rows, DType.INT8))
-        case [DType.INT8, _]:
-            up = _shifted(_as(rows, DType.INT8), DType.INT8, DType.UINT8)
-            return DotTerm(BYTES, up, _as(columns, DType.INT8), columns, -_SHIFT)
-        case _:
-            down = _shifted(_as(rows, DType.UINT8), DType.UINT8, DType.INT8)
-            return DotTerm(BYTES, _as(columns, DType.UINT8), down, columns, _SHIFT)
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """A factor is `value`, of this short type, less `zero`."""
+
+    value: Expr
+    dtype: DType
+    zero: Expr = _ZERO
 
 
-def _byte_type(values: range | None) -> DType | None:
-    for dtype in (DType.UINT8, DType.INT8):
-        if _fits(values, dtype):
-            return dtype
+def _bytes(rows: Expr, columns: Expr, sums: frozenset[str]) -> DotTerm | None:
+    either = (DType.UINT8, DType.INT8)
+    a, b = _side(rows, sums, either), _side(columns, sums, either)
+    if a is None or b is None:
+        return None
+    if a.dtype is b.dtype:
+        a = _other_sign(a)
+    return _owing(BYTES, *((a, b) if a.dtype is DType.UINT8 else (b, a)))
+
+
+def _shorts(rows: Expr, columns: Expr, sums: frozenset[str]) -> DotTerm | None:
+    a, b = _side(rows, sums, (DType.INT16,)), _side(columns, sums, (DType.INT16,))
+    return None if a is None or b is None else _owing(SHORT, a, b)
+
+
+def _owing(function: str, left: _Side, right: _Side) -> DotTerm:
+    owed = (
+        Owed(_negated(left.zero), right.value),
+        Owed(_negated(right.zero), left.value),
+        Owed(_times(left.zero, right.zero), None),
+    )
+    given = tuple(x for x in owed if x.factor != _ZERO)
+    return DotTerm(function, left.value, right.value, given)
+
+
+def _side(v: Expr, sums: frozenset[str], types: tuple[DType, ...]) -> _Side | None:
+    """None if neither the factor nor what a zero point is taken from is of these types."""
+    dtype = _type_of(v, types)
+    if dtype is not None:
+        return _Side(_as(v, dtype), dtype)
+    if not isinstance(v, Binary) or v.op not in ("add", "sub") or v.exact:
+        return None
+    if v.dtype is not DType.INT32:
+        return None
+    for value, zero in ((v.left, v.right), (v.right, v.left))[: 2 if v.op == "add" else 1]:
+        dtype = _type_of(value, types)
+        moved = sums & value_variables(value) and not sums & value_variables(zero)
+        if dtype is not None and moved and dtype_of(zero).is_integer:
+            taken = zero if dtype_of(zero) is DType.INT32 else Cast(zero, DType.INT32)
+            return _Side(_as(value, dtype), dtype, taken if v.op == "sub" else _negated(taken))
     return None
 
 
-def _shifted(v: Expr, dtype: DType, target: DType) -> Expr:
+def _type_of(v: Expr, types: tuple[DType, ...]) -> DType | None:
+    values = _range(v)
+    return next((t for t in types if _fits(values, t)), None)
+
+
+def _other_sign(x: _Side) -> _Side:
     """The same bits but the highest, which is the other one: 128 more, or less."""
-    highest = Const(-_SHIFT if dtype is DType.INT8 else _SHIFT, dtype)
-    return Cast(Binary("add", v, highest, dtype), target)
+    signed = x.dtype is DType.INT8
+    other, shift = (DType.UINT8, _SHIFT) if signed else (DType.INT8, -_SHIFT)
+    value = Cast(Binary("add", x.value, Const(-shift, x.dtype), x.dtype), other)
+    return _Side(value, other, _plus(x.zero, shift))
 
 
-def _shorts(a: Expr, b: Expr) -> DotTerm | None:
-    if not all(_fits(_range(v), DType.INT16) for v in (a, b)):
-        return None
-    return DotTerm(SHORT, _as(a, DType.INT16), _as(b, DType.INT16))
+def _plus(v: Expr, n: int) -> Expr:
+    if isinstance(v, Const):
+        return Const(int(v.value) + n, DType.INT32)
+    return Binary("add", v, Const(n, DType.INT32), DType.INT32)
+
+
+def _negated(v: Expr) -> Expr:
+    return (
+        Const(-int(v.value), DType.INT32) if isinstance(v, Const) else Unary("neg", v, DType.INT32)
+    )
+
+
+def _times(a: Expr, b: Expr) -> Expr:
+    return _ZERO if _ZERO in (a, b) else Binary("mul", a, b, DType.INT32)
 
 
 def _as(v: Expr, dtype: DType) -> Expr:

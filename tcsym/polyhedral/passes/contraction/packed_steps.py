@@ -10,10 +10,13 @@ loop of its own; what a term owes is summed in front of the nest and added once.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import reduce
+from operator import mul
 
-from tcsym.frontend.program import Binary, Const, Expr, Read
-from tcsym.index import ONE, ZERO, floordiv, var
+from tcsym.frontend.program import Binary, Cast, Const, Expr, IndexValue, Read, dtype_of
+from tcsym.index import ONE, ZERO, Index, floordiv, var
 from tcsym.loop_ir import (
     Buffer,
     Kernel,
@@ -36,7 +39,7 @@ from tcsym.polyhedral.passes.common.names import Names, renamed_loops
 from tcsym.polyhedral.passes.common.setting import Setting
 from tcsym.polyhedral.passes.common.tile_loop import is_multiple
 from tcsym.polyhedral.passes.contraction.copy_operand import depend_on_sizes
-from tcsym.polyhedral.passes.contraction.dot_terms import DotTerm, dot_term
+from tcsym.polyhedral.passes.contraction.dot_terms import DotTerm, Owed, dot_term
 from tcsym.records import dataclass
 from tcsym.types import DType
 
@@ -59,11 +62,10 @@ def pack_steps(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Pac
         steps = None if term is None else _loop_to_pack(kernel, loops, term, roles)
         if term is None or steps is None or not isinstance(x, Update):
             continue
-        owed: Node | None = None
-        if term.owed is not None:
-            kernel, owed, name = _owed(kernel, nest, loops, steps, x, term, setting.names)
-            sums.append(name)
-        packed = block(*_packed(steps, x, term, setting.names), owed)
+        kernel, owed = _added(kernel, nest, loops, steps, x, term, setting.names, sums)
+        if owed is None:
+            continue
+        packed = block(*_packed(steps, x, term, setting.names), *owed)
         kernel = replace(kernel, body=_replaced(kernel.body, steps.variable, packed))
     return PackedSteps(kernel, tuple(sums))
 
@@ -76,11 +78,16 @@ def _term(
     roles: Roles,
     have: frozenset[str],
 ) -> DotTerm | None:
-    """As bytes where what they owe can be summed before the nest; else as pairs, which owe none."""
-    term = dot_term(x, roles.rows, have)
-    if term is None or term.owed is None or _can_sum(kernel, nest, loops, term.owed):
-        return term
-    return dot_term(x, roles.rows, have - {BYTES})
+    """As bytes where what they owe can be summed before the nest; else as pairs, which owe less."""
+    for functions in (have, have - {BYTES}):
+        term = dot_term(x, roles.rows, reduced(loops), functions)
+        if term is None or all(_can_sum(kernel, nest, loops, y) for y in term.owed):
+            return term
+    return None
+
+
+def reduced(loops: tuple[Loop, ...]) -> frozenset[str]:
+    return frozenset(x.variable for x in loops if x.order == "reduction")
 
 
 def _replaced(body: Node, variable: str, new: Node) -> Node:
@@ -130,14 +137,18 @@ def _packed(loop: Loop, update: Update, term: DotTerm, names: Names) -> tuple[No
 # ---- what is owed
 
 
-def _can_sum(kernel: Kernel, nest: str, loops: tuple[Loop, ...], owed: Expr) -> bool:
+def _can_sum(kernel: Kernel, nest: str, loops: tuple[Loop, ...], owed: Owed) -> bool:
+    if owed.value is None:
+        return depend_on_sizes(kernel, loops)
     if loops_around(kernel.body, nest):
         return False
     written = {a.buffer for a in accesses(find_loop(kernel.body, nest)) if a.written}
-    return depend_on_sizes(kernel, loops) and not any(r.tensor in written for r in loads(owed))
+    return depend_on_sizes(kernel, loops) and not any(
+        r.tensor in written for r in loads(owed.value)
+    )
 
 
-def _owed(
+def _added(
     kernel: Kernel,
     nest: str,
     loops: tuple[Loop, ...],
@@ -145,27 +156,90 @@ def _owed(
     update: Update,
     term: DotTerm,
     names: Names,
-) -> tuple[Kernel, Node, str]:
-    """Sums of what is owed along the packed loop, and along those inside of it, made before the
-    nest; and how they are added."""
-    assert term.owed is not None
-    used, place = value_variables(term.owed), loops.index(steps)
-    dimensions = [x for x in loops[:place] if x.variable in used]
-    name = names.fresh(f"{loads(term.owed)[0].tensor}_owed")
-    new = {x.variable: names.fresh(x.variable) for x in (*dimensions, *loops[place:])}
-    moved = substitute_value(term.owed, {old: var(v) for old, v in new.items()})
-    value = Binary("mul", moved, Const(term.factor, DType.INT32), DType.INT32)  # type: ignore[arg-type]
-    own = tuple(var(new[x.variable]) - x.lower for x in dimensions)
-    end = steps.lower + floordiv(extent(steps), term.steps) * term.steps
-    total: Node = Update(name, own, "add", value, name)
-    for x in reversed((replace(steps, upper=end), *loops[place + 1 :])):
-        total = Loop(new[x.variable], x.lower, x.upper, total, "serial", "reduction")
-    node = block(Store(name, own, Const(0, DType.INT32), name), total)
-    for x in reversed(dimensions):
-        node = Loop(new[x.variable], x.lower, x.upper, node, "serial", "parallel")
-    shape = tuple(map(extent, dimensions))
-    body = replace_loop(kernel.body, nest, lambda x: block(node, x))
-    kernel = replace(kernel, body=body).with_buffer(Buffer(name, DType.INT32, shape, "arena"))
+    nests: list[str],
+) -> tuple[Kernel, tuple[Node, ...] | None]:
+    """What adds all that is owed behind the packed loop; None if some of it cannot be there.
+
+    Inside of other loops of the sum it has to be one element: a product would look like a term.
+    nests: gets those that make the sums, before the nest.
+    """
+    found = list[Node]()
+    within = bool(reduced(loops[: loops.index(steps)]))
+    if within and not all(_at_once(y, loops, steps) for y in term.owed):
+        return kernel, None
+    for y in term.owed:
+        if y.value is None and not (within and loads(y.factor)):
+            value: Expr = Binary("mul", y.factor, _count(loops, steps, term), DType.INT32)
+        else:
+            at_once = _at_once(y, loops, steps)
+            total = _total(loops, steps, y, at_once, term)
+            dimensions = _dimensions(y, loops, steps)
+            kernel, read, top = _sum_before(kernel, nest, dimensions, total, names)
+            nests += top
+            value = read if at_once else Binary("mul", y.factor, read, DType.INT32)
+        found.append(replace(update, value=value))
+    return kernel, tuple(found)
+
+
+def _dimensions(owed: Owed, loops: tuple[Loop, ...], steps: Loop) -> list[Loop]:
+    """The loops around the packed one that move the sum of what is owed."""
+    used = value_variables(owed.factor if owed.value is None else owed.value)
+    return [x for x in loops[: loops.index(steps)] if x.variable in used]
+
+
+def _at_once(owed: Owed, loops: tuple[Loop, ...], steps: Loop) -> bool:
+    """The factor moves with no loop that does not move the sum."""
+    moving = {x.variable for x in loops} & value_variables(owed.factor)
+    return moving <= {x.variable for x in _dimensions(owed, loops, steps)}
+
+
+def _count(loops: tuple[Loop, ...], steps: Loop, term: DotTerm) -> Expr:
+    """Terms of the packed loop and of those inside."""
+    inside = map(extent, loops[loops.index(steps) + 1 :])
+    whole = floordiv(extent(steps), term.steps) * term.steps
+    return IndexValue(reduce(mul, inside, whole), DType.INT32)
+
+
+Total = Callable[[str, tuple[Index, ...]], Node]
+
+
+def _total(
+    loops: tuple[Loop, ...], steps: Loop, owed: Owed, times_factor: bool, term: DotTerm
+) -> Total:
+    """What makes the sum, in an element of a buffer."""
+
+    def make(name: str, at: tuple[Index, ...]) -> Node:
+        if owed.value is None:
+            all_of_it = Binary("mul", owed.factor, _count(loops, steps, term), DType.INT32)
+            return Store(name, at, all_of_it, name)
+        value = _as_int32(owed.value)
+        if times_factor:
+            value = Binary("mul", value, owed.factor, DType.INT32)
+        node: Node = Update(name, at, "add", value, name)
+        end = steps.lower + floordiv(extent(steps), term.steps) * term.steps
+        for x in reversed((replace(steps, upper=end), *loops[loops.index(steps) + 1 :])):
+            node = Loop(x.variable, x.lower, x.upper, node, "serial", "reduction")
+        return block(Store(name, at, Const(0, DType.INT32), name), node)
+
+    return make
+
+
+def _sum_before(
+    kernel: Kernel, nest: str, dimensions: list[Loop], total: Total, names: Names
+) -> tuple[Kernel, Expr, tuple[str, ...]]:
+    """An element for each point of `dimensions`, made before the nest; its top, if a loop."""
+    name = names.fresh("owed")
     at = tuple(var(x.variable) - x.lower for x in dimensions)
-    added = replace(update, value=Read(name, at, DType.INT32))
-    return kernel, added, new[dimensions[0].variable]
+    node = total(name, at)
+    for x in reversed(dimensions):
+        node = Loop(x.variable, x.lower, x.upper, node, "serial", "parallel")
+    node = renamed_loops(node, names)
+    body = replace_loop(kernel.body, nest, lambda x: block(node, x))
+    buffer = Buffer(name, DType.INT32, tuple(map(extent, dimensions)), "arena")
+    kernel = replace(kernel, body=body).with_buffer(buffer)
+    tops = (node.variable,) if isinstance(node, Loop) else ()
+    return kernel, Read(name, at, DType.INT32), tops
+
+
+def _as_int32(v: Expr) -> Expr:
+    return v if dtype_of(v) is DType.INT32 else Cast(v, DType.INT32)
