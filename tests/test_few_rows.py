@@ -77,3 +77,24 @@ def test_a_scale_for_many_lanes_is_one_load(target: str, size: int) -> None:
     blocks = kernel.explain("asm").split("\n.LBB")
     along = [b for b in blocks if "vpmovsxbd" in b and "vfmadd" in b and "vgather" not in b]
     assert any(b.count("vpmovsxbd") == b.count("vfmadd") >= 8 for b in along)
+
+
+STEPS = """def f(float(T,M,K) X, float(M,K) h, float(K,K) U) -> (float(T+1,M,K) S) {
+  S(0,n,k) = h(n,k)
+  for t in T {
+    G(n,k) +=! S(t,n,l) * U(k,l)
+    S(t+1,n,k) = tanh(G(n,k) + X(t,n,k))
+  }
+}"""
+
+
+def test_panels_that_steps_use_again_are_for_few_rows_too() -> None:
+    """Two rows of forty steps are eighty of the matrix; a single one is a product of vectors."""
+    text = tcsym.define(STEPS).f.explain("mapped")
+    tiles = next(x for x in text.splitlines() if x.strip().startswith("if "))
+    assert "M >= 2 && ((M*T >= 17 &&" in tiles and "M*T >= 33" in tiles
+    kernel = tcsym.define(STEPS, strategy="symbolic").f
+    for steps, rows, terms in ((5, 1, 70), (9, 2, 70), (3, 3, 130), (0, 4, 20)):
+        given = arrays((steps, rows, terms), (rows, terms), (terms, terms))
+        given[2] /= 8
+        np.testing.assert_allclose(kernel(*given), kernel.reference(*given), 1e-4, 1e-4)

@@ -112,26 +112,10 @@ def panels_pay(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Con
     """
     rows = row_count(kernel, nest, roles)
     if not streams_in_place(kernel, nest, roles, setting):
-        terms = _term_count(kernel, nest)
-        if _gathers(kernel, nest):
-            return TRUE
-        if terms is None:
-            return ge(rows, FEW_ROWS)
-        columns = column_count(kernel, nest, roles)
-        steps = rows * _steps_at_once(kernel, nest, roles, setting)
-        far = ge(columns * terms, setting.target.l2_bytes // FAR_BYTES)
-        many = any_of((ge(rows * columns, MORE_ELEMENTS), ge(MANY_TERMS - 1, terms)))
-        return all_of((ge(rows * columns, FEW_ELEMENTS), _fill_panels(steps, terms, far), many))
+        return _panels_beat_products(kernel, nest, roles, rows, setting)
     band = band_of(find_loop(kernel.body, nest))
     least = max(1, setting.options.pack_reuse * setting.rows)
-    used = frozenset[str]().union(*(value_variables(r) for r in roles.streamed))
-    tensors = {r.tensor for r in roles.streamed}
-    uses = rows
-    for loop in reversed(loops_around(kernel.body, nest)):
-        written = any(a.written and a.buffer in tensors for a in accesses(loop))
-        if loop.variable in used | rows.variables() or written:
-            break
-        uses = uses * extent(loop)
+    uses = rows * _repeats(kernel, nest, roles, rows)
     terms = _term_count(kernel, nest)
     lines = setting.target.l1_bytes // LINE_BYTES
     far = TRUE if terms is None else ge(terms, NEAR_CACHES * lines)
@@ -145,11 +129,47 @@ def panels_pay(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Con
     return any_of((often, all_of((ge(rows, FEW_ROWS + 1), _aliases(kernel, nest, roles, setting)))))
 
 
-def _fill_panels(rows: Index, terms: Index, far: Condition) -> Condition:
-    """Rows, as often as panels take steps at once, are too many for products of vectors."""
-    long = ge(rows, floordiv(terms, BLOCK_TERMS) + 1)
-    near = all_of((ge(rows, BLOCK_ROWS + 1), negate(far)))
-    return any_of((long, near, ge(rows, FAR_ROWS + 1)))
+def _panels_beat_products(
+    kernel: Kernel, nest: str, roles: Roles, rows: Index, setting: Setting
+) -> Condition:
+    terms = _term_count(kernel, nest)
+    if _gathers(kernel, nest):
+        return TRUE
+    if terms is None:
+        return ge(rows, FEW_ROWS)
+    columns = column_count(kernel, nest, roles)
+    steps = _steps_at_once(kernel, nest, roles, setting)
+    repeats = _repeats(kernel, nest, roles, rows)
+    far = ge(columns * terms, setting.target.l2_bytes // FAR_BYTES)
+    reused = _fill_panels(rows, repeats, steps, terms, far)
+    many = any_of((ge(rows * columns * repeats, MORE_ELEMENTS), ge(MANY_TERMS - 1, terms)))
+    return all_of((ge(rows * columns, FEW_ELEMENTS), reused, many))
+
+
+def _repeats(kernel: Kernel, nest: str, roles: Roles, rows: Index) -> Index:
+    """Runs of the nest that loops around it repeat with the streamed operands as they are."""
+    used = frozenset[str]().union(*(value_variables(r) for r in roles.streamed))
+    tensors, total = {r.tensor for r in roles.streamed}, ONE
+    for loop in reversed(loops_around(kernel.body, nest)):
+        written = any(a.written and a.buffer in tensors for a in accesses(loop))
+        if loop.variable in used | rows.variables() or written:
+            break
+        total = total * extent(loop)
+    return total
+
+
+def _fill_panels(
+    rows: Index, repeats: Index, steps: int, terms: Index, far: Condition
+) -> Condition:
+    """Rows are too many for products of vectors, as often as panels take `steps` terms at once.
+
+    Panels that loops around use again cost less, but a single row leaves most of a tile idle.
+    """
+    long = ge(rows * steps, floordiv(terms, BLOCK_TERMS) + 1)
+    uses = rows * repeats * steps
+    near = all_of((ge(uses, BLOCK_ROWS + 1), negate(far)))
+    again = all_of((ge(rows, 2), any_of((near, ge(uses, FAR_ROWS + 1)))))
+    return any_of((long, again))
 
 
 def _steps_at_once(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> int:
