@@ -1,4 +1,4 @@
-"""Sums along rows that share an operand, compiled: four rows at a time, the last overlapping."""
+"""Sums along rows that share an operand or wait for others, compiled: several rows at a time."""
 
 from __future__ import annotations
 
@@ -42,6 +42,54 @@ def test_the_version_of_four_rows_is_chosen_by_sizes() -> None:
 def test_rows_that_share_nothing_stay_alone() -> None:
     text = tcsym.define("def f(float(M,N) X) -> (O) { O(m) +=! X(m,n) }").explain("mapped")
     assert "four rows" not in text
+
+
+NORMS = {
+    "layer": """def f(float(N,D) I, float(D) g) -> (O) {
+  mean(n) +=! I(n,d)
+  mean(n) = mean(n) / D
+  var(n) +=! (I(n,d) - mean(n)) * (I(n,d) - mean(n))
+  O(n,d) = (I(n,d) - mean(n)) * rsqrt(var(n) / D + 0.5) * g(d)
+}""",
+    "root": """def f(float(N,D) I, float(D) g) -> (O) {
+  s(n) +=! I(n,d) * I(n,d)
+  O(n,d) = I(n,d) * rsqrt(s(n) + 1) * g(d)
+}""",
+    "largest": """def f(float(B,N,D) I, float(D) g) -> (O) {
+  big(b,n) max=! I(b,n,d)
+  O(b,n,d) = I(b,n,d) - big(b,n) * g(d)
+}""",
+    "variance": """def f(float(N,D) I, float(D) g) -> (V) {
+  mean(n) +=! I(n,d) * g(d)
+  V(n) +=! (I(n,d) - mean(n)) * (I(n,d) - mean(n))
+}""",
+}
+
+
+@pytest.mark.parametrize("target", ["cpu", "cpu:avx2", "cpu:novector"])
+@pytest.mark.parametrize("name", NORMS)
+def test_rows_that_wait_for_sums_of_their_own(name: str, target: str) -> None:
+    kernel = tcsym.define(NORMS[name], target=target)
+    rng = np.random.default_rng(3)
+    for n, d in [(0, 4), (1, 70), (2, 61), (3, 200), (5, 33), (8, 129), (2, 1), (11, 16)]:
+        shape = (2, n, d) if name == "largest" else (n, d)
+        x, g = (rng.standard_normal(s, dtype="f4") for s in (shape, d))
+        np.testing.assert_allclose(
+            kernel(x, g), kernel.reference(x, g), rtol=2e-5, atol=2e-5, err_msg=f"{n} {d}"
+        )
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_two_rows_wait_at_the_same_time(name: str) -> None:
+    assert "2 rows at a time" in tcsym.define(NORMS[name]).explain("mapped")
+
+
+def test_rows_of_exponentials_stay_alone() -> None:
+    text = """def f(float(N,D) I) -> (O) {
+  big(n) max=! I(n,d)
+  O(n,d) = exp(I(n,d) - big(n))
+}"""
+    assert "2 rows" not in tcsym.define(text).explain("mapped")
 
 
 FEW_COLUMNS = {

@@ -69,8 +69,9 @@ def test_what_is_left_of_a_row_fetches_nothing() -> None:
 
 
 def test_the_last_loop_over_a_row_fetches_the_next_row() -> None:
-    ((order, place),) = fetched(centred())
+    *pair, (order, place) = fetched(centred())
     assert order == "parallel" and "min(2048, N)" in place
+    assert ["min(2*N, 2048)" in text for _, text in pair] == [True] * 2  # two rows at a time
 
 
 def test_nothing_is_fetched_for_maps() -> None:

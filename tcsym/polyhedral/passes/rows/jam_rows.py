@@ -1,8 +1,9 @@
-"""Sums along rows that share an operand -> blocks of rows at a time, beside the rows one by one.
+"""Sums along rows that share an operand, or wait -> blocks of rows, beside the rows one by one.
 
 A matrix times a vector: each element of the vector is loaded once for four rows, and memory is read
 in four runs. The last four rows overlap others, so that no row is left. Times a few vectors: blocks
-of four rows and four vectors, for which the matrix is read once.
+of four rows and four vectors, for which the matrix is read once. Rows that are normalised: a sum's
+lanes are added before the next loop over the row can start, which two rows do at the same time.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from tcsym.index import (
     Index,
     all_of,
     ceildiv,
+    condition_variables,
     ge,
     index,
     minimum,
@@ -63,10 +65,16 @@ from tcsym.polyhedral.passes.common.loops import (
 from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.common.overlap import is_repeatable
 from tcsym.polyhedral.passes.common.setting import Setting
-from tcsym.polyhedral.passes.rows.row_schedule import leaf_chain, row_choice, schedule_rows
+from tcsym.polyhedral.passes.rows.row_schedule import (
+    calls_each,
+    leaf_chain,
+    row_choice,
+    schedule_rows,
+)
 from tcsym.records import dataclass
 
 ROWS = 4
+NORMALISED_ROWS = 2
 FEW_REGISTERS = 16  # hold the sums of eight products, not of sixteen
 
 
@@ -92,14 +100,18 @@ def row_blocks(kernel: Kernel, nest: str, setting: Setting) -> Iterator[RowBlock
     number of rows: instead of one that is not there the last is made again.
     """
     band = band_of(find_loop(kernel.body, nest))
-    if not band.loops or not _shares_rows(kernel, nest, band.variables[-1], setting):
-        return
-    inner, outer = band.loops[-1], _outer_rows(kernel, nest, setting)
-    enough, n = ge(extent(inner), ROWS), extent(inner)
+    n = extent(band.loops[-1]) if band.loops else ZERO
     if n.as_int() is not None or n.variables() & set(band.variables):
         return
+    inner, many = band.loops[-1], setting.target.vector_registers > FEW_REGISTERS
+    if _waits_for_sums(kernel, nest, inner.variable, setting):
+        two = in_context(kernel, ge(n, NORMALISED_ROWS))
+        yield RowBlocks(inner.variable, None, NORMALISED_ROWS, 1, two, 4 if many else 3)
+    if not _shares_rows(kernel, nest, inner.variable, setting):
+        return
+    outer, enough = _outer_rows(kernel, nest, setting), ge(n, ROWS)
     if outer is not None:
-        most = ROWS if setting.target.vector_registers > FEW_REGISTERS else ROWS // 2
+        most = ROWS if many else ROWS // 2
         both = in_context(kernel, all_of((enough, ge(extent(outer), 2))))
         yield RowBlocks(inner.variable, outer.variable, ROWS, most, both, 1)
     yield RowBlocks(inner.variable, None, ROWS, 1, in_context(kernel, enough), 2)
@@ -148,9 +160,13 @@ def _jammed(
             own = {loop: var(f"{loop} itself")}
             body = _with_own(body, _private(kernel, loop) - lanes, own)
 
+    moving = {loop for loop, _, _ in blocks}
+
     def jam(x: Node) -> Node:
         if isinstance(x, Block):
             return block(*map(jam, x.body))
+        if isinstance(x, Branch) and not condition_variables(x.condition) & moving:
+            return Branch(x.condition, jam(x.then), x.orelse and jam(x.orelse))
         if isinstance(x, Loop) and x.kind == "serial":
             return replace(x, body=jam(x.body))
         rows = tuple(names.fresh(loop) for loop, _, _ in blocks)
@@ -253,6 +269,40 @@ def _with_own(node: Node, private: set[str], own: dict[str, Index]) -> Node:
         return Read(v.tensor, at(tuple(s for s in v.subscripts if isinstance(s, Index))), v.dtype)
 
     return map_node(node, statement, value)
+
+
+def _waits_for_sums(kernel: Kernel, nest: str, rows: str, setting: Setting) -> bool:
+    """Several loops in vectors along the row, some of which need the sum of one before.
+
+    A function called for each element takes longer than the waiting.
+    """
+    top = find_loop(kernel.body, nest)
+    body = band_of(top).body
+    nodes = children(body)
+    loops = [x for x in nodes if isinstance(x, Loop)]
+    if len(loops) < 2 or not all(isinstance(x, Loop | Store) for x in nodes):
+        return False
+    sums = {a.buffer for x in loops if x.order == "reduction" for a in accesses(x) if a.written}
+    read = {r.tensor for x in loops for y, _ in statements_in(x) for r in loads(y.value)}
+    if sums.isdisjoint(read) or not can_sink(body, frozenset((rows,))):
+        return False
+    plain = all(_is_along(kernel, top, x, setting) and _is_cheap(x) for x in loops)
+    return plain and is_repeatable(kernel, body, frozenset((rows,)))
+
+
+def _is_cheap(loop: Loop) -> bool:
+    """Sums alone or stores alone, without functions for each element."""
+    summed = {isinstance(x, Update) for x, _ in statements_in(loop.body)}
+    return len(summed) == 1 and not calls_each(loop.body, loop.variable)
+
+
+def _is_along(kernel: Kernel, top: Loop, loop: Loop, setting: Setting) -> bool:
+    """An innermost loop whose elements are in the lanes."""
+    lanes = setting.lanes(kernel, loop.body)
+    if not is_leaf(loop) or loop.kind != "serial" or lanes == 1:
+        return False
+    chain = leaf_chain(top, loop.variable)
+    return row_choice(kernel, chain, lanes)[0] == loop.variable
 
 
 def _shares_rows(kernel: Kernel, nest: str, rows: str, setting: Setting) -> bool:

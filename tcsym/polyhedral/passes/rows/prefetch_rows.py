@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 
-from tcsym.frontend.program import Read
-from tcsym.index import ZERO, Index, index, minimum
-from tcsym.index_values import substitute
+from tcsym.frontend.program import Expr, Read
+from tcsym.index import ZERO, Atom, Index, Min, index, minimum
+from tcsym.index_values import map_atoms, substitute
 from tcsym.loop_ir import (
     LINE_BYTES,
     Block,
@@ -30,6 +31,7 @@ from tcsym.loop_ir import (
     walk,
 )
 from tcsym.polyhedral.passes.common.access import accesses, run_length, stride, subscript_variables
+from tcsym.polyhedral.passes.common.bounds import extent
 from tcsym.polyhedral.passes.common.loops import loops_in
 from tcsym.records import dataclass
 
@@ -40,11 +42,15 @@ MOST_LINES = 4  # of an iteration
 
 @dataclass(frozen=True, slots=True)
 class _Stream:
-    """What whole vectors read one after another: in an iteration of `loop`, `step` elements."""
+    """What whole vectors read one after another: in an iteration of `loop`, `step` elements.
+
+    points: loops along them. rows: loops over several rows at a time.
+    """
 
     loop: Loop
     read: Read
     points: tuple[str, ...]
+    rows: tuple[Loop, ...]
     around: tuple[Loop, ...]
     step: int
 
@@ -69,6 +75,8 @@ def prefetch_rows(kernel: Kernel) -> Kernel:
             ahead: Index | None = index(BYTES_AHEAD // kernel.buffer(last.read.tensor).dtype.bytes)
             if any(s.loop is not last.loop for s in several):
                 ahead = _next_row(kernel, last, shared)
+            elif last.rows:  # read in as many runs as there are rows
+                continue
             if ahead is not None:
                 found.setdefault(last.loop.variable, []).extend(_lines(kernel, last, ahead))
     if not found:
@@ -114,10 +122,15 @@ def _streams(kernel: Kernel, nest: Loop) -> Iterator[_Stream]:
             continue
         inside = around[around.index(loop) + 1 :]
         for r in loads(x.value):
-            step = 0 if r.tensor in written else _step(kernel, r, loop, inside)
+            along = subscript_variables(r.subscripts[-1:])
+            points = tuple(y for y in inside if y.variable in along)
+            rows = tuple(y for y in inside if y.variable not in along)
+            if r.tensor in written or points[-1:] != (lane,):
+                continue
+            step = _step(kernel, r, loop, points)
             if step:
-                points = tuple(y.variable for y in inside)
-                yield _Stream(loop, r, points, around[: around.index(loop)], step)
+                names = tuple(y.variable for y in points)
+                yield _Stream(loop, r, names, rows, around[: around.index(loop)], step)
 
 
 def _step(kernel: Kernel, r: Read, loop: Loop, inside: tuple[Loop, ...]) -> int:
@@ -151,16 +164,31 @@ def _next_row(kernel: Kernel, s: _Stream, shared: list[Loop]) -> Index | None:
     """
     b = kernel.buffer(s.read.tensor)
     for y in reversed(shared):
-        moved = stride(b, s.read.subscripts, y.variable)
+        places = tuple(_unclamped(x, y.variable) for x in s.read.subscripts)
+        moved = stride(b, places, y.variable)
         if moved != ZERO:
             return moved and minimum(moved, PART_BYTES // b.dtype.bytes)
     return None
 
 
+def _unclamped(subscript: Index | Expr, variable: str) -> Index | Expr:
+    """Where the last of several rows at a time overlap others: as the loop moves before that."""
+
+    def moving(atom: Atom) -> Index | None:
+        args = atom.args if isinstance(atom, Min) else ()
+        found = [x for x in args if variable in x.variables()]
+        return found[0] if len(found) == 1 else None
+
+    return map_atoms(subscript, moving) if isinstance(subscript, Index) else subscript
+
+
 def _lines(kernel: Kernel, s: _Stream, ahead: Index) -> list[Prefetch]:
     """One prefetch for each line that an iteration reads, `ahead` elements further."""
-    start = dict.fromkeys(s.points, ZERO)
-    *outer, last = (substitute(x, start) for x in s.read.subscripts if isinstance(x, Index))
     line = LINE_BYTES // kernel.buffer(s.read.tensor).dtype.bytes
-    places = [(*outer, last + ahead + k) for k in range(0, s.step, line)]
+    places = []
+    for row in product(*(range(extent(y).as_int() or 1) for y in s.rows)):
+        values = {y.variable: y.lower + k for y, k in zip(s.rows, row)}
+        start = dict.fromkeys(s.points, ZERO) | values
+        *outer, last = (substitute(x, start) for x in s.read.subscripts if isinstance(x, Index))
+        places += [(*outer, last + ahead + k) for k in range(0, s.step, line)]
     return [Prefetch(Read(s.read.tensor, at, s.read.dtype)) for at in places]

@@ -80,7 +80,7 @@ def _schedule_leaf(kernel: Kernel, nest: str, leaf: str, setting: Setting) -> tu
 
 def _may_overlap(kernel: Kernel, body: Node, variable: str, setting: Setting) -> bool:
     """Elements at a row's end may be made twice, which is cheaper than to mask their stores."""
-    cheap = not setting.target.has_masks and not _calls_each(body, variable)
+    cheap = not setting.target.has_masks and not calls_each(body, variable)
     return cheap and is_repeatable(kernel, body, frozenset((variable,)))
 
 
@@ -223,7 +223,7 @@ def _unroll(body: Node, variable: str, most: int) -> int:
         for x in statements
         if isinstance(x, Update) and variable not in subscript_variables(x.subscripts)
     }
-    if _calls_each(body, variable):  # several exponentials would load their constants each time
+    if calls_each(body, variable):  # several exponentials would load their constants each time
         return 1
     if not reduced:
         return max(1, min(2, most))
@@ -245,7 +245,7 @@ def _whole_periods(body: Node, variable: str, lanes: int, unroll: int) -> int:
     return unroll if period == 1 or period > MOST_PERIOD else period
 
 
-def _calls_each(body: Node, variable: str) -> bool:
+def calls_each(body: Node, variable: str) -> bool:
     """Functions are called for each element of the row."""
     statements = [x for x, _ in statements_in(body)]
     made = {x.buffer for x in statements if isinstance(x, Store | Update)}
