@@ -58,15 +58,17 @@ class Dispatcher:
 
     def ran(self, version: Version) -> None:
         """A call that came through Python ran this version's code."""
-        if version.is_gone:
-            self.gone.count(1)
-        else:
-            version.calls += 1
+        with self.gone.lock:
+            if version.is_gone:
+                self.gone.count(1)
+            else:
+                version.calls += 1
 
     def drop(self, sizes: Values | None, version: Version) -> None:
         """A version serves no more calls, of these sizes. What it served still counts."""
-        version.is_gone = True
-        self.gone.count(version.calls, self.entrance.drop(version))
+        with self.gone.lock:
+            version.is_gone = True
+            self.gone.count(version.calls, self.entrance.drop(version))
         if sizes is not None:
             self.entrance.forget(sizes)
 

@@ -103,6 +103,11 @@ class Ways:
         """Calls that its entries served."""
         return sum([served.calls for served in self._served])
 
+    @property
+    def is_entered(self) -> bool:
+        """An entry is left which calls may be in, or may yet enter."""
+        return any(served.is_live for served in self._served)
+
     def _link(self) -> Function:
         """Entries that also serve stricter layouts come last; else first come, first served."""
         from tcsym.runtime.entering import continue_with

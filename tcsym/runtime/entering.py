@@ -12,6 +12,7 @@ from _thread import allocate_lock
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Literal
+from weakref import ref
 
 import numpy as np
 
@@ -107,6 +108,11 @@ class Served:
     def __init__(self, entry: Slow) -> None:
         table: EntryTable = entry.__self__.table  # type: ignore[attr-defined]
         self._words, self._at = table.words, table.places["served"]
+        self._entry = ref(entry)
+
+    @property
+    def is_live(self) -> bool:
+        return self._entry() is not None
 
     @property
     def calls(self) -> int:

@@ -153,14 +153,35 @@ def test_many_threads(strategy: Any) -> None:
     assert total(kernel) == 800
 
 
-def test_versions_that_make_room_are_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gone, "_WATCHED", 1)
+def test_versions_that_make_room_are_not_forgotten() -> None:
     kernel = tc.define(MM, strategy=Specialize(max_variants=1)).mm
     for m in (1, 2, 3, 4):
         for _ in range(3):
             kernel(*operands(m))
             settle()
     assert kernel.stats.dispatch[gone.GONE] == 9 and total(kernel) == 12
+    assert len(kernel._serving.dispatcher.gone._watched) <= 1  # the others can be entered no more
+
+
+def test_entries_that_are_still_entered_count() -> None:
+    """A caller may hold what a version was entered by, longer than the version is kept."""
+    kernel = tc.define(MM, strategy=Specialize(max_variants=1)).mm
+    for _ in range(3):
+        kernel(*operands(1))
+        settle()
+    dispatcher = kernel._serving.dispatcher
+    (version,) = dispatcher.versions()
+    entry = dispatcher.entrance.entry_of(version)
+    assert entry is not None
+    for m in (2, 3, 2, 3):
+        kernel(*operands(m))
+        settle()
+    before = total(kernel)
+    entry(*operands(1))
+    assert total(kernel) == before + 1
+    del entry
+    kernel(*operands(4))
+    assert total(kernel) == before + 2
 
 
 def test_executables_and_tunes_change_no_counts() -> None:
