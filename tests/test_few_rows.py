@@ -98,3 +98,15 @@ def test_panels_that_steps_use_again_are_for_few_rows_too() -> None:
         given = arrays((steps, rows, terms), (rows, terms), (terms, terms))
         given[2] /= 8
         np.testing.assert_allclose(kernel(*given), kernel.reference(*given), 1e-4, 1e-4)
+
+
+STRIDED = """def f(float(N,C,H,W) I, float(O,C,KH,KW) F) -> (Y) {
+  Y(n,o,h,w) +=! I(n,c,2*h+kh,2*w+kw) * F(o,c,kh,kw)
+}"""
+
+
+def test_windows_are_no_runs() -> None:
+    """Few terms of a strided convolution lie side by side: four output channels fill a panel."""
+    text = tcsym.define(STRIDED).f.explain("mapped")
+    panels = next(x for x in text.splitlines() if x.startswith("if ") and "O >= 4" in x)
+    assert "O >= 17" not in panels and "O >= 33" not in panels

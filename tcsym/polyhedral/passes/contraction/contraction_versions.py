@@ -52,7 +52,7 @@ from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.common.setting import Setting
 from tcsym.polyhedral.passes.common.sliding import sliding_loops
 from tcsym.polyhedral.passes.common.vector_legality import can_mask
-from tcsym.polyhedral.passes.contraction.along_sum import Along
+from tcsym.polyhedral.passes.contraction.along_sum import Along, along_sum
 from tcsym.polyhedral.passes.contraction.contraction_schedule import contraction_refusal
 from tcsym.polyhedral.passes.contraction.dot_terms import dot_term
 from tcsym.polyhedral.passes.contraction.fuse_parallel import stores_follow
@@ -62,6 +62,7 @@ from tcsym.polyhedral.passes.contraction.packed_steps import reduced
 FEW_ROWS = 4
 FEW_COLUMNS = 5
 FEW_ELEMENTS, MORE_ELEMENTS = 65, 201  # with fewer, vectors along terms, or many, are full sooner
+FEW_TERMS = 16  # with as many, vectors along them are as quick as tiles of a row or two
 BLOCK_ROWS = 16  # most for which vectors along terms take less time than to fill panels
 FAR_ROWS, FAR_BYTES = 32, 4  # of what the second cache does not hold, by bytes of an element
 BLOCK_TERMS = 16  # for each of those rows, without which the ends of sums take longer
@@ -138,10 +139,13 @@ def _panels_beat_products(
     if terms is None:
         return ge(rows, FEW_ROWS)
     columns = column_count(kernel, nest, roles)
+    far = ge(columns * terms, setting.target.l2_bytes // FAR_BYTES)
     steps = _steps_at_once(kernel, nest, roles, setting)
     repeats = _repeats(kernel, nest, roles, rows)
-    far = ge(columns * terms, setting.target.l2_bytes // FAR_BYTES)
-    reused = _fill_panels(rows, repeats, steps, terms, far)
+    enough = ge(rows, FEW_ROWS)
+    if _is_one_run(kernel, nest, roles, setting):
+        enough = _fill_panels(rows, repeats, steps, terms, far)
+    reused = any_of((enough, ge(FEW_TERMS - 1, terms)))
     many = any_of((ge(rows * columns * repeats, MORE_ELEMENTS), ge(MANY_TERMS - 1, terms)))
     return all_of((ge(rows * columns, FEW_ELEMENTS), reused, many))
 
@@ -156,6 +160,14 @@ def _repeats(kernel: Kernel, nest: str, roles: Roles, rows: Index) -> Index:
             break
         total = total * extent(loop)
     return total
+
+
+def _is_one_run(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> bool:
+    """Terms lie one behind the other on both sides: those of windows do so a few at a time."""
+    along = along_sum(kernel, nest, roles, roles.columns, setting.names)
+    sums = reductions(band_of(find_loop(kernel.body, nest)).body)
+    single = all(len(loops) == 1 for _, loops in sums)
+    return along is not None and not along.operands and single
 
 
 def _fill_panels(
