@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from tcsym import library
+
 WRITE = """
 import sys, tcsym
 print(tcsym.define(sys.argv[1], target=sys.argv[2]).explain("llvm"))
@@ -19,8 +21,14 @@ TWO_PRODUCTS = """def both(float(B,M,K) A, float(B,K,N) C, float(B,N,L) D) -> (E
     F(b,i,l) +=! E(b,i,j) * D(b,j,l)
 }"""
 
+PROGRAMS = {
+    "max_pool": MAX_POOL,
+    "two_products": TWO_PRODUCTS,
+    "norm": library.source("layer_norm"),
+}
 
-@pytest.mark.parametrize("text", [MAX_POOL, TWO_PRODUCTS], ids=["max_pool", "two_products"])
+
+@pytest.mark.parametrize("text", PROGRAMS.values(), ids=PROGRAMS.keys())
 def test_the_order_of_sets_does_not_show_in_the_code(text: str) -> None:
     assert len({code_under(seed, text) for seed in range(4)}) == 1
 

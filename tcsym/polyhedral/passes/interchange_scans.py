@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from tcsym.index import FALSE, ONE, ZERO, Index, ceildiv, floordiv, ge, maximum, minimum, var
 from tcsym.loop_ir import Block, Branch, Kernel, Loop, Node, Store, block, substitute_node, walk
-from tcsym.polyhedral.passes.common.access import accesses, linear_coefficient, stride
+from tcsym.polyhedral.passes.common.access import Access, accesses, linear_coefficient, stride
 from tcsym.polyhedral.passes.common.bounds import extent
 from tcsym.polyhedral.passes.common.duplicate import duplicate
 from tcsym.polyhedral.passes.common.loops import chain_of, find_loop, loops_in, replace_loop
@@ -190,7 +190,8 @@ def _tells(s: object, row: str, scan: Loop, rows: Chain) -> bool:
 
 
 def _pays(kernel: Kernel, scan: Loop, rows: Chain) -> bool:
-    """What is stored moves in unit strides with the scan, and nothing does with a row."""
+    """What is stored moves in unit strides with the scan, and nothing that steps read anew does
+    with a row."""
     stores = [x for x, _ in walk(scan.body) if isinstance(x, Store)]
     along = all(
         stride(kernel.buffer(x.buffer), x.subscripts, scan.variable) == ONE
@@ -201,6 +202,11 @@ def _pays(kernel: Kernel, scan: Loop, rows: Chain) -> bool:
         stride(kernel.buffer(a.buffer), a.subscripts, r.variable) == ONE
         for a in accesses(scan.body)
         for r in rows
-        if scan.variable not in kernel.buffer(a.buffer).private
+        if scan.variable not in kernel.buffer(a.buffer).private and _moves(a, scan.variable)
     )
     return bool(stores) and along and not across
+
+
+def _moves(a: Access, variable: str) -> bool:
+    """It touches another element in the next step, as far as is known."""
+    return any(not isinstance(s, Index) or variable in s.variables() for s in a.subscripts)

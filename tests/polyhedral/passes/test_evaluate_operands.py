@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from tcsym.frontend.program import Cast, Expr
-from tcsym.loop_ir import Kernel
+from tcsym.index import ONE, Index, var
+from tcsym.loop_ir import Buffer, Kernel
 from tcsym.polyhedral.passes.allocate import place_allocations
 from tcsym.polyhedral.passes.common.band import band_of, contraction_roles
 from tcsym.polyhedral.passes.common.loops import find_loop
@@ -15,22 +18,24 @@ from tcsym.types import DType
 from tests.polyhedral.passes.compare import assert_same
 from tests.polyhedral.passes.naive import buf, con, kernel, op, par, rd, red, st, up, v
 
-i, j, k = v("i j k")
+g, h, i, j, k = v("g h i j k")
 INT8, F32 = DType.INT8, DType.FLOAT32
 
 
-def product(left: Expr, right: Expr, right_shape: str, dtype: DType = F32) -> Kernel:
+def product(
+    left: Expr, right: Expr, right_shape: str, dtype: DType = F32, more: Sequence[Buffer] = ()
+) -> Kernel:
     """C(i,j) += left * right, summed over k."""
     update = up("C", (i, j), "add", op("mul", left, right))
     body = par("i", "M", par("j", "N", st("C", (i, j), con(0.0)), red("k", "K", update)))
-    buffers = [buf("A", "M K", dtype), buf("B", right_shape), buf("D", "K"), buf("C", "M N")]
+    buffers = [buf("A", "M K", dtype), buf("B", right_shape), buf("D", "K"), buf("C", "M N"), *more]
     return kernel("f", "M N K", buffers, body)
 
 
-def evaluated(p: Kernel) -> tuple[Kernel, list[str]]:
-    roles = contraction_roles(p, band_of(find_loop(p.body, "i")))
+def evaluated(p: Kernel, nest: str = "i") -> tuple[Kernel, list[str]]:
+    roles = contraction_roles(p, band_of(find_loop(p.body, nest)))
     assert roles is not None
-    new = evaluate_operands(p, "i", roles, Names.of(p))
+    new = evaluate_operands(p, nest, roles, Names.of(p))
     return new.kernel, [b.name for b in new.kernel.buffers if "_values" in b.name]
 
 
@@ -57,3 +62,26 @@ def test_conversions_are_made_once() -> None:
     new, found = evaluated(p)
     assert found == ["A_values.1"] and new.buffer("A_values.1").dtype is F32
     assert_same(p, place_allocations(new), {"M": 5, "N": 7, "K": 11})
+
+
+def test_what_stays_the_same_along_the_sum_may_be_in_it() -> None:
+    p = product(op("mul", rd("A", i, k), rd("E", i)), rd("B", k, j), "K N", more=[buf("E", "M")])
+    new, found = evaluated(p)
+    assert found == ["A_values.1"]
+    assert_same(p, place_allocations(new), {"M": 5, "N": 7, "K": 11})
+
+
+@pytest.mark.parametrize(("step", "names"), [(var("H"), ["A_values.1"]), (ONE, [])])
+def test_loops_may_share_a_dimension_if_they_count_it_through(
+    step: Index, names: list[str]
+) -> None:
+    """C(g,h,i,j) += A(step*g + h, i, k) * E(h) * B(g,h,k,j): windows use elements twice."""
+    left = op("mul", rd("A", g * step + h, i, k), rd("E", h))
+    update = up("C", (g, h, i, j), "add", op("mul", left, rd("B", g, h, k, j)))
+    sums = par("j", "N", st("C", (g, h, i, j), con(0.0)), red("k", "K", update))
+    body = par("g", "G", par("h", "H", par("i", "M", sums)))
+    buffers = [buf("A", (var("H") * var("G"), var("M"), var("K"))), buf("E", "H")]
+    p = kernel("f", "M N K G H", [*buffers, buf("B", "G H K N"), buf("C", "G H M N")], body)
+    new, found = evaluated(p, "g")
+    assert found == names
+    assert_same(p, place_allocations(new), {"M": 5, "N": 7, "K": 11, "G": 2, "H": 3})

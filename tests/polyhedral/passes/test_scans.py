@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tcsym.frontend.program import Expr
 from tcsym.index import Index, IsZero
 from tcsym.loop_ir import Branch, Kernel, Loop, loads, walk
 from tcsym.loop_ir_verify import verify
@@ -19,8 +20,8 @@ from tests.polyhedral.passes.targets import TARGETS
 B, C, T = v("b c t")
 
 
-def scan(back: int = 1, shift: int = 0, order: str = "rows") -> Kernel:
-    """Y[b, t] = X[b, t] + 2 * Y[b - shift, t - back], or with `b` last in memory."""
+def scan(back: int = 1, shift: int = 0, order: str = "rows", factor: Expr | None = None) -> Kernel:
+    """Y[b, t] = X[b, t] + factor * Y[b - shift, t - back], or with `b` last in memory."""
 
     def at(b: Index, t: Index) -> tuple[Index, Index]:
         return (b, t) if order == "rows" else (t, b)
@@ -28,14 +29,15 @@ def scan(back: int = 1, shift: int = 0, order: str = "rows") -> Kernel:
     def step(b: Index) -> tuple[Index, Index]:
         return at(b - shift, T - back)
 
-    value = op("add", rd("X", *at(C, T)), op("mul", con(2.0), rd("Y", *step(C))))
+    value = op("add", rd("X", *at(C, T)), op("mul", factor or con(2.0), rd("Y", *step(C))))
     first = par("b", "B", st("Y", at(B, T), rd("X", *at(B, T))), lower=shift)
     rest = par("c", "B", st("Y", at(C, T), value), lower=shift)
     # the condition holds in the first `back` steps
     early = IsZero(T) if back == 1 else IsZero(T * (T - 1))
     shape = "B T" if order == "rows" else "T B"
     body = seq("t", "T", Branch(early, first, rest))
-    return kernel("scan", "B T", [buf("X", shape), buf("Y", shape)], body)
+    buffers = [buf("X", shape), buf("Y", shape), *([buf("A", "B")] if factor else [])]
+    return kernel("scan", "B T", buffers, body)
 
 
 def two_states() -> Kernel:
@@ -65,6 +67,13 @@ def test_results_are_kept(make, target: str) -> None:
 def test_rows_go_outside_where_steps_run_along_memory() -> None:
     assert interchanged(scan()) and interchanged(scan(2)) and interchanged(two_states())
     assert not interchanged(scan(order="steps"))
+
+
+def test_what_steps_share_may_lie_side_by_side() -> None:
+    k = scan(factor=rd("A", C))
+    assert interchanged(k)
+    out = map_cpu(k, TARGETS["avx2"], Options()).kernel
+    assert_same(k, out, {"B": 9, "T": 4})
 
 
 def three_ranks() -> Kernel:

@@ -9,16 +9,17 @@ just as they lie are so for rows; columns are transposed by 32 bits.
 from __future__ import annotations
 
 from tcsym.frontend.program import Read
-from tcsym.index import ONE
+from tcsym.index import ONE, Index
 from tcsym.loop_ir import Kernel, Loop, loads
 from tcsym.packed import elements_of, packed_run
-from tcsym.polyhedral.passes.common.access import stride, value_variables
+from tcsym.polyhedral.passes.common.access import linear_coefficient, stride, value_variables
 from tcsym.polyhedral.passes.common.band import Band, Roles, band_of
+from tcsym.polyhedral.passes.common.bounds import extent
 from tcsym.polyhedral.passes.common.loops import find_loop, loops_around
 from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.contraction.copy_operand import copy_operand, depend_on_sizes
 from tcsym.polyhedral.passes.contraction.operands import Operand, row_operands, streamed_operands
-from tcsym.polyhedral.passes.contraction.permute_operands import Permuted, is_permutation
+from tcsym.polyhedral.passes.contraction.permute_operands import Permuted
 
 
 def evaluate_operands(kernel: Kernel, nest: str, roles: Roles, names: Names) -> Permuted:
@@ -50,16 +51,42 @@ def _loops(band: Band, x: Operand) -> tuple[Loop, ...]:
 
 
 def _is_computed_along(kernel: Kernel, x: Operand, loops: tuple[Loop, ...], rows: str) -> bool:
-    """It is computed from elements each of which one point uses, neighbours along the sum."""
+    """It is computed from elements each of which one point uses, neighbours along the sum, and
+    from what stays the same along it."""
     reads, moving = loads(x.value), {y.variable for y in loops}
     at_hand = x.columns.variable == rows and packed_run(x.value) is not None
     if isinstance(x.value, Read) or at_hand or not depend_on_sizes(kernel, loops):
         return False
-    whole = any(value_variables(r) == moving for r in reads)
     last, steps = loops[-1].variable, elements_of(x.value)
+    whole = any(moving <= value_variables(r) for r in reads)
     along = all(
-        is_permutation(r, last, steps)
+        _is_read_once(r, loops, steps)
         and stride(kernel.buffer(r.tensor), r.subscripts, last) == ONE * steps
         for r in reads
+        if last in value_variables(r)
     )
-    return whole and along and value_variables(x.value) == moving
+    plain = not any(any(r.checked) or r.unwritten is not None for r in reads)
+    return whole and along and plain and value_variables(x.value) - set(kernel.sizes) == moving
+
+
+def _is_read_once(r: Read, loops: tuple[Loop, ...], steps: int) -> bool:
+    """Each point of the loops has an element of its own; the last loop has a dimension, too.
+
+    Loops may share one if they count it through, as in `n*i + j`; the last loop goes by `steps`.
+    """
+    last, found = loops[-1].variable, 0
+    for s in r.subscripts:
+        if not isinstance(s, Index):
+            return False
+        left = [x for x in loops if x.variable in s.variables()]
+        found += len(left)
+        step = ONE * steps if last in s.variables() else ONE
+        if len(left) > 1 and last in s.variables():
+            return False
+        while left:
+            x = next((x for x in left if linear_coefficient(s, x.variable) == step), None)
+            if x is None:
+                return False
+            left.remove(x)
+            step = step * extent(x)
+    return found == len({v for x in loops if (v := x.variable) in value_variables(r)})

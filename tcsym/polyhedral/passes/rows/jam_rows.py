@@ -182,7 +182,7 @@ def _jammed(
         tree = replace_loop(tree, loop, partial(_fewer, n))
     kernel = replace(kernel, body=tree)
     places = tuple(index(n) for _, n, _ in blocks)
-    for b in (kernel.buffer(name) for name in lanes):
+    for b in [b for b in kernel.buffers if b.name in lanes]:
         kernel = kernel.with_buffer(replace(b, shape=(*places, *b.shape)))
     return kernel
 
