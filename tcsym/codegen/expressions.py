@@ -13,6 +13,7 @@ from tcsym.codegen.arithmetic import arithmetic, compare, negate, tree_reduce
 from tcsym.codegen.branches import choose, fail_if
 from tcsym.codegen.casts import cast
 from tcsym.codegen.context import Bound, Context, Lanes
+from tcsym.codegen.exact import OVERFLOW, exact_arithmetic
 from tcsym.codegen.extrema import extremum
 from tcsym.codegen.hoist import hoist_level
 from tcsym.codegen.index_code import as_val, atom_variables, condition, linear, number
@@ -112,7 +113,7 @@ def _cast(context: Context, v: Cast) -> Val:
     code, operand = context.code, value(context, v.operand)
     if v.exact:
         beyond = code.compare("icmp slt", operand, constant(0, "i64"))  # as a signed number
-        fail_if(context, beyond, Fault("size", _OVERFLOW, v.span))
+        fail_if(context, beyond, Fault("size", OVERFLOW, v.span))
     return cast(code, operand, value_dtype(v.operand), v.dtype)
 
 
@@ -132,7 +133,7 @@ def _binary(context: Context, v: Binary) -> Val:
             continue
         right = value(context, node.right)
         if node.exact:
-            result = _exact(context, node, result, right)
+            result = exact_arithmetic(context, node, result, right)
         else:
             result = arithmetic(context.code, node.op, result, right, node.dtype)
     return result
@@ -170,32 +171,6 @@ def _connective(context: Context, node: Binary, left: Val) -> Val:
         lanes = context.width if _varies(context, node.right) else 1
         return choose(context, wanted, right, lambda: short, lanes)
     return context.code.select(wanted, rest, short)
-
-
-_OVERFLOWING = {"add": "sadd", "sub": "ssub", "mul": "smul"}
-_OVERFLOW = "an integer of a subscript does not fit in 64 bits"
-
-
-def _exact(context: Context, node: Binary, a: Val, b: Val) -> Val:
-    """int64 arithmetic whose overflow is a fault."""
-    code, f = context.code, context.function
-    if node.op in ("min", "max", "mod"):
-        return arithmetic(code, node.op, a, b, node.dtype)
-    if node.op == "div":
-        lowest = code.compare("icmp eq", a, constant(-(1 << 63), "i64"))
-        minus = code.compare("icmp eq", b, constant(-1, "i64"))
-        fail_if(context, code.binary("and", lowest, minus), Fault("size", _OVERFLOW, node.span))
-        return arithmetic(code, node.op, a, b, node.dtype)
-    name = f"llvm.{_OVERFLOWING[node.op]}.with.overflow.i64"
-    f.module.declare("{i64, i1}", name, "i64, i64")
-    sums, bad = [], []
-    for lane in range(max(a.lanes, b.lanes)):
-        x, y = code.lane(a, lane), code.lane(b, lane)
-        pair = f.pure(f"call {{i64, i1}} @{name}({x.typed}, {y.typed})")
-        sums.append(Val(f.pure(f"extractvalue {{i64, i1}} {pair}, 0"), "i64"))
-        bad.append(Val(f.pure(f"extractvalue {{i64, i1}} {pair}, 1"), "i1"))
-    fail_if(context, code.from_lanes(bad), Fault("size", _OVERFLOW, node.span))
-    return code.from_lanes(sums)
 
 
 def _select(context: Context, v: Select) -> Val:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 
+import tcsym
 from tcsym.errors import Span
 from tcsym.frontend.program import Binary, Cast, Compare, Const, IndexValue, Read, Select
 from tcsym.index import Index, ceildiv, lt, var
@@ -16,7 +18,7 @@ from tests.codegen.harness import TARGETS, Launches, Loaded, const, load, vector
 from tests.guarded import guarded
 
 N, M, I = var("N"), var("M"), var("i")  # noqa: E741
-F32, I64 = DType.FLOAT32, DType.INT64
+F32, I32, I64 = DType.FLOAT32, DType.INT32, DType.INT64
 AT = 8 * var("t") + var("l")
 SPAN = Span(3, 7, 1)
 X = Buffer("X", F32, (M,))
@@ -34,8 +36,8 @@ def both(statement: Any) -> list[Node]:
     ]
 
 
-def compiled(body: Node, target: str) -> Loaded:
-    return load(Kernel("checks", ("N", "M"), ("X", "P", "O"), (X, P, O), body), target)
+def compiled(body: Node, target: str, places: Buffer = P) -> Loaded:
+    return load(Kernel("checks", ("N", "M"), ("X", "P", "O"), (X, places, O), body), target)
 
 
 def fault(run: Loaded, code: int) -> str:
@@ -134,6 +136,38 @@ def test_exact_subscripts(target: str) -> None:
                 assert (code != 0) == exact
                 if exact:
                     assert fault(run, code).startswith("size")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_exact_products_of_short_integers(target: str) -> None:
+    """int32 elements times a size: a plain product unless the size is a long one."""
+
+    def statement(at: Index) -> Node:
+        p = Cast(Read("P", (at,), I32), I64)
+        value = Binary("mul", p, IndexValue(M, I64), I64, True, SPAN)
+        return Store("O", (at,), Cast(value, F32))
+
+    for body in both(statement):
+        run = compiled(body, target, Buffer("P", I32, (N,)))
+        place = np.arange(-9, 10, dtype=np.int32)
+        arrays = {"X": place, "P": place, "O": np.zeros(19, np.float32)}
+        for m in (0, 7, -(2**31), 2**31 - 1, 2**31, 2**40, -(2**40)):
+            assert run(arrays, {"N": 19, "M": m}) == 0
+            assert np.array_equal(arrays["O"], (place.astype(np.int64) * m).astype(np.float32))
+        place[4] = -(2**31)
+        assert run(arrays, {"N": 19, "M": -(2**31)}) == 0
+        assert fault(run, run(arrays, {"N": 19, "M": 2**40})).startswith("size")
+
+
+GATHER = """def f(float(M) X, {dtype}(N) I) -> (Y) {{ Y(i) = X(I(i) + 1) + X(2*I(i)) }}"""
+
+
+@pytest.mark.parametrize(("dtype", "checks"), [("int32", 0), ("uint8", 0), ("int64", 1)])
+def test_short_integers_in_subscripts_cannot_overflow(dtype: str, checks: int) -> None:
+    text = tcsym.define(GATHER.format(dtype=dtype), target="cpu:avx2").explain("llvm")
+    found = set(re.findall(r"call \{.*@llvm\.(\w+)\.with\.overflow\.(\w+)", text))
+    assert (("sadd", "v8i64") in found) == bool(checks)
+    assert bool(found) == bool(checks)
 
 
 @pytest.mark.parametrize("target", TARGETS)
