@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import permutations
 from typing import TypeGuard
 
 import pytest
 
+from tcsym.index_values import evaluate
 from tcsym.loop_ir import Kernel, Node, TransposeBlock, walk
 from tcsym.options import Options
 from tcsym.polyhedral.map_cpu import map_cpu
+from tcsym.types import DType
 from tests.polyhedral.passes.compare import assert_same
 from tests.polyhedral.passes.naive import buf, kernel, par, rd, st, v
 from tests.polyhedral.passes.targets import AVX2
@@ -44,3 +47,26 @@ def test_a_permutation_whose_slow_dimensions_are_not_last_is_one_block_copy() ->
     out = map_cpu(permutation("cba"), AVX2, Options()).kernel
     blocks = [x for x, _ in walk(out.body) if is_direct(x)]
     assert {(x.source_row, x.target_column) for x in blocks} == {(-3, -3)}
+
+
+@pytest.mark.parametrize("dtype, apart", [(DType.FLOAT32, 512), (DType.FLOAT64, 256)], ids=str)
+def test_rows_of_the_target_that_share_cache_sets_are_finished_first(
+    dtype: DType, apart: int
+) -> None:
+    """Their lines would be evicted half-written; else the source is read as it lies."""
+    nest = par("r", "R", par("c", "C", st("O", v("c r"), rd("X", *v("r c"), dtype=dtype))))
+    buffers = [buf("X", "R C", dtype=dtype), buf("O", "C R", dtype=dtype)]
+    k = kernel("t", "R C", buffers, nest)
+    out = map_cpu(k, AVX2, replace(Options(), parallelize=False)).kernel
+    ((subscripts, around),) = [
+        (x.source_subscripts, loops) for x, loops in walk(out.body) if is_direct(x)
+    ]
+    *_, outer, inner, half = around
+    here = dict.fromkeys((x.variable for x in around), 0)
+    line = 64 // dtype.bytes
+    for rows, down in ((3 * apart, True), (3 * apart + 8, False)):
+        sizes = {"R": rows, "C": 3 * apart, **here}
+        for loop, moves_down in ((inner, down), (outer, not down)):
+            at = tuple(evaluate(s, {**sizes, loop.variable: 1}) for s in subscripts)
+            assert at == ((line, 0) if moves_down else (0, line))
+        assert evaluate(half.upper, sizes) == 2  # blocks that share the source's lines

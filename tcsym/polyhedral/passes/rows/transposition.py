@@ -9,9 +9,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tcsym.frontend.program import Read
-from tcsym.index import ONE, ZERO, Index, ceildiv, maximum, minimum, var
+from tcsym.index import ONE, ZERO, Index, ceildiv, choose, eq, maximum, minimum, mod, var
 from tcsym.index_values import substitute
-from tcsym.loop_ir import LINE_BYTES, Kernel, Loop, Node, Store, TransposeBlock
+from tcsym.loop_ir import (
+    LINE_BYTES,
+    Block,
+    Kernel,
+    Loop,
+    Node,
+    Store,
+    TransposeBlock,
+    substitute_node,
+)
 from tcsym.polyhedral.passes.common.access import accesses, stride
 from tcsym.polyhedral.passes.common.bounds import extent
 from tcsym.polyhedral.passes.common.interchange import reorder_chain
@@ -21,6 +30,7 @@ from tcsym.polyhedral.passes.common.tile_loop import is_multiple, tile_loop
 from tcsym.records import dataclass
 
 CACHE_POINTS = 128  # of a side of a cache block
+CONFLICT_BYTES = 2048  # rows a multiple of it apart share one or two sets of the first cache
 BLOCK_POINTS = 16
 
 
@@ -87,26 +97,78 @@ def transpose_in_blocks(
 ) -> Kernel:
     """The chain as register-transposed blocks, in cache blocks of 128 by 128 points.
 
-    Blocks side by side fill lines of the target, and follow each other along the source's rows:
-    no line is touched again after others, which may have its place in the cache where rows lie a
-    power of two apart. The last block starts early enough to be whole: masked stores cost more than
-    elements moved twice.
+    Tiles have a line of elements a side: blocks side by side fill lines of the target, those behind
+    each other use up lines of the source. The last block starts early enough to be whole: masked
+    stores cost more than elements moved twice.
     Contract: all loops of the chain are parallel; no bound uses the row or column loop.
     """
-    blocks = max(1, LINE_BYTES // (block * kernel.buffer(t.store.buffer).dtype.bytes))
-    points = {t.row.variable: block * blocks, t.column.variable: block}
-    tiles = {v: names.fresh(v) for v in points}
-    start = {
-        x.variable: _block_start(extent(x), tiles[x.variable], points[x.variable], block)
-        for x in (t.row, t.column)
+    line = max(1, LINE_BYTES // (block * kernel.buffer(t.store.buffer).dtype.bytes))
+    row, column, halves = (names.fresh(x.variable) for x in (t.row, t.column, t.column))
+    order = _tile_order(kernel, t, block * line, (row, column), names)
+    behind = order.column * line + var(halves)
+    first = {
+        t.row.variable: _block_start(extent(t.row), order.row * line, block),
+        t.column.variable: _block_start(extent(t.column), behind, block),
     }
+    node: Node = _block(t, first, block, line)
+    if line > 1:
+        pieces = minimum(line, ceildiv(extent(t.column), block) - order.column * line)
+        node = Loop(halves, ZERO, pieces, node, "serial", "parallel")
+    else:
+        node = substitute_node(node, {halves: ZERO})
+    for loop in reversed(order.loops):
+        node = replace(loop, body=node)
+    for x, name in ((t.column, column), (t.row, row)):
+        node = Loop(name, ZERO, ceildiv(extent(x), CACHE_POINTS), node, "serial", "parallel")
+    for x in reversed(chain):
+        if x.variable not in first:
+            node = replace(x, body=node)
+    return replace(kernel, body=replace_loop(kernel.body, chain[0].variable, lambda _: node))
+
+
+@dataclass(frozen=True, slots=True)
+class _TileOrder:
+    """Loops over the tiles of a cache block; which tile of all rows and columns they are at."""
+
+    loops: tuple[Loop, Loop]
+    row: Index
+    column: Index
+
+
+def _tile_order(
+    kernel: Kernel, t: Transposition, points: int, block: tuple[str, str], names: Names
+) -> _TileOrder:
+    """Along a row of the source first: it is read as it lies.
+
+    But along a row of the target first where its rows fall on the same sets of the caches: their
+    lines would be evicted half-written. `block`: the loops over rows and columns of cache blocks.
+    """
+    target, many = kernel.buffer(t.store.buffer), CACHE_POINTS // points
+    apart = target.element_strides()[t.target_column]
+    conflict = eq(mod(apart, CONFLICT_BYTES // target.dtype.bytes), 0)
+    low = [var(name) * many for name in block]
+    rows, columns = (ceildiv(extent(x), points) - k for x, k in zip((t.row, t.column), low))
+    outer, inner = names.fresh(t.row.variable), names.fresh(t.column.variable)
+    ends = choose(conflict, columns, rows), choose(conflict, rows, columns)
+    loops = [
+        Loop(name, ZERO, minimum(many, end), Block(()), "serial", "parallel")
+        for name, end in zip((outer, inner), ends)
+    ]
+    return _TileOrder(
+        (loops[0], loops[1]),
+        low[0] + choose(conflict, var(inner), var(outer)),
+        low[1] + choose(conflict, var(outer), var(inner)),
+    )
+
+
+def _block(t: Transposition, start: dict[str, Index], block: int, blocks: int) -> TransposeBlock:
+    """Blocks side by side, from `start` of the row and of the column loop."""
     first = {x.variable: x.lower + start[x.variable] for x in (t.row, t.column)}
-    source = tuple(substitute(s, first) for s in t.source.subscripts if isinstance(s, Index))
-    node: Node = TransposeBlock(
+    return TransposeBlock(
         t.store.buffer,
         tuple(substitute(s, first) for s in t.store.subscripts),
         t.source.tensor,
-        source,
+        tuple(substitute(s, first) for s in t.source.subscripts if isinstance(s, Index)),
         extent(t.row) - start[t.row.variable],
         extent(t.column) - start[t.column.variable],
         block,
@@ -114,25 +176,10 @@ def transpose_in_blocks(
         t.target_column,
         blocks,
     )
-    outer: list[Loop] = []
-    for x in (t.column, t.row):
-        name, count = names.fresh(x.variable), ceildiv(extent(x), points[x.variable])
-        many = CACHE_POINTS // points[x.variable]
-        low = var(name) * many
-        high = minimum(low + many, count)
-        node = Loop(tiles[x.variable], low, high, node, "serial", "parallel")
-        whole = ceildiv(extent(x), CACHE_POINTS)
-        outer.append(Loop(name, ZERO, whole, node, "serial", "parallel"))
-    for loop in outer:
-        node = replace(loop, body=node)
-    for x in reversed(chain):
-        if x.variable not in first:
-            node = replace(x, body=node)
-    return replace(kernel, body=replace_loop(kernel.body, chain[0].variable, lambda _: node))
 
 
-def _block_start(n: Index, tile: str, points: int, block: int) -> Index:
-    start = var(tile) * points
+def _block_start(n: Index, number: Index, block: int) -> Index:
+    start = number * block
     return start if is_multiple(n, block) else minimum(start, maximum(ZERO, n - block))
 
 
