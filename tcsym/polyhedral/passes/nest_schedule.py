@@ -52,6 +52,7 @@ from tcsym.polyhedral.passes.rows.short_rows import short_versions
 from tcsym.polyhedral.passes.rows.strip_schedule import strip_columns
 from tcsym.polyhedral.passes.rows.unit_columns import add_unit_columns
 from tcsym.polyhedral.passes.windows.copy_choices import copy_choices
+from tcsym.polyhedral.passes.windows.pack_windows import pack_windows
 from tcsym.polyhedral.passes.windows.pad_reads import pad_reads
 from tcsym.polyhedral.passes.windows.separable import separable
 from tcsym.polyhedral.passes.windows.separate_windows import separate_windows
@@ -79,6 +80,12 @@ def schedule_nest(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
         for x in chosen.copies:
             kernel = schedule_leaf(kernel, x, setting)
         return schedule_nest(kernel, chosen.nest, setting)
+    packed = pack_windows(kernel, nest, setting)
+    if packed is not None:
+        setting.note(nest, "windows over copies with channels side by side")
+        kernel = packed.kernel
+        for x in packed.before:
+            kernel = schedule_leaf(kernel, x, setting)
     return _as_contraction(kernel, nest, setting)
 
 

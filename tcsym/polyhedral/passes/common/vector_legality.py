@@ -5,6 +5,7 @@ from __future__ import annotations
 from tcsym.frontend.program import Read
 from tcsym.index import ONE, ZERO, Index
 from tcsym.loop_ir import (
+    Buffer,
     Kernel,
     Loop,
     Node,
@@ -23,6 +24,7 @@ from tcsym.polyhedral.passes.common.access import (
     accesses,
     is_shared,
     linear_coefficient,
+    offset_stride,
     stride,
 )
 from tcsym.polyhedral.passes.common.loops import statements_in
@@ -45,7 +47,7 @@ def vector_refusal(kernel: Kernel, node: Node, variable: str) -> str | None:
 def _statement_refusal(kernel: Kernel, x: Node, variable: str) -> str | None:
     if not isinstance(x, Store | Update):
         return None
-    moves = _moves(x.subscripts, variable)
+    moves = _moves(kernel.buffer(x.buffer), x.subscripts, variable)
     if moves is None:
         return "a store that does not move evenly"
     if not moves and isinstance(x, Store):
@@ -59,13 +61,14 @@ def _is_reducible(dtype: DType) -> bool:
     return dtype.accumulator is dtype or dtype.is_float
 
 
-def _moves(subscripts: Subscripts, variable: str) -> bool | None:
-    """True if a subscript has a fixed step other than 0, False if none uses `variable`."""
+def _moves(b: Buffer, subscripts: Subscripts, variable: str) -> bool | None:
+    """True if a subscript has a fixed step other than 0, or all together have one of 1, as of two
+    loops that are one; False if none uses `variable`."""
     moves = False
     for s in subscripts:
         c = linear_coefficient(s, variable) if isinstance(s, Index) else None
         if c is None:
-            return None
+            return True if offset_stride(b, subscripts, variable) == ONE else None
         moves = moves or bool(c.as_int())
         if c != ZERO and c.as_int() is None:
             return None
@@ -126,7 +129,13 @@ def _step(kernel: Kernel, a: Access, variable: str, lanes: int) -> Index | None:
     if b.space != "argument" and variable in b.private:
         return ONE  # will be a register or a row of its own
     step = stride(b, a.subscripts, variable)
-    return ONE if step is None and is_shared(b, a.subscripts, variable, lanes) else step
+    if step is None:
+        return (
+            ONE
+            if is_shared(b, a.subscripts, variable, lanes)
+            else offset_stride(b, a.subscripts, variable)
+        )
+    return step
 
 
 def _one_access(step: Index | None, written: bool, lanes: int) -> float:

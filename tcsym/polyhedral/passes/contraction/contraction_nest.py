@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from tcsym.frontend.program import Call
 from tcsym.index import FALSE, TRUE, Condition, all_of, condition_variables, eq, ge, negate
 from tcsym.loop_ir import Kernel, Loop, Node, substitute_node
+from tcsym.packed import BFLOAT
 from tcsym.polyhedral.passes.common.assume import in_context, most_in_context
 from tcsym.polyhedral.passes.common.band import (
     Band,
@@ -72,6 +74,7 @@ from tcsym.polyhedral.passes.windows.window_schedule import (
 
 SINGLE_ROWS = 2  # more share what they read of the columns
 WHOLE_VECTORS = 2  # of overlapping tiles, where columns are too few for the target's tile
+SLOW_ROWS = 2  # as many rows in flight where sums of pairs of bfloat16 wait for each other
 ROW_VECTORS = 4  # their sums are in flight at once
 
 Schedule = Callable[[Kernel, str, Setting], Kernel]
@@ -161,11 +164,18 @@ def schedule_few_rows(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
 
 
 def _in_place(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Kernel:
-    rows = min(FEW_ROWS, setting.rows, most_in_context(kernel, row_count(kernel, nest, roles)))
+    most = FEW_ROWS * SLOW_ROWS if _adds_slowly(kernel, nest) else FEW_ROWS
+    rows = min(most, setting.rows, most_in_context(kernel, row_count(kernel, nest, roles)))
     options = replace(setting.options, pack=False, register_rows=rows)
     setting.note(nest, f"contraction in place, columns {roles.columns}, rows {roles.rows}")
     setting = replace(setting, options=options)
     return _in_whole_tiles(kernel, nest, roles, setting)
+
+
+def _adds_slowly(kernel: Kernel, nest: str) -> bool:
+    """A sum waits for its last term longer than those of other numbers do."""
+    sums = reductions(band_of(find_loop(kernel.body, nest)).body)
+    return any(isinstance(x.value, Call) and x.value.function == BFLOAT for x, _ in sums)
 
 
 def _in_whole_tiles(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Kernel:

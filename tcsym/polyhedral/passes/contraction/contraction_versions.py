@@ -30,7 +30,7 @@ from tcsym.index import (
     negate,
 )
 from tcsym.loop_ir import LINE_BYTES, Branch, Kernel, Loop, subvalues
-from tcsym.packed import available
+from tcsym.packed import available, is_dot
 from tcsym.polyhedral.passes.common.access import accesses, lies_along, stride, value_variables
 from tcsym.polyhedral.passes.common.band import (
     Roles,
@@ -336,4 +336,4 @@ def products_pay(kernel: Kernel, nest: str, roles: Roles, along: Along) -> Condi
 
 def _calls(nest: Loop) -> bool:
     values = (v for x, _ in statements_in(nest) for v in subvalues(x.value))
-    return any(isinstance(v, Call) for v in values)
+    return any(isinstance(v, Call) and not is_dot(v) for v in values)

@@ -22,7 +22,7 @@ from tcsym.polyhedral.passes.contraction.fuse_parallel import uses_position
 def fuse_reductions(kernel: Kernel, loops: frozenset[str], names: Names) -> tuple[Kernel, set[str]]:
     """The perfect nests among `loops` fused as far as their strides compose; the loops left.
 
-    Contract: reduction loops, in any order; registers do not move with them.
+    Contract: reduction loops, or loops of copies, in any order; registers do not move with them.
     """
     left = set(loops)
 
@@ -53,7 +53,7 @@ def _is_fusible(kernel: Kernel, outer: Loop, loops: set[str]) -> bool:
         b = kernel.buffer(a.buffer)
         if not subscript_variables(a.subscripts) & moving:
             continue
-        if b.space != "argument" and not b.padded:
+        if b.space != "argument" and not b.padded and b.private & moving:
             return False
         far = offset_stride(b, a.subscripts, outer.variable)
         near = offset_stride(b, a.subscripts, inner.variable)

@@ -23,6 +23,7 @@ from tcsym.loop_ir import (
     substitute_node,
     subvalues,
 )
+from tcsym.packed import is_dot
 from tcsym.polyhedral.passes.common.bounds import extent
 from tcsym.polyhedral.passes.common.loops import chain_of
 from tcsym.polyhedral.passes.common.names import Names
@@ -78,7 +79,9 @@ def statement_count(chain: tuple[Loop, ...]) -> int:
 def is_long(statement: Update, n: int) -> bool:
     """Too much straight code for what the loops cost."""
     values = list(subvalues(statement.value))
-    size = len(values) + CALL_OPERATIONS * sum(isinstance(v, Call) for v in values)
+    size = len(values) + CALL_OPERATIONS * sum(
+        isinstance(v, Call) and not is_dot(v) for v in values
+    )
     return n > MOST_STATEMENTS or n * size > MOST_OPERATIONS
 
 

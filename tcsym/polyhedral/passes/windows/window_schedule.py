@@ -15,6 +15,7 @@ from math import prod
 from tcsym.frontend.program import Call, Read
 from tcsym.index import FALSE, TRUE, Condition, all_of, negate
 from tcsym.loop_ir import Branch, Kernel, Loop, Node, loads, subvalues, walk
+from tcsym.packed import is_dot
 from tcsym.polyhedral.passes.common.access import accesses, subscript_variables
 from tcsym.polyhedral.passes.common.band import Band, band_of, reductions
 from tcsym.polyhedral.passes.common.bounds import extent
@@ -160,7 +161,9 @@ def _shape(
     """
     targets = {(x.buffer, x.subscripts) for x, _ in reductions(band.body)}
     calls = any(
-        isinstance(v, Call) for x, _ in statements_in(band.body) for v in subvalues(x.value)
+        isinstance(v, Call) and not is_dot(v)
+        for x, _ in statements_in(band.body)
+        for v in subvalues(x.value)
     )
     vectors = 1 if calls else max(1, ACCUMULATORS // (ROWS * max(1, len(targets))))
     one = ROWS * len(targets)
