@@ -26,7 +26,7 @@ from tcsym.frontend.program import (
     Select,
     Unary,
 )
-from tcsym.index import ONE, TRUE, Condition, Index
+from tcsym.index import ONE, TRUE, ZERO, Condition, Index
 from tcsym.index_values import Values, map_condition, substitute
 from tcsym.records import dataclass
 from tcsym.types import DType
@@ -158,6 +158,7 @@ class TransposeBlock:
     counted from the end. Dimensions inside of that count as one if the last subscript runs on into
     them. `block` x `block` elements, done in registers; or `blocks` of them side by side along the
     rows, each of which starts `block` rows after the one before, or early enough to be whole.
+    `streamed`: if not 0, whole blocks bypass the caches; their columns are lines of the target.
     """
 
     target: str
@@ -170,6 +171,7 @@ class TransposeBlock:
     source_row: int = -2
     target_column: int = -2
     blocks: int = 1
+    streamed: Index = ZERO
 
     @property
     def height(self) -> int:
@@ -407,7 +409,8 @@ def _with_parts(
         case TransposeBlock():
             target, source = subs(n.target_subscripts), subs(n.source_subscripts)
             moved = replace(n, target_subscripts=target, source_subscripts=source)
-            return replace(moved, rows=ix(n.rows), columns=ix(n.columns))
+            rows, columns, streamed = ix(n.rows), ix(n.columns), ix(n.streamed)
+            return replace(moved, rows=rows, columns=columns, streamed=streamed)
         case _:
             assert_never(n)
 

@@ -24,7 +24,7 @@ from tcsym.frontend.program import (
     Select,
     Unary,
 )
-from tcsym.index import ONE, Index, all_of, condition_text, eq, mod, var
+from tcsym.index import ONE, ZERO, Index, all_of, condition_text, eq, mod, var
 from tcsym.loop_ir import (
     Allocate,
     Block,
@@ -154,6 +154,8 @@ def _transpose_text(n: TransposeBlock) -> str:
     text = f"transpose {shape} {target} = {source} rows {n.rows} columns {n.columns}"
     if (n.source_row, n.target_column) != (-2, -2):
         text += f" along {n.source_row} of {n.source}, {n.target_column} of {n.target}"
+    if n.streamed != ZERO:
+        text += f"  streamed {n.streamed}"
     return text
 
 

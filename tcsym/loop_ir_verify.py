@@ -12,8 +12,9 @@ from dataclasses import replace
 from typing import assert_never
 
 from tcsym.frontend.program import Read
-from tcsym.index import Index, condition_variables
+from tcsym.index import ZERO, Index, condition_variables
 from tcsym.loop_ir import (
+    LINE_BYTES,
     Allocate,
     Block,
     Branch,
@@ -156,12 +157,15 @@ def _verify_transposition(n: TransposeBlock, scope: _Scope) -> None:
     _verify_access(n, n.source, n.source_subscripts, scope)
     same = scope.buffers[n.target].dtype is scope.buffers[n.source].dtype
     _require(same, n, "a transposition that changes the type")
-    target = range(-len(n.target_subscripts), -1)
-    source = range(-len(n.source_subscripts), -1)
-    moved = n.target_column in target and n.source_row in source
+    columns = range(-len(n.target_subscripts), -1)
+    rows = range(-len(n.source_subscripts), -1)
+    moved = n.target_column in columns and n.source_row in rows
     _require(moved, n, "a transposition along a dimension that is not there")
-    known = (n.rows.variables() | n.columns.variables()) <= scope.variables
-    _require(known, n, "an unknown variable")
+    used = n.rows.variables() | n.columns.variables() | n.streamed.variables()
+    _require(used <= scope.variables, n, "an unknown variable")
+    target = scope.buffers[n.target]
+    lines = n.height * target.dtype.bytes == LINE_BYTES and target.space == "argument"
+    _require(n.streamed == ZERO or lines, n, "a streamed block that is no lines of an argument")
 
 
 def _verify_loop(loop: Loop, scope: _Scope, seen: set[str]) -> None:

@@ -189,6 +189,7 @@ class Alike(Parameters):
                     source_subscripts=self.subscripts(n.source, n.source_subscripts),
                     rows=self.apart(n.rows, "rows"),
                     columns=self.apart(n.columns, "columns"),
+                    streamed=self.apart(n.streamed, "streamed"),
                 )
             case Verify() | Allocate():
                 raise AssertionError(f"not to be outlined: {n}")

@@ -12,7 +12,7 @@ from tcsym.codegen.context import Context
 from tcsym.codegen.masked import gather, masked_load, masked_store, scatter
 from tcsym.codegen.repeats import is_run, wanted
 from tcsym.codegen.values import Val, bits_of, constant, type_text
-from tcsym.loop_ir import STREAM_BYTES, Buffer
+from tcsym.loop_ir import Buffer
 
 _LEAST_VECTOR = 128  # bits
 
@@ -145,9 +145,12 @@ def store(
     buffer: Buffer,
     value: Val,
     mask: Val | None,
-    streamed: bool = False,
+    streamed: int = 0,
 ) -> None:
-    """Write a value of the element's memory type; lanes outside `mask` stay as they are."""
+    """Write a value of the element's memory type; lanes outside `mask` stay as they are.
+
+    `streamed`: bypass the caches, if not 0; the bytes of which the address is a multiple.
+    """
     code = context.code
     if at.is_uniform:
         assert value.lanes == 1 and mask is None, f"lanes share an element of {buffer.name}"
@@ -165,7 +168,8 @@ def store(
         kept = None if buffer.padded else mask
         lanes = code.spread(value, context.width)
         if streamed and kept is None and at.offsets is None and at.stride == 1:
-            _store_streamed(context, at.pointer, lanes)
+            text = f"store {lanes.typed}, ptr {at.pointer}, align {streamed}, !nontemporal !2"
+            context.function.do(text)
         else:
             _store_lanes(context, at, lanes, kept)
     context.note_store(buffer.name)
@@ -210,11 +214,6 @@ def _not_truncated(context: Context, value: Val) -> Val:
     text = f'call {whole.type} asm "", "=v,0"({whole.typed})'
     hidden = Val(context.function.pure(text), value.kind, lanes)
     return _part(context, hidden, 0, value.lanes) if lanes > value.lanes else hidden
-
-
-def _store_streamed(context: Context, pointer: str, value: Val) -> None:
-    text = f"store {value.typed}, ptr {pointer}, align {STREAM_BYTES}, !nontemporal !2"
-    context.function.do(text)
 
 
 def _store_first(context: Context, pointer: str, value: Val, active: Val) -> None:

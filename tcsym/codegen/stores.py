@@ -17,7 +17,19 @@ from tcsym.codegen.packed import add_dot
 from tcsym.codegen.pairs import in_order, takes_pairs
 from tcsym.codegen.values import Val, register_kind
 from tcsym.frontend.program import Binary, Call, Cast, Const, Read
-from tcsym.loop_ir import Buffer, Node, Store, Update, Value, loads, value_dtype, walk
+from tcsym.index import ZERO
+from tcsym.loop_ir import (
+    STREAM_BYTES,
+    Buffer,
+    Node,
+    Store,
+    TransposeBlock,
+    Update,
+    Value,
+    loads,
+    value_dtype,
+    walk,
+)
 from tcsym.packed import is_dot
 from tcsym.types import DType
 
@@ -43,7 +55,8 @@ def _store(context: Context, n: Store, alone: bool) -> None:
     if buffer.space == "register" and buffer.dtype in _HALVES and not _is_rounded(n.value):
         result = rounded(context.code, result, buffer.dtype)
     at = address(context, buffer, n.subscripts)
-    store(context, at, buffer, _element(context, buffer, result), context.mask, n.streamed)
+    streamed = STREAM_BYTES if n.streamed else 0
+    store(context, at, buffer, _element(context, buffer, result), context.mask, streamed)
 
 
 def _is_rounded(v: Value) -> bool:
@@ -87,9 +100,15 @@ def _update(context: Context, n: Update) -> None:
 
 def end_streams(context: Context, node: Node) -> None:
     """Streamed stores of `node` become visible in order with all that this thread stores later."""
-    if any(isinstance(n, Store) and n.streamed for n, _ in walk(node)):
+    if any(map(_is_streamed, (n for n, _ in walk(node)))):
         context.module.declare("void", "llvm.x86.sse.sfence", "")
         context.function.do("call void @llvm.x86.sse.sfence()")
+
+
+def _is_streamed(n: Node) -> bool:
+    if isinstance(n, TransposeBlock):
+        return n.streamed != ZERO
+    return isinstance(n, Store) and n.streamed
 
 
 def _dot_term(context: Context, n: Update, dtype: DType) -> Callable[[Val], Val] | None:

@@ -61,11 +61,30 @@ def transpose_whole(context: Context, n: TransposeBlock) -> None:
                 moved.append(_piece_columns(context, source, rows, piece))
         with context.in_lanes(Lanes(_COLUMN, n.block)):
             places = [address(context, target, n.element(s + lane, 0)[0]) for s in starts]
-            for c in range(piece):
-                for at, columns in zip(places, moved):
-                    column = _moved_by(context, at, across[1], first + c)
-                    store(context, column, target, columns[c], None)
+            lines = [
+                (_moved_by(context, at, across[1], first + c), columns[c])
+                for c in range(piece)
+                for at, columns in zip(places, moved)
+            ]
+            _store_lines(context, n, lines)
     context.note_store(target.name)
+
+
+def _store_lines(context: Context, n: TransposeBlock, lines: list[tuple[Address, Val]]) -> None:
+    """Parts of lines, past the caches if the block is streamed; decided at run time."""
+    target, streamed = context.buffers[n.target], number(context, n.streamed)
+    align = n.block * target.dtype.bytes
+
+    def write(streamed: bool) -> list[Val]:
+        for at, part in lines:
+            store(context, at, target, part, None, align if streamed else 0)
+        return []
+
+    if isinstance(streamed, int):
+        write(bool(streamed))
+    else:
+        is_streamed = context.code.compare("icmp ne", as_val(streamed), constant(0, "i64"))
+        choose_each(context, is_streamed, lambda: write(True), lambda: write(False))
 
 
 def _moved_by(context: Context, at: Address, step: Index, count: int) -> Address:

@@ -6,6 +6,9 @@ streamed store (x86: non-temporal) moves the written bytes only. So the innermos
 that do little else than move data are there twice, streamed and not. Which runs is decided by sizes
 and by the address of the output: vectors must lie at multiples of 16 bytes, and rows must be long,
 because a line that is written in part costs more than it saves.
+
+Blocks that are transposed write whole lines, far apart. Past the caches that is faster already
+where the caches hold most of what is moved. They are there once, and only their stores twice.
 """
 
 from __future__ import annotations
@@ -20,9 +23,13 @@ from tcsym.index import (
     ZERO,
     Condition,
     Index,
+    Max,
+    Min,
     Product,
     all_of,
     any_of,
+    atom_parts,
+    choose,
     eq,
     ge,
     index,
@@ -31,7 +38,9 @@ from tcsym.index import (
     of_atom,
     var,
 )
+from tcsym.index_values import substitute
 from tcsym.loop_ir import (
+    LINE_BYTES,
     STREAM_BYTES,
     THREADS,
     Block,
@@ -41,6 +50,7 @@ from tcsym.loop_ir import (
     Loop,
     Node,
     Store,
+    TransposeBlock,
     map_node,
     walk,
 )
@@ -56,6 +66,7 @@ from tcsym.records import dataclass
 LONG_ROW_BYTES = 2048
 SHARED_CACHE = 4  # by which part more than a cache pays off in it for several threads at once
 LEAST_SHARE = 4  # of the last cache: less than a quarter of it written is not worth it
+ALL_BUT = 8  # the part of the last cache without which it still is too small for a transposition
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +83,11 @@ def stream_stores(kernel: Kernel, cache_bytes: int, names: Names) -> Kernel:
     """Innermost loops of cheap nests get a streamed version for more than `cache_bytes`."""
     read = frozenset(a.buffer for a in accesses(kernel.body) if not a.written)
     for nest in _tops(kernel.body):
+        kernel = _stream_blocks(kernel, nest, read, cache_bytes)
         for streams in _find_streams(kernel, nest, read):
-            large = _is_large(kernel, nest, streams.buffers, cache_bytes)
+            several = minimum(var(THREADS) - 1, 1)
+            least = cache_bytes + 1 + several * (cache_bytes // SHARED_CACHE)
+            large = _is_large(kernel, nest, streams.buffers, least, cache_bytes)
             condition = in_context(kernel, all_of((large, streams.condition)))
             if condition != FALSE:
                 kernel = _with_version(kernel, streams, condition, names)
@@ -110,6 +124,34 @@ def _phase(buffer: str) -> str:
     return f"{buffer}.phase"
 
 
+# ---- blocks that are transposed
+
+
+def _stream_blocks(kernel: Kernel, nest: Loop, read: frozenset[str], cache_bytes: int) -> Kernel:
+    """A nest that is one transposition is told when to stream. `read`: buffers."""
+    found = [(x, around) for x, around in walk(nest) if not isinstance(x, Loop)]
+    (move, around), *others = found
+    if others or not isinstance(move, TransposeBlock) or move.target in read:
+        return kernel
+    target = kernel.buffer(move.target)
+    if target.space != "argument" or move.height * target.dtype.bytes != LINE_BYTES:
+        return kernel
+    moving, part = frozenset(x.variable for x in around), move.block * target.dtype.bytes
+    aligned = _is_aligned(target, _place(target, move.target_subscripts), moving, part)
+    apart = target.element_strides()[move.target_column]
+    in_lines = [eq(mod(x, move.height), 0) for x in (var(_phase(target.name)), apart)]
+    least = index(cache_bytes - cache_bytes // ALL_BUT)
+    large = _is_large(kernel, nest, frozenset((target.name,)), least, cache_bytes)
+    condition = in_context(kernel, all_of((large, aligned, *in_lines)))
+    if condition == FALSE:
+        return kernel
+    kernel = kernel.with_buffer(replace(target, phase=_phase(target.name)))
+    streamed = replace(move, streamed=choose(condition, 1, 0))
+    inner = around[-1].variable
+    body = replace_loop(kernel.body, inner, lambda x: replace(x, body=streamed))
+    return replace(kernel, body=body)
+
+
 # ---- which stores
 
 
@@ -143,9 +185,7 @@ def _can_stream(buffer: Buffer, store: Store, around: tuple[Loop, ...]) -> Condi
     vectors = lane.kind == "vector" and lane.mask is None
     if buffer.space != "argument" or not vectors or width * buffer.dtype.bytes < STREAM_BYTES:
         return FALSE
-    place = ZERO
-    for s, step in zip(store.subscripts, buffer.element_strides()):
-        place = place + s * step
+    place = _place(buffer, store.subscripts)
     steps = [(x, linear_coefficient(place, x.variable)) for x in around]
     if any(step is None or step == ZERO for _, step in steps) or steps[-1][1] != ONE:
         return FALSE
@@ -153,26 +193,36 @@ def _can_stream(buffer: Buffer, store: Store, around: tuple[Loop, ...]) -> Condi
     loops = [(x, step) for x, step in steps if step is not None and x.kind == "serial"]
     if not loops or loops[-1][1] != index(strip):
         return FALSE
-    aligned = _is_aligned(buffer, place, {x.variable for x in around}, lane.variable)
+    first = substitute(place, {lane.variable: ZERO})
+    moving = frozenset(x.variable for x in around)
+    aligned = _is_aligned(buffer, first, moving, STREAM_BYTES)
     return all_of((aligned, _has_long_rows(buffer, loops)))
 
 
-def _is_aligned(buffer: Buffer, place: Index, moving: set[str], lane: str) -> Condition:
-    """Element `place` of the buffer, for lane 0, is at a multiple of STREAM_BYTES."""
-    unit = STREAM_BYTES // buffer.dtype.bytes
-    conditions = [eq(mod(var(_phase(buffer.name)) + place.constant, unit), 0)]
-    for atom, c in place.terms:
-        if atom == lane or c % unit == 0:
-            continue
+def _place(buffer: Buffer, subscripts: tuple[Index, ...]) -> Index:
+    """In elements from the buffer's start."""
+    return sum((s * step for s, step in zip(subscripts, buffer.element_strides())), ZERO)
+
+
+def _is_aligned(buffer: Buffer, place: Index, moving: frozenset[str], to: int) -> Condition:
+    """Element `place` of the buffer is at a multiple of `to` bytes, wherever loops are."""
+    return _is_multiple(var(_phase(buffer.name)) + place, moving, to // buffer.dtype.bytes)
+
+
+def _is_multiple(e: Index, moving: frozenset[str], unit: int) -> Condition:
+    """What stays the same, and each step of the variables `moving`, is a multiple of `unit`."""
+    still, conditions = index(e.constant), []
+    for atom, c in e.terms:
         factors = atom.factors if isinstance(atom, Product) else (atom,)
-        step = Index((), c)
-        for factor in factors:
-            if factor not in moving:
-                step = step * of_atom(factor)
-        if step.variables() & moving:
-            return FALSE
-        conditions.append(eq(mod(step, unit), 0))
-    return all_of(conditions)
+        steps = [of_atom(f) for f in factors if of_atom(f).variables() & moving]
+        if isinstance(atom, Min | Max) and c == 1:
+            conditions += [_is_multiple(part, moving, unit) for part in atom_parts(atom)]
+        elif not steps:
+            still = still + of_atom(atom) * c
+        else:
+            rest = [of_atom(f) for f in factors if not of_atom(f).variables() & moving]
+            conditions.append(eq(mod(math.prod(rest, start=index(c)), unit), 0))
+    return all_of((eq(mod(still, unit), 0), *conditions))
 
 
 def _has_long_rows(buffer: Buffer, loops: list[tuple[Loop, Index]]) -> Condition:
@@ -187,8 +237,10 @@ def _has_long_rows(buffer: Buffer, loops: list[tuple[Loop, Index]]) -> Condition
 # ---- how much
 
 
-def _is_large(kernel: Kernel, nest: Loop, written: frozenset[str], cache_bytes: int) -> Condition:
-    """What the nest moves is more than the cache, and a good part of that is written."""
+def _is_large(
+    kernel: Kernel, nest: Loop, written: frozenset[str], least: Index, cache_bytes: int
+) -> Condition:
+    """The nest moves at least so many bytes, and a good part of the cache is written."""
     touched = {
         a.buffer: None
         for a in accesses(nest)
@@ -197,8 +249,6 @@ def _is_large(kernel: Kernel, nest: Loop, written: frozenset[str], cache_bytes: 
     }
     total = sum((_bytes(kernel.buffer(name)) for name in touched), ZERO)
     output = sum((_bytes(kernel.buffer(name)) for name in sorted(written)), ZERO)
-    several = minimum(var(THREADS) - 1, 1)
-    least = cache_bytes + 1 + several * (cache_bytes // SHARED_CACHE)
     return all_of((ge(total, least), ge(output, cache_bytes // LEAST_SHARE)))
 
 
