@@ -1,14 +1,28 @@
 """One tile of a panel whose columns run on from one row of an image into the next.
 
-Within a row, whole vectors are copied. Where a tile crosses the end of a row, each of its vectors
-is a run of its own if it can be, and single elements otherwise. Columns beyond the last one repeat
-it: all of the panel is filled, and only with elements that exist.
+Within a row, whole vectors are copied. A vector that crosses the end of a row is filled row by row,
+under masks: where an image is seven columns wide, seven elements at a time. Columns beyond the last
+one are zero.
 """
 
 from __future__ import annotations
 
-from tcsym.index import ZERO, Condition, Index, all_of, floordiv, ge, index, minimum, mod, var
-from tcsym.loop_ir import Branch, Loop, Node, Store, substitute_value
+from collections.abc import Callable
+
+from tcsym.frontend.program import Const, Read, Select, dtype_of
+from tcsym.index import (
+    ZERO,
+    Condition,
+    Index,
+    all_of,
+    floordiv,
+    ge,
+    index,
+    minimum,
+    mod,
+    var,
+)
+from tcsym.loop_ir import Branch, Holds, Loop, Node, Store, Value, block, substitute_value
 from tcsym.polyhedral.passes.common.bounds import extent
 from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.contraction.operands import Operand
@@ -19,16 +33,15 @@ def copy_across(operand: Operand, shape: TileShape, tile: Index, slot: Index, na
     """panel[slot, k.., column] = source for the columns of `tile`. Needs `operand.across`."""
     first, register = tile * shape.columns, names.fresh("r")
     start = var(register) * shape.lanes
-    run = _run(operand, first, ZERO, shape.vectors, shape.lanes, slot, names)
-    if shape.lanes == 1:
-        return _elements(operand, first, ZERO, shape.columns, slot, names)
-    part = Branch(
-        _is_run(operand, first + start, shape.lanes),
-        _run(operand, first + start, start, 1, shape.lanes, slot, names),
-        _elements(operand, first + start, start, shape.lanes, slot, names),
-    )
-    parts = Loop(register, ZERO, index(shape.vectors), part, "serial", "parallel")
-    return Branch(_is_run(operand, first, shape.columns), run, parts)
+    parts = _rows(operand, first + start, start, shape.lanes, slot, names)
+    if shape.lanes > 1:
+        run = _run(operand, first + start, start, 1, shape.lanes, slot, names)
+        parts = Branch(_is_run(operand, first + start, shape.lanes), run, parts)
+    node: Node = Loop(register, ZERO, index(shape.vectors), parts, "serial", "parallel")
+    zeros = _zeros(operand, shape, slot, names)
+    node = block(Branch(ge(first + shape.columns - 1, operand.n_columns), zeros), node)
+    whole = _run(operand, first, ZERO, shape.vectors, shape.lanes, slot, names)
+    return Branch(_is_run(operand, first, shape.columns), whole, node)
 
 
 def _is_run(operand: Operand, first: Index, count: int) -> Condition:
@@ -47,31 +60,56 @@ def _run(
     names: Names,
 ) -> Node:
     """k.. { vectors { lanes } }, `first` and all others in one row."""
-    assert operand.across is not None
-    register, lane = names.fresh("r"), names.fresh("l")
-    n, column = extent(operand.columns), var(register) * lanes + var(lane)
-    row = floordiv(first, n)
-    values = {
-        operand.across.variable: operand.across.lower + row,
-        operand.columns.variable: operand.columns.lower + first - n * row + column,
-    }
-    inner = _inner(operand, names)
-    node = _store(operand, {**values, **inner}, start + column, slot, inner)
-    node = Loop(lane, ZERO, index(lanes), node, "vector", "parallel")
-    node = Loop(register, ZERO, index(vectors), node, "unrolled", "parallel")
-    return _around(operand, inner, node)
+    row, inner = floordiv(first, extent(operand.columns)), _inner(operand, names)
+
+    def copied(column: Index) -> Node:
+        value = _source(operand, row, first + column, inner)
+        return _store(operand, start + column, value, slot, inner)
+
+    return _around(operand, inner, _vectors(copied, vectors, lanes, names))
 
 
-def _elements(
-    operand: Operand, first: Index, start: Index, count: int, slot: Index, names: Names
+def _rows(
+    operand: Operand, first: Index, start: Index, lanes: int, slot: Index, names: Names
 ) -> Node:
-    """k.. { elements }, each at a place of its own."""
-    element, inner = names.fresh("e"), _inner(operand, names)
-    at = minimum(first + var(element), operand.n_columns - 1)
-    values = {**operand.at_column(at), **inner}
-    node = _store(operand, values, start + var(element), slot, inner)
-    node = Loop(element, ZERO, index(count), node, "unrolled", "parallel")
-    return _around(operand, inner, node)
+    """rows { k.. { lanes } }: of a vector, the lanes of each row in turn; the others stay."""
+    n, row, inner = extent(operand.columns), names.fresh("y"), _inner(operand, names)
+    end = minimum(first + lanes, operand.n_columns)
+
+    def copied(lane: Index) -> Node:
+        at, column = first + lane, start + lane
+        here = all_of((ge(at, var(row) * n), ge(minimum(end, (var(row) + 1) * n) - 1, at)))
+        dtype = dtype_of(operand.value)
+        old = Read(operand.panel, _place(operand, column, slot, inner), dtype)
+        new = _source(operand, var(row), at, inner)
+        value = Select(Holds(here), new, old, dtype)  # type: ignore[arg-type]
+        return _store(operand, column, value, slot, inner)
+
+    node = _around(operand, inner, _vectors(copied, 1, lanes, names))
+    return Loop(row, floordiv(first, n), floordiv(end - 1, n) + 1, node, "serial", "parallel")
+
+
+def _zeros(operand: Operand, shape: TileShape, slot: Index, names: Names) -> Node:
+    """k.. { vectors { lanes } }: all columns of a tile of which some have no source."""
+    dtype, inner = dtype_of(operand.value), _inner(operand, names)
+    zero = Const(0.0 if dtype.is_float else 0, dtype)
+
+    def cleared(column: Index) -> Node:
+        return _store(operand, column, zero, slot, inner)
+
+    return _around(operand, inner, _vectors(cleared, shape.vectors, shape.lanes, names))
+
+
+def _vectors(body: Callable[[Index], Node], vectors: int, lanes: int, names: Names) -> Node:
+    """vectors { lanes }: the body for each column."""
+    register = names.fresh("r")
+    column = var(register) * lanes
+    if lanes == 1:
+        node = body(column)
+    else:
+        lane = names.fresh("l")
+        node = Loop(lane, ZERO, index(lanes), body(column + var(lane)), "vector", "parallel")
+    return Loop(register, ZERO, index(vectors), node, "unrolled", "parallel")
 
 
 def _inner(operand: Operand, names: Names) -> dict[str, Index]:
@@ -79,16 +117,26 @@ def _inner(operand: Operand, names: Names) -> dict[str, Index]:
     return {x.variable: var(names.fresh(x.variable)) for x in operand.inner}
 
 
+def _source(operand: Operand, row: Index, at: Index, inner: dict[str, Index]) -> Value:
+    """Column `at` of all, which is in `row`."""
+    assert operand.across is not None
+    values = {
+        operand.across.variable: operand.across.lower + row,
+        operand.columns.variable: operand.columns.lower + at - extent(operand.columns) * row,
+    }
+    return substitute_value(operand.value, {**values, **inner})
+
+
 def _store(
-    operand: Operand,
-    values: dict[str, Index],
-    column: Index,
-    slot: Index,
-    inner: dict[str, Index],
+    operand: Operand, column: Index, value: Value, slot: Index, inner: dict[str, Index]
 ) -> Node:
-    at = tuple(inner[x.variable] - x.lower for x in operand.inner)
-    value = substitute_value(operand.value, values)
-    return Store(operand.panel, (slot, *at, column), value, operand.panel)
+    return Store(operand.panel, _place(operand, column, slot, inner), value, operand.panel)
+
+
+def _place(
+    operand: Operand, column: Index, slot: Index, inner: dict[str, Index]
+) -> tuple[Index, ...]:
+    return (slot, *(inner[x.variable] - x.lower for x in operand.inner), column)
 
 
 def _around(operand: Operand, inner: dict[str, Index], node: Node) -> Node:
