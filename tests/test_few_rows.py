@@ -110,3 +110,19 @@ def test_windows_are_no_runs() -> None:
     text = tcsym.define(STRIDED).f.explain("mapped")
     panels = next(x for x in text.splitlines() if x.startswith("if ") and "O >= 4" in x)
     assert "O >= 17" not in panels and "O >= 33" not in panels
+
+
+def test_few_points_of_a_window_fill_panels_too() -> None:
+    """What serves windows without panels is tiles of the image: four points leave those empty."""
+    text = tcsym.define(STRIDED).f.explain("mapped")
+    panels = next(x for x in text.splitlines() if x.startswith("if "))
+    assert panels == "if O >= 4 || 15 >= max(0, C*KH*KW)"
+
+
+@pytest.mark.parametrize("target", ["cpu:novector", "cpu:avx2", "cpu:avx512"])
+def test_panels_of_narrow_images_are_filled_row_by_row(target: str) -> None:
+    """Rows of 1 to 40 columns: vectors with no end of a row in them, one, several, the last one."""
+    kernel = tcsym.define(STRIDED, target=target, strategy="symbolic").f
+    for width in (7, 8, 9, 12, 15, 17, 24, 37, 38, 40, 71, 85):
+        given = arrays((2, 3, 13, width), (5, 3, 7, 7))
+        np.testing.assert_allclose(kernel(*given), kernel.reference(*given), 1e-4, 1e-4)

@@ -37,6 +37,7 @@ from tcsym.polyhedral.passes.contraction.contraction_versions import (
     FEW_ROWS,
     exchange_pays,
     exchanged,
+    has_windows,
     may_be_short,
     panels_pay,
     products_pay,
@@ -86,7 +87,8 @@ def tile_where_it_pays(
     """The packed register tile where panels pay, which may be known only at run time."""
     pays = panels_pay(kernel, nest, roles, setting)
     along = along_sum(kernel, nest, roles, roles.columns, setting.names)
-    if along is not None and not along.operands and otherwise is schedule_few_rows:
+    alone = otherwise is schedule_few_rows and not has_windows(kernel, nest)
+    if along is not None and not along.operands and alone:
         pays = all_of((pays, negate(products_pay(kernel, nest, roles, along))))
     pays = in_context(kernel, pays)
     if pays == FALSE:

@@ -110,6 +110,7 @@ def panels_pay(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Con
     later, except of narrow images, which leave lanes idle in place. If operands cannot be streamed
     as they lie, the choice without panels is one product of vectors along the sum for each element,
     which pays only for few rows, columns or elements of many terms; never if it gathers them.
+    Windows have tiles of their own there, which are no better than panels for more than few rows.
     """
     rows = row_count(kernel, nest, roles)
     if not streams_in_place(kernel, nest, roles, setting):
@@ -138,6 +139,8 @@ def _panels_beat_products(
         return TRUE
     if terms is None:
         return ge(rows, FEW_ROWS)
+    if has_windows(kernel, nest):
+        return any_of((ge(rows, FEW_ROWS), ge(FEW_TERMS - 1, terms)))
     columns = column_count(kernel, nest, roles)
     far = ge(columns * terms, setting.target.l2_bytes // FAR_BYTES)
     steps = _steps_at_once(kernel, nest, roles, setting)
@@ -148,6 +151,12 @@ def _panels_beat_products(
     reused = any_of((enough, ge(FEW_TERMS - 1, terms)))
     many = any_of((ge(rows * columns * repeats, MORE_ELEMENTS), ge(MANY_TERMS - 1, terms)))
     return all_of((ge(rows * columns, FEW_ELEMENTS), reused, many))
+
+
+def has_windows(kernel: Kernel, nest: str) -> bool:
+    """Some sum slides over an operand: without panels it has tiles of its own, or short runs."""
+    band = band_of(find_loop(kernel.body, nest))
+    return bool(sliding_loops(reductions(band.body), band.variables))
 
 
 def _repeats(kernel: Kernel, nest: str, roles: Roles, rows: Index) -> Index:
