@@ -29,6 +29,7 @@ from tcsym.polyhedral.private_loops import private_loops
 from tcsym.polyhedral.prove import loop_orders, prove
 from tcsym.polyhedral.relations import Relations
 from tcsym.polyhedral.scop import Scop, program_to_scop
+from tcsym.polyhedral.separate_sums import separate_sums
 from tcsym.polyhedral.share_parts import share_parts
 from tcsym.polyhedral.tree import Tree, with_orders
 from tcsym.presburger import Presburger
@@ -77,7 +78,7 @@ def schedule_program(
     presburger = Presburger(program.sizes)
     deadline = Deadline.after(options.time_limit)
     with log.step("normalise"):
-        program = pair_operands(program, context)
+        program = pair_operands(separate_sums(program), context)
         program = share_parts(_normalised(program, presburger, deadline))
     with log.step("scop"):
         scop = program_to_scop(program, context_condition(context))
