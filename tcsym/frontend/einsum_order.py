@@ -57,15 +57,22 @@ def take(
     if not left:
         return used, list(output)
     kept = {x for term in left for x in term} | set(output)
-    orders = [
-        [x for x in dict.fromkeys(x for term in terms for x in term) if x in kept]
-        for terms in (used, used[::-1])
-    ]
+    together = [dict.fromkeys(x for term in terms for x in term) for terms in (used, used[::-1])]
+    orders = [[x for x in labels if x in kept] for labels in (_in_place(used, kept), *together)]
 
     def transposed(labels: Sequence[str]) -> tuple[int, int]:
         return _crossings(labels, output), sum(_crossings(labels, term) for term in left)
 
     return used, min(orders, key=transposed)
+
+
+def _in_place(used: list[list[str]], kept: set[str]) -> list[str]:
+    """The labels of the largest term, and those of the others where it has what is summed: its
+    rows stay rows."""
+    largest, *others = sorted(used, key=len, reverse=True)
+    new = [x for x in dict.fromkeys(x for term in others for x in term) if x not in largest]
+    at = next((k for k, x in enumerate(largest) if x not in kept), len(largest))
+    return [*largest[:at], *new, *largest[at:]]
 
 
 def _crossings(labels: Sequence[str], output: Sequence[str]) -> int:

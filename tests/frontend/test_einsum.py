@@ -150,8 +150,8 @@ def test_one_statement_where_taking_apart_gains_little(
 def test_labels_between_steps_stand_as_in_the_output() -> None:
     kron = statements("mabc,ax,by,cz->mxyz", [(64, 16, 16, 16)] + [(16, 16)] * 3)
     assert [line.partition(" ")[0] for line in kron] == [
-        "t0(i_m,i_b,i_c,i_x)",
-        "t1(i_m,i_c,i_x,i_y)",
+        "t0(i_m,i_x,i_b,i_c)",
+        "t1(i_m,i_x,i_y,i_c)",
         "O(i_m,i_x,i_y,i_z)",
     ]
 
