@@ -79,12 +79,21 @@ class Lowering:
 
         before = self.fixed if self.options.bind == "before" else {}
         after = self.fixed if self.options.bind == "after" else {}
-        bound = bind_program(self.program, before)
+        bound = bind_program(self.ordered(), before)
         arguments = [t.name for t in (*bound.inputs, *bound.outputs)]
         layouts = dict(zip(arguments, self.layouts, strict=True))
         given = self.options, layouts, self.context
         result = self.timed("schedule", lambda: schedule_program(bound, *given))
         return replace(result, kernel=assume(bind_kernel(result.kernel, after)))
+
+    def ordered(self) -> Program:
+        """The program with its chains of products in the order that the options say."""
+        from tcsym.polyhedral.reorder_chains import best_chains, reorder_chains
+
+        k = self.options.chains
+        if k == 0:
+            return best_chains(self.program, self.fixed)
+        return self.program if k == 1 else reorder_chains(self.program, k - 1)
 
     def mapped(self, scheduled: Scheduled) -> Mapped:
         from tcsym.polyhedral.map_cpu import map_cpu

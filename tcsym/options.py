@@ -31,6 +31,8 @@ class Options:
     fusion: `max` shares every loop that dependences allow, `preserve-coincident` only while the
         shared loops stay parallel, `min` none. inner_fusion: that inside of shared loops, by
         `align`; `same` as outside.
+    chains: order of products that are written as several statements: 0 by sizes, 1 as written,
+        from 2 on the other orders that the compiler knows for other sizes.
     register_rows, register_vectors: register tile of a contraction (0: the target's default).
     reduction_unroll: steps of a contraction's innermost reduction loop in one iteration.
     pack: copy operands of contractions into panels.
@@ -59,6 +61,7 @@ class Options:
     scheduler: Scheduler = "align"
     fusion: Fusion = "max"
     inner_fusion: InnerFusion = "same"
+    chains: int = 0
     register_rows: int = 0
     register_vectors: int = 0
     reduction_unroll: int = 4
@@ -147,6 +150,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "pack_rows": get_args(PackRows),
 }
 _RANGES: dict[str, tuple[int, int]] = {
+    "chains": (0, 8),
     "register_rows": (0, 32),
     "register_vectors": (0, 16),
     "reduction_unroll": (1, 32),

@@ -47,10 +47,16 @@ class Making:
         return self._regions
 
     def _find_regions(self) -> tuple[Region, ...]:
-        if replace(self.options, bind="never") != Options():
-            return (Region(self.options, origin="given"),)
         program = self.plan.program
-        return self._possible(lookup(program.canonical, self.target, program.sizes))
+        if replace(self.options, bind="never") != Options():
+            regions: tuple[Region, ...] = (Region(self.options, origin="given"),)
+        else:
+            regions = lookup(program.canonical, self.target, program.sizes)
+        if program.by_role("temporary") and any(r.options.chains != 1 for r in regions):
+            from tcsym.dispatch.orders import by_orders
+
+            regions = by_orders(regions, program)
+        return self._possible(regions)
 
     def _possible(
         self, regions: tuple[Region, ...], numbers: Mapping[str, int] | None = None

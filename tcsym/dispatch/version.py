@@ -84,7 +84,10 @@ class Version:
     def __str__(self) -> str:
         if self.kind == "refined":
             return f"refined, sizes where {self.region.options} was measured to be the fastest"
+        region = self.region
         where = "all sizes" if self.context == TRUE else condition_text(self.context)
-        if self.region.context not in (TRUE, self.context):
-            where += f" (region {condition_text(self.region.context)})"
+        if self.context == region.context:
+            where = region.where
+        elif region.context != TRUE:
+            where += f" (region {region.where})"
         return f"{self.kind}, {where}, options {self.region.origin}"

@@ -10,7 +10,7 @@ remain win at different sizes each: two of them are kept, as each is code of its
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import combinations
 from operator import mul
@@ -40,6 +40,15 @@ class Found:
     order: Order
     points: Index
     inner: tuple[Index, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """An order: the extents of each step's loops, and of what lies between two steps."""
+
+    order: Order
+    loops: tuple[Extents, ...]
+    temporaries: tuple[Extents, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +89,33 @@ def best_orders(operands: Operands) -> tuple[Found, ...]:
     if not _is_worse(whole, kept[0]):
         kept = [x for x in kept if _multiplies_matrices(x, whole, operands)]
     return tuple(_found(x, operands) for x in kept)
+
+
+def summing_orders(operands: Operands) -> tuple[Steps, ...]:
+    """Those whose steps all sum, but perhaps the last: each once, however it may be written."""
+    found: dict[frozenset[tuple[str, ...]], Steps] = {}
+    own = own_sums(operands.terms, operands.output)
+    for order in _summing(after(operands.terms, operands.output, own), operands.output, own):
+        steps = _candidate(operands, order).steps
+        loops = [tuple(sorted(step.labels)) for step in steps]
+        results = _extents([step.result for step in steps[:-1]], operands)
+        found.setdefault(frozenset(loops), Steps(order, _extents(loops, operands), results))
+    return tuple(found.values())
+
+
+def _summing(terms: list[list[str]], output: Sequence[str], before: Order) -> Iterator[Order]:
+    """`before`, and then pairs of these terms."""
+    if len(terms) == 1:
+        yield before
+    for step in combinations(range(len(terms)), 2):
+        left = [*map(list, terms)]
+        used, result = take(left, step, output)
+        if not left or {x for term in used for x in term} - set(result):
+            yield from _summing([*left, result], output, (*before, step))
+
+
+def _extents(labels: Iterable[tuple[str, ...]], operands: Operands) -> tuple[Extents, ...]:
+    return tuple(tuple(operands.extents[x] for x in some) for some in labels)
 
 
 def _orders(operands: Operands) -> Iterator[Order]:

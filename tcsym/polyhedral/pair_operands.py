@@ -29,14 +29,14 @@ from tcsym.frontend.program import (
 )
 from tcsym.index import FALSE, TRUE, ZERO, Condition, Index, all_of, ge, var
 from tcsym.polyhedral.factors import flattened, product
-from tcsym.polyhedral.operand_orders import Operands, best_orders
+from tcsym.polyhedral.operand_orders import Found, Operands, best_orders
 from tcsym.polyhedral.share_parts import is_inside
 from tcsym.records import dataclass
 from tcsym.types import DType
 
 
 @dataclass(frozen=True, slots=True)
-class _Operand:
+class Operand:
     """Factors of a term that move with the same loops, or with fewer.
 
     variables: of these loops, as they stand in subscripts. places: of the factors in the term.
@@ -49,7 +49,7 @@ class _Operand:
 
 def pair_operands(program: Program, context: Context = ()) -> Program:
     """Statements in loops stay as they are."""
-    pairing = _Pairing(program, ranges_of(context))
+    pairing = Pairing(program, ranges_of(context))
     body: list[Item] = []
     for item in program.body:
         body.extend(pairing.items(item) if isinstance(item, Statement) else (item,))
@@ -60,20 +60,20 @@ def pair_operands(program: Program, context: Context = ()) -> Program:
 
 
 @dataclass(slots=True)
-class _Pairing:
+class Pairing:
+    """Statements of a program to steps; `ranges`: of its sizes."""
+
     program: Program
-    ranges: Ranges
+    ranges: Ranges = field(default_factory=dict)
     temporaries: list[Tensor] = field(default_factory=list)
 
     def items(self, s: Statement) -> tuple[Item, ...]:
         """The statement in pairs, if it is a sum of products that gains by it."""
-        operands = _operands(s, self.program)
+        operands = summed_operands(s, self.program)
         if not operands:
             return (s,)
         output = [r.variable for r in s.domain if not r.reduced]
-        extents = {r.variable: r.upper for r in s.domain}
-        all_ = Operands(tuple(x.variables for x in operands), tuple(output), extents)
-        found = best_orders(all_)
+        found = best_pairs(s, operands)
         if not found:
             return (s,)
         items: tuple[Item, ...] = self.steps(s, operands, found[0].order, output)
@@ -86,7 +86,7 @@ class _Pairing:
         return _either(some, items, _without_terms(s))
 
     def steps(
-        self, s: Statement, operands: tuple[_Operand, ...], order: Order, output: list[str]
+        self, s: Statement, operands: tuple[Operand, ...], order: Order, output: list[str]
     ) -> tuple[Item, ...]:
         """A statement for each step; what lies between two of them is a temporary."""
         left = list(operands)
@@ -103,7 +103,7 @@ class _Pairing:
                 out.append(self.partial(s, value, labels, moving))
                 checked = (False,) * len(labels)
                 read = Read(out[-1].target, out[-1].subscripts, dtype_of(value), checked)
-                left.append(_Operand((("mul", read),), tuple(labels)))
+                left.append(Operand((("mul", read),), tuple(labels)))
             else:
                 domain = tuple(r for r in s.domain if r.variable in moving or not r.reduced)
                 out.append(replace(s, domain=domain, value=value))
@@ -150,7 +150,14 @@ def _without_terms(s: Statement) -> tuple[Item, ...]:
 # ---- operands
 
 
-def _operands(s: Statement, program: Program) -> tuple[_Operand, ...]:
+def best_pairs(s: Statement, operands: tuple[Operand, ...]) -> tuple[Found, ...]:
+    """One or two orders, or none if the sum as it is is as good."""
+    output = tuple(r.variable for r in s.domain if not r.reduced)
+    extents = {r.variable: r.upper for r in s.domain}
+    return best_orders(Operands(tuple(x.variables for x in operands), output, extents))
+
+
+def summed_operands(s: Statement, program: Program) -> tuple[Operand, ...]:
     """Those of a sum of floating products over whole tensors; else none."""
     dtype = dtype_of(s.value)
     if s.op != "+=" or s.exists or dtype is not program.tensor(s.target).dtype:
@@ -166,7 +173,7 @@ def _operands(s: Statement, program: Program) -> tuple[_Operand, ...]:
         return ()
     own = frozenset(r.variable for r in s.domain)
     return _absorbed(
-        [_Operand(((op, x),), _variables(x, own), (k,)) for k, (op, x) in enumerate(found)]
+        [Operand(((op, x),), _variables(x, own), (k,)) for k, (op, x) in enumerate(found)]
     )
 
 
@@ -181,10 +188,10 @@ def _variables(e: Expr, own: frozenset[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(v for i in indices for v in sorted(i.variables() & own)))
 
 
-def _absorbed(operands: list[_Operand]) -> tuple[_Operand, ...]:
+def _absorbed(operands: list[Operand]) -> tuple[Operand, ...]:
     """Factors are multiplied with the smallest other that moves with all their loops."""
     left = sorted(operands, key=lambda x: len(x.variables))
-    out: list[_Operand] = []
+    out: list[Operand] = []
     while left:
         x, *left = left
         into = next((y for y in left if set(x.variables) <= set(y.variables)), None)
@@ -195,9 +202,9 @@ def _absorbed(operands: list[_Operand]) -> tuple[_Operand, ...]:
     return tuple(sorted(out, key=lambda x: x.places))
 
 
-def _multiplied(x: _Operand, into: _Operand) -> _Operand:
+def _multiplied(x: Operand, into: Operand) -> Operand:
     first, second = sorted((x, into), key=lambda y: y.places)
     factors, places = first.factors + second.factors, first.places + second.places
     if any(op == "mul" for op, _ in factors):
         factors = (("mul", product(factors)),)
-    return _Operand(factors, into.variables, places)
+    return Operand(factors, into.variables, places)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-from tcsym.index import TRUE, condition_text
 from tcsym.options import Options
 from tcsym.records import dataclass
 from tcsym.region import Origin, Region
@@ -44,7 +43,7 @@ class Choice:
 
 def choice_of(program_hash: str, target: Target, region: Region, values: Values) -> Choice:
     """What serves these sizes, with how far they are from what was measured."""
-    where = "all sizes" if region.context == TRUE else condition_text(region.context)
+    where = region.where
     if region.origin == "measured":
         machine = machine_key(target, get_num_threads())
         return Choice(region.options, region.origin, where, 0.0, values, machine)

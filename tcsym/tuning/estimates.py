@@ -46,7 +46,7 @@ class Estimates:
         dense: Layout = "dense"
         layouts = (dense,) * (len(program.inputs) + len(program.outputs))
         stages = Lowering(program, self.target, options, {}, layouts, self.context, {})
-        key = options.fusion, options.inner_fusion, options.scheduler
+        key = options.fusion, options.inner_fusion, options.scheduler, str(options.chains)
         if key not in self.scheduled:
             self.scheduled[key] = stages.scheduled()
         kernel = stages.mapped(self.scheduled[key]).kernel

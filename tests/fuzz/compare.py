@@ -268,9 +268,11 @@ def run_case(case: Case, modes: Sequence[str] = MODES) -> Report:
 
 @contextmanager
 def _as_written() -> Iterator[None]:
-    """Within, operands are not taken in pairs: infinite factors then meet sums, not terms."""
+    """Within, operands are not taken in pairs, and chains in no other order: infinite factors then
+    meet sums, not terms."""
     plain = patch("tcsym.polyhedral.schedule.pair_operands", lambda program, context=(): program)
-    with plain, patch.dict("os.environ", {"TCSYM_CACHE": "0"}):
+    ordered = patch("tcsym.compiler.Lowering.ordered", lambda stages: stages.program)
+    with plain, ordered, patch.dict("os.environ", {"TCSYM_CACHE": "0"}):
         yield
 
 

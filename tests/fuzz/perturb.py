@@ -25,6 +25,7 @@ from tcsym.frontend import (
 )
 from tcsym.frontend.program import Binary, Program
 from tcsym.polyhedral.pair_operands import pair_operands
+from tcsym.polyhedral.reorder_chains import reorder_chains
 from tcsym.types import DType
 
 Array = NDArray[Any]
@@ -59,8 +60,11 @@ class Noise:
     def interpret(
         self, program: Program, inputs: Mapping[str, Array], sizes: Mapping[str, int]
     ) -> dict[str, Array]:
-        """Of four runs one takes operands in pairs: infinities then meet other sums."""
-        return self.plain(pair_operands(program) if self.in_pairs else program, inputs, sizes)
+        """Of four runs one takes operands in pairs, and chains in another order: infinities then
+        meet other sums."""
+        if self.in_pairs:
+            program = pair_operands(reorder_chains(program, 1))
+        return self.plain(program, inputs, sizes)
 
     def disturb(self, values: Array, where: Array, eps: float, absolute: float = 0.0) -> Array:
         r = self.rng.uniform(-1, 1, values.shape)

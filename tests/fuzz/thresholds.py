@@ -89,6 +89,7 @@ CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {
 OTHERS: dict[str, dict[str, tuple[Any, ...]]] = {
     "tcsym.codegen.outline": {"LEAST_STATEMENTS": (1, 3, 8)},
     "tcsym.compiler": {"MOST_LOOPS_AT_ONCE": (1, 400)},
+    "tcsym.polyhedral.reorder_chains": {"MOST_POINTS": ((3, 4), (9, 1))},
     "tcsym.target": {
         "cache_bytes": (
             lambda: (256, 1024, 2048),
@@ -103,6 +104,7 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
     "vectorize": (True, True, True, True, False),
     "fusion": ("max", "max", "preserve-coincident", "min"),
     "inner_fusion": ("same", "max", "preserve-coincident", "min"),
+    "chains": (0, 1, 2, 3, 4),
     "register_rows": (0, 0, 1, 2, 3, 8),
     "register_vectors": (0, 0, 1, 3, 4),
     "reduction_unroll": (1, 2, 4, 5),
