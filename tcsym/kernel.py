@@ -169,8 +169,9 @@ class Kernel(Direct):
             return
         switch = None
         if kept[3] is not None:
-            switch = ready.load_switch(self.name, kept[3], entry)
-            switch.track(self._notice)
+            switch = ready.load_switch(self.name, kept[3], entry, self._checked_call)
+            if kept[3][2]:
+                switch.track(self._notice)
             self._install(switch.function)
         self._entered = kept, entry, switch
         if self._made is not None:

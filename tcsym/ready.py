@@ -25,8 +25,9 @@ from tcsym.threads import get_num_threads
 if TYPE_CHECKING:
     from tcsym.dispatch.switch import Switch
 
-# Object code, fields of the `Layout`, seconds after which calls of the same sizes are looked at.
-KeptSwitch = tuple[bytes, tuple[Any, ...], float]
+# Object code, fields of the `Layout`, seconds after which calls of the same sizes are looked at (0:
+# they are not), the region that the code is for (None: all sizes).
+KeptSwitch = tuple[bytes, tuple[Any, ...], float, int | None]
 # A def that was called: object code, manifest of `Compiled`, fields of an `EntryImage`, switch.
 Ready = tuple[bytes, dict[str, Any], tuple[Any, ...], KeptSwitch | None]
 Function = Callable[..., Any]
@@ -61,20 +62,28 @@ def load_ready(made: Ready, slow: Function) -> Function | None:
     return load_entry(EntryImage(*fields), KernelCode(code), slow)
 
 
-def load_switch(name: str, kept: KeptSwitch, entry: Function) -> Switch:
-    """The switch, through which all calls go to `entry`."""
+def load_switch(name: str, kept: KeptSwitch, entry: Function, slow: Function) -> Switch:
+    """The switch; calls go to `entry`: all, or those of its region, and others to `slow`."""
     from tcsym.dispatch.switch import Switch
     from tcsym.dispatch.switch_table import Layout
 
-    code, fields, _ = kept
-    return Switch(name, Layout(*fields), code, entry)
+    code, fields, _, region = kept
+    switch = Switch(name, Layout(*fields), code, entry if region is None else slow)
+    if region is not None:
+        switch.set_region(region, entry)
+    return switch
 
 
 def keep(source: str, counted: bool, names: tuple[str, ...], name: str, made: Ready) -> None:
-    """For later processes: how calls of def `name` of a text are served; `names`: all its defs."""
+    """For later processes: how calls of def `name` of a text are served; `names`: all its defs.
+
+    Of several regions of sizes it is the first that was called.
+    """
     key = _key(source, counted)
     if key is not None:
         kept: Mapping[str, Ready | None] = ready(source, counted) or {}
+        if kept.get(name) is not None and made[3] is not None and made[3][3] is not None:
+            return
         data = {n: made if n == name else kept.get(n) for n in names}
         about = {"what": f"calls of {name}"}
         CodeCache.default().write(key, about, marshal.dumps(data, MARSHAL))

@@ -23,7 +23,7 @@ from tcsym.dispatch.points import COMPILE_SECONDS
 from tcsym.dispatch.version import Version
 from tcsym.errors import SizeError, TargetError
 from tcsym.frontend.program import Program
-from tcsym.index import TRUE, condition_text
+from tcsym.index import condition_text
 from tcsym.options import Options
 from tcsym.recursion import deep_recursion
 from tcsym.runtime.arguments import MISSING, Bound, bind, checked_sizes, match_arguments
@@ -76,22 +76,31 @@ class Text:
         return plain and given.strategy in (Symbolic(), Auto()) and "bfloat16" not in types
 
     def _keep(
-        self, version: Version, variant: Variant, image: EntryImage, switch: Switch | None
+        self,
+        version: Version,
+        variant: Variant,
+        image: EntryImage,
+        switch: Switch | None,
+        place: int | None,
     ) -> None:
-        if version.kind == "symbolic" and version.context == TRUE:
+        if version.kind == "symbolic" and (place is None or version.region.origin == "analytic"):
             compiled, given = variant.compiled, self.settings
             manifest = {**compiled.manifest(), "options": str(version.region.options)}
             kernel = compiled.object_code, manifest
-            made = *kernel, image.fields, _kept_switch(given.strategy, switch)
+            made = *kernel, image.fields, _kept_switch(given.strategy, switch, place)
             names, counted = tuple(self.programs), isinstance(given.strategy, Auto)
             ready.keep(given.source, counted, names, image.name, made)
 
 
-def _kept_switch(strategy: Strategy, switch: Switch | None) -> ready.KeptSwitch | None:
+def _kept_switch(
+    strategy: Strategy, switch: Switch | None, place: int | None
+) -> ready.KeptSwitch | None:
     """With the seconds that calls of the same sizes take before somebody should look at them."""
-    if not isinstance(strategy, Auto) or switch is None:
+    counted = isinstance(strategy, Auto)
+    if switch is None or not (counted or place is not None):
         return None
-    return switch.code, switch.layout.fields, strategy.hot * COMPILE_SECONDS
+    seconds = strategy.hot * COMPILE_SECONDS if isinstance(strategy, Auto) else 0.0
+    return switch.code, switch.layout.fields, seconds, place
 
 
 class Serving:
@@ -125,8 +134,11 @@ class Serving:
     def adopt(self, kept: ready.Ready, entry: Function, switch: Switch | None) -> None:
         """An earlier process made the code and its call entry: calls go on entering it."""
         code, manifest, *_ = kept
-        version, *others = self.dispatcher.versions()
-        if others or str(version.region.options) != manifest["options"]:
+        versions = self.dispatcher.versions()
+        place = None if kept[3] is None else kept[3][3]
+        version = versions[place or 0]
+        is_divided = len(versions) > 1
+        if is_divided == (place is None) or str(version.region.options) != manifest["options"]:
             return  # tuned meanwhile: what was kept goes on serving until something else is asked
         compiled = Compiled.from_manifest(manifest, code)
         variant = version.variants.adopt(version.variants.dense, compiled)

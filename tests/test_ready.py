@@ -49,6 +49,36 @@ def filled(*names: str) -> tc.Module:
     return tc.define(SOURCE, strategy="symbolic")
 
 
+CHAIN = """def f(float(I,K) A, float(K,L) B, float(L,J) C) -> (Y) {
+  T(i,l) +=! A(i,k) * B(k,l)
+  Y(i,j) +=! T(i,l) * C(l,j)
+}"""
+
+
+@pytest.mark.parametrize("strategy", ["symbolic", "auto"])
+def test_calls_of_one_order_are_served_without_the_program(strategy: str) -> None:
+    def arrays(i: int, k: int, n: int, j: int) -> tuple[Any, ...]:
+        return tuple(np.ones(shape, np.float32) for shape in ((i, k), (k, n), (n, j)))
+
+    first = tc.define(CHAIN, strategy=strategy).f
+    assert (first(*arrays(40, 40, 2, 40)) == 80).all()
+    settle()
+    second = tc.define(CHAIN, strategy=strategy).f
+    assert (second(*arrays(50, 30, 2, 40)) == 60).all()
+    assert not is_whole(second)
+    for _ in range(3):
+        assert (second(*arrays(40, 2, 40, 2)) == 80).all()
+        assert (second(*arrays(50, 30, 2, 40)) == 60).all()
+        settle()
+    assert is_whole(second)
+    orders = ["written order" in version for version in second.stats.dispatch]
+    assert orders == [True, False][: len(orders)]
+    assert sum(second.stats.dispatch.values()) == 7
+    third = tc.define(CHAIN, strategy=strategy).f
+    third(*arrays(50, 30, 2, 40))
+    assert not is_whole(third)
+
+
 def is_whole(kernel: tc.Kernel) -> bool:
     return kernel._made is not None
 
@@ -177,7 +207,7 @@ def test_hot_sizes_of_a_kept_kernel_are_handed_over(monkeypatch: pytest.MonkeyPa
     assert kernel._entered is not None and not is_whole(kernel)
     kept, entry, switch = kernel._entered
     assert switch is not None and kept[3] is not None
-    eager = (*kept[:3], (*kept[3][:2], 0.0))  # as if its calls had taken long
+    eager = (*kept[:3], (*kept[3][:2], 0.0, None))  # as if its calls had taken long
     kernel._entered = eager, entry, switch
     for _ in range(10):
         kernel(A, B)

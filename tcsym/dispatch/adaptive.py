@@ -128,12 +128,14 @@ class Adaptive(Dispatcher):
                 self._put(version, entry, sizes)
 
     def _put_for_all(self, version: Version, entry: Function) -> None:
-        is_counted = self._is_open() or self._refines
+        is_divided = len(self._ordered) > 1
+        is_counted = self._is_open() or self._refines or is_divided
         switch = self.entrance.switch() if is_counted else None
         if switch is None:
             self.entrance.put(version, entry, None)
             return
-        switch.set_default(self._preferred.before(entry))
+        if not (is_divided and self.entrance.lead(version, entry)):
+            switch.set_default(self._preferred.before(entry))
         switch.track(self._notice, self._first_notice())
         if self.measured and not self._looked:
             switch.look_at(FIRST_LOOK)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tcsym.runtime.entering import EntryImage
 
 Function = Callable[..., Any]
+Keep = Callable[[Version, Variant, "EntryImage", "Switch | None", int | None], None]
 
 
 class Entrance:
@@ -32,7 +33,8 @@ class Entrance:
     lock, unless code is still made beside the calls; entries for other kinds of arguments are made
     beside the caller, who gains by them only in later calls. A single version is entered directly;
     several are entered through a switch, by sizes. `route(version, entry, sizes)` decides which: a
-    dispatcher may set its own. `keep` is told what entries for dense numpy arrays are made of.
+    dispatcher may set its own. `keep` is told what entries for dense numpy arrays are made of, and
+    the place of their version among several.
     """
 
     def __init__(self, plan: CallPlan, slow: Function, install: Callable[[Function], None]) -> None:
@@ -40,7 +42,7 @@ class Entrance:
         self.slow = slow
         self._install = install
         self.route: Callable[[Version, Function, Values | None], None] = self.put
-        self.keep: Callable[[Version, Variant, EntryImage, Switch | None], None] | None = None
+        self.keep: Keep | None = None
         self._ways: dict[Variants, Ways] = {}  # versions of equal code share them
         self._switch: Switch | None = None
         self._without_switch = False
@@ -113,13 +115,15 @@ class Entrance:
         return ways.head
 
     def put(self, version: Version, entry: Function, sizes: Values | None) -> None:
-        """Calls of these sizes (None: of all) enter `entry`."""
+        """Calls of these sizes (None: of all that it is meant for) enter `entry`."""
+        if self._places and self.lead(version, entry):
+            return
         if sizes is None:
             self._install(entry)
             call_directly()
             return
         switch = self.switch()
-        if switch is not None and not self.lead(version, entry):
+        if switch is not None:
             switch.put(sizes, entry)
 
     def divide(self, versions: Sequence[Version]) -> None:
@@ -215,7 +219,7 @@ class Entrance:
             self._switch.read_tensors()
         if self.keep is not None and kind == Kind(True, version.variants.dense, "numpy"):
             for image in kept:
-                self.keep(version, variant, image, self._switch)
+                self.keep(version, variant, image, self._switch, self._places.get(version))
 
 
 def _promises(plan: CallPlan, version: Version) -> dict[int, Dim]:
