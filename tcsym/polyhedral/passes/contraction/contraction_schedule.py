@@ -195,7 +195,7 @@ def tile_shape(kernel: Kernel, body: Node, roles: Roles, setting: Setting) -> Ti
         rows = min(rows, setting.target.vector_registers // 2 // vectors // accumulators)
     if not setting.options.register_rows and any(map(_is_added_apart, terms)):
         rows = min(rows, setting.target.vector_registers * 3 // 8 // vectors // accumulators)
-    return TileShape(max(1, rows), vectors, lanes)
+    return TileShape(max(1, rows), vectors, lanes, setting.target.has_masks)
 
 
 def _is_added_apart(x: Update) -> bool:

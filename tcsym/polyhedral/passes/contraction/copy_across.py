@@ -1,8 +1,9 @@
 """One tile of a panel whose columns run on from one row of an image into the next.
 
 Within a row, whole vectors are copied. A vector that crosses the end of a row is filled row by row,
-under masks: where an image is seven columns wide, seven elements at a time. Columns beyond the last
-one are zero.
+under masks: where an image is seven columns wide, seven elements at a time. Without mask registers
+that would be masked stores, which are dear, and single elements take their place. All of the panel
+is filled: beyond the last column with zeros, or with its elements.
 """
 
 from __future__ import annotations
@@ -32,14 +33,19 @@ from tcsym.polyhedral.passes.contraction.register_tile import TileShape
 def copy_across(operand: Operand, shape: TileShape, tile: Index, slot: Index, names: Names) -> Node:
     """panel[slot, k.., column] = source for the columns of `tile`. Needs `operand.across`."""
     first, register = tile * shape.columns, names.fresh("r")
+    if shape.lanes == 1:
+        return _elements(operand, first, ZERO, shape.columns, slot, names)
     start = var(register) * shape.lanes
-    parts = _rows(operand, first + start, start, shape.lanes, slot, names)
-    if shape.lanes > 1:
-        run = _run(operand, first + start, start, 1, shape.lanes, slot, names)
-        parts = Branch(_is_run(operand, first + start, shape.lanes), run, parts)
-    node: Node = Loop(register, ZERO, index(shape.vectors), parts, "serial", "parallel")
-    zeros = _zeros(operand, shape, slot, names)
-    node = block(Branch(ge(first + shape.columns - 1, operand.n_columns), zeros), node)
+    fill = _rows if shape.masks else _elements
+    part = Branch(
+        _is_run(operand, first + start, shape.lanes),
+        _run(operand, first + start, start, 1, shape.lanes, slot, names),
+        fill(operand, first + start, start, shape.lanes, slot, names),
+    )
+    node: Node = Loop(register, ZERO, index(shape.vectors), part, "serial", "parallel")
+    if shape.masks:
+        zeros = _zeros(operand, shape, slot, names)
+        node = block(Branch(ge(first + shape.columns - 1, operand.n_columns), zeros), node)
     whole = _run(operand, first, ZERO, shape.vectors, shape.lanes, slot, names)
     return Branch(_is_run(operand, first, shape.columns), whole, node)
 
@@ -89,6 +95,18 @@ def _rows(
     return Loop(row, floordiv(first, n), floordiv(end - 1, n) + 1, node, "serial", "parallel")
 
 
+def _elements(
+    operand: Operand, first: Index, start: Index, count: int, slot: Index, names: Names
+) -> Node:
+    """k.. { elements }, each at a place of its own; columns beyond the last one repeat it."""
+    element, inner = names.fresh("e"), _inner(operand, names)
+    at = minimum(first + var(element), operand.n_columns - 1)
+    value = substitute_value(operand.value, {**operand.at_column(at), **inner})
+    node: Node = _store(operand, start + var(element), value, slot, inner)
+    node = Loop(element, ZERO, index(count), node, "unrolled", "parallel")
+    return _around(operand, inner, node)
+
+
 def _zeros(operand: Operand, shape: TileShape, slot: Index, names: Names) -> Node:
     """k.. { vectors { lanes } }: all columns of a tile of which some have no source."""
     dtype, inner = dtype_of(operand.value), _inner(operand, names)
@@ -102,13 +120,9 @@ def _zeros(operand: Operand, shape: TileShape, slot: Index, names: Names) -> Nod
 
 def _vectors(body: Callable[[Index], Node], vectors: int, lanes: int, names: Names) -> Node:
     """vectors { lanes }: the body for each column."""
-    register = names.fresh("r")
-    column = var(register) * lanes
-    if lanes == 1:
-        node = body(column)
-    else:
-        lane = names.fresh("l")
-        node = Loop(lane, ZERO, index(lanes), body(column + var(lane)), "vector", "parallel")
+    register, lane = names.fresh("r"), names.fresh("l")
+    node = body(var(register) * lanes + var(lane))
+    node = Loop(lane, ZERO, index(lanes), node, "vector", "parallel")
     return Loop(register, ZERO, index(vectors), node, "unrolled", "parallel")
 
 

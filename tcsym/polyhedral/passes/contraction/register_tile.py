@@ -15,11 +15,12 @@ from tcsym.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TileShape:
-    """rows x (vectors * lanes) points; lanes 1: no vectors."""
+    """rows x (vectors * lanes) points; lanes 1: no vectors. masks: registers of masks for them."""
 
     rows: int
     vectors: int
     lanes: int
+    masks: bool = False
 
     @property
     def columns(self) -> int:
