@@ -168,12 +168,14 @@ CONVOLUTION = """def f(float(N,C,H,W) I, float(M,C,3,3) F) -> (O) {
     ("m", "h", "w", "packed"),
     [
         (4, 54, 1, True),
-        (3, 54, 1, False),  # too few channels use a copied element
+        (4, 54, 3, False),  # too few channels use a copied element
         (4, 5, 1, False),  # rows of the image do not fill a vector
+        (12, 54, 6, True),
+        (12, 54, 7, False),
         (16, 54, 8, True),
-        (15, 54, 8, False),
-        (23, 54, 10, True),
-        (23, 54, 11, False),  # two vectors in place, and channels are few
+        (12, 54, 8, False),
+        (12, 54, 17, True),  # three vectors in place, of which one has a single column
+        (12, 54, 24, False),
     ],
 )
 def test_narrow_images_are_packed_for_fewer_channels(m: int, h: int, w: int, packed: bool) -> None:

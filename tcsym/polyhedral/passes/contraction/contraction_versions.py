@@ -21,6 +21,7 @@ from tcsym.index import (
     Index,
     all_of,
     any_of,
+    ceildiv,
     eq,
     floordiv,
     ge,
@@ -33,6 +34,7 @@ from tcsym.loop_ir import LINE_BYTES, Branch, Kernel, Loop, subvalues
 from tcsym.packed import available, is_dot
 from tcsym.polyhedral.passes.common.access import accesses, lies_along, stride, value_variables
 from tcsym.polyhedral.passes.common.band import (
+    Band,
     Roles,
     band_of,
     factors,
@@ -73,8 +75,8 @@ NEAR_REUSE = 2  # as many times the uses that make panels pay if steps are near
 EXCHANGED_COLUMNS = 12  # most that, as rows, are cheaper than panels of the other side
 EXCHANGED_PANELS = 7  # most that are cheaper as rows if both need panels
 WHOLE_LANES = 8
-NARROW = 10  # columns that leave lanes idle where panels hold those of several rows of an image
-NARROW_REUSE = 2  # rows for each of them: with fewer, copying so few at a time costs more
+PLACED_ROW, PANEL_ROW = 20, 17  # times of a product of vectors in place and in panels
+FILLED, SEAM = 100, 98  # of a vector of a panel, and of each end of a row in one more
 SUM_TERMS = 10  # what the end of a product of two vectors costs, in terms, four at a time
 RUN_TERMS = 20  # what each of its inner loops costs
 ALONE_TERMS = 45  # what each of both costs more one by one, as where functions are called
@@ -96,18 +98,23 @@ def row_count(kernel: Kernel, nest: str, roles: Roles) -> Index:
 def column_count(kernel: Kernel, nest: str, roles: Roles) -> Index:
     """Columns that the register tile runs over: those of a loop around too that follows evenly."""
     band = band_of(find_loop(kernel.body, nest))
-    columns = extent(band.loop(roles.columns))
+    columns, around = extent(band.loop(roles.columns)), _loop_around(kernel, band, roles)
+    return columns if around is None else columns * extent(around)
+
+
+def _loop_around(kernel: Kernel, band: Band, roles: Roles) -> Loop | None:
+    """The loop around whose columns panels hold together: stores run on from one to the next."""
     for outer in reversed(outer_loops(band, roles)):
         if stores_follow(kernel, band, outer, roles.columns):
-            return columns * extent(band.loop(outer))
-    return columns
+            return band.loop(outer)
+    return None
 
 
 def panels_pay(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Condition:
     """Packed elements are used often enough, also by loops around that leave them as they are.
 
     Steps of a column tile that stay in near caches are quick to read in place: copies of them pay
-    later, except of narrow images, which leave lanes idle in place. If operands cannot be streamed
+    later, except of images that leave lanes idle in place. If operands cannot be streamed
     as they lie, the choice without panels is one product of vectors along the sum for each element,
     which pays only for few rows, columns or elements of many terms; never if it gathers them.
     Windows have tiles of their own there, which are no better than panels for more than few rows.
@@ -115,7 +122,6 @@ def panels_pay(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Con
     rows = row_count(kernel, nest, roles)
     if not streams_in_place(kernel, nest, roles, setting):
         return _panels_beat_products(kernel, nest, roles, rows, setting)
-    band = band_of(find_loop(kernel.body, nest))
     least = max(1, setting.options.pack_reuse * setting.rows)
     uses = rows * _repeats(kernel, nest, roles, rows)
     terms = _term_count(kernel, nest)
@@ -123,12 +129,25 @@ def panels_pay(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Con
     far = TRUE if terms is None else ge(terms, NEAR_CACHES * lines)
     enough = all_of((ge(uses, least), any_of((ge(uses, NEAR_REUSE * least), far))))
     often = all_of((ge(rows, min(FEW_ROWS, least)), enough))
-    columns, together = extent(band.loop(roles.columns)), column_count(kernel, nest, roles)
-    if together != columns:
-        narrow = all_of((ge(rows, NARROW_REUSE * columns), ge(NARROW, columns)))
-        full = all_of((ge(rows, FEW_ROWS), ge(together, WHOLE_LANES)))
-        often = any_of((often, all_of((narrow, full))))
+    often = any_of((often, _panels_beat_rows(kernel, nest, roles, rows, setting)))
     return any_of((often, all_of((ge(rows, FEW_ROWS + 1), _aliases(kernel, nest, roles, setting)))))
+
+
+def _panels_beat_rows(
+    kernel: Kernel, nest: str, roles: Roles, rows: Index, setting: Setting
+) -> Condition:
+    """Panels of columns of several rows of an image take less time than tiles in place, of which
+    each row leaves lanes idle. A single vector at its end waits for its own sums half of the time.
+    """
+    band = band_of(find_loop(kernel.body, nest))
+    around = _loop_around(kernel, band, roles)
+    if around is None:
+        return FALSE
+    lanes, n, columns = setting.lanes(kernel, band.body), extent(around), band.loop(roles.columns)
+    high, wide = ceildiv(rows, FEW_ROWS) * FEW_ROWS, ceildiv(extent(columns), lanes)
+    vectors = ceildiv(n * extent(columns), lanes)
+    panels = vectors * (PANEL_ROW * high + FILLED) + SEAM * n
+    return ge(n * high * (2 * wide + mod(wide, 2)) * (PLACED_ROW // 2), panels)
 
 
 def _panels_beat_products(
