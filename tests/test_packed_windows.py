@@ -161,6 +161,10 @@ PLAIN_ONES = {  # these stay as they are
     where y in 0:H-2, x in 0:W-2, p in 0:3, q in 0:3
 }""",
     "long numbers": PLAIN.format(a="float", b="bfloat16", t="float"),
+    "places in the image decide": """def f(int8(N,C,H,W) I, int8(O,C,P,Q) F) -> (Y) {
+  Y(n,o,y,x) +=! (3*x + 2*q < H ? int32(I(n,c,y+p,3*x+2*q)) : 1) * int32(F(o,c,p,q))
+    where x in 0:W/3-2, q in 0:2
+}""",
     "one channel": """def f(int8(N,1,H,W) I, int8(O,1,P,Q) F) -> (Y) {
   Y(n,o,y,x) +=! int32(I(n,c,y+p,x+q)) * int32(F(o,c,p,q)) where c in 0:1
 }""",

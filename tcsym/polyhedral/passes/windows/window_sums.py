@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import cast
 
-from tcsym.frontend.program import Expr, Read, dtype_of
+from tcsym.frontend.program import Const, Expr, Read, dtype_of
 from tcsym.index import ONE, ZERO, Index, ceildiv, var
 from tcsym.loop_ir import Kernel, Loop, Update, loads, map_value
 from tcsym.packed import BYTES
@@ -166,9 +166,13 @@ def _are_apart(kernel: Kernel, x: Loop, image: Read, term: DotTerm) -> bool:
 
 
 def _side(kernel: Kernel, value: Expr, loops: tuple[Loop, ...]) -> Side | None:
-    """None unless it is one element, of a box of its tensor."""
+    """None unless it is one element, of a box of its tensor, and nothing else moves it."""
     found = tuple(dict.fromkeys(loads(value)))
-    if len(found) != 1:
+    if len(found) != 1 or any(found[0].checked) or found[0].unwritten is not None:
+        return None
+    zero = Const(0, found[0].dtype)
+    rest = map_value(value, lambda v: zero if v == found[0] else v, lambda i: i)
+    if value_variables(rest) & {x.variable for x in loops}:
         return None
     shape, axes = kernel.buffer(found[0].tensor).shape, list[Axis]()
     for s, n in zip(found[0].subscripts, shape):
