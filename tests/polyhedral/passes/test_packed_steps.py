@@ -7,11 +7,16 @@ from dataclasses import replace
 import pytest
 
 from tcsym.frontend.program import Call, Cast, Expr, Unary
+from tcsym.index_values import holds
 from tcsym.loop_ir import Kernel, Store, Update, subvalues, walk
 from tcsym.loop_ir_verify import verify
 from tcsym.options import Options
 from tcsym.packed import BFLOAT, BYTES, PACK, SHORT, packed_run
 from tcsym.polyhedral.map_cpu import map_cpu
+from tcsym.polyhedral.passes.common.names import Names
+from tcsym.polyhedral.passes.common.setting import Setting
+from tcsym.polyhedral.passes.contraction.contraction_nest import roles_at
+from tcsym.polyhedral.passes.contraction.contraction_versions import panels_pay
 from tcsym.polyhedral.passes.contraction.dot_terms import Owed, dot_term
 from tcsym.target import Target
 from tcsym.types import DType
@@ -169,3 +174,26 @@ def test_what_zero_points_owe() -> None:
     assert columns == Owed(Unary("neg", higher, INT32), b)
     assert rows == Owed(Unary("neg", q, INT32), found.left)
     assert points == Owed(op("mul", higher, q, INT32), None)
+
+
+def test_panels_of_several_steps_pay_from_a_few_rows_on() -> None:
+    """Rows in place take one step at a time: bytes in panels four, pairs two."""
+
+    def pays(a: DType, wide_type: DType, rows: int, steps: int) -> bool:
+        p = product(a, a, wide_type)
+        found = roles_at(p, "i")
+        assert found is not None
+        condition = panels_pay(p, "i", found, Setting(DOTS, Options(), Names.of(p), []))
+        return holds(condition, {"M": rows, "N": 99, "K": steps})
+
+    far = 2 * DOTS.l1_bytes // 64
+    for dtype, wide_type, few in (
+        (INT8, INT32, 2),
+        (BF16, F32, 4),
+        (INT16, INT32, 4),
+        (F32, F32, 11),
+    ):
+        assert pays(dtype, wide_type, few + 1, 64) == (dtype is not F32)
+        assert not pays(dtype, wide_type, few, 64)
+        assert pays(dtype, wide_type, 3, far) == (dtype is not F32)
+        assert not pays(dtype, wide_type, 2, far)

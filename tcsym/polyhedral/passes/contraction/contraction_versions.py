@@ -69,6 +69,8 @@ BLOCK_ROWS = 16  # most for which vectors along terms take less time than to fil
 FAR_ROWS, FAR_BYTES = 32, 4  # of what the second cache does not hold, by bytes of an element
 BLOCK_TERMS = 16  # for each of those rows, without which the ends of sums take longer
 MANY_TERMS = 64
+PACKED_ROWS = 10  # times the steps that panels take at once
+APART_ROWS = 3  # where each step of panels that take several at once is far from the last
 CACHE_WAYS = 8
 NEAR_CACHES = 2  # first caches full of lines, one a step, that are near
 NEAR_REUSE = 2  # as many times the uses that make panels pay if steps are near
@@ -114,7 +116,8 @@ def panels_pay(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Con
     """Packed elements are used often enough, also by loops around that leave them as they are.
 
     Steps of a column tile that stay in near caches are quick to read in place: copies of them pay
-    later, except of images that leave lanes idle in place. If operands cannot be streamed
+    later, except of images that leave lanes idle in place, and of panels that take several steps at
+    once, which rows in place do not. If operands cannot be streamed
     as they lie, the choice without panels is one product of vectors along the sum for each element,
     which pays only for few rows, columns or elements of many terms; never if it gathers them.
     Windows have tiles of their own there, which are no better than panels for more than few rows.
@@ -130,6 +133,10 @@ def panels_pay(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Con
     enough = all_of((ge(uses, least), any_of((ge(uses, NEAR_REUSE * least), far))))
     often = all_of((ge(rows, min(FEW_ROWS, least)), enough))
     often = any_of((often, _panels_beat_rows(kernel, nest, roles, rows, setting)))
+    steps = _steps_at_once(kernel, nest, roles, setting)
+    if steps > 1:
+        apart = all_of((ge(rows, APART_ROWS), far))
+        return any_of((often, ge(rows * steps, PACKED_ROWS), apart))
     return any_of((often, all_of((ge(rows, FEW_ROWS + 1), _aliases(kernel, nest, roles, setting)))))
 
 
