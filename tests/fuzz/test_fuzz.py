@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from tests.fuzz.compare import kernel, run_case
 from tests.fuzz.coverage import counted_passes, report
 from tests.fuzz.generate import random_program
 from tests.fuzz.model import Case
+from tests.fuzz.thresholds import random_thresholds
 
 
 def cases(level: int) -> st.SearchStrategy[Case]:
@@ -90,3 +92,11 @@ def test_coverage_tells_the_passes_that_changed_a_program() -> None:
     assert changed <= applied.keys() and any(x.startswith("nest_schedule.") for x in changed)
     applied.update(changed)
     assert f"     1 of 1  {min(changed)}" in report(applied, 1).splitlines()
+
+
+def test_thresholds_that_are_drawn_are_there() -> None:
+    with (
+        patch.object(random.Random, "random", return_value=0.0),
+        random_thresholds(random.Random(0)),
+    ):
+        pass  # all of them
