@@ -19,6 +19,7 @@ from tcsym.index import (
     floordiv,
     ge,
     index,
+    maximum,
     minimum,
     mod,
     var,
@@ -42,10 +43,7 @@ def copy_across(operand: Operand, shape: TileShape, tile: Index, slot: Index, na
         _run(operand, first + start, start, 1, shape.lanes, slot, names),
         fill(operand, first + start, start, shape.lanes, slot, names),
     )
-    node: Node = Loop(register, ZERO, index(shape.vectors), part, "serial", "parallel")
-    if shape.masks:
-        zeros = _zeros(operand, shape, slot, names)
-        node = block(Branch(ge(first + shape.columns - 1, operand.n_columns), zeros), node)
+    node = Loop(register, ZERO, index(shape.vectors), part, "serial", "parallel")
     whole = _run(operand, first, ZERO, shape.vectors, shape.lanes, slot, names)
     return Branch(_is_run(operand, first, shape.columns), whole, node)
 
@@ -78,21 +76,38 @@ def _run(
 def _rows(
     operand: Operand, first: Index, start: Index, lanes: int, slot: Index, names: Names
 ) -> Node:
-    """rows { k.. { lanes } }: of a vector, the lanes of each row in turn; the others stay."""
-    n, row, inner = extent(operand.columns), names.fresh("y"), _inner(operand, names)
-    end = minimum(first + lanes, operand.n_columns)
+    """first row { k.. { lanes } }, rows { .. }: the first one leaves zeros in other lanes."""
+    n, end, row = extent(operand.columns), operand.n_columns, names.fresh("y")
+    top, last = floordiv(minimum(first, end), n), floordiv(minimum(first + lanes, end) - 1, n)
+    whole = _row(operand, top, True, first, start, lanes, slot, names)
+    node = _row(operand, var(row), False, first, start, lanes, slot, names)
+    return block(whole, Loop(row, top + 1, maximum(top, last) + 1, node, "serial", "parallel"))
+
+
+def _row(
+    operand: Operand,
+    row: Index,
+    is_first: bool,
+    first: Index,
+    start: Index,
+    lanes: int,
+    slot: Index,
+    names: Names,
+) -> Node:
+    """k.. { lanes }: of a vector, what the row has; the rest is zero, or stays."""
+    n, inner, dtype = extent(operand.columns), _inner(operand, names), dtype_of(operand.value)
+    zero = Const(0.0 if dtype.is_float else 0, dtype)
 
     def copied(lane: Index) -> Node:
         at, column = first + lane, start + lane
-        here = all_of((ge(at, var(row) * n), ge(minimum(end, (var(row) + 1) * n) - 1, at)))
-        dtype = dtype_of(operand.value)
+        inside = ge(minimum(operand.n_columns, (row + 1) * n) - 1, at)
+        here = inside if is_first else all_of((ge(at, row * n), inside))
         old = Read(operand.panel, _place(operand, column, slot, inner), dtype)
-        new = _source(operand, var(row), at, inner)
-        value = Select(Holds(here), new, old, dtype)  # type: ignore[arg-type]
+        value = _source(operand, row, at, inner)
+        value = Select(Holds(here), value, zero if is_first else old, dtype)  # type: ignore[arg-type]
         return _store(operand, column, value, slot, inner)
 
-    node = _around(operand, inner, _vectors(copied, 1, lanes, names))
-    return Loop(row, floordiv(first, n), floordiv(end - 1, n) + 1, node, "serial", "parallel")
+    return _around(operand, inner, _vectors(copied, 1, lanes, names))
 
 
 def _elements(
@@ -105,17 +120,6 @@ def _elements(
     node: Node = _store(operand, start + var(element), value, slot, inner)
     node = Loop(element, ZERO, index(count), node, "unrolled", "parallel")
     return _around(operand, inner, node)
-
-
-def _zeros(operand: Operand, shape: TileShape, slot: Index, names: Names) -> Node:
-    """k.. { vectors { lanes } }: all columns of a tile of which some have no source."""
-    dtype, inner = dtype_of(operand.value), _inner(operand, names)
-    zero = Const(0.0 if dtype.is_float else 0, dtype)
-
-    def cleared(column: Index) -> Node:
-        return _store(operand, column, zero, slot, inner)
-
-    return _around(operand, inner, _vectors(cleared, shape.vectors, shape.lanes, names))
 
 
 def _vectors(body: Callable[[Index], Node], vectors: int, lanes: int, names: Names) -> Node:
