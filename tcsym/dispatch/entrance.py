@@ -70,8 +70,9 @@ class Entrance:
         if kind is None:
             return
         ways = self._ways_of(version)
-        if version.is_gone:  # meanwhile
-            self.drop(version)
+        if version.is_gone:  # meanwhile; a newer one of the same code may be entered
+            if not ways.tried:
+                self.drop(version)
         elif kind not in ways.tried:
             ways.tried.add(kind)
             self._begin(lambda: self._make(version, ways, kind, variant, sizes), variant)

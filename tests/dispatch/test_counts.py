@@ -17,6 +17,7 @@ from tcsym.dispatch.beside import compilations
 from tcsym.dispatch.trial import PAIRS, ROUNDS
 from tcsym.index import ge, lt, var
 from tcsym.region import Region
+from tcsym.runtime.arrays import view_of
 from tcsym.runtime.background import settle
 from tcsym.strategy import Auto, Bucket, Pad, Specialize, Symbolic
 
@@ -206,3 +207,22 @@ def test_versions_of_equal_code_count_once(monkeypatch: pytest.MonkeyPatch) -> N
         kernel(*operands(m))
         settle()
     assert total(kernel) == 5
+
+
+def test_a_late_call_of_a_version_that_is_gone_loses_no_calls_of_a_newer_one() -> None:
+    """Both have the same code, as long as somebody holds the older one."""
+    kernel = tc.define(MM, strategy=Specialize(max_variants=1), sizes=BOUNDS).mm
+    kernel(*operands(3))
+    settle()
+    dispatcher = kernel._dispatcher
+    (older,) = [v for v in dispatcher.versions() if v.fixed]
+    variant = older.variants.made_for(older.variants.dense)
+    views = [view_of(x) for x in operands(3)]
+    kernel(*operands(9))
+    assert older.is_gone
+    for _ in range(3):
+        kernel(*operands(3))
+        settle()
+    dispatcher.entrance.enter(older, views, variant, (3, 3, 4))
+    kernel(*operands(3))
+    assert total(kernel) == 6
