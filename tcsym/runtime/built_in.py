@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -18,11 +19,19 @@ class _MethodDef(ctypes.Structure):
     ]
 
 
+# Definitions are used again, never freed: where a collector breaks a cycle, it clears an owner
+# before its function, which yet reads the flags when it goes.
+_spare: list[_MethodDef] = []
+
+
 class Owner:
     """The `__self__` of a built-in: keeps alive what its code refers to."""
 
     def __init__(self, name: str, address: int, kept: object) -> None:
-        self.method = _MethodDef(name.encode(), address, _METH_FASTCALL | _METH_KEYWORDS, None)
+        self.method = _spare.pop() if _spare else _MethodDef()
+        self.method.ml_name, self.method.ml_meth = name.encode(), address
+        self.method.ml_flags = _METH_FASTCALL | _METH_KEYWORDS
+        weakref.finalize(self, _spare.append, self.method).atexit = False
         self.address = address
         self.kept = kept
 
