@@ -2,7 +2,8 @@
 
 The thread exists while there is work; it holds Python's lock only to load what came back. The
 process ends a while after the work. A fork waits until nothing is half loaded; a child has an empty
-queue. The interpreter does not wait for the queue when it ends.
+queue. The interpreter does not wait for the queue when it ends. Work for kernels that exist no more
+is not begun.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import ref
 
 from tcsym.compiled import Compiled
 from tcsym.dispatch.server import (
@@ -36,6 +38,7 @@ from tcsym.threads import ShortTurns
 from tcsym.variants import Layouts, Variants
 
 if TYPE_CHECKING:
+    from tcsym.dispatch.asked import Asked
     from tcsym.dispatch.making import Making
     from tcsym.dispatch.refine import Refined
     from tcsym.dispatch.version import Values
@@ -89,19 +92,27 @@ class Compilations:
     """The queue of this process."""
 
     def __init__(self) -> None:
+        self._queue: deque[ref[Asked]] = deque()
         self._reset()
 
     def _reset(self) -> None:
-        self._queue: deque[AnyWork] = deque()
+        self._clear()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._loading = threading.Lock()
+
+    def _clear(self) -> None:
+        for asked in (of() for of in self._queue):
+            if asked is not None:
+                asked.clear()
+        self._queue.clear()
         self._open = 0
 
-    def submit(self, work: AnyWork) -> None:
+    def submit(self, asked: Asked) -> None:
+        """One more work of these."""
         with self._changed:
-            self._queue.append(work)
+            self._queue.append(ref(asked))
             self._open += 1
             self._changed.notify_all()
             if self._thread is None:
@@ -110,8 +121,7 @@ class Compilations:
                     self._thread.start()
                 except RuntimeError:  # no more threads, or the interpreter is ending
                     self._thread = None
-                    self._queue.clear()
-                    self._open = 0
+                    self._clear()
 
     def settle(self) -> None:
         """Wait until all that was submitted is done."""
@@ -152,14 +162,20 @@ class Compilations:
         """The next work; None after a while without any: thread and process then end."""
         until = time.monotonic() + _LINGER_SECONDS
         with self._changed:
-            while not self._queue:
+            while True:
+                while self._queue:
+                    asked = self._queue.popleft()()
+                    work = asked.next() if asked is not None else None
+                    if work is not None:
+                        return work
+                    self._open -= 1
+                    self._changed.notify_all()
                 self._changed.wait(_POLL_SECONDS)
                 _require_main_thread()
                 if not self._queue and time.monotonic() > until:
                     self._stop()
                     self._thread = None
                     return None
-            return self._queue.popleft()
 
     def _finish(self, finish: Callable[[], None]) -> None:
         with self._loading, ShortTurns():

@@ -19,6 +19,7 @@ from threading import RLock
 from typing import Any, Literal, Protocol
 
 from tcsym.compiled import Compiled
+from tcsym.dispatch.asked import Asked
 from tcsym.dispatch.entrance import Entrance
 from tcsym.dispatch.making import Making
 from tcsym.dispatch.points import Points, compile_seconds
@@ -71,6 +72,7 @@ class HotSizes:
         self._hot = strategy.hot if isinstance(strategy, Auto) else 0.0
         self._bind = strategy.bind if isinstance(strategy, Specialize) else "after"
         self._points = Points(strategy.max_variants)
+        self._beside = Asked()
         self.states: dict[Values, State] = {}
         self._trials: dict[Values, Version] = {}  # tried and not decided
         self._gained = self._lost = 0
@@ -106,13 +108,13 @@ class HotSizes:
 
     def specialise(self, sizes: Values) -> None:
         """(none) -> compiling, in another process."""
-        from tcsym.dispatch.beside import Work, compilations
+        from tcsym.dispatch.beside import Work
 
         if sizes in self.states or self.share == 0 or not self._move(sizes, "compiling"):
             return
         version = self._version(sizes)
         done = lambda result: self._compiled(sizes, version, result)  # noqa: E731
-        compilations.submit(Work(version.variants, version.variants.dense, self.share, done))
+        self._beside.submit(Work(version.variants, version.variants.dense, self.share, done))
 
     def _compiled(self, sizes: Values, version: Version, result: Compiled | str) -> None:
         """compiling -> tried, adopted or failed; on the thread of `beside`."""

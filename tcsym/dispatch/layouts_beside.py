@@ -5,6 +5,7 @@ from __future__ import annotations
 from threading import RLock
 
 from tcsym.compiled import Compiled
+from tcsym.dispatch.asked import Asked
 from tcsym.stats import Stats
 from tcsym.variants import MAX_VARIANTS, Layouts, Variants
 
@@ -14,10 +15,11 @@ class LayoutsBeside:
 
     def __init__(self, stats: Stats, share: float, lock: RLock) -> None:
         self._stats, self._share, self._lock = stats, share, lock
+        self._beside = Asked()
         self._begun: set[tuple[Variants, Layouts]] = set()
 
     def compile(self, variants: Variants, layouts: Layouts) -> None:
-        from tcsym.dispatch.beside import Work, compilations
+        from tcsym.dispatch.beside import Work
 
         with self._lock:
             begun = [of for v, of in self._begun if v is variants]
@@ -33,4 +35,4 @@ class LayoutsBeside:
             else:
                 variants.adopt(layouts, result)
 
-        compilations.submit(Work(variants, layouts, self._share, done))
+        self._beside.submit(Work(variants, layouts, self._share, done))

@@ -12,6 +12,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from tcsym.compiled import Compiled
+from tcsym.dispatch.asked import Asked
 from tcsym.dispatch.entrance import Entrance
 from tcsym.dispatch.making import Making
 from tcsym.dispatch.version import Values, Version
@@ -48,6 +49,7 @@ class Preferred:
         self.bound: dict[str, int] = {}
         self._is_begun = False
         self._wanted: set[Version] = set()  # asked for
+        self._beside = Asked()
 
     @property
     def versions(self) -> tuple[Version, ...]:
@@ -67,10 +69,10 @@ class Preferred:
             if found is None or found.variants.made or found in self._wanted:
                 return
             self._wanted.add(found)
-        from tcsym.dispatch.beside import Work, compilations
+        from tcsym.dispatch.beside import Work
 
         done = self._compiled(found)
-        compilations.submit(Work(found.variants, found.variants.dense, self.share, done))
+        self._beside.submit(Work(found.variants, found.variants.dense, self.share, done))
 
     def _meant(self, sizes: Values) -> Version | None:
         versions, find = self._chosen  # at once: another thread may choose
@@ -112,11 +114,11 @@ class Preferred:
         if not is_bounded and (not self.bound or len(counts) < LEAST_SIZES):
             return
         self._is_begun = True
-        from tcsym.dispatch.beside import Weighing, compilations
+        from tcsym.dispatch.beside import Weighing
 
         samples = sorted(counts, key=lambda s: -counts[s])[:MOST_SAMPLES]
         work = Weighing(self.making, samples, self.bound, threads, self.share, self._weighed)
-        compilations.submit(work)
+        self._beside.submit(work)
 
     def weigh_now(self, sizes: Sequence[Values], threads: int) -> None:
         """Choose for these sizes before any call."""

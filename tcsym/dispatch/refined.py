@@ -12,6 +12,7 @@ from threading import RLock
 from typing import TYPE_CHECKING
 
 from tcsym.compiled import Compiled
+from tcsym.dispatch.asked import Asked
 from tcsym.dispatch.entrance import Entrance
 from tcsym.dispatch.making import Making
 from tcsym.dispatch.version import Values, Version
@@ -42,6 +43,7 @@ class RefinedSizes:
         self._versions: dict[Options, Version] = {}
         self._known: dict[Values, Refined] | None = None
         self._asked: set[Values] = set()  # and not answered yet
+        self._beside = Asked()
 
     # ---- calls
 
@@ -93,14 +95,14 @@ class RefinedSizes:
 
     def ask(self, sizes: Values, threads: int) -> None:
         """Have the candidates measured beside the calls."""
-        from tcsym.dispatch.beside import Refining, compilations
+        from tcsym.dispatch.beside import Refining
 
         with self._lock:
             if not self.may_ask(sizes):
                 return
             self._asked.add(sizes)
         done = lambda result: self._measured(sizes, result)  # noqa: E731
-        compilations.submit(Refining(self.making, sizes, threads, self.share, done))
+        self._beside.submit(Refining(self.making, sizes, threads, self.share, done))
 
     def _measured(self, sizes: Values, result: Refined | str | None) -> None:
         """On the thread of `beside`."""
@@ -115,7 +117,7 @@ class RefinedSizes:
         if result.options == region.options:
             self._learned(sizes, result)
             return
-        from tcsym.dispatch.beside import Work, compilations
+        from tcsym.dispatch.beside import Work
 
         version = self._version(result.options)
 
@@ -132,7 +134,7 @@ class RefinedSizes:
             self.entrance.prepare(version, version.variants.made_for(version.variants.dense))
             self._learned(sizes, result)
             return
-        compilations.submit(Work(version.variants, version.variants.dense, self.share, done))
+        self._beside.submit(Work(version.variants, version.variants.dense, self.share, done))
 
     def _learned(self, sizes: Values, found: Refined) -> None:
         with self._lock:

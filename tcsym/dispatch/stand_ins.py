@@ -11,6 +11,7 @@ from dataclasses import field
 from threading import RLock
 
 from tcsym.compiled import Compiled
+from tcsym.dispatch.asked import Asked
 from tcsym.dispatch.entrance import Entrance
 from tcsym.dispatch.version import Values, Version
 from tcsym.records import dataclass
@@ -40,6 +41,7 @@ class StandIns:
         self._lock = lock
         self._entrance = entrance
         self._waiting: dict[Version, Waiting] = {}
+        self._beside = Asked()
 
     def found(self, own: Version, versions: Sequence[Version]) -> Version:
         """What runs a call that `own` is meant for; `own` itself if no other is compiled."""
@@ -89,13 +91,13 @@ class StandIns:
         if waiting.is_begun:
             return
         waiting.is_begun = True
-        from tcsym.dispatch.beside import Work, compilations
+        from tcsym.dispatch.beside import Work
 
         def done(result: Compiled | str) -> None:
             with self._lock:
                 self._compiled(own, waiting, result)
 
-        compilations.submit(Work(own.variants, own.variants.dense, self._share, done))
+        self._beside.submit(Work(own.variants, own.variants.dense, self._share, done))
 
     def _compiled(self, own: Version, waiting: Waiting, result: Compiled | str) -> None:
         if isinstance(result, str):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import subprocess
@@ -181,6 +182,31 @@ def test_no_call_waits_for_other_layouts() -> None:
     np.testing.assert_array_equal(kernel(a, b, out=out), a @ b)
     settle()
     np.testing.assert_array_equal(kernel(a, b, out=out), a @ b)
+
+
+def test_nothing_is_compiled_for_kernels_that_exist_no_more() -> None:
+    one, other = tc.define(MM).mm, tc.define(MM.replace("mm", "other")).other
+    for kernel in (one, other):
+        ready(kernel, (5, 6, 7), 1)
+    held, begun = threading.Event(), list[Any]()
+    original = compilations._compiled
+    compilations._compiled = lambda work: (begun.append(work), held.wait(), original(work))[2]  # type: ignore
+    across, along = np.ones((6, 5), F32).T, np.ones((6, 7), F32)
+    out = np.zeros((7, 5), F32).T
+    try:
+        one(across, along)
+        while not begun:
+            time.sleep(1e-3)
+        for kernel in (one, other):
+            kernel(across, along, out=out)
+        del kernel, other
+        gc.collect()
+    finally:
+        held.set()
+        compilations.settle()
+        del compilations._compiled  # type: ignore[method-assign]
+    assert len(begun) == 2
+    assert len(one.stats.variants) == 3
 
 
 # ---- specialise in the background
