@@ -222,6 +222,48 @@ def simplified_condition(c: Condition, ranges: Ranges) -> Condition:
             assert_never(rest)
 
 
+# ---- what conditions tell
+
+
+def narrowed(c: Condition, ranges: Ranges) -> Ranges:
+    """Ranges of variables where `c` holds."""
+    match c:
+        case All(cs):
+            for x in cs:
+                ranges = narrowed(x, ranges)
+            return ranges
+        case NonNegative(i):
+            return _not_below_zero(i, ranges)
+        case IsZero(i):
+            return _not_below_zero(-i, _not_below_zero(i, ranges))
+        case Not() | Any_():
+            return ranges
+        case _:
+            assert_never(c)
+
+
+def _not_below_zero(e: Index, ranges: Ranges) -> Ranges:
+    """W - K - 5 >= 0 at K >= 0 tells W >= 5; (W+1)/2 - 17 >= 0 tells W >= 33."""
+    for atom, c in e.terms:
+        most = interval(e - of_atom(atom) * c, ranges).high
+        if most is None:
+            continue
+        end = -(most // c) if c > 0 else most // -c  # the atom is not below this, or not above
+        match atom:
+            case str():
+                x = ranges.get(atom, ANY)
+                if c > 0:
+                    x = Interval(end if x.low is None else max(x.low, end), x.high)
+                else:
+                    x = Interval(x.low, end if x.high is None else min(x.high, end))
+                ranges = {**ranges, atom: x}
+            case FloorDiv(a, b) if (n := b.as_int()) is not None and n > 0:
+                ranges = _not_below_zero(a - n * end if c > 0 else n * end + n - 1 - a, ranges)
+            case _:
+                pass
+    return ranges
+
+
 # ---- simpler expressions
 
 

@@ -15,6 +15,7 @@ from tcsym.context import (
     context_condition,
     decided,
     interval,
+    narrowed,
     ranges_of,
     simplified,
     simplified_condition,
@@ -84,6 +85,18 @@ def test_nothing_is_claimed_that_is_not_so(seed: int) -> None:
         assert found.high is None or value <= found.high
         assert evaluate(simple, values) == value
         assert holds(settled, values) == holds(left, values) == holds(c, values)
+        if holds(c, values):
+            for name, x in narrowed(c, ranges).items():
+                assert x.low is None or x.low <= values[name]
+                assert x.high is None or values[name] <= x.high
+
+
+def test_conditions_narrow_ranges() -> None:
+    ranges = {"N": Interval(0), "M": Interval(0)}
+    columns = all_of((ge(floordiv(N + 1, 2), 17), eq(M, 3), ge(40, N)))
+    assert narrowed(columns, ranges) == {"N": Interval(33, 40), "M": Interval(3, 3)}
+    assert narrowed(ge(N, M + 31), ranges)["N"] == Interval(31)
+    assert narrowed(any_of((ge(N, 3), ge(M, 3))), ranges) == ranges
 
 
 def test_what_is_known_is_used() -> None:

@@ -17,10 +17,10 @@ from tcsym.codegen.registers import Registers
 from tcsym.codegen.text import Function, Module
 from tcsym.codegen.values import Code, Val
 from tcsym.compiled import Fault
-from tcsym.context import Interval
+from tcsym.context import Interval, Ranges, narrowed
 from tcsym.errors import Span
 from tcsym.frontend.program import Read
-from tcsym.index import ZERO, Atom, Index
+from tcsym.index import ZERO, Atom, Condition, Index
 from tcsym.loop_ir import Buffer, Kernel, Loop, Store, TransposeBlock, Update, Value, walk
 from tcsym.records import dataclass
 from tcsym.target import Target
@@ -86,6 +86,8 @@ class Context:
     functions, for loops by identity. `tasks`: the parts that parallel loops became, as well.
     `formulas`: values of atoms that were computed outside the function.
     `ranges`: of variables. `intervals`: of expressions, as far as asked for.
+    `facts`: ranges of sizes where this code runs, by the conditions around it. Only control flow
+    may rest on them: values may be computed in front of what the conditions guard.
     """
 
     kernel: Kernel
@@ -103,6 +105,7 @@ class Context:
     variables: dict[str, Bound] = field(default_factory=dict)
     ranges: dict[str, Interval] = field(default_factory=dict)
     intervals: dict[Index, Interval] = field(default_factory=dict)
+    facts: Ranges = field(default_factory=dict)
     pointers: dict[str, str] = field(default_factory=dict)
     formulas: Mapping[Atom, Val] = field(default_factory=dict)
     depth: int = 0
@@ -151,6 +154,13 @@ class Context:
         self.variables.update((n, Bound(None, value)) for n, value in sizes.items())
         yield
         self.variables.update(before)
+
+    @contextmanager
+    def where(self, c: Condition) -> Iterator[None]:
+        """What is written inside runs only where `c` holds."""
+        before, self.facts = self.facts, narrowed(c, self.facts)
+        yield
+        self.facts = before
 
     @contextmanager
     def in_lanes(self, lanes: Lanes | None) -> Iterator[None]:

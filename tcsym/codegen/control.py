@@ -36,8 +36,20 @@ from tcsym.codegen.transpose import (
     transpose_whole,
 )
 from tcsym.codegen.values import Code, Val, constant
+from tcsym.context import interval
 from tcsym.frontend.program import Read
-from tcsym.index import ZERO, All, Condition, Index, IsZero, condition_variables, floordiv, ge, var
+from tcsym.index import (
+    ZERO,
+    All,
+    Condition,
+    Index,
+    IsZero,
+    condition_variables,
+    floordiv,
+    ge,
+    negate,
+    var,
+)
 from tcsym.loop_ir import (
     Allocate,
     Block,
@@ -96,7 +108,8 @@ def _loop(context: Context, loop: Loop) -> None:
     elif (loop.upper - loop.lower).as_int() == 1:
         _single(context, loop)
     else:
-        serial_loop(context, loop, number(context, loop.lower), number(context, loop.upper))
+        ends = number(context, loop.lower), number(context, loop.upper)
+        serial_loop(context, loop, *ends, is_certain=_has_iteration(context, loop))
 
 
 def _unrolled_loop(context: Context, loop: Loop) -> None:
@@ -138,11 +151,20 @@ def _single(context: Context, loop: Loop) -> None:
         statement(context, loop.body)
 
 
-def serial_loop(context: Context, loop: Loop, lower: Number, upper: Number) -> None:
+def _has_iteration(context: Context, loop: Loop) -> bool:
+    """Whenever this place is reached, as far as the conditions around it tell."""
+    least = interval(loop.upper - loop.lower, context.facts).low
+    return least is not None and least > 0
+
+
+def serial_loop(
+    context: Context, loop: Loop, lower: Number, upper: Number, is_certain: bool = False
+) -> None:
+    """is_certain: it has an iteration."""
     starts_at(context, loop.variable, loop.lower)
     step = loop.unroll
     if step <= 1:
-        _counted(context, loop, lower, upper, 1)
+        _counted(context, loop, lower, upper, 1, is_certain)
         return
     names = loop.lower.variables() | loop.upper.variables()
     with context.function.at(names_depth(context, names)):
@@ -163,23 +185,32 @@ def _whole_steps(code: Code, lower: Number, upper: Number, step: int) -> Number:
     return add(code, add(code, lower, count), multiply(code, rest, -1))
 
 
-def _counted(context: Context, loop: Loop, lower: Number, upper: Number, step: int) -> None:
+def _counted(
+    context: Context,
+    loop: Loop,
+    lower: Number,
+    upper: Number,
+    step: int,
+    is_certain: bool = False,
+) -> None:
     """for (i = lower; i < upper; i += step); upper - lower is a multiple of step."""
     f = context.function
     if isinstance(lower, int) and isinstance(upper, int):
         if upper <= lower:
             return
-        nonempty = "true"
-    else:
-        nonempty = context.code.compare("icmp slt", as_val(lower), as_val(upper)).text
+        is_certain = True
     start, body, end = f.new_label("enter"), f.new_label("loop"), f.new_label("done")
-    f.branch(nonempty, start, end)
+    if is_certain:
+        f.jump(start)
+    else:
+        is_any = context.code.compare("icmp slt", as_val(lower), as_val(upper))
+        f.branch(is_any.text, start, end)
     f.start_block(start)
     counter, following = f.new_register(), f.new_register()
     quotients = begin_quotients(context, loop) if step == 1 else ()
     context.depth += 1
     context.forget_loads()
-    with f.loop(context.stored(loop), loop.order == "reduction"):
+    with f.loop(context.stored(loop), loop.order == "reduction", is_certain):
         f.jump(body)
         f.start_block(body)
         place = len(f.lines)
@@ -219,14 +250,19 @@ def _branch(context: Context, c: Condition, then: Node, orelse: Node | None) -> 
     else:
 
         def first() -> None:
-            with context.known(sizes_in(context, c)):
+            with context.known(sizes_in(context, c)), context.where(c):
                 statement(context, then)
 
         arms: list[Callable[[], None]] = [first]
         if orelse is not None:
-            arms.append(lambda: statement(context, orelse))
+            arms.append(lambda: _otherwise(context, c, orelse))
         moves = names_depth(context, condition_variables(c)) == len(context.function.loops) > 0
         _in_blocks(context, held, arms, rare_else=moves)
+
+
+def _otherwise(context: Context, c: Condition, orelse: Node) -> None:
+    with context.where(negate(c)):
+        statement(context, orelse)
 
 
 def sizes_in(context: Context, c: Condition) -> dict[str, int]:

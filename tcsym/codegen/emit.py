@@ -162,6 +162,7 @@ def _body(
         tasks={},
         variables={name: Bound(f"%v{i}") for i, name in enumerate(kernel.sizes)},
         ranges=ranges_of_sizes(kernel),
+        facts=ranges_of_sizes(kernel),
         pointers={name: f"%p{i}" for i, name in enumerate(kernel.arguments)},
         order=lane_order(kernel.body, {b.name: b for b in kernel.buffers}, target),
     )

@@ -1,8 +1,8 @@
 """Which values can be computed in front of a loop instead of in each iteration.
 
 A value may move out of loops that change none of its variables and write none of its buffers. A
-load from memory moves only out of the innermost loop, and only if every iteration makes it: an
-outer loop may have iterations in which the inner one has none.
+load from memory moves only where every iteration makes it: out of the innermost loop, and farther
+if that has an iteration whenever it is reached (weights of a window, of which all rows are fed).
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@ whose pointer parameters are `noalias`. `launch` cuts the iterations into balanc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Literal, assert_never
 
 from tcsym.archive import TASK
@@ -65,10 +66,10 @@ def parallel_loop(context: Context, loop: Loop, serial_loop: SerialLoop) -> None
     received = _received(context, loop)
     name = f"{TASK}{context.module.count(TASK)}"
     context.tasks.setdefault(id(loop), []).append(name)
-    items, variables = received.items(), dict(context.variables)
+    items, around = received.items(), replace(context, variables=dict(context.variables))
 
     def write(part: Module) -> None:
-        _body(context, variables, part, loop, f"{name}.body", received, serial_loop)
+        _body(around, part, loop, f"{name}.body", received, serial_loop)
         _task(part, name, items)
 
     context.module.part(name, write)
@@ -185,7 +186,6 @@ def _task(module: Module, name: str, received: list[_Item]) -> None:
 
 def _body(
     context: Context,
-    variables: Mapping[str, Bound],
     module: Module,
     loop: Loop,
     name: str,
@@ -199,7 +199,7 @@ def _body(
     parameters += [f"ptr noalias %p{i}" for i in range(len(received.pointers))]
     head = f"define internal void @{name}({', '.join(parameters)}) #1"
     inner = _inside(context, Function(module, head), received)
-    for variable, b in variables.items():
+    for variable, b in context.variables.items():
         if b.text is None:
             inner.variables[variable] = b
         elif variable in outer:
@@ -230,4 +230,5 @@ def _inside(context: Context, f: Function, received: _Received) -> Context:
         order=context.order,
         ranges=context.ranges,
         intervals=context.intervals,
+        facts=context.facts,
     )

@@ -220,14 +220,21 @@ class Function:
                 del self._known[key]
 
     @contextmanager
-    def loop(self, stored: frozenset[str], is_reduction: bool = False) -> Iterator[None]:
-        """The block in front of a loop was started; inside, jump to the loop and write it."""
+    def loop(
+        self, stored: frozenset[str], is_reduction: bool = False, is_certain: bool = False
+    ) -> Iterator[None]:
+        """The block in front of a loop was started; inside, jump to the loop and write it.
+
+        is_certain: it has an iteration whenever it is reached.
+        """
         self._count += 1
         before: list[str] = []
         self.lines.append(before)
         self.loops.append(OpenLoop(before, len(self._added), stored, self._count, is_reduction))
         self._added.append([])
-        certain, self.certain = self.certain, len(self.loops) - 1
+        certain = self.certain
+        if not is_certain:
+            self.certain = len(self.loops) - 1
         self._added.append([])
         yield
         self._close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from tcsym.codegen import emit
 from tcsym.codegen.emit import APART
 from tcsym.frontend.program import Binary, Call, Cast, IndexValue, Read
-from tcsym.index import Index, ceildiv, eq, ge, mod, var
+from tcsym.index import Index, ceildiv, eq, floordiv, ge, mod, var
 from tcsym.index_values import evaluate
 from tcsym.loop_ir import (
     Allocate,
@@ -32,6 +33,7 @@ from tests.guarded import guarded
 
 I, J, N, M = var("i"), var("j"), var("N"), var("M")  # noqa: E741
 F64, I64 = DType.FLOAT64, DType.INT64
+AVX2 = resolve_target("cpu:avx2")
 X, O = Buffer("X", F64, (N,)), Buffer("O", F64, (N,))  # noqa: E741
 
 
@@ -271,13 +273,32 @@ def test_invariant_values_leave_the_loop() -> None:
     root = Binary("div", Call("sqrt", (Read("R", (), F64),), F64), number(N), F64)
     loop = Loop("i", const(0), N, Store("O", (I,), Binary("mul", Read("X", (I,), F64), root, F64)))
     body = Allocate("R", block(Store("R", (), number(M)), loop))
-    text = emit(kernel(body, r), resolve_target("cpu:avx2"), 1).ir_text
+    text = emit(kernel(body, r), AVX2, 1).ir_text
     inside = text[text.index("phi") :]
     assert "fdiv" in text and "fdiv" not in inside and "sqrt.f64(double %" not in inside
     for target in TARGETS:
         x, out = np.arange(7.0), np.zeros(7)
         assert load(kernel(body, r), target)({"X": x, "O": out}, {"N": 7, "M": 16}) == 0
         np.testing.assert_array_equal(out, x * (4 / 7))
+
+
+def test_loops_that_have_an_iteration() -> None:
+    """Where M >= 9 holds no code asks if j has one, and its load of G[0] is made once for all i."""
+    g = Buffer("G", F64, (M,))
+    add = Update("O", (I,), "add", Read("G", (const(0),), F64))
+    loop = Loop("i", const(0), N, Loop("j", const(0), floordiv(M - 1, 8), add))
+    body = Branch(ge(M, 9), loop)
+    k = Kernel("k", ("N", "M"), ("G", "O"), (g, O), body)
+    text = emit(k, AVX2, 1).ir_text
+    asked = "icmp slt i64 0, %"
+    assert text.count(asked) == 1 and emit(replace(k, body=loop), AVX2, 1).ir_text.count(asked) == 2
+    assert "load double, ptr %p0" in text[: text.index("phi")]
+    for target in TARGETS:
+        run = load(k, target)
+        for m, times in ((8, 0), (9, 1), (17, 2)):
+            out = np.zeros(6)
+            assert run({"G": guarded(np.full(m, 2.5), "start"), "O": out}, {"N": 6, "M": m}) == 0
+            np.testing.assert_array_equal(out, 2.5 * times)
 
 
 @pytest.mark.parametrize("target", TARGETS)
