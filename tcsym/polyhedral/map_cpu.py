@@ -35,6 +35,7 @@ from tcsym.polyhedral.passes.merge_branches import merge_branches
 from tcsym.polyhedral.passes.merge_loops import merge_loops
 from tcsym.polyhedral.passes.nest_schedule import schedule_nest
 from tcsym.polyhedral.passes.parallelise import parallelise
+from tcsym.polyhedral.passes.place_guards import place_guards
 from tcsym.polyhedral.passes.privatise import privatise
 from tcsym.polyhedral.passes.roll_epilogues import roll_epilogues
 from tcsym.polyhedral.passes.roll_state import roll_state
@@ -79,6 +80,7 @@ def _mapped(kernel: Kernel, target: Target, options: Options) -> Mapped:
     kernel = _verified(accumulate_privately(replace(kernel, body=body), setting.names))
     kernel = follow_steps(kernel)
     kernel = roll_state(without_unit_loops(privatise(associate_factors(kernel))))
+    kernel = place_guards(kernel)
     kernel = _verified(assume_finite(kernel, nests(kernel.body), setting.names))
     kernel = _verified(split_residues(kernel, setting.names))
     kernel = _verified(merge_loops(replace(kernel, view=unit_view(kernel)), setting.names))

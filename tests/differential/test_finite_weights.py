@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -12,13 +13,14 @@ TEXT = """def f({0}(C,W) I, {0}(M,C,K) F) -> ({0}(M,W) O) {{
   O(m,x) +=! {1} ? I(c,x+k-1) * F(m,c,k) : 0 where c in 0:C, k in 0:K
 }}"""
 BAD = (np.inf, -np.inf, np.nan)
+DTYPES = {"half": "f2", "bfloat16": ml_dtypes.bfloat16, "float": "f4", "double": "f8", "int8": "i1"}
 
 
-@pytest.mark.parametrize("kind", ["float", "double"])
+@pytest.mark.parametrize("kind", ["half", "bfloat16", "float", "double"])
 def test_each_weight_in_turn_is_not_finite(kind: str) -> None:
     """Of as many weights as fill vectors of the scan, and more."""
     kernel = tcsym.define(TEXT.format(kind, GUARD))
-    dtype = {"float": "f4", "double": "f8"}[kind]
+    dtype = DTYPES[kind]
     rng = np.random.default_rng(0)
     for m, c, k in [(1, 1, 1), (5, 1, 3), (4, 2, 2), (3, 2, 3), (7, 3, 2)]:
         image = rng.integers(-3, 4, (c, 21)).astype(dtype)
@@ -27,7 +29,46 @@ def test_each_weight_in_turn_is_not_finite(kind: str) -> None:
         for n in range(weights.size):
             bad = weights.copy()
             bad.reshape(-1)[n] = BAD[n % 3]
-            np.testing.assert_array_equal(kernel(image, bad), kernel.reference(image, bad))
+            found, want = kernel(image, bad), kernel.reference(image, bad)
+            np.testing.assert_array_equal(found.astype("f8"), want.astype("f8"))
+
+
+CONVERTED = """def f({0}(C,W) I, {0}(M,C,K) F) -> (float(M,W) O) {{
+  O(m,x) +=! {1} where x in 0:W, c in 0:C, k in 0:K
+}}"""
+FORMS = {
+    "around converted factors": "{0} ? float(I(c,x+k-1)) * float(F(m,c,k)) : 0",
+    "around converted elements": "({0} ? float(I(c,x+k-1)) : float(0)) * float(F(m,c,k))",
+    "inside a conversion": "float({0} ? I(c,x+k-1) * F(m,c,k) : 0)",
+}
+
+
+@pytest.mark.parametrize("kind", [k for k in DTYPES if k != "float"])
+@pytest.mark.parametrize("form", FORMS)
+def test_conversions(form: str, kind: str) -> None:
+    """Doubles may be beyond the range of what they are converted to."""
+    kernel = tcsym.define(CONVERTED.format(kind, FORMS[form].format(GUARD)))
+
+    assert "padded copy" in kernel.explain("mapped")
+    rng = np.random.default_rng(4)
+    image = rng.integers(-3, 4, (20, 45)).astype(DTYPES[kind])
+    weights = rng.integers(-3, 4, (9, 20, 3)).astype(DTYPES[kind])
+    for bad in (1, *BAD, 1e300):
+        if kind != "int8":
+            with np.errstate(over="ignore"):
+                weights[4, 5, 0] = bad
+        np.testing.assert_array_equal(kernel(image, weights), kernel.reference(image, weights))
+
+
+@pytest.mark.parametrize("kind", ["half", "bfloat16", "float", "double"])
+def test_the_largest_numbers_are_finite(kind: str) -> None:
+    kernel = tcsym.define(CONVERTED.format(kind, FORMS["around converted elements"].format(GUARD)))
+    dtype = np.dtype(DTYPES[kind])
+    limits = ml_dtypes.finfo(dtype)
+    image, weights = np.ones((1, 8), dtype), np.zeros((40, 1, 1), dtype)
+    for value in (limits.max, limits.min, limits.smallest_normal, -0.0):
+        weights[7] = weights[37] = value
+        np.testing.assert_array_equal(kernel(image, weights), kernel.reference(image, weights))
 
 
 def test_weights_of_any_layout_and_in_any_number() -> None:

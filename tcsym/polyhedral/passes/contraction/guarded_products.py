@@ -1,8 +1,8 @@
 """A guarded product in a sum, `c ? a*b : 0` -> a product of guarded factors.
 
 `(c ? a : 0) * (c ? b : 0)`: a guarded read can be padded, a guarded product cannot. The second
-factor keeps its guard, as 0 times an infinity is no zero; it is loaded without asking, which is
-legal where all its subscripts are inside.
+factor keeps its guard, as 0 times an infinity is no zero, if it may be one; it is loaded without
+asking, which is legal where all its subscripts are inside.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from tcsym.frontend.program import Binary, Const, Expr, Read, Select
 from tcsym.index import Index
 from tcsym.loop_ir import Kernel, Loop, Node, Update, map_node, walk
 from tcsym.polyhedral.passes.common.bounds import eliminate, is_nonnegative
+from tcsym.polyhedral.passes.common.casts import is_finite, is_zero, rebuilt, under_casts
 from tcsym.polyhedral.passes.common.loops import find_loop, loops_around, replace_loop
 
 
@@ -36,17 +37,23 @@ def guard_factors(kernel: Kernel, nest: str) -> Kernel:
 
 
 def _apart(kernel: Kernel, v: Select, loops: tuple[Loop, ...]) -> Expr | None:
-    product = v.then
+    product = under_casts(v.then)
     if not isinstance(product, Binary) or product.op != "mul" or product.exact:
         return None
-    if not isinstance(v.orelse, Const) or v.orelse.value != 0:
+    if not is_zero(v.orelse):
         return None
     for a, b in ((product.left, product.right), (product.right, product.left)):
-        if isinstance(a, Read) and isinstance(b, Read) and is_inside(kernel, b, loops):
-            first = Select(v.condition, a, v.orelse, v.dtype)
-            second = Select(v.condition, b, v.orelse, v.dtype, eager=True)
-            return Binary("mul", first, second, v.dtype)
+        read, other = under_casts(a), under_casts(b)
+        if isinstance(read, Read) and isinstance(other, Read) and is_inside(kernel, other, loops):
+            first = _guarded(a, read, v)
+            second = b if is_finite(b) else _guarded(b, other, v, eager=True)
+            return rebuilt(v.then, Binary("mul", first, second, product.dtype))
     return None
+
+
+def _guarded(factor: Expr, read: Read, v: Select, *, eager: bool = False) -> Expr:
+    zero = Const(0, read.dtype)
+    return rebuilt(factor, Select(v.condition, read, zero, read.dtype, eager))
 
 
 def is_inside(kernel: Kernel, r: Read, loops: tuple[Loop, ...]) -> bool:

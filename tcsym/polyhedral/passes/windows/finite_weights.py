@@ -2,10 +2,11 @@
 
 0 times an infinity is no 0. So `c ? I*F : 0` must keep F out where c fails, which costs more than
 the products, and `(c ? I : 0) * F` must let it in, also where c leaves nothing of I. Where all of
-F is finite, which the call finds out in one pass over F, both are the same: then guards on residues
-go around the product (`split_residues`), all others around the image (`pad_reads`). The nest as it
-was stands beside the new one. The image is what a window slides over, or what the rows of a product
-of matrices load: a mask, or a triangle, then costs what filling a panel costs.
+F is finite, as integers are, or as the call finds out in one pass over F, both are the same: then
+guards on residues go around the product (`split_residues`), all others around the image
+(`pad_reads`). Where that was asked, the nest as it was stands beside the new one. The image is what
+a window slides over, or what the rows of a product of matrices load: a mask, or a triangle, then
+costs what filling a panel costs.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from dataclasses import replace
 
 from tcsym.frontend.affine import as_condition
 from tcsym.frontend.infer_paths import is_exact_in_int32
-from tcsym.frontend.program import Binary, Const, Expr, Read
+from tcsym.frontend.program import Binary, Const, Expr, Read, dtype_of
 from tcsym.index import ONE, Condition, all_of, any_of, condition_variables, eq, ge, var
 from tcsym.loop_ir import Branch, Kernel, Loop, Node, Update, loads, map_node, walk
 from tcsym.polyhedral.passes.common.access import accesses, subscript_variables, value_variables
 from tcsym.polyhedral.passes.common.bounds import extent
+from tcsym.polyhedral.passes.common.casts import is_finite, keeps_finite, rebuilt, under_casts
 from tcsym.polyhedral.passes.common.duplicate import duplicate
 from tcsym.polyhedral.passes.common.identities import identity
 from tcsym.polyhedral.passes.common.loops import find_loop, replace_loop
@@ -34,21 +36,35 @@ LEAST_USES = 16  # of a weight: else asking for it costs too much
 
 @dataclass(frozen=True, slots=True)
 class _Product:
-    """`image` where all of `guards` hold, times `weight`."""
+    """`image` where all of `guards` hold, times `weight`: inside of `term`, which converts it."""
 
     guards: Guarded
     image: Expr
-    weight: Read
+    weight: Expr
+    term: Expr
+
+    @property
+    def read(self) -> Read:
+        """The weight before it is converted."""
+        read = under_casts(self.weight)
+        assert isinstance(read, Read)
+        return read
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether the weight is finite depends on its values."""
+        return not is_finite(self.weight)
 
     def value(self) -> Expr:
         """As if the weight were finite."""
         residues = set(self.guards.residues)
         outside = tuple(g for g in self.guards.guards if residues & set(_alone(g).residues))
         inside = tuple(g for g in self.guards.guards if g not in outside)
-        neutral = self.guards.neutral
-        image = Guarded(inside, self.image, neutral).value()
-        product = Binary("mul", image, self.weight, self.weight.dtype)
-        return Guarded(outside, product, neutral).value()
+        dtype = dtype_of(self.weight)
+        element = under_casts(self.image)
+        kept = Guarded(inside, element, Const(0, dtype_of(element))).value()
+        product = Binary("mul", rebuilt(self.image, kept), self.weight, dtype)
+        return Guarded(outside, rebuilt(self.term, product), self.guards.neutral).value()
 
 
 def _alone(guard: tuple[Expr, bool]) -> Guarded:
@@ -84,14 +100,16 @@ def _with_version(
     kernel: Kernel, loop: Loop, found: dict[Update, _Product], names: Names
 ) -> Kernel:
     flags: dict[str, None] = {}
-    for p in found.values():
-        b = kernel.buffer(p.weight.tensor)
+    for p in (p for p in found.values() if p.is_asked):
+        b = kernel.buffer(p.read.tensor)
         flag = b.finite or f"{b.name}.finite"
         flags[flag] = None
-        uses = _uses(loop, p.weight)
+        uses = _uses(loop, p.read)
         scanned = any_of((b.scanned, uses)) if b.finite else uses
         kernel = kernel.with_buffer(replace(b, finite=flag, scanned=scanned))
-    kernel, copy, _ = duplicate(kernel, loop, names)
+    copy: Node = loop
+    if flags:
+        kernel, copy, _ = duplicate(kernel, loop, names)
 
     def change(x: Node) -> Node:
         product = found.get(x) if isinstance(x, Update) else None
@@ -99,7 +117,8 @@ def _with_version(
 
     new = map_node(loop, change)
     condition = all_of(eq(var(flag), 1) for flag in flags)
-    body = replace_loop(kernel.body, loop.variable, lambda _: Branch(condition, new, copy))
+    versions = Branch(condition, new, copy) if flags else new
+    body = replace_loop(kernel.body, loop.variable, lambda _: versions)
     return replace(kernel, body=body)
 
 
@@ -119,17 +138,19 @@ def _product(kernel: Kernel, x: Update, around: tuple[Loop, ...]) -> _Product | 
     dtype = kernel.buffer(x.buffer).dtype
     neutral = identity("add", dtype)
     outer = guarded(x.value, neutral)
-    term = outer.term
+    term = under_casts(outer.term)
     if x.op != "add" or not isinstance(term, Binary) or term.op != "mul" or term.exact:
         return None
     for a, b in ((term.left, term.right), (term.right, term.left)):
-        inner = guarded(a, neutral)
+        inner = guarded(a, Const(0, term.dtype))
         guards = Guarded((*outer.guards, *inner.guards), a, neutral)
         changes = inner.residues or len(outer.residues) < len(outer.guards)
-        if not changes or not isinstance(b, Read) or not _is_weight(kernel, b, around):
+        weight = under_casts(b)
+        if not changes or not isinstance(weight, Read) or not _is_weight(kernel, b, around):
             continue
-        if _slides(inner.term, guards, around) or _are_rows(inner.term, guards, b, around):
-            return _Product(guards, inner.term, b)
+        image = under_casts(inner.term)
+        if _slides(image, guards, around) or _are_rows(image, guards, weight, around):
+            return _Product(guards, inner.term, b, outer.term)
     return None
 
 
@@ -138,13 +159,15 @@ def _is_affine(guard: tuple[Expr, bool]) -> bool:
     return c is not None and is_exact_in_int32(c)
 
 
-def _is_weight(kernel: Kernel, r: Read, around: tuple[Loop, ...]) -> bool:
-    """An argument that is only read, of a type that is scanned, inside at every point."""
+def _is_weight(kernel: Kernel, e: Expr, around: tuple[Loop, ...]) -> bool:
+    """An argument that is only read, finite or of a type that is scanned, inside at every point."""
+    r = under_casts(e)
+    assert isinstance(r, Read)
     b = kernel.buffer(r.tensor)
     argument = b.space == "argument" and b.strides is None
     read_only = not any(a.written and a.buffer == b.name for a in accesses(kernel.body))
-    scanned = b.dtype in (DType.FLOAT32, DType.FLOAT64)
-    return argument and read_only and scanned and is_inside(kernel, r, around)
+    scanned = b.dtype.is_float and keeps_finite(e)
+    return argument and read_only and (scanned or is_finite(e)) and is_inside(kernel, r, around)
 
 
 def _slides(image: Expr, guards: Guarded, around: tuple[Loop, ...]) -> bool:
