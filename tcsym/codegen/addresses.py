@@ -4,14 +4,18 @@ An address is a scalar base plus a stride between lanes: 0 (one element for all 
 (contiguous), -1 (reversed), anything else lane by lane, or one offset a lane. The base is a chain
 of pointers, one step a loop depth, with the constant displacement last: LLVM keeps the outer steps
 out of inner loops. What tells the copies of unrolled statements apart (the rows of a tile) comes
-after the loops' steps: the copies share these, and one distance serves all iterations. Only the
+after the loops' steps: the copies share these, and one distance serves all iterations. So does
+what tells many rows of a window apart (`row_groups`). Such distances are an odd multiple of the
+stride times a scale of x86: one register serves rows 1, 2, 4 and 8. Only the
 step of an innermost reduction comes after it: what is done in one is little. No pointer is
 `inbounds`: partial sums may lie outside with negative strides or masked lanes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import reduce
+from math import gcd
 from operator import mul
 
 from tcsym.codegen.casts import element_kind
@@ -30,10 +34,14 @@ from tcsym.codegen.index_code import (
     number,
 )
 from tcsym.codegen.repeats import known_places, steady
+from tcsym.codegen.row_groups import from_first_row
 from tcsym.codegen.values import Val, bits_of, constant
 from tcsym.index import ZERO, Atom, Index, Product, index, of_atom
 from tcsym.loop_ir import Buffer
 from tcsym.records import dataclass
+
+_LARGEST_SCALE = 8  # of an index in an address
+_Parts = tuple[tuple[tuple[Atom, int], ...], Index]  # terms, and what comes after the loops' steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +72,7 @@ class Address:
 
 def address(context: Context, buffer: Buffer, subscripts: tuple[Index | Val, ...]) -> Address:
     """Address of buffer[subscripts]; registers among the subscripts are i64 values."""
-    total = _offset(context, buffer, subscripts)
+    total = context.offset_of(buffer, subscripts)
     key = (buffer.name, subscripts, context.bounds(names_of(total)), context.width)
     known: Address | None = context.function.recall(key)
     if known is None:
@@ -78,10 +86,11 @@ def _address(
 ) -> Address:
     code = context.code
     kind = element_kind(buffer.dtype, buffer.space == "register")
-    lane, total = context.lane_variable, steady(context, total)
+    row = from_first_row(context, buffer, total)
+    lane, total = context.lane_variable, steady(context, total - row)
     fixed = tuple(t for t in total.terms if lane not in atom_variables(t[0]))
     moving = tuple(t for t in total.terms if lane in atom_variables(t[0]))
-    pointer, place = _base(context, buffer, fixed, total.constant, kind)
+    pointer, place = _base(context, buffer, (fixed, row), total.constant, kind)
     stride, offsets = _lane_part(context, moving)
     places = None
     if offsets is not None and not any(isinstance(s, Val) for s in subscripts):
@@ -99,25 +108,12 @@ def _address(
     return Address(pointer, kind, stride, offsets, place, places)
 
 
-def _offset(context: Context, buffer: Buffer, subscripts: tuple[Index | Val, ...]) -> Index:
-    """Sum of the index subscripts times their strides, computed once a buffer and subscripts."""
-    plain = tuple(s if isinstance(s, Index) else ZERO for s in subscripts)
-    key = (buffer.name, plain)
-    total = context.offsets.get(key)
-    if total is None:
-        total = ZERO
-        for s, step in zip(plain, buffer.element_strides()):
-            total = total + s * step
-        context.offsets[key] = total
-    return total
-
-
 def _base(
-    context: Context, buffer: Buffer, terms: tuple[tuple[Atom, int], ...], start: int, kind: str
+    context: Context, buffer: Buffer, parts: _Parts, start: int, kind: str
 ) -> tuple[str, int | None]:
     """Pointer to lane 0, and its distance from the buffer's base if that is known."""
     first = context.pointers[buffer.name]
-    pointer, moved = _moving_base(context, first, terms, kind) if terms else (first, 0)
+    pointer, moved = _moving_base(context, first, parts, kind)
     place = start + moved
     known = place if pointer == first else None
     if place:
@@ -125,35 +121,57 @@ def _base(
     return pointer, known
 
 
-def _moving_base(
-    context: Context, pointer: str, terms: tuple[tuple[Atom, int], ...], kind: str
-) -> tuple[str, int]:
+def _moving_base(context: Context, pointer: str, parts: _Parts, kind: str) -> tuple[str, int]:
     """The pointer moved by the terms, and elements still to be added."""
-    key = ("base", pointer, terms, context.bounds(names_of(Index(terms))), kind)
+    terms, row = parts
+    if not terms and not row.terms:
+        return pointer, 0
+    bounds = context.bounds(names_of(Index(terms))), context.bounds(names_of(row))
+    key = ("base", pointer, parts, bounds, kind)
     known: tuple[str, int] | None = context.function.recall(key)
     if known is None:
-        known = _moved(context, pointer, terms, kind)
+        known = _moved(context, pointer, parts, kind)
         context.function.remember(key, known)
     return known
 
 
-def _moved(
-    context: Context, pointer: str, terms: tuple[tuple[Atom, int], ...], kind: str
-) -> tuple[str, int]:
+def _moved(context: Context, pointer: str, parts: _Parts, kind: str) -> tuple[str, int]:
     """Pieces of one depth are one step; `_base` says in which order."""
-    same, copies, displacement = _folded(context, terms)
+    same, copies, displacement = _folded(context, parts[0])
+    row = Index(tuple(t for t in copies if not depth_of(context, t[0])))
     by_depth, more = _by_depth(context, same)
-    apart, moved = _by_depth(context, copies)
+    apart, moved = _by_depth(context, tuple(t for t in copies if t not in row.terms))
     steps = sorted(by_depth.items())
     loops = context.function.loops
-    deepest = 0
     rest: list[tuple[int, Number]] = []
     if loops and loops[-1].is_reduction and steps and steps[-1][0] == len(loops):
         rest.append(steps.pop())
-    for depth, step in (*steps, *sorted(apart.items()), *rest):
-        with context.function.at(deepest := max(deepest, depth)):
-            pointer = step_by(context, pointer, as_val(step), kind)
+    deepest = 0
+
+    def move(steps: Iterable[tuple[int, Number]]) -> None:
+        nonlocal deepest, pointer
+        for depth, step in steps:
+            with context.function.at(deepest := max(deepest, depth)):
+                pointer = step_by(context, pointer, as_val(step), kind)
+
+    move(steps)
+    with context.function.at(deepest):
+        pointer = moved_by(context, pointer, row + parts[1], kind)
+    move((*sorted(apart.items()), *rest))
     return pointer, displacement + more + moved
+
+
+def moved_by(context: Context, pointer: str, step: Index, kind: str) -> str:
+    """`step` elements on: odd multiples of a stride are kept, small powers of two are scales."""
+    if not step.terms and not step.constant:
+        return pointer
+    factor = gcd(step.constant, *(c for _, c in step.terms))
+    power = min(factor & -factor, _LARGEST_SCALE)
+    terms = tuple((atom, c // power) for atom, c in step.terms)
+    size = number(context, Index(terms, step.constant // power) * (bits_of(kind) // 8))
+    if isinstance(size, int):
+        size, power = size * power, 1
+    return step_by(context, pointer, as_val(size), f"i{8 * power}")
 
 
 def _by_depth(

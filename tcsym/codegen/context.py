@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tcsym.codegen.alike import Call
 from tcsym.codegen.lane_order import LaneOrder
@@ -21,7 +21,7 @@ from tcsym.context import Interval, Ranges, narrowed
 from tcsym.errors import Span
 from tcsym.frontend.program import Read
 from tcsym.index import ZERO, Atom, Condition, Index
-from tcsym.loop_ir import Buffer, Kernel, Loop, Store, TransposeBlock, Update, Value, walk
+from tcsym.loop_ir import Buffer, Kernel, Loop, Node, Store, TransposeBlock, Update, Value, walk
 from tcsym.records import dataclass
 from tcsym.target import Target
 
@@ -117,9 +117,11 @@ class Context:
     order: LaneOrder = field(default_factory=LaneOrder)
     is_shuffled: bool = False  # the statement being emitted works in shuffled order
     together: frozenset[Read] = frozenset()  # what the statement being emitted reads in any case
+    body: Node | None = None  # of the innermost loop around what is being written
     # Keyed by identity; the second part of an entry keeps the object, and so its id, alive.
     stored_in: dict[int, tuple[frozenset[str], Loop]] = field(default_factory=dict)
     depths: dict[tuple[int, int, int, Val | None], tuple[int, Value]] = field(default_factory=dict)
+    row_groups: dict[int, tuple[Any, Node]] = field(default_factory=dict)
     registers: Registers = field(init=False)
 
     def __post_init__(self) -> None:
@@ -194,6 +196,25 @@ class Context:
             )
             found = self.stored_in[id(loop)] = (names, loop)
         return found[0]
+
+    def offset_of(self, buffer: Buffer, subscripts: tuple[object, ...]) -> Index:
+        """Sum of the indices among the subscripts times their strides."""
+        plain = tuple(s if isinstance(s, Index) else ZERO for s in subscripts)
+        key = (buffer.name, plain)
+        total = self.offsets.get(key)
+        if total is None:
+            total = ZERO
+            for s, step in zip(plain, buffer.element_strides()):
+                total = total + s * step
+            self.offsets[key] = total
+        return total
+
+    @contextmanager
+    def inside(self, loop: Loop) -> Iterator[None]:
+        """The body of a loop is being written."""
+        before, self.body = self.body, loop.body
+        yield
+        self.body = before
 
     def nowhere(self) -> str:
         """Address of zeros in the frame, for lanes that must not read."""

@@ -210,7 +210,10 @@ def _counted(
     quotients = begin_quotients(context, loop) if step == 1 else ()
     context.depth += 1
     context.forget_loads()
-    with f.loop(context.stored(loop), loop.order == "reduction", is_certain):
+    with (
+        f.loop(context.stored(loop), loop.order == "reduction", is_certain),
+        context.inside(loop),
+    ):
         f.jump(body)
         f.start_block(body)
         place = len(f.lines)

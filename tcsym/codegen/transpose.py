@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import reduce
 
-from tcsym.codegen.addresses import Address, address
+from tcsym.codegen.addresses import Address, address, moved_by
 from tcsym.codegen.branches import choose_each
 from tcsym.codegen.context import Context, Lanes
 from tcsym.codegen.index_code import Number, as_val, lanes_below, lanes_beyond, number
@@ -88,16 +88,9 @@ def _store_lines(context: Context, n: TransposeBlock, lines: list[tuple[Address,
 
 
 def _moved_by(context: Context, at: Address, step: Index, count: int) -> Address:
-    """The address `count` steps on: odd multiples of a step are kept, powers of two are free."""
-    if not count:
-        return at
-    power = count & -count
-    size = number(context, step * (bits_of(at.kind) // 8 * (count // power)))
-    if isinstance(size, int):
-        size, power = size * power, 1
-    kind = f"i{8 * power}"
-    pointer = context.function.pure(f"getelementptr {kind}, ptr {at.pointer}, {as_val(size).typed}")
-    return replace(at, pointer=pointer, place=None)
+    """The address `count` steps on."""
+    pointer = moved_by(context, at.pointer, step * count, at.kind)
+    return replace(at, pointer=pointer, place=None) if count else at
 
 
 def _piece_columns(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,37 @@ def in_lanes(body: Node, extent: Index, width: int = 8) -> Loop:
 
 
 AT = var("t") * 8 + var("l")
+
+
+def rows_added(rows: tuple[int, ...]) -> Kernel:
+    """O[i, j] is the sum of X[i + 3 + r, j] over these rows."""
+    column = J * 8 + var("l")
+    total: Value = Const(0.0, F32)
+    for r in rows:
+        total = Binary("add", total, Read("X", (I + 3 + r, column), F32), F32)
+    lanes = vector("l", 8, Store("O", (I, column), total), M - J * 8)
+    body = Loop("i", const(0), N, Loop("j", const(0), ceildiv(M, 8), lanes))
+    x = Buffer("X", F32, (N + 9, M))
+    return Kernel("k", ("N", "M"), ("X", "O"), (x, Buffer("O", F32, (N, M))), body)
+
+
+@pytest.mark.parametrize(
+    ("rows", "strides"),
+    [((0, 1, 2), 0), ((0, 1, 2, 3, 4), 2), ((2, -1, 0, 1), 2), ((-2, 0, 2, 6), 1)],
+)
+def test_rows_a_stride_apart_have_one_pointer(rows: tuple[int, ...], strides: int) -> None:
+    """Four rows or more: one pointer, and multiples of the stride that are no scales."""
+    text = emit(rows_added(rows), resolve_target("cpu:avx512"), 1).ir_text
+    inside = text[text.rindex("phi") :]
+    scaled = set(re.findall(r"getelementptr i(?:8|16|32|64), ptr %t\d+, i64 (%t\d+)", inside))
+    bases = set(re.findall(r"getelementptr float, ptr (%\w+), i64 %", inside))
+    assert len(scaled) == strides and len(bases) == (2 if strides else len(rows) + 1)
+    for target in TARGETS:
+        run = load(rows_added(rows), target)
+        for n, m in ((0, 3), (1, 8), (3, 21)):
+            x, out = values(F32, n + 9, m), guarded(np.zeros((n, m), np.float32), "end")
+            assert run({"X": guarded(x, "end"), "O": out}, {"N": n, "M": m}) == 0
+            np.testing.assert_array_equal(out, sum(x[3 + r : 3 + r + n] for r in rows))
 
 
 @pytest.mark.parametrize("target", TARGETS)
