@@ -244,10 +244,12 @@ def narrowed(c: Condition, ranges: Ranges) -> Ranges:
 
 def _not_below_zero(e: Index, ranges: Ranges) -> Ranges:
     """W - K - 5 >= 0 at K >= 0 tells W >= 5; (W+1)/2 - 17 >= 0 tells W >= 33."""
-    for atom, c in e.terms:
-        most = interval(e - of_atom(atom) * c, ranges).high
-        if most is None:
-            continue
+    mosts = [interval(of_atom(atom) * c, ranges).high for atom, c in e.terms]
+    known = [x for x in mosts if x is not None]
+    for (atom, c), most in zip(e.terms, mosts):
+        if len(known) + (most is None) < len(mosts):
+            continue  # of another term nothing is known
+        most = e.constant + sum(known) - (most or 0)  # of all the rest
         end = -(most // c) if c > 0 else most // -c  # the atom is not below this, or not above
         match atom:
             case str():
