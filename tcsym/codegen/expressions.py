@@ -19,6 +19,7 @@ from tcsym.codegen.hoist import hoist_level
 from tcsym.codegen.index_code import as_val, atom_variables, condition, linear, number
 from tcsym.codegen.intrinsics import call
 from tcsym.codegen.packed import add_dot, packed
+from tcsym.codegen.powers import power
 from tcsym.codegen.reads import read
 from tcsym.codegen.values import Val, bits_of, constant, register_kind
 from tcsym.compiled import Fault
@@ -100,6 +101,10 @@ def _truncated(context: Context, x: Val, kind: str) -> Val:
 def _call(context: Context, v: Call) -> Val:
     if v.function == PACK:
         return packed(context, v.args, value)
+    if v.function == "pow" and isinstance(v.args[1], Const):
+        result = power(context.code, value(context, v.args[0]), v.args[1].value)
+        if result is not None:
+            return result
     args = [value(context, a) for a in v.args]
     if v.function in DOTS:
         return add_dot(context.code, v.function, constant(0, register_kind(v.dtype)), *args)

@@ -54,6 +54,7 @@ from tcsym.polyhedral.passes.windows.unit_windows import (
     unit_view,
     without_unit_loops,
 )
+from tcsym.polyhedral.passes.write_squares import write_squares
 from tcsym.records import dataclass
 from tcsym.target import Target
 
@@ -77,7 +78,8 @@ def _mapped(kernel: Kernel, target: Target, options: Options) -> Mapped:
     setting = Setting(target, options, Names.of(kernel), [])
     body = without_allocations(kernel.body)
     body = hoist_conditions(body, setting.names)
-    kernel = _verified(accumulate_privately(replace(kernel, body=body), setting.names))
+    kernel = write_squares(replace(kernel, body=body))
+    kernel = _verified(accumulate_privately(kernel, setting.names))
     kernel = follow_steps(kernel)
     kernel = roll_state(without_unit_loops(privatise(associate_factors(kernel))))
     kernel = place_guards(kernel)
