@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -138,3 +140,47 @@ def test_sizes_may_be_numbers_or_multiples(bind: str) -> None:
         for bad in (1.0, np.inf):
             weights[3, 5, 0] = bad
             np.testing.assert_array_equal(kernel(image, weights), kernel.reference(image, weights))
+
+
+@pytest.mark.parametrize("kind", DTYPES)
+@pytest.mark.parametrize("guard", ["A(i,k) > 0", "A(i,k) > 0 && k != i", "!c(i,k)"])
+def test_sums_of_rows_under_a_mask(guard: str, kind: str) -> None:
+    """A product with ones where the guard holds."""
+    kernel = tcsym.define(f"""def f(float(M,K) A, {kind}(K,N) B, bool(M,K) c) -> (double(M,N) O) {{
+      O(i,j) +=! {guard} ? B(k,j) : 0 where i in 0:M
+    }}""")
+    assert "contraction, columns j, rows i" in kernel.explain("mapped")
+    rng = np.random.default_rng(5)
+    for m, k, n in [(1, 1, 1), (20, 9, 33), (33, 17, 16), (19, 0, 3)]:
+        a, b = rng.integers(-3, 4, (m, k)).astype("f4"), rng.integers(-3, 4, (k, n))
+        b, c = b.astype(DTYPES[kind]), rng.integers(0, 2, (m, k)).astype(bool)
+        for bad in (0, *(BAD if kind != "int8" else ())):
+            if b.size:
+                b[k // 2, n // 2] = bad
+            np.testing.assert_array_equal(kernel(a, b, c), kernel.reference(a, b, c))
+
+
+@pytest.mark.parametrize("order", ["I * F * m", "I * (m * F)", "m * F * I", "F * 0.5 * I * m"])
+def test_products_of_more_than_two(order: str) -> None:
+    parts = {"I": "I(c,x+k-1)", "F": "F(o,c,k)", "m": "m(c)"}
+    product = "".join(parts.get(x, x) for x in order)
+    kernel = tcsym.define(f"""def f(float(C,W) I, float(M,C,K) F, float(C) m) -> (float(M,W) O) {{
+      O(o,x) +=! {GUARD} ? {product} : 0 where x in 0:W, c in 0:C, k in 0:K
+    }}""")
+    assert "F.finite" in kernel.explain("mapped")
+    rng = np.random.default_rng(6)
+    shapes = (9, 45), (20, 9, 3), (9,)
+    image, weights, scale = (rng.integers(-3, 4, s).astype("f4") for s in shapes)
+    for bad in (1, *BAD):
+        for x in (weights, scale):
+            x.reshape(-1)[4] = bad
+            want = kernel.reference(image, weights, scale)
+            np.testing.assert_array_equal(kernel(image, weights, scale), want)
+
+
+@pytest.mark.parametrize(("kind", "copy"), [("half", "float32"), ("bfloat16", "bfloat16")])
+def test_a_padded_copy_is_converted_but_for_dot_products(kind: str, copy: str) -> None:
+    text = CONVERTED.format(kind, FORMS["around converted elements"].format(GUARD))
+    buffers = tcsym.define(text).explain("mapped").splitlines()
+    padded = [x.split()[1] for x in buffers if re.match(r" +I_padded\.\d+ ", x) and "arena" in x]
+    assert padded and all(x.startswith(copy) for x in padded)

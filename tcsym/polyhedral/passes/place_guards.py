@@ -11,7 +11,7 @@ from dataclasses import replace
 from tcsym.frontend.program import Binary, Cast, Const, Read, Select
 from tcsym.index import Index
 from tcsym.loop_ir import Kernel, Node, Update, Value, map_node, map_value
-from tcsym.polyhedral.passes.common.casts import is_zero, rebuilt, under_casts
+from tcsym.polyhedral.passes.common.casts import guard_outside, is_zero, rebuilt, under_casts
 
 
 def place_guards(kernel: Kernel) -> Kernel:
@@ -38,11 +38,6 @@ def _around_element(v: Value) -> Value:
 
 
 def _around_term(v: Value) -> Value:
-    if not isinstance(v, Cast):
-        return v
-    x = under_casts(v)
-    if not isinstance(x, Select) or not is_zero(x.orelse):
-        return v
-    if not isinstance(under_casts(x.then), Binary):
-        return v
-    return Select(x.condition, rebuilt(v, x.then), Const(0, v.dtype), v.dtype, x.eager)
+    outside = guard_outside(v) if isinstance(v, Cast) else v
+    is_product = isinstance(outside, Select) and isinstance(under_casts(outside.then), Binary)
+    return outside if is_product else v

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tcsym.frontend.program import Cast, Const, Expr, dtype_of
+from tcsym.frontend.program import Cast, Const, Expr, Select, dtype_of
 from tcsym.loop_ir import Value
 from tcsym.types import DType
 
@@ -21,6 +21,14 @@ def rebuilt(v: Expr, operand: Expr) -> Expr:
     if isinstance(v, Cast) and not v.exact:
         return replace(v, operand=rebuilt(v.operand, operand))
     return operand
+
+
+def guard_outside(v: Expr) -> Expr:
+    """`float(c ? x : 0)` as `c ? float(x) : 0`."""
+    x = under_casts(v)
+    if not isinstance(v, Cast) or not isinstance(x, Select) or not is_zero(x.orelse):
+        return v
+    return Select(x.condition, rebuilt(v, x.then), Const(0, v.dtype), v.dtype, x.eager)
 
 
 def is_zero(v: Value) -> bool:

@@ -37,21 +37,43 @@ def guard_factors(kernel: Kernel, nest: str) -> Kernel:
 
 
 def _apart(kernel: Kernel, v: Select, loops: tuple[Loop, ...]) -> Expr | None:
-    product = under_casts(v.then)
-    if not isinstance(product, Binary) or product.op != "mul" or product.exact:
-        return None
     if not is_zero(v.orelse):
         return None
-    for a, b in ((product.left, product.right), (product.right, product.left)):
-        read, other = under_casts(a), under_casts(b)
-        if isinstance(read, Read) and isinstance(other, Read) and is_inside(kernel, other, loops):
-            first = _guarded(a, read, v)
-            second = b if is_finite(b) else _guarded(b, other, v, eager=True)
-            return rebuilt(v.then, Binary("mul", first, second, product.dtype))
-    return None
+    factors = _factors(v.then)
+    reads = {f: r for f in factors if isinstance(r := under_casts(f), Read)}
+    if len(factors) < 2 or any(f not in reads and not _is_plain(f) for f in factors):
+        return None
+    outside = [f for f, r in reads.items() if not is_inside(kernel, r, loops)]
+    if not reads or len(outside) > 1:
+        return None
+    first = outside[0] if outside else next(iter(reads))
+    guarded = {f: _guarded(f, r, v, eager=f != first) for f, r in reads.items()}
+    guarded |= {f: f for f in factors if f not in reads or (f != first and is_finite(f))}
+    return _with_factors(v.then, guarded)
 
 
-def _guarded(factor: Expr, read: Read, v: Select, *, eager: bool = False) -> Expr:
+def _factors(e: Expr) -> tuple[Expr, ...]:
+    """What is multiplied, in the order in which it stands."""
+    x = under_casts(e)
+    if isinstance(x, Binary) and x.op == "mul" and not x.exact:
+        return (*_factors(x.left), *_factors(x.right))
+    return (e,)
+
+
+def _with_factors(e: Expr, new: dict[Expr, Expr]) -> Expr:
+    x = under_casts(e)
+    if isinstance(x, Binary) and x.op == "mul" and not x.exact:
+        left, right = _with_factors(x.left, new), _with_factors(x.right, new)
+        return rebuilt(e, replace(x, left=left, right=right))
+    return new[e]
+
+
+def _is_plain(e: Expr) -> bool:
+    """A number that keeps a zero as it is."""
+    return isinstance(e, Const) and 0 < e.value < float("inf")
+
+
+def _guarded(factor: Expr, read: Read, v: Select, *, eager: bool) -> Expr:
     zero = Const(0, read.dtype)
     return rebuilt(factor, Select(v.condition, read, zero, read.dtype, eager))
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from tcsym.frontend.program import Expr, Read
+from tcsym.frontend.program import Expr, Read, dtype_of
 from tcsym.index import ZERO, Condition, Index, all_of, ceildiv, floordiv, ge, index, minimum, var
 from tcsym.loop_ir import Branch, Loop, Node, Store, block
+from tcsym.polyhedral.passes.common.casts import rebuilt, under_casts
 from tcsym.polyhedral.passes.common.names import Names
 from tcsym.records import dataclass
 
@@ -34,9 +35,9 @@ def fixed_axis(subscript: Index, inside: Condition) -> Axis:
 
 @dataclass(frozen=True, slots=True)
 class _Copy:
-    """`at`: the copy's subscripts of a row; `source`: the operand's subscripts by axis."""
+    """`element`: of the operand, converted or not. `places`: the copy's subscripts by axis."""
 
-    read: Read
+    element: Expr
     border: Expr
     name: str
     lanes: int
@@ -50,12 +51,13 @@ class _Copy:
         subscripts = tuple(
             x + a.low if a is last else self.places.get(id(a), ZERO) + a.low for a in self.axes
         )
-        value = Read(self.read.tensor, subscripts, self.read.dtype)
-        return Store(self.name, (*row, x), value, self.name)
+        read = under_casts(self.element)
+        value = Read(read.tensor, subscripts, dtype_of(read))  # type: ignore[union-attr]
+        return Store(self.name, (*row, x), rebuilt(self.element, value), self.name)
 
 
 def copy_padded(
-    read: Read,
+    element: Expr,
     border: Expr,
     axes: tuple[Axis, ...],
     kept: tuple[Axis, ...],
@@ -67,7 +69,7 @@ def copy_padded(
     *outer, last = kept
     variables = [names.fresh("u") for _ in outer]
     places = {id(a): var(v) for a, v in zip(outer, variables)}
-    copy = _Copy(read, border, name, lanes, names, axes, places)
+    copy = _Copy(element, border, name, lanes, names, axes, places)
     row = tuple(var(v) for v in variables)
     ends = [c for a, u in zip(outer, row) for c in (ge(u, a.first), ge(a.end - 1, u))]
     fixed = [a.inside for a in axes if a.n == ZERO]

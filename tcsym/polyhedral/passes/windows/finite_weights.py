@@ -11,7 +11,9 @@ costs what filling a panel costs.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import reduce
 
 from tcsym.frontend.affine import as_condition
 from tcsym.frontend.infer_paths import is_exact_in_int32
@@ -20,7 +22,13 @@ from tcsym.index import ONE, Condition, all_of, any_of, condition_variables, eq,
 from tcsym.loop_ir import Branch, Kernel, Loop, Node, Update, loads, map_node, walk
 from tcsym.polyhedral.passes.common.access import accesses, subscript_variables, value_variables
 from tcsym.polyhedral.passes.common.bounds import extent
-from tcsym.polyhedral.passes.common.casts import is_finite, keeps_finite, rebuilt, under_casts
+from tcsym.polyhedral.passes.common.casts import (
+    guard_outside,
+    is_finite,
+    keeps_finite,
+    rebuilt,
+    under_casts,
+)
 from tcsym.polyhedral.passes.common.duplicate import duplicate
 from tcsym.polyhedral.passes.common.identities import identity
 from tcsym.polyhedral.passes.common.loops import find_loop, replace_loop
@@ -137,12 +145,12 @@ def _product(kernel: Kernel, x: Update, around: tuple[Loop, ...]) -> _Product | 
     """The term of a sum, if a version for finite weights would be another."""
     dtype = kernel.buffer(x.buffer).dtype
     neutral = identity("add", dtype)
-    outer = guarded(x.value, neutral)
+    outer = guarded(guard_outside(x.value), neutral)  # type: ignore[arg-type]
     term = under_casts(outer.term)
-    if x.op != "add" or not isinstance(term, Binary) or term.op != "mul" or term.exact:
+    if x.op != "add":
         return None
-    for a, b in ((term.left, term.right), (term.right, term.left)):
-        inner = guarded(a, Const(0, term.dtype))
+    for a, b in _splits(term):
+        inner = guarded(a, Const(0, dtype_of(term)))
         guards = Guarded((*outer.guards, *inner.guards), a, neutral)
         changes = inner.residues or len(outer.residues) < len(outer.guards)
         weight = under_casts(b)
@@ -152,6 +160,18 @@ def _product(kernel: Kernel, x: Update, around: tuple[Loop, ...]) -> _Product | 
         if _slides(image, guards, around) or _are_rows(image, guards, weight, around):
             return _Product(guards, inner.term, b, outer.term)
     return None
+
+
+def _splits(e: Expr) -> Iterator[tuple[Expr, Expr]]:
+    """Image and weight whose product it may be. docs/decisions/0017: factors are free."""
+    if isinstance(under_casts(e), Read):  # under a guard: a product with 1 or 0
+        yield Const(1, dtype_of(e)), e
+    if not isinstance(e, Binary) or e.op != "mul" or e.exact:
+        return
+    for a, b in ((e.left, e.right), (e.right, e.left)):
+        yield a, b
+        if isinstance(b, Binary) and dtype_of(e).is_float:
+            yield from ((replace(e, left=a, right=p), q) for p, q in _splits(b))
 
 
 def _is_affine(guard: tuple[Expr, bool]) -> bool:
@@ -171,22 +191,34 @@ def _is_weight(kernel: Kernel, e: Expr, around: tuple[Loop, ...]) -> bool:
 
 
 def _slides(image: Expr, guards: Guarded, around: tuple[Loop, ...]) -> bool:
-    """The image is an element that a window moves over; its guards are known to all passes."""
-    if not isinstance(image, Read) or any(image.checked):
+    """The image is an element that a window moves over, and what else moves with its subscripts;
+    its guards are known to all passes."""
+    reads = loads(image)
+    if any(any(r.checked) for r in reads):
         return False
     window = [x for x in around if x.order == "reduction"]
     moving = [x.variable for x in around if x.order == "parallel"]
     affine = all(_is_affine(g) for g in guards.guards)
-    return affine and any(slides(s, v, window) for s in image.subscripts for v in moving)
+    sliding = [r for r in reads if any(slides(s, v, window) for s in r.subscripts for v in moving)]
+    moved = value_variables(image)
+    return affine and any(subscript_variables(r.subscripts) >= moved for r in sliding)
+
+
+def _both(a: Expr, b: Expr) -> Expr:
+    return Binary("and", a, b, DType.BOOL)
 
 
 def _are_rows(image: Expr, guards: Guarded, weight: Read, around: tuple[Loop, ...]) -> bool:
-    """Image and weight have a loop each that the other lacks; a panel can hold image and guards."""
+    """Image and weight have a loop each that the other lacks; a panel can hold image and guards.
+
+    Of an image of ones, the guards are all.
+    """
     parallel = frozenset(x.variable for x in around if x.order == "parallel")
     sums = frozenset(x.variable for x in around if x.order == "reduction")
-    rows, columns = value_variables(image), subscript_variables(weight.subscripts)
-    own = (rows - columns) & parallel and (columns - rows) & parallel
     conditions = [e for e, _ in guards.guards]
+    masks = image if loads(image) else reduce(_both, conditions)
+    rows, columns = value_variables(masks), subscript_variables(weight.subscripts)
+    own = (rows - columns) & parallel and (columns - rows) & parallel
     held = all(value_variables(e) & (parallel | sums) <= rows for e in conditions)
     reads = [r for e in (image, *conditions) for r in loads(e)]
     return bool(own and rows & columns & sums) and held and not any(any(r.checked) for r in reads)

@@ -2,9 +2,10 @@
 
 `c ? I(.., h + k - 1, ..) : x`, where `c` bounds the subscripts only, is an element of the operand
 or of its border. Asking at every point of every window costs more than the products; the copy asks
-once a row. It holds the hull of all subscripts, the border filled with `x`, rows of whole
-vectors. It stands before the nest, or, if each plane serves only its own iterations of the outer
-loops (depthwise convolution, pooling), inside those, where it stays in the first cache.
+once a row, and converts elements that no dot product takes as they are. It holds the hull of all
+subscripts, the border filled with `x`, rows of whole vectors. It stands before the nest, or, if
+each plane serves only its own iterations of the outer loops (depthwise convolution, pooling),
+inside those, where it stays in the first cache.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import replace
 
 from tcsym.frontend.affine import as_condition
 from tcsym.frontend.infer_paths import is_exact_in_int32
-from tcsym.frontend.program import Expr, IndexValue, Read, Select
+from tcsym.frontend.program import Cast, Expr, IndexValue, Read, Select, dtype_of
 from tcsym.index import (
     ZERO,
     All,
@@ -30,10 +31,12 @@ from tcsym.loop_ir import Buffer, Kernel, Loop, Value, block, loads, map_node, s
 from tcsym.polyhedral.passes.common.access import accesses
 from tcsym.polyhedral.passes.common.band import band_of, reductions
 from tcsym.polyhedral.passes.common.bounds import eliminate, extent_from, is_nonnegative
+from tcsym.polyhedral.passes.common.casts import rebuilt
 from tcsym.polyhedral.passes.common.loops import find_loop, loops_around, replace_loop
 from tcsym.polyhedral.passes.common.setting import Setting
 from tcsym.polyhedral.passes.windows.copy_padded import Axis, copy_padded, fixed_axis
 from tcsym.records import dataclass
+from tcsym.types import DType
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +54,24 @@ def pad_reads(kernel: Kernel, nest: str, setting: Setting) -> Padded | None:
         return None
     written = {a.buffer for a in accesses(band.body) if a.written}
     for x, around in reductions(band.body):
-        for v in subvalues(x.value):
+        for value in subvalues(x.value):
+            v = _converted(value)
             if not isinstance(v, Select) or not _is_guarded_read(v) or v.then.tensor in written:  # type: ignore[union-attr]
                 continue
             shared = _shared(kernel, nest, v.then.tensor)  # type: ignore[union-attr]
             loops = (*shared, *band.loops, *around)
             axes = _axes(kernel, v, loops, frozenset(y.variable for y in around))
             if axes is not None:
-                return _padded(kernel, nest, v, axes, shared, setting)
+                return _padded(kernel, nest, value, axes, shared, setting)
     return None
+
+
+def _converted(v: Value) -> Value:
+    """What `v` converts if its copy should hold it converted: once, not for each use."""
+    if not isinstance(v, Cast) or v.exact or v.dtype is not DType.FLOAT32:
+        return v
+    bfloat = dtype_of(v.operand) is DType.BFLOAT16  # of which dot products are made
+    return v if bfloat else v.operand
 
 
 def _shared(kernel: Kernel, nest: str, tensor: str) -> tuple[Loop, ...]:
@@ -177,12 +189,14 @@ def _axis(
 def _padded(
     kernel: Kernel,
     nest: str,
-    v: Select,
+    whole: Value,
     axes: tuple[Axis, ...],
     shared: tuple[Loop, ...],
     setting: Setting,
 ) -> Padded:
-    assert isinstance(v.then, Read)
+    v = _converted(whole)
+    assert isinstance(v, Select) and isinstance(v.then, Read)
+    element, border = (rebuilt(whole, x) if v != whole else x for x in (v.then, v.orelse))  # type: ignore[arg-type]
     band, names = band_of(find_loop(kernel.body, nest)), setting.names
     outer = _planes(band.variables, axes)
     axes = tuple(
@@ -195,13 +209,13 @@ def _padded(
     lanes = setting.lanes(kernel, band.body)
     *others, last = kept
     shape = (*(x.n for x in others), ceildiv(last.n, lanes) * lanes)
-    dtype, name = v.then.dtype, names.fresh(f"{v.then.tensor}_padded")
+    dtype, name = dtype_of(element), names.fresh(f"{v.then.tensor}_padded")
     kernel = kernel.with_buffer(Buffer(name, dtype, shape, "arena", private=around))
-    copy = copy_padded(v.then, v.orelse, axes, kept, name, lanes, names)
+    copy = copy_padded(element, border, axes, kept, name, lanes, names)
     new: Expr = Read(name, tuple(x.subscript - x.low for x in kept), dtype)
 
     def value(y: Value) -> Value:
-        return new if y == v else y
+        return new if y == whole else y
 
     body = replace_loop(kernel.body, before, lambda x: block(copy, map_node(x, None, value)))
     return Padded(replace(kernel, body=body), top)
