@@ -24,9 +24,10 @@ from tcsym.polyhedral.passes.windows.literal_windows import (
     symbolic_windows,
 )
 from tcsym.polyhedral.schedule import schedule_program
+from tcsym.target import Target
 from tests.polyhedral.passes.compare import assert_same
 from tests.polyhedral.passes.naive import buf, kernel, op, par, rd, red, up, v
-from tests.polyhedral.passes.targets import AVX2
+from tests.polyhedral.passes.targets import AVX2, AVX512
 
 POINTS = 8
 DEPTHWISE = """def f(float(C,H,W) I, float(C,KH,KW) F) -> (O) {
@@ -100,10 +101,12 @@ def test_no_windows_where_they_would_not_be_straight_code(nest: Node) -> None:
     assert windows_of(sliding(nest)) == Windows(())
 
 
-def test_one_version_for_each_nest() -> None:
-    mapped = map_cpu(naive(DEPTHWISE), AVX2, Options()).kernel
+@pytest.mark.parametrize(("target", "versions"), [(AVX2, 1), (AVX512, 2)])
+def test_one_version_for_each_width_of_tiles(target: Target, versions: int) -> None:
+    """With few registers straight code has narrow tiles only."""
+    mapped = map_cpu(naive(DEPTHWISE), target, Options()).kernel
     tests = [condition_text(x.condition) for x, _ in walk(mapped.body) if isinstance(x, Branch)]
-    assert tests.count("KH == 3 && KW == 3") == 1
+    assert tests.count("KH == 3 && KW == 3") == versions
 
 
 @pytest.mark.parametrize(("step", "slides"), [("1", True), ("N", False)])

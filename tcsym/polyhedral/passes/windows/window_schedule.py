@@ -95,7 +95,8 @@ def schedule_windows(
 ) -> Kernel | None:
     """Overlapping tiles where both extents fill one, masked tiles elsewhere. None: not possible.
 
-    Windows of symbolic size have a version as straight code beside their loops, in one tile shape.
+    Windows of symbolic size have a version as straight code beside their loops, in the tiles that
+    suit it best and in narrower ones.
     """
     band, names = band_of(find_loop(kernel.body, nest)), setting.names
     lanes = setting.lanes(kernel, band.body)
@@ -112,7 +113,8 @@ def schedule_windows(
             if windows.loops and whole != literal:
                 if literal in tiles[k:]:
                     fits = all_of((fits, negate(windows.are_literal)))
-                windows = NO_WINDOWS
+                if literal in tiles[k:] or whole != narrow:
+                    windows = NO_WINDOWS
             if fits == TRUE:
                 return _tile(kernel, columns, rows, whole, names, windows)
             if fits == FALSE:
