@@ -48,7 +48,6 @@ from tcsym.polyhedral.passes.common.setting import Setting
 from tcsym.polyhedral.passes.common.tile_loop import is_multiple
 from tcsym.polyhedral.passes.contraction.contraction_versions import with_fallback
 from tcsym.polyhedral.passes.contraction.interleaving import (
-    LANE_ROWS,
     Interleaving,
     interleaving,
     interleaving_pays,
@@ -100,7 +99,8 @@ def with_interleaved(
     kernel, copy, new = duplicate(kernel, find_loop(kernel.body, nest), setting.names)
     lanes = setting.lanes(kernel, band_of(find_loop(copy, new[nest])).body)
     body = replace_loop(kernel.body, nest, lambda y: Branch(few, copy, y))
-    own = replace(x, loop=new[x.loop], outer=tuple(new[v] for v in x.outer))
+    rows = None if x.rows is None else new[x.rows]
+    own = replace(x, loop=new[x.loop], outer=tuple(new[v] for v in x.outer), rows=rows)
     kernel = replace(kernel, body=body)
     return schedule_interleaved(kernel, new[nest], own, lanes, setting.names)
 
@@ -111,7 +111,7 @@ def schedule_interleaved(
     """Contract: the loop has `lanes` iterations or more."""
     band = band_of(find_loop(kernel.body, nest))
     loop = band.loop(x.loop)
-    shape = TileShape(1 if x.rows is None else LANE_ROWS, 1, lanes)
+    shape = TileShape(1 if x.rows is None else x.height, 1, lanes)
     tiled = tile_registers(kernel, band, x.loop, x.rows, x.outer, shape, names, True)
     kernel, tile = tiled.kernel, tiled.column_tile
     n, start = extent(loop), var(tile) * lanes

@@ -61,13 +61,15 @@ CACHE_PART = 2  # of the second cache that the copies may fill
 class Interleaving:
     """`loop` runs in the lanes, inside the loops `outer`.
 
-    moved: by buffer, the dimension that moves with the loop. rows: of a register tile, if any.
+    moved: by buffer, the dimension that moves with the loop. rows: of a register tile, if any, of
+    so many of them as `height`.
     """
 
     loop: str
     outer: tuple[str, ...]
     moved: dict[str, int]
     rows: str | None = None
+    height: int = LANE_ROWS
 
 
 def interleaving(

@@ -36,6 +36,7 @@ from tcsym.polyhedral.passes.contraction.interleaving import (
     interleaving,
 )
 from tcsym.polyhedral.passes.contraction.register_tile import TileShape, can_tile, tile_registers
+from tcsym.polyhedral.passes.rows.lane_windows import lane_windows
 from tcsym.polyhedral.passes.rows.row_costs import (
     BLOCK_COST,
     CLIPPED_COST,
@@ -90,6 +91,8 @@ def short_versions(
         longer = [_longer(kernel, nest, x, found, setting, most) for x in choices]
         few = _few_elements(kernel, nest, longer, found, setting)
         if few != FALSE:
+            if most is None and copied:
+                kernel = _with_windows(kernel, nest, found, few, setting)
             first = _tiny(kernel, nest, choices, found, setting) if copied else ()
             for short in first:
                 kernel = _with_version(kernel, nest, short, setting)
@@ -101,6 +104,22 @@ def short_versions(
         kernel = _with_version(kernel, nest, short, setting)
         setting.note(nest, f"short rows: vectors along {short.columns}")
     return kernel
+
+
+def _with_windows(
+    kernel: Kernel, nest: str, x: Interleaving, few: Condition, setting: Setting
+) -> Kernel:
+    """Beside a version in tiles of points along which windows slide, if there are any.
+
+    Tiles are also better than single points, for which there is a version where `few` holds.
+    """
+    windows = lane_windows(kernel, nest, x, setting)
+    if windows is None:
+        return kernel
+    more = all_of((windows.pays, _is_shared(kernel, nest, x, setting)))
+    pays = in_context(kernel, all_of((windows.fits, any_of((few, more)))))
+    setting.note(nest, f"windows: tiles along {windows.interleaving.rows}, {x.loop} in the lanes")
+    return with_interleaved(kernel, nest, windows.interleaving, pays, setting)
 
 
 def _interleavings(
@@ -200,8 +219,15 @@ def _few_elements(
     rows = (s for s in choices if x.loop not in s.rows and s.most > 0)
     short = any_of(_condition(band, s.rows, x.loop, s.most - s.window, lanes) for s in rows)
     whole = () if masks else (ge(n, lanes) for n in copied_elements(kernel, x))
-    shared = ge(extent(band.loop(x.loop)) * GAIN, var(THREADS) * lanes)
+    shared = _is_shared(kernel, nest, x, setting)
     return in_context(kernel, all_of((short, *whole, shared, copies_fit(kernel, x, setting))))
+
+
+def _is_shared(kernel: Kernel, nest: str, x: Interleaving, setting: Setting) -> Condition:
+    """There are groups of lanes for all threads."""
+    band = band_of(find_loop(kernel.body, nest))
+    lanes = setting.lanes(kernel, band.body)
+    return ge(extent(band.loop(x.loop)) * GAIN, var(THREADS) * lanes)
 
 
 def _choices(
