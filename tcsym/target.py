@@ -31,6 +31,11 @@ class Target:
         """Elements of that width in one vector register (1 without vectors)."""
         return max(1, self.vector_bits // element_bits)
 
+    def block_lanes(self, element_bits: int) -> int:
+        """Elements a side of a block that is transposed in registers, 16 at most: the columns of
+        more are more registers than there are, and few dimensions are as long."""
+        return min(16, self.lanes(element_bits))
+
     @property
     def register_rows(self) -> int:
         """Rows of the default register tile: tile, one row of B and one broadcast fit.

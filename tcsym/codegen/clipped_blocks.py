@@ -1,8 +1,8 @@
 """Clipped TransposeBlocks where there are mask registers: one function moves those of a kernel.
 
 Its loads and stores are masked, and the exchange in registers is that of whole blocks; one or two
-columns or rows are gathered or scattered. Being a module of its own, it is compiled beside the
-others, once for each width of elements.
+columns or rows of elements of 32 bits and more are gathered or scattered. Being a module of its
+own, it is compiled beside the others, once for each width of elements.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from tcsym.target import Target
 
 _CLIPPED = "tcsym_transpose"
 FEW = 2  # columns or rows that are gathered or scattered sooner than a block is exchanged
+GATHERED = 32  # bits of the shortest elements that instructions gather and scatter
 
 
 def define_clipped(kernel: Kernel, whole: Module, target: Target) -> None:
@@ -61,21 +62,26 @@ def _write_clipped(bits: int, target: Target, part: Module) -> None:
     """
     head = "ptr %to, ptr %from, i64 %from_step, i64 %to_step, i64 %rows, i64 %columns"
     f = Function(part, f"define void @{_CLIPPED}{bits}({head}) #1")
-    code, lanes, kind = Code(f, target), target.lanes(bits), f"i{bits}"
+    code, lanes, kind = Code(f, target), target.block_lanes(bits), f"i{bits}"
     rows, columns = Val("%rows", "i64"), Val("%columns", "i64")
-    both = code.intrinsic("smin", rows, columns)
-    some = code.compare("icmp sgt", both, constant(0, "i64"))
-    few, flat = (code.compare("icmp sle", n, constant(FEW, "i64")) for n in (columns, rows))
-    flat = code.binary("and", flat, code.not_(few))
-    with f.when(code.binary("and", some, few).text):
-        _columns(code, columns, _first(code, rows, lanes), kind)
-    with f.when(code.binary("and", some, flat).text):
-        _rows(code, rows, _first(code, columns, lanes), kind)
-    many = code.not_(code.binary("or", few, flat))
-    with f.when(code.binary("and", some, many).text):
+    many = code.compare("icmp sgt", code.intrinsic("smin", rows, columns), constant(0, "i64"))
+    if bits >= GATHERED:
+        many = _few_lines(code, many, rows, columns, lanes, kind)
+    with f.when(many.text):
         _block(code, rows, columns, lanes, kind)
     f.do("ret void")
     f.finish()
+
+
+def _few_lines(code: Code, some: Val, rows: Val, columns: Val, lanes: int, kind: str) -> Val:
+    """A few columns or rows, if there are `some`; if there are many of both."""
+    few, flat = (code.compare("icmp sle", n, constant(FEW, "i64")) for n in (columns, rows))
+    flat = code.binary("and", flat, code.not_(few))
+    with code.function.when(code.binary("and", some, few).text):
+        _columns(code, columns, _first(code, rows, lanes), kind)
+    with code.function.when(code.binary("and", some, flat).text):
+        _rows(code, rows, _first(code, columns, lanes), kind)
+    return code.binary("and", some, code.not_(code.binary("or", few, flat)))
 
 
 def _block(code: Code, rows: Val, columns: Val, lanes: int, kind: str) -> None:

@@ -1,7 +1,8 @@
 """TransposeBlock -> a square block moved through registers.
 
 Rows are loaded, exchanged by shuffles (first within 128 bits, where one unpack instruction moves
-two elements, then whole 128-bit quarters), and stored as columns. Where there are mask registers,
+two elements, then whole 128-bit quarters), and stored as columns. Elements of 8 and 16 bits go
+through rounds of unpacks, sixteen a side. Where there are mask registers,
 clipped blocks are moved by one function for all blocks of a kernel. Without vectors, or where the
 last dimension is not contiguous, the block is moved by a loop over its elements.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import reduce
+from itertools import product
 
 from tcsym.codegen.addresses import Address, address, moved_by
 from tcsym.codegen.branches import choose_each
@@ -19,18 +21,17 @@ from tcsym.codegen.memory import load, store
 from tcsym.codegen.values import Code, Val, bits_of, constant
 from tcsym.frontend.program import Const, Read
 from tcsym.index import ZERO, Condition, Index, all_of, ge, index, lt, minimum, var
-from tcsym.loop_ir import Branch, Buffer, Loop, Node, Store, TransposeBlock
+from tcsym.loop_ir import Branch, Buffer, Indices, Loop, Node, Store, TransposeBlock
 from tcsym.target import Target
 
 _COLUMN = "transpose column"
+_FEW_IN_QUARTER = 4  # elements of 128 bits whose exchanges LLVM makes unpacks of
 
 
 def fits_registers(target: Target, n: TransposeBlock, source: Buffer, to: Buffer) -> bool:
     """True if a row of the block is one vector register, contiguous on both sides."""
-    bits = source.dtype.bits
     return (
-        n.block == target.lanes(bits)
-        and bits in (32, 64)
+        n.block == target.block_lanes(source.dtype.bits)
         and "register" not in (source.space, to.space)
         and source.element_strides()[-1].as_int() == 1
         and to.element_strides()[-1].as_int() == 1
@@ -45,22 +46,25 @@ def is_whole(n: TransposeBlock) -> Condition:
 def transpose_whole(context: Context, n: TransposeBlock) -> None:
     """Whole blocks, without masks.
 
-    Rows are loaded in pieces of 128 bits, each into its place in a register: half the shuffles of
-    the exchange are then part of loads. Blocks side by side store a column together, into one line.
+    Rows are loaded in pieces of 128 bits, or eight elements, each into its place in a register:
+    half the shuffles of the exchange are then part of loads. Blocks side by side store a column
+    together, into one line, as far as half of the registers hold their columns.
     """
     source, target, lane = context.buffers[n.source], context.buffers[n.target], var(_COLUMN)
     starts = [minimum(k * n.block, n.rows - n.block) if k else ZERO for k in range(n.blocks)]
-    piece = 128 // target.dtype.bits
+    piece = min(8, 128 // target.dtype.bits)
     across = source.element_strides()[n.source_row], target.element_strides()[n.target_column]
-    for first in range(0, n.block, piece):
+    together = max(1, context.target.vector_registers // (2 * piece))
+    parts = [starts[k : k + together] for k in range(0, n.blocks, together)]
+    for first, part in product(range(0, n.block, piece), parts):
         moved = []
         with context.in_lanes(Lanes(_COLUMN, piece)):
-            for start in starts:
-                at = address(context, source, n.element(start, lane + first)[1])
+            for start in part:
+                at = _address(context, source, n.element(start, lane + first)[1])
                 rows = [_moved_by(context, at, across[0], r) for r in range(n.block)]
                 moved.append(_piece_columns(context, source, rows, piece))
         with context.in_lanes(Lanes(_COLUMN, n.block)):
-            places = [address(context, target, n.element(s + lane, 0)[0]) for s in starts]
+            places = [_address(context, target, n.element(s + lane, 0)[0]) for s in part]
             lines = [
                 (_moved_by(context, at, across[1], first + c), columns[c])
                 for c in range(piece)
@@ -87,6 +91,13 @@ def _store_lines(context: Context, n: TransposeBlock, lines: list[tuple[Address,
         choose_each(context, is_streamed, lambda: write(True), lambda: write(False))
 
 
+def _address(context: Context, buffer: Buffer, subscripts: Indices) -> Address:
+    """Of short elements the bits are moved: halves would be converted, one by one."""
+    at = address(context, buffer, subscripts)
+    bits = bits_of(at.kind)
+    return replace(at, kind=f"i{bits}") if bits < 32 else at
+
+
 def _moved_by(context: Context, at: Address, step: Index, count: int) -> Address:
     """The address `count` steps on."""
     pointer = moved_by(context, at.pointer, step * count, at.kind)
@@ -96,11 +107,17 @@ def _moved_by(context: Context, at: Address, step: Index, count: int) -> Address
 def _piece_columns(
     context: Context, source: Buffer, places: list[Address], piece: int
 ) -> list[Val]:
-    """The columns that start where `places`, one a row, say: as many as a piece of a row holds."""
-    rows = []
-    for r in range(piece):
-        taken = [load(context, at, source, None) for at in places[r::piece]]
-        rows.append(_joined(context.code, taken))
+    """The columns that start where `places`, one a row, say: as many as a piece of a row holds.
+
+    The first stage of bytes fills registers from pieces of half their length.
+    """
+    loaded = [load(context, at, source, None) for at in places]
+    quarter = 128 // bits_of(loaded[0].kind)
+    if quarter > piece:
+        return _unpacked(context.code, _interleaved(context.code, loaded, piece), quarter)
+    rows = [_joined(context.code, loaded[r::piece]) for r in range(piece)]
+    if quarter > _FEW_IN_QUARTER:
+        return _unpacked(context.code, rows, quarter)
     distance = 1
     while distance < piece:
         rows = _exchange(context.code, rows, distance, piece)
@@ -172,7 +189,7 @@ def _loaded(context: Context, n: TransposeBlock, rows: Number, columns: Number) 
     for r in range(n.block):
         mask = _row_mask(context, across, rows, r)
         row = r if isinstance(rows, int) else minimum(r, n.rows - 1)
-        at = address(context, source, n.element(row, lane)[1])
+        at = _address(context, source, n.element(row, lane)[1])
         if mask is False:
             loaded.append(context.code.spread(constant(0, at.kind), n.block))
             continue
@@ -184,7 +201,7 @@ def _store(context: Context, n: TransposeBlock, moved: list[Val]) -> None:
     """All columns."""
     target, lane = context.buffers[n.target], var(_COLUMN)
     for c, column in enumerate(moved):
-        at = address(context, target, n.element(lane, index(c))[0])
+        at = _address(context, target, n.element(lane, index(c))[0])
         store(context, at, target, column, None)
     context.note_store(target.name)
 
@@ -208,14 +225,40 @@ def transposed(code: Code, rows: list[Val]) -> list[Val]:
     """Columns of a square block of n rows of n lanes, n a power of two."""
     lanes = len(rows)
     quarter = 128 // bits_of(rows[0].kind)  # elements in 128 bits
-    distance = 1
+    distance = 1 if quarter <= _FEW_IN_QUARTER else quarter
     while distance < min(quarter, lanes):
         rows = _exchange(code, rows, distance, quarter)
         distance *= 2
     while distance < lanes:
         rows = _exchange(code, rows, distance, lanes)
         distance *= 2
+    if quarter > _FEW_IN_QUARTER:
+        parts = (rows[k : k + quarter] for k in range(0, lanes, quarter))
+        rows = [column for part in parts for column in _unpacked(code, part, quarter)]
     return rows
+
+
+def _unpacked(code: Code, rows: list[Val], quarter: int) -> list[Val]:
+    """Columns of blocks of `quarter` elements a side, in each 128 bits, by unpacks.
+
+    The rows' upper half goes between the lower, element by element: a round moves one bit of the
+    number of a row into the number of the lane, and one of the lane's back. Rows of half as many
+    have had their first round.
+    """
+    half, lanes, stay = len(rows) // 2, rows[0].lanes, quarter // 2
+    pairs = [(g + k, g + k + lanes) for g in range(0, lanes, quarter) for k in range(quarter)]
+    low = tuple(x for a, b in pairs if a % quarter < stay for x in (a, b))
+    high = tuple(x for a, b in pairs if a % quarter >= stay for x in (a, b))
+    for _ in range(half.bit_length()):
+        both = zip(rows[:half], rows[half:])
+        rows = [code.shuffle(a, b, picks) for a, b in both for picks in (low, high)]
+    return rows
+
+
+def _interleaved(code: Code, rows: list[Val], lanes: int) -> list[Val]:
+    """Each row of the first half with one of the second, element by element."""
+    half, picks = len(rows) // 2, tuple(x for k in range(lanes) for x in (k, k + lanes))
+    return [code.shuffle(a, b, picks) for a, b in zip(rows[:half], rows[half:])]
 
 
 def _exchange(code: Code, rows: list[Val], distance: int, group: int) -> list[Val]:

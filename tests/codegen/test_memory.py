@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tcsym.codegen import emit
-from tcsym.codegen.clipped_blocks import FEW
+from tcsym.codegen.clipped_blocks import FEW, GATHERED
 from tcsym.codegen.object_code import assembly
 from tcsym.frontend.program import Binary, Cast, Compare, Const, IndexValue, Read, Select
 from tcsym.index import Index, ceildiv, floordiv, ge, lt, maximum, minimum, mod, var
@@ -37,6 +38,8 @@ I, J, N, M = var("i"), var("j"), var("N"), var("M")  # noqa: E741
 F32 = DType.FLOAT32
 TYPES = [DType.BOOL, DType.INT8, DType.FLOAT16, DType.BFLOAT16, F32, DType.FLOAT64, DType.INT64]
 EDGES = ("end", "start")
+NARROW = [DType.BOOL, DType.INT8, DType.UINT16, DType.FLOAT16, DType.BFLOAT16]
+SIDES = {F32: 8, **dict.fromkeys(NARROW, 16)}  # of blocks in registers of 256 bits
 
 
 def values(dtype: DType, *shape: int) -> Any:
@@ -378,10 +381,10 @@ def test_local_buffers(dtype: DType, space: Any, target: str) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("dtype", [F32, DType.FLOAT64, DType.BFLOAT16], ids=str)
+@pytest.mark.parametrize("dtype", [*SIDES, DType.FLOAT64], ids=str)
 @pytest.mark.parametrize("padded", [True, False])
 def test_transposition(padded: bool, dtype: DType, target: str) -> None:
-    width = {F32: 8, DType.FLOAT64: 4, DType.BFLOAT16: 4}[dtype]
+    width = SIDES.get(dtype, 4)
     extent = (ceildiv(M, width) * width, ceildiv(N, width) * width) if padded else (M, N)
     x = Buffer("X", dtype, (N, M))
     o = Buffer("O", dtype, extent, padded=padded)
@@ -400,18 +403,20 @@ def test_transposition(padded: bool, dtype: DType, target: str) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("dtype", [F32, DType.FLOAT64], ids=str)
+@pytest.mark.parametrize("dtype", [F32, DType.FLOAT64, *NARROW], ids=str)
 def test_blocks_side_by_side(dtype: DType, target: str) -> None:
     """The later blocks start early enough to be whole; fewer rows than a block move by elements."""
-    width = 256 // dtype.bits
+    width = min(16, 256 // dtype.bits)
+    n_blocks = 64 // (width * dtype.bytes)
+    height = width * n_blocks
     x, o = Buffer("X", dtype, (N, M)), Buffer("O", dtype, (M, N))
-    r = minimum(var("r") * (2 * width), maximum(0, N - width))
+    r = minimum(var("r") * height, maximum(0, N - width))
     c = minimum(var("c") * width, maximum(0, M - width))
-    move = TransposeBlock("O", (c, r), "X", (r, c), N - r, M - c, width, blocks=2)
+    move = TransposeBlock("O", (c, r), "X", (r, c), N - r, M - c, width, blocks=n_blocks)
     columns = Loop("c", const(0), ceildiv(M, width), move)
-    body = Loop("r", const(0), ceildiv(N, 2 * width), columns)
+    body = Loop("r", const(0), ceildiv(N, height), columns)
     kernel = load(Kernel("beside", ("N", "M"), ("X", "O"), (x, o), body), target)
-    for n in (*range(1, 2 * width + 2), 3 * width, 5 * width - 1):
+    for n in (*range(1, height + 2), 3 * width, 5 * width - 1):
         for m in (1, width, 2 * width + 1):
             a, out = guarded(values(dtype, n, m)), guarded(np.zeros((m, n), dtype.numpy))
             assert kernel({"X": a, "O": out}, {"N": n, "M": m}) == 0
@@ -434,10 +439,34 @@ def test_a_whole_transposition_shuffles_half_as_often_and_spills_nothing(dtype: 
     assert not any("ymm" in line and "rsp" in line for line in lines)
 
 
-@pytest.mark.parametrize("dtype", [F32, DType.FLOAT64], ids=str)
+@pytest.mark.parametrize("target", ["cpu:avx2", "cpu:avx512"])
+@pytest.mark.parametrize("dtype", NARROW, ids=str)
+def test_whole_blocks_of_short_elements_are_loads_unpacks_and_stores(
+    dtype: DType, target: str
+) -> None:
+    """Of 16 elements a side, for each round one unpack a register; no element moves by itself."""
+    x, o = Buffer("X", dtype, (N, M)), Buffer("O", dtype, (M, N))
+    n_blocks = 4 // dtype.bytes
+    move = TransposeBlock("O", (J, I), "X", (I, J), N - I, M - J, 16, blocks=n_blocks)
+    whole = replace(move, rows=const(16 * n_blocks), columns=const(16))
+    k = Kernel("whole", ("N", "M", "i", "j"), ("X", "O"), (x, o), whole)
+    resolved = resolve_target(target)
+    text = assembly(emit(k, resolved, 1).ir_text, resolved)
+    vectors = re.findall(r"^\s+(v[a-z]+)[^%]*.*%[xy]mm", text, re.MULTILINE)
+    stores = re.findall(r"^\s+vmov[a-z0-9]+\s+%[xy]mm\d+, [^%]*\(", text, re.MULTILINE)
+    unpacks = [v for v in vectors if v.startswith("vpunpck")]
+    assert len(unpacks) == n_blocks * (64 if dtype.bytes == 1 else 48)
+    assert len(stores) == 16 * n_blocks
+    others = {v for v in vectors if not v.startswith(("vpunpck", "vmov"))}
+    assert others <= {"vinserti", "vinsertf"} and not re.search(r"mm\d+.*\(%rsp|\(%rsp.*mm", text)
+    assert not re.search(r"vp(extr|insr)[bw]", text)
+
+
+@pytest.mark.parametrize("dtype", [F32, DType.FLOAT64, *NARROW], ids=str)
 def test_clipped_blocks_move_in_registers_under_masks(dtype: DType) -> None:
     """Nothing outside is touched; the function has each column's store once, and few gathered."""
-    target, width = resolve_target("cpu:avx512"), 512 // dtype.bits
+    target, width = resolve_target("cpu:avx512"), min(16, 512 // dtype.bits)
+    few = FEW if dtype.bits >= GATHERED else 0
     x, o = Buffer("X", dtype, (N, M)), Buffer("O", dtype, (M, N))
     r, c = var("r") * width, var("c") * width
     move = TransposeBlock("O", (c, r), "X", (r, c), N - r, M - c, width)
@@ -445,8 +474,8 @@ def test_clipped_blocks_move_in_registers_under_masks(dtype: DType) -> None:
     body = Loop("r", const(0), ceildiv(N, width), columns)
     clipped = Kernel("clipped", ("N", "M"), ("X", "O"), (x, o), body)
     text = emit(clipped, target, 1).ir_text
-    assert text.count("call void @llvm.masked.store") == width + FEW
-    assert text.count("call void @llvm.masked.scatter") == FEW
+    assert text.count("call void @llvm.masked.store") == width + few
+    assert text.count("call void @llvm.masked.scatter") == few
     if not runs_here(target):
         return
     kernel = load(clipped, "cpu:avx512")

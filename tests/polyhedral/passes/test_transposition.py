@@ -12,10 +12,11 @@ from tcsym.index_values import evaluate
 from tcsym.loop_ir import Kernel, Node, TransposeBlock, walk
 from tcsym.options import Options
 from tcsym.polyhedral.map_cpu import map_cpu
+from tcsym.target import Target
 from tcsym.types import DType
 from tests.polyhedral.passes.compare import assert_same
 from tests.polyhedral.passes.naive import buf, kernel, par, rd, st, v
-from tests.polyhedral.passes.targets import AVX2
+from tests.polyhedral.passes.targets import AVX2, AVX512
 
 
 def permutation(order: str) -> Kernel:
@@ -70,3 +71,18 @@ def test_rows_of_the_target_that_share_cache_sets_are_finished_first(
             at = tuple(evaluate(s, {**sizes, loop.variable: 1}) for s in subscripts)
             assert at == ((line, 0) if moves_down else (0, line))
         assert evaluate(half.upper, sizes) == 2  # blocks that share the source's lines
+
+
+@pytest.mark.parametrize("target", [AVX2, AVX512], ids=lambda t: t.name)
+@pytest.mark.parametrize("dtype", [DType.BOOL, DType.UINT8, DType.INT16, DType.FLOAT16], ids=str)
+def test_short_elements_move_in_blocks_of_sixteen_that_fill_a_line(
+    dtype: DType, target: Target
+) -> None:
+    nest = par("r", "R", par("c", "C", st("O", v("c r"), rd("X", *v("r c"), dtype=dtype))))
+    buffers = [buf("X", "R C", dtype=dtype), buf("O", "C R", dtype=dtype)]
+    k = kernel("t", "R C", buffers, nest)
+    out = map_cpu(k, target, Options()).kernel
+    found = {(x.block, x.height * dtype.bytes) for x, _ in walk(out.body) if is_direct(x)}
+    assert found == {(16, 64)}
+    for rows, columns in ((1, 1), (3, 40), (16, 17), (64, 16), (70, 33)):
+        assert_same(k, out, {"R": rows, "C": columns})

@@ -95,7 +95,7 @@ def _in_blocks(
         return None
     found = transposition_of(kernel, chain)
     if found is not None:
-        block = setting.target.lanes(kernel.buffer(found.store.buffer).dtype.bits)
+        block = setting.target.block_lanes(kernel.buffer(found.store.buffer).dtype.bits)
         kernel = transpose_in_blocks(kernel, chain, found, block, setting.names)
         return kernel, "transposition in blocks"
     partner = strided_partner(kernel, chain, lanes)

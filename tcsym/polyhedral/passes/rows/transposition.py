@@ -56,7 +56,7 @@ def transposition_of(kernel: Kernel, chain: tuple[Loop, ...]) -> Transposition |
         return None
     read, target = store.value, kernel.buffer(store.buffer)
     plain = not any(read.checked) and read.unwritten is None
-    same = kernel.buffer(read.tensor).dtype is target.dtype and target.dtype.bits in (32, 64)
+    same = kernel.buffer(read.tensor).dtype is target.dtype
     subscripts = tuple(s for s in read.subscripts if isinstance(s, Index))
     if not plain or not same or min(len(subscripts), len(store.subscripts)) < 2:
         return None
