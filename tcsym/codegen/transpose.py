@@ -111,11 +111,13 @@ def _piece_columns(
 
     The first stage of bytes fills registers from pieces of half their length.
     """
-    loaded = [load(context, at, source, None) for at in places]
-    quarter = 128 // bits_of(loaded[0].kind)
+    quarter, rows = 128 // source.dtype.bits, []
     if quarter > piece:
+        loaded = [load(context, at, source, None) for at in places]
         return _unpacked(context.code, _interleaved(context.code, loaded, piece), quarter)
-    rows = [_joined(context.code, loaded[r::piece]) for r in range(piece)]
+    for r in range(piece):
+        taken = [load(context, at, source, None) for at in places[r::piece]]
+        rows.append(_joined(context.code, taken))
     if quarter > _FEW_IN_QUARTER:
         return _unpacked(context.code, rows, quarter)
     distance = 1
