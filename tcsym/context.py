@@ -165,7 +165,7 @@ def _quotient(a: Interval, b: Interval) -> Interval:
         )
     if a.low is None or a.low < 0 or b.low is None or b.low < 0:
         return ANY
-    low = 0 if b.low == 0 or b.high is None else a.low // b.high
+    low = a.low // b.high if b.low and b.high else 0  # where nothing runs, ranges may be empty
     return Interval(low, None if a.high is None else a.high // max(1, b.low))
 
 

@@ -137,3 +137,15 @@ def test_results_at_bounds(bounds: tuple[int, int], strategy: str) -> None:
     beyond = np.ones((high + 1, low), np.float32), np.ones((low, low), np.float32)
     with pytest.raises(tc.SizeError, match=f"from {low} to {high}"):
         kernel(*beyond)
+
+
+def test_quotients_where_a_size_is_nothing() -> None:
+    """What stands under conditions that never hold has empty ranges, and is compiled."""
+    kernel = tc.define("""def f(uint32(B,B) A, float(B,B) C, bool(M) D) -> (T) {
+      T(i,j) = (B > 0 && B > 0 ? A(B-1,B-1) : 0) - C(j % B, i % B) where i in 0:M, j in 0:M
+    }""", strategy="symbolic").f  # fmt: skip
+    rng = np.random.default_rng(0)
+    for b, m in [(0, 0), (3, 0), (3, 7)]:
+        a = rng.integers(0, 9, (b, b)).astype(np.uint32)
+        args = a, a.astype(np.float32), np.zeros(m, bool)
+        np.testing.assert_array_equal(kernel(*args), kernel.reference(*args))
