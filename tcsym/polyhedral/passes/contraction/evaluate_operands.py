@@ -1,21 +1,25 @@
-"""Operands of a contraction that are computed along the sum -> their values, as they lie in memory.
+"""Operands of a contraction that are computed or gathered -> their values, as they lie in memory.
 
 A panel takes its columns from far apart where the sum lies along memory, element by element: a
 conversion from half or int8, or a scaling, then costs more than the products. Computed in vectors
 first, the operand is one that is read in place or transposed in registers. Elements that are packed
 just as they lie are so for rows; columns are transposed by 32 bits.
+
+Gathered rows, `A(p(i),k) * B(k,j)`, are read once for each tile of columns, found and checked anew.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tcsym.frontend.program import Read
-from tcsym.index import ONE, Index
-from tcsym.loop_ir import Kernel, Loop, loads
+from tcsym.index import ONE, Index, all_of, ge
+from tcsym.loop_ir import Kernel, Loop, Value, conditional, loads
 from tcsym.packed import elements_of, packed_run
 from tcsym.polyhedral.passes.common.access import linear_coefficient, stride, value_variables
 from tcsym.polyhedral.passes.common.band import Band, Roles, band_of
 from tcsym.polyhedral.passes.common.bounds import extent
-from tcsym.polyhedral.passes.common.loops import find_loop, loops_around
+from tcsym.polyhedral.passes.common.loops import find_loop, loops_around, replace_loop
 from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.contraction.copy_operand import copy_operand, depend_on_sizes
 from tcsym.polyhedral.passes.contraction.operands import Operand, row_operands, streamed_operands
@@ -38,10 +42,46 @@ def evaluate_operands(kernel: Kernel, nest: str, roles: Roles, names: Names) -> 
     for x in found:
         loops = _loops(band, x)
         if _is_computed_along(kernel, x, loops, rows):
-            name = names.fresh(f"{loads(x.value)[0].tensor}_values")
-            kernel, copy = copy_operand(kernel, nest, x.value, loops, loops, name, names)
+            kernel, copy = _copied(kernel, nest, x, loops, names)
+            copies.append(copy)
+    for x in row_operands(kernel, band, roles, names, _is_gathered):
+        loops = _loops(band, x)
+        if depend_on_sizes(kernel, band.loops) and _is_found_once(kernel, x, loops):
+            kernel, copy = _copied(kernel, nest, x, loops, names)
+            kernel = _where_used(kernel, band, loops, copy)
             copies.append(copy)
     return Permuted(kernel, tuple(copies))
+
+
+def _copied(
+    kernel: Kernel, nest: str, x: Operand, loops: tuple[Loop, ...], names: Names
+) -> tuple[Kernel, str]:
+    name = names.fresh(f"{loads(x.value)[0].tensor}_values")
+    return copy_operand(kernel, nest, x.value, loops, loops, name, names)
+
+
+def _is_gathered(v: Value) -> bool:
+    """Its subscripts are elements of tensors."""
+    reads = loads(v)
+    plain = all(isinstance(s, Index) for r in reads for s in r.subscripts)
+    return not plain and all(r.unwritten is None for r in reads)
+
+
+def _is_found_once(kernel: Kernel, x: Operand, loops: tuple[Loop, ...]) -> bool:
+    """Each point of the loops has an element of its own, as no window slides."""
+    names = {y.variable for y in loops}
+    subscripts = [s for r in loads(x.value) for s in r.subscripts if isinstance(s, Index)]
+    alone = all(len(s.variables() & names) <= 1 for s in subscripts)
+    return alone and value_variables(x.value) - set(kernel.sizes) == names
+
+
+def _where_used(kernel: Kernel, band: Band, loops: tuple[Loop, ...], copy: str) -> Kernel:
+    """The copy only where the nest reads all of it: what is out of range is an error."""
+    others = [y for y in band.loops if y not in loops]
+    used = all_of(ge(extent(y), 1) for y in others)
+    return replace(
+        kernel, body=replace_loop(kernel.body, copy, lambda loop: conditional(used, loop))
+    )
 
 
 def _loops(band: Band, x: Operand) -> tuple[Loop, ...]:

@@ -6,6 +6,7 @@ one side of the register tile only is done once, when the panel is filled.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from tcsym.frontend.program import Binary, Call, Cast, Const, Expr, Read, Select, Unary, dtype_of
@@ -22,6 +23,9 @@ from tcsym.records import dataclass
 from tcsym.types import DType
 
 HALVES = (DType.FLOAT16, DType.BFLOAT16)
+
+
+Fits = Callable[[Value], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +99,16 @@ def stationary_operands(kernel: Kernel, band: Band, roles: Roles, names: Names) 
     return [x for x in row_operands(kernel, band, roles, names) if not _is_at_hand(kernel, x)]
 
 
-def row_operands(kernel: Kernel, band: Band, roles: Roles, names: Names) -> list[Operand]:
-    """What moves with the rows and a reduction, not with the columns."""
+def row_operands(
+    kernel: Kernel, band: Band, roles: Roles, names: Names, fits: Fits | None = None
+) -> list[Operand]:
+    """What moves with the rows and a reduction, not with the columns.
+
+    fits: which values may be operands; None: those that ask nothing at run time.
+    """
     assert roles.rows is not None
     others = frozenset(band.variables) - {roles.rows, *outer_loops(band, roles)}
-    return _operands(kernel, band, band.loop(roles.rows), others, names)
+    return _operands(kernel, band, band.loop(roles.rows), others, names, fits)
 
 
 def _is_at_hand(kernel: Kernel, x: Operand) -> bool:
@@ -112,14 +121,19 @@ def _is_at_hand(kernel: Kernel, x: Operand) -> bool:
 
 
 def _operands(
-    kernel: Kernel, band: Band, side: Loop, others: frozenset[str], names: Names
+    kernel: Kernel,
+    band: Band,
+    side: Loop,
+    others: frozenset[str],
+    names: Names,
+    fits: Fits | None = None,
 ) -> list[Operand]:
     written = {a.buffer for a in accesses(band.body) if a.written}
     places: dict[Expr, tuple[Loop, ...]] = {}
     unequal: set[Expr] = set()
     for x, around in reductions(band.body):
         inner = frozenset(y.variable for y in around)
-        for part in _parts(x.value, side.variable, inner, others):
+        for part in _parts(x.value, side.variable, inner, others, fits or _is_plain):
             if places.setdefault(part, around) != around:
                 unequal.add(part)
     found: list[Operand] = []
@@ -132,22 +146,24 @@ def _operands(
     return found
 
 
-def _parts(v: Value, side: str, inner: frozenset[str], others: frozenset[str]) -> tuple[Expr, ...]:
+def _parts(
+    v: Value, side: str, inner: frozenset[str], others: frozenset[str], fits: Fits
+) -> tuple[Expr, ...]:
     """Largest always-evaluated values that move with `side` and `inner`, and not with `others`."""
     used = value_variables(v)
     if side not in used:
         return ()
     if not used & others:
-        return (v,) if used & inner and _is_plain(v) else ()  # type: ignore[return-value]
+        return (v,) if used & inner and fits(v) else ()  # type: ignore[return-value]
     match v:
         case Binary(op, a, b) if op not in ("and", "or"):
-            return _parts(a, side, inner, others) + _parts(b, side, inner, others)
+            return _parts(a, side, inner, others, fits) + _parts(b, side, inner, others, fits)
         case Cast(x, _) | Unary(_, x, _):
-            return _parts(x, side, inner, others)
+            return _parts(x, side, inner, others, fits)
         case Select(c, _, _):
-            return _parts(c, side, inner, others)
+            return _parts(c, side, inner, others, fits)
         case Call(_, args):
-            return tuple(p for x in args for p in _parts(x, side, inner, others))
+            return tuple(p for x in args for p in _parts(x, side, inner, others, fits))
         case _:
             return ()
 
