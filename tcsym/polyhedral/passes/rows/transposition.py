@@ -29,7 +29,7 @@ from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.common.tile_loop import is_multiple, tile_loop
 from tcsym.records import dataclass
 
-CACHE_POINTS = 128  # of a side of a cache block
+CACHE_POINTS = 128  # of a side of a cache block, which has whole tiles
 CONFLICT_BYTES = 2048  # rows a multiple of it apart share one or two sets of the first cache
 BLOCK_POINTS = 16
 
@@ -119,7 +119,8 @@ def transpose_in_blocks(
     for loop in reversed(order.loops):
         node = replace(loop, body=node)
     for x, name in ((t.column, column), (t.row, row)):
-        node = Loop(name, ZERO, ceildiv(extent(x), CACHE_POINTS), node, "serial", "parallel")
+        points = max(CACHE_POINTS, block * line)
+        node = Loop(name, ZERO, ceildiv(extent(x), points), node, "serial", "parallel")
     for x in reversed(chain):
         if x.variable not in first:
             node = replace(x, body=node)
@@ -143,7 +144,7 @@ def _tile_order(
     But along a row of the target first where its rows fall on the same sets of the caches: their
     lines would be evicted half-written. `block`: the loops over rows and columns of cache blocks.
     """
-    target, many = kernel.buffer(t.store.buffer), CACHE_POINTS // points
+    target, many = kernel.buffer(t.store.buffer), max(1, CACHE_POINTS // points)
     apart = target.element_strides()[t.target_column]
     conflict = eq(mod(apart, CONFLICT_BYTES // target.dtype.bytes), 0)
     low = [var(name) * many for name in block]
