@@ -123,7 +123,7 @@ def test_all_types_agree_with_the_reference(a: str, b: str, t: str, target: str)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", [x for x in FORMS if x != "plain"])
 def test_forms_are_packed_and_agree_with_the_reference(name: str, target: str) -> None:
-    for types in TYPES[:2]:
+    for types in TYPES[:2] if target == "cpu" else TYPES[1:2]:
         assert_packed(FORMS[name].format(**dict(zip("abt", types))), target, SIZES)
 
 
