@@ -60,6 +60,18 @@ def test_gathers(name: str) -> None:
                 np.testing.assert_array_equal(found, want)
 
 
+@pytest.mark.parametrize("length", [0, 3])
+def test_nothing_is_asked_for_where_another_sum_is_empty(length: int) -> None:
+    kernel = tcsym.define("""def f(float(Q,K) A, float(K,N,L) B, int32(M) p) -> (float(M,N) O) {
+      O(i,j) +=! A(p(i),k) * B(k,j,l)
+    }""")
+    a, b = np.ones((5, 7), "f4"), np.ones((7, 33, length), "f4")
+    p = np.array([0, 9, 1] * 9, "i4")
+    want, found = (outcome(call, a, b, p) for call in (kernel.reference, kernel))
+    assert isinstance(want, str) is (length > 0)
+    np.testing.assert_array_equal(found, want)
+
+
 def test_no_copy_of_windows() -> None:
     """A window's elements are many times those of the tensor."""
     text = (

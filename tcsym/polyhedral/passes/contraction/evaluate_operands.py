@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from tcsym.frontend.program import Read
 from tcsym.index import ONE, Index, all_of, ge
-from tcsym.loop_ir import Kernel, Loop, Value, conditional, loads
+from tcsym.loop_ir import Kernel, Loop, Value, conditional, loads, walk
 from tcsym.packed import elements_of, packed_run
 from tcsym.polyhedral.passes.common.access import linear_coefficient, stride, value_variables
 from tcsym.polyhedral.passes.common.band import Band, Roles, band_of
@@ -44,11 +44,12 @@ def evaluate_operands(kernel: Kernel, nest: str, roles: Roles, names: Names) -> 
         if _is_computed_along(kernel, x, loops, rows):
             kernel, copy = _copied(kernel, nest, x, loops, names)
             copies.append(copy)
+    every = tuple(y for y, _ in walk(find_loop(kernel.body, nest)) if isinstance(y, Loop))
     for x in row_operands(kernel, band, roles, names, _is_gathered):
         loops = _loops(band, x)
-        if depend_on_sizes(kernel, band.loops) and _is_found_once(kernel, x, loops):
+        if depend_on_sizes(kernel, every) and _is_found_once(kernel, x, loops):
             kernel, copy = _copied(kernel, nest, x, loops, names)
-            kernel = _where_used(kernel, band, loops, copy)
+            kernel = _where_used(kernel, every, loops, copy)
             copies.append(copy)
     return Permuted(kernel, tuple(copies))
 
@@ -75,10 +76,15 @@ def _is_found_once(kernel: Kernel, x: Operand, loops: tuple[Loop, ...]) -> bool:
     return alone and value_variables(x.value) - set(kernel.sizes) == names
 
 
-def _where_used(kernel: Kernel, band: Band, loops: tuple[Loop, ...], copy: str) -> Kernel:
-    """The copy only where the nest reads all of it: what is out of range is an error."""
-    others = [y for y in band.loops if y not in loops]
-    used = all_of(ge(extent(y), 1) for y in others)
+def _where_used(
+    kernel: Kernel, every: tuple[Loop, ...], loops: tuple[Loop, ...], copy: str
+) -> Kernel:
+    """The copy only where the nest reads all of it: what is out of range is an error.
+
+    every: the nest's loops, also those of sums along which the operand stays the same.
+    """
+    moving = {y.variable for y in loops}
+    used = all_of(ge(extent(y), 1) for y in every if y.variable not in moving)
     return replace(
         kernel, body=replace_loop(kernel.body, copy, lambda loop: conditional(used, loop))
     )
