@@ -11,11 +11,9 @@ from tcsym.index import FALSE, TRUE
 from tcsym.loop_ir import Kernel, Prefetch
 from tcsym.polyhedral.passes.common.assume import in_context
 from tcsym.polyhedral.passes.common.band import band_of
+from tcsym.polyhedral.passes.common.duplicate import with_fallback
 from tcsym.polyhedral.passes.common.loops import find_loop, loops_around, outermost_loops
 from tcsym.polyhedral.passes.common.setting import Setting
-from tcsym.polyhedral.passes.contraction.contraction_versions import (
-    with_fallback,
-)
 from tcsym.polyhedral.passes.rows.column_blocks import blocks_pay, schedule_column_blocks
 from tcsym.polyhedral.passes.rows.fold_columns import fold_columns
 from tcsym.polyhedral.passes.rows.jam_rows import row_blocks, schedule_row_blocks

@@ -13,6 +13,7 @@ from tcsym.polyhedral.passes.common.assume import in_context
 from tcsym.polyhedral.passes.common.band import Band, band_of, contraction_roles
 from tcsym.polyhedral.passes.common.bounds import extent
 from tcsym.polyhedral.passes.common.distribute import distribute, is_bounded
+from tcsym.polyhedral.passes.common.duplicate import with_fallback
 from tcsym.polyhedral.passes.common.loops import find_loop, loops_around, outermost_loops
 from tcsym.polyhedral.passes.common.setting import Setting
 from tcsym.polyhedral.passes.contraction.contraction_nest import (
@@ -28,7 +29,6 @@ from tcsym.polyhedral.passes.contraction.contraction_schedule import (
 )
 from tcsym.polyhedral.passes.contraction.contraction_versions import (
     FEW_ROWS,
-    with_fallback,
 )
 from tcsym.polyhedral.passes.contraction.guarded_products import guard_factors
 from tcsym.polyhedral.passes.contraction.interleave import add_interleaved, with_interleaved

@@ -1,12 +1,13 @@
-"""A second copy of a nest, with its own loops and its own private temporaries."""
+"""A second copy of a nest, with its own loops and its own private temporaries; a version of it."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from tcsym.loop_ir import Kernel, Node
+from tcsym.index import Condition
+from tcsym.loop_ir import Branch, Kernel, Node
 from tcsym.polyhedral.passes.common.access import rename_buffer
-from tcsym.polyhedral.passes.common.loops import loops_in
+from tcsym.polyhedral.passes.common.loops import find_loop, loops_in, replace_loop
 from tcsym.polyhedral.passes.common.names import Names, rename_loops
 
 
@@ -20,3 +21,12 @@ def duplicate(kernel: Kernel, node: Node, names: Names) -> tuple[Kernel, Node, d
             own = replace(b, name=names.fresh(b.name), private=private)
             kernel, copy = kernel.with_buffer(own), rename_buffer(copy, b.name, own.name)
     return kernel, copy, new
+
+
+def with_fallback(
+    kernel: Kernel, nest: str, condition: Condition, names: Names
+) -> tuple[Kernel, str]:
+    """The nest under a condition, and the name of its copy for the other case."""
+    kernel, copy, new = duplicate(kernel, find_loop(kernel.body, nest), names)
+    body = replace_loop(kernel.body, nest, lambda x: Branch(condition, x, copy))
+    return replace(kernel, body=body), new[nest]

@@ -24,6 +24,7 @@ from tcsym.polyhedral.passes.common.band import (
     roles_of,
 )
 from tcsym.polyhedral.passes.common.bounds import extent
+from tcsym.polyhedral.passes.common.duplicate import with_fallback
 from tcsym.polyhedral.passes.common.loops import find_loop, replace_loop
 from tcsym.polyhedral.passes.common.overlap import fits_tiles, is_repeatable
 from tcsym.polyhedral.passes.common.setting import Setting
@@ -45,7 +46,6 @@ from tcsym.polyhedral.passes.contraction.contraction_versions import (
     short_pays,
     steps_apart,
     streams_in_place,
-    with_fallback,
 )
 from tcsym.polyhedral.passes.contraction.evaluate_operands import evaluate_operands
 from tcsym.polyhedral.passes.contraction.operands import widened_terms

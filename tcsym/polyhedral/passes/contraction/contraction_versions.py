@@ -30,7 +30,7 @@ from tcsym.index import (
     mod,
     negate,
 )
-from tcsym.loop_ir import LINE_BYTES, Branch, Kernel, Loop, subvalues
+from tcsym.loop_ir import LINE_BYTES, Kernel, Loop, subvalues
 from tcsym.packed import available, is_dot
 from tcsym.polyhedral.passes.common.access import accesses, lies_along, stride, value_variables
 from tcsym.polyhedral.passes.common.band import (
@@ -43,14 +43,11 @@ from tcsym.polyhedral.passes.common.band import (
     roles_of,
 )
 from tcsym.polyhedral.passes.common.bounds import extent
-from tcsym.polyhedral.passes.common.duplicate import duplicate
 from tcsym.polyhedral.passes.common.loops import (
     find_loop,
     loops_around,
-    replace_loop,
     statements_in,
 )
-from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.common.setting import Setting
 from tcsym.polyhedral.passes.common.sliding import sliding_loops
 from tcsym.polyhedral.passes.common.vector_legality import can_mask
@@ -262,15 +259,6 @@ def _term_count(kernel: Kernel, nest: str) -> Index | None:
     counts = [reduce(mul, map(extent, around), ONE) for _, around in reductions(band.body)]
     most = maximum(ZERO, *counts)
     return most if most.variables() <= frozenset(kernel.sizes) else None
-
-
-def with_fallback(
-    kernel: Kernel, nest: str, condition: Condition, names: Names
-) -> tuple[Kernel, str]:
-    """The nest under a condition, and the name of its copy for the other case."""
-    kernel, copy, new = duplicate(kernel, find_loop(kernel.body, nest), names)
-    body = replace_loop(kernel.body, nest, lambda x: Branch(condition, x, copy))
-    return replace(kernel, body=body), new[nest]
 
 
 def streams_in_place(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> bool:

@@ -41,12 +41,11 @@ from tcsym.loop_ir import (
 from tcsym.polyhedral.passes.common.assume import in_context
 from tcsym.polyhedral.passes.common.band import Roles, band_of, roles_of
 from tcsym.polyhedral.passes.common.bounds import extent
-from tcsym.polyhedral.passes.common.duplicate import duplicate
+from tcsym.polyhedral.passes.common.duplicate import duplicate, with_fallback
 from tcsym.polyhedral.passes.common.loops import find_loop, loops_around, replace_loop
 from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.common.setting import Setting
 from tcsym.polyhedral.passes.common.tile_loop import is_multiple
-from tcsym.polyhedral.passes.contraction.contraction_versions import with_fallback
 from tcsym.polyhedral.passes.contraction.interleaving import (
     Interleaving,
     interleaving,
