@@ -135,10 +135,25 @@ def _inside(
 def _lanes(context: Context, at: Address, buffer: Buffer, inside: Val | None, fault: Fault) -> Val:
     if inside is None:
         return load(context, at, buffer, context.mask)
+    if inside.lanes == 1:
+        return _row(context, at, buffer, inside, fault)
     inside = context.code.spread(inside, context.width)
     fail_if(context, context.code.not_(inside), fault)
     active = context.code.and_(context.mask, inside)
     return load(context, at, replace(buffer, padded=False), active)
+
+
+def _row(context: Context, at: Address, buffer: Buffer, inside: Val, fault: Fault) -> Val:
+    """Elements whose place was checked once for all of them."""
+
+    def elements() -> Val:
+        return load(context, at, buffer, context.mask)
+
+    def failed() -> Val:
+        fail_if(context, constant(1, "i1"), fault)
+        return Val("zeroinitializer", at.kind)
+
+    return choose(context, inside, elements, failed, context.width, True)
 
 
 def _uniform(

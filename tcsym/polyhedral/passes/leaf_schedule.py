@@ -25,7 +25,7 @@ from tcsym.polyhedral.passes.rows.share_loads import (
     whole_vectors,
 )
 from tcsym.polyhedral.passes.rows.split_rows import split_rows
-from tcsym.polyhedral.passes.rows.strip_schedule import schedule_strips, strip_columns
+from tcsym.polyhedral.passes.rows.strip_schedule import gathered, schedule_strips, strip_columns
 from tcsym.polyhedral.passes.windows.window_schedule import schedule_windows, window_rows
 
 
@@ -96,7 +96,8 @@ def schedule_long_rows(
 
 def _strips(kernel: Kernel, nest: str, columns: str, setting: Setting) -> Kernel:
     """Blocks of columns where they pay, which may be known only at run time, else strips."""
-    pays = blocks_pay(kernel, columns, setting)
+    own_rows = loops_around(kernel.body, columns) and gathered(find_loop(kernel.body, columns).body)
+    pays = None if own_rows else blocks_pay(kernel, columns, setting)
     pays = None if pays is None else in_context(kernel, pays)
     if pays is None or pays == FALSE:
         setting.note(nest, f"strips along {columns}")

@@ -9,9 +9,12 @@ from __future__ import annotations
 from math import inf
 
 from tcsym.frontend.program import Call
-from tcsym.loop_ir import Kernel, Loop, Node, subvalues
+from tcsym.index import FALSE, TRUE, Index, ge
+from tcsym.loop_ir import Kernel, Loop, Node, loads, subvalues
+from tcsym.polyhedral.passes.common.assume import in_context
 from tcsym.polyhedral.passes.common.band import Band, band_of, reductions
 from tcsym.polyhedral.passes.common.bounds import extent
+from tcsym.polyhedral.passes.common.duplicate import with_fallback
 from tcsym.polyhedral.passes.common.interchange import can_sink
 from tcsym.polyhedral.passes.common.loops import (
     find_loop,
@@ -117,13 +120,42 @@ def _is_window(band: Band, variable: str) -> bool:
 
 
 def schedule_strips(kernel: Kernel, nest: str, columns: str, setting: Setting) -> Kernel:
-    """Whole strips without masks, and the ragged rest in single masked vectors or elements."""
+    """Whole strips without masks, and the ragged rest in masked vectors or elements."""
     band = band_of(find_loop(kernel.body, nest))
     lanes, names = setting.lanes(kernel, band.body), setting.names
     shape = TileShape(1, _vectors(band, setting.strip_vectors), lanes)
     kernel, rest = split_rest(kernel, columns, columns, shape.columns, names)
     kernel = _tile(kernel, columns, shape, names)
-    return schedule_vectors(kernel, rest[1], setting) if rest else kernel
+    return _schedule_rest(kernel, rest[1], shape, setting) if rest else kernel
+
+
+def _schedule_rest(kernel: Kernel, columns: str, strip: TileShape, setting: Setting) -> Kernel:
+    """Less than a strip: of rows gathered, all of it at once, as each is fetched from elsewhere."""
+    body = band_of(find_loop(kernel.body, columns)).body
+    if not gathered(body) or not can_mask(kernel, body, setting.target):
+        return schedule_vectors(kernel, columns, setting)
+    vectors = strip.vectors
+    while vectors > 1:
+        shape = TileShape(1, vectors, strip.lanes)
+        vectors //= 2
+        most = extent(find_loop(kernel.body, columns))
+        enough = in_context(kernel, ge(most, vectors * strip.lanes + 1))
+        if enough == TRUE:
+            return _tile(kernel, columns, shape, setting.names)
+        if enough != FALSE:
+            kernel, copy = with_fallback(kernel, columns, enough, setting.names)
+            kernel = _tile(kernel, columns, shape, setting.names)
+            columns = copy
+    return schedule_vectors(kernel, columns, setting)
+
+
+def gathered(body: Node) -> bool:
+    """The body adds rows that lie at positions that it reads."""
+    return any(
+        any(not isinstance(s, Index) for s in r.subscripts)
+        for x, _ in reductions(body)
+        for r in loads(x.value)
+    )
 
 
 def schedule_vectors(kernel: Kernel, columns: str, setting: Setting) -> Kernel:
