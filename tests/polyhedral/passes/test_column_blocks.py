@@ -34,6 +34,13 @@ def gathered_rows() -> Kernel:
     return kernel("gathered", "A M N V", [buf("T", "V N"), buf("I", "A M"), buf("S", "A N")], body)
 
 
+def sums_of_rows() -> Kernel:
+    """Rows that lie one behind the other, for each of several sums."""
+    sums = red("m", "M", up("S", (A, N), "add", rd("X", A, M, N)))
+    body = par("a", "A", par("n", "N", st("S", (A, N), con(0.0)), sums))
+    return kernel("sums", "A M N", [buf("X", "A M N"), buf("S", "A N")], body)
+
+
 def mapped(k: Kernel, target: object = AVX2, **options: object) -> Kernel:
     return map_cpu(k, target, Options(**options)).kernel  # type: ignore[arg-type]
 
@@ -84,4 +91,9 @@ def test_rows_of_one_sum_are_shared_by_threads_and_combined_after() -> None:
 
 
 def test_sums_of_many_rows_keep_their_own_parallel_loop() -> None:
-    assert isinstance(blocks(mapped(gathered_rows())), Loop)
+    assert isinstance(blocks(mapped(sums_of_rows())), Loop)
+
+
+def test_gathered_rows_of_many_sums_need_no_blocks() -> None:
+    branches = [x.then for x, _ in walk(mapped(gathered_rows()).body) if isinstance(x, Branch)]
+    assert not any(_is_jammed(y, a) for x in branches for y, a in walk(x))
