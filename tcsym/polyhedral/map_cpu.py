@@ -26,6 +26,7 @@ from tcsym.polyhedral.passes.contract_storage import contract_storage
 from tcsym.polyhedral.passes.contraction.associate_factors import associate_factors
 from tcsym.polyhedral.passes.contraction.contraction_nest import Schedule
 from tcsym.polyhedral.passes.drop_empty import drop_empty
+from tcsym.polyhedral.passes.find_positions import find_positions
 from tcsym.polyhedral.passes.follow_steps import follow_steps
 from tcsym.polyhedral.passes.full_tiles import full_tiles
 from tcsym.polyhedral.passes.hoist_conditions import hoist_conditions, unswitch_serial
@@ -89,6 +90,7 @@ def _mapped(kernel: Kernel, target: Target, options: Options) -> Mapped:
     kernel = _verified(split_quotients(kernel, setting.names))
     kernel = _verified(split_choices(kernel, setting.names))
     kernel = _verified(split_guards(kernel, setting.names))
+    kernel = _verified(find_positions(kernel, nests(kernel.body), setting.names))
     kernel = _verified(interchange_scans(kernel, setting.names, options.parallelize))
     if options.parallelize:
         kernel = _verified(split_reductions(kernel, target, setting.names))

@@ -10,9 +10,19 @@ from dataclasses import replace
 
 from tcsym.frontend.program import Read
 from tcsym.index import ONE, ZERO, Index, var
-from tcsym.index_values import substitute
-from tcsym.loop_ir import Kernel, Loop, Node, Prefetch, Update, block, loads, map_node, walk
-from tcsym.polyhedral.passes.common.access import stride
+from tcsym.loop_ir import (
+    Kernel,
+    Loop,
+    Node,
+    Prefetch,
+    Update,
+    block,
+    loads,
+    map_node,
+    substitute_value,
+    walk,
+)
+from tcsym.polyhedral.passes.common.access import stride, subscript_variables
 from tcsym.polyhedral.passes.common.bounds import extent
 from tcsym.polyhedral.passes.common.loops import loops_in
 
@@ -52,11 +62,15 @@ def _reads(kernel: Kernel, loop: Loop) -> list[Prefetch]:
             step = stride(b, r.subscripts, loop.variable)
             if stride(b, r.subscripts, lane) != ONE or step in (None, ZERO, ONE):
                 continue
-            out.append(_ahead(r, loop.variable, points))
+            moving = (loop.variable, *(y.variable for y in points))
+            gathered = tuple(s for s in r.subscripts if not isinstance(s, Index))
+            if subscript_variables(gathered).isdisjoint(moving):
+                out.append(_ahead(r, loop.variable, points))
     return out
 
 
 def _ahead(r: Read, variable: str, points: list[Loop]) -> Prefetch:
     values = {variable: var(variable) + STEPS_AHEAD, **{y.variable: ZERO for y in points}}
-    at = tuple(substitute(s, values) for s in r.subscripts if isinstance(s, Index))
-    return Prefetch(Read(r.tensor, at, r.dtype))
+    later = substitute_value(replace(r, checked=(), unwritten=None), values)
+    assert isinstance(later, Read)
+    return Prefetch(later)

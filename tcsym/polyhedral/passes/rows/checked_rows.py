@@ -72,11 +72,8 @@ def check_rows(
     def position(s: Index | Expr, extent: Index) -> Expr:
         kind = DType.INT64
         b = Buffer(names.fresh("position"), kind, (index(rows),), "arena", private=private)
-        least: Expr = IndexValue(s, kind) if isinstance(s, Index) else s
-        least = Binary("max", least, Const(0, kind), kind)
-        inside = Binary("min", least, IndexValue(extent - 1, kind), kind)
         buffers.append(b)
-        before.append(Store(b.name, (row,), inside, x.name))
+        before.append(Store(b.name, (row,), kept_inside(s, extent), x.name))
         return Read(b.name, (row,), kind)
 
     def checked_before(v: Value) -> Value:
@@ -88,3 +85,11 @@ def check_rows(
 
     plain = map_value(x.value, checked_before, lambda i: i)
     return Checked(tuple(before), plain, tuple(buffers))
+
+
+def kept_inside(subscript: Index | Expr, extent: Index) -> Expr:
+    """The subscript, or the nearest one of an element that there is."""
+    kind = DType.INT64
+    least: Expr = IndexValue(subscript, kind) if isinstance(subscript, Index) else subscript
+    least = Binary("max", least, Const(0, kind), kind)
+    return Binary("min", least, IndexValue(extent - 1, kind), kind)
