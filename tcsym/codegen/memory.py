@@ -32,7 +32,8 @@ def load(context: Context, at: Address, buffer: Buffer, mask: Val | None) -> Val
         mask = None
     width = context.width
     if at.offsets is None and at.stride == 1:
-        return load_run(context, at.pointer, at.kind, mask, epoch)
+        stored = None if mask is None else _stored(context, at, mask, epoch)
+        return stored or load_run(context, at.pointer, at.kind, mask, epoch)
     if at.offsets is None and at.stride == -1:
         first = step_by(context, at.pointer, constant(1 - width, "i64"), at.kind)
         backwards = tuple(reversed(range(width)))
@@ -44,6 +45,14 @@ def load(context: Context, at: Address, buffer: Buffer, mask: Val | None) -> Val
     if at.places is not None and is_run(at.places) and _can_mask(context, at):
         return _load_repeated(context, at, at.places, mask, epoch)
     return _gather(context, at, mask, epoch)
+
+
+def _stored(context: Context, at: Address, mask: Val, epoch: str) -> Val | None:
+    """What the last store to the buffer left there, if known: a masked store that a load follows
+    holds it up until the cache has the line, and LLVM leaves such pairs alone."""
+    value: Val | None = context.function.recall((at.pointer, mask, epoch))
+    nothing = Val("zeroinitializer", at.kind, context.width)
+    return value and context.code.select(mask, value, nothing)
 
 
 def _held(context: Context, at: Address, buffer: Buffer) -> Val | None:
@@ -173,6 +182,9 @@ def store(
         else:
             _store_lanes(context, at, lanes, kept)
     context.note_store(buffer.name)
+    if mask is not None and buffer.space != "register" and at.offsets is None and at.stride == 1:
+        epoch = context.memory_state(buffer.name)
+        context.function.remember((at.pointer, mask, epoch), lanes)
 
 
 def _store_lanes(context: Context, at: Address, value: Val, mask: Val | None) -> None:

@@ -47,6 +47,7 @@ from tcsym.polyhedral.passes.split_guards import split_guards
 from tcsym.polyhedral.passes.split_quotients import split_quotients
 from tcsym.polyhedral.passes.split_reductions import split_reductions
 from tcsym.polyhedral.passes.stream_stores import stream_stores
+from tcsym.polyhedral.passes.whole_rows import whole_rows
 from tcsym.polyhedral.passes.windows.fetch_blocks import fetch_ahead
 from tcsym.polyhedral.passes.windows.finite_weights import assume_finite, exceptional_nests
 from tcsym.polyhedral.passes.windows.split_residues import split_residues
@@ -100,7 +101,7 @@ def _mapped(kernel: Kernel, target: Target, options: Options) -> Mapped:
         kernel = _verified(_scheduled(kernel, nest, schedule, setting.of_nest(k)))
     kernel = _verified(skip_unit_windows(kernel, setting.names))
     kernel = _verified(clamp_rows(drop_empty(assume(contract_storage(kernel)))))
-    kernel = _verified(full_tiles(kernel, setting.names))
+    kernel = _verified(full_tiles(drop_masks(whole_rows(kernel)), setting.names))
     kernel = _verified(stream_stores(kernel, target.l3_bytes, setting.names))
     if target.vector_bits:
         kernel = _verified(prefetch_gathers(prefetch_rows(kernel), target.l2_bytes))
@@ -110,7 +111,7 @@ def _mapped(kernel: Kernel, target: Target, options: Options) -> Mapped:
         kernel = collapse_outermost(kernel, target, setting.names, grain, loops)
         kernel = parallelise(kernel, target)
     kernel = replace(kernel, body=unswitch_serial(kernel.body, setting.names))
-    kernel = merge_branches(roll_epilogues(drop_masks(kernel), target, setting.names))
+    kernel = merge_branches(roll_epilogues(kernel, target, setting.names))
     kernel = place_allocations(kernel)
     return Mapped(_verified(kernel), tuple(setting.notes))
 

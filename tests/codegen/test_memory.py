@@ -510,3 +510,26 @@ def test_transposition_across_dimensions(target: str) -> None:
         a, out = guarded(values(F32, n, 3, m)), guarded(np.zeros((m, 3, n), np.float32))
         assert kernel({"X": a, "O": out}, {"N": n, "M": m}) == 0
         np.testing.assert_array_equal(out, a.transpose(2, 1, 0))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", (F32, DType.FLOAT16, DType.INT8), ids=str)
+def test_what_a_masked_store_left_is_not_loaded(dtype: DType, target: str) -> None:
+    """The row is doubled in place, then added to another: both hold for inactive lanes."""
+    first = Store(
+        "O", (AT,), Binary("add", Read("X", (AT,), dtype), Read("X", (AT,), dtype), dtype)
+    )
+    later = Store("P", (AT,), Binary("add", Read("O", (AT,), dtype), Const(1, dtype), dtype))
+    buffers = tuple(Buffer(name, dtype, (N,)) for name in "XOP")
+    body = in_lanes(block(first, later), N)
+    kernel = Kernel("k", ("N",), ("X", "O", "P"), buffers, body)
+    if dtype is F32 and target != "cpu:novector":
+        text = emit(kernel, resolve_target(target), 1).ir_text
+        assert text.count("@llvm.masked.load") == 2  # the call, and its declaration
+    run = load(kernel, target)
+    for n in (0, 3, 8, 21):
+        x = values(dtype, n) // 4
+        o, p = (guarded(np.zeros(n, dtype.numpy), "end") for _ in "OP")
+        assert run({"X": guarded(x, "end"), "O": o, "P": p}, {"N": n}) == 0
+        np.testing.assert_array_equal(o, x + x)
+        np.testing.assert_array_equal(p, x + x + 1)

@@ -33,7 +33,7 @@ def clamp_rows(kernel: Kernel) -> Kernel:
     def clamp(x: Node) -> Node:
         if not (isinstance(x, Loop) and x.kind == "unrolled" and x.mask is not None):
             return x
-        if not _writes_only_registers(kernel, x.body):
+        if not _writes_only_padding(kernel, x.body, in_registers=True):
             return x
         last = minimum(var(x.variable), x.mask - 1)
         return replace(x, mask=None, body=_clamped(kernel, x.body, x.variable, last))
@@ -44,7 +44,7 @@ def clamp_rows(kernel: Kernel) -> Kernel:
 def drop_masks(kernel: Kernel) -> Kernel:
     """No mask where all lanes may be computed.
 
-    These are vector loops that write padded registers only, and in lanes read padded buffers only.
+    These are vector loops that write padded buffers only, and in lanes read such only.
     What all lanes share must not depend on the mask: some lane reads it then.
     """
 
@@ -52,7 +52,7 @@ def drop_masks(kernel: Kernel) -> Kernel:
         if not (isinstance(x, Loop) and x.kind == "vector" and x.mask is not None):
             return x
         masked = x.mask.variables() | {x.variable}
-        if not _writes_only_registers(kernel, x.body):
+        if not _writes_only_padding(kernel, x.body):
             return x
         values = [
             v for n, _ in walk(x.body) if isinstance(n, Store | Update) for v in subvalues(n.value)
@@ -71,12 +71,12 @@ def _is_safe(kernel: Kernel, v: Value, masked: frozenset[str]) -> bool:
     return still and not any(v.checked) and v.unwritten is None
 
 
-def _writes_only_registers(kernel: Kernel, node: Node) -> bool:
+def _writes_only_padding(kernel: Kernel, node: Node, in_registers: bool = False) -> bool:
     for x, _ in walk(node):
         match x:
             case Store() | Update():
                 b = kernel.buffer(x.buffer)
-                if b.space != "register" or not b.padded:
+                if not b.padded or (in_registers and b.space != "register"):
                     return False
             case Loop() if x.kind in ("unrolled", "vector"):
                 pass

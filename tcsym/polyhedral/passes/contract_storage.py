@@ -81,7 +81,7 @@ def _contract_one(kernel: Kernel, b: Buffer, touched: Touched) -> Kernel:
     shape = tuple(extent_from(extents[d], sizes) for d in kept)
     small = replace(b, shape=shape, strides=None)
     space = _space(small, body, touched)
-    padded = space == "register" and not _is_guarded(body, b.name, touched)
+    padded = space == "register" and not is_guarded(body, b.name, touched)
     small = replace(small, space=space, padded=padded)
     return replace(kernel, body=body).with_buffer(small)
 
@@ -121,7 +121,7 @@ def _lanes_last(dimensions: list[int], uses: Uses) -> list[int]:
     return [*(d for d in dimensions if d not in moved), *moved]
 
 
-def _is_guarded(node: Node, buffer: str, touched: Touched) -> bool:
+def is_guarded(node: Node, buffer: str, touched: Touched) -> bool:
     """Some write of the buffer happens in only some lanes, by a condition."""
     for x, around in touched.nodes(node, buffer):
         lanes = {y.variable for y in around if y.kind in ("vector", "unrolled")}
