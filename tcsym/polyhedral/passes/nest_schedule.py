@@ -51,6 +51,7 @@ from tcsym.polyhedral.passes.rows.scan_schedule import is_scan, schedule_scan
 from tcsym.polyhedral.passes.rows.short_rows import short_versions
 from tcsym.polyhedral.passes.rows.strip_schedule import strip_columns
 from tcsym.polyhedral.passes.rows.unit_columns import add_unit_columns
+from tcsym.polyhedral.passes.windows.convert_windows import convert_windows
 from tcsym.polyhedral.passes.windows.copy_choices import copy_choices
 from tcsym.polyhedral.passes.windows.pack_windows import pack_windows
 from tcsym.polyhedral.passes.windows.pad_reads import pad_reads
@@ -80,9 +81,11 @@ def schedule_nest(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
         for x in chosen.copies:
             kernel = schedule_leaf(kernel, x, setting)
         return schedule_nest(kernel, chosen.nest, setting)
-    packed = pack_windows(kernel, nest, setting)
+    packed, note = pack_windows(kernel, nest, setting), "channels side by side"
+    if packed is None:
+        packed, note = convert_windows(kernel, nest, setting), "converted images"
     if packed is not None:
-        setting.note(nest, "windows over copies with channels side by side")
+        setting.note(nest, f"windows over copies with {note}")
         kernel = packed.kernel
         for x in packed.before:
             kernel = schedule_leaf(kernel, x, setting)

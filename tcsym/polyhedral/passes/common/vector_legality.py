@@ -26,6 +26,7 @@ from tcsym.polyhedral.passes.common.access import (
     linear_coefficient,
     offset_stride,
     stride,
+    subscript_variables,
 )
 from tcsym.polyhedral.passes.common.loops import statements_in
 from tcsym.target import Target
@@ -101,14 +102,17 @@ def _computed_bits(dtype: DType) -> int:
     return dtype.accumulator.bits
 
 
-def narrowest_bits(kernel: Kernel, node: Node) -> int:
-    """Bits of the narrowest element that `node` loads or stores."""
-    return min((kernel.buffer(a.buffer).dtype.bits for a in accesses(node)), default=64)
+def can_mask(kernel: Kernel, node: Node, target: Target, lanes: str | None = None) -> bool:
+    """Masked loads and stores are single instructions for every element of `node`.
+
+    lanes: the loop in the lanes, if known: what does not move with it is loaded without a mask.
+    """
+    moving = (a for a in accesses(node) if lanes is None or lanes in _used(a))
+    return target.has_masks or all(kernel.buffer(a.buffer).dtype.bits >= 32 for a in moving)
 
 
-def can_mask(kernel: Kernel, node: Node, target: Target) -> bool:
-    """Masked loads and stores are single instructions for every element of `node`."""
-    return target.has_masks or narrowest_bits(kernel, node) >= 32
+def _used(a: Access) -> frozenset[str]:
+    return subscript_variables(a.subscripts)
 
 
 def access_cost(kernel: Kernel, node: Node, variable: str | None, lanes: int) -> float:

@@ -99,7 +99,7 @@ def _packed(kernel: Kernel, nest: str, x: WindowSum, names: Names, before: list[
         shape = tuple(x.steps if x.moves(a) else a.n for a in side.kept)
         copy = block(*(_copy(x, side, name, rest, names) for rest in (False, True)))
         buffer = Buffer(name, DType.INT32, shape, "arena")
-        kernel = _with_filled(kernel, nest, buffer, copy, names, before)
+        kernel = with_filled(kernel, nest, buffer, copy, names, before)
         at = (var(step) if x.moves(a) else a.subscript - a.low for a in side.kept)
         new.append(Read(name, tuple(at), DType.INT32))
     for y in x.term.owed:
@@ -169,10 +169,10 @@ def _with_owed(
     body = replace_loop(kernel.body, x.around[0].variable, lambda y: block(y, added))
     buffer = Buffer(name, DType.INT32, tuple(map(extent, dimensions)), "arena")
     node = renamed_loops(node, names)
-    return _with_filled(replace(kernel, body=body), nest, buffer, node, names, before)
+    return with_filled(replace(kernel, body=body), nest, buffer, node, names, before)
 
 
-def _with_filled(
+def with_filled(
     kernel: Kernel, nest: str, buffer: Buffer, node: Node, names: Names, before: list[str]
 ) -> Kernel:
     """`node`, which fills the buffer, before the nest and the loops around that leave it as it is.

@@ -28,6 +28,7 @@ from tcsym.index import (
     var,
 )
 from tcsym.loop_ir import Buffer, Kernel, Loop, Value, block, loads, map_node, subvalues
+from tcsym.packed import BFLOAT, available
 from tcsym.polyhedral.passes.common.access import accesses
 from tcsym.polyhedral.passes.common.band import band_of, reductions
 from tcsym.polyhedral.passes.common.bounds import eliminate, extent_from, is_nonnegative
@@ -55,7 +56,7 @@ def pad_reads(kernel: Kernel, nest: str, setting: Setting) -> Padded | None:
     written = {a.buffer for a in accesses(band.body) if a.written}
     for x, around in reductions(band.body):
         for value in subvalues(x.value):
-            v = _converted(value)
+            v = _converted(value, setting)
             if not isinstance(v, Select) or not _is_guarded_read(v) or v.then.tensor in written:  # type: ignore[union-attr]
                 continue
             shared = _shared(kernel, nest, v.then.tensor)  # type: ignore[union-attr]
@@ -66,12 +67,12 @@ def pad_reads(kernel: Kernel, nest: str, setting: Setting) -> Padded | None:
     return None
 
 
-def _converted(v: Value) -> Value:
+def _converted(v: Value, setting: Setting) -> Value:
     """What `v` converts if its copy should hold it converted: once, not for each use."""
     if not isinstance(v, Cast) or v.exact or v.dtype is not DType.FLOAT32:
         return v
-    bfloat = dtype_of(v.operand) is DType.BFLOAT16  # of which dot products are made
-    return v if bfloat else v.operand
+    is_dot = dtype_of(v.operand) is DType.BFLOAT16 and BFLOAT in available(setting.target)
+    return v if is_dot else v.operand
 
 
 def _shared(kernel: Kernel, nest: str, tensor: str) -> tuple[Loop, ...]:
@@ -194,7 +195,7 @@ def _padded(
     shared: tuple[Loop, ...],
     setting: Setting,
 ) -> Padded:
-    v = _converted(whole)
+    v = _converted(whole, setting)
     assert isinstance(v, Select) and isinstance(v.then, Read)
     element, border = (rebuilt(whole, x) if v != whole else x for x in (v.then, v.orelse))  # type: ignore[arg-type]
     band, names = band_of(find_loop(kernel.body, nest)), setting.names

@@ -102,7 +102,7 @@ def schedule_windows(
     lanes = setting.lanes(kernel, band.body)
     shape = _shape(band, columns, rows, lanes, setting)
     narrow, flat = TileShape(shape.rows, 1, lanes), TileShape(1, shape.rows, lanes)
-    if not can_mask(kernel, band.body, setting.target):
+    if not can_mask(kernel, band.body, setting.target, columns):
         return None
     if is_repeatable(kernel, band.body, frozenset((columns, rows))):
         tiles = tuple(dict.fromkeys((shape, narrow, flat)))

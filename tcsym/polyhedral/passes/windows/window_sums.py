@@ -94,7 +94,9 @@ def window_sum(
     kernel: Kernel, nest: str, band: Band, x: Update, around: tuple[Loop, ...], have: frozenset[str]
 ) -> WindowSum | None:
     """have: the dot products of the target. None: the sum stays as it is."""
-    windows = [r for r in loads(x.value) if any(_slides(s, band, around) for s in r.subscripts)]
+    windows = [
+        r for r in loads(x.value) if any(slides_along(s, band, around) for s in r.subscripts)
+    ]
     if len(windows) != 1 or not depend_on_sizes(kernel, around):
         return None
     image, own = windows[0], value_variables(windows[0]) & set(band.variables)
@@ -109,13 +111,13 @@ def window_sum(
     if term is None or channels is None:
         return None
     loops = (*band.loops, *around)
-    sides = _side(kernel, term.left, loops), _side(kernel, term.right, loops)
+    sides = side_of(kernel, term.left, loops), side_of(kernel, term.right, loops)
     if sides[0] is None or sides[1] is None:
         return None
     return WindowSum(x, around, channels, term, (sides[0], sides[1]))
 
 
-def _slides(s: Index | Expr, band: Band, around: tuple[Loop, ...]) -> bool:
+def slides_along(s: Index | Expr, band: Band, around: tuple[Loop, ...]) -> bool:
     return any(slides(s, v, around) for v in band.variables)
 
 
@@ -126,7 +128,9 @@ def _is_weight(kernel: Kernel, image: Read, band: Band, around: tuple[Loop, ...]
         lengths = (extent(y) for y in loops if y.variable in s.variables())
         return max((len(n.variables() & set(kernel.sizes)), n.as_int() or 0) for n in lengths)
 
-    sliding = [s for s in image.subscripts if isinstance(s, Index) and _slides(s, band, around)]
+    sliding = [
+        s for s in image.subscripts if isinstance(s, Index) and slides_along(s, band, around)
+    ]
     return any(longest(s, around) > longest(s, band.loops) for s in sliding)
 
 
@@ -165,7 +169,7 @@ def _are_apart(kernel: Kernel, x: Loop, image: Read, term: DotTerm) -> bool:
     return True
 
 
-def _side(kernel: Kernel, value: Expr, loops: tuple[Loop, ...]) -> Side | None:
+def side_of(kernel: Kernel, value: Expr, loops: tuple[Loop, ...]) -> Side | None:
     """None unless it is one element, of a box of its tensor, and nothing else moves it."""
     found = tuple(dict.fromkeys(loads(value)))
     if len(found) != 1 or any(found[0].checked) or found[0].unwritten is not None:
