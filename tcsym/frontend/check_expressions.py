@@ -71,7 +71,7 @@ def typed_expression(e: ast.Expr, c: Context) -> Typed:
             return _apply(e, c)
         case ast.CastTo(dtype, operand):
             x = typed_expression(operand, c.with_exact(False))
-            cast = cast_literal(x, dtype) if isinstance(x, Literal) else Cast(x, dtype)
+            cast = cast_literal(x, dtype) if isinstance(x, Literal) else _cast(x, dtype)
             return _widened(cast, c, e.span)
         case ast.Extremum(op, a, b):
             left, right = typed_expression(a, c), typed_expression(b, c)
@@ -94,6 +94,11 @@ def _wrapped(e: ast.Number | ast.Paren | ast.Prefix, c: Context) -> Typed:
     if isinstance(e, ast.Prefix):
         return prefix(e.op, typed_expression(e.operand, c), e.span, c.exact)
     return typed_expression(ast.unparenthesised(e), c)
+
+
+def _cast(x: Expr, dtype: DType) -> Expr:
+    """An element is exact; other values of its type may have more digits (halves)."""
+    return x if isinstance(x, Read) and x.dtype is dtype else Cast(x, dtype)
 
 
 def _infix_chain(e: ast.Infix, c: Context) -> Typed:

@@ -94,6 +94,8 @@ I_VALUE = IndexValue(i, I32)
         ("Q(i) ? U(i) : A(i)", Select(Q, Cast(U, F32), A, F32)),
         ("Q(i) && i > 2", Binary("and", Q, Compare("gt", I_VALUE, Const(2, I32)), BOOL)),
         ("half(A(i))", Cast(A, F16)),
+        ("half(H(i))", H),
+        ("half(H(i) * H(i))", Cast(Binary("mul", H, H, F16), F16)),
         ("exp(P(i))", Call("exp", (Cast(P, F32),), F32)),
         ("pow(H(i), P(i))", Call("pow", (H, Cast(P, F16)), F16)),
         ("fma(D(i), A(i), 2)", Call("fma", (D, Cast(A, F64), Const(2.0, F64)), F64)),

@@ -31,6 +31,7 @@ from tcsym.polyhedral.passes.common.vector_legality import (
     is_short,
     vector_refusal,
 )
+from tcsym.polyhedral.passes.rows.transposed_values import transpose_values, transposed_values
 from tcsym.polyhedral.passes.rows.transposition import (
     block_points,
     strided_partner,
@@ -98,11 +99,19 @@ def _in_blocks(
         block = setting.target.block_lanes(kernel.buffer(found.store.buffer).dtype.bits)
         kernel = transpose_in_blocks(kernel, chain, found, block, setting.names)
         return kernel, "transposition in blocks"
-    partner = strided_partner(kernel, chain, lanes)
+    partner, note = strided_partner(kernel, chain, lanes), ""
     if partner is None:
         return None
+    values = transposed_values(kernel, chain, setting)
+    if values is not None:
+        note = "values of blocks transposed before"
+        kernel, new = transpose_values(kernel, chain, values, setting)
+        if not new:
+            return kernel, note
+        note, lanes, partner = f"{note}; or ", new[lanes], new[partner]
+        chain = chain_of(find_loop(kernel.body, new[chain[0].variable]))
     kernel = _block_and_rest(kernel, chain, lanes, partner, setting)
-    return kernel, f"vectors along {lanes}, blocks of {partner}"
+    return kernel, f"{note}vectors along {lanes}, blocks of {partner}"
 
 
 def _block_and_rest(

@@ -133,7 +133,7 @@ def _loaded(kernel: Kernel, loop: Loop, lanes: int, setting: Setting) -> tuple[S
     written = {a.buffer for a in accesses(loop) if a.written}
     found: dict[Strided, None] = {}
     for x, around in statements_in(loop):
-        for r in _certain(x.value):
+        for r in certain_reads(x.value):
             points = tuple(y.variable for y in around if y is not loop)
             strided = strided_access(kernel, r, loop.variable, points, lanes, setting)
             if strided is not None and r.tensor not in written:
@@ -158,11 +158,11 @@ def stored_element(kernel: Kernel, x: Store) -> Read:
     return Read(x.buffer, x.subscripts, kernel.buffer(x.buffer).dtype)
 
 
-def _certain(v: Value) -> tuple[Read, ...]:
+def certain_reads(v: Value) -> tuple[Read, ...]:
     """Loads that are made whenever `v` is computed."""
     inside = (v.condition,) if isinstance(v, Select) and not v.eager else value_children(v)
     own = (v,) if isinstance(v, Read) else ()
-    return (*own, *(r for x in inside for r in _certain(x)))
+    return (*own, *(r for x in inside for r in certain_reads(x)))
 
 
 def strided_access(

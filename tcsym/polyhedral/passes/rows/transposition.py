@@ -1,11 +1,13 @@
 """Element-wise nests whose loads and stores run along different loops -> blocks of both loops.
 
-A plain transposition is moved block by block through registers; anything else stays element-wise,
-but reuses the cache lines of its strided side within a block.
+A plain transposition is moved block by block through registers. So is what other values need
+(`transposed_values`); where that is too little for a block, or may not be read, they stay
+element-wise, but reuse the cache lines of their strided side within a block.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from tcsym.frontend.program import Read
@@ -54,11 +56,18 @@ def transposition_of(kernel: Kernel, chain: tuple[Loop, ...]) -> Transposition |
     store = chain[-1].body
     if not isinstance(store, Store) or not isinstance(store.value, Read):
         return None
-    read, target = store.value, kernel.buffer(store.buffer)
+    same = kernel.buffer(store.value.tensor).dtype is kernel.buffer(store.buffer).dtype
+    return moved_read(kernel, chain, store, store.value) if same else None
+
+
+def moved_read(
+    kernel: Kernel, chain: tuple[Loop, ...], store: Store, read: Read
+) -> Transposition | None:
+    """The transposition if the store, in the chain, stored the element as it is."""
+    target = kernel.buffer(store.buffer)
     plain = not any(read.checked) and read.unwritten is None
-    same = kernel.buffer(read.tensor).dtype is target.dtype
     subscripts = tuple(s for s in read.subscripts if isinstance(s, Index))
-    if not plain or not same or min(len(subscripts), len(store.subscripts)) < 2:
+    if not plain or min(len(subscripts), len(store.subscripts)) < 2:
         return None
     if len(subscripts) < len(read.subscripts) or read.tensor == store.buffer:
         return None
@@ -103,14 +112,38 @@ def transpose_in_blocks(
     Contract: all loops of the chain are parallel; no bound uses the row or column loop.
     """
     line = max(1, LINE_BYTES // (block * kernel.buffer(t.store.buffer).dtype.bytes))
+
+    def move(first: dict[str, Index]) -> Node:
+        return _block(t, first, block, line)
+
+    node = over_blocks(kernel, chain, t, block, line, move, False, names)
+    return replace(kernel, body=replace_loop(kernel.body, chain[0].variable, lambda _: node))
+
+
+def over_blocks(
+    kernel: Kernel,
+    chain: tuple[Loop, ...],
+    t: Transposition,
+    block: int,
+    line: int,
+    body: Callable[[dict[str, Index]], Node],
+    whole: bool,
+    names: Names,
+) -> Node:
+    """The chain over blocks of `block` columns and `line` times as many rows.
+
+    body: of the block whose first row and column are given, by their loops' names. whole: the last
+    one starts early enough to have all its rows, not just `block` of them.
+    """
     row, column, halves = (names.fresh(x.variable) for x in (t.row, t.column, t.column))
     order = _tile_order(kernel, t, block * line, (row, column), names)
     behind = order.column * line + var(halves)
+    rows = (order.row, block * line) if whole else (order.row * line, block)
     first = {
-        t.row.variable: _block_start(extent(t.row), order.row * line, block),
-        t.column.variable: _block_start(extent(t.column), behind, block),
+        t.row.variable: t.row.lower + _block_start(extent(t.row), *rows),
+        t.column.variable: t.column.lower + _block_start(extent(t.column), behind, block),
     }
-    node: Node = _block(t, first, block, line)
+    node = body(first)
     if line > 1:
         pieces = minimum(line, ceildiv(extent(t.column), block) - order.column * line)
         node = Loop(halves, ZERO, pieces, node, "serial", "parallel")
@@ -124,7 +157,7 @@ def transpose_in_blocks(
     for x in reversed(chain):
         if x.variable not in first:
             node = replace(x, body=node)
-    return replace(kernel, body=replace_loop(kernel.body, chain[0].variable, lambda _: node))
+    return node
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,16 +195,15 @@ def _tile_order(
     )
 
 
-def _block(t: Transposition, start: dict[str, Index], block: int, blocks: int) -> TransposeBlock:
-    """Blocks side by side, from `start` of the row and of the column loop."""
-    first = {x.variable: x.lower + start[x.variable] for x in (t.row, t.column)}
+def _block(t: Transposition, first: dict[str, Index], block: int, blocks: int) -> TransposeBlock:
+    """Blocks side by side, from `first` of the row and of the column loop."""
     return TransposeBlock(
         t.store.buffer,
         tuple(substitute(s, first) for s in t.store.subscripts),
         t.source.tensor,
         tuple(substitute(s, first) for s in t.source.subscripts if isinstance(s, Index)),
-        extent(t.row) - start[t.row.variable],
-        extent(t.column) - start[t.column.variable],
+        t.row.upper - first[t.row.variable],
+        t.column.upper - first[t.column.variable],
         block,
         t.source_row,
         t.target_column,
