@@ -6,11 +6,11 @@ from functools import reduce
 from math import lcm
 from operator import mul
 
-from tcsym.index import FALSE, ONE, TRUE, Index, all_of, ceildiv, ge
+from tcsym.index import FALSE, ONE, TRUE, Index, all_of, any_of, ceildiv, ge, maximum
 from tcsym.loop_ir import Kernel, Loop
 from tcsym.polyhedral.passes.common.access import accesses, subscript_variables
 from tcsym.polyhedral.passes.common.assume import in_context
-from tcsym.polyhedral.passes.common.band import Band, band_of, contraction_roles
+from tcsym.polyhedral.passes.common.band import Band, band_of, contraction_roles, reductions
 from tcsym.polyhedral.passes.common.bounds import extent
 from tcsym.polyhedral.passes.common.distribute import distribute, is_bounded
 from tcsym.polyhedral.passes.common.duplicate import with_fallback
@@ -49,6 +49,7 @@ from tcsym.polyhedral.passes.rows.fold_rows import fold_rows
 from tcsym.polyhedral.passes.rows.row_block import block_rows, row_groups, rows_last
 from tcsym.polyhedral.passes.rows.scan_schedule import is_scan, schedule_scan
 from tcsym.polyhedral.passes.rows.short_rows import short_versions
+from tcsym.polyhedral.passes.rows.step_lanes import add_step_lanes
 from tcsym.polyhedral.passes.rows.strip_schedule import strip_columns
 from tcsym.polyhedral.passes.rows.unit_columns import add_unit_columns
 from tcsym.polyhedral.passes.windows.convert_windows import convert_windows
@@ -61,7 +62,9 @@ from tcsym.polyhedral.passes.windows.separate_windows import separate_windows
 MOST_GUARDS = 2
 FEW_BLOCKS = 4  # of rows: with fewer, threads share the work inside each nest
 FEW_POOLED = 3  # columns of windows done in two parts: more are quicker so
-FEW_BETWEEN = 2  # with more, register tiles pay again
+TOGETHER = 4  # sums in lanes: an addition takes as many cycles
+FEW_BETWEEN = 4  # with more, register tiles pay again,
+FEW_ADDED = 40  # or with so many for a lane, times the terms that each of them sums
 FEW_PACKED_BLOCKS = 20  # where panels are packed for them alone: threads share that only there
 
 
@@ -97,6 +100,7 @@ def _as_contraction(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
     roles = roles_at(kernel, nest)
     refusal = contraction_refusal(kernel, nest, roles)
     if roles is not None and refusal is None:
+        kernel = add_step_lanes(kernel, nest, roles, setting)
         kernel = add_interleaved(kernel, nest, roles, setting)
         kernel = add_few_columns(kernel, nest, roles, setting)
         return tile_where_it_pays(kernel, nest, roles, setting, schedule_few_rows)
@@ -203,13 +207,24 @@ def _with_few_between(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
     found = interleaving(kernel, nest, setting, shared=True, loop=rows) if between else None
     if found is None:
         return kernel
-    few = all_of((*(ge(FEW_BETWEEN, n) for n in between), copies_fit(kernel, found, setting)))
+    terms = _most_terms(kernel, nest)
     lanes = setting.lanes(kernel, find_loop(kernel.body, nest))
+    most = FEW_ADDED * lanes
+    short = (any_of((ge(FEW_BETWEEN, n), ge(most, n * terms))) for n in between)
+    few = all_of((*short, copies_fit(kernel, found, setting)))
     few = in_context(kernel, all_of((few, ge(extent(find_loop(kernel.body, rows)), lanes))))
     if few == FALSE:
         return kernel
     setting.note(nest, f"few elements between nests: rows {rows} in the lanes")
-    return with_interleaved(kernel, nest, found, few, setting)
+    return with_interleaved(kernel, nest, found, few, setting, TOGETHER)
+
+
+def _most_terms(kernel: Kernel, nest: str) -> Index:
+    """Of the nest's sums, as far as sizes tell."""
+    sums = reductions(band_of(find_loop(kernel.body, nest)).body)
+    steps = ([x for x in around if x.order == "reduction"] for _, around in sums)
+    terms = (reduce(mul, map(extent, loops), ONE) for loops in steps)
+    return maximum(*(n for n in terms if n.variables() <= frozenset(kernel.sizes)), ONE)
 
 
 def _between(kernel: Kernel, nest: str, rows: str) -> tuple[Index, ...]:

@@ -10,7 +10,7 @@ import pytest
 from tcsym.compiler import analyse
 from tcsym.context import Known
 from tcsym.index_values import holds
-from tcsym.loop_ir import Branch, Kernel, TransposeBlock, walk
+from tcsym.loop_ir import Branch, Kernel, Loop, TransposeBlock, Update, walk
 from tcsym.loop_ir_verify import verify
 from tcsym.options import Options
 from tcsym.polyhedral.map_cpu import map_cpu
@@ -201,7 +201,12 @@ def test_rows_that_leave_few_elements_between_nests_run_in_lanes() -> None:
     assert moved == ["X"]
     assert holds(few.condition, {"M": 8, "N": 2, "D": 30})
     assert not holds(few.condition, {"M": 7, "N": 2, "D": 30})
-    assert not holds(few.condition, {"M": 8, "N": 3, "D": 30})
+    assert holds(few.condition, {"M": 8, "N": 4, "D": 300})  # as many sums as wait for none
+    assert holds(few.condition, {"M": 8, "N": 10, "D": 32})
+    assert not holds(few.condition, {"M": 8, "N": 10, "D": 33})
     assert not holds(few.condition, {"M": 8, "N": 2, "D": 30000})
-    for m, n, d in itertools.product((1, 8, 11), (1, 2, 3), (1, 9)):
+    inside = [around for x, around in walk(few.then) if isinstance(x, Update) and x.op == "add"]
+    unrolled = [x.upper.as_int() for x in inside[0] if isinstance(x, Loop) and x.kind == "unrolled"]
+    assert unrolled == [4, 1]  # sums at once, vectors of each
+    for m, n, d in itertools.product((1, 8, 11), (1, 2, 3, 4, 5, 9), (1, 9)):
         assert_same(naive, out, {"M": m, "N": n, "D": d})

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from tcsym.index import Condition, all_of, ge
-from tcsym.loop_ir import Kernel, Node, Store
-from tcsym.polyhedral.passes.common.access import accesses
+from tcsym.index import Condition, Index, all_of, ge
+from tcsym.loop_ir import Kernel, Loop, Node, Store, walk
+from tcsym.polyhedral.passes.common.access import Access, accesses
 from tcsym.polyhedral.passes.common.band import Band
 from tcsym.polyhedral.passes.common.bounds import extent
 from tcsym.polyhedral.passes.common.loops import statements_in
@@ -26,7 +26,9 @@ def is_repeatable(
 
     own: buffers of which each iteration has a copy that it makes anew.
     """
-    read = {a.buffer for a in accesses(body) if not a.written}
+    touched = tuple(accesses(body))
+    fixed = _fixed(kernel, variables) if any(a.written for a in touched) else frozenset[str]()
+    read = {a.buffer for a in touched if not a.written and not _is_of_before(a, touched, fixed)}
     for x, _ in statements_in(body):
         buffer = getattr(x, "buffer", None)
         if buffer is None or buffer in own or variables <= kernel.buffer(buffer).private:
@@ -34,3 +36,32 @@ def is_repeatable(
         if not isinstance(x, Store) or buffer in read:
             return False
     return True
+
+
+def _fixed(kernel: Kernel, variables: frozenset[str]) -> frozenset[str]:
+    """What does not move while the loops run: sizes, and steps of scans around them."""
+    around = [
+        loops for x, loops in walk(kernel.body) if isinstance(x, Loop) and x.variable in variables
+    ]
+    steps = {
+        y.variable
+        for loops in around
+        for y in loops
+        if isinstance(y, Loop) and y.order == "sequential"
+    }
+    return frozenset(kernel.sizes) | steps
+
+
+def _is_of_before(read: Access, touched: tuple[Access, ...], fixed: frozenset[str]) -> bool:
+    """It is of an element of another step than all that is written."""
+    stores = [a.subscripts for a in touched if a.written and a.buffer == read.buffer]
+    return bool(stores) and all(
+        any(
+            isinstance(x, Index)
+            and isinstance(y, Index)
+            and (x.variables() | y.variables()) <= fixed
+            and (x - y).as_int() not in (None, 0)
+            for x, y in zip(read.subscripts, s)
+        )
+        for s in stores
+    )

@@ -39,10 +39,16 @@ from tcsym.loop_ir import (
     map_node,
 )
 from tcsym.polyhedral.passes.common.assume import in_context
-from tcsym.polyhedral.passes.common.band import Roles, band_of, roles_of
+from tcsym.polyhedral.passes.common.band import Band, Roles, band_of, roles_of
 from tcsym.polyhedral.passes.common.bounds import extent
 from tcsym.polyhedral.passes.common.duplicate import duplicate, with_fallback
-from tcsym.polyhedral.passes.common.loops import find_loop, loops_around, replace_loop
+from tcsym.polyhedral.passes.common.interchange import can_sink
+from tcsym.polyhedral.passes.common.loops import (
+    find_loop,
+    loops_around,
+    loops_in,
+    replace_loop,
+)
 from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.common.setting import Setting
 from tcsym.polyhedral.passes.common.tile_loop import is_multiple
@@ -92,16 +98,41 @@ def _permuted(kernel: Kernel, nest: str, x: Interleaving, setting: Setting) -> K
 
 
 def with_interleaved(
-    kernel: Kernel, nest: str, x: Interleaving, few: Condition, setting: Setting
+    kernel: Kernel,
+    nest: str,
+    x: Interleaving,
+    few: Condition,
+    setting: Setting,
+    together: int = 1,
 ) -> Kernel:
-    """The nest, beside a version with the loop in lanes where `few` holds."""
+    """The nest, beside a version with the loop in lanes where `few` holds.
+
+    together: so many sums of a nest inside the band are made at once: one waits for itself.
+    """
+    inside = band_of(find_loop(kernel.body, nest)).body
+    sums = [y.variable for y in loops_in(inside) if _is_loop_of_sums(y)] if together > 1 else []
     kernel, copy, new = duplicate(kernel, find_loop(kernel.body, nest), setting.names)
     lanes = setting.lanes(kernel, band_of(find_loop(copy, new[nest])).body)
     body = replace_loop(kernel.body, nest, lambda y: Branch(few, copy, y))
     rows = None if x.rows is None else new[x.rows]
     own = replace(x, loop=new[x.loop], outer=tuple(new[v] for v in x.outer), rows=rows)
     kernel = replace(kernel, body=body)
-    return schedule_interleaved(kernel, new[nest], own, lanes, setting.names)
+    kernel = schedule_interleaved(kernel, new[nest], own, lanes, setting.names)
+    for v in sums:
+        loop = find_loop(kernel.body, new[v])
+        shape = TileShape(1, together, 1)
+        tiled = tile_registers(
+            kernel, Band((loop,), loop.body), new[v], None, (), shape, setting.names
+        )
+        kernel = tiled.kernel
+    return kernel
+
+
+def _is_loop_of_sums(x: Loop) -> bool:
+    """Each iteration sums some terms, and nothing else has a loop."""
+    inside = loops_in(x.body)
+    alike = inside and all(y.order == "reduction" for y in inside)
+    return bool(alike) and x.order == "parallel" and can_sink(x.body, frozenset((x.variable,)))
 
 
 def schedule_interleaved(

@@ -106,6 +106,20 @@ def short_versions(
     return kernel
 
 
+def add_lanes(
+    kernel: Kernel, nest: str, columns: str, condition: Condition, setting: Setting
+) -> Kernel:
+    """The nest beside a version with that loop of its band in the lanes, if it may run there."""
+    band = band_of(find_loop(kernel.body, nest))
+    inside = tuple(v for v in band.variables if v != columns)
+    if inside:
+        inner = _arranged(band, inside, columns)
+        if inner is None or not _is_legal(kernel, inner, columns):
+            return kernel
+    setting.note(nest, f"few elements: vectors along {columns}")
+    return _with_version(kernel, nest, Short(inside, columns, condition, 0, 0.0), setting)
+
+
 def _with_windows(
     kernel: Kernel, nest: str, x: Interleaving, few: Condition, setting: Setting
 ) -> Kernel:
