@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tcsym.codegen.extrema import extremum
+from tcsym.codegen.floats import Num
+from tcsym.codegen.remainders import float_modulo
 from tcsym.codegen.values import Code, Val, constant
 from tcsym.types import DType
 
@@ -26,7 +28,11 @@ def arithmetic(code: Code, op: str, a: Val, b: Val, dtype: DType) -> Val:
     if op in ("min", "max"):
         return extremum(code, op, [a, b], dtype)
     if dtype.is_float:
-        return float_modulo(code, a, b) if op == "mod" else code.binary(_FLOAT[op], a, b)
+        return (
+            float_modulo(Num(code, a), Num(code, b))
+            if op == "mod"
+            else code.binary(_FLOAT[op], a, b)
+        )
     if op in _INTEGER:
         return code.binary(_INTEGER[op], a, b)
     divide = floor_divide if op == "div" else floor_modulo
@@ -115,19 +121,6 @@ def _divided(code: Code, a: Val, b: Val) -> tuple[Val, Val, Val]:
     remainder = code.select(down, code.binary("add", rest, safe), rest)
     quotient = code.select(minus, code.binary("sub", zero, a), quotient)
     return code.select(is_zero, zero, quotient), remainder, is_zero
-
-
-def float_modulo(code: Code, a: Val, b: Val) -> Val:
-    """numpy.mod: the remainder has the sign of b."""
-    zero = constant(0.0, a.kind)
-    rest = code.call_each("fmodf" if a.kind == "float" else "fmod", a, b)
-    nonzero = code.compare("fcmp one", rest, zero)
-    negative = code.compare("fcmp olt", rest, zero)
-    differ = code.binary("xor", negative, code.compare("fcmp olt", b, zero))
-    wrong = code.binary("and", nonzero, differ)
-    moved = code.select(wrong, code.binary("fadd", rest, b), rest)
-    is_zero = code.compare("fcmp oeq", rest, zero)
-    return code.select(is_zero, code.intrinsic("copysign", zero, b), moved)
 
 
 # ---- comparison

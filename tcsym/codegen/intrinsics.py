@@ -12,6 +12,7 @@ from tcsym.codegen import math_f32, math_f64
 from tcsym.codegen.casts import from_bits, to_bits
 from tcsym.codegen.floats import Num, where
 from tcsym.codegen.math_special import SPECIAL, special
+from tcsym.codegen.remainders import fmod
 from tcsym.codegen.values import Code, Val
 from tcsym.types import DType
 
@@ -40,6 +41,7 @@ def _logb(x: Num) -> Num:
 ANY: dict[str, Callable[..., Num]] = {
     "fdim": _fdim,
     "fdivide": lambda x, y: x / y,
+    "fmod": fmod,
     "logb": _logb,
     "rsqrt": math_f32.rsqrt,
 }
@@ -74,9 +76,15 @@ SINGLE: dict[str, Callable[..., Num]] = {
     "tanh": math_f32.tanh,
 }
 DOUBLE: dict[str, Callable[..., Num]] = {
+    "cos": math_f64.cos,
     "erf": math_f64.erf,
     "exp": math_f64.exp,
+    "exp2": math_f64.exp2,
     "log": math_f64.log,
+    "log1p": math_f64.log1p,
+    "log2": math_f64.log2,
+    "sin": math_f64.sin,
+    "tan": math_f64.tan,
     "tanh": math_f64.tanh,
 }
 LIBRARY = frozenset(
@@ -89,27 +97,20 @@ LIBRARY = frozenset(
         "atan2",
         "atanh",
         "cbrt",
-        "cos",
         "cosh",
         "erf",
         "erfc",
         "exp10",
-        "exp2",
         "expm1",
-        "fmod",
         "hypot",
         "j0",
         "j1",
         "lgamma",
         "log10",
-        "log1p",
-        "log2",
         "nextafter",
         "pow",
         "remainder",
-        "sin",
         "sinh",
-        "tan",
         "tgamma",
         "y0",
         "y1",

@@ -8,7 +8,7 @@ overflow behave as in C. Coefficients: tools/fit_polynomials.py.
 from __future__ import annotations
 
 from tcsym.codegen import math_f64 as wide
-from tcsym.codegen.floats import Num, in_pairs, polynomial, where
+from tcsym.codegen.floats import Num, in_pairs, or_library, polynomial, where
 
 INF, NAN = float("inf"), float("nan")
 LOG2E = 1.4426950408889634
@@ -124,8 +124,8 @@ def log1p(x: Num) -> Num:
     u = x + 1.0
     result = _log(*_split(u), (x - (u - 1.0)) / u)
     result = where(x.equals(INF), INF, result)
-    result = where(x.equals(-1.0), -INF, result)
-    return where(x >= -1.0, result, NAN)
+    result = where(x.equals(-1.0), INF, result)
+    return where(x >= -1.0, result, NAN).with_sign(x)
 
 
 def tanh(x: Num) -> Num:
@@ -140,7 +140,7 @@ def tanh(x: Num) -> Num:
     r = (whole - (12582912.0 + 127)).times_plus(-0.34657359027997264, x)
     q = polynomial(r, tuple(c * 2 ** (k + 1) for k, c in enumerate(_EXP)))
     h = (q * r).times_plus(r, r).times_plus(power, power.times_plus(0.5, -0.5))
-    return h / (h + 1.0)
+    return (h / (h + 1.0)).with_sign(x)
 
 
 def erf(x: Num) -> Num:
@@ -169,7 +169,7 @@ def exp10(x: Num) -> Num:
 
 def expm1(x: Num) -> Num:
     d = x.double()
-    series = d * d * (0.5 + d * (1 / 6 + d / 24.0)) + d
+    series = d * (1.0 + d * (0.5 + d * (1 / 6 + d / 24.0)))
     return where(d.magnitude() < 2.0**-9, series, wide.exp_for_single(d) - 1.0).single()
 
 
@@ -266,36 +266,21 @@ def hypot(x: Num, y: Num) -> Num:
     return where(infinite, INF, length).single()
 
 
-_LARGE_ANGLE = 131072.0  # beyond it the reduction by three parts of pi/2 is not safe
-
-
 def sin(x: Num) -> Num:
-    return _large_angles("sinf", x, wide.sin_cos(x.double())[0].single())
+    return _for_angles("sin", x, wide.sin_cos(x.double())[0].single())
 
 
 def cos(x: Num) -> Num:
-    return _large_angles("cosf", x, wide.sin_cos(x.double())[1].single())
+    return _for_angles("cos", x, wide.sin_cos(x.double())[1].single())
 
 
 def tan(x: Num) -> Num:
     sine, cosine = wide.sin_cos(x.double())
-    return _large_angles("tanf", x, (sine / cosine).single())
+    return _for_angles("tan", x, (sine / cosine).single())
 
 
-def _large_angles(function: str, x: Num, near: Num) -> Num:
-    """`near`, or the library's function for all lanes if one has a large (or infinite) argument."""
-    code, f = x.code, x.code.function
-    far = (x.magnitude() >= _LARGE_ANGLE).val
-    before, label, end = f.current, f.new_label("far"), f.new_label("near")
-    f.branch(code.any_lane(far).text, label, end, likely=False)
-    f.start_block(label)
-    with f.scope():
-        exact = code.call_each(function, x.val)
-    last = f.current
-    f.jump(end)
-    f.start_block(end)
-    text = f"phi {near.val.type} [ {near.val.text}, %{before} ], [ {exact.text}, %{last} ]"
-    return Num(code, near.val._replace(text=f.result(text)))
+def _for_angles(function: str, x: Num, near: Num) -> Num:
+    return or_library(function, near, (x.magnitude() >= wide.LARGE_ANGLE) ^ 1, x)
 
 
 def pow(x: Num, y: Num) -> Num:

@@ -6,12 +6,13 @@ there an error of a few double ulps is nothing. Coefficients: tools/fit_polynomi
 
 from __future__ import annotations
 
-from tcsym.codegen.floats import Num, in_pairs, where
+from tcsym.codegen.floats import Num, in_pairs, or_library, where
 
 INF, NAN = float("inf"), float("nan")
 LOG2E = 1.4426950408889634
 LN2 = 0.6931471805599453
 QUARTER = 1.5707963267948966  # of a circle
+LARGE_ANGLE = 131072.0  # beyond it the reduction by three parts of pi/2 is not safe
 LN2_HIGH, LN2_LOW = 0.6931471803691238, 1.9082149292705877e-10  # high: 33 bits
 _ROUND = 6755399441055744.0  # 1.5 * 2^52: adding it rounds to an integer in the low bits
 _EXP = (
@@ -203,6 +204,62 @@ def _with_ends(x: Num, logarithm: Num) -> Num:
     return where(x >= 0.0, result, NAN)
 
 
+def log2(x: Num) -> Num:
+    """Within 3 ulp, powers of two exactly."""
+    tiny = x < 2.2250738585072014e-308
+    e, f = _split(where(tiny, x * 18014398509481984.0, x))  # 2^54
+    e = e - where(tiny, x.like(54.0), 0.0)
+    return _with_ends(x, (_log_of_part(f) * LOG2E) + e)
+
+
+def log1p(x: Num) -> Num:
+    """Within 2 ulp: the logarithm of the rounded sum, corrected for what the rounding lost."""
+    u = x + 1.0
+    e, f = _split(u)
+    lost = (x - (u - 1.0)) / u
+    result = e * LN2_HIGH + (_log_of_part(f) + (e * LN2_LOW + lost))
+    result = where(x.equals(INF), INF, result)
+    result = where(x.equals(-1.0), INF, result)
+    return where(x >= -1.0, result, NAN).with_sign(x)
+
+
+def _log_of_part(f: Num) -> Num:
+    """log(1 + f), of what `_split` leaves."""
+    s = f / (f + 2.0)
+    t = s * s
+    half = 0.5 * f * f
+    return f - (half - s * (half + t * in_pairs(t, _ATANH) * 2.0))
+
+
+def exp2(x: Num) -> Num:
+    """Within 2 ulp: exp of what is left of x, times 2^n."""
+    x = clamped(x, -2046.0, 1025.0)
+    whole = x + (_ROUND + 2046)
+    bits = whole.bits()
+    half = bits.shifted_right(1)
+    first, second = (half << 52).as_float(), ((bits - half) << 52).as_float()
+    r = (x - (whole - (_ROUND + 2046))) * LN2
+    return (in_pairs(r, _EXP) * r * r + r + 1.0) * first * second
+
+
+def sin(x: Num) -> Num:
+    """Within 3 ulp, as cos is; tan is within 4."""
+    return _for_angles("sin", x, sin_cos(x)[0])
+
+
+def cos(x: Num) -> Num:
+    return _for_angles("cos", x, sin_cos(x)[1])
+
+
+def tan(x: Num) -> Num:
+    sine, cosine = sin_cos(x)
+    return _for_angles("tan", x, sine / cosine)
+
+
+def _for_angles(function: str, x: Num, near: Num) -> Num:
+    return or_library(function, near, (x.magnitude() >= LARGE_ANGLE) ^ 1, x)
+
+
 def sin_cos(x: Num) -> tuple[Num, Num]:
     """Sine and cosine for |x| < 2^20, to about 1e-16 absolute."""
     shifted = x.times_plus(0.6366197723675814, _ROUND)
@@ -217,7 +274,7 @@ def sin_cos(x: Num) -> tuple[Num, Num]:
     swap = (quadrant & 1).equals(1)
     sine, cosine = where(swap, c, s), where(swap, s, c)
     sign = (quadrant & 2) << 62
-    sine = (sine.bits() ^ sign).as_float()
+    sine = where(x.equals(0.0), x, (sine.bits() ^ sign).as_float())  # with the sign of zero
     cosine = (cosine.bits() ^ (((quadrant + 1) & 2) << 62)).as_float()
     return sine, cosine
 
@@ -245,7 +302,7 @@ def tanh(x: Num) -> Num:
     t = x * x
     small = (in_pairs(t, _TANH) * t).times_plus(x, x)
     large = 1.0 - 2.0 / (exp(where(a > 22.0, 22.0, a) * 2.0) + 1.0)
-    return where(a < 0.55, small, large.with_sign(x))
+    return where(a < 0.55, small, large).with_sign(x)
 
 
 def erfc_for_single(x: Num) -> Num:

@@ -49,6 +49,7 @@ DOUBLE_ULPS = {
     "cyl_bessel_i1": 20,
     "normcdf": 4000,
     "rcbrt": 4,  # libraries' cbrt, ours and numpy's, differ by one, and a reciprocal doubles that
+    "tan": 4,
     "tgamma": 20,
     **dict.fromkeys(["j0", "j1", "y0", "y1", "lgamma"], 1e6),  # the library's, near their zeros
 }
@@ -195,6 +196,65 @@ def test_erf_of_doubles(target: str) -> None:
     same = (got == want) | (np.isnan(got) & np.isnan(want))
     assert (same | (np.abs(got - want) <= 2.2 * np.spacing(np.abs(want)))).all()
     assert np.signbit(got[-5]) and not np.signbit(got[-6])
+
+
+@pytest.mark.skipif(np.finfo(np.longdouble).nmant < 60, reason="nothing longer than double")
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", ["sin", "cos", "tan", "exp2", "log2", "log1p"])
+def test_doubles_within_a_few_ulp(name: str, target: str) -> None:
+    rng = np.random.default_rng(2)
+    zeros = rng.integers(-80000, 80000, 4000) * (np.pi / 2)  # of sine and cosine, and beyond each
+    x = [zeros, np.nextafter(zeros, np.inf), rng.uniform(-1.4e5, 1.4e5, 8000)]
+    x += [rng.uniform(-1, 1, 8000), rng.uniform(-1080, 1030, 8000), 1 + 1e-9 * rng.normal(size=99)]
+    x += [np.exp(rng.uniform(-740, 700, 4000)), 2.0 ** np.arange(-1074.0, 1024), SPECIAL_VALUES]
+    values = np.concatenate(x)
+    got = run(name, [values], DType.FLOAT64, 8, target)
+    with np.errstate(all="ignore"):
+        want = getattr(np, name)(values.astype(np.longdouble))
+        spacing = np.spacing(np.abs(want.astype(np.float64)))
+        error = np.abs((got.astype(np.longdouble) - want) / spacing)
+    same = (got == want) | (np.isnan(got) & np.isnan(want)) | (got == want.astype(np.float64))
+    wrong = np.flatnonzero(~(same | (error <= DOUBLE_ULPS.get(name, 3))))
+    assert not wrong.size, (values[wrong[0]], got[wrong[0]], want[wrong[0]])
+    if name == "log2":
+        powers = np.isfinite(got) & (np.exp2(np.rint(got)) == values)
+        np.testing.assert_array_equal(got[powers] % 1, 0)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", [DType.FLOAT32, DType.FLOAT64], ids=str)
+def test_zeros_keep_their_signs(dtype: DType, target: str) -> None:
+    zeros = np.array([0.0, -0.0] * 8, dtype.numpy)
+    for name in ("sin", "tan", "asin", "atan", "sinh", "tanh", "expm1", "log1p", "erf", "cbrt"):
+        got = run(name, [zeros], dtype, 8, target)
+        assert not got.any() and (np.signbit(got) == np.signbit(zeros)).all(), name
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", [DType.FLOAT32, DType.FLOAT64], ids=str)
+def test_remainders_are_exact(dtype: DType, target: str) -> None:
+    """Quotients at and beside integers, small and too large for one division, and denormals."""
+    rng, kind = np.random.default_rng(4), np.dtype(dtype.numpy).type
+    y = rng.normal(size=4000).astype(kind)
+    near = (rng.integers(-(2**26), 2**26, y.size) >> rng.integers(0, 26, y.size)).astype(kind) * y
+    least = np.finfo(kind).smallest_subnormal
+    pairs = [(near, y), (np.nextafter(near, kind(np.inf)), y), (np.nextafter(near, -near), y)]
+    pairs += [(rng.integers(1, 99, 900) / 10, np.full(900, 0.1)), (y * least * 9, y[::-1] * least)]
+    pairs += [(near * 2.0 ** rng.integers(-60, 60, y.size), y)]
+    special = np.array(np.meshgrid(SPECIAL_VALUES, SPECIAL_VALUES)).reshape(2, -1)
+    text = f"""def f({dtype}(N) x, {dtype}(N) y) -> (r, m) {{
+        r(i) = fmod(x(i), y(i))
+        m(i) = x(i) % y(i)
+    }}"""
+    kernel = tcsym.define(text, target=target)
+    for a, b in [*pairs, (special[0], special[1])]:
+        with np.errstate(all="ignore"):
+            a, b = a.astype(kind), b.astype(kind)
+            found, wanted = kernel(a, b), (np.fmod(a, b), np.mod(a, b))
+        for got, want in zip(found, wanted):
+            np.testing.assert_array_equal(got, want)
+            defined = ~np.isnan(want)
+            assert (np.signbit(got) == np.signbit(want))[defined].all()
 
 
 def test_threads_share_no_sign_of_lgamma() -> None:
