@@ -1,6 +1,7 @@
 """Loads and stores of scalars and lanes at an address, under a mask.
 
-Contiguous and reversed lanes move at once; others are gathered and scattered, by the instructions
+Contiguous and reversed lanes move at once, those a few elements apart in runs of which lanes are
+picked; others are gathered and scattered, by the instructions
 for it where the target has masks, else lane by lane: a lane that must not read gets the address of
 zeros in the frame, one that must not write is branched around.
 """
@@ -15,6 +16,7 @@ from tcsym.codegen.values import Val, bits_of, constant, type_text
 from tcsym.loop_ir import Buffer
 
 _LEAST_VECTOR = 128  # bits
+_MOST_NEAR, _NEAR_LANES = 4, 8  # elements apart; with fewer lanes each is as quick by itself
 
 # ---- loads
 
@@ -42,6 +44,8 @@ def load(context: Context, at: Address, buffer: Buffer, mask: Val | None) -> Val
         return context.code.shuffle(run, None, backwards)
     if at.offsets is None and at.stride == 2 and _can_load_pairs(context, at, mask):
         return _load_every_second(context, at, mask, epoch)
+    if mask is None and _is_near(at, width):
+        return _load_near(context, at, epoch)
     if at.places is not None and is_run(at.places) and _can_mask(context, at):
         return _load_repeated(context, at, at.places, mask, epoch)
     return _gather(context, at, mask, epoch)
@@ -98,6 +102,39 @@ def _load_every_second(context: Context, at: Address, mask: Val | None, epoch: s
     second = load_run(context, later, at.kind, masks[1], epoch)
     picks = tuple(2 * i if 2 * i < width else 2 * i + 1 for i in range(width))
     return code.shuffle(first, second, picks)
+
+
+def _is_near(at: Address, width: int) -> bool:
+    """Lanes are a few elements apart, of 32 bits or more."""
+    known = at.offsets is None and isinstance(at.stride, int) and 2 <= at.stride <= _MOST_NEAR
+    return known and width >= _NEAR_LANES and bits_of(at.kind) >= 32
+
+
+def _runs(stride: int, width: int) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    """Where runs start that together end at the last lane's element, and the lanes that are new in
+    each of them."""
+    starts = (*(r * width for r in range(stride - 1)), (stride - 1) * (width - 1))
+    ends = (*starts[1:-1], (stride - 1) * width, stride * width)
+    lanes = range(width)
+    return tuple(
+        (start, tuple(i for i in lanes if r * width <= i * stride < end))
+        for r, (start, end) in enumerate(zip(starts, ends))
+    )
+
+
+def _load_near(context: Context, at: Address, epoch: str) -> Val:
+    """Whole runs, from which lanes are picked one after the other: a gather takes longer."""
+    code, width, stride = context.code, context.width, at.stride
+    assert isinstance(stride, int)
+    found: Val | None = None
+    for start, lanes in _runs(stride, width):
+        pointer = step_by(context, at.pointer, constant(start, "i64"), at.kind)
+        run = _load_plain(context, pointer, at.kind, width, epoch)
+        picks = [width + i * stride - start if i in lanes else i for i in range(width)]
+        found = run if found is None else found
+        found = code.shuffle(found, run, tuple(picks))
+    assert found is not None
+    return found
 
 
 def _load_plain(context: Context, pointer: str, kind: str, lanes: int, epoch: str) -> Val:
@@ -199,6 +236,8 @@ def _store_lanes(context: Context, at: Address, value: Val, mask: Val | None) ->
         first = step_by(context, at.pointer, constant(1 - value.lanes, "i64"), at.kind)
         turned = None if mask is None else context.code.shuffle(mask, None, backwards)
         _store_run(context, first, context.code.shuffle(value, None, backwards), turned)
+    elif mask is None and context.target.has_masks and _is_near(at, value.lanes):
+        _store_near(context, at, value)
     else:
         _scatter(context, at, value, mask)
 
@@ -211,6 +250,18 @@ def _store_run(context: Context, pointer: str, value: Val, mask: Val | None) -> 
     if context.target.has_masks:
         value = _not_truncated(context, value)
     masked_store(context.code, pointer, value, mask, align)
+
+
+def _store_near(context: Context, at: Address, value: Val) -> None:
+    """Runs under masks that are known: a scatter takes longer."""
+    code, width, stride = context.code, value.lanes, at.stride
+    assert isinstance(stride, int)
+    for start, lanes in _runs(stride, width):
+        pointer = step_by(context, at.pointer, constant(start, "i64"), at.kind)
+        place = {i * stride - start: i for i in lanes}
+        active = ", ".join(f"i1 {int(k in place)}" for k in range(width))
+        spread = code.shuffle(value, None, tuple(place.get(k, 0) for k in range(width)))
+        _store_run(context, pointer, spread, Val(f"<{active}>", "i1", width))
 
 
 def _not_truncated(context: Context, value: Val) -> Val:

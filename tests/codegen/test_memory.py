@@ -533,3 +533,30 @@ def test_what_a_masked_store_left_is_not_loaded(dtype: DType, target: str) -> No
         assert run({"X": guarded(x, "end"), "O": o, "P": p}, {"N": n}) == 0
         np.testing.assert_array_equal(o, x + x)
         np.testing.assert_array_equal(p, x + x + 1)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("edge", EDGES)
+@pytest.mark.parametrize(("step", "width"), ((2, 8), (3, 8), (4, 8), (3, 16), (4, 16)))
+def test_lanes_a_few_elements_apart_are_runs(step: int, width: int, edge: Any, target: str) -> None:
+    """First and last elements of rows change places, with nothing outside touched."""
+    at = var("t") * width + var("l")
+    stores = (
+        Store("O", (at, const(0)), Read("X", (at, const(step - 1)), F32)),
+        Store("O", (at, const(step - 1)), Read("X", (at, const(0)), F32)),
+    )
+    whole = Loop("t", const(0), floordiv(N, width), vector("l", width, block(*stores)))
+    shape = (N, const(step))
+    kernel = Kernel(
+        "k", ("N",), ("X", "O"), (Buffer("X", F32, shape), Buffer("O", F32, shape)), whole
+    )
+    resolved = resolve_target(target)
+    text = emit(kernel, resolved, 1).ir_text
+    assert "masked.gather" not in text and "masked.scatter" not in text
+    run = load(kernel, target)
+    for n in (0, width, 3 * width):
+        x, o = values(F32, n, step), guarded(np.full((n, step), -1.0, np.float32), edge)
+        want = o.copy()
+        want[:, 0], want[:, -1] = x[:, -1], x[:, 0]
+        assert run({"X": guarded(x, edge), "O": o}, {"N": n}) == 0
+        np.testing.assert_array_equal(o, want)
