@@ -7,7 +7,8 @@ import pytest
 
 import tcsym
 from tcsym.compiler import analyse
-from tcsym.loop_ir import Kernel, TransposeBlock, walk
+from tcsym.index_values import holds
+from tcsym.loop_ir import Branch, Kernel, TransposeBlock, walk
 from tcsym.options import Options
 from tcsym.polyhedral.map_cpu import map_cpu
 from tcsym.polyhedral.schedule import schedule_program
@@ -88,3 +89,9 @@ def test_results(name: str, target: str, monkeypatch: pytest.MonkeyPatch) -> Non
             for x in m.signature.inputs.values()
         ]
         np.testing.assert_array_equal(m(*values), m.reference(*values))
+
+
+def test_few_channels_are_scattered_sooner_than_rows_of_them_gathered() -> None:
+    short = next(x for x, _ in walk(mapped(SOURCES["back"]).body) if isinstance(x, Branch))
+    assert holds(short.condition, {"C": 8, "M": 16, "N": 16})
+    assert not holds(short.condition, {"C": 16, "M": 16, "N": 16})

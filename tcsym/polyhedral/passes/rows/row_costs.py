@@ -8,11 +8,12 @@ its share of a copy whose lanes lie side by side.
 from __future__ import annotations
 
 from tcsym.frontend.program import Call, Read, Select
-from tcsym.index import Index
+from tcsym.index import ONE, ZERO, Index
 from tcsym.loop_ir import Kernel, Loop, Store, Update, Value, Verify, subvalues
 from tcsym.polyhedral.passes.common.access import (
     Access,
     accesses,
+    stride,
     subscript_variables,
     value_variables,
 )
@@ -25,6 +26,7 @@ from tcsym.polyhedral.passes.common.vector_legality import access_cost
 from tcsym.polyhedral.passes.rows.transpose_lanes import stored_element, strided_access
 
 VECTOR_COST = 20.0  # of one nearly empty vector, in strided loads: loop, mask, pieces of its store
+ACROSS_COST = 16.0  # of a vector that a row gathers, however short
 MASKED_COST = 4.0  # where a mask register makes it one store
 BLOCK_COST, CLIPPED_COST = 2.0, 4.0  # of a block that is transposed, for each of its rows
 CALL_COST = 10.0
@@ -66,6 +68,15 @@ def row_cost(band: Band, rows: tuple[str, ...], vector: float) -> float:
         cost = vector + CALL_COST * moving + COMBINE_COST * waiting
         total += cost * _trips(around, rows)
     return total
+
+
+def across_cost(kernel: Kernel, band: Band, rows: tuple[str, ...]) -> float:
+    """Of the elements that one row gathers; plain transpositions are moved in blocks."""
+    if not isinstance(band.body, Store) or isinstance(band.body.value, Read):
+        return 0.0
+    read = (a for a in accesses(band.body) if not a.written)
+    steps = (stride(kernel.buffer(a.buffer), a.subscripts, rows[-1]) for a in read)
+    return ACROSS_COST * sum(s not in (None, ZERO, ONE) for s in steps)
 
 
 def point_cost(

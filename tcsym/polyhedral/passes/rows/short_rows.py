@@ -42,6 +42,7 @@ from tcsym.polyhedral.passes.rows.row_costs import (
     CLIPPED_COST,
     MASKED_COST,
     VECTOR_COST,
+    across_cost,
     lane_cost,
     longest_row,
     point_cost,
@@ -292,7 +293,8 @@ def _by_cost(
     for v in best[: 2 if isinstance(band.body, Store) else 1]:
         long = longest_row(band, rows, lanes, saved[v] > 0)
         if setting.target.has_masks:  # rows that blocks pay for are copied
-            cheap = max(1, int(row_cost(band, rows, MASKED_COST) / (costs[v] + saved[v])))
+            row = row_cost(band, rows, MASKED_COST) + across_cost(kernel, band, rows)
+            cheap = max(1, int(row / (costs[v] + saved[v])))
         else:
             often = 2 if long > 2 * lanes else 1
             cheap = int(row_cost(band, rows, VECTOR_COST * often) / costs[v])
