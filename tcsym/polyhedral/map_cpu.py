@@ -47,6 +47,7 @@ from tcsym.polyhedral.passes.split_guards import split_guards
 from tcsym.polyhedral.passes.split_quotients import split_quotients
 from tcsym.polyhedral.passes.split_reductions import split_reductions
 from tcsym.polyhedral.passes.stream_stores import stream_stores
+from tcsym.polyhedral.passes.unroll_choices import unroll_choices
 from tcsym.polyhedral.passes.whole_rows import whole_rows
 from tcsym.polyhedral.passes.windows.fetch_blocks import fetch_ahead
 from tcsym.polyhedral.passes.windows.finite_weights import assume_finite, exceptional_nests
@@ -90,7 +91,7 @@ def _mapped(kernel: Kernel, target: Target, options: Options) -> Mapped:
     kernel = _verified(merge_loops(replace(kernel, view=unit_view(kernel)), setting.names))
     kernel = _verified(split_quotients(kernel, setting.names))
     kernel = _verified(split_choices(kernel, setting.names))
-    kernel = _verified(split_guards(kernel, setting.names))
+    kernel = _verified(split_guards(unroll_choices(kernel), setting.names))
     kernel = _verified(find_positions(kernel, nests(kernel.body), setting.names))
     kernel = _verified(interchange_scans(kernel, setting.names, options.parallelize))
     if options.parallelize:
