@@ -47,7 +47,7 @@ CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {
     "rows.jam_rows": {"ROWS": (2, 3, 4), "FEW_REGISTERS": (0, 16, 32)},
     "rows.share_loads": {"ROWS": (2, 3), "WORTH": (2, 12, 99)},
     "rows.row_costs": {"COMBINE_COST": (0.0, 25.0, 500.0)},
-    "rows.step_lanes": {"MOST_GATHERS": (3, 24, 99)},
+    "rows.step_lanes": {"MOST_GATHERS": (3, 15, 99)},
     "rows.short_rows": {
         "VECTOR_COST": (0.0, 20.0, 500.0),
         "MASKED_COST": (0.0, 4.0, 500.0),

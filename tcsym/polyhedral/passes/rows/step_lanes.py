@@ -21,7 +21,7 @@ from tcsym.polyhedral.passes.common.loops import find_loop, loops_around
 from tcsym.polyhedral.passes.common.setting import Setting
 from tcsym.polyhedral.passes.rows.short_rows import add_lanes
 
-MOST_GATHERS = 24  # for a vector of rows, of terms and of what follows: tiles take as long
+MOST_GATHERS = 15  # for a vector of rows, of terms and of what follows: tiles take as long
 OTHERS = 2  # an operand of what follows, and the result
 
 
