@@ -27,7 +27,7 @@ from tcsym.codegen.least import starts_at
 from tcsym.codegen.parallel import parallel_loop
 from tcsym.codegen.quotients import begin_quotients, next_quotients, note_quotients
 from tcsym.codegen.reads import place
-from tcsym.codegen.stores import store_statement, update_statement
+from tcsym.codegen.stores import store_statement, update_statement, woven_statement
 from tcsym.codegen.transpose import (
     by_element,
     fits_registers,
@@ -36,6 +36,7 @@ from tcsym.codegen.transpose import (
     transpose_whole,
 )
 from tcsym.codegen.values import Code, Val, constant
+from tcsym.codegen.woven_stores import grouped
 from tcsym.context import interval
 from tcsym.frontend.program import Read
 from tcsym.index import (
@@ -81,8 +82,11 @@ def statement(context: Context, n: Node) -> None:
         case Branch(c, then, orelse):
             _branch(context, c, then, orelse)
         case Block(body):
-            for x in body:
-                statement(context, x)
+            for x in grouped(context, body):
+                if isinstance(x, tuple):
+                    woven_statement(context, x)
+                else:
+                    statement(context, x)
         case Allocate(name, body):
             _allocate(context, context.buffers[name], body)
         case Prefetch(read):

@@ -228,21 +228,21 @@ def _store_lanes(context: Context, at: Address, value: Val, mask: Val | None) ->
     if at.offsets is None and at.stride == 1:
         active = context.lanes.active if context.lanes and mask is not None else None
         if active is None or context.target.has_masks:
-            _store_run(context, at.pointer, value, mask)
+            store_run(context, at.pointer, value, mask)
         else:
             _store_first(context, at.pointer, value, active)
     elif at.offsets is None and at.stride == -1:
         backwards = tuple(reversed(range(value.lanes)))
         first = step_by(context, at.pointer, constant(1 - value.lanes, "i64"), at.kind)
         turned = None if mask is None else context.code.shuffle(mask, None, backwards)
-        _store_run(context, first, context.code.shuffle(value, None, backwards), turned)
+        store_run(context, first, context.code.shuffle(value, None, backwards), turned)
     elif mask is None and context.target.has_masks and _is_near(at, value.lanes):
         _store_near(context, at, value)
     else:
         _scatter(context, at, value, mask)
 
 
-def _store_run(context: Context, pointer: str, value: Val, mask: Val | None) -> None:
+def store_run(context: Context, pointer: str, value: Val, mask: Val | None) -> None:
     align = bits_of(value.kind) // 8
     if mask is None:
         context.function.do(f"store {value.typed}, ptr {pointer}, align {align}")
@@ -261,7 +261,7 @@ def _store_near(context: Context, at: Address, value: Val) -> None:
         place = {i * stride - start: i for i in lanes}
         active = ", ".join(f"i1 {int(k in place)}" for k in range(width))
         spread = code.shuffle(value, None, tuple(place.get(k, 0) for k in range(width)))
-        _store_run(context, pointer, spread, Val(f"<{active}>", "i1", width))
+        store_run(context, pointer, spread, Val(f"<{active}>", "i1", width))
 
 
 def _not_truncated(context: Context, value: Val) -> Val:
@@ -283,7 +283,7 @@ def _store_first(context: Context, pointer: str, value: Val, active: Val) -> Non
     """The first lanes, in pieces of powers of two: a masked store costs more (AMD Zen: tenfold)."""
     code, f, width = context.code, context.function, value.lanes
     with f.when(code.compare("icmp eq", active, constant(width, "i64")).text):
-        _store_run(context, pointer, value, None)
+        store_run(context, pointer, value, None)
     place = pointer
     while width > 1:
         if width < context.width:
@@ -294,7 +294,7 @@ def _store_first(context: Context, pointer: str, value: Val, active: Val) -> Non
         wanted = code.compare("icmp ne", bit, constant(0, "i64"))
         lower, upper = _part(context, value, 0, width), _part(context, value, width, width)
         with f.when(wanted.text):
-            _store_run(context, place, lower, None)
+            store_run(context, place, lower, None)
         if width > 1:
             value = code.select(wanted, upper, lower)
 

@@ -16,6 +16,7 @@ from tcsym.codegen.memory import load, store
 from tcsym.codegen.packed import add_dot
 from tcsym.codegen.pairs import in_order, takes_pairs
 from tcsym.codegen.values import Val, register_kind
+from tcsym.codegen.woven_stores import store_woven
 from tcsym.frontend.program import Binary, Call, Cast, Const, Read
 from tcsym.index import ZERO
 from tcsym.loop_ir import (
@@ -44,8 +45,26 @@ def store_statement(context: Context, n: Store) -> None:
     context.is_shuffled = False
 
 
+def woven_statement(context: Context, group: tuple[Store, ...]) -> None:
+    """Stores that `woven_stores.grouped` has found."""
+    elements = []
+    for n in group:
+        context.is_shuffled = takes_pairs(context, n)
+        elements.append(_stored(context, n, context.is_shuffled))
+        context.is_shuffled = False
+    store_woven(context, group, elements)
+
+
 def _store(context: Context, n: Store, alone: bool) -> None:
-    """`alone`: only the value is computed in shuffled order."""
+    buffer = context.buffers[n.buffer]
+    element = _stored(context, n, alone)
+    at = address(context, buffer, n.subscripts)
+    streamed = STREAM_BYTES if n.streamed else 0
+    store(context, at, buffer, element, context.mask, streamed)
+
+
+def _stored(context: Context, n: Store, alone: bool) -> Val:
+    """The element. `alone`: only the value is computed in shuffled order."""
     buffer = context.buffers[n.buffer]
     with context.reading(loads(n.value) if alone else ()):
         result = _converted(context, n.value, buffer.dtype)
@@ -54,9 +73,7 @@ def _store(context: Context, n: Store, alone: bool) -> None:
         context.is_shuffled = False
     if buffer.space == "register" and buffer.dtype in _HALVES and not _is_rounded(n.value):
         result = rounded(context.code, result, buffer.dtype)
-    at = address(context, buffer, n.subscripts)
-    streamed = STREAM_BYTES if n.streamed else 0
-    store(context, at, buffer, _element(context, buffer, result), context.mask, streamed)
+    return _element(context, buffer, result)
 
 
 def _is_rounded(v: Value) -> bool:
