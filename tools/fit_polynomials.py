@@ -89,6 +89,25 @@ def atan_tail(t: mp.mpf) -> mp.mpf:
     return (mp.atan(r) / r - 1) / (r * r)
 
 
+def atanh_rest(t: mp.mpf) -> mp.mpf:
+    """(atanh(s)/s - 1 - s^2/3)/s^4 at t = s^2"""
+    if t < 1e-6:
+        return mp.fsum(t**k / (2 * k + 5) for k in range(20))
+    s = mp.sqrt(t)
+    return (mp.atanh(s) / s - 1 - t / 3) / t**2
+
+
+def erfinv_over(w: mp.mpf) -> mp.mpf:
+    """erfinv(x)/x at w = -log(1 - x^2)"""
+    if w < mp.mpf(10) ** -12:
+        return mp.sqrt(mp.pi) / 2
+    x = mp.sqrt(-mp.expm1(-w))
+    if x < 0.9:
+        return mp.erfinv(x) / x
+    below = mp.log(mp.exp(-w) / (1 + x))
+    return mp.findroot(lambda y: mp.log(mp.erfc(y)) - below, mp.sqrt(w)) / x
+
+
 def sin_tail(t: mp.mpf) -> mp.mpf:
     return mp.fsum((-1) ** (k + 1) * t**k / mp.factorial(2 * k + 3) for k in range(20))
 
@@ -127,6 +146,11 @@ FITS = {
     "atanh f64 for f32": (atanh_tail, 1e-12, 0.02945, 3, lambda t: t),
     "atan f64 for f32": (atan_tail, 1e-12, 0.1716, 5, lambda t: t),
     "atanh f64": (atanh_tail, 1e-12, 0.02945, 7, lambda t: t),
+    "atanh f64 for pow": (atanh_rest, 0, 0.02945, 7, lambda t: t * t),
+    "atan f64": (atan_tail, 1e-12, 0.17158, 11, lambda t: t),
+    "erfinv f32": (lambda u: erfinv_over(u + 2.5), -2.5, 2.5, 9, lambda u: 1),
+    "erfinv f32 middle": (lambda u: erfinv_over((u + 3.1) ** 2), -0.87, 1.0, 10, lambda u: 0.3),
+    "erfinv f32 far": (lambda u: erfinv_over((u + 7) ** 2), -2.95, 3.3, 10, lambda u: 0.15),
     "tanh f64": (tanh_tail, 1e-9, 0.55**2, 12, lambda t: t),
     "sin f64": (sin_tail, 0, 0.6169, 6, lambda t: t),
     "cos f64": (cos_tail, 0, 0.6169, 6, lambda t: t * t),

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tcsym.codegen import math_f32, math_f64
+from tcsym.codegen import math_f32, math_f64, math_f64_angles, math_f64_pow
 from tcsym.codegen.casts import from_bits, to_bits
 from tcsym.codegen.floats import Num, where
 from tcsym.codegen.math_special import SPECIAL, special
-from tcsym.codegen.remainders import fmod
+from tcsym.codegen.remainders import fmod, remainder
 from tcsym.codegen.values import Code, Val
 from tcsym.types import DType
 
@@ -38,10 +38,21 @@ def _logb(x: Num) -> Num:
     return where(x.magnitude() >= float("inf"), x.magnitude(), x.each("logb"))
 
 
+def _next(x: Num, y: Num) -> Num:
+    """A step of the bits, away from zero or towards it."""
+    bits = x.bits()
+    outward = (x < y) ^ (bits < 0)
+    stepped = where(outward, bits + 1, bits - 1).as_float()
+    stepped = where(x.equals(0.0), bits.like(1).as_float().with_sign(y), stepped)
+    return where(x.equals(y), y, where(x.is_nan() | y.is_nan(), x + y, stepped))
+
+
 ANY: dict[str, Callable[..., Num]] = {
     "fdim": _fdim,
     "fdivide": lambda x, y: x / y,
     "fmod": fmod,
+    "nextafter": _next,
+    "remainder": remainder,
     "logb": _logb,
     "rsqrt": math_f32.rsqrt,
 }
@@ -58,6 +69,8 @@ SINGLE: dict[str, Callable[..., Num]] = {
     "cosh": math_f32.cosh,
     "erf": math_f32.erf,
     "erfc": math_f32.erfc,
+    "erfcinv": math_f32.erfcinv,
+    "erfinv": math_f32.erfinv,
     "exp": math_f32.exp,
     "exp10": math_f32.exp10,
     "exp2": math_f32.exp2,
@@ -68,6 +81,7 @@ SINGLE: dict[str, Callable[..., Num]] = {
     "log1p": math_f32.log1p,
     "log2": math_f32.log2,
     "normcdf": math_f32.normcdf,
+    "normcdfinv": math_f32.normcdfinv,
     "pow": math_f32.pow,
     "rcbrt": math_f32.rcbrt,
     "sin": math_f32.sin,
@@ -76,41 +90,39 @@ SINGLE: dict[str, Callable[..., Num]] = {
     "tanh": math_f32.tanh,
 }
 DOUBLE: dict[str, Callable[..., Num]] = {
+    "acos": math_f64_angles.acos,
+    "acosh": math_f64_angles.acosh,
+    "asin": math_f64_angles.asin,
+    "asinh": math_f64_angles.asinh,
+    "atan": math_f64_angles.atan,
+    "atan2": math_f64_angles.atan2,
+    "atanh": math_f64_angles.atanh,
     "cos": math_f64.cos,
+    "cosh": math_f64_angles.cosh,
     "erf": math_f64.erf,
     "exp": math_f64.exp,
     "exp2": math_f64.exp2,
+    "expm1": math_f64.expm1,
+    "hypot": math_f64_angles.hypot,
     "log": math_f64.log,
+    "log10": math_f64.log10,
     "log1p": math_f64.log1p,
     "log2": math_f64.log2,
+    "pow": math_f64_pow.pow,
     "sin": math_f64.sin,
+    "sinh": math_f64_angles.sinh,
     "tan": math_f64.tan,
     "tanh": math_f64.tanh,
 }
 LIBRARY = frozenset(
     {
-        "acos",
-        "acosh",
-        "asin",
-        "asinh",
-        "atan",
-        "atan2",
-        "atanh",
         "cbrt",
-        "cosh",
         "erf",
         "erfc",
         "exp10",
-        "expm1",
-        "hypot",
         "j0",
         "j1",
         "lgamma",
-        "log10",
-        "nextafter",
-        "pow",
-        "remainder",
-        "sinh",
         "tgamma",
         "y0",
         "y1",

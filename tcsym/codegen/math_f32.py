@@ -59,6 +59,45 @@ _LOG2_ERFC = (  # of the quotient by that, over x - 1, at x - 1
     0.00027083793048904655,
 )
 
+_ERFINV = (
+    1.5014093591189792,
+    0.24664028578545122,
+    -0.004177386135805079,
+    -0.0012527412127639327,
+    0.00021834400131052806,
+    -4.963702803565364e-06,
+    -3.4626047256403173e-06,
+    4.662432943253266e-07,
+    2.3225278393921444e-08,
+    -8.796088826994818e-09,
+)
+_ERFINV_MIDDLE = (
+    2.9332316697609087,
+    1.0033560661844785,
+    0.007460257998365766,
+    -0.00569539220102148,
+    0.004119330355220115,
+    -0.0027211594174116256,
+    0.0013267979890065804,
+    -0.00028713036469886315,
+    -0.0001471610479003539,
+    0.00013062174266908897,
+    -2.9011368028462215e-05,
+)
+_ERFINV_FAR = (
+    6.869019645027049,
+    1.0085955665654223,
+    -0.0005126206707293891,
+    6.393525245063533e-06,
+    6.024527018772063e-06,
+    -1.6792512684390627e-06,
+    3.251879731244875e-07,
+    -4.081270778467579e-08,
+    6.687831191106451e-09,
+    -2.5057457898839e-09,
+    3.632979460506577e-10,
+)
+
 
 def _powers(x: Num, factor: float) -> tuple[Num, Num, Num]:
     """n = rint(x*factor) as a float, and 2^a, 2^b with a + b = n for -254 <= n < 250.
@@ -233,6 +272,32 @@ def erfc(x: Num) -> Num:
 
 def normcdf(x: Num) -> Num:
     return (0.5 * wide.erfc_for_single(x.double() * -0.7071067811865476)).single()
+
+
+def erfinv(x: Num) -> Num:
+    d = x.double()
+    a = d.magnitude()
+    return _inverse(d, 1.0 - a, 1.0 + a).with_sign(d).single()
+
+
+def erfcinv(q: Num) -> Num:
+    d = q.double()
+    return _inverse(1.0 - d, d, 2.0 - d).single()
+
+
+def normcdfinv(p: Num) -> Num:
+    d = p.double() * 2.0
+    return (_inverse(1.0 - d, d, 2.0 - d) * -1.4142135623730951).single()
+
+
+def _inverse(x: Num, below: Num, above: Num) -> Num:
+    """erfinv(x): x times polynomials in w = -log(1 - x^2) and its root; 1 - x, 1 + x are known."""
+    w = -wide.log_for_single(below * above)
+    s = w.intrinsic("sqrt")
+    ratio = where(s < 4.08, in_pairs(s - 3.1, _ERFINV_MIDDLE), in_pairs(s - 7.0, _ERFINV_FAR))
+    ratio = where(w < 5.0, in_pairs(w - 2.5, _ERFINV), ratio)
+    ratio = where(w.equals(INF), INF, ratio)
+    return where(x.magnitude() <= 1.0, x * ratio, NAN)
 
 
 def atan2(y: Num, x: Num) -> Num:

@@ -14,6 +14,8 @@ LN2 = 0.6931471805599453
 QUARTER = 1.5707963267948966  # of a circle
 LARGE_ANGLE = 131072.0  # beyond it the reduction by three parts of pi/2 is not safe
 LN2_HIGH, LN2_LOW = 0.6931471803691238, 1.9082149292705877e-10  # high: 33 bits
+LOG10E_HIGH, LOG10E_LOW = 0.43429448176175356, 1.414982685385801e-10  # high: 31 bits
+LOG10_2_HIGH, LOG10_2_LOW = 0.30102999566383914, 1.42050232272661e-13  # high: 41 bits
 _ROUND = 6755399441055744.0  # 1.5 * 2^52: adding it rounds to an integer in the low bits
 _EXP = (
     0.5,
@@ -146,7 +148,15 @@ def clamped(x: Num, low: float, high: float) -> Num:
 
 
 def exp(x: Num) -> Num:
-    """Within 1 ulp. The scale 2^n is two factors (see `math_f32`): denormal results round once."""
+    """Within 1 ulp."""
+    return exp_of_sum(x, None)
+
+
+def exp_of_sum(x: Num, rest: Num | None) -> Num:
+    """exp(x + rest), where rest is small beside x, or None.
+
+    The scale 2^n is two factors (see `math_f32`): denormal results round once.
+    """
     x = clamped(x, -1418.3, 710.0)
     whole = x.times_plus(LOG2E, _ROUND + 2046)
     bits = whole.bits()
@@ -154,7 +164,7 @@ def exp(x: Num) -> Num:
     first, second = (half << 52).as_float(), ((bits - half) << 52).as_float()
     n = whole - (_ROUND + 2046)
     high = n.times_plus(-LN2_HIGH, x)
-    low = n * -LN2_LOW
+    low = n * -LN2_LOW if rest is None else n.times_plus(-LN2_LOW, rest)
     r = high + low
     p = in_pairs(r, _EXP).times_plus(r * r, low) + high + 1.0
     return p * first * second
@@ -171,7 +181,7 @@ def exp_for_single(x: Num) -> Num:
 def log(x: Num) -> Num:
     """Within 1 ulp: log(m * 2^e) by atanh((m - 1)/(m + 1))."""
     tiny = x < 2.2250738585072014e-308
-    e, f = _split(where(tiny, x * 18014398509481984.0, x))  # 2^54
+    e, f = split(where(tiny, x * 18014398509481984.0, x))  # 2^54
     e = e - where(tiny, x.like(54.0), 0.0)
     s = f / (f + 2.0)
     t = s * s
@@ -182,14 +192,14 @@ def log(x: Num) -> Num:
 
 def log_for_single(x: Num) -> Num:
     """log with a relative error of 2^-36, for no denormals."""
-    e, f = _split(x)
+    e, f = split(x)
     s = f / (f + 2.0)
     t = s * s
     series = (in_pairs(t, _ATANH_SHORT) * t).times_plus(s, s)
     return _with_ends(x, e.times_plus(LN2, series + series))
 
 
-def _split(x: Num) -> tuple[Num, Num]:
+def split(x: Num) -> tuple[Num, Num]:
     """e and f of x = 2^e (1 + f) with 1 + f between the roots of 1/2 and 2; x is no denormal."""
     bits = x.bits() + (0x4000000000000000 - 0x3FE6A09E667F3BCD)
     f = ((bits & 0xFFFFFFFFFFFFF) + 0x3FE6A09E667F3BCD).as_float() - 1.0
@@ -207,7 +217,7 @@ def _with_ends(x: Num, logarithm: Num) -> Num:
 def log2(x: Num) -> Num:
     """Within 3 ulp, powers of two exactly."""
     tiny = x < 2.2250738585072014e-308
-    e, f = _split(where(tiny, x * 18014398509481984.0, x))  # 2^54
+    e, f = split(where(tiny, x * 18014398509481984.0, x))  # 2^54
     e = e - where(tiny, x.like(54.0), 0.0)
     return _with_ends(x, (_log_of_part(f) * LOG2E) + e)
 
@@ -215,7 +225,7 @@ def log2(x: Num) -> Num:
 def log1p(x: Num) -> Num:
     """Within 2 ulp: the logarithm of the rounded sum, corrected for what the rounding lost."""
     u = x + 1.0
-    e, f = _split(u)
+    e, f = split(u)
     lost = (x - (u - 1.0)) / u
     result = e * LN2_HIGH + (_log_of_part(f) + (e * LN2_LOW + lost))
     result = where(x.equals(INF), INF, result)
@@ -224,7 +234,7 @@ def log1p(x: Num) -> Num:
 
 
 def _log_of_part(f: Num) -> Num:
-    """log(1 + f), of what `_split` leaves."""
+    """log(1 + f), of what `split` leaves."""
     s = f / (f + 2.0)
     t = s * s
     half = 0.5 * f * f
@@ -240,6 +250,40 @@ def exp2(x: Num) -> Num:
     first, second = (half << 52).as_float(), ((bits - half) << 52).as_float()
     r = (x - (whole - (_ROUND + 2046))) * LN2
     return (in_pairs(r, _EXP) * r * r + r + 1.0) * first * second
+
+
+def expm1(x: Num) -> Num:
+    """Within 2 ulp: 2^n times that of what is left, and 2^n - 1."""
+    clipped = clamped(x, -40.0, 710.0)
+    whole = clipped.times_plus(LOG2E, _ROUND + 2046)
+    bits = whole.bits()
+    half = bits.shifted_right(1)
+    first, second = (half << 52).as_float(), ((bits - half) << 52).as_float()
+    n = whole - (_ROUND + 2046)
+    high = n.times_plus(-LN2_HIGH, clipped)
+    low = n * -LN2_LOW
+    r = high + low
+    p = in_pairs(r, _EXP).times_plus(r * r, low) + high
+    power = first * second
+    small = where(n.equals(0.0), p, p * power + (power - 1.0))
+    return where(n > 60.0, (p + 1.0) * first * second, small).with_sign(x)
+
+
+def log10(x: Num) -> Num:
+    """Within 1 ulp, powers of ten exactly: the sum of two products of two parts each."""
+    tiny = x < 2.2250738585072014e-308
+    e, f = split(where(tiny, x * 18014398509481984.0, x))  # 2^54
+    e = e - where(tiny, x.like(54.0), 0.0)
+    s = f / (f + 2.0)
+    t = s * s
+    half = 0.5 * f * f
+    high = ((f - half).bits() & -0x100000000).as_float()
+    low = (f - high) - half + s * (half + t * in_pairs(t, _ATANH) * 2.0)
+    tens = e * LOG10_2_HIGH
+    product = high * LOG10E_HIGH
+    total = tens + product
+    rest = e.times_plus(LOG10_2_LOW, (low + high) * LOG10E_LOW) + low * LOG10E_HIGH
+    return _with_ends(x, total + (rest + ((tens - total) + product)))
 
 
 def sin(x: Num) -> Num:

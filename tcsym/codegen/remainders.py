@@ -23,6 +23,21 @@ def fmod(x: Num, y: Num) -> Num:
     return or_library("fmod", rest, near, x, y)
 
 
+def remainder(x: Num, y: Num) -> Num:
+    """C's `remainder`: of the nearest quotient, the even one of two."""
+    a, b = x.magnitude(), y.magnitude()
+    twice = b + b
+    rest = where(twice < float("inf"), fmod(a, twice), a)
+    less = rest - b
+    less = where(less + less >= b, less - b, less)
+    rest = where(rest + rest > b, less, rest)
+    negative = (x.bits() < 0) & (rest.is_nan() ^ 1)
+    result = where(negative, -rest, rest)
+    return where(
+        x.magnitude().equals(float("inf")) | x.is_nan() | y.is_nan(), x - x + y - y, result
+    )
+
+
 def float_modulo(a: Num, b: Num) -> Val:
     """numpy.mod: the remainder has the sign of b."""
     rest = fmod(a, b)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
+import math
 import re
 from collections.abc import Callable
 from functools import lru_cache
@@ -49,7 +50,7 @@ DOUBLE_ULPS = {
     "cyl_bessel_i1": 20,
     "normcdf": 4000,
     "rcbrt": 4,  # libraries' cbrt, ours and numpy's, differ by one, and a reciprocal doubles that
-    "tan": 4,
+    **dict.fromkeys(["sinh", "cosh", "tan"], 4),
     "tgamma": 20,
     **dict.fromkeys(["j0", "j1", "y0", "y1", "lgamma"], 1e6),  # the library's, near their zeros
 }
@@ -200,25 +201,76 @@ def test_erf_of_doubles(target: str) -> None:
 
 @pytest.mark.skipif(np.finfo(np.longdouble).nmant < 60, reason="nothing longer than double")
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("name", ["sin", "cos", "tan", "exp2", "log2", "log1p"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            "acos",
+            "acosh",
+            "asin",
+            "asinh",
+            "atan",
+            "atanh",
+            "cos",
+            "cosh",
+            "exp2",
+            "expm1",
+            "log10",
+            "log1p",
+            "log2",
+            "sin",
+        ),
+        *("sinh", "tan"),
+    ],
+)
 def test_doubles_within_a_few_ulp(name: str, target: str) -> None:
     rng = np.random.default_rng(2)
     zeros = rng.integers(-80000, 80000, 4000) * (np.pi / 2)  # of sine and cosine, and beyond each
     x = [zeros, np.nextafter(zeros, np.inf), rng.uniform(-1.4e5, 1.4e5, 8000)]
     x += [rng.uniform(-1, 1, 8000), rng.uniform(-1080, 1030, 8000), 1 + 1e-9 * rng.normal(size=99)]
     x += [np.exp(rng.uniform(-740, 700, 4000)), 2.0 ** np.arange(-1074.0, 1024), SPECIAL_VALUES]
+    x += [rng.uniform(-715, 715, 8000), 10.0 ** np.arange(-5, 23), 1 - 10 ** rng.uniform(-9, 0, 99)]
     values = np.concatenate(x)
     got = run(name, [values], DType.FLOAT64, 8, target)
     with np.errstate(all="ignore"):
-        want = getattr(np, name)(values.astype(np.longdouble))
+        inverse = name.startswith("a")
+        named = name.replace("a", "arc", 1) if inverse else name
+        want = getattr(np, named)(values.astype(np.longdouble))
         spacing = np.spacing(np.abs(want.astype(np.float64)))
         error = np.abs((got.astype(np.longdouble) - want) / spacing)
     same = (got == want) | (np.isnan(got) & np.isnan(want)) | (got == want.astype(np.float64))
     wrong = np.flatnonzero(~(same | (error <= DOUBLE_ULPS.get(name, 3))))
     assert not wrong.size, (values[wrong[0]], got[wrong[0]], want[wrong[0]])
-    if name == "log2":
-        powers = np.isfinite(got) & (np.exp2(np.rint(got)) == values)
-        np.testing.assert_array_equal(got[powers] % 1, 0)
+    if name in ("log2", "log10"):
+        powers = np.isfinite(got) & (values > 1e-300)
+        powers &= ((2.0 if name == "log2" else 10.0) ** np.rint(got)) == values
+        assert powers.any() and not (got[powers] % 1).any()
+
+
+@pytest.mark.skipif(np.finfo(np.longdouble).nmant < 60, reason="nothing longer than double")
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", ["atan2", "hypot", "pow"])
+def test_doubles_of_two_within_a_few_ulp(name: str, target: str) -> None:
+    rng = np.random.default_rng(3)
+    wide = np.exp(rng.uniform(-700, 700, 8000))
+    near = rng.uniform(0.5, 2, 8000)
+    if name == "pow":
+        pairs = [(b, rng.uniform(-740, 709, b.size) / np.log(b)) for b in (wide, near)]
+        whole = rng.integers(-30, 30, (2, 3000)).astype(float)
+        pairs += [(whole[0], whole[1]), (1 + 1e-9 * whole[0], 1e9 * whole[1])]
+    else:
+        pairs = [(wide, rng.permutation(wide)), (-wide, wide * near), (near - 1, near[::-1] - 1)]
+    special = np.array(np.meshgrid(SPECIAL_VALUES, SPECIAL_VALUES)).reshape(2, -1)
+    for x, y in [*pairs, (special[0], special[1])]:
+        got = run(name, [x, y], DType.FLOAT64, 8, target)
+        with np.errstate(all="ignore"):
+            reference = {"atan2": np.arctan2, "pow": np.power}.get(name, np.hypot)
+            want = reference(x.astype(np.longdouble), y.astype(np.longdouble))
+            near64 = want.astype(np.float64)
+            error = np.abs((got.astype(np.longdouble) - want) / np.spacing(np.abs(near64)))
+        same = (got == near64) | (np.isnan(got) & np.isnan(want))
+        assert (same | (error <= 3)).all()
+        assert (np.signbit(got) == np.signbit(want))[~np.isnan(want)].all()
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -242,15 +294,22 @@ def test_remainders_are_exact(dtype: DType, target: str) -> None:
     pairs += [(rng.integers(1, 99, 900) / 10, np.full(900, 0.1)), (y * least * 9, y[::-1] * least)]
     pairs += [(near * 2.0 ** rng.integers(-60, 60, y.size), y)]
     special = np.array(np.meshgrid(SPECIAL_VALUES, SPECIAL_VALUES)).reshape(2, -1)
-    text = f"""def f({dtype}(N) x, {dtype}(N) y) -> (r, m) {{
+    text = f"""def f({dtype}(N) x, {dtype}(N) y) -> (r, m, n) {{
         r(i) = fmod(x(i), y(i))
         m(i) = x(i) % y(i)
+        n(i) = remainder(x(i), y(i))
     }}"""
     kernel = tcsym.define(text, target=target)
+
+    def nearest(a: Any, b: Any) -> Any:
+        whole = [x if np.isfinite(x) and y else np.nan for x, y in zip(a.tolist(), b.tolist())]
+        found = [math.remainder(x, y) if x == x else x for x, y in zip(whole, b.tolist())]
+        return np.array(found).astype(kind)
+
     for a, b in [*pairs, (special[0], special[1])]:
         with np.errstate(all="ignore"):
             a, b = a.astype(kind), b.astype(kind)
-            found, wanted = kernel(a, b), (np.fmod(a, b), np.mod(a, b))
+            found, wanted = kernel(a, b), (np.fmod(a, b), np.mod(a, b), nearest(a, b))
         for got, want in zip(found, wanted):
             np.testing.assert_array_equal(got, want)
             defined = ~np.isnan(want)
