@@ -27,7 +27,7 @@ from tcsym.index import Index, condition_variables
 from tcsym.loop_ir import Holds, HorizontalReduce, Value, subvalues, value_children
 
 FIXED = 1 << 30  # the depth of what must stay
-_BRANCHING = frozenset({"sin", "cos", "tan"})
+_BRANCHING = frozenset({"cos", "fmod", "remainder", "sin", "tan"})
 
 
 def hoist_level(context: Context, v: Value) -> int:
@@ -82,6 +82,7 @@ def _spine_depth(context: Context, v: Binary) -> int:
     depth = _depth(context, spine[-1].left)
     for node in reversed(spine):
         fixed = node.exact or (node.op in ("and", "or") and _loads_or_fails(node.right))
+        fixed = fixed or (node.op == "mod" and node.dtype.is_float)
         depth = FIXED if fixed else max(depth, _depth(context, node.right))
         context.depths[(id(node), f.loops[-1].number, f.certain, context.mask)] = (depth, node)
     return depth
@@ -93,7 +94,7 @@ def _loads_or_fails(v: Value) -> bool:
 
 
 def _needs_blocks(v: Value) -> bool:
-    """True if the code of `v` may have branches, which cannot move."""
+    """True if the code of `v`, no operator, may have branches, which cannot move."""
     match v:
         case Select():
             return not v.eager and any(isinstance(x, Read) for x in subvalues(v))

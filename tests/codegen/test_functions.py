@@ -316,6 +316,24 @@ def test_remainders_are_exact(dtype: DType, target: str) -> None:
             assert (np.signbit(got) == np.signbit(want))[defined].all()
 
 
+@pytest.mark.parametrize("kind", ["float", "double"])
+@pytest.mark.parametrize(
+    "term", ["P(M-1) % A", "fmod(P(0), A)", "remainder(P(0), A)", "sin(A) * P(0)", "-P(0) % A"]
+)
+def test_what_branches_stays_inside_loops(term: str, kind: str) -> None:
+    """The library's part of these is a block of its own: in front of a loop there is none."""
+    text = f"""def f({kind} A, {kind}(M) P, {kind}(N,M) C) -> (T, U) {{
+        T(i,j) = {term} where i in 0:N, j in 0:N
+        U(i) +=! ({term}) * C(i,j)
+    }}"""
+    rng, dtype = np.random.default_rng(5), np.dtype("f4" if kind == "float" else "f8")
+    p, c = rng.normal(size=37).astype(dtype), rng.integers(-3, 4, (21, 37)).astype(dtype)
+    kernel = tcsym.define(text)
+    args = np.array(0.25, dtype), p, c
+    for got, want in zip(kernel(*args), kernel.reference(*args)):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
 def test_threads_share_no_sign_of_lgamma() -> None:
     kernel = tcsym.define("def f(float(N) X) -> (Y) { Y(i) = lgamma(X(i)) }").f
     text = kernel.explain("llvm")
