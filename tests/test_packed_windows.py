@@ -12,6 +12,7 @@ import tcsym
 from tcsym.target import resolve_target, runs_here
 from tests.test_packed_code import integers
 
+BEFORE = tcsym.Options(bind="before")
 TARGETS = [t for t in ("cpu", "cpu:avx2") if runs_here(resolve_target(t))]
 PLAIN = """def f({a}(N,C,H,W) I, {b}(O,C,P,Q) F) -> (Y) {{
   Y(n,o,y,x) +=! {t}(I(n,c,y+p,x+q)) * {t}(F(o,c,p,q))
@@ -188,6 +189,18 @@ def test_what_fills_the_last_step_adds_nothing(channels: int) -> None:
     image[0, -1, 5, 7], image[0, 0, 10, 10], weights[2, -1, 1, 1] = np.inf, np.nan, -np.inf
     arrays = [x.astype(ml_dtypes.bfloat16) for x in (image, weights)]
     np.testing.assert_array_equal(kernel(*arrays), kernel.reference(*arrays))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("a", "b", "t"), TYPES)
+def test_any_number_of_known_channels_may_be_left(a: str, b: str, t: str, target: str) -> None:
+    """One of four: its step holds an element for each lane and three zeros for all."""
+    text = FORMS["1-D"].format(a=a, b=b, t=t).replace("x+q", "3*x+q")
+    for channels in (4, 5, 6, 7):
+        sizes = {"N": 2, "C": channels, "W": 20, "O": 3, "Q": 2}
+        kernel = tcsym.define(text, target=target, sizes=sizes, options=BEFORE).f
+        assert is_noted(kernel) == ("bfloat16" not in text or "avx2" not in target)
+        assert_as_reference(kernel, arguments(text, sizes))
 
 
 def blocks(listing: str) -> list[str]:

@@ -52,7 +52,8 @@ def _side_by_side(context: Context, parts: tuple[Expr, ...], evaluate: Evaluate)
         lanes = max(x.lanes for x in sides)
         left, right = (_in_all_lanes(context, x, lanes) for x in sides)
         return arithmetic(code, first.op, left, right, first.dtype)
-    return _interleaved(context, [_bits(context, evaluate(context, x)) for x in parts])
+    each = [_bits(context, evaluate(context, x)) for x in parts]
+    return _interleaved(context.code, context.code.level(*each))
 
 
 def _is_integer(v: Expr) -> bool:
@@ -87,12 +88,11 @@ def _bits(context: Context, x: Val) -> Val:
     return code.convert("trunc", bits, "i16")
 
 
-def _interleaved(context: Context, parts: list[Val]) -> Val:
-    code = context.code
+def _interleaved(code: Code, parts: list[Val]) -> Val:
+    """Level parts: once put together, elements of one lane look like one element of several."""
     if len(parts) > 2:
-        evens, odds = _interleaved(context, parts[::2]), _interleaved(context, parts[1::2])
-        return _interleaved(context, [evens, odds])
-    a, b = code.level(*parts)
+        return _interleaved(code, [_interleaved(code, parts[k::2]) for k in (0, 1)])
+    a, b = parts
     if a.lanes == 1:
         return code.from_lanes([a, b])
     picks = tuple(i + side * a.lanes for i in range(a.lanes) for side in (0, 1))
