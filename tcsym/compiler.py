@@ -114,7 +114,7 @@ class Lowering:
         return self.timed("emit", lambda: PartialCode(mapped.kernel, self.target, grain))
 
 
-MOST_LOOPS_AT_ONCE = 400  # about half a second of emission and LLVM
+MOST_LOOPS_AT_ONCE = 370  # about half a second of emission and LLVM
 
 
 class Unfinished:

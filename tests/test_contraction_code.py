@@ -55,6 +55,16 @@ def test_inner_loop_multiplies_whole_registers_and_spills_none(name: str, target
         assert not re.search(r"vmaskmov|vgather|\{%k|call", loop)
 
 
+@pytest.mark.parametrize("name", [n for n in TEXTS if n != "half"])
+def test_ragged_tiles_leave_registers_for_the_result_where_masks_are(name: str) -> None:
+    """A copy of the tile in the frame costs more than the tile, where few terms are summed."""
+    kernel = tcsym.define(TEXTS[name], target="cpu:avx512", strategy="symbolic").f
+    spaces = set(
+        re.findall(r"^  \w+_acc\S* .* (\w+) padded private", kernel.explain("mapped"), re.M)
+    )
+    assert "register" in spaces and "stack" not in spaces
+
+
 @pytest.mark.parametrize("name", ("nn", "tn", "abc-bda-dc", "abcd-aebf-dfce"))
 def test_no_store_of_a_tile_is_masked(name: str) -> None:
     """Without mask registers: full tiles are stored plainly, ragged vectors in plain pieces."""

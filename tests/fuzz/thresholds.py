@@ -35,7 +35,7 @@ CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {
         "FEW_ADDED": (0, 1, 40),
         "FEW_PACKED_BLOCKS": (1, 2, 20),
     },
-    "roll_epilogues": {"LEAST_INSTRUCTIONS": (5, 40, 150)},
+    "roll_epilogues": {"LEAST_INSTRUCTIONS": (5, 40, 150), "LEAST_PLAIN": (5, 40, 400)},
     "split_guards": {"MOST_GUARDS": (1, 2, 4)},
     "split_quotients": {"LEAST": (2, 8, 32), "FEW": (1, 3), "MOST": (1, 3)},
     "common.row_parts": {"SHORTEST": (1, 16)},

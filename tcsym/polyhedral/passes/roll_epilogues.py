@@ -4,7 +4,8 @@ What follows a reduction is the same code for every row of its tile. Unrolled it
 where it computes exponentials or stores ragged rows in pieces; as registers cannot be indexed, the
 tile is copied to the frame first, which costs less than what a call of `exp` does, or a branch.
 From there vectors start at any column: the last one of a row overlaps the one before it, and needs
-no mask.
+no mask. Where masks are at hand and nothing is called, the way by the frame takes longer than all
+else that a tile of a few terms does: such epilogues are rolled only if they are much longer.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ from tcsym.target import Target
 from tcsym.types import DType
 
 LEAST_INSTRUCTIONS = 150
+LEAST_PLAIN = 400  # of those that call nothing and store in one piece
 CALL_INSTRUCTIONS = 30
 PIECES_INSTRUCTIONS = 35  # of a vector stored in pieces, where the target has no masks
 _CONVERTED = (DType.BOOL, DType.FLOAT16, DType.BFLOAT16)  # other in registers than in memory
@@ -75,7 +77,8 @@ def _outside_tiles(
 
     match node:
         case Loop() if node.kind == "unrolled":
-            if _instructions(node, kernel, target, False) < LEAST_INSTRUCTIONS:
+            long = LEAST_PLAIN if _is_plain(node, target) else LEAST_INSTRUCTIONS
+            if _instructions(node, kernel, target, False) < long:
                 return node
             tiles = _tiles(kernel, node)
             return node if tiles is None else _rolled(kernel, node, tiles, names, added)
@@ -103,13 +106,22 @@ def _instructions(n: Node, kernel: Kernel, target: Target, masked: bool) -> int:
         case Branch(_, a, b):
             return 2 + sum(_instructions(x, kernel, target, masked) for x in (a, b) if x)
         case Store() | Update():
-            calls = [x.function for x in subvalues(n.value) if isinstance(x, Call)]
-            heavy = sum(f not in CHEAP_CALLS for f in calls)
+            heavy = _heavy_calls(n)
             in_memory = kernel.buffer(n.buffer).space != "register"
             pieces = masked and in_memory and not target.has_masks
             return 3 + CALL_INSTRUCTIONS * heavy + PIECES_INSTRUCTIONS * pieces
         case _:
             return 1
+
+
+def _is_plain(n: Node, target: Target) -> bool:
+    stores = [x for x, _ in walk(n) if isinstance(x, Store | Update)]
+    return target.has_masks and not any(map(_heavy_calls, stores))
+
+
+def _heavy_calls(x: Store | Update) -> int:
+    calls = [v.function for v in subvalues(x.value) if isinstance(v, Call)]
+    return sum(f not in CHEAP_CALLS for f in calls)
 
 
 def _tiles(kernel: Kernel, rows: Loop) -> list[_Tile] | None:
