@@ -44,8 +44,8 @@ def collapse_outermost(
     outermost loop is over at most about 256 parts, or 32 for each thread; in a part, the innermost
     of the loops runs over a range of its own, and only the loops around it are found by division.
     What was private to all of them is private to the new loops. The loops nest perfectly, but that
-    copies which the innermost one uses may stand in front of it: there is one part for each thread
-    then, and the parts that share an iteration of the loops around make their own copies.
+    copies which inner ones use may stand in front of these: there is one part for each thread then,
+    and the parts that share an iteration of the loops around make their own copies.
     """
     found: dict[str, frozenset[str]] = {}
     make = _Collapse(Costs.of(kernel, target), names, min_work, most_loops, found, kernel)
@@ -60,14 +60,16 @@ def collapse_outermost(
 
 @dataclass(frozen=True, slots=True)
 class _Loops:
-    """Loops that become one, and what stands in front of the innermost in the one around it."""
+    """Loops that become one, and what stands inside the first `outer` of them in front of others:
+    these run for each of the threads' parts, whatever loops follow."""
 
     loops: tuple[Loop, ...]
     before: tuple[Node, ...] = ()
+    outer: int = 0
 
     def shared(self) -> frozenset[str]:
         """What is private to these loops is private to the new ones."""
-        loops = self.loops[:-1] if self.before else self.loops
+        loops = self.loops[: self.outer] if self.before else self.loops
         return frozenset(x.variable for x in loops)
 
 
@@ -151,7 +153,12 @@ class _Collapse:
             return _Loops(tuple(out))
         if not all(self._may_repeat(x, last, around) for x in before):
             return _Loops(tuple(out))
-        return _Loops((*out, last), tuple(before))
+        outer = len(out)
+        for loop in chain_of(last)[: self.most_loops - outer]:
+            if not _joins(loop, out):
+                break
+            out.append(loop)
+        return _Loops(tuple(out), tuple(before), outer)
 
     def _may_repeat(self, node: Node, last: Loop, loops: frozenset[str]) -> bool:
         """Nothing is left of the node but what is private to the loops, nor does `last` change what

@@ -75,7 +75,16 @@ def copies_first(private: bool) -> Kernel:
 
 @pytest.mark.parametrize("min_work", [0, MIN_WORK])
 @pytest.mark.parametrize(
-    "sizes", [(0, 3, 2, 2), (1, 1, 1, 1), (3, 0, 2, 2), (3, 7, 11, 2), (1, 9, 3, 40)]
+    "sizes",
+    [
+        (0, 3, 2, 2),
+        (1, 1, 1, 1),
+        (3, 0, 2, 2),
+        (3, 7, 11, 2),
+        (1, 9, 3, 40),
+        (1, 1, 50, 9),
+        (2, 3, 5, 70),
+    ],
 )
 def test_copies_are_made_again_in_each_part(sizes: tuple[int, ...], min_work: int) -> None:
     k = without(copies_first(True))
@@ -92,6 +101,8 @@ def test_a_part_with_copies_is_the_share_of_a_thread() -> None:
     sizes = {"A": 3, "B": 1000, "C": 100, "D": 100}
     for threads in (1, 2, 7):
         assert evaluate(parts.upper, sizes | {THREADS: threads}) == threads
+        columns = {"A": 1, "B": 1, "C": 1000, "D": 1000, THREADS: threads}
+        assert evaluate(parts.upper, columns) == threads
     few = {"A": 1, "B": 4, "C": 1, "D": 1, THREADS: 7}
     assert evaluate(parts.upper, few) == 1
 

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from tcsym.index import index
+from tcsym.index import index, var
 from tcsym.index_values import evaluate
-from tcsym.loop_ir import THREADS
+from tcsym.loop_ir import THREADS, block
 from tcsym.options import Options
+from tcsym.polyhedral.passes.common.loops import replace_loop
 from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.common.setting import Setting
 from tcsym.polyhedral.passes.contraction.panels import Room, panel_sizes, threads_left
@@ -58,3 +59,13 @@ def test_threads_are_divided_among_loops_around() -> None:
     assert [left(n) for n in (1, 2, 3, 4, 5)] == [4, 2, 2, 1, 1]
     alone = replace(setting, options=Options(parallelize=False))
     assert threads_left(kernel, "i", alone) == index(1)
+
+
+def test_copies_in_front_leave_threads_to_the_loops_in_a_batch() -> None:
+    kernel = naive.batched()
+    copy = naive.par("c", "M", naive.st("Y", (0, var("c"), 0), naive.con(0.0)))
+    body = replace_loop(kernel.body, "i", lambda x: block(copy, x))
+    setting = Setting(AVX2, Options(), Names.of(kernel), [])
+    left = threads_left(replace(kernel, body=body), "i", setting)
+    given = dict.fromkeys(kernel.sizes, 9) | {"B": 1, THREADS: 4}
+    assert evaluate(left, given) == 4

@@ -26,7 +26,7 @@ from tcsym.index import (
     minimum,
     var,
 )
-from tcsym.loop_ir import THREADS, Kernel, Loop, Node
+from tcsym.loop_ir import THREADS, Block, Kernel, Loop, Node
 from tcsym.options import Options
 from tcsym.polyhedral.passes.common.bounds import eliminate, extent
 from tcsym.polyhedral.passes.common.interchange import reorder_chain
@@ -141,16 +141,23 @@ def block_panels(
 
 
 def threads_left(kernel: Kernel, tile: str, setting: Setting) -> Index:
-    """For the loop `tile`: the call's threads, divided among the iterations of the loops around."""
+    """For the loop `tile`: the call's threads, divided among the iterations of the loops around.
+
+    Copies may stand in front of it, as `collapse.collapse_outermost` allows.
+    """
     around = loops_around(kernel.body, tile)
     if not setting.options.parallelize:
         return ONE
     first = next((k for k, x in enumerate(around) if is_free(x)), len(around))
     own = (*around[first:], find_loop(kernel.body, tile))
-    if not all(is_free(x) and x.body is y for x, y in pairwise(own)):
+    if not all(is_free(x) and (x.body is y or _ends_in(x, own[-1])) for x, y in pairwise(own)):
         return ONE  # threads run an outer loop
     taken = reduce(mul, (_most(x, around) for x in own[:-1]), ONE)
     return _parts(var(THREADS), maximum(1, taken))
+
+
+def _ends_in(loop: Loop, last: Loop) -> bool:
+    return isinstance(loop.body, Block) and loop.body.body[-1] is last
 
 
 def _most(loop: Loop, around: tuple[Loop, ...]) -> Index:
