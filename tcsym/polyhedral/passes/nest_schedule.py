@@ -33,6 +33,7 @@ from tcsym.polyhedral.passes.contraction.contraction_versions import (
 from tcsym.polyhedral.passes.contraction.guarded_products import guard_factors
 from tcsym.polyhedral.passes.contraction.interleave import add_interleaved, with_interleaved
 from tcsym.polyhedral.passes.contraction.interleaving import copies_fit, interleaving
+from tcsym.polyhedral.passes.contraction.lie_along import add_strips
 from tcsym.polyhedral.passes.contraction.split_terms import (
     find_guard,
     part_terms,
@@ -102,6 +103,7 @@ def _as_contraction(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
     if roles is not None and refusal is None:
         kernel = add_step_lanes(kernel, nest, roles, setting)
         kernel = add_interleaved(kernel, nest, roles, setting)
+        kernel = add_strips(kernel, nest, roles, setting)
         kernel = add_few_columns(kernel, nest, roles, setting)
         return tile_where_it_pays(kernel, nest, roles, setting, schedule_few_rows)
     by_terms = _by_terms(kernel, nest, setting)

@@ -294,8 +294,19 @@ def _time_apart(
     return minimum(tiles * step + PANEL_TIME * panels, _points(band, v) * along)
 
 
-def _tiles(kernel: Kernel, band: Band, roles: Roles, v: str, wide: int, setting: Setting) -> Index:
-    """Register tiles of one product."""
+def tile_time(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Index:
+    """Of the nest in register tiles, but for its panels."""
+    band = band_of(find_loop(kernel.body, nest))
+    sums = [tuple(map(extent, around)) for _, around in reductions(band.body)]
+    wide = setting.lanes(kernel, band.body) * setting.vectors
+    step = TILE_TIME + TILE_TERM_TIME * _total(map(_product, sums))
+    return _tiles(kernel, band, roles, None, wide, setting) * step
+
+
+def _tiles(
+    kernel: Kernel, band: Band, roles: Roles, v: str | None, wide: int, setting: Setting
+) -> Index:
+    """Register tiles of one product, of those that the loop `v` makes."""
     follows = (
         y
         for y in reversed(outer_loops(band, roles))

@@ -52,14 +52,15 @@ def _best_strips(kernel: Kernel, band: Band, lanes: int) -> tuple[str | None, fl
     """The cheapest loop of the band to run in strips, and the cost of one point of the band."""
     best, least = None, inf
     for v in reversed(band.variables):
-        if _can_strip(kernel, band, v):
+        if can_strip(kernel, band, v):
             cost = _strip_cost(kernel, band, v, lanes)
             if cost < least:
                 best, least = v, cost
     return best, least
 
 
-def _can_strip(kernel: Kernel, band: Band, columns: str) -> bool:
+def can_strip(kernel: Kernel, band: Band, columns: str) -> bool:
+    """The loop can be moved inside the others of the band, and run in lanes."""
     inner = _from(band, columns)
     return (
         can_sink(band.body, frozenset((columns,)))

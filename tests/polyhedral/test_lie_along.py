@@ -1,0 +1,40 @@
+"""Contractions in strips along a loop that an operand lies along, where there is little reuse."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+import tcsym
+
+SPECS = ("abcd-dbea-ec", "abcde-efbad-cf", "abcdef-dega-gfbc")
+NOTE = "little reuse: strips along"
+
+
+def text_of(spec: str) -> str:
+    out, left, right = spec.split("-")
+    x, y, z = (",".join(s) for s in (left, right, out))
+    header = f"def f(float({x.upper()}) X, float({y.upper()}) Y) -> (Z)"
+    return f"{header} {{ Z({z}) +=! X({x}) * Y({y}) }}"
+
+
+@pytest.mark.parametrize("target", ("cpu:avx512", "cpu:avx2", "cpu:novector"))
+@pytest.mark.parametrize("spec", SPECS)
+def test_as_numpy_where_extents_are_one_or_ragged(spec: str, target: str) -> None:
+    out, left, right = spec.split("-")
+    kernel = tcsym.define(text_of(spec), target=target, strategy="symbolic").f
+    assert (NOTE in kernel.explain("mapped")) == (target != "cpu:novector")
+    rng = np.random.default_rng(5)
+    letters = sorted(set(left + right))
+    for small, k in product((1, 2, 3), range(len(letters))):
+        extents = dict.fromkeys(letters, 5) | {letters[k]: small, letters[k - 2]: 19}
+        x, y = (rng.standard_normal([extents[v] for v in s], np.float32) for s in (left, right))
+        expected = np.einsum(f"{left},{right}->{out}", x, y)
+        np.testing.assert_allclose(kernel(x, y), expected, atol=1e-4)
+
+
+def test_products_of_matrices_and_batches_of_them_have_no_such_version() -> None:
+    for spec in ("mn-mk-kn", "mn-km-kn", "bnk-bnm-bmk", "abc-bda-dc"):
+        assert NOTE not in tcsym.define(text_of(spec)).f.explain("mapped")
