@@ -1,4 +1,4 @@
-"""Contractions in strips along a loop that an operand lies along, where there is little reuse."""
+"""Contractions with little reuse: along what lies side by side, with copies of the smaller side."""
 
 from __future__ import annotations
 
@@ -33,6 +33,18 @@ def test_as_numpy_where_extents_are_one_or_ragged(spec: str, target: str) -> Non
         x, y = (rng.standard_normal([extents[v] for v in s], np.float32) for s in (left, right))
         expected = np.einsum(f"{left},{right}->{out}", x, y)
         np.testing.assert_allclose(kernel(x, y), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("target", ("cpu:avx512", "cpu:avx2", "cpu:novector"))
+def test_few_rows_are_copied_along_the_sum_of_columns_that_panels_would_gather(target: str) -> None:
+    """Y lies along e, X along f: with a row or two, X is copied along e."""
+    kernel = tcsym.define(text_of("abcd-aebf-dfce"), target=target, strategy="symbolic").f
+    assert "X_along" in kernel.explain("mapped")
+    rng = np.random.default_rng(6)
+    for a, b, c, d, e, f in ((1, 1, 20, 5, 18, 15), (2, 1, 3, 17, 1, 6), (1, 3, 9, 4, 33, 1)):
+        x = rng.standard_normal((a, e, b, f), np.float32)
+        y = rng.standard_normal((d, f, c, e), np.float32)
+        np.testing.assert_allclose(kernel(x, y), np.einsum("aebf,dfce->abcd", x, y), atol=1e-4)
 
 
 def test_products_of_matrices_and_batches_of_them_have_no_such_version() -> None:

@@ -12,7 +12,7 @@ from tcsym.polyhedral.passes.common.band import Band, Roles, band_of, factors, r
 from tcsym.polyhedral.passes.common.loops import find_loop
 from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.contraction.copy_operand import copy_operand, depend_on_sizes
-from tcsym.polyhedral.passes.contraction.operands import Operand, row_operands, streamed_operands
+from tcsym.polyhedral.passes.contraction.operands import Operand, own_operands, streamed_operands
 from tcsym.records import dataclass
 
 
@@ -36,7 +36,7 @@ def along_sum(kernel: Kernel, nest: str, roles: Roles, few: str, names: Names) -
         if _lies_along(kernel, band, v, many):
             if _lies_along(kernel, band, v, few):
                 return Along(v, ())
-            found = streamed_operands if few == roles.columns else row_operands
+            found = streamed_operands if few == roles.columns else own_operands
             operands = tuple(found(kernel, band, roles, names))
             if operands and all(_can_copy(kernel, band, x, v) for x in operands):
                 return Along(v, operands)

@@ -82,6 +82,7 @@ ALONE_TERMS = 45  # what each of both costs more one by one, as where functions 
 TILE_TERMS = 5  # as many terms of such a product take as long as one step of a tile's row
 TILE_ROWS = 6
 COPIED_TERMS = 8  # as many take as long as copying one
+GATHERED_TERMS = 12  # or as gathering one into a panel
 
 
 def row_count(kernel: Kernel, nest: str, roles: Roles) -> Index:
@@ -159,7 +160,7 @@ def _panels_beat_products(
 ) -> Condition:
     terms = _term_count(kernel, nest)
     if _gathers(kernel, nest):
-        return TRUE
+        return negate(_copied_rows_pay(kernel, nest, roles, rows, setting))
     if terms is None:
         return ge(rows, FEW_ROWS)
     if has_windows(kernel, nest):
@@ -174,6 +175,24 @@ def _panels_beat_products(
     reused = any_of((enough, ge(FEW_TERMS - 1, terms)))
     many = any_of((ge(rows * columns * repeats, MORE_ELEMENTS), ge(MANY_TERMS - 1, terms)))
     return all_of((ge(rows * columns, FEW_ELEMENTS), reused, many))
+
+
+def _copied_rows_pay(
+    kernel: Kernel, nest: str, roles: Roles, rows: Index, setting: Setting
+) -> Condition:
+    """Products along a sum, for which the operand of few rows is copied, take less time than to
+    gather the columns into panels."""
+    assert roles.rows is not None
+    along = along_sum(kernel, nest, roles, roles.rows, setting.names)
+    terms = _term_count(kernel, nest)
+    if along is None or terms is None or has_windows(kernel, nest):
+        return FALSE
+    runs = floordiv(terms, maximum(1, extent(find_loop(kernel.body, along.variable))))
+    columns = column_count(kernel, nest, roles)
+    products = columns * rows * (terms + RUN_TERMS * runs + SUM_TERMS) + COPIED_TERMS * rows * terms
+    tiles = ceildiv(columns, setting.lanes(kernel, find_loop(kernel.body, nest).body))
+    tile = TILE_TERMS * maximum(rows, TILE_ROWS) * floordiv(terms, 2)
+    return ge(GATHERED_TERMS * columns * terms + tiles * tile, products)
 
 
 def has_windows(kernel: Kernel, nest: str) -> bool:

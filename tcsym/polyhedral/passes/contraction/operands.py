@@ -111,6 +111,12 @@ def row_operands(
     return _operands(kernel, band, band.loop(roles.rows), others, names, fits)
 
 
+def own_operands(kernel: Kernel, band: Band, roles: Roles, names: Names) -> list[Operand]:
+    """What moves with the rows and a reduction, maybe with other loops, not with the columns."""
+    assert roles.rows is not None
+    return _operands(kernel, band, band.loop(roles.rows), frozenset((roles.columns,)), names)
+
+
 def _is_at_hand(kernel: Kernel, x: Operand) -> bool:
     """An element whose neighbour is the next step's, or several that lie side by side."""
     value, last = packed_run(x.value) or x.value, x.inner_by_memory[-1].variable
