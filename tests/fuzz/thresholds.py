@@ -54,6 +54,7 @@ CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {
         "CLIPPED_COST": (0.0, 4.0),
         "GAIN": (2, 99),
     },
+    "rows.permute_factors": {"LEAST_USES": (0, 3)},
     "rows.transposition": {"CACHE_POINTS": (16, 32, 128), "CONFLICT_BYTES": (64, 256, 2048)},
     "windows.expand_reductions": {"MOST_TERMS": (1, 4, 16)},
     "windows.fetch_blocks": {"FAR_CACHES": (0, 4)},

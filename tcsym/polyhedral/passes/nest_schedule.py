@@ -47,7 +47,9 @@ from tcsym.polyhedral.passes.leaf_schedule import (
     schedule_long_rows,
 )
 from tcsym.polyhedral.passes.rows.fold_rows import fold_rows
+from tcsym.polyhedral.passes.rows.permute_factors import permute_factors
 from tcsym.polyhedral.passes.rows.row_block import block_rows, row_groups, rows_last
+from tcsym.polyhedral.passes.rows.row_schedule import schedule_rows
 from tcsym.polyhedral.passes.rows.scan_schedule import is_scan, schedule_scan
 from tcsym.polyhedral.passes.rows.short_rows import short_versions
 from tcsym.polyhedral.passes.rows.step_lanes import add_step_lanes
@@ -123,6 +125,20 @@ def _as_contraction(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
 
 
 def _without_tiles(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
+    """A map on operands that lie as its result does, or as they do."""
+    factors = permute_factors(kernel, nest, setting)
+    if factors is None:
+        return _in_rows(kernel, nest, setting)
+    setting.note(nest, "operands across the result from copies")
+    kernel = factors.kernel
+    for x in factors.copies:
+        kernel = schedule_rows(kernel, x, setting)
+    if factors.rest is not None:
+        kernel = _in_rows(kernel, factors.rest, setting)
+    return _in_rows(kernel, nest, setting)
+
+
+def _in_rows(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
     """Versions for short rows, windows in two parts, or a leaf's schedule."""
     columns = strip_columns(kernel, nest, setting)
     in_parts = separable(kernel, band_of(find_loop(kernel.body, nest)))

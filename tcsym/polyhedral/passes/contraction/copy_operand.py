@@ -62,7 +62,9 @@ def _redirected(nest: Loop, value: Expr, loops: tuple[Loop, ...], name: str) -> 
         return new if v == value else v
 
     def statement(s: Node) -> Node:
-        if not isinstance(s, Update) or not any(r.tensor in tensors for r in loads(s.value)):
+        if not isinstance(s, Store | Update) or not any(
+            r.tensor in tensors for r in loads(s.value)
+        ):
             return s
         return replace(s, value=map_value(s.value, on_value, lambda i: i))
 

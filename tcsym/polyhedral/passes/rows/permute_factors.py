@@ -1,0 +1,88 @@
+"""Operands of a map that lie across its result, and are used several times -> copies along it.
+
+`Z(a,b,c,d) = X(a,b) * Y(d,c)`: for each a and b, rows of Z take their factors from far apart, or a
+block of Y is transposed anew. The copy Y'(c,d) is transposed once, and read as Z is written.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import mul
+
+from tcsym.frontend.program import Read
+from tcsym.index import FALSE, ONE, TRUE, Condition, all_of, ge
+from tcsym.loop_ir import Kernel, Loop, Store
+from tcsym.polyhedral.passes.common.access import stride, value_variables
+from tcsym.polyhedral.passes.common.assume import in_context
+from tcsym.polyhedral.passes.common.bounds import extent
+from tcsym.polyhedral.passes.common.duplicate import with_fallback
+from tcsym.polyhedral.passes.common.loops import chain_of, find_loop, loops_around
+from tcsym.polyhedral.passes.common.setting import Setting
+from tcsym.polyhedral.passes.contraction.copy_operand import copy_operand, depend_on_sizes
+from tcsym.polyhedral.passes.contraction.permute_operands import is_permutation
+from tcsym.polyhedral.passes.rows.transpose_lanes import certain_reads
+from tcsym.records import dataclass
+
+LEAST_USES = 3  # of an element: with fewer, blocks are transposed where they are used
+
+
+@dataclass(frozen=True, slots=True)
+class Factors:
+    """`copies`: outermost loops of the nests that make them, not scheduled yet; `rest`: the map
+    without them, where they are used less often."""
+
+    kernel: Kernel
+    copies: tuple[str, ...]
+    rest: str | None
+
+
+def permute_factors(kernel: Kernel, nest: str, setting: Setting) -> Factors | None:
+    """The map on copies; None if no operand is worth one."""
+    chain = chain_of(find_loop(kernel.body, nest))
+    found = _across(kernel, chain)
+    if not found or loops_around(kernel.body, nest):
+        return None
+    pays = in_context(kernel, all_of(_used_often(chain, r) for r in found))
+    if pays == FALSE:
+        return None
+    rest = None
+    if pays != TRUE:
+        kernel, rest = with_fallback(kernel, nest, pays, setting.names)
+    store, copies = chain[-1].body, list[str]()
+    assert isinstance(store, Store)
+    for r in found:
+        moved = [x for x in chain if x.variable in value_variables(r)]
+        moved.sort(key=lambda x: _is_along(kernel, store, x))
+        name = setting.names.fresh(f"{r.tensor}_copy")
+        loops = tuple(moved)
+        kernel, copy = copy_operand(kernel, nest, r, loops, loops, name, setting.names)
+        copies.append(copy)
+    return Factors(kernel, tuple(copies), rest)
+
+
+def _across(kernel: Kernel, chain: tuple[Loop, ...]) -> tuple[Read, ...]:
+    """Operands that move along the result's rows, but far, and stay while another loop moves."""
+    store = chain[-1].body
+    parallel = all(x.order == "parallel" and x.kind == "serial" for x in chain)
+    if not isinstance(store, Store) or not parallel or not depend_on_sizes(kernel, chain):
+        return ()
+    along = next((x.variable for x in chain if _is_along(kernel, store, x)), None)
+    inside = {x.variable for x in chain}
+    if along is None or any(b.private & inside for b in kernel.buffers):
+        return ()
+    return tuple(
+        r
+        for r in dict.fromkeys(certain_reads(store.value))
+        if is_permutation(r) and r.tensor != store.buffer
+        if along in value_variables(r) and inside - value_variables(r)
+        if stride(kernel.buffer(r.tensor), r.subscripts, along) != ONE
+    )
+
+
+def _is_along(kernel: Kernel, store: Store, x: Loop) -> bool:
+    return stride(kernel.buffer(store.buffer), store.subscripts, x.variable) == ONE
+
+
+def _used_often(chain: tuple[Loop, ...], r: Read) -> Condition:
+    others = (extent(x) for x in chain if x.variable not in value_variables(r))
+    return ge(reduce(mul, others, ONE), LEAST_USES)
