@@ -238,7 +238,7 @@ def asinh(x: Num) -> Num:
     a, t = d.magnitude(), d * d
     series = d * t * (t * (0.075 - t * (15 / 336)) - 1 / 6) + d
     whole = wide.log_for_single(a + (t + 1.0).intrinsic("sqrt")).with_sign(d)
-    return where(a < 2.0**-6, series, whole).single()
+    return where(a < 2.0**-6, series, whole).single().with_sign(x)
 
 
 def acosh(x: Num) -> Num:

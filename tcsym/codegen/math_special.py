@@ -55,7 +55,8 @@ def _quarters(x: Num) -> tuple[Num, Num, Num]:
 def sinpi(x: Num) -> Num:
     s, c, k = _quarters(x)
     value = where(k.equals(1.0), c, where(k.equals(2.0), -s, where(k.equals(3.0), -c, s)))
-    return where(k.is_nan(), NAN, value)
+    value = where(k.is_nan(), NAN, value)
+    return where(value.equals(0.0), value.with_sign(x), value)
 
 
 def cospi(x: Num) -> Num:
@@ -92,14 +93,13 @@ def erfcx(x: Num) -> Num:
     """exp(x^2) erfc(x): the product below 25, an asymptotic series above."""
     high, low = _square_parts(x)
     product = high.each("exp") * x.each("erfc")
-    near = product + product * low
+    near = where(product.equals(INF), INF, product + product * low)
     u = 1.0 / (2.0 * high)
     terms = [1.0]
     for n in range(1, 9):
         terms.append(-terms[-1] * (2 * n - 1))
     far = polynomial(u, tuple(terms)) / (x * _SQRT_PI)
-    overflow = where(x < -26.7, INF, near)
-    return where(x > 25.0, far, overflow)
+    return where(x > 25.0, far, near)
 
 
 def normcdf(x: Num) -> Num:

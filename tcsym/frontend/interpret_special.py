@@ -33,6 +33,7 @@ def _pi_octant(x: Array) -> tuple[Array, Array]:
 def sinpi(x: Array) -> Array:
     n, t = _pi_octant(x)
     value = np.select([n == 0, n == 1, n == 2], [np.sin(t), np.cos(t), -np.sin(t)], -np.cos(t))
+    value = np.where(value == 0, np.abs(value), value)
     return np.where(np.isfinite(x), np.copysign(1.0, x) * value, np.nan)
 
 

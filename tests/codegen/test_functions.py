@@ -277,9 +277,18 @@ def test_doubles_of_two_within_a_few_ulp(name: str, target: str) -> None:
 @pytest.mark.parametrize("dtype", [DType.FLOAT32, DType.FLOAT64], ids=str)
 def test_zeros_keep_their_signs(dtype: DType, target: str) -> None:
     zeros = np.array([0.0, -0.0] * 8, dtype.numpy)
-    for name in ("sin", "tan", "asin", "atan", "sinh", "tanh", "expm1", "log1p", "erf", "cbrt"):
+    odd = ["sin", "tan", "asin", "atan", "sinh", "tanh", "asinh", "atanh", "sinpi", "cyl_bessel_i1"]
+    for name in (*odd, "expm1", "log1p", "erf", "erfinv", "cbrt"):
         got = run(name, [zeros], dtype, 8, target)
         assert not got.any() and (np.signbit(got) == np.signbit(zeros)).all(), name
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_what_overflows_is_infinite(target: str) -> None:
+    """erfcx of about -26.64: the square's rounding times infinity was taken off infinity."""
+    for dtype in (DType.FLOAT32, DType.FLOAT64):
+        x = np.array([-26.64, -26.65, -26.68, -26.7, -27, -1e30, -np.inf], dtype.numpy)
+        assert (run("erfcx", [x], dtype, 8, target) == np.inf).all()
 
 
 @pytest.mark.parametrize("target", TARGETS)
