@@ -46,7 +46,7 @@ STRATEGIES: dict[str, Any] = {
 }
 DRAWN = ("options", "thresholds", "memory")  # what is compiled is drawn for a program
 BOUNDED = ("bucket", "pad-max", "declared")
-RUNS = 4
+RUNS, MANY_RUNS = 4, 64
 MARGIN = 4.0
 
 
@@ -143,11 +143,16 @@ def _swapped(kernel: Any, **given: Any) -> Any:
 
 
 def tolerances(
-    reference: Any, exact: Results, inputs: Mapping[str, Any], sizes: Sizes, seed: int
+    reference: Any,
+    exact: Results,
+    inputs: Mapping[str, Any],
+    sizes: Sizes,
+    seed: int,
+    runs: int = RUNS,
 ) -> Results:
     """Largest allowed difference for each element; NaN where the value is undetermined."""
     spread = {name: np.zeros(np.shape(a)) for name, a in exact.items()}
-    for run in range(RUNS):
+    for run in range(runs):
         with perturbed(seed + run):
             other = outcome(reference, list(exact), inputs, sizes)
         if isinstance(other, TCError):  # a test on a rounded value decides whether there is one
@@ -254,6 +259,10 @@ def run_case(case: Case, modes: Sequence[str] = MODES) -> Report:
             continue
         for mode in modes:
             failure = _run_mode(case, mode, compiled, inputs, sizes, want, allowed)
+            if failure and allowed and failure.kind.endswith("values"):
+                # of few runs none may move what seldom moves: int32(tanh(x)) of a large x
+                allowed = tolerances(symbolic.reference, want, inputs, sizes, case.seed, MANY_RUNS)
+                failure = _run_mode(case, mode, compiled, inputs, sizes, want, allowed)
             if failure and failure.kind.endswith("values") and case.is_special:
                 with _as_written():
                     failure = _run_mode(case, mode, {}, inputs, sizes, want, allowed)
