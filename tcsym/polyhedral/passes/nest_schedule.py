@@ -144,7 +144,7 @@ def _in_rows(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
     in_parts = separable(kernel, band_of(find_loop(kernel.body, nest)))
     most = FEW_POOLED if in_parts else None
     folded = fold_rows(kernel, nest, setting)
-    kernel = folded or short_versions(kernel, nest, columns, setting, most)
+    kernel = short_versions(folded or kernel, nest, columns, setting, most, folded is not None)
     kernel, row = add_unit_columns(kernel, nest, setting)
     if row is not None:
         setting.note(row, "a single column: a row")

@@ -78,12 +78,17 @@ class Short:
 
 
 def short_versions(
-    kernel: Kernel, nest: str, columns: str | None, setting: Setting, most: int | None = None
+    kernel: Kernel,
+    nest: str,
+    columns: str | None,
+    setting: Setting,
+    most: int | None = None,
+    folded: bool = False,
 ) -> Kernel:
     """The nest for long rows, beside versions for short ones. `columns`: its lanes, if one loop.
 
     most: elements of a row that counts as short (interleaved, twice as many); None: as its
-    estimated time says.
+    estimated time says. folded: another version has vectors across rows, if these are many.
     """
     choices = tuple(_choices(kernel, nest, columns, setting, most))
     body = band_of(find_loop(kernel.body, nest)).body
@@ -101,7 +106,7 @@ def short_versions(
             setting.note(nest, f"short rows: interleaved along {found.loop}")
             choices = tuple(x for x in choices if x.columns != found.loop and not copied)
             break
-    for short in choices:
+    for short in () if folded else choices:
         kernel = _with_version(kernel, nest, short, setting)
         setting.note(nest, f"short rows: vectors along {short.columns}")
     return kernel
