@@ -47,6 +47,13 @@ def test_few_rows_are_copied_along_the_sum_of_columns_that_panels_would_gather(t
         np.testing.assert_allclose(kernel(x, y), np.einsum("aebf,dfce->abcd", x, y), atol=1e-4)
 
 
+def test_heads_between_rows_and_columns_are_no_columns() -> None:
+    """Z(b,q,h,k) runs on from one h to the next, but each has rows of its own."""
+    kernel = tcsym.define(text_of("bqhk-bqhd-bkhd"), target="cpu:avx512", strategy="symbolic").f
+    choice = next(x for x in kernel.explain("mapped").splitlines() if x.startswith("if "))
+    assert "((K + 31)/32)" in choice and "((H*K + 31)/32)" not in choice
+
+
 def test_products_of_matrices_and_batches_of_them_have_no_such_version() -> None:
     for spec in ("mn-mk-kn", "mn-km-kn", "bnk-bnm-bmk", "abc-bda-dc"):
         assert NOTE not in tcsym.define(text_of(spec)).f.explain("mapped")

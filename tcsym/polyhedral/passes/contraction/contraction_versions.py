@@ -98,14 +98,17 @@ def row_count(kernel: Kernel, nest: str, roles: Roles) -> Index:
 def column_count(kernel: Kernel, nest: str, roles: Roles) -> Index:
     """Columns that the register tile runs over: those of a loop around too that follows evenly."""
     band = band_of(find_loop(kernel.body, nest))
-    columns, around = extent(band.loop(roles.columns)), _loop_around(kernel, band, roles)
+    columns, around = extent(band.loop(roles.columns)), loop_around(kernel, band, roles)
     return columns if around is None else columns * extent(around)
 
 
-def _loop_around(kernel: Kernel, band: Band, roles: Roles) -> Loop | None:
-    """The loop around whose columns panels hold together: stores run on from one to the next."""
+def loop_around(kernel: Kernel, band: Band, roles: Roles, but: str | None = None) -> Loop | None:
+    """The loop around whose columns panels hold together: stores run on from one to the next, and
+    rows are the same for both. but: another one."""
+    reads = {r for x, _ in reductions(band.body) for r in factors(x)} - {*roles.streamed}
+    moved = frozenset[str]().union(*map(value_variables, reads))
     for outer in reversed(outer_loops(band, roles)):
-        if stores_follow(kernel, band, outer, roles.columns):
+        if outer not in moved | {but} and stores_follow(kernel, band, outer, roles.columns):
             return band.loop(outer)
     return None
 
@@ -145,7 +148,7 @@ def _panels_beat_rows(
     each row leaves lanes idle. A single vector at its end waits for its own sums half of the time.
     """
     band = band_of(find_loop(kernel.body, nest))
-    around = _loop_around(kernel, band, roles)
+    around = loop_around(kernel, band, roles)
     if around is None:
         return FALSE
     lanes, n, columns = setting.lanes(kernel, band.body), extent(around), band.loop(roles.columns)

@@ -37,10 +37,9 @@ from tcsym.polyhedral.passes.common.vector_legality import vector_refusal
 from tcsym.polyhedral.passes.contraction.contraction_versions import (
     column_count,
     exchanged,
+    loop_around,
     streams_in_place,
 )
-from tcsym.polyhedral.passes.contraction.fuse_parallel import stores_follow
-from tcsym.polyhedral.passes.contraction.operands import outer_loops
 from tcsym.polyhedral.passes.contraction.register_tile import can_tile
 from tcsym.records import dataclass
 
@@ -307,12 +306,8 @@ def _tiles(
     kernel: Kernel, band: Band, roles: Roles, v: str | None, wide: int, setting: Setting
 ) -> Index:
     """Register tiles of one product, of those that the loop `v` makes."""
-    follows = (
-        y
-        for y in reversed(outer_loops(band, roles))
-        if y != v and stores_follow(kernel, band, y, roles.columns)
-    )
-    sides = {roles.columns, next(follows, roles.columns)}
+    around = loop_around(kernel, band, roles, v)
+    sides = {roles.columns, roles.columns if around is None else around.variable}
     rest = (extent(y) for y in band.loops if y.variable not in {*sides, roles.rows, v})
     columns = ceildiv(_product(extent(band.loop(y)) for y in sorted(sides)), wide)
     rows = ONE if roles.rows is None else ceildiv(extent(band.loop(roles.rows)), setting.rows)
