@@ -42,6 +42,7 @@ from tcsym.polyhedral.passes.roll_epilogues import roll_epilogues
 from tcsym.polyhedral.passes.roll_state import roll_state
 from tcsym.polyhedral.passes.rows.prefetch_gathers import prefetch_gathers
 from tcsym.polyhedral.passes.rows.prefetch_rows import prefetch_rows
+from tcsym.polyhedral.passes.share_conditions import share_conditions
 from tcsym.polyhedral.passes.split_choices import split_choices
 from tcsym.polyhedral.passes.split_guards import split_guards
 from tcsym.polyhedral.passes.split_quotients import split_quotients
@@ -81,7 +82,7 @@ def _mapped(kernel: Kernel, target: Target, options: Options) -> Mapped:
     setting = Setting(target, options, Names.of(kernel), [])
     body = without_allocations(kernel.body)
     body = hoist_conditions(body, setting.names)
-    kernel = write_squares(replace(kernel, body=body))
+    kernel = write_squares(share_conditions(replace(kernel, body=body)))
     kernel = _verified(accumulate_privately(kernel, setting.names))
     kernel = follow_steps(kernel)
     kernel = roll_state(without_unit_loops(privatise(associate_factors(kernel))))

@@ -1,16 +1,19 @@
-"""Loops that never run, whatever the sizes -> nothing (substituted sizes leave such main loops)."""
+"""Loops and branches that never run, whatever the sizes -> nothing (substituted sizes leave such
+main loops, and statements of sums without terms)."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from tcsym.index import FALSE, TRUE
 from tcsym.loop_ir import Block, Branch, Kernel, Loop, Node, map_node
 
 EMPTY = Block(())
 
 
 def drop_empty(kernel: Kernel) -> Kernel:
-    """Without the loops whose extent is a constant <= 0, and what has nothing else inside."""
+    """Without loops whose extent is a constant <= 0, without branches that are known never to be
+    taken, and what has nothing else inside."""
     return replace(kernel, body=map_node(kernel.body, _kept))
 
 
@@ -20,6 +23,8 @@ def _kept(n: Node) -> Node | None:
             extent = (n.upper - n.lower).as_int()
             never = extent is not None and extent <= 0
             return None if never or n.body == EMPTY else n
+        case Branch(condition, then, orelse) if condition in (TRUE, FALSE):
+            return then if condition == TRUE else orelse
         case Branch(_, then, orelse):
             return None if then == EMPTY and orelse in (None, EMPTY) else n
         case _:
