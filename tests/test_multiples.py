@@ -86,7 +86,7 @@ def test_multiples_have_right_results(name: str, target: str) -> None:
     assert kernel.explain("mapped") != tc.define(text, target=target)["f"].explain("mapped")
     for base in (3, 6) if "I(b,c" in text else (3, 17, 33):
         inputs = _inputs(kernel, steps, base)
-        for layout in (np.ascontiguousarray, np.asfortranarray):
+        for layout in (np.ascontiguousarray, np.asfortranarray)[: 2 if target == "cpu" else 1]:
             given = [layout(x) for x in inputs]
             for found, wanted in zip(_outputs(kernel(*given)), _outputs(kernel.reference(*given))):
                 np.testing.assert_array_equal(found, wanted)

@@ -124,8 +124,9 @@ def test_all_types_agree_with_the_reference(a: str, b: str, t: str, target: str)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", [x for x in FORMS if x != "plain"])
 def test_forms_are_packed_and_agree_with_the_reference(name: str, target: str) -> None:
-    for types in TYPES[:2] if target == "cpu" else TYPES[1:2]:
-        assert_packed(FORMS[name].format(**dict(zip("abt", types))), target, SIZES)
+    """bfloat16 and int8 in turn, where both are packed."""
+    types = TYPES[list(FORMS).index(name) % 2 if target == "cpu" else 1]
+    assert_packed(FORMS[name].format(**dict(zip("abt", types))), target, SIZES)
 
 
 ZEROS = {  # what is subtracted from images and weights; whether images need not be summed then
@@ -137,9 +138,10 @@ ZEROS = {  # what is subtracted from images and weights; whether images need not
 }
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    ("a", "b", "target"), [("uint8", "int8", TARGETS[0]), ("int8", "int8", TARGETS[-1])]
+)
 @pytest.mark.parametrize("zeros", ZEROS, ids=" ".join)
-@pytest.mark.parametrize(("a", "b"), [("uint8", "int8"), ("int8", "int8")])
 def test_zero_points_are_exact(a: str, b: str, zeros: tuple[str, str], target: str) -> None:
     text = f"""def f({a}(N,C,H,W) I, {b}(O,C,P,Q) F, int32 z, uint8(O) w) -> (Y) {{
   Y(n,o,y,x) +=! (int32(I(n,c,y+p,x+q)) {zeros[0]}) * (int32(F(o,c,p,q)) {zeros[1]})

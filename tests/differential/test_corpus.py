@@ -9,9 +9,11 @@ import pytest
 
 import tcsym
 from tests.differential.corpus import CORPUS, Case
-from tests.differential.inputs import LAYOUTS, arguments
+from tests.differential.inputs import arguments
 from tests.fuzz.compare import difference, outcome, tolerances
 from tests.guarded import guarded
+
+OTHERS = [("transposed", "broadcast"), ("sliced", "reversed")]
 
 
 @lru_cache(maxsize=2)
@@ -35,28 +37,34 @@ def check(name: str, kernel: Any, sizes: dict[str, int], layout: str = "dense") 
     assert not kind, f"{sizes} {layout}: {details}"
 
 
-@pytest.mark.parametrize("target", ["cpu", "cpu:avx2", "cpu:novector"])
+@pytest.mark.parametrize("target", ["cpu:avx2", "cpu:novector"])
 @pytest.mark.parametrize("name", CORPUS)
-def test_symbolic(name: str, target: str) -> None:
+def test_other_targets(name: str, target: str) -> None:
     kernel = module(CORPUS[name], strategy="symbolic", target=target)
     for sizes in CORPUS[name].sizes:
         check(name, kernel, sizes)
     assert kernel.stats.compilations <= 1
 
 
-@pytest.mark.parametrize("bind", ["before", "after"])
+@pytest.mark.parametrize(("bind", "last"), [("before", 1), ("after", 2)])
 @pytest.mark.parametrize("name", CORPUS)
-def test_sizes_substituted(name: str, bind: str) -> None:
+def test_sizes_substituted(name: str, bind: str, last: int) -> None:
     options = tcsym.Options(bind=bind)
-    for sizes in CORPUS[name].sizes[-2:]:
-        check(name, module(CORPUS[name], sizes=sizes, options=options), sizes)
+    sizes = CORPUS[name].sizes[-last:][0]
+    check(name, module(CORPUS[name], sizes=sizes, options=options), sizes)
 
 
 @pytest.mark.parametrize("name", CORPUS)
-def test_layouts(name: str) -> None:
-    """The reference's results, and none of memory beside the arrays is read or written."""
+def test_this_target(name: str) -> None:
+    """The reference's results, and none of memory beside the arrays is read or written.
+
+    Each program with half of the layouts: code is made for each, of what does not lie as declared.
+    """
     kernel = module(CORPUS[name], strategy="symbolic")
-    for layout in LAYOUTS:
+    for sizes in CORPUS[name].sizes:
+        check(name, kernel, sizes)
+    assert kernel.stats.compilations <= 1
+    for layout in ("dense", *OTHERS[list(CORPUS).index(name) % len(OTHERS)]):
         if layout != "dense":
             check(name, kernel, CORPUS[name].sizes[-1], layout)
         if layout in ("dense", "transposed", "sliced"):
