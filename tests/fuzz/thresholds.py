@@ -87,6 +87,7 @@ CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {
         "SUM_TIME": (31, 9000),
         "TILE_TIME": (125, 9000),
     },
+    "contraction.single_terms": {"LEAST_LOOPS": (1, 2, 4), "LEAST_COLUMNS": (0, 2)},
     "contraction.lie_along": {"STRIP_TIME": (0, 60, 9000), "LEAST_LOOPS": (1, 3)},
     "contraction.panels": {"NARROW": (1, 32), "ROW_BYTES": (4, 512)},
     "contraction.split_terms": {"MOST_TERMS": (2, 4, 9)},

@@ -34,6 +34,7 @@ from tcsym.polyhedral.passes.contraction.guarded_products import guard_factors
 from tcsym.polyhedral.passes.contraction.interleave import add_interleaved, with_interleaved
 from tcsym.polyhedral.passes.contraction.interleaving import copies_fit, interleaving
 from tcsym.polyhedral.passes.contraction.lie_along import add_strips
+from tcsym.polyhedral.passes.contraction.single_terms import single_terms
 from tcsym.polyhedral.passes.contraction.split_terms import (
     find_guard,
     part_terms,
@@ -104,6 +105,10 @@ def _as_contraction(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
     refusal = contraction_refusal(kernel, nest, roles)
     if roles is not None and refusal is None:
         kernel = add_step_lanes(kernel, nest, roles, setting)
+        single = single_terms(kernel, nest, setting)
+        if single is not None:
+            setting.note(single.map, "sums of one term: a map")
+            kernel = _outer_product(single.kernel, single.map, setting)
         kernel = add_interleaved(kernel, nest, roles, setting)
         kernel = add_strips(kernel, nest, roles, setting)
         kernel = add_few_columns(kernel, nest, roles, setting)
@@ -122,6 +127,16 @@ def _as_contraction(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
     if roles is not None and refusal is not None:
         setting.note(nest, f"no register tile: {refusal}")
     return _without_tiles(kernel, nest, setting)
+
+
+def _outer_product(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
+    """A map that few calls run: on copies, in vectors across short rows, or along rows."""
+    copied = permute_factors(kernel, nest, setting, True)
+    if copied is not None:
+        kernel = copied.kernel
+        for x in copied.copies:
+            kernel = schedule_rows(kernel, x, setting)
+    return schedule_leaf(fold_rows(kernel, nest, setting) or kernel, nest, plainly(setting))
 
 
 def _without_tiles(kernel: Kernel, nest: str, setting: Setting) -> Kernel:

@@ -6,6 +6,7 @@ block of Y is transposed anew. The copy Y'(c,d) is transposed once, and read as 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import reduce
 from operator import mul
 
@@ -36,13 +37,19 @@ class Factors:
     rest: str | None
 
 
-def permute_factors(kernel: Kernel, nest: str, setting: Setting) -> Factors | None:
-    """The map on copies; None if no operand is worth one."""
+def permute_factors(
+    kernel: Kernel, nest: str, setting: Setting, always: bool = False
+) -> Factors | None:
+    """The map on copies; None if no operand is worth one.
+
+    always: however often they are used, and those of short rows' vectors too (`rows.fold_rows`).
+    """
     chain = chain_of(find_loop(kernel.body, nest))
-    found = _across(kernel, chain)
+    found = _across(kernel, chain, always)
     if not found or loops_around(kernel.body, nest):
         return None
-    pays = in_context(kernel, all_of(_used_often(chain, r) for r in found))
+    often = TRUE if always else all_of(_used_often(chain, r) for r in found)
+    pays = in_context(kernel, often)
     if pays == FALSE:
         return None
     rest = None
@@ -52,7 +59,7 @@ def permute_factors(kernel: Kernel, nest: str, setting: Setting) -> Factors | No
     assert isinstance(store, Store)
     for r in found:
         moved = [x for x in chain if x.variable in value_variables(r)]
-        moved.sort(key=lambda x: _is_along(kernel, store, x))
+        moved.sort(key=lambda x: (_is_along(kernel, store, x), x is chain[-2]))
         name = setting.names.fresh(f"{r.tensor}_copy")
         loops = tuple(moved)
         kernel, copy = copy_operand(kernel, nest, r, loops, loops, name, setting.names)
@@ -60,8 +67,11 @@ def permute_factors(kernel: Kernel, nest: str, setting: Setting) -> Factors | No
     return Factors(kernel, tuple(copies), rest)
 
 
-def _across(kernel: Kernel, chain: tuple[Loop, ...]) -> tuple[Read, ...]:
-    """Operands that move along the result's rows, but far, and stay while another loop moves."""
+def _across(kernel: Kernel, chain: tuple[Loop, ...], rows: bool) -> tuple[Read, ...]:
+    """Operands that move along the result's rows, but far, and stay while another loop moves.
+
+    rows: or move from row to row only.
+    """
     store = chain[-1].body
     parallel = all(x.order == "parallel" and x.kind == "serial" for x in chain)
     if not isinstance(store, Store) or not parallel or not depend_on_sizes(kernel, chain):
@@ -70,13 +80,21 @@ def _across(kernel: Kernel, chain: tuple[Loop, ...]) -> tuple[Read, ...]:
     inside = {x.variable for x in chain}
     if along is None or any(b.private & inside for b in kernel.buffers):
         return ()
-    return tuple(
-        r
-        for r in dict.fromkeys(certain_reads(store.value))
-        if is_permutation(r) and r.tensor != store.buffer
-        if along in value_variables(r) and inside - value_variables(r)
-        if stride(kernel.buffer(r.tensor), r.subscripts, along) != ONE
-    )
+    sides = (along, *(x.variable for x in chain[-2:-1] if rows))
+    found = dict[Read, None]()
+    for r in certain_reads(store.value):
+        side = next((v for v in sides if v in value_variables(r)), None)
+        if side is None or not _is_permuted(r) or not inside - value_variables(r):
+            continue
+        if stride(kernel.buffer(r.tensor), r.subscripts, side) != ONE and r.tensor != store.buffer:
+            found[r] = None
+    return tuple(found)
+
+
+def _is_permuted(r: Read) -> bool:
+    """But for what no loop moves."""
+    moved = tuple(s for s in r.subscripts if value_variables(replace(r, subscripts=(s,))))
+    return is_permutation(replace(r, subscripts=moved))
 
 
 def _is_along(kernel: Kernel, store: Store, x: Loop) -> bool:
