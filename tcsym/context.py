@@ -8,6 +8,7 @@ relates two sizes, and never claims what is not so.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import field
 from typing import NamedTuple, assert_never
 
 from tcsym.index import (
@@ -72,6 +73,14 @@ class Interval:
 
 ANY = Interval()
 Ranges = Mapping[str, Interval]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What is known of expressions in certain ranges; it grows."""
+
+    intervals: dict[Index, Interval] = field(default_factory=dict)
+    simpler: dict[Index, Index] = field(default_factory=dict)
 
 
 def ranges_of(context: Context) -> dict[str, Interval]:
@@ -205,19 +214,20 @@ def decided(c: Condition, ranges: Ranges) -> Condition:
             assert_never(c)
 
 
-def simplified_condition(c: Condition, ranges: Ranges) -> Condition:
-    """As `decided`, with simpler expressions in what is left."""
+def simplified_condition(c: Condition, ranges: Ranges, found: Found | None = None) -> Condition:
+    """As `decided`, with simpler expressions in what is left. found: as of `simplified`."""
+    found = Found() if found is None else found
     match decided(c, ranges):
         case NonNegative(i):
-            return ge(simplified(i, ranges), 0)
+            return ge(simplified(i, ranges, found), 0)
         case IsZero(i):
-            return eq(simplified(i, ranges), 0)
+            return eq(simplified(i, ranges, found), 0)
         case Not(inner):
-            return negate(simplified_condition(inner, ranges))
+            return negate(simplified_condition(inner, ranges, found))
         case All(cs):
-            return all_of(simplified_condition(x, ranges) for x in cs)
+            return all_of(simplified_condition(x, ranges, found) for x in cs)
         case Any_(cs):
-            return any_of(simplified_condition(x, ranges) for x in cs)
+            return any_of(simplified_condition(x, ranges, found) for x in cs)
         case rest:
             assert_never(rest)
 
@@ -269,18 +279,25 @@ def _not_below_zero(e: Index, ranges: Ranges) -> Ranges:
 # ---- simpler expressions
 
 
-def simplified(e: Index, ranges: Ranges) -> Index:
-    """An expression equal to `e` where its variables are in range, perhaps a simpler one."""
+def simplified(e: Index, ranges: Ranges, found: Found | None = None) -> Index:
+    """An expression equal to `e` where its variables are in range, perhaps a simpler one.
+
+    found: what was asked for before with the same ranges. Parts of expressions are shared, so that
+    as trees they are far larger than they are.
+    """
     if not any(isinstance(a, Product) or not isinstance(a, str) or a in ranges for a, _ in e.terms):
         return e
-    total = index(e.constant)
-    for atom, c in e.terms:
-        total = total + _simplified_atom(atom, ranges) * c
-    return total
+    found = Found() if found is None else found
+    if e not in found.simpler:
+        total = index(e.constant)
+        for atom, c in e.terms:
+            total = total + _simplified_atom(atom, ranges, found) * c
+        found.simpler[e] = total
+    return found.simpler[e]
 
 
-def _simplified_atom(atom: Atom, ranges: Ranges) -> Index:
-    value = _atom_interval(atom, ranges, {}).value
+def _simplified_atom(atom: Atom, ranges: Ranges, found: Found) -> Index:
+    value = _atom_interval(atom, ranges, found.intervals).value
     if value is not None:
         return index(value)
     match atom:
@@ -289,33 +306,34 @@ def _simplified_atom(atom: Atom, ranges: Ranges) -> Index:
         case Product(factors):
             total = index(1)
             for f in factors:
-                total = total * _simplified_atom(f, ranges)
+                total = total * _simplified_atom(f, ranges, found)
             return total
         case FloorDiv(a, b):
-            return floordiv(simplified(a, ranges), simplified(b, ranges))
+            return floordiv(simplified(a, ranges, found), simplified(b, ranges, found))
         case Mod(a, b):
-            return mod(simplified(a, ranges), simplified(b, ranges))
+            return mod(simplified(a, ranges, found), simplified(b, ranges, found))
         case Min(args):
-            return minimum(*_undominated(args, ranges, True))
+            return minimum(*_undominated(args, ranges, True, found))
         case Max(args):
-            return maximum(*_undominated(args, ranges, False))
+            return maximum(*_undominated(args, ranges, False, found))
         case Choose(c, a, b):
-            condition = simplified_condition(c, ranges)
-            return choose(condition, simplified(a, ranges), simplified(b, ranges))
+            condition = simplified_condition(c, ranges, found)
+            return choose(condition, simplified(a, ranges, found), simplified(b, ranges, found))
         case _:
             assert_never(atom)
 
 
-def _undominated(args: Iterable[Index], ranges: Ranges, least: bool) -> list[Index]:
+def _undominated(args: Iterable[Index], ranges: Ranges, least: bool, found: Found) -> list[Index]:
     """The arguments of a minimum (`least`) or maximum that may be it; one, if they are equal."""
-    found = [(a, interval(a, ranges)) for a in args]
-    near = [x.low if least else x.high for _, x in found]  # the end that an argument may reach
-    far = [x.high if least else x.low for _, x in found]  # what it never is beyond
+    values = tuple(args)
+    intervals = [interval(a, ranges, found.intervals) for a in values]
+    near = [x.low if least else x.high for x in intervals]  # the end that an argument may reach
+    far = [x.high if least else x.low for x in intervals]  # what it never is beyond
     known = [x for x in far if x is not None]
     limit = min(known, default=None) if least else max(known, default=None)
     if limit is None:
-        return [simplified(a, ranges) for a, _ in found]
+        return [simplified(a, ranges, found) for a in values]
     kept = [k for k, x in enumerate(near) if x is None or (x < limit if least else x > limit)]
     if not any(far[k] == limit for k in kept):
         kept.append(far.index(limit))
-    return [simplified(found[k][0], ranges) for k in kept]
+    return [simplified(values[k], ranges, found) for k in kept]

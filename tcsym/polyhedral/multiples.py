@@ -8,7 +8,7 @@ vectors cancel, so no masks, minima and remainders are made where nothing remain
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import field, replace
 
 from tcsym.context import Known
 from tcsym.index import (
@@ -31,6 +31,7 @@ from tcsym.index import (
 )
 from tcsym.index_values import map_condition, substitute
 from tcsym.loop_ir import Buffer, Kernel, map_node
+from tcsym.records import dataclass
 
 Steps = Mapping[str, tuple[str, int]]  # quotient: the size, and what it is a multiple of
 
@@ -52,7 +53,7 @@ def in_sizes(kernel: Kernel, original: Kernel) -> Kernel:
     steps = _steps(original)
     if not steps:
         return kernel
-    changed = _rewritten(kernel, lambda e: _restored(e, steps))
+    changed = _rewritten(kernel, _Restore(steps).index)
     return replace(changed, sizes=original.sizes, context=original.context)
 
 
@@ -78,37 +79,46 @@ def _rewritten(kernel: Kernel, change: Callable[[Index], Index]) -> Kernel:
     return replace(kernel, buffers=tuple(map(buffer, kernel.buffers)), body=body)
 
 
-def _restored(e: Index, steps: Steps) -> Index:
-    total = index(e.constant)
-    for atom, c in e.terms:
-        factors = atom.factors if isinstance(atom, Product) else (atom,)
-        part = index(1)
-        for f in factors:
-            size, step = steps.get(f, ("", 1)) if isinstance(f, str) else ("", 1)
-            if not size:
-                part = part * _restored_atom(f, steps)
-            elif c % step == 0:
-                c, part = c // step, part * var(size)
-            else:
-                part = part * floordiv(var(size), step)
-        total = total + part * c
-    return total
+@dataclass(frozen=True, slots=True)
+class _Restore:
+    """found: expressions in sizes by those in quotients, as these share parts."""
 
+    steps: Steps
+    found: dict[Index, Index] = field(default_factory=dict)
 
-def _restored_atom(atom: Atom, steps: Steps) -> Index:
-    def go(e: Index) -> Index:
-        return _restored(e, steps)
+    def index(self, e: Index) -> Index:
+        if e not in self.found:
+            self.found[e] = self._sum(e)
+        return self.found[e]
 
-    match atom:
-        case FloorDiv(a, b):
-            return floordiv(go(a), go(b))
-        case Mod(a, b):
-            return mod(go(a), go(b))
-        case Min(args):
-            return minimum(*map(go, args))
-        case Max(args):
-            return maximum(*map(go, args))
-        case Choose(c, a, b):
-            return choose(map_condition(c, go), go(a), go(b))
-        case str() | Product():
-            return of_atom(atom)
+    def _sum(self, e: Index) -> Index:
+        total = index(e.constant)
+        for atom, c in e.terms:
+            factors = atom.factors if isinstance(atom, Product) else (atom,)
+            part = index(1)
+            for f in factors:
+                size, step = self.steps.get(f, ("", 1)) if isinstance(f, str) else ("", 1)
+                if not size:
+                    part = part * self._atom(f)
+                elif c % step == 0:
+                    c, part = c // step, part * var(size)
+                else:
+                    part = part * floordiv(var(size), step)
+            total = total + part * c
+        return total
+
+    def _atom(self, atom: Atom) -> Index:
+        go = self.index
+        match atom:
+            case FloorDiv(a, b):
+                return floordiv(go(a), go(b))
+            case Mod(a, b):
+                return mod(go(a), go(b))
+            case Min(args):
+                return minimum(*map(go, args))
+            case Max(args):
+                return maximum(*map(go, args))
+            case Choose(c, a, b):
+                return choose(map_condition(c, go), go(a), go(b))
+            case str() | Product():
+                return of_atom(atom)

@@ -90,6 +90,16 @@ CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {
     "contraction.single_terms": {"LEAST_LOOPS": (1, 2, 4), "LEAST_COLUMNS": (0, 2)},
     "contraction.lie_along": {"STRIP_TIME": (0, 60, 9000), "LEAST_LOOPS": (1, 3)},
     "contraction.panels": {"NARROW": (1, 32), "ROW_BYTES": (4, 512)},
+    "contraction.split_depth": {
+        "LONG_TERMS": (1, 8, 1024),
+        "ELEMENTS_EACH": (128, 99999),
+        "BLOCK_TERMS": (1, 5, 40, 1024),
+        "WHOLE_STEPS": (1, 16),
+        "LEAST_ELEMENTS": (1, 16),
+        "IN_PLACE_ELEMENTS": (1, 32),
+        "MOST_PARTS": (1, 3, 64),
+        "PARTS_BYTES": (64, 4096),
+    },
     "contraction.split_terms": {"MOST_TERMS": (2, 4, 9)},
 }
 OTHERS: dict[str, dict[str, tuple[Any, ...]]] = {

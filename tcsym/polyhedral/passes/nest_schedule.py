@@ -18,6 +18,7 @@ from tcsym.polyhedral.passes.common.loops import find_loop, loops_around, outerm
 from tcsym.polyhedral.passes.common.setting import Setting
 from tcsym.polyhedral.passes.contraction.contraction_nest import (
     add_few_columns,
+    add_long_sums,
     roles_at,
     schedule_few_rows,
     tile_where_it_pays,
@@ -112,6 +113,7 @@ def _as_contraction(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
         kernel = add_interleaved(kernel, nest, roles, setting)
         kernel = add_strips(kernel, nest, roles, setting)
         kernel = add_few_columns(kernel, nest, roles, setting)
+        kernel = add_long_sums(kernel, nest, roles, setting)
         return tile_where_it_pays(kernel, nest, roles, setting, schedule_few_rows)
     by_terms = _by_terms(kernel, nest, setting)
     if by_terms is not None:

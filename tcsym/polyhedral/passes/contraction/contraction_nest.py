@@ -57,6 +57,7 @@ from tcsym.polyhedral.passes.contraction.register_tile import (
     can_tile,
     tile_registers,
 )
+from tcsym.polyhedral.passes.contraction.split_depth import is_long, split_depth
 from tcsym.polyhedral.passes.contraction.split_maps import split_maps
 from tcsym.polyhedral.passes.leaf_schedule import schedule_leaf, schedule_shared_rows
 from tcsym.polyhedral.passes.rows.column_blocks import blocks_pay
@@ -119,6 +120,29 @@ def add_few_columns(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -
     if other is None or not steps_apart(kernel, nest, other):
         return kernel
     return _exchanged(kernel, nest, exchange_pays(kernel, nest, roles, False), setting)
+
+
+def add_long_sums(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Kernel:
+    """A version beside the nest for sums so long that panels of them leave every cache.
+
+    Those of windows are left: tiles in place take less time than panels of them.
+    """
+    if has_windows(kernel, nest):
+        return kernel
+    along = along_sum(kernel, nest, roles, roles.columns, setting.names)
+    pays = is_long(kernel, nest, along is not None and not along.operands)
+    pays = FALSE if pays is None else in_context(kernel, pays)
+    if pays == FALSE or not condition_variables(pays) <= frozenset(kernel.sizes):
+        return kernel
+    split = split_depth(kernel, nest, pays, setting.names)
+    kernel = split.kernel
+    for x in split.maps:
+        kernel = schedule_leaf(kernel, x, setting)
+    rows = roles.rows and split.new[roles.rows]
+    band = band_of(find_loop(kernel.body, split.sums))
+    moved = rows and roles_of(band, split.new[roles.columns], rows)
+    assert moved
+    return _in_panels(kernel, split.sums, moved, setting)
 
 
 def _exchanged(kernel: Kernel, nest: str, few: Condition, setting: Setting) -> Kernel:
