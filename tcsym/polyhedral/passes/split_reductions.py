@@ -74,7 +74,7 @@ def _split(
     work = Costs.of(kernel, target).of_iteration((loop,), frozenset(kernel.sizes))
     most = maximum(1, minimum(MOST_PARTS, floordiv(n * work, PART_WORK)))
     size = maximum(1, floordiv(n + most - 1, most))
-    count = maximum(1, floordiv(n + size - 1, size))  # no part begins behind the end
+    count = floordiv(n + size - 1, size)  # no part begins behind the end; none if nothing is summed
     first = var(part) * size
     inner: Node = replace(loop, lower=first, upper=minimum(n, first + size))
     before: list[Node] = []
@@ -82,7 +82,7 @@ def _split(
     combined: list[Node] = []
     for x in targets:
         source = kernel.buffer(x.buffer)
-        shape = (*source.shape, count)
+        shape = (*source.shape, maximum(1, count))
         at, end = (*x.subscripts, var(part)), (*x.subscripts, var(last))
         own, kept = names.fresh(source.name), names.fresh(f"{source.name}_parts")
         private = source.private | {part}
