@@ -136,6 +136,7 @@ def add_long_sums(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> 
         return kernel
     split = split_depth(kernel, nest, pays, setting.names)
     kernel = split.kernel
+    setting.note(nest, f"long sums in blocks {split.sums}")
     for x in split.maps:
         kernel = schedule_leaf(kernel, x, setting)
     rows = roles.rows and split.new[roles.rows]
