@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import reduce
 from math import lcm
 from operator import mul
@@ -296,7 +297,7 @@ def _distributed(kernel: Kernel, nest: str, most: int, setting: Setting) -> Kern
     distributed = distribute(kernel, nest, groups, setting.names, most)
     kernel = distributed.kernel
     for x in distributed.nests:
-        kernel = schedule_nest(kernel, x, setting)
+        kernel = schedule_nest(kernel, x, replace(setting, long_sums=False))
     return kernel
 
 

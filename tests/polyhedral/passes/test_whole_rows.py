@@ -75,7 +75,7 @@ def test_the_register_tile_is_stored_without_masks() -> None:
 def test_a_vector_that_ends_inside_a_row_keeps_its_mask() -> None:
     mapped = map_cpu(naive(GATES), AVX2, Options()).kernel
     for b in mapped.buffers:
-        if b.name.startswith("G") and ragged_stores(mapped, b.name):
+        if b.name.startswith("G") and b.space == "arena" and ragged_stores(mapped, b.name):
             assert not b.padded
 
 

@@ -17,6 +17,7 @@ class Setting:
     """`notes`, `names` and `ahead` grow while a kernel is mapped.
 
     ahead: what an iteration of a loop fetches for later ones, put there when nests are done.
+    long_sums: contractions have a version for these, but for several nests that share few rows.
     """
 
     target: Target
@@ -24,6 +25,7 @@ class Setting:
     names: Names
     notes: list[str]
     ahead: dict[str, tuple[Prefetch, ...]] = field(default_factory=dict)
+    long_sums: bool = True
 
     def of_nest(self, k: int) -> Setting:
         """That of the k-th nest; what grows is shared."""

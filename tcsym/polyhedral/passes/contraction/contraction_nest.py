@@ -25,7 +25,7 @@ from tcsym.polyhedral.passes.common.band import (
 )
 from tcsym.polyhedral.passes.common.bounds import extent
 from tcsym.polyhedral.passes.common.duplicate import with_fallback
-from tcsym.polyhedral.passes.common.loops import find_loop, replace_loop
+from tcsym.polyhedral.passes.common.loops import find_loop, loops_around, replace_loop
 from tcsym.polyhedral.passes.common.overlap import fits_tiles, is_repeatable
 from tcsym.polyhedral.passes.common.setting import Setting
 from tcsym.polyhedral.passes.common.sliding import sliding_loops
@@ -125,9 +125,11 @@ def add_few_columns(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -
 def add_long_sums(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Kernel:
     """A version beside the nest for sums so long that panels of them leave every cache.
 
-    Those of windows are left: tiles in place take less time than panels of them.
+    Those of windows are left: tiles in place take less time than panels of them. So are those
+    inside of other loops, which have shares of the caches and threads of their own.
     """
-    if has_windows(kernel, nest):
+    inside = not setting.long_sums or loops_around(kernel.body, nest)
+    if inside or has_windows(kernel, nest):
         return kernel
     along = along_sum(kernel, nest, roles, roles.columns, setting.names)
     pays = is_long(kernel, nest, along is not None and not along.operands)

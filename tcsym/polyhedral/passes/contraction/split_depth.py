@@ -52,7 +52,6 @@ from tcsym.polyhedral.passes.common.loops import (
     chain_of,
     children,
     find_loop,
-    loops_around,
     replace_loop,
 )
 from tcsym.polyhedral.passes.common.names import Names
@@ -135,12 +134,14 @@ def _is_private(kernel: Kernel, x: Update, band: Band, chain: tuple[Loop, ...]) 
 
 
 def split_depth(kernel: Kernel, nest: str, condition: Condition, names: Names) -> SplitDepth:
-    """The nest, and blocks of it for where the condition holds. Contract: `is_long` is not None."""
+    """The nest, and blocks of it for where the condition holds.
+
+    Contract: `is_long` is not None, and no loop is around.
+    """
     top = find_loop(kernel.body, nest)
-    around = frozenset(x.variable for x in loops_around(kernel.body, nest))
     band = band_of(top)
     blocks = _blocks(kernel, band)
-    kernel, parts = _part_buffers(kernel, band, blocks, around, names)
+    kernel, parts = _part_buffers(kernel, band, blocks, names)
     zeros = _zeros(band, _updates(_long_sum(kernel, band)), parts, blocks, names)
     kernel, sums, new = duplicate(kernel, top, names)
     kernel, rounds, batch = _rounds(kernel, sums, parts, blocks, names)
@@ -179,7 +180,7 @@ def _times(n: Index, size: Index) -> Index:
 
 
 def _part_buffers(
-    kernel: Kernel, band: Band, blocks: _Blocks, around: frozenset[str], names: Names
+    kernel: Kernel, band: Band, blocks: _Blocks, names: Names
 ) -> tuple[Kernel, tuple[Buffer, ...]]:
     """One for each element that the band accumulates."""
     found: list[Buffer] = []
@@ -187,7 +188,7 @@ def _part_buffers(
     for x in _updates(_long_sum(kernel, band)):
         b = kernel.buffer(x.buffer)
         name = names.fresh(f"{b.name}_parts")
-        found.append(Buffer(name, b.dtype, shape, "arena", private=around))
+        found.append(Buffer(name, b.dtype, shape, "arena"))
         kernel = kernel.with_buffer(found[-1])
     return kernel, tuple(found)
 
