@@ -96,7 +96,6 @@ CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {
         "BLOCK_TERMS": (1, 5, 40, 1024),
         "WHOLE_STEPS": (1, 16),
         "LEAST_ELEMENTS": (1, 16),
-        "IN_PLACE_ELEMENTS": (1, 32),
         "MOST_PARTS": (1, 3, 64),
         "PARTS_BYTES": (64, 4096),
     },

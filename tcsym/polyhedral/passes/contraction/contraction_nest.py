@@ -46,6 +46,7 @@ from tcsym.polyhedral.passes.contraction.contraction_versions import (
     short_pays,
     steps_apart,
     streams_in_place,
+    sums_apart,
 )
 from tcsym.polyhedral.passes.contraction.evaluate_operands import evaluate_operands
 from tcsym.polyhedral.passes.contraction.operands import widened_terms
@@ -62,6 +63,7 @@ from tcsym.polyhedral.passes.contraction.split_maps import split_maps
 from tcsym.polyhedral.passes.leaf_schedule import schedule_leaf, schedule_shared_rows
 from tcsym.polyhedral.passes.rows.column_blocks import blocks_pay
 from tcsym.polyhedral.passes.rows.row_schedule import schedule_rows
+from tcsym.polyhedral.passes.rows.strip_schedule import schedule_strips, strip_columns
 from tcsym.polyhedral.passes.windows.literal_windows import (
     LiteralCopy,
     are_known,
@@ -126,21 +128,26 @@ def add_long_sums(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> 
     """A version beside the nest for sums so long that panels of them leave every cache.
 
     Those of windows are left: tiles in place take less time than panels of them. So are those
-    inside of other loops, which have shares of the caches and threads of their own.
+    inside of other loops, which have shares of the caches and threads of their own, and sums along
+    an operand's memory, which seldom are that long: each version makes first results wait.
     """
     inside = not setting.long_sums or loops_around(kernel.body, nest)
-    if inside or has_windows(kernel, nest):
+    if inside or has_windows(kernel, nest) or not sums_apart(kernel, nest):
         return kernel
-    along = along_sum(kernel, nest, roles, roles.columns, setting.names)
-    pays = is_long(kernel, nest, along is not None and not along.operands)
+    pays = is_long(kernel, nest)
     pays = FALSE if pays is None else in_context(kernel, pays)
     if pays == FALSE or not condition_variables(pays) <= frozenset(kernel.sizes):
         return kernel
     split = split_depth(kernel, nest, pays, setting.names)
     kernel = split.kernel
     setting.note(nest, f"long sums in blocks {split.sums}")
-    for x in split.maps:
-        kernel = schedule_leaf(kernel, x, setting)
+    zeros, total = split.maps
+    columns = strip_columns(kernel, total, setting)
+    kernel = schedule_leaf(kernel, zeros, setting)
+    if columns is None:
+        kernel = schedule_leaf(kernel, total, setting)
+    else:
+        kernel = schedule_strips(kernel, total, columns, setting)
     rows = roles.rows and split.new[roles.rows]
     band = band_of(find_loop(kernel.body, split.sums))
     moved = rows and roles_of(band, split.new[roles.columns], rows)

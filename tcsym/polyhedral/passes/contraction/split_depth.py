@@ -63,7 +63,6 @@ ELEMENTS_EACH = 125  # for each term at most: rounds load and store them all aga
 BLOCK_TERMS = 1024
 WHOLE_STEPS = 16  # as transposing copies take at once
 LEAST_ELEMENTS = 16  # of each side: with fewer, memory is what sums wait for
-IN_PLACE_ELEMENTS = 32  # where products of two vectors need no copies
 MOST_PARTS = 64
 PARTS_BYTES = 1 << 22
 
@@ -89,21 +88,17 @@ class _Blocks:
     parts: Index
 
 
-def is_long(kernel: Kernel, nest: str, in_place: bool) -> Condition | None:
-    """Where sums of the nest are worth splitting; None: they cannot be split.
-
-    in_place: both sides have their elements of the sum side by side.
-    """
+def is_long(kernel: Kernel, nest: str) -> Condition | None:
+    """Where sums of the nest are worth splitting; None: they cannot be split."""
     band = band_of(find_loop(kernel.body, nest))
     chain = _sum(kernel, band)
     if chain is None:
         return None
     terms = reduce(mul, (maximum(ZERO, extent(x)) for x in chain))
     sides = (_elements(band, value_variables(r)) for x in _updates(chain) for r in factors(x))
-    least = IN_PLACE_ELEMENTS if in_place else LEAST_ELEMENTS
     total = _elements(band, frozenset(band.variables))
     long = (ge(terms, LONG_TERMS), ge(ELEMENTS_EACH * terms, total))
-    return all_of((*long, *(ge(n, least) for n in sides)))
+    return all_of((*long, *(ge(n, LEAST_ELEMENTS) for n in sides)))
 
 
 def _elements(band: Band, loops: frozenset[str]) -> Index:
