@@ -57,6 +57,9 @@ def serves(layout: Layout, other: Layout) -> bool:
     return layout in (other, "any") or (layout == "rows" and other == "dense")
 
 
+LEFT_OUT = -4  # the result of a kernel that has no code for these sizes
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """A check made by the running kernel, and the error it raises."""
@@ -81,6 +84,7 @@ class Compiled:
     fallbacks: tuple[str, ...] = ()  # strategies given up for a simpler one, and why
     notes: tuple[str, ...] = ()  # decisions worth telling: the schedule of each nest
     milliseconds: tuple[tuple[str, float], ...] = ()  # per stage, in order
+    leaves_out: bool = False  # some sizes (`Kernel.left_out`), with which it says that
 
     def manifest(self) -> dict[str, Any]:
         """Everything but the object code, as JSON data; `from_manifest` is the inverse."""
@@ -94,6 +98,7 @@ class Compiled:
             "private_bytes": to_json(self.private_bytes),
             "fallbacks": list(self.fallbacks),
             "notes": list(self.notes),
+            "leaves_out": self.leaves_out,
         }
 
     @staticmethod
@@ -107,4 +112,5 @@ class Compiled:
             private_bytes=from_json(data["private_bytes"]),
             fallbacks=tuple(data["fallbacks"]),
             notes=tuple(data["notes"]),
+            leaves_out=data["leaves_out"],
         )

@@ -95,10 +95,12 @@ class Lowering:
             return best_chains(self.program, self.fixed)
         return self.program if k == 1 else reorder_chains(self.program, k - 1)
 
-    def mapped(self, scheduled: Scheduled) -> Mapped:
+    def mapped(self, scheduled: Scheduled, whole: bool = False) -> Mapped:
+        """whole: with the code for what few sizes need."""
         from tcsym.polyhedral.map_cpu import map_cpu
 
-        return self.timed("map", lambda: map_cpu(scheduled.kernel, self.target, self.options))
+        given = scheduled.kernel, self.target, self.options, whole
+        return self.timed("map", lambda: map_cpu(*given))
 
     def generated(self, mapped: Mapped) -> Generated:
         from tcsym.codegen.emit import emit
@@ -120,12 +122,14 @@ MOST_LOOPS_AT_ONCE = 370  # about half a second of emission and LLVM
 class Unfinished:
     """A variant that is mapped; its code is made as calls need it. Not for two threads at once."""
 
-    def __init__(self, stages: Lowering) -> None:
+    def __init__(self, stages: Lowering, whole: bool = False) -> None:
+        from tcsym.index import FALSE
         from tcsym.loop_ir import Loop, walk
 
         self._stages = stages
         scheduled = stages.scheduled()
-        mapped = stages.mapped(scheduled)
+        mapped = stages.mapped(scheduled, whole)
+        self._leaves_out = mapped.kernel.left_out != FALSE
         self.sizes = mapped.kernel.sizes
         self._about = mapped.kernel.arguments, scheduled.notes, mapped.notes
         self._code = stages.begun(mapped)
@@ -137,6 +141,10 @@ class Unfinished:
         if not self.is_large:
             return frozenset(self._code.missing())
         return frozenset(self._code.needed(dict(zip(self.sizes, sizes, strict=True))))
+
+    def leaves_out(self, sizes: Sequence[int]) -> bool:
+        """True if a call of these sizes is left to another variant."""
+        return self._code.leaves_out(dict(zip(self.sizes, sizes, strict=True)))
 
     def missing(self) -> tuple[str, ...]:
         """The modules that are not made yet, in the order in which they may be linked."""
@@ -189,6 +197,7 @@ class Unfinished:
             fallbacks=fallbacks,
             notes=notes,
             milliseconds=tuple(self._stages.milliseconds.items()),
+            leaves_out=self._leaves_out,
         )
 
 
@@ -200,13 +209,14 @@ def begin_program(
     fixed: Mapping[str, int],
     layouts: tuple[Layout, ...],
     context: Context = (),
+    whole: bool = False,
 ) -> Unfinished:
     """One variant of `program`: arguments (inputs, then outputs) in the given layouts.
 
     `fixed` sizes become numbers when `options.bind` says so; the caller guarantees their values,
-    and that sizes lie in `context`.
+    and that sizes lie in `context`. whole: it serves all of these; else it may leave some out.
     """
-    return Unfinished(Lowering(program, target, options, fixed, layouts, context, {}))
+    return Unfinished(Lowering(program, target, options, fixed, layouts, context, {}), whole)
 
 
 def compile_program(
@@ -218,7 +228,7 @@ def compile_program(
     context: Context = (),
 ) -> Compiled:
     """As `begin_program`, with all of its code."""
-    begun = begin_program(program, target, options, fixed, layouts, context)
+    begun = begin_program(program, target, options, fixed, layouts, context, whole=True)
     begun.make(begun.missing())
     return begun.compiled()
 

@@ -26,7 +26,7 @@ from tcsym.frontend.program import (
     Select,
     Unary,
 )
-from tcsym.index import ONE, TRUE, ZERO, Condition, Index
+from tcsym.index import FALSE, ONE, TRUE, ZERO, Condition, Index
 from tcsym.index_values import Values, map_condition, substitute
 from tcsym.records import dataclass
 from tcsym.types import DType
@@ -250,7 +250,8 @@ class View:
 class Kernel:
     """`arguments`: buffer names in calling order (inputs, then outputs). `sizes`: 64-bit run-time
     arguments in calling order: the program's sizes, then the symbolic strides of arguments.
-    `context`: the sizes it is for; others need not be served.
+    `context`: the sizes it is for; others need not be served. `left_out`: sizes of the body with
+    which it returns at once and says so, as another kernel has code for them.
     """
 
     name: str
@@ -260,6 +261,7 @@ class Kernel:
     body: Node
     context: Context = ()
     view: View | None = None
+    left_out: Condition = FALSE
 
     @property
     def launched(self) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from tcsym.frontend.program import (
     Select,
     Unary,
 )
-from tcsym.index import ONE, ZERO, Index, all_of, condition_text, eq, mod, var
+from tcsym.index import FALSE, ONE, ZERO, Index, all_of, condition_text, eq, mod, var
 from tcsym.loop_ir import (
     Allocate,
     Block,
@@ -75,6 +75,8 @@ def kernel_text(kernel: Kernel) -> str:
     if kernel.view is not None:
         merged = ", ".join("*".join(g) for g in kernel.view.groups)
         lines.append(f"  if {' = '.join(kernel.view.units)} = 1: {merged} as one size")
+    if kernel.left_out != FALSE:
+        lines.append(f"  left to another: {condition_text(kernel.left_out)}")
     lines += _lines(kernel.body, 0)
     return "\n".join(lines) + "\n"
 

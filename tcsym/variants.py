@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tcsym.compiled import Compiled, Layout, stride_name
+from tcsym.compiled import LEFT_OUT, Compiled, Layout, stride_name
 from tcsym.config import VERIFY
 from tcsym.errors import TargetError
 from tcsym.imports import Finder, renew
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 MAX_VARIANTS = 4
 Layouts = tuple[Layout, ...]
+Asked = tuple[Sequence[View], tuple[int, ...]]  # arguments and sizes of a call
 
 _compiling = threading.RLock()
 if hasattr(os, "register_at_fork"):
@@ -67,6 +68,16 @@ def _itemsize(view: View) -> int:
     return view.dtype.bytes
 
 
+Slots = tuple[int | tuple[int, int], ...]
+
+
+def _values(slots: Slots, views: Sequence[View], sizes: tuple[int, ...]) -> list[int]:
+    return [
+        sizes[s] if isinstance(s, int) else views[s[0]].strides[s[1]] // _itemsize(views[s[0]])
+        for s in slots
+    ]
+
+
 def _load(compiled: Compiled) -> LoadedKernel:
     from tcsym.runtime.jit import load
 
@@ -84,7 +95,7 @@ class Variant:
     layouts: Layouts
     kernel: LoadedKernel | GrowingKernel
     pointers: tuple[int, ...]
-    slots: tuple[int | tuple[int, int], ...]
+    slots: Slots
 
     @property
     def compiled(self) -> Compiled:
@@ -96,11 +107,11 @@ class Variant:
         return replace(self, kernel=self.kernel.whole())
 
     def run(self, views: Sequence[View], sizes: tuple[int, ...], threads: int) -> int:
-        """Run on inputs and outputs in order; 0 or 1 + the index of a fault."""
-        values = [
-            sizes[s] if isinstance(s, int) else views[s[0]].strides[s[1]] // _itemsize(views[s[0]])
-            for s in self.slots
-        ]
+        """Run on inputs and outputs in order; 0 or 1 + the index of a fault.
+
+        LEFT_OUT with sizes that it leaves out (`Variants.run`).
+        """
+        values = _values(self.slots, views, sizes)
         return self.kernel.run([views[k].pointer for k in self.pointers], values, threads)
 
 
@@ -140,9 +151,9 @@ class Variants:
         """The variants there are so far."""
         return tuple(self._made.values())
 
-    def serving(self, views: Sequence[View]) -> Variant:
+    def serving(self, views: Sequence[View], sizes: tuple[int, ...]) -> Variant:
         """The variant for these arguments; its code may be made yet, as calls need it."""
-        return self.ready(views) or self._made_for(self.wanted(views))
+        return self.ready(views) or self._made_for(self.wanted(views), asked=(views, sizes))
 
     def wanted(self, views: Sequence[View]) -> Layouts:
         """The layouts of the variant for these arguments: theirs, or general if there are many."""
@@ -160,17 +171,32 @@ class Variants:
         """The variant for dense arguments, if it is compiled."""
         return self._made.get(self.dense)
 
+    def run(
+        self, variant: Variant, views: Sequence[View], sizes: tuple[int, ...], threads: int
+    ) -> tuple[Variant, int]:
+        """As `Variant.run`, by a variant for all sizes if this one leaves some out; the one that
+        served."""
+        result = variant.run(views, sizes, threads)
+        if result == LEFT_OUT:
+            variant = self._made_for(variant.layouts, whole=True)
+            result = variant.run(views, sizes, threads)
+        return variant, result
+
     def made_for(self, layouts: Layouts) -> Variant:
         """The variant for these layouts, or the general one if there are enough, compiled."""
-        return self._made_for(layouts).whole()
+        return self._made_for(layouts, whole=True).whole()
 
-    def _made_for(self, layouts: Layouts) -> Variant:
+    def _made_for(
+        self, layouts: Layouts, whole: bool = False, asked: Asked | None = None
+    ) -> Variant:
+        """whole: one that leaves no sizes out, in place of one that does. asked: by which call."""
         with _compiling:
             if layouts not in self._made and len(self._made) >= MAX_VARIANTS - 1:
                 layouts = self.general
-            if layouts not in self._made:
-                self._made[layouts] = self._make(layouts)
-            return self._made[layouts]
+            made = self._made.get(layouts)
+            if made is None or (whole and made.compiled.leaves_out):
+                made = self._made[layouts] = self._make(layouts, whole, asked)
+            return made
 
     def adopt(self, layouts: Layouts, compiled: Compiled) -> Variant:
         """The variant for these layouts, from code that was compiled elsewhere."""
@@ -182,29 +208,38 @@ class Variants:
 
     def cached(self, layouts: Layouts) -> Compiled | None:
         """Its code, if the code cache has it."""
-        return None if VERIFY.read() else CodeCache.default().load(self._key(self.target, layouts))
+        return None if VERIFY.read() else self._load(self.target, layouts)
 
-    def _make(self, layouts: Layouts) -> Variant:
+    def _load(self, target: Target, layouts: Layouts, whole: bool = False) -> Compiled | None:
+        """From the code cache: for all sizes if it has that, or else `whole` is asked for."""
+        load = CodeCache.default().load
+        found = load(self._key(target, layouts))
+        if found is None and not whole:
+            found = load(self._key(target, layouts, leaves_out=True))
+        return found
+
+    def _make(self, layouts: Layouts, whole: bool, asked: Asked | None) -> Variant:
         target = self.target
         if not runs_here(target, known_processor()):
             raise TargetError(
                 f"target `{target.name}` needs processor features this machine lacks",
                 hint='use "cpu", or "cpu:novector"',
             )
-        cache = CodeCache.default()
-        found = None if VERIFY.read() else cache.load(self._key(target, layouts))
+        found = None if VERIFY.read() else self._load(target, layouts, whole)
         if found is not None:
             self.stats.note(layouts, found)
             return self._variant(layouts, found, _load(found))
-        return self._begun(target, layouts)
+        return self._begun(target, layouts, whole, asked)
 
-    def _begun(self, target: Target, layouts: Layouts) -> Variant:
+    def _begun(self, target: Target, layouts: Layouts, whole: bool, asked: Asked | None) -> Variant:
         """Code is generated, and kept once there is all of it."""
         from tcsym.compiler import begin_program
         from tcsym.runtime.growing import GrowingKernel
 
         given = self.options, self.fixed, layouts, self.context
-        begun = begin_program(self.plan.program, target, *given)
+        begun = begin_program(self.plan.program, target, *given, whole=whole)
+        if asked is not None and begun.leaves_out(_values(self._slots(begun.compiled()), *asked)):
+            begun = begin_program(self.plan.program, target, *given, whole=True)
         noted = [self.stats.note(layouts, begun.compiled())]
 
         def grown(compiled: Compiled, is_all: bool) -> None:
@@ -228,14 +263,16 @@ class Variants:
         """Put code into the code cache."""
         target = self.target
         about = {"name": self.plan.program.name, "target": target.name}
-        CodeCache.default().store(self._key(target, layouts), compiled, about)
+        key = self._key(target, layouts, compiled.leaves_out)
+        CodeCache.default().store(key, compiled, about)
 
-    def _key(self, target: Target, layouts: Layouts) -> str:
+    def _key(self, target: Target, layouts: Layouts, leaves_out: bool = False) -> str:
         program = self.plan.program
-        identity = "\n".join((program.name, program.source, *program.sizes))  # padded: some more
+        parts = program.name, program.source, *program.sizes  # padded: some more
+        identity = "\n".join((*parts, "but some") if leaves_out else parts)
         return code_key(identity, target, self.options, self.fixed, layouts, self.context)
 
-    def _slots(self, compiled: Compiled) -> tuple[int | tuple[int, int], ...]:
+    def _slots(self, compiled: Compiled) -> Slots:
         where: dict[str, int | tuple[int, int]] = {n: k for k, n in enumerate(self.plan.sizes)}
         for k, (name, rank) in enumerate(self.ranks.items()):
             where |= {stride_name(name, d): (k, d) for d in range(rank)}

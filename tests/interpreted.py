@@ -71,7 +71,7 @@ def _array(t: Tensor, pointer: int, values: dict[str, int]) -> np.ndarray[Any, A
     return np.asarray(Holder()).view(t.dtype.numpy)
 
 
-def _make(self: Variants, layouts: Layouts) -> Variant:
+def _make(self: Variants, layouts: Layouts, *_: object) -> Variant:
     program = self.plan.program
     arguments = tuple(reversed(self.ranks))  # any order is allowed
     sizes = list(program.sizes)

@@ -15,6 +15,7 @@ from tcsym.codegen.context import Arena, Bound, Context, Faults
 from tcsym.codegen.control import buffer_bytes, statement
 from tcsym.codegen.finite import all_finite
 from tcsym.codegen.functions import define
+from tcsym.codegen.index_code import condition
 from tcsym.codegen.lane_order import lane_order
 from tcsym.codegen.least import ranges_of_sizes
 from tcsym.codegen.object_code import pipeline_line
@@ -24,7 +25,7 @@ from tcsym.codegen.sizes import viewed_sizes, viewed_values
 from tcsym.codegen.stores import end_streams
 from tcsym.codegen.text import Function, Module
 from tcsym.codegen.values import Code
-from tcsym.compiled import SYMBOL, Fault
+from tcsym.compiled import LEFT_OUT, SYMBOL, Fault
 from tcsym.index import ZERO, Index, maximum
 from tcsym.index_values import substitute
 from tcsym.loop_ir import (
@@ -167,12 +168,27 @@ def _body(
         order=lane_order(kernel.body, {b.name: b for b in kernel.buffers}, target),
     )
     context.arena.base = field(context, "shared_arena", "ptr")
+    _leave_out(context)
     _bind_launched(context)
     statement(context, kernel.body)
     end_streams(context, kernel.body)
     f.do("ret void")
     f.finish()
     return context.tasks
+
+
+def _leave_out(context: Context) -> None:
+    """Sizes that the kernel has no code for."""
+    f, leaves = context.function, condition(context, context.kernel.left_out)
+    if isinstance(leaves, bool):
+        assert not leaves  # nobody would call it
+        return
+    leave, serve = f.new_label("leave"), f.new_label("serve")
+    f.branch(leaves.text, leave, serve, False)
+    f.start_block(leave)
+    f.do(f"store i32 {LEFT_OUT}, ptr {context.error}, align 4")
+    f.do("ret void")
+    f.start_block(serve)
 
 
 def _body_head(kernel: Kernel) -> str:

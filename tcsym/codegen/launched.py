@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import assert_never
 
-from tcsym.codegen.sizes import viewed_values
+from tcsym.codegen.sizes import body_sizes
 from tcsym.index import Condition, Index
 from tcsym.index_values import evaluate, holds
 from tcsym.loop_ir import (
@@ -29,11 +29,7 @@ from tcsym.records import dataclass
 
 def launched(kernel: Kernel, sizes: Mapping[str, int]) -> Iterator[Loop]:
     """The outermost parallel loops that a call may come to; `sizes`: those the kernel is given."""
-    values = dict(sizes)
-    if kernel.view is not None:
-        viewed = viewed_values(kernel.view)
-        values |= {name: evaluate(e, sizes) for name, e in viewed.items()}
-    yield from _Given(values, {}).launched(kernel.body)
+    yield from _Given(body_sizes(kernel, sizes), {}).launched(kernel.body)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,10 @@ from collections.abc import Callable, Iterable, Mapping
 
 from tcsym.archive import pack
 from tcsym.codegen.emit import begin
+from tcsym.codegen.sizes import body_sizes
 from tcsym.compiled import SYMBOL, Fault
+from tcsym.index import FALSE
+from tcsym.index_values import holds
 from tcsym.loop_ir import Kernel
 from tcsym.target import Target
 
@@ -36,6 +39,13 @@ class PartialCode:
         emission = self._emission
         tasks = [emission.tasks.get(id(loop), ()) for loop in launched(emission.kernel, sizes)]
         return (SYMBOL, *(name for names in tasks for name in names))
+
+    def leaves_out(self, sizes: Mapping[str, int]) -> bool:
+        """True if a call of these sizes is left to another kernel."""
+        kernel = self._emission.kernel
+        if kernel.left_out == FALSE:
+            return False
+        return holds(kernel.left_out, body_sizes(kernel, sizes))
 
     def missing(self) -> tuple[str, ...]:
         """The modules that are not made yet."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import reduce
 from operator import mul
 
 from tcsym.codegen.text import Function
 from tcsym.index import ONE, Index, all_of, choose, eq, var
-from tcsym.loop_ir import View
+from tcsym.index_values import evaluate
+from tcsym.loop_ir import Kernel, View
 
 
 def viewed_values(view: View) -> dict[str, Index]:
@@ -19,6 +21,15 @@ def viewed_values(view: View) -> dict[str, Index]:
         product = reduce(mul, map(var, group), ONE)
         values[last] = choose(condition, product, var(last))
         values.update((x, choose(condition, ONE, var(x))) for x in ones)
+    return values
+
+
+def body_sizes(kernel: Kernel, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Those that the body runs with, in a call with these."""
+    values = dict(sizes)
+    if kernel.view is not None:
+        viewed = viewed_values(kernel.view)
+        values |= {name: evaluate(e, sizes) for name, e in viewed.items()}
     return values
 
 

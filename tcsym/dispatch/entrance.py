@@ -73,7 +73,7 @@ class Entrance:
         if version.is_gone:  # meanwhile; a newer one of the same code may be entered
             if not ways.tried:
                 self.drop(version)
-        elif kind not in ways.tried:
+        elif kind not in ways.tried or ways.outgrown(kind, variant):
             ways.tried.add(kind)
             self._begin(lambda: self._make(version, ways, kind, variant, sizes), variant)
         elif ways.head is not None and sizes is not None:
@@ -84,7 +84,8 @@ class Entrance:
     ) -> None:
         """Dense numpy arrays enter `entry`, which serves `version`, through `switch` if it is."""
         self._switch = switch
-        self._ways_of(version).adopt(Kind(True, variant.layouts, "numpy"), entry)
+        kind, leaves_out = Kind(True, variant.layouts, "numpy"), variant.compiled.leaves_out
+        self._ways_of(version).adopt(kind, entry, leaves_out)
         self.route(version, entry, None)
 
     def prepare(self, version: Version, variant: Variant) -> Function | None:

@@ -61,8 +61,7 @@ class Padding:
             else:
                 assert view.dtype is not None
                 passed.append(empty("numpy", shape, view.dtype))
-        variant = variants.serving(passed)
-        fault = variant.run(passed, values, threads)
+        variant, fault = variants.run(variants.serving(passed, values), passed, values, threads)
         if not fault:
             for given, used in zip(views[n_inputs:], passed[n_inputs:]):
                 if used is not given:

@@ -59,27 +59,26 @@ class Version:
             from tcsym.dispatch.copies import run_on_copies
 
             self.compile_beside(variants, variants.wanted(views))
-            n_inputs = len(variants.plan.inputs)
-            return dense, run_on_copies(dense, views, n_inputs, sizes, threads)
+            return run_on_copies(variants, dense, views, sizes, threads)
         if variant is None:
             return self._first_run(views, sizes, threads, expect)
-        return variant, variant.run(views, sizes, threads)
+        return variants.run(variant, views, sizes, threads)
 
     @deep_recursion
     def _first_run(
         self, views: Sequence[View], sizes: Values, threads: int, expect: Expect | None
     ) -> tuple[Variant, int]:
         """All that a first call makes: no search for garbage in between."""
-        variant = self.variants.serving(views)
+        variant = self.variants.serving(views, sizes)
         if expect is not None:
             expect(self, views, variant)
-        return variant, variant.run(views, sizes, threads)
+        return self.variants.run(variant, views, sizes, threads)
 
     def prepared(self, views: Sequence[View]) -> Variant:
         """The variant that would run on views of these shapes and layouts, compiled."""
         if self.padding is not None:
             return self.variants.made_for(self.variants.dense)
-        return self.variants.serving(views).whole()
+        return self.variants.made_for(self.variants.wanted(views))
 
     def __str__(self) -> str:
         if self.kind == "refined":

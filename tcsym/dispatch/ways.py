@@ -41,7 +41,8 @@ class Ways:
         self.tried: set[Kind] = set()
         self.head: Function | None = None
         self._entries: dict[Kind, Function] = {}
-        self._prepared: dict[Kind, EntryImage] = {}
+        self._leave_out: set[Kind] = set()  # entries of code that leaves some sizes to another
+        self._prepared: dict[tuple[Kind, bool], EntryImage] = {}
         self._served: list[Served] = []  # by all entries there ever were
         self._lock = threading.Lock()
 
@@ -55,18 +56,26 @@ class Ways:
         from tcsym.runtime.entering import load_entry
 
         kernel = variant.kernel.grown()
-        image = self._prepared.pop(kind, None) or self._image(kind, variant)
+        leaves_out = variant.compiled.leaves_out
+        image = self._prepared.pop((kind, leaves_out), None) or self._image(kind, variant)
         if image is None:
             return self.head
         if images is not None:
             images.append(image)
-        return self.adopt(kind, load_entry(image, kernel, self.slow))
+        return self.adopt(kind, load_entry(image, kernel, self.slow), leaves_out)
+
+    def outgrown(self, kind: Kind, variant: Variant) -> bool:
+        """True, once, if `variant` has code for sizes that the entry for the kind leaves out."""
+        is_outgrown = kind in self._leave_out and not variant.compiled.leaves_out
+        if is_outgrown:
+            self._leave_out.discard(kind)
+        return is_outgrown
 
     def prepare(self, kind: Kind, variant: Variant) -> None:
         """The code of the entry that `make` will be asked for next; `variant` may lack code."""
         image = self._image(kind, variant)
         if image is not None:
-            self._prepared[kind] = image
+            self._prepared[kind, variant.compiled.leaves_out] = image
 
     def _image(self, kind: Kind, variant: Variant) -> EntryImage | None:
         from tcsym.runtime.fastcall import entry_image
@@ -80,11 +89,13 @@ class Ways:
             self.slow = following
             self._link()
 
-    def adopt(self, kind: Kind, entry: Function) -> Function:
-        """Adds an entry that was made before; the head."""
+    def adopt(self, kind: Kind, entry: Function, leaves_out: bool) -> Function:
+        """Adds an entry that was made before; the head. leaves_out: some sizes, to another."""
         from tcsym.runtime.entering import Served
 
         self.tried.add(kind)
+        if leaves_out:
+            self._leave_out.add(kind)
         with self._lock:
             self._entries[kind] = entry
             self._served.append(Served(entry))

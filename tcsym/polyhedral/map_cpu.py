@@ -71,15 +71,18 @@ class Mapped:
     notes: tuple[str, ...]
 
 
-def map_cpu(kernel: Kernel, target: Target, options: Options) -> Mapped:
-    """A correct kernel for every naive one, fast where a schedule applies."""
-    mapped = _mapped(in_quotients(kernel), target, options)
+def map_cpu(kernel: Kernel, target: Target, options: Options, whole: bool = False) -> Mapped:
+    """A correct kernel for every naive one, fast where a schedule applies.
+
+    whole: with the code for what few sizes need. Else these are left out (`Kernel.left_out`).
+    """
+    mapped = _mapped(in_quotients(kernel), target, options, whole)
     return replace(mapped, kernel=_verified(in_sizes(mapped.kernel, kernel)))
 
 
-def _mapped(kernel: Kernel, target: Target, options: Options) -> Mapped:
+def _mapped(kernel: Kernel, target: Target, options: Options, whole: bool) -> Mapped:
     kernel = drop_empty(kernel)  # a tensor of no elements has strides of 0, like one that is shared
-    setting = Setting(target, options, Names.of(kernel), [])
+    setting = Setting(target, options, Names.of(kernel), [], whole=whole)
     body = without_allocations(kernel.body)
     body = hoist_conditions(body, setting.names)
     kernel = write_squares(share_conditions(replace(kernel, body=body)))
@@ -129,7 +132,8 @@ def _scheduled(kernel: Kernel, nest: str, schedule: Schedule, setting: Setting) 
     rest = tuple(b for b in kernel.buffers if b.name not in used)
     part = schedule(replace(kernel, body=top, buffers=seen), nest, setting)
     body = replace_loop(kernel.body, top.variable, lambda _: part.body)
-    return replace(kernel, body=body, buffers=(*rest, *part.buffers))
+    buffers = (*rest, *part.buffers)
+    return replace(kernel, body=body, buffers=buffers, left_out=part.left_out)
 
 
 def _verified(kernel: Kernel) -> Kernel:

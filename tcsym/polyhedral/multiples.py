@@ -76,7 +76,9 @@ def _rewritten(kernel: Kernel, change: Callable[[Index], Index]) -> Kernel:
         return replace(b, shape=shape, strides=strides, scanned=scanned)
 
     body = map_node(kernel.body, on_index=change)
-    return replace(kernel, buffers=tuple(map(buffer, kernel.buffers)), body=body)
+    left_out = map_condition(kernel.left_out, change)
+    buffers = tuple(map(buffer, kernel.buffers))
+    return replace(kernel, buffers=buffers, body=body, left_out=left_out)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from tcsym.compiled import LEFT_OUT
 from tcsym.runtime.background import beside, compiling_parts
 from tcsym.runtime.jit import LoadedKernel
 from tcsym.runtime.native import CODE_MISSING
@@ -60,7 +61,10 @@ class GrowingKernel:
                 self._meanwhile.pop()()
 
     def run(self, data_pointers: Sequence[int], sizes: Sequence[int], threads: int) -> int:
-        """As `LoadedKernel.run`, after compiling what the call needs."""
+        """As `LoadedKernel.run`, after compiling what the call needs, if it is not left out."""
+        unfinished = self._unfinished
+        if unfinished is not None and unfinished.leaves_out(sizes):
+            return LEFT_OUT
         kernel = self._serving(tuple(sizes))
         result = kernel.run(data_pointers, sizes, threads)
         if result == CODE_MISSING:  # sizes so large that the machine's integers do not hold them

@@ -87,11 +87,17 @@ CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {
         "SUM_TIME": (31, 9000),
         "TILE_TIME": (125, 9000),
     },
-    "contraction.single_terms": {"LEAST_LOOPS": (1, 2, 4), "LEAST_COLUMNS": (0, 2)},
+    "contraction.single_terms": {
+        "OFTEN_LOOPS": (1, 2, 4),
+        "LEAST_COLUMNS": (0, 2),
+        "LEAST_ELEMENTS": (1, 8192),
+    },
     "contraction.lie_along": {"STRIP_TIME": (0, 60, 9000), "LEAST_LOOPS": (1, 3)},
     "contraction.panels": {"NARROW": (1, 32), "ROW_BYTES": (4, 512)},
     "contraction.split_depth": {
         "LONG_TERMS": (1, 8, 1024),
+        "FEW_TERMS": (1, 8, 1024),
+        "FEW_ELEMENTS": (64, 4096),
         "ELEMENTS_EACH": (128, 99999),
         "BLOCK_TERMS": (1, 5, 40, 1024),
         "WHOLE_STEPS": (1, 16),

@@ -17,7 +17,7 @@ import pytest
 import tcsym
 from tcsym import compiler
 from tcsym.compiled import SYMBOL, Compiled
-from tcsym.compiler import Unfinished, analyse, begin_program, compile_program
+from tcsym.compiler import Unfinished, analyse, begin_program
 from tcsym.options import Options
 from tcsym.runtime import growing as growing_module
 from tcsym.runtime.background import Turns, settle
@@ -86,8 +86,9 @@ def test_the_rest_is_made_beside(product: Growing) -> None:
     for work in product.beside:
         work()
     assert product.unfinished.missing() == ()
-    (program,) = analyse(MM).values()
-    whole = compile_program(program, resolve_target("cpu"), Options(), {}, ("dense",) * 3)
+    at_once = begun()
+    at_once.make(at_once.missing())
+    whole = at_once.compiled()
     last, is_all = product.told[-1]
     assert is_all and not product.told[0][1]
     assert last.object_code == whole.object_code == product.kernel.compiled.object_code

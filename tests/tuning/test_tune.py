@@ -407,8 +407,7 @@ def test_the_code_of_calls_is_what_workers_compile() -> None:
     finally:
         pool.shutdown()
     assert outcome.state == "failed" and outcome.fingerprint == job.expected
-    kernel = tc.define(MM, target="cpu:novector").mm
-    kernel(np.ones((2, 3), np.float32), np.ones((3, 4), np.float32))
+    kernel = tc.define(MM, target="cpu:novector").mm.precompile()
     (version,) = kernel._dispatcher.versions()
     (variant,) = version.variants.made
     assert fingerprint_of(variant.compiled) == job.expected
@@ -433,7 +432,6 @@ def test_a_dask_cluster_one_worker_of_which_is_killed() -> None:
 
 
 def test_kernel_tune_serves_the_next_call_and_the_next_kernel(database: Database) -> None:
-    import numpy as np
 
     def prefers(options: Options, values: tuple[int, ...]) -> float:
         return 1e-4 * (1.5 - 0.5 * (options.register_rows == 2))

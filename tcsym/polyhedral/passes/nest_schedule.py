@@ -36,7 +36,7 @@ from tcsym.polyhedral.passes.contraction.guarded_products import guard_factors
 from tcsym.polyhedral.passes.contraction.interleave import add_interleaved, with_interleaved
 from tcsym.polyhedral.passes.contraction.interleaving import copies_fit, interleaving
 from tcsym.polyhedral.passes.contraction.lie_along import add_strips
-from tcsym.polyhedral.passes.contraction.single_terms import single_terms
+from tcsym.polyhedral.passes.contraction.single_terms import as_map, is_seldom, may_be_single
 from tcsym.polyhedral.passes.contraction.split_terms import (
     find_guard,
     part_terms,
@@ -107,10 +107,7 @@ def _as_contraction(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
     refusal = contraction_refusal(kernel, nest, roles)
     if roles is not None and refusal is None:
         kernel = add_step_lanes(kernel, nest, roles, setting)
-        single = single_terms(kernel, nest, setting)
-        if single is not None:
-            setting.note(single.map, "sums of one term: a map")
-            kernel = _outer_product(single.kernel, single.map, setting)
+        kernel = _add_map(kernel, nest, setting)
         kernel = add_interleaved(kernel, nest, roles, setting)
         kernel = add_strips(kernel, nest, roles, setting)
         kernel = add_few_columns(kernel, nest, roles, setting)
@@ -130,6 +127,18 @@ def _as_contraction(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
     if roles is not None and refusal is not None:
         setting.note(nest, f"no register tile: {refusal}")
     return _without_tiles(kernel, nest, setting)
+
+
+def _add_map(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
+    """A map beside the nest, for sums of one term."""
+    single = may_be_single(kernel, nest, setting)
+    if single == FALSE:
+        return kernel
+    if is_seldom(band_of(find_loop(kernel.body, nest))) and not setting.whole and single != TRUE:
+        return replace(kernel, left_out=any_of((kernel.left_out, single)))
+    made = as_map(kernel, nest, single, setting.names)
+    setting.note(made.map, "sums of one term: a map")
+    return _outer_product(made.kernel, made.map, setting)
 
 
 def _outer_product(kernel: Kernel, nest: str, setting: Setting) -> Kernel:

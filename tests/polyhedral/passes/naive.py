@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
-from tcsym.context import Known
 from tcsym.frontend.program import (
     Binary,
     Call,
@@ -82,11 +80,6 @@ def kernel(name: str, sizes: str, buffers: list[Buffer], body: Node) -> Kernel:
         if b.space != "argument":
             body = Allocate(b.name, body)
     return Kernel(name, tuple(sizes.split()), arguments, tuple(buffers), body)
-
-
-def short_sums(k: Kernel) -> Kernel:
-    """The kernel for sums too short to be split."""
-    return replace(k, context=(Known("K", 0, 1000),))
 
 
 def matmul_bias_relu() -> Kernel:

@@ -147,14 +147,14 @@ def test_few_columns_exchange_roles_where_both_sides_get_panels() -> None:
     inner = par("m", "M", par("n", "N", st("C", (b, m, n), con(0.0)), red("k", "K", term)))
     buffers = [buf("A", "M K P"), buf("B", "K N Q"), buf("C", "Q M N")]
     made = kernel("apart", "M N K P Q", buffers, par("b", "Q", inner))
-    notes = [x.partition(": ")[2] for x in map_cpu(naive.short_sums(made), AVX2, Options()).notes]
+    notes = [x.partition(": ")[2] for x in map_cpu(made, AVX2, Options()).notes]
     assert sum(x.startswith("contraction, columns m") for x in notes) == 1
     assert sum(x.startswith("contraction, columns n") for x in notes) == 1
 
 
 @pytest.mark.parametrize(("name", "versions"), [("nn", 5), ("nt", 3), ("tn", 4), ("tt", 4)])
 def test_each_product_has_few_versions(name: str, versions: int) -> None:
-    notes = map_cpu(naive.short_sums(naive.matmul(*LAYOUTS[name])), AVX2, Options()).notes
+    notes = map_cpu(naive.matmul(*LAYOUTS[name]), AVX2, Options()).notes
     others = [x for x in notes if ": vectors along" not in x and "blocks of 1 by" not in x]
     assert len(others) == versions
 

@@ -271,7 +271,7 @@ def test_no_roles_without_reuse() -> None:
 
 def panels(name: str) -> list[str]:
     """What the panels of a mapped kernel are filled with."""
-    k = map_cpu(naive.short_sums(naive.ALL[name]()), AVX2, Options()).kernel
+    k = map_cpu(naive.ALL[name](), AVX2, Options()).kernel
     return sorted(
         type(x.value).__name__
         for x, _ in walk(k.body)
@@ -337,7 +337,7 @@ def test_panels_hold_computed_and_guarded_values() -> None:
 
 def test_a_guarded_term_is_copied_only_where_its_other_factor_is_finite() -> None:
     """0 times an infinity is no 0: else rows and columns meet under the guard."""
-    k = map_cpu(naive.short_sums(naive.ALL["guarded_term"]()), AVX2, Options()).kernel
+    k = map_cpu(naive.ALL["guarded_term"](), AVX2, Options()).kernel
     choices = [x for x, _ in walk(k.body) if isinstance(x, Branch)]
     (choice,) = [x for x in choices if condition_variables(x.condition) & {"A.finite", "B.finite"}]
     assert choice.orelse is not None
@@ -401,7 +401,7 @@ def _matmul_of(**sizes: int) -> Kernel:
 
 @pytest.mark.parametrize(("columns", "narrow"), [(17, True), (24, True), (26, False), (32, False)])
 def test_the_last_tile_is_halved_where_that_suffices(columns: int, narrow: bool) -> None:
-    k = map_cpu(naive.short_sums(_matmul_of(M=24, N=columns)), AVX2, Options()).kernel
+    k = map_cpu(_matmul_of(M=24, N=columns), AVX2, Options()).kernel
     assert _edge_versions(k) == ([[6, 1]] if narrow else [])
 
 
@@ -417,20 +417,20 @@ def test_the_last_tile_is_halved_where_that_suffices(columns: int, narrow: bool)
 def test_the_last_rows_are_a_tile_of_four_where_that_suffices(
     rows: int, ragged: list[list[int]]
 ) -> None:
-    k = map_cpu(naive.short_sums(_matmul_of(M=rows, N=32)), AVX2, Options()).kernel
+    k = map_cpu(_matmul_of(M=rows, N=32), AVX2, Options()).kernel
     assert _edge_versions(k) == ragged
 
 
 def test_edges_of_unknown_sizes_have_all_versions() -> None:
     """Panels: narrow with all rows or not, short, other. In place: the narrow ones, and ragged,
     which is masked."""
-    kernel = map_cpu(naive.short_sums(naive.matmul()), AVX2, Options()).kernel
+    kernel = map_cpu(naive.matmul(), AVX2, Options()).kernel
     versions = [x for x in _edge_versions(kernel) if x[-1] != 4]  # products of vectors
     assert versions == [[6, 1], [6, 1], [4, 2], [6, 2], [4, 1], [4, 1], [4, 2]]
 
 
 def test_full_columns_in_place_are_read_without_masks() -> None:
-    k = map_cpu(naive.short_sums(_matmul_of(M=4)), AVX2, Options(pack_reuse=1000)).kernel
+    k = map_cpu(_matmul_of(M=4), AVX2, Options(pack_reuse=1000)).kernel
     sums = [x for x, _ in walk(k.body) if isinstance(x, Loop) and x.order == "reduction"]
     masked = {
         x.unroll: [y.mask is not None for y in loops_in(x) if y.kind == "vector"] for x in sums
@@ -473,7 +473,7 @@ def test_bounds() -> None:
 
 def test_full_tiles_store_without_masks() -> None:
     """Masks remain only under a branch that a full tile does not take."""
-    k = map_cpu(naive.short_sums(naive.matmul_bias_relu()), AVX2, Options()).kernel
+    k = map_cpu(naive.matmul_bias_relu(), AVX2, Options()).kernel
     stored = [
         (x, a)
         for x, a in walk(k.body)
@@ -481,14 +481,14 @@ def test_full_tiles_store_without_masks() -> None:
     ]
     plain = [x for x, a in stored if all(y.mask is None for y in a)]
     assert plain and len(plain) < len(stored)
-    whole = map_cpu(naive.short_sums(naive.matmul_bias_relu()), AVX512, Options()).kernel
+    whole = map_cpu(naive.matmul_bias_relu(), AVX512, Options()).kernel
     assert len(list(walk(whole.body))) < len(list(walk(k.body)))
 
 
 @pytest.mark.parametrize("target", [AVX2, AVX512])
 def test_tiles_of_which_half_is_used_store_it_from_registers(target: Target) -> None:
     """Not a copy on the stack from which two vectors a row, the same here, are stored."""
-    k = map_cpu(naive.short_sums(naive.matmul()), target, Options()).kernel
+    k = map_cpu(naive.matmul(), target, Options()).kernel
     tiles = [
         [y.upper.as_int() for y in around if isinstance(y, Loop) and y.kind == "unrolled"]
         for x, around in walk(k.body)
@@ -501,7 +501,7 @@ def test_tiles_of_which_half_is_used_store_it_from_registers(target: Target) -> 
 
 
 def test_a_step_of_a_panel_is_filled_across_its_tiles() -> None:
-    k = map_cpu(naive.short_sums(naive.matmul()), AVX2, Options()).kernel
+    k = map_cpu(naive.matmul(), AVX2, Options()).kernel
     copies = [a for x, a in walk(k.body) if isinstance(x, Store) and "_panel" in x.buffer]
     orders = [[y.variable.partition(".")[0] for y in a if y.kind == "serial"] for a in copies]
     assert [x[-2:] for x in orders if x[-1] == "j"] == [["k", "j"]]

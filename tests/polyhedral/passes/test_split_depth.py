@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 from unittest.mock import patch
 
 import pytest
 
-from tcsym.index_values import evaluate
+from tcsym.context import Known
+from tcsym.index import FALSE
+from tcsym.index_values import evaluate, holds
 from tcsym.loop_ir import THREADS, Kernel, Loop, walk
+from tcsym.loop_ir_text import kernel_text
 from tcsym.options import Options
 from tcsym.polyhedral.map_cpu import map_cpu
 from tcsym.polyhedral.passes.common.access import accesses
@@ -19,19 +23,26 @@ from tests.polyhedral.passes.compare import assert_same
 from tests.polyhedral.passes.targets import AVX2
 
 SMALL = {
-    "LONG_TERMS": 8,
+    "FEW_TERMS": 8,
     "BLOCK_TERMS": 4,
     "WHOLE_STEPS": 1,
     "LEAST_ELEMENTS": 1,
 }
+LAYOUTS = [("KM", "KN"), ("MK", "KN"), ("MK", "NK"), ("KM", "NK")]
 
 
-def mapped(k: Kernel) -> Kernel:
-    return map_cpu(k, AVX2, Options()).kernel
+def mapped(k: Kernel, whole: bool = True) -> Kernel:
+    return map_cpu(k, AVX2, Options(), whole).kernel
+
+
+def are_in_blocks(k: Kernel, whole: bool = True) -> bool:
+    notes = map_cpu(k, AVX2, Options(), whole).notes
+    return any("long sums in blocks" in note for note in notes)
 
 
 def rounds_of(k: Kernel) -> Loop:
-    (found,) = [x for x, _ in walk(k.body) if isinstance(x, Loop) and x.order == "sequential"]
+    loops = [x for x, _ in walk(k.body) if isinstance(x, Loop) and x.order == "sequential"]
+    (found,) = [x for x in loops if any("parts" in a.buffer for a in accesses(x))]
     return found
 
 
@@ -39,10 +50,13 @@ def elements(k: Kernel, name: str, sizes: dict[str, int]) -> int:
     return prod(evaluate(e, sizes | {THREADS: 2}) for e in k.buffer(name).shape)
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("parts_bytes", [16, 4096])
 @pytest.mark.parametrize("sizes", [(5, 6, 8), (7, 3, 9), (9, 17, 41), (4, 5, 0), (2, 2, 7)])
-def test_results_are_kept(parts_bytes: int, sizes: tuple[int, ...]) -> None:
-    k = naive.matmul("KM", "KN")
+def test_results_are_kept(
+    parts_bytes: int, sizes: tuple[int, ...], layout: tuple[str, str]
+) -> None:
+    k = naive.matmul(*layout)
     with patch.multiple(split_depth, **SMALL, PARTS_BYTES=parts_bytes):
         out = mapped(k)
     assert_same(k, out, dict(zip("MNK", sizes)))
@@ -69,7 +83,31 @@ def test_the_number_of_parts_does_not_know_threads() -> None:
     assert THREADS not in {v for e in k.buffer(parts).shape for v in e.variables()}
 
 
-@pytest.mark.parametrize("a,b", [("MK", "KN"), ("MK", "NK"), ("KM", "NK")])
-def test_sums_along_memory_have_no_version_of_their_own(a: str, b: str) -> None:
-    k = mapped(naive.matmul(a, b))
-    assert not any(isinstance(x, Loop) and x.order == "sequential" for x, _ in walk(k.body))
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_long_sums_are_left_out_unless_the_kernel_is_to_be_whole(layout: tuple[str, str]) -> None:
+    k = naive.matmul(*layout)
+    whole, most = mapped(k), mapped(k, whole=False)
+    assert are_in_blocks(k) and whole.left_out == FALSE
+    assert not are_in_blocks(k, whole=False)
+    assert "left to another: " in kernel_text(most)
+
+    def is_left(m: int, n: int, k: int) -> bool:
+        return holds(most.left_out, {"M": m, "N": n, "K": k})
+
+    assert is_left(16, 16, 1024)
+    assert not is_left(16, 16, 1023)
+    assert not is_left(15, 16, 1024)
+    assert not is_left(16, 15, 5000)
+    assert not is_left(64, 65, 4096)
+    assert is_left(64, 65, 4097)
+    assert is_left(1000, 625, 5000)
+    assert not is_left(1000, 626, 5000)
+
+
+def test_known_sizes_decide() -> None:
+    sizes = {"M": 40, "N": 50, "K": 5000}
+    k = naive.matmul()
+    long = replace(k, context=tuple(Known(n, x, x) for n, x in sizes.items()))
+    assert are_in_blocks(long, whole=False) and mapped(long, whole=False).left_out == FALSE
+    short = replace(k, context=(Known("K", 2, 1000),))
+    assert not are_in_blocks(short) and mapped(short, whole=False).left_out == FALSE

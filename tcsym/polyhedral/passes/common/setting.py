@@ -18,6 +18,7 @@ class Setting:
 
     ahead: what an iteration of a loop fetches for later ones, put there when nests are done.
     long_sums: contractions have a version for these, but for several nests that share few rows.
+    whole: versions that few sizes need are there, and not left out.
     """
 
     target: Target
@@ -26,6 +27,7 @@ class Setting:
     notes: list[str]
     ahead: dict[str, tuple[Prefetch, ...]] = field(default_factory=dict)
     long_sums: bool = True
+    whole: bool = False
 
     def of_nest(self, k: int) -> Setting:
         """That of the k-th nest; what grows is shared."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tcsym.frontend.program import Call
-from tcsym.index import FALSE, TRUE, Condition, all_of, condition_variables, eq, ge, negate
+from tcsym.index import FALSE, TRUE, Condition, all_of, any_of, condition_variables, eq, ge, negate
 from tcsym.loop_ir import Kernel, Loop, Node, substitute_node
 from tcsym.packed import BFLOAT
 from tcsym.polyhedral.passes.common.assume import in_context, most_in_context
@@ -46,7 +46,6 @@ from tcsym.polyhedral.passes.contraction.contraction_versions import (
     short_pays,
     steps_apart,
     streams_in_place,
-    sums_apart,
 )
 from tcsym.polyhedral.passes.contraction.evaluate_operands import evaluate_operands
 from tcsym.polyhedral.passes.contraction.operands import widened_terms
@@ -128,16 +127,19 @@ def add_long_sums(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> 
     """A version beside the nest for sums so long that panels of them leave every cache.
 
     Those of windows are left: tiles in place take less time than panels of them. So are those
-    inside of other loops, which have shares of the caches and threads of their own, and sums along
-    an operand's memory, which seldom are that long: each version makes first results wait.
+    inside of other loops, which have shares of the caches and threads of their own. Few sizes have
+    them: unless the kernel is to be whole, these are left out.
     """
     inside = not setting.long_sums or loops_around(kernel.body, nest)
-    if inside or has_windows(kernel, nest) or not sums_apart(kernel, nest):
+    if inside or has_windows(kernel, nest):
         return kernel
     pays = is_long(kernel, nest)
     pays = FALSE if pays is None else in_context(kernel, pays)
     if pays == FALSE or not condition_variables(pays) <= frozenset(kernel.sizes):
         return kernel
+    left = _left_out(kernel, nest, pays, setting)
+    if left is not None:
+        return left
     split = split_depth(kernel, nest, pays, setting.names)
     kernel = split.kernel
     setting.note(nest, f"long sums in blocks {split.sums}")
@@ -153,6 +155,13 @@ def add_long_sums(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> 
     moved = rows and roles_of(band, split.new[roles.columns], rows)
     assert moved
     return _in_panels(kernel, split.sums, moved, setting)
+
+
+def _left_out(kernel: Kernel, nest: str, few: Condition, setting: Setting) -> Kernel | None:
+    """The kernel without sizes that few calls have, unless it is to be whole, or these are all."""
+    if few == TRUE or setting.whole or not setting.long_sums or loops_around(kernel.body, nest):
+        return None
+    return replace(kernel, left_out=any_of((kernel.left_out, few)))
 
 
 def _exchanged(kernel: Kernel, nest: str, few: Condition, setting: Setting) -> Kernel:

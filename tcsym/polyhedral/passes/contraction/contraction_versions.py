@@ -364,16 +364,6 @@ def steps_apart(kernel: Kernel, nest: str, roles: Roles) -> bool:
     )
 
 
-def sums_apart(kernel: Kernel, nest: str) -> bool:
-    """No factor has the elements of a sum side by side."""
-    return not any(
-        stride(kernel.buffer(r.tensor), r.subscripts, y.variable) == ONE
-        for x, around in reductions(band_of(find_loop(kernel.body, nest)).body)
-        for r in factors(x)
-        for y in around
-    )
-
-
 def products_pay(kernel: Kernel, nest: str, roles: Roles, along: Along) -> Condition:
     """Products of two vectors along the sum take less time than a tile with most lanes idle."""
     terms = _term_count(kernel, nest)

@@ -1,15 +1,18 @@
 """Contractions whose sums may have one term -> beside them, the map that they are then.
 
 `Z(a,b,c,d) += X(a,c,e) * Y(e,d,b)` with one e is an outer product. Its rows need no tile, and may
-lie one behind the other, so that vectors run on across them (`rows.fold_rows`).
+lie one behind the other, so that vectors run on across them (`rows.fold_rows`). Products of two or
+three loops seldom have one term: these sizes are left out (`Kernel.left_out`).
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
+from operator import mul
 
 from tcsym.frontend.program import Binary, Const, Read
-from tcsym.index import FALSE, all_of, eq, ge
+from tcsym.index import FALSE, Condition, all_of, any_of, condition_variables, eq, ge
 from tcsym.loop_ir import (
     Branch,
     Holds,
@@ -19,6 +22,7 @@ from tcsym.loop_ir import (
     Node,
     Store,
     Update,
+    Value,
     map_node,
     map_value,
     substitute_node,
@@ -27,16 +31,20 @@ from tcsym.loop_ir import (
 )
 from tcsym.polyhedral.passes.common.access import value_variables
 from tcsym.polyhedral.passes.common.assume import in_context
-from tcsym.polyhedral.passes.common.band import band_of, factors, reductions
+from tcsym.polyhedral.passes.common.band import Band, band_of, factors, reductions
 from tcsym.polyhedral.passes.common.bounds import extent
 from tcsym.polyhedral.passes.common.duplicate import duplicate
 from tcsym.polyhedral.passes.common.loops import children, find_loop, loops_in, replace_loop
+from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.common.setting import Setting
 from tcsym.polyhedral.passes.contraction.contraction_versions import has_windows
 from tcsym.records import dataclass
 
-LEAST_LOOPS = 4  # of the band: results of two loops are long rows
+OFTEN_LOOPS = 4  # of the band, from which on a map is always there
 LEAST_COLUMNS = 2  # for each of which a vector across rows takes its factors from registers
+LEAST_ELEMENTS = 8192  # of results that are worth code of their own, where loops are few
+MOST_VALUES = 64  # in place of sums that what follows reads several times
+LONG_ROWS = 2  # vectors; tiles are as fast where one or so is a row
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,24 +55,42 @@ class SingleTerms:
     map: str
 
 
-def single_terms(kernel: Kernel, nest: str, setting: Setting) -> SingleTerms | None:
-    """The nest beside a map, or None if it is more than sums that are stored, or if its innermost
-    loops move one operand together."""
+def may_be_single(kernel: Kernel, nest: str, setting: Setting) -> Condition:
+    """Where sums of the nest have one term and a map of it pays; FALSE if it is more than sums that
+    are stored, or if its innermost loops move one operand together."""
     band = band_of(find_loop(kernel.body, nest))
     steps = loops_in(band.body)
     sums = {x.buffer for x, _ in reductions(band.body)}
     private = all(kernel.buffer(b).private >= {*band.variables} for b in sums)
-    if len(band.loops) < LEAST_LOOPS or not private or _as_map(band.body) is None:
-        return None
-    if has_windows(kernel, nest) or setting.lanes(kernel, band.body) == 1:
-        return None
-    last = {x.variable for x in band.loops[-2:]}
-    if any(last <= value_variables(r) for x, _ in reductions(band.body) for r in factors(x)):
-        return None
-    single = all_of((*(eq(extent(x), 1) for x in steps), ge(extent(band.loops[-1]), LEAST_COLUMNS)))
-    if in_context(kernel, single) == FALSE:
-        return None
-    kernel, copy, new = duplicate(kernel, find_loop(kernel.body, nest), setting.names)
+    if not private or _as_map(band.body) is None or has_windows(kernel, nest):
+        return FALSE
+    lanes, last = setting.lanes(kernel, band.body), {x.variable for x in band.loops[-2:]}
+    moved = (value_variables(r) for x, _ in reductions(band.body) for r in factors(x))
+    if lanes == 1 or len(last) == 1 or any(last <= v for v in moved):
+        return FALSE
+    columns = extent(band.loops[-1])
+    single = all_of((*(eq(extent(x), 1) for x in steps), ge(columns, LEAST_COLUMNS)))
+    if is_seldom(band):
+        if not condition_variables(single) <= frozenset(kernel.sizes):
+            return FALSE
+        elements = reduce(mul, map(extent, band.loops))
+        apart = any_of((ge(lanes - 1, columns), ge(columns, LONG_ROWS * lanes)))
+        single = all_of((single, apart, ge(elements, LEAST_ELEMENTS)))
+    return in_context(kernel, single)
+
+
+def is_seldom(band: Band) -> bool:
+    """Sums of the band are of few loops; they seldom have one term."""
+    return len(band.loops) < OFTEN_LOOPS
+
+
+def as_map(kernel: Kernel, nest: str, single: Condition, names: Names) -> SingleTerms:
+    """The nest beside a map for where the condition holds.
+
+    Contract: that is `may_be_single`.
+    """
+    band = band_of(find_loop(kernel.body, nest))
+    kernel, copy, new = duplicate(kernel, find_loop(kernel.body, nest), names)
     inside = band_of(copy).body if isinstance(copy, Loop) else copy
     store = _as_map(inside)
     assert store is not None
@@ -76,25 +102,36 @@ def single_terms(kernel: Kernel, nest: str, setting: Setting) -> SingleTerms | N
 
 
 def _as_map(body: Node) -> Store | None:
-    """`s = c; for k { s += x }; y = f(s)`  ->  `y = f(c + x)`, if k has one iteration."""
+    """`s = c; for k { s += x }; s = f(s); y = g(s)`  ->  `y = g(f(c + x))`, for a single k."""
 
     def once(x: Node) -> Node:
         return substitute_node(x.body, {x.variable: x.lower}) if isinstance(x, Loop) else x
 
-    nodes = tuple(children(map_node(body, once)))
-    match nodes:
-        case (Store() as start, Update(op="add") as term, Store() as end):
+    match tuple(children(map_node(body, once))):
+        case (Store() as start, Update(op="add") as term, *after, Store() as end):
             pass
         case _:
             return None
-    found = [v for v in subvalues(end.value) if isinstance(v, Read) and v.tensor == start.buffer]
+    dtype = value_dtype(term.value)
     if not isinstance(start.value, Const) or isinstance(term.value, Holds | HorizontalReduce):
         return None
-    one = start.buffer == term.buffer and len(found) == 1
-    if not one or not start.subscripts == term.subscripts == found[0].subscripts:
+    if (start.buffer, start.subscripts) != (term.buffer, term.subscripts):
         return None
-    if value_dtype(term.value) != found[0].dtype:
+    if dtype != value_dtype(start.value):
         return None
-    total = Binary("add", start.value, term.value, found[0].dtype)
-    value = map_value(end.value, lambda v: total if v == found[0] else v, lambda i: i)
-    return replace(end, value=value)
+    total: Value | None = Binary("add", start.value, term.value, dtype)
+    for x in (*after, end):
+        if not isinstance(x, Store) or (x is not end and x.buffer != start.buffer):
+            return None
+        total = total and _with_sum(x, start, total)
+    return None if total is None else replace(end, value=total)
+
+
+def _with_sum(x: Store, start: Store, total: Value) -> Value | None:
+    """What is stored, with the sum so far in place of the element that has it."""
+    found = [v for v in subvalues(x.value) if isinstance(v, Read) and v.tensor == start.buffer]
+    one = Read(start.buffer, start.subscripts, value_dtype(total))
+    times = len(found) * sum(1 for _ in subvalues(total))
+    if not found or times > MOST_VALUES or any(v != one for v in found):
+        return None
+    return map_value(x.value, lambda v: total if v == one else v, lambda i: i)

@@ -25,6 +25,7 @@ from tcsym.index import (
     Condition,
     Index,
     all_of,
+    any_of,
     ceildiv,
     floordiv,
     ge,
@@ -58,7 +59,9 @@ from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.contraction.copy_operand import depend_on_sizes
 from tcsym.records import dataclass
 
-LONG_TERMS = 1024
+LONG_TERMS = 4097
+FEW_TERMS = 1024  # are long where the result has at most
+FEW_ELEMENTS = 4096  # which are too few tiles for threads to share
 ELEMENTS_EACH = 125  # for each term at most: rounds load and store them all again
 BLOCK_TERMS = 1024
 WHOLE_STEPS = 16  # as transposing copies take at once
@@ -97,7 +100,8 @@ def is_long(kernel: Kernel, nest: str) -> Condition | None:
     terms = reduce(mul, (maximum(ZERO, extent(x)) for x in chain))
     sides = (_elements(band, value_variables(r)) for x in _updates(chain) for r in factors(x))
     total = _elements(band, frozenset(band.variables))
-    long = (ge(terms, LONG_TERMS), ge(ELEMENTS_EACH * terms, total))
+    few = all_of((ge(terms, FEW_TERMS), ge(FEW_ELEMENTS, total)))
+    long = any_of((ge(terms, LONG_TERMS), few)), ge(ELEMENTS_EACH * terms, total)
     return all_of((*long, *(ge(n, LEAST_ELEMENTS) for n in sides)))
 
 
