@@ -92,6 +92,11 @@ CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {
         "LEAST_COLUMNS": (0, 2),
         "LEAST_ELEMENTS": (1, 8192),
     },
+    "contraction.exchange_sides": {
+        "MOST_COLUMNS": (0, 15, 99),
+        "PERMUTED_TIME": (0, 12, 9000),
+        "LEAST_GAIN": (-1000000, 0, 100000),
+    },
     "contraction.lie_along": {"STRIP_TIME": (0, 60, 9000), "LEAST_LOOPS": (1, 3)},
     "contraction.panels": {"NARROW": (1, 32), "ROW_BYTES": (4, 512)},
     "contraction.split_depth": {

@@ -48,6 +48,7 @@ from tcsym.polyhedral.passes.contraction.contraction_versions import (
     streams_in_place,
 )
 from tcsym.polyhedral.passes.contraction.evaluate_operands import evaluate_operands
+from tcsym.polyhedral.passes.contraction.exchange_sides import shared_pays
 from tcsym.polyhedral.passes.contraction.operands import widened_terms
 from tcsym.polyhedral.passes.contraction.order_reductions import order_reductions
 from tcsym.polyhedral.passes.contraction.packed_steps import pack_steps
@@ -113,6 +114,11 @@ def add_few_columns(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -
         if short != FALSE:
             return _exchanged(kernel, nest, short, setting)
     if along is not None:
+        shared = FALSE if other is None else shared_pays(kernel, nest, roles, other, setting)
+        shared = in_context(kernel, shared)
+        if along.operands and shared != FALSE:
+            left = _left_out(kernel, nest, shared, setting)
+            return left or _exchanged(kernel, nest, shared, setting)
         few = in_context(kernel, products_pay(kernel, nest, roles, along))
         if not along.operands or few == FALSE:
             return kernel  # the version without panels is one of products, or columns are many
