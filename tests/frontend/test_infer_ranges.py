@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from tcsym.errors import RangeError
@@ -120,17 +118,3 @@ def test_statement_names_and_tensor_order() -> None:
         ("O", "output"),
         ("a", "temporary"),
     ]
-
-
-def test_time() -> None:
-    programs = resolve(
-        parser.parse("def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }")
-    )
-    best = min(_timed(programs["f"]) for _ in range(10))
-    assert best < 0.01  # about 1 ms; room for a busy machine
-
-
-def _timed(program: object) -> float:
-    start = time.perf_counter()
-    infer(program)  # type: ignore[arg-type]
-    return time.perf_counter() - start
