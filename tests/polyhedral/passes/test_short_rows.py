@@ -93,7 +93,7 @@ def test_short_rows_have_another_loop_in_their_lanes(source: str) -> None:
 
 
 def test_a_transposition_has_a_version_for_each_short_side() -> None:
-    outer, inner, *_ = branches(map_cpu(naive(TRANSPOSE), AVX2, Options()).kernel)
+    _, outer, _, inner, *_ = branches(map_cpu(naive(TRANSPOSE), AVX2, Options()).kernel)
     first, second = ({"N": 3, "C": 99}, {"N": 99, "C": 3})
     for sizes, branch, lanes in ((first, outer, {"c"}), (second, inner, {"n"})):
         assert holds(branch.condition, sizes)

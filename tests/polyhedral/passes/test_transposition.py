@@ -8,8 +8,10 @@ from typing import TypeGuard
 
 import pytest
 
+from tcsym.codegen import emit
+from tcsym.index import All, eq, var
 from tcsym.index_values import evaluate
-from tcsym.loop_ir import Kernel, Node, TransposeBlock, walk
+from tcsym.loop_ir import Branch, Kernel, Node, TransposeBlock, walk
 from tcsym.options import Options
 from tcsym.polyhedral.map_cpu import map_cpu
 from tcsym.target import Target
@@ -86,3 +88,27 @@ def test_short_elements_move_in_blocks_of_sixteen_that_fill_a_line(
     assert found == {(16, 64)}
     for rows, columns in ((1, 1), (3, 40), (16, 17), (64, 16), (70, 33)):
         assert_same(k, out, {"R": rows, "C": columns})
+
+
+@pytest.mark.parametrize("single", ["R", "C"])
+def test_one_row_or_column_is_copied(single: str) -> None:
+    k = permutation_of_rows()
+    out = map_cpu(k, AVX512, Options()).kernel
+    copies = [x for x, _ in walk(out.body) if isinstance(x, Branch) and knows(x, single)]
+    (only,) = copies
+    code = emit(replace(out, body=replace(only, orelse=None)), AVX512, 1).ir_text
+    assert "load <16 x float>" in code and "store <16 x float>" in code
+    assert "gather" not in code and "scatter" not in code and "element <" not in code
+    for rows in (15, 16, 40):
+        sizes = {"R": rows, "C": rows} | {single: 1}
+        assert_same(k, out, sizes)
+
+
+def permutation_of_rows() -> Kernel:
+    nest = par("r", "R", par("c", "C", st("O", v("c r"), rd("X", *v("r c")))))
+    return kernel("t", "R C", [buf("X", "R C"), buf("O", "C R")], nest)
+
+
+def knows(x: Branch, size: str) -> bool:
+    parts = x.condition.conditions if isinstance(x.condition, All) else (x.condition,)
+    return eq(var(size), 1) in parts

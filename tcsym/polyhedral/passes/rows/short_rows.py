@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from tcsym.index import FALSE, ZERO, Condition, Index, all_of, any_of, ge, maximum, var
+from tcsym.index import FALSE, TRUE, ZERO, Condition, Index, all_of, any_of, eq, ge, maximum, var
 from tcsym.loop_ir import THREADS, Branch, Kernel, Store
 from tcsym.polyhedral.passes.common.access import accesses
 from tcsym.polyhedral.passes.common.assume import in_context
@@ -107,9 +107,23 @@ def short_versions(
             choices = tuple(x for x in choices if x.columns != found.loop and not copied)
             break
     for short in () if folded else choices:
+        kernel = _with_single_row(kernel, nest, short, setting)
         kernel = _with_version(kernel, nest, short, setting)
         setting.note(nest, f"short rows: vectors along {short.columns}")
     return kernel
+
+
+def _with_single_row(kernel: Kernel, nest: str, short: Short, setting: Setting) -> Kernel:
+    """Beside a transposition of one row or column, which moves no element: a copy."""
+    band = band_of(find_loop(kernel.body, nest))
+    if transposition_of(kernel, band.loops) is None or loops_in(band.body):
+        return kernel
+    lanes = setting.lanes(kernel, band.body)
+    once = (eq(extent(band.loop(v)), 1) for v in short.rows)
+    condition = in_context(kernel, all_of((*once, ge(extent(band.loop(short.columns)), lanes))))
+    if condition in (TRUE, FALSE):
+        return kernel
+    return _with_version(kernel, nest, replace(short, condition=condition), setting)
 
 
 def add_lanes(
