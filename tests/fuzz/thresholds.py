@@ -97,6 +97,13 @@ CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {
         "PERMUTED_TIME": (0, 12, 9000),
         "LEAST_GAIN": (-1000000, 0, 100000),
     },
+    "contraction.narrow_columns": {
+        "FEW_TERMS": (0, 7, 99),
+        "FULL_LANES": ((0, 4), (3, 4), (9, 4)),
+        "LEAST_SUMS": (1, 8192),
+        "LEAST_RESULTS": (1, 1024),
+    },
+    "contraction.split_maps": {"LIGHT_VALUES": (0, 8)},
     "contraction.lie_along": {"STRIP_TIME": (0, 60, 9000), "LEAST_LOOPS": (1, 3)},
     "contraction.panels": {"NARROW": (1, 32), "ROW_BYTES": (4, 512)},
     "contraction.split_depth": {

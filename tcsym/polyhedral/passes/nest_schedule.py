@@ -7,11 +7,11 @@ from functools import reduce
 from math import lcm
 from operator import mul
 
-from tcsym.index import FALSE, ONE, TRUE, Index, all_of, any_of, ceildiv, ge, maximum
+from tcsym.index import FALSE, ONE, TRUE, Index, all_of, any_of, ceildiv, ge, maximum, negate
 from tcsym.loop_ir import Kernel, Loop
 from tcsym.polyhedral.passes.common.access import accesses, subscript_variables
 from tcsym.polyhedral.passes.common.assume import in_context
-from tcsym.polyhedral.passes.common.band import Band, band_of, contraction_roles, reductions
+from tcsym.polyhedral.passes.common.band import Band, Roles, band_of, contraction_roles, reductions
 from tcsym.polyhedral.passes.common.bounds import extent
 from tcsym.polyhedral.passes.common.distribute import distribute, is_bounded
 from tcsym.polyhedral.passes.common.duplicate import with_fallback
@@ -23,6 +23,7 @@ from tcsym.polyhedral.passes.contraction.contraction_nest import (
     roles_at,
     schedule_few_rows,
     tile_where_it_pays,
+    with_rows_folded,
 )
 from tcsym.polyhedral.passes.contraction.contraction_schedule import (
     contraction_refusal,
@@ -36,7 +37,9 @@ from tcsym.polyhedral.passes.contraction.guarded_products import guard_factors
 from tcsym.polyhedral.passes.contraction.interleave import add_interleaved, with_interleaved
 from tcsym.polyhedral.passes.contraction.interleaving import copies_fit, interleaving
 from tcsym.polyhedral.passes.contraction.lie_along import add_strips
+from tcsym.polyhedral.passes.contraction.narrow_columns import functions_pay, single_pays
 from tcsym.polyhedral.passes.contraction.single_terms import as_map, is_seldom, may_be_single
+from tcsym.polyhedral.passes.contraction.split_maps import split_maps
 from tcsym.polyhedral.passes.contraction.split_terms import (
     find_guard,
     part_terms,
@@ -57,7 +60,7 @@ from tcsym.polyhedral.passes.rows.scan_schedule import is_scan, schedule_scan
 from tcsym.polyhedral.passes.rows.short_rows import short_versions
 from tcsym.polyhedral.passes.rows.step_lanes import add_step_lanes
 from tcsym.polyhedral.passes.rows.strip_schedule import strip_columns
-from tcsym.polyhedral.passes.rows.unit_columns import add_unit_columns
+from tcsym.polyhedral.passes.rows.unit_columns import add_unit_columns, size_of, with_single_column
 from tcsym.polyhedral.passes.windows.convert_windows import convert_windows
 from tcsym.polyhedral.passes.windows.copy_choices import copy_choices
 from tcsym.polyhedral.passes.windows.pack_windows import pack_windows
@@ -108,6 +111,7 @@ def _as_contraction(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
     if roles is not None and refusal is None:
         kernel = add_step_lanes(kernel, nest, roles, setting)
         kernel = _add_map(kernel, nest, setting)
+        kernel = _add_narrow(kernel, nest, roles, setting)
         kernel = add_interleaved(kernel, nest, roles, setting)
         kernel = add_strips(kernel, nest, roles, setting)
         kernel = add_few_columns(kernel, nest, roles, setting)
@@ -139,6 +143,32 @@ def _add_map(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
     made = as_map(kernel, nest, single, setting.names)
     setting.note(made.map, "sums of one term: a map")
     return _outer_product(made.kernel, made.map, setting)
+
+
+def _add_narrow(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Kernel:
+    """Versions beside the nest for few columns and many rows."""
+    size = size_of(band_of(find_loop(kernel.body, nest)).loop(roles.columns))
+    single = FALSE if size is None else single_pays(kernel, nest, roles)
+    functions = in_context(kernel, functions_pay(kernel, nest, roles, setting))
+    few = in_context(kernel, any_of((single, functions)))
+    if few == FALSE or not setting.long_sums or loops_around(kernel.body, nest):
+        return kernel
+    if not setting.whole and few != TRUE:
+        return replace(kernel, left_out=any_of((kernel.left_out, few)))
+    if size is not None and single != FALSE:
+        kernel, row = with_single_column(kernel, nest, size, single, setting)
+        if row is not None:
+            setting.note(row, "a single column: a row")
+            kernel = _in_rows(kernel, row, setting)
+    if functions == FALSE:
+        return kernel
+    kernel, copy = with_fallback(kernel, nest, negate(functions), setting.names)
+    kernel, nests = split_maps(kernel, copy, setting.names)
+    setting.note(copy, "few columns: functions of sums apart")
+    kernel = with_rows_folded(kernel, nests[-1], setting)
+    for x in nests:
+        kernel = schedule_nest(kernel, x, replace(setting, long_sums=False))
+    return kernel
 
 
 def _outer_product(kernel: Kernel, nest: str, setting: Setting) -> Kernel:

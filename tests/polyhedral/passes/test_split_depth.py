@@ -109,5 +109,5 @@ def test_known_sizes_decide() -> None:
     k = naive.matmul()
     long = replace(k, context=tuple(Known(n, x, x) for n, x in sizes.items()))
     assert are_in_blocks(long, whole=False) and mapped(long, whole=False).left_out == FALSE
-    short = replace(k, context=(Known("K", 2, 1000),))
+    short = replace(k, context=(Known("K", 2, 1000), Known("N", 2, None)))
     assert not are_in_blocks(short) and mapped(short, whole=False).left_out == FALSE

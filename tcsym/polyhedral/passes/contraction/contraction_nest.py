@@ -62,7 +62,9 @@ from tcsym.polyhedral.passes.contraction.split_depth import is_long, split_depth
 from tcsym.polyhedral.passes.contraction.split_maps import split_maps
 from tcsym.polyhedral.passes.leaf_schedule import schedule_leaf, schedule_shared_rows
 from tcsym.polyhedral.passes.rows.column_blocks import blocks_pay
+from tcsym.polyhedral.passes.rows.fold_rows import fold_rows
 from tcsym.polyhedral.passes.rows.row_schedule import schedule_rows
+from tcsym.polyhedral.passes.rows.short_rows import add_lanes
 from tcsym.polyhedral.passes.rows.strip_schedule import schedule_strips, strip_columns
 from tcsym.polyhedral.passes.windows.literal_windows import (
     LiteralCopy,
@@ -352,9 +354,27 @@ def _products(kernel: Kernel, nest: str, few_columns: bool, setting: Setting) ->
         if along is not None:
             kernel = copy_along_sum(kernel, nest, along, setting.names)
     kernel, nests = split_maps(kernel, nest, setting.names)
+    if len(nests) > 1:
+        kernel = with_rows_folded(kernel, nests[-1], setting)
     for x in nests:
         kernel = schedule_leaf(kernel, x, setting)
     return kernel
+
+
+def with_rows_folded(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
+    """The map beside a version for short rows, or for those of one element."""
+    folded = fold_rows(kernel, nest, setting, True)
+    if folded is not None:
+        return folded
+    band = band_of(find_loop(kernel.body, nest))
+    if len(band.loops) < 2:
+        return kernel
+    *_, rows, columns = band.loops
+    single = all_of((eq(extent(columns), 1), ge(extent(rows), setting.lanes(kernel, band.body))))
+    single = in_context(kernel, single)
+    if single == FALSE or not condition_variables(single) <= frozenset(kernel.sizes):
+        return kernel
+    return add_lanes(kernel, nest, rows.variable, single, setting)
 
 
 def roles_at(kernel: Kernel, nest: str) -> Roles | None:

@@ -43,10 +43,10 @@ from tcsym.polyhedral.passes.common.band import (
     roles_of,
 )
 from tcsym.polyhedral.passes.common.bounds import extent
+from tcsym.polyhedral.passes.common.cost import is_light
 from tcsym.polyhedral.passes.common.loops import (
     find_loop,
     loops_around,
-    statements_in,
 )
 from tcsym.polyhedral.passes.common.setting import Setting
 from tcsym.polyhedral.passes.common.sliding import sliding_loops
@@ -78,8 +78,8 @@ PLACED_ROW, PANEL_ROW = 20, 17  # times of a product of vectors in place and in 
 FILLED, SEAM = 100, 98  # of a vector of a panel, and of each end of a row in one more
 SUM_TERMS = 10  # what the end of a product of two vectors costs, in terms, four at a time
 RUN_TERMS = 20  # what each of its inner loops costs
-ALONE_TERMS = 45  # what each of both costs more one by one, as where functions are called
-TILE_TERMS = 5  # as many terms of such a product take as long as one step of a tile's row
+ALONE_TERMS = 45  # what each of both costs more one by one, as where functions are summed
+TILE_TERMS = 10  # as many terms of such a product take as long as one step of a tile's row
 TILE_ROWS = 6
 COPIED_TERMS = 8  # as many take as long as copying one
 GATHERED_TERMS = 12  # or as gathering one into a panel
@@ -194,7 +194,7 @@ def _copied_rows_pay(
     columns = column_count(kernel, nest, roles)
     products = columns * rows * (terms + RUN_TERMS * runs + SUM_TERMS) + COPIED_TERMS * rows * terms
     tiles = ceildiv(columns, setting.lanes(kernel, find_loop(kernel.body, nest).body))
-    tile = TILE_TERMS * maximum(rows, TILE_ROWS) * floordiv(terms, 2)
+    tile = TILE_TERMS * maximum(rows, TILE_ROWS) * floordiv(terms, 4)
     return ge(GATHERED_TERMS * columns * terms + tiles * tile, products)
 
 
@@ -372,13 +372,14 @@ def products_pay(kernel: Kernel, nest: str, roles: Roles, along: Along) -> Condi
     rows, columns = row_count(kernel, nest, roles), column_count(kernel, nest, roles)
     runs = floordiv(terms, maximum(1, extent(find_loop(kernel.body, along.variable))))
     tile = TILE_TERMS * terms * maximum(rows, TILE_ROWS)
-    alone = ALONE_TERMS if _calls(find_loop(kernel.body, nest)) else 0
+    alone = ALONE_TERMS if _sums_functions(kernel, nest) else 0
     ends = (RUN_TERMS + alone) * runs + SUM_TERMS + alone
     products = columns * rows * (terms + ends)
     copies = COPIED_TERMS * columns * terms if along.operands else ZERO
     return all_of((ge(FEW_COLUMNS - 1, columns), ge(tile, products + copies)))
 
 
-def _calls(nest: Loop) -> bool:
-    values = (v for x, _ in statements_in(nest) for v in subvalues(x.value))
-    return any(isinstance(v, Call) and not is_dot(v) for v in values)
+def _sums_functions(kernel: Kernel, nest: str) -> bool:
+    sums = reductions(band_of(find_loop(kernel.body, nest)).body)
+    calls = [v for x, _ in sums for v in subvalues(x.value) if isinstance(v, Call)]
+    return any(not is_dot(v) and not is_light(v.function) for v in calls)

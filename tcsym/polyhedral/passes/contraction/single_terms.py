@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import reduce
 from operator import mul
 
-from tcsym.frontend.program import Binary, Const, Read
+from tcsym.frontend.program import Binary, Const
 from tcsym.index import FALSE, Condition, all_of, any_of, condition_variables, eq, ge
 from tcsym.loop_ir import (
     Branch,
@@ -22,11 +22,8 @@ from tcsym.loop_ir import (
     Node,
     Store,
     Update,
-    Value,
     map_node,
-    map_value,
     substitute_node,
-    subvalues,
     value_dtype,
 )
 from tcsym.polyhedral.passes.common.access import value_variables
@@ -34,6 +31,7 @@ from tcsym.polyhedral.passes.common.assume import in_context
 from tcsym.polyhedral.passes.common.band import Band, band_of, factors, reductions
 from tcsym.polyhedral.passes.common.bounds import extent
 from tcsym.polyhedral.passes.common.duplicate import duplicate
+from tcsym.polyhedral.passes.common.forward_values import forward_values
 from tcsym.polyhedral.passes.common.loops import children, find_loop, loops_in, replace_loop
 from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.common.setting import Setting
@@ -43,7 +41,6 @@ from tcsym.records import dataclass
 OFTEN_LOOPS = 4  # of the band, from which on a map is always there
 LEAST_COLUMNS = 2  # for each of which a vector across rows takes its factors from registers
 LEAST_ELEMENTS = 8192  # of results that are worth code of their own, where loops are few
-MOST_VALUES = 64  # in place of sums that what follows reads several times
 LONG_ROWS = 2  # vectors; tiles are as fast where one or so is a row
 
 
@@ -119,19 +116,7 @@ def _as_map(body: Node) -> Store | None:
         return None
     if dtype != value_dtype(start.value):
         return None
-    total: Value | None = Binary("add", start.value, term.value, dtype)
-    for x in (*after, end):
-        if not isinstance(x, Store) or (x is not end and x.buffer != start.buffer):
-            return None
-        total = total and _with_sum(x, start, total)
-    return None if total is None else replace(end, value=total)
-
-
-def _with_sum(x: Store, start: Store, total: Value) -> Value | None:
-    """What is stored, with the sum so far in place of the element that has it."""
-    found = [v for v in subvalues(x.value) if isinstance(v, Read) and v.tensor == start.buffer]
-    one = Read(start.buffer, start.subscripts, value_dtype(total))
-    times = len(found) * sum(1 for _ in subvalues(total))
-    if not found or times > MOST_VALUES or any(v != one for v in found):
+    total = Binary("add", start.value, term.value, dtype)
+    if not all(isinstance(x, Store) and x.buffer == start.buffer for x in after):
         return None
-    return map_value(x.value, lambda v: total if v == one else v, lambda i: i)
+    return forward_values((replace(start, value=total), *after, end))

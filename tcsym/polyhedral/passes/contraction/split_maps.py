@@ -1,21 +1,27 @@
 """A band of sums with maps of each -> a band of the sums, then one of the maps.
 
-Where a sum runs in vectors along its terms, what follows it has one element only. Maps are better
-evaluated for several elements at once, from a row of sums.
+Where a sum runs in vectors along its terms, what follows it has one element only. Maps that take
+long are better evaluated for several elements at once, from a row of sums; a few instructions take
+less time than to store and load the sums, for which threads wait for each other.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
-from tcsym.frontend.program import Read
+from tcsym.frontend.program import Binary, Call, Compare, Const, Read, Select, Unary
 from tcsym.index import Index
-from tcsym.loop_ir import Buffer, Kernel, Node, Store, block
+from tcsym.loop_ir import Buffer, Kernel, Node, Store, Value, block, subvalues
 from tcsym.polyhedral.passes.common.access import accesses, rename_buffer
 from tcsym.polyhedral.passes.common.band import band_of
+from tcsym.polyhedral.passes.common.cost import is_light
 from tcsym.polyhedral.passes.common.distribute import distribute
+from tcsym.polyhedral.passes.common.forward_values import forward_values
 from tcsym.polyhedral.passes.common.loops import children, find_loop, loops_in
 from tcsym.polyhedral.passes.common.names import Names
+
+LIGHT_VALUES = 8
 
 
 def split_maps(kernel: Kernel, nest: str, names: Names) -> tuple[Kernel, tuple[str, ...]]:
@@ -24,10 +30,12 @@ def split_maps(kernel: Kernel, nest: str, names: Names) -> tuple[Kernel, tuple[s
     nodes = children(band.body)
     sums = [k for k, x in enumerate(nodes) if loops_in(x)]
     rest = nodes[sums[-1] + 1 :] if sums else ()
-    if not rest or not all(isinstance(x, Store) for x in rest) or all(map(_is_copy, rest)):
+    if not rest or not all(isinstance(x, Store) for x in rest) or _are_light(rest):
         return kernel, (nest,)
-    first, last = block(*nodes[: sums[-1] + 1]), block(*rest)
     loops = frozenset(band.variables)
+    own = {b.name for b in kernel.buffers if loops <= b.private}
+    kept = all(isinstance(x, Store) and x.buffer in own for x in rest[:-1])
+    first, last = block(*nodes[: sums[-1] + 1]), (kept and forward_values(rest)) or block(*rest)
     for b in kernel.buffers:
         if loops <= b.private:
             kernel, first, last = _passed_on(kernel, b, (first, last), names)
@@ -52,5 +60,14 @@ def _passed_on(
     return kernel, block(first, store), rename_buffer(last, b.name, name)
 
 
-def _is_copy(x: Node) -> bool:
-    return isinstance(x, Store) and isinstance(x.value, Read)
+def _are_light(stores: Iterable[Node]) -> bool:
+    """A few instructions, which need no vectors."""
+    values = [v for x in stores if isinstance(x, Store) for v in subvalues(x.value)]
+    done = [v for v in values if not isinstance(v, Read | Const)]
+    return len(done) <= LIGHT_VALUES and all(map(_is_light, done))
+
+
+def _is_light(v: Value) -> bool:
+    if isinstance(v, Binary):
+        return v.op in ("add", "sub", "mul")
+    return isinstance(v, Unary | Compare | Select) or (isinstance(v, Call) and is_light(v.function))

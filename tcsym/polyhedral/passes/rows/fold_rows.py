@@ -43,10 +43,13 @@ MOST_PERMUTED = 6  # vectors, which stay in registers
 LEAST_ROWS = 64  # of all loops: the tables take as long as 50 rows
 
 
-def fold_rows(kernel: Kernel, nest: str, setting: Setting) -> Kernel | None:
-    """The nest beside a version for short rows; None if its last two loops make no such rows."""
+def fold_rows(kernel: Kernel, nest: str, setting: Setting, run: bool = False) -> Kernel | None:
+    """The nest beside a version for short rows; None if its last two loops make no such rows.
+
+    run: also if all operands run on from row to row, as the result does.
+    """
     chain = chain_of(find_loop(kernel.body, nest))
-    if len(chain) < 2 or not _is_foldable(kernel, chain, setting):
+    if len(chain) < 2 or not _is_foldable(kernel, chain, setting, run):
         return None
     rows, columns = chain[-2:]
     lanes = setting.lanes(kernel, columns.body)
@@ -61,7 +64,7 @@ def fold_rows(kernel: Kernel, nest: str, setting: Setting) -> Kernel | None:
     return _folded(replace(kernel, body=body), new[nest], lanes, setting.names)
 
 
-def _is_foldable(kernel: Kernel, chain: tuple[Loop, ...], setting: Setting) -> bool:
+def _is_foldable(kernel: Kernel, chain: tuple[Loop, ...], setting: Setting, run: bool) -> bool:
     """Element-wise, with results one behind the other; operands move as they do, or with one."""
     rows, columns = chain[-2:]
     store, inside = columns.body, {x.variable for x in chain}
@@ -81,7 +84,7 @@ def _is_foldable(kernel: Kernel, chain: tuple[Loop, ...], setting: Setting) -> b
     values = tuple(subvalues(store.value))
     permuted = {v for v in values if isinstance(v, Read) and len(value_variables(v) & pair) == 1}
     fits = all(_has_vectors(kernel, v, rows, columns, setting) for v in values)
-    return fits and 0 < len(permuted) <= MOST_PERMUTED
+    return fits and (run or permuted != set()) and len(permuted) <= MOST_PERMUTED
 
 
 def _has_vectors(kernel: Kernel, v: Value, rows: Loop, columns: Loop, setting: Setting) -> bool:
@@ -117,7 +120,6 @@ def _folded(kernel: Kernel, nest: str, lanes: int, names: Names) -> Kernel:
     at = {rows.variable: first + row, columns.variable: place - row * n}
     around = frozenset(x.variable for x in outer)
     moved = _Permuted(kernel, rows.variable, columns, first, lanes, around, group, names)
-    moved.tables = {v: moved.table(v) for v in (rows.variable, columns.variable)}
     moved.at = (var(vector), var(lane))
     store = columns.body
     assert isinstance(store, Store)
@@ -129,8 +131,9 @@ def _folded(kernel: Kernel, nest: str, lanes: int, names: Names) -> Kernel:
     node = block(*moved.of_columns, node)
     for x in reversed(outer):
         node = replace(x, body=node)
-    of_row, of_column = moved.tables.values()
-    node = block(*_tables(of_row, of_column, n, lanes, names), node)
+    if moved.tables:
+        of_row, of_column = (moved.tables[v] for v in (rows.variable, columns.variable))
+        node = block(*_tables(of_row, of_column, n, lanes, names), node)
     return replace(moved.kernel, body=replace_loop(kernel.body, nest, lambda _: node))
 
 
@@ -173,6 +176,7 @@ class _Permuted:
             return replace(v, subscripts=_substituted(v.subscripts, at))
         if v not in self.made:
             self.made[v] = self._loaded(v, self.rows in own)
+            self.tables = self.tables or {x: self.table(x) for x in at}
         place = Read(self.tables[next(iter(own))], self.at, DType.INT32)
         return Read(self.made[v], (place,), v.dtype)
 

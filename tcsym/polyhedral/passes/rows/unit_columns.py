@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from tcsym.frontend.program import Read
-from tcsym.index import FALSE, ONE, TRUE, ZERO, eq, var
+from tcsym.index import FALSE, ONE, TRUE, ZERO, Condition, eq, var
 from tcsym.loop_ir import (
     Branch,
     Buffer,
@@ -42,7 +42,14 @@ def add_unit_columns(kernel: Kernel, nest: str, setting: Setting) -> tuple[Kerne
     if len(sizes) != 1:
         return kernel, None
     (size,) = sizes
-    single = in_context(kernel, eq(var(size), 1))
+    return with_single_column(kernel, nest, size, eq(var(size), 1), setting)
+
+
+def with_single_column(
+    kernel: Kernel, nest: str, size: str, condition: Condition, setting: Setting
+) -> tuple[Kernel, str | None]:
+    """`add_unit_columns` where the condition holds, which implies that the size is one."""
+    single = in_context(kernel, condition)
     if single in (TRUE, FALSE):
         return kernel, None
     both, copy, _ = duplicate(kernel, find_loop(kernel.body, nest), setting.names)
@@ -57,8 +64,8 @@ def add_unit_columns(kernel: Kernel, nest: str, setting: Setting) -> tuple[Kerne
 
 def _column_sizes(kernel: Kernel, nest: Loop) -> Iterator[str]:
     """Sizes by which sums step through memory, and which a parallel loop inside the nest has."""
-    inside = [x for x in loops_in(nest.body) if _runs_over(x) is not None]
-    sizes = {_runs_over(x) for x in inside}
+    inside = [x for x in loops_in(nest.body) if size_of(x) is not None]
+    sizes = {size_of(x) for x in inside}
     for x, around in statements_in(nest):
         if isinstance(x, Update):
             for r in loads(x.value):
@@ -69,7 +76,7 @@ def _column_sizes(kernel: Kernel, nest: Loop) -> Iterator[str]:
                         yield from (s for s in sizes if s is not None and step == var(s))
 
 
-def _runs_over(x: Loop) -> str | None:
+def size_of(x: Loop) -> str | None:
     """The size that is the extent of a parallel loop."""
     terms = extent(x).terms
     if x.order != "parallel" or x.lower != ZERO or x.upper.constant or len(terms) != 1:
@@ -84,7 +91,7 @@ def _is_matrix(b: Buffer) -> bool:
 
 def _turned(kernel: Kernel, copy: Loop, size: str) -> tuple[Kernel, Loop] | None:
     """Without loops over columns; None if some access is not of the only column."""
-    gone = {x.variable for x in loops_in(copy) if _runs_over(x) == size}
+    gone = {x.variable for x in loops_in(copy) if size_of(x) == size}
     if copy.variable in gone:
         return None
 
