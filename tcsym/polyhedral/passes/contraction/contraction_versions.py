@@ -81,7 +81,8 @@ RUN_TERMS = 20  # what each of its inner loops costs
 ALONE_TERMS = 45  # what each of both costs more one by one, as where functions are summed
 TILE_TERMS = 10  # as many terms of such a product take as long as one step of a tile's row
 TILE_ROWS = 6
-COPIED_TERMS = 8  # as many take as long as copying one
+COPIED_TERMS = 8  # as many take as long as copying one,
+TURNED_TERMS = 20  # or one of a few columns, across memory,
 GATHERED_TERMS = 12  # or as gathering one into a panel
 
 
@@ -371,11 +372,11 @@ def products_pay(kernel: Kernel, nest: str, roles: Roles, along: Along) -> Condi
         return FALSE
     rows, columns = row_count(kernel, nest, roles), column_count(kernel, nest, roles)
     runs = floordiv(terms, maximum(1, extent(find_loop(kernel.body, along.variable))))
-    tile = TILE_TERMS * terms * maximum(rows, TILE_ROWS)
+    tile = TILE_TERMS * terms * maximum(rows, FEW_ROWS)
     alone = ALONE_TERMS if _sums_functions(kernel, nest) else 0
     ends = (RUN_TERMS + alone) * runs + SUM_TERMS + alone
     products = columns * rows * (terms + ends)
-    copies = COPIED_TERMS * columns * terms if along.operands else ZERO
+    copies = TURNED_TERMS * columns * terms if along.operands else ZERO
     return all_of((ge(FEW_COLUMNS - 1, columns), ge(tile, products + copies)))
 
 
