@@ -178,6 +178,17 @@ def _by_depth(
     context: Context, terms: tuple[tuple[Atom, int], ...]
 ) -> tuple[dict[int, Number], int]:
     """The sum of the terms, the part of each loop depth by itself, and its constant."""
+    key = ("depths", terms, context.bounds(names_of(Index(terms))))
+    known: tuple[dict[int, Number], int] | None = context.function.recall(key)
+    if known is None:
+        known = _sum_by_depth(context, terms)
+        context.function.remember(key, known)
+    return known
+
+
+def _sum_by_depth(
+    context: Context, terms: tuple[tuple[Atom, int], ...]
+) -> tuple[dict[int, Number], int]:
     displacement = 0
     by_depth: dict[int, Number] = {}
     for atom, stride in _strides(context, terms).items():
