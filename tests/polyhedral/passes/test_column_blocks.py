@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+import tcsym
 from tcsym.loop_ir import Block, Branch, Kernel, Loop, Node, walk
 from tcsym.options import Options
 from tcsym.polyhedral.map_cpu import map_cpu
@@ -97,3 +99,31 @@ def test_sums_of_many_rows_keep_their_own_parallel_loop() -> None:
 def test_gathered_rows_of_many_sums_need_no_blocks() -> None:
     branches = [x.then for x, _ in walk(mapped(gathered_rows()).body) if isinstance(x, Branch)]
     assert not any(_is_jammed(y, a) for x in branches for y, a in walk(x))
+
+
+BATCHED = "def f(float(B,M,K) X, float(B,K,N) Y) -> (Z) { Z(b,i,j) +=! X(b,i,k) * Y(b,k,j) }"
+POINTS = """def f(float(N,C,H,W) X, float(O,C) K, float(O) b) -> (Y) {
+  Y(n,o,h,w) +=! X(n,c,h,w) * K(o,c)
+  Y(n,o,h,w) = fmax(Y(n,o,h,w) + b(o), 0)
+}"""
+
+
+@pytest.mark.parametrize("target", ["cpu", "cpu:avx2", "cpu:novector"])
+def test_single_rows_of_batches_and_images(target: str) -> None:
+    """Each streams its own matrix once, and whole rows of it."""
+    rng = np.random.default_rng(5)
+    for rows in (1, 2, 3):
+        for k, n in ((16, 130), (20, 600), (70, 5000), (3, 700)):
+            x, y = (rng.standard_normal(s, "f4") for s in ((2, rows, k), (2, k, n)))
+            found = tcsym.define(BATCHED, target=target).f(x, y)
+            np.testing.assert_allclose(found, x @ y, rtol=1e-4, atol=1e-4)
+        x, w = rng.standard_normal((2, 20, 24, 30), "f4"), rng.standard_normal((rows, 20), "f4")
+        kernel = tcsym.define(POINTS, target=target).f
+        want = kernel.reference(x, w, w[:, 0].copy())
+        np.testing.assert_allclose(kernel(x, w, w[:, 0].copy()), want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("text", [BATCHED, POINTS])
+def test_they_run_in_blocks_of_columns(text: str) -> None:
+    listing = tcsym.define(text, target="cpu:avx512").f.explain("mapped")
+    assert "blocks of columns" in listing

@@ -61,7 +61,7 @@ from tcsym.polyhedral.passes.contraction.register_tile import (
 from tcsym.polyhedral.passes.contraction.split_depth import is_long, split_depth
 from tcsym.polyhedral.passes.contraction.split_maps import split_maps
 from tcsym.polyhedral.passes.leaf_schedule import schedule_leaf, schedule_shared_rows
-from tcsym.polyhedral.passes.rows.column_blocks import blocks_pay
+from tcsym.polyhedral.passes.rows.column_blocks import blocks_pay, schedule_column_blocks
 from tcsym.polyhedral.passes.rows.fold_rows import fold_rows
 from tcsym.polyhedral.passes.rows.row_schedule import schedule_rows
 from tcsym.polyhedral.passes.rows.short_rows import add_lanes
@@ -79,6 +79,7 @@ from tcsym.polyhedral.passes.windows.window_schedule import (
 )
 
 SINGLE_ROWS = 2  # more share what they read of the columns
+LONG_COLUMNS = 512  # of which a tile for both rows reads a line here and there
 WHOLE_VECTORS = 2  # of overlapping tiles, where columns are too few for the target's tile
 SLOW_ROWS = 2  # as many rows in flight where sums of pairs of bfloat16 wait for each other
 ROW_VECTORS = 4  # their sums are in flight at once
@@ -280,15 +281,21 @@ def _fits_whole(kernel: Kernel, nest: Node, roles: Roles, setting: Setting) -> C
 
 def _single_rows(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> tuple[Kernel, str]:
     """A version for a row or two, each a sum over rows of columns; the name of the other."""
-    matrix = len(band_of(find_loop(kernel.body, nest)).loops) == 2
-    pays = blocks_pay(kernel, roles.columns, setting) if matrix else None
+    band = band_of(find_loop(kernel.body, nest))
+    pays = blocks_pay(kernel, roles.columns, setting) if len(band.loops) > 1 else None
     if pays is None:
         return kernel, nest
-    single = in_context(kernel, all_of((ge(SINGLE_ROWS, row_count(kernel, nest, roles)), pays)))
+    rows, columns = row_count(kernel, nest, roles), extent(band.loop(roles.columns))
+    few = ge(SINGLE_ROWS, rows)
+    if len(band.loops) > 2:  # rows come again and again
+        few = all_of((few, any_of((ge(1, rows), ge(columns, LONG_COLUMNS)))))
+    single = in_context(kernel, all_of((few, pays)))
     if single == FALSE:
         return kernel, nest
     kernel, copy = with_fallback(kernel, nest, single, setting.names)
     setting.note(nest, f"blocks of columns {roles.columns} for {SINGLE_ROWS} rows")
+    if len(band.loops) > 2:  # those around give threads parts
+        return schedule_column_blocks(kernel, roles.columns, setting), copy
     return schedule_shared_rows(kernel, nest, roles.columns, setting), copy
 
 

@@ -34,21 +34,28 @@ def single_pays(kernel: Kernel, nest: str, roles: Roles) -> Condition:
         return FALSE
     short = (ge(FEW_TERMS, n) for n in terms)
     single = all_of((*short, eq(column_count(kernel, nest, roles), 1)))
-    return _known(kernel, all_of((single, ge(_elements(kernel, nest), LEAST_SUMS))))
+    least = LEAST_RESULTS if _has_functions(kernel, nest) else LEAST_SUMS
+    return _known(kernel, all_of((single, ge(_elements(kernel, nest), least))))
 
 
 def functions_pay(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Condition:
     """Few columns, with a function of each sum; FALSE if there is none or sizes do not tell."""
-    band = band_of(find_loop(kernel.body, nest))
-    after = [x for x, around in statements_in(band.body) if isinstance(x, Store) and not around]
-    values = (v for x in after for v in subvalues(x.value))
-    if not any(isinstance(v, Call) and not is_light(v.function) for v in values):
+    if not _has_functions(kernel, nest):
         return FALSE
+    band = band_of(find_loop(kernel.body, nest))
     columns = column_count(kernel, nest, roles)
     most = FULL_LANES[0] * setting.lanes(kernel, band.body) // FULL_LANES[1]
     if most == 0 or roles.rows is None or has_windows(kernel, nest):
         return FALSE
     return _known(kernel, all_of((ge(most, columns), ge(_elements(kernel, nest), LEAST_RESULTS))))
+
+
+def _has_functions(kernel: Kernel, nest: str) -> bool:
+    """Of the sums, in what follows them."""
+    inside = statements_in(band_of(find_loop(kernel.body, nest)).body)
+    after = [x for x, around in inside if isinstance(x, Store) and not around]
+    calls = [v for x in after for v in subvalues(x.value) if isinstance(v, Call)]
+    return any(not is_light(v.function) for v in calls)
 
 
 def _elements(kernel: Kernel, nest: str) -> Index:
