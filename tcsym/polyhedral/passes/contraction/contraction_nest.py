@@ -282,7 +282,8 @@ def _fits_whole(kernel: Kernel, nest: Node, roles: Roles, setting: Setting) -> C
 def _single_rows(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> tuple[Kernel, str]:
     """A version for a row or two, each a sum over rows of columns; the name of the other."""
     band = band_of(find_loop(kernel.body, nest))
-    pays = blocks_pay(kernel, roles.columns, setting) if len(band.loops) > 1 else None
+    may = len(band.loops) == 2 or (len(band.loops) > 2 and not has_windows(kernel, nest))
+    pays = blocks_pay(kernel, roles.columns, setting) if may else None
     if pays is None:
         return kernel, nest
     rows, columns = row_count(kernel, nest, roles), extent(band.loop(roles.columns))
