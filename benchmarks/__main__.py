@@ -1,8 +1,9 @@
-"""`./dev bench`: the suite beside its peers. See `--help` and docs/performance.md.
+"""`./dev bench`: the suite beside its peers. See `--help` and docs/notes/measurements.md.
 
 `./dev bench stream`: calls of ever new sizes; `strategies`: all of them side by side in streams;
 `tuned`: options tuned at few sizes, used at others; `searches`: guided against genetic search;
-`reuse`: docs/reuse.md from the figures of `stream` and `tuned`.
+`noisy`: tunes beside other work, and what they kept when it is quiet;
+`reuse`: docs/notes/reuse.md from the figures of `stream` and `tuned`.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def arguments_of(given: Sequence[str]) -> argparse.Namespace:
     add("--no-startup", action="store_true", help="leave out the table of first results")
     add("--json", type=Path, help="write the record there")
     add("--picture", type=Path, help="draw the ratios there (.svg or .png; needs matplotlib)")
-    add("--report", type=Path, nargs="+", metavar="JSON", help="docs/performance.md from these")
+    add("--report", type=Path, nargs="+", metavar="JSON", help="write docs/notes/measurements.md")
     return parser.parse_args(given)
 
 
@@ -172,7 +173,7 @@ def say(text: str) -> None:
 
 
 def main() -> None:
-    commands = ("stream", "strategies", "tuned", "searches", "reuse")
+    commands = ("stream", "strategies", "tuned", "searches", "noisy", "reuse")
     if sys.argv[1:] and sys.argv[1] in commands:
         import_module(f"benchmarks.{sys.argv[1]}").main(sys.argv[2:])
         return

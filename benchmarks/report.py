@@ -1,4 +1,4 @@
-"""Records -> the figures in docs/performance.md: `./dev bench --report RECORD.json ...`
+"""Records -> the figures in docs/notes/measurements.md: `./dev bench --report RECORD.json ...`
 
 Records of the same sizes and target become one, so a long run can be made in parts.
 What stands above the marker stays as it was written by hand; all below it is made from records.
@@ -18,7 +18,7 @@ from benchmarks.startup import startup_line
 from benchmarks.statistics import geometric_mean
 from benchmarks.tables import call_cells, failure_lines, rate_text
 
-PAGE = Path("docs/performance.md")
+PAGE = Path("docs/notes/measurements.md")
 MARKER = "<!-- Below: made by ./dev bench -->\n"
 Record = Mapping[str, Any]
 _LEAST = RANDOM_GOAL[1]

@@ -1,4 +1,4 @@
-"""Figures of `./dev bench stream` and `./dev bench tuned` -> docs/reuse.md: `./dev bench reuse`.
+"""Figures of `./dev bench stream` and `./dev bench tuned` -> docs/notes/reuse.md.
 
 What stands above the marker stays as it was written by hand; all below it is made from the figures.
 """
@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.report import MARKER
 from benchmarks.stream import COLUMNS, cells, goal_lines
 
-PAGE = Path("docs/reuse.md")
+PAGE = Path("docs/notes/reuse.md")
 Figures = Mapping[str, Any]
 
 

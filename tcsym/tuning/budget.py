@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 
@@ -11,20 +12,25 @@ _UNITS = {"s": 1.0, "": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
 class Budget:
-    """Made from `"60s"`, `"2min"` or a number of trials; starts when it is made."""
+    """Made from `"60s"`, `"2min"` or a number of trials; starts when it is made, or at `began`."""
 
-    def __init__(self, given: str | int) -> None:
+    def __init__(self, given: str | int, began: float | None = None) -> None:
         self.seconds: float | None = None
         self.trials: int | None = None
         if isinstance(given, int) and not isinstance(given, bool) and given > 0:
             self.trials = given
         else:
             self.seconds = _seconds(given)
-        self._start = time.monotonic()
+        self._start = time.monotonic() if began is None else began
 
     @property
     def elapsed(self) -> float:
         return time.monotonic() - self._start
+
+    @property
+    def left(self) -> float:
+        """Seconds; infinite for a number of trials."""
+        return math.inf if self.seconds is None else self.seconds - self.elapsed
 
     def used(self, n_trials: int) -> float:
         """Share of it, 1.0 and more: none is left."""

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import replace
 
 from tcsym.options import Options
+from tcsym.tuning.confirm import CONFIRMED
 from tcsym.tuning.distribution import Values, distance
-from tcsym.tuning.field import FieldJob, template_field
-from tcsym.tuning.race import Attempt
+from tcsym.tuning.field import template_field
+from tcsym.tuning.race import Attempt, Race
 from tcsym.tuning.request import DEFAULT, Request, template_job
 from tcsym.tuning.survey import ask
 from tcsym.tuning.workers import WorkerPool
 
 RIVALS, FINALISTS = 12, 2
-SCREENED, CONFIRMED = 0.1, 0.15  # seconds for all rivals at one size, and for the finalists
+SCREENED = 0.1  # seconds for all rivals at one size; the finalists have `CONFIRMED`
 PRECISION = 0.004
 
 
@@ -46,8 +46,8 @@ def noise(request: Request, sizes: Sequence[Values]) -> Iterator[tuple[Values, f
 
 
 class _Contest:
-    def __init__(self, pool: Executor, timeout: float, template: FieldJob) -> None:
-        self.pool, self.timeout, self.template = pool, timeout, template
+    def __init__(self, race: Race) -> None:
+        self.race, self.template = race, template_field(race.template)
 
     def lost(
         self, chosen: Sequence[Options], rivals: Sequence[Options], values: Values
@@ -72,7 +72,7 @@ class _Contest:
         job = replace(
             self.template, candidates=tuple(candidates), seconds=seconds, precision=precision
         )
-        (answer,) = ask(self.pool, self.timeout, job, [values])
+        (answer,) = ask(self.race, job, [values])
         if isinstance(answer, str):
             return [0.0] + [math.inf] * (len(candidates) - 1)
         return [math.inf if e.ratio is None else e.ratio.log for e in answer]
@@ -82,7 +82,7 @@ class _Contest:
 def _contest(request: Request) -> Iterator[_Contest]:
     pool = request.executor or WorkerPool(1, request.timeout, request.memory)
     try:
-        yield _Contest(pool, request.timeout, template_field(template_job(request)))
+        yield _Contest(Race(template_job(request), pool, request.timeout, {}))
     finally:
         if request.executor is None:
             pool.shutdown(wait=True, cancel_futures=True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 
 from tcsym.options import Options
-from tcsym.records import dataclass
 from tcsym.region import Origin, Region
 from tcsym.target import Target
 from tcsym.threads import get_num_threads
@@ -18,8 +18,15 @@ Values = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """`region`: the condition, as text. distance: to the nearest measured sizes, in factors of two
-    (Euclidean over the sizes); None where nothing was measured. machine: where it was measured.
+    """The answer of `kernel.options_for`: which options serve some sizes, and why. Prints well.
+
+    options: what the code is made with.
+    origin: where they come from: "analytic" (the defaults), "user", "shipped", "measured", "given".
+    region: the condition on sizes under which they serve, as text.
+    distance: to the nearest measured sizes, in factors of two (Euclidean over the sizes); None
+        where nothing was measured.
+    nearest: these measured sizes.
+    machine: where it was measured.
     unused: machines and numbers of threads that options were tuned for which do not serve here.
     """
 

@@ -15,14 +15,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 from urllib.parse import quote
 
-from tcsym.runtime.cache import private_directory, user_directory
+from tcsym.runtime.cache import kept_directory
 from tcsym.tuning.rows import COLUMNS, Chosen, Fastest, Trial, Tuned, checksum, values
 from tcsym.tuning.rows import Row as AnyRow
 from tcsym.tuning.warn import warn_once
 
 FILE = "options.db"
 SIZES_FILE = "sizes.db"  # what programs add as they run: it is no news for what is tuned
-VERSION = 3
+VERSION = CONFIRMED_SINCE = 4
+_SUFFIXES = ("", "-wal", "-shm", "-journal")  # of SQLite's files
 _READ_SECONDS, _WRITE_SECONDS = 0.25, 20.0
 _TABLES: dict[type, str] = {
     Tuned: "tuned",
@@ -51,6 +52,8 @@ _MIGRATIONS: tuple[tuple[str, ...], ...] = (
         " before REAL, seconds REAL, created TEXT, name TEXT, checksum TEXT,"
         " PRIMARY KEY (program, machine, question, sizes))",
     ),
+    # what was kept before had not been confirmed, and its times were not those of calls
+    ("DELETE FROM tuned", "DELETE FROM trials", "DELETE FROM fastest"),
 )
 Row = TypeVar("Row", Tuned, Trial, Chosen, Fastest)
 Result = TypeVar("Result")
@@ -67,10 +70,17 @@ class Database:
     def at(base: str | None, file: str = FILE) -> Database | None:
         """The store below `base` (default: the user's cache directory), None if there is none."""
         try:
-            return Database(private_directory(base or user_directory(), "options"), file)
+            return Database.opened(base, file)
         except OSError as error:
             warn_once(f"no options store: {error}")
             return None
+
+    @staticmethod
+    def opened(base: str | None, file: str = FILE) -> Database:
+        """As `at`, but OSError says why there is none."""
+        directory = kept_directory(base, "options")
+        directory.require_own(*(f"{file}{suffix}" for suffix in _SUFFIXES))
+        return Database(directory.path, file)
 
     def exists(self) -> bool:
         """False also for the empty file that a writer leaves that is killed while making it."""
@@ -219,6 +229,8 @@ def _selected(
 ) -> list[Row]:
     """A file of an older version has fewer tables; it is renewed when something is kept."""
     exists = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
+    if kind is not Chosen and _version(connection) < CONFIRMED_SINCE:
+        return []
     if not connection.execute(exists, (_TABLES[kind],)).fetchone():
         return []
     return list(_rows(connection, kind, where, parameters))

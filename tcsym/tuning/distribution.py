@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tcsym.errors import SizeError
 from tcsym.frontend.program import Program
 from tcsym.index_values import holds
-from tcsym.records import dataclass
-from tcsym.sizes import Dim, size_value
+from tcsym.sizes import Dim, declared_size, size_value
 from tcsym.work import estimated_work, n_elements
 
 Values = tuple[int, ...]
@@ -19,7 +19,7 @@ DRAWN = 6
 UNBOUNDED = 1024
 MOST_WORK, SHORT_WORK, MOST_ELEMENTS = 2.0**29, 2.0**25, 2**24  # of sizes that are drawn
 SMALL = 8
-_ATTEMPTS, _POOL = 20000, 200
+_ATTEMPTS, _EACH, _POOL = 20000, 100, 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,11 @@ class Distribution:
     @property
     def sizes(self) -> tuple[Values, ...]:
         return tuple(self.weights)
+
+    @property
+    def n_places(self) -> int:
+        """How many sizes lie in the ranges."""
+        return math.prod(1 + (high - low) // step for low, high, step in self.ranges)
 
     def draw(self, program: Program, n: int, seed: int) -> tuple[Values, ...]:
         """Up to `n` further sizes that the program allows, log-uniform in the ranges."""
@@ -73,8 +78,9 @@ class Distribution:
     ) -> tuple[Values, ...]:
         rng = random.Random(seed)
         found: dict[Values, None] = {}
-        for _ in range(_ATTEMPTS):
-            if len(found) >= n:
+        most = min(n, self.n_places)
+        for _ in range(min(_ATTEMPTS, _EACH * most)):
+            if len(found) >= most:
                 break
             small = is_corner(len(found))
             values = tuple(_draw(rng, *(_corner(rng, r) if small else r)) for r in self.ranges)
@@ -164,14 +170,14 @@ def _is_handy(program: Program, values: Values, most_work: float) -> bool:
 
 
 def _range(name: str, given: object) -> tuple[int, int, int]:
+    given = declared_size(given)
     if isinstance(given, Dim):
         low = max(1, given.lo)
         high = max(low, UNBOUNDED) if given.hi is None else given.hi
         return low, max(low, high), given.multiple_of
-    value = size_value(given)
-    if value is None:
-        raise SizeError(f"`{name}` is {given!r}, expected an integer or a tcsym.Dim")
-    return value, value, 1
+    if given is None:
+        raise SizeError(f"`{name}` is no integer, range or tcsym.Dim")
+    return given, given, 1
 
 
 def _corner(rng: random.Random, given: tuple[int, int, int]) -> tuple[int, int, int]:

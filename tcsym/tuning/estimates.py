@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from tcsym.frontend.program import Program
 from tcsym.options import Options
 from tcsym.polyhedral.estimate import estimated
 from tcsym.polyhedral.schedule import Scheduled
-from tcsym.records import dataclass
 from tcsym.recursion import deep_recursion
 from tcsym.target import Target
 from tcsym.tuning.grow import Figures, Matrix, Sizes

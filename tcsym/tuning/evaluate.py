@@ -8,25 +8,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
 
 import numpy as np
 
 from tcsym.compiled import Compiled, Layout
-from tcsym.compiler import compile_program
+from tcsym.compiler import begin_program, compile_program
 from tcsym.context import Context
 from tcsym.digest import hexdigest
 from tcsym.frontend.interpret import interpret
 from tcsym.frontend.program import Program
 from tcsym.index_values import evaluate, holds
 from tcsym.options import Options
-from tcsym.records import dataclass
 from tcsym.recursion import deep_recursion
 from tcsym.runtime.jit import LoadedKernel, load
 from tcsym.sample import Array, deviation, disturbed, largest_difference, random_inputs
 from tcsym.target import Target, resolve_target
+from tcsym.tuning.called import call_of
 from tcsym.tuning.declared import moved_into
 from tcsym.tuning.machine import machine_key
 from tcsym.tuning.timing import Ratio, compare
@@ -41,14 +41,26 @@ _CHECKED = 3
 
 @dataclass(frozen=True, slots=True)
 class Dense:
-    """Compiles the symbolic variant for dense arguments, for sizes in `context`."""
+    """Compiles the symbolic variant for dense arguments, for sizes in `context`.
+
+    served: if there are some, code for others may be left out, as it is where calls had no others.
+    """
 
     context: Context = ()
+    served: tuple[Values, ...] = ()
 
     def __call__(self, program: Program, target: Target, options: Options) -> Compiled:
         dense: Layout = "dense"
         layouts = (dense,) * (len(program.inputs) + len(program.outputs))
-        return compile_program(program, target, options, {}, layouts, self.context)
+        fixed: dict[str, int] = {}
+        given = program, target, options, fixed, layouts, self.context
+        if self.served:
+            begun = begin_program(*given)
+            asked = [dict(zip(program.sizes, values, strict=True)) for values in self.served]
+            if not any(begun.leaves_out([v[name] for name in begun.sizes]) for v in asked):
+                begun.make(begun.missing())
+                return begun.compiled()
+        return compile_program(*given)
 
 
 compile_dense = Dense()
@@ -60,8 +72,8 @@ class Job:
 
     seconds: most time for one size. precision: standard error of the logarithm of the ratio at
     which measuring stops. known: fingerprints of code that was measured already. context: what all
-    sizes lie in; the rival is compiled for it. expected: fingerprint that the candidate's code must
-    have, if any is. compile: tests put faulty compilers here.
+    sizes lie in; the rival is compiled for it and for `served` (`Dense`). expected: fingerprint
+    that the candidate's code must have, if any is. compile: tests put faulty compilers here.
     """
 
     program: Program
@@ -76,6 +88,7 @@ class Job:
     seed: int = 0
     known: frozenset[str] = frozenset()
     context: Context = ()
+    served: tuple[Values, ...] = ()
     expected: str = ""
     compile: Compile = field(default=compile_dense)
 
@@ -145,17 +158,15 @@ def fingerprint_of(compiled: Compiled) -> str:
 
 
 def _timed(job: Job, candidate: LoadedKernel, fingerprint: str) -> Outcome:
-    rival = loaded(job.program, job.target, job.rival, Dense(job.context))
+    rival = loaded(job.program, job.target, job.rival, Dense(job.context, job.served))
     ratios: list[tuple[Values, Ratio]] = []
     for values in job.sizes:
         wrong = wrong_at(job, candidate, values)
         if wrong:
             return Outcome("failed", wrong, fingerprint, tuple(ratios))
         inputs = inputs_at(job.program, values, job.seed)
-        calls = [
-            RunnableKernel(job.program, kernel, job.threads).bind(values, inputs)
-            for kernel in (candidate, rival)
-        ]
+        given = job.context, values, inputs, job.threads
+        calls = [call_of(job.program, job.target, kernel, *given) for kernel in (candidate, rival)]
         ratios.append(
             (values, compare(calls[0], calls[1], job.seconds, job.precision, job.give_up))
         )

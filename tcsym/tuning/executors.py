@@ -6,10 +6,23 @@ made again), and a task whose worker died is not tried on the next one: its cand
 
 from __future__ import annotations
 
-from concurrent.futures import Executor
-from typing import Any, cast
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import Any, ParamSpec, TypeVar, cast
 
 from tcsym.errors import OptionError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Here(Executor):
+    """Runs what it is given at once, in this process and thread."""
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        future: Future[T] = Future()
+        future.set_result(fn(*args, **kwargs))
+        return future
 
 
 def as_executor(given: Any) -> Executor | None:

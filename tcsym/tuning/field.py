@@ -7,18 +7,17 @@ are interleaved, inputs and expected results are made once. So hundreds of sizes
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from tcsym.context import Context
 from tcsym.frontend.program import Program
 from tcsym.options import Options
-from tcsym.records import dataclass
 from tcsym.recursion import deep_recursion
 from tcsym.target import Target
+from tcsym.tuning.called import call_of
 from tcsym.tuning.evaluate import (
     Compile,
     Job,
-    RunnableKernel,
     Values,
     compile_dense,
     inputs_at,
@@ -72,8 +71,8 @@ def evaluate_field(job: FieldJob) -> tuple[Entrant, ...]:
         except Exception as error:  # any failure of a candidate is a result
             reasons[k] = f"{type(error).__name__}: {error}"[:500]
         if not reasons[k]:
-            runnable = RunnableKernel(job.program, kernel, job.threads)
-            calls[k] = runnable.bind(job.values, inputs)
+            given = job.context, job.values, inputs, job.threads
+            calls[k] = call_of(job.program, job.target, kernel, *given)
     if 0 not in calls:
         raise ValueError(reasons[0])
     ratios = dict(zip(calls, compare_all(list(calls.values()), job.seconds, job.precision)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
 
@@ -16,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tcsym.options import Options
-from tcsym.records import dataclass
 from tcsym.tuning.tree import Leaf, Predicate, Split, Tree
 
 Figures = NDArray[np.float64]

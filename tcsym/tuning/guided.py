@@ -11,13 +11,13 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tcsym.options import Options
-from tcsym.records import dataclass
 from tcsym.tuning.space import Space
 
 FAILED = 1.5  # logarithm of the cost that the model learns for a failure

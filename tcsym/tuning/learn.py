@@ -4,25 +4,24 @@ Leaves hold the options that lose least against the best option at each of their
 count more than in proportion, as the worst case matters, too. A split must pay. From few sizes it
 must pay more, as they say little of those between them. From many, what lies between is predicted
 first (`smooth`), and the tree is grown from both; how fine it may be is what loses least at sizes
-that were held out. Far outside of what was measured, the default serves.
+that were held out. What of it is kept is for `conclude` to say.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from tcsym.index import Condition, any_of, negate
 from tcsym.options import Options
-from tcsym.records import dataclass
 from tcsym.tuning.grow import Figures, Ground, Matrix, Node, Rows, Sizes, grown, pruned
 from tcsym.tuning.smooth import predicted
 from tcsym.tuning.timing import Ratio
-from tcsym.tuning.tree import Box, Leaf, Split, Tree, leaf_of
+from tcsym.tuning.tree import Leaf, Split, Tree, leaf_of
 
 SHALLOW, DEEPEST = 3, 12  # levels from few sizes and from many
 MANY, FOLDS = 40, 3
@@ -32,7 +31,6 @@ LEAST_SIZES = 4  # in a leaf, of many and predicted ones
 CONVEX, MOST_LOST = 2.0, 0.7  # 20 % lost count as much as six times 4 %; more than 100 % as 100 %
 UNMEASURED = 0.5
 PER_FIELD, BY_ISL = 0.0005, 0.03  # what a field must save; isl takes long to schedule
-BEYOND = 4  # times the largest measured extent, and a share of the smallest
 Values = tuple[int, ...]
 Costs = Mapping[Options, Mapping[Values, Ratio]]
 Estimate = Callable[[Sequence[Options], Sizes], Matrix]
@@ -117,14 +115,14 @@ def learn_tree(
         depth = SHALLOW if deepest is None else deepest
         few = replace(measured, between=measured.between[:0])
         tree = pruned(grown(few.part(every), depth, 1), _needed_of_few)
-        return Learned(_bounded(tree, measured, depth))
+        return Learned(tree)
     depth = DEEPEST if deepest is None else deepest
     chosen = _held_out(measured, depth)
     share = _simplest(chosen, measured.loss(measured.logs, measured.weights))
     tree = pruned(grown(measured.part(every), depth, LEAST_SIZES), _needed(share, measured))
     regrets = measured.logs[every, chosen[share]] - measured.logs.min(axis=1)
     held_out = dict(zip(weights, regrets.tolist()))
-    return Learned(_bounded(tree, measured, depth), held_out)
+    return Learned(tree, held_out)
 
 
 def _measured(costs: Costs, weights: Mapping[Values, float], between: Between) -> _Measured:
@@ -188,19 +186,6 @@ def _simplest(chosen: Mapping[float, Rows], loss: Matrix) -> float:
         return float(more.sum() / max(1e-12, more.std() * math.sqrt(len(more))))
 
     return max(share for share in losses if worse(share) <= 1)
-
-
-def _bounded(tree: Tree, measured: _Measured, depth: int) -> Tree:
-    """Not far from what was measured; without regions (depth 0), everywhere."""
-    if tree == Leaf(Options()) or depth == 0:
-        return tree
-    return bounded(tree, [tuple(v) for v in measured.values.tolist()])
-
-
-def bounded(tree: Tree, measured: Sequence[Values]) -> Tree:
-    """The default serves far from these sizes, beyond four times the least and the largest."""
-    ends = [(min(column) // BEYOND, max(column) * BEYOND) for column in zip(*measured)]
-    return Split(Box(tuple(ends)), tree, Leaf(Options())) if ends else tree
 
 
 def prove_partition(tree: Tree, names: tuple[str, ...]) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
-
-from tcsym.records import dataclass
 
 _LINE_SECONDS = 5.0
 

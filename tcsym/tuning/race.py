@@ -9,11 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, wait
-from dataclasses import field, replace
-from typing import TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 from tcsym.options import Options
-from tcsym.records import dataclass
 from tcsym.tuning.evaluate import Job, Outcome, Values, evaluate_job
 from tcsym.tuning.timing import Ratio
 
@@ -59,14 +58,32 @@ class Attempt:
 
 @dataclass(slots=True)
 class Race:
-    """Runs jobs like `template` on an executor; `timeout` in seconds a job."""
+    """Runs jobs like `template` on an executor; `timeout` in seconds a job.
+
+    left: seconds until the race is over, whatever still runs. What had no time is no failure.
+    """
 
     template: Job
     executor: Executor
     timeout: float
     seconds: dict[Values, float]
-    is_over: Callable[[], bool] = field(default=lambda: False)
+    left: Callable[[], float] = field(default=lambda: math.inf)
     twins: dict[str, Attempt] = field(default_factory=dict)
+
+    def is_over(self) -> bool:
+        return self.left() <= 0
+
+    def wait_for(self, futures: Sequence[Future[Any]]) -> None:
+        """Until all are done, or time is up: then those that did not begin never do."""
+        try:
+            wait(futures, timeout=max(0.0, min(self.timeout * (1 + len(futures)), self.left())))
+        except BaseException:
+            for future in futures:
+                future.cancel()
+            raise
+        if self.is_over():
+            for future in futures:
+                future.cancel()
 
     def run(
         self, candidates: Sequence[Options], rival: Attempt, weights: Mapping[Values, float]
@@ -90,7 +107,7 @@ class Race:
         """Measure again, four times as long; what was found before counts no more."""
         fresh = Attempt(candidate.options, candidate.state)
         slow = {v: 4 * s for v, s in self.seconds.items()}
-        patient = Race(self.template, self.executor, self.timeout, slow)
+        patient = Race(self.template, self.executor, self.timeout, slow, self.left)
         patient.measure([fresh], rival, sizes, precision=0.004)
         candidate.ratios.update(fresh.ratios)
         if fresh.state == "failed":
@@ -116,13 +133,10 @@ class Race:
     ) -> None:
         jobs = [self._job(a, rival, sizes, precision) for a in attempts]
         futures = [_submitted(self.executor, job) for job in jobs]
-        try:
-            wait(futures, timeout=self.timeout * (1 + len(futures)))
-        except BaseException:
-            for future in futures:
-                future.cancel()
-            raise
+        self.wait_for(futures)
         for attempt, future in zip(attempts, futures):
+            if self.is_over() and (future.cancelled() or not future.done()):
+                continue
             outcome = outcome_of(future)
             attempt.is_lost = _is_lost(future)
             if isinstance(outcome, str):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from textwrap import indent
 
+from tcsym.compiled import Compiled
 from tcsym.errors import TCError
-from tcsym.records import dataclass
+from tcsym.options import Options
 from tcsym.tuning.race import Attempt
 from tcsym.tuning.timing import Ratio
 from tcsym.tuning.tree import Tree, leaf_of, tree_text
@@ -22,13 +23,23 @@ _SHOWN = 8
 class Regret:
     """Time lost against per-size tuning, as factors >= 1, on sizes that were not tuned for.
 
-    interval: 95 %, of the geometric mean. sizes: each with its factor.
+    mean: geometric.
+    interval: of the mean, 95 %.
+    worst: at one size.
+    sizes: each with its factor.
+    unknown: why nothing is known; all figures are then `nan`.
     """
 
     mean: float
     interval: tuple[float, float]
     worst: float
     sizes: tuple[tuple[Values, float], ...]
+    unknown: str = ""
+
+    @staticmethod
+    def nothing(why: str) -> Regret:
+        """Where nothing was compared."""
+        return Regret(math.nan, (math.nan, math.nan), math.nan, (), why)
 
     @staticmethod
     def of(found: Sequence[tuple[Values, float]]) -> Regret:
@@ -41,6 +52,8 @@ class Regret:
         return Regret(math.exp(mean), interval, math.exp(max(logs)), tuple(found))
 
     def __str__(self) -> str:
+        if self.unknown:
+            return f"nothing is known of what is lost: {self.unknown}"
         low, high = self.interval
         return (
             f"at {len(self.sizes)} other sizes {100 * (self.mean - 1):.1f} % slower than tuned for"
@@ -54,11 +67,21 @@ class TuningReport:
     """Returned by `kernel.tune`. Prints as a table; `options` is the tree as text.
 
     gain: how many times faster than the analytic default over the tuned sizes (geometric mean,
-    weighted), with a 95 % interval; measured again after the search. stopped: budget, settled,
-    exhausted or interrupted. trials: all candidates, failures with reasons. n_visited: other sizes
-    that regions were learned from. held_out: logarithms of what regions learned from the rest lose
-    at some of these. n_resumed: trials of an earlier tune at the same sizes.
+        weighted); of calls as programs make them (`kernel(A, B)`, results allocated), measured
+        again after the search in other processes; 1.0 where the default serves.
+    interval: of the gain, 95 %.
+    stopped: "budget", "settled", "exhausted" or "interrupted".
+    notes: what to know of the result: that the machine was too noisy to believe some of it, or that
+        no time was left to confirm it.
+    trials: all candidates, failures with reasons.
+    failures: those that failed.
+    confirmed: sizes -> time by the default's, with its noise.
+    n_visited: other sizes that regions were learned from.
+    held_out: logarithms of what regions learned from the rest lose at some of these.
+    n_resumed: trials of an earlier tune at the same sizes.
     least: seconds that a first round of candidates needs, if this tune had less; 0: it had enough.
+    is_kept: the options store could be written.
+    code: of the options that serve, as it was measured.
     """
 
     name: str
@@ -78,6 +101,8 @@ class TuningReport:
     held_out: Mapping[Values, float] = field(default_factory=dict)
     n_resumed: int = 0
     least: float = 0.0
+    notes: tuple[str, ...] = ()
+    code: Mapping[Options, Compiled] = field(default_factory=dict, repr=False)
 
     @property
     def is_short(self) -> bool:
@@ -111,11 +136,14 @@ class TuningReport:
 
         The rivals at each size are the best candidates of this tune for the nearest tuned sizes;
         the quickest is measured again against the region's options before it counts. Calls of
-        strategy `auto` lose less once their sizes were measured by themselves.
+        strategy `auto` lose less once their sizes were measured by themselves. Nothing is known
+        (`Regret.unknown` says why) where no candidate was measured, or no other sizes can be drawn.
         """
+        if not any(a.ratios for a in self.trials[1:]):
+            return Regret.nothing("no candidate was measured beside the default")
         found = tuple((v, factor) for v, (factor,) in self.certify(self.draw(n, seed)))
         if not found:
-            raise TCError("no sizes other than the tuned ones lie in their ranges")
+            return Regret.nothing("no sizes other than the tuned ones lie in their ranges")
         return Regret.of(found)
 
     def convergence(self) -> list[tuple[float, float]]:
@@ -154,6 +182,7 @@ class TuningReport:
             f" (95 %: {low:.3f} to {high:.3f}), {self.seconds:.1f} s, stopped: {self.stopped}",
             self._counts(),
             *self._short(),
+            *self.notes,
             *self._table(),
             *self._others(),
             "options:",
@@ -168,6 +197,8 @@ class TuningReport:
         return "\n".join(lines)
 
     def _counts(self) -> str:
+        if not self.trials:
+            return "trials: none, there was no time to measure the default"
         if len(self.trials) == 1 and self.stopped in ("budget", "interrupted"):
             return "trials: none, there was time for the default only"
         counts = {s: sum(a.state == s for a in self.trials) for s in _STATES}

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from concurrent.futures import Executor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from tcsym.context import Context
 from tcsym.frontend.program import Program
 from tcsym.options import Options
-from tcsym.records import dataclass
 from tcsym.recursion import deep_recursion
 from tcsym.target import Target
 from tcsym.threads import get_num_threads
-from tcsym.tuning.distribution import Distribution
-from tcsym.tuning.evaluate import Compile, Dense, Job, fingerprint_of
+from tcsym.tuning.distribution import Distribution, Values
+from tcsym.tuning.evaluate import Compile, Dense, Job, check_sizes, fingerprint_of
 
 Search = Literal["guided", "genetic"]
 DEFAULT = Options()
@@ -48,9 +47,18 @@ class Request:
 
 def template_job(request: Request) -> Job:
     """The default against itself at no sizes."""
-    compile = request.compile or Dense(request.context)
+    served = served_by(request)
+    compile = request.compile or Dense(request.context, served)
     given = request.program, request.target, DEFAULT, DEFAULT, (), get_num_threads()
-    return Job(*given, context=request.context, compile=compile)
+    return Job(*given, context=request.context, served=served, compile=compile)
+
+
+def served_by(request: Request) -> tuple[Values, ...]:
+    """Sizes that code must serve: the tuned ones, and those at which it is checked; () for all."""
+    given, program = request.distribution, request.program
+    if given.n_places > len(given.weights):
+        return ()
+    return (*given.weights, *check_sizes(program, given.sizes, request.context))
 
 
 @deep_recursion
@@ -59,6 +67,6 @@ def baseline_job(request: Request) -> Job:
 
     What workers compile from what they were sent once differed from what calls run.
     """
-    compile = Dense(request.context)
+    compile = Dense(request.context, served_by(request))
     here = compile(request.program, request.target, DEFAULT)
     return replace(template_job(request), compile=compile, expected=fingerprint_of(here))

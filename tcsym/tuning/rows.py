@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from tcsym.digest import hexdigest
-from tcsym.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

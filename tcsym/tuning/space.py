@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tcsym.compiled import Layout
@@ -17,7 +17,6 @@ from tcsym.frontend.program import Program
 from tcsym.loop_ir import Loop, walk
 from tcsym.loop_ir_text import kernel_text
 from tcsym.options import Options
-from tcsym.records import dataclass
 from tcsym.recursion import deep_recursion
 from tcsym.target import Target
 

@@ -17,7 +17,7 @@ from tcsym.target import Target
 from tcsym.threads import get_num_threads
 from tcsym.tuning.machine import machine_key, serves, similar
 from tcsym.tuning.shipped import shipped
-from tcsym.tuning.warn import warn_once
+from tcsym.tuning.warn import untuned, warn_once, warn_untuned
 
 if TYPE_CHECKING:
     from tcsym.tuning.database import Database
@@ -118,10 +118,57 @@ def _regions(
     found = tuned_for(program_hash, machine)
     tree = None if found is None else tree_of(found[1], len(sizes))
     if found is None or tree is None:
+        if state and found is None:
+            _warn_of_others(program_hash, machine)
         return (Region(Options()),)
     from tcsym.tuning.tree import contexts
 
     return tuple(Region(options, context, found[0]) for context, options in contexts(tree, sizes))
+
+
+def _warn_of_others(program_hash: str, machine: str) -> None:
+    """Tuned, but for another machine or number of threads."""
+    from tcsym.tuning.database import Database
+    from tcsym.tuning.rows import Tuned
+
+    database = Database.at(CACHE_DIR.read())
+    rows = database.select(Tuned, "program = ?", (program_hash,)) if database else []
+    if rows:
+        text = (
+            f"`{rows[-1].name}` runs with default options: it was tuned for `{rows[-1].machine}`,"
+            f" which does not serve `{machine}`; tune it here, too"
+        )
+        warn_untuned(program_hash, text)
+
+
+def warn_beyond(
+    program_hash: str, name: str, target: Target, names: tuple[str, ...], sizes: tuple[int, ...]
+) -> None:
+    """Once for each program: default options serve sizes that lie beyond all that it was tuned for.
+
+    Between these the default was chosen; elsewhere nobody knows what is the fastest.
+    """
+    if program_hash in untuned:
+        return
+    machine = machine_key(target, get_num_threads())
+    box = _tuned_box(program_hash, machine, CACHE_DIR.read(), options_state())
+    if box and not all(low <= size <= high for size, (low, high) in zip(sizes, box)):
+        told = ", ".join(f"{n}={v}" for n, v in zip(names, sizes))
+        text = f"`{name}` runs with default options at {told}, beyond the sizes it was tuned for"
+        warn_untuned(program_hash, f"{text}; tune it for such sizes, too")
+
+
+@lru_cache(1024)
+def _tuned_box(
+    program_hash: str, machine: str, base: str | None, state: tuple[int, ...]
+) -> tuple[tuple[int, int], ...]:
+    """The least and the largest tuned value of each size; () where nothing was tuned."""
+    import json
+
+    found = tuned_for(program_hash, machine)
+    if found is None or found[0] != "user":
+        return ()
+    return tuple((min(column), max(column)) for column in zip(*json.loads(found[1].measured)))
 
 
 def tree_of(row: Tuned, n_sizes: int) -> Tree | None:

@@ -8,7 +8,6 @@ themselves. A tree distinguishes fewer. So only the most useful ones go on, to m
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Executor, wait
 from dataclasses import replace
 
 from tcsym.options import Options
@@ -71,24 +70,20 @@ def measure_field(
         seconds=seconds,
         precision=precision,
     )
-    for values, entrants in zip(sizes, ask(race.executor, race.timeout, template, sizes)):
+    for values, entrants in zip(sizes, ask(race, template, sizes)):
+        if race.is_over() and isinstance(entrants, str):
+            continue
         if isinstance(entrants, str):
             _one_by_one(race, attempts, values, seconds)
         else:
             _record(attempts, values, entrants)
 
 
-def ask(
-    executor: Executor, timeout: float, template: FieldJob, sizes: Iterable[Values]
-) -> list[tuple[Entrant, ...] | str]:
+def ask(race: Race, template: FieldJob, sizes: Iterable[Values]) -> list[tuple[Entrant, ...] | str]:
     """The answers for each size, or why there is none."""
-    futures = [executor.submit(evaluate_field, replace(template, values=v)) for v in sizes]
-    try:
-        wait(futures, timeout=timeout * (1 + len(futures)))
-    except BaseException:
-        for future in futures:
-            future.cancel()
-        raise
+    submit = race.executor.submit
+    futures = [submit(evaluate_field, replace(template, values=v)) for v in sizes]
+    race.wait_for(futures)
     answers: list[tuple[Entrant, ...] | str] = []
     for future in futures:
         answer = outcome_of(future)

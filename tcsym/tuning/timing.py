@@ -11,10 +11,9 @@ import math
 import random
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
-
-from tcsym.records import dataclass
 
 LEAST_BATCH = 2e-4
 LEAST_ROUNDS, MOST_ROUNDS = 5, 60
@@ -48,8 +47,7 @@ def compare(
     Gives up on a candidate that is slower by the factor exp(give_up) beyond doubt.
     """
     stop = time.perf_counter() + seconds
-    one = (_timed(candidate, 1), _timed(rival, 1))
-    n_calls = tuple(max(1, math.ceil(LEAST_BATCH / max(t, 1e-7))) for t in one)
+    n_calls = (batch_of(candidate), batch_of(rival))
     rounds: list[tuple[float, float]] = []
     log, noise = 0.0, math.inf
     while len(rounds) < MOST_ROUNDS:
@@ -72,8 +70,7 @@ def compare_all(
     that is behind the quickest by the factor exp(BEHIND) is measured no further.
     """
     stop = time.perf_counter() + seconds
-    once = [min(_timed(call, 1), _timed(call, 1)) for call in calls]
-    n_calls = [max(1, math.ceil(LEAST_BATCH / t)) for t in once]
+    n_calls = [batch_of(call) for call in calls]
     times: list[list[float]] = [[] for _ in calls]
     alive = list(range(len(calls)))
     while len(times[0]) < MOST_ROUNDS:
@@ -94,6 +91,38 @@ def compare_all(
         log = math.log(_quickest(some) / first)
         found.append(Ratio(log, max(1e-4, noise), min(some), k not in alive))
     return found
+
+
+def rounds_of(
+    calls: Sequence[Callable[[], object]], seconds: float, most: int
+) -> tuple[tuple[float, ...], ...]:
+    """Seconds of each call, round by round: all in turn, in another order every round.
+
+    Rounds end after `seconds`, or when there are `most`.
+    """
+    stop = time.perf_counter() + seconds
+    n_calls = [batch_of(call) for call in calls]
+    found: list[tuple[float, ...]] = []
+    order = list(range(len(calls)))
+    while len(found) < most and (len(found) < 2 or time.perf_counter() < stop):
+        spent = [0.0] * len(calls)
+        for k in order:
+            spent[k] = _timed(calls[k], n_calls[k])
+        found.append(tuple(spent))
+        order = [*order[1:], order[0]] if len(found) % 2 else order[::-1]
+    return tuple(found)
+
+
+def batch_of(call: Callable[[], object]) -> int:
+    """How many calls take `LEAST_BATCH` seconds: fewer would be lost in the clock's own time.
+
+    Found by doubling, and a batch that is long enough is timed twice more: one that was
+    interrupted says nothing of the call.
+    """
+    n = 1
+    while min(_timed(call, n) * n for _ in range(3)) < LEAST_BATCH:
+        n *= 2
+    return n
 
 
 def _quickest(times: Sequence[float]) -> float:
@@ -128,7 +157,7 @@ def _log_ratio(rounds: Sequence[tuple[float, float]]) -> float:
 def _round(
     candidate: Callable[[], object],
     rival: Callable[[], object],
-    n_calls: tuple[int, ...],
+    n_calls: tuple[int, int],
     rival_first: bool,
 ) -> tuple[float, float]:
     if rival_first:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from math import prod
 from operator import mul
@@ -18,7 +19,6 @@ from typing import Any, assert_never
 from tcsym.errors import OptionError
 from tcsym.index import TRUE, Condition, Index, all_of, eq, ge, index, mod, negate, var
 from tcsym.options import Options
-from tcsym.records import dataclass
 
 DEEPEST = 40
 MOST_CANDIDATES = 16

@@ -14,7 +14,7 @@ from tcsym.context import Context
 from tcsym.digest import hexdigest
 from tcsym.frontend.program import Program
 from tcsym.options import Options
-from tcsym.runtime.cache import compiler_version
+from tcsym.runtime.versions import compiler_version
 from tcsym.target import Target
 from tcsym.threads import get_num_threads
 from tcsym.tuning.declared import lies_in

@@ -6,10 +6,12 @@ that cannot be written end in a report all the same.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import random
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
+from dataclasses import replace
 from typing import Any, get_args
 
 from tcsym.errors import OptionError, TCError
@@ -20,14 +22,15 @@ from tcsym.target import Target
 from tcsym.threads import get_num_threads
 from tcsym.tuning.budget import Budget
 from tcsym.tuning.certify import certify
-from tcsym.tuning.conclude import conclude
+from tcsym.tuning.conclude import Conclusion, conclude, hull
+from tcsym.tuning.confirm import Confirmation, answer, code_of, ready
 from tcsym.tuning.declared import context_for
 from tcsym.tuning.distribution import Values, distribution_of
 from tcsym.tuning.estimates import Estimates
-from tcsym.tuning.executors import as_executor
+from tcsym.tuning.executors import Here, as_executor
 from tcsym.tuning.genetic import Genetic
 from tcsym.tuning.guided import Guided
-from tcsym.tuning.learn import Between, bounded
+from tcsym.tuning.learn import MANY, Between, Costs, learn_tree, prove_partition
 from tcsym.tuning.least import least_seconds
 from tcsym.tuning.progress import Progress, Snapshot
 from tcsym.tuning.race import Attempt, Race
@@ -35,31 +38,39 @@ from tcsym.tuning.refine import simplified
 from tcsym.tuning.report import TuningReport
 from tcsym.tuning.request import DEFAULT, Request, Search, baseline_job, template_job
 from tcsym.tuning.space import PRUNED_BEYOND, Space, space_of
-from tcsym.tuning.start import known_options
+from tcsym.tuning.start import STARTS, known_options
 from tcsym.tuning.survey import finalists, survey
+from tcsym.tuning.times import Times
 from tcsym.tuning.timing import Ratio
-from tcsym.tuning.tree import Leaf, Tree, joined, leaf_of
+from tcsym.tuning.tree import Leaf, Split, Tree, joined, leaf_of, leaves_of
 from tcsym.tuning.trials import Trials
-from tcsym.tuning.workers import WorkerPool
+from tcsym.tuning.workers import WorkerError, WorkerPool
 
 BATCH = 8
 LEAST_SECONDS = 0.04  # one candidate at one size
-MEASURED = 0.9  # share of a budget of time until regions are learned
 BETWEEN = 4000  # sizes that regions are predicted for
 FEW_VISITED, MOST_VISITED = 8, 1500  # other sizes, for a budget of trials and of time
-SEARCH_TRIALS, SEARCH_TIME = 0.65, 0.4  # share of a budget; the rest goes to other sizes
+FETCHED = 2.0  # seconds to wait for code that a worker has
 PATIENCE = 10.0
 _MOST_SECONDS, _CALLS = 0.6, 30
 
 
-def tune(request: Request) -> TuningReport:
-    """Tune, and keep what was found. TCError: the default itself cannot be run at these sizes."""
-    pool = request.executor or WorkerPool(1, request.timeout, request.memory)
+def tune(request: Request, budget: Budget | None = None) -> TuningReport:
+    """Tune, and keep what was found. TCError: the default itself cannot be run at these sizes.
+
+    budget: that of the request, if it runs already.
+    """
+    budget = budget or Budget(request.budget)
+    own = None if request.executor else WorkerPool(1, request.timeout, request.memory)
+    judge = Confirmation(
+        template_job(request), request.executor, request.memory, lambda: budget.left
+    )
     try:
-        return _Tuning(request, pool).run()
+        return _Tuning(request, own or judge.executors[0], budget, judge).run()
     finally:
-        if request.executor is None:
-            pool.shutdown(wait=True, cancel_futures=True)
+        judge.close()
+        if own is not None:
+            own.kill()
 
 
 def tune_program(
@@ -75,13 +86,18 @@ def tune_program(
     progress: bool | None = None,
     seed: int = 0,
     search: Search = "guided",
+    began: float | None = None,
 ) -> TuningReport:
-    """See `Kernel.tune`. Errors: SizeError, OptionError for the arguments."""
+    """See `Kernel.tune`. began: `time.monotonic()` when the budget began to run.
+
+    Errors: SizeError, OptionError for the arguments.
+    """
     if search not in get_args(Search):
         raise OptionError(f"search is {search!r}, expected one of {', '.join(get_args(Search))}")
     given = (start,) if isinstance(start, Options) else tuple(start or ())
     if not all(isinstance(options, Options) for options in given):
         raise OptionError(f"`start` is {start!r}, expected tcsym.Options or a list of them")
+    running = Budget(budget, began)
     distribution = distribution_of(program, sizes, declared, weights, seed)
     request = Request(
         program,
@@ -95,59 +111,70 @@ def tune_program(
         progress=progress,
         context=context_for(program, declared, distribution),
     )
-    return tune(request)
+    return tune(request, running)
+
+
+class _Late(Exception):
+    """The time is up, and what was waited for is not there."""
 
 
 class _Tuning:
-    """One tune in progress."""
+    """One tune in progress. beside: where whatever is not timed runs meanwhile."""
 
-    def __init__(self, request: Request, executor: Executor) -> None:
+    def __init__(
+        self, request: Request, executor: Executor, budget: Budget, judge: Confirmation
+    ) -> None:
         self.request = request
         self.executor = executor
-        self.budget = Budget(request.budget)
+        self.budget = budget
+        self.judge = judge
+        self.beside = Here() if request.executor else judge.executors[0]
         self.rng = random.Random(request.seed)
         self.weights = request.distribution.weights
         self.trials = Trials(request.program, request.target, request.context)
         self.candidates: tuple[Options, ...] = ()
         self.stopped = "budget"
         self.least = 0.0  # seconds for a first round, where there were less
+        self.times = Times(budget)
+        self.held_out: Mapping[Values, float] = {}
 
     def run(self) -> TuningReport:
-        request, weights, trials = self.request, self.weights, self.trials
+        request = self.request
         with Progress(request.program.name, request.progress) as self.progress:
             self.race = self._race()
-            self.incumbent = self._baseline()
+            space = self.beside.submit(
+                space_of, request.program, request.target, DEFAULT, get_num_threads()
+            )
+            try:
+                self.incumbent = self._baseline()
+            except _Late:
+                self.least = 2 * self.budget.elapsed
+                return self._report(Leaf(DEFAULT), Conclusion(Leaf(DEFAULT), {}))
             self._show()
             try:
-                self._search()
-                self.incumbent = simplified(self.incumbent, self.race, weights, self._note)
+                self._search(self._space(space))
+                self.incumbent = simplified(self.incumbent, self.race, self.weights, self._note)
                 self._survey()
+            except _Late:
+                self.least = self._least(self.budget.elapsed, ())
             except KeyboardInterrupt:
                 self.stopped = "interrupted"
-            between = Between(
-                request.distribution.visited(request.program, BETWEEN, request.seed + 2),
-                Estimates(request.program, request.target, request.context),
-            )
-            found = conclude(
-                self.race,
-                trials,
-                self.incumbent,
-                weights,
-                self._others(),
-                between,
-                request.deepest,
-            )
+            found = self._concluded()
         if found.is_interrupted:
             self.stopped = "interrupted"
         tree = self._with_earlier(found.tree)
         if not self._is_vain():
-            trials.keep(tree, self.candidates, found.confirmed, weights)
+            self.trials.keep(tree, self.candidates, found.confirmed, self.weights)
+        return self._report(tree, found)
+
+    def _report(self, tree: Tree, found: Conclusion) -> TuningReport:
+        request, trials = self.request, self.trials
         return TuningReport(
             request.program.name,
             request.program.sizes,
             tree,
             found.confirmed,
-            weights,
+            self.weights,
             tuple(trials.attempts),
             self.budget.elapsed,
             self.stopped,
@@ -157,29 +184,29 @@ class _Tuning:
             ),
             lambda n, seed: request.distribution.draw(request.program, n, seed),
             len(self._others()),
-            found.held_out,
+            self.held_out,
             trials.n_resumed,
             self.least,
+            found.notes,
+            {o: code for o, code in self.judge.codes.items() if o in leaves_of(tree)},
         )
 
     # ---- before the search
 
     def _race(self) -> Race:
         seconds = dict.fromkeys(self.weights, LEAST_SECONDS)
-        return Race(
-            template_job(self.request), self.executor, self.request.timeout, seconds, self._is_over
-        )
-
-    def _is_over(self) -> bool:
-        return self.budget.seconds is not None and self.budget.used(0) >= MEASURED
+        given = template_job(self.request), self.executor, self.request.timeout
+        return Race(*given, seconds, self.times.left)
 
     def _baseline(self) -> Attempt:
         """The default against itself: its times, and that it runs at all. It may take its time."""
         default = Attempt(DEFAULT, "measured", "", dict.fromkeys(self.weights, Ratio(0, 0, 0)))
         template = self.race.template
-        self.race.template = baseline_job(self.request)
+        if self.request.executor is not None:  # whose workers may have another version
+            self.race.template = baseline_job(self.request)
         if isinstance(self.executor, WorkerPool):
             self.executor.timeout = self.race.timeout = PATIENCE * self.request.timeout
+            self.executor.submit(ready).add_done_callback(lambda _: self.times.begun())
         probe = self._probed(default)
         self.race.template, self.race.timeout = template, self.request.timeout
         if isinstance(self.executor, WorkerPool):
@@ -190,6 +217,7 @@ class _Tuning:
             for v, r in default.ratios.items()
         }
         self._note([default])
+        self.times.plan(default.ratios, self.request.distribution.n_places > len(self.weights))
         return default
 
     def _probed(self, default: Attempt) -> Attempt:
@@ -205,13 +233,22 @@ class _Tuning:
                 f"cannot tune {self.request.program.name}: {failed}{probe.reason}",
                 hint="is there memory enough for these sizes?" if probe.is_lost else "",
             )
+        if not probe.ratios:
+            raise _Late
         return probe
+
+    def _space(self, future: Future[Space]) -> Space:
+        try:
+            return answer(future, self.times.left())
+        except TimeoutError:
+            raise _Late from None
+        except WorkerError:  # something killed it
+            request = self.request
+            return space_of(request.program, request.target, DEFAULT, get_num_threads())
 
     # ---- the search
 
-    def _search(self) -> None:
-        program, target = self.request.program, self.request.target
-        space = space_of(program, target, DEFAULT, get_num_threads())
+    def _search(self, space: Space) -> None:
         space = space.without(self.request.kept_fields)
         resumed = self._resumed()
         start = self._start(space, {a.options for a in resumed})
@@ -219,12 +256,9 @@ class _Tuning:
         kind = Genetic if self.request.search == "genetic" else Guided
         search = kind(space, start, self.rng)
         search.tell([(a.options, self._costs(a)) for a in (self.incumbent, *resumed)])
-        share = SEARCH_TRIALS if self.budget.seconds is None else SEARCH_TIME
-        begun = self.budget.used(0)  # measuring the default may take a good part of little time
-        until = begun + share * (1 - begun)
         measured = self.budget.elapsed
         self.least = self._least(measured, ())
-        while self.budget.used(len(self.trials.attempts)) < until:
+        while self.times.may_search(len(self.trials.attempts)):
             batch = search.ask(self._batch())
             if not batch:
                 self.stopped = "exhausted"
@@ -233,7 +267,7 @@ class _Tuning:
             attempts = self.race.run(candidates, self.incumbent, self.weights)
             self._note(attempts)
             if self.least:
-                self.least = self._least(measured, attempts) if self._is_over() else 0.0
+                self.least = self._least(measured, attempts) if self.race.is_over() else 0.0
             search.tell([(a.options, self._costs(a)) for a in attempts])
             self._promote(attempts)
             self._show()
@@ -246,17 +280,73 @@ class _Tuning:
         if self.budget.seconds is None:
             return 0.0
         searched = self.budget.elapsed - measured if first else 0.0
-        return least_seconds(measured, searched, first, self.weights, BATCH) / MEASURED
+        needed = least_seconds(measured, searched, first, self.weights, BATCH)
+        return needed + self.times.closing
 
     def _survey(self) -> None:
         """Measure the best at other sizes, those of an earlier tune first."""
+        if not self.times.visits:
+            return
         request, weights = self.request, self.weights
         n = FEW_VISITED if self.budget.seconds is None else MOST_VISITED
         visited = request.distribution.visited(request.program, n, request.seed + 1)
         earlier = [v for v in self.trials.earlier_sizes() if v not in weights]
         sizes = tuple(dict.fromkeys((*earlier[: n // 2], *visited)))
         some = finalists(self.trials.attempts, self.incumbent, weights)
+        self.times.survey()
         self.candidates = survey(self.race, some, sizes, lambda _: self._show())
+
+    # ---- what is kept
+
+    def _concluded(self) -> Conclusion:
+        """Learn regions from all that was measured; keep what wins when measured again."""
+        self.judge.begin(1)
+        weights, extra, trials = self.weights, self._others(), self.trials
+        everywhere = (*weights, *extra)
+        usable = {
+            a.options: a.ratios
+            for a in (*trials.attempts, self.incumbent)
+            if a.state == "measured" and all(v in a.ratios for v in everywhere)
+        }
+        times = {v: trials.default.ratios[v] for v in weights}
+        try:
+            tree = self._learned(usable, {**weights, **extra})
+            self._fetch_code(leaves_of(tree))
+        except KeyboardInterrupt:
+            unconfirmed = {v: Ratio(0.0, 0.0, r.seconds) for v, r in times.items()}
+            return Conclusion(Leaf(DEFAULT), unconfirmed, (), True)
+        is_everywhere = self.request.deepest == 0
+        found = conclude(tree, self.judge, times, usable, weights, extra, is_everywhere)
+        prove_partition(found.tree, self.request.program.sizes)
+        return found
+
+    def _learned(self, usable: Costs, learned: Mapping[Values, float]) -> Tree:
+        """The tree; what takes long of it is left out if there is no time."""
+        request, deepest = self.request, self.request.deepest
+        if len(learned) < MANY:
+            return learn_tree(usable, learned, deepest).tree
+        others = request.distribution.visited(request.program, BETWEEN, request.seed + 2)
+        between = Between(others, Estimates(request.program, request.target, request.context))
+        quick = self.beside.submit(learn_tree, usable, learned, deepest)
+        whole = self.beside.submit(learn_tree, usable, learned, deepest, between)
+        self.times.learn()
+        for future in (whole, quick):
+            with contextlib.suppress(TimeoutError, WorkerError):
+                found = answer(future, max(0.0, self.times.left()))
+                self.held_out = found.held_out
+                return found.tree
+        return Leaf(DEFAULT)
+
+    def _fetch_code(self, options: Sequence[Options]) -> None:
+        """What was measured is what calls run, in this process and in later ones."""
+        template = self.race.template
+        for o in dict.fromkeys((DEFAULT, *options)):
+            if o in self.judge.codes:
+                continue
+            job = replace(template, candidate=o)
+            with contextlib.suppress(Exception):  # else it is compiled anew where it is needed
+                left = min(FETCHED, self.budget.left)
+                self.judge.codes[o] = answer(self.executor.submit(code_of, job), left)
 
     def _with_earlier(self, tree: Tree) -> Tree:
         """Far from what was measured now, what an earlier tune found; everywhere, if this one
@@ -269,8 +359,8 @@ class _Tuning:
             chosen = {v: leaf_of(earlier, v).options for v in self.weights}
             if not all(v in known.get(options, {}) for v, options in chosen.items()):
                 return earlier
-            tree = bounded(tree, tuple(self.weights))
-        return joined(tree, earlier)
+        measured = list(self.trials.default.ratios)
+        return joined(Split(hull(measured), tree, Leaf(DEFAULT)), earlier)
 
     def _is_vain(self) -> bool:
         """No time for any candidate: to keep this would say that the default was chosen."""
@@ -279,13 +369,17 @@ class _Tuning:
 
     def _others(self) -> dict[Values, float]:
         """Weights of the visited sizes: together as much as those that somebody asked for."""
+        if not self.trials.attempts:
+            return {}
         extra = [v for v in self.trials.default.ratios if v not in self.weights]
         alike = self.weights if self.request.distribution.is_drawn else extra
         return dict.fromkeys(extra, 1 / max(1, len(alike)))
 
     def _batch(self) -> int:
         trials, made = self.request.budget, len(self.trials.attempts)
-        return min(BATCH, max(1, trials - made)) if isinstance(trials, int) else BATCH
+        if isinstance(trials, int):
+            return min(BATCH, max(1, trials - made))
+        return self.times.batch(made, BATCH)
 
     def _resumed(self) -> list[Attempt]:
         """Trials of an earlier tune at these sizes; the best of them is the incumbent."""
@@ -299,12 +393,11 @@ class _Tuning:
         return a.cost(self.weights)[0]
 
     def _start(self, space: Space, tried: set[Options]) -> list[Options]:
-        """Given options, then those of near sizes and like programs, then presets in the space."""
+        """Given options, then those of near sizes and like programs, then `STARTS` in the space."""
         request, trials = self.request, self.trials
         near = known_options(trials.database, request.program, trials.machine, tuple(self.weights))
-        presets = [Options.preset(p) for p in ("pointwise", "convolution", "reduction")]
         axes = [name for name, _ in space.axes]
-        projected = [space.at({name: getattr(p, name) for name in axes}) for p in presets]
+        projected = [space.at({name: getattr(o, name) for name in axes}) for o in STARTS]
         listed = dict.fromkeys((*request.start, *near, *projected))
         return [o for o in listed if o != DEFAULT and o not in tried]
 
@@ -339,6 +432,7 @@ class _Tuning:
         ours, theirs = best.cost(self.weights), self.incumbent.cost(self.weights)
         if best.is_complete(self.weights) and ours[0] + ours[1] < theirs[0]:
             self.incumbent = best
+            self._fetch_code([best.options])  # the worker is idle, and has it
 
     def _show(self) -> None:
         attempts = self.trials.attempts

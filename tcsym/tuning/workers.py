@@ -47,6 +47,8 @@ class WorkerPool(Executor):
         self.timeout = timeout
         self.memory = memory
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._running: set[_Worker] = set()
+        self._is_killed = False
         self._threads = [
             threading.Thread(target=self._serve, daemon=True) for _ in range(n_workers)
         ]
@@ -70,6 +72,13 @@ class WorkerPool(Executor):
             for thread in self._threads:
                 thread.join()
 
+    def kill(self) -> None:
+        """End at once, whatever the workers are doing; jobs that run fail."""
+        self._is_killed = True
+        for worker in tuple(self._running):
+            worker.end()
+        self.shutdown(wait=True, cancel_futures=True)
+
     def _serve(self) -> None:
         """One worker's life, and its successors'."""
         worker: _Worker | None = None
@@ -78,11 +87,10 @@ class WorkerPool(Executor):
             if not future.set_running_or_notify_cancel():
                 continue
             try:
-                worker = worker or _Worker(self.memory)
+                worker = worker or self._begun()
                 is_good, value = worker.ask(message, self.timeout)
             except (WorkerError, OSError) as error:
-                if worker is not None:
-                    worker.kill()
+                self._ended(worker)
                 worker = None
                 future.set_exception(error)
                 continue
@@ -90,8 +98,24 @@ class WorkerPool(Executor):
                 future.set_result(value)
             else:
                 future.set_exception(value)
+        self._ended(worker)
+
+    def _begun(self) -> _Worker:
+        worker = _Worker(self.memory)
+        self._running.add(worker)
+        if self._is_killed:
+            worker.end()
+        try:
+            worker.begin()
+        except WorkerError:
+            self._ended(worker)
+            raise
+        return worker
+
+    def _ended(self, worker: _Worker | None) -> None:
         if worker is not None:
             worker.kill()
+            self._running.discard(worker)
 
 
 class _Worker:
@@ -107,6 +131,9 @@ class _Worker:
             env={**os.environ, "PYTHONPATH": path},
             start_new_session=True,  # Ctrl-C is for the tuner
         )
+
+    def begin(self) -> None:
+        """Wait until it takes jobs. WorkerError: it did not get so far."""
         self._read(len(READY), time.monotonic() + _START_SECONDS, _START_SECONDS)
 
     def ask(self, message: bytes, timeout: float) -> tuple[bool, Any]:
@@ -142,9 +169,14 @@ class _Worker:
             return f"ended with exit code {code}"
         return f"crashed with {signal.Signals(-code).name}"
 
+    def end(self) -> None:
+        """For another thread than the one that speaks to it, which sees that it ended."""
+        if self.process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+
     def kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        self.end()
         self.process.wait()
         for stream in (self.process.stdin, self.process.stdout):
             if stream is not None:

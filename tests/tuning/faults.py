@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from functools import lru_cache
 from typing import Any
 
 from tcsym.compiled import Compiled
@@ -15,8 +16,11 @@ from tcsym.compiler import analyse
 from tcsym.frontend.program import Program
 from tcsym.options import Options
 from tcsym.target import Target
+from tcsym.tuning.confirm import RoundsJob, code_of
 from tcsym.tuning.evaluate import Job, Outcome, compile_dense
+from tcsym.tuning.evidence import Sample
 from tcsym.tuning.field import Entrant, FieldJob
+from tcsym.tuning.space import Space, space_of
 from tcsym.tuning.timing import Ratio
 
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
@@ -50,17 +54,28 @@ class Inline(Executor):
     def __init__(self, before: Callable[[Any], None] = lambda _: None) -> None:
         self.jobs: list[Job] = []
         self.fields: list[FieldJob] = []
+        self.confirmed: list[RoundsJob] = []
         self.before = before
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
-        self.before(args[0])
-        (self.fields if isinstance(args[0], FieldJob) else self.jobs).append(args[0])
+        if is_measured(fn, args):
+            self.before(args[0])
+            self.noted(args[0])
         try:
             future.set_result(fn(*args, **kwargs))
         except Exception as error:
             future.set_exception(error)
         return future
+
+    def noted(self, job: Any) -> None:
+        kinds: dict[type, list[Any]] = {FieldJob: self.fields, RoundsJob: self.confirmed}
+        kinds.get(type(job), self.jobs).append(job)
+
+
+def is_measured(fn: Any, args: tuple[Any, ...]) -> bool:
+    """Not if it is one of the other things that a tune has workers do."""
+    return bool(args) and isinstance(args[0], Job | FieldJob | RoundsJob) and fn is not code_of
 
 
 class Modelled(Inline):
@@ -75,9 +90,18 @@ class Modelled(Inline):
         self.seconds = seconds
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        return super().submit(self._outcome, *args)
+        if is_measured(fn, args):
+            return super().submit(self._outcome, *args)
+        if fn is code_of:
+            future: Future[Any] = Future()
+            future.set_exception(RuntimeError("nothing was compiled"))
+            return future
+        return super().submit(fn, *args, **kwargs)
 
-    def _outcome(self, job: Job | FieldJob) -> Outcome | tuple[Entrant, ...]:
+    def _outcome(self, job: Job | FieldJob | RoundsJob) -> Outcome | Sample | tuple[Entrant, ...]:
+        if isinstance(job, RoundsJob):
+            default, ours = (self.seconds(o, job.values) for o in (Options(), job.candidate))
+            return Sample(((default, default, ours),) * 12)
         if isinstance(job, FieldJob):
             times = [self.seconds(options, job.values) for options in job.candidates]
             return tuple(Entrant(Ratio(math.log(t / times[0]), 0.001, t)) for t in times)
@@ -86,3 +110,13 @@ class Modelled(Inline):
             ours, theirs = self.seconds(job.candidate, values), self.seconds(job.rival, values)
             ratios.append((values, Ratio(math.log(ours / theirs), 0.001, ours)))
         return Outcome("measured", "", job.candidate.to_json(), tuple(ratios))
+
+
+@lru_cache(None)
+def _space_of(program: Program, target: Target, default: Options, threads: int) -> Space:
+    return space_of(program, target, default, threads)
+
+
+def cached_space_of(program: Program, target: Target, default: Options, threads: int) -> Space:
+    """Found once: it takes as long as compiling ten candidates."""
+    return _space_of(program, target, default, threads)

@@ -90,6 +90,20 @@ def test_a_trace_is_tuned_for_what_was_called(tmp_path: Path) -> None:
     assert "--target" in tcsym("tune", str(trace), "--target", "cpu", code=2)
 
 
+def test_start_is_tried_first(tmp_path: Path) -> None:
+    file = tmp_path / "mm.tc"
+    file.write_text(MM)
+    start = ("--start", "register_rows=2", "--start", "pack=false")
+    sizes = ("--sizes", "M=9,N=8,K=7")
+    (report,) = [tcsym_json("tune", str(file), *sizes, *start, "--budget", "2")]
+    tried = [trial["options"] for trial in report["trials"]]
+    assert tried[0] == "defaults" and {"register_rows=2", "pack=False"} & set(tried[1:])
+    assert "--start" in tcsym("tune", str(file), "--start", "rows=2", code=2)
+    trace = tmp_path / "t.jsonl"
+    trace.write_text("")
+    assert "--start" in tcsym("tune", str(trace), *start, code=2)
+
+
 @pytest.mark.parametrize("sizes", ["M", "M=", "M=1..2..3", "M=a", "M=1,M=2"])
 def test_malformed_sizes_are_wrong_usage(tmp_path: Path, sizes: str) -> None:
     file = tmp_path / "mm.tc"

@@ -34,6 +34,7 @@ CONTEXT: Context = (Known("K", 16, None, 16), Known("M", 1, 40, 1), Known("N", 8
         ([{"M": 41, "K": 32, "N": 64}], ()),
         ([{"M": 40, "K": 33, "N": 64}], ()),
         ({"M": tc.Dim(1, 64)}, ()),
+        ({"M": range(1, 65)}, ()),
         ({"M": tc.Dim(2, 7), "K": tc.Dim(32, 64, multiple_of=32)}, CONTEXT),
         ({"K": tc.Dim(16, 64)}, ()),
     ],

@@ -254,16 +254,6 @@ def test_an_estimate_tells_where_options_jump() -> None:
     assert abs(told - wanted).mean() < 0.2 * abs(blind - wanted).mean()
 
 
-def test_far_from_what_was_measured_the_default_serves() -> None:
-    costs, weights = _grid(lambda o, v: -0.3 * (o == FAST))
-    tree = learn_tree(costs, weights).tree
-    assert leaf_of(tree, (8, 8, 8)).options == FAST
-    assert leaf_of(tree, (8, 1200, 8)).options == FAST  # up to four times the largest
-    assert leaf_of(tree, (8, 5000, 8)).options == Options()
-    prove_partition(tree, NAMES)
-    assert learn_tree(costs, weights, 0).tree == Leaf(FAST)
-
-
 def test_large_losses_count_more_than_many_small_ones() -> None:
     def risky(o: Options, v: Any) -> float:
         return {FAST: 0.7 if v[0] % 7 == 3 else -0.05, WIDE: -0.01}.get(o, 0.0)
@@ -464,6 +454,8 @@ def test_sizes_are_drawn_from_ranges_and_obey_the_program() -> None:
     text = "def f(float(N) x, float(K) w) -> (y) { y(i) +=! x(i+k) * w(k) }"
     program = analyse(text)["f"]
     found = distribution_of(program, {"K": Dim(1, 64), "N": Dim(8, 512, 8)}, {}, None, 0)
+    ranges = {"K": range(1, 65), "N": range(8, 513, 8)}
+    assert distribution_of(program, ranges, {}, None, 0) == found
     assert len(found.sizes) == 6
     for values in (*found.sizes, *found.draw(program, 50, 3)):
         named = dict(zip(program.sizes, values))

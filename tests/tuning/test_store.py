@@ -25,7 +25,7 @@ from tcsym.tuning import candidates_for, lookup, shipped, warn
 from tcsym.tuning import database as database_module
 from tcsym.tuning.database import VERSION, Database
 from tcsym.tuning.machine import machine_key
-from tcsym.tuning.rows import Fastest, Trial, Tuned, tuned_from
+from tcsym.tuning.rows import Chosen, Fastest, Trial, Tuned, tuned_from
 from tcsym.tuning.shipped import tuned_rows, tuned_text
 
 TARGET = Target("cpu", "some", (), 256, 16, True, False)
@@ -259,7 +259,7 @@ def _as_nobody(directory: str, found: multiprocessing.Queue[object]) -> None:
     found.put((options_found(), Database(f"{directory}/options").put([trial(3)])))
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs to become another user")
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user: only root can")
 def test_a_read_only_store_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     with tempfile.TemporaryDirectory(dir="/tmp") as directory:
         os.chmod(directory, 0o755)
@@ -383,19 +383,19 @@ def test_candidates_are_found_and_never_fail(
     assert options_found() == FROM_USER and "are not used" in caplog.text
 
 
-def test_a_store_without_choices_for_sizes_gets_some(database: Database) -> None:
-    """A file of version 2 is renewed when something is put; its rows stay."""
+def test_what_was_kept_without_being_confirmed_serves_no_more(database: Database) -> None:
+    """A file of an older version: none of its options serve, and it is renewed by the next row."""
     row = Fastest(PROGRAM, "m", "q", "[1, 2, 3]", FAST.to_json(), 2e-6, 1e-6, "2026", "mm")
-    database.put([tuned(), trial(1)])
+    way = Chosen(PROGRAM, "m", "q", "{}", "symbolic", "2026", "mm")
+    database.put([tuned(), trial(1), way])
     with contextlib.closing(sqlite3.connect(database.path)) as connection:
         connection.execute("DROP TABLE fastest")
         connection.execute("PRAGMA user_version = 2")
         connection.commit()
-    assert database.select(Fastest) == []
-    assert options_found() == FROM_USER
-    assert database.put([row]) and database.put([row])
-    assert database.select(Fastest) == [row]
-    assert options_found() == FROM_USER and database.select(Trial) == [trial(1)]
+    for _ in range(2):
+        assert database.select(Tuned) == database.select(Trial) == []
+        assert options_found() == ANALYTIC and database.select(Chosen) == [way]
+        assert database.put([row]) and database.select(Fastest) == [row]
 
 
 @pytest.mark.parametrize("damage", ["", "[]", "{}", '{"schema": 99}', "\x00", '{"schema": 1}'])

@@ -1,0 +1,76 @@
+"""Loaded code, inputs -> what `kernel(A, B)` does once it is steady: the call that tuning times.
+
+The code's own time is not what a caller waits for: a result is allocated, arguments are checked, a
+native entry is passed. For small sizes that is most of a call, and some options change it (scratch
+memory, threads). Where there is no native entry, a call passes through Python here as there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from typing import Any
+
+from tcsym.context import Context
+from tcsym.frontend.program import Program
+from tcsym.options import Options
+from tcsym.runtime.arguments import bind, match_arguments
+from tcsym.runtime.entering import load_entry
+from tcsym.runtime.entry_image import all_dense, entry_image
+from tcsym.runtime.jit import LoadedKernel
+from tcsym.runtime.packing import packed
+from tcsym.runtime.plan import CallPlan, plan_call
+from tcsym.runtime.results import match_outputs, prepare_outputs
+from tcsym.sample import Array
+from tcsym.sizes import Dim
+from tcsym.stats import Stats
+from tcsym.target import Target
+from tcsym.threads import get_num_threads, set_num_threads
+from tcsym.variants import Variant, Variants
+
+Values = tuple[int, ...]
+
+
+def call_of(
+    program: Program,
+    target: Target,
+    kernel: LoadedKernel,
+    context: Context,
+    values: Values,
+    inputs: Sequence[Array],
+    threads: int,
+) -> Callable[[], object]:
+    """A call of these sizes on dense inputs, on as many threads as this process uses from now on.
+
+    It returns the results. Errors: those of a call.
+    """
+    if get_num_threads() != threads:
+        set_num_threads(threads)
+    entry = _entry(program, target, kernel, context)
+    free = {n: v for n, v in zip(program.sizes, values, strict=True) if n in program.free_sizes}
+    return partial(entry, *inputs, sizes=free) if free else partial(entry, *inputs)
+
+
+@lru_cache(512)
+def _entry(
+    program: Program, target: Target, kernel: LoadedKernel, context: Context
+) -> Callable[..., Any]:
+    declared = {name: Dim(low, high, step) for name, low, high, step in context}
+    plan = plan_call(program, declared, frozenset())
+    variants = Variants(plan, target, Options(), {}, Stats(), context)
+    variant = variants.variant_of(variants.dense, kernel.compiled, kernel)
+    through_python = partial(_call, plan, variant)
+    where = variant.pointers, variant.slots, all_dense(plan)
+    image = entry_image(plan, kernel.compiled, *where)
+    return through_python if image is None else load_entry(image, kernel, through_python)
+
+
+def _call(plan: CallPlan, variant: Variant, /, *inputs: Any, sizes: Any = None) -> Any:
+    """As `Serving.call`, of one variant."""
+    bound = bind(plan, match_arguments(plan, inputs, {}), sizes)
+    outputs = prepare_outputs(plan, bound, match_outputs(plan, None))
+    views = (*bound.views, *outputs.views)
+    fault = variant.run(views, bound.sizes, get_num_threads())
+    if fault:
+        raise plan.fault_error(variant.compiled.faults[fault - 1])
+    return packed(plan.output_names, outputs.finished())
