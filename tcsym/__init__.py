@@ -13,7 +13,7 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from tcsym.imports import install
+from tcsym.forks import Inside
 
 if TYPE_CHECKING:
     from tcsym import library, strategy
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from tcsym.threads import get_num_threads, set_num_threads
     from tcsym.types import DType
 
-install()  # of other modules of ours, in one file
 __version__ = "0.1.0"
 
 __all__ = [
@@ -114,11 +113,12 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("library", "recorded", "strategy"):
-        return import_module(f"tcsym.{name}")
-    if name not in __all__:
-        raise AttributeError(f"module 'tcsym' has no attribute {name!r}")
-    value = getattr(import_module(f"tcsym.{_HOME_OF.get(name, 'errors')}"), name)
+    with Inside():
+        if name in ("library", "recorded", "strategy"):
+            return import_module(f"tcsym.{name}")
+        if name not in __all__:
+            raise AttributeError(f"module 'tcsym' has no attribute {name!r}")
+        value = getattr(import_module(f"tcsym.{_HOME_OF.get(name, 'errors')}"), name)
     globals()[name] = value
     return value
 

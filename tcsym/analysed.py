@@ -9,7 +9,8 @@ from tcsym.config import VERIFY
 from tcsym.digest import hexdigest
 from tcsym.frontend.program import Program
 from tcsym.frontend.program_json import programs_from_json, programs_to_json
-from tcsym.runtime.cache import MARSHAL, CodeCache, compiler_version
+from tcsym.runtime.cache import MARSHAL, CodeCache
+from tcsym.runtime.versions import compiler_version
 
 
 def analysed(source: str, filename: str) -> dict[str, Program]:

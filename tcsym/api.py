@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from tcsym.definition import define
 from tcsym.errors import OptionError, TCTypeError
+from tcsym.forks import inside
 from tcsym.kernel import Kernel
+from tcsym.outside_graphs import outside_graphs
 from tcsym.runtime.arrays import Unusable, View, numpy_array, view_of
 from tcsym.runtime.scalars import is_scalar
 from tcsym.types import NAMES, DType
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from tcsym.frontend.einsum import EinsumSource
 
 
+@outside_graphs
+@inside
 def einsum(
     spec: str, *operands: Any, out: Any = None, threads: int | None = None, optimize: bool = True
 ) -> Any:
@@ -24,8 +28,12 @@ def einsum(
 
     Example: `einsum("mk,kn->mn", A, B)`. Ellipses and extents of 1 broadcast as in numpy. The
     result's type is numpy's promotion of the operands' types, its library theirs.
+    out: an array to write into.
+    threads: most threads for this call.
     optimize: multiply several operands in the order that takes the fewest operations at these
-    sizes; there is then one kernel for each order that was met. False: all at once.
+        sizes; there is then one kernel for each order that was met. False: all at once.
+    Errors: TCSyntaxError, RankError, TCTypeError or SizeError where subscripts and operands do not
+    go together.
     """
     if not isinstance(spec, str):
         raise TCTypeError(f"einsum: the first argument is {spec!r}, expected subscripts as text")
@@ -39,12 +47,15 @@ def einsum(
     return _einsum_kernel(found.source)(*arguments, out=out, threads=threads)
 
 
+@outside_graphs
+@inside
 def einsum_kernel(
     spec: str, dtypes: str | DType | Sequence[str | DType] = "float32", **settings: Any
 ) -> Kernel:
     """The kernel behind `einsum(spec, ..., optimize=False)`: parameters x0, x1, ..., result O.
 
-    dtypes: element type of all operands, or one for each. settings: as for `define`.
+    dtypes: element type of all operands, or one for each.
+    settings: as for `define`.
     """
     from tcsym.frontend.einsum import NAME, einsum_source
 

@@ -9,7 +9,15 @@ import click
 from tcsym import __version__
 from tcsym.cli_cache import cache
 from tcsym.cli_doctor import doctor
-from tcsym.cli_library import KernelFile, library_option
+from tcsym.cli_kernel import (
+    def_option,
+    file_argument,
+    library_option,
+    load_kernel,
+    start_option,
+    target_option,
+    with_kernel,
+)
 from tcsym.cli_output import (
     ErrorsAsText,
     KernelCommand,
@@ -18,14 +26,13 @@ from tcsym.cli_output import (
     print_table,
     seconds_text,
 )
+from tcsym.cli_sizes import parse_all_sizes, parse_many_sizes, sizes_of, sizes_option
 from tcsym.cli_tune import (
     TRACE,
     parse_budget,
-    parse_many_sizes,
     refuse_with_trace,
     report_json,
     short_text,
-    sizes_of,
     tune_trace,
 )
 
@@ -35,27 +42,7 @@ if TYPE_CHECKING:
     from tcsym.cli_bench import Speed
     from tcsym.cli_run import Run
     from tcsym.kernel import Kernel
-
-_FILE = KernelFile()
-
-
-def parse_sizes(_ctx: click.Context, _param: click.Parameter, text: str) -> dict[str, int]:
-    """`N=32,M=8`"""
-    sizes: dict[str, int] = {}
-    for part in filter(None, text.split(",")):
-        name, equals, number = (s.strip() for s in part.partition("="))
-        if not (equals and name.isidentifier() and number.isdecimal()):
-            raise click.BadParameter(f"`{part}` is not NAME=NUMBER, as in N=32,M=8")
-        if name in sizes:
-            raise click.BadParameter(f"`{name}` is given twice")
-        sizes[name] = int(number)
-    return sizes
-
-
-def parse_all_sizes(
-    ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]
-) -> list[dict[str, int]]:
-    return [parse_sizes(ctx, param, text) for text in texts]
+    from tcsym.options import Options
 
 
 @click.group(cls=ErrorsAsText, context_settings={"help_option_names": ["-h", "--help"]})
@@ -67,36 +54,45 @@ def main() -> None:
 main.add_command(cache)
 main.add_command(doctor)
 
-_def_option = click.option("--def", "name", help="Which def, if the file has several.")
-_sizes_option = click.option(
-    "--sizes", callback=parse_sizes, default="", metavar="N=32,M=8", help="Values of the sizes."
-)
-
 
 @main.command(cls=KernelCommand)
-@click.argument("file", type=_FILE)
-@_def_option
-@_sizes_option
+@with_kernel
+@sizes_option
 @click.option("--check", is_flag=True, help="Compare with the interpreter (slow).")
 @click.option("--threads", type=click.IntRange(1), help="Most threads to use.")
-@click.option("--target", help="cpu, cpu:avx512bf16, cpu:avx512, cpu:avx2 or cpu:novector.")
+@click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="X=x.npy",
+    help="Take an input from a file, and its sizes with it.",
+)
+@click.option(
+    "--output", "outputs", multiple=True, metavar="Y=y.npy", help="Write an output to a file."
+)
 @click.option("--seed", type=click.IntRange(0), default=0, help="Of the random inputs.")
 @json_option
 def run(
-    file: Path,
-    name: str | None,
+    kernel: Kernel,
     sizes: dict[str, int],
     check: bool,
     threads: int | None,
-    target: str | None,
+    inputs: tuple[str, ...],
+    outputs: tuple[str, ...],
     seed: int,
     as_json: bool,
 ) -> None:
-    """Run a def of FILE on random inputs; print times and shapes."""
+    """Run a def of FILE; print times and shapes.
+
+    FILE is a text of defs, the name of a kernel that comes with tcsym, or `-` for standard input.
+    Inputs are random where none is given.
+    """
+    from tcsym.cli_arrays import check_outputs, load_inputs, save_outputs
     from tcsym.cli_run import run_kernel
 
-    kernel = load_kernel(file, name, target)
-    result = run_kernel(kernel, sizes, threads, check, seed)
+    where, arrays = check_outputs(kernel, outputs), load_inputs(kernel, inputs)
+    result = run_kernel(kernel, sizes, threads, check, seed, arrays)
+    save_outputs(where, result.results)
     if as_json:
         print_json(result.as_json())
     else:
@@ -106,8 +102,7 @@ def run(
 
 
 @main.command(cls=KernelCommand)
-@click.argument("file", type=_FILE)
-@_def_option
+@with_kernel
 @click.option(
     "--sizes",
     "all_sizes",
@@ -117,15 +112,12 @@ def run(
     help="Values of the sizes; again for more sizes.",
 )
 @click.option("--threads", type=click.IntRange(1), help="Most threads to use.")
-@click.option("--target", help="cpu, cpu:avx512bf16, cpu:avx512, cpu:avx2 or cpu:novector.")
 @click.option("--seed", type=click.IntRange(0), default=0, help="Of the random inputs.")
 @json_option
 def bench(
-    file: Path,
-    name: str | None,
+    kernel: Kernel,
     all_sizes: list[dict[str, int]],
     threads: int | None,
-    target: str | None,
     seed: int,
     as_json: bool,
 ) -> None:
@@ -135,7 +127,6 @@ def bench(
     """
     from tcsym.cli_bench import bench_kernel
 
-    kernel = load_kernel(file, name, target)
     speeds = [bench_kernel(kernel, sizes, threads, seed) for sizes in all_sizes or [{}]]
     if as_json:
         print_json({"def": kernel.name, "speeds": [s.as_json() for s in speeds]})
@@ -145,26 +136,21 @@ def bench(
 
 
 @main.command(cls=KernelCommand)
-@click.argument("file", type=_FILE)
+@with_kernel
 @click.argument("stage")
-@_def_option
-@_sizes_option
-@click.option("--target", help="cpu, cpu:avx512bf16, cpu:avx512, cpu:avx2 or cpu:novector.")
+@sizes_option
 @library_option
 @json_option
 def show(
-    file: Path,
+    kernel: Kernel,
     stage: str,
-    name: str | None,
     sizes: dict[str, int],
-    target: str | None,
     as_json: bool,
 ) -> None:
     """Print one STAGE of the compilation of FILE.
 
-    Stages: syntax program ranges scop dependences schedule loops mapped llvm asm options.
+    Stages: syntax program ranges scop dependences schedule loops mapped llvm asm options variants.
     """
-    kernel = load_kernel(file, name, target)
     text = kernel.explain(stage, **sizes)
     if as_json:
         print_json({"def": kernel.name, "stage": stage, "text": text})
@@ -173,8 +159,8 @@ def show(
 
 
 @main.command(cls=KernelCommand)
-@click.argument("file", type=_FILE)
-@_def_option
+@file_argument
+@def_option
 @click.option(
     "--sizes",
     callback=parse_many_sizes,
@@ -185,7 +171,8 @@ def show(
 @click.option(
     "--budget", callback=parse_budget, default="60s", show_default=True, help="Time, or trials."
 )
-@click.option("--target", help="cpu, cpu:avx512bf16, cpu:avx512, cpu:avx2 or cpu:novector.")
+@target_option
+@start_option
 @click.option("--seed", type=click.IntRange(0), default=0, help="Of all that is random.")
 @click.option("--search", type=click.Choice(["guided", "genetic"]), default="guided")
 @click.option("--plot", metavar="FILE.png", help="Write a picture of the convergence.")
@@ -196,6 +183,7 @@ def tune(
     sizes: list[dict[str, Any]],
     budget: str | int,
     target: str | None,
+    start: list[Options],
     seed: int,
     search: str,
     plot: str | None,
@@ -206,7 +194,7 @@ def tune(
     FILE may be a trace (`.jsonl`) of `tcsym.record`: its kernels are tuned for what was called.
     """
     if file.suffix == TRACE:
-        refuse_with_trace(name=name, sizes=sizes, target=target, plot=plot)
+        refuse_with_trace(name=name, sizes=sizes, target=target, start=start, plot=plot)
         reports = []
         for report in tune_trace(file, budget, seed, search, None if as_json else True):
             reports.append(report)
@@ -219,30 +207,14 @@ def tune(
         return
     kernel = load_kernel(file, name, target)
     shown = None if as_json else True
-    report = kernel.tune(sizes_of(sizes), budget, seed=seed, search=search, progress=shown)
+    settings = {"seed": seed, "search": search, "progress": shown, "start": start}
+    report = kernel.tune(sizes_of(sizes), budget, **settings)
     if plot:
         report.plot(plot)
     if as_json:
         print_json(report_json(report))
     else:
         click.echo(str(report))
-
-
-def load_kernel(file: Path, name: str | None, target: str | None) -> Kernel:
-    """The def `name` of the file, or its only one."""
-    from tcsym.definition import define
-
-    try:
-        source = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise click.ClickException(f"cannot read {file}: {error}") from error
-    module = define(source, filename=str(file), target=target)
-    names = list(module)
-    if name is None and len(names) != 1:
-        raise click.UsageError(f"{file} has {len(names)} defs, choose one: --def {'|'.join(names)}")
-    if name is not None and name not in module:
-        raise click.UsageError(f"{file} has no def `{name}`, it has {', '.join(names)}")
-    return module[name or names[0]]
 
 
 def _speed_row(s: Speed) -> tuple[str, ...]:

@@ -63,7 +63,7 @@ def list_entries(of_options: bool, as_json: bool) -> None:
         print_json([_entry_json(e) for e in entries])
         return
     if code_cache.directory is None:
-        click.echo("the code cache is off")
+        click.echo(f"no code cache: {code_cache.trouble}")
         return
     now = time.time()
     print_table(

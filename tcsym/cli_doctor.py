@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import ctypes
-import ctypes.util
 import platform
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 
 import click
 
 from tcsym.cli_output import byte_text, json_option, print_json, print_table
-from tcsym.config import VARIABLES
+from tcsym.config import CACHE, CACHE_DIR, OPTIONS, VARIABLES
 from tcsym.errors import TCError
+from tcsym.system import runs_code
 
 _REQUIRED = ("numpy", "ml_dtypes", "islpy", "llvmlite", "click", "rich")
 _OPTIONAL = (("torch", "pip install tcsym[torch]"), ("jax", "pip install tcsym[jax]"))
@@ -50,7 +49,7 @@ def doctor(as_json: bool) -> None:
 
 def examine() -> Iterator[Finding]:
     """All findings, in the order of the report. One that fails reports its failure."""
-    for part in (_python, _packages, _compiler, _processor, _threads, _caches, _cuda, _variables):
+    for part in _PARTS:
         try:
             yield from part()
         except (TCError, ImportError, OSError) as error:
@@ -63,8 +62,8 @@ def _python() -> Iterator[Finding]:
     python = f"{platform.python_implementation()} {platform.python_version()}"
     yield Finding("tcsym", __version__)
     yield Finding("python", f"{python} at {sys.executable}", sys.version_info >= (3, 11))
-    is_supported = sys.platform == "linux" and platform.machine() in ("x86_64", "AMD64")
-    hint = "" if is_supported else "machine code is made for Linux on x86-64 only"
+    is_supported = runs_code()
+    hint = "" if is_supported else "kernels run on Linux with x86-64 processors only"
     yield Finding("system", f"{platform.system()} {platform.machine()}", is_supported, hint)
 
 
@@ -86,11 +85,15 @@ def _version(package: str) -> str | None:
 
 def _compiler() -> Iterator[Finding]:
     from tcsym.llvm import version as llvm_version
-    from tcsym.runtime.numpy_facts import arrays_are_as_expected
+    from tcsym.runtime.native import HAS_ENTRIES
 
     yield Finding("LLVM", ".".join(map(str, llvm_version())), True)
-    fast = arrays_are_as_expected()
-    yield Finding("fast calls", "yes" if fast else "no: numpy's arrays look unfamiliar", None)
+    hint = (
+        ""
+        if HAS_ENTRIES
+        else "install a C compiler, then tcsym again: calls are slow, on one thread"
+    )
+    yield Finding("native calls", "yes" if HAS_ENTRIES else "not built", HAS_ENTRIES or None, hint)
 
 
 def _processor() -> Iterator[Finding]:
@@ -118,40 +121,46 @@ def _caches() -> Iterator[Finding]:
 
     cache = CodeCache.default()
     if cache.directory is None:
-        yield Finding("code cache", "off or not usable", None, "see TCSYM_CACHE_DIR, TCSYM_CACHE")
+        yield Finding("code cache", f"none: {cache.trouble}", False if CACHE.read() else None)
+    else:
+        entries, size = cache.entries(), byte_text(cache.total_bytes())
+        yield Finding("code cache", f"{len(entries)} entries, {size}, in {cache.directory}", True)
+
+
+def _options() -> Iterator[Finding]:
+    from tcsym.tuning.database import Database
+    from tcsym.tuning.rows import Tuned
+
+    if not OPTIONS.read():
+        yield Finding("tuned options", "none: switched off by TCSYM_OPTIONS")
         return
-    entries = cache.entries()
-    size = byte_text(cache.total_bytes())
-    yield Finding("code cache", f"{len(entries)} entries, {size}, in {cache.directory}", True)
-
-
-def _cuda() -> Iterator[Finding]:
-    yield Finding("CUDA target", "not in this version")
-    driver = _cuda_driver()
-    hint = "" if driver else "install NVIDIA's driver: https://www.nvidia.com/drivers"
-    yield Finding("CUDA driver", driver or "not found", None, hint)
-    compiler = ctypes.util.find_library("nvrtc") or _version("nvidia-cuda-nvrtc-cu12")
-    hint = "" if compiler else "pip install nvidia-cuda-nvrtc-cu12"
-    yield Finding("CUDA compiler", compiler or "not found (nvrtc)", None, hint)
-
-
-def _cuda_driver() -> str | None:
-    """Version of the driver and number of its devices."""
     try:
-        library = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return None
+        database = Database.opened(CACHE_DIR.read())
+    except OSError as error:
+        yield Finding("tuned options", f"the user's are not used: {error}", False)
+        return
+    n = len(database.select(Tuned))
+    yield Finding("tuned options", f"{n} programs of the user, in {database.directory}", True)
 
-    def number(function: Callable[..., int]) -> int:
-        n = ctypes.c_int(0)
-        return n.value if function(ctypes.byref(n)) == 0 else 0
 
-    release = number(library.cuDriverGetVersion)
-    n_devices = number(library.cuDeviceGetCount) if library.cuInit(0) == 0 else 0
-    return f"CUDA {release // 1000}.{release % 1000 // 10}, {n_devices} devices"
+def _gpu() -> Iterator[Finding]:
+    yield Finding("GPU", "not used: kernels of this version run on the processor")
 
 
 def _variables() -> Iterator[Finding]:
     for variable in VARIABLES:
         value = variable.read()
         yield Finding(variable.name, "not set" if value is None else str(value))
+
+
+_PARTS = (
+    _python,
+    _packages,
+    _compiler,
+    _processor,
+    _threads,
+    _caches,
+    _options,
+    _gpu,
+    _variables,
+)

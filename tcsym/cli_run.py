@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tcsym.cli_arrays import sizes_of_arrays
 from tcsym.errors import SizeError
 from tcsym.kernel import Kernel
 from tcsym.runtime.background import settle
@@ -51,17 +52,34 @@ class Run:
 
 
 def run_kernel(
-    kernel: Kernel, given: Mapping[str, int], threads: int | None, check: bool, seed: int
+    kernel: Kernel,
+    given: Mapping[str, int],
+    threads: int | None,
+    check: bool,
+    seed: int,
+    arrays: Mapping[str, Array] | None = None,
 ) -> Run:
-    """Calls the kernel on random arrays of these sizes until the times are known."""
-    sizes = {**{n: v for n, v in kernel.sizes.items() if isinstance(v, int)}, **given}
-    inputs, free = kernel_inputs(kernel, sizes, seed), free_sizes(kernel, given)
+    """Calls the kernel until the times are known, on random arrays of these sizes.
+
+    arrays: inputs that are not random; they bring their sizes.
+    """
+    arrays = arrays or {}
+    fixed = {n: v for n, v in kernel.sizes.items() if isinstance(v, int)}
+    sizes = {**fixed, **sizes_of_arrays(kernel, arrays), **given}
+    names = list(kernel.signature.inputs)
+    if set(names) == set(arrays):
+        inputs = [arrays[name] for name in names]
+    else:
+        inputs = kernel_inputs(kernel, sizes, seed)
+        inputs = [arrays.get(name, x) for name, x in zip(names, inputs)]
+    free = free_sizes(kernel, given)
 
     def call() -> Any:
         return kernel(*inputs, sizes=free, threads=threads)
 
     start = time.perf_counter()
-    result = call()
+    # shapes of given arrays and given sizes may disagree
+    result = kernel(*inputs, sizes=dict(given), threads=threads) if arrays else call()
     first = time.perf_counter() - start
     settle()  # the quick entry is made beside us
     times = _times(call)

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tcsym.errors import SizeError
-
 TRACE = ".jsonl"
 MOST_SIZES = 8
 
@@ -17,42 +15,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tcsym.tuning.report import TuningReport
-
-
-def parse_many_sizes(
-    _ctx: click.Context, _param: click.Parameter, texts: tuple[str, ...]
-) -> list[dict[str, Any]]:
-    """`N=32,M=8`, or with ranges `N=1..128,M=8`, several times."""
-    return [_parsed(text) for text in texts]
-
-
-def _parsed(text: str) -> dict[str, Any]:
-    sizes: dict[str, Any] = {}
-    for part in filter(None, text.split(",")):
-        name, equals, value = (s.strip() for s in part.partition("="))
-        numbers = value.split("..")
-        is_good = equals and name.isidentifier() and all(n.isdecimal() for n in numbers)
-        if not is_good or len(numbers) > 2 or name in sizes:
-            raise click.BadParameter(f"`{part}` is not NAME=NUMBER or NAME=LOW..HIGH")
-        sizes[name] = tuple(map(int, numbers)) if len(numbers) == 2 else int(value)
-    return sizes
-
-
-def sizes_of(given: list[dict[str, Any]]) -> Any:
-    """What `Kernel.tune` takes. UsageError: ranges and several points do not mix."""
-    from tcsym.sizes import Dim
-
-    has_ranges = any(isinstance(v, tuple) for sizes in given for v in sizes.values())
-    if not given:
-        return None
-    if not has_ranges:
-        return given
-    if len(given) > 1:
-        raise click.UsageError("give one --sizes with ranges, or several without")
-    try:
-        return {n: Dim(*v) if isinstance(v, tuple) else v for n, v in given[0].items()}
-    except SizeError as error:
-        raise click.UsageError(str(error)) from error
 
 
 def parse_budget(_ctx: click.Context, _param: click.Parameter, text: str) -> str | int:
@@ -114,6 +76,7 @@ def report_json(report: TuningReport) -> dict[str, Any]:
         "stopped": report.stopped,
         "needs_seconds": report.least if report.is_short else None,
         "kept": report.is_kept,
+        "notes": list(report.notes),
         "options": report.options,
         "sizes": [
             {

@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
-from typing import assert_never
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tcsym.index import (
-    All,
-    Any_,
-    Atom,
-    Choose,
-    Condition,
-    FloorDiv,
-    Index,
-    IsZero,
-    Max,
-    Min,
-    Mod,
-    NonNegative,
-    Not,
-    Product,
-)
+from tcsym.index import Condition, Index
+from tcsym.index_fold import Fold
 
 Integers = NDArray[np.int64]
 Truths = NDArray[np.bool_]
@@ -42,7 +27,7 @@ class Column:
         self.array = array
 
 
-class Columns:
+class Columns(Fold[Integers, Truths]):
     """Columns by variable. Expressions of the same columns are evaluated once, in any scope."""
 
     def __init__(
@@ -65,51 +50,54 @@ class Columns:
         """Values of `e`; KeyError for an unbound variable."""
         if not e.terms:
             return self._kept((e,), lambda: np.full(1, e.constant, np.int64))
-        return self._kept((e, *self.of_names(e.variables())), lambda: self._sum(e))
+        return self._kept((e, *self.of_names(e.variables())), lambda: super(Columns, self).index(e))
 
     def holds(self, c: Condition) -> Truths:
-        match c:
-            case NonNegative(i):
-                return np.asarray(self.of(i).array >= 0, np.bool_)
-            case IsZero(i):
-                return np.asarray(self.of(i).array == 0, np.bool_)
-            case Not(inner):
-                return np.asarray(~self.holds(inner), np.bool_)
-            case All(cs):
-                return reduce(np.logical_and, map(self.holds, cs), np.ones(1, np.bool_))
-            case Any_(cs):
-                return reduce(np.logical_or, map(self.holds, cs), np.zeros(1, np.bool_))
-            case _:
-                assert_never(c)
+        return np.asarray(self.condition(c), np.bool_)
 
     def _kept(self, key: tuple[object, ...], make: Callable[[], Integers]) -> Column:
         if key not in self._made:
             self._made[key] = Column(make())
         return self._made[key]
 
-    def _sum(self, e: Index) -> Integers:
-        parts = (c * self._atom(atom) for atom, c in e.terms)
-        return reduce(np.add, parts, np.full(1, e.constant, np.int64))
+    def index(self, e: Index) -> Integers:
+        return self.of(e).array
 
-    def _atom(self, atom: Atom) -> Integers:
-        match atom:
-            case str():
-                return self._columns[atom].array
-            case Product(factors):
-                return reduce(np.multiply, map(self._atom, factors))
-            case FloorDiv(a, b):
-                divisor = self.of(b).array
-                quotient = self.of(a).array // np.where(divisor == 0, 1, divisor)
-                return np.where(divisor == 0, 0, quotient)
-            case Mod(a, b):
-                divisor = self.of(b).array
-                rest = self.of(a).array % np.where(divisor == 0, 1, divisor)
-                return np.where(divisor == 0, 0, rest)
-            case Min(args):
-                return reduce(np.minimum, (self.of(x).array for x in args))
-            case Max(args):
-                return reduce(np.maximum, (self.of(x).array for x in args))
-            case Choose(c, a, b):
-                return np.where(self.holds(c), self.of(a).array, self.of(b).array)
-            case _:
-                assert_never(atom)
+    def variable(self, name: str) -> Integers:
+        return self._columns[name].array
+
+    def total(self, terms: Sequence[tuple[Integers, int]], constant: int) -> Integers:
+        return reduce(np.add, (c * a for a, c in terms), np.full(1, constant, np.int64))
+
+    def product(self, factors: Sequence[Integers]) -> Integers:
+        return reduce(np.multiply, factors)
+
+    def quotient(self, a: Integers, b: Integers) -> Integers:
+        return np.where(b == 0, 0, a // np.where(b == 0, 1, b))
+
+    def remainder(self, a: Integers, b: Integers) -> Integers:
+        return np.where(b == 0, 0, a % np.where(b == 0, 1, b))
+
+    def minimum(self, args: Sequence[Integers]) -> Integers:
+        return reduce(np.minimum, args)
+
+    def maximum(self, args: Sequence[Integers]) -> Integers:
+        return reduce(np.maximum, args)
+
+    def choose(self, c: Truths, a: Integers, b: Integers) -> Integers:
+        return np.where(c, a, b)
+
+    def nonnegative(self, value: Integers) -> Truths:
+        return np.greater_equal(value, 0)
+
+    def zero(self, value: Integers) -> Truths:
+        return np.equal(value, 0)
+
+    def negation(self, truth: Truths) -> Truths:
+        return ~truth
+
+    def every(self, truths: Iterator[Truths]) -> Truths:
+        return reduce(np.logical_and, truths, np.ones(1, np.bool_))
+
+    def some(self, truths: Iterator[Truths]) -> Truths:
+        return reduce(np.logical_or, truths, np.zeros(1, np.bool_))

@@ -14,14 +14,13 @@ Task t uses the private arena at private_arena + t * private_bytes.
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tcsym.archive import SYMBOL as SYMBOL
 from tcsym.errors import NOWHERE, Span
 from tcsym.index import Index, var
 from tcsym.index_json import from_json, to_json
-from tcsym.records import dataclass
 
 CONTEXT_FIELDS = (
     "parallel_for",  # pointer to the function above

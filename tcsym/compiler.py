@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from tcsym.compiled import Compiled, Layout
 from tcsym.context import Context
 from tcsym.errors import OptionError
 from tcsym.frontend.program import Program
-from tcsym.options import Options
-from tcsym.records import dataclass
+from tcsym.options import Bind, Options
 from tcsym.recursion import deep_recursion
 from tcsym.target import Target
 
@@ -77,14 +76,17 @@ class Lowering:
         from tcsym.polyhedral.passes.common.assume import assume
         from tcsym.polyhedral.schedule import schedule_program
 
-        before = self.fixed if self.options.bind == "before" else {}
-        after = self.fixed if self.options.bind == "after" else {}
-        bound = bind_program(self.ordered(), before)
+        bound = bind_program(self.ordered(), self.bound("before"))
         arguments = [t.name for t in (*bound.inputs, *bound.outputs)]
         layouts = dict(zip(arguments, self.layouts, strict=True))
         given = self.options, layouts, self.context
         result = self.timed("schedule", lambda: schedule_program(bound, *given))
-        return replace(result, kernel=assume(bind_kernel(result.kernel, after)))
+        return replace(result, kernel=assume(bind_kernel(result.kernel, self.bound("after"))))
+
+    def bound(self, when: Bind) -> dict[str, int]:
+        """The fixed sizes that become numbers then."""
+        bind, bind_of = self.options.bind, self.options.bind_of
+        return {n: v for n, v in self.fixed.items() if bind_of.get(n, bind) == when}
 
     def ordered(self) -> Program:
         """The program with its chains of products in the order that the options say."""
@@ -151,10 +153,9 @@ class Unfinished:
         return self._code.missing()
 
     @deep_recursion
-    def make(self, names: Sequence[str], meanwhile: Callable[[], object] = lambda: None) -> None:
-        """Make these modules for a call that waits.
-
-        LLVM works beside the emission, and then beside `meanwhile`: its time is what remains.
+    def make(self, names: Sequence[str]) -> None:
+        """Make these modules for a call that waits. LLVM works beside the emission: its time is
+        what remains.
         """
         if not names:
             return
@@ -163,7 +164,6 @@ class Unfinished:
         code, timed = self._code, self._stages.timed
         with Assembler(self._stages.target) as assembler:
             written = timed("emit", lambda: code.write(names, assembler.add))
-            meanwhile()
             code.add(written, timed("llvm", assembler.objects))
 
     @deep_recursion
@@ -213,8 +213,9 @@ def begin_program(
 ) -> Unfinished:
     """One variant of `program`: arguments (inputs, then outputs) in the given layouts.
 
-    `fixed` sizes become numbers when `options.bind` says so; the caller guarantees their values,
-    and that sizes lie in `context`. whole: it serves all of these; else it may leave some out.
+    Each of the `fixed` sizes becomes a number when `options.bind` says so; the caller guarantees
+    their values, and that sizes lie in `context`. whole: it serves all of these; else it may leave
+    some out.
     """
     return Unfinished(Lowering(program, target, options, fixed, layouts, context, {}), whole)
 
@@ -250,11 +251,9 @@ def explain_stage(
     """The value of `stage` as text, all arguments dense. OptionError for an unknown stage."""
     from tcsym.loop_ir_text import kernel_text
 
-    stage = "mapped" if stage == "promoted" else stage
     if stage not in STAGES:
-        raise OptionError(
-            f"unknown stage `{stage}`", hint=f"one of {', '.join(STAGES)}, options, variants"
-        )
+        known = ", ".join((*STAGES, "options", "variants"))
+        raise OptionError(f"unknown stage `{stage}`", hint=f"stages are {known}")
     if is_frontend(stage):
         return _frontend_text(program, stage)
     n_arguments = len(program.inputs) + len(program.outputs)

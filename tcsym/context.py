@@ -8,7 +8,7 @@ relates two sizes, and never claims what is not so.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import NamedTuple, assert_never
 
 from tcsym.index import (
@@ -43,7 +43,6 @@ from tcsym.index import (
     of_atom,
     var,
 )
-from tcsym.records import dataclass
 
 
 class Known(NamedTuple):

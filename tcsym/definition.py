@@ -6,10 +6,13 @@ Where an earlier process kept how calls of the text are served, hardly anything 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from os import PathLike, fspath
 from typing import TYPE_CHECKING
 
+from tcsym.forks import inside
 from tcsym.kernel import ready_kernels
 from tcsym.module import Module, module_of
+from tcsym.outside_graphs import outside_graphs
 from tcsym.ready import ready
 
 if TYPE_CHECKING:
@@ -20,30 +23,58 @@ if TYPE_CHECKING:
     from tcsym.target import Target
 
 
+@outside_graphs
+@inside
 def define(
-    source: str,
+    source: str | PathLike[str],
     *,
-    sizes: Mapping[str, Dim | int] | None = None,
+    sizes: Mapping[str, Dim | int | range] | None = None,
     strategy: str | Strategy = "auto",
     target: str | Target | None = None,
     options: Options | None = None,
     filename: str = "<tc>",
 ) -> Module:
-    """Read and check one or more defs; code is generated at the first call.
+    """Read and check one or more defs; code is generated when a call first needs it.
 
-    sizes: for any of the sizes a fixed value (`options.bind` says if it becomes a constant of the
-        code) or a `Dim` with bounds and divisibility; calls that disagree are `size` errors.
-    strategy: "auto" or "symbolic": one kernel serves all sizes.
-    target: "cpu" (this machine, the default), "cpu:avx512bf16" (and VNNI), "cpu:avx512",
-        "cpu:avx2", "cpu:novector".
-    options: how to compile; never changes a result.
-    filename: shown in error messages.
-    Errors: TCError for whatever is wrong with the text, OptionError for the other arguments.
+    source: the text of defs (docs/language.md), or a path such as `pathlib.Path("mm.tc")`, whose
+        file is read as UTF-8.
+    sizes: what is known of sizes, by name. An integer fixes a size; a `tcsym.Dim` or a `range`
+        bounds it: `{"B": range(1, 129), "K": tcsym.Dim(multiple_of=16), "C": 256}`. Others may
+        have any value. Calls that disagree are `size` errors.
+    strategy: which versions of the code there are, and when they are made; never changes a result.
+        "auto": one for all sizes, and others beside it where they were measured to be faster.
+        "symbolic": one for all sizes. "specialize": one for each sizes that turn up. "bucket":
+        one for each part of the declared ranges. "pad": inputs are padded to few sizes. Or an
+        object of `tcsym.strategy` with arguments, as `tcsym.strategy.Specialize(background=True)`.
+    target: "cpu" (what this machine has, the default), or no more than its name says:
+        "cpu:avx512bf16" (and VNNI), "cpu:avx512", "cpu:avx2", "cpu:novector".
+    options: a `tcsym.Options`, in place of tuned and default ones; never changes a result.
+        `Options(bind=...)` says which sizes become numbers in the code.
+    filename: shown in error messages; for a path, the path.
 
-    Example:
-        m = define("def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }")
-        C = m(A, B)
+    Returns a `Module`: a mapping of names to kernels, `m["mm"]` or `m.mm`. With a single def it is
+    that kernel, too. A kernel takes arrays of numpy, torch and whatever has DLPack or the buffer
+    protocol, in declaration order or by name, and returns one array for one output, else a named
+    tuple, of the kind that came in. See `help(tcsym.Kernel)` for calls, `compile`, `tune`,
+    `explain` and `reference`.
+
+    Errors, all of them `tcsym.TCError` with kind, line, column and hint (docs/errors.md):
+    TCSyntaxError, TCNameError, TCTypeError, RangeError and so on for what is wrong with the text;
+    TCTypeError if `source` is neither text nor a path; SizeError for `sizes`; OptionError for
+    `strategy`, `target`, `options` and a file that cannot be read; TargetError for a target that
+    there is none of.
+
+    Examples:
+        mm = define("def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }")
+        C = mm(A, B)
+        layers = define(pathlib.Path("layers.tc"), sizes={"B": range(1, 129)}, strategy="bucket")
+        y = layers.linear(x, W, b)
     """
+    if isinstance(source, PathLike):
+        from tcsym.settings import text_of_file
+
+        filename = fspath(source) if filename == "<tc>" else filename
+        source = text_of_file(source)
 
     def settings() -> Settings:
         from tcsym.settings import given_settings

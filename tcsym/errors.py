@@ -5,9 +5,8 @@ Not derived from SyntaxError: traceback formatting would then replace our text b
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
-
-from tcsym.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,22 +21,37 @@ class Span:
 NOWHERE = Span(0, 0, 0)
 
 
+_MOST_SHOWN, _BEFORE = 160, 60  # columns of a long line that are shown, and in front of the place
+
+
 def excerpt(source: str, span: Span) -> str:
-    """The source line of `span` with a caret range under it ('' if the line does not exist)."""
+    """The source line of `span` with a caret range under it ('' if the line does not exist).
+
+    Of a line that is too long to read, the part around the place.
+    """
     lines = source.split("\n")
     if not 1 <= span.line <= len(lines):
         return ""
-    line = lines[span.line - 1].rstrip("\r")
-    shown = line.replace("\t", " ")
-    width = max(1, min(span.length, len(shown) - span.column + 1))
-    return f"    {shown}\n    {' ' * (span.column - 1)}{'^' * width}"
+    line = lines[span.line - 1].rstrip("\r").replace("\t", " ")
+    first, last = 0, len(line)
+    if last > _MOST_SHOWN:
+        first = max(0, span.column - 1 - _BEFORE)
+        last = min(last, first + _MOST_SHOWN)
+    before, behind = "…" * (first > 0), "…" * (last < len(line))
+    at = span.column - 1 - first
+    width = max(1, min(span.length, last - first - at))
+    return f"    {before}{line[first:last]}{behind}\n    {' ' * (len(before) + at)}{'^' * width}"
 
 
 class TCError(Exception):
     """Base of all tcsym errors.
 
-    Attributes: `kind` (see docs/errors.md), `message`, `line`, `column` (1-based, 0 if there is no
-    source position), `hint`, `others` (further errors found in the same text).
+    kind: one word; docs/errors.md has an example of each.
+    message: what is wrong, on one line.
+    line, column: where in the text, from 1; 0 if it is not about a place in a text.
+    hint: what to do, or ''.
+    others: further errors found in the same text.
+    `str(error)` shows all of it, with the line of the text and a caret under the place.
     """
 
     kind = "error"

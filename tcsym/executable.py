@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tcsym.runtime.direct import Direct
+from tcsym.outside_graphs import ends_graphs
 
 if TYPE_CHECKING:
     from tcsym.kernel import Kernel
@@ -13,17 +13,20 @@ if TYPE_CHECKING:
 Shapes = tuple[tuple[int, ...], ...]
 
 
-class Executable(Direct):
-    """Result of `kernel.compile`. Arguments must have the shapes it was compiled for.
+class Executable:
+    """Result of `kernel.compile`: called like the kernel, with the shapes it was compiled for.
 
-    `kernel` is the same def accepting only these `sizes`; calls with other shapes are its errors.
+    kernel: the same def, accepting only these sizes; other shapes are `size` errors.
+    sizes: name -> value.
+    shapes: of the inputs, in order.
     """
 
     def __init__(self, kernel: Kernel, sizes: dict[str, int], shapes: Shapes) -> None:
-        self.kernel = self._entry = kernel
+        self.kernel = kernel
         self.sizes = sizes
         self.shapes = shapes
 
+    @ends_graphs
     def __call__(
         self, /, *args: Any, out: Any = None, threads: int | None = None, **kwargs: Any
     ) -> Any:

@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, assert_never
-
-from tcsym.records import dataclass
 
 
 class _Kept:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, assert_never
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from tcsym.index import (
     All,
@@ -20,31 +21,59 @@ from tcsym.index import (
     Not,
     Product,
 )
+from tcsym.index_fold import Fold
+
+
+class _Data(Fold[Any, Any]):
+    """Plain lists: what it is, then its parts."""
+
+    def variable(self, name: str) -> Any:
+        return name
+
+    def total(self, terms: Sequence[tuple[Any, int]], constant: int) -> Any:
+        return [constant, *map(list, terms)]
+
+    def product(self, factors: Sequence[Any]) -> Any:
+        return ["*", *factors]
+
+    def quotient(self, a: Any, b: Any) -> Any:
+        return ["/", a, b]
+
+    def remainder(self, a: Any, b: Any) -> Any:
+        return ["%", a, b]
+
+    def minimum(self, args: Sequence[Any]) -> Any:
+        return ["min", *args]
+
+    def maximum(self, args: Sequence[Any]) -> Any:
+        return ["max", *args]
+
+    def choose(self, c: Any, a: Any, b: Any) -> Any:
+        return ["?", c, a, b]
+
+    def nonnegative(self, value: Any) -> Any:
+        return [">=", value]
+
+    def zero(self, value: Any) -> Any:
+        return ["==", value]
+
+    def negation(self, truth: Any) -> Any:
+        return ["!", truth]
+
+    def every(self, truths: Iterator[Any]) -> Any:
+        return ["&&", *truths]
+
+    def some(self, truths: Iterator[Any]) -> Any:
+        return ["||", *truths]
 
 
 def to_json(e: Index) -> Any:
     """Plain lists, strings and integers; `from_json` is the inverse."""
-    return [e.constant, *([_atom_to_json(a), c] for a, c in e.terms)]
+    return _Data().index(e)
 
 
-def _atom_to_json(atom: Atom) -> Any:
-    match atom:
-        case str():
-            return atom
-        case Product(factors):
-            return ["*", *map(_atom_to_json, factors)]
-        case FloorDiv(a, b):
-            return ["/", to_json(a), to_json(b)]
-        case Mod(a, b):
-            return ["%", to_json(a), to_json(b)]
-        case Min(args):
-            return ["min", *map(to_json, args)]
-        case Max(args):
-            return ["max", *map(to_json, args)]
-        case Choose(c, a, b):
-            return ["?", condition_to_json(c), to_json(a), to_json(b)]
-        case _:
-            assert_never(atom)
+def condition_to_json(c: Condition) -> Any:
+    return _Data().condition(c)
 
 
 def from_json(data: Any) -> Index:
@@ -65,22 +94,6 @@ def _atom_from_json(data: Any) -> Atom:
     if tag == "%":
         return Mod(*parts)
     return Min(parts) if tag == "min" else Max(parts)
-
-
-def condition_to_json(c: Condition) -> Any:
-    match c:
-        case NonNegative(i):
-            return [">=", to_json(i)]
-        case IsZero(i):
-            return ["==", to_json(i)]
-        case Not(inner):
-            return ["!", condition_to_json(inner)]
-        case All(cs):
-            return ["&&", *map(condition_to_json, cs)]
-        case Any_(cs):
-            return ["||", *map(condition_to_json, cs)]
-        case _:
-            assert_never(c)
 
 
 def condition_from_json(data: Any) -> Condition:

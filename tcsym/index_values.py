@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
-from typing import assert_never
 
 from tcsym.index import (
-    All,
-    Any_,
     Atom,
-    Choose,
     Condition,
-    FloorDiv,
     Index,
-    IsZero,
-    Max,
-    Min,
-    Mod,
-    NonNegative,
-    Not,
-    Product,
     all_of,
     any_of,
     choose,
@@ -35,8 +23,69 @@ from tcsym.index import (
     of_atom,
     weighted_sum,
 )
+from tcsym.index_fold import Fold
 
 Values = Mapping[str, Index]
+
+
+class _Mapped(Fold[Index, Condition]):
+    """Expressions of expressions, normalised again; `f` may have another for an atom."""
+
+    def __init__(self, f: Callable[[Atom], Index | None]) -> None:
+        self._f = f
+
+    def atom(self, atom: Atom) -> Index:
+        found = self._f(atom)
+        return super().atom(atom) if found is None else found
+
+    def variable(self, name: str) -> Index:
+        return of_atom(name)
+
+    def total(self, terms: Sequence[tuple[Index, int]], constant: int) -> Index:
+        return weighted_sum(terms, constant)
+
+    def product(self, factors: Sequence[Index]) -> Index:
+        return reduce(lambda a, b: a * b, factors)
+
+    def quotient(self, a: Index, b: Index) -> Index:
+        return floordiv(a, b)
+
+    def remainder(self, a: Index, b: Index) -> Index:
+        return mod(a, b)
+
+    def minimum(self, args: Sequence[Index]) -> Index:
+        return minimum(*args)
+
+    def maximum(self, args: Sequence[Index]) -> Index:
+        return maximum(*args)
+
+    def choose(self, c: Condition, a: Index, b: Index) -> Index:
+        return choose(c, a, b)
+
+    def nonnegative(self, value: Index) -> Condition:
+        return ge(value, 0)
+
+    def zero(self, value: Index) -> Condition:
+        return eq(value, 0)
+
+    def negation(self, truth: Condition) -> Condition:
+        return negate(truth)
+
+    def every(self, truths: Iterator[Condition]) -> Condition:
+        return all_of(truths)
+
+    def some(self, truths: Iterator[Condition]) -> Condition:
+        return any_of(truths)
+
+
+class _Compared(_Mapped):
+    """As `_Mapped`, with a function of whole expressions."""
+
+    def __init__(self, f: Callable[[Index], Index]) -> None:
+        self._of_whole = f
+
+    def index(self, e: Index) -> Index:
+        return self._of_whole(e)
 
 
 def substitute(e: Index, values: Values) -> Index:
@@ -48,31 +97,7 @@ def substitute(e: Index, values: Values) -> Index:
 
 def map_atoms(e: Index, f: Callable[[Atom], Index | None]) -> Index:
     """`e` with what `f` has for an atom in its place, normalised again; None: look inside."""
-    return weighted_sum([(_mapped_atom(atom, f), c) for atom, c in e.terms], e.constant)
-
-
-def _mapped_atom(atom: Atom, f: Callable[[Atom], Index | None]) -> Index:
-    found = f(atom)
-    if found is not None:
-        return found
-    match atom:
-        case str():
-            return of_atom(atom)
-        case Product(factors):
-            return reduce(lambda a, b: a * b, (_mapped_atom(x, f) for x in factors))
-        case FloorDiv(a, b):
-            return floordiv(map_atoms(a, f), map_atoms(b, f))
-        case Mod(a, b):
-            return mod(map_atoms(a, f), map_atoms(b, f))
-        case Min(args):
-            return minimum(*(map_atoms(a, f) for a in args))
-        case Max(args):
-            return maximum(*(map_atoms(a, f) for a in args))
-        case Choose(c, a, b):
-            condition = map_condition(c, lambda i: map_atoms(i, f))
-            return choose(condition, map_atoms(a, f), map_atoms(b, f))
-        case _:
-            assert_never(atom)
+    return _Mapped(f).index(e)
 
 
 def condition_substitute(c: Condition, values: Values) -> Condition:
@@ -81,19 +106,63 @@ def condition_substitute(c: Condition, values: Values) -> Condition:
 
 def map_condition(c: Condition, f: Callable[[Index], Index]) -> Condition:
     """`c` with `f` applied to every compared expression, normalised again."""
-    match c:
-        case NonNegative(i):
-            return ge(f(i), 0)
-        case IsZero(i):
-            return eq(f(i), 0)
-        case Not(inner):
-            return negate(map_condition(inner, f))
-        case All(cs):
-            return all_of(map_condition(x, f) for x in cs)
-        case Any_(cs):
-            return any_of(map_condition(x, f) for x in cs)
-        case _:
-            assert_never(c)
+    return _Compared(f).condition(c)
+
+
+class _Evaluated(Fold[int, bool]):
+    """Numbers; of a choice only the side that is taken needs one."""
+
+    def __init__(self, values: Mapping[str, int], found: dict[Index, int] | None) -> None:
+        self._values = values
+        self._found = {} if found is None else found
+
+    def index(self, e: Index) -> int:
+        value = self._found.get(e)
+        if value is None:
+            value = self._found[e] = super().index(e)
+        return value
+
+    def choice(self, c: Condition, a: Index, b: Index) -> int:
+        return self.index(a if self.condition(c) else b)
+
+    def variable(self, name: str) -> int:
+        return self._values[name]
+
+    def total(self, terms: Sequence[tuple[int, int]], constant: int) -> int:
+        return constant + sum([c * value for value, c in terms])
+
+    def product(self, factors: Sequence[int]) -> int:
+        return math.prod(factors)
+
+    def quotient(self, a: int, b: int) -> int:
+        return a // b if b else 0
+
+    def remainder(self, a: int, b: int) -> int:
+        return a % b if b else 0
+
+    def minimum(self, args: Sequence[int]) -> int:
+        return min(args)
+
+    def maximum(self, args: Sequence[int]) -> int:
+        return max(args)
+
+    def choose(self, c: bool, a: int, b: int) -> int:
+        return a if c else b
+
+    def nonnegative(self, value: int) -> bool:
+        return value >= 0
+
+    def zero(self, value: int) -> bool:
+        return value == 0
+
+    def negation(self, truth: bool) -> bool:
+        return not truth
+
+    def every(self, truths: Iterator[bool]) -> bool:
+        return all(truths)
+
+    def some(self, truths: Iterator[bool]) -> bool:
+        return any(truths)
 
 
 def evaluate(e: Index, values: Mapping[str, int], found: dict[Index, int] | None = None) -> int:
@@ -101,48 +170,9 @@ def evaluate(e: Index, values: Mapping[str, int], found: dict[Index, int] | None
 
     found: parts that were evaluated before with the same values; expressions repeat theirs.
     """
-    found = {} if found is None else found
-    value = found.get(e)
-    if value is None:
-        value = e.constant + sum([c * _atom_evaluate(a, values, found) for a, c in e.terms])
-        found[e] = value
-    return value
-
-
-def _atom_evaluate(atom: Atom, values: Mapping[str, int], found: dict[Index, int]) -> int:
-    match atom:
-        case str():
-            return values[atom]
-        case Product(factors):
-            return math.prod([_atom_evaluate(f, values, found) for f in factors])
-        case FloorDiv(a, b):
-            divisor = evaluate(b, values, found)
-            return evaluate(a, values, found) // divisor if divisor else 0
-        case Mod(a, b):
-            divisor = evaluate(b, values, found)
-            return evaluate(a, values, found) % divisor if divisor else 0
-        case Min(args):
-            return min([evaluate(a, values, found) for a in args])
-        case Max(args):
-            return max([evaluate(a, values, found) for a in args])
-        case Choose(c, a, b):
-            return evaluate(a if holds(c, values, found) else b, values, found)
-        case _:
-            assert_never(atom)
+    return _Evaluated(values, found).index(e)
 
 
 def holds(c: Condition, values: Mapping[str, int], found: dict[Index, int] | None = None) -> bool:
     """Truth of `c`; conjunctions and disjunctions stop early. `found`: as in `evaluate`."""
-    match c:
-        case NonNegative(i):
-            return evaluate(i, values, found) >= 0
-        case IsZero(i):
-            return evaluate(i, values, found) == 0
-        case Not(inner):
-            return not holds(inner, values, found)
-        case All(cs):
-            return all(holds(x, values, found) for x in cs)
-        case Any_(cs):
-            return any(holds(x, values, found) for x in cs)
-        case _:
-            assert_never(c)
+    return _Evaluated(values, found).condition(c)

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 from _thread import RLock
 from collections.abc import Callable, Mapping, Sequence
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any
 
 from tcsym import ready
+from tcsym.forks import Inside, go_first, inside
+from tcsym.outside_graphs import ends_graphs, outside_graphs
 from tcsym.registry import register
-from tcsym.runtime.direct import Direct, call_directly
 
 if TYPE_CHECKING:
     from tcsym.dispatch.dispatcher import Dispatcher
     from tcsym.dispatch.switch import Switch
     from tcsym.executable import Executable
     from tcsym.frontend.program import Program
+    from tcsym.runtime._native import Entry
     from tcsym.runtime.plan import CallPlan
     from tcsym.serving import Serving
     from tcsym.settings import Settings
@@ -41,6 +43,7 @@ def kernels_of(settings: Settings) -> dict[str, Kernel]:
 
 
 def _kernels_of(settings: Settings) -> dict[str, Kernel]:
+    go_first()
     from tcsym.dispatch.choose import require_one_served
     from tcsym.serving import Text
 
@@ -57,6 +60,7 @@ def ready_kernels(
     made: list[Any] = []
 
     def text() -> Any:
+        go_first()
         from tcsym.serving import Text
 
         if not made:
@@ -75,11 +79,14 @@ def rebuild_kernel(settings: Settings, name: str) -> Kernel:
     return kernels_of(settings)[name]
 
 
-class Kernel(Direct):
-    """A compiled-on-demand function of arrays. Made by `tcsym.define`.
+class Kernel:
+    """One def, ready to be called with arrays. Made by `tcsym.define`; compiled when called.
 
-    Call it with arrays in declaration order or by name; see `help(tcsym.define)`. Attributes:
-    `name`, `program`, `settings`, `source`, `signature`, `sizes`, `stats`.
+    name: of the def.
+    source: the text it stands in.
+    signature: types and symbolic shapes of inputs and outputs.
+    sizes: its sizes with what is known of them: numbers, or ranges as a `Dim`.
+    stats: what it did so far: compilations, versions, calls of each, decisions; prints well.
     """
 
     def __init__(self, name: str, make: Make, kept: ready.Ready | None = None) -> None:
@@ -87,7 +94,7 @@ class Kernel(Direct):
         self._make = make
         self._made: Serving | None = None
         self._kept = kept
-        self._entered: tuple[ready.Ready, Function, Switch | None] | None = None
+        self._entered: tuple[ready.Ready, Entry, Switch | None] | None = None
         self._lock = RLock()
         self._through: Through | None = None
         self._inner: Function = self._checked_call if kept is None else self._first_call
@@ -97,7 +104,7 @@ class Kernel(Direct):
     @property
     def _serving(self) -> Serving:
         if self._made is None:
-            with self._lock:
+            with Inside(), self._lock:
                 if self._made is None:
                     made = self._make(self)
                     self._made = made
@@ -127,6 +134,7 @@ class Kernel(Direct):
 
     # ---- calls
 
+    @ends_graphs
     def __call__(
         self,
         /,
@@ -144,15 +152,18 @@ class Kernel(Direct):
         Returns one array, or a named tuple in declaration order, of the inputs' library.
         Errors: TCError of the kinds call, size, rank, type, bounds, init, immutable.
         """
-        # Once an entry is made, only explicit calls of this method come here: `runtime.direct`.
         if out is None and sizes is None and threads is None:
             return self._entry(*args, **kwargs)
         return self._entry(*args, out=out, sizes=sizes, threads=threads, **kwargs)
 
+    @outside_graphs
+    @inside
     def _checked_call(self, /, *args: Any, **kwargs: Any) -> Any:
         """What `_entry` does, the straight way: it serves every call."""
         return self._serving.call(*args, **kwargs)
 
+    @outside_graphs
+    @inside
     def _first_call(self, /, *args: Any, **kwargs: Any) -> Any:
         """From now on, calls enter what an earlier process kept."""
         with self._lock:
@@ -162,21 +173,28 @@ class Kernel(Direct):
         return self._inner(*args, **kwargs)
 
     def _enter_kept(self, kept: ready.Ready) -> None:
-        entry = ready.load_ready(kept, self._checked_call)
-        self._install(entry or self._checked_call)
-        call_directly()
-        if entry is None:
+        from tcsym.runtime.loader import LoadError
+
+        try:
+            loaded = ready.load_kept(kept, self._checked_call)
+        except LoadError:
+            from tcsym.strategy import Auto
+
+            given, loaded = self.settings, None
+            ready.forget(given.source, isinstance(given.strategy, Auto))
+        if loaded is None:
+            self._install(self._checked_call)
             return
-        switch = None
-        if kept[3] is not None:
-            switch = ready.load_switch(self.name, kept[3], entry, self._checked_call)
-            if kept[3][2]:
-                switch.track(self._notice)
-            self._install(switch.function)
+        entry, switch = loaded
+        self._install(entry if switch is None else switch.function)
+        if switch is not None and kept[3] is not None and kept[3][1]:
+            switch.track(self._notice)
         self._entered = kept, entry, switch
         if self._made is not None:
             self._made.adopt(*self._entered)
 
+    @outside_graphs
+    @inside
     def _notice(self, /, *args: Any, **kwargs: Any) -> Any:
         """A call that the switch thinks is one of many with its sizes (as `Adaptive._notice`)."""
         assert self._entered is not None
@@ -188,7 +206,7 @@ class Kernel(Direct):
         sizes = switch.sizes_of(args, kwargs)
         from tcsym.dispatch.switch import NOTICED_FROM
 
-        if switch.have_taken(sizes, seconds, worth=kept[3][2]):
+        if switch.have_taken(sizes, seconds, worth=kept[3][1]):
             switch.again(sizes, NOTICED_FROM)  # then by `Adaptive`
             from tcsym.runtime.background import beside
 
@@ -206,25 +224,33 @@ class Kernel(Direct):
         self._through = through
         self._entry = self._inner if through is None else self._call_through
 
+    @outside_graphs
     def _call_through(self, /, *args: Any, **kwargs: Any) -> Any:
         through = self._through
         if through is None:  # another thread has just ended it
             return self._inner(*args, **kwargs)
         return through(self, self._inner, args, kwargs)
 
+    @outside_graphs
     def reference(
         self, /, *args: Any, sizes: Mapping[str, int] | None = None, **kwargs: Any
     ) -> Any:
-        """As a call, but by the interpreter: slow, and the definition of what is right."""
+        """As a call, but by an interpreter of the text: slow, and the definition of what is right.
+
+        Results are as of a call. Errors: those of a call.
+        """
         return self._serving.reference(args, sizes, kwargs)
 
     # ---- compiling
 
+    @outside_graphs
+    @inside
     def compile(self, /, *inputs: Any, **named: Any) -> Executable:
         """The kernel for fixed shapes, compiled and loaded.
 
         Inputs are arrays, `Spec`s or shapes; keywords are inputs or sizes by name: `compile(A, B)`,
-        `compile((64, 8), (8, 9))`, `compile(M=64, K=8, N=9)`.
+        `compile((64, 8), (8, 9))`, `compile(M=64, K=8, N=9)`. The result is called like the kernel.
+        Errors: SizeError if the shapes do not say all sizes, or contradict each other.
         """
         from tcsym.executable import Executable
 
@@ -239,6 +265,8 @@ class Kernel(Direct):
         shapes = tuple([view.shape for view in bound.views])
         return Executable(pinned, dict(zip(self._plan.sizes, bound.sizes)), shapes)
 
+    @outside_graphs
+    @inside
     def precompile(self) -> Kernel:
         """Compile every version that calls with dense arrays will need; returns the kernel.
 
@@ -251,30 +279,38 @@ class Kernel(Direct):
 
     def tune(
         self,
-        sizes: Sequence[Mapping[str, int]] | Mapping[str, Dim | int] | None = None,
+        sizes: Sequence[Mapping[str, int]] | Mapping[str, Dim | int | range] | None = None,
         budget: str | int = "60s",
         **settings: Any,
     ) -> TuningReport:
         """Search for better options; they go to the user's store and serve the next call.
 
-        sizes: sizes to be quick at, as a list of mappings (`weights=` says how often each occurs),
-            or ranges to draw from (`tcsym.Sizes`, or a mapping to `Dim`); None: as declared.
-        budget: time as in "60s", "2min", or a number of candidates.
-        start: options to try first. seed: of all that is random. search: "guided" or "genetic".
+        sizes: sizes to be quick at, as a list of mappings, or ranges to draw from, as a mapping to
+            `Dim`, `range` and numbers; None: as declared.
+        budget: time as in "60s", "2min", of which it takes no more than a tenth longer, or a number
+            of candidates.
+        weights: how often each of the listed sizes occurs.
+        start: options to try first, `tcsym.Options` or a list of them.
+        seed: of all that is random.
+        search: "guided" or "genetic".
         executor: a `concurrent.futures` executor for the candidates, or a Dask client, on machines
             like this one; default: worker processes here, which survive what candidates do.
         progress: True, False, or None: only on a terminal.
         Ctrl-C ends the search, not the report. Options change no results. Errors: SizeError,
         OptionError for the arguments; TCError if the kernel cannot be run at these sizes.
         """
-        from tcsym.tuning.tune import tune_program
+        began = monotonic()  # what is loaded for it counts, too
+        with Inside():  # not for as long as it takes
+            from tcsym.tuning.tune import tune_program
 
         target, declared = self._dispatcher.making.target, self.settings.sizes
-        report = tune_program(self.program, target, declared, sizes, budget, **settings)
-        self._serving.dispatch(self._checked_call, self._install, ahead=True)
+        given = self.program, target, declared, sizes, budget
+        report = tune_program(*given, began=began, **settings)
+        self._serving.dispatch(self._checked_call, self._install, ahead=report.code)
         self._install(self._checked_call)
         return report
 
+    @inside
     def options_for(self, **sizes: int) -> Choice:
         """Which options serve these sizes, and why: region, origin, distance to what was tuned."""
         return self._serving.options_for(sizes)
@@ -286,6 +322,7 @@ class Kernel(Direct):
         return self.program.source
 
     @property
+    @inside
     def signature(self) -> Signature:
         """Types of inputs and outputs, with symbolic shapes."""
         from tcsym.signature import Signature
@@ -293,22 +330,27 @@ class Kernel(Direct):
         return Signature(self.program)
 
     @property
+    @inside
     def sizes(self) -> Sizes:
         """The size parameters: fixed values or declared ranges, and what a call checks."""
         return self._serving.sizes()
 
+    @inside
     def output_shapes(self, /, *inputs: Any, **named: Any) -> dict[str, tuple[int, ...]]:
         """Shape of each output, from inputs (arrays, specs or shapes) or from sizes alone."""
         bound = self._serving.bind_shapes(inputs, named)
         return dict(zip(self._plan.output_names, bound.shapes))
 
-    def explain(self, stage: str, /, **sizes: int) -> str:
+    @inside
+    def explain(self, stage: str = "variants", /, **sizes: int) -> str:
         """The text of one stage of compilation, of the version that serves the given sizes.
 
-        Without sizes, or with some, that is the first of the versions which may serve; its first
-        line says which. Arguments are taken to be dense.
-        Stages: syntax program ranges scop dependences schedule loops mapped promoted llvm asm
-        options variants. Errors: OptionError for another name, TargetError for cuda and ptx.
+        Without a stage, what serves these sizes and what was decided: `explain(N=37)`.
+        Without sizes, or with some, a stage is that of the first of the versions which may serve;
+        its first line says which. Arguments are taken to be dense.
+        Stages: syntax program ranges scop dependences schedule loops mapped llvm asm options
+        variants. Errors: OptionError for another name, SizeError for what is no size of this def,
+        TargetError for cuda and ptx.
         """
         return self._serving.explain(stage, sizes)
 

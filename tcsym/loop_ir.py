@@ -9,7 +9,7 @@ subscripts and giving the buffer another shape.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from operator import is_
 from typing import Any, Literal, assert_never
 
@@ -28,7 +28,6 @@ from tcsym.frontend.program import (
 )
 from tcsym.index import FALSE, ONE, TRUE, ZERO, Condition, Index
 from tcsym.index_values import Values, map_condition, substitute
-from tcsym.records import dataclass
 from tcsym.types import DType
 
 # ---- values

@@ -8,7 +8,7 @@ by unrolled and vector variables only, and the shape of unrolled and vector loop
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from tcsym.frontend.program import Read
@@ -34,7 +34,6 @@ from tcsym.loop_ir import (
     value_dtype,
 )
 from tcsym.loop_ir_text import buffer_text, node_text
-from tcsym.records import dataclass
 from tcsym.types import DType
 
 

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tcsym.kernel import Kernel, kernels_of
-from tcsym.runtime.direct import Direct
+from tcsym.outside_graphs import ends_graphs
 
 if TYPE_CHECKING:
     from tcsym.settings import Settings
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _DELEGATED = frozenset([name for name in dir(Kernel) if not name.startswith("_")]) | {"name"}
 
 
-class Module(Direct):
+class Module:
     """The kernels of one text, in text order: `m.name`, `m["name"]`, `for name in m`, `len(m)`.
 
     With a single def the module is that kernel, too: it can be called and has its attributes. A def
@@ -24,8 +24,6 @@ class Module(Direct):
 
     def __init__(self, kernels: Mapping[str, Kernel]) -> None:
         self._kernels = kernels
-        if len(self._kernels) == 1:
-            self._entry = self._only
         # As attributes proper they are found without `__getattr__`, which costs more than a call.
         taken = _DELEGATED if len(self._kernels) == 1 else frozenset[str]()
         self.__dict__ |= {
@@ -74,15 +72,16 @@ class Module(Direct):
     def _settings(self) -> Settings:
         return self._only.settings
 
+    @ends_graphs
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the only def; see `Kernel.__call__`."""
-        if len(self._kernels) != 1:
-            from tcsym.errors import CallError
+        if len(self._kernels) == 1:
+            return self._only._entry(*args, **kwargs)
+        from tcsym.errors import CallError
 
-            names = ", ".join(self._kernels)
-            message = f"this module has {len(self)} defs, it is not one function"
-            raise CallError(message, hint=f"call one of them as `m.name(...)`: {names}")
-        return self._only(*args, **kwargs)
+        names = ", ".join(self._kernels)
+        message = f"this module has {len(self)} defs, it is not one function"
+        raise CallError(message, hint=f"call one of them as `m.name(...)`: {names}")
 
     def __repr__(self) -> str:
         lines = [f"  {kernel.signature!r}" for kernel in self._kernels.values()]

@@ -6,12 +6,15 @@ Tile shapes and thread counts are rules in sizes and machine facts, not literals
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal, get_args
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tcsym.errors import OptionError
-from tcsym.records import dataclass
 
 Bind = Literal["never", "before", "after"]
+SizeBind = tuple[str, Bind]
+Binding = Bind | Mapping[str, Bind] | tuple[SizeBind, ...]
 Scheduler = Literal["align", "isl"]
 Fusion = Literal["max", "preserve-coincident", "min"]
 InnerFusion = Literal["same", "max", "preserve-coincident", "min"]
@@ -21,24 +24,38 @@ NestValue = int | str | bool
 SCHEMA = 1  # raised when a field changes its meaning; new fields with defaults do not raise it
 
 
+class _Signature:
+    """What `inspect.signature` says of a class: its fields, which its `__new__` would hide."""
+
+    def __get__(self, instance: object, owner: type) -> object:
+        from inspect import signature
+
+        whole = signature(owner.__init__)  # type: ignore[misc]
+        return whole.replace(parameters=list(whole.parameters.values())[1:])
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """How a program is compiled.
 
-    bind: when sizes fixed at `define(sizes=)` become numbers: never (run-time arguments that are
-        only checked), before scheduling, or after it (code generation sees numbers).
+    bind: when sizes become numbers in the code. A word is for the sizes fixed at `define(sizes=)`:
+        `never` (run-time arguments that are only checked), `before` scheduling, or `after` it (code
+        generation sees numbers). A mapping, as in `{"K": "before", "N": "after"}`, is for the sizes
+        it names, fixed or not: there is a variant for each of their values that turns up; the
+        others are left to the strategy.
     scheduler: `align` fuses by aligning iterators through dependences; `isl` is isl's scheduler.
     fusion: `max` shares every loop that dependences allow, `preserve-coincident` only while the
-        shared loops stay parallel, `min` none. inner_fusion: that inside of shared loops, by
-        `align`; `same` as outside.
+        shared loops stay parallel, `min` none.
+    inner_fusion: that inside of shared loops, by `align`; `same` as outside.
     chains: order of products that are written as several statements: 0 by sizes, 1 as written,
         from 2 on the other orders that the compiler knows for other sizes.
     register_rows, register_vectors: register tile of a contraction (0: the target's default).
     reduction_unroll: steps of a contraction's innermost reduction loop in one iteration.
     pack: copy operands of contractions into panels.
     pack_columns: that for the operands that all rows use again: `auto` where it can be done,
-        `never`. pack_rows: for those that all columns use again: `auto` where the elements of a
-        sum lie apart, `always` where it can be done, `never`. Both mean nothing without `pack`.
+        `never`. Means nothing without `pack`.
+    pack_rows: that for the operands that all columns use again: `auto` where the elements of a sum
+        lie apart, `always` where it can be done, `never`. Means nothing without `pack`.
     pack_reuse: packing pays from this many register tiles of rows that use a panel.
     panel_percent: share of the second cache that the panels of one column block may fill.
     panel_parts: the columns of a contraction are split into at least this many panels if there are
@@ -53,11 +70,11 @@ class Options:
     strip_vectors: vectors in flight in strips of columns; accumulators count (0: the target's
         default).
     min_work_per_thread: estimated time, in sixteenths of a processor cycle, below which no further
-        thread is used (`polyhedral.passes.common.cost`); 0: all are used, however short a loop is.
+        thread is used; 0: all are used, however short a loop is.
     time_limit: seconds for scheduling before the next simpler strategy is taken.
     """
 
-    bind: Bind = "never"
+    bind: Binding = "never"
     scheduler: Scheduler = "align"
     fusion: Fusion = "max"
     inner_fusion: InnerFusion = "same"
@@ -82,19 +99,24 @@ class Options:
     min_work_per_thread: int = 131072
     time_limit: float = 5.0
 
+    if not TYPE_CHECKING:
+
+        def __new__(cls, *_args: Any, **fields: Any) -> Options:
+            """Fields that there are not: OptionError, with the nearest name."""
+            for name in fields:
+                _require_field(name)
+            return object.__new__(cls)
+
+        __signature__ = _Signature()
+
     def __post_init__(self) -> None:
+        object.__setattr__(self, "bind", _checked_bind(self.bind))
         for name in (*_CHOICES, *_RANGES, *_SWITCHES):
             _require_value(name, getattr(self, name))
         object.__setattr__(self, "nests", _checked_nests(self.nests))
         limit = self.time_limit
         if not isinstance(limit, int | float) or isinstance(limit, bool) or not limit > 0:
             raise OptionError(f"option `time_limit` is {limit!r}, expected seconds > 0")
-
-    @staticmethod
-    def preset(name: str) -> Options:
-        """Options for a kind of program: naive pointwise contraction convolution reduction."""
-        _require_choice("preset", name, tuple(_PRESETS))
-        return Options(**_PRESETS[name])
 
     def changed(self) -> dict[str, Any]:
         """The fields that differ from the defaults, in the order of declaration."""
@@ -104,6 +126,9 @@ class Options:
         """`register_rows=4 pack=False`: what differs from the defaults; stable."""
         changed = self.changed() | {f"nests[{k}].{name}": v for k, name, v in self.nests}
         changed.pop("nests", None)
+        if not isinstance(self.bind, str):
+            del changed["bind"]
+            changed = {f"bind[{name}]": when for name, when in self.bind_of.items()} | changed
         return " ".join(f"{name}={value}" for name, value in changed.items()) or "defaults"
 
     def of_nest(self, k: int) -> Options:
@@ -113,11 +138,19 @@ class Options:
         own: dict[str, Any] = {name: value for nest, name, value in self.nests if nest == k}
         return dataclasses.replace(self, **own, nests=())
 
+    @property
+    def bind_of(self) -> dict[str, Bind]:
+        """The sizes that `bind` names, and when they become numbers; {} if it is a word."""
+        return {} if isinstance(self.bind, str) else dict(self.bind)
+
     def to_json(self) -> str:
         """All fields, with the version of their meaning. Equal options are equal text."""
         import json  # takes 5 ms, and most processes need none
 
-        return json.dumps({"schema": SCHEMA, **dataclasses.asdict(self)}, sort_keys=True)
+        fields = {"schema": SCHEMA, **dataclasses.asdict(self)}
+        if not isinstance(self.bind, str):
+            fields["bind"] = self.bind_of
+        return json.dumps(fields, sort_keys=True)
 
     @staticmethod
     def from_json(text: str) -> Options:
@@ -133,16 +166,12 @@ class Options:
         schema = data.pop("schema", SCHEMA)
         if schema != SCHEMA:
             raise OptionError(f"options have schema {schema!r}, this version reads {SCHEMA}")
-        known = {f.name for f in _FIELDS}
-        unknown = sorted(set(data) - known)
-        if unknown:
-            raise OptionError(f"unknown option `{unknown[0]}`, expected one of {sorted(known)}")
         return Options(**data)
 
 
 _FIELDS = dataclasses.fields(Options)
+_BINDS = get_args(Bind)
 _CHOICES: dict[str, tuple[str, ...]] = {
-    "bind": get_args(Bind),
     "scheduler": get_args(Scheduler),
     "fusion": get_args(Fusion),
     "inner_fusion": get_args(InnerFusion),
@@ -181,13 +210,42 @@ NEST_FIELDS = (
     "strip_vectors",
 )
 MOST_NESTS = 64
-_PRESETS: dict[str, dict[str, Any]] = {
-    "naive": {"fusion": "min", "pack": False, "vectorize": False, "parallelize": False},
-    "pointwise": {"fusion": "max", "row_unroll": 2},
-    "contraction": {"pack": True, "reduction_unroll": 4},
-    "convolution": {"pack": True, "pack_reuse": 1, "reduction_unroll": 1},
-    "reduction": {"row_unroll": 8, "strip_vectors": 8},
-}
+
+
+def _require_field(name: str) -> None:
+    """OptionError with the nearest field, or with all, if there is none of this name."""
+    known = [f.name for f in _FIELDS]
+    if name in known:
+        return
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, known, 1)
+    hint = f"did you mean `{close[0]}`?" if close else f"options are {', '.join(known)}"
+    raise OptionError(f"unknown option `{name}`", hint=hint)
+
+
+def _checked_bind(given: object) -> Bind | tuple[SizeBind, ...]:
+    """A word, or the sizes with theirs in one order; lists of pairs are as good as a mapping."""
+    if isinstance(given, str):
+        _require_choice("bind", given, _BINDS)
+        return given  # type: ignore[return-value]
+    pairs = list(given.items()) if isinstance(given, Mapping) else given
+    if not isinstance(pairs, tuple | list) or not all(_is_size_bind(pair) for pair in pairs):
+        raise OptionError(
+            f"option `bind` is {given!r}, expected {', '.join(_BINDS)}, or one of them by size",
+            hint='for single sizes: `Options(bind={"K": "before", "N": "after"})`',
+        )
+    for name, when in pairs:
+        _require_choice(f"bind[{name}]", when, _BINDS)
+    if len({name for name, _ in pairs}) < len(pairs):
+        raise OptionError(f"option `bind` is {given!r}, which has a size twice")
+    return tuple(sorted((name, when) for name, when in pairs)) or "never"
+
+
+def _is_size_bind(pair: object) -> bool:
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        return False
+    return isinstance(pair[0], str) and pair[0].isidentifier()
 
 
 def _require_value(name: str, value: object) -> None:
@@ -214,7 +272,7 @@ def _checked_nests(given: object) -> tuple[tuple[int, str, NestValue], ...]:
 
 
 def _require_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         raise OptionError(f"option `{name}` is {value!r}, expected one of {', '.join(choices)}")
 
 

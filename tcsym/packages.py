@@ -20,6 +20,18 @@ def installed(package: str) -> str:
     return ",".join(n for n in _marks(beside) if n.startswith(f"{package}-")) or package
 
 
+def record(beside: str, package: str) -> bytes:
+    """What RECORD says of an installed wheel: digests of its files. Empty for what is no wheel.
+
+    beside: the directory where the package lies. package: its name and version (`installed`).
+    """
+    try:
+        with open(os.path.join(beside, package, "RECORD"), "rb", buffering=0) as file:
+            return file.readall()
+    except OSError:
+        return b""
+
+
 @lru_cache(None)
 def _marks(directory: str) -> tuple[str, ...]:
     return tuple(sorted(n for n in os.listdir(directory) if n.endswith(("-info", ".egg-info"))))

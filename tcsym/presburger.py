@@ -11,31 +11,22 @@ existentially quantified unknown, so that relations over-approximate.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import reduce
-from typing import assert_never
+
+import islpy as isl
 
 from tcsym.index import (
     FALSE,
     TRUE,
-    All,
-    Any_,
     Atom,
-    Choose,
     Condition,
-    FloorDiv,
     Index,
-    IsZero,
-    Max,
-    Min,
     Mod,
-    NonNegative,
-    Not,
     Product,
     all_of,
     any_of,
-    atom_text,
     choose,
     eq,
     floordiv,
@@ -46,9 +37,8 @@ from tcsym.index import (
     of_atom,
     var,
 )
-from tcsym.isl import isl
+from tcsym.index_fold import Fold
 from tcsym.quasi_affine import odd_atoms
-from tcsym.records import dataclass
 
 PARAM, IN, OUT, SET = isl.dim_type.param, isl.dim_type.in_, isl.dim_type.out, isl.dim_type.set
 
@@ -220,7 +210,7 @@ def _equates(value: isl.PwAff, like: isl.Map, k: int) -> isl.Map:
     return out if name is None else out.set_tuple_name(OUT, name)
 
 
-class _Lifted:
+class _Lifted(Fold[isl.PwAff, isl.Set]):
     """A domain with one extra dimension for each unknown atom, and translation over it."""
 
     def __init__(
@@ -270,57 +260,55 @@ class _Lifted:
         return isl.PwAff.from_aff(isl.Aff.val_on_domain(self.local, value))
 
     def pw_aff(self, e: Index) -> isl.PwAff:
-        total = self._constant(e.constant)
-        for atom, c in e.terms:
-            value = self._atom(atom)
+        return self.index(e)
+
+    def condition_set(self, c: Condition) -> isl.Set:
+        return self.condition(c)
+
+    def atom(self, atom: Atom) -> isl.PwAff:
+        return self._variable(atom) if atom in self.position else super().atom(atom)
+
+    def variable(self, name: str) -> isl.PwAff:
+        raise KeyError(name)
+
+    def total(self, terms: Sequence[tuple[isl.PwAff, int]], constant: int) -> isl.PwAff:
+        total = self._constant(constant)
+        for value, c in terms:
             total = total.add(value if c == 1 else value.mul(self._constant(c)))
         return total
 
-    def _atom(self, atom: Atom) -> isl.PwAff:
-        if atom in self.position:
-            return self._variable(atom)
-        match atom:
-            case FloorDiv(a, b):
-                n = b.as_int()
-                assert n is not None and n > 0
-                scale = isl.Val.int_from_si(self.owner.context, n)
-                return self.pw_aff(a).scale_down_val(scale).floor()
-            case Min(args):
-                return reduce(lambda x, y: x.min(y), map(self.pw_aff, args))
-            case Max(args):
-                return reduce(lambda x, y: x.max(y), map(self.pw_aff, args))
-            case Choose(c, a, b):
-                chosen = self.condition_set(c)
-                return (
-                    self.pw_aff(a)
-                    .intersect_domain(chosen)
-                    .union_add(self.pw_aff(b).intersect_domain(chosen.complement()))
-                )
-            case str() | Product() | Mod():
-                raise KeyError(atom_text(atom))
-            case _:
-                assert_never(atom)
+    def product(self, factors: Sequence[isl.PwAff]) -> isl.PwAff:
+        raise KeyError("product")
 
-    def condition_set(self, c: Condition) -> isl.Set:
-        match c:
-            case NonNegative(i):
-                return self.pw_aff(i).nonneg_set()
-            case IsZero(i):
-                return self.pw_aff(i).zero_set()
-            case Not(inner):
-                return self.condition_set(inner).complement()
-            case All(cs):
-                return reduce(
-                    lambda s, x: s.intersect(self.condition_set(x)),
-                    cs,
-                    isl.Set.universe(self.space),
-                )
-            case Any_(cs):
-                return reduce(
-                    lambda s, x: s.union(self.condition_set(x)), cs, isl.Set.empty(self.space)
-                )
-            case _:
-                assert_never(c)
+    def quotient(self, a: isl.PwAff, b: isl.PwAff) -> isl.PwAff:
+        return a.div(b).floor()  # by a number, which isl asks for: others are odd (`quasi_affine`)
+
+    def remainder(self, a: isl.PwAff, b: isl.PwAff) -> isl.PwAff:
+        raise KeyError("remainder")
+
+    def minimum(self, args: Sequence[isl.PwAff]) -> isl.PwAff:
+        return reduce(lambda x, y: x.min(y), args)
+
+    def maximum(self, args: Sequence[isl.PwAff]) -> isl.PwAff:
+        return reduce(lambda x, y: x.max(y), args)
+
+    def choose(self, c: isl.Set, a: isl.PwAff, b: isl.PwAff) -> isl.PwAff:
+        return a.intersect_domain(c).union_add(b.intersect_domain(c.complement()))
+
+    def nonnegative(self, value: isl.PwAff) -> isl.Set:
+        return value.nonneg_set()
+
+    def zero(self, value: isl.PwAff) -> isl.Set:
+        return value.zero_set()
+
+    def negation(self, truth: isl.Set) -> isl.Set:
+        return truth.complement()
+
+    def every(self, truths: Iterator[isl.Set]) -> isl.Set:
+        return reduce(lambda s, x: s.intersect(x), truths, isl.Set.universe(self.space))
+
+    def some(self, truths: Iterator[isl.Set]) -> isl.Set:
+        return reduce(lambda s, x: s.union(x), truths, isl.Set.empty(self.space))
 
     def project(self, s: isl.Set) -> isl.Set:
         s = s.project_out(SET, self.n_variables, len(self.unknown))

@@ -18,16 +18,19 @@ import numpy as np
 from tcsym.caches import cache_bytes
 from tcsym.config import OPTIONS, VERIFY
 from tcsym.digest import hexdigest
-from tcsym.runtime.cache import MARSHAL, CodeCache, options_state, whole_version
+from tcsym.runtime.cache import MARSHAL, CodeCache, options_state
+from tcsym.runtime.native import HAS_ENTRIES
 from tcsym.runtime.processor import processor_marks
+from tcsym.runtime.versions import whole_version
 from tcsym.threads import get_num_threads
 
 if TYPE_CHECKING:
     from tcsym.dispatch.switch import Switch
+    from tcsym.runtime._native import Entry
 
-# Object code, fields of the `Layout`, seconds after which calls of the same sizes are looked at (0:
-# they are not), the region that the code is for (None: all sizes).
-KeptSwitch = tuple[bytes, tuple[Any, ...], float, int | None]
+# Fields of the `SwitchImage`, seconds after which calls of the same sizes are looked at (0: they
+# are not), the region that the code is for (None: all sizes).
+KeptSwitch = tuple[tuple[Any, ...], float, int | None]
 # A def that was called: object code, manifest of `Compiled`, fields of an `EntryImage`, switch.
 Ready = tuple[bytes, dict[str, Any], tuple[Any, ...], KeptSwitch | None]
 Function = Callable[..., Any]
@@ -46,29 +49,49 @@ def ready(source: str, counted: bool) -> dict[str, Ready | None] | None:
         data = marshal.loads(found[1])
     except (ValueError, EOFError, TypeError):
         return None
-    return data if isinstance(data, dict) else None
+    return data if isinstance(data, dict) and all(map(_is_ready, data.values())) else None
 
 
-def load_ready(made: Ready, slow: Function) -> Function | None:
-    """The call entry, which passes to `slow` what it does not serve; None where none is safe."""
+def _is_ready(made: object) -> bool:
+    return made is None or (isinstance(made, tuple) and len(made) == 4)
+
+
+def forget(source: str, counted: bool) -> None:
+    """What was kept of a text's calls cannot be loaded."""
+    key = _key(source, counted)
+    if key is not None:
+        CodeCache.default().remove(key)
+
+
+def load_kept(made: Ready, slow: Function) -> tuple[Entry, Switch | None]:
+    """The call entry, which passes to `slow` what it does not serve, and the switch before it.
+
+    LoadError for what `keep` would not have written.
+    """
+    from tcsym.runtime.loader import LoadError
+
+    try:
+        entry = _load_ready(made, slow)
+        return entry, None if made[3] is None else _load_switch(made[3], entry, slow)
+    except (LookupError, TypeError, ValueError) as error:
+        raise LoadError(f"damaged: {error}") from None
+
+
+def _load_ready(made: Ready, slow: Function) -> Entry:
     from tcsym.runtime.entering import EntryImage, load_entry
     from tcsym.runtime.kernel_code import KernelCode
-    from tcsym.runtime.numpy_facts import arrays_are_as_expected
 
-    if not arrays_are_as_expected():
-        return None
     get_num_threads()  # an entry reads it, and leaves deciding it to others
     code, _, fields, _ = made
     return load_entry(EntryImage(*fields), KernelCode(code), slow)
 
 
-def load_switch(name: str, kept: KeptSwitch, entry: Function, slow: Function) -> Switch:
+def _load_switch(kept: KeptSwitch, entry: Entry, slow: Function) -> Switch:
     """The switch; calls go to `entry`: all, or those of its region, and others to `slow`."""
-    from tcsym.dispatch.switch import Switch
-    from tcsym.dispatch.switch_table import Layout
+    from tcsym.dispatch.switch import Switch, SwitchImage
 
-    code, fields, _, region = kept
-    switch = Switch(name, Layout(*fields), code, entry if region is None else slow)
+    fields, _, region = kept
+    switch = Switch(SwitchImage(*fields), entry if region is None else slow)
     if region is not None:
         switch.set_region(region, entry)
     return switch
@@ -82,7 +105,7 @@ def keep(source: str, counted: bool, names: tuple[str, ...], name: str, made: Re
     key = _key(source, counted)
     if key is not None:
         kept: Mapping[str, Ready | None] = ready(source, counted) or {}
-        if kept.get(name) is not None and made[3] is not None and made[3][3] is not None:
+        if kept.get(name) is not None and made[3] is not None and made[3][2] is not None:
             return
         data = {n: made if n == name else kept.get(n) for n in names}
         about = {"what": f"calls of {name}"}
@@ -92,7 +115,7 @@ def keep(source: str, counted: bool, names: tuple[str, ...], name: str, made: Re
 def _key(source: str, counted: bool) -> str | None:
     """None where nothing is to be kept."""
     marks = processor_marks()
-    if not marks or VERIFY.read() or CodeCache.default().directory is None:
+    if not HAS_ENTRIES or not marks or VERIFY.read() or CodeCache.default().directory is None:
         return None
     state = options_state() if OPTIONS.read() else None
     tuned_as = state, get_num_threads() > 1  # as the stores are asked

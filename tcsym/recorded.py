@@ -6,17 +6,23 @@ import json
 import logging
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from tcsym.errors import OptionError
-from tcsym.records import dataclass
 
 _log = logging.getLogger("tcsym.record")
 
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """Calls at one choice of sizes. `default_options`: nobody had tuned for them."""
+    """Calls of one def at one choice of sizes.
+
+    sizes: name -> value.
+    count: number of calls.
+    seconds: time of all of them.
+    default_options: nobody had tuned for these sizes.
+    """
 
     sizes: Mapping[str, int]
     count: int
@@ -28,7 +34,8 @@ class Calls:
 class Recorded:
     """One def of a trace: `define(source, filename=…, target=…)[kernel]` is it again.
 
-    `program`: its canonical hash. `calls`: those that took most time first.
+    program: its canonical hash; names and comments do not matter.
+    calls: those that took most time first.
     """
 
     kernel: str

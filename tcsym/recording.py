@@ -15,11 +15,11 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tcsym.config import RECORD
-from tcsym.records import dataclass
+from tcsym.forks import at_fork
 from tcsym.registry import registered, watch
 
 if TYPE_CHECKING:
@@ -171,7 +171,8 @@ watch(_enter)
 def record(path: str | os.PathLike[str]) -> Iterator[None]:
     """Note in the file `path` all calls of kernels made meanwhile, in every thread.
 
-    Lines are appended. Calls that raise are not noted. Example:
+    `tcsym tune PATH` tunes for them. Lines are appended. Calls that raise are not noted. Example:
+
         with tcsym.record("trace.jsonl"):
             serve()
     """
@@ -210,8 +211,7 @@ def _forget_calls() -> None:
         recorder.calls.clear()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_calls)
+at_fork(after_in_child=_forget_calls)
 
 
 def timed_call(kernel: Kernel, entry: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -15,6 +15,7 @@ _users = 0
 _before = 0, False
 _MOST_AGED = 8  # then garbage of a compilation that is in circles is found as ever, soon
 _n_aged = 0
+_FROZEN_AT_START = 1000
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -38,10 +39,19 @@ def deep_recursion(run: Callable[Arguments, Result]) -> Callable[Arguments, Resu
         _enter()
         try:
             return _large_frame(run, args, kwargs)  # type: ignore[no-any-return]
+        except RecursionError:
+            raise _too_deep() from None
         finally:
             _leave()
 
     return inner
+
+
+def _too_deep() -> Exception:
+    from tcsym.errors import TCSyntaxError
+
+    hint = "compute parts of it in statements before"
+    return TCSyntaxError("an expression of the program is too deep for this Python", hint=hint)
 
 
 def _large_frame(run: Any, args: Any, kwargs: Any) -> Any:
@@ -80,7 +90,8 @@ def _age() -> None:
     The first times in a process only: a tuner that compiles all the time would have no full search.
     """
     global _n_aged
-    if _n_aged < _MOST_AGED and not gc.get_freeze_count():  # else somebody wants some left alone
+    # Where somebody froze objects, they want them left alone; 3.12 itself starts with a few frozen.
+    if _n_aged < _MOST_AGED and gc.get_freeze_count() < _FROZEN_AT_START:
         _n_aged += 1
         gc.freeze()
         gc.unfreeze()

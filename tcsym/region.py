@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 from tcsym.index import TRUE, Condition, condition_text
 from tcsym.options import Options
-from tcsym.records import dataclass
 
 Origin = Literal["analytic", "shipped", "user", "measured", "given"]
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from _thread import allocate_lock
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 from weakref import WeakSet
+
+from tcsym.forks import at_fork
 
 if TYPE_CHECKING:
     from tcsym.kernel import Kernel
@@ -41,5 +42,4 @@ def _renew() -> None:
     _lock = allocate_lock()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew)
+at_fork(after_in_child=_renew)

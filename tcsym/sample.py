@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,6 @@ from numpy.typing import NDArray
 
 from tcsym.index import Index
 from tcsym.index_values import evaluate
-from tcsym.records import dataclass
 from tcsym.types import DType
 
 Array = NDArray[Any]

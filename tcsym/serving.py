@@ -22,6 +22,7 @@ from tcsym.dispatch.making import Making
 from tcsym.dispatch.points import COMPILE_SECONDS
 from tcsym.dispatch.version import Version
 from tcsym.errors import SizeError, TargetError
+from tcsym.forks import Inside
 from tcsym.frontend.program import Program
 from tcsym.index import condition_text
 from tcsym.options import Options
@@ -40,6 +41,7 @@ from tcsym.variants import Variant
 
 if TYPE_CHECKING:
     from tcsym.dispatch.switch import Switch
+    from tcsym.runtime._native import Entry
     from tcsym.runtime.entering import EntryImage
     from tcsym.tuning.choice import Choice
 
@@ -100,7 +102,7 @@ def _kept_switch(
     if switch is None or not (counted or place is not None):
         return None
     seconds = strategy.hot * COMPILE_SECONDS if isinstance(strategy, Auto) else 0.0
-    return switch.code, switch.layout.fields, seconds, place
+    return switch.image.fields, seconds, place
 
 
 class Serving:
@@ -115,27 +117,30 @@ class Serving:
         self.stats = stats
 
     def dispatch(
-        self, slow: Function, install: Callable[[Function], None], ahead: bool = False
+        self,
+        slow: Function,
+        install: Callable[[Function], None],
+        ahead: Mapping[Options, Compiled] | None = None,
     ) -> None:
         """Versions are chosen afresh, by what the options stores have now.
 
-        ahead: those of tuned regions are compiled; calls go on with what there is meanwhile.
+        ahead: code of tuned regions, which is kept; calls go on with what there is meanwhile.
         """
         given = self.settings
         making = Making(self.plan, given.target, given.options, self.stats)
         entrance = Entrance(self.plan, slow, install)
         dispatcher = dispatcher_for(given.strategy, making, entrance)
-        if ahead:
-            dispatcher.compile_regions()
+        if ahead is not None:
+            dispatcher.adopt_regions(ahead)
             dispatcher.succeed(self.dispatcher)
         self.dispatcher = dispatcher
         self.stats.counter = dispatcher.counts
 
-    def adopt(self, kept: ready.Ready, entry: Function, switch: Switch | None) -> None:
+    def adopt(self, kept: ready.Ready, entry: Entry, switch: Switch | None) -> None:
         """An earlier process made the code and its call entry: calls go on entering it."""
         code, manifest, *_ = kept
         versions = self.dispatcher.versions()
-        place = None if kept[3] is None else kept[3][3]
+        place = None if kept[3] is None else kept[3][2]
         version = versions[place or 0]
         is_divided = len(versions) > 1
         if is_divided == (place is None) or str(version.region.options) != manifest["options"]:
@@ -181,13 +186,24 @@ class Serving:
         views = (*bound.views, *outputs.views)
         n_threads = get_num_threads() if threads is None else require_threads(threads)
         version = self.dispatcher.answering(bound.sizes)
-        expect = self.dispatcher.entrance.expect
-        variant, fault = version.run(views, bound.sizes, n_threads, expect)
+        variant, fault = version.run(views, bound.sizes, n_threads)
         self.dispatcher.ran(version)
         if fault:
             raise plan.fault_error(variant.compiled.faults[fault - 1])
         self.dispatcher.served(bound.sizes, views, version, variant)
+        self._warn_beyond(bound.sizes)
         return packed(plan.output_names, outputs.finished())
+
+    def _warn_beyond(self, sizes: tuple[int, ...]) -> None:
+        """Default options where others were tuned elsewhere; the first such call comes here."""
+        making, program = self.dispatcher.making, self.program
+        if len(making.regions) == 1:
+            return
+        region = self.dispatcher.region_of(sizes)
+        if region.origin == "user" and region.options == Options():
+            from tcsym.tuning.stores import warn_beyond
+
+            warn_beyond(program.canonical, program.name, making.target, program.sizes, sizes)
 
     def sizes_of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[int, ...]:
         """The sizes of a call that was served."""
@@ -197,7 +213,8 @@ class Serving:
 
     def reference(self, args: tuple[Any, ...], sizes: Any, kwargs: Mapping[str, Any]) -> Any:
         """As `call`, by the interpreter."""
-        from tcsym.frontend.interpret import interpret
+        with Inside():
+            from tcsym.frontend.interpret import interpret
 
         plan = self.plan
         bound = bind(plan, match_arguments(plan, args, kwargs), sizes)

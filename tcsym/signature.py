@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from tcsym.errors import OptionError
 from tcsym.frontend.program import Program, Tensor
 from tcsym.index import Index
-from tcsym.records import dataclass
 from tcsym.sizes import size_value
 from tcsym.types import NAMES, DType
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from tcsym.errors import SizeError
-from tcsym.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Dim:
-    """Promise about a size: lo <= size <= hi (None: no bound) and size % multiple_of == 0.
+    """A promise about a size: lo <= size <= hi (None: no bound) and size % multiple_of == 0.
 
     Example: `define(source, sizes={"B": Dim(1, 128), "K": Dim(multiple_of=16)})`. A call that
     breaks the promise is a `size` error.
@@ -59,11 +59,34 @@ def size_value(value: object) -> int | None:
     return None
 
 
+def declared_size(value: object) -> Dim | int | None:
+    """What is declared of a size by a number, a `Dim` or a range; None if it is none of them.
+
+    Errors: SizeError for a range that no `Dim` is like.
+    """
+    if isinstance(value, Dim):
+        return value
+    if not isinstance(value, range):
+        return size_value(value)
+    if not value or value.step < 0 or value.start < 0:
+        raise SizeError("expected a range that goes up and has a size in it, as range(1, 129)")
+    if value.start % value.step:
+        above = -(-value.start // value.step) * value.step
+        raise SizeError(
+            f"a range in steps of {value.step} has to begin at a multiple of it",
+            hint=f"`range({above}, {value.stop}, {value.step})`, or `range({value.start}, "
+            f"{value.stop})` for all of them",
+        )
+    return Dim(value.start, value[-1], value.step)
+
+
 class Sizes(Mapping[str, Dim | int]):
     """The sizes of a kernel in order of appearance: a fixed number or a `Dim` for each.
 
-    `free` ones are given by the caller; the others follow from the shapes of the arguments.
-    `constraints` are the conditions that a call checks, as text.
+    A mapping of names. Beside it:
+
+    free: names of those that the caller gives; the others follow from shapes of arguments.
+    constraints: conditions that a call checks, as text.
     """
 
     __slots__ = ("_dims", "constraints", "free")

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from tcsym.compiled import Compiled, Layout
-from tcsym.records import dataclass
 
 _KEPT_DECISIONS = 256
 
 
 @dataclass(frozen=True, slots=True)
 class VariantStats:
-    """One compiled variant. `cached`: its code came from the code cache."""
+    """One compiled variant.
+
+    layouts: how arguments and results lie in memory, for which it was made.
+    cached: its code came from the code cache.
+    milliseconds: time by stage of compilation; none where it was cached.
+    fallbacks: scheduling strategies given up for a simpler one, and why.
+    notes: how its loops were scheduled.
+    """
 
     layouts: tuple[Layout, ...]
     cached: bool
@@ -36,9 +42,12 @@ class VariantStats:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A choice between versions for calls of some `sizes`, and what it rests on.
+    """A choice between versions, and what it rests on.
 
-    `seconds`: measured time of a call by version, as far as it is known.
+    sizes: of the calls that it is for; empty: all.
+    chosen: the version.
+    why: in words.
+    seconds: measured time of a call by version, as far as it is known.
     """
 
     sizes: tuple[tuple[str, int], ...]
@@ -54,12 +63,15 @@ class Decision:
 
 @dataclass(slots=True)
 class Stats:
-    """Counters of one kernel; only grow.
+    """Counters of one kernel; they only grow. Prints as a list.
 
-    `compilations`: how many times code was generated. `cache_hits`: variants whose code came from
-    the code cache. `evictions`: versions dropped because there were too many. `decisions`: the last
-    choices between versions that a strategy made. `fallbacks`: scheduling strategies given up for
-    a simpler one, and why. `failures`: compilations beside calls that failed, and why.
+    compilations: how many times code was generated.
+    cache_hits: variants whose code came from the code cache.
+    evictions: versions dropped because there were too many.
+    variants: what was compiled, with `VariantStats` for each.
+    decisions: the last choices between versions that a strategy made.
+    failures: compilations beside calls that failed, and why; calls were served by other versions.
+    fallbacks: scheduling strategies given up for a simpler one, and why.
     """
 
     compilations: int = 0

@@ -7,11 +7,11 @@ on it. docs/strategies.md says when which is worth it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
 from tcsym.errors import OptionError
-from tcsym.records import dataclass
 
 DEFAULT_SHARE = 0.25
 MOST_VERSIONS = 64
@@ -24,7 +24,7 @@ class Symbolic:
 
 @dataclass(frozen=True, slots=True)
 class Specialize:
-    """A version for each sizes that turn up, with numbers for sizes, compiled on demand.
+    """A version with numbers for sizes, compiled on demand for each choice of sizes that turns up.
 
     bind: numbers before scheduling, or after it (only code generation sees them).
     max_variants: most versions kept; the least used one makes room.
@@ -81,7 +81,8 @@ class Pad:
     to: "max": to the declared upper bound of each size that has one. A number: to its multiples.
     sizes: names of the sizes to pad; None: all that are not fixed (for "max": all with a bound).
     bind, max_variants: as for `Specialize`, for the padded sizes.
-    A program whose results padding could change is refused at `define`, with the reason.
+    Exact for every program: only ranges for which that is proved run into the padding. Errors, at
+    `define`: OptionError where no size can be padded so.
     """
 
     to: Literal["max"] | int = "max"
@@ -107,8 +108,9 @@ class Auto:
     """The symbolic version answers at once; sizes that cost much are specialised beside it.
 
     hot: sizes are worth it once calls with them took this many times the compilation's time.
-    max_variants, share: as for `Specialize`. A specialised version is adopted only if calls that
-    alternate between both are faster with it.
+    max_variants: most versions kept, as for `Specialize`.
+    share: of one core, that compiling beside the calls may use.
+    A specialised version is adopted only if calls that alternate between both are faster with it.
     """
 
     hot: float = 20.0

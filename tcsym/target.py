@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 
 from tcsym.caches import cache_bytes
 from tcsym.errors import OptionError, TargetError
-from tcsym.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

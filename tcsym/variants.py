@@ -6,25 +6,23 @@ serves everything new. Compilation is serialised in the process; a fork waits fo
 
 from __future__ import annotations
 
-import os
-import sys
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tcsym.compiled import LEFT_OUT, Compiled, Layout, stride_name
 from tcsym.config import VERIFY
 from tcsym.errors import TargetError
-from tcsym.imports import Finder, renew
+from tcsym.forks import at_fork
 from tcsym.options import Options
-from tcsym.records import dataclass
 from tcsym.runtime.arrays import View
-from tcsym.runtime.background import beside
-from tcsym.runtime.cache import CodeCache, code_key
+from tcsym.runtime.cache import CodeCache
 from tcsym.runtime.plan import CallPlan
 from tcsym.runtime.processor import known_processor
+from tcsym.runtime.versions import code_key
 from tcsym.stats import Stats
+from tcsym.system import require_runs_code
 from tcsym.target import Target, resolve_target, runs_here
 
 if TYPE_CHECKING:
@@ -37,12 +35,11 @@ Layouts = tuple[Layout, ...]
 Asked = tuple[Sequence[View], tuple[int, ...]]  # arguments and sizes of a call
 
 _compiling = threading.RLock()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_compiling.acquire,
-        after_in_parent=_compiling.release,
-        after_in_child=_compiling.release,
-    )
+at_fork(
+    before=_compiling.acquire,
+    after_in_parent=_compiling.release,
+    after_in_child=_compiling.release,
+)
 
 
 def layout_of(view: View) -> Layout:
@@ -203,7 +200,7 @@ class Variants:
         with _compiling:
             if layouts not in self._made:
                 self.stats.note(layouts, compiled)
-                self._made[layouts] = self._variant(layouts, compiled, _load(compiled))
+                self._made[layouts] = self.variant_of(layouts, compiled, _load(compiled))
             return self._made[layouts]
 
     def cached(self, layouts: Layouts) -> Compiled | None:
@@ -219,6 +216,7 @@ class Variants:
         return found
 
     def _make(self, layouts: Layouts, whole: bool, asked: Asked | None) -> Variant:
+        require_runs_code()
         target = self.target
         if not runs_here(target, known_processor()):
             raise TargetError(
@@ -228,7 +226,7 @@ class Variants:
         found = None if VERIFY.read() else self._load(target, layouts, whole)
         if found is not None:
             self.stats.note(layouts, found)
-            return self._variant(layouts, found, _load(found))
+            return self.variant_of(layouts, found, _load(found))
         return self._begun(target, layouts, whole, asked)
 
     def _begun(self, target: Target, layouts: Layouts, whole: bool, asked: Asked | None) -> Variant:
@@ -246,15 +244,14 @@ class Variants:
             noted.append(self.stats.renew(noted.pop(), compiled))
             if is_all:
                 self.keep(layouts, compiled)
-                if Finder.missed and not sys.dont_write_bytecode:
-                    beside(renew)
 
         kernel = GrowingKernel(begun, grown)
-        return self._variant(layouts, kernel.compiled, kernel)
+        return self.variant_of(layouts, kernel.compiled, kernel)
 
-    def _variant(
+    def variant_of(
         self, layouts: Layouts, compiled: Compiled, kernel: LoadedKernel | GrowingKernel
     ) -> Variant:
+        """Loaded code, and where its arguments come from."""
         position = {name: k for k, name in enumerate(self.ranks)}
         pointers = tuple(position[name] for name in compiled.arguments)
         return Variant(layouts, kernel, pointers, self._slots(compiled))

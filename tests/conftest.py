@@ -3,13 +3,38 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import sysconfig
 from pathlib import Path
+from shutil import which
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def build_native() -> None:
+    """Has the tests run the native part that belongs to these sources, where it can be built."""
+    built = ROOT / "tcsym/runtime" / f"_native{sysconfig.get_config_var('EXT_SUFFIX')}"
+    sources = [ROOT / "setup.py", *(ROOT / "tcsym/native").iterdir()]
+    newest = max(source.stat().st_mtime_ns for source in sources)
+
+    def is_fresh() -> bool:
+        return built.exists() and built.stat().st_mtime_ns >= newest
+
+    if not is_fresh():
+        command = [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"]
+        subprocess.run(command, cwd=ROOT, check=True)
+        assert is_fresh() or not which("cc"), "the native part of the run time does not compile"
+
+
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    build_native()
+
 # compiled code is kept between runs, but not among the user's
-CACHE = Path(__file__).resolve().parent.parent / ".pytest_cache" / "tcsym"
+CACHE = ROOT / ".pytest_cache" / "tcsym"
 os.environ.setdefault("TCSYM_CACHE_DIR", str(CACHE))
 
 # how long an example takes depends on what else the machine does

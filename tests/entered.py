@@ -14,11 +14,12 @@ _OURS = os.path.dirname(tcsym.__file__)
 
 
 def python_frames(call: Callable[[], Any]) -> list[str]:
-    """Names of the Python functions of tcsym that a call runs."""
+    """Names of the Python functions of tcsym that a call runs, but those that hand it over."""
     seen: list[str] = []
 
     def note(frame: Any, event: str, _: object) -> None:
-        if event == "call" and frame.f_code.co_filename.startswith(_OURS):
+        handed_over = frame.f_code.co_name == "__call__"
+        if event == "call" and not handed_over and frame.f_code.co_filename.startswith(_OURS):
             seen.append(frame.f_code.co_name)
 
     sys.setprofile(note)

@@ -98,5 +98,5 @@ def _make(self: Variants, layouts: Layouts, *_: object) -> Variant:
 def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels made in the test run the interpreter instead of machine code."""
     monkeypatch.setattr(Variants, "_make", _make)
-    monkeypatch.setattr("tcsym.runtime.fastcall.entry_image", lambda *_: None)
+    monkeypatch.setattr("tcsym.runtime.entry_image.entry_image", lambda *_: None)
     monkeypatch.setattr("tcsym.definition.ready", lambda *_, **__: None)

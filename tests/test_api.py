@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
+import re
 import subprocess
 import sys
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -164,7 +167,6 @@ def test_explain() -> None:
         "schedule",
         "loops",
         "mapped",
-        "promoted",
     ]:
         assert k.explain(stage).strip()
     assert "bind" in k.explain("options") and "no variant" in k.explain("variants")
@@ -172,10 +174,86 @@ def test_explain() -> None:
     for stage in ("cuda", "ptx"):
         with pytest.raises(tc.TargetError):
             k.explain(stage)
-    with pytest.raises(tc.OptionError):
-        k.explain("thoughts")
+    for unknown in ("thoughts", "promoted"):
+        with pytest.raises(tc.OptionError, match="stages are syntax, program"):
+            k.explain(unknown)
     with pytest.raises(tc.SizeError):
         k.explain("loops", Q=3)
+
+
+def test_explain_without_a_stage_says_what_serves() -> None:
+    k = tc.define(MM).mm
+    assert k.explain() == k.explain("variants")
+    text = k.explain(M=2, K=3, N=4)
+    assert text == k.explain("variants", M=2, K=3, N=4)
+    assert "symbolic, all sizes" in text and "options defaults" in text
+    with pytest.raises(tc.SizeError, match="`Q`"):
+        k.explain(Q=3)
+
+
+# ---- what define takes
+
+
+def test_define_reads_a_path(tmp_path: Path) -> None:
+    path = tmp_path / "mm.tc"
+    path.write_text(f"# Übung\n{MM}", encoding="utf-8")
+    assert list(tc.define(path)) == ["mm"]
+    path.write_text("def f(float(N) x) -> (y) { y(i) = z(i) }")
+    with pytest.raises(tc.TCNameError) as error:
+        tc.define(path)
+    assert str(error.value).startswith(f"{path}:1:")
+    with pytest.raises(tc.TCNameError) as error:
+        tc.define(path, filename="layer")
+    assert str(error.value).startswith("layer:1:")
+
+
+def test_define_says_what_it_cannot_read(tmp_path: Path) -> None:
+    with pytest.raises(tc.OptionError, match=r"cannot read `.*none\.tc`: No such file"):
+        tc.define(tmp_path / "none.tc")
+    (tmp_path / "latin.tc").write_bytes(b"# \xfc")
+    with pytest.raises(tc.OptionError, match="not UTF-8"):
+        tc.define(tmp_path / "latin.tc")
+    wrong: Any
+    for wrong, hint in ((MM.encode(), "`source.decode()`"), (None, ""), (3, "")):
+        with pytest.raises(tc.TCTypeError, match="expected the text of defs or a path") as error:
+            tc.define(wrong)
+        assert hint in error.value.hint
+
+
+def test_ranges_bound_sizes() -> None:
+    k = tc.define(MM, sizes={"M": range(1, 129), "K": range(16, 65, 16)}).mm
+    assert k.sizes["M"] == tc.Dim(1, 128) and k.sizes["K"] == tc.Dim(16, 64, multiple_of=16)
+    assert k(np.ones((2, 16), F32), np.ones((16, 3), F32)).tolist() == [[16] * 3] * 2
+    for m, depth in ((0, 16), (129, 16), (2, 80), (2, 24)):
+        with pytest.raises(tc.SizeError):
+            k(np.ones((m, depth), F32), np.ones((depth, 3), F32))
+    assert pickle.loads(pickle.dumps(k)).sizes["M"] == tc.Dim(1, 128)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (range(5, 5), "has a size in it"),
+        (range(9, 1, -1), "goes up"),
+        (range(-3, 4), "goes up"),
+        (range(1, 129, 2), r"steps of 2 has to begin at a multiple(?s:.*)`range\(2, 129, 2\)`"),
+        ("1:9", "an integer >= 0, a range or a tcsym.Dim"),
+    ],
+)
+def test_ranges_that_no_dim_is_like(given: Any, words: str) -> None:
+    with pytest.raises(tc.SizeError, match=words):
+        tc.define(MM, sizes={"M": given})
+
+
+def test_define_says_all_that_it_takes() -> None:
+    text = inspect.getdoc(tc.define) or ""  # from 3.13 on Python takes the indents away itself
+    assert all(f"\n{name}: " in text for name in inspect.signature(tc.define).parameters)
+    assert all(f'"{name}"' in text for name in ("auto", "symbolic", "specialize", "bucket", "pad"))
+    targets = ("cpu", "cpu:avx512bf16", "cpu:avx512", "cpu:avx2", "cpu:novector")
+    for name in targets:
+        assert f'"{name}"' in text and tc.define(MM, target=name)
+    for name in set(re.findall(r"\b[A-Z]\w+Error\b", text)):
+        assert issubclass(getattr(tc, name), tc.TCError)
 
 
 # ---- variants and stats
@@ -331,6 +409,23 @@ def test_nesting_at_the_limit_compiles() -> None:
     assert tc.define(source)(np.ones(4, np.float32)).shape == (extent,)
     deep = f"def f(float(N) X) -> (O) {{ O(i) = {value} }}"
     assert (tc.define(deep)(np.ones(3, np.float32)) == 89).all()
+
+
+@pytest.mark.parametrize("operator", ["+", "*"])
+def test_long_expressions_at_the_limit_compile(operator: str) -> None:
+    text = f"def f(float(N) X) -> (O) {{ O(i) = {operator.join(['X(i)'] * 1001)} }}"
+    f, again = tc.define(text).f, tc.define(text, strategy="symbolic").f
+    assert f.program == again.program and hash(f.program) == hash(again.program)
+    x = np.ones(3, np.float32)
+    expected = x * 1001 if operator == "+" else x
+    assert (f.reference(x) == expected).all()
+    try:
+        assert (f(x) == expected).all()
+    except tc.TCSyntaxError as error:  # early releases of 3.12 follow trees of 500 levels or so
+        assert sys.version_info[:2] == (3, 12) and "too deep" in error.message
+    assert repr(f.program) and f.explain("program") and f.explain("syntax").count("X(i)") >= 1001
+    with pytest.raises(tc.TCSyntaxError, match="more than 1000 operators"):
+        tc.define(text.replace(" }", f"{operator}X(i) }}"))
 
 
 def test_fallbacks_are_counted_and_harmless() -> None:

@@ -1,8 +1,8 @@
 """What a settled call executes of our code, counted by callgrind: the same at every call.
 
-Only code in anonymous memory is counted, which is ours: the call entry, the launch and the kernel.
-What CPython and numpy do around it depends on their versions. (Whole processes differ by some
-instructions from run to run; what more calls add does not.)
+Counted are the kernel, which lies in anonymous memory, and the extension module: the call entry and
+the launch. What CPython and numpy do around them depends on their versions. (Whole processes differ
+by some instructions from run to run; what more calls add does not.)
 """
 
 from __future__ import annotations
@@ -33,10 +33,12 @@ for _ in repeat(None, int(sys.argv[2])):
     kernel(a, a)
 """
 CALLS = 1000
-MOST = 240  # 215 of them when this was written
+MOST = 900  # 809 of them when this was written
 
 
-@pytest.mark.skipif(shutil.which("valgrind") is None, reason="counting needs valgrind")
+@pytest.mark.skipif(
+    shutil.which("valgrind") is None, reason="counts instructions: valgrind is not installed"
+)
 def test_a_settled_call_executes_the_same_few_instructions_every_time(tmp_path: Path) -> None:
     environment = {**os.environ, "TCSYM_CACHE_DIR": str(tmp_path), "TCSYM_VERIFY": "0"}
     environment |= {"TCSYM_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
@@ -57,14 +59,15 @@ def test_a_settled_call_executes_the_same_few_instructions_every_time(tmp_path: 
 
 
 def own_instructions(profile: str) -> int:
-    """Instructions in code that belongs to no file, by callgrind's output (its manual, 7.1)."""
+    """Instructions in code of no file and in ours, by callgrind's output (its manual, 7.1)."""
     names: dict[str, str] = {}
     total, is_ours, skips = 0, False, False
     for line in profile.splitlines():
         if line.startswith(("ob=", "cob=")):  # a name is told once, its number then stands for it
             number, _, name = line.partition("=")[2].partition(" ")
             known = names.setdefault(number, name)
-            is_ours = known == "???" if line.startswith("ob=") else is_ours
+            own = known == "???" or Path(known).name.startswith("_native.")
+            is_ours = own if line.startswith("ob=") else is_ours
         elif line.startswith("calls="):
             skips = True  # the next line is what the callee took
         elif re.match(r"[+*0-9-]", line):
@@ -76,5 +79,5 @@ def own_instructions(profile: str) -> int:
 def test_what_callees_take_is_not_counted() -> None:
     lines = ["ob=(1) ???", "fn=(1) a", "0 7", "calls=2 0", "0 90", "+3 2"]
     lines += ["ob=(2) /lib/x.so", "fn=(2) b", "0 50", "cob=(3) ???", "calls=1 0", "0 5"]
-    lines += ["ob=(3)", "fn=(3)", "0 1"]
-    assert own_instructions("\n".join(lines)) == 10
+    lines += ["ob=(3)", "fn=(3)", "0 1", "ob=(4) /lib/_native.cpython-311.so", "0 20"]
+    assert own_instructions("\n".join(lines)) == 30

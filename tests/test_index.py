@@ -8,6 +8,7 @@ import os
 import pickle
 import subprocess
 import sys
+from itertools import product
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -73,6 +74,19 @@ def test_arithmetic_is_exact(a: Index, b: Index, at: dict[str, int]) -> None:
     assert evaluate(mod(a, b), at) == (x % y if y else 0)
     assert evaluate(minimum(a, b), at) == min(x, y)
     assert evaluate(maximum(a, b), at) == max(x, y)
+
+
+def test_quotients_with_common_factors_are_exact() -> None:
+    for c, n, r in product((2, 3, 4, 6), (4, 6, 9, 12), range(-7, 8)):
+        e = floordiv(var("i") * c + r, n)
+        assert all(evaluate(e, {"i": i}) == (c * i + r) // n for i in range(-8, 9)), str(e)
+
+
+def test_extrema_of_shifted_extrema_are_exact() -> None:
+    for build, pick in ((minimum, min), (maximum, max)):
+        for shift, m, n, i in product((-2, 0, 3), (0, 5), (1, 4), range(-3, 9)):
+            e = build(build(var("M"), var("N")) + shift, var("i"))
+            assert evaluate(e, {"M": m, "N": n, "i": i}) == pick(pick(m, n) + shift, i), str(e)
 
 
 @given(indices, values)

@@ -1,9 +1,12 @@
-"""Options: validation, JSON, presets, and that every rule changes code and never a result."""
+"""Options: validation, JSON, and that every rule changes code and never a result."""
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import inspect
 import json
+import pickle
 from typing import Any
 
 import numpy as np
@@ -31,9 +34,10 @@ def twice(float(M,K) A, float(K,N) B, float(N,P) C) -> (E) {
   D(m,n) +=! A(m,k) * B(k,n)
   E(m,p) +=! D(m,n) * C(n,p)
 }"""
-PRESETS = ("naive", "pointwise", "contraction", "convolution", "reduction")
 
+_binds = st.sampled_from(("never", "before", "after"))
 _values = {
+    "bind": _binds | st.dictionaries(st.sampled_from("MNK"), _binds),
     **{name: st.sampled_from(choices) for name, choices in _CHOICES.items()},
     **{name: st.booleans() for name in ("pack", "vectorize", "parallelize")},
     **{name: st.integers(*bounds) for name, bounds in _RANGES.items()},
@@ -103,6 +107,12 @@ def test_text_says_what_differs_from_the_defaults() -> None:
         '{"nests": [[0, "fusion", "min"]]}',
         '{"nests": [[0, "pack", true], [0, "pack", false]]}',
         '{"time_limit": "x"}',
+        '{"bind": "early"}',
+        '{"bind": {"K": "early"}}',
+        '{"bind": {"2K": "after"}}',
+        '{"bind": [["K", "after"], ["K", "before"]]}',
+        '{"bind": ["K", "after"]}',
+        '{"bind": 3}',
         f'{{"schema": {SCHEMA + 1}}}',
     ],
 )
@@ -111,10 +121,25 @@ def test_wrong_json_is_an_option_error(text: str) -> None:
         Options.from_json(text)
 
 
-def test_presets_are_options_and_an_unknown_one_is_an_error() -> None:
-    assert len({Options.preset(name) for name in PRESETS}) >= 4
-    with pytest.raises(OptionError, match="naive"):
-        Options.preset("fast")
+def test_an_unknown_option_is_our_error_with_the_nearest_name() -> None:
+    wrong: Any = {"regster_rows": 4}
+    with pytest.raises(OptionError, match="unknown option `regster_rows`") as error:
+        Options(**wrong)
+    assert error.value.hint == "did you mean `register_rows`?"
+    with pytest.raises(OptionError) as error:
+        dataclasses.replace(Options(), speed=11)  # type: ignore[call-arg]
+    assert error.value.hint.startswith("options are bind, scheduler")
+
+
+def test_options_tell_their_fields_and_travel() -> None:
+    assert list(inspect.signature(Options).parameters) == [
+        f.name for f in dataclasses.fields(Options)
+    ]
+    given = Options(bind={"N": "after", "K": "before"}, pack=False)
+    assert pickle.loads(pickle.dumps(given)) == copy.copy(given) == given
+    assert given == Options(bind={"K": "before", "N": "after"}, pack=False)
+    assert str(given) == "bind[K]=before bind[N]=after pack=False"
+    assert Options(bind={}) == Options()
 
 
 def _run(source: str, options: Options) -> tuple[str, Any, Any]:

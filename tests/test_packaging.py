@@ -1,11 +1,20 @@
 """sdist -> wheel -> fresh environment: every sub-package and data file is there, nothing else."""
 
 import os
+import platform
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import zipfile
+from email import message_from_bytes
+from email.message import Message
 from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import tcsym
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -14,10 +23,10 @@ import importlib.util, importlib.resources as r, pkgutil, tcsym
 for module in pkgutil.walk_packages(tcsym.__path__, "tcsym."):
     if not module.name.endswith("__main__"):
         importlib.import_module(module.name)
-assert r.files("tcsym.frontend").joinpath("grammar.json").is_file()
+assert r.files("tcsym.frontend").joinpath("grammar.lark").is_file()
 assert r.files("tcsym").joinpath("py.typed").is_file()
-from tcsym.runtime.own_objects import NAMES, shipped
-assert all(map(shipped, NAMES))
+from tcsym.runtime.native import HAS_ENTRIES
+assert HAS_ENTRIES
 assert any(p.name.endswith(".json") for p in r.files("tcsym").joinpath("autotune_cache").iterdir())
 assert importlib.util.find_spec("frontend") is None
 f = tcsym.define("def f(float(N) A) -> (C) { C(i) = 2 * A(i) }")
@@ -26,23 +35,44 @@ assert (f(np.ones(3, np.float32)) == 2).all()
 """
 
 
-def run(*command: str, cwd: Path) -> None:
+class Built(NamedTuple):
+    """What `python -m build` makes: the wheel from the source distribution, unpacked here."""
+
+    sdist: Path
+    wheel: Path
+
+
+def run(*command: str, cwd: Path) -> str:
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
-def test_wheel_from_sdist_works_outside_the_tree(tmp_path: Path) -> None:
-    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", str(tmp_path), cwd=ROOT)
-    wheel = next(tmp_path.glob("*.whl"))
-    names = zipfile.ZipFile(wheel).namelist()
-    assert not [
-        n for n in names if n.split("/")[0] in ("frontend", "polyhedral", "codegen", "tests")
-    ]
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    to = tmp_path_factory.mktemp("built")
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", str(to), cwd=ROOT)
+    with tarfile.open(next(to.glob("*.tar.gz"))) as archive:
+        archive.extractall(to, filter="data")
+    return Built(next(p for p in to.iterdir() if p.is_dir()), next(to.glob("*.whl")))
+
+
+def in_wheel(wheel: Path, ending: str) -> Message:
+    """A file of headers in the wheel."""
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (n for n in archive.namelist() if n.endswith(ending))
+        return message_from_bytes(archive.read(name))
+
+
+def test_wheel_from_sdist_works_outside_the_tree(built: Built, tmp_path: Path) -> None:
+    names = zipfile.ZipFile(built.wheel).namelist()
+    own = ("tcsym", f"tcsym-{tcsym.__version__}.dist-info")
+    assert not [n for n in names if n.split("/")[0] not in own]
     fresh = tmp_path / "fresh"
     run(sys.executable, "-m", "venv", str(fresh), cwd=tmp_path)
     python = str(fresh / "bin" / "python")
-    run(python, "-m", "pip", "install", "--quiet", "--no-deps", str(wheel), cwd=tmp_path)
+    run(python, "-m", "pip", "install", "--quiet", "--no-deps", str(built.wheel), cwd=tmp_path)
     # dependencies from this environment: a path in a .pth file is searched, its own .pth files
     # (the editable install of the checkout) are not read
     site = next(fresh.glob("lib/python*/site-packages"))
@@ -51,6 +81,45 @@ def test_wheel_from_sdist_works_outside_the_tree(tmp_path: Path) -> None:
     run(python, "-c", check, cwd=tmp_path)
 
 
+def test_the_wheel_says_where_it_runs(built: Built) -> None:
+    """It has machine code of one kind of processors, and libraries that need such a glibc."""
+    python = f"cp{sys.version_info[0]}{sys.version_info[1]}"
+    glibc = max(27, int(platform.libc_ver()[1].split(".")[1]))
+    tag = f"{python}-{python}-manylinux_2_{glibc}_x86_64"
+    assert built.wheel.name == f"tcsym-{tcsym.__version__}-{tag}.whl"
+    assert in_wheel(built.wheel, "/WHEEL").get_all("Tag") == [tag]
+    classifiers = in_wheel(built.wheel, "/METADATA").get_all("Classifier", [])
+    assert "Operating System :: POSIX :: Linux" in classifiers
+    assert {f"Programming Language :: Python :: 3.{k}" for k in (11, 12, 13)} <= set(classifiers)
+
+
+def test_a_wheel_that_is_built_elsewhere_claims_no_machine_code(built: Built) -> None:
+    """It installs there: `tests/test_system.py` has what works."""
+    code = (
+        "import platform, runpy, sys; platform.machine = lambda: 'arm64';"
+        "sys.argv = ['setup.py', '-q', 'bdist_wheel', '--dist-dir', 'there'];"
+        "runpy.run_path('setup.py')"
+    )
+    run(sys.executable, "-c", code, cwd=built.sdist)
+    (wheel,) = (built.sdist / "there").iterdir()
+    assert wheel.name == f"tcsym-{tcsym.__version__}-py3-none-any.whl"
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="which files are ours: only git knows")
+def test_the_source_distribution_has_all_of_the_checkout(built: Built) -> None:
+    ours = run("git", "ls-files", "--cached", cwd=ROOT).splitlines()
+    links = {"frontend", "polyhedral", "codegen", "autotune_cache"}
+    missing = [f for f in ours if not (built.sdist / f).is_file() and (ROOT / f).is_file()]
+    assert set(missing) - links <= {".gitattributes", ".gitignore"}
+    assert os.access(built.sdist / "dev", os.X_OK)
+    assert "./dev test" in run("./dev", "help", cwd=built.sdist)
+    tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "tests/test_index.py"]
+    assert "passed" in run(*tests, "-o", "addopts=--import-mode=importlib", cwd=built.sdist)
+
+
+@pytest.mark.skipif(
+    not os.path.lexists(ROOT / "frontend"), reason="the checkout's links: this is no checkout"
+)
 def test_stages_are_seen_at_the_root() -> None:
     """Links; where a checkout cannot make them, files with the same text."""
     for stage in ("frontend", "polyhedral", "codegen"):

@@ -17,8 +17,10 @@ import pytest
 import tcsym as tc
 from tcsym import ready as ready_module
 from tcsym.ready import ready
+from tcsym.runtime import versions as versions_module
 from tcsym.runtime.background import settle
 from tcsym.runtime.cache import _cache_at
+from tcsym.runtime.processor import known_processor
 from tests.entered import python_frames
 
 SOURCE = """
@@ -175,6 +177,61 @@ def test_a_record_of_another_form_is_a_miss(content: bytes) -> None:
     np.testing.assert_array_equal(m.mm(A, B), A @ B)
 
 
+def forged(kept: Any, changes: dict[int, Any]) -> Any:
+    return tuple(changes.get(k, x) for k, x in enumerate(kept))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {0: b""},
+        {0: b"no object"},
+        {0: b"\x7fELF\x02\x01" + bytes(300)},
+        {2: ()},
+        {2: ("mm", "numpy", b"no object", {}, (), (), {}, {}, (0, 0))},
+        {3: (b"no object", (), 0.0, None)},
+        {3: 7},
+    ],
+)
+@pytest.mark.parametrize("strategy", ["auto", "symbolic"])
+def test_code_that_cannot_be_loaded_is_a_miss(changes: dict[int, Any], strategy: str) -> None:
+    """The checksum is right: somebody wrote it so."""
+    counted = strategy == "auto"
+    tc.define(SOURCE, strategy=strategy).mm(A, B)
+    settle()
+    kept = ready(SOURCE, counted)
+    assert kept is not None and kept["mm"] is not None
+    key = ready_module._key(SOURCE, counted)
+    assert key is not None
+    data = marshal.dumps({**kept, "mm": forged(kept["mm"], changes)})
+    ready_module.CodeCache.default().write(key, {}, data)
+    m = tc.define(SOURCE, strategy=strategy)
+    np.testing.assert_array_equal(m.mm(A, B), A @ B)
+    np.testing.assert_array_equal(m.mm(A, B), A @ B)
+    settle()
+    renewed = ready(SOURCE, counted)
+    assert renewed is not None and renewed["mm"] is not None
+    assert renewed["mm"][0] == kept["mm"][0] and renewed["mm"][3] == kept["mm"][3]
+
+
+@pytest.mark.parametrize("code", [b"", b"no object", b"\x7fELF\x02\x01" + bytes(300)])
+def test_any_entry_of_the_code_cache_may_hold_no_object(code: bytes) -> None:
+    tc.define(SOURCE).mm(A, B)
+    settle()
+    code_cache = ready_module.CodeCache.default()
+    for entry in code_cache.entries():
+        code_cache.write(entry.key, entry.manifest, code)
+    versions_module._versions.cache_clear()
+    known_processor.cache_clear()
+    m = tc.define(SOURCE)
+    np.testing.assert_array_equal(m.mm(A, B), A @ B)
+    settle()
+    assert m.mm.stats.compilations == 1
+    again = tc.define(SOURCE)
+    np.testing.assert_array_equal(again.mm(A, B), A @ B)
+    assert again.mm.stats.compilations == 0
+
+
 PROCESS = f"""
 import numpy as np, sys, tcsym
 from tcsym.runtime.background import settle
@@ -207,7 +264,7 @@ def test_hot_sizes_of_a_kept_kernel_are_handed_over(monkeypatch: pytest.MonkeyPa
     assert kernel._entered is not None and not is_whole(kernel)
     kept, entry, switch = kernel._entered
     assert switch is not None and kept[3] is not None
-    eager = (*kept[:3], (*kept[3][:2], 0.0, None))  # as if its calls had taken long
+    eager = (*kept[:3], (kept[3][0], 0.0, None))  # as if its calls had taken long
     kernel._entered = eager, entry, switch
     for _ in range(10):
         kernel(A, B)

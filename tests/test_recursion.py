@@ -10,6 +10,7 @@ import weakref
 import pytest
 
 from tcsym import recursion
+from tcsym.errors import TCSyntaxError
 from tcsym.recursion import ROOM, deep_recursion
 
 
@@ -38,6 +39,13 @@ def test_errors_restore_the_limit() -> None:
     limit = sys.getrecursionlimit()
     with pytest.raises(ZeroDivisionError):
         deep_recursion(lambda: 1 // 0)()
+    assert sys.getrecursionlimit() == limit
+
+
+def test_what_is_deeper_is_an_error_of_ours() -> None:
+    limit = sys.getrecursionlimit()
+    with pytest.raises(TCSyntaxError, match="too deep"):
+        deep_recursion(below)(2 * ROOM)
     assert sys.getrecursionlimit() == limit
 
 

@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from tcsym.runtime.background import settle
 from tcsym.threads import TURN_SECONDS, ShortTurns
 
 
@@ -38,6 +39,7 @@ def test_threads_may_overlap_in_any_order() -> None:
 
 
 def test_a_forked_child_starts_afresh() -> None:
+    settle()  # work beside calls has short turns, too
     before = sys.getswitchinterval()
     ShortTurns().__enter__()
     ShortTurns.reset()

@@ -14,6 +14,7 @@ step of an innermost reduction comes after it: what is done in one is little. No
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import reduce
 from math import gcd
 from operator import mul
@@ -38,7 +39,6 @@ from tcsym.codegen.row_groups import from_first_row
 from tcsym.codegen.values import Val, bits_of, constant
 from tcsym.index import ZERO, Atom, Index, Product, index, of_atom
 from tcsym.loop_ir import Buffer
-from tcsym.records import dataclass
 
 _LARGEST_SCALE = 8  # of an index in an address
 _Parts = tuple[tuple[tuple[Atom, int], ...], Index]  # terms, and what comes after the loops' steps

@@ -9,7 +9,7 @@ are simplified first: parameters hide that a quotient times its divisor is the d
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, assert_never
 
 from tcsym.codegen.parameters import Parameters
@@ -40,7 +40,6 @@ from tcsym.loop_ir import (
     subvalues,
     walk,
 )
-from tcsym.records import dataclass
 
 LOCAL = ("register", "stack")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from tcsym.codegen.alike import Call
@@ -22,7 +22,7 @@ from tcsym.errors import Span
 from tcsym.frontend.program import Read
 from tcsym.index import ZERO, Atom, Condition, Index
 from tcsym.loop_ir import Buffer, Kernel, Loop, Node, Store, TransposeBlock, Update, Value, walk
-from tcsym.records import dataclass
+from tcsym.loop_ir_allocate import Storage
 from tcsym.target import Target
 
 
@@ -70,17 +70,10 @@ class Faults:
 
 
 @dataclass(slots=True)
-class Arena:
-    """Where the arena buffers of a function lie: a base register and the bytes in use."""
-
-    base: str
-    used: Index = ZERO
-
-
-@dataclass(slots=True)
 class Context:
     """State of the emission of one function of the kernel.
 
+    `arena`: register of the address that offsets of `storage` start from.
     `pointers`: base address of each visible buffer. `error`: address of the cell that receives a
     fault's code. `launch`: register of the context struct; None inside a task. `calls`: of
     functions, for loops by identity. `tasks`: the parts that parallel loops became, as well.
@@ -98,7 +91,8 @@ class Context:
     min_work: int
     code: Code
     error: str
-    arena: Arena
+    storage: Storage
+    arena: str
     launch: str | None
     calls: Mapping[int, Call]
     tasks: dict[int, list[str]]

@@ -43,10 +43,8 @@ from tcsym.index import (
     ZERO,
     All,
     Condition,
-    Index,
     IsZero,
     condition_variables,
-    floordiv,
     ge,
     negate,
     var,
@@ -303,27 +301,16 @@ def _in_blocks(
 # ---- memory
 
 
-def buffer_bytes(buffer: Buffer) -> Index:
-    """Size of an arena buffer, a multiple of the cache line."""
-    total = Index((), buffer.dtype.bytes)
-    for extent in buffer.shape:
-        total = total * extent
-    return floordiv(total + 63, 64) * 64
-
-
 def _allocate(context: Context, buffer: Buffer, body: Node) -> None:
     before = context.pointers.get(buffer.name)
-    used = context.arena.used
     if buffer.space == "arena":
         with context.function.at(0):  # in front of all loops, as addresses may be
-            offset = as_val(number(context, used))
-            place = f"getelementptr i8, ptr {context.arena.base}, {offset.typed}"
+            offset = as_val(number(context, context.storage.offsets[buffer.name]))
+            place = f"getelementptr i8, ptr {context.arena}, {offset.typed}"
             context.pointers[buffer.name] = context.function.pure(place)
-        context.arena.used = used + buffer_bytes(buffer)
     else:
         context.pointers[buffer.name] = _frame(context, buffer)
     statement(context, body)
-    context.arena.used = used
     if before is None:
         del context.pointers[buffer.name]
     else:

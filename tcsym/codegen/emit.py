@@ -8,11 +8,11 @@ only read, unless there are tasks: these find the same pointers in the launch's 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import assert_never
+from dataclasses import dataclass
 
 from tcsym.codegen.clipped_blocks import define_clipped
-from tcsym.codegen.context import Arena, Bound, Context, Faults
-from tcsym.codegen.control import buffer_bytes, statement
+from tcsym.codegen.context import Bound, Context, Faults
+from tcsym.codegen.control import statement
 from tcsym.codegen.finite import all_finite
 from tcsym.codegen.functions import define
 from tcsym.codegen.index_code import condition
@@ -26,25 +26,16 @@ from tcsym.codegen.stores import end_streams
 from tcsym.codegen.text import Function, Module
 from tcsym.codegen.values import Code
 from tcsym.compiled import LEFT_OUT, SYMBOL, Fault
-from tcsym.index import ZERO, Index, maximum
+from tcsym.index import ZERO, Index
 from tcsym.index_values import substitute
 from tcsym.loop_ir import (
     LINE_BYTES,
     THREADS,
-    Allocate,
-    Block,
-    Branch,
     Kernel,
     Loop,
-    Node,
-    Prefetch,
-    Store,
-    TransposeBlock,
-    Update,
-    Verify,
     walk,
 )
-from tcsym.records import dataclass
+from tcsym.loop_ir_allocate import Storage, allocate
 from tcsym.target import Target
 
 APART = 2048  # bytes between two tasks' arenas: what one prefetches ahead are not the other's lines
@@ -127,8 +118,9 @@ def begin(kernel: Kernel, target: Target, min_work_per_thread: int) -> Emission:
     for function in outlined.functions:
         define(function, module, target, statement)
     _entry(module, kernel)
-    tasks = _body(kernel, target, module, faults, min_work_per_thread, outlined)
-    shared, private = arena_bytes(kernel, kernel.body)
+    storage = allocate(kernel)
+    tasks = _body(kernel, target, module, faults, min_work_per_thread, outlined, storage)
+    shared, private = storage.shared_bytes, storage.private_bytes
     if private != ZERO:
         private += APART
     if kernel.view is not None:
@@ -145,6 +137,7 @@ def _body(
     faults: Faults,
     min_work: int,
     outlined: Outlined,
+    storage: Storage,
 ) -> dict[int, list[str]]:
     """Writes the function; the tasks that its parallel loops became."""
     f = Function(module, _body_head(kernel))
@@ -157,7 +150,8 @@ def _body(
         min_work=min_work,
         code=Code(f, target),
         error="%error",
-        arena=Arena(""),
+        storage=storage,
+        arena="",
         launch="%context",
         calls=outlined.calls,
         tasks={},
@@ -167,7 +161,7 @@ def _body(
         pointers={name: f"%p{i}" for i, name in enumerate(kernel.arguments)},
         order=lane_order(kernel.body, {b.name: b for b in kernel.buffers}, target),
     )
-    context.arena.base = field(context, "shared_arena", "ptr")
+    context.arena = field(context, "shared_arena", "ptr")
     _leave_out(context)
     _bind_launched(context)
     statement(context, kernel.body)
@@ -255,38 +249,3 @@ def _attributes(target: Target) -> str:
 
 def _has_vectors(kernel: Kernel) -> bool:
     return any(isinstance(n, Loop) and n.kind == "vector" for n, _ in walk(kernel.body))
-
-
-# ---- arenas
-
-
-def arena_bytes(kernel: Kernel, n: Node) -> tuple[Index, Index]:
-    """Bytes of the shared arena and of each task's private arena that a node needs.
-
-    Buffers whose lifetimes do not overlap share their place, as in `control`.
-    """
-    match n:
-        case Loop():
-            shared, private = arena_bytes(kernel, n.body)
-            return (ZERO, shared + private) if n.kind == "parallel" else (shared, private)
-        case Allocate(name, body):
-            shared, private = arena_bytes(kernel, body)
-            buffer = kernel.buffer(name)
-            own = buffer_bytes(buffer) if buffer.space == "arena" else ZERO
-            return shared + own, private
-        case Branch(_, then, orelse):
-            return _larger(kernel, [then] if orelse is None else [then, orelse])
-        case Block(body):
-            return _larger(kernel, list(body))
-        case Store() | Update() | Verify() | Prefetch() | TransposeBlock():
-            return ZERO, ZERO
-        case _:
-            assert_never(n)
-
-
-def _larger(kernel: Kernel, nodes: list[Node]) -> tuple[Index, Index]:
-    shared, private = ZERO, ZERO
-    for n in nodes:
-        s, p = arena_bytes(kernel, n)
-        shared, private = maximum(shared, s), maximum(private, p)
-    return shared, private

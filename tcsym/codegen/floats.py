@@ -6,8 +6,9 @@ formulas become constants of its type.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tcsym.codegen.values import Code, Val, constant
-from tcsym.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

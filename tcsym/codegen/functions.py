@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tcsym.codegen.alike import Call, Function
-from tcsym.codegen.context import Arena, Bound, Context, Faults
+from tcsym.codegen.context import Bound, Context, Faults
 from tcsym.codegen.index_code import as_val, number
 from tcsym.codegen.lane_order import lane_order
 from tcsym.codegen.text import Function as Text
 from tcsym.codegen.text import Module
 from tcsym.codegen.values import Code
 from tcsym.loop_ir import Node
+from tcsym.loop_ir_allocate import allocate
 from tcsym.target import Target
 
 
@@ -45,7 +46,8 @@ def _write(
         min_work=0,
         code=Code(f, target),
         error="",
-        arena=Arena(""),
+        storage=allocate(kernel),
+        arena="",
         launch=None,
         calls={},
         tasks={},

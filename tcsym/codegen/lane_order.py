@@ -8,6 +8,7 @@ only gathers such loads keeps their order, and is put right where another statem
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from tcsym.frontend.program import Binary, Call, Const, Read, Unary
 from tcsym.index import ONE, ZERO, Index, condition_variables
@@ -24,7 +25,6 @@ from tcsym.loop_ir import (
     loads,
     subvalues,
 )
-from tcsym.records import dataclass
 from tcsym.target import Target
 from tcsym.types import DType
 

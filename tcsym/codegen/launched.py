@@ -6,6 +6,7 @@ Conditions that depend on more than sizes (loop variables, addresses) may hold o
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import assert_never
 
 from tcsym.codegen.sizes import body_sizes
@@ -24,7 +25,6 @@ from tcsym.loop_ir import (
     Update,
     Verify,
 )
-from tcsym.records import dataclass
 
 
 def launched(kernel: Kernel, sizes: Mapping[str, int]) -> Iterator[Loop]:

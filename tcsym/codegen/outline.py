@@ -10,7 +10,7 @@ loops: a call then costs nothing beside what it does.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import assert_never
 
 from tcsym.codegen.alike import LOCAL, Alike, Call, Function
@@ -33,7 +33,6 @@ from tcsym.loop_ir import (
     subvalues,
     walk,
 )
-from tcsym.records import dataclass
 
 LEAST_STATEMENTS = 8  # vector statements in the code; fewer are not worth a function
 

@@ -7,11 +7,11 @@ whose pointer parameters are `noalias`. `launch` cuts the iterations into balanc
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal, assert_never
 
 from tcsym.archive import TASK
-from tcsym.codegen.context import Arena, Bound, Context
+from tcsym.codegen.context import Bound, Context
 from tcsym.codegen.formulas import shared_formulas
 from tcsym.codegen.index_code import Number, as_val, number
 from tcsym.codegen.launch import HEAD, launch_call
@@ -35,7 +35,6 @@ from tcsym.loop_ir import (
     map_node,
     walk,
 )
-from tcsym.records import dataclass
 
 SerialLoop = Callable[[Context, Loop, Number, Number], None]
 
@@ -221,7 +220,8 @@ def _inside(context: Context, f: Function, received: _Received) -> Context:
         min_work=context.min_work,
         code=Code(f, context.target),
         error="%error",
-        arena=Arena("%arena"),
+        storage=context.storage,
+        arena="%arena",
         launch=None,
         calls=context.calls,
         tasks=context.tasks,

@@ -6,13 +6,14 @@ quotient and remainder.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tcsym.codegen.context import Context
 from tcsym.codegen.index_code import Number, as_val, atom_variables, number
 from tcsym.codegen.least import least
 from tcsym.codegen.values import Val
 from tcsym.index import FloorDiv, Index, Mod, floordiv, mod, var
 from tcsym.loop_ir import Loop, Node
-from tcsym.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,10 @@ between blocks, so nothing has to be merged where blocks meet.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tcsym.codegen.text import Function
 from tcsym.codegen.values import Val
-from tcsym.records import dataclass
 
 
 @dataclass(slots=True)

@@ -8,11 +8,11 @@ is decided here: bool is i1, half and bfloat16 are float.
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
 from tcsym.codegen.text import Function
-from tcsym.records import dataclass
 from tcsym.target import Target
 from tcsym.types import DType
 

@@ -1,9 +1,10 @@
 """Variants to be compiled beside the calls: a queue, a thread that waits, a process that works.
 
 The thread exists while there is work; it holds Python's lock only to load what came back. The
-process ends a while after the work. A fork waits until nothing is half loaded; a child has an empty
-queue. The interpreter does not wait for the queue when it ends. Work for kernels that exist no more
-is not begun.
+process ends a while after the work. At a fork the thread ends, when nothing is half loaded, so that
+the process that forks has no threads of ours; the process works on, and the next call that comes to
+Python has a new thread wait for it. A child has an empty queue. The interpreter does not wait for
+the queue when it ends. Work for kernels that exist no more is not begun.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from tcsym.dispatch.server import (
     request,
     weighed,
 )
+from tcsym.forks import Beside, afterwards, at_fork, ended
 from tcsym.threads import ShortTurns
 from tcsym.variants import Layouts, Variants
 
@@ -88,6 +90,10 @@ class Ended(Exception):
     """The interpreter is ending."""
 
 
+class Paused(Exception):
+    """The process is about to fork."""
+
+
 class Compilations:
     """The queue of this process."""
 
@@ -100,7 +106,10 @@ class Compilations:
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        self._loading = threading.Lock()
+        self._current: AnyWork | None = None
+        self._received: bytearray | None = None  # of an answer that is being waited for
+        self._pausing = False
+        self._wake = -1  # what a fork writes to while the thread waits for an answer
 
     def _clear(self) -> None:
         for asked in (of() for of in self._queue):
@@ -115,40 +124,64 @@ class Compilations:
             self._queue.append(ref(asked))
             self._open += 1
             self._changed.notify_all()
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="tcsym compilations")
-                try:
-                    self._thread.start()
-                except RuntimeError:  # no more threads, or the interpreter is ending
-                    self._thread = None
-                    self._clear()
+            self._begin()
 
     def settle(self) -> None:
         """Wait until all that was submitted is done."""
         with self._changed:
+            self._begin()
             self._changed.wait_for(lambda: not self._open)
+
+    def _resume(self) -> None:
+        with self._changed:
+            self._begin()
+
+    def _begin(self) -> None:
+        """Have a thread if there is work. To be called with the lock."""
+        if self._thread is not None or not self._open:
+            return
+        if self._wake < 0:
+            self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._thread = threading.Thread(target=self._run, name="tcsym compilations")
+        try:
+            self._thread.start()
+        except RuntimeError:  # no more threads, or the interpreter is ending
+            self._thread = None
+            self._clear()
 
     # ---- the thread
 
     def _run(self) -> None:
-        try:
-            while self._step():
+        with Beside():
+            try:
+                while self._step():
+                    pass
+            except Ended:
+                self._stop()
+            except Paused:
                 pass
-        except Ended:
-            self._stop()
 
     def _step(self) -> bool:
         """One work, of which nothing is kept afterwards; False if there is none any more."""
-        work = self._next()
-        if work is None:
+        if self._current is None:
+            self._current = self._next()
+        if self._current is None:
             return False
         try:
-            self._do(work)
-        finally:
-            with self._changed:
-                self._open -= 1
-                self._changed.notify_all()
+            self._do(self._current)
+        except Paused:
+            raise
+        except BaseException:
+            self._done()
+            raise
+        self._done()
         return True
+
+    def _done(self) -> None:
+        self._current = None
+        with self._changed:
+            self._open -= 1
+            self._changed.notify_all()
 
     def _do(self, work: AnyWork) -> None:
         if isinstance(work, Weighing):
@@ -170,6 +203,8 @@ class Compilations:
                         return work
                     self._open -= 1
                     self._changed.notify_all()
+                if self._pausing:
+                    raise Paused
                 self._changed.wait(_POLL_SECONDS)
                 _require_main_thread()
                 if not self._queue and time.monotonic() > until:
@@ -178,7 +213,7 @@ class Compilations:
                     return None
 
     def _finish(self, finish: Callable[[], None]) -> None:
-        with self._loading, ShortTurns():
+        with ShortTurns():
             try:
                 finish()
             except Exception:
@@ -186,7 +221,7 @@ class Compilations:
 
     def _compiled(self, work: Work) -> Compiled | str:
         try:
-            with self._loading, ShortTurns():
+            with ShortTurns():
                 found = work.variants.cached(work.layouts)
                 asked = b"" if found else message(request(*work[:3]))
             return found or answer(*self._exchange(asked))
@@ -215,14 +250,40 @@ class Compilations:
     # ---- the process
 
     def _exchange(self, sent: bytes) -> tuple[dict[str, Any], bytes]:
-        process = self._started()
-        assert process.stdin is not None and process.stdout is not None
-        process.stdin.write(sent)
+        """The answer to a message; nothing is sent while one is waited for since before a fork."""
+        process, received = self._process, self._received
+        if process is None or received is None:
+            process, received = self._started(), bytearray()
+            assert process.stdin is not None
+            process.stdin.write(sent)
+            self._received = received
         until = time.monotonic() + LONGEST_SECONDS
-        out = process.stdout.fileno()
-        n_text, n_code = lengths(_read(out, HEAD_BYTES, until))
-        text = _read(out, n_text, until)
-        return json.loads(text), _read(out, n_code, until)
+        self._receive(process, received, HEAD_BYTES, until)
+        n_text, n_code = lengths(bytes(received[:HEAD_BYTES]))
+        end = HEAD_BYTES + n_text
+        self._receive(process, received, end + n_code, until)
+        self._received = None
+        return json.loads(received[HEAD_BYTES:end]), bytes(received[end:])
+
+    def _receive(
+        self, process: subprocess.Popen[bytes], received: bytearray, n: int, until: float
+    ) -> None:
+        """Until there are `n` bytes. OSError if they do not come in time."""
+        assert process.stdout is not None
+        file = process.stdout.fileno()
+        while len(received) < n:
+            if self._pausing:
+                raise Paused
+            ready, _, _ = select.select([file, self._wake], [], [], _POLL_SECONDS)
+            _require_main_thread()
+            if file not in ready:
+                if time.monotonic() > until:
+                    raise OSError(f"no answer within {LONGEST_SECONDS:.0f} s")
+                continue
+            part = os.read(file, min(n - len(received), 1 << 20))
+            if not part:
+                raise OSError("it ended")
+            received += part
 
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
@@ -241,6 +302,7 @@ class Compilations:
 
     def _stop(self) -> None:
         process, self._process = self._process, None
+        self._received = None
         if process is None:
             return
         assert process.stdin is not None and process.stdout is not None
@@ -252,10 +314,24 @@ class Compilations:
     # ---- forks
 
     def before_fork(self) -> None:
-        self._loading.acquire()
+        """The thread ends: a child would have half of what it does, and Python warns of threads."""
+        thread = self._thread
+        if thread is None or thread is threading.current_thread():
+            return
+        with self._changed:
+            self._pausing = True
+            self._changed.notify_all()
+        os.eventfd_write(self._wake, 1)
+        ended(thread)
+        os.eventfd_read(self._wake)
+        self._pausing, self._thread = False, None
+        if not self._open:
+            self._stop()
 
     def after_in_parent(self) -> None:
-        self._loading.release()
+        """Not at once: Python 3.13 looks for threads after this."""
+        if self._open:
+            afterwards(self._resume)
 
     def after_in_child(self) -> None:
         """The process is the parent's: only our ends of its pipes are closed."""
@@ -264,6 +340,8 @@ class Compilations:
             process.stdin.close()
             process.stdout.close()
             process.returncode = 0  # so that nobody waits for it here
+        if self._wake >= 0:
+            os.close(self._wake)
         self._reset()
 
 
@@ -281,28 +359,9 @@ def _require_main_thread() -> None:
         raise Ended
 
 
-def _read(file: int, n: int, until: float) -> bytes:
-    """Exactly `n` bytes. OSError if they do not come in time."""
-    parts: list[bytes] = []
-    while n:
-        ready, _, _ = select.select([file], [], [], _POLL_SECONDS)
-        _require_main_thread()
-        if not ready:
-            if time.monotonic() > until:
-                raise OSError(f"no answer within {LONGEST_SECONDS:.0f} s")
-            continue
-        part = os.read(file, min(n, 1 << 20))
-        if not part:
-            raise OSError("it ended")
-        parts.append(part)
-        n -= len(part)
-    return b"".join(parts)
-
-
 compilations = Compilations()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=compilations.before_fork,
-        after_in_parent=compilations.after_in_parent,
-        after_in_child=compilations.after_in_child,
-    )
+at_fork(
+    before=compilations.before_fork,
+    after_in_parent=compilations.after_in_parent,
+    after_in_child=compilations.after_in_child,
+)

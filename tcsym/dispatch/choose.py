@@ -28,6 +28,12 @@ def require_one_served(dispatchers: Sequence[Dispatcher]) -> None:
 
 
 def _chosen(strategy: Strategy, making: Making, entrance: Entrance) -> Dispatcher:
+    if making.substituted and not isinstance(strategy, Specialize):
+        from tcsym.dispatch.substituted import Substituted, require_substituted
+
+        if isinstance(strategy, Symbolic | Auto):
+            return Substituted(making, entrance)
+        require_substituted(making, strategy)
     match strategy:
         case Symbolic():
             return Dispatcher(making, entrance)

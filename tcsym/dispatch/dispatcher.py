@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 
+from tcsym.compiled import Compiled
 from tcsym.dispatch.entrance import Entrance
 from tcsym.dispatch.gone import GONE, Gone
 from tcsym.dispatch.making import Making
@@ -12,6 +13,7 @@ from tcsym.dispatch.version import Values, Version
 from tcsym.errors import OptionError
 from tcsym.index import FALSE, TRUE, index
 from tcsym.index_values import condition_substitute
+from tcsym.options import Options
 from tcsym.region import Region
 from tcsym.runtime.arrays import View
 from tcsym.runtime.size_functions import first_holding
@@ -83,11 +85,15 @@ class Dispatcher:
         for version in self._ordered or self._arranged():
             version.variants.made_for(version.variants.dense)
 
-    def compile_regions(self) -> None:
-        """Compile the version of each tuned region: calls of other processes find its code."""
+    def adopt_regions(self, code: Mapping[Options, Compiled]) -> None:
+        """Tuned regions are served by code that was made elsewhere, for what sizes are declared
+        here; calls of other processes find it in the code cache.
+        """
         for version in self.versions():
-            if version.kind == "symbolic":
-                version.variants.made_for(version.variants.dense)
+            variants, compiled = version.variants, code.get(version.region.options)
+            if version.kind == "symbolic" and compiled is not None and not version.fixed:
+                variants.adopt(variants.dense, compiled)
+                variants.keep(variants.dense, compiled)
 
     # ---- what there is
 
@@ -162,7 +168,7 @@ class Refused(Dispatcher):
     def arrange(self) -> tuple[Version, ...]:
         raise self.why
 
-    def compile_regions(self) -> None:
+    def adopt_regions(self, code: Mapping[Options, Compiled]) -> None:
         """None is ever called."""
 
     def succeed(self, earlier: Dispatcher) -> None:

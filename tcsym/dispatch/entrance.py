@@ -12,7 +12,6 @@ from tcsym.dispatch.version import Values, Version
 from tcsym.dispatch.ways import Kind, Ways, kind_of
 from tcsym.runtime.arrays import View
 from tcsym.runtime.background import beside
-from tcsym.runtime.direct import call_directly
 from tcsym.runtime.plan import CallPlan
 from tcsym.sizes import Dim
 from tcsym.variants import Variant, Variants
@@ -20,6 +19,7 @@ from tcsym.variants import Variant, Variants
 if TYPE_CHECKING:
     from tcsym.dispatch.switch import Switch
     from tcsym.index import Condition
+    from tcsym.runtime._native import Entry
     from tcsym.runtime.entering import EntryImage
 
 Function = Callable[..., Any]
@@ -33,7 +33,7 @@ class Entrance:
     lock, unless code is still made beside the calls; entries for other kinds of arguments are made
     beside the caller, who gains by them only in later calls. A single version is entered directly;
     several are entered through a switch, by sizes. `route(version, entry, sizes)` decides which: a
-    dispatcher may set its own. `keep` is told what entries for dense numpy arrays are made of, and
+    dispatcher may set its own. `keep` is told what entries for dense arrays are made of, and
     the place of their version among several.
     """
 
@@ -49,18 +49,6 @@ class Entrance:
         self._places: dict[Version, int] = {}
         self._contexts: tuple[Condition, ...] = ()
         self._lock = threading.Lock()
-
-    def expect(self, version: Version, views: Sequence[View], variant: Variant) -> None:
-        """A call like this is about to make the code of `variant`.
-
-        The code of its entry is made while LLVM works on that.
-        """
-        from tcsym.runtime.growing import GrowingKernel
-
-        kernel, kind = variant.kernel, kind_of(views, variant)
-        if kind is not None and isinstance(kernel, GrowingKernel) and self._has_no_entries():
-            ways = self._ways_of(version)
-            kernel.meanwhile(lambda: ways.prepare(kind, variant))
 
     def enter(
         self, version: Version, views: Sequence[View], variant: Variant, sizes: Values | None
@@ -80,27 +68,19 @@ class Entrance:
             self.route(version, ways.head, sizes)
 
     def adopt(
-        self, version: Version, variant: Variant, entry: Function, switch: Switch | None
+        self, version: Version, variant: Variant, entry: Entry, switch: Switch | None
     ) -> None:
-        """Dense numpy arrays enter `entry`, which serves `version`, through `switch` if it is."""
+        """Dense arrays enter `entry`, which serves `version`, through `switch` if it is."""
         self._switch = switch
-        kind, leaves_out = Kind(True, variant.layouts, "numpy"), variant.compiled.leaves_out
+        kind, leaves_out = Kind(True, variant.layouts), variant.compiled.leaves_out
         self._ways_of(version).adopt(kind, entry, leaves_out)
         self.route(version, entry, None)
 
     def prepare(self, version: Version, variant: Variant) -> Function | None:
-        """The entry of a version for arrays of the variant's layouts, made at once.
-
-        For numpy's, and for torch's tensors if calls had such.
-        """
-        kinds = [Kind(True, variant.layouts, "numpy")]
-        if self._knows_tensors():
-            kinds.append(Kind(True, variant.layouts, "torch"))
-        ways, head = self._ways_of(version), None
-        for kind in kinds:
-            ways.tried.add(kind)
-            head = ways.make(kind, variant)
-        return head
+        """The entry of a version for arrays of the variant's layouts, made at once."""
+        ways, kind = self._ways_of(version), Kind(True, variant.layouts)
+        ways.tried.add(kind)
+        return ways.make(kind, variant)
 
     def entry_of(self, version: Version) -> Function | None:
         """What serves calls of a version natively, if there is something by now."""
@@ -122,7 +102,6 @@ class Entrance:
             return
         if sizes is None:
             self._install(entry)
-            call_directly()
             return
         switch = self.switch()
         if switch is not None:
@@ -174,13 +153,7 @@ class Entrance:
                 self._without_switch = self._switch is None
                 if self._switch is not None:
                     self._install(self._switch.function)
-                    call_directly()
         return self._switch
-
-    def _knows_tensors(self) -> bool:
-        """True if some calls had torch's tensors."""
-        ways = tuple(self._ways.values())  # other threads may add some meanwhile
-        return any(kind.library == "torch" for way in ways for kind in tuple(way.tried))
 
     def _ways_of(self, version: Version) -> Ways:
         """It checks the sizes that are numbers in the code of `version`, and its context."""
@@ -217,9 +190,7 @@ class Entrance:
         self.route(version, head, sizes)
         if version.is_gone and sizes is not None:
             self.forget(sizes)
-        if self._switch is not None and self._knows_tensors():
-            self._switch.read_tensors()
-        if self.keep is not None and kind == Kind(True, version.variants.dense, "numpy"):
+        if self.keep is not None and kind == Kind(True, version.variants.dense):
             for image in kept:
                 self.keep(version, variant, image, self._switch, self._places.get(version))
 

@@ -100,19 +100,32 @@ class Making:
         values = dict(zip(self.plan.sizes, sizes))
         return next((r for r in regions if holds(r.context, values)), regions[-1])
 
+    @property
+    def substituted(self) -> tuple[int, ...]:
+        """Slots of the sizes that every version has as numbers, whatever values calls bring."""
+        return tuple(
+            slot
+            for slot, name in enumerate(self.plan.sizes)
+            if self.plan.initial[slot] is None
+            and self.options.bind_of.get(name, "never") != "never"
+        )
+
     def symbolic(self, region: Region, context: Condition = TRUE) -> Version:
         """For sizes in `context`. Only sizes fixed at `define` are numbers, if so asked."""
-        bind = self.options.bind
-        fixed = {} if bind == "never" else self.known
-        return self._version("symbolic", context, region, bind, fixed)
+        return self._version("symbolic", context, region, self._bind, self.known)
+
+    @property
+    def _bind(self) -> Bind:
+        """When sizes fixed at `define` become numbers, but for those that options name."""
+        return self.options.bind if isinstance(self.options.bind, str) else "never"
 
     def bucket(self, box: Context, corner: Values) -> Version:
         """For sizes in `box`, with the options of the region that has `corner`."""
         from tcsym.context import context_condition
 
         fixed = {known.name: known.low for known in box if known.low == known.high}
-        bind = "after" if fixed and self.options.bind == "never" else self.options.bind
-        if bind != "never":
+        bind: Bind = "after" if fixed and self._bind == "never" else self._bind
+        if bind != "never" or self.options.bind_of:
             fixed |= self.known
         region, context = self.region_of(corner), context_condition(box)
         return self._version("bucket", context, region, bind, fixed, box)
@@ -131,9 +144,8 @@ class Making:
 
     def refined(self, options: Options) -> Version:
         """For sizes at which these options were measured to be the fastest."""
-        bind = self.options.bind
-        fixed = {} if bind == "never" else self.known
-        return self._version("refined", TRUE, Region(options, TRUE, "measured"), bind, fixed)
+        region = Region(options, TRUE, "measured")
+        return self._version("refined", TRUE, region, self._bind, self.known)
 
     def point(self, sizes: Values, bind: Bind, region: Region | None = None) -> Version:
         """For these sizes only. region: with its options, if not with those of the tuned one."""
@@ -144,6 +156,12 @@ class Making:
     def point_context(self, sizes: Values) -> Condition:
         """These sizes only."""
         return all_of(eq(var(name), value) for name, value in zip(self.plan.sizes, sizes))
+
+    def substituting(self, numbers: Mapping[str, int], region: Region) -> Version:
+        """For all sizes of a region of which these have these values: they are numbers."""
+        equal = all_of(eq(var(name), value) for name, value in numbers.items())
+        fixed = {**self.known, **numbers}
+        return self._version("specialised", all_of((equal, region.context)), region, "never", fixed)
 
     def partly_bound(self, numbers: Mapping[str, int]) -> tuple[Version, ...]:
         """For all sizes of which these have these values: they are numbers in the code.
@@ -172,7 +190,7 @@ class Making:
         padding = Padding.of(program, plan.sizes, extents)
         corner = tuple([fixed.get(name, 1) for name in plan.sizes])
         region = self.region_of(corner)
-        options = replace(region.options, bind=bind if fixed else "never")
+        options, fixed = self._binding(region.options, bind, fixed)
         wider = replace(plan, program=program.program, sizes=program.program.sizes)
         variants = self.variants(options, fixed, plan=wider)
         return Version("padded", context, region, fixed, variants, padding)
@@ -186,10 +204,24 @@ class Making:
         fixed: Mapping[str, int],
         box: Context = (),
     ) -> Version:
-        options = replace(region.options, bind=bind if fixed else "never")
+        options, fixed = self._binding(region.options, bind, fixed)
         known = tuple([known for known in self.declared(box) if known.name not in fixed])
         variants = self.variants(options, fixed, known)
         return Version(kind, context, region, fixed, variants)
+
+    def _binding(
+        self, options: Options, bind: Bind, sizes: Mapping[str, int]
+    ) -> tuple[Options, Mapping[str, int]]:
+        """Those of the sizes that become numbers, and the options that say when.
+
+        bind: for the sizes that the user's options do not name.
+        """
+        when = {name: self.options.bind_of.get(name, bind) for name in sizes}
+        fixed = {name: value for name, value in sizes.items() if when[name] != "never"}
+        words = {when[name] for name in fixed}
+        if len(words) > 1:
+            return replace(options, bind={name: when[name] for name in fixed}), fixed
+        return replace(options, bind=next(iter(words), "never")), fixed
 
     def variants(
         self,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tcsym.records import dataclass
 from tcsym.runtime.arrays import View, empty, numpy_array, numpy_view
 from tcsym.runtime.size_functions import Shape, shapes_of
 from tcsym.variants import Variant, Variants

@@ -105,10 +105,13 @@ class OnDemand(Dispatcher):
             return found
 
 
-def declared_sizes(plan: CallPlan, most: int) -> list[Values]:
-    """All sizes that calls may have, if they are declared to be at most `most`; else none."""
+def declared_sizes(plan: CallPlan, most: int, slots: Sequence[int] | None = None) -> list[Values]:
+    """All sizes that calls may have, if they are declared to be at most `most`; else none.
+
+    slots: of these sizes alone.
+    """
     choices: list[range | tuple[int, ...]] = []
-    for slot, _ in enumerate(plan.sizes):
+    for slot in range(len(plan.sizes)) if slots is None else slots:
         known, promise = plan.initial[slot], plan.promises.get(slot)
         if known is not None:
             choices.append((known,))

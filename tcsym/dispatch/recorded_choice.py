@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from tcsym.dispatch.making import Making
 from tcsym.dispatch.weigh import Weighed
 from tcsym.index import condition_text
-from tcsym.runtime.cache import compiler_version
+from tcsym.runtime.versions import compiler_version
 from tcsym.tuning.machine import machine_key
 from tcsym.tuning.rows import Chosen
 from tcsym.tuning.stores import user_database

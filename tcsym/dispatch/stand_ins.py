@@ -7,14 +7,13 @@ that is compiled stands in until calls in the region took so long that compiling
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from threading import RLock
 
 from tcsym.compiled import Compiled
 from tcsym.dispatch.asked import Asked
 from tcsym.dispatch.entrance import Entrance
 from tcsym.dispatch.version import Values, Version
-from tcsym.records import dataclass
 from tcsym.stats import Stats
 
 MOST_SIZES = 4096

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from tcsym.index import TRUE, Condition, condition_text
-from tcsym.records import dataclass
 from tcsym.recursion import deep_recursion
 from tcsym.region import Region
 from tcsym.runtime.arrays import View
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from tcsym.dispatch.padding import Padding
 
 Values = tuple[int, ...]
-Expect = Callable[["Version", Sequence[View], Variant], None]
 Kind = Literal["symbolic", "refined", "specialised", "bucket", "padded"]
 
 
@@ -45,12 +43,8 @@ class Version:
         views: Sequence[View],
         sizes: Values,
         threads: int,
-        expect: Expect | None = None,
     ) -> tuple[Variant, int]:
-        """Run on inputs and outputs in order; the variant that ran, and 0 or 1 + its fault.
-
-        expect: told of a variant that these are the first to run on, before they do.
-        """
+        """Run on inputs and outputs in order; the variant that ran, and 0 or 1 + its fault."""
         if self.padding is not None:
             return self.padding.run(self.variants, views, sizes, threads)
         variants = self.variants
@@ -61,17 +55,13 @@ class Version:
             self.compile_beside(variants, variants.wanted(views))
             return run_on_copies(variants, dense, views, sizes, threads)
         if variant is None:
-            return self._first_run(views, sizes, threads, expect)
+            return self._first_run(views, sizes, threads)
         return variants.run(variant, views, sizes, threads)
 
     @deep_recursion
-    def _first_run(
-        self, views: Sequence[View], sizes: Values, threads: int, expect: Expect | None
-    ) -> tuple[Variant, int]:
+    def _first_run(self, views: Sequence[View], sizes: Values, threads: int) -> tuple[Variant, int]:
         """All that a first call makes: no search for garbage in between."""
         variant = self.variants.serving(views, sizes)
-        if expect is not None:
-            expect(self, views, variant)
         return self.variants.run(variant, views, sizes, threads)
 
     def prepared(self, views: Sequence[View]) -> Variant:

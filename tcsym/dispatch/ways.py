@@ -1,23 +1,23 @@
 """One version -> its native entries, one for each kind of arguments.
 
-Each kind, that is layouts and library, has an entry of its own (`runtime.fastcall`). An entry
-passes what it does not serve to the next one, the last to Python.
+Each kind of layouts has an entry of its own (`runtime.entering`). An entry passes what it does not
+serve to the next one, the last to Python.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from tcsym.compiled import Layout, serves
-from tcsym.records import dataclass
 from tcsym.runtime.arrays import View
 from tcsym.runtime.plan import CallPlan
 from tcsym.variants import Variant, layout_of
 
 if TYPE_CHECKING:
+    from tcsym.runtime._native import Entry
     from tcsym.runtime.entering import EntryImage, Served
 
 Function = Callable[..., Any]
@@ -29,7 +29,6 @@ class Kind:
 
     exact: bool
     layouts: tuple[Layout, ...]
-    library: Literal["numpy", "torch"]
 
 
 class Ways:
@@ -40,9 +39,8 @@ class Ways:
         self.slow = slow
         self.tried: set[Kind] = set()
         self.head: Function | None = None
-        self._entries: dict[Kind, Function] = {}
+        self._entries: dict[Kind, Entry] = {}
         self._leave_out: set[Kind] = set()  # entries of code that leaves some sizes to another
-        self._prepared: dict[tuple[Kind, bool], EntryImage] = {}
         self._served: list[Served] = []  # by all entries there ever were
         self._lock = threading.Lock()
 
@@ -54,10 +52,12 @@ class Ways:
         images: what the entry is made of is put there.
         """
         from tcsym.runtime.entering import load_entry
+        from tcsym.runtime.entry_image import entry_image
 
         kernel = variant.kernel.grown()
         leaves_out = variant.compiled.leaves_out
-        image = self._prepared.pop((kind, leaves_out), None) or self._image(kind, variant)
+        code = variant.compiled, variant.pointers, variant.slots
+        image = entry_image(self.plan, *code, kind.layouts, kind.exact)
         if image is None:
             return self.head
         if images is not None:
@@ -71,25 +71,13 @@ class Ways:
             self._leave_out.discard(kind)
         return is_outgrown
 
-    def prepare(self, kind: Kind, variant: Variant) -> None:
-        """The code of the entry that `make` will be asked for next; `variant` may lack code."""
-        image = self._image(kind, variant)
-        if image is not None:
-            self._prepared[kind, variant.compiled.leaves_out] = image
-
-    def _image(self, kind: Kind, variant: Variant) -> EntryImage | None:
-        from tcsym.runtime.fastcall import entry_image
-
-        code = variant.compiled, variant.pointers, variant.slots
-        return entry_image(self.plan, *code, kind.layouts, kind.exact, kind.library)
-
     def pass_to(self, following: Function) -> None:
         """From now on, `following` serves what none of the entries does."""
         with self._lock:
             self.slow = following
             self._link()
 
-    def adopt(self, kind: Kind, entry: Function, leaves_out: bool) -> Function:
+    def adopt(self, kind: Kind, entry: Entry, leaves_out: bool) -> Function:
         """Adds an entry that was made before; the head. leaves_out: some sizes, to another."""
         from tcsym.runtime.entering import Served
 
@@ -106,7 +94,6 @@ class Ways:
         """Keep what its entries count, not their code."""
         with self._lock:
             self._entries.clear()
-            self._prepared.clear()
             self.head = None
 
     @property
@@ -121,24 +108,25 @@ class Ways:
 
     def _link(self) -> Function:
         """Entries that also serve stricter layouts come last; else first come, first served."""
-        from tcsym.runtime.entering import continue_with
-
         order = [e for k, e in self._entries.items() if k.exact]
         order += [e for k, e in self._entries.items() if not k.exact]
-        for one, following in pairwise((*order, self.slow)):
-            continue_with(one, following)
+        following: list[Function] = [*order[1:], self.slow]
+        for entry, next_one in zip(order, following):
+            entry.slow = next_one
         return order[0]
 
 
 def kind_of(views: Sequence[View], variant: Variant) -> Kind | None:
     """What an entry can know the arguments by; None if none could serve them."""
-    library: Literal["numpy", "torch"] = "numpy"
     for view in views:
         if view.original is not None or view.library == "jax":
             return None
-        if view.library == "torch":
-            library = "torch"
+    if any(view.library == "torch" for view in views):
+        from tcsym.runtime.entering import read_tensors
+
+        if not read_tensors():
+            return None
     layouts = tuple([layout_of(view) for view in views])
     if not all(map(serves, variant.layouts, layouts)):
         return None  # the call ran on copies
-    return Kind(layouts == variant.layouts, variant.layouts, library)
+    return Kind(layouts == variant.layouts, variant.layouts)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
@@ -22,7 +23,6 @@ from tcsym.dispatch.padded import PadOnDemand
 from tcsym.dispatch.trial import median
 from tcsym.dispatch.version import Values, Version
 from tcsym.errors import OptionError
-from tcsym.records import dataclass
 from tcsym.runtime.arrays import View, numpy_view
 from tcsym.runtime.plan import CallPlan
 from tcsym.runtime.size_functions import first_holding

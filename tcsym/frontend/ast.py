@@ -7,11 +7,10 @@ and parsing it again gives an equal tree. Spans start at the first token and nev
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Literal, assert_never
 
 from tcsym.errors import NOWHERE, Span
-from tcsym.records import dataclass
 from tcsym.types import DType
 
 

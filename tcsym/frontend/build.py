@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, TypeVar
+
+from lark import Token, Transformer, v_args
 
 from tcsym.errors import Span
 from tcsym.frontend import ast
-from tcsym.frontend.tokens import Token
+from tcsym.frontend.tokens import span_of
 from tcsym.types import NAMES
 
 T = TypeVar("T")
@@ -21,19 +22,22 @@ def _cover(first: Span, last: Span) -> Span:
 
 
 def _identifier(token: Token) -> ast.Identifier:
-    return ast.Identifier(str(token), span=token.span)
+    return ast.Identifier(str(token), span=span_of(token))
 
 
 def _tuple(*items: T) -> tuple[T, ...]:
     return tuple(i for i in items if i is not None)
 
 
-class TreeBuilder:
+@v_args(inline=True)
+class TreeBuilder(Transformer[Token, Any]):
     """Stateless; every method gets the parts of its rule, plain punctuation left out."""
 
     # -- definitions
 
-    start: Callable[..., Any] = staticmethod(_tuple)
+    def start(self, *items: Any) -> tuple[Any, ...]:
+        return _tuple(*items)
+
     params = dimensions = arguments = body = targets = where = start
 
     def definition(
@@ -43,24 +47,24 @@ class TreeBuilder:
         params: tuple[ast.Param, ...],
         *rest: Any,
     ) -> ast.Def:
-        return ast.Def(str(name), params, rest[:-1], rest[-1], span=name.span)
+        return ast.Def(str(name), params, rest[:-1], rest[-1], span=span_of(name))
 
     def param(
         self, scalar: Token, dimensions: tuple[ast.Dimension, ...] | None, name: Token
     ) -> ast.Param:
-        return ast.Param(NAMES[scalar], dimensions or (), str(name), span=name.span)
+        return ast.Param(NAMES[scalar], dimensions or (), str(name), span=span_of(name))
 
     def dimension(self, token: Token) -> ast.Dimension:
-        size = int(token) if token.kind == "INTEGER" else str(token)
-        return ast.Dimension(size, span=token.span)
+        size = int(token) if token.type == "INTEGER" else str(token)
+        return ast.Dimension(size, span=span_of(token))
 
     def plain_result(self, name: Token) -> ast.Result:
-        return ast.Result(str(name), span=name.span)
+        return ast.Result(str(name), span=span_of(name))
 
     def typed_result(
         self, scalar: Token, dimensions: tuple[ast.Expr, ...] | None, name: Token
     ) -> ast.Result:
-        return ast.Result(str(name), NAMES[scalar], dimensions or (), span=name.span)
+        return ast.Result(str(name), NAMES[scalar], dimensions or (), span=span_of(name))
 
     # -- statements
 
@@ -74,7 +78,7 @@ class TreeBuilder:
         clauses: tuple[ast.Clause, ...] | None,
     ) -> ast.Assign:
         return ast.Assign(
-            str(name), subscripts, op, value, equivalent, clauses or (), span=name.span
+            str(name), subscripts, op, value, equivalent, clauses or (), span=span_of(name)
         )
 
     def assign(self, token: Token) -> str:
@@ -84,23 +88,23 @@ class TreeBuilder:
         return args
 
     def equivalent(self, name: Token, args: tuple[ast.Expr, ...]) -> ast.Equivalent:
-        return ast.Equivalent(str(name), args, span=name.span)
+        return ast.Equivalent(str(name), args, span=span_of(name))
 
     def range(self, name: Token, lower: ast.Expr, upper: ast.Expr) -> ast.RangeClause:
-        span = _cover(name.span, upper.span)
+        span = _cover(span_of(name), upper.span)
         return ast.RangeClause(_identifier(name), lower, upper, span=span)
 
     def let(self, name: Token, value: ast.Expr) -> ast.Let:
-        return ast.Let(_identifier(name), value, span=_cover(name.span, value.span))
+        return ast.Let(_identifier(name), value, span=_cover(span_of(name), value.span))
 
     def exists(self, keyword: Token, value: ast.Expr) -> ast.Exists:
-        return ast.Exists(value, span=_cover(keyword.span, value.span))
+        return ast.Exists(value, span=_cover(span_of(keyword), value.span))
 
     def call(
         self, targets: tuple[Token, ...], name: Token, args: tuple[ast.Expr, ...], end: Token
     ) -> ast.CallStatement:
         names = tuple(_identifier(t) for t in targets)
-        span = _cover(names[0].span, end.span)
+        span = _cover(names[0].span, span_of(end))
         return ast.CallStatement(names, _identifier(name), args, span=span)
 
     def loop(
@@ -111,7 +115,7 @@ class TreeBuilder:
         upper: ast.Expr | None,
         body: tuple[ast.Item, ...],
     ) -> ast.For:
-        span = keyword.span
+        span = span_of(keyword)
         if upper is None:
             return ast.For(_identifier(variable), None, lower, body, span=span)
         return ast.For(_identifier(variable), lower, upper, body, span=span)
@@ -123,7 +127,7 @@ class TreeBuilder:
         then: tuple[ast.Item, ...],
         orelse: tuple[ast.Item, ...] | None,
     ) -> ast.If:
-        return ast.If(condition, then, orelse or (), span=keyword.span)
+        return ast.If(condition, then, orelse or (), span=span_of(keyword))
 
     def otherwise(self, items: ast.If | tuple[ast.Item, ...]) -> tuple[ast.Item, ...]:
         return (items,) if isinstance(items, ast.If) else items
@@ -137,25 +141,25 @@ class TreeBuilder:
         return ast.Infix(str(op), left, right, span=_cover(left.span, right.span))  # type: ignore[arg-type]
 
     def prefix(self, op: Any, operand: ast.Expr) -> ast.Prefix:
-        return ast.Prefix(str(op), operand, span=_cover(op.span, operand.span))  # type: ignore[arg-type]
+        return ast.Prefix(str(op), operand, span=_cover(span_of(op), operand.span))  # type: ignore[arg-type]
 
     def number(self, token: Token) -> ast.Number:
-        return ast.Number(str(token), span=token.span)
+        return ast.Number(str(token), span=span_of(token))
 
     def constant(self, token: Any) -> ast.Constant:
-        return ast.Constant(str(token), span=token.span)  # type: ignore[arg-type]
+        return ast.Constant(str(token), span=span_of(token))  # type: ignore[arg-type]
 
     def paren(self, left: Token, inner: ast.Expr, right: Token) -> ast.Paren:
-        return ast.Paren(inner, span=_cover(left.span, right.span))
+        return ast.Paren(inner, span=_cover(span_of(left), span_of(right)))
 
     def cast(self, scalar: Token, operand: ast.Expr, end: Token) -> ast.CastTo:
-        return ast.CastTo(NAMES[scalar], operand, span=_cover(scalar.span, end.span))
+        return ast.CastTo(NAMES[scalar], operand, span=_cover(span_of(scalar), span_of(end)))
 
     def extremum(self, op: Any, left: ast.Expr, right: ast.Expr, end: Token) -> ast.Extremum:
-        return ast.Extremum(str(op), left, right, span=_cover(op.span, end.span))  # type: ignore[arg-type]
+        return ast.Extremum(str(op), left, right, span=_cover(span_of(op), span_of(end)))  # type: ignore[arg-type]
 
     def name(self, token: Token) -> ast.Name:
-        return ast.Name(str(token), span=token.span)
+        return ast.Name(str(token), span=span_of(token))
 
     def apply(self, name: Token, args: tuple[ast.Expr, ...], end: Token) -> ast.Apply:
-        return ast.Apply(str(name), args, span=_cover(name.span, end.span))
+        return ast.Apply(str(name), args, span=_cover(span_of(name), span_of(end)))

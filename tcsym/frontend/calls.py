@@ -8,7 +8,7 @@ replaced by a copy after its sizes are compared.
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from tcsym.errors import (
     CallError,
@@ -37,7 +37,6 @@ from tcsym.frontend.resolved import (
 )
 from tcsym.frontend.scope import Context, Scope, StatementNames, Tensor, Unresolved
 from tcsym.index import var
-from tcsym.records import dataclass
 from tcsym.types import holds
 
 

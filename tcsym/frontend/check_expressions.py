@@ -21,6 +21,7 @@ from tcsym.errors import (
 from tcsym.frontend import ast
 from tcsym.frontend.affine import as_index
 from tcsym.frontend.builtins import ARITY
+from tcsym.frontend.idioms import stride_hint, unwritten_hint
 from tcsym.frontend.literals import Literal, cast_literal, literal_of
 from tcsym.frontend.program import (
     Binary,
@@ -164,7 +165,7 @@ def _apply(e: ast.Apply, c: Context) -> Expr:
     if name in ARITY:
         return _built_in(e, c)
     if name in c.scope.assigned and name not in c.names.lets:
-        raise _before_writing(name, e)
+        raise _before_writing(name, e, c)
     if name in c.scope.functions and name not in c.names.lets:
         raise CallError(
             f"`{name}` is a def; it cannot be called inside an expression",
@@ -191,11 +192,13 @@ def _built_in(e: ast.Apply, c: Context) -> Expr:
 # ---- reads
 
 
-def _before_writing(name: str, e: ast.Expr) -> InitError:
+def _before_writing(name: str, e: ast.Expr, c: Context) -> InitError:
+    loops = c.scope.loops
+    by_step = any(isinstance(x, ast.Name) and x.name in loops for x in ast.subexpressions(e))
     return InitError(
         f"`{name}` is read before anything is written to it",
         span=e.span,
-        hint="assign it first; the state of a loop must be an output with a declared shape",
+        hint=unwritten_hint(name, bool(loops), by_step),
     )
 
 
@@ -219,7 +222,7 @@ def _readable(tensor: Tensor, e: ast.Apply, c: Context) -> DType:
         raise Unresolved
     declared = tensor.is_declared_output and (c.exists or bool(c.scope.loops))
     if not (tensor.written or declared) or tensor.dtype is None:
-        raise _before_writing(tensor.name, e)
+        raise _before_writing(tensor.name, e, c)
     return tensor.dtype
 
 
@@ -260,16 +263,30 @@ def is_pure(e: Expr) -> bool:
 def _check_products(e: ast.Expr, value: Expr, c: Context) -> None:
     for x in subexpressions(value):
         if isinstance(x, Binary) and x.op in ("mul", "div", "mod"):
-            by_variable = _has_variable(x.right, c)
-            if by_variable and (x.op != "mul" or _has_variable(x.left, c)):
+            left, right = _variables(x.left, c), _variables(x.right, c)
+            if right and (x.op != "mul" or left):
                 what = "a product of index variables" if x.op == "mul" else "a division by one"
                 raise AffineError(
                     f"the subscript is not affine: it contains {what}",
                     span=e.span,
-                    hint="a subscript may multiply an index variable by integers and sizes only",
+                    hint=_product_hint(left, right, c) if x.op == "mul" else _FACTORS_HINT,
                 )
 
 
-def _has_variable(e: Expr, c: Context) -> bool:
+_FACTORS_HINT = "a subscript may multiply an index variable by integers and sizes only"
+
+
+def _product_hint(left: list[str], right: list[str], c: Context) -> str:
+    """One of the factors is a name that stands for a size, perhaps."""
+    if len(left) != 1 or len(right) != 1:
+        return _FACTORS_HINT
+    factors = [name for name in (*left, *right) if name not in c.names.left]
+    capital = [name for name in factors if name[0].isupper()]
+    meant = capital if len(factors) > 1 else factors
+    return stride_hint(meant[0]) if len(meant) == 1 else _FACTORS_HINT
+
+
+def _variables(e: Expr, c: Context) -> list[str]:
+    """The index variables in `e`."""
     values = [x.index.variables() for x in subexpressions(e) if isinstance(x, IndexValue)]
-    return any(v in c.names.variables for names in values for v in names)
+    return sorted({v for names in values for v in names if v in c.names.variables})

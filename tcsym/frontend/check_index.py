@@ -22,6 +22,7 @@ from tcsym.frontend import ast
 from tcsym.frontend.affine import as_condition, as_index
 from tcsym.frontend.builtins import ARITY
 from tcsym.frontend.check_expressions import integer_expression, is_pure, value_of
+from tcsym.frontend.idioms import name_hint
 from tcsym.frontend.literals import is_float_text
 from tcsym.frontend.program import Binary, Expr, dtype_of, subexpressions
 from tcsym.frontend.scope import Context, Scope, StatementNames, a_kind, kind_in
@@ -154,9 +155,8 @@ def loop_bound(e: ast.Expr, scope: Scope) -> Index:
                 f"a loop bound reads the tensor `{x.name}`", span=x.span, hint=_NAMES_HINT
             )
         if kind not in ("size", "loop variable", "built-in function"):
-            raise TCNameError(
-                f"undefined name `{x.name}` in a loop bound", span=x.span, hint=_NAMES_HINT
-            )
+            hint = name_hint("range", ()) if x.name == "range" else _NAMES_HINT
+            raise TCNameError(f"undefined name `{x.name}` in a loop bound", span=x.span, hint=hint)
     return _bound(e, "a loop bound", c)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import ParamSpec, TypeVar, assert_never
 
 from tcsym.errors import (
@@ -22,13 +22,13 @@ from tcsym.errors import (
 from tcsym.frontend import ast
 from tcsym.frontend.check_expressions import typed_expression, value_of
 from tcsym.frontend.check_index import left_subscript, named, range_bound
+from tcsym.frontend.idioms import accumulated_hint
 from tcsym.frontend.literals import Literal, default_type, literal_to_const
 from tcsym.frontend.program import AssignOp, Cast, Expr, dtype_of
 from tcsym.frontend.promotion import Typed
 from tcsym.frontend.resolved import ResolvedStatement, Variable
 from tcsym.frontend.scope import Context, Scope, StatementNames, Tensor, Unresolved, a_kind, kind_in
 from tcsym.index import Index
-from tcsym.records import dataclass
 from tcsym.types import DType, holds
 
 P = ParamSpec("P")
@@ -245,7 +245,7 @@ def _check_target_state(s: ast.Assign, tensor: Tensor | None, scope: Scope) -> N
         raise InitError(
             f"`{s.op}` accumulates into `{s.target}` before anything is written to it",
             span=s.span,
-            hint=f"`{s.op}!` starts from the identity",
+            hint=accumulated_hint(s.op, s.target),
         )
 
 

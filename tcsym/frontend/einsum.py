@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import string
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tcsym.errors import RankError, TCSyntaxError, n_dimensions
 from tcsym.frontend.einsum_order import Order, has_choice, order, take
-from tcsym.records import dataclass
 from tcsym.types import DType, promote
 
 NAME = "einsum"

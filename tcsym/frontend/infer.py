@@ -8,10 +8,11 @@ on data is left to the kernel (`Read.checked`, `Read.unwritten`).
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from tcsym.errors import ERROR_KINDS, InitError, TCError
+from tcsym.frontend.idioms import accumulated_hint
 from tcsym.frontend.infer_bounds import Points, points_of, read_bounds, write_checks
 from tcsym.frontend.infer_extents import Extents
 from tcsym.frontend.infer_facts import Facts
@@ -28,7 +29,6 @@ from tcsym.frontend.infer_walk import Branch, Nest, Node, Placed, place, placed_
 from tcsym.frontend.program import Check, For, If, Item, Program, Read, Statement, Tensor
 from tcsym.frontend.resolved import ResolvedProgram, ResolvedTensor
 from tcsym.index import FALSE, TRUE, Condition, Index, ge
-from tcsym.records import dataclass
 
 
 def infer(program: ResolvedProgram) -> Program:
@@ -177,7 +177,7 @@ class _OneStatement:
         checks, unwritten = self._init(s.target, s.subscripts, Path())
         if unwritten is not None:  # no read carries it into the kernel
             checks = [Check("init", FALSE, "")]
-        hint = f"use `{s.op}!` to start from the identity, or write all of it first"
+        hint = accumulated_hint(s.op, plain(s.target))
         message = f"`{plain(s.target)}` is accumulated into before it is written"
         return [replace(c, message=message, span=s.span, hint=hint) for c in checks]
 

@@ -9,6 +9,7 @@ products that isl does not know, are left to the running kernel. Nothing is ever
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tcsym.frontend.infer_facts import Facts
 from tcsym.frontend.infer_forms import (
@@ -38,7 +39,6 @@ from tcsym.index import (
     var,
 )
 from tcsym.quasi_affine import is_quasi_affine
-from tcsym.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ met.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from tcsym.errors import InitError, RangeError, Span
 from tcsym.frontend.infer_facts import Facts
@@ -24,7 +25,6 @@ from tcsym.frontend.resolved import (
 )
 from tcsym.index import Index
 from tcsym.index_values import substitute
-from tcsym.records import dataclass
 
 
 def index_variable_at(s: ResolvedStatement, d: int) -> str | None:

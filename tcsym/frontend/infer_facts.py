@@ -7,7 +7,9 @@ fails refutes "always", one that holds refutes "never"), and only then isl.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
+
+import islpy as isl
 
 from tcsym.frontend.infer_forms import is_nonnegative
 from tcsym.index import (
@@ -26,9 +28,7 @@ from tcsym.index import (
     var,
 )
 from tcsym.index_values import condition_substitute, evaluate, holds, substitute
-from tcsym.isl import isl
 from tcsym.presburger import Presburger
-from tcsym.records import dataclass
 
 Sample = dict[str, int]
 

@@ -8,6 +8,7 @@ soundly; what is left over goes to isl (`infer_facts`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from tcsym.index import (
     ONE,
@@ -25,7 +26,6 @@ from tcsym.index import (
     minimum,
     of_atom,
 )
-from tcsym.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +71,12 @@ def sign(e: Index, positive: frozenset[str] = frozenset()) -> int | None:
 def extreme(
     e: Index, scope: Scope, greatest: bool, positive: frozenset[str] = frozenset()
 ) -> Index | None:
-    """Greatest (or least) value of `e` over `scope`, None if `e` is not affine in it.
+    """Greatest (or least) value of `e` over `scope`, None if `e` is not affine in it, nor in parts
+    that variables of their own move: `h/(H/G)`.
 
     Exact for non-empty boxes; empty intervals are taken literally (LANGUAGE B5).
     """
+    e = _with_extreme_quotients(e, scope, greatest, positive)
     for interval in scope:
         if interval.variable not in e.variables():
             continue
@@ -87,6 +89,28 @@ def extreme(
         at_top = (direction > 0) == greatest
         e = parts[1] + parts[0] * (interval.upper - 1 if at_top else interval.lower)
     return e
+
+
+def _with_extreme_quotients(
+    e: Index, scope: Scope, greatest: bool, positive: frozenset[str]
+) -> Index:
+    """`e` with the greatest (or least) of each quotient whose dividend alone moves: it grows with
+    that, if it does not stay 0."""
+    moving = {i.variable for i in scope}
+    total = e
+    for atom, c in e.terms:
+        if not isinstance(atom, FloorDiv) or not _mentions(atom, moving):
+            continue
+        rest = total - of_atom(atom) * c
+        alone = moving & atom.dividend.variables()
+        if alone & (rest.variables() | atom.divisor.variables()) or not is_nonnegative(
+            atom.divisor, positive
+        ):
+            continue
+        inner = extreme(atom.dividend, scope, (c > 0) == greatest, positive)
+        if inner is not None and not moving & atom.divisor.variables():
+            total = rest + floordiv(inner, atom.divisor) * c
+    return total
 
 
 def bound(e: Index, scope: Scope, greatest: bool, positive: frozenset[str]) -> Index | None:

@@ -10,6 +10,9 @@ the common loops compared lexicographically, then text order (a 2d+1 schedule).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import islpy as isl
 
 from tcsym.frontend.infer_bounds import Points
 from tcsym.frontend.infer_extents import Extents, index_variable_at
@@ -18,9 +21,7 @@ from tcsym.frontend.infer_forms import Interval, split
 from tcsym.frontend.infer_walk import Node, Placed, placed_statements
 from tcsym.index import ONE, TRUE, Condition, Index, all_of, eq, ge, lt, var
 from tcsym.index_values import condition_substitute, substitute
-from tcsym.isl import isl
 from tcsym.quasi_affine import is_quasi_affine
-from tcsym.records import dataclass
 
 Place = tuple[Index | None, ...]
 """Per dimension a position, or None for all of them."""

@@ -7,7 +7,7 @@ visitor returns, so that analysis and annotation cannot disagree about guards.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from tcsym.frontend.affine import as_condition, implied_condition
@@ -25,7 +25,6 @@ from tcsym.frontend.program import (
 )
 from tcsym.index import TRUE, All, Any_, Condition, Index, IsZero, NonNegative, Not, all_of, ge
 from tcsym.index_values import Values, substitute
-from tcsym.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ Example: X(i + k) over N with 0 <= k < K gives 0 <= i < N - K + 1.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from tcsym.errors import RangeError
 from tcsym.frontend.infer_facts import Facts
@@ -22,7 +22,6 @@ from tcsym.frontend.infer_messages import plain
 from tcsym.frontend.infer_paths import Path
 from tcsym.frontend.resolved import Variable
 from tcsym.index import ZERO, Atom, Index, Product, ceildiv, floordiv
-from tcsym.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,11 @@ all that the bounds and initialisation analyses need.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from tcsym.errors import InitError, SizeError, Span
+from tcsym.frontend.idioms import accumulated_hint
 from tcsym.frontend.infer_extents import Extents, index_variable_at
 from tcsym.frontend.infer_facts import Facts
 from tcsym.frontend.infer_forms import Interval
@@ -28,7 +29,6 @@ from tcsym.frontend.resolved import (
 )
 from tcsym.index import FALSE, TRUE, Condition, Index, eq, ge, index, negate, var
 from tcsym.index_values import condition_substitute, substitute
-from tcsym.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +222,7 @@ class _Walk:
             raise InitError(
                 f"`{plain(s.target)}` is accumulated into before it is written",
                 span=s.span,
-                hint=f"use `{s.op}!` to start from the identity, or write it first",
+                hint=accumulated_hint(s.op, plain(s.target)),
             )
 
     def demands(self, s: ResolvedStatement) -> list[Demand]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, assert_never
 
 import numpy as np
@@ -30,7 +30,6 @@ from tcsym.frontend.program import For, If, Item, Program, Statement, Tensor
 from tcsym.index import Index
 from tcsym.index_values import evaluate as index_value
 from tcsym.index_values import holds
-from tcsym.records import dataclass
 from tcsym.types import DType
 
 Bindings = Mapping[str, int]

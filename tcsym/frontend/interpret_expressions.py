@@ -7,6 +7,7 @@ needed.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import assert_never
 
 import numpy as np
@@ -37,7 +38,6 @@ from tcsym.frontend.program import (
     reads,
 )
 from tcsym.index import Index
-from tcsym.records import dataclass
 from tcsym.types import DType
 
 _TOO_LARGE = "an integer of a subscript does not fit in 64 bits"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any, assert_never
 
@@ -31,7 +32,6 @@ from tcsym.index import (
     Not,
     Product,
 )
-from tcsym.records import dataclass
 
 Array = NDArray[Any]
 

@@ -8,18 +8,21 @@ binary.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import Enum, auto
 
+from lark import Token
+
 from tcsym.errors import TCSyntaxError
-from tcsym.frontend.tokens import Token
-from tcsym.records import dataclass
+from tcsym.frontend.tokens import span_of
 
 MAX_NESTING = 200
 MAX_RANK = 32
 MAX_TEXT = 1 << 20
 MAX_DIGITS = 400
+MAX_OPERATORS = 1000  # binary ones in a statement: `a+b+c+…` is as deep a tree as it is long
 
+_OPERATORS = frozenset({"COMPARISON", "OR", "AND", "PLUS", "MINUS", "PRODUCT", "QMARK"})
 _OPERAND_ENDS = frozenset({"NAME", "INTEGER", "FLOAT", "CONSTANT", "RPAR"})
 
 
@@ -42,11 +45,15 @@ _EXPRESSION_PARTS = (Open.PREFIX, Open.TERNARY, Open.OUTER_TERNARY)
 
 @dataclass(slots=True)
 class _Nesting:
-    """Open constructs, innermost last; `entries` of the innermost ranked parentheses."""
+    """Open constructs, innermost last; `entries` of the innermost ranked parentheses.
+
+    `operators`: of the statement, so far.
+    """
 
     stack: list[Open] = field(default_factory=list)
     depth: int = 0
     entries: int = 0
+    operators: int = 0
     in_header: bool = False
 
     def push(self, what: Open, token: Token) -> None:
@@ -81,18 +88,18 @@ def within_limits(stream: Iterable[Token]) -> Iterator[Token]:
     for token in stream:
         _check_size(token)
         _follow(nesting, token, before, before_that)
-        before, before_that = token.kind, before
+        before, before_that = token.type, before
         yield token
 
 
 def _error(token: Token, message: str, hint: str = "") -> TCSyntaxError:
-    return TCSyntaxError(message, span=token.span, hint=hint)
+    return TCSyntaxError(message, span=span_of(token), hint=hint)
 
 
 def _check_size(token: Token) -> None:
-    if token.end > MAX_TEXT:
+    if (token.end_pos or 0) > MAX_TEXT:
         raise _error(token, f"the text is longer than {MAX_TEXT} characters")
-    if token.kind in ("INTEGER", "FLOAT") and len(token) > MAX_DIGITS:
+    if token.type in ("INTEGER", "FLOAT") and len(token) > MAX_DIGITS:
         digits = sum(c.isdigit() for c in token)
         if digits > MAX_DIGITS:
             raise _error(token, f"a number of {digits} digits; at most {MAX_DIGITS} are allowed")
@@ -100,7 +107,7 @@ def _check_size(token: Token) -> None:
 
 def _follow(n: _Nesting, token: Token, before: str, before_that: str) -> None:
     """Update what is open by one token."""
-    kind = token.kind
+    kind = token.type
     starts_statement = _starts_statement(kind, before, n.in_header)
     if before == "RBRACE" and kind != "ELSE":
         n.pop_while((Open.ELSE_IF,))
@@ -109,6 +116,7 @@ def _follow(n: _Nesting, token: Token, before: str, before_that: str) -> None:
     elif before in _OPERAND_ENDS and kind != "LPAR":
         n.pop_while((Open.PREFIX,))
     _check_entry(n, token, before)
+    _count_operator(n, token, before, starts_statement)
     match kind:
         case "DEF":
             n.in_header = True
@@ -132,6 +140,18 @@ def _follow(n: _Nesting, token: Token, before: str, before_that: str) -> None:
             pass
 
 
+def _count_operator(n: _Nesting, token: Token, before: str, starts_statement: bool) -> None:
+    if starts_statement or token.type in ("LBRACE", "RBRACE"):
+        n.operators = 0
+    elif token.type in _OPERATORS and before in _OPERAND_ENDS:
+        n.operators += 1
+        if n.operators > MAX_OPERATORS:
+            message = f"more than {MAX_OPERATORS} operators in one statement"
+            raise _error(
+                token, message, "compute parts of it in statements before, or sum over an index"
+            )
+
+
 def _starts_statement(kind: str, before: str, in_header: bool) -> bool:
     ended = before in _OPERAND_ENDS or before in ("LBRACE", "RBRACE")
     return kind == "NAME" and ended and not in_header
@@ -150,10 +170,10 @@ def _check_entry(n: _Nesting, token: Token, before: str) -> None:
     top = n.stack[-1] if n.stack else None
     if top not in (Open.SHAPE, Open.LEFT) or before not in ("COMMA", "LPAR"):
         return
-    if token.kind == "RPAR":
+    if token.type == "RPAR":
         return
     n.entries += 1
     if n.entries > MAX_RANK:
         raise _error(token, f"more than {MAX_RANK} dimensions")
-    if top is Open.LEFT and token.kind == "CONSTANT":
+    if top is Open.LEFT and token.type == "CONSTANT":
         raise _error(token, f"unexpected reserved word `{token}`, expected an index variable")

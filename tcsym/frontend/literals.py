@@ -7,12 +7,11 @@ adapts its type to what it meets; whether it fits is decided here.
 from __future__ import annotations
 
 import math
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from tcsym.errors import NOWHERE, Span, TCTypeError
 from tcsym.frontend import ast
 from tcsym.frontend.program import Const
-from tcsym.records import dataclass
 from tcsym.types import DType
 
 

@@ -1,30 +1,48 @@
-"""Text -> syntax tree, by the LALR grammar in grammar.lark; syntax errors in words a user knows.
+"""Text -> syntax tree, by lark and the LALR grammar in grammar.lark; syntax errors in plain words.
 
 The tree is built while parsing (`build.TreeBuilder`), without recursion, so nesting costs no stack.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from lark import Lark, Token, UnexpectedCharacters, UnexpectedToken
+
 from tcsym.errors import Span, TCSyntaxError
 from tcsym.frontend import ast
 from tcsym.frontend.build import TreeBuilder
-from tcsym.frontend.grammar_tables import tables
-from tcsym.frontend.lalr import END, UnexpectedToken, accepted, run
 from tcsym.frontend.limits import MAX_TEXT, within_limits
-from tcsym.frontend.tokens import Token, tokens
+from tcsym.frontend.syntax_hints import FILE_HINT, character_hint, is_file_name, token_hint
+from tcsym.frontend.tokens import span_of, unexpected_character
+
+END = "$END"
+
+
+@lru_cache(1)
+def _grammar() -> Lark:
+    text = Path(__file__).with_name("grammar.lark").read_text(encoding="utf-8")
+    return Lark(text, parser="lalr", lexer="basic", transformer=TreeBuilder())
 
 
 def parse(text: str, filename: str = "<tc>") -> ast.Module:
     """The defs of `text`; raises TCSyntaxError at the first unexpected token."""
-    lexer, parser = tables()
+    parser: Any = _grammar().parse_interactive(text)
     try:
-        defs = run(parser, within_limits(tokens(text, lexer)), TreeBuilder())
+        for _ in within_limits(parser.iter_parse()):  # each token is looked at before it is parsed
+            pass
+        defs: tuple[ast.Def, ...] = parser.feed_eof()
         if len(text) > MAX_TEXT:
             message = f"the text is longer than {MAX_TEXT} characters"
             raise TCSyntaxError(message, span=_end_of(text))
+    except UnexpectedCharacters as e:
+        error = _character_error(text, e.pos_in_stream or 0, Span(e.line, e.column))
+        raise error.with_source(text, filename) from None
     except UnexpectedToken as e:
-        expected = accepted(parser, e.states)
-        raise _token_error(e.token, expected, text).with_source(text, filename) from None
+        error = _token_error(e.token, parser.accepts(), text)
+        raise error.with_source(text, filename) from None
     except TCSyntaxError as e:
         raise e.with_source(text, filename) from None
     return ast.Module(defs, text, filename)
@@ -39,34 +57,26 @@ def _end_of(text: str) -> Span:
     return Span(text.count("\n") + 1, len(text) - line_start + 1)
 
 
+def _character_error(text: str, at: int, span: Span) -> TCSyntaxError:
+    hint = FILE_HINT.format(text.strip()) if is_file_name(text) else ""
+    hint = hint or character_hint(text[at], text[:at], text[at:])
+    return unexpected_character(text[at], span, hint)
+
+
 def _token_error(token: Token, expected: set[str], text: str) -> TCSyntaxError:
-    at_end = token.kind == END
-    span = _end_of(text) if at_end else token.span
+    at_end = token.type == END
+    span = _end_of(text) if at_end else span_of(token)
     found = "end of input" if at_end else _found(token)
-    before = "" if at_end else text[: token.end - len(token)].rstrip()
-    hint = _hint(token, before, expected)
+    before = "" if at_end else text[: token.start_pos].rstrip()
+    hint = FILE_HINT.format(text.strip()) if is_file_name(text) else ""
+    hint = hint or token_hint(token, before, expected)
     return TCSyntaxError(
         f"unexpected {found}, expected {_expected(expected)}", span=span, hint=hint
     )
 
 
-def _hint(token: Token, before: str, expected: set[str]) -> str:
-    """How to write what other languages write so; empty where that is not plain."""
-    if before.endswith("->") and token.kind == "NAME":
-        return f"outputs stand in parentheses: `-> ({token})`"
-    if token == "int" and "SCALAR" in expected:
-        return "integer types are `int32`, `int64`, `uint8` and so on"
-    if token == "*" and before.endswith("*"):
-        return "write `pow(a, b)`, or `a * a`"
-    if token == "if" and "NAME" in expected and "LPAR" in expected and "MINUS" in expected:
-        return "choose between values with `condition ? a : b`"
-    if before.endswith(("let", "var", "auto", "const")) and token.kind == "NAME":
-        return f"name a value behind the statement: `… where {token} = …`"
-    return ""
-
-
 def _found(token: Token) -> str:
-    reserved = token.isidentifier() and token.kind != "NAME"
+    reserved = token.isidentifier() and token.type != "NAME"
     shown = token if len(token) <= 40 else token[:40] + "…"
     return f"reserved word `{shown}`" if reserved else f"`{shown}`"
 

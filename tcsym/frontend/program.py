@@ -10,12 +10,11 @@ exact (`Index`).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Literal, assert_never
 
 from tcsym.errors import NOWHERE, Span
 from tcsym.index import Condition, Index
-from tcsym.records import dataclass
 from tcsym.types import DType
 
 # ---- expressions. Spans never take part in equality.
@@ -239,12 +238,20 @@ class Program:
     sizes: tuple[str, ...]
     free_sizes: tuple[str, ...]
     tensors: tuple[Tensor, ...]
-    body: tuple[Item, ...]
-    checks: tuple[Check, ...]
+    body: tuple[Item, ...] = field(repr=False)
+    checks: tuple[Check, ...] = field(repr=False)
     source: str = field(default="", compare=False, repr=False)
     filename: str = field(default="<tc>", compare=False, repr=False)
     span: Span = field(default=NOWHERE, compare=False, repr=False)
     canonical: str = field(default="", compare=False, repr=False)
+
+    # Trees may be deeper than Python can hash, compare and print.
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.sizes, self.free_sizes, self.tensors))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Program) and (self is other or _are_equal(self, other))
 
     def tensor(self, name: str) -> Tensor:
         return next(t for t in self.tensors if t.name == name)
@@ -307,3 +314,24 @@ def statements(items: tuple[Item, ...]) -> Iterator[Statement]:
                 yield from statements(orelse)
             case _:
                 assert_never(item)
+
+
+def _are_equal(a: object, b: object) -> bool:
+    """As dataclasses compare, one node after the other."""
+    waiting = [(a, b)]
+    while waiting:
+        x, y = waiting.pop()
+        if x is y:
+            continue
+        if type(x) is not type(y):
+            return False
+        if isinstance(x, tuple) and isinstance(y, tuple):
+            if len(x) != len(y):
+                return False
+            waiting.extend(zip(x, y))
+        elif is_dataclass(x):
+            compared = [f.name for f in fields(x) if f.compare]
+            waiting.extend([(getattr(x, name), getattr(y, name)) for name in compared])
+        elif x != y:
+            return False
+    return True

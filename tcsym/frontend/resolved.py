@@ -6,12 +6,11 @@ shapes.
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from tcsym.errors import NOWHERE, Span
 from tcsym.frontend.program import AssignOp, Expr, Role
 from tcsym.index import Condition, Index
-from tcsym.records import dataclass
 from tcsym.types import DType
 
 

@@ -6,15 +6,15 @@ One namespace (LANGUAGE A8): the functions here say what a name means and which 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tcsym.errors import NOWHERE, DuplicateError, Span, TCError, TCNameError
 from tcsym.frontend import ast
 from tcsym.frontend.builtins import ARITY
+from tcsym.frontend.idioms import name_hint
 from tcsym.frontend.program import Expr, Role
 from tcsym.index import Index
-from tcsym.records import dataclass
 from tcsym.types import DType
 
 if TYPE_CHECKING:
@@ -140,31 +140,6 @@ def undefined(c: Context, name: str, span: Span) -> TCError:
     if kind is not None:
         return TCNameError(f"`{name}` is {a_kind(kind)}, not a tensor or function", span=span)
     known = [*c.scope.tensors, *ARITY]
-    return TCNameError(f"undefined tensor or function `{name}`", span=span, hint=_near(name, known))
-
-
-# Functions that other libraries have, in terms of ours.
-_ELSEWHERE = {
-    "abs": "fabs(x)",
-    "relu": "max(x, 0)",
-    "sigmoid": "1.0 / (1.0 + exp(-x))",
-    "silu": "x / (1.0 + exp(-x))",
-    "gelu": "0.5 * x * (1.0 + erf(x * 0.70710678))",
-    "softplus": "log1p(exp(x))",
-    "sum": "C(i) +=! A(i,k)",
-    "where": "condition ? a : b",
-    "select": "condition ? a : b",
-    "maximum": "max(a, b)",
-    "minimum": "min(a, b)",
-    "power": "pow(a, b)",
-}
-
-
-def _near(name: str, known: list[str]) -> str:
-    from difflib import get_close_matches
-
-    if name in _ELSEWHERE:
-        return f"write `{_ELSEWHERE[name]}`"
-    same = [x for x in known if x.lower() == name.lower()]
-    close = same or get_close_matches(name, known, 1)
-    return f"did you mean `{close[0]}`?" if close else ""
+    return TCNameError(
+        f"undefined tensor or function `{name}`", span=span, hint=name_hint(name, known)
+    )

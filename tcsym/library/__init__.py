@@ -14,6 +14,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tcsym.errors import OptionError
+from tcsym.forks import inside
+from tcsym.outside_graphs import outside_graphs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,6 +69,8 @@ def sizes(name: str) -> dict[str, Dim]:
     return {size: Dim(int(low), int(high)) for size, low, high in found}
 
 
+@outside_graphs
+@inside
 def load(name: str, **settings: Any) -> Kernel:
     """The kernel with settings as for `tcsym.define` (sizes, strategy, target, options)."""
     from tcsym.definition import define

@@ -16,10 +16,10 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import lru_cache
 
-from tcsym.isl import isl
-from tcsym.records import dataclass
+import islpy as isl
 
 _MAGIC = 0x5EED_C0DE_7357
 _SIGEV_THREAD = 2

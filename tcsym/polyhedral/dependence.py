@@ -12,14 +12,14 @@ Equal iterators are read off the subscripts; isl is asked only where they do not
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Literal
 
+import islpy as isl
+
 from tcsym.index import TRUE, Index, var
-from tcsym.isl import isl
 from tcsym.polyhedral.relations import IN, OUT, Relations
 from tcsym.polyhedral.scop import Access, Scop, ScopStatement
-from tcsym.records import dataclass
 
 Kind = Literal["flow", "anti", "output"]
 

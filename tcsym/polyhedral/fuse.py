@@ -16,7 +16,7 @@ condition on sizes any. The init of a reduction stands just outside its outermos
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from tcsym.index import All, Condition, condition_variables, negate, var
 from tcsym.options import Fusion
@@ -25,7 +25,6 @@ from tcsym.polyhedral.dependence import Dependences
 from tcsym.polyhedral.follow_scans import following_maps, statement_names
 from tcsym.polyhedral.scop import Scop, ScopItem, ScopLoop, ScopStatement
 from tcsym.polyhedral.tree import Leaf, Member, Tree, TreeLoop, sequence
-from tcsym.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,10 @@ from.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
+
+import islpy as isl
 
 from tcsym.index import (
     FALSE,
@@ -30,14 +32,12 @@ from tcsym.index import (
     negate,
     var,
 )
-from tcsym.isl import isl
 from tcsym.loop_ir import Loop, LoopOrder, Node, conditional
 from tcsym.polyhedral.isl_schedule import Unsuitable
 from tcsym.polyhedral.lower import joined, proper_end, statement_node
 from tcsym.polyhedral.relations import Relations
 from tcsym.polyhedral.scop import Scop
 from tcsym.polyhedral.tree import Leaf, Sequence, Tree, TreeLoop
-from tcsym.records import dataclass
 
 
 def _node_kind(n: isl.AstNode) -> str:

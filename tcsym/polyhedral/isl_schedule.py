@@ -6,17 +6,17 @@ other; bands whose members depend on sizes (fusion by parameter shifts) are refu
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 
+import islpy as isl
+
 from tcsym.index import Index, var
-from tcsym.isl import isl
 from tcsym.options import Fusion
 from tcsym.polyhedral.dependence import Dependences
 from tcsym.polyhedral.relations import IN, OUT
 from tcsym.polyhedral.scop import Scop, ScopStatement
 from tcsym.polyhedral.tree import Leaf, Member, Sequence, Tree, TreeLoop, sequence
-from tcsym.records import dataclass
 
 
 class Unsuitable(Exception):

@@ -7,7 +7,7 @@ orders them.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tcsym import config
 from tcsym.loop_ir import Allocate, Block, Branch, Kernel, Loop, Node
@@ -59,7 +59,6 @@ from tcsym.polyhedral.passes.windows.unit_windows import (
     without_unit_loops,
 )
 from tcsym.polyhedral.passes.write_squares import write_squares
-from tcsym.records import dataclass
 from tcsym.target import Target
 
 

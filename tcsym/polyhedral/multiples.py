@@ -8,7 +8,7 @@ vectors cancel, so no masks, minima and remainders are made where nothing remain
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from tcsym.context import Known
 from tcsym.index import (
@@ -31,7 +31,6 @@ from tcsym.index import (
 )
 from tcsym.index_values import map_condition, substitute
 from tcsym.loop_ir import Buffer, Kernel, map_node
-from tcsym.records import dataclass
 
 Steps = Mapping[str, tuple[str, int]]  # quotient: the size, and what it is a multiple of
 

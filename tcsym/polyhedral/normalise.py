@@ -2,7 +2,9 @@
 
 Three rewrites, each only where needed:
 - a statement that reads its target at a point which it writes at another (LANGUAGE B10) computes
-  into a fresh temporary `Y.new` (a reduction: `Y.sum`) and copies that back;
+  into a fresh temporary `Y.new` (a reduction: `Y.sum`) and copies that back; or, where all that it
+  so reads has fewer dimensions than it writes, `D(i,j) = min(D(i,j), D(i,k) + D(k,j))`, that is
+  copied before, to `D.old`;
 - a reduction into half or bfloat16 accumulates in a float32 temporary `Y.sum` and rounds once (B8);
 - `op=` without reduction variables becomes `=`; a reduction's term is converted to the
   accumulator's type.
@@ -10,8 +12,10 @@ Three rewrites, each only where needed:
 
 from __future__ import annotations
 
-from dataclasses import field, replace
-from typing import assert_never
+from dataclasses import dataclass, field, replace
+from typing import assert_never, cast
+
+import islpy as isl
 
 from tcsym.frontend.program import (
     Binary,
@@ -29,14 +33,14 @@ from tcsym.frontend.program import (
     dtype_of,
 )
 from tcsym.index import TRUE, Condition, Index, all_of, ge, lt, negate, var
-from tcsym.isl import isl
+from tcsym.loop_ir import Value, map_value
 from tcsym.polyhedral.deadline import TimeLimit
 from tcsym.polyhedral.scop import REDUCE_OPS, guarded_reads
 from tcsym.presburger import Presburger
-from tcsym.records import dataclass
 from tcsym.types import DType
 
 IN, OUT = isl.dim_type.in_, isl.dim_type.out
+Guarded = tuple[Read, Condition]  # the affine part of what holds where it is read
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +96,11 @@ def _statement(s: Statement, place: _Place, rw: _Rewriting) -> tuple[Statement, 
     dtype = rw.program.tensor(s.target).dtype
     s = _as_assignment(s, dtype)
     narrow = s.op != "=" and dtype is not dtype.accumulator
-    if not narrow and not _reads_own_writes(s, place, rw):
+    early = None if narrow else _read_before(s, place, rw)
+    if early == ():
         return (s if s.op == "=" else replace(s, value=_converted(s.value, dtype)),)
+    if early is not None and s.op == "=" and _may_be_copied(s, early, place, rw):
+        return _with_copies(s, early, dtype, rw)
     return _through_temporary(s, dtype, rw)
 
 
@@ -146,23 +153,90 @@ def _plain_variable(e: Index) -> str:
     return atom if isinstance(atom, str) and e == var(atom) else ""
 
 
+def _with_copies(
+    s: Statement, early: tuple[Guarded, ...], dtype: DType, rw: _Rewriting
+) -> tuple[Statement, ...]:
+    """Copy the elements of the target that are `early`; then the statement, which reads these."""
+    shape = rw.program.tensor(s.target).shape
+    extents = {_plain_variable(x): n for x, n in zip(s.subscripts, shape)}
+    copies: dict[Read, Statement] = {}
+    values: dict[Read, Read] = {}
+    for r, _ in early:
+        if r in values:
+            continue
+        domain = tuple(x for x in s.domain if x.variable in _variables(r))
+        at = tuple(var(x.variable) for x in domain)
+        tensor = rw.fresh(f"{s.target}.old", dtype, tuple(extents[x.variable] for x in domain))
+        values[r] = Read(tensor.name, at, dtype, (False,) * len(at), span=r.span)
+        name = f"{s.name}.old{len(copies) or ''}"
+        copies[r] = Statement(name, tensor.name, at, "=", False, domain, r, span=s.span)
+
+    def value(v: Value) -> Value:
+        return values.get(v, v) if isinstance(v, Read) else v
+
+    return *copies.values(), replace(s, value=cast(Expr, map_value(s.value, value, _same)))
+
+
+def _same(i: Index) -> Index:
+    return i
+
+
+def _variables(r: Read) -> frozenset[str]:
+    return frozenset[str]().union(*(x.variables() for x in r.subscripts if isinstance(x, Index)))
+
+
+def _may_be_copied(s: Statement, early: tuple[Guarded, ...], place: _Place, rw: _Rewriting) -> bool:
+    """All move with fewer variables than the statement has, and lie inside the target in all of
+    their ranges, even if those of the others are empty."""
+    indices = {r.variable for r in s.domain}
+    if {_plain_variable(x) for x in s.subscripts} < indices:
+        return False
+    for r, guard in early:
+        plain = guard == TRUE and r.unwritten is None and not any(r.checked)
+        if not plain or indices <= _variables(r) or not _is_inside(r, s, place, rw):
+            return False
+    return True
+
+
+def _is_inside(r: Read, s: Statement, place: _Place, rw: _Rewriting) -> bool:
+    ranges = (*place.outer, *(x for x in s.domain if x.variable in _variables(r)))
+    domain = all_of((*_bounds(ranges), place.condition))
+    shape = rw.program.tensor(r.tensor).shape
+    subscripts = tuple(x for x in r.subscripts if isinstance(x, Index))
+    inside = all_of(c for x, n in zip(subscripts, shape) for c in (ge(x, 0), lt(x, n)))
+    names = tuple(x.variable for x in ranges)
+    context = rw.presburger.size_set(all_of(c.condition for c in rw.program.checks))
+    try:
+        outside = rw.presburger.set(s.name, names, all_of((domain, negate(inside))))
+        return bool(outside.intersect_params(context).is_empty())
+    except (isl.Error, TimeLimit):
+        return False
+
+
 # ---- does a statement read what it writes elsewhere?
 
 
-def _reads_own_writes(s: Statement, place: _Place, rw: _Rewriting) -> bool:
-    """False if it reads its target only ('=') at the point it writes, or of other iterations."""
-    own = [
-        (tuple(x if isinstance(x, Index) else None for x in r.subscripts), guard)
-        for r, guard in guarded_reads(s.value)
-        if r.tensor == s.target
-    ]
-    own = [(x, guard) for x, guard in own if s.op != "=" or x != s.subscripts]
-    if not own:
-        return False
+def _read_before(s: Statement, place: _Place, rw: _Rewriting) -> tuple[Guarded, ...] | None:
+    """Reads of the target, with their guards, of what another point ('=': any point) writes.
+
+    None: not known. Reads of other iterations count for none, nor does the point's own ('=').
+    """
+    own = [x for x in guarded_reads(s.value) if x[0].tensor == s.target]
+    own = [x for x in own if s.op != "=" or x[0].subscripts != s.subscripts]
     try:
-        return any(_meets(s, place, rw, x, guard) for x, guard in own)
+        return tuple(x for x in own if _meets(s, place, rw, _known(x[0]), x[1]))
     except (isl.Error, TimeLimit):
-        return True
+        return None
+
+
+def _known(r: Read) -> tuple[Index | None, ...]:
+    return tuple(x if isinstance(x, Index) else None for x in r.subscripts)
+
+
+def _bounds(ranges: tuple[Range, ...]) -> tuple[Condition, ...]:
+    return tuple(
+        c for r in ranges for c in (ge(var(r.variable), r.lower), lt(var(r.variable), r.upper))
+    )
 
 
 def _meets(
@@ -175,10 +249,7 @@ def _meets(
     """A point reads an element that (for '=': another) point of the same iteration writes."""
     ranges = (*place.outer, *s.domain)
     names = tuple(r.variable for r in ranges)
-    bounds = [
-        c for r in ranges for c in (ge(var(r.variable), r.lower), lt(var(r.variable), r.upper))
-    ]
-    domain = all_of((*bounds, place.condition))
+    domain = all_of((*_bounds(ranges), place.condition))
     relation = rw.presburger.relation
     writes = relation(s.name, names, s.target, s.subscripts, domain)
     reads = relation(s.name, names, s.target, subscripts, all_of((domain, guard)))

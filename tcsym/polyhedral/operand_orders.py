@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from itertools import combinations
 from operator import mul
 
 from tcsym.frontend.einsum_order import GAIN, Order, after, own_sums, take
 from tcsym.index import ONE, ZERO, Index
-from tcsym.records import dataclass
 
 MOST_OPERANDS = 5  # they have 180 orders
 

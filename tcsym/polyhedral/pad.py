@@ -13,7 +13,7 @@ Extents that guard a gather stay true: an index into the padding must remain an 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from tcsym.frontend.program import (
@@ -34,7 +34,6 @@ from tcsym.index_values import condition_substitute, substitute
 from tcsym.polyhedral.bind import bind_program
 from tcsym.polyhedral.pad_values import Fill, fills_that_cancel
 from tcsym.presburger import Presburger
-from tcsym.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ docs/decisions/0019 says why this may be done.
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from tcsym.context import Context, Ranges, decided, ranges_of
 from tcsym.frontend.einsum_order import Order, take
@@ -31,7 +31,6 @@ from tcsym.index import FALSE, TRUE, ZERO, Condition, Index, all_of, ge, var
 from tcsym.polyhedral.factors import flattened, product
 from tcsym.polyhedral.operand_orders import Found, Operands, best_orders
 from tcsym.polyhedral.share_parts import is_inside
-from tcsym.records import dataclass
 from tcsym.types import DType
 
 

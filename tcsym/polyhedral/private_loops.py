@@ -8,16 +8,17 @@ own storage. Loops count from outside: private to a loop implies private to thos
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import reduce
+
+import islpy as isl
 
 from tcsym.frontend.program import Range
 from tcsym.index import TRUE, Condition, Index, all_of, ge, lt, var
 from tcsym.index_values import condition_substitute, substitute
-from tcsym.isl import isl
 from tcsym.polyhedral.relations import IN, OUT, Relations
 from tcsym.polyhedral.scop import Access, Scop, ScopStatement
 from tcsym.polyhedral.tree import Tree, TreeLoop, leaves
-from tcsym.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,15 +9,16 @@ and loop.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+
+import islpy as isl
 
 from tcsym.index import Index, var
-from tcsym.isl import isl
 from tcsym.loop_ir import LoopOrder
 from tcsym.polyhedral.dependence import Dependence, Dependences
 from tcsym.polyhedral.relations import IN, OUT
 from tcsym.polyhedral.scop import Scop, ScopStatement
 from tcsym.polyhedral.tree import Tree, TreeLoop, leaves, tree_loops
-from tcsym.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

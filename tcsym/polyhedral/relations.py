@@ -5,16 +5,16 @@ The one mutable helper of this stage: a cache of domains and access relations in
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import assert_never
 
+import islpy as isl
+
 from tcsym.index import All, Any_, Condition, Index, IsZero, NonNegative, Not, all_of
-from tcsym.isl import isl
 from tcsym.polyhedral.deadline import Deadline
 from tcsym.polyhedral.scop import Access, Scop, ScopStatement
 from tcsym.presburger import Presburger
 from tcsym.quasi_affine import is_quasi_affine
-from tcsym.records import dataclass
 
 IN, OUT = isl.dim_type.in_, isl.dim_type.out
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import add, and_, mul
 
@@ -25,7 +25,6 @@ from tcsym.index_values import evaluate
 from tcsym.polyhedral.factors import flattened, product
 from tcsym.polyhedral.operand_orders import MOST_OPERANDS, Extents, Operands, summing_orders
 from tcsym.polyhedral.pair_operands import Pairing, best_pairs, summed_operands
-from tcsym.records import dataclass
 
 # The other order is taken from this share of the points on: as fast per point it may not be.
 MOST_POINTS = 3, 4

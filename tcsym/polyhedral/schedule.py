@@ -10,12 +10,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
+
+import islpy as isl
 
 from tcsym.compiled import Layout
 from tcsym.context import Context, context_condition
 from tcsym.frontend.program import Program
-from tcsym.isl import isl
 from tcsym.loop_ir import Kernel, Node
 from tcsym.options import Fusion, Options, Scheduler
 from tcsym.polyhedral.deadline import Deadline, TimeLimit, isl_within
@@ -33,7 +34,6 @@ from tcsym.polyhedral.separate_sums import separate_sums
 from tcsym.polyhedral.share_parts import share_parts
 from tcsym.polyhedral.tree import Tree, with_orders
 from tcsym.presburger import Presburger
-from tcsym.records import dataclass
 
 _FUSIONS: tuple[Fusion, ...] = ("max", "preserve-coincident", "min")
 

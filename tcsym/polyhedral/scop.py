@@ -8,7 +8,7 @@ makes isl objects from it when a proof asks for one.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal, assert_never
 
 from tcsym.frontend.affine import implied_condition
@@ -45,7 +45,6 @@ from tcsym.index import (
     var,
 )
 from tcsym.loop_ir import ReduceOp
-from tcsym.records import dataclass
 from tcsym.types import DType
 
 Role = Literal["assign", "init", "update", "check"]

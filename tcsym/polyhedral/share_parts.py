@@ -7,7 +7,7 @@ their own. Parts that do not vary along the last dimension are left: they are mo
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from tcsym.frontend.program import (
@@ -30,7 +30,6 @@ from tcsym.frontend.program import (
     subexpressions,
 )
 from tcsym.index import ZERO, Index, var
-from tcsym.records import dataclass
 from tcsym.types import DType
 
 CHEAP = frozenset(("ceil", "copysign", "fabs", "floor", "fma", "fmax", "fmin", "round", "trunc"))

@@ -7,12 +7,11 @@ iterators (for own trees simply one of them). Each statement stands at exactly o
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from tcsym.index import TRUE, Condition, Index, condition_text
 from tcsym.loop_ir import LoopOrder
-from tcsym.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

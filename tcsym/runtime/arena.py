@@ -6,10 +6,12 @@ nothing is allocated. A call that finds its kernel's arena in use takes a spare 
 
 from __future__ import annotations
 
-import ctypes
-import weakref
+from typing import TYPE_CHECKING
 
-from tcsym.runtime.native import ARENA_BYTES, native
+from tcsym.runtime.native import native
+
+if TYPE_CHECKING:
+    from tcsym.runtime._native import Arena
 
 UNIT = 128  # tasks' private parts lie on different pairs of cache lines
 
@@ -19,27 +21,11 @@ def private_stride(private_bytes: int) -> int:
     return -(-private_bytes // UNIT) * UNIT
 
 
-class Arena:
-    """An arena of native.ll, empty at first; its memory is freed with the object."""
-
-    def __init__(self) -> None:
-        self._struct = ctypes.create_string_buffer(ARENA_BYTES)
-        self.address = ctypes.addressof(self._struct)
-        # Not at exit: a daemon thread may still be using it. The struct must outlive the call.
-        free = native().arena_free
-        weakref.finalize(self, _free, free, self._struct).atexit = False
-
-
-def _free(free: object, struct: ctypes.Array[ctypes.c_char]) -> None:
-    assert callable(free)
-    free(ctypes.addressof(struct))
-
-
 class ArenaSet:
     """Arenas of one kernel: the main one, and spares for calls that find it in use."""
 
     def __init__(self) -> None:
-        self.main = Arena()
+        self.main = native.Arena()
         self._spare: list[Arena] = []
 
     def take(self) -> Arena:
@@ -47,7 +33,7 @@ class ArenaSet:
         try:
             return self._spare.pop()
         except IndexError:
-            return Arena()
+            return native.Arena()
 
     def give_back(self, arena: Arena) -> None:
         self._spare.append(arena)

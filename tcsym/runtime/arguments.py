@@ -8,12 +8,12 @@ the declaration it violates.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tcsym.errors import TCError, n_dimensions
-from tcsym.records import dataclass
 from tcsym.runtime.arrays import Unusable, View, numpy_view, private_copy, view_of
 from tcsym.runtime.arrays import numpy_array as array_of_view
 from tcsym.runtime.plan import CallPlan, Parameter

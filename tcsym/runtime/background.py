@@ -7,39 +7,42 @@ error. Ends before the process does, and before a fork, so that no child inherit
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
 
+from tcsym.forks import Beside, at_fork, ended
 from tcsym.threads import ShortTurns
 
 _PAUSE_SECONDS = 1e-3  # a new thread would keep Python's lock from the caller for 5 ms
-_threads: list[threading.Thread] = []
+_threads: set[threading.Thread] = set()
 
 
 def beside(work: Callable[[], object]) -> None:
     """Runs `work` in a thread; its errors are dropped."""
 
     def run() -> None:
-        time.sleep(_PAUSE_SECONDS)
-        with contextlib.suppress(Exception), ShortTurns():
-            work()
-        _threads.remove(thread)
+        with Beside():
+            time.sleep(_PAUSE_SECONDS)
+            with contextlib.suppress(Exception), ShortTurns():
+                work()
 
+    _threads.difference_update([t for t in tuple(_threads) if t.ident and not t.is_alive()])
     thread = threading.Thread(target=run, name="tcsym background")
-    _threads.append(thread)
+    _threads.add(thread)
     try:
         thread.start()
     except RuntimeError:  # no more threads, or the interpreter is ending
-        _threads.remove(thread)
+        _threads.discard(thread)
 
 
 def settle() -> None:
     """Waits until all work begun before is done."""
-    for thread in tuple(_threads):
-        if thread.is_alive() and thread is not threading.current_thread():
-            thread.join()
+    me = threading.current_thread()
+    while begun := [t for t in tuple(_threads) if t.ident and t is not me]:
+        for thread in begun:  # they may begin more
+            ended(thread)
+            _threads.discard(thread)
 
 
 class Turns:
@@ -90,12 +93,11 @@ class Turns:
 
 
 compiling_parts = Turns()
-if hasattr(os, "register_at_fork"):
-    # Registered first, so taken last: what settles may need turns.
-    os.register_at_fork(
-        before=compiling_parts.take,
-        after_in_parent=compiling_parts.give_back,
-        after_in_child=compiling_parts.reset,
-    )
-    os.register_at_fork(before=settle, after_in_child=_threads.clear)
-    os.register_at_fork(after_in_child=ShortTurns.reset)
+# Registered first, so taken last: what settles may need turns.
+at_fork(
+    before=compiling_parts.take,
+    after_in_parent=compiling_parts.give_back,
+    after_in_child=compiling_parts.reset,
+)
+at_fork(before=settle, after_in_child=_threads.clear)
+at_fork(after_in_child=ShortTurns.reset)

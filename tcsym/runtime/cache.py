@@ -2,8 +2,9 @@
 
 One file an entry, `<directory>/code/<key>.tco`: magic, BLAKE2 checksum of the rest, length of the
 manifest, manifest, object code. Files appear whole (temporary file, then rename); whatever does not
-verify is a miss and is removed. The directory is private to the user (0700), because code is loaded
-from it. Any failure of the file system means working without the cache, with one warning.
+verify is a miss and is removed. The directory and its files are this user's alone
+(`runtime.private`), because code is loaded from them. Any failure of the file system means working
+without the cache, with one warning.
 
 A manifest is JSON data, written by `marshal`: importing json takes 5 ms. Marshal trusts its input,
 so it sees nothing that the checksum has not passed.
@@ -16,19 +17,17 @@ import marshal
 import os
 import struct
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from tcsym.config import CACHE, CACHE_DIR
-from tcsym.digest import digest, hexdigest
-from tcsym.packages import installed
+from tcsym.digest import digest
+from tcsym.runtime.private import PrivateDirectory, UnsafeFileError
+from tcsym.system import runs_code
 
 if TYPE_CHECKING:
     from tcsym.compiled import Compiled
-    from tcsym.context import Context
-    from tcsym.options import Options
-    from tcsym.target import Target
 
 MAX_BYTES = 512 * 2**20
 MARSHAL = 4  # the form that every Python since 3.4 reads
@@ -37,9 +36,6 @@ _HEADER = struct.Struct("<8s32sI")
 _SUFFIX, _TEMPORARY = ".tco", ".tmp-"
 _STORES_BETWEEN_PRUNES = 64
 _STALE_SECONDS = 3600.0
-_SOURCES = (".py", ".ll", ".o", ".json")
-# Above the compiler in the import contract: they use its code and do not shape it.
-_ABOVE = frozenset({"runtime", "dispatch", "tuning", "library", "autotune_cache"})
 _warned: list[str] = []
 
 
@@ -53,63 +49,16 @@ class CacheEntry:
         self.manifest = manifest
 
 
-def code_key(
-    program: str,
-    target: Target,
-    options: Options,
-    fixed: Mapping[str, int],
-    layouts: tuple[str, ...],
-    context: Context = (),
-) -> str:
-    """Key of one variant. `program`: any text that determines the def, with its positions."""
-    sizes = sorted(fixed.items())
-    facts = (compiler_version(), program, target, options, sizes, layouts, context)
-    return hexdigest(repr(facts).encode())
-
-
-def compiler_version() -> str:
-    """Versions of everything that shapes generated code, with the state of the compiler's sources.
-
-    Size and time of a source stand for what is in it, as they do for Python's own compiled files.
-    """
-    return _versions()[0]
-
-
-def whole_version() -> str:
-    """As `compiler_version`, of everything that a call passes through."""
-    return _versions()[1]
-
-
-@lru_cache(None)
-def _versions() -> tuple[str, str]:
-    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    compiler: list[str] = []
-    above: list[str] = []
-
-    def note(directory: str, found: list[str]) -> None:
-        with os.scandir(directory) as entries:
-            for entry in entries:
-                name = entry.name
-                if name.endswith(_SOURCES):
-                    if not name.startswith("cli"):
-                        place, status = entry.path[len(package) :], entry.stat()
-                        found.append(f"{place} {status.st_size} {status.st_mtime_ns}")
-                elif name != "__pycache__" and entry.is_dir():
-                    note(entry.path, above if name in _ABOVE else found)
-
-    note(package, compiler)
-    versions = " ".join([installed(name) for name in ("tcsym", "llvmlite", "islpy")])
-    states = ["\n".join(sorted(found)) for found in (compiler, compiler + above)]
-    first, second = [f"{versions} {hexdigest(state.encode())}" for state in states]
-    return first, second
-
-
 class CodeCache:
-    """The cache in one directory; `directory` None: no cache."""
+    """The cache in one directory; `directory` None: no cache, and `trouble` says why."""
 
-    def __init__(self, directory: str | None, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(
+        self, directory: str | None, max_bytes: int = MAX_BYTES, trouble: str = ""
+    ) -> None:
         self.directory = directory
         self.max_bytes = max_bytes
+        self.trouble = trouble
+        self._place = PrivateDirectory(directory or "")
         self._stores = 0
 
     @staticmethod
@@ -120,16 +69,20 @@ class CodeCache:
     # ---- variants
 
     def load(self, key: str) -> Compiled | None:
+        """None if absent, or not what `store` writes."""
         entry = self.read(key)
         if entry is None:
             return None
-        from tcsym.compiled import Compiled  # a warm process may never need it
+        from tcsym.compiled import SYMBOL, Compiled  # a warm process may never need it
+        from tcsym.runtime.loader import LoadError, defined_names
 
         manifest, code = entry
         try:
+            if SYMBOL not in defined_names(code):
+                raise LoadError(f"the object does not define `{SYMBOL}`")
             return Compiled.from_manifest(manifest["compiled"], code)
-        except (KeyError, TypeError, ValueError):
-            self._remove(key)
+        except (LookupError, TypeError, ValueError):
+            self.remove(key)
             return None
 
     def store(self, key: str, compiled: Compiled, about: Mapping[str, str] | None = None) -> None:
@@ -143,49 +96,48 @@ class CodeCache:
         """The verified entry, marked as used now; None if absent or damaged."""
         if self.directory is None:
             return None
-        path = self._path(key)
         try:
-            content = _content(path)
+            entry = _decode(key, self._place.read(f"{key}{_SUFFIX}"))
         except FileNotFoundError:
             return None
+        except UnsafeFileError:
+            entry = None
         except OSError as e:
             _warn(f"cannot read the code cache: {e}")
             return None
-        entry = _decode(key, content)
         if entry is None:
-            self._remove(key)
-            return None
-        with contextlib.suppress(OSError):  # a cache that cannot be written is good to read
-            os.utime(path)
+            self.remove(key)
         return entry
 
     def write(self, key: str, manifest: Mapping[str, Any], code: bytes) -> None:
         if self.directory is None:
             return
-        name = f"{_TEMPORARY}{os.getpid()}-{os.urandom(6).hex()}"
-        temporary = os.path.join(self.directory, name)
+        temporary = f"{_TEMPORARY}{os.getpid()}-{os.urandom(6).hex()}"
         try:
-            with open(temporary, "wb") as file:
-                file.write(_encode(key, manifest, code))
-            os.replace(temporary, self._path(key))
+            self._place.write(f"{key}{_SUFFIX}", _encode(key, manifest, code), temporary)
         except OSError as e:
             _warn(f"cannot write the code cache, going on without: {e}")
-            _unlink(temporary)
             return
         if self._stores % _STORES_BETWEEN_PRUNES == 0:
             self.prune(self.max_bytes)
         self._stores += 1
+
+    def remove(self, key: str) -> None:
+        """An entry that serves nobody."""
+        self._unlink(f"{key}{_SUFFIX}")
 
     # ---- management
 
     def entries(self) -> tuple[CacheEntry, ...]:
         """All entries, the last used first."""
         found = []
-        for path, status in self._files():
-            key = os.path.basename(path).removesuffix(_SUFFIX)
+        for name, status in self._files():
+            key = name.removesuffix(_SUFFIX)
             try:
-                entry = _decode(key, _content(path))
-            except OSError:
+                entry = _decode(key, self._place.read(name, mark=False))
+            except UnsafeFileError:
+                entry = None
+            except OSError:  # another process removed it
                 continue
             manifest = entry[0] if entry else {}
             found.append(CacheEntry(key, status.st_size, status.st_mtime, manifest))
@@ -199,10 +151,10 @@ class CodeCache:
         files = sorted(self._files(), key=lambda f: f[1].st_mtime)
         excess = sum(status.st_size for _, status in files) - max_bytes
         removed = 0
-        for path, status in files:
+        for name, status in files:
             if excess <= 0:
                 break
-            removed += _unlink(path)
+            removed += self._unlink(name)
             excess -= status.st_size
         self._remove_stale()
         return removed
@@ -213,13 +165,12 @@ class CodeCache:
     def _files(self) -> Iterator[tuple[str, os.stat_result]]:
         for name in self._names():
             if name.endswith(_SUFFIX):
-                path = self._path(name.removesuffix(_SUFFIX))
                 with contextlib.suppress(OSError):  # another process removed it
-                    yield path, os.stat(path)
+                    yield name, self._place.status(name)
 
     def _names(self) -> list[str]:
         try:
-            return [] if self.directory is None else os.listdir(self.directory)
+            return [] if self.directory is None else self._place.names()
         except OSError:
             return []
 
@@ -227,17 +178,16 @@ class CodeCache:
         """Temporary files of processes that were killed while writing."""
         for name in self._names():
             if name.startswith(_TEMPORARY):
-                path = os.path.join(self.directory or "", name)
                 with contextlib.suppress(OSError):
-                    if time.time() - os.stat(path).st_mtime > _STALE_SECONDS:
-                        os.unlink(path)
+                    if time.time() - self._place.status(name).st_mtime > _STALE_SECONDS:
+                        self._place.remove(name)
 
-    def _path(self, key: str) -> str:
-        assert self.directory is not None
-        return os.path.join(self.directory, f"{key}{_SUFFIX}")
-
-    def _remove(self, key: str) -> None:
-        _unlink(self._path(key))
+    def _unlink(self, name: str) -> bool:
+        try:
+            self._place.remove(name)
+        except OSError:
+            return False
+        return True
 
 
 def _encode(key: str, manifest: Mapping[str, Any], code: bytes) -> bytes:
@@ -254,34 +204,39 @@ def _decode(key: str, content: bytes) -> tuple[dict[str, Any], bytes] | None:
     if magic != _MAGIC or digest(body) != checksum:
         return None
     start = _HEADER.size
-    manifest = marshal.loads(content[start : start + length])
+    try:
+        manifest = marshal.loads(content[start : start + length])
+    except (EOFError, TypeError, ValueError):
+        return None
     if not isinstance(manifest, dict) or manifest.get("key") != key:
         return None
     return manifest, content[start + length :]
 
 
-def _content(path: str) -> bytes:
-    with open(path, "rb", buffering=0) as file:
-        return file.readall()
-
-
-def _unlink(path: str) -> bool:
-    try:
-        os.unlink(path)
-    except OSError:
-        return False
-    return True
-
-
 @lru_cache(None)
 def _cache_at(directory: str | None, enabled: bool) -> CodeCache:
     if not enabled:
-        return CodeCache(None)
+        return CodeCache(None, trouble="switched off by TCSYM_CACHE")
+    if not runs_code():
+        return CodeCache(None, trouble="no code runs on this system")
     try:
-        return CodeCache(private_directory(directory or user_directory(), "code"))
+        return CodeCache(kept_directory(directory, "code", discard=_is_ours).path)
     except OSError as e:
-        _warn(f"no code cache: {e}")
-        return CodeCache(None)
+        _warn(f"no code cache, every process compiles anew: {e}")
+        return CodeCache(None, trouble=str(e))
+
+
+def _is_ours(name: str) -> bool:
+    return name.endswith(_SUFFIX) or name.startswith(_TEMPORARY)
+
+
+def kept_directory(
+    base: str | None, name: str, discard: Callable[[str], bool] | None = None
+) -> PrivateDirectory:
+    """The directory for one kind of what is kept, by TCSYM_CACHE_DIR (None: it is not set)."""
+    owns_base = base is None
+    base = user_directory() if base is None else base
+    return PrivateDirectory.made(base, name, owns_base=owns_base, discard=discard)
 
 
 def user_directory() -> str:
@@ -290,18 +245,6 @@ def user_directory() -> str:
     if not os.path.isabs(path):
         raise OSError("there is no home directory (set TCSYM_CACHE_DIR)")
     return os.path.join(path, "tcsym")
-
-
-def private_directory(base: str, name: str) -> str:
-    """`base`/`name`, made if it is not there, owned by this user and open to nobody else."""
-    path = os.path.join(os.path.abspath(base), name)
-    os.makedirs(path, mode=0o700, exist_ok=True)
-    status = os.stat(path)
-    if status.st_uid != os.geteuid():
-        raise OSError(f"{path} belongs to another user")
-    if status.st_mode & 0o077:
-        os.chmod(path, 0o700)
-    return path
 
 
 def options_state() -> tuple[int, ...]:

@@ -7,7 +7,6 @@ made at once; only then is it kept for other processes, and entered by native co
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -44,21 +43,6 @@ class GrowingKernel:
         self._is_growing = False
         self._growing = threading.Lock()  # held beside calls only: forks wait for that
         self._coming = _Coming(frozenset(), threading.Event())
-        self._meanwhile: list[Callable[[], object]] = []
-
-    def meanwhile(self, work: Callable[[], object]) -> None:
-        """The next call that makes code does this, too, while LLVM works beside it.
-
-        Errors of `work` are dropped. Without effect on a large kernel, of which calls after the
-        first one still make some: its first call has enough to do.
-        """
-        if self._unfinished is not None and not self._unfinished.is_large:
-            self._meanwhile.append(work)
-
-    def _work_meanwhile(self) -> None:
-        while self._meanwhile:
-            with contextlib.suppress(Exception):
-                self._meanwhile.pop()()
 
     def run(self, data_pointers: Sequence[int], sizes: Sequence[int], threads: int) -> int:
         """As `LoadedKernel.run`, after compiling what the call needs, if it is not left out."""
@@ -111,7 +95,7 @@ class GrowingKernel:
             coming.done.wait()
             unfinished.make(sorted(needed & frozenset(unfinished.missing())))
         elif missing:
-            unfinished.make(sorted(missing), self._work_meanwhile)
+            unfinished.make(sorted(missing))
         if not unfinished.missing():
             self._finish(unfinished)
         elif missing or self._kernel is None:

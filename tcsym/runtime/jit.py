@@ -22,7 +22,6 @@ class LoadedKernel(KernelCode):
     def __init__(self, compiled: Compiled) -> None:
         super().__init__(compiled.object_code)
         self.compiled = compiled
-        self._launch = native().launch
         self._pack_buffers = struct.Struct(f"{len(compiled.arguments)}Q").pack
         self._pack_sizes = struct.Struct(f"{len(compiled.sizes)}q").pack
         counts = compiled.shared_bytes, compiled.private_bytes
@@ -37,13 +36,13 @@ class LoadedKernel(KernelCode):
         shared, private = self.byte_counts(tuple(sizes), threads)
         pool = self._pool
         pool.prepare(threads)
-        rest = (shared, private, threads, pool.address)
+        rest = (shared, private, threads, pool.native)
         code, buffers = self.address, self._pack_buffers(*data_pointers)
         values = self._pack_sizes(*sizes)
-        result: int = self._launch(code, buffers, values, self.arenas.main.address, *rest)
+        result = native.launch(code, buffers, values, self.arenas.main, *rest)
         if result == ARENA_BUSY:
             arena = self.arenas.take()
-            result = self._launch(code, buffers, values, arena.address, *rest)
+            result = native.launch(code, buffers, values, arena, *rest)
             self.arenas.give_back(arena)
         if result == OUT_OF_MEMORY:
             raise MemoryError(f"no {shared + private * threads} bytes of scratch memory")

@@ -13,7 +13,7 @@ from tcsym.runtime.pool import process_pool
 def _resolve(name: str) -> int:
     """A function outside of the code: of C, or a task that is not made yet (`runtime.growing`)."""
     if name.startswith(TASK):
-        return native().missing_task
+        return native.missing_task
     return c_function(name)
 
 

@@ -39,6 +39,7 @@ _RELOCATIONS = {
     41: ("<i", "G", "P"),  # GOTPCRELX
     42: ("<i", "G", "P"),  # REX_GOTPCRELX
 }
+_MOST_BYTES = 2**31  # that relative addresses reach
 _LOW_ADDRESS_TYPES = (10, 11)  # absolute 32-bit addresses: the image must lie below 2 GiB
 _TABLE_SYMBOL = "_GLOBAL_OFFSET_TABLE_"
 
@@ -121,13 +122,7 @@ def load_archive(code: bytes, resolve: Callable[[str], int]) -> Image:
 
 def load_object(object_code: bytes, resolve: Callable[[str], int]) -> Image:
     """Links `object_code` into memory. `resolve` gives the address of an external symbol."""
-    try:
-        sections = _read_sections(object_code)
-        symbols = _read_symbols(object_code, sections)
-        relocations = list(_read_relocations(object_code, sections))
-    except (struct.error, IndexError, UnicodeDecodeError) as e:
-        raise LoadError(f"damaged object code: {e}") from None
-    layout = _lay_out(sections, symbols, relocations)
+    sections, symbols, relocations, layout = _parsed(object_code)
     low = any(r.type in _LOW_ADDRESS_TYPES for r in relocations)
     memory = Memory(layout.end, low=low)
     values = _symbol_values(symbols, relocations, layout, memory.address, resolve)
@@ -142,8 +137,52 @@ def load_object(object_code: bytes, resolve: Callable[[str], int]) -> Image:
     memory.protect(0, layout.constants, READ | EXECUTE)
     memory.protect(layout.constants, layout.data, READ)
     memory.protect(layout.data, layout.end, READ | WRITE)
-    defined = [k for k, s in enumerate(symbols) if s.binding and s.section != _UNDEFINED]
-    return Image((memory,), {symbols[k].name: values[k] for k in defined if k in values})
+    return Image((memory,), {s.name: values[k] for k, s in _defined(symbols) if k in values})
+
+
+def defined_names(code: bytes) -> frozenset[str]:
+    """Of what an object or an archive would define, without loading it. LoadError if damaged."""
+    try:
+        objects = [_parsed(content) for content in members(code)]
+    except ValueError as e:
+        raise e if isinstance(e, LoadError) else LoadError(str(e)) from None
+    return frozenset(s.name for _, symbols, *_ in objects for _, s in _defined(symbols))
+
+
+def _defined(symbols: list[_Symbol]) -> Iterator[tuple[int, _Symbol]]:
+    return ((k, s) for k, s in enumerate(symbols) if s.binding and s.section != _UNDEFINED)
+
+
+_Parsed = tuple[list[_Section], list[_Symbol], list[_Relocation], _Layout]
+
+
+def _parsed(code: bytes) -> _Parsed:
+    try:
+        sections = _read_sections(code)
+        symbols = _read_symbols(code, sections)
+        relocations = list(_read_relocations(code, sections))
+        layout = _lay_out(sections, symbols, relocations)
+    except LoadError:
+        raise
+    except (struct.error, LookupError, ValueError, OverflowError) as e:
+        raise LoadError(f"damaged object code: {e}") from None
+    _require_in_sections(sections, symbols, relocations, layout)
+    return sections, symbols, relocations, layout
+
+
+def _require_in_sections(
+    sections: list[_Section],
+    symbols: list[_Symbol],
+    relocations: list[_Relocation],
+    layout: _Layout,
+) -> None:
+    """Nothing lies beside its section, and all of them in what one image can address."""
+    if layout.end >= _MOST_BYTES:
+        raise LoadError("damaged object code: its sections are too large")
+    if any(s.section in layout.sections and s.value > sections[s.section].size for s in symbols):
+        raise LoadError("damaged object code: a symbol lies beside its section")
+    if any(r.offset >= sections[r.section].size for r in relocations):
+        raise LoadError("damaged object code: a relocation lies beside its section")
 
 
 def _read_sections(code: bytes) -> list[_Section]:

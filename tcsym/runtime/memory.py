@@ -13,20 +13,22 @@ _PRIVATE, _ANONYMOUS, _BELOW_2_GIB = 2, 0x20, 0x40
 _WIPE_ON_FORK = 18
 _FAILED = ctypes.c_void_p(-1).value
 
-_libc = ctypes.CDLL(None, use_errno=True)
-_mmap = _libc.mmap
-_mmap.restype = ctypes.c_void_p
-_mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int,
-                  ctypes.c_long)  # fmt: skip
-_munmap = _libc.munmap
-_munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
-_mprotect = _libc.mprotect
-_mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-_madvise = _libc.madvise
-_madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+_POINTER, _SIZE, _INT = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
 
 # Where generated code may find functions; the last one has conversions that old processors lack.
 _LIBRARIES = ("libm.so.6", "libgcc_s.so.1")
+
+
+@lru_cache(None)
+def _libc() -> ctypes.CDLL:
+    """The functions of the process, looked for when code is loaded: not every system has them."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = _POINTER
+    libc.mmap.argtypes = (_POINTER, _SIZE, _INT, _INT, _INT, ctypes.c_long)
+    libc.munmap.argtypes = (_POINTER, _SIZE)
+    libc.mprotect.argtypes = (_POINTER, _SIZE, _INT)
+    libc.madvise.argtypes = (_POINTER, _SIZE, _INT)
+    return libc
 
 
 class Memory:
@@ -34,13 +36,13 @@ class Memory:
 
     def __init__(self, size: int, *, low: bool = False) -> None:
         flags = _PRIVATE | _ANONYMOUS | (_BELOW_2_GIB if low else 0)
-        address = _mmap(None, size, READ | WRITE, flags, -1, 0)
+        address = _libc().mmap(None, size, READ | WRITE, flags, -1, 0)
         if address is None or address == _FAILED:
             raise MemoryError(f"no {size} bytes for code: {os.strerror(ctypes.get_errno())}")
         self.address: int = address
         self.size = size
         # Not at exit: a daemon thread may still be running the code.
-        weakref.finalize(self, _munmap, address, size).atexit = False
+        weakref.finalize(self, _libc().munmap, address, size).atexit = False
 
     def write(self, content: bytes | bytearray) -> None:
         source = (ctypes.c_char * len(content)).from_buffer_copy(content)
@@ -48,7 +50,7 @@ class Memory:
 
     def protect(self, start: int, stop: int, protection: int) -> None:
         """Sets the protection of pages [start, stop)."""
-        if stop > start and _mprotect(self.address + start, stop - start, protection):
+        if stop > start and _libc().mprotect(self.address + start, stop - start, protection):
             reason = errno.errorcode.get(ctypes.get_errno(), "?")
             from tcsym.errors import TargetError
 
@@ -59,13 +61,13 @@ class Memory:
 
     def wipe_on_fork(self) -> bool:
         """Makes a forked child see zeros here. False if the kernel cannot (Linux before 4.14)."""
-        return bool(_madvise(self.address, self.size, _WIPE_ON_FORK) == 0)
+        return bool(_libc().madvise(self.address, self.size, _WIPE_ON_FORK) == 0)
 
 
 @lru_cache(None)
 def c_function(name: str) -> int:
     """Address of a function of the process, the mathematical or the compiler's library."""
-    for library in (_libc, *_libraries()):
+    for library in (_libc(), *_libraries()):
         try:
             address = ctypes.cast(library[name], ctypes.c_void_p).value
         except AttributeError:

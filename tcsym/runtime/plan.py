@@ -7,13 +7,12 @@ those, filled from `initial`, so each dimension of each argument is one comparis
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from tcsym.compiled import Fault
 from tcsym.errors import ERROR_KINDS, Span, TCError
 from tcsym.frontend.program import Program, Tensor
 from tcsym.index import Index, condition_variables
-from tcsym.records import dataclass
 from tcsym.runtime.size_functions import Shape, first_failing, shapes_of
 from tcsym.sizes import Dim
 from tcsym.types import DType

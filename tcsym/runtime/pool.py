@@ -3,7 +3,7 @@
 If an OpenMP run time is loaded (torch's libgomp, say), its threads are used, so that two pools do
 not fight for the processors; else own threads, started on demand, that spin shortly, then sleep.
 Spinning threads start within a microsecond, sleeping ones take twenty and more: short loops wake
-them only where many follow each other closely (`useful_tasks` in native.ll).
+them only where many follow each other closely (`useful_tasks` in tcsym/native/launch.c).
 The pool's memory reads as zeros in a forked child, which is a fresh pool without OpenMP: libgomp
 hangs in children of a process that used it.
 """
@@ -17,13 +17,12 @@ import re
 import sys
 from _thread import allocate_lock  # importing threading takes a millisecond
 
-from tcsym.runtime.memory import Memory
-from tcsym.runtime.native import POOL_BYTES, native
+from tcsym.forks import at_fork
+from tcsym.runtime.native import native
 from tcsym.threads import available_cores
 
 _OPENMP_NAMES = ("libgomp", "libiomp5", "libomp")  # the first found is used
 _OPENMP_FUNCTIONS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
-_WORKERS_AT, _PATIENT_AT, _SPIN_AT, _OPENMP_AT = 4, 8, 12, 16
 _OPENMP_SPIN = 2_000_000  # cycles that its threads spin at least, unless they are told not to
 _libraries: list[ctypes.CDLL] = []  # keeps the OpenMP run time loaded
 _lock = allocate_lock()
@@ -33,27 +32,25 @@ class Pool:
     """Workers of this process. `address` is the first argument of `parallel_for`."""
 
     def __init__(self) -> None:
-        self._memory = Memory(POOL_BYTES)
-        self.address = self._memory.address
+        self.native = native.Pool()
+        self.address = self.native.address
         self.openmp: str | None = None
         self._modules_seen = -1
         self._cores = available_cores()
-        self._patient = self._field(_PATIENT_AT)
-        if not self._memory.wipe_on_fork():
-            os.register_at_fork(after_in_child=self._forget)
-        os.register_at_fork(after_in_child=self._forget_openmp)
+        if not self.native.wipe_on_fork():
+            at_fork(after_in_child=self.native.forget)
+        # Idle threads could do no harm, but Python warns whoever forks with any.
+        at_fork(before=self.stop, after_in_child=self._forget_openmp)
         atexit.register(self.stop)
 
     @property
     def workers(self) -> int:
         """Own threads started so far."""
-        return self._field(_WORKERS_AT).value
+        return self.native.workers
 
     def prepare(self, threads: int) -> None:
         """To be called before a run: more threads than processors had better not spin."""
-        patient = threads > self._cores
-        if patient != self._patient.value:
-            self._patient.value = patient
+        self.native.be_patient(threads > self._cores)
 
     def adopt_openmp(self) -> None:
         """Uses the OpenMP run time of the process, if one was loaded by now."""
@@ -66,7 +63,7 @@ class Pool:
 
     def stop(self) -> None:
         """Ends own threads, unless they are running tasks; the next use starts new ones."""
-        native().pool_stop(self.address)
+        self.native.stop()
 
     def _use_openmp(self, path: str) -> None:
         try:
@@ -76,17 +73,9 @@ class Pool:
             return
         _libraries.append(library)
         passive = os.environ.get("OMP_WAIT_POLICY", "").lower() == "passive"
-        self._field(_SPIN_AT).value = 0 if passive else _OPENMP_SPIN
-        # GOMP_parallel is what the native code tests: it comes last.
-        for k in (2, 1, 0):
-            ctypes.c_void_p.from_address(self.address + _OPENMP_AT + 8 * k).value = functions[k]
+        parallel, thread, threads = [address or 0 for address in functions]
+        self.native.use_openmp(parallel, thread, threads, 0 if passive else _OPENMP_SPIN)
         self.openmp = path
-
-    def _field(self, offset: int) -> ctypes.c_int32:
-        return ctypes.c_int32.from_address(self.address + offset)
-
-    def _forget(self) -> None:
-        ctypes.memset(self.address, 0, POOL_BYTES)
 
     def _forget_openmp(self) -> None:
         self.openmp = None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from tcsym.digest import hexdigest
-from tcsym.runtime.cache import CodeCache, compiler_version
+from tcsym.runtime.cache import CodeCache
+from tcsym.runtime.versions import compiler_version
 
 if TYPE_CHECKING:
     from tcsym.target import Processor
@@ -27,8 +29,9 @@ def known_processor() -> Processor:
     cache = CodeCache.default()
     found = cache.read(key)
     if found is not None:
-        name, *features = found[1].decode().split()
-        return Processor(name, frozenset(features))
+        with suppress(ValueError):  # not what is written below
+            name, *features = found[1].decode().split()
+            return Processor(name, frozenset(features))
     here = processor()
     cache.write(key, {"what": "processor"}, " ".join([here.name, *sorted(here.features)]).encode())
     return here

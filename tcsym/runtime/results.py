@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tcsym.errors import TCError
-from tcsym.records import dataclass
 from tcsym.runtime.arguments import INT64_LIMIT, Bound, rank_message, type_message
 from tcsym.runtime.arrays import (
     Array,

@@ -12,26 +12,12 @@ Example: extents `(N/2, N/2 + 1)` over sizes `("N",)` become
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
-from typing import Any, assert_never
+from typing import Any
 
-from tcsym.index import (
-    All,
-    Any_,
-    Atom,
-    Choose,
-    Condition,
-    FloorDiv,
-    Index,
-    IsZero,
-    Max,
-    Min,
-    Mod,
-    NonNegative,
-    Not,
-    Product,
-)
+from tcsym.index import Condition, Index
+from tcsym.index_fold import Fold
 
 Shape = tuple[int, ...]
 
@@ -68,7 +54,7 @@ def _tuple_text(items: Sequence[str]) -> str:
     return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
 
 
-class _Code:
+class _Code(Fold[str, str]):
     """Body of the function being written; every `index`/`condition` gives a name or a short sum."""
 
     def __init__(self, sizes: Sequence[str]) -> None:
@@ -92,64 +78,59 @@ class _Code:
             self.lines.append(f"{self.known[text]} = {text}")
         return self.known[text]
 
-    def index(self, e: Index) -> str:
-        parts = [self.scaled(atom, c) for atom, c in e.terms]
-        if e.constant or not parts:
-            parts.append(str(e.constant))
-        return " + ".join(parts)
-
-    def scaled(self, atom: Atom, coefficient: int) -> str:
-        text = self.atom(atom)
-        return text if coefficient == 1 else f"{coefficient}*{text}"
-
-    def atom(self, atom: Atom) -> str:
-        match atom:
-            case str():
-                return self.names[atom]
-            case Product(factors):
-                return self.named("*".join(map(self.atom, factors)))
-            case FloorDiv(a, b):
-                return self.divided("//", a, b)
-            case Mod(a, b):
-                return self.divided("%", a, b)
-            case Min(args):
-                return self.extremum("min", args)
-            case Max(args):
-                return self.extremum("max", args)
-            case Choose(c, a, b):
-                return self.named(f"{self.value(a)} if {self.condition(c)} else {self.value(b)}")
-            case _:
-                assert_never(atom)
-
     def value(self, e: Index) -> str:
         """A name or a number, usable in any place."""
-        return str(e.constant) if e.is_constant else self.named(self.index(e))
+        return str(e.constant) if e.is_constant else self.placed(self.index(e))
 
-    def divided(self, operator: str, a: Index, b: Index) -> str:
-        dividend, divisor = self.value(a), self.value(b)
-        known = b.as_int()
-        text = f"{dividend} {operator} {divisor}"
-        return self.named(text if known else f"{text} if {divisor} else 0")
+    def placed(self, text: str) -> str:
+        """A name or a number for the value of `text`."""
+        return text if text.isalnum() else self.named(text)
 
-    def extremum(self, function: str, args: tuple[Index, ...]) -> str:
-        return self.named(f"{function}({', '.join(map(self.value, args))})")
+    def variable(self, name: str) -> str:
+        return self.names[name]
 
-    def condition(self, c: Condition) -> str:
-        """A variable that holds the truth of `c`."""
-        match c:
-            case NonNegative(i):
-                return self.named(f"{self.index(i)} >= 0")
-            case IsZero(i):
-                return self.named(f"{self.index(i)} == 0")
-            case Not(inner):
-                return self.named(f"not {self.condition(inner)}")
-            case All(cs):
-                return self.joined("and", "True", cs)
-            case Any_(cs):
-                return self.joined("or", "False", cs)
-            case _:
-                assert_never(c)
+    def total(self, terms: Sequence[tuple[str, int]], constant: int) -> str:
+        parts = [text if c == 1 else f"{c}*{text}" for text, c in terms]
+        return " + ".join([*parts, str(constant)] if constant or not parts else parts)
 
-    def joined(self, operator: str, empty: str, conditions: tuple[Condition, ...]) -> str:
-        names = [self.condition(c) for c in conditions] or [empty]
+    def product(self, factors: Sequence[str]) -> str:
+        return self.named("*".join(factors))
+
+    def quotient(self, a: str, b: str) -> str:
+        return self.divided("//", a, b)
+
+    def remainder(self, a: str, b: str) -> str:
+        return self.divided("%", a, b)
+
+    def divided(self, operator: str, a: str, b: str) -> str:
+        divisor = self.placed(b)
+        text = f"{self.placed(a)} {operator} {divisor}"
+        is_known = divisor.isdigit() and divisor != "0"
+        return self.named(text if is_known else f"{text} if {divisor} else 0")
+
+    def minimum(self, args: Sequence[str]) -> str:
+        return self.named(f"min({', '.join(map(self.placed, args))})")
+
+    def maximum(self, args: Sequence[str]) -> str:
+        return self.named(f"max({', '.join(map(self.placed, args))})")
+
+    def choose(self, c: str, a: str, b: str) -> str:
+        return self.named(f"{self.placed(a)} if {c} else {self.placed(b)}")
+
+    def nonnegative(self, value: str) -> str:
+        return self.named(f"{value} >= 0")
+
+    def zero(self, value: str) -> str:
+        return self.named(f"{value} == 0")
+
+    def negation(self, truth: str) -> str:
+        return self.named(f"not {truth}")
+
+    def every(self, truths: Iterator[str]) -> str:
+        return self.joined("and", list(truths) or ["True"])
+
+    def some(self, truths: Iterator[str]) -> str:
+        return self.joined("or", list(truths) or ["False"])
+
+    def joined(self, operator: str, names: Sequence[str]) -> str:
         return reduce(lambda a, b: self.named(f"{a} {operator} {b}"), names)

@@ -172,7 +172,7 @@ def test_environment_limits_threads_and_instructions(monkeypatch: pytest.MonkeyP
 
 
 def test_picture_and_report(made: dict[str, Any], tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("matplotlib", reason="draws: matplotlib is not installed")
     record, page = tmp_path / "r.json", tmp_path / "performance.md"
     record.write_text(json.dumps(record_of(made)))
     page.write_text("by hand\n" + MARKER + "old figures\n")
@@ -188,7 +188,7 @@ def test_picture_and_report(made: dict[str, Any], tmp_path: Path) -> None:
 
 
 def test_random_sizes_are_reported_by_kernel(made: dict[str, Any], tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("matplotlib", reason="draws: matplotlib is not installed")
     record, page = tmp_path / "r.json", tmp_path / "performance.md"
     quicker = json.loads(json.dumps(made))
     quicker["ratios"][made["best_peer"]]["value"] = 0.5

@@ -1,4 +1,4 @@
-"""docs/reuse.md from figures."""
+"""docs/notes/reuse.md from figures."""
 
 from __future__ import annotations
 

@@ -15,6 +15,16 @@ from tests.fuzz.compare import difference, outcome, tolerances
 from tests.guarded import guarded
 
 FOUND: dict[str, tuple[str, list[dict[str, int]]]] = {
+    # rows side by side gave a temporary a dimension of which its reads did not know
+    "copied_after_rows_side_by_side": (
+        """def f(float(A,B,C) X) -> (Y) {
+  m(a,b) +=! X(a,b,c)
+  v(a,b) +=! (X(a,b,c) - m(a,b)) * (X(a,b,c) - m(a,b))
+  N(a,b,c) = X(a,b,c) - m(a,b) + v(a,b)
+  Y(a,b,c) = N(a,b,c)
+}""",
+        [{"A": 2, "B": 5, "C": 3}, {"A": 1, "B": 2, "C": 100}, {"A": 3, "B": 40, "C": 33}],
+    ),
     # a gather's subscript reached the arithmetic of storage contraction
     "gather_from_a_contracted_temporary": (
         """def f(uint8(M) A, int32(N) P) -> (T1) {

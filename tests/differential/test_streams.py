@@ -23,7 +23,9 @@ KERNELS = {
     "  O(m,n) = n < N ? X(m,n) : Y(m,n-N) }",
 }
 SIZES = [(0, 5), (3, 0), (1, 4096), (7, 1024), (33, 516), (40, 1030), (200, 64)]
-pytestmark = pytest.mark.skipif(not runs_here(resolve_target("cpu:avx2")), reason="no vectors")
+pytestmark = pytest.mark.skipif(
+    not runs_here(resolve_target("cpu:avx2")), reason="this processor has no AVX2"
+)
 
 
 @pytest.fixture(autouse=True)

@@ -24,6 +24,7 @@ from tcsym.dispatch.beside import compilations
 from tcsym.dispatch.trial import PAIRS, ROUNDS, Trial
 from tcsym.runtime.background import settle
 from tcsym.strategy import Auto, Specialize
+from tests.quiet_forks import QUIET_FORKS
 
 F32 = np.float32
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
@@ -291,7 +292,7 @@ def run_script(text: str, **environment: str) -> str:
     script = f"import numpy as np, tcsym as tc, os, sys, time\nMM = {MM!r}\n"
     script += "A, B = np.ones((5, 6), np.float32), np.ones((6, 7), np.float32)\n"
     done = subprocess.run(
-        [sys.executable, "-c", script + textwrap.dedent(text)],
+        [sys.executable, *QUIET_FORKS, "-c", script + textwrap.dedent(text)],
         capture_output=True,
         text=True,
         timeout=60,

@@ -30,6 +30,7 @@ from tcsym.tuning.machine import machine_key
 from tcsym.tuning.rows import Chosen, Tuned
 from tcsym.tuning.stores import user_database
 from tcsym.tuning.tree import Leaf, Predicate, Split, kept_json
+from tests.quiet_forks import QUIET_FORKS
 
 F32 = np.float32
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
@@ -264,7 +265,7 @@ def test_forks_while_ways_are_measured() -> None:
         compilations.settle()
         call()
     """
-    command = [sys.executable, "-c", textwrap.dedent(script)]
+    command = [sys.executable, *QUIET_FORKS, "-c", textwrap.dedent(script)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and not done.stderr, done.stderr
 

@@ -35,6 +35,13 @@ def regions(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("tcsym.dispatch.making.lookup", lambda *_: REGIONS)
 
 
+def compile_regions(kernel: Any) -> None:
+    """Code of all regions is there, as after a tune."""
+    for version in kernel._dispatcher.versions():
+        if version.kind == "symbolic":
+            version.variants.made_for(version.variants.dense)
+
+
 def operands(m: int, k: int, n: int) -> tuple[Any, Any]:
     return np.ones((m, k), F32), np.ones((k, n), F32)
 
@@ -63,6 +70,28 @@ def test_each_strategy_follows_the_regions(strategy: Any) -> None:
     if not isinstance(strategy, Pad):  # what is padded to 8 or more belongs to the upper region
         assert "options shipped" in below and "row_unroll=1" in below
     assert sum(kernel.stats.dispatch.values()) == 15
+
+
+@pytest.mark.usefixtures("regions")
+def test_substituted_sizes_follow_the_regions() -> None:
+    kernel = tc.define(MM, options=tc.Options(bind={"K": "before"})).mm
+    for _ in range(3):
+        for m, k in ((3, 3), (16, 3), (4, 3), (16, 5), (3, 5)):
+            assert (kernel(*operands(m, k, 4)) == k).all()
+            settle()
+    assert kernel.stats.dispatch == {
+        f"specialised, K == {k} && {rows} (region {rows}), options {origin}": n
+        for k, rows, origin, n in (
+            (3, "7 >= M", "shipped", 6),
+            (3, "M >= 8", "user", 3),
+            (5, "7 >= M", "shipped", 3),
+            (5, "M >= 8", "user", 3),
+        )
+    }
+    below, above = (kernel.explain("mapped", M=m, K=3, N=4).splitlines()[0] for m in (7, 8))
+    assert "bind=before row_unroll=1" in below and "bind=before row_unroll=8" in above
+    assert kernel.options_for(M=3, K=3, N=4).options == SMALL
+    kernel.precompile()
 
 
 def called(kernel: Any, *rows: int) -> dict[str, int]:
@@ -114,7 +143,7 @@ def test_a_region_that_is_hardly_called_is_not_compiled() -> None:
 def test_new_sizes_run_no_python(strategy: Any) -> None:
     """More than the switch has rows for: each was dispatched in Python, at ten times the cost."""
     kernel = tc.define(MM, strategy=strategy, sizes={"M": tc.Dim(0, 1000)}).mm
-    kernel._dispatcher.compile_regions()  # as a tune does
+    compile_regions(kernel)
     assert called(kernel, 3, 16, 3, 16)
     in_python = 0
     for m in range(4, 700):
@@ -127,7 +156,7 @@ def test_new_sizes_run_no_python(strategy: Any) -> None:
 
 @pytest.mark.usefixtures("regions")
 def test_code_in_the_cache_serves_at_once() -> None:
-    tc.define(MM).mm._dispatcher.compile_regions()
+    compile_regions(tc.define(MM).mm)
     kernel = tc.define(MM).mm
     assert called(kernel, 3, 16, 3, 16) == {"shipped": 2, "user": 2}
 
@@ -148,7 +177,7 @@ def test_a_region_that_does_not_compile_is_served_by_another(
 @pytest.mark.parametrize("strategy", [Auto(), Symbolic(), Specialize(), Bucket(count=2), Pad(8)])
 def test_regions_are_compiled_after_a_tune(strategy: Any) -> None:
     kernel = tc.define(MM, strategy=strategy, sizes={"M": tc.Dim(0, 16)}).mm
-    kernel._dispatcher.compile_regions()
+    compile_regions(kernel)
     expected = 2 if isinstance(strategy, Auto | Symbolic) else 0
     assert kernel.stats.compilations + kernel.stats.cache_hits == expected
 

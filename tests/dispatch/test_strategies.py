@@ -42,7 +42,7 @@ def test_corpus(name: str, strategy: str) -> None:
     declared = {n: tc.Dim(0, max(s[n] for s in case.sizes)) for n in case.sizes[0]}
     sizes: Any = {} if strategy == "pad" else declared
     if strategy in ("bucket", "learn", "pad-max") and not sizes:
-        pytest.skip("a program without sizes has nothing to cut or pad")
+        pytest.skip("the program has no sizes: nothing to cut or pad")
     kernel = module(case, strategy=STRATEGIES[strategy], sizes=sizes)
     for sizes in case.sizes[:4]:
         check(name, kernel, sizes)

@@ -25,7 +25,8 @@ from tests.fuzz.generate import random_program
 NATIVE = runs_here(resolve_target(TARGET))
 RUNNER = Path(os.environ.get("TCSYM_PROGRAMS", "../shared/programs")) / "run.py"
 pytestmark = pytest.mark.skipif(
-    not (NATIVE or available()), reason="needs AVX-512 or the emulator: ./dev emulate"
+    not (NATIVE or available()),
+    reason="neither AVX-512 here nor its emulator: ./dev emulate installs it",
 )
 
 
@@ -43,7 +44,7 @@ def test_corpus(name: str) -> None:
             check(name, kernel, sizes)
         finally:
             if raise_errors():
-                pytest.skip("the emulator lacks an instruction: `EmulationError`")
+                pytest.skip("the emulator does not know an instruction of this kernel")
 
 
 def test_generated_programs() -> None:
@@ -56,7 +57,9 @@ def test_generated_programs() -> None:
     assert compared > 5000
 
 
-@pytest.mark.skipif(not RUNNER.exists(), reason="no acceptance programs")
+@pytest.mark.skipif(
+    not RUNNER.exists(), reason=f"{RUNNER} is not there: TCSYM_PROGRAMS names its folder"
+)
 def test_acceptance_programs(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     define = tcsym.define
 

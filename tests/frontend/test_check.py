@@ -5,6 +5,7 @@ import pytest
 from tcsym.errors import ERROR_KINDS, Span, TCError
 from tcsym.frontend.builtins import ARITY
 from tcsym.frontend.check import resolve
+from tcsym.frontend.limits import MAX_OPERATORS
 from tcsym.frontend.parser import parse
 from tcsym.frontend.program import (
     Binary,
@@ -402,7 +403,7 @@ BODIES = [
     ("C(i) = C(i) + A(i)", "init", 7, "before"),
     ("C(i) = T(i) T(i) = A(i)", "init", 7, "before"),
     ("C(i) += A(i)", "init", 0, "`+=!` starts from the identity"),
-    ("for t in N { C(t) = C(t-1) }", "init", 20, "declared shape"),
+    ("for t in N { C(t) = C(t-1) }", "init", 20, "an output with its shape"),
     ("C(i) = pow(A(i))", "call", 7, "takes 2 arguments, not 1"),
     ("C(i) = f(A)", "call", 7, "inside an expression"),
     ("C, T = g(A)", "call", 7, "undefined def `g`"),
@@ -537,11 +538,11 @@ def test_deep_nesting(left: str, middle: str, right: str) -> None:
 
 
 def test_long_chains() -> None:
-    value("A(i)" + " + A(i)" * 3000)
+    value("A(i)" + " + A(i)" * MAX_OPERATORS)
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"), [("a", "`A`"), ("relu", "`max(x, 0)`"), ("expp", "`exp`"), ("zzzz", "")]
+    ("name", "hint"), [("a", "`A`"), ("relu", "`max(x, 0.0)`"), ("expp", "`exp`"), ("zzzz", "")]
 )
 def test_an_unknown_function_gets_a_hint_where_one_is_near(name: str, hint: str) -> None:
     with pytest.raises(TCError) as caught:

@@ -31,6 +31,10 @@ def f(body: str, header: str = "float(N) X", outputs: str = "O") -> str:
         (f("O(i) = X(i + 2)"), ["size 2:3 N >= 2"]),
         (f("O(i) = X(i / 2) where i in 0:2*N"), []),
         (f("O(i) = X(i % N) where i in 0:3*N"), []),
+        (
+            f("O(i) = X(i / (M / N)) where i in 0:M", "float(N) X, float(M) Y"),
+            ["bounds 2:10 0 >= M || N >= (M - 1)/(M/N) + 1"],
+        ),
         (f("O(i) = X(max(0, min(i - 2, N - 1))) where i in 0:N+4"), ["bounds 2:10 N >= 1"]),
         (f("for t in N { O(t) = t > 0 ? X(t - 1) : 0.0 }"), []),
         (f("for t in N { O(t) = X(t + 1) }"), ["bounds 2:23 0 >= N"]),

@@ -180,6 +180,21 @@ def test_siblings_are_not_nested() -> None:
     parse(HEAD + "for t in 3 { if t > 1 { C = 1 } else if t > 2 { C = 1 } }" * 300 + " }")
 
 
+@pytest.mark.parametrize("operator", ["+", "-", "*", "/", "%", "<", "&&", "||"])
+def test_long_expressions(operator: str) -> None:
+    """Their trees are as deep as the text is long: there is a limit that code is made of."""
+    terms = operator.join(["a"] * 1001)
+    parse(f"{HEAD}C = {terms} D = {terms} }}")
+    e = error(f"{HEAD}C = {terms}{operator}a }}")
+    assert (e.line, e.column) == (1, 32 + len(terms))
+    assert "more than 1000 operators" in e.message and "statements before" in e.hint
+    parts = ", ".join(["a + b"] * 500)
+    parse(f"{HEAD}C = f({parts}) + a }}")
+    assert "operators" in error(f"{HEAD}C = f({parts}) + f({parts}) + a }}").message
+    assert "operators" in error(f"{HEAD}C = A(i{'+1-1' * 501}) where i in 0:3 }}").message
+    assert "operators" in error(f"{HEAD}C = a where i in 0:{'1+' * 1001}1 }}").message
+
+
 def test_rank() -> None:
     names = ",".join(["N"] * 33)
     assert error(f"def f(float({names}) A) -> (C) {{ C = 1 }}").column == 13 + 64
@@ -217,3 +232,12 @@ def test_habits_from_elsewhere_get_a_hint(text: str, hint: str) -> None:
     with pytest.raises(TCSyntaxError) as caught:
         parse(text)
     assert hint in caught.value.hint and bool(hint) == bool(caught.value.hint)
+
+
+def test_of_a_long_line_the_part_around_the_place_is_shown() -> None:
+    sums = " + ".join(["X(i)"] * 400)
+    with pytest.raises(TCSyntaxError) as caught:
+        parse(f"def f(float(N) X) -> (Y) {{ Y(i) = {sums} + ] + {sums} }}")
+    _, line, carets, *_ = str(caught.value).split("\n")
+    assert len(line) < 180 and line.strip().startswith("…") and line.endswith("…")
+    assert line[carets.index("^")] == "]"

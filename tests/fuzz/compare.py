@@ -11,41 +11,23 @@ import random
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
-from functools import partial
-from math import gcd
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tcsym.definition import define
-from tcsym.dispatch.beside import compilations
 from tcsym.errors import TCError
-from tcsym.options import Options
-from tcsym.runtime.background import settle
-from tcsym.sizes import Dim
-from tcsym.strategy import Auto, Bucket, Pad, Specialize, Symbolic
 from tests.fuzz import memory
+from tests.fuzz.cached import Stale, cached_kernels
+from tests.fuzz.calls import Outcome, Results, Spoilt, called, called_again, outcome
 from tests.fuzz.model import Case, Sizes
+from tests.fuzz.modes import drawn_binding, drawn_modes, is_tried, kernel, kernel_key
 from tests.fuzz.perturb import perturbed
-from tests.fuzz.thresholds import TARGETS, random_options, random_thresholds
-from tests.guarded import guarded
+from tests.fuzz.thresholds import random_thresholds
+from tests.fuzz.wrong import refused_wrongly
 
-Results = dict[str, NDArray[Any]]
-MODES = ("symbolic", "before", "after", "thresholds", "memory", "cpu:avx2", "cpu:novector")
-STRATEGIES: dict[str, Any] = {
-    "specialize": Specialize(),
-    "bucket": Bucket(),
-    "pad": Pad(8),
-    "pad-max": Pad("max"),
-    "auto": Auto(hot=0.0),
-    "swaps": Specialize(background=1.0, max_variants=2),
-    "declared": Symbolic(),
-}
-DRAWN = ("options", "thresholds", "memory")  # what is compiled is drawn for a program
-BOUNDED = ("bucket", "pad-max", "declared")
 RUNS, MANY_RUNS = 4, 64
 MARGIN = 4.0
 
@@ -66,80 +48,6 @@ class Report:
     errors: int = 0  # calls for which all sides raised the same error
     rejected: str = ""  # kind of the compile-time error, if the program is none
     failures: tuple[Failure, ...] = ()
-
-
-Outcome = Results | TCError
-
-
-def kernel(case: Case, mode: str, sizes: Sizes) -> Any:
-    """The def of `case` compiled as `mode` says (sizes matter where they are substituted)."""
-    options: dict[str, Any] = {"strategy": STRATEGIES.get(mode, "symbolic")}
-    if mode in BOUNDED:
-        options["sizes"] = declared(case)
-    if mode == "before" and sizes:
-        options = {"sizes": dict(sizes), "options": Options(bind="before")}
-    elif mode == "after" and sizes:
-        options = {"sizes": dict(sizes), "options": Options(bind="after")}
-    elif mode == "options" or mode == "thresholds":
-        rng, bind = random.Random(case.seed), drawn_binding(case)
-        drawn = replace(random_options(rng), bind=bind)
-        options |= {"options": drawn, "target": rng.choice(TARGETS)}
-        options |= {"sizes": dict(sizes)} if bind != "never" and sizes else {}
-    elif mode == "threads":  # short loops, too
-        options["options"] = Options(min_work_per_thread=0)
-    elif mode.startswith("cpu"):
-        options["target"] = mode
-    return define(case.source, **options)[case.name]
-
-
-def drawn_binding(case: Case) -> Literal["never", "before", "after"]:
-    """When the sizes of this program become numbers."""
-    bindings: list[Literal["never", "before", "after"]] = ["never"] * 6 + ["before", "after"]
-    return random.Random(case.seed + 1).choice(bindings)
-
-
-def declared(case: Case) -> dict[str, Dim]:
-    """The tightest ranges and multiples, so that calls lie at their bounds."""
-    values = {n: [s[n] for s in case.sizes] for n in case.sizes[0]}
-    return {n: Dim(min(v), max(v), max(1, gcd(*v))) for n, v in values.items()}
-
-
-def outcome(call: Any, names: Sequence[str], inputs: Mapping[str, Any], sizes: Sizes) -> Outcome:
-    """Named results of a kernel or of its reference, or the error it raised."""
-    try:
-        results = call(**inputs, sizes=dict(sizes))
-    except TCError as e:
-        return e
-    arrays = (results,) if len(names) == 1 else tuple(results)
-    return {name: np.asarray(a) for name, a in zip(names, arrays)}
-
-
-def called(kernel: Any, mode: str, inputs: Mapping[str, Any], want: Outcome, n: int) -> Any:
-    """The kernel, called as `mode` says; `n` counts calls."""
-    if mode == "swaps":
-        return partial(_swapped, kernel)
-    if mode in ("threads", "options", "thresholds"):
-        return partial(kernel, threads=3)
-    if mode != "guarded" or isinstance(want, TCError):
-        return kernel
-    edge: Any = "end" if n % 2 else "start"
-
-    def fenced(**given: Any) -> Any:
-        arrays = {k: guarded(x, edge) if k in inputs else x for k, x in given.items()}
-        out = tuple(guarded(x, edge) for x in want.values())
-        kernel(**arrays, out=out if len(out) > 1 else out[0])
-        return out if len(out) > 1 else out[0]
-
-    return fenced
-
-
-def _swapped(kernel: Any, **given: Any) -> Any:
-    """Called until a version made beside the calls, entered natively, serves these sizes."""
-    for _ in range(3):
-        kernel(**given)
-        compilations.settle()
-        settle()
-    return kernel(**given)
 
 
 def tolerances(
@@ -236,43 +144,171 @@ def _worst(
     )
 
 
-def run_case(case: Case, modes: Sequence[str] = MODES) -> Report:
-    """Every mode against the reference at every set of sizes."""
+def run_case(case: Case, modes: Sequence[str] = ()) -> Report:
+    """Every mode (none given: those drawn for the case) against the reference, at all sizes."""
     try:
         symbolic = kernel(case, "symbolic", {})
     except TCError as e:
         return Report(rejected=e.kind)
     except Exception:
         return Report(failures=(_crash("symbolic", {}),))
-    compiled = {"symbolic": symbolic}
-    elements, errors, failures = 0, 0, []
+    run = _Run(case, symbolic)
     for sizes in case.sizes:
-        inputs = case.arrays(sizes)
-        names = [name for name, _ in case.outputs]
         try:
-            want = outcome(symbolic.reference, names, inputs, sizes)
-            allowed = {}
-            if not isinstance(want, TCError):
-                allowed = tolerances(symbolic.reference, want, inputs, sizes, case.seed)
+            at = run.at(sizes)
         except Exception:
-            failures.append(_crash("reference", sizes))
+            run.failures.append(_crash("reference", sizes))
             continue
-        for mode in modes:
-            failure = _run_mode(case, mode, compiled, inputs, sizes, want, allowed)
-            if failure and allowed and failure.kind.endswith("values"):
-                # of few runs none may move what seldom moves: int32(tanh(x)) of a large x
-                allowed = tolerances(symbolic.reference, want, inputs, sizes, case.seed, MANY_RUNS)
-                failure = _run_mode(case, mode, compiled, inputs, sizes, want, allowed)
-            if failure and failure.kind.endswith("values") and case.is_special:
-                with _as_written():
-                    failure = _run_mode(case, mode, {}, inputs, sizes, want, allowed)
-            if failure:
-                failures.append(failure)
-            elif isinstance(want, TCError):
-                errors += 1
-            else:
-                elements += sum(int(np.sum(~np.isnan(t))) for t in allowed.values())
-    return Report(elements, errors, "", tuple(failures))
+        unexpected = ""
+        if not isinstance(at.want, TCError):
+            unexpected = case.unexpected(at.want, sizes)
+        elif case.must_run(sizes):
+            unexpected = str(at.want)
+        if unexpected:
+            run.failures.append(Failure("unexpected result", "reference", sizes, unexpected))
+            continue
+        for mode in modes or drawn_modes(case):
+            if mode != "cached" and is_tried(case, mode, sizes):
+                run.compare(mode, at)
+    if "cached" in (modes or drawn_modes(case)) and not run.failures:
+        run.compare_cached()
+    return Report(run.elements, run.errors, "", tuple(run.failures))
+
+
+@dataclass(frozen=True, slots=True)
+class _At:
+    """A call that all modes make: `want` is the reference's result, `allowed` how far it may be."""
+
+    sizes: dict[str, int]
+    inputs: dict[str, NDArray[Any]]
+    want: Outcome
+    allowed: Results
+
+
+class _Run:
+    """One case: its kernels by mode, and what was found."""
+
+    def __init__(self, case: Case, symbolic: Any) -> None:
+        self.case = case
+        self.reference = symbolic.reference
+        self.compiled = {"symbolic": symbolic}
+        self.names = [name for name, _ in case.outputs]
+        self.elements = self.errors = 0
+        self.failures: list[Failure] = []
+
+    def at(self, sizes: dict[str, int]) -> _At:
+        inputs = self.case.arrays(sizes)
+        want = outcome(self.reference, self.names, inputs, sizes)
+        allowed: Results = {}
+        if not isinstance(want, TCError):
+            allowed = tolerances(self.reference, want, inputs, sizes, self.case.seed)
+        return _At(sizes, inputs, want, allowed)
+
+    def compare(self, mode: str, at: _At) -> None:
+        failure = self._failure(mode, at, self.compiled)
+        if failure and at.allowed and failure.kind.endswith("values"):
+            # of few runs none may move what seldom moves: int32(tanh(x)) of a large x
+            given = self.reference, at.want, at.inputs, at.sizes
+            allowed = tolerances(*given, self.case.seed, MANY_RUNS)  # type: ignore[arg-type]
+            at = _At(at.sizes, at.inputs, at.want, allowed)
+            failure = self._failure(mode, at, self.compiled)
+        if failure and failure.kind.endswith("values") and self.case.is_special:
+            with _as_written():
+                failure = self._failure(mode, at, {})
+        self._note(failure, at)
+
+    def _note(self, failure: Failure | None, at: _At) -> None:
+        if failure:
+            self.failures.append(failure)
+        elif isinstance(at.want, TCError):
+            self.errors += 1
+        else:
+            self.elements += sum(int(np.sum(~np.isnan(t))) for t in at.allowed.values())
+
+    def compare_cached(self) -> None:
+        """Kernels of other settings that share the cache."""
+        sizes = self.case.sizes[0]
+        try:
+            for sizes, inputs, found in cached_kernels(self.case):
+                at = self.at(dict(sizes))
+                got = outcome(found, self.names, inputs, sizes)
+                kind, details = difference(got, at.want, at.allowed)
+                if kind == "values" and not isinstance(at.want, TCError):
+                    given = self.reference, at.want, at.inputs, sizes
+                    allowed = tolerances(*given, self.case.seed, MANY_RUNS)
+                    kind, details = difference(got, at.want, allowed)
+                    kind = "" if self.case.is_special else kind
+                if kind:
+                    self.failures.append(Failure(kind, "cached", dict(sizes), details))
+                    return
+        except Stale as e:
+            self.failures.append(Failure("stale code", "cached", dict(sizes), str(e)))
+        except Exception:
+            self.failures.append(_crash("cached", dict(sizes)))
+
+    # ---- one mode
+
+    def _failure(self, mode: str, at: _At, compiled: dict[str, Any]) -> Failure | None:
+        is_drawn = mode in ("thresholds", "memory")
+        drawn = random_thresholds(random.Random(self.case.seed)) if is_drawn else nullcontext()
+        before = {name: np.array(a) for name, a in at.inputs.items()}
+        try:
+            with drawn:
+                if mode == "memory":
+                    return self._in_memory(at, compiled)
+                kind, details = self._difference(mode, at, compiled)
+        except Spoilt as e:
+            kind, details = "memory of out=", str(e)
+        except Exception:
+            return _crash(mode, at.sizes)
+        if not kind and any(a.tobytes() != before[n].tobytes() for n, a in at.inputs.items()):
+            kind, details = "input overwritten", "an input array was changed"
+        return Failure(kind, mode, at.sizes, details) if kind else None
+
+    def _difference(self, mode: str, at: _At, compiled: dict[str, Any]) -> tuple[str, str]:
+        """Of the first call and of a later one."""
+        case, key = self.case, kernel_key(self.case, mode, at.sizes)
+        try:
+            if key not in compiled:
+                compiled[key] = kernel(case, mode, at.sizes)
+        except TCError as e:
+            return _refused(e) or difference(e, at.want, at.allowed)
+        n = case.seed + case.sizes.index(at.sizes)
+        call = called(compiled[key], mode, at.inputs, at.want, n)
+        got: Outcome | None = outcome(call, self.names, at.inputs, at.sizes)
+        if isinstance(got, TCError) and got.kind == "option":
+            return "", ""  # a strategy that this program does not allow
+        assert got is not None
+        kind, details = difference(got, at.want, at.allowed)
+        if not kind and mode == "wrong" and not isinstance(at.want, TCError):
+            return refused_wrongly(case, compiled[key], at.inputs, at.sizes, at.want)
+        if not kind:
+            rng = random.Random(f"{case.seed} {mode}")  # for all sizes: layouts are compiled for
+            got = called_again(compiled[key], mode, at.inputs, at.want, at.sizes, rng)
+            if got is not None:
+                kind, details = difference(got, at.want, at.allowed)
+        return kind, details
+
+    def _in_memory(self, at: _At, compiled: dict[str, Any]) -> Failure | None:
+        """The loops themselves, on checked memory (`memory`). Calls that fail are no test."""
+        case, key = self.case, kernel_key(self.case, "memory", at.sizes)
+        if isinstance(at.want, TCError):
+            return None
+        if key not in compiled:
+            rng = random.Random(case.seed)
+            compiled[key] = memory.mapped(case, rng, drawn_binding(case), at.sizes)
+        try:
+            got = memory.run(compiled[key], at.inputs, at.sizes, case.seed)
+        except AssertionError as e:
+            return Failure(f"memory: {str(e).rpartition(' ')[2]}", "memory", at.sizes, str(e))
+        got = {name: got[name].reshape(x.shape) for name, x in at.want.items()}
+        loose = {name: 16 * x for name, x in at.allowed.items()}  # the loops compute in float64
+        kind, details = difference(got, at.want, loose)
+        return Failure(f"loops: {kind}", "memory", at.sizes, details) if kind else None
+
+
+def _refused(e: TCError) -> tuple[str, str] | None:
+    return ("", "") if e.kind == "option" else None
 
 
 @contextmanager
@@ -283,66 +319,6 @@ def _as_written() -> Iterator[None]:
     ordered = patch("tcsym.compiler.Lowering.ordered", lambda stages: stages.program)
     with plain, ordered, patch.dict("os.environ", {"TCSYM_CACHE": "0"}):
         yield
-
-
-def _run_mode(
-    case: Case,
-    mode: str,
-    compiled: dict[str, Any],
-    inputs: Mapping[str, Any],
-    sizes: dict[str, int],
-    want: Outcome,
-    allowed: Results,
-) -> Failure | None:
-    key = "symbolic" if mode == "guarded" else mode
-    if mode in ("before", "after") or (mode in DRAWN and drawn_binding(case) != "never"):
-        key = f"{mode} {sizes}"
-    before = {name: np.array(a) for name, a in inputs.items()}
-    is_drawn = mode in ("thresholds", "memory")
-    drawn = random_thresholds(random.Random(case.seed)) if is_drawn else nullcontext()
-    try:
-        with drawn:
-            if mode == "memory":
-                return _run_memory(case, compiled, key, inputs, sizes, want, allowed)
-            if key not in compiled:
-                compiled[key] = kernel(case, mode, sizes)
-            call = called(compiled[key], mode, inputs, want, case.seed + case.sizes.index(sizes))
-            got = outcome(call, [name for name, _ in case.outputs], inputs, sizes)
-    except TCError as e:
-        got = e
-    except Exception:
-        return _crash(mode, sizes)
-    if isinstance(got, TCError) and got.kind == "option":
-        return None  # a strategy that this program does not allow
-    kind, details = difference(got, want, allowed)
-    if not kind and any(a.tobytes() != before[n].tobytes() for n, a in inputs.items()):
-        kind, details = "input overwritten", "an input array was changed"
-    return Failure(kind, mode, sizes, details) if kind else None
-
-
-def _run_memory(
-    case: Case,
-    compiled: dict[str, Any],
-    key: str,
-    inputs: Mapping[str, Any],
-    sizes: dict[str, int],
-    want: Outcome,
-    allowed: Results,
-) -> Failure | None:
-    """The loops themselves, on memory that is checked (`memory`). Calls that fail are no test."""
-    if isinstance(want, TCError):
-        return None
-    if key not in compiled:
-        rng = random.Random(case.seed)
-        compiled[key] = memory.mapped(case, rng, drawn_binding(case), sizes)
-    try:
-        got = memory.run(compiled[key], inputs, sizes, case.seed)
-    except AssertionError as e:
-        return Failure(f"memory: {str(e).rpartition(' ')[2]}", "memory", sizes, str(e))
-    got = {name: got[name].reshape(x.shape) for name, x in want.items()}
-    loose = {name: 16 * x for name, x in allowed.items()}  # the loops compute in float64
-    kind, details = difference(got, want, loose)
-    return Failure(f"loops: {kind}", "memory", sizes, details) if kind else None
 
 
 def _crash(mode: str, sizes: dict[str, int]) -> Failure:

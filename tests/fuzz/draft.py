@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from tcsym.index import Index, index, var
 from tcsym.index_values import evaluate
 from tcsym.types import DType
-from tests.fuzz.model import LAYOUTS, Case, Input, TensorModel, declaration
+from tests.fuzz.model import LAYOUTS, Case, Input, TensorModel, declaration, random_kind
 
 POOLS: dict[str, tuple[int, ...]] = {
     "batch": (1, 2, 3, 1, 2, 0),
-    "rows": (1, 2, 5, 6, 7, 11, 12, 13, 18, 25, 0),
-    "columns": (1, 3, 7, 8, 9, 15, 16, 17, 24, 31, 32, 33, 40, 0),
-    "reduced": (1, 2, 3, 5, 8, 16, 17, 33, 0),
+    "rows": (1, 2, 5, 6, 7, 11, 12, 13, 18, 25, 40, 0),
+    "columns": (1, 3, 7, 8, 9, 15, 16, 17, 24, 31, 32, 33, 40, 65, 100, 0),
+    "reduced": (1, 2, 3, 5, 8, 16, 17, 33, 65, 130, 0),
     "image": (1, 2, 3, 4, 5, 7, 8, 9, 13, 14, 16, 17, 19, 33, 36),
     "kernel": (1, 2, 3, 3, 5, 0, 4),
     "channels": (1, 2, 3, 4, 5, 8, 12, 13, 16, 17),
@@ -44,6 +44,7 @@ class Draft:
     pools: dict[str, str] = field(default_factory=dict)
     points: list[tuple[Index, ...]] = field(default_factory=list)
     kept: set[str] = field(default_factory=set)
+    may_fail: bool = False
 
     def chance(self, p: float) -> bool:
         return self.rng.random() < p
@@ -62,17 +63,23 @@ class Draft:
     def dtype(self) -> DType:
         return self.rng.choice(DTYPES)
 
-    def tensor(self, shape: list[Index], dtype: DType) -> Tensor:
-        """An input of this shape; seldom one there is already."""
+    def tensor(self, shape: list[Index], dtype: DType, kind: str = "") -> Tensor:
+        """An input of this shape; seldom one there is already. kind: of values, else drawn."""
         same = [i.tensor for i in self.inputs if i.tensor.shape == tuple(shape)]
-        same = [t for t in same if t.dtype is dtype]
-        if same and self.chance(0.3):
+        same = [t for t in same if t.dtype is dtype and t.bound is None]
+        if same and not kind and self.chance(0.3):
             t = self.rng.choice(same)
             return Tensor(t.name, t.dtype, t.shape)
         model = TensorModel(f"I{len(self.inputs)}", dtype, tuple(shape))
-        values = "special" if self.chance(0.06) else "tame"
         layout = self.rng.choice([*LAYOUTS, "plain", "plain", "plain", "plain"])
-        self.inputs.append(Input(model, values, layout))
+        self.inputs.append(Input(model, kind or random_kind(self.rng), layout))
+        return Tensor(model.name, dtype, tuple(shape))
+
+    def pointer(self, shape: list[Index], bound: Index, kind: str) -> Tensor:
+        """An input of integers in 0:bound; kind "stray": some beyond."""
+        dtype = self.rng.choice([DType.INT32, DType.INT64, DType.UINT8, DType.INT16])
+        model = TensorModel(f"I{len(self.inputs)}", dtype, tuple(shape), bound=bound)
+        self.inputs.append(Input(model, kind, "plain"))
         return Tensor(model.name, dtype, tuple(shape))
 
     def source(self, rank: int, shape: list[Index], dtype: DType) -> Tensor:
@@ -103,7 +110,9 @@ class Draft:
             self.inputs.append(Input(model, "tame", "plain"))
         step = self.rng.choice([1] * 6 + [4, 8])  # what all sizes are multiples of
         sizes = tuple(self._sizes(most, step) for _ in range(SETS))
-        return Case((), tuple(self.inputs), tuple(outputs), tuple(self.items), sizes, (), seed)
+        given = (), tuple(self.inputs), tuple(outputs), tuple(self.items), sizes, (), seed
+        expected = tuple((t.name, t.shape, None) for t in self.made)
+        return Case(*given, expected, tuple(self.points), self.may_fail)
 
     def _appears(self, name: str) -> bool:
         return any(var(name) == e for i in self.inputs for e in i.tensor.shape)

@@ -224,6 +224,8 @@ def _subscript(s: Scope, extent: Index, guards: list[str]) -> str:
             return f"{extent} - 1 - {v}"
         if s.level > 0 and s.chance(0.05):
             return f"({v} + 1) % ({extent})"
+        if s.level > 0 and s.chance(0.05):  # none is larger than the variable
+            return s.rng.choice([f"{v} / 2", f"(2 * {v} + 1) / 4", f"(6 * {v} + 3) / 9"])
         if not s.guards:
             s.anchored.add(v)
         return v

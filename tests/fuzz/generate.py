@@ -13,7 +13,15 @@ from tcsym.index import index, var
 from tcsym.types import DType
 from tests.fuzz import loops, statements
 from tests.fuzz.layers import layered_program
-from tests.fuzz.model import LAYOUTS, Case, Input, TensorModel, declaration, random_sizes
+from tests.fuzz.model import (
+    LAYOUTS,
+    Case,
+    Input,
+    TensorModel,
+    declaration,
+    random_kind,
+    random_sizes,
+)
 from tests.fuzz.writer import Writer
 
 SIZES = ("N", "M", "K", "B")
@@ -36,6 +44,7 @@ FORMS: list[tuple[Form, int, int]] = [  # form, weight, least level
     (statements.free_size, 1, 1),
     (statements.flattened, 1, 1),
     (loops.recurrence, 3, 2),
+    (loops.carried, 2, 2),
     (loops.triangular, 2, 2),
     (loops.sweeps, 2, 2),
     (loops.elimination, 3, 2),
@@ -60,7 +69,8 @@ def random_program(rng: random.Random, level: int = 2) -> Case:
     names = [*w.sizes, *w.free]
     sizes = tuple(random_sizes(names, rng) for _ in range(2))
     outputs = tuple(_outputs(w))
-    return Case(tuple(w.helpers), inputs, outputs, tuple(w.items), sizes, tuple(w.free), seed)
+    given = tuple(w.helpers), inputs, outputs, tuple(w.items), sizes, tuple(w.free), seed
+    return Case(*given, expected=tuple((t.name, t.shape, t.dtype) for t in w.made))
 
 
 def _inputs(w: Writer) -> tuple[Input, ...]:
@@ -77,12 +87,11 @@ def _inputs(w: Writer) -> tuple[Input, ...]:
         tensor = TensorModel(name, w.rng.choice(DTYPES), shape)
         if tensor.dtype.is_integer:
             tensor = replace(tensor, magnitude=9.0)
-        kind = "special" if w.chance(0.1) else "tame"
-        specs.append(Input(tensor, kind, w.rng.choice(LAYOUTS)))
+        specs.append(Input(tensor, random_kind(w.rng), w.rng.choice(LAYOUTS)))
     if w.level > 0 and w.chance(0.35):
         n, extent = var(w.rng.choice(w.sizes)), var(w.rng.choice(w.sizes))
         pointer = TensorModel("P", w.rng.choice(INTEGERS), (n,), 33.0, extent)
-        specs.append(Input(pointer, "stray" if w.chance(0.08) else "index", "plain"))
+        specs.append(Input(pointer, "stray" if w.chance(0.2) else "index", "plain"))
     w.inputs = [s.tensor for s in specs]
     return tuple(specs)
 

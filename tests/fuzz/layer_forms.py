@@ -160,7 +160,9 @@ def pooling(d: Draft) -> None:
     if op == "*=" and dtype.is_float:
         term = f"cos({term})" if d.chance(0.5) else f"({term} > 0 ? 1 : -1)"
     left, shape = [*first, *SPACE[3 - rank :], *last], [*batch, *w.out, *channel]
-    made = DType.INT32 if "? 1 : -1" in term and op == "*=" and dtype.is_float else dtype
+    signs = "? 1 : -1" in term and op == "*=" and dtype.is_float
+    literal = w.guards and dtype.is_integer and dtype.bits < 32  # beside it, a short one widens
+    made = DType.INT32 if signs or literal else dtype
     t = d.make(made, shape)
     d.statement(f"{call(t, left)} {op}! {term}{ranges(w.bounds)}", [*shape, *w.kernel])
     if d.chance(0.3) and dtype.is_float and made is dtype:
@@ -208,12 +210,14 @@ def contraction(d: Draft) -> None:
         term += f" + {wide}({operand('batch', 'rows', 'reduced')})"
     if d.chance(0.08) and of("rows"):
         term = f"({of('reduced')[0]} <= {of('rows')[0]} ? {term} : 0)"
-    t = d.make(wide, [extent[v] for v in left])
+    goes_on = d.chance(0.15)  # from values that are there
+    made = DType.INT32 if term.startswith("int32(") and not goes_on else wide
+    t = d.make(made, [extent[v] for v in left])
     target, points = call(t, left), list(extent.values())
     if d.chance(0.1):  # a range that may end before it starts
         k = of("reduced")[0]
         term += f" where {k} in {rng.choice([1, 2, 9])}:{extent[k]}"
-    if d.chance(0.15):
+    if goes_on:
         c = call(d.tensor([extent[v] for v in left], wide), left)
         d.statement(f"{target} = {c}", [extent[v] for v in left])
         d.statement(f"{target} += {term}", points)

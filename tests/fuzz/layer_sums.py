@@ -188,15 +188,3 @@ def rolled(d: Draft) -> None:
     op = "=" if len(kept) == 2 else rng.choice(["+=!", "max=!"])
     t = d.make(dtype, [out[v] for v in kept])
     d.statement(f"{call(t, kept)} {op} {text}{ranges(dict(out))}", [out["i"], out["j"]])
-
-
-def integers_divided(d: Draft) -> None:
-    """Quotients and remainders of values, by values that may be 0, and casts of them."""
-    rng = d.rng
-    a, b = (rng.choice([t for t in DType if t.is_integer]) for _ in "ab")
-    n, m = d.size("rows"), d.size("columns")
-    x = call(d.tensor([n, m], a), ["i", "j"])
-    y = call(d.tensor([n, m], b), ["i", "j"])
-    text = f"({x} {rng.choice('/%+-*')} {y}) {rng.choice('/%+-*')} {rng.choice([x, y, '3', '7'])}"
-    o = d.make(rng.choice(list(DType)), [n, m])
-    d.statement(f"{call(o, ['i', 'j'])} = {o.dtype}({text})", [n, m])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from tests.fuzz import layer_forms, layer_moves, layer_rare, layer_strided, layer_sums
+from tests.fuzz import layer_forms, layer_moves, layer_rare, layer_rules, layer_strided, layer_sums
 from tests.fuzz.draft import Draft
 from tests.fuzz.model import Case
 
@@ -32,7 +32,11 @@ FORMS: list[tuple[Callable[[Draft], None], int]] = [
     (layer_sums.alike, 3),
     (layer_sums.state, 2),
     (layer_sums.rolled, 2),
-    (layer_sums.integers_divided, 1),
+    (layer_rules.odd_floats, 4),
+    (layer_rules.odd_integers, 4),
+    (layer_rules.extremes, 5),
+    (layer_rules.gather, 3),
+    (layer_rules.other_ranges, 3),
     (layer_rare.bordered_window, 3),
     (layer_rare.products_between, 3),
     (layer_rare.first_step, 2),

@@ -40,6 +40,27 @@ def recurrence(w: Writer) -> None:
     w.add(name, first, (extent, *rest.values()), 1e3)
 
 
+def carried(w: Writer) -> None:
+    """A tensor without a step dimension, of which each step reads what the one before has left."""
+    n, m, name, out = var(w.rng.choice(w.sizes)), var(w.rng.choice(w.sizes)), w.fresh(), ""
+    step = w.scope({"j": m, "t": n})
+    e = Value(f"sin(float32({tame(number(step, 1)).text}))", DType.FLOAT32, 1.0)
+    ranges = where(w, step, loop="t")
+    if w.chance(0.6):
+        w.made.append(TensorModel(name, DType.FLOAT32, (m,), 2.0))
+        out = w.fresh()
+        start = f"  if t == 0 {{\n    {name}(j) = cos(float32(j)) where j in 0:{m}\n  }}\n"
+        use = f"  {out}(t, j) = {name}(j) * 0.5 + {e.text}{ranges}\n"
+        w.items.append(f"for t in {n} {{\n{start}{use}  {name}(j) = {e.text}{ranges}\n}}")
+        w.declared.add(out)
+        w.add(out, e, (n, m), 2.0)
+        return
+    first, last = w.rng.choice([("0", f"{m} - 1"), (f"{m} - 1", "0")])
+    w.items.append(f"{name}(j) = cos(float32(j)) where j in 0:{m}")
+    w.items.append(f"for t in {n} {{\n  {name}({first}) = 0.5 * {name}({last}) + float32(t)\n}}")
+    w.add(name, e, (m,), 9.0)
+
+
 def triangular(w: Writer) -> None:
     """Prefix reductions over `k in 0:t+1`."""
     n = var(w.rng.choice(w.sizes))

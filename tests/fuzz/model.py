@@ -6,6 +6,7 @@ import random
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,20 @@ from numpy.typing import NDArray
 from tcsym.index import Index
 from tcsym.index_values import evaluate
 from tcsym.types import DType
+from tests.fuzz.layouts import relaid
 
 Sizes = Mapping[str, int]
-LAYOUTS = ("plain", "plain", "transposed", "sliced", "reversed", "broadcast")
+# of values. special: with NaN and infinities. ties: halfway between numbers of short types.
+KINDS = {
+    "tame": 12,
+    "negative": 3,
+    "positive": 2,
+    "ties": 2,
+    "wide": 1,
+    "equal": 1,
+    "special": 2,
+}
+LAYOUTS = ("plain", "plain", "transposed", "rows", "sliced", "reversed", "broadcast")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +45,7 @@ class TensorModel:
 @dataclass(frozen=True, slots=True)
 class Input:
     tensor: TensorModel
-    values: str  # "tame", "special" (with nan, inf), "index" or "stray" (some indices outside)
+    values: str  # one of KINDS, "index" or "stray" (some indices outside)
     layout: str
 
     def declaration(self) -> str:
@@ -44,9 +56,16 @@ class Input:
         return _laid_out(_values(self, shape, sizes, rng), self.layout)
 
 
+Expected = tuple[str, tuple[Index, ...], DType | None]  # name, extents, type if that is known
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
-    """`outputs`: name -> header text. `items`: statements, loops and calls, each on its own."""
+    """`outputs`: name -> header text. `items`: statements, loops and calls, each on its own.
+
+    `expected`: of tensors, what the generator knows of them without the compiler. `points`: the
+    extents of statements, where known. `may_fail`: some accesses may lie outside.
+    """
 
     helpers: tuple[str, ...]
     inputs: tuple[Input, ...]
@@ -55,6 +74,9 @@ class Case:
     sizes: tuple[dict[str, int], ...]
     free_sizes: tuple[str, ...]
     seed: int
+    expected: tuple[Expected, ...] = ()
+    points: tuple[tuple[Index, ...], ...] = ()
+    may_fail: bool = False
     name: str = "fuzz"
 
     @property
@@ -70,10 +92,30 @@ class Case:
         rng = np.random.default_rng(self.seed)
         return {i.tensor.name: i.array(sizes, rng) for i in self.inputs}
 
+    def must_run(self, sizes: Sizes) -> bool:
+        """No call of these sizes may raise: all is there, and nothing is outside."""
+        extents = [evaluate(e, sizes) for _, shape, _ in self.expected for e in shape]
+        strays = any(i.values == "stray" for i in self.inputs)
+        known = bool(self.expected) and not self.may_fail and not strays
+        return known and min([1, *sizes.values()]) > 0 and min([0, *extents]) >= 0
+
+    def work(self, sizes: Sizes) -> int:
+        """Points of the longest statement; 0 where that is not known, as where all are short."""
+        known = self.points if self.points and sizes else ()
+        return max((prod(max(1, evaluate(e, sizes)) for e in es) for es in known), default=0)
+
     @property
     def is_special(self) -> bool:
         """Some values are infinite or NaN."""
         return any(i.values == "special" for i in self.inputs)
+
+    def unexpected(self, results: Mapping[str, NDArray[Any]], sizes: Sizes) -> str:
+        """Which result has another type or shape than it must have; '' if none."""
+        for name, extents, dtype in self.expected:
+            x, shape = results.get(name), tuple(evaluate(d, sizes) for d in extents)
+            if x is not None and (x.shape != shape or (dtype and x.dtype != dtype.numpy)):
+                return f"`{name}` is {x.dtype}{x.shape}, not {dtype or ''}{shape}"
+        return ""
 
     def is_assigned(self, name: str) -> bool:
         target = re.compile(rf"(^|[\s,{{]){name}\s*(\([^=]*\))?\s*(,[^=\n]*)?([-+*]|min|max)?=[^=]")
@@ -86,11 +128,16 @@ def declaration(tensor: TensorModel) -> str:
     return f"{tensor.dtype}({', '.join(map(str, tensor.shape))}) {tensor.name}"
 
 
+def random_kind(rng: random.Random) -> str:
+    return rng.choices(list(KINDS), list(KINDS.values()))[0]
+
+
 def random_sizes(names: list[str], rng: random.Random) -> dict[str, int]:
-    """Mostly small, with zeros, ones, primes and the neighbours of vector widths."""
+    """Mostly small, with zeros, ones, primes and the neighbours of vector widths; seldom long."""
     sizes, volume = {}, 1
     for name in rng.sample(names, len(names)):
         pool = [1, 2, 3, 3, 4, 5, 5, 7, 8] * 2 + [0, 13, 15, 16, 17, 31, 32, 33]
+        pool += rng.choice([[], [], [47, 64, 65, 100, 129, 260]])
         value = rng.choice([s for s in pool if volume * s <= 4096])
         sizes[name], volume = value, volume * max(value, 1)
     return {name: sizes[name] for name in names}
@@ -107,30 +154,49 @@ def _values(
     if dtype is DType.BOOL:
         return rng.integers(0, 2, shape).astype(bool)
     if dtype.is_integer:
-        low, high = max(dtype.lowest, -9), 10
-        if spec.values == "special":
-            low, high = dtype.lowest, dtype.highest
-        values = rng.integers(
-            low, high, shape, dtype=dtype.numpy, endpoint=spec.values == "special"
-        )
-        return np.asarray(values)
+        return _integers(spec.values, dtype, shape, rng)
+    return _floats(spec.values, shape, rng).astype(dtype.numpy)
+
+
+def _integers(
+    kind: str, dtype: DType, shape: tuple[int, ...], rng: np.random.Generator
+) -> NDArray[Any]:
+    low, high = max(dtype.lowest, -9), 9
+    if kind in ("special", "wide"):
+        low, high = dtype.lowest, dtype.highest
+    elif kind == "negative" and dtype.is_signed:
+        high = -1
+    elif kind in ("positive", "negative"):  # of unsigned ones: those that look like negative ones
+        low = 1 if dtype.is_signed else dtype.highest - 9
+        high = 9 if dtype.is_signed else dtype.highest
+    elif kind == "equal":
+        low = high
+    return np.asarray(rng.integers(low, high, shape, dtype=dtype.numpy, endpoint=True))
+
+
+def _floats(kind: str, shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[Any]:
     values = rng.uniform(-2, 2, shape)
-    if spec.values == "special":
-        odd = rng.choice([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-3], shape)
-        values = np.where(rng.random(shape) < 0.15, odd, values)
-    return values.astype(dtype.numpy)
+    match kind:
+        case "negative":
+            return -np.abs(values) - 0.1
+        case "positive":
+            return np.abs(values) + 0.1
+        case "ties":  # sums of a few: of 8 bits for bfloat16, of 11 for half
+            return rng.integers(-4, 5, shape) * 0.5 + rng.choice([0, 2**-8, 2**-11], shape)
+        case "wide":
+            return values * 10.0 ** rng.integers(-3, 3, shape)
+        case "equal":
+            return np.full(shape, values.flat[0] if values.size else 0.0)
+        case "special":
+            odd = rng.choice([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-3], shape)
+            return np.where(rng.random(shape) < rng.choice([0.01, 0.15]), odd, values)
+        case _:
+            return values
 
 
 def _laid_out(x: NDArray[Any], layout: str) -> NDArray[Any]:
     if x.ndim == 0 or layout == "plain":
         return x
-    if layout == "transposed":
-        return np.ascontiguousarray(x.T).T
-    if layout == "sliced":
-        big = np.zeros([2 * n + 1 for n in x.shape], x.dtype)
-        window = big[tuple(slice(1, None, 2) for _ in x.shape)]
-        window[...] = x
-        return window
-    if layout == "reversed":
-        return np.ascontiguousarray(x[::-1])[::-1]
-    return np.broadcast_to(x[:1], x.shape)
+    if layout == "broadcast":
+        return np.broadcast_to(x[:1], x.shape)
+    return relaid(x, layout)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from unittest.mock import patch
 
 import numpy as np
@@ -14,10 +15,16 @@ from hypothesis import strategies as st
 from tcsym.compiler import analyse
 from tcsym.errors import TCError
 from tcsym.frontend.interpret import interpret
-from tests.fuzz.compare import kernel, run_case
+from tcsym.index import var
+from tcsym.index_values import evaluate
+from tcsym.runtime.plan import CallPlan
+from tcsym.types import DType
+from tests.fuzz.compare import Failure, run_case
 from tests.fuzz.coverage import counted_passes, report
 from tests.fuzz.generate import random_program
-from tests.fuzz.model import Case
+from tests.fuzz.layouts import GARBAGE, LAYOUTS, MARGIN, laid, relaid
+from tests.fuzz.model import Case, Input, TensorModel
+from tests.fuzz.modes import DRAWN_MODES, WEIGHTS, drawn_modes, kernel
 from tests.fuzz.thresholds import random_thresholds
 
 
@@ -92,6 +99,95 @@ def test_coverage_tells_the_passes_that_changed_a_program() -> None:
     assert changed <= applied.keys() and any(x.startswith("nest_schedule.") for x in changed)
     applied.update(changed)
     assert f"     1 of 1  {min(changed)}" in report(applied, 1).splitlines()
+
+
+def test_a_program_is_tried_in_a_few_ways_of_all() -> None:
+    drawn: Counter[str] = Counter()
+    for seed in range(200):
+        modes = drawn_modes(random_program(random.Random(seed), 0))
+        assert modes[0] == "symbolic" and len(set(modes)) == len(modes) == 1 + DRAWN_MODES
+        drawn.update(modes)
+    assert drawn.keys() == {"symbolic", *WEIGHTS}
+
+
+def test_results_are_what_the_generator_knows() -> None:
+    for seed in range(40):
+        case = random_program(random.Random(seed), seed % 4)
+        program = analyse(case.source)[case.name]
+        known = {name: (shape, dtype) for name, shape, dtype in case.expected}
+        for output in program.outputs:
+            shape, dtype = known[output.name]
+            assert dtype in (None, output.dtype)
+            for sizes in case.sizes:
+                assert tuple(evaluate(e, sizes) for e in output.shape) == tuple(
+                    evaluate(e, sizes) for e in shape
+                )
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_memory_around_an_array_is_known(layout: str) -> None:
+    made = laid((3, 4), np.float32, layout)
+    made.array[...] = 1
+    assert made.is_garbage_around()
+    np.testing.assert_array_equal(relaid(made.array, "dense"), made.array)
+    gap = np.flatnonzero(made.memory == GARBAGE)[-MARGIN]
+    made.memory[gap] = 0
+    assert not made.is_garbage_around()
+
+
+def _adding(values: str = "tame") -> Case:
+    n, m = var("N"), var("M")
+    shapes = {"A": (n, m), "B": (n,)}
+    models = (TensorModel(name, DType.FLOAT32, shape) for name, shape in shapes.items())
+    inputs = tuple(Input(t, values, "plain") for t in models)
+    item = "C(i, j) = A(i, j) + B(i)"
+    expected = (("C", (n, m), DType.FLOAT32),)
+    sizes = ({"N": 3, "M": 5}, {"N": 4, "M": 17})
+    return Case((), inputs, (("C", "C"),), (item,), sizes, (), 1, expected)
+
+
+def test_every_mode_serves_a_plain_program() -> None:
+    report = run_case(_adding(), ("symbolic", *WEIGHTS))
+    assert not report.failures, report.failures[0].details
+
+
+def test_a_wrong_result_is_found_in_the_first_call_and_in_later_ones() -> None:
+    first = patch("tests.fuzz.compare.called", lambda f, *_: lambda **given: f(**given) + 1)
+    later = patch("tests.fuzz.compare.called_again", lambda *given: {"C": given[3]["C"] + 1})
+    for wrong in (first, later):
+        with wrong:
+            report = run_case(_adding(), ("cpu:novector",))
+        assert {f.kind for f in report.failures} == {"values"}
+
+
+def test_a_result_of_another_shape_than_known_is_found() -> None:
+    case = replace(_adding(), expected=(("C", (var("N"), var("M") + 1), DType.FLOAT32),))
+    report = run_case(case, ("symbolic",))
+    assert {f.kind for f in report.failures} == {"unexpected result"}
+
+
+def test_code_of_other_settings_is_found() -> None:
+    from tcsym.runtime import cache
+
+    def same_key(*given: str) -> str:
+        return cache.hexdigest(given[0].encode())
+
+    with patch("tcsym.variants.code_key", same_key):
+        report = run_case(_adding(), ("cached",))
+    assert report.failures
+
+
+def test_a_call_that_should_be_refused_is_found() -> None:
+    def other(plan: CallPlan, *_: object) -> TCError:
+        return plan.error("call", "", plan.program.span)
+
+    with patch("tcsym.runtime.arguments._contradiction", other):
+        kinds = {f.kind for seed in range(8) for f in _wrong_at(seed)}
+    assert "call instead of size" in kinds
+
+
+def _wrong_at(seed: int) -> tuple[Failure, ...]:
+    return run_case(replace(_adding(), seed=seed), ("wrong",)).failures
 
 
 def test_thresholds_that_are_drawn_are_there() -> None:

@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 
 from tcsym.loop_ir_text import kernel_text
+from tcsym.options import Options
+from tcsym.polyhedral.map_cpu import map_cpu
+from tcsym.target import Target
 from tests.polyhedral.programs import scheduled
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -29,5 +32,31 @@ def test_schedule_text(name: str, update_golden: bool) -> None:
     text = f"{s.scop}\n\n{s.dependences}\n\n{s.tree}\n\n{kernel_text(s.kernel)}"
     path = GOLDEN / f"{name}.txt"
     if update_golden:
+        path.write_text(text)
+    assert text == path.read_text()
+
+
+# A processor of no machine in particular: mapped loops depend on the capacities of its caches.
+AVX2 = Target("cpu:avx2", "haswell", ("avx2", "fma"), 256, 16, True, False, 2**15, 2**18, 2**23)
+MAPPED = (
+    "matmul_bias_relu",
+    "softmax",
+    "shift_in_place",
+    "cholesky",
+    "total",
+    "carried_state",
+    "branches_cover",
+    "parallel_time",
+    "transposed_pair",
+)
+
+
+@pytest.mark.parametrize("name", MAPPED)
+def test_mapped_text(name: str, update_golden: bool) -> None:
+    mapped = map_cpu(scheduled(name).kernel, AVX2, Options())
+    text = "\n".join([*(f"# {note}" for note in mapped.notes), kernel_text(mapped.kernel)])
+    path = GOLDEN / "mapped" / f"{name}.txt"
+    if update_golden:
+        path.parent.mkdir(exist_ok=True)
         path.write_text(text)
     assert text == path.read_text()

@@ -49,6 +49,31 @@ SPLIT = {
         "S1",
         "S1.store",
     ],
+    "def f(float(N,N) W) -> (float(N,N) D) { D(i,j) = W(i,j)"
+    " for k in N { D(i,j) = fmin(D(i,j), D(i,k) + D(k,j)) } }": ["S0", "S1.old", "S1.old1", "S1"],
+    "def f(float(N) X) -> (Y) { Y(i) = X(i) for k in N { Y(i) = Y(i) / (Y(k) * Y(k)) } }": [
+        "S0",
+        "S1.old",
+        "S1",
+    ],
+    # N may be 0, and Y(i,0) nowhere then
+    "def f(float(M,N) X) -> (Y) { Y(i,j) = X(i,j) Y(i,j) = Y(i,j) - Y(i,0) }": [
+        "S0",
+        "S1",
+        "S1.store",
+    ],
+    # of as many dimensions as are written
+    "def f(float(N,N) X) -> (Y) { Y(i,j) = X(i,j) Y(i,j) = Y(i,j) + Y(j,i) }": [
+        "S0",
+        "S1",
+        "S1.store",
+    ],
+    "def f(float(N,N) X) -> (Y) { Y(i,j) = X(i,j)"
+    " for k in N { Y(i,j) = i > k ? Y(i,j) - Y(k,j) : Y(i,j) + Y(k,i) } }": [
+        "S0",
+        "S1",
+        "S1.store",
+    ],
     "def f(half(K) A) -> (half s) { s +=! A(k) }": ["S0", "S0.store"],
     "def f(half(K) A, half b) -> (half s) { s = b s += A(k) }": ["S0", "S1.load", "S1", "S1.store"],
     "def f(half(N) A) -> (half(N) s) { s(i) = A(i) s(i) += A(i) }": ["S0", "S1"],

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import tcsym as tc
-from tcsym.runtime.blocks import LEAST, is_loaded
+from tcsym.runtime.blocks import LEAST
 from tests.entered import entered
 
 LARGE = LEAST // 4  # elements of 4 bytes
@@ -25,7 +25,6 @@ MIB = 2**20
 TEXT = """def next(float(N) A) -> (O) { O(i) = A(i) + 1.0 }
 def both(float(N) A) -> (O, P) { O(i) = A(i) + 1.0  P(i) = A(i) * 2.0 }
 def square(float(N) A) -> (float(N,N) O) { O(i,j) = A(i) + A(j) }"""
-pytestmark = pytest.mark.skipif(not is_loaded(), reason="numpy's own memory is used")
 
 
 @pytest.fixture(scope="module")

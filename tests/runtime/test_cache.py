@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import subprocess
@@ -17,13 +16,14 @@ import pytest
 from tcsym.compiled import Compiled, Fault
 from tcsym.errors import Span
 from tcsym.index import Index, floordiv, var
-from tcsym.options import Options
 from tcsym.runtime import cache as cache_module
-from tcsym.runtime.cache import CodeCache, code_key
+from tcsym.runtime.cache import CodeCache
 from tcsym.target import Target
+from tests.assembled import assemble
 
+OBJECT = assemble("define i32 @tcsym_kernel(ptr %b, ptr %s, ptr %c) {\n ret i32 0\n}")
 COMPILED = Compiled(
-    object_code=bytes(range(256)) * 20,
+    object_code=OBJECT.ljust(5120, b"-"),
     sizes=("N", "M"),
     arguments=("A", "C"),
     faults=(Fault("bounds", "`A` is read out of bounds", Span(2, 3, 4)),),
@@ -64,7 +64,7 @@ def test_directory_is_private(cache: CodeCache) -> None:
 
 
 def test_every_flipped_byte_is_a_miss_and_removed(cache: CodeCache) -> None:
-    cache.store("k", replace(COMPILED, object_code=b"code"))
+    cache.store("k", replace(COMPILED, object_code=OBJECT))
     path = only_file(cache)
     good = path.read_bytes()
     for k in range(len(good)):
@@ -252,45 +252,3 @@ def test_concurrent_writers_one_killed(cache: CodeCache) -> None:
     for entry in cache.entries():
         assert entry.manifest
         assert cache.load(entry.key) is not None
-
-
-# ---- keys
-
-
-def test_key_changes_with_everything_that_matters(monkeypatch: pytest.MonkeyPatch) -> None:
-    base = ("def f", TARGET, Options(), {"N": 3}, ("dense", "any"))
-    others = [
-        ("def g", *base[1:]),
-        (base[0], replace(TARGET, features=("avx",)), *base[2:]),
-        (base[0], replace(TARGET, l2_bytes=1), *base[2:]),
-        (*base[:2], Options(pack=False), *base[3:]),
-        (*base[:3], {"N": 4}, base[4]),
-        (*base[:3], {}, base[4]),
-        (*base[:4], ("dense", "dense")),
-    ]
-    keys = [code_key(*facts) for facts in [base, *others]]  # type: ignore[arg-type]
-    assert code_key(*base) == keys[0]
-    monkeypatch.setattr(cache_module, "compiler_version", lambda: "other")
-    keys.append(code_key(*base))
-    assert len(set(keys)) == len(keys)
-
-
-def test_compiler_version_names_the_compilers() -> None:
-    assert "llvmlite-" in cache_module.compiler_version()
-    json.dumps(cache_module.compiler_version())
-
-
-def test_what_compiles_is_in_the_version() -> None:
-    """Nothing above the compiler is loaded when it compiles: its state need not be in keys."""
-    code = (
-        "from tcsym.compiler import analyse, compile_program; from tcsym.options import Options;"
-        "from tcsym.target import processor, resolve_target; import sys;"
-        "target = resolve_target('cpu', processor());"
-        "program = analyse('def f(float(N) A) -> (C) { C(i) = A(i) }')['f'];"
-        "compile_program(program, target, Options(), {}, ('dense', 'dense'));"
-        "print(*{m.split('.')[1] for m in sys.modules if m.startswith('tcsym.')})"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = set(done.stdout.split())
-    assert "codegen" in loaded
-    assert not loaded & cache_module._ABOVE

@@ -9,19 +9,14 @@ import threading
 import tracemalloc
 from collections.abc import Callable
 from multiprocessing import get_context
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tcsym as tc
-from tcsym.archive import members
-from tcsym.compiled import Compiled
 from tcsym.dispatch import entrance
-from tcsym.runtime import fastcall
 from tcsym.runtime.background import settle
-from tcsym.runtime.fastcall import entry_image
 from tests.entered import entered, python_frames
 
 SOURCE = """
@@ -72,23 +67,6 @@ def test_the_first_call_makes_its_entry(monkeypatch: pytest.MonkeyPatch) -> None
         mm(X[:, ::-1], Y)  # on copies with `auto`, until a variant is compiled beside
         assert len(begun) == (strategy == "symbolic")
         begun.clear()
-
-
-def test_an_entry_is_written_once_before_the_kernels_code_is_there(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("TCSYM_CACHE_DIR", str(tmp_path))
-    modules: list[int] = []
-
-    def image(plan: Any, compiled: Compiled, *rest: Any) -> Any:
-        modules.append(len(list(members(compiled.object_code))))
-        return entry_image(plan, compiled, *rest)
-
-    monkeypatch.setattr(fastcall, "entry_image", image)
-    mm = tc.define(SOURCE, strategy="symbolic").mm
-    mm(X, Y)
-    assert not python_frames(lambda: mm(X, Y))
-    assert modules == [0]
 
 
 def test_every_layout_is_entered_and_agrees(m: tc.Module) -> None:

@@ -115,31 +115,6 @@ def test_the_first_call_of_a_small_kernel_makes_all(
     assert told == [True]
 
 
-def fail() -> None:
-    raise ValueError("not needed")
-
-
-def test_other_work_is_done_once_while_a_small_kernel_is_made(
-    product: Growing, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(compiler, "MOST_LOOPS_AT_ONCE", 400)
-    unfinished = begun()
-    product.kernel = GrowingKernel(unfinished, lambda *_: None)
-    missing = list[int]()
-    product.kernel.meanwhile(lambda: missing.append(len(unfinished.missing())))
-    product.kernel.meanwhile(fail)
-    product.check(64, 40, 64)
-    product.kernel.meanwhile(fail)  # made already
-    product.check(1, 40, 64)
-    assert missing == [len(begun().missing())]
-
-
-def test_the_first_call_of_a_large_kernel_does_no_other_work(product: Growing) -> None:
-    product.kernel.meanwhile(lambda: pytest.fail("called"))
-    product.check(64, 40, 64)
-    product.kernel.whole()
-
-
 def test_the_main_module_is_written_first_and_functions_behind_their_first_caller() -> None:
     text = """def f(float(B,N) I, float(O,N) W, float(P,O) V) -> (X, Y) {
       X(b,o) +=! I(b,n) * W(o,n)

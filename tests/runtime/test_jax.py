@@ -10,7 +10,7 @@ import pytest
 import tcsym as tc
 from tcsym.runtime.arrays import view_of
 
-jax = pytest.importorskip("jax")
+jax = pytest.importorskip("jax", reason="jax is not installed")
 pytestmark = pytest.mark.usefixtures("interpreted")
 
 ONE = "def f(float(N) A) -> (O) { O(i) = A(i) + 1 }"

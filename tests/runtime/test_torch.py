@@ -11,7 +11,7 @@ import pytest
 
 import tcsym as tc
 
-torch = pytest.importorskip("torch")
+torch = pytest.importorskip("torch", reason="torch is not installed")
 pytestmark = pytest.mark.usefixtures("interpreted")
 
 ONE = "def f(float(N) A) -> (O) { O(i) = A(i) + 1 }"
@@ -66,7 +66,7 @@ def test_any_strides_in_place() -> None:
 )
 def test_types(dtype: str) -> None:
     if not hasattr(torch, dtype):
-        pytest.skip(f"this torch has no {dtype}")
+        pytest.skip(f"torch {torch.__version__} has no type {dtype}")
     f = tc.define(f"def f({dtype}(N) A) -> (O) {{ O(i) = A(i) }}")
     x = torch.tensor([1, 0, 1]).to(getattr(torch, dtype))
     for result in (f(x), f.reference(x), f(x[::2])):
@@ -83,7 +83,9 @@ def test_gradients_are_not_lost_silently() -> None:
     f = tc.define(ONE)
     x = torch.ones(3, requires_grad=True)
     error = refused(f, x)
-    assert "gradient" in error.message and "detach" in error.hint
+    assert "gradient" in error.message and error.hint.startswith("to evaluate, call it under")
+    assert "`with torch.no_grad():`" in error.hint and "`model.eval()` leaves" in error.hint
+    assert "`torch.autograd.Function`" in error.hint and "`x.detach()` gives up" in error.hint
     with torch.no_grad():
         assert f(x).tolist() == [2, 2, 2]
     assert f(x.detach()).tolist() == [2, 2, 2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
 import sys
@@ -12,11 +13,11 @@ import numpy as np
 import pytest
 
 import tcsym as tc
-from tcsym.runtime import torch_facts as facts_module
+from tcsym.runtime import entering
 from tcsym.runtime.background import settle
 from tests.entered import entered, python_frames
 
-torch = pytest.importorskip("torch")
+torch = pytest.importorskip("torch", reason="torch is not installed")
 
 SOURCE = """
 def add(float(N) A, float(N) B) -> (C) { C(i) = A(i) + B(i) }
@@ -28,15 +29,14 @@ def pad(float(N) A) -> (float(P) O) { O(i) = i < N ? A(i) : 0.0 }
 
 @pytest.fixture(scope="module")
 def m() -> tc.Module:
-    made = tc.define(SOURCE, strategy="symbolic")
-    if facts_module.torch_facts() is None:
-        pytest.skip("this torch is entered through Python only")
-    return made
+    if not entering.read_tensors():
+        pytest.skip(f"torch {torch.__version__} has no exchange API: Python serves its tensors")
+    return tc.define(SOURCE, strategy="symbolic")
 
 
-def test_this_torch_is_as_expected() -> None:
-    if tuple(map(int, torch.__version__.split(".")[:2])) == (2, 13):  # others may differ
-        assert facts_module.torch_facts() is not None
+def test_this_torch_shows_its_memory() -> None:
+    if hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
+        assert entering.read_tensors()
 
 
 def test_results_are_ordinary_tensors(m: tc.Module) -> None:
@@ -53,8 +53,10 @@ def test_results_are_ordinary_tensors(m: tc.Module) -> None:
             torch.strided,
         )
         assert t.is_leaf and not t.requires_grad and t.is_contiguous()
-        assert t.untyped_storage().resizable() and t.untyped_storage().nbytes() == 24
-    y.resize_(100).requires_grad_().sum().backward()
+        assert t.untyped_storage().nbytes() == 24
+    y.resize_(3).requires_grad_().sum().backward()
+    with pytest.raises(RuntimeError, match="not resizable"):
+        m.add(x, x).resize_(100)  # its memory is ours
 
 
 def test_names_options_and_numbers(m: tc.Module) -> None:
@@ -227,10 +229,73 @@ def test_sizes_that_no_memory_could_hold(m: tc.Module) -> None:
 
 
 def test_another_torch_is_served_by_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(facts_module, "torch_facts", lambda: None)
+    monkeypatch.setattr(entering, "read_tensors", lambda: False)
     f = tc.define("def f(float(N) A) -> (O) { O(i) = A(i) }")
     x = torch.ones(3)
     f(x)
     settle()
-    assert "_checked_call" in python_frames(lambda: f(x))
     assert torch.equal(f(x), x)
+
+
+def test_large_results_use_memory_again(m: tc.Module) -> None:
+    before = tc.get_result_memory().most
+    tc.set_result_memory(2**28)
+    try:
+        x = torch.ones(2**20)
+        m.add(x, x)  # decides how much may be idle
+        y = entered(lambda: m.add(x, x))
+        address, part = y.data_ptr(), y[5:]
+        assert address % 2**21 == 0
+        del y
+        other = m.add(x, x)
+        assert other.data_ptr() != address and bool((part == 2).all())
+        del part
+        again = m.add(x, x + 1)
+        assert again.data_ptr() == address
+        assert bool((again == 3).all()) and bool((other == 2).all())
+    finally:
+        tc.set_result_memory(before)
+
+
+def test_a_trace_is_pythons_matter(m: tc.Module) -> None:
+    """Traced, what a native call does would be a constant."""
+    x, seen = torch.ones(6), list[str]()
+    entered(lambda: m.add(x, x))
+
+    def traced(y: Any) -> Any:
+        def call() -> None:
+            with contextlib.suppress(tc.TCError):
+                m.add(y, y)
+
+        seen.extend(python_frames(call))
+        return y + 1
+
+    torch.jit.trace(traced, (x,), check_trace=False)
+    assert "_checked_call" in seen
+
+
+def test_negated_memory_without_gaps_is_seen(m: tc.Module) -> None:
+    x = torch.ones(3)
+    m.add(x, x)  # its entry is there
+    with pytest.raises(tc.TCTypeError, match="lazily negated"):
+        m.add(x, torch._neg_view(torch.ones(3)))
+
+
+def test_negated_views_of_few_elements_are_seen(m: tc.Module) -> None:
+    """Their strides say nothing: all extents are 1."""
+    one = torch.tensor([1 + 2j]).conj().imag
+    x = torch.ones(1)
+    entered(lambda: m.add(x, x))
+    for call in (m.add, m.add._checked_call):
+        with pytest.raises(tc.TCTypeError, match="lazily negated"):
+            call(x, one)
+    assert m.add(x, one.resolve_neg()).tolist() == [-1]
+
+
+def test_tensors_without_memory_are_left_to_python(m: tc.Module) -> None:
+    x = torch.ones(6)
+    entered(lambda: m.add(x, x))
+    for call in (m.add, m.add._checked_call):
+        with pytest.raises(tc.TCTypeError, match="without memory"):
+            call(x, torch._efficientzerotensor(6))
+    assert m.add(x[:0], torch.ones(0)).shape == (0,)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tcsym.frontend.program import Cast, Const, Expr, Read
 from tcsym.index import condition_variables
@@ -30,7 +30,6 @@ from tcsym.polyhedral.passes.common.access import (
 )
 from tcsym.polyhedral.passes.common.loops import children, loops_in, statements_in
 from tcsym.polyhedral.passes.common.names import Names
-from tcsym.records import dataclass
 from tcsym.types import DType
 
 

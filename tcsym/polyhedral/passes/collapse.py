@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import mul
 
@@ -25,7 +25,6 @@ from tcsym.polyhedral.passes.common.cost import PER_CYCLE, Costs
 from tcsym.polyhedral.passes.common.loops import chain_of, loops_in
 from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.parallelise import is_free
-from tcsym.records import dataclass
 from tcsym.target import Target
 
 MOST_LOOPS = 3

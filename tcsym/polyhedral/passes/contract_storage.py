@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tcsym.frontend.program import Read
 from tcsym.index import (
@@ -33,7 +33,6 @@ from tcsym.loop_ir import (
 from tcsym.polyhedral.passes.common.access import Access, accesses, subscript_variables
 from tcsym.polyhedral.passes.common.bounds import eliminate, extent_from, relax
 from tcsym.polyhedral.passes.common.touched import Touched
-from tcsym.records import dataclass
 
 STACK_BYTES = 16 * 1024
 REGISTER_ELEMENTS = 1024

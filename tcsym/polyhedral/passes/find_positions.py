@@ -7,7 +7,7 @@ weights, a page of a cache. Asked at every term, whether it is inside stands bet
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tcsym.frontend.program import Read
 from tcsym.index import Condition, Index, all_of, any_of, ge, var
@@ -35,7 +35,6 @@ from tcsym.polyhedral.passes.common.loops import find_loop, loops_around, loops_
 from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.contraction.copy_operand import depend_on_sizes
 from tcsym.polyhedral.passes.rows.checked_rows import kept_inside
-from tcsym.records import dataclass
 from tcsym.types import DType
 
 

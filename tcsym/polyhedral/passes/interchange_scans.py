@@ -191,22 +191,24 @@ def _tells(s: object, row: str, scan: Loop, rows: Chain) -> bool:
 
 def _pays(kernel: Kernel, scan: Loop, rows: Chain) -> bool:
     """What is stored moves in unit strides with the scan, and nothing that steps read anew does
-    with a row."""
-    stores = [x for x, _ in walk(scan.body) if isinstance(x, Store)]
-    along = all(
-        stride(kernel.buffer(x.buffer), x.subscripts, scan.variable) == ONE
-        for x in stores
-        if scan.variable not in kernel.buffer(x.buffer).private
-    )
-    across = any(
-        stride(kernel.buffer(a.buffer), a.subscripts, r.variable) == ONE
-        for a in accesses(scan.body)
-        for r in rows
-        if scan.variable not in kernel.buffer(a.buffer).private and _moves(a, scan.variable)
-    )
-    return bool(stores) and along and not across
+    with a row. Where steps store nothing anew, something they read moves so with the scan."""
+    moved = [a for a in accesses(scan.body) if _moves(kernel, a, scan.variable)]
+    stores = [a for a in moved if a.written]
+    along = [_stride(kernel, a, scan.variable) == ONE for a in stores or moved]
+    across = any(_stride(kernel, a, r.variable) == ONE for a in moved for r in rows)
+    return (all(along) if stores else any(along)) and not across
 
 
-def _moves(a: Access, variable: str) -> bool:
-    """It touches another element in the next step, as far as is known."""
-    return any(not isinstance(s, Index) or variable in s.variables() for s in a.subscripts)
+def _stride(kernel: Kernel, a: Access, variable: str) -> Index | None:
+    return stride(kernel.buffer(a.buffer), a.subscripts, variable)
+
+
+def _moves(kernel: Kernel, a: Access, variable: str) -> bool:
+    """It touches another element in the next step, as far as is known, and not one of the few that
+    a temporary keeps."""
+    b = kernel.buffer(a.buffer)
+    return variable not in b.private and any(
+        not isinstance(s, Index) or variable in s.variables()
+        for s, n in zip(a.subscripts, b.shape)
+        if b.space == "argument" or n.as_int() is None
+    )

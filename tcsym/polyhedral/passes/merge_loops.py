@@ -7,7 +7,7 @@ the remainder is paid once. Two dimensions of a buffer merge into one by rewriti
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tcsym.frontend.program import Expr, IndexValue, Read
 from tcsym.index import ONE, ZERO, Index, condition_variables, var
@@ -36,7 +36,6 @@ from tcsym.polyhedral.passes.common.access import (
 from tcsym.polyhedral.passes.common.bounds import extent, is_nonnegative
 from tcsym.polyhedral.passes.common.loops import loops_in, replace_loop
 from tcsym.polyhedral.passes.common.names import Names
-from tcsym.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

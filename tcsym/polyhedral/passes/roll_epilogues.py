@@ -10,7 +10,7 @@ else that a tile of a few terms does: such epilogues are rolled only if they are
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tcsym.frontend.program import Call, Read
 from tcsym.index import ZERO, Index, floordiv, ge, minimum, var
@@ -40,7 +40,6 @@ from tcsym.polyhedral.passes.common.bounds import extent
 from tcsym.polyhedral.passes.common.names import Names, renamed_loops
 from tcsym.polyhedral.passes.common.overlap import is_repeatable
 from tcsym.polyhedral.passes.full_tiles import CHEAP_CALLS
-from tcsym.records import dataclass
 from tcsym.target import Target
 from tcsym.types import DType
 

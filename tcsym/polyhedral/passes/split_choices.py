@@ -8,7 +8,7 @@ the text's. (Quotients: `split_quotients`. Choices in sums: `windows.copy_choice
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tcsym.index import (
     TRUE,
@@ -42,7 +42,6 @@ from tcsym.polyhedral.passes.common.duplicate import duplicate
 from tcsym.polyhedral.passes.common.loops import is_leaf
 from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.common.row_parts import is_parallel, with_parts
-from tcsym.records import dataclass
 
 LONG, SHORT = 1000, 10  # a row's sizes and all others, where the lengths of sides are compared
 MOST = 8  # choices of a row

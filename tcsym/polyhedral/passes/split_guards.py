@@ -6,7 +6,7 @@ range: the loads in it need no guard and no mask, and outside of it there are no
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tcsym.frontend.affine import as_condition
 from tcsym.frontend.infer_paths import is_exact_in_int32
@@ -51,7 +51,6 @@ from tcsym.polyhedral.passes.common.loops import (
     statements_in,
 )
 from tcsym.polyhedral.passes.common.names import Names
-from tcsym.records import dataclass
 
 MOST_GUARDS = 2
 

@@ -7,7 +7,7 @@ and stencils around a torus, are such rows.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import reduce
 
 from tcsym.index import (
@@ -28,7 +28,6 @@ from tcsym.loop_ir import Kernel, Loop, LoopOrder, Node, map_node, walk
 from tcsym.polyhedral.passes.common.bounds import extent
 from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.common.row_parts import is_parallel, with_parts
-from tcsym.records import dataclass
 
 LEAST = 32  # elements of a piece: shorter ones, if that is known, take longer than divisions
 FEW = 3  # elements of a piece that beats gathers, where rows have to stay as they were too

@@ -14,7 +14,7 @@ where the caches hold most of what is moved. They are there once, and only their
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tcsym.index import (
     FALSE,
@@ -61,7 +61,6 @@ from tcsym.polyhedral.passes.common.duplicate import duplicate
 from tcsym.polyhedral.passes.common.loops import find_loop, replace_loop
 from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.full_tiles import is_cheap
-from tcsym.records import dataclass
 
 LONG_ROW_BYTES = 2048
 SHARED_CACHE = 4  # by which part more than a cache pays off in it for several threads at once

@@ -377,10 +377,7 @@ def _other_lanes(n: Loop, k: Kernel, pad: str) -> list[str]:
 
 
 _TYPES = {str(t): t for t in DType}
-
-
-def _end(x: float, t: DType) -> int:
-    return t.lowest if x < 0 else t.highest
+_ENDS = {name: (t.lowest, t.highest) for name, t in _TYPES.items()}
 
 
 class _Runtime:
@@ -448,12 +445,12 @@ class _Runtime:
         """As a value of an integer type: floats saturate, integers wrap. Packed ones stay."""
         if isinstance(x, tuple):
             return x
-        dtype = _TYPES[t]
+        lowest, highest = _ENDS[t]
         if isinstance(x, float):
             if x != x:
                 return 0
-            return int(x) if dtype.lowest <= x <= dtype.highest else _end(x, dtype)
-        return (x - dtype.lowest) % (1 << dtype.bits) + dtype.lowest
+            return int(x) if lowest <= x <= highest else lowest if x < 0 else highest
+        return (x - lowest) % (highest - lowest + 1) + lowest
 
     @staticmethod
     def rounded(x, t: str) -> float:

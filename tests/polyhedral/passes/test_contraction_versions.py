@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tcsym.compiler import analyse
+from tcsym.index import ONE, var
 from tcsym.index_values import holds
 from tcsym.loop_ir import Branch, Kernel, Loop, Prefetch, walk
 from tcsym.options import Options
@@ -104,6 +105,15 @@ def test_an_exchange_pays_where_rows_are_more_than_columns() -> None:
     pays = exchange_pays(k, "i", roles, True)
     assert holds(pays, {"M": 13, "N": 12, "K": 1}) and holds(pays, {"M": 2, "N": 1, "K": 9})
     assert not holds(pays, {"M": 12, "N": 12, "K": 1}) and not holds(pays, {"M": 99, "N": 13})
+
+
+def test_an_exchange_to_rows_far_apart_pays_for_fewer_columns_of_short_sums() -> None:
+    k, roles = product("tn")
+    far = replace(k.buffer("C"), strides=(var("S"), ONE))
+    pays = exchange_pays(k.with_buffer(far), "i", roles, True)
+    for terms, most in ((4, 4), (32, 6), (96, 12), (9999, 12)):
+        sizes = {"M": 99, "K": terms}
+        assert holds(pays, {**sizes, "N": most}) and not holds(pays, {**sizes, "N": most + 1})
 
 
 def test_operands_in_place_are_fetched_ahead_where_steps_are_far_apart() -> None:

@@ -38,7 +38,7 @@ KINDS = {"float": np.float32, "int32": np.int32, "double": np.float64}
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_exact_results(name: str, kind: str, target: str) -> None:
     if not runs_here(resolve_target(target)):
-        pytest.skip(f"this processor is not {target}")
+        pytest.skip(f"this processor cannot run code for {target}")
     kernel = tcsym.define(PROGRAMS[name].format(kind=kind), target=target).f
     rng = np.random.default_rng(1)
     for b, n, c in itertools.product((1, 9), (8, 17, 65), (1, 2, 3, 6, 7, 8, 13, 15, 16)):

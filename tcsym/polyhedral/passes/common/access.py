@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from math import gcd
 
 from tcsym.frontend.program import Expr, IndexValue, Read
 from tcsym.index import ONE, ZERO, FloorDiv, Index, Product, condition_variables, of_atom, var
@@ -24,7 +25,6 @@ from tcsym.loop_ir import (
     walk,
 )
 from tcsym.polyhedral.passes.common.bounds import extent
-from tcsym.records import dataclass
 
 Subscripts = tuple[Index | Expr, ...]
 
@@ -190,9 +190,17 @@ def run_length(buffer: Buffer, subscripts: Subscripts, loops: tuple[Loop, ...]) 
 
 
 def are_apart(a: Subscripts, b: Subscripts) -> bool:
-    """Two elements of one buffer, for equal values of all variables, that differ by a constant."""
-    differences = (x - y for x, y in zip(a, b) if isinstance(x, Index) and isinstance(y, Index))
-    return any(d.as_int() not in (None, 0) for d in differences)
+    """Two elements of one buffer that differ for equal values of all variables, as is known."""
+    return any(differ(x, y) for x, y in zip(a, b) if isinstance(x, Index) and isinstance(y, Index))
+
+
+def differ(a: Index, b: Index) -> bool:
+    """No values of variables, the same in both, make them equal: neither i and i + 1, nor i % 2
+    and (i + 1) % 2, whose difference is a multiple of 2 and 1 more."""
+    d = a - b
+    if not d.terms:
+        return d.constant != 0
+    return d.constant % gcd(*(c for _, c in d.terms)) != 0
 
 
 def offset_stride(buffer: Buffer, subscripts: Subscripts, variable: str) -> Index | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tcsym.frontend.program import (
     Binary,
     Call,
@@ -28,7 +30,6 @@ from tcsym.polyhedral.passes.common.access import Subscripts, stride, subscript_
 from tcsym.polyhedral.passes.common.bounds import extent
 from tcsym.polyhedral.passes.common.cost import is_light
 from tcsym.polyhedral.passes.common.loops import chain_of, statements_in
-from tcsym.records import dataclass
 
 MOST_OPERATIONS = 6  # of a light term
 

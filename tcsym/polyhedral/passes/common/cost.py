@@ -10,7 +10,7 @@ two or three: it chooses numbers of threads.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 
 from tcsym.frontend.program import Binary, Call, Cast, Const, IndexValue, Read
@@ -38,7 +38,6 @@ from tcsym.loop_ir import (
 from tcsym.packed import is_dot
 from tcsym.polyhedral.passes.common.access import linear_coefficient
 from tcsym.polyhedral.passes.common.bounds import eliminate, relax, trip_bound
-from tcsym.records import dataclass
 from tcsym.target import Target
 from tcsym.types import DType
 

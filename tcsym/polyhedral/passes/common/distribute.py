@@ -7,7 +7,7 @@ subscripts). Where few points are known to come, that place is small.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tcsym.index import ZERO, Product, index, minimum, var
 from tcsym.index_values import substitute
@@ -16,7 +16,6 @@ from tcsym.polyhedral.passes.common.access import accesses
 from tcsym.polyhedral.passes.common.band import Band, band_of
 from tcsym.polyhedral.passes.common.loops import find_loop, replace_loop
 from tcsym.polyhedral.passes.common.names import Names, rename_loops
-from tcsym.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from tcsym.index import Index, var
 from tcsym.loop_ir import Kernel, Loop, Node, map_node, substitute_node, walk
-from tcsym.records import dataclass
 
 
 @dataclass(slots=True)

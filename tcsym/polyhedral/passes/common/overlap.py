@@ -6,7 +6,7 @@ from collections.abc import Set
 
 from tcsym.index import Condition, Index, all_of, ge
 from tcsym.loop_ir import Kernel, Loop, Node, Store, walk
-from tcsym.polyhedral.passes.common.access import Access, accesses
+from tcsym.polyhedral.passes.common.access import Access, accesses, differ
 from tcsym.polyhedral.passes.common.band import Band
 from tcsym.polyhedral.passes.common.bounds import extent
 from tcsym.polyhedral.passes.common.loops import statements_in
@@ -60,7 +60,7 @@ def _is_of_before(read: Access, touched: tuple[Access, ...], fixed: frozenset[st
             isinstance(x, Index)
             and isinstance(y, Index)
             and (x.variables() | y.variables()) <= fixed
-            and (x - y).as_int() not in (None, 0)
+            and differ(x, y)
             for x, y in zip(read.subscripts, s)
         )
         for s in stores

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from tcsym.loop_ir import Kernel, Node, Prefetch
 from tcsym.options import Options
 from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.common.vector_legality import widest_bits
-from tcsym.records import dataclass
 from tcsym.target import Target
 
 

@@ -6,6 +6,8 @@ Each element of the contraction then is a product of two vectors that are read a
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tcsym.loop_ir import Kernel, Loop, loads
 from tcsym.polyhedral.passes.common.access import lies_along, value_variables
 from tcsym.polyhedral.passes.common.band import Band, Roles, band_of, factors, reductions
@@ -13,7 +15,6 @@ from tcsym.polyhedral.passes.common.loops import find_loop
 from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.contraction.copy_operand import copy_operand, depend_on_sizes
 from tcsym.polyhedral.passes.contraction.operands import Operand, own_operands, streamed_operands
-from tcsym.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

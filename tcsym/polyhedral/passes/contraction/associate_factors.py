@@ -7,14 +7,13 @@ point divides. docs/decisions/0017 says why this may be done.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tcsym.frontend.program import Binary, BinaryOp, Expr, Select, dtype_of
 from tcsym.loop_ir import Kernel, Loop, Node, Update, loads, map_node, walk
 from tcsym.polyhedral.factors import flattened, product
 from tcsym.polyhedral.passes.common.access import value_variables
 from tcsym.polyhedral.passes.contraction.operands import widened_term
-from tcsym.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

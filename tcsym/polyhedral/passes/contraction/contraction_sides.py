@@ -6,7 +6,7 @@ cut into whole tiles, with one ragged end instead of one a row.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tcsym.loop_ir import Kernel
 from tcsym.polyhedral.passes.common.band import Band, Roles, band_of, reductions
@@ -29,7 +29,6 @@ from tcsym.polyhedral.passes.contraction.operands import (
     streamed_operands,
 )
 from tcsym.polyhedral.passes.contraction.pack_operand import redirect_operand
-from tcsym.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

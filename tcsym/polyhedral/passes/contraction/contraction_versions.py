@@ -27,6 +27,7 @@ from tcsym.index import (
     ge,
     index,
     maximum,
+    minimum,
     mod,
     negate,
 )
@@ -322,8 +323,22 @@ def exchange_pays(kernel: Kernel, nest: str, roles: Roles, in_place: bool) -> Co
     columns = column_count(kernel, nest, roles)
     rows = extent(band_of(find_loop(kernel.body, nest)).loop(roles.rows or roles.columns))
     if in_place:
-        return all_of((ge(EXCHANGED_COLUMNS, columns), ge(rows, columns + 1)))
+        most = minimum(EXCHANGED_COLUMNS, *_most_scattered(kernel, nest, roles, columns))
+        return all_of((ge(most, columns), ge(rows, columns + 1)))
     return all_of((ge(EXCHANGED_PANELS, columns), ge(rows, WHOLE_LANES)))
+
+
+def _most_scattered(kernel: Kernel, nest: str, roles: Roles, columns: Index) -> tuple[Index, ...]:
+    """Columns that pay for scattered stores, where these are of rows far apart: each lane has a
+    line of its own, as elements that are gathered have. Rows next to each other share lines."""
+    top = find_loop(kernel.body, nest)
+    terms, stores = _term_count(kernel, nest), [a for a in accesses(top) if a.written]
+    near = all(
+        stride(kernel.buffer(a.buffer), a.subscripts, roles.rows or "") in (ZERO, columns)
+        for a in stores
+        if roles.rows not in kernel.buffer(a.buffer).private
+    )
+    return () if near or terms is None else (FEW_COLUMNS - 1 + floordiv(terms, GATHERED_TERMS),)
 
 
 def may_be_short(kernel: Kernel, nest: str, roles: Roles) -> bool:

@@ -9,11 +9,12 @@ two unsigned ones one 128 lower. That, and zero points which the sum leaves as t
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tcsym.frontend.program import Binary, Cast, Const, Expr, Select, Unary, dtype_of
 from tcsym.loop_ir import Update, loads
 from tcsym.packed import BFLOAT, BYTES, SHORT
 from tcsym.polyhedral.passes.common.access import value_variables
-from tcsym.records import dataclass
 from tcsym.types import DType
 
 _SHIFT = 128

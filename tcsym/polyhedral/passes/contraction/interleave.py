@@ -7,7 +7,7 @@ back the same way. The last group of products starts early enough to be whole.
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import mul
 
@@ -61,7 +61,6 @@ from tcsym.polyhedral.passes.contraction.interleaving import (
 from tcsym.polyhedral.passes.contraction.permute_operands import permute_operands
 from tcsym.polyhedral.passes.contraction.register_tile import TileShape, tile_registers
 from tcsym.polyhedral.passes.rows.row_schedule import schedule_rows
-from tcsym.records import dataclass
 
 
 def add_interleaved(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Kernel:

@@ -8,7 +8,7 @@ same place of neighbouring products lie side by side (`contraction.interleave` c
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add, mul
 
@@ -41,7 +41,6 @@ from tcsym.polyhedral.passes.contraction.contraction_versions import (
     streams_in_place,
 )
 from tcsym.polyhedral.passes.contraction.register_tile import can_tile
-from tcsym.records import dataclass
 
 # Times in tenths of a nanosecond, fitted to 890 products with AVX-512 and 480 with AVX2 of 1 to 70
 # rows, columns and terms each: what they choose takes 1.02 times as long as the better way.

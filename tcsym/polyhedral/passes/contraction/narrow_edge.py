@@ -9,7 +9,7 @@ Full tiles, nearly all, have one of their own: there a row's address needs no cl
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tcsym.index import Condition, Index, all_of, ge, index, negate, var
 from tcsym.loop_ir import Block, Branch, Kernel, Loop, Node, block, map_node
@@ -17,7 +17,6 @@ from tcsym.polyhedral.passes.common.loops import loops_in, replace_loop
 from tcsym.polyhedral.passes.common.names import Names, renamed_loops
 from tcsym.polyhedral.passes.common.tile_loop import is_multiple
 from tcsym.polyhedral.passes.contraction.register_tile import Tiled, TileShape
-from tcsym.records import dataclass
 
 BUSY_SUMS = 8  # vectors added to in turn that keep two multipliers with a delay of four steps busy
 

@@ -7,7 +7,7 @@ one side of the register tile only is done once, when the panel is filled.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tcsym.frontend.program import Binary, Call, Cast, Const, Expr, Read, Select, Unary, dtype_of
 from tcsym.index import ONE, ZERO, Index, var
@@ -19,7 +19,6 @@ from tcsym.polyhedral.passes.common.bounds import extent
 from tcsym.polyhedral.passes.common.loops import replace_loop
 from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.contraction.fuse_parallel import fused_position
-from tcsym.records import dataclass
 from tcsym.types import DType
 
 HALVES = (DType.FLOAT16, DType.BFLOAT16)

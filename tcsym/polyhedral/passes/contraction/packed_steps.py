@@ -11,7 +11,7 @@ loop of its own; what a term owes is summed in front of the nest and added once.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import mul
 
@@ -40,7 +40,6 @@ from tcsym.polyhedral.passes.common.setting import Setting
 from tcsym.polyhedral.passes.common.tile_loop import is_multiple
 from tcsym.polyhedral.passes.contraction.copy_operand import depend_on_sizes
 from tcsym.polyhedral.passes.contraction.dot_terms import DotTerm, Owed, dot_term
-from tcsym.records import dataclass
 from tcsym.types import DType
 
 

@@ -10,7 +10,7 @@ capacity and the number of threads, evaluated at run time.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import pairwise
 from operator import mul
@@ -33,7 +33,6 @@ from tcsym.polyhedral.passes.common.interchange import reorder_chain
 from tcsym.polyhedral.passes.common.loops import chain_of, find_loop, loops_around, replace_loop
 from tcsym.polyhedral.passes.common.setting import Setting
 from tcsym.polyhedral.passes.parallelise import is_free
-from tcsym.records import dataclass
 
 NARROW = 32  # tiles: too few to be shared evenly
 ROW_BYTES = 512  # copying as many takes as long as two threads writing to one line

@@ -7,6 +7,8 @@ transposition in blocks, made once for all that uses it.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tcsym.frontend.program import Read
 from tcsym.index import Index
 from tcsym.loop_ir import Kernel, Loop
@@ -16,7 +18,6 @@ from tcsym.polyhedral.passes.common.loops import find_loop
 from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.contraction.copy_operand import copy_operand, depend_on_sizes
 from tcsym.polyhedral.passes.contraction.fuse_parallel import stores_follow
-from tcsym.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tcsym.loop_ir import Buffer, Kernel, Loop, Node
 from tcsym.polyhedral.passes.common.band import Band
@@ -10,7 +10,6 @@ from tcsym.polyhedral.passes.common.interchange import reorder_chain, sink_point
 from tcsym.polyhedral.passes.common.loops import find_loop, replace_loop
 from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.common.tile_loop import split_point, tile_loop, tile_loop_overlapping
-from tcsym.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

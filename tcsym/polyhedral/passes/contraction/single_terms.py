@@ -7,7 +7,7 @@ three loops seldom have one term: these sizes are left out (`Kernel.left_out`).
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import mul
 
@@ -36,7 +36,6 @@ from tcsym.polyhedral.passes.common.loops import children, find_loop, loops_in, 
 from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.common.setting import Setting
 from tcsym.polyhedral.passes.contraction.contraction_versions import has_windows
-from tcsym.records import dataclass
 
 OFTEN_LOOPS = 4  # of the band, from which on a map is always there
 LEAST_COLUMNS = 2  # for each of which a vector across rows takes its factors from registers

@@ -14,7 +14,7 @@ sizes alone, never from threads: so does the result.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import mul
 
@@ -57,7 +57,6 @@ from tcsym.polyhedral.passes.common.loops import (
 )
 from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.contraction.copy_operand import depend_on_sizes
-from tcsym.records import dataclass
 
 LONG_TERMS = 4097
 FEW_TERMS = 1024  # are long where the result has at most

@@ -8,7 +8,7 @@ itself and its guard is no longer asked for at every point. Products of one elem
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tcsym.frontend.affine import as_condition
 from tcsym.frontend.infer_paths import is_exact_in_int32
@@ -27,7 +27,6 @@ from tcsym.polyhedral.passes.common.band import Band, Roles, band_of, reductions
 from tcsym.polyhedral.passes.common.duplicate import duplicate
 from tcsym.polyhedral.passes.common.loops import Statement, find_loop, replace_loop, statements_in
 from tcsym.polyhedral.passes.common.names import Names, renamed_loops
-from tcsym.records import dataclass
 
 MOST_TERMS = 4
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tcsym.frontend.program import Binary, Const, Expr, IndexValue, Read
 from tcsym.index import Condition, Index, all_of, ge, index
@@ -21,7 +21,6 @@ from tcsym.polyhedral.passes.common.access import subscript_variables
 from tcsym.polyhedral.passes.common.band import Band
 from tcsym.polyhedral.passes.common.loops import statements_in
 from tcsym.polyhedral.passes.common.names import Names
-from tcsym.records import dataclass
 from tcsym.types import DType
 
 

@@ -9,7 +9,7 @@ once a pass. Whole rows are one block in most programs.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from tcsym.frontend.program import Read
 from tcsym.index import (
@@ -57,7 +57,6 @@ from tcsym.polyhedral.passes.common.vector_legality import can_mask
 from tcsym.polyhedral.passes.rows.checked_rows import check_rows, checks_refusal, gathered_rows
 from tcsym.polyhedral.passes.rows.split_rows import PART_ROWS
 from tcsym.polyhedral.passes.rows.vector_rows import RowShape, vectorise_row
-from tcsym.records import dataclass
 
 PASSES = (8, 2, 1)  # rows added in one pass; then those that are left
 VECTORS = 2

@@ -7,7 +7,7 @@ sums of its places are sums of columns. Those are few, and are added in the end 
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tcsym.frontend.program import IndexValue, Read
 from tcsym.index import (
@@ -55,7 +55,6 @@ from tcsym.polyhedral.passes.common.setting import Setting
 from tcsym.polyhedral.passes.contraction.register_tile import TileShape, tile_registers
 from tcsym.polyhedral.passes.rows.split_rows import split_rows
 from tcsym.polyhedral.passes.rows.strip_schedule import schedule_vectors
-from tcsym.records import dataclass
 
 VECTORS = 8  # of short rows in a long one, for each column: their sums are in flight at once
 LEAST_ROWS = 8  # long ones

@@ -8,7 +8,7 @@ loaded once, a vector for a group, and permuted in registers.
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import mul
 
@@ -36,7 +36,6 @@ from tcsym.polyhedral.passes.common.loops import chain_of, find_loop, loops_arou
 from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.common.overlap import is_repeatable
 from tcsym.polyhedral.passes.common.setting import Setting
-from tcsym.records import dataclass
 from tcsym.types import DType
 
 MOST_PERMUTED = 6  # vectors, which stay in registers

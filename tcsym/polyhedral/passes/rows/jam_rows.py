@@ -9,7 +9,7 @@ lanes are added before the next loop over the row can start, which two rows do a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from tcsym.frontend.program import Call, Read
@@ -71,7 +71,6 @@ from tcsym.polyhedral.passes.rows.row_schedule import (
     row_choice,
     schedule_rows,
 )
-from tcsym.records import dataclass
 
 ROWS = 4
 NORMALISED_ROWS = 2
@@ -211,7 +210,8 @@ def _each(x: Node, lanes: set[str], rows: tuple[Index, ...]) -> Node:
     def value(v: Value) -> Value:
         if not isinstance(v, Read) or v.tensor not in lanes:
             return v
-        return replace(v, subscripts=(*rows, *v.subscripts))
+        checked = (*(False for _ in rows), *v.checked) if v.checked else ()
+        return replace(v, subscripts=(*rows, *v.subscripts), checked=checked)
 
     return map_node(x, statement, value)
 

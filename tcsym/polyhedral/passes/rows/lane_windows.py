@@ -10,7 +10,7 @@ images, and for large windows.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add, mul
 
@@ -30,7 +30,6 @@ from tcsym.polyhedral.passes.contraction.interleaving import (
 from tcsym.polyhedral.passes.contraction.register_tile import can_tile
 from tcsym.polyhedral.passes.windows.literal_windows import are_known, symbolic_windows
 from tcsym.polyhedral.passes.windows.window_schedule import ACCUMULATORS, sliding_reads
-from tcsym.records import dataclass
 
 POINTS = 6  # of a row at once: sums enough in flight, and few rows are shorter
 # Tenths of a cycle: of a term of a vector in place, of one of a tile, of the copy of an element

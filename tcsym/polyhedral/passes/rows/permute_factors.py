@@ -6,7 +6,7 @@ block of Y is transposed anew. The copy Y'(c,d) is transposed once, and read as 
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import mul
 
@@ -22,7 +22,6 @@ from tcsym.polyhedral.passes.common.setting import Setting
 from tcsym.polyhedral.passes.contraction.copy_operand import copy_operand, depend_on_sizes
 from tcsym.polyhedral.passes.contraction.permute_operands import is_permutation
 from tcsym.polyhedral.passes.rows.transpose_lanes import certain_reads
-from tcsym.records import dataclass
 
 LEAST_USES = 3  # of an element: with fewer, blocks are transposed where they are used
 

@@ -9,7 +9,7 @@ will read a little later. The address may lie beyond the end: a prefetch of no m
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
 
 from tcsym.frontend.program import Expr, Read
@@ -33,7 +33,6 @@ from tcsym.loop_ir import (
 from tcsym.polyhedral.passes.common.access import accesses, run_length, stride, subscript_variables
 from tcsym.polyhedral.passes.common.bounds import extent
 from tcsym.polyhedral.passes.common.loops import loops_in
-from tcsym.records import dataclass
 
 BYTES_AHEAD = 2048
 PART_BYTES = 8192

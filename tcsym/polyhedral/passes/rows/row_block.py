@@ -6,7 +6,7 @@ their register tiles; the temporaries between the nests hold one block of rows.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tcsym.index import ZERO, ceildiv, index, minimum, var
 from tcsym.loop_ir import Kernel, Loop, Node, block, substitute_node
@@ -16,7 +16,6 @@ from tcsym.polyhedral.passes.common.bounds import extent
 from tcsym.polyhedral.passes.common.interchange import reorder_chain
 from tcsym.polyhedral.passes.common.loops import children, find_loop, replace_loop
 from tcsym.polyhedral.passes.common.names import Names
-from tcsym.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

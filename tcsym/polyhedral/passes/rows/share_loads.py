@@ -8,7 +8,7 @@ last rows overlap others, so that nothing is left over: one loop for a row, what
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tcsym.frontend.program import Call, Select
 from tcsym.index import (
@@ -53,7 +53,6 @@ from tcsym.polyhedral.passes.common.overlap import is_repeatable
 from tcsym.polyhedral.passes.common.setting import Setting
 from tcsym.polyhedral.passes.common.tile_loop import is_multiple, tile_loop_overlapping
 from tcsym.polyhedral.passes.rows.row_schedule import row_choice
-from tcsym.records import dataclass
 
 ROWS = 2  # four save little more, and read from more places at once
 WORTH = 12  # a load saved for so many operations

@@ -9,7 +9,7 @@ several loops walk in each lane is copied, lanes side by side, if it stays in th
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tcsym.index import FALSE, TRUE, ZERO, Condition, Index, all_of, any_of, eq, ge, maximum, var
 from tcsym.loop_ir import THREADS, Branch, Kernel, Store
@@ -55,7 +55,6 @@ from tcsym.polyhedral.passes.rows.transpose_lanes import (
 )
 from tcsym.polyhedral.passes.rows.transposition import transposition_of
 from tcsym.polyhedral.passes.windows.window_schedule import sliding_reads
-from tcsym.records import dataclass
 
 TINY_COST = 6.0  # of a row that is copied, where fewer elements may take less in place
 LEAST_TINY = 3  # elements, for a version of that

@@ -6,7 +6,7 @@ rows, whatever the threads: so the result does not depend on those.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tcsym.frontend.program import Read
 from tcsym.index import ZERO, Index, ceildiv, minimum, var
@@ -23,7 +23,6 @@ from tcsym.polyhedral.passes.common.loops import (
     statements_in,
 )
 from tcsym.polyhedral.passes.common.names import Names
-from tcsym.records import dataclass
 
 PART_ROWS = 256  # the sums of a part cost two accesses for as many terms
 

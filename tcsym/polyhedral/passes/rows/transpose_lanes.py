@@ -7,7 +7,7 @@ shuffles: half as many instructions, and a quarter of the loads.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import cast
 
 from tcsym.frontend.program import Binary, Call, Expr, Read, Select
@@ -47,7 +47,6 @@ from tcsym.polyhedral.passes.common.names import renamed_loops
 from tcsym.polyhedral.passes.common.overlap import is_repeatable
 from tcsym.polyhedral.passes.common.setting import Setting
 from tcsym.polyhedral.passes.rows.vector_rows import tree
-from tcsym.records import dataclass
 
 MOST_VALUES = 20  # of a point
 

@@ -9,7 +9,7 @@ vectors take them, moved through registers as a plain transposition is.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from tcsym.frontend.program import Read
@@ -41,7 +41,6 @@ from tcsym.polyhedral.passes.rows.transposition import (
     moved_read,
     over_blocks,
 )
-from tcsym.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

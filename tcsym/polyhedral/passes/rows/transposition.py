@@ -8,7 +8,7 @@ element-wise, but reuse the cache lines of their strided side within a block.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tcsym.frontend.program import Read
 from tcsym.index import ONE, ZERO, Index, ceildiv, choose, eq, maximum, minimum, mod, var
@@ -29,7 +29,6 @@ from tcsym.polyhedral.passes.common.interchange import reorder_chain
 from tcsym.polyhedral.passes.common.loops import find_loop, replace_loop
 from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.common.tile_loop import is_multiple, tile_loop
-from tcsym.records import dataclass
 
 CACHE_POINTS = 128  # of a side of a cache block, which has whole tiles
 CONFLICT_BYTES = 2048  # rows a multiple of it apart share one or two sets of the first cache

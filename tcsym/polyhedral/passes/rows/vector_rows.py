@@ -7,7 +7,7 @@ elements that cannot be masked remain single.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import reduce
 
 from tcsym.frontend.program import Binary, Expr, Read
@@ -32,7 +32,6 @@ from tcsym.polyhedral.passes.common.bounds import extent
 from tcsym.polyhedral.passes.common.identities import identity
 from tcsym.polyhedral.passes.common.loops import find_loop, replace_loop, statements_in
 from tcsym.polyhedral.passes.common.names import Names, renamed_loops
-from tcsym.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ outer loops that have planes of their own.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from tcsym.frontend.program import Read, Select
@@ -49,7 +49,6 @@ from tcsym.polyhedral.passes.common.loops import find_loop, loops_around, replac
 from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.split_choices import split_choices
 from tcsym.polyhedral.passes.split_quotients import split_quotients
-from tcsym.records import dataclass
 
 _PLACE = "$place"  # in `_Axis.source`; no name of a program
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tcsym.frontend.program import Expr, Read, dtype_of
 from tcsym.index import ZERO, Condition, Index, all_of, ceildiv, floordiv, ge, index, minimum, var
 from tcsym.loop_ir import Branch, Loop, Node, Store, block
 from tcsym.polyhedral.passes.common.casts import rebuilt, under_casts
 from tcsym.polyhedral.passes.common.names import Names
-from tcsym.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ costs what filling a panel costs.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import reduce
 
 from tcsym.frontend.affine import as_condition
@@ -36,7 +36,6 @@ from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.common.sliding import slides
 from tcsym.polyhedral.passes.contraction.guarded_products import is_inside
 from tcsym.polyhedral.passes.windows.residue_guards import Guarded, guarded
-from tcsym.records import dataclass
 from tcsym.types import DType
 
 LEAST_USES = 16  # of a weight: else asking for it costs too much

@@ -8,7 +8,7 @@ what the arrays measure stays symbolic.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tcsym.index import FALSE, ZERO, Condition, Index, all_of, eq, index
 from tcsym.index_values import condition_substitute
@@ -21,7 +21,6 @@ from tcsym.polyhedral.passes.common.loops import find_loop, replace_loop
 from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.common.sliding import slides_over
 from tcsym.polyhedral.passes.windows.unroll_window import is_long
-from tcsym.records import dataclass
 
 LITERAL = 3
 

@@ -13,7 +13,7 @@ sides, which add nothing. What a term owes is the weights' sum, added once to ea
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tcsym.frontend.program import Binary, Cast, Const, Expr, Read, Select
@@ -63,7 +63,6 @@ from tcsym.polyhedral.passes.contraction.dot_terms import Owed
 from tcsym.polyhedral.passes.contraction.fuse_reductions import fuse_reductions
 from tcsym.polyhedral.passes.contraction.operands import widened_terms
 from tcsym.polyhedral.passes.windows.window_sums import Side, WindowSum, window_sum
-from tcsym.records import dataclass
 from tcsym.types import DType
 
 

@@ -10,7 +10,7 @@ inside those, where it stays in the first cache.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tcsym.frontend.affine import as_condition
 from tcsym.frontend.infer_paths import is_exact_in_int32
@@ -36,7 +36,6 @@ from tcsym.polyhedral.passes.common.casts import rebuilt
 from tcsym.polyhedral.passes.common.loops import find_loop, loops_around, replace_loop
 from tcsym.polyhedral.passes.common.setting import Setting
 from tcsym.polyhedral.passes.windows.copy_padded import Axis, copy_padded, fixed_axis
-from tcsym.records import dataclass
 from tcsym.types import DType
 
 

@@ -8,6 +8,7 @@ on all n.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import reduce
 from math import gcd
 
@@ -26,7 +27,6 @@ from tcsym.index import (
     of_atom,
 )
 from tcsym.loop_ir import Value
-from tcsym.records import dataclass
 from tcsym.types import DType
 
 MOST_CLASSES = 16  # of a loop: with more, each has few points

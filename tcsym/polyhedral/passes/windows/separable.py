@@ -6,6 +6,7 @@ subscript that the row moves in; so what is reduced over it serves all windows o
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
 
 from tcsym.frontend.program import Binary, IndexValue, Read
@@ -15,7 +16,6 @@ from tcsym.polyhedral.passes.common.access import accesses
 from tcsym.polyhedral.passes.common.band import Band
 from tcsym.polyhedral.passes.common.bounds import eliminate, extent
 from tcsym.polyhedral.passes.common.loops import chain_of, children
-from tcsym.records import dataclass
 
 FEW_TERMS = 4  # of a window that is one expression
 MOST_STEP = 4  # between windows of unknown length, of which few columns are used

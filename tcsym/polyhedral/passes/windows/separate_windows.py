@@ -8,7 +8,7 @@ expression, without an accumulator. Box filters, pooling, dilation and erosion a
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tcsym.frontend.program import Read
 from tcsym.index import (
@@ -55,7 +55,6 @@ from tcsym.polyhedral.passes.windows.expand_reductions import expand_reductions
 from tcsym.polyhedral.passes.windows.fetch_blocks import next_block
 from tcsym.polyhedral.passes.windows.literal_windows import literal_copy, symbolic_windows
 from tcsym.polyhedral.passes.windows.separable import Separable, Side, is_small, separable
-from tcsym.records import dataclass
 
 ROWS = 4  # of a side at a time: what was just stored cannot be loaded at once
 

@@ -9,7 +9,7 @@ leaves as a remainder is a formula in r and sizes.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import gcd
 
 from tcsym.frontend.program import Read
@@ -37,7 +37,6 @@ from tcsym.polyhedral.passes.common.loops import (
 )
 from tcsym.polyhedral.passes.common.names import Names
 from tcsym.polyhedral.passes.windows.residue_guards import Residue, guarded, simplified
-from tcsym.records import dataclass
 
 MOST_SPLITS = 6
 

@@ -8,7 +8,7 @@ off, as long as what that owes is a sum of weights.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import cast
 
 from tcsym.frontend.program import Const, Expr, Read, dtype_of
@@ -29,7 +29,6 @@ from tcsym.polyhedral.passes.common.loops import chain_of, find_loop
 from tcsym.polyhedral.passes.common.sliding import slides
 from tcsym.polyhedral.passes.contraction.copy_operand import depend_on_sizes
 from tcsym.polyhedral.passes.contraction.dot_terms import DotTerm, dot_term
-from tcsym.records import dataclass
 from tcsym.types import DType
 
 FEW_ELEMENTS = 8  # at the end of a dimension, which no window reads

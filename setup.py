@@ -1,0 +1,35 @@
+"""The native part of the run time, and the wheel's tag, which depends on the system that builds.
+
+The wheel has machine code for Linux on x86-64 with glibc, of the version here and at least that
+which the libraries below it need. What is built elsewhere, from the source distribution, says at a
+kernel's first call that it cannot run there.
+"""
+
+import platform
+import sys
+from pathlib import Path
+
+import numpy
+from setuptools import Extension, setup
+
+SOURCES = Path("tcsym/native")
+LEAST_GLIBC = 27  # 2.27
+
+native = Extension(
+    "tcsym.runtime._native",
+    sources=sorted(map(str, SOURCES.glob("*.c"))),
+    depends=sorted(map(str, SOURCES.glob("*.h"))),
+    include_dirs=[numpy.get_include()],
+    extra_compile_args=["-std=gnu11", "-fno-strict-aliasing", "-pthread"],
+    extra_link_args=["-pthread"],
+    optional=True,  # without a compiler, Python serves the calls
+)
+
+is_supported = sys.platform == "linux" and platform.machine() == "x86_64"
+library, version = platform.libc_ver()
+if is_supported and library == "glibc":
+    glibc = max(LEAST_GLIBC, int(version.split(".")[1]))
+    tag = {"plat_name": f"manylinux_2_{glibc}_x86_64"}
+    setup(ext_modules=[native], options={"bdist_wheel": tag})
+else:
+    setup()

@@ -1,0 +1,119 @@
+"""A syntax error and the text before it -> how to write what other languages write so."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Set
+
+from lark import Token
+
+from tcsym.frontend.idioms import SAME_TYPES, TYPES, block, type_hint
+
+# What these characters mean elsewhere, and how it is said here.
+_CHARACTERS = {
+    "[": "shapes and subscripts stand in parentheses: `A(i,j)`",
+    ";": "statements need no separator",
+    "^": "write `pow(a, b)`, or `a * a`",
+    "@": "write the sum: `C(i,j) +=! A(i,k) * B(k,j)`",
+    "'": "there are no strings",
+    '"': "there are no strings",
+}
+_WORDS = {
+    "and": ("&&", "Y(i) = X(i) > 0.0 && X(i) < 1.0 ? X(i) : 0.0"),
+    "or": ("||", "Y(i) = X(i) < 0.0 || X(i) > 1.0 ? 0.0 : X(i)"),
+    "not": ("!", "Y(i) = !(X(i) > 0.0) ? 0.0 : X(i)"),
+}
+_RANGE = "a range is written `low:high`, and `high` is not in it"
+_INTERVAL = re.compile(r"\[\s*([^][():,]+?)\s*[,:]\s*([^][()]+?)\s*([])[])")
+_TERNARY = "Python's `a if p else b` is written `p ? a : b`:" + block(
+    "Y(i) = X(i) > 0.0 ? X(i) : 0.0"
+)
+FILE_HINT = 'this is the name of a file: `tcsym.define(pathlib.Path("{}"))` reads it'
+
+
+def is_file_name(text: str) -> bool:
+    """True for what is no text of defs but looks like the place of one."""
+    return re.fullmatch(r"\s*[\w./\\:~ -]+\.tc\s*", text) is not None and "\n" not in text.strip()
+
+
+def character_hint(character: str, before: str, rest: str) -> str:
+    """For a character that begins no token. rest: the text from it on."""
+    found = _INTERVAL.match(rest) if character == "[" else None
+    if re.search(r"\bin\s*$", before) and found is not None:
+        low, high, end = found.groups()
+        above = high if end != "]" else str(int(high) + 1) if high.isdecimal() else f"{high}+1"
+        return f"{_RANGE}: `{found.group()}` is `{low}:{above}`"
+    if character == "." and re.search(r"\b(np|numpy|math|torch|F|jnp)$", before):
+        return "built-in functions have no prefix: `exp(x)`"
+    return _CHARACTERS.get(character, "")
+
+
+def token_hint(token: Token, before: str, expected: Set[str]) -> str:
+    """For a token that does not fit. before: the text that ends where it begins, stripped."""
+    for hint in (_of_words, _of_header, _of_ranges, _of_calls, _of_operators):
+        if found := hint(token, before, expected):
+            return found
+    return ""
+
+
+def _statement(before: str) -> str:
+    """What stands before in the same statement, about."""
+    return re.split(r"[{}\n]", re.sub(r"#[^\n]*", "", before))[-1]
+
+
+def _of_words(token: Token, before: str, expected: Set[str]) -> str:
+    if token == "else" and "LBRACE" in expected and re.search(r"\bif\b", _statement(before)):
+        return _TERNARY
+    if token == "if" and "IF" not in expected and re.search(r"[\w)]$", before):
+        return _TERNARY
+    if token == "if" and "MINUS" in expected:
+        return "choose between values with `condition ? a : b`"
+    if token == "where" and "MINUS" in expected:
+        return "`where(p, a, b)` is written `p ? a : b`"
+    words = re.findall(r"\b(?:and|or|not)\b", f"{_statement(before)} {token}")
+    if words:
+        shown, example = _WORDS[words[-1]]
+        return f"`{words[-1]}` is written `{shown}`:{block(example)}"
+    if before.endswith(("let", "var", "auto", "const")) and token.type == "NAME":
+        return f"name a value behind the statement: `… where {token} = …`"
+    return ""
+
+
+def _of_header(token: Token, before: str, expected: Set[str]) -> str:
+    if before.endswith("->") and token.type == "NAME":
+        return f"outputs stand in parentheses: `-> ({token})`"
+    if "SCALAR" in expected and "MINUS" not in expected and token.type == "NAME":
+        return type_hint(token) or "a parameter has a type and a shape: `float(N) X`"
+    word = re.search(r"->\s*\((?:[^{}]*[\s,(])?(\w+)$", before)
+    is_type = word is not None and (word[1] in SAME_TYPES or word[1].startswith("complex"))
+    if word is not None and is_type and token.type in ("LPAR", "NAME"):
+        return type_hint(word[1])
+    scalar = re.search(rf"\b({'|'.join(TYPES.split())}|float32|float64)(\s+\w+)?$", before)
+    if scalar is not None and "COMMA" in expected and token.type in ("LPAR", "NAME"):
+        return f"the shape stands behind the type: `{scalar[1]}(N) X`"
+    return ""
+
+
+def _of_ranges(token: Token, before: str, expected: Set[str]) -> str:
+    if "COLON" in expected and re.search(r"\bin\s[^:{}]*$", before):
+        return f"{_RANGE}: `i in 0:N`"
+    if token == "(" and re.search(r"\bfor$", before):
+        return "a loop has no parentheses: `for t in 0:N { … }`"
+    return ""
+
+
+def _of_calls(token: Token, before: str, expected: Set[str]) -> str:
+    named = re.findall(r"\b(min|max)\s*\(", _statement(before))
+    if not named:
+        return ""
+    name = named[-1]
+    if token == ")" and expected >= {"COMMA"} and "RPAR" not in expected:
+        reduced = block(f"Y(i) {name}=! X(i,j)")
+        return f"`{name}` takes two values; over an index it is a statement of its own:{reduced}"
+    if token == "," and "RPAR" in expected and "COMMA" not in expected:
+        return f"`{name}` takes two values: `{name}({name}(a, b), c)`"
+    return ""
+
+
+def _of_operators(token: Token, before: str, _expected: Set[str]) -> str:
+    return "write `pow(a, b)`, or `a * a`" if token == "*" and before.endswith("*") else ""

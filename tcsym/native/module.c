@@ -1,0 +1,45 @@
+/* The extension module `tcsym.runtime._native`: what calls of kernels enter, and what runs them. */
+#define TCSYM_IMPORTS_NUMPY
+#include "native.h"
+
+static PyMethodDef functions[] = {
+    {"launch", tcsym_launch_kernel, METH_VARARGS,
+     "launch(kernel, buffers, sizes, arena, shared_bytes, private_bytes, threads, pool): runs it."},
+    {"set_exchange", tcsym_set_exchange, METH_VARARGS,
+     "set_exchange(capsule, type, type, is_grad_enabled, increment_version, forward_ad, busy)"},
+    {"large_array", tcsym_large_array, METH_VARARGS,
+     "large_array(shape, dtype): an array over a block; None if it is not large."},
+    {"set_idle_memory", tcsym_set_idle_memory, METH_O, "Most bytes of blocks kept for later."},
+    {"idle_memory", tcsym_idle_memory, METH_NOARGS, "Bytes and number of the blocks that are kept."},
+    {NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "tcsym.runtime._native",
+    .m_doc = "What calls of kernels enter, and what runs them.",
+    .m_size = -1,
+    .m_methods = functions,
+};
+
+static bool add_address(PyObject *module, const char *name, void *address) {
+    return !PyModule_AddObject(module, name, PyLong_FromVoidPtr(address));
+}
+
+PyMODINIT_FUNC PyInit__native(void) {
+    import_array();
+    PyTypeObject *types[] = {&tcsym_Entry, &tcsym_Switch, &tcsym_Arena, &tcsym_Pool};
+    PyObject *module = PyModule_Create(&definition);
+    if (!module || !tcsym_make_handler())
+        return NULL;
+    for (size_t k = 0; k < sizeof types / sizeof *types; k++)
+        if (PyModule_AddType(module, types[k]))
+            return NULL;
+    if (!add_address(module, "parallel_for", tcsym_parallel_for) ||
+        !add_address(module, "missing_task", tcsym_missing_task) ||
+        PyModule_AddIntConstant(module, "LARGE_BYTES", (long)tcsym_large) ||
+        PyModule_AddIntMacro(module, ARENA_BUSY) || PyModule_AddIntMacro(module, OUT_OF_MEMORY) ||
+        PyModule_AddIntMacro(module, CODE_MISSING) || PyModule_AddIntMacro(module, MOST_ARRAYS))
+        return NULL;
+    return module;
+}

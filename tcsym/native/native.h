@@ -1,0 +1,149 @@
+/* The native part of the run time: what its files know of each other. */
+#ifndef TCSYM_NATIVE_H
+#define TCSYM_NATIVE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <structmember.h>
+
+#define NPY_NO_DEPRECATED_API NPY_1_22_API_VERSION
+#define NPY_TARGET_VERSION NPY_1_22_API_VERSION
+#define PY_ARRAY_UNIQUE_SYMBOL tcsym_numpy
+#ifndef TCSYM_IMPORTS_NUMPY
+#define NO_IMPORT_ARRAY
+#endif
+#include <numpy/arrayobject.h>
+
+/* An entry takes at most so many inputs, and gives so many outputs. */
+enum { MOST_ARRAYS = 64 };
+enum { OUT, THREADS, SIZES, N_OPTIONS }; /* `kernel(..., out=, threads=, sizes=)` */
+#define SIZE_BOUND INT64_C(0x80000000)   /* sizes in native calls are below it */
+#define MOST_BYTES 0x1p46                /* more than any memory has */
+
+/* ---- formulas.c: straight-line programs over the values of a call */
+
+typedef struct {
+    int64_t operation, to, a, b, c;
+} Step;
+
+/* Words from Python that are left to read. */
+typedef struct {
+    const int64_t *next, *end;
+} Words;
+
+Words tcsym_words(PyObject *bytes);
+/* The next `n` words; null, and ValueError set, if there are not so many. */
+const int64_t *tcsym_take(Words *words, int64_t n);
+
+/* Runs the steps. False where a value does not fit 64 bits, or a required one is 0. */
+bool tcsym_evaluate(const Step *steps, int64_t n_steps, int64_t *values);
+
+/* ---- arrays.c: arguments in memory */
+
+typedef enum { OTHER, NUMPY, EXCHANGED } Library;
+
+/* Memory of an array. Strides times `unit` are bytes. `type`: an element type of numpy's, or one of
+ * DLPack's in `code`. Extents and strides belong to the array object. */
+typedef struct {
+    Library library;
+    bool dense, writable;
+    int rank;
+    uint32_t code;
+    PyArray_Descr *type;
+    char *data;
+    const int64_t *extents, *strides;
+    int64_t unit;
+} Array;
+
+typedef enum { DENSE, ROWS, COLUMNS, ANY } Layout;
+
+/* What an array must be. `exact`: of that layout and no stricter one. `kind`, `low`, `high`: which
+ * numbers may stand for an element, see `tcsym_element`. `axes`: for each axis the number of a value
+ * of the call; `binds`: whether the array tells that value, instead of having to agree with it. */
+typedef struct {
+    PyArray_Descr *type;
+    uint32_t code;
+    int64_t rank, layout, bytes, kind, low, high;
+    const int64_t *axes, *binds;
+    bool exact;
+} Wanted;
+
+/* A call on its way: the arguments as they came, and what was found out about them. Entries and
+ * switches with the same `names` (of inputs, then of options) share it. */
+typedef struct {
+    PyObject *const *args;
+    Py_ssize_t n_args;
+    PyObject *keywords;
+    PyObject *names;
+    bool is_read;
+    PyObject *given[MOST_ARRAYS + N_OPTIONS]; /* borrowed; null: an option that was not given */
+    Array arrays[MOST_ARRAYS];
+} Call;
+
+bool tcsym_read_call(Call *call, PyObject *names);
+/* Values of sizes that only `sizes=` tells; it must be a dict that has these. */
+bool tcsym_read_sizes(const Call *call, PyObject *names, const int64_t *places, bool only_these,
+                      int64_t *values);
+/* Value of an `int` in [low, high]; false for anything else. */
+bool tcsym_integer(PyObject *x, int64_t low, int64_t high, int64_t *value);
+void tcsym_read_array(PyObject *object, Array *array);
+bool tcsym_fits(const Array *array, const Wanted *wanted);
+bool tcsym_element(PyObject *number, const Wanted *wanted, int64_t *element);
+/* A new dense array of a library; null, and no error set, if there is none. */
+PyObject *tcsym_new_array(Library library, const Wanted *wanted, const int64_t *extents,
+                          Array *array);
+/* True if the caller may have `array` written: no two elements share a byte, and none of them is in
+ * one of the `n` arrays before it. */
+bool tcsym_is_apart(const Array *array, const Array *others, int n, int64_t bytes);
+/* Tells the library of an array that it is about to be written. */
+bool tcsym_note_written(PyObject *object, Library library);
+PyObject *tcsym_set_exchange(PyObject *module, PyObject *args);
+
+/* ---- entry.c, switch.c */
+
+extern PyTypeObject tcsym_Entry, tcsym_Switch;
+PyObject *tcsym_pass_on(PyObject *function, Call *call);
+
+/* ---- launch.c: worker pool, scratch memory, running a kernel */
+
+typedef struct Pool Pool;
+typedef struct {
+    PyObject_HEAD
+    int64_t busy;
+    struct {
+        void *memory;
+        int64_t capacity;
+    } shared, private;
+} Arena;
+typedef struct {
+    PyObject_HEAD
+    Pool *pool;
+} PoolObject;
+typedef int32_t Kernel(void *const *buffers, const int64_t *sizes, void *context);
+enum { ARENA_BUSY = -1, OUT_OF_MEMORY = -2, CODE_MISSING = -3 };
+
+extern PyTypeObject tcsym_Arena, tcsym_Pool;
+int32_t tcsym_launch(Kernel *kernel, void *const *buffers, const int64_t *sizes, Arena *arena,
+                     int64_t shared_bytes, int64_t private_bytes, int64_t threads, Pool *pool);
+void tcsym_parallel_for(Pool *pool, void (*function)(void *, int64_t, int64_t), void *data,
+                        int64_t n_tasks, int64_t work);
+void tcsym_missing_task(void *data, void *arena, int64_t lower, int64_t upper);
+void tcsym_set_patient(Pool *pool, int64_t threads);
+PyObject *tcsym_launch_kernel(PyObject *module, PyObject *args);
+
+/* ---- blocks.c: memory of large results */
+
+extern int64_t tcsym_large; /* bytes of a large result */
+bool tcsym_is_decided(void); /* how much memory may be idle */
+void *tcsym_take_block(int64_t bytes);
+void tcsym_give_block(void *block);
+/* As `PyArray_NewFromDescr`, dense, with a block as its memory. Steals a reference to `type`. */
+PyObject *tcsym_block_array(PyArray_Descr *type, int rank, const int64_t *extents);
+PyObject *tcsym_large_array(PyObject *module, PyObject *args);
+PyObject *tcsym_set_idle_memory(PyObject *module, PyObject *most);
+PyObject *tcsym_idle_memory(PyObject *module, PyObject *nothing);
+bool tcsym_make_handler(void);
+
+#endif

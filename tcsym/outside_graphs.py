@@ -1,0 +1,43 @@
+"""Functions that users call -> the same, which torch.compile leaves out of its graphs.
+
+torch.compile reads the Python code that runs under it, and compiles every function it comes to. In
+ours it finds nothing for a graph. So a graph ends before such a call, the call runs as it does
+without torch.compile, with all that it calls, and the next graph begins after it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+REASON = (
+    "tcsym runs its kernels outside of graphs; for graphs without breaks make the kernel an "
+    "operator: torch.library.custom_op with register_fake"
+)
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+def outside_graphs(run: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """`run`, never compiled by torch. Costs nothing to speak of where torch.compile is not used."""
+
+    @wraps(run)
+    def inner(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        # torch.compile is not in force before its module is there. This frame it does compile,
+        # into the same calls: what it finds here must be simple.
+        dynamo: Any = sys.modules.get("torch._dynamo")
+        if dynamo is None or not hasattr(dynamo, "disable"):  # still being imported
+            return run(*args, **kwargs)
+        return dynamo.disable(run)(*args, **kwargs)  # type: ignore[no-any-return]
+
+    return ends_graphs(inner)
+
+
+def ends_graphs(run: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """`run`, at whose call a graph of torch ends; all that it calls is outside of graphs itself."""
+    run._torchdynamo_disable = True  # type: ignore[attr-defined]
+    run._torchdynamo_disable_msg = REASON  # type: ignore[attr-defined]
+    return run

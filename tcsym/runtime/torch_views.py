@@ -1,0 +1,139 @@
+"""torch's tensors -> `View`s, of those in memory of their own that torch itself would work on now.
+
+torch can run a program to record, transform or fake what it does. It then passes tensors that have
+no memory, or memory that stands for something else, or it watches for operators, which a kernel is
+not. Whatever is not plain is refused here with what to do about it, before its memory is read.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from tcsym.runtime.arrays import Unusable, View
+from tcsym.types import DType
+
+_OPERATOR = (
+    "call the kernel outside of that part, or make it an operator: "
+    "`torch.library.custom_op` with `register_fake`"
+)
+_TRANSFORM = (
+    "call the kernel outside of the transformed function, "
+    "or give it rules: `torch.autograd.Function` with `setup_context` and `vmap`"
+)
+# Modes that replace what operators compute; all others only watch or wrap operators.
+_REPLACING = {
+    "FakeTensorMode": "fakes tensors, as torch.export does",
+    "ProxyTorchDispatchMode": "records operators, as make_fx and torch.export do",
+    "FunctionalTensorMode": "records operators without changes in place, as torch.export does",
+}
+_GRADIENT = (
+    "to evaluate, call it under `with torch.no_grad():` (`model.eval()` leaves gradients on); "
+    "to train through it, give it a backward pass in a `torch.autograd.Function`; "
+    "`x.detach()` gives up the gradient of what lies before it"
+)
+_types: dict[Any, DType] = {}
+
+
+def torch_view(x: Any, torch: Any) -> View:
+    """View of a tensor, which may be of a subclass. Raises Unusable."""
+    if isinstance(x, torch.fx.Proxy):
+        why = "is a Proxy of torch.fx, which records operators"
+        raise Unusable(why, "call the kernel in a function of your own that `torch.fx.wrap` names")
+    with torch._C.DisableTorchFunctionSubclass():  # what a subclass makes of its attributes
+        _require_plain(x, torch)
+        try:
+            return _view(x, torch)
+        except (NotImplementedError, RuntimeError) as error:
+            why = str(error).partition("\n")[0]
+            raise Unusable(f"has no memory that can be read ({why})", _OPERATOR) from None
+
+
+def empty_tensor(shape: tuple[int, ...], dtype: DType, torch: Any) -> View:
+    """View of a new uninitialised tensor, plain also inside of functions that torch transforms."""
+    tensor = torch.empty(shape, dtype=getattr(torch, dtype.value), device="cpu")
+    while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        functional = torch._is_functional_tensor(tensor)
+        unwrap = torch._from_functional_tensor if functional else torch._C._functorch.get_unwrapped
+        tensor = unwrap(tensor)
+    return _view(tensor, torch)
+
+
+def _view(x: Any, torch: Any) -> View:
+    size = x.element_size()
+    pointer = x.data_ptr()
+    if not pointer and x.numel():
+        raise Unusable("has no memory: its storage was freed, or never allocated")
+    return View(
+        "torch",
+        _type(x.dtype, torch),
+        tuple(x.shape),
+        tuple([stride * size for stride in x.stride()]),
+        pointer,
+        x.is_contiguous(),
+        pointer % size == 0,
+        not x.is_inference() or torch.is_inference_mode_enabled(),
+        x,
+    )
+
+
+def _require_plain(x: Any, torch: Any) -> None:
+    _require_plain_thread(torch)
+    _require_no_wrapper(x, torch)
+    if x.device.type != "cpu":
+        raise Unusable(f"is on device {x.device}, this kernel runs on the CPU", "pass `x.cpu()`")
+    if x.is_nested:
+        raise Unusable("is a nested tensor", "pass one of `x.unbind()`, or `x.to_padded_tensor(0)`")
+    if x.layout is not torch.strided:
+        raise Unusable(f"has layout {x.layout}", "pass `x.to_dense()`")
+    if x.is_quantized:
+        raise Unusable("is quantised", "pass `x.dequantize()` or `x.int_repr()`")
+    _require_no_gradient(x, torch)
+    if x.is_neg():
+        raise Unusable("is a lazily negated view", "pass `x.resolve_neg()`")
+    if x._is_zerotensor():
+        raise Unusable("is zeros without memory", "pass `x.clone()`")
+
+
+def _require_plain_thread(torch: Any) -> None:
+    """Operators are run now, not recorded."""
+    if torch.jit.is_tracing():
+        raise Unusable("is given while torch.jit.trace records operators", _OPERATOR)
+    for mode in torch.utils._python_dispatch._get_current_dispatch_mode_stack():
+        for cls in type(mode).__mro__:
+            if cls.__name__ in _REPLACING:
+                why = f"is given under {cls.__name__}, which {_REPLACING[cls.__name__]}"
+                raise Unusable(why, _OPERATOR)
+
+
+def _require_no_wrapper(x: Any, torch: Any) -> None:
+    functorch = torch._C._functorch
+    if functorch.is_batchedtensor(x):
+        raise Unusable("is a batch that torch.func.vmap hides", _TRANSFORM)
+    if functorch.is_gradtrackingtensor(x):
+        raise Unusable("is being differentiated by torch.func (grad, vjp, jvp)", _TRANSFORM)
+    if functorch.is_functorch_wrapped_tensor(x) or torch._is_functional_tensor(x):
+        raise Unusable("is a wrapper of torch.func.functionalize", _OPERATOR)
+    if torch._C._dispatch_keys(x).has(torch._C.DispatchKey.Python):
+        why = f"is a {type(x).__name__}, which has operators of its own (`__torch_dispatch__`)"
+        raise Unusable(why, "pass the plain tensor that it holds")
+    if torch.nn.parameter.is_lazy(x):
+        raise Unusable("is not initialised", "run its module once, or give it a shape")
+
+
+def _require_no_gradient(x: Any, torch: Any) -> None:
+    if x.requires_grad and torch.is_grad_enabled():
+        raise Unusable("requires a gradient, which this kernel cannot record", _GRADIENT)
+    forward = sys.modules["torch.autograd.forward_ad"]
+    if forward._current_level >= 0 and forward.unpack_dual(x).tangent is not None:
+        raise Unusable(
+            "has a tangent of forward differentiation, which this kernel would drop",
+            "pass `torch.autograd.forward_ad.unpack_dual(x).primal`",
+        )
+
+
+def _type(dtype: Any, torch: Any) -> DType | None:
+    if not _types:
+        found = {getattr(torch, t.value, None): t for t in DType}
+        _types.update({name: t for name, t in found.items() if name is not None})
+    return _types.get(dtype)

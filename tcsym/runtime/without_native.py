@@ -1,0 +1,91 @@
+"""Stands for `tcsym.runtime._native` where that was not built: kernels run on one thread.
+
+Generated code calls `parallel_for` and `missing_task`; here they are Python functions.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+from tcsym.compiled import CONTEXT_FIELDS
+
+ARENA_BUSY, OUT_OF_MEMORY, CODE_MISSING = -1, -2, -3
+LARGE_BYTES = 2**62  # no result comes from blocks
+_ADDRESS, _INTEGER = ctypes.c_void_p, ctypes.c_int64
+_TASK = ctypes.CFUNCTYPE(None, _ADDRESS, _INTEGER, _INTEGER)
+_KERNEL = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_char_p, ctypes.c_char_p, _ADDRESS)
+_LINE = 64
+
+
+def _parallel_for(pool: int, function: int, data: int, n_tasks: int, work: int) -> None:
+    if n_tasks > 0:
+        _TASK(function)(data, 0, 1)
+
+
+def _missing_task(data: int, arena: int, lower: int, upper: int) -> None:
+    error = ctypes.c_void_p.from_address(data).value
+    ctypes.c_int32.from_address(error or 0).value = CODE_MISSING
+
+
+_FUNCTIONS = (
+    ctypes.CFUNCTYPE(None, *(_ADDRESS,) * 3, *(_INTEGER,) * 2)(_parallel_for),
+    ctypes.CFUNCTYPE(None, *(_ADDRESS,) * 2, *(_INTEGER,) * 2)(_missing_task),
+)
+parallel_for, missing_task = [ctypes.cast(f, _ADDRESS).value or 0 for f in _FUNCTIONS]
+
+
+class Arena:
+    """Scratch memory is allocated by each call."""
+
+    shared_bytes = private_bytes = 0
+
+
+class Pool:
+    """No threads."""
+
+    address = workers = 0
+
+    def stop(self) -> None: ...
+
+    def forget(self) -> None: ...
+
+    def wipe_on_fork(self) -> bool:
+        return True
+
+    def be_patient(self, patient: bool) -> None: ...
+
+    def use_openmp(self, *_: int) -> None: ...
+
+
+def launch(
+    kernel: int,
+    buffers: bytes,
+    sizes: bytes,
+    arena: Arena,
+    shared_bytes: int,
+    private_bytes: int,
+    threads: int,
+    pool: Pool,
+) -> int:
+    """Runs the kernel on one thread."""
+    try:
+        memory = ctypes.create_string_buffer(shared_bytes + private_bytes + 2 * _LINE)
+    except MemoryError:
+        return OUT_OF_MEMORY
+    shared = -(-ctypes.addressof(memory) // _LINE) * _LINE
+    private = -(-(shared + shared_bytes) // _LINE) * _LINE
+    context = (_INTEGER * len(CONTEXT_FIELDS))(parallel_for, 0, 1, shared, private, private_bytes)
+    return int(_KERNEL(kernel)(buffers, sizes, ctypes.addressof(context)))
+
+
+def large_array(*_: object) -> None:
+    """None: results come from numpy's own memory."""
+
+
+def set_idle_memory(most: int) -> None:
+    """Nothing is kept."""
+
+
+def idle_memory() -> tuple[int, int]:
+    """Bytes and number of blocks that are kept."""
+    return 0, 0

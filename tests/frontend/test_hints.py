@@ -1,0 +1,244 @@
+"""Hints: what they say of habits from elsewhere, and that all they propose compiles."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import tcsym as tc
+from tcsym import TCError, library
+from tcsym.frontend.idioms import EXPRESSIONS, OTHERWISE, SAME_TYPES, STATEMENTS, TYPES
+
+SCALARS = "float x, float a, float b, float lo, float hi, float t, bool p, bool q"
+TENSORS = "float(N,M) X, float(M,K) W, float(N) A, float(L) B"
+
+
+def error(text: str) -> TCError:
+    with pytest.raises(TCError) as caught:
+        tc.define(text)
+    return caught.value
+
+
+def in_statement(value: str) -> TCError:
+    return error(f"def f({TENSORS}) -> (Y) {{ Y(i) = {value} }}")
+
+
+def proposed(hint: str) -> list[str]:
+    """The snippets of a hint: its indented lines."""
+    return [found.group() for found in re.finditer(r"(^    .*\n?)+", hint, re.MULTILINE)]
+
+
+def require_snippets_compile(hint: str) -> None:
+    for snippet in proposed(hint):
+        is_def = snippet.lstrip().startswith("def ")
+        if is_def:
+            tc.define(snippet)
+        else:
+            header = "float(N) X" if re.search(r"\bX\(i\)", snippet) else TENSORS
+            tc.define(f"def f({header}) -> (Y) {{\n{snippet}\n}}")
+
+
+# ---- names of functions and types
+
+
+@pytest.mark.parametrize("name", EXPRESSIONS)
+def test_what_is_an_expression_here(name: str) -> None:
+    call, expression = EXPRESSIONS[name]
+    tc.define(f"def f({SCALARS}) -> (Y) {{ Y = {expression} }}")
+    if name != "where":  # a reserved word
+        assert in_statement(f"{name}(X(i,0))").hint == f"`{call}` is written `{expression}`"
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_what_is_a_statement_here(name: str) -> None:
+    hint = in_statement(f"{name}(X(i,0))").hint
+    assert f"`{name}` is written as " in hint and len(proposed(hint)) == 1
+    require_snippets_compile(hint)
+
+
+@pytest.mark.parametrize("name", OTHERWISE)
+def test_what_is_otherwise_here(name: str) -> None:
+    hint = in_statement(f"{name}(X(i,0))").hint
+    assert hint.startswith(OTHERWISE[name][0]) and len(proposed(hint)) == 1
+    require_snippets_compile(hint)
+
+
+@pytest.mark.parametrize("name", SAME_TYPES)
+def test_types_of_other_languages(name: str) -> None:
+    meant = SAME_TYPES[name]
+    tc.define(f"def f({meant}(N) X) -> ({meant}(N) Y) {{ Y(i) = {meant}(X(i)) }}")
+    cast = in_statement(f"{name}(X(i,0))")
+    parameter = error(f"def f({name}(N) X) -> (Y) {{ Y(i) = X(i) }}")
+    output = error(f"def f(float(N) X) -> ({name}(N) Y) {{ Y(i) = X(i) }}")
+    assert cast.hint.startswith(f"write `{meant}(x)`; types are bool, int8")
+    assert parameter.hint.startswith(f"write `{meant}`; types are bool, int8") == bool(output.hint)
+    assert output.hint == parameter.hint
+    assert (parameter.kind, parameter.column) == ("syntax", 7)
+
+
+def test_all_types_are_listed() -> None:
+    for name in TYPES.split():
+        tc.define(f"def f({name}(N) X) -> (Y) {{ Y(i) = X(i) }}")
+    hint = error("def f(flaot(N) X) -> (Y) { Y(i) = X(i) }").hint
+    assert hint == f"write `float`; types are {', '.join(TYPES.split())}"
+
+
+@pytest.mark.parametrize("name", ["complex64", "complex128", "complex"])
+def test_complex_numbers_are_two_tensors(name: str) -> None:
+    for found in (
+        in_statement(f"{name}(X(i,0))"),
+        error(f"def f({name}(N) X) -> (Y) {{ Y(i) = X(i) }}"),
+        error(f"def f(float(N) X) -> ({name}(N) Y) {{ Y(i) = X(i) }}"),
+    ):
+        assert "no complex types" in found.hint
+        require_snippets_compile(found.hint)
+
+
+@pytest.mark.parametrize(
+    ("value", "hint"),
+    [
+        ("softmx(X(i,0))", "did you mean `softmax`? it is written as statements of its own:"),
+        ("sigmod(X(i,0))", "did you mean `sigmoid`? `sigmoid(x)` is written"),
+        ("fabz(X(i,0))", "did you mean `fabs`?"),
+        ("EXP(X(i,0))", "did you mean `exp`?"),
+        ("A_(i)", ""),
+        ("int(X(i,0))", "write `int32(x)`; types are bool"),
+    ],
+)
+def test_slips(value: str, hint: str) -> None:
+    found = in_statement(value).hint
+    assert found.startswith(hint) and bool(found) == bool(hint)
+
+
+def test_snippets_name_what_the_library_has() -> None:
+    """Those that it has are the same function: so says a call."""
+    import numpy as np
+
+    x = np.random.default_rng(0).standard_normal((3, 5), dtype=np.float32)
+    header = "def f(float(N,M) X) -> (Y)"
+    for name in ("softmax", "log_softmax"):
+        ours = tc.define(f"{header} {{ {STATEMENTS[name]} }}")(x)
+        np.testing.assert_allclose(ours, getattr(library, name)(x), rtol=1e-5, atol=1e-6)
+    for name in ("mean", "var", "std", "argmax", "argmin", "prod", "amax", "amin"):
+        ours = tc.define(f"{header} {{ {STATEMENTS[name]} }}")(x)
+        np.testing.assert_allclose(ours, getattr(np, name)(x, 1), rtol=1e-5)
+
+
+# ---- text
+
+
+def body(text: str) -> TCError:
+    return error(f"def f(float(N) X) -> (Y) {{ {text} }}")
+
+
+AT = len("def f(float(N) X) -> (Y) { ") + 1
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "hint"),
+    [
+        ("Y(i) = X(i) where i in [0, 2[", 23, "`[0, 2[` is `0:2`"),
+        ("Y(i) = X(i) where i in [0, 2)", 23, "`[0, 2)` is `0:2`"),
+        ("Y(i) = X(i) where i in [0, 2]", 23, "`[0, 2]` is `0:3`"),
+        ("Y(i) = X(i) where i in [0:N]", 23, "`[0:N]` is `0:N+1`"),
+        ("Y(i) = X(i) where i in 0,2", 24, "`i in 0:N`"),
+        ("Y(i) = X(i) where i in 0..2", 25, "`i in 0:N`"),
+        ("Y(i) = X(i) where i in range(0,2)", 34, "`i in 0:N`"),
+        ("for t in range(N) { Y(t) = X(t) }", 9, "`for t in 1:N` from 1"),
+        ("for (t in N) { Y(t) = X(t) }", 4, "`for t in 0:N"),
+        ("Y(i) = X(i) > 0 and X(i) < 1 ? 1.0 : 0.0", 20, "`and` is written `&&`"),
+        ("Y(i) = (X(i) > 0 or X(i) < 1) ? 1.0 : 0.0", 17, "`or` is written `||`"),
+        ("Y(i) = not X(i) > 0 ? 1.0 : 0.0", 16, "`not` is written `!`"),
+        ("Y(i) = not (X(i) > 0) ? 1.0 : 0.0", 7, "`not p` is written `!(p)`"),
+        ("Y(i) = X(i) if X(i) > 0 else 0.0", 24, "`p ? a : b`"),
+        ("Y(i) = (X(i) if X(i) > 0 else 0.0) * 2", 13, "`p ? a : b`"),
+        ("Y(i) = where(X(i) > 0, X(i), 0.0)", 7, "`p ? a : b`"),
+        ("Y(i) = max(X(i))", 15, "Y(i) max=! X(i,j)"),
+        ("Y(i) = max(X(i), 0.0, 1.0)", 20, "`max(max(a, b), c)`"),
+        ("Y(i) = np.exp(X(i))", 9, "no prefix"),
+        ("Y = X[0]", 5, "stand in parentheses"),
+    ],
+)
+def test_habits_in_the_text(text: str, column: int, hint: str) -> None:
+    found = body(text)
+    assert hint in found.hint
+    assert found.column == AT + column
+    require_snippets_compile(found.hint)
+
+
+def test_what_is_near_a_habit_is_none() -> None:
+    assert body("Y(i) = X(i) # this and that\n )").hint == ""
+    tc.define("def f(float(N) X) -> (Y) { and(i) = X(i) Y(i) = and(i) }")
+
+
+@pytest.mark.parametrize("header", ["float N X", "float X(N)", "X"])
+def test_parameters_have_types_and_shapes(header: str) -> None:
+    assert "`float(N) X`" in error(f"def f({header}) -> (Y) {{ Y(i) = X(i) }}").hint
+
+
+@pytest.mark.parametrize(
+    "text", ["mm.tc", "./x/mm.tc", "/a b/mm.tc", "C:\\\\x\\\\mm.tc", "x-1/mm.tc\n"]
+)
+def test_the_name_of_a_file_is_no_text(text: str) -> None:
+    found = error(text)
+    assert found.kind == "syntax" and f'pathlib.Path("{text.strip()}")' in found.hint
+
+
+# ---- what is there before
+
+
+@pytest.mark.parametrize("name", ["h", "S", "X", "i", "old", "N2"])
+def test_the_state_of_a_loop(name: str) -> None:
+    head = "def r(float(T,P) Z) -> (Q) { for s in T {"
+    one = error(f"{head} {name}(n) = Z(s,n) + (s > 0 ? {name}(n) : 0.0)  Q(s,n) = {name}(n) }} }}")
+    assert one.kind == "init" and "set it before the loop" in one.hint
+    assert len(proposed(one.hint)) == 1
+    require_snippets_compile(one.hint)
+    every = error(f"{head} {name}(s,n) = Z(s,n) + {name}(s-1,n)  Q(s,n) = {name}(s,n) }} }}")
+    assert "declare it as an output with its shape" in every.hint
+    assert "set it before the loop" in every.hint and len(proposed(every.hint)) == 2
+    require_snippets_compile(every.hint)
+
+
+def test_a_temporary_set_before_the_loop_keeps_one_step() -> None:
+    text = "def f(float(T,N) X) -> (Y) { for t in T { h(n) = h(n)  Y(n) = h(n) } }"
+    snippet = proposed(error(text).hint)[0]
+    kernel = tc.define(snippet).f
+    assert [str(t) for t in kernel.signature.outputs.values()] == ["float32(N)"]
+
+
+@pytest.mark.parametrize("op", ["+=", "*=", "max=", "min="])
+@pytest.mark.parametrize("name", ["Y", "X", "old", "S"])
+def test_accumulating_into_nothing(op: str, name: str) -> None:
+    found = error(f"def f(float(N,P) Z) -> ({name}) {{ {name}(k) {op} Z(k,l) }}")
+    assert found.kind == "init" and f"`{op}!` starts from the identity" in found.hint
+    assert "pass that as an input" in found.hint and len(proposed(found.hint)) == 1
+    require_snippets_compile(found.hint)
+
+
+def test_reading_what_is_not_there() -> None:
+    found = error("def f(float(N) X) -> (Y) { Y(i) = Y(i) + X(i) }")
+    assert "is an input" in found.hint
+    require_snippets_compile(found.hint)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def f(float(N) X) -> (Y) { Y(i) = X(S*i) where i in 0:4 }",
+        "def f(float(N) X, float(K) W) -> (Y) { Y(i) +=! X(S*i + k) * W(k) }",
+        "def f(float(N) X) -> (Y) { Y +=! X(S*i) }",
+    ],
+)
+def test_a_stride_that_is_no_size(text: str) -> None:
+    found = error(text)
+    assert found.kind == "affine" and found.hint.startswith("`S` is no size")
+    assert "`X(2*i)`" in found.hint
+    tc.define("def f(float(N) X) -> (Y) { Y(i) = X(2*i) }")
+    require_snippets_compile(found.hint)
+
+
+def test_a_product_of_indices_is_no_stride() -> None:
+    found = error("def f(float(N) X, float(K) W) -> (Y) { Y(i,j) = X(i*j) }")
+    assert "by integers and sizes only" in found.hint

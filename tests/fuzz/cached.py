@@ -1,0 +1,87 @@
+"""One program in several settings that share the code cache, each compiled for itself.
+
+What a key of the cache leaves out gives one setting the code of another: with other numbers in it,
+for other layouts or ranges, or, where results would be the same, simply not what was asked for.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+from tcsym.definition import define
+from tcsym.options import Options
+from tcsym.runtime.background import settle
+from tcsym.sizes import Dim
+from tcsym.target import resolve_target
+from tests.fuzz.layouts import relaid
+from tests.fuzz.model import Case, Sizes
+from tests.fuzz.thresholds import random_options
+
+SETTINGS = 2  # of a program
+
+
+class Stale(Exception):
+    """Code came from the cache that was made for other settings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What `define` is given, the layout of all arrays, and what the key must tell."""
+
+    given: Mapping[str, Any]
+    layout: str = "dense"
+
+    @property
+    def is_plain(self) -> bool:
+        """Its code is what any machine makes without settings, for some layouts."""
+        same_target = resolve_target(self.given.get("target")) == resolve_target(None)
+        known = self.given.keys() - {"target", "options"}
+        return same_target and not known and self.given.get("options", Options()) == Options()
+
+
+def _settings(case: Case, sizes: Sizes) -> list[Setting]:
+    """A few that differ in one thing."""
+    rng, at = random.Random(case.seed + 4), dict(sizes)
+    around = {n: Dim(max(0, v - 1), v + 1) for n, v in at.items()}
+    every = [
+        Setting({}),
+        Setting({}, rng.choice(("rows", "transposed", "reversed"))),
+        Setting({"target": "cpu:avx2"}),
+        Setting({"options": random_options(rng)}),
+    ]
+    if at:
+        every += [
+            Setting({"sizes": at, "options": Options(bind="after")}),
+            Setting({"sizes": at, "options": Options(bind="before")}),
+            Setting({"sizes": {n: Dim(v, v) for n, v in at.items()}}),
+            Setting({"sizes": around}),
+        ]
+    return rng.sample(every, SETTINGS)
+
+
+def cached_kernels(case: Case) -> Iterator[tuple[Sizes, Mapping[str, Any], Any]]:
+    """Sizes, inputs and kernel, one setting after another. Raises Stale.
+
+    The text has a mark of its own: the cache has nothing of it.
+    """
+    source = f"# {uuid4()}\n{case.source}"
+    seen: list[Setting] = []
+    for sizes in case.sizes[:2]:
+        inputs = case.arrays(sizes)
+        for setting in _settings(case, sizes):
+            if setting in seen:
+                continue
+            kernel = define(source, strategy="symbolic", **setting.given)[case.name]
+            arrays = inputs
+            if setting.layout != "dense":
+                arrays = {name: relaid(x, setting.layout) for name, x in inputs.items()}
+            yield sizes, arrays, kernel
+            settle()
+            was_plain = setting.is_plain and any(x.is_plain for x in seen)
+            if kernel.stats.cache_hits and not was_plain:
+                raise Stale(f"{dict(setting.given)} got code of other settings")
+            seen.append(setting)

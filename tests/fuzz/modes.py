@@ -1,0 +1,121 @@
+"""The ways in which a program is compiled, which of them a program is tried in, and their kernels.
+
+A program is tried in a few ways, drawn by weight: many programs in some ways each find more than
+few programs in all of them.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from math import gcd
+from typing import Any, Literal
+
+from tcsym.definition import define
+from tcsym.options import Options
+from tcsym.sizes import Dim
+from tcsym.strategy import Auto, Bucket, Pad, Specialize, Symbolic
+from tests.fuzz.model import Case, Sizes
+from tests.fuzz.thresholds import TARGETS, random_options
+
+# how often each is drawn; `symbolic` always is, as its kernel has the reference
+WEIGHTS: dict[str, float] = {
+    "thresholds": 10,
+    "memory": 4,
+    "options": 3,
+    "threads": 2,
+    "guarded": 2,
+    "before": 1,
+    "after": 2,
+    "cpu:avx2": 2,
+    "cpu:novector": 2,
+    "declared": 2,
+    "specialize": 2,
+    "bucket": 2,
+    "pad": 2,
+    "pad-max": 2,
+    "auto": 1.5,
+    "swaps": 0.5,
+    "cached": 2.5,
+    "wrong": 1.5,
+}
+DRAWN_MODES = 4
+FEW_POINTS = 10_000  # run one at a time
+STRATEGIES: dict[str, Any] = {
+    "specialize": Specialize(),
+    "bucket": Bucket(),
+    "pad": Pad(8),
+    "pad-max": Pad("max"),
+    "auto": Auto(hot=0.0),
+    "swaps": Specialize(background=1.0, max_variants=2),
+    "declared": Symbolic(),
+}
+DRAWN = ("options", "thresholds", "memory")  # what is compiled is drawn for a program
+PER_SIZES, FEW_SIZES = ("before", "after", "specialize", "swaps", "pad", "auto", "wrong"), 2
+BOUNDED = ("bucket", "pad-max", "declared")
+
+
+def drawn_modes(case: Case) -> tuple[str, ...]:
+    """The default: `symbolic` and a few others, by weight."""
+    rng, left = random.Random(case.seed + 2), dict(WEIGHTS)
+    found = ["symbolic"]
+    for _ in range(DRAWN_MODES):
+        (mode,) = rng.choices(list(left), list(left.values()))
+        found.append(mode)
+        del left[mode]
+    return tuple(found)
+
+
+def kernel(case: Case, mode: str, sizes: Sizes) -> Any:
+    """The def of `case` compiled as `mode` says (sizes matter where they are substituted)."""
+    options: dict[str, Any] = {"strategy": STRATEGIES.get(mode, "symbolic")}
+    if mode in BOUNDED:
+        options["sizes"] = declared(case)
+    if mode == "before" and sizes:
+        options = {"sizes": dict(sizes), "options": Options(bind="before")}
+    elif (mode == "after" or (mode == "wrong" and is_fixed(case))) and sizes:
+        options = {"sizes": dict(sizes), "options": Options(bind="after")}
+    elif mode == "options" or mode == "thresholds":
+        rng, bind = random.Random(case.seed), drawn_binding(case)
+        drawn = replace(random_options(rng), bind=bind)
+        options |= {"options": drawn, "target": rng.choice(TARGETS)}
+        options |= {"sizes": dict(sizes)} if bind != "never" and sizes else {}
+    elif mode == "threads":  # short loops, too
+        options["options"] = Options(min_work_per_thread=0)
+    elif mode.startswith("cpu"):
+        options["target"] = mode
+    return define(case.source, **options)[case.name]
+
+
+def drawn_binding(case: Case) -> Literal["never", "before", "after"]:
+    """When the sizes of this program become numbers."""
+    bindings: list[Literal["never", "before", "after"]] = ["never"] * 6 + ["before", "after"]
+    return random.Random(case.seed + 1).choice(bindings)
+
+
+def is_tried(case: Case, mode: str, sizes: Sizes) -> bool:
+    """Where code is made for single sizes, a few are enough; loops run in Python if short."""
+    if mode == "memory" and case.work(sizes) > FEW_POINTS:
+        return False
+    is_bound = mode in DRAWN and drawn_binding(case) != "never"
+    many = mode not in (*PER_SIZES, "memory") and not is_bound
+    return many or sizes in case.sizes[:FEW_SIZES]
+
+
+def kernel_key(case: Case, mode: str, sizes: Sizes) -> str:
+    """Calls of the same key enter the same kernel."""
+    is_fixed_now = mode in ("before", "after") or (mode == "wrong" and is_fixed(case))
+    if is_fixed_now or (mode in DRAWN and drawn_binding(case) != "never"):
+        return f"{mode} {sizes}"
+    return "symbolic" if mode in ("guarded", "wrong") else mode
+
+
+def is_fixed(case: Case) -> bool:
+    """Wrong calls meet a kernel of which the sizes are fixed."""
+    return case.seed % 2 == 1
+
+
+def declared(case: Case) -> dict[str, Dim]:
+    """The tightest ranges and multiples, so that calls lie at their bounds."""
+    values = {n: [s[n] for s in case.sizes] for n in case.sizes[0]}
+    return {n: Dim(min(v), max(v), max(1, gcd(*v))) for n, v in values.items()}
