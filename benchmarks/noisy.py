@@ -82,8 +82,8 @@ def measured(name: str, kept: list[Any]) -> list[float]:
     """Times by the default's of real calls, at each size; with `TCSYM_OPTIONS=0`."""
     import tcsym
     from tcsym import library
+    from tcsym.frontend.sample import random_inputs
     from tcsym.options import Options
-    from tcsym.sample import random_inputs
     from tcsym.tuning.evidence import Sample, verdict_of
     from tcsym.tuning.timing import rounds_of
 

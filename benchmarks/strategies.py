@@ -117,7 +117,7 @@ def run_pass(kernel: Callable[..., Any], calls: Sequence[Any]) -> list[float]:
 
 def settle(kernel: Any, calls: Sequence[Any]) -> None:
     """Until `auto` has decided what it was going to."""
-    from tcsym.dispatch.beside import compilations
+    from tcsym.dispatch.compile_queue import compilations
     from tcsym.runtime.background import settle as entries
 
     for _ in range(SETTLING):

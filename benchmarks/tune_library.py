@@ -29,7 +29,7 @@ from tcsym import library, set_num_threads
 from tcsym.errors import TCError
 from tcsym.frontend.program import Program
 from tcsym.options import Options
-from tcsym.target import Target
+from tcsym.target.target import Target
 from tcsym.tuning.distribution import Distribution, Values, distribution_of
 from tcsym.tuning.machine import machine_key
 from tcsym.tuning.race import Attempt, Race

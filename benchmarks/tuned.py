@@ -112,7 +112,7 @@ class Tuned:
 
         What calls lose that go on for long, and what first calls do.
         """
-        from tcsym.tuning.certify import certify
+        from tcsym.tuning.regret import certify
         from tcsym.tuning.trials import Trials
 
         request, serving = self._request(), self._serving()
@@ -137,13 +137,13 @@ class Tuned:
         return serving
 
     def _noise(self, todo: Sequence[Values]) -> Iterator[tuple[Values, float]]:
-        from tcsym.tuning.certify import noise
+        from tcsym.tuning.regret import noise
 
         return noise(self._request(), todo)
 
     def _searched(self, values: Values) -> tuple[Values, float]:
         """Against all that a search at these sizes alone finds, without any store."""
-        from tcsym.tuning.certify import certify
+        from tcsym.tuning.regret import certify
 
         serving = self._serving()
         settled = serving(values)[:1]

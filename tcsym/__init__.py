@@ -13,12 +13,11 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from tcsym.forks import Inside
+from tcsym.process.forks import Inside
 
 if TYPE_CHECKING:
     from tcsym import library, strategy
     from tcsym.api import einsum, einsum_kernel
-    from tcsym.definition import define
     from tcsym.errors import (
         AffineError,
         BoundsError,
@@ -39,15 +38,16 @@ if TYPE_CHECKING:
         TCSyntaxError,
         TCTypeError,
     )
-    from tcsym.executable import Executable
-    from tcsym.kernel import Kernel
-    from tcsym.module import Module
+    from tcsym.kernel.definition import define
+    from tcsym.kernel.executable import Executable
+    from tcsym.kernel.kernel import Kernel
+    from tcsym.kernel.module import Module
+    from tcsym.kernel.recording import record
+    from tcsym.kernel.signature import Signature, Spec, TensorType
     from tcsym.options import Options
-    from tcsym.recording import record
+    from tcsym.process.threads import get_num_threads, set_num_threads
     from tcsym.runtime.blocks import get_result_memory, set_result_memory
-    from tcsym.signature import Signature, Spec, TensorType
-    from tcsym.sizes import Dim, Sizes
-    from tcsym.threads import get_num_threads, set_num_threads
+    from tcsym.sizes.dims import Dim, Sizes
     from tcsym.types import DType
 
 __version__ = "0.1.0"
@@ -97,16 +97,16 @@ __all__ = [
 
 _HOMES = {
     "api": ("einsum", "einsum_kernel"),
-    "definition": ("define",),
-    "executable": ("Executable",),
-    "kernel": ("Kernel",),
-    "module": ("Module",),
+    "kernel.definition": ("define",),
+    "kernel.executable": ("Executable",),
+    "kernel.kernel": ("Kernel",),
+    "kernel.module": ("Module",),
     "options": ("Options",),
-    "recording": ("record",),
-    "signature": ("Signature", "Spec", "TensorType"),
-    "sizes": ("Dim", "Sizes"),
+    "kernel.recording": ("record",),
+    "kernel.signature": ("Signature", "Spec", "TensorType"),
+    "sizes.dims": ("Dim", "Sizes"),
     "runtime.blocks": ("get_result_memory", "set_result_memory"),
-    "threads": ("get_num_threads", "set_num_threads"),
+    "process.threads": ("get_num_threads", "set_num_threads"),
     "types": ("DType",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -128,4 +128,4 @@ def __dir__() -> list[str]:
 
 
 if os.environ.get("TCSYM_RECORD"):
-    import_module("tcsym.recording")  # begins to record
+    import_module("tcsym.kernel.recording")  # begins to record

@@ -1,6 +1,6 @@
 """`python -m tcsym`: the command line."""
 
-from tcsym.cli import main
+from tcsym.cli.main import main
 
 if __name__ == "__main__":
     main(prog_name="tcsym")

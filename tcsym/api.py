@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from tcsym.definition import define
 from tcsym.errors import OptionError, TCTypeError
-from tcsym.forks import inside
-from tcsym.kernel import Kernel
-from tcsym.outside_graphs import outside_graphs
+from tcsym.kernel.definition import define
+from tcsym.kernel.kernel import Kernel
+from tcsym.kernel.outside_graphs import outside_graphs
+from tcsym.process.forks import inside
 from tcsym.runtime.arrays import Unusable, View, numpy_array, view_of
 from tcsym.runtime.scalars import is_scalar
 from tcsym.types import NAMES, DType

@@ -10,19 +10,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from tcsym.compiled import Compiled, Layout
-from tcsym.context import Context
 from tcsym.errors import OptionError
 from tcsym.frontend.program import Program
+from tcsym.ir.compiled import Compiled, Layout
 from tcsym.options import Bind, Options
-from tcsym.recursion import deep_recursion
-from tcsym.target import Target
+from tcsym.process.recursion import deep_recursion
+from tcsym.sizes.context import Context
+from tcsym.target.target import Target
 
 if TYPE_CHECKING:
     from tcsym.codegen.emit import Generated
     from tcsym.codegen.parts import PartialCode
-    from tcsym.polyhedral.map_cpu import Mapped
-    from tcsym.polyhedral.schedule import Scheduled
+    from tcsym.schedule.map_cpu import Mapped
+    from tcsym.schedule.proved import Scheduled
 
 STAGES = (
     "syntax",
@@ -72,9 +72,9 @@ class Lowering:
         return result
 
     def scheduled(self) -> Scheduled:
-        from tcsym.polyhedral.bind import bind_kernel, bind_program
-        from tcsym.polyhedral.passes.common.assume import assume
-        from tcsym.polyhedral.schedule import schedule_program
+        from tcsym.rewrite.bind import bind_kernel, bind_program
+        from tcsym.schedule.analysis.assume import assume
+        from tcsym.schedule.proved import schedule_program
 
         bound = bind_program(self.ordered(), self.bound("before"))
         arguments = [t.name for t in (*bound.inputs, *bound.outputs)]
@@ -90,7 +90,7 @@ class Lowering:
 
     def ordered(self) -> Program:
         """The program with its chains of products in the order that the options say."""
-        from tcsym.polyhedral.reorder_chains import best_chains, reorder_chains
+        from tcsym.rewrite.reorder_chains import best_chains, reorder_chains
 
         k = self.options.chains
         if k == 0:
@@ -99,7 +99,7 @@ class Lowering:
 
     def mapped(self, scheduled: Scheduled, whole: bool = False) -> Mapped:
         """whole: with the code for what few sizes need."""
-        from tcsym.polyhedral.map_cpu import map_cpu
+        from tcsym.schedule.map_cpu import map_cpu
 
         given = scheduled.kernel, self.target, self.options, whole
         return self.timed("map", lambda: map_cpu(*given))
@@ -125,8 +125,8 @@ class Unfinished:
     """A variant that is mapped; its code is made as calls need it. Not for two threads at once."""
 
     def __init__(self, stages: Lowering, whole: bool = False) -> None:
-        from tcsym.index import FALSE
-        from tcsym.loop_ir import Loop, walk
+        from tcsym.index.expr import FALSE
+        from tcsym.ir.loops import Loop, walk
 
         self._stages = stages
         scheduled = stages.scheduled()
@@ -249,7 +249,7 @@ def explain_stage(
     context: Context = (),
 ) -> str:
     """The value of `stage` as text, all arguments dense. OptionError for an unknown stage."""
-    from tcsym.loop_ir_text import kernel_text
+    from tcsym.ir.text import kernel_text
 
     if stage not in STAGES:
         known = ", ".join((*STAGES, "options", "variants"))

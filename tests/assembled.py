@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tcsym.llvm import Machine, Module
+from tcsym.target.llvm import Machine, Module
 
 PASSES = ("sroa", "instruction_combine", "simplify_cfg")
 

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tcsym.compiled import Compiled, layout_strides, stride_name
 from tcsym.frontend.interpret import interpret
 from tcsym.frontend.program import Program, Tensor
-from tcsym.index import ZERO
-from tcsym.index_values import evaluate
+from tcsym.index.expr import ZERO
+from tcsym.index.values import evaluate
+from tcsym.ir.compiled import Compiled, layout_strides, stride_name
+from tcsym.runtime.variants import Layouts, Variant, Variants
 from tcsym.types import DType
-from tcsym.variants import Layouts, Variant, Variants
 
 
 class InterpretedKernel:
@@ -99,4 +99,4 @@ def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels made in the test run the interpreter instead of machine code."""
     monkeypatch.setattr(Variants, "_make", _make)
     monkeypatch.setattr("tcsym.runtime.entry_image.entry_image", lambda *_: None)
-    monkeypatch.setattr("tcsym.definition.ready", lambda *_, **__: None)
+    monkeypatch.setattr("tcsym.kernel.definition.ready", lambda *_, **__: None)

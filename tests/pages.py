@@ -155,14 +155,15 @@ def _agrees(shown: str, printed: str) -> bool:
 
 
 def _timeless(text: str) -> str:
-    """Lines with times without their numbers, and with one space between words."""
-    return "".join(f"{_timeless_line(line)}\n" for line in text.splitlines())
+    """A text with times: without their numbers, and with one space between words, also above
+    them, where the columns of a table are as wide as the numbers were."""
+    if not _TIME.search(text):
+        return text
+    return "".join(f"{' '.join(_timeless_line(line).split())}\n" for line in text.splitlines())
 
 
 def _timeless_line(line: str) -> str:
-    if not _TIME.search(line):
-        return line
-    return " ".join(_NUMBER.sub("NUMBER", _TIME.sub("TIME", line)).split())
+    return _NUMBER.sub("NUMBER", _TIME.sub("TIME", line)) if _TIME.search(line) else line
 
 
 def pages() -> list[Path]:

@@ -12,7 +12,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 import tcsym
 from tcsym import library
-from tcsym.cli import main
+from tcsym.cli.main import main
 
 Array = Any
 Case = tuple[dict[str, tuple[int, ...]], Callable[..., Any]]

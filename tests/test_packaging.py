@@ -94,7 +94,7 @@ def test_the_wheel_says_where_it_runs(built: Built) -> None:
 
 
 def test_a_wheel_that_is_built_elsewhere_claims_no_machine_code(built: Built) -> None:
-    """It installs there: `tests/test_system.py` has what works."""
+    """It installs there: `tests/process/test_system.py` has what works."""
     code = (
         "import platform, runpy, sys; platform.machine = lambda: 'arm64';"
         "sys.argv = ['setup.py', '-q', 'bdist_wheel', '--dist-dir', 'there'];"
@@ -113,7 +113,7 @@ def test_the_source_distribution_has_all_of_the_checkout(built: Built) -> None:
     assert set(missing) - links <= {".gitattributes", ".gitignore"}
     assert os.access(built.sdist / "dev", os.X_OK)
     assert "./dev test" in run("./dev", "help", cwd=built.sdist)
-    tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "tests/test_index.py"]
+    tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "tests/index/test_expr.py"]
     assert "passed" in run(*tests, "-o", "addopts=--import-mode=importlib", cwd=built.sdist)
 
 

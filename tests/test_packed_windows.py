@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tcsym
-from tcsym.target import resolve_target, runs_here
+from tcsym.target.target import resolve_target, runs_here
 from tests.test_packed_code import integers
 
 BEFORE = tcsym.Options(bind="before")

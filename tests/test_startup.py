@@ -15,13 +15,13 @@ import pytest
 
 import tcsym as tc
 from tcsym import compiler as compiler_module
-from tcsym import target as target_module
-from tcsym.analysed import analysed
 from tcsym.compiler import analyse
+from tcsym.kernel.analysed import analysed
 from tcsym.runtime import processor as processor_module
 from tcsym.runtime.cache import CodeCache, _cache_at
 from tcsym.runtime.processor import known_processor
-from tcsym.target import Processor, processor
+from tcsym.target import target as target_module
+from tcsym.target.target import Processor, processor
 
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 HEAVY = ("llvmlite", "islpy", "lark", "ml_dtypes", "rich", "click")
@@ -87,15 +87,16 @@ STANDARD = [
     "threading",
 ]  # the last: of the probe
 WARM = {
-    "": (
-        "archive caches config definition digest forks kernel module outside_graphs packages "
-        "ready registry runtime system threads"
-    ),
+    "": "",
     "dispatch": "switch",
+    "ir": "archive",
+    "kernel": "definition kernel module outside_graphs ready registry",
+    "process": "config forks system threads",
     "runtime": (
-        "_native arena cache entering kernel_code loader memory native packing pool private "
-        "processor versions"
+        "_native arena cache digest entering kernel_code loader memory native packages packing "
+        "pool private processor versions"
     ),
+    "target": "caches",
 }
 
 

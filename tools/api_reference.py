@@ -47,7 +47,7 @@ SECTIONS = (
         "tcsym.strategy",
         ("Auto", "Symbolic", "Specialize", "Bucket", "Pad"),
     ),
-    ("What a kernel did", "tcsym.stats", ("Stats", "VariantStats", "Decision")),
+    ("What a kernel did", "tcsym.runtime.stats", ("Stats", "VariantStats", "Decision")),
     ("Tuning", "tcsym.tuning.report", ("TuningReport", "Regret")),
     ("What serves some sizes", "tcsym.tuning.choice", ("Choice",)),
     ("Recording calls", "tcsym", ("record",)),
@@ -72,7 +72,7 @@ def api_page() -> str:
 
 def variables_table() -> str:
     """The environment variables, as a table."""
-    from tcsym.config import VARIABLES
+    from tcsym.process.config import VARIABLES
 
     rows = ["", "| variable | value | |", "|---|---|---|"]
     rows += [f"| `{v.name}` | {v.expected} | {v.description} |" for v in VARIABLES]

@@ -21,9 +21,9 @@ SECONDS = 480  # for the tests of all of them
 NEEDED = ("pytest>=8", "hypothesis>=6.100", "setuptools>=77")
 # What depends on the inside of an interpreter: objects that native code reads, forks, threads.
 TESTS = (
-    "tests/test_forks.py",
-    "tests/test_threads.py",
-    "tests/test_recursion.py",
+    "tests/process/test_forks.py",
+    "tests/process/test_threads.py",
+    "tests/process/test_recursion.py",
     "tests/runtime/test_background.py",
     "tests/runtime/test_call_entry.py",
     "tests/runtime/test_calls.py",

@@ -37,8 +37,8 @@ from tcsym.codegen.index_code import (
 from tcsym.codegen.repeats import known_places, steady
 from tcsym.codegen.row_groups import from_first_row
 from tcsym.codegen.values import Val, bits_of, constant
-from tcsym.index import ZERO, Atom, Index, Product, index, of_atom
-from tcsym.loop_ir import Buffer
+from tcsym.index.expr import ZERO, Atom, Index, Product, index, of_atom
+from tcsym.ir.loops import Buffer
 
 _LARGEST_SCALE = 8  # of an index in an address
 _Parts = tuple[tuple[tuple[Atom, int], ...], Index]  # terms, and what comes after the loops' steps

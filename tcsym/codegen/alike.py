@@ -14,13 +14,13 @@ from typing import Any, assert_never
 
 from tcsym.codegen.parameters import Parameters
 from tcsym.frontend.program import Expr, IndexValue, Read
-from tcsym.index import (
+from tcsym.index.expr import (
     ONE,
     ZERO,
     Index,
     var,
 )
-from tcsym.loop_ir import (
+from tcsym.ir.loops import (
     Allocate,
     Block,
     Branch,

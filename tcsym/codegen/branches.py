@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from tcsym.codegen.context import Context
 from tcsym.codegen.values import Val
-from tcsym.compiled import Fault
+from tcsym.ir.compiled import Fault
 
 
 def choose(

@@ -16,9 +16,9 @@ from tcsym.codegen.masked import gather, masked_load, masked_store, scatter
 from tcsym.codegen.text import Function, Module
 from tcsym.codegen.transpose import fits_registers, is_whole, transposed
 from tcsym.codegen.values import Code, Val, bits_of, constant, type_text
-from tcsym.index import TRUE
-from tcsym.loop_ir import Kernel, TransposeBlock, walk
-from tcsym.target import Target
+from tcsym.index.expr import TRUE
+from tcsym.ir.loops import Kernel, TransposeBlock, walk
+from tcsym.target.target import Target
 
 _CLIPPED = "tcsym_transpose"
 FEW = 2  # columns or rows that are gathered or scattered sooner than a block is exchanged

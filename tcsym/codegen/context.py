@@ -16,14 +16,14 @@ from tcsym.codegen.lane_order import LaneOrder
 from tcsym.codegen.registers import Registers
 from tcsym.codegen.text import Function, Module
 from tcsym.codegen.values import Code, Val
-from tcsym.compiled import Fault
-from tcsym.context import Interval, Ranges, narrowed
 from tcsym.errors import Span
 from tcsym.frontend.program import Read
-from tcsym.index import ZERO, Atom, Condition, Index
-from tcsym.loop_ir import Buffer, Kernel, Loop, Node, Store, TransposeBlock, Update, Value, walk
-from tcsym.loop_ir_allocate import Storage
-from tcsym.target import Target
+from tcsym.index.expr import ZERO, Atom, Condition, Index
+from tcsym.ir.allocate import Storage
+from tcsym.ir.compiled import Fault
+from tcsym.ir.loops import Buffer, Kernel, Loop, Node, Store, TransposeBlock, Update, Value, walk
+from tcsym.sizes.context import Interval, Ranges, narrowed
+from tcsym.target.target import Target
 
 
 class Bound(NamedTuple):

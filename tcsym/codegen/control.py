@@ -37,9 +37,8 @@ from tcsym.codegen.transpose import (
 )
 from tcsym.codegen.values import Code, Val, constant
 from tcsym.codegen.woven_stores import grouped
-from tcsym.context import interval
 from tcsym.frontend.program import Read
-from tcsym.index import (
+from tcsym.index.expr import (
     ZERO,
     All,
     Condition,
@@ -49,7 +48,7 @@ from tcsym.index import (
     negate,
     var,
 )
-from tcsym.loop_ir import (
+from tcsym.ir.loops import (
     Allocate,
     Block,
     Branch,
@@ -62,6 +61,7 @@ from tcsym.loop_ir import (
     Update,
     Verify,
 )
+from tcsym.sizes.context import interval
 
 # Between the copies of an unrolled body: LLVM would load for several copies at once, and spill.
 _BARRIER = 'call void asm sideeffect "", ""()'

@@ -1,6 +1,6 @@
 """Kernel of the loop IR -> LLVM IR text: the driver of code generation.
 
-`tcsym_kernel(buffers, sizes, context)` (see `tcsym.compiled`) unpacks its arguments and calls
+`tcsym_kernel(buffers, sizes, context)` (see `tcsym.ir.compiled`) unpacks its arguments and calls
 `tcsym_kernel.body`. Its pointer parameters are `noalias`, as outputs overlap nothing and inputs are
 only read, unless there are tasks: these find the same pointers in the launch's array.
 """
@@ -25,18 +25,18 @@ from tcsym.codegen.sizes import viewed_sizes, viewed_values
 from tcsym.codegen.stores import end_streams
 from tcsym.codegen.text import Function, Module
 from tcsym.codegen.values import Code
-from tcsym.compiled import LEFT_OUT, SYMBOL, Fault
-from tcsym.index import ZERO, Index
-from tcsym.index_values import substitute
-from tcsym.loop_ir import (
+from tcsym.index.expr import ZERO, Index
+from tcsym.index.values import substitute
+from tcsym.ir.allocate import Storage, allocate
+from tcsym.ir.compiled import LEFT_OUT, SYMBOL, Fault
+from tcsym.ir.loops import (
     LINE_BYTES,
     THREADS,
     Kernel,
     Loop,
     walk,
 )
-from tcsym.loop_ir_allocate import Storage, allocate
-from tcsym.target import Target
+from tcsym.target.target import Target
 
 APART = 2048  # bytes between two tasks' arenas: what one prefetches ahead are not the other's lines
 

@@ -10,9 +10,9 @@ from tcsym.codegen.arithmetic import arithmetic
 from tcsym.codegen.branches import choose, fail_if
 from tcsym.codegen.context import Context
 from tcsym.codegen.values import Code, Val, constant, suffix, type_text
-from tcsym.compiled import Fault
 from tcsym.frontend.program import Binary, Cast, Const, dtype_of
-from tcsym.loop_ir import Value
+from tcsym.ir.compiled import Fault
+from tcsym.ir.loops import Value
 from tcsym.types import DType
 
 OVERFLOW = "an integer of a subscript does not fit in 64 bits"

@@ -22,7 +22,6 @@ from tcsym.codegen.packed import add_dot, packed
 from tcsym.codegen.powers import power
 from tcsym.codegen.reads import read
 from tcsym.codegen.values import Val, bits_of, constant, register_kind
-from tcsym.compiled import Fault
 from tcsym.frontend.program import (
     Binary,
     Call,
@@ -35,9 +34,10 @@ from tcsym.frontend.program import (
     Select,
     Unary,
 )
-from tcsym.index import Index, condition_variables
-from tcsym.loop_ir import Holds, HorizontalReduce, Value, subvalues, value_dtype
-from tcsym.packed import DOTS, PACK
+from tcsym.index.expr import Index, condition_variables
+from tcsym.ir.compiled import Fault
+from tcsym.ir.loops import Holds, HorizontalReduce, Value, subvalues, value_dtype
+from tcsym.ir.packed import DOTS, PACK
 from tcsym.types import DType
 
 

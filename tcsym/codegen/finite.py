@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from tcsym.codegen.context import Context
 from tcsym.codegen.index_code import as_val, number
-from tcsym.index import ONE, choose, index
-from tcsym.loop_ir import Buffer
+from tcsym.index.expr import ONE, choose, index
+from tcsym.ir.loops import Buffer
 from tcsym.types import DType
 
 EXPONENTS = {  # all bits of an exponent: those of infinities and NaN have them all

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from tcsym.codegen.index_code import atom_variables
-from tcsym.index import Atom, Index, Product, atom_parts
+from tcsym.index.expr import Atom, Index, Product, atom_parts
 
 _LEAST_LINES = 4  # to pass a number takes as many
 

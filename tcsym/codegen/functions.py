@@ -11,9 +11,9 @@ from tcsym.codegen.lane_order import lane_order
 from tcsym.codegen.text import Function as Text
 from tcsym.codegen.text import Module
 from tcsym.codegen.values import Code
-from tcsym.loop_ir import Node
-from tcsym.loop_ir_allocate import allocate
-from tcsym.target import Target
+from tcsym.ir.allocate import allocate
+from tcsym.ir.loops import Node
+from tcsym.target.target import Target
 
 
 def define(

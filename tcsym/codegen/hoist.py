@@ -23,8 +23,8 @@ from tcsym.frontend.program import (
     Select,
     Unary,
 )
-from tcsym.index import Index, condition_variables
-from tcsym.loop_ir import Holds, HorizontalReduce, Value, subvalues, value_children
+from tcsym.index.expr import Index, condition_variables
+from tcsym.ir.loops import Holds, HorizontalReduce, Value, subvalues, value_children
 
 FIXED = 1 << 30  # the depth of what must stay
 _BRANCHING = frozenset({"cos", "fmod", "remainder", "sin", "tan"})

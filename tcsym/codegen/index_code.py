@@ -14,7 +14,7 @@ from tcsym.codegen.arithmetic import floor_divide, floor_modulo
 from tcsym.codegen.context import Context
 from tcsym.codegen.least import least
 from tcsym.codegen.values import Code, Val, constant
-from tcsym.index import (
+from tcsym.index.expr import (
     All,
     Any_,
     Atom,

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tcsym.frontend.program import Binary, Call, Const, Read, Unary
-from tcsym.index import ONE, ZERO, Index, condition_variables
-from tcsym.loop_ir import (
+from tcsym.index.expr import ONE, ZERO, Index, condition_variables
+from tcsym.ir.loops import (
     Allocate,
     Block,
     Branch,
@@ -25,7 +25,7 @@ from tcsym.loop_ir import (
     loads,
     subvalues,
 )
-from tcsym.target import Target
+from tcsym.target.target import Target
 from tcsym.types import DType
 
 HALVES = 256  # bits of the vectors that have this order; wider ones shuffle across at once

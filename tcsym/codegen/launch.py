@@ -7,7 +7,7 @@ the share and the private arena of one task and calls the task's function.
 from __future__ import annotations
 
 from tcsym.codegen.text import Module
-from tcsym.compiled import CONTEXT_FIELDS
+from tcsym.ir.compiled import CONTEXT_FIELDS
 
 HEAD = ("error", "buffers", "sizes", "function", "arena", "arena_bytes", "lower", "count")
 ALWAYS_WORTH = 1 << 60  # more work than waking any number of threads

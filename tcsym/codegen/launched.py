@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from tcsym.codegen.sizes import body_sizes
-from tcsym.index import Condition, Index
-from tcsym.index_values import evaluate, holds
-from tcsym.loop_ir import (
+from tcsym.index.expr import Condition, Index
+from tcsym.index.values import evaluate, holds
+from tcsym.ir.loops import (
     Allocate,
     Block,
     Branch,

@@ -7,9 +7,9 @@ anything.
 from __future__ import annotations
 
 from tcsym.codegen.context import Context
-from tcsym.context import Interval, interval
-from tcsym.index import Index
-from tcsym.loop_ir import THREADS, Kernel
+from tcsym.index.expr import Index
+from tcsym.ir.loops import THREADS, Kernel
+from tcsym.sizes.context import Interval, interval
 
 
 def ranges_of_sizes(kernel: Kernel) -> dict[str, Interval]:

@@ -13,7 +13,7 @@ from tcsym.codegen.context import Context
 from tcsym.codegen.masked import gather, masked_load, masked_store, scatter
 from tcsym.codegen.repeats import is_run, wanted
 from tcsym.codegen.values import Val, bits_of, constant, type_text
-from tcsym.loop_ir import Buffer
+from tcsym.ir.loops import Buffer
 
 _LEAST_VECTOR = 128  # bits
 _MOST_NEAR, _NEAR_LANES = 4, 8  # elements apart; with fewer lanes each is as quick by itself

@@ -14,9 +14,9 @@ import threading
 from functools import lru_cache
 from queue import SimpleQueue
 
-from tcsym.llvm import Machine, Module, set_option
-from tcsym.target import Target
-from tcsym.threads import ShortTurns
+from tcsym.process.threads import ShortTurns
+from tcsym.target.llvm import Machine, Module, set_option
+from tcsym.target.target import Target
 
 _LOCK = threading.RLock()
 _SHORT = ("sroa", "instruction_combine", "simplify_cfg")

@@ -15,7 +15,7 @@ from typing import assert_never
 
 from tcsym.codegen.alike import LOCAL, Alike, Call, Function
 from tcsym.frontend.program import Binary, Cast, Read
-from tcsym.loop_ir import (
+from tcsym.ir.loops import (
     Allocate,
     Block,
     Branch,

@@ -1,4 +1,4 @@
-"""Values that hold several short elements, and sums of their products (`tcsym.packed`).
+"""Values that hold several short elements, and sums of their products (`tcsym.ir.packed`).
 
 Elements that lie side by side in memory are one load: as they are, or converted side by side too.
 Others are computed apart and put together.
@@ -16,8 +16,8 @@ from tcsym.codegen.masked import gather, masked_load
 from tcsym.codegen.reads import may_be_idle
 from tcsym.codegen.values import Code, Val, bits_of, constant, type_text
 from tcsym.frontend.program import Binary, Cast, Expr, dtype_of
-from tcsym.index import Index
-from tcsym.packed import BFLOAT, BYTES, SHORT, first_of_run, has_vnni
+from tcsym.index.expr import Index
+from tcsym.ir.packed import BFLOAT, BYTES, SHORT, first_of_run, has_vnni
 
 Evaluate = Callable[[Context, Expr], Val]
 _SUM_LANES = 4  # of the smallest vector of 32-bit sums

@@ -20,8 +20,8 @@ from tcsym.codegen.lane_order import (
 from tcsym.codegen.memory import load_run
 from tcsym.codegen.values import Val, constant
 from tcsym.frontend.program import Read
-from tcsym.index import Index
-from tcsym.loop_ir import Buffer, Store, loads, subvalues
+from tcsym.index.expr import Index
+from tcsym.ir.loops import Buffer, Store, loads, subvalues
 
 
 def steps_by_two(context: Context, r: Read) -> bool:

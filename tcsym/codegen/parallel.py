@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal, assert_never
 
-from tcsym.archive import TASK
 from tcsym.codegen.context import Bound, Context
 from tcsym.codegen.formulas import shared_formulas
 from tcsym.codegen.index_code import Number, as_val, number
@@ -18,9 +17,10 @@ from tcsym.codegen.launch import HEAD, launch_call
 from tcsym.codegen.stores import end_streams
 from tcsym.codegen.text import Function, Module
 from tcsym.codegen.values import Code, Val
-from tcsym.compiled import CONTEXT_FIELDS
-from tcsym.index import Atom, Index, of_atom
-from tcsym.loop_ir import (
+from tcsym.index.expr import Atom, Index, of_atom
+from tcsym.ir.archive import TASK
+from tcsym.ir.compiled import CONTEXT_FIELDS
+from tcsym.ir.loops import (
     Allocate,
     Block,
     Branch,

@@ -11,7 +11,7 @@ from functools import reduce
 from operator import mul
 from typing import assert_never
 
-from tcsym.index import (
+from tcsym.index.expr import (
     ONE,
     Atom,
     Choose,
@@ -31,7 +31,7 @@ from tcsym.index import (
     var,
     weighted_sum,
 )
-from tcsym.index_values import map_condition
+from tcsym.index.values import map_condition
 
 Terms = tuple[tuple[Atom, int], ...]
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from tcsym.archive import pack
 from tcsym.codegen.emit import begin
 from tcsym.codegen.sizes import body_sizes
-from tcsym.compiled import SYMBOL, Fault
-from tcsym.index import FALSE
-from tcsym.index_values import holds
-from tcsym.loop_ir import Kernel
-from tcsym.target import Target
+from tcsym.index.expr import FALSE
+from tcsym.index.values import holds
+from tcsym.ir.archive import pack
+from tcsym.ir.compiled import SYMBOL, Fault
+from tcsym.ir.loops import Kernel
+from tcsym.target.target import Target
 
 
 class PartialCode:

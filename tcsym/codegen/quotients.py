@@ -1,7 +1,7 @@
 """Quotients and remainders of a loop's counter -> counters beside it: additions, no divisions.
 
-Loops that threads share are one loop (`passes/collapse.py`), of whose counter the loops inside are
-quotient and remainder.
+Loops that threads share are one loop (`schedule/order/coalesce.py`), of whose counter the loops
+inside are quotient and remainder.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from tcsym.codegen.context import Context
 from tcsym.codegen.index_code import Number, as_val, atom_variables, number
 from tcsym.codegen.least import least
 from tcsym.codegen.values import Val
-from tcsym.index import FloorDiv, Index, Mod, floordiv, mod, var
-from tcsym.loop_ir import Loop, Node
+from tcsym.index.expr import FloorDiv, Index, Mod, floordiv, mod, var
+from tcsym.ir.loops import Loop, Node
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,10 @@ from tcsym.codegen.index_code import as_val, condition, number
 from tcsym.codegen.memory import load
 from tcsym.codegen.pairs import in_lane_order, load_pairs, steps_by_two
 from tcsym.codegen.values import Val, can_permute, constant, memory_kind
-from tcsym.compiled import Fault
 from tcsym.frontend.program import Expr, Read, children, dtype_of
-from tcsym.index import Index, var
-from tcsym.loop_ir import Buffer
+from tcsym.index.expr import Index, var
+from tcsym.ir.compiled import Fault
+from tcsym.ir.loops import Buffer
 from tcsym.types import DType
 
 Evaluate = Callable[[Context, Expr], Val]

@@ -11,8 +11,8 @@ from math import gcd
 from tcsym.codegen.context import Context
 from tcsym.codegen.index_code import atom_variables
 from tcsym.codegen.values import Val
-from tcsym.index import Atom, FloorDiv, Index, floordiv, of_atom
-from tcsym.index_values import evaluate
+from tcsym.index.expr import Atom, FloorDiv, Index, floordiv, of_atom
+from tcsym.index.values import evaluate
 
 
 def steady(context: Context, e: Index) -> Index:

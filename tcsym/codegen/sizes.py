@@ -7,9 +7,9 @@ from functools import reduce
 from operator import mul
 
 from tcsym.codegen.text import Function
-from tcsym.index import ONE, Index, all_of, choose, eq, var
-from tcsym.index_values import evaluate
-from tcsym.loop_ir import Kernel, View
+from tcsym.index.expr import ONE, Index, all_of, choose, eq, var
+from tcsym.index.values import evaluate
+from tcsym.ir.loops import Kernel, View
 
 
 def viewed_values(view: View) -> dict[str, Index]:

@@ -18,8 +18,8 @@ from tcsym.codegen.pairs import in_order, takes_pairs
 from tcsym.codegen.values import Val, register_kind
 from tcsym.codegen.woven_stores import store_woven
 from tcsym.frontend.program import Binary, Call, Cast, Const, Read
-from tcsym.index import ZERO
-from tcsym.loop_ir import (
+from tcsym.index.expr import ZERO
+from tcsym.ir.loops import (
     STREAM_BYTES,
     Buffer,
     Node,
@@ -31,7 +31,7 @@ from tcsym.loop_ir import (
     value_dtype,
     walk,
 )
-from tcsym.packed import is_dot
+from tcsym.ir.packed import is_dot
 from tcsym.types import DType
 
 _HALVES = (DType.FLOAT16, DType.BFLOAT16)

@@ -20,9 +20,9 @@ from tcsym.codegen.index_code import Number, as_val, lanes_below, lanes_beyond, 
 from tcsym.codegen.memory import load, store
 from tcsym.codegen.values import Code, Val, bits_of, constant
 from tcsym.frontend.program import Const, Read
-from tcsym.index import ZERO, Condition, Index, all_of, ge, index, lt, minimum, var
-from tcsym.loop_ir import Branch, Buffer, Indices, Loop, Node, Store, TransposeBlock
-from tcsym.target import Target
+from tcsym.index.expr import ZERO, Condition, Index, all_of, ge, index, lt, minimum, var
+from tcsym.ir.loops import Branch, Buffer, Indices, Loop, Node, Store, TransposeBlock
+from tcsym.target.target import Target
 
 _COLUMN = "transpose column"
 _FEW_IN_QUARTER = 4  # elements of 128 bits whose exchanges LLVM makes unpacks of

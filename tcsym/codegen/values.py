@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from tcsym.codegen.text import Function
-from tcsym.target import Target
+from tcsym.target.target import Target
 from tcsym.types import DType
 
 

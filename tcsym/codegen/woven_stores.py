@@ -12,7 +12,7 @@ from tcsym.codegen.addresses import address, step_by
 from tcsym.codegen.context import Context
 from tcsym.codegen.memory import store_run
 from tcsym.codegen.values import Code, Val, constant
-from tcsym.loop_ir import Node, Store, loads
+from tcsym.ir.loops import Node, Store, loads
 
 MOST_WOVEN = 4
 

@@ -30,12 +30,12 @@ from tcsym.dispatch.stand_ins import StandIns
 from tcsym.dispatch.switch import NOTICED_FROM
 from tcsym.dispatch.trial import median
 from tcsym.dispatch.version import Values, Version
-from tcsym.region import Region
+from tcsym.process.threads import get_num_threads
 from tcsym.runtime.arrays import View
-from tcsym.stats import Decision
+from tcsym.runtime.stats import Decision
+from tcsym.runtime.variants import Variant
+from tcsym.sizes.region import Region
 from tcsym.strategy import Auto, Specialize
-from tcsym.threads import get_num_threads
-from tcsym.variants import Variant
 
 if TYPE_CHECKING:
     from tcsym.dispatch.switch import Switch

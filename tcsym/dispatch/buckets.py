@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise, product
 from math import prod
 
-from tcsym.context import Known
 from tcsym.dispatch.dispatcher import Dispatcher
 from tcsym.dispatch.entrance import Entrance
 from tcsym.dispatch.making import Making
@@ -14,10 +13,11 @@ from tcsym.dispatch.version import Values, Version
 from tcsym.errors import OptionError
 from tcsym.runtime.arrays import View
 from tcsym.runtime.plan import CallPlan
-from tcsym.stats import Decision
+from tcsym.runtime.stats import Decision
+from tcsym.runtime.variants import Variant
+from tcsym.sizes.context import Known
+from tcsym.sizes.work import estimated_work
 from tcsym.strategy import MOST_VERSIONS, Bucket
-from tcsym.variants import Variant
-from tcsym.work import estimated_work
 
 _UNBOUNDED = 256  # stands for a size without an upper bound where a number is needed
 

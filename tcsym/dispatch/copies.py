@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tcsym.runtime.arrays import View, empty, numpy_array, private_copy
-from tcsym.variants import Variant, Variants
+from tcsym.runtime.variants import Variant, Variants
 
 Values = tuple[int, ...]
 

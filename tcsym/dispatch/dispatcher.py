@@ -5,19 +5,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 
-from tcsym.compiled import Compiled
 from tcsym.dispatch.entrance import Entrance
-from tcsym.dispatch.gone import GONE, Gone
 from tcsym.dispatch.making import Making
+from tcsym.dispatch.retired_counts import GONE, Gone
 from tcsym.dispatch.version import Values, Version
 from tcsym.errors import OptionError
-from tcsym.index import FALSE, TRUE, index
-from tcsym.index_values import condition_substitute
+from tcsym.index.expr import FALSE, TRUE, index
+from tcsym.index.values import condition_substitute
+from tcsym.ir.compiled import Compiled
 from tcsym.options import Options
-from tcsym.region import Region
 from tcsym.runtime.arrays import View
 from tcsym.runtime.size_functions import first_holding
-from tcsym.variants import Variant, Variants
+from tcsym.runtime.variants import Variant, Variants
+from tcsym.sizes.region import Region
 
 
 class Dispatcher:

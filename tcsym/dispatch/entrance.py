@@ -8,17 +8,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tcsym.dispatch.entries import Kind, Ways, kind_of
 from tcsym.dispatch.version import Values, Version
-from tcsym.dispatch.ways import Kind, Ways, kind_of
 from tcsym.runtime.arrays import View
 from tcsym.runtime.background import beside
 from tcsym.runtime.plan import CallPlan
-from tcsym.sizes import Dim
-from tcsym.variants import Variant, Variants
+from tcsym.runtime.variants import Variant, Variants
+from tcsym.sizes.dims import Dim
 
 if TYPE_CHECKING:
     from tcsym.dispatch.switch import Switch
-    from tcsym.index import Condition
+    from tcsym.index.expr import Condition
     from tcsym.runtime._native import Entry
     from tcsym.runtime.entering import EntryImage
 

@@ -18,17 +18,17 @@ from collections.abc import Callable, Mapping
 from threading import RLock
 from typing import Any, Literal, Protocol
 
-from tcsym.compiled import Compiled
-from tcsym.dispatch.asked import Asked
 from tcsym.dispatch.entrance import Entrance
 from tcsym.dispatch.making import Making
 from tcsym.dispatch.points import Points, compile_seconds
+from tcsym.dispatch.requests import Asked
 from tcsym.dispatch.trial import Trial, is_faster, median
 from tcsym.dispatch.version import Values, Version
-from tcsym.region import Region
-from tcsym.stats import Decision
+from tcsym.ir.compiled import Compiled
+from tcsym.process.threads import get_num_threads
+from tcsym.runtime.stats import Decision
+from tcsym.sizes.region import Region
 from tcsym.strategy import Auto, Specialize
-from tcsym.threads import get_num_threads
 
 Function = Callable[..., Any]
 State = Literal["compiling", "tried", "adopted", "rejected", "failed"]
@@ -108,7 +108,7 @@ class HotSizes:
 
     def specialise(self, sizes: Values) -> None:
         """(none) -> compiling, in another process."""
-        from tcsym.dispatch.beside import Work
+        from tcsym.dispatch.compile_queue import Work
 
         if sizes in self.states or self.share == 0 or not self._move(sizes, "compiling"):
             return
@@ -211,7 +211,7 @@ class HotSizes:
 
     def measure(self, sizes: Values, adopt: bool) -> bool:
         """True if a version for `sizes` is faster than what serves them now; it may be adopted."""
-        from tcsym.dispatch.weigh import run_both
+        from tcsym.dispatch.compare_entries import run_both
 
         base, version = self.owner.serving(sizes), self._version(sizes)
         spent = run_both(self.owner.making.plan, base, version, sizes, get_num_threads())

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from threading import RLock
 
-from tcsym.compiled import Compiled
-from tcsym.dispatch.asked import Asked
-from tcsym.stats import Stats
-from tcsym.variants import MAX_VARIANTS, Layouts, Variants
+from tcsym.dispatch.requests import Asked
+from tcsym.ir.compiled import Compiled
+from tcsym.runtime.stats import Stats
+from tcsym.runtime.variants import MAX_VARIANTS, Layouts, Variants
 
 
 class LayoutsBeside:
@@ -19,7 +19,7 @@ class LayoutsBeside:
         self._begun: set[tuple[Variants, Layouts]] = set()
 
     def compile(self, variants: Variants, layouts: Layouts) -> None:
-        from tcsym.dispatch.beside import Work
+        from tcsym.dispatch.compile_queue import Work
 
         with self._lock:
             begun = [of for v, of in self._begun if v is variants]

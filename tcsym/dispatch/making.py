@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from tcsym.dispatch.version import Kind, Values, Version
-from tcsym.index import FALSE, TRUE, Condition, all_of, eq, var
-from tcsym.index_values import holds
+from tcsym.index.expr import FALSE, TRUE, Condition, all_of, eq, var
+from tcsym.index.values import holds
 from tcsym.options import Bind, Options
-from tcsym.region import Region
 from tcsym.runtime.plan import CallPlan
-from tcsym.sizes import Dim
-from tcsym.stats import Stats
-from tcsym.target import Target
+from tcsym.runtime.stats import Stats
+from tcsym.runtime.variants import Variants
+from tcsym.sizes.dims import Dim
+from tcsym.sizes.region import Region
+from tcsym.target.target import Target
 from tcsym.tuning import candidates_for, lookup
-from tcsym.variants import Variants
 
 if TYPE_CHECKING:
-    from tcsym.context import Context
-    from tcsym.polyhedral.pad import PaddedProgram
+    from tcsym.rewrite.pad import PaddedProgram
+    from tcsym.sizes.context import Context
 
 
 class Making:
@@ -67,7 +67,7 @@ class Making:
         """
         if len(regions) == 1:
             return regions
-        from tcsym.context import Interval, decided, ranges_of
+        from tcsym.sizes.context import Interval, decided, ranges_of
 
         ranges = dict.fromkeys(self.plan.sizes, Interval(0, None))
         ranges |= ranges_of(self.declared())
@@ -121,7 +121,7 @@ class Making:
 
     def bucket(self, box: Context, corner: Values) -> Version:
         """For sizes in `box`, with the options of the region that has `corner`."""
-        from tcsym.context import context_condition
+        from tcsym.sizes.context import context_condition
 
         fixed = {known.name: known.low for known in box if known.low == known.high}
         bind: Bind = "after" if fixed and self._bind == "never" else self._bind
@@ -132,7 +132,7 @@ class Making:
 
     def declared(self, box: Context = ()) -> Context:
         """What is known of sizes: `box`, and what is declared of the others."""
-        from tcsym.context import Known
+        from tcsym.sizes.context import Known
 
         known = {size.name for size in box}
         ranges = list(box)

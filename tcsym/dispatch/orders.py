@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tcsym.frontend.program import Program
-from tcsym.index import TRUE, Condition, all_of, any_of, negate
-from tcsym.polyhedral.reorder_chains import other_orders_hold, other_orders_pay
-from tcsym.region import Region
+from tcsym.index.expr import TRUE, Condition, all_of, any_of, negate
+from tcsym.rewrite.reorder_chains import other_orders_hold, other_orders_pay
+from tcsym.sizes.region import Region
 
 
 def by_orders(regions: Sequence[Region], program: Program) -> tuple[Region, ...]:

@@ -11,14 +11,14 @@ from tcsym.dispatch.making import Making
 from tcsym.dispatch.points import OnDemand, declared_sizes
 from tcsym.dispatch.version import Values, Version
 from tcsym.errors import OptionError
-from tcsym.index import Condition, all_of, eq, ge, lt, var
+from tcsym.index.expr import Condition, all_of, eq, ge, lt, var
 from tcsym.runtime.arrays import View
 from tcsym.runtime.plan import CallPlan
+from tcsym.runtime.variants import Variant
 from tcsym.strategy import Pad
-from tcsym.variants import Variant
 
 if TYPE_CHECKING:
-    from tcsym.polyhedral.pad import PaddedProgram
+    from tcsym.rewrite.pad import PaddedProgram
 
 
 class PadOnDemand(OnDemand):
@@ -63,7 +63,7 @@ class PadOnDemand(OnDemand):
 
     @cached_property
     def padded(self) -> PaddedProgram:
-        from tcsym.polyhedral.pad import pad_program
+        from tcsym.rewrite.pad import pad_program
 
         plan = self.making.plan
         return pad_program(plan.program, tuple(plan.sizes[slot] for slot in self.slots))

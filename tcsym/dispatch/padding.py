@@ -10,10 +10,10 @@ import numpy as np
 
 from tcsym.runtime.arrays import View, empty, numpy_array, numpy_view
 from tcsym.runtime.size_functions import Shape, shapes_of
-from tcsym.variants import Variant, Variants
+from tcsym.runtime.variants import Variant, Variants
 
 if TYPE_CHECKING:
-    from tcsym.polyhedral.pad import PaddedProgram
+    from tcsym.rewrite.pad import PaddedProgram
 
 Values = tuple[int, ...]
 

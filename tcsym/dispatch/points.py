@@ -12,9 +12,9 @@ from tcsym.dispatch.making import Making
 from tcsym.dispatch.version import Values, Version
 from tcsym.runtime.arrays import View
 from tcsym.runtime.plan import CallPlan
-from tcsym.stats import Stats
+from tcsym.runtime.stats import Stats
+from tcsym.runtime.variants import Variant
 from tcsym.strategy import Pad, Specialize
-from tcsym.variants import Variant
 
 COMPILE_SECONDS = 0.3  # where no version of the kernel was compiled in this process
 

@@ -11,17 +11,17 @@ from collections.abc import Callable, Mapping, Sequence
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
-from tcsym.compiled import Compiled
-from tcsym.dispatch.asked import Asked
 from tcsym.dispatch.entrance import Entrance
 from tcsym.dispatch.making import Making
+from tcsym.dispatch.requests import Asked
 from tcsym.dispatch.version import Values, Version
+from tcsym.ir.compiled import Compiled
 from tcsym.runtime.size_functions import first_holding
-from tcsym.stats import Decision
-from tcsym.variants import Variant
+from tcsym.runtime.stats import Decision
+from tcsym.runtime.variants import Variant
 
 if TYPE_CHECKING:
-    from tcsym.dispatch.weigh import Weighed
+    from tcsym.dispatch.compare_entries import Weighed
 
 Function = Callable[..., Any]
 Chosen = tuple[tuple[Version, ...], Callable[..., int]]  # versions; which of them is for sizes
@@ -69,7 +69,7 @@ class Preferred:
             if found is None or found.variants.made or found in self._wanted:
                 return
             self._wanted.add(found)
-        from tcsym.dispatch.beside import Work
+        from tcsym.dispatch.compile_queue import Work
 
         done = self._compiled(found)
         self._beside.submit(Work(found.variants, found.variants.dense, self.share, done))
@@ -114,7 +114,7 @@ class Preferred:
         if not is_bounded and (not self.bound or len(counts) < LEAST_SIZES):
             return
         self._is_begun = True
-        from tcsym.dispatch.beside import Weighing
+        from tcsym.dispatch.compile_queue import Weighing
 
         samples = sorted(counts, key=lambda s: -counts[s])[:MOST_SAMPLES]
         work = Weighing(self.making, samples, self.bound, threads, self.share, self._weighed)
@@ -122,8 +122,8 @@ class Preferred:
 
     def weigh_now(self, sizes: Sequence[Values], threads: int) -> None:
         """Choose for these sizes before any call."""
+        from tcsym.dispatch.compare_entries import weigh
         from tcsym.dispatch.recorded_choice import keep, recall
-        from tcsym.dispatch.weigh import weigh
 
         self._is_begun = True
         weighed = recall(self.making, {})
@@ -162,7 +162,7 @@ class Preferred:
 
     def choose(self, weighed: Weighed, why: str) -> None:
         """Take the fastest way; its versions may have to be compiled yet."""
-        from tcsym.dispatch.weigh import buckets_of, padding_of
+        from tcsym.dispatch.compare_entries import buckets_of, padding_of
 
         self.way = weighed.best()
         costs = tuple((way, weighed.mean_seconds(way)) for way in weighed.seconds)

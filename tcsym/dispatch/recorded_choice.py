@@ -6,9 +6,9 @@ import json
 import time
 from collections.abc import Mapping
 
+from tcsym.dispatch.compare_entries import Weighed
 from tcsym.dispatch.making import Making
-from tcsym.dispatch.weigh import Weighed
-from tcsym.index import condition_text
+from tcsym.index.expr import condition_text
 from tcsym.runtime.versions import compiler_version
 from tcsym.tuning.machine import machine_key
 from tcsym.tuning.rows import Chosen

@@ -13,18 +13,19 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from tcsym.digest import hexdigest
+from tcsym.dispatch.compare_entries import MOST_ELEMENTS, made_up
 from tcsym.dispatch.making import Making
 from tcsym.dispatch.trial import NEEDED_GAIN
 from tcsym.dispatch.version import Values, Version
-from tcsym.dispatch.weigh import MOST_ELEMENTS, made_up
 from tcsym.errors import TCError
+from tcsym.frontend.sample import Array
 from tcsym.options import Options
+from tcsym.process.threads import get_num_threads
 from tcsym.runtime.arrays import numpy_array
+from tcsym.runtime.digest import hexdigest
 from tcsym.runtime.jit import load
 from tcsym.runtime.versions import compiler_version
-from tcsym.sample import Array
-from tcsym.threads import get_num_threads
+from tcsym.sizes.work import n_elements
 from tcsym.tuning.called import call_of
 from tcsym.tuning.confirm import MOST_ROUNDS
 from tcsym.tuning.evidence import Sample, Verdict, verdict_of
@@ -32,7 +33,6 @@ from tcsym.tuning.machine import machine_key
 from tcsym.tuning.rows import Fastest
 from tcsym.tuning.stores import sizes_database
 from tcsym.tuning.timing import compare_all, rounds_of
-from tcsym.work import n_elements
 
 SECONDS, PRECISION = 0.05, 0.01  # for all candidates at one size; of the logarithm of a ratio
 MOST_RECALLED = 4096

@@ -11,14 +11,14 @@ from collections.abc import Callable
 from threading import RLock
 from typing import TYPE_CHECKING
 
-from tcsym.compiled import Compiled
-from tcsym.dispatch.asked import Asked
 from tcsym.dispatch.entrance import Entrance
 from tcsym.dispatch.making import Making
+from tcsym.dispatch.requests import Asked
 from tcsym.dispatch.version import Values, Version
+from tcsym.ir.compiled import Compiled
 from tcsym.options import Options
-from tcsym.region import Region
-from tcsym.stats import Decision
+from tcsym.runtime.stats import Decision
+from tcsym.sizes.region import Region
 
 if TYPE_CHECKING:
     from tcsym.dispatch.refine import Refined
@@ -95,7 +95,7 @@ class RefinedSizes:
 
     def ask(self, sizes: Values, threads: int) -> None:
         """Have the candidates measured beside the calls."""
-        from tcsym.dispatch.beside import Refining
+        from tcsym.dispatch.compile_queue import Refining
 
         with self._lock:
             if not self.may_ask(sizes):
@@ -117,7 +117,7 @@ class RefinedSizes:
         if result.options == region.options:
             self._learned(sizes, result)
             return
-        from tcsym.dispatch.beside import Work
+        from tcsym.dispatch.compile_queue import Work
 
         version = self._version(result.options)
 

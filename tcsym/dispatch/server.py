@@ -17,20 +17,20 @@ from dataclasses import asdict, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from tcsym.compiled import Compiled
 from tcsym.compiler import compile_program
-from tcsym.context import Known
 from tcsym.frontend.program import Program
 from tcsym.frontend.program_json import programs_from_json, programs_to_json
+from tcsym.ir.compiled import Compiled
 from tcsym.options import Options
-from tcsym.target import Target
-from tcsym.variants import Layouts, Variants
+from tcsym.runtime.variants import Layouts, Variants
+from tcsym.sizes.context import Known
+from tcsym.target.target import Target
 
 if TYPE_CHECKING:
+    from tcsym.dispatch.compare_entries import Weighed
     from tcsym.dispatch.making import Making
     from tcsym.dispatch.refine import Contest, Refined
     from tcsym.dispatch.version import Values
-    from tcsym.dispatch.weigh import Weighed
 
 _LENGTHS = struct.Struct("<II")
 _NICENESS = 10
@@ -84,7 +84,7 @@ def refined(data: dict[str, Any]) -> Refined | str | None:
 
 def weighed(data: dict[str, Any]) -> tuple[Weighed, str] | str | None:
     """What came back: figures and where they are from, why there are none, or nothing to tell."""
-    from tcsym.dispatch.weigh import Weighed
+    from tcsym.dispatch.compare_entries import Weighed
 
     if "error" in data:
         return str(data["error"])
@@ -152,9 +152,9 @@ def _compiled(data: dict[str, Any]) -> bytes:
 
 def _weigh(data: dict[str, Any]) -> bytes:
     """What `dispatch.weigh` measures, or what an earlier process did."""
+    from tcsym.dispatch.compare_entries import weigh
     from tcsym.dispatch.recorded_choice import keep, recall
-    from tcsym.dispatch.weigh import weigh
-    from tcsym.threads import set_num_threads
+    from tcsym.process.threads import set_num_threads
 
     set_num_threads(data["threads"])  # options are tuned for one, or for several
     making = _making(data["kernel"])
@@ -172,7 +172,7 @@ def _weigh(data: dict[str, Any]) -> bytes:
 def _refine(data: dict[str, Any]) -> bytes:
     """What `dispatch.refine` measures."""
     from tcsym.dispatch.refine import keep
-    from tcsym.threads import set_num_threads
+    from tcsym.process.threads import set_num_threads
 
     kernel, sizes = data["kernel"], tuple(data["refined"])
     set_num_threads(kernel["threads"])  # options are tuned for one, or for several
@@ -196,8 +196,8 @@ def _contest(kernel: str) -> Contest:
 def _making(data: dict[str, Any]) -> Making:
     from tcsym.dispatch.making import Making
     from tcsym.runtime.plan import plan_call
-    from tcsym.sizes import Dim
-    from tcsym.stats import Stats
+    from tcsym.runtime.stats import Stats
+    from tcsym.sizes.dims import Dim
 
     declared = {n: v if isinstance(v, int) else Dim(*v) for n, v in data["declared"].items()}
     plan = plan_call(_program(data), declared, frozenset())

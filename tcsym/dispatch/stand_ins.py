@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from threading import RLock
 
-from tcsym.compiled import Compiled
-from tcsym.dispatch.asked import Asked
 from tcsym.dispatch.entrance import Entrance
+from tcsym.dispatch.requests import Asked
 from tcsym.dispatch.version import Values, Version
-from tcsym.stats import Stats
+from tcsym.ir.compiled import Compiled
+from tcsym.runtime.stats import Stats
 
 MOST_SIZES = 4096
 MOST_CALLS = 1000  # through Python, where time is not taken
@@ -90,7 +90,7 @@ class StandIns:
         if waiting.is_begun:
             return
         waiting.is_begun = True
-        from tcsym.dispatch.beside import Work
+        from tcsym.dispatch.compile_queue import Work
 
         def done(result: Compiled | str) -> None:
             with self._lock:

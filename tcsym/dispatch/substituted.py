@@ -15,8 +15,8 @@ from tcsym.dispatch.points import OnDemand, declared_sizes
 from tcsym.dispatch.version import Values, Version
 from tcsym.errors import OptionError
 from tcsym.runtime.arrays import View
+from tcsym.runtime.variants import Variant
 from tcsym.strategy import Bucket, Pad, Specialize
-from tcsym.variants import Variant
 
 Function = Callable[..., Any]
 

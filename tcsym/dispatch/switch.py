@@ -14,7 +14,7 @@ from tcsym.runtime.entering import argument_names
 from tcsym.runtime.native import HAS_ENTRIES, native
 
 if TYPE_CHECKING:
-    from tcsym.index import Condition
+    from tcsym.index.expr import Condition
     from tcsym.runtime.plan import CallPlan
 
 Function = Callable[..., Any]

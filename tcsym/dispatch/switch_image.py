@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tcsym.dispatch.switch import SwitchImage
-from tcsym.index import Condition
+from tcsym.index.expr import Condition
 from tcsym.runtime.formulas import Formulas, packed_words
 from tcsym.runtime.native import native
 from tcsym.runtime.plan import CallPlan

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from tcsym.dispatch.dispatcher import Dispatcher
 from tcsym.dispatch.version import Version
-from tcsym.stats import VariantStats
+from tcsym.runtime.stats import VariantStats
 
 
 def explain_versions(dispatcher: Dispatcher, given: Mapping[str, int]) -> str:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from tcsym.index import TRUE, Condition, condition_text
-from tcsym.recursion import deep_recursion
-from tcsym.region import Region
+from tcsym.index.expr import TRUE, Condition, condition_text
+from tcsym.process.recursion import deep_recursion
 from tcsym.runtime.arrays import View
-from tcsym.variants import Layouts, Variant, Variants
+from tcsym.runtime.variants import Layouts, Variant, Variants
+from tcsym.sizes.region import Region
 
 if TYPE_CHECKING:
     from tcsym.dispatch.padding import Padding

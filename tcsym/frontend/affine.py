@@ -17,7 +17,7 @@ from tcsym.frontend.program import (
     Select,
     Unary,
 )
-from tcsym.index import (
+from tcsym.index.expr import (
     FALSE,
     TRUE,
     Condition,

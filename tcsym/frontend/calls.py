@@ -36,7 +36,7 @@ from tcsym.frontend.resolved import (
     Variable,
 )
 from tcsym.frontend.scope import Context, Scope, StatementNames, Tensor, Unresolved
-from tcsym.index import var
+from tcsym.index.expr import var
 from tcsym.types import holds
 
 

@@ -22,7 +22,7 @@ from tcsym.frontend.resolved import (
     ResolvedTensor,
     Unify,
 )
-from tcsym.index_values import condition_substitute
+from tcsym.index.values import condition_substitute
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -23,7 +23,7 @@ from tcsym.frontend.resolved import (
     ResolvedTensor,
 )
 from tcsym.frontend.scope import Scope, Tensor, Unresolved, check_new
-from tcsym.index import FALSE, ZERO, Condition
+from tcsym.index.expr import FALSE, ZERO, Condition
 
 MAX_ERRORS = 10
 

@@ -45,7 +45,7 @@ from tcsym.frontend.promotion import (
     settle,
 )
 from tcsym.frontend.scope import Context, Tensor, Unresolved, undefined
-from tcsym.index import Index, var
+from tcsym.index.expr import Index, var
 from tcsym.types import DType
 
 

@@ -9,7 +9,7 @@ from tcsym.frontend import ast
 from tcsym.frontend.check_index import dimension
 from tcsym.frontend.resolved import ResolvedProgram
 from tcsym.frontend.scope import Scope, Tensor, check_new
-from tcsym.index import Index, index, var
+from tcsym.index.expr import Index, index, var
 
 
 def header(

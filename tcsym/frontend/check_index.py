@@ -26,7 +26,7 @@ from tcsym.frontend.idioms import name_hint
 from tcsym.frontend.literals import is_float_text
 from tcsym.frontend.program import Binary, Expr, dtype_of, subexpressions
 from tcsym.frontend.scope import Context, Scope, StatementNames, a_kind, kind_in
-from tcsym.index import Condition, Index, Product, index, var
+from tcsym.index.expr import Condition, Index, Product, index, var
 from tcsym.types import DType
 
 _NAMES_HINT = "it may use sizes, integers and enclosing loop variables"

@@ -28,7 +28,7 @@ from tcsym.frontend.program import AssignOp, Cast, Expr, dtype_of
 from tcsym.frontend.promotion import Typed
 from tcsym.frontend.resolved import ResolvedStatement, Variable
 from tcsym.frontend.scope import Context, Scope, StatementNames, Tensor, Unresolved, a_kind, kind_in
-from tcsym.index import Index
+from tcsym.index.expr import Index
 from tcsym.types import DType, holds
 
 P = ParamSpec("P")

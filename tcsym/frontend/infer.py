@@ -28,7 +28,7 @@ from tcsym.frontend.infer_paths import Path, visit_reads
 from tcsym.frontend.infer_walk import Branch, Nest, Node, Placed, place, placed_statements
 from tcsym.frontend.program import Check, For, If, Item, Program, Read, Statement, Tensor
 from tcsym.frontend.resolved import ResolvedProgram, ResolvedTensor
-from tcsym.index import FALSE, TRUE, Condition, Index, ge
+from tcsym.index.expr import FALSE, TRUE, Condition, Index, ge
 
 
 def infer(program: ResolvedProgram) -> Program:

@@ -24,7 +24,7 @@ from tcsym.frontend.infer_messages import NARROW, out_of_range
 from tcsym.frontend.infer_paths import Path, nonempty
 from tcsym.frontend.infer_walk import Placed
 from tcsym.frontend.program import Check
-from tcsym.index import (
+from tcsym.index.expr import (
     FALSE,
     TRUE,
     ZERO,
@@ -38,7 +38,7 @@ from tcsym.index import (
     negate,
     var,
 )
-from tcsym.quasi_affine import is_quasi_affine
+from tcsym.index.quasi_affine import is_quasi_affine
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,8 @@ from tcsym.frontend.resolved import (
     ResolvedStatement,
     ResolvedTensor,
 )
-from tcsym.index import Index
-from tcsym.index_values import substitute
+from tcsym.index.expr import Index
+from tcsym.index.values import substitute
 
 
 def index_variable_at(s: ResolvedStatement, d: int) -> str | None:

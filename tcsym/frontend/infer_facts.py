@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import islpy as isl
 
 from tcsym.frontend.infer_forms import is_nonnegative
-from tcsym.index import (
+from tcsym.index.expr import (
     FALSE,
     TRUE,
     Condition,
@@ -27,8 +27,8 @@ from tcsym.index import (
     negate,
     var,
 )
-from tcsym.index_values import condition_substitute, evaluate, holds, substitute
-from tcsym.presburger import Presburger
+from tcsym.index.presburger import Presburger
+from tcsym.index.values import condition_substitute, evaluate, holds, substitute
 
 Sample = dict[str, int]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tcsym.index import (
+from tcsym.index.expr import (
     ONE,
     ZERO,
     Atom,

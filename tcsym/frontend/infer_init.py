@@ -19,9 +19,9 @@ from tcsym.frontend.infer_extents import Extents, index_variable_at
 from tcsym.frontend.infer_facts import Facts
 from tcsym.frontend.infer_forms import Interval, split
 from tcsym.frontend.infer_walk import Node, Placed, placed_statements
-from tcsym.index import ONE, TRUE, Condition, Index, all_of, eq, ge, lt, var
-from tcsym.index_values import condition_substitute, substitute
-from tcsym.quasi_affine import is_quasi_affine
+from tcsym.index.expr import ONE, TRUE, Condition, Index, all_of, eq, ge, lt, var
+from tcsym.index.quasi_affine import is_quasi_affine
+from tcsym.index.values import condition_substitute, substitute
 
 Place = tuple[Index | None, ...]
 """Per dimension a position, or None for all of them."""

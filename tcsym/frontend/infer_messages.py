@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from tcsym.frontend.program import Range
 from tcsym.frontend.resolved import ResolvedStatement
-from tcsym.index import FALSE, ZERO, Condition, Index, var
-from tcsym.index_values import substitute
+from tcsym.index.expr import FALSE, ZERO, Condition, Index, var
+from tcsym.index.values import substitute
 
 
 def plain(name: str) -> str:

@@ -23,8 +23,8 @@ from tcsym.frontend.program import (
     Select,
     Unary,
 )
-from tcsym.index import TRUE, All, Any_, Condition, Index, IsZero, NonNegative, Not, all_of, ge
-from tcsym.index_values import Values, substitute
+from tcsym.index.expr import TRUE, All, Any_, Condition, Index, IsZero, NonNegative, Not, all_of, ge
+from tcsym.index.values import Values, substitute
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from tcsym.frontend.infer_forms import Interval, extreme, sign, split
 from tcsym.frontend.infer_messages import plain
 from tcsym.frontend.infer_paths import Path
 from tcsym.frontend.resolved import Variable
-from tcsym.index import ZERO, Atom, Index, Product, ceildiv, floordiv
+from tcsym.index.expr import ZERO, Atom, Index, Product, ceildiv, floordiv
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,8 @@ from tcsym.frontend.resolved import (
     ResolvedStatement,
     Unify,
 )
-from tcsym.index import FALSE, TRUE, Condition, Index, eq, ge, index, negate, var
-from tcsym.index_values import condition_substitute, substitute
+from tcsym.index.expr import FALSE, TRUE, Condition, Index, eq, ge, index, negate, var
+from tcsym.index.values import condition_substitute, substitute
 
 
 @dataclass(frozen=True, slots=True)

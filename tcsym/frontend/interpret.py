@@ -27,9 +27,9 @@ from tcsym.frontend.interpret_values import (
     stored,
 )
 from tcsym.frontend.program import For, If, Item, Program, Statement, Tensor
-from tcsym.index import Index
-from tcsym.index_values import evaluate as index_value
-from tcsym.index_values import holds
+from tcsym.index.expr import Index
+from tcsym.index.values import evaluate as index_value
+from tcsym.index.values import holds
 from tcsym.types import DType
 
 Bindings = Mapping[str, int]

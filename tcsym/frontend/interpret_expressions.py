@@ -37,7 +37,7 @@ from tcsym.frontend.program import (
     Unary,
     reads,
 )
-from tcsym.index import Index
+from tcsym.index.expr import Index
 from tcsym.types import DType
 
 _TOO_LARGE = "an integer of a subscript does not fit in 64 bits"

@@ -16,7 +16,7 @@ from typing import Any, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from tcsym.index import (
+from tcsym.index.expr import (
     All,
     Any_,
     Atom,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Literal, assert_never
 
 from tcsym.errors import NOWHERE, Span
-from tcsym.index import Condition, Index
+from tcsym.index.expr import Condition, Index
 from tcsym.types import DType
 
 # ---- expressions. Spans never take part in equality.

@@ -12,10 +12,10 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import Any
 
-from tcsym import index
 from tcsym.errors import Span
 from tcsym.frontend import program
 from tcsym.frontend.program import Program
+from tcsym.index import expr as index
 from tcsym.types import DType
 
 _CLASSES: tuple[type, ...] = (

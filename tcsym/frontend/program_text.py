@@ -25,7 +25,7 @@ from tcsym.frontend.program import (
     Unary,
     statements,
 )
-from tcsym.index import Index, condition_text
+from tcsym.index.expr import Index, condition_text
 from tcsym.types import DType
 
 _INFIX = {

@@ -26,8 +26,8 @@ from tcsym.frontend.resolved import (
     Unify,
     Variable,
 )
-from tcsym.index import Index, var
-from tcsym.index_values import condition_substitute, substitute
+from tcsym.index.expr import Index, var
+from tcsym.index.values import condition_substitute, substitute
 
 Names = Mapping[str, str]
 

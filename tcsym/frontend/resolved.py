@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from tcsym.errors import NOWHERE, Span
 from tcsym.frontend.program import AssignOp, Expr, Role
-from tcsym.index import Condition, Index
+from tcsym.index.expr import Condition, Index
 from tcsym.types import DType
 
 

@@ -14,7 +14,7 @@ from tcsym.frontend import ast
 from tcsym.frontend.builtins import ARITY
 from tcsym.frontend.idioms import name_hint
 from tcsym.frontend.program import Expr, Role
-from tcsym.index import Index
+from tcsym.index.expr import Index
 from tcsym.types import DType
 
 if TYPE_CHECKING:

@@ -14,14 +14,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tcsym.errors import OptionError
-from tcsym.forks import inside
-from tcsym.outside_graphs import outside_graphs
+from tcsym.kernel.outside_graphs import outside_graphs
+from tcsym.process.forks import inside
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tcsym.kernel import Kernel
-    from tcsym.sizes import Dim
+    from tcsym.kernel.kernel import Kernel
+    from tcsym.sizes.dims import Dim
 
 __all__ = ["description", "load", "names", "path", "sizes", "source"]
 
@@ -62,7 +62,7 @@ def sizes(name: str) -> dict[str, Dim]:
     """
     import re
 
-    from tcsym.sizes import Dim
+    from tcsym.sizes.dims import Dim
 
     (line,) = (x for x in source(name).splitlines() if x.startswith(f"# {_SIZES}"))
     found = re.findall(r"(\w+)=(\d+)\.\.(\d+)", line)
@@ -73,7 +73,7 @@ def sizes(name: str) -> dict[str, Dim]:
 @inside
 def load(name: str, **settings: Any) -> Kernel:
     """The kernel with settings as for `tcsym.define` (sizes, strategy, target, options)."""
-    from tcsym.definition import define
+    from tcsym.kernel.definition import define
 
     return define(source(name), filename=f"library/{name}.tc", **settings)[name]
 

@@ -287,7 +287,7 @@ static bool reserve(void **memory, int64_t *capacity, int64_t bytes) {
     return *memory != NULL;
 }
 
-/* The fields of `CONTEXT_FIELDS` (tcsym/compiled.py). */
+/* The fields of `CONTEXT_FIELDS` (tcsym/ir/compiled.py). */
 typedef struct {
     void (*parallel_for)(Pool *, Task *, void *, int64_t, int64_t);
     Pool *pool;

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from itertools import combinations
 
-from tcsym.index import Index, var
+from tcsym.index.expr import Index, var
 from tcsym.polyhedral.scop import ScopStatement
 
 

@@ -17,7 +17,7 @@ from typing import Literal
 
 import islpy as isl
 
-from tcsym.index import TRUE, Index, var
+from tcsym.index.expr import TRUE, Index, var
 from tcsym.polyhedral.relations import IN, OUT, Relations
 from tcsym.polyhedral.scop import Access, Scop, ScopStatement
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from tcsym.index import All, Condition, condition_variables, negate, var
+from tcsym.index.expr import All, Condition, condition_variables, negate, var
 from tcsym.options import Fusion
 from tcsym.polyhedral.classify import contracted, innermost, loop_order
 from tcsym.polyhedral.dependence import Dependences

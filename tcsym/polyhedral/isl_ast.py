@@ -13,7 +13,7 @@ from functools import reduce
 
 import islpy as isl
 
-from tcsym.index import (
+from tcsym.index.expr import (
     FALSE,
     TRUE,
     Condition,
@@ -32,7 +32,7 @@ from tcsym.index import (
     negate,
     var,
 )
-from tcsym.loop_ir import Loop, LoopOrder, Node, conditional
+from tcsym.ir.loops import Loop, LoopOrder, Node, conditional
 from tcsym.polyhedral.isl_schedule import Unsuitable
 from tcsym.polyhedral.lower import joined, proper_end, statement_node
 from tcsym.polyhedral.relations import Relations

@@ -11,7 +11,7 @@ from functools import reduce
 
 import islpy as isl
 
-from tcsym.index import Index, var
+from tcsym.index.expr import Index, var
 from tcsym.options import Fusion
 from tcsym.polyhedral.dependence import Dependences
 from tcsym.polyhedral.relations import IN, OUT

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import assert_never
 
-from tcsym.compiled import Layout, layout_strides
-from tcsym.context import Context
 from tcsym.frontend.program import Program, Tensor
-from tcsym.index import TRUE, All, Condition, Index, condition_variables, maximum, negate, var
-from tcsym.index_values import condition_substitute, substitute
-from tcsym.loop_ir import (
+from tcsym.index.expr import TRUE, All, Condition, Index, condition_variables, maximum, negate, var
+from tcsym.index.values import condition_substitute, substitute
+from tcsym.ir.bounds import is_nonnegative
+from tcsym.ir.compiled import Layout, layout_strides
+from tcsym.ir.loops import (
     Allocate,
     Block,
     Branch,
@@ -32,9 +32,9 @@ from tcsym.loop_ir import (
     conditional,
     substitute_value,
 )
-from tcsym.polyhedral.passes.common.bounds import is_nonnegative
 from tcsym.polyhedral.scop import Scop, ScopStatement
 from tcsym.polyhedral.tree import Leaf, Sequence, Tree, TreeLoop, leaves
+from tcsym.sizes.context import Context
 
 Renaming = Mapping[str, Mapping[str, Index]]  # statement -> iterator -> loop variable
 

@@ -14,8 +14,8 @@ from functools import reduce
 import islpy as isl
 
 from tcsym.frontend.program import Range
-from tcsym.index import TRUE, Condition, Index, all_of, ge, lt, var
-from tcsym.index_values import condition_substitute, substitute
+from tcsym.index.expr import TRUE, Condition, Index, all_of, ge, lt, var
+from tcsym.index.values import condition_substitute, substitute
 from tcsym.polyhedral.relations import IN, OUT, Relations
 from tcsym.polyhedral.scop import Access, Scop, ScopStatement
 from tcsym.polyhedral.tree import Tree, TreeLoop, leaves

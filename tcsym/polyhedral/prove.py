@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import islpy as isl
 
-from tcsym.index import Index, var
-from tcsym.loop_ir import LoopOrder
+from tcsym.index.expr import Index, var
+from tcsym.ir.loops import LoopOrder
 from tcsym.polyhedral.dependence import Dependence, Dependences
 from tcsym.polyhedral.relations import IN, OUT
 from tcsym.polyhedral.scop import Scop, ScopStatement

@@ -10,11 +10,11 @@ from typing import assert_never
 
 import islpy as isl
 
-from tcsym.index import All, Any_, Condition, Index, IsZero, NonNegative, Not, all_of
+from tcsym.index.expr import All, Any_, Condition, Index, IsZero, NonNegative, Not, all_of
+from tcsym.index.presburger import Presburger
+from tcsym.index.quasi_affine import is_quasi_affine
 from tcsym.polyhedral.deadline import Deadline
 from tcsym.polyhedral.scop import Access, Scop, ScopStatement
-from tcsym.presburger import Presburger
-from tcsym.quasi_affine import is_quasi_affine
 
 IN, OUT = isl.dim_type.in_, isl.dim_type.out
 

@@ -33,7 +33,7 @@ from tcsym.frontend.program import (
     dtype_of,
     reads,
 )
-from tcsym.index import (
+from tcsym.index.expr import (
     TRUE,
     Condition,
     Index,
@@ -44,7 +44,7 @@ from tcsym.index import (
     negate,
     var,
 )
-from tcsym.loop_ir import ReduceOp
+from tcsym.ir.loops import ReduceOp
 from tcsym.types import DType
 
 Role = Literal["assign", "init", "update", "check"]

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from tcsym.index import TRUE, Condition, Index, condition_text
-from tcsym.loop_ir import LoopOrder
+from tcsym.index.expr import TRUE, Condition, Index, condition_text
+from tcsym.ir.loops import LoopOrder
 
 
 @dataclass(frozen=True, slots=True)

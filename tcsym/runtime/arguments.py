@@ -19,7 +19,7 @@ from tcsym.runtime.arrays import numpy_array as array_of_view
 from tcsym.runtime.plan import CallPlan, Parameter
 from tcsym.runtime.scalars import is_scalar, scalar_array
 from tcsym.runtime.size_functions import Shape
-from tcsym.sizes import size_value
+from tcsym.sizes.dims import size_value
 from tcsym.types import holds
 
 MISSING = object()

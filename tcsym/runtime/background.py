@@ -11,8 +11,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from tcsym.forks import Beside, at_fork, ended
-from tcsym.threads import ShortTurns
+from tcsym.process.forks import Beside, at_fork, ended
+from tcsym.process.threads import ShortTurns
 
 _PAUSE_SECONDS = 1e-3  # a new thread would keep Python's lock from the caller for 5 ms
 _threads: set[threading.Thread] = set()

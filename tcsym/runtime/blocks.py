@@ -62,7 +62,7 @@ def prepare(shape: tuple[int, ...], item_bytes: int) -> bool:
 def _bound() -> int:
     """The bound in force, from the environment unless it was set."""
     if not _decided:
-        from tcsym.config import RESULT_MEMORY
+        from tcsym.process.config import RESULT_MEMORY
 
         set_result_memory(RESULT_MEMORY.read())
     return _decided[0]

@@ -21,13 +21,13 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from tcsym.config import CACHE, CACHE_DIR
-from tcsym.digest import digest
+from tcsym.process.config import CACHE, CACHE_DIR
+from tcsym.process.system import runs_code
+from tcsym.runtime.digest import digest
 from tcsym.runtime.private import PrivateDirectory, UnsafeFileError
-from tcsym.system import runs_code
 
 if TYPE_CHECKING:
-    from tcsym.compiled import Compiled
+    from tcsym.ir.compiled import Compiled
 
 MAX_BYTES = 512 * 2**20
 MARSHAL = 4  # the form that every Python since 3.4 reads
@@ -73,7 +73,7 @@ class CodeCache:
         entry = self.read(key)
         if entry is None:
             return None
-        from tcsym.compiled import SYMBOL, Compiled  # a warm process may never need it
+        from tcsym.ir.compiled import SYMBOL, Compiled  # a warm process may never need it
         from tcsym.runtime.loader import LoadError, defined_names
 
         manifest, code = entry

@@ -15,11 +15,11 @@ from weakref import ref
 
 import numpy as np
 
+from tcsym.process.threads import address_of_choice, available_cores
 from tcsym.runtime.kernel_code import KernelCode
 from tcsym.runtime.native import HAS_ENTRIES, native
 from tcsym.runtime.packing import results_type
 from tcsym.runtime.pool import process_pool
-from tcsym.threads import address_of_choice, available_cores
 
 if TYPE_CHECKING:
     from tcsym.runtime._native import Entry

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tcsym.compiled import Compiled, Layout
-from tcsym.index import Condition, all_of, eq, ge, lt, mod, var
+from tcsym.index.expr import Condition, all_of, eq, ge, lt, mod, var
+from tcsym.ir.compiled import Compiled, Layout
 from tcsym.runtime.entering import EntryImage
 from tcsym.runtime.formulas import Formulas, packed_words
 from tcsym.runtime.native import HAS_ENTRIES, native
 from tcsym.runtime.plan import CallPlan
-from tcsym.sizes import Dim
+from tcsym.sizes.dims import Dim
 from tcsym.types import DType
 
 _LAYOUTS: tuple[Layout, ...] = ("dense", "rows", "columns", "any")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import assert_never
 
-from tcsym.index import (
+from tcsym.index.expr import (
     All,
     Any_,
     Atom,

@@ -11,14 +11,14 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from tcsym.compiled import LEFT_OUT
+from tcsym.ir.compiled import LEFT_OUT
 from tcsym.runtime.background import beside, compiling_parts
 from tcsym.runtime.jit import LoadedKernel
 from tcsym.runtime.native import CODE_MISSING
 
 if TYPE_CHECKING:
-    from tcsym.compiled import Compiled
     from tcsym.compiler import Unfinished
+    from tcsym.ir.compiled import Compiled
 
 
 class _Coming(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from tcsym.compiled import Compiled
+from tcsym.ir.compiled import Compiled
 from tcsym.runtime.arena import private_stride
 from tcsym.runtime.kernel_code import KernelCode
 from tcsym.runtime.native import ARENA_BUSY, OUT_OF_MEMORY, native

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tcsym.archive import SYMBOL, TASK
+from tcsym.ir.archive import SYMBOL, TASK
 from tcsym.runtime.arena import ArenaSet
 from tcsym.runtime.loader import load_archive
 from tcsym.runtime.memory import c_function

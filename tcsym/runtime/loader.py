@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator
 
-from tcsym.archive import members
+from tcsym.ir.archive import members
 from tcsym.runtime.memory import EXECUTE, READ, WRITE, Memory
 
 PAGE = 4096

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from tcsym.compiled import Fault
 from tcsym.errors import ERROR_KINDS, Span, TCError
 from tcsym.frontend.program import Program, Tensor
-from tcsym.index import Index, condition_variables
+from tcsym.index.expr import Index, condition_variables
+from tcsym.ir.compiled import Fault
 from tcsym.runtime.size_functions import Shape, first_failing, shapes_of
-from tcsym.sizes import Dim
+from tcsym.sizes.dims import Dim
 from tcsym.types import DType
 
 FIXED_AT_DEFINE = "fixed at `define`"

@@ -17,9 +17,9 @@ import re
 import sys
 from _thread import allocate_lock  # importing threading takes a millisecond
 
-from tcsym.forks import at_fork
+from tcsym.process.forks import at_fork
+from tcsym.process.threads import available_cores
 from tcsym.runtime.native import native
-from tcsym.threads import available_cores
 
 _OPENMP_NAMES = ("libgomp", "libiomp5", "libomp")  # the first found is used
 _OPENMP_FUNCTIONS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")

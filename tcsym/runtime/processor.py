@@ -6,12 +6,12 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from tcsym.digest import hexdigest
 from tcsym.runtime.cache import CodeCache
+from tcsym.runtime.digest import hexdigest
 from tcsym.runtime.versions import compiler_version
 
 if TYPE_CHECKING:
-    from tcsym.target import Processor
+    from tcsym.target.target import Processor
 
 _TELLING = ("vendor_id", "cpu family", "model", "stepping", "flags")
 
@@ -19,7 +19,7 @@ _TELLING = ("vendor_id", "cpu family", "model", "stepping", "flags")
 @lru_cache(None)
 def known_processor() -> Processor:
     """As `target.processor`, without LLVM if it was asked before on such a machine."""
-    from tcsym.target import Processor, processor
+    from tcsym.target.target import Processor, processor
 
     marks = processor_marks()
     if not marks:

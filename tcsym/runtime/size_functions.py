@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
-from tcsym.index import Condition, Index
-from tcsym.index_fold import Fold
+from tcsym.index.expr import Condition, Index
+from tcsym.index.fold import Fold
 
 Shape = tuple[int, ...]
 

@@ -15,19 +15,22 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from tcsym.digest import hexdigest
-from tcsym.packages import installed, record
 from tcsym.runtime.cache import CodeCache
+from tcsym.runtime.digest import hexdigest
+from tcsym.runtime.packages import installed, record
 
 if TYPE_CHECKING:
-    from tcsym.context import Context
     from tcsym.options import Options
-    from tcsym.target import Target
+    from tcsym.sizes.context import Context
+    from tcsym.target.target import Target
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _SOURCES = (".py", ".c", ".h", ".json")
 # Above the compiler in the import contract: they use its code and do not shape it.
-_ABOVE = frozenset({"native", "runtime", "dispatch", "tuning", "library", "autotune_cache"})
+_ABOVE = frozenset(
+    {"native", "runtime", "dispatch", "tuning", "kernel", "library", "autotune_cache"}
+)
+_NEVER = frozenset({"__pycache__", "cli"})  # no part of a call
 _MARSHAL = 2  # equal data are equal bytes; later forms tell whether an object is used twice
 _SETTLED_SECONDS = 2.0  # a file may change twice within one tick of the clock that stamps it
 
@@ -85,9 +88,8 @@ def _files(directory: str) -> Iterator[tuple[os.DirEntry[str], os.stat_result]]:
         for entry in entries:
             name = entry.name
             if name.endswith(_SOURCES):
-                if not name.startswith("cli"):
-                    yield entry, entry.stat()
-            elif name != "__pycache__" and entry.is_dir():
+                yield entry, entry.stat()
+            elif name not in _NEVER and entry.is_dir():
                 yield from _files(entry.path)
 
 

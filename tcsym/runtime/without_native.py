@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 
-from tcsym.compiled import CONTEXT_FIELDS
+from tcsym.ir.compiled import CONTEXT_FIELDS
 
 ARENA_BUSY, OUT_OF_MEMORY, CODE_MISSING = -1, -2, -3
 LARGE_BYTES = 2**62  # no result comes from blocks

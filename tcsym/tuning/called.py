@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
-from tcsym.context import Context
 from tcsym.frontend.program import Program
+from tcsym.frontend.sample import Array
 from tcsym.options import Options
+from tcsym.process.threads import get_num_threads, set_num_threads
 from tcsym.runtime.arguments import bind, match_arguments
 from tcsym.runtime.entering import load_entry
 from tcsym.runtime.entry_image import all_dense, entry_image
@@ -21,12 +22,11 @@ from tcsym.runtime.jit import LoadedKernel
 from tcsym.runtime.packing import packed
 from tcsym.runtime.plan import CallPlan, plan_call
 from tcsym.runtime.results import match_outputs, prepare_outputs
-from tcsym.sample import Array
-from tcsym.sizes import Dim
-from tcsym.stats import Stats
-from tcsym.target import Target
-from tcsym.threads import get_num_threads, set_num_threads
-from tcsym.variants import Variant, Variants
+from tcsym.runtime.stats import Stats
+from tcsym.runtime.variants import Variant, Variants
+from tcsym.sizes.context import Context
+from tcsym.sizes.dims import Dim
+from tcsym.target.target import Target
 
 Values = tuple[int, ...]
 

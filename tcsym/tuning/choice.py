@@ -6,9 +6,9 @@ import json
 from dataclasses import dataclass
 
 from tcsym.options import Options
-from tcsym.region import Origin, Region
-from tcsym.target import Target
-from tcsym.threads import get_num_threads
+from tcsym.process.threads import get_num_threads
+from tcsym.sizes.region import Origin, Region
+from tcsym.target.target import Target
 from tcsym.tuning.distribution import distance
 from tcsym.tuning.machine import machine_key
 from tcsym.tuning.stores import machines_tuned_on, tuned_for

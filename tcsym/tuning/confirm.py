@@ -16,12 +16,12 @@ from concurrent.futures import TimeoutError as Late
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from tcsym.compiled import Compiled
-from tcsym.context import Context
 from tcsym.frontend.program import Program
+from tcsym.ir.compiled import Compiled
 from tcsym.options import Options
-from tcsym.recursion import deep_recursion
-from tcsym.target import Target
+from tcsym.process.recursion import deep_recursion
+from tcsym.sizes.context import Context
+from tcsym.target.target import Target
 from tcsym.tuning.called import call_of
 from tcsym.tuning.evaluate import (
     Compile,

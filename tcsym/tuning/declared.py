@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tcsym.context import Context, Known
 from tcsym.frontend.program import Program
-from tcsym.sizes import Dim
+from tcsym.sizes.context import Context, Known
+from tcsym.sizes.dims import Dim
 from tcsym.tuning.distribution import Distribution, Values
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from tcsym.errors import SizeError
 from tcsym.frontend.program import Program
-from tcsym.index_values import holds
-from tcsym.sizes import Dim, declared_size, size_value
-from tcsym.work import estimated_work, n_elements
+from tcsym.index.values import holds
+from tcsym.sizes.dims import Dim, declared_size, size_value
+from tcsym.sizes.work import estimated_work, n_elements
 
 Values = tuple[int, ...]
 DRAWN = 6

@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tcsym.compiled import Layout
 from tcsym.compiler import Lowering
-from tcsym.context import Context
 from tcsym.frontend.program import Program
+from tcsym.ir.compiled import Layout
 from tcsym.options import Options
-from tcsym.polyhedral.estimate import estimated
-from tcsym.polyhedral.schedule import Scheduled
-from tcsym.recursion import deep_recursion
-from tcsym.target import Target
-from tcsym.tuning.grow import Figures, Matrix, Sizes
+from tcsym.process.recursion import deep_recursion
+from tcsym.schedule.estimate import estimated
+from tcsym.schedule.proved import Scheduled
+from tcsym.sizes.context import Context
+from tcsym.target.target import Target
+from tcsym.tuning.grow_tree import Figures, Matrix, Sizes
 
 CALL = 50_000.0  # sixteenths of a cycle that any call takes: a microsecond
 

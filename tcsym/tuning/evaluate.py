@@ -14,18 +14,18 @@ from typing import Literal
 
 import numpy as np
 
-from tcsym.compiled import Compiled, Layout
 from tcsym.compiler import begin_program, compile_program
-from tcsym.context import Context
-from tcsym.digest import hexdigest
 from tcsym.frontend.interpret import interpret
 from tcsym.frontend.program import Program
-from tcsym.index_values import evaluate, holds
+from tcsym.frontend.sample import Array, deviation, disturbed, largest_difference, random_inputs
+from tcsym.index.values import evaluate, holds
+from tcsym.ir.compiled import Compiled, Layout
 from tcsym.options import Options
-from tcsym.recursion import deep_recursion
+from tcsym.process.recursion import deep_recursion
+from tcsym.runtime.digest import hexdigest
 from tcsym.runtime.jit import LoadedKernel, load
-from tcsym.sample import Array, deviation, disturbed, largest_difference, random_inputs
-from tcsym.target import Target, resolve_target
+from tcsym.sizes.context import Context
+from tcsym.target.target import Target, resolve_target
 from tcsym.tuning.called import call_of
 from tcsym.tuning.declared import moved_into
 from tcsym.tuning.machine import machine_key

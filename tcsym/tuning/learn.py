@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from tcsym.index import Condition, any_of, negate
+from tcsym.index.expr import Condition, any_of, negate
 from tcsym.options import Options
-from tcsym.tuning.grow import Figures, Ground, Matrix, Node, Rows, Sizes, grown, pruned
+from tcsym.tuning.grow_tree import Figures, Ground, Matrix, Node, Rows, Sizes, grown, pruned
 from tcsym.tuning.smooth import predicted
 from tcsym.tuning.timing import Ratio
 from tcsym.tuning.tree import Leaf, Split, Tree, leaf_of
@@ -193,7 +193,7 @@ def prove_partition(tree: Tree, names: tuple[str, ...]) -> None:
 
     By induction from the root: the two sides of each test are disjoint, and together all sizes.
     """
-    from tcsym.presburger import Presburger
+    from tcsym.index.presburger import Presburger
 
     presburger = Presburger(names)
     sides: list[tuple[Condition, Condition]] = []

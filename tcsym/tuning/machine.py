@@ -7,7 +7,7 @@ without threads (`shipped` options, which are measured with one and with all) se
 
 from __future__ import annotations
 
-from tcsym.target import Target
+from tcsym.target.target import Target
 
 _LEVELS = {512: "avx512", 256: "avx2", 0: "novector"}
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from textwrap import indent
 
-from tcsym.compiled import Compiled
 from tcsym.errors import TCError
+from tcsym.ir.compiled import Compiled
 from tcsym.options import Options
 from tcsym.tuning.race import Attempt
 from tcsym.tuning.timing import Ratio

@@ -6,12 +6,12 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tcsym.context import Context
 from tcsym.frontend.program import Program
 from tcsym.options import Options
-from tcsym.recursion import deep_recursion
-from tcsym.target import Target
-from tcsym.threads import get_num_threads
+from tcsym.process.recursion import deep_recursion
+from tcsym.process.threads import get_num_threads
+from tcsym.sizes.context import Context
+from tcsym.target.target import Target
 from tcsym.tuning.distribution import Distribution, Values
 from tcsym.tuning.evaluate import Compile, Dense, Job, check_sizes, fingerprint_of
 

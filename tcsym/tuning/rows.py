@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from tcsym.digest import hexdigest
+from tcsym.runtime.digest import hexdigest
 
 
 @dataclass(frozen=True, slots=True)

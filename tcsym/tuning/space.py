@@ -11,14 +11,14 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tcsym.compiled import Layout
 from tcsym.compiler import Lowering
 from tcsym.frontend.program import Program
-from tcsym.loop_ir import Loop, walk
-from tcsym.loop_ir_text import kernel_text
+from tcsym.ir.compiled import Layout
+from tcsym.ir.loops import Loop, walk
+from tcsym.ir.text import kernel_text
 from tcsym.options import Options
-from tcsym.recursion import deep_recursion
-from tcsym.target import Target
+from tcsym.process.recursion import deep_recursion
+from tcsym.target.target import Target
 
 Value = Any
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from tcsym.config import CACHE_DIR, OPTIONS
 from tcsym.errors import OptionError
 from tcsym.options import Options
-from tcsym.region import Origin, Region
+from tcsym.process.config import CACHE_DIR, OPTIONS
+from tcsym.process.threads import get_num_threads
 from tcsym.runtime.cache import options_state
-from tcsym.target import Target
-from tcsym.threads import get_num_threads
+from tcsym.sizes.region import Origin, Region
+from tcsym.target.target import Target
 from tcsym.tuning.machine import machine_key, serves, similar
 from tcsym.tuning.shipped import shipped
 from tcsym.tuning.warn import untuned, warn_once, warn_untuned

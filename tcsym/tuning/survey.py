@@ -12,9 +12,9 @@ from dataclasses import replace
 
 from tcsym.options import Options
 from tcsym.tuning.distribution import Values
-from tcsym.tuning.field import Entrant, FieldJob, evaluate_field, template_field
 from tcsym.tuning.learn import lost
 from tcsym.tuning.race import Attempt, Race, outcome_of
+from tcsym.tuning.side_by_side import Entrant, FieldJob, evaluate_field, template_field
 from tcsym.tuning.timing import Ratio
 from tcsym.tuning.tree import MOST_CANDIDATES
 

@@ -10,9 +10,9 @@ import math
 from collections.abc import Mapping
 
 from tcsym.tuning.budget import Budget
-from tcsym.tuning.conclude import LEAST_EVIDENCE, MOST_EVIDENCE
 from tcsym.tuning.confirm import CONFIRMED
 from tcsym.tuning.distribution import Values
+from tcsym.tuning.select_regions import LEAST_EVIDENCE, MOST_EVIDENCE
 from tcsym.tuning.timing import Ratio
 
 SEARCH_TRIALS, SEARCH_TIME = 0.65, 0.45  # share of a budget; the rest goes to other sizes

@@ -17,7 +17,7 @@ from operator import mul
 from typing import Any, assert_never
 
 from tcsym.errors import OptionError
-from tcsym.index import TRUE, Condition, Index, all_of, eq, ge, index, mod, negate, var
+from tcsym.index.expr import TRUE, Condition, Index, all_of, eq, ge, index, mod, negate, var
 from tcsym.options import Options
 
 DEEPEST = 40

@@ -10,13 +10,13 @@ import json
 import math
 from collections.abc import Container, Mapping, Sequence
 
-from tcsym.context import Context
-from tcsym.digest import hexdigest
 from tcsym.frontend.program import Program
 from tcsym.options import Options
+from tcsym.process.threads import get_num_threads
+from tcsym.runtime.digest import hexdigest
 from tcsym.runtime.versions import compiler_version
-from tcsym.target import Target
-from tcsym.threads import get_num_threads
+from tcsym.sizes.context import Context
+from tcsym.target.target import Target
 from tcsym.tuning.declared import lies_in
 from tcsym.tuning.distribution import Values
 from tcsym.tuning.machine import machine_key

@@ -17,12 +17,10 @@ from typing import Any, get_args
 from tcsym.errors import OptionError, TCError
 from tcsym.frontend.program import Program
 from tcsym.options import Options
-from tcsym.sizes import Dim
-from tcsym.target import Target
-from tcsym.threads import get_num_threads
+from tcsym.process.threads import get_num_threads
+from tcsym.sizes.dims import Dim
+from tcsym.target.target import Target
 from tcsym.tuning.budget import Budget
-from tcsym.tuning.certify import certify
-from tcsym.tuning.conclude import Conclusion, conclude, hull
 from tcsym.tuning.confirm import Confirmation, answer, code_of, ready
 from tcsym.tuning.declared import context_for
 from tcsym.tuning.distribution import Values, distribution_of
@@ -31,12 +29,14 @@ from tcsym.tuning.executors import Here, as_executor
 from tcsym.tuning.genetic import Genetic
 from tcsym.tuning.guided import Guided
 from tcsym.tuning.learn import MANY, Between, Costs, learn_tree, prove_partition
-from tcsym.tuning.least import least_seconds
+from tcsym.tuning.least_time import least_seconds
 from tcsym.tuning.progress import Progress, Snapshot
 from tcsym.tuning.race import Attempt, Race
 from tcsym.tuning.refine import simplified
+from tcsym.tuning.regret import certify
 from tcsym.tuning.report import TuningReport
 from tcsym.tuning.request import DEFAULT, Request, Search, baseline_job, template_job
+from tcsym.tuning.select_regions import Conclusion, conclude, hull
 from tcsym.tuning.space import PRUNED_BEYOND, Space, space_of
 from tcsym.tuning.start import STARTS, known_options
 from tcsym.tuning.survey import finalists, survey

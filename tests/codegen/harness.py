@@ -13,12 +13,12 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from tcsym.codegen import Generated, emit, object_code
-from tcsym.compiled import SYMBOL
-from tcsym.index import Index, ceildiv, var
-from tcsym.index_values import evaluate
-from tcsym.loop_ir import Buffer, Kernel, Loop, Node, Store, Value, substitute_node
-from tcsym.loop_ir_verify import verify
-from tcsym.target import Target, resolve_target, runs_here
+from tcsym.index.expr import Index, ceildiv, var
+from tcsym.index.values import evaluate
+from tcsym.ir.compiled import SYMBOL
+from tcsym.ir.loops import Buffer, Kernel, Loop, Node, Store, Value, substitute_node
+from tcsym.ir.verify import verify
+from tcsym.target.target import Target, resolve_target, runs_here
 from tcsym.types import DType
 
 TARGETS = [t for t in ("cpu:avx2", "cpu:novector", "cpu:avx512") if runs_here(resolve_target(t))]

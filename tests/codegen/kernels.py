@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tcsym.frontend.program import Binary, Const, Read
-from tcsym.index import ceildiv, floordiv, minimum, var
-from tcsym.loop_ir import Allocate, Buffer, Kernel, Loop, Store, Update, block
+from tcsym.index.expr import ceildiv, floordiv, minimum, var
+from tcsym.ir.loops import Allocate, Buffer, Kernel, Loop, Store, Update, block
 from tcsym.types import DType
 from tests.codegen.harness import const, unrolled, vector
 

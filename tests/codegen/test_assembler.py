@@ -8,10 +8,10 @@ import llvmlite.binding as llvm
 import pytest
 
 import tcsym
-from tcsym.archive import members
 from tcsym.codegen import Assembler, object_code
 from tcsym.compiler import Lowering, Unfinished, analyse
-from tcsym.target import resolve_target
+from tcsym.ir.archive import members
+from tcsym.target.target import resolve_target
 
 TARGET = resolve_target("cpu:avx2")
 TWO = """def two(float(M,K) A, float(N,K) B, float(P,N) C) -> (Y) {

@@ -10,8 +10,8 @@ import pytest
 
 from tcsym.codegen import assembly, emit
 from tcsym.frontend.program import Binary, Call, Const, Read
-from tcsym.index import ZERO, choose, floordiv, ge, var
-from tcsym.loop_ir import (
+from tcsym.index.expr import ZERO, choose, floordiv, ge, var
+from tcsym.ir.loops import (
     Buffer,
     Kernel,
     Loop,
@@ -21,7 +21,7 @@ from tcsym.loop_ir import (
     map_node,
     substitute_value,
 )
-from tcsym.target import resolve_target, runs_here
+from tcsym.target.target import resolve_target, runs_here
 from tcsym.types import DType
 from tests.codegen.harness import TARGETS, Launches, elementwise, load, vector
 from tests.codegen.kernels import matmul

@@ -11,8 +11,8 @@ import pytest
 import tcsym
 from tcsym.errors import Span
 from tcsym.frontend.program import Binary, Cast, Compare, Const, IndexValue, Read, Select
-from tcsym.index import Index, ceildiv, lt, var
-from tcsym.loop_ir import Buffer, Holds, Kernel, Loop, Node, Store, Value, Verify
+from tcsym.index.expr import Index, ceildiv, lt, var
+from tcsym.ir.loops import Buffer, Holds, Kernel, Loop, Node, Store, Value, Verify
 from tcsym.types import DType
 from tests.codegen.harness import TARGETS, Launches, Loaded, const, load, vector
 from tests.guarded import guarded

@@ -11,9 +11,9 @@ import pytest
 from tcsym.codegen import emit
 from tcsym.codegen.emit import APART
 from tcsym.frontend.program import Binary, Call, Cast, IndexValue, Read
-from tcsym.index import Index, ceildiv, eq, floordiv, ge, mod, var
-from tcsym.index_values import evaluate
-from tcsym.loop_ir import (
+from tcsym.index.expr import Index, ceildiv, eq, floordiv, ge, mod, var
+from tcsym.index.values import evaluate
+from tcsym.ir.loops import (
     Allocate,
     Branch,
     Buffer,
@@ -26,7 +26,7 @@ from tcsym.loop_ir import (
     Value,
     block,
 )
-from tcsym.target import resolve_target
+from tcsym.target.target import resolve_target
 from tcsym.types import DType
 from tests.codegen.harness import TARGETS, Launches, const, load, unrolled, vector
 from tests.guarded import guarded

@@ -18,8 +18,8 @@ from tcsym.codegen import assembly
 from tcsym.codegen.intrinsics import NAMES
 from tcsym.frontend.interpret_functions import FUNCTIONS
 from tcsym.frontend.program import Call, Read
-from tcsym.index import var
-from tcsym.target import resolve_target
+from tcsym.index.expr import var
+from tcsym.target.target import resolve_target
 from tcsym.types import DType
 from tests.codegen.harness import TARGETS, Loaded, elementwise, load
 

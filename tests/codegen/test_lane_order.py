@@ -12,9 +12,9 @@ import tcsym
 from tcsym.codegen.lane_order import LaneOrder, lane_order, restored, shuffled
 from tcsym.compiler import analyse
 from tcsym.options import Options
-from tcsym.polyhedral.map_cpu import map_cpu
-from tcsym.polyhedral.schedule import schedule_program
-from tcsym.target import resolve_target
+from tcsym.schedule.map_cpu import map_cpu
+from tcsym.schedule.proved import schedule_program
+from tcsym.target.target import resolve_target
 from tests.guarded import guarded
 
 POOL = """def f(float(C,H,W) I) -> (O) {

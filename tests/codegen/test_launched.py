@@ -8,9 +8,9 @@ import tcsym
 from tcsym.codegen.launched import launched
 from tcsym.compiler import Lowering, analyse
 from tcsym.frontend.program import Const
-from tcsym.index import Index, eq, ge, var
-from tcsym.loop_ir import Block, Branch, Buffer, Kernel, Loop, Node, Store, View
-from tcsym.target import resolve_target
+from tcsym.index.expr import Index, eq, ge, var
+from tcsym.ir.loops import Block, Branch, Buffer, Kernel, Loop, Node, Store, View
+from tcsym.target.target import resolve_target
 from tcsym.types import DType
 
 N, K = var("N"), var("K")

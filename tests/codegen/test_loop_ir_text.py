@@ -20,8 +20,8 @@ from tcsym.frontend.program import (
     Select,
     Unary,
 )
-from tcsym.index import ceildiv, eq, floordiv, ge, maximum, minimum, mod, var
-from tcsym.loop_ir import (
+from tcsym.index.expr import ceildiv, eq, floordiv, ge, maximum, minimum, mod, var
+from tcsym.ir.loops import (
     Allocate,
     Branch,
     Buffer,
@@ -37,9 +37,9 @@ from tcsym.loop_ir import (
     Verify,
     block,
 )
-from tcsym.loop_ir_text import kernel_text
-from tcsym.loop_ir_verify import InternalError, verify
-from tcsym.target import resolve_target
+from tcsym.ir.text import kernel_text
+from tcsym.ir.verify import InternalError, verify
+from tcsym.target.target import resolve_target
 from tcsym.types import DType
 from tests.codegen.harness import const, unrolled, vector
 from tests.codegen.kernels import matmul

@@ -14,8 +14,8 @@ from tcsym.codegen import emit
 from tcsym.codegen.clipped_blocks import FEW, GATHERED
 from tcsym.codegen.object_code import assembly
 from tcsym.frontend.program import Binary, Cast, Compare, Const, IndexValue, Read, Select
-from tcsym.index import Index, ceildiv, floordiv, ge, lt, maximum, minimum, mod, var
-from tcsym.loop_ir import (
+from tcsym.index.expr import Index, ceildiv, floordiv, ge, lt, maximum, minimum, mod, var
+from tcsym.ir.loops import (
     Allocate,
     Buffer,
     Holds,
@@ -29,7 +29,7 @@ from tcsym.loop_ir import (
     Value,
     block,
 )
-from tcsym.target import resolve_target, runs_here
+from tcsym.target.target import resolve_target, runs_here
 from tcsym.types import DType
 from tests.codegen.harness import TARGETS, const, load, unrolled, vector
 from tests.guarded import guarded

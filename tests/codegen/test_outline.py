@@ -12,14 +12,14 @@ from tcsym.codegen.alike import Alike
 from tcsym.codegen.emit import begin
 from tcsym.compiler import analyse
 from tcsym.frontend.program import Binary, Read
-from tcsym.index import Index, floordiv, index, var
-from tcsym.loop_ir import Block, Buffer, Kernel, Loop, Store
+from tcsym.index.expr import Index, floordiv, index, var
+from tcsym.ir.loops import Block, Buffer, Kernel, Loop, Store
 from tcsym.options import Options
-from tcsym.polyhedral.map_cpu import map_cpu
-from tcsym.polyhedral.schedule import schedule_program
-from tcsym.target import resolve_target
+from tcsym.schedule.map_cpu import map_cpu
+from tcsym.schedule.proved import schedule_program
+from tcsym.target.target import resolve_target
 from tcsym.types import DType
-from tests.polyhedral.passes import naive
+from tests.schedule import naive
 
 AVX2 = resolve_target("cpu:avx2")
 F32 = DType.FLOAT32

@@ -9,9 +9,9 @@ import pytest
 
 from tcsym.codegen import emit
 from tcsym.frontend.program import Cast, IndexValue, Read
-from tcsym.index import ONE, ZERO, Index, floordiv, ge, maximum, mod, var
-from tcsym.loop_ir import Branch, Buffer, Kernel, Loop, Node, Store
-from tcsym.target import resolve_target
+from tcsym.index.expr import ONE, ZERO, Index, floordiv, ge, maximum, mod, var
+from tcsym.ir.loops import Branch, Buffer, Kernel, Loop, Node, Store
+from tcsym.target.target import resolve_target
 from tcsym.types import DType
 from tests.codegen.harness import load
 

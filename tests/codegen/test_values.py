@@ -12,9 +12,9 @@ import pytest
 from tcsym.codegen import emit
 from tcsym.frontend import interpret_values as oracle
 from tcsym.frontend.program import Binary, Cast, Compare, Const, IndexValue, Read, Select, Unary
-from tcsym.index import Not, all_of, any_of, eq, floordiv, ge, lt, maximum, mod, var
-from tcsym.loop_ir import Holds, Value
-from tcsym.target import resolve_target
+from tcsym.index.expr import Not, all_of, any_of, eq, floordiv, ge, lt, maximum, mod, var
+from tcsym.ir.loops import Holds, Value
+from tcsym.target.target import resolve_target
 from tcsym.types import DType
 from tests.codegen.harness import TARGETS, elementwise, load
 

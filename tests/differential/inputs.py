@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tcsym.index_values import evaluate
+from tcsym.index.values import evaluate
 from tcsym.types import DType
 
 LAYOUTS = ("dense", "transposed", "sliced", "reversed", "broadcast")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tcsym
-from tcsym.index_values import evaluate
+from tcsym.index.values import evaluate
 from tcsym.types import DType
 from tests.differential.inputs import values
 from tests.fuzz.compare import difference, outcome, tolerances

@@ -19,8 +19,9 @@ import numpy as np
 import pytest
 
 import tcsym as tc
-from tcsym.dispatch import beside, hot_sizes
-from tcsym.dispatch.beside import compilations
+from tcsym.dispatch import compile_queue as beside
+from tcsym.dispatch import hot_sizes
+from tcsym.dispatch.compile_queue import compilations
 from tcsym.dispatch.trial import PAIRS, ROUNDS, Trial
 from tcsym.runtime.background import settle
 from tcsym.strategy import Auto, Specialize
@@ -252,7 +253,7 @@ def test_failures_are_told_and_harmless(monkeypatch: pytest.MonkeyPatch) -> None
         return {"error": "the compiler is on strike"}, b""
 
     monkeypatch.setattr(compilations, "_exchange", fail)
-    monkeypatch.setattr("tcsym.variants.Variants.cached", lambda *_: None)
+    monkeypatch.setattr("tcsym.runtime.variants.Variants.cached", lambda *_: None)
     kernel = tc.define(MM, strategy=Specialize(background=True)).mm
     ready(kernel, (5, 6, 7))
     assert states(kernel) == {(5, 6, 7): "failed"}
@@ -270,14 +271,14 @@ def test_a_process_that_dies_or_hangs(crash: str, monkeypatch: pytest.MonkeyPatc
     compilations._stop()
     monkeypatch.setattr(beside.subprocess, "Popen", popen)
     monkeypatch.setattr(beside, "LONGEST_SECONDS", 0.5)
-    monkeypatch.setattr("tcsym.variants.Variants.cached", lambda *_: None)
+    monkeypatch.setattr("tcsym.runtime.variants.Variants.cached", lambda *_: None)
     kernel = tc.define(MM, strategy=Specialize(background=True)).mm
     ready(kernel, (5, 6, 7))
     assert "the compiling process failed" in kernel.stats.failures[0]
 
 
 def test_the_process_reports_what_went_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tcsym.variants.Variants.cached", lambda *_: None)
+    monkeypatch.setattr("tcsym.runtime.variants.Variants.cached", lambda *_: None)
     original = beside.request
     monkeypatch.setattr(beside, "request", lambda *a: original(*a) | {"options": "{"})
     kernel = tc.define(MM, strategy=Specialize(background=True)).mm
@@ -319,7 +320,7 @@ def test_the_interpreter_ends_without_waiting() -> None:
 def test_forks() -> None:
     run_script(
         """
-        from tcsym.dispatch.beside import compilations
+        from tcsym.dispatch.compile_queue import compilations
         k = tc.define(MM, strategy=tc.strategy.Specialize(background=1.0)).mm
         for n in range(1, 6):
             k(A, np.ones((6, n), np.float32))

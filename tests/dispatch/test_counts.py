@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 import tcsym as tc
-from tcsym.dispatch import gone
-from tcsym.dispatch.beside import compilations
+from tcsym.dispatch import retired_counts as gone
+from tcsym.dispatch.compile_queue import compilations
 from tcsym.dispatch.trial import PAIRS, ROUNDS
-from tcsym.index import ge, lt, var
-from tcsym.region import Region
+from tcsym.index.expr import ge, lt, var
 from tcsym.runtime.arrays import view_of
 from tcsym.runtime.background import settle
+from tcsym.sizes.region import Region
 from tcsym.strategy import Auto, Bucket, Pad, Specialize, Symbolic
 
 F32 = np.float32

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 
 import tcsym as tc
 from tcsym.compiler import analyse
-from tcsym.polyhedral.pad import PaddedProgram, pad_program
+from tcsym.rewrite.pad import PaddedProgram, pad_program
 from tcsym.strategy import Pad
 from tests.fuzz.compare import difference, outcome, tolerances
 from tests.fuzz.model import Case

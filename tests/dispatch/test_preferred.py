@@ -20,12 +20,12 @@ import pytest
 
 import tcsym as tc
 from tcsym.dispatch import adaptive
-from tcsym.dispatch.beside import compilations
+from tcsym.dispatch.compare_entries import Weighed
+from tcsym.dispatch.compile_queue import compilations
 from tcsym.dispatch.recorded_choice import recall
-from tcsym.dispatch.weigh import Weighed
+from tcsym.process.threads import get_num_threads
 from tcsym.runtime.background import settle
 from tcsym.strategy import Auto, Specialize
-from tcsym.threads import get_num_threads
 from tcsym.tuning.machine import machine_key
 from tcsym.tuning.rows import Chosen, Tuned
 from tcsym.tuning.stores import user_database
@@ -246,7 +246,7 @@ def test_forks_while_ways_are_measured() -> None:
         import os
         import numpy as np, tcsym as tc
         from tcsym.dispatch import adaptive
-        from tcsym.dispatch.beside import compilations
+        from tcsym.dispatch.compile_queue import compilations
         adaptive.FIRST_LOOK = 16
         kernel = tc.define({MM!r}, strategy=tc.strategy.Auto(hot=1e-6, share=1.0)).mm
         def call():

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import tcsym as tc
-from tcsym import recording
+from tcsym.kernel import recording
 from tcsym.recorded import load
 from tcsym.runtime.background import settle
 
@@ -101,7 +101,7 @@ k(A, A)
 child = os.fork()
 if child == 0:
     k(A, A); k(A, A)
-    from tcsym.recording import _flush_all
+    from tcsym.kernel.recording import _flush_all
     _flush_all()
     os._exit(0)
 os.waitpid(child, 0)

@@ -15,13 +15,13 @@ import pytest
 
 import tcsym as tc
 from tcsym.dispatch import adaptive, refine
-from tcsym.dispatch.beside import compilations
+from tcsym.dispatch.compile_queue import compilations
 from tcsym.dispatch.refine import Contest, Refined
 from tcsym.dispatch.refined import RefinedSizes
-from tcsym.index import TRUE
+from tcsym.index.expr import TRUE
+from tcsym.process.threads import get_num_threads
 from tcsym.runtime.background import settle
 from tcsym.strategy import Auto, Symbolic
-from tcsym.threads import get_num_threads
 from tcsym.tuning.machine import machine_key
 from tcsym.tuning.rows import Fastest, Tuned
 from tcsym.tuning.stores import sizes_database, user_database

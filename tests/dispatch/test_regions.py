@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 import tcsym as tc
-from tcsym.dispatch.beside import compilations
 from tcsym.dispatch.buckets import typical_sizes, work_edges
-from tcsym.index import TRUE, ge, lt, var
-from tcsym.region import Region
+from tcsym.dispatch.compile_queue import compilations
+from tcsym.index.expr import TRUE, ge, lt, var
 from tcsym.runtime.background import settle
+from tcsym.sizes.region import Region
+from tcsym.sizes.work import estimated_work
 from tcsym.strategy import Auto, Bucket, Pad, Specialize, Symbolic
-from tcsym.work import estimated_work
 from tests.entered import python_frames
 
 F32 = np.float32

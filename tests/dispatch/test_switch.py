@@ -16,7 +16,7 @@ import pytest
 import tcsym as tc
 from tcsym.compiler import analyse
 from tcsym.dispatch.switch import Switch
-from tcsym.index import ge, lt, var
+from tcsym.index.expr import ge, lt, var
 from tcsym.runtime.entering import read_tensors
 from tcsym.runtime.plan import CallPlan, plan_call
 from tcsym.runtime.size_functions import first_holding

@@ -9,7 +9,8 @@ from functools import lru_cache
 from typing import Any
 from unittest.mock import patch
 
-from tcsym import get_num_threads, set_num_threads, variants
+from tcsym import get_num_threads, set_num_threads
+from tcsym.runtime import variants
 from tcsym.runtime.jit import LoadedKernel
 from tests.emulation.processor import EmulationError, Processor, inserts_bytes
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import tcsym
-from tcsym.target import resolve_target, runs_here
+from tcsym.target.target import resolve_target, runs_here
 from tests.differential.corpus import CORPUS
 from tests.differential.test_corpus import check, module
 from tests.emulation.kernels import TARGET, emulated, raise_errors

@@ -18,7 +18,7 @@ from tcsym.frontend.program import (
     Statement,
     Tensor,
 )
-from tcsym.index import Index, index, var
+from tcsym.index.expr import Index, index, var
 from tcsym.types import DType
 
 F16, BF16, F32, F64 = DType.FLOAT16, DType.BFLOAT16, DType.FLOAT32, DType.FLOAT64

@@ -27,8 +27,8 @@ from tcsym.frontend.program import (
     Statement,
     children,
 )
-from tcsym.index import Index
-from tcsym.index_values import evaluate, holds
+from tcsym.index.expr import Index
+from tcsym.index.values import evaluate, holds
 
 Values = dict[str, int]
 Found = tuple[str, int, int]  # kind, line, column

@@ -28,7 +28,7 @@ from tcsym.frontend.resolved import (
     Unify,
     Variable,
 )
-from tcsym.index import floordiv, ge, index, maximum, mod, var
+from tcsym.index.expr import floordiv, ge, index, maximum, mod, var
 from tcsym.types import DType
 
 BOOL, I8, U8, U32, I32, I64, U64 = (

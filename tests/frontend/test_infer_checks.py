@@ -6,8 +6,8 @@ import pytest
 
 from tcsym.errors import BoundsError, InitError, SizeError, TCError
 from tcsym.frontend.program import Read, reads, statements
-from tcsym.index import condition_text
-from tcsym.index_values import holds
+from tcsym.index.expr import condition_text
+from tcsym.index.values import holds
 from tests.frontend.test_infer_ranges import checks, inferred
 
 STATE = "float(N) O"

@@ -10,7 +10,7 @@ from tcsym.errors import TCError
 from tcsym.frontend import parser
 from tcsym.frontend.check import resolve
 from tcsym.frontend.infer import infer
-from tcsym.index_values import evaluate, holds
+from tcsym.index.values import evaluate, holds
 from tests.frontend.enumerate_points import Enumeration
 
 HEADER = "def f(float(N) A, float(M) B, int32(N) P, float(N) D) -> "

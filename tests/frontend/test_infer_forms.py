@@ -7,7 +7,7 @@ import random
 
 from tcsym.frontend.infer_facts import Facts
 from tcsym.frontend.infer_forms import Interval, bound, extreme, is_nonnegative, split
-from tcsym.index import (
+from tcsym.index.expr import (
     ONE,
     TRUE,
     ZERO,
@@ -21,7 +21,7 @@ from tcsym.index import (
     mod,
     var,
 )
-from tcsym.index_values import evaluate
+from tcsym.index.values import evaluate
 
 N, M, K, J, T = map(var, ("N", "M", "K", "i", "t"))
 SIZES = [dict(zip("NMK", row)) for row in itertools.product((0, 1, 2, 3, 7, 10), repeat=3)]

@@ -22,7 +22,7 @@ from tcsym.frontend.program import (
     Tensor,
     Unary,
 )
-from tcsym.index import eq, index, mod, negate, var
+from tcsym.index.expr import eq, index, mod, negate, var
 from tcsym.types import DType
 from tests.frontend.by_hand import (
     BOOL,

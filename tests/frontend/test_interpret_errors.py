@@ -14,7 +14,7 @@ from tcsym.frontend.program import (
     Item,
     Tensor,
 )
-from tcsym.index import Index, ge, index
+from tcsym.index.expr import Index, ge, index
 from tests.frontend.by_hand import (
     F32,
     I32,

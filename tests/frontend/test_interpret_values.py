@@ -12,7 +12,7 @@ from tcsym.frontend.interpret import interpret
 from tcsym.frontend.interpret_points import Points, box_points, index_at
 from tcsym.frontend.interpret_values import arithmetic, cast, compare, exact_arithmetic, stored
 from tcsym.frontend.program import Binary, Cast, IndexValue, Program, Range, Read, Statement, Tensor
-from tcsym.index import Index, choose, floordiv, ge, index, maximum, minimum, mod, var
+from tcsym.index.expr import Index, choose, floordiv, ge, index, maximum, minimum, mod, var
 from tcsym.types import DType
 
 I32, I64, F16, BF16, F32 = DType.INT32, DType.INT64, DType.FLOAT16, DType.BFLOAT16, DType.FLOAT32

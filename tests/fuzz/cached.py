@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from tcsym.definition import define
+from tcsym.kernel.definition import define
 from tcsym.options import Options
 from tcsym.runtime.background import settle
-from tcsym.sizes import Dim
-from tcsym.target import resolve_target
+from tcsym.sizes.dims import Dim
+from tcsym.target.target import resolve_target
 from tests.fuzz.layouts import relaid
 from tests.fuzz.model import Case, Sizes
 from tests.fuzz.thresholds import random_options

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tcsym.dispatch.beside import compilations
+from tcsym.dispatch.compile_queue import compilations
 from tcsym.errors import TCError
 from tcsym.runtime.background import settle
 from tests.fuzz.layouts import GARBAGE, LAYOUTS, Laid, laid, relaid

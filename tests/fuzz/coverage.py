@@ -12,10 +12,10 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, get_args, get_type_hints
 from unittest.mock import patch
 
-import tcsym.polyhedral
-from tcsym.loop_ir import Kernel
+import tcsym.schedule
+from tcsym.ir.loops import Kernel
 
-PASSES = "tcsym.polyhedral.passes."
+PASSES = "tcsym.schedule."
 
 
 @contextmanager
@@ -42,7 +42,7 @@ def report(applied: Counter[str], programs: int) -> str:
 
 
 def _modules() -> Iterator[str]:
-    found = pkgutil.walk_packages(tcsym.polyhedral.__path__, "tcsym.polyhedral.")
+    found = pkgutil.walk_packages(tcsym.schedule.__path__, "tcsym.schedule.")
     return (x.name for x in found if not x.ispkg)
 
 
@@ -50,7 +50,7 @@ def _is_pass(f: object) -> bool:
     """A function of the passes from a kernel to a kernel, perhaps with something beside it."""
     if not inspect.isfunction(f) or not f.__module__.startswith(PASSES):
         return False
-    if ".common." in f.__module__ or next(iter(inspect.signature(f).parameters), "") != "kernel":
+    if ".analysis." in f.__module__ or next(iter(inspect.signature(f).parameters), "") != "kernel":
         return False
     made = get_type_hints(f)["return"]
     return any(x is Kernel or "kernel" in _fields(x) for x in (made, *get_args(made)))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from tcsym.index import Index, index, var
-from tcsym.index_values import evaluate
+from tcsym.index.expr import Index, index, var
+from tcsym.index.values import evaluate
 from tcsym.types import DType
 from tests.fuzz.model import LAYOUTS, Case, Input, TensorModel, declaration, random_kind
 

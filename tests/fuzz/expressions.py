@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from tcsym.index import Index
+from tcsym.index.expr import Index
 from tcsym.types import DType, promote
 from tests.fuzz.model import TensorModel
 

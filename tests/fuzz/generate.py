@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
-from tcsym.index import index, var
+from tcsym.index.expr import index, var
 from tcsym.types import DType
 from tests.fuzz import loops, statements
 from tests.fuzz.layers import layered_program

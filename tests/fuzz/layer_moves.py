@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tcsym.index import Index, floordiv, index
+from tcsym.index.expr import Index, floordiv, index
 from tcsym.types import DType
 from tests.fuzz.draft import Draft, Tensor
 from tests.fuzz.layer_forms import call, ranges, rng_float

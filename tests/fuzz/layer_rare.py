@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tcsym.index import Index
+from tcsym.index.expr import Index
 from tests.fuzz.draft import Draft
 from tests.fuzz.layer_forms import accumulated, call, product, ranges, rng_float
 

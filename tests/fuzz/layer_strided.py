@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tcsym.index import Index, index
+from tcsym.index.expr import Index, index
 from tests.fuzz.draft import Draft
 from tests.fuzz.layer_forms import SPACE, accumulated, call, product, ranges
 

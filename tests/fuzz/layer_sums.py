@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tcsym.index import Index
+from tcsym.index.expr import Index
 from tcsym.types import DType
 from tests.fuzz.draft import Draft
 from tests.fuzz.layer_forms import accumulated, call, product, ranges, rng_float

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tcsym.index import Index, var
+from tcsym.index.expr import Index, var
 from tcsym.types import DType
 from tests.fuzz.expressions import Value, number, shifted_read, tame
 from tests.fuzz.model import TensorModel

@@ -15,14 +15,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tcsym.compiled import Layout
 from tcsym.compiler import Lowering, analyse
-from tcsym.index_values import evaluate
-from tcsym.loop_ir import Kernel
-from tcsym.target import resolve_target
+from tcsym.index.values import evaluate
+from tcsym.ir.compiled import Layout
+from tcsym.ir.loops import Kernel
+from tcsym.target.target import resolve_target
 from tests.fuzz.model import Case, Sizes
 from tests.fuzz.thresholds import TARGETS, random_options
-from tests.polyhedral.passes.execute import execute
+from tests.schedule.execute import execute
 
 
 def mapped(

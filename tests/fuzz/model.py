@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tcsym.index import Index
-from tcsym.index_values import evaluate
+from tcsym.index.expr import Index
+from tcsym.index.values import evaluate
 from tcsym.types import DType
 from tests.fuzz.layouts import relaid
 

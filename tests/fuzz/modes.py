@@ -11,9 +11,9 @@ from dataclasses import replace
 from math import gcd
 from typing import Any, Literal
 
-from tcsym.definition import define
+from tcsym.kernel.definition import define
 from tcsym.options import Options
-from tcsym.sizes import Dim
+from tcsym.sizes.dims import Dim
 from tcsym.strategy import Auto, Bucket, Pad, Specialize, Symbolic
 from tests.fuzz.model import Case, Sizes
 from tests.fuzz.thresholds import TARGETS, random_options

@@ -24,8 +24,8 @@ from tcsym.frontend import (
     interpret_values,
 )
 from tcsym.frontend.program import Binary, Program
-from tcsym.polyhedral.pair_operands import pair_operands
-from tcsym.polyhedral.reorder_chains import reorder_chains
+from tcsym.rewrite.pair_operands import pair_operands
+from tcsym.rewrite.reorder_chains import reorder_chains
 from tcsym.types import DType
 
 Array = NDArray[Any]

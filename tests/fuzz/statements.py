@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tcsym.index import Index, floordiv, var
+from tcsym.index.expr import Index, floordiv, var
 from tcsym.types import DType, holds
 from tests.fuzz.expressions import Value, number, shifted_read, tame
 from tests.fuzz.writer import (

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from tcsym.compiler import analyse
 from tcsym.errors import TCError
 from tcsym.frontend.interpret import interpret
-from tcsym.index import var
-from tcsym.index_values import evaluate
+from tcsym.index.expr import var
+from tcsym.index.values import evaluate
 from tcsym.runtime.plan import CallPlan
 from tcsym.types import DType
 from tests.fuzz.compare import Failure, run_case
@@ -95,8 +95,10 @@ def test_coverage_tells_the_passes_that_changed_a_program() -> None:
     case = random_program(random.Random(3), 3)
     with counted_passes(applied) as changed:
         kernel(case, "symbolic", {}).explain("mapped")
-    assert {"accumulate.accumulate_privately", "roll_state.roll_state"} < applied.keys()
-    assert changed <= applied.keys() and any(x.startswith("nest_schedule.") for x in changed)
+    assert {"accumulate.accumulate_privately", "fold_storage.roll_state"} < applied.keys()
+    assert changed <= applied.keys() and any(
+        x.startswith("version.nest_schedule.") for x in changed
+    )
     applied.update(changed)
     assert f"     1 of 1  {min(changed)}" in report(applied, 1).splitlines()
 
@@ -172,7 +174,7 @@ def test_code_of_other_settings_is_found() -> None:
     def same_key(*given: str) -> str:
         return cache.hexdigest(given[0].encode())
 
-    with patch("tcsym.variants.code_key", same_key):
+    with patch("tcsym.runtime.variants.code_key", same_key):
         report = run_case(_adding(), ("cached",))
     assert report.failures
 

@@ -16,18 +16,18 @@ from unittest.mock import patch
 
 from tcsym.options import NEST_FIELDS, Options
 
-PASSES = "tcsym.polyhedral.passes."
+PASSES = "tcsym.schedule."
 CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {
-    "collapse": {"PARTS": (1, 3, 256), "PART_WORK": (1, 4096), "FEW_SHARED": (1, 8)},
-    "contract_storage": {"STACK_BYTES": (0, 256, 16384)},
-    "full_tiles": {"LEAST_VECTORS": (1, 2, 4)},
-    "interchange_scans": {
+    "order.coalesce": {"PARTS": (1, 3, 256), "PART_WORK": (1, 4096), "FEW_SHARED": (1, 8)},
+    "storage.contract_storage": {"STACK_BYTES": (0, 256, 16384)},
+    "split.full_tiles": {"LEAST_VECTORS": (1, 2, 4)},
+    "order.interchange_scans": {
         "PARTS": (1, 3, 8),
         "LEAST_ROWS": (1, 5, 16),
         "FEW_ROWS": (0, 4, 32),
         "WHOLE_ROWS": (1, 8),
     },
-    "nest_schedule": {
+    "version.nest_schedule": {
         "FEW_BLOCKS": (1, 2, 4),
         "FEW_POOLED": (0, 3, 9),
         "TOGETHER": (2, 4),
@@ -35,36 +35,40 @@ CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {
         "FEW_ADDED": (0, 1, 40),
         "FEW_PACKED_BLOCKS": (1, 2, 20),
     },
-    "roll_epilogues": {"LEAST_INSTRUCTIONS": (5, 40, 150), "LEAST_PLAIN": (5, 40, 400)},
-    "split_guards": {"MOST_GUARDS": (1, 2, 4)},
-    "split_quotients": {"LEAST": (2, 8, 32), "FEW": (1, 3), "MOST": (1, 3)},
-    "common.row_parts": {"SHORTEST": (1, 16)},
-    "split_reductions": {"MOST_PARTS": (1, 3, 64), "PART_WORK": (1, 2000)},
-    "stream_stores": {"LONG_ROW_BYTES": (16, 64, 2048), "LEAST_SHARE": (4, 64), "ALL_BUT": (1, 8)},
-    "rows.column_blocks": {"LEAST_ROWS": (1, 4, 16), "PASSES": ((8, 2, 1), (4, 1), (3, 2, 1))},
-    "rows.fold_columns": {"VECTORS": (1, 2, 8), "LEAST_ROWS": (1, 2), "PART_ROWS": (4, 32, 8192)},
-    "rows.fold_rows": {"LEAST_ROWS": (1, 64), "MOST_PERMUTED": (1, 6)},
-    "rows.jam_rows": {"ROWS": (2, 3, 4), "FEW_REGISTERS": (0, 16, 32)},
-    "rows.share_loads": {"ROWS": (2, 3), "WORTH": (2, 12, 99)},
-    "rows.row_costs": {"COMBINE_COST": (0.0, 25.0, 500.0)},
-    "rows.step_lanes": {"MOST_GATHERS": (3, 15, 99)},
-    "rows.short_rows": {
+    "tile.reroll_epilogues": {"LEAST_INSTRUCTIONS": (5, 40, 150), "LEAST_PLAIN": (5, 40, 400)},
+    "split.guards": {"MOST_GUARDS": (1, 2, 4)},
+    "split.quotients": {"LEAST": (2, 8, 32), "FEW": (1, 3), "MOST": (1, 3)},
+    "split.row_parts": {"SHORTEST": (1, 16)},
+    "combine.rfactor": {"MOST_PARTS": (1, 3, 64), "PART_WORK": (1, 2000)},
+    "ahead.stream_stores": {
+        "LONG_ROW_BYTES": (16, 64, 2048),
+        "LEAST_SHARE": (4, 64),
+        "ALL_BUT": (1, 8),
+    },
+    "tile.column_blocks": {"LEAST_ROWS": (1, 4, 16), "PASSES": ((8, 2, 1), (4, 1), (3, 2, 1))},
+    "tile.fold_columns": {"VECTORS": (1, 2, 8), "LEAST_ROWS": (1, 2), "PART_ROWS": (4, 32, 8192)},
+    "tile.fold_rows": {"LEAST_ROWS": (1, 64), "MOST_PERMUTED": (1, 6)},
+    "tile.unroll_and_jam": {"ROWS": (2, 3, 4), "FEW_REGISTERS": (0, 16, 32)},
+    "tile.share_loads": {"ROWS": (2, 3), "WORTH": (2, 12, 99)},
+    "version.row_costs": {"COMBINE_COST": (0.0, 25.0, 500.0)},
+    "tile.step_lanes": {"MOST_GATHERS": (3, 15, 99)},
+    "version.short_rows": {
         "VECTOR_COST": (0.0, 20.0, 500.0),
         "MASKED_COST": (0.0, 4.0, 500.0),
         "CLIPPED_COST": (0.0, 4.0),
         "GAIN": (2, 99),
     },
-    "rows.permute_factors": {"LEAST_USES": (0, 3)},
-    "rows.transposition": {"CACHE_POINTS": (16, 32, 128), "CONFLICT_BYTES": (64, 256, 2048)},
-    "windows.expand_reductions": {"MOST_TERMS": (1, 4, 16)},
-    "windows.fetch_blocks": {"FAR_CACHES": (0, 4)},
-    "windows.finite_weights": {"LEAST_USES": (0, 1, 16)},
-    "windows.separable": {"FEW_TERMS": (1, 4), "MOST_STEP": (1, 4)},
-    "windows.split_residues": {"MOST_SPLITS": (1, 6)},
-    "windows.unroll_window": {"MOST_STATEMENTS": (8, 40, 160)},
-    "contraction.contraction_nest": {"SINGLE_ROWS": (1, 2, 5)},
-    "contraction.contraction_schedule": {"LEAST_TILES": (1, 8), "CONSTANT_UNROLL": (1, 4)},
-    "contraction.contraction_versions": {
+    "stage.permute_factors": {"LEAST_USES": (0, 3)},
+    "tile.transposition": {"CACHE_POINTS": (16, 32, 128), "CONFLICT_BYTES": (64, 256, 2048)},
+    "combine.expand_reductions": {"MOST_TERMS": (1, 4, 16)},
+    "ahead.prefetch_blocks": {"FAR_CACHES": (0, 4)},
+    "version.finite_weights": {"LEAST_USES": (0, 1, 16)},
+    "analysis.separable": {"FEW_TERMS": (1, 4), "MOST_STEP": (1, 4)},
+    "split.residues": {"MOST_SPLITS": (1, 6)},
+    "tile.unroll_window": {"MOST_STATEMENTS": (8, 40, 160)},
+    "version.contraction_nest": {"SINGLE_ROWS": (1, 2, 5)},
+    "tile.contraction_schedule": {"LEAST_TILES": (1, 8), "CONSTANT_UNROLL": (1, 4)},
+    "version.contraction_versions": {
         "FEW_COLUMNS": (1, 5, 17),
         "FEW_ELEMENTS": (1, 65, 999),
         "MORE_ELEMENTS": (1, 201),
@@ -81,32 +85,32 @@ CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {
         "SUM_TERMS": (0, 60),
         "COPIED_TERMS": (0, 8),
     },
-    "contraction.interleaving": {
+    "version.interleaving": {
         "GROUP_TIME": (0, 8),
         "BLOCK_TIME": (0, 8),
         "SUM_TIME": (31, 9000),
         "TILE_TIME": (125, 9000),
     },
-    "contraction.single_terms": {
+    "version.single_terms": {
         "OFTEN_LOOPS": (1, 2, 4),
         "LEAST_COLUMNS": (0, 2),
         "LEAST_ELEMENTS": (1, 8192),
     },
-    "contraction.exchange_sides": {
+    "version.exchange_sides": {
         "MOST_COLUMNS": (0, 15, 99),
         "PERMUTED_TIME": (0, 12, 9000),
         "LEAST_GAIN": (-1000000, 0, 100000),
     },
-    "contraction.narrow_columns": {
+    "version.narrow_columns": {
         "FEW_TERMS": (0, 7, 99),
         "FULL_LANES": ((0, 4), (3, 4), (9, 4)),
         "LEAST_SUMS": (1, 8192),
         "LEAST_RESULTS": (1, 1024),
     },
-    "contraction.split_maps": {"LIGHT_VALUES": (0, 8)},
-    "contraction.lie_along": {"STRIP_TIME": (0, 60, 9000), "LEAST_LOOPS": (1, 3)},
-    "contraction.panels": {"NARROW": (1, 32), "ROW_BYTES": (4, 512)},
-    "contraction.split_depth": {
+    "split.maps": {"LIGHT_VALUES": (0, 8)},
+    "version.strips_version": {"STRIP_TIME": (0, 60, 9000), "LEAST_LOOPS": (1, 3)},
+    "stage.panels": {"NARROW": (1, 32), "ROW_BYTES": (4, 512)},
+    "combine.split_k": {
         "LONG_TERMS": (1, 8, 1024),
         "FEW_TERMS": (1, 8, 1024),
         "FEW_ELEMENTS": (64, 4096),
@@ -117,13 +121,13 @@ CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {
         "MOST_PARTS": (1, 3, 64),
         "PARTS_BYTES": (64, 4096),
     },
-    "contraction.split_terms": {"MOST_TERMS": (2, 4, 9)},
+    "split.terms": {"MOST_TERMS": (2, 4, 9)},
 }
 OTHERS: dict[str, dict[str, tuple[Any, ...]]] = {
     "tcsym.codegen.outline": {"LEAST_STATEMENTS": (1, 3, 8)},
     "tcsym.compiler": {"MOST_LOOPS_AT_ONCE": (1, 400)},
-    "tcsym.polyhedral.reorder_chains": {"MOST_POINTS": ((3, 4), (9, 1))},
-    "tcsym.target": {
+    "tcsym.rewrite.reorder_chains": {"MOST_POINTS": ((3, 4), (9, 1))},
+    "tcsym.target.target": {
         "cache_bytes": (
             lambda: (256, 1024, 2048),
             lambda: (1024, 8192, 16384),

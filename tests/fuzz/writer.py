@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from tcsym.index import Index, var
+from tcsym.index.expr import Index, var
 from tcsym.types import DType, holds
 from tests.fuzz.expressions import Scope, Value, condition, number
 from tests.fuzz.model import TensorModel

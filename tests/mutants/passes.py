@@ -23,7 +23,7 @@ MUTANTS = (
     Mutant(
         "row-parts-start-at-zero",
         "parts of the rows start at 0 whatever the operator",
-        "split_rows",
+        "rfactor_rows",
         "identity(x.op, kept.dtype)",
         'identity("add", kept.dtype)',
     ),

@@ -12,12 +12,12 @@ import sys
 import traceback
 from collections.abc import Iterator
 
-from tcsym.compiled import Layout
 from tcsym.compiler import Lowering, analyse
 from tcsym.frontend.program import Program
+from tcsym.ir.compiled import Layout
 from tcsym.library import names, source
 from tcsym.options import Options
-from tcsym.target import resolve_target
+from tcsym.target.target import resolve_target
 
 WAYS: tuple[tuple[str, Options], ...] = (
     ("cpu:avx512", Options()),

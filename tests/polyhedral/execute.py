@@ -37,7 +37,7 @@ from tcsym.frontend.program import (
     Select,
     Unary,
 )
-from tcsym.index import (
+from tcsym.index.expr import (
     All,
     Any_,
     Atom,
@@ -54,8 +54,8 @@ from tcsym.index import (
     Product,
     index,
 )
-from tcsym.index_values import evaluate
-from tcsym.loop_ir import (
+from tcsym.index.values import evaluate
+from tcsym.ir.loops import (
     THREADS,
     Allocate,
     Block,
@@ -72,7 +72,7 @@ from tcsym.loop_ir import (
     Value,
     Verify,
 )
-from tcsym.loop_ir_names import name_formulas
+from tcsym.ir.text_names import name_formulas
 from tcsym.types import DType
 
 Env = dict[str, int]

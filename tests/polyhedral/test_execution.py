@@ -16,9 +16,9 @@ from tcsym.compiler import analyse
 from tcsym.errors import TCError
 from tcsym.frontend.interpret import interpret
 from tcsym.frontend.program import Program
-from tcsym.index_values import evaluate
+from tcsym.index.values import evaluate
 from tcsym.options import Options
-from tcsym.polyhedral.schedule import schedule_program
+from tcsym.schedule.proved import schedule_program
 from tests.polyhedral.execute import execute
 from tests.polyhedral.programs import SOURCES
 

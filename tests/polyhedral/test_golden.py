@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tcsym.loop_ir_text import kernel_text
+from tcsym.ir.text import kernel_text
 from tcsym.options import Options
-from tcsym.polyhedral.map_cpu import map_cpu
-from tcsym.target import Target
+from tcsym.schedule.map_cpu import map_cpu
+from tcsym.target.target import Target
 from tests.polyhedral.programs import scheduled
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -7,16 +7,16 @@ import time
 import islpy as isl
 import pytest
 
-from tcsym.loop_ir import Loop, walk
+from tcsym.index.presburger import Presburger
+from tcsym.ir.loops import Loop, walk
 from tcsym.options import Options
-from tcsym.polyhedral.bind import bind_program
 from tcsym.polyhedral.deadline import Deadline, TimeLimit, isl_within
 from tcsym.polyhedral.dependence import scop_dependences
 from tcsym.polyhedral.isl_schedule import constraints
 from tcsym.polyhedral.relations import Relations
-from tcsym.polyhedral.schedule import schedule_program
 from tcsym.polyhedral.scop import program_to_scop
-from tcsym.presburger import Presburger
+from tcsym.rewrite.bind import bind_program
+from tcsym.schedule.proved import schedule_program
 from tests.polyhedral.programs import SOURCES, program
 
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tcsym.index import ONE, index, var
+from tcsym.index.expr import ONE, index, var
+from tcsym.index.presburger import Presburger
 from tcsym.options import Options
 from tcsym.polyhedral.deadline import Deadline
 from tcsym.polyhedral.dependence import Dependences, scop_dependences
 from tcsym.polyhedral.fuse import fuse
-from tcsym.polyhedral.normalise import normalise
 from tcsym.polyhedral.prove import Proof, prove
 from tcsym.polyhedral.relations import Relations
-from tcsym.polyhedral.schedule import schedule_program
 from tcsym.polyhedral.scop import Scop, program_to_scop
 from tcsym.polyhedral.tree import Leaf, Sequence, Tree, TreeLoop, sequence
-from tcsym.presburger import Presburger
+from tcsym.rewrite.normalise import normalise
+from tcsym.schedule.proved import schedule_program
 from tests.polyhedral.programs import SOURCES, program
 
 

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from tcsym.compiled import Compiled, Fault
 from tcsym.errors import Span
-from tcsym.index import Index, floordiv, var
+from tcsym.index.expr import Index, floordiv, var
+from tcsym.ir.compiled import Compiled, Fault
 from tcsym.runtime import cache as cache_module
 from tcsym.runtime.cache import CodeCache
-from tcsym.target import Target
+from tcsym.target.target import Target
 from tests.assembled import assemble
 
 OBJECT = assemble("define i32 @tcsym_kernel(ptr %b, ptr %s, ptr %c) {\n ret i32 0\n}")

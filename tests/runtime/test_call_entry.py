@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tcsym.compiled import SYMBOL, Compiled, Layout, serves, stride_name
 from tcsym.frontend.program import Check, Program, Tensor
-from tcsym.index import (
+from tcsym.index.expr import (
     Condition,
     Index,
     all_of,
@@ -32,7 +31,9 @@ from tcsym.index import (
     negate,
     var,
 )
-from tcsym.index_values import evaluate, holds
+from tcsym.index.values import evaluate, holds
+from tcsym.ir.compiled import SYMBOL, Compiled, Layout, serves, stride_name
+from tcsym.process.threads import get_num_threads
 from tcsym.runtime.arrays import numpy_view
 from tcsym.runtime.entering import Slow, load_entry
 from tcsym.runtime.entry_image import all_dense, entry_image
@@ -40,10 +41,9 @@ from tcsym.runtime.jit import LoadedKernel, load
 from tcsym.runtime.plan import CallPlan, plan_call
 from tcsym.runtime.results import overlaps_itself
 from tcsym.runtime.scalars import is_scalar, scalar_array
-from tcsym.sizes import Dim
-from tcsym.threads import get_num_threads
+from tcsym.runtime.variants import layout_of
+from tcsym.sizes.dims import Dim
 from tcsym.types import DType
-from tcsym.variants import layout_of
 from tests.assembled import assemble
 
 M, N, ZERO = var("M"), var("N"), index(0)

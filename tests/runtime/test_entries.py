@@ -273,7 +273,7 @@ for _ in range(2):
     m.mm(x[:, :4], x)
     m.pad(x[0], sizes={{"P": 3}})
     settle()
-print("tcsym.llvm" in sys.modules)
+print("tcsym.target.llvm" in sys.modules)
 """
     import os
 

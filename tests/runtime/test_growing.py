@@ -16,13 +16,13 @@ import pytest
 
 import tcsym
 from tcsym import compiler
-from tcsym.compiled import SYMBOL, Compiled
 from tcsym.compiler import Unfinished, analyse, begin_program
+from tcsym.ir.compiled import SYMBOL, Compiled
 from tcsym.options import Options
 from tcsym.runtime import growing as growing_module
 from tcsym.runtime.background import Turns, settle
 from tcsym.runtime.growing import GrowingKernel
-from tcsym.target import resolve_target
+from tcsym.target.target import resolve_target
 
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 SIZES = [(64, 40, 64), (1, 40, 64), (3, 300, 2), (64, 3, 64), (0, 5, 5), (7, 0, 3)]
@@ -321,7 +321,7 @@ def kept(directory: Path) -> list[str]:
 def test_a_killed_process_keeps_all_or_nothing(tmp_path: Path) -> None:
     run(tmp_path, "os._exit(0)")  # as a kill: nobody is waited for
     assert "mm" not in kept(tmp_path)
-    warm = "print(kernel.stats.compilations, 'tcsym.llvm' in sys.modules)"
+    warm = "print(kernel.stats.compilations, 'tcsym.target.llvm' in sys.modules)"
     assert run(tmp_path, warm).split()[0] == "1"
     assert "mm" in kept(tmp_path)
     assert run(tmp_path, warm) == "0 False\n"

@@ -14,9 +14,9 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from tcsym.archive import pack
-from tcsym.compiled import SYMBOL, Compiled
-from tcsym.index import Index, var
+from tcsym.index.expr import Index, var
+from tcsym.ir.archive import pack
+from tcsym.ir.compiled import SYMBOL, Compiled
 from tcsym.runtime.jit import LoadedKernel, load
 from tcsym.runtime.loader import LoadError, defined_names, load_archive, load_object
 from tcsym.runtime.memory import c_function

@@ -138,7 +138,7 @@ kernel = tcsym.define({PRODUCT!r}, strategy=sys.argv[1])
 for m, n, k in eval(sys.argv[2]):
     a, b = np.ones((m, k), "f4"), np.ones((k, n), "f4")
     assert (kernel(a, b) == k).all()
-print("tcsym.serving" in sys.modules, "tcsym.polyhedral.map_cpu" in sys.modules)
+print("tcsym.kernel.serving" in sys.modules, "tcsym.schedule.map_cpu" in sys.modules)
 """
 
 

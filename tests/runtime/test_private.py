@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tcsym.compiled import Compiled
-from tcsym.index import Index
+from tcsym.index.expr import Index
+from tcsym.ir.compiled import Compiled
 from tcsym.runtime import cache as cache_module
 from tcsym.runtime.cache import CodeCache
 from tcsym.runtime.private import PrivateDirectory, UnsafeError

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tcsym.index import (
+from tcsym.index.expr import (
     Condition,
     Index,
     all_of,
@@ -24,7 +24,7 @@ from tcsym.index import (
     negate,
     var,
 )
-from tcsym.index_values import evaluate, holds
+from tcsym.index.values import evaluate, holds
 from tcsym.runtime.size_functions import first_failing, shapes_of
 
 NAMES = ("N", "lambda", "_x")

@@ -17,7 +17,7 @@ from tcsym.options import Options
 from tcsym.runtime import versions as versions_module
 from tcsym.runtime.cache import CodeCache, _cache_at
 from tcsym.runtime.versions import code_key, compiler_version
-from tcsym.target import Target
+from tcsym.target.target import Target
 
 TARGET = Target("cpu:novector", "x86-64", (), 0, 16, False, False)
 
@@ -49,7 +49,7 @@ def test_what_compiles_is_in_the_version() -> None:
     """Nothing above the compiler is loaded when it compiles: its state need not be in keys."""
     code = (
         "from tcsym.compiler import analyse, compile_program; from tcsym.options import Options;"
-        "from tcsym.target import processor, resolve_target; import sys;"
+        "from tcsym.target.target import processor, resolve_target; import sys;"
         "target = resolve_target('cpu', processor());"
         "program = analyse('def f(float(N) A) -> (C) { C(i) = A(i) }')['f'];"
         "compile_program(program, target, Options(), {}, ('dense', 'dense'));"

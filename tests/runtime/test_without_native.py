@@ -61,5 +61,5 @@ def test_every_call_is_served(strategy: str, tmp_path: Path) -> None:
 
 
 def test_doctor_says_so(tmp_path: Path) -> None:
-    code = "from tcsym.cli import main\nmain(['doctor'], standalone_mode=False)"
+    code = "from tcsym.cli.main import main\nmain(['doctor'], standalone_mode=False)"
     assert "not built" in run(code, tmp_path)

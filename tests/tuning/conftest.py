@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-import tcsym.threads
+import tcsym.process.threads
 
 
 @pytest.fixture(autouse=True)
 def threads_as_before() -> Iterator[None]:
-    before = tcsym.threads._chosen.value
+    before = tcsym.process.threads._chosen.value
     yield
-    tcsym.threads._chosen.value = before
+    tcsym.process.threads._chosen.value = before

@@ -11,15 +11,15 @@ from concurrent.futures import Executor, Future
 from functools import lru_cache
 from typing import Any
 
-from tcsym.compiled import Compiled
 from tcsym.compiler import analyse
 from tcsym.frontend.program import Program
+from tcsym.ir.compiled import Compiled
 from tcsym.options import Options
-from tcsym.target import Target
+from tcsym.target.target import Target
 from tcsym.tuning.confirm import RoundsJob, code_of
 from tcsym.tuning.evaluate import Job, Outcome, compile_dense
 from tcsym.tuning.evidence import Sample
-from tcsym.tuning.field import Entrant, FieldJob
+from tcsym.tuning.side_by_side import Entrant, FieldJob
 from tcsym.tuning.space import Space, space_of
 from tcsym.tuning.timing import Ratio
 

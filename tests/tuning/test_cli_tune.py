@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 import tcsym as tc
-from tcsym.cli import main
+from tcsym.cli.main import main
 from tcsym.tuning.database import SIZES_FILE, Database
 from tcsym.tuning.rows import Fastest
 from tests.tuning.faults import MM

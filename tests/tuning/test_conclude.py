@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tcsym.options import Options
-from tcsym.tuning.certify import PRECISION
-from tcsym.tuning.conclude import LEAST_EVIDENCE, MOST_EVIDENCE, Conclusion, conclude
 from tcsym.tuning.confirm import LATE
 from tcsym.tuning.evidence import Verdict
 from tcsym.tuning.learn import prove_partition
+from tcsym.tuning.regret import PRECISION
+from tcsym.tuning.select_regions import LEAST_EVIDENCE, MOST_EVIDENCE, Conclusion, conclude
 from tcsym.tuning.timing import Ratio
 from tcsym.tuning.tree import Leaf, Predicate, Split, Tree, leaf_of
 

@@ -10,13 +10,13 @@ import pytest
 
 import tcsym as tc
 from tcsym.compiler import analyse
-from tcsym.context import Context, Known
 from tcsym.options import Options
-from tcsym.target import resolve_target
+from tcsym.sizes.context import Context, Known
+from tcsym.target.target import resolve_target
 from tcsym.tuning.declared import context_for, lies_in, moved_into
 from tcsym.tuning.distribution import distribution_of
 from tcsym.tuning.evaluate import Dense, Job, check_sizes, evaluate_job
-from tcsym.tuning.field import FieldJob, evaluate_field
+from tcsym.tuning.side_by_side import FieldJob, evaluate_field
 from tcsym.tuning.trials import Trials
 from tests.tuning.faults import MM
 

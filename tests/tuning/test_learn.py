@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 
 from tcsym.compiler import analyse
 from tcsym.errors import OptionError
-from tcsym.index_values import holds
+from tcsym.index.values import holds
 from tcsym.options import Options
-from tcsym.sizes import Dim
-from tcsym.target import resolve_target
+from tcsym.sizes.dims import Dim
+from tcsym.target.target import resolve_target
 from tcsym.tuning.distribution import distance, distribution_of
 from tcsym.tuning.genetic import Genetic
-from tcsym.tuning.grow import _between, _simplest, questions
+from tcsym.tuning.grow_tree import _between, _simplest, questions
 from tcsym.tuning.guided import Guided
 from tcsym.tuning.learn import Between, learn_tree, prove_partition
 from tcsym.tuning.race import Attempt

@@ -10,9 +10,9 @@ import pytest
 
 from benchmarks.tune_library import KEPT_FIELDS, Kernel, Proof, main
 from tcsym import library
-from tcsym.index import TRUE
-from tcsym.sample import deviation, random_inputs
-from tcsym.target import resolve_target
+from tcsym.frontend.sample import deviation, random_inputs
+from tcsym.index.expr import TRUE
+from tcsym.target.target import resolve_target
 from tcsym.tuning.evaluate import Job, evaluate_job
 from tcsym.tuning.request import DEFAULT
 from tcsym.tuning.shipped import DIRECTORY, file_name, paths, read, tuned_text

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from tcsym.index import TRUE
+from tcsym.index.expr import TRUE
 from tcsym.options import Options
-from tcsym.region import Region
-from tcsym.target import Target
+from tcsym.sizes.region import Region
+from tcsym.target.target import Target
 from tcsym.tuning import candidates_for, lookup, shipped, warn
 from tcsym.tuning import database as database_module
 from tcsym.tuning.database import VERSION, Database

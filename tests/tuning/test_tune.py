@@ -20,11 +20,11 @@ import numpy as np
 import pytest
 
 import tcsym as tc
-from tcsym.cli_tune import short_text
+from tcsym.cli.tune import short_text
 from tcsym.compiler import analyse
 from tcsym.errors import OptionError, SizeError, TCError
 from tcsym.options import Options
-from tcsym.target import resolve_target
+from tcsym.target.target import resolve_target
 from tcsym.tuning import lookup, shipped, trials, tune, warn
 from tcsym.tuning.budget import Budget
 from tcsym.tuning.choice import choice_of
@@ -233,7 +233,7 @@ def test_the_seed_decides() -> None:
 
 
 def test_what_was_tuned_with_one_thread_serves_one(database: Database) -> None:
-    import tcsym.threads
+    import tcsym.process.threads
 
     tc.set_num_threads(1)
     try:
@@ -253,7 +253,7 @@ def test_what_was_tuned_with_one_thread_serves_one(database: Database) -> None:
         assert lookup(PROGRAM.canonical, TARGET, PROGRAM.sizes)[0].origin == "user"
         assert len(database.select(Tuned)) == 2
     finally:
-        tcsym.threads._chosen.value = 0
+        tcsym.process.threads._chosen.value = 0
 
 
 # ---- interrupted, killed, resumed

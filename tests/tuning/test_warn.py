@@ -12,11 +12,11 @@ import pytest
 
 import tcsym as tc
 from tcsym.options import Options
-from tcsym.threads import get_num_threads
+from tcsym.process.threads import get_num_threads
 from tcsym.tuning import warn
-from tcsym.tuning.conclude import hull
 from tcsym.tuning.machine import machine_key
 from tcsym.tuning.rows import Tuned
+from tcsym.tuning.select_regions import hull
 from tcsym.tuning.stores import user_database
 from tcsym.tuning.tree import Leaf, Split, Tree, kept_json
 from tests.tuning.faults import MM
@@ -81,9 +81,9 @@ def test_what_was_tuned_for_other_threads_is_told(caplog: pytest.LogCaptureFixtu
         for _ in range(2):
             called(tc.define(MM).mm, (8, 8, 8))
     finally:
-        import tcsym.threads
+        import tcsym.process.threads
 
-        tcsym.threads._chosen.value = 0
+        tcsym.process.threads._chosen.value = 0
     (told,) = warnings(caplog)
     assert "it was tuned for" in told and "threads=1`, which does not serve" in told
 

@@ -1,0 +1,1 @@
+"""The command line: `tcsym run`, `bench`, `show`, `tune`, `cache`, `doctor`."""

@@ -1,0 +1,193 @@
+"""Speed of a kernel at several sizes: for `tcsym bench`."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from tcsym.cli.run import free_sizes, kernel_inputs
+from tcsym.frontend.program import (
+    Binary,
+    Call,
+    Expr,
+    For,
+    If,
+    Item,
+    Program,
+    Read,
+    Statement,
+    Unary,
+    children,
+    dtype_of,
+)
+from tcsym.index.expr import Index, var
+from tcsym.index.values import evaluate
+from tcsym.kernel.kernel import Kernel
+from tcsym.runtime.background import settle
+
+_ROUNDS = 10
+_ROUND_SECONDS = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """At one set of sizes. Times in seconds.
+
+    gflops: floating operations of the text by our least time, where their number is known.
+    gbytes: inputs and outputs, once each, by our least time. einsum: numpy's least time, where the
+    program is one contraction.
+    """
+
+    sizes: dict[str, int]
+    best: float
+    median: float
+    gflops: float | None
+    gbytes: float
+    einsum: float | None
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def bench_kernel(kernel: Kernel, sizes: Mapping[str, int], threads: int | None, seed: int) -> Speed:
+    """Times the kernel on random arrays; turns with numpy's einsum alternate."""
+    known = {**{n: v for n, v in kernel.sizes.items() if isinstance(v, int)}, **sizes}
+    inputs, free = kernel_inputs(kernel, known, seed), free_sizes(kernel, sizes)
+
+    def ours() -> Any:
+        return kernel(*inputs, sizes=free, threads=threads)
+
+    result = ours()
+    settle()  # the quick entry is made beside us
+    runs: list[Callable[[], Any]] = [ours]
+    spec = contraction(kernel.program)
+    if spec is not None:
+        runs.append(lambda: np.einsum(spec, *inputs, optimize=True))
+    times = _alternating(runs)
+    best = min(times[0])
+    results = result if isinstance(result, tuple) else (result,)
+    operations = count_operations(kernel.program, known)
+    return Speed(
+        known,
+        best,
+        statistics.median(times[0]),
+        operations / best / 1e9 if operations else None,
+        sum(a.nbytes for a in (*inputs, *results)) / best / 1e9,
+        min(times[1]) if len(times) > 1 else None,
+    )
+
+
+def _alternating(runs: Sequence[Callable[[], Any]]) -> list[list[float]]:
+    """Seconds of a call in each round, for each of `runs`."""
+    repeats = []
+    for run in runs:
+        run()
+        start = time.perf_counter()
+        run()
+        seconds = time.perf_counter() - start
+        repeats.append(max(1, int(_ROUND_SECONDS / max(seconds, 1e-7))))
+    times: list[list[float]] = [[] for _ in runs]
+    for _ in range(_ROUNDS):
+        for run, n, found in zip(runs, repeats, times):
+            run()
+            start = time.perf_counter()
+            for _ in range(n):
+                run()
+            found.append((time.perf_counter() - start) / n)
+    return times
+
+
+# ---- work
+
+
+def count_operations(program: Program, sizes: Mapping[str, int]) -> int | None:
+    """Floating operations of the text; a function counts as one. None under `if`, where the number
+    of iterations depends on more than sizes."""
+    return _operations(program.body, sizes)
+
+
+def _operations(items: Iterable[Item], sizes: Mapping[str, int]) -> int | None:
+    total = 0
+    for item in items:
+        match item:
+            case Statement():
+                bounds = [b for r in item.domain for b in (r.lower, r.upper)]
+                if not _are_known(bounds, sizes):
+                    return None
+                extents = (evaluate(r.upper, sizes) - evaluate(r.lower, sizes) for r in item.domain)
+                points = math.prod(max(0, n) for n in extents)
+                total += points * (_of_value(item.value) + (item.op != "="))
+            case For(_, lower, upper, body):
+                inside = _operations(body, sizes)
+                if inside is None or not _are_known((lower, upper), sizes):
+                    return None
+                total += max(0, evaluate(upper, sizes) - evaluate(lower, sizes)) * inside
+            case If():
+                return None
+    return total
+
+
+def _are_known(bounds: Iterable[Index], sizes: Mapping[str, int]) -> bool:
+    return all(b.variables() <= sizes.keys() for b in bounds)
+
+
+def _of_value(e: Expr) -> int:
+    counts = isinstance(e, Binary | Call | Unary) and dtype_of(e).is_float
+    return counts + sum(map(_of_value, children(e)))
+
+
+def contraction(program: Program) -> str | None:
+    """The subscripts of `numpy.einsum` if the program is one sum of products over whole inputs."""
+    match program.body:
+        case (Statement(op="+=", initialise=True) as statement,):
+            factors = _factors(statement.value)
+        case _:
+            return None
+    if factors is None or len(statement.domain) > 26:
+        return None
+    letters = {r.variable: chr(ord("a") + k) for k, r in enumerate(statement.domain)}
+    extents = {r.variable: r.upper for r in statement.domain if r.lower.as_int() == 0}
+    positions = {read.tensor: read for read in factors}
+    if [t.name for t in program.inputs] != [r.tensor for r in factors] or len(positions) < 2:
+        return None
+    parts = []
+    for read in factors:
+        shape = program.tensor(read.tensor).shape
+        names = _variables(read.subscripts, letters)
+        if names is None or any(extents.get(n) != d for n, d in zip(names, shape)):
+            return None
+        parts.append("".join(letters[n] for n in names))
+    out = _variables(statement.subscripts, letters)
+    used = set("".join(parts))
+    if out is None or not used >= {letters[r.variable] for r in statement.domain}:
+        return None
+    return f"{','.join(parts)}->{''.join(letters[n] for n in out)}"
+
+
+def _factors(e: Expr) -> list[Read] | None:
+    """The reads whose product `e` is, in text order."""
+    match e:
+        case Read():
+            return [e]
+        case Binary("mul", a, b, dtype) if dtype.is_float:
+            left, right = _factors(a), _factors(b)
+            return None if left is None or right is None else left + right
+        case _:
+            return None
+
+
+def _variables(subscripts: Iterable[Index | Expr], letters: Mapping[str, str]) -> list[str] | None:
+    """Their names if all subscripts are index variables."""
+    found = []
+    for s in subscripts:
+        name = str(s) if isinstance(s, Index) else ""
+        if name not in letters or s != var(name):
+            return None
+        found.append(name)
+    return found

@@ -1,0 +1,247 @@
+"""The command line: run, bench, show, tune, cache, doctor. Exit code 1: error, 2: wrong usage."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tcsym import __version__
+from tcsym.cli.cache import cache
+from tcsym.cli.doctor import doctor
+from tcsym.cli.kernel import (
+    def_option,
+    file_argument,
+    library_option,
+    load_kernel,
+    start_option,
+    target_option,
+    with_kernel,
+)
+from tcsym.cli.output import (
+    ErrorsAsText,
+    KernelCommand,
+    json_option,
+    print_json,
+    print_table,
+    seconds_text,
+)
+from tcsym.cli.sizes import parse_all_sizes, parse_many_sizes, sizes_of, sizes_option
+from tcsym.cli.tune import (
+    TRACE,
+    parse_budget,
+    refuse_with_trace,
+    report_json,
+    short_text,
+    tune_trace,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tcsym.cli.bench import Speed
+    from tcsym.cli.run import Run
+    from tcsym.kernel.kernel import Kernel
+    from tcsym.options import Options
+
+
+@click.group(cls=ErrorsAsText, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="tcsym")
+def main() -> None:
+    """Index notation to machine code: one compilation for every size."""
+
+
+main.add_command(cache)
+main.add_command(doctor)
+
+
+@main.command(cls=KernelCommand)
+@with_kernel
+@sizes_option
+@click.option("--check", is_flag=True, help="Compare with the interpreter (slow).")
+@click.option("--threads", type=click.IntRange(1), help="Most threads to use.")
+@click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="X=x.npy",
+    help="Take an input from a file, and its sizes with it.",
+)
+@click.option(
+    "--output", "outputs", multiple=True, metavar="Y=y.npy", help="Write an output to a file."
+)
+@click.option("--seed", type=click.IntRange(0), default=0, help="Of the random inputs.")
+@json_option
+def run(
+    kernel: Kernel,
+    sizes: dict[str, int],
+    check: bool,
+    threads: int | None,
+    inputs: tuple[str, ...],
+    outputs: tuple[str, ...],
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Run a def of FILE; print times and shapes.
+
+    FILE is a text of defs, the name of a kernel that comes with tcsym, or `-` for standard input.
+    Inputs are random where none is given.
+    """
+    from tcsym.cli.arrays import check_outputs, load_inputs, save_outputs
+    from tcsym.cli.run import run_kernel
+
+    where, arrays = check_outputs(kernel, outputs), load_inputs(kernel, inputs)
+    result = run_kernel(kernel, sizes, threads, check, seed, arrays)
+    save_outputs(where, result.results)
+    if as_json:
+        print_json(result.as_json())
+    else:
+        _print_run(result)
+    if not result.is_good:
+        raise click.exceptions.Exit(1)
+
+
+@main.command(cls=KernelCommand)
+@with_kernel
+@click.option(
+    "--sizes",
+    "all_sizes",
+    multiple=True,
+    callback=parse_all_sizes,
+    metavar="N=32,M=8",
+    help="Values of the sizes; again for more sizes.",
+)
+@click.option("--threads", type=click.IntRange(1), help="Most threads to use.")
+@click.option("--seed", type=click.IntRange(0), default=0, help="Of the random inputs.")
+@json_option
+def bench(
+    kernel: Kernel,
+    all_sizes: list[dict[str, int]],
+    threads: int | None,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Time a def of FILE on random inputs, at one or more sizes.
+
+    Where the def is one contraction numpy's einsum is timed beside it, on numpy's own threads.
+    """
+    from tcsym.cli.bench import bench_kernel
+
+    speeds = [bench_kernel(kernel, sizes, threads, seed) for sizes in all_sizes or [{}]]
+    if as_json:
+        print_json({"def": kernel.name, "speeds": [s.as_json() for s in speeds]})
+    else:
+        columns = ("sizes", "best", "median", "GFLOP/s", "GB/s", "einsum", "einsum / ours")
+        print_table(columns, [_speed_row(s) for s in speeds])
+
+
+@main.command(cls=KernelCommand)
+@with_kernel
+@click.argument("stage")
+@sizes_option
+@library_option
+@json_option
+def show(
+    kernel: Kernel,
+    stage: str,
+    sizes: dict[str, int],
+    as_json: bool,
+) -> None:
+    """Print one STAGE of the compilation of FILE.
+
+    Stages: syntax program ranges scop dependences schedule loops mapped llvm asm options variants.
+    """
+    text = kernel.explain(stage, **sizes)
+    if as_json:
+        print_json({"def": kernel.name, "stage": stage, "text": text})
+    else:
+        click.echo(text)
+
+
+@main.command(cls=KernelCommand)
+@file_argument
+@def_option
+@click.option(
+    "--sizes",
+    callback=parse_many_sizes,
+    multiple=True,
+    metavar="N=32,M=1..128",
+    help="Sizes to tune for: several times, or once with ranges.",
+)
+@click.option(
+    "--budget", callback=parse_budget, default="60s", show_default=True, help="Time, or trials."
+)
+@target_option
+@start_option
+@click.option("--seed", type=click.IntRange(0), default=0, help="Of all that is random.")
+@click.option("--search", type=click.Choice(["guided", "genetic"]), default="guided")
+@click.option("--plot", metavar="FILE.png", help="Write a picture of the convergence.")
+@json_option
+def tune(
+    file: Path,
+    name: str | None,
+    sizes: list[dict[str, Any]],
+    budget: str | int,
+    target: str | None,
+    start: list[Options],
+    seed: int,
+    search: str,
+    plot: str | None,
+    as_json: bool,
+) -> None:
+    """Search for better options for a def of FILE; they serve later runs on this machine.
+
+    FILE may be a trace (`.jsonl`) of `tcsym.record`: its kernels are tuned for what was called.
+    """
+    if file.suffix == TRACE:
+        refuse_with_trace(name=name, sizes=sizes, target=target, start=start, plot=plot)
+        reports = []
+        for report in tune_trace(file, budget, seed, search, None if as_json else True):
+            reports.append(report)
+            if not as_json:
+                click.echo(str(report))
+        if as_json:
+            print_json([report_json(report) for report in reports])
+        elif told := short_text(reports):
+            click.echo(told)
+        return
+    kernel = load_kernel(file, name, target)
+    shown = None if as_json else True
+    settings = {"seed": seed, "search": search, "progress": shown, "start": start}
+    report = kernel.tune(sizes_of(sizes), budget, **settings)
+    if plot:
+        report.plot(plot)
+    if as_json:
+        print_json(report_json(report))
+    else:
+        click.echo(str(report))
+
+
+def _speed_row(s: Speed) -> tuple[str, ...]:
+    return (
+        ",".join(f"{n}={v}" for n, v in s.sizes.items()) or "none",
+        seconds_text(s.best),
+        seconds_text(s.median),
+        "" if s.gflops is None else f"{s.gflops:.3g}",
+        f"{s.gbytes:.3g}",
+        "" if s.einsum is None else seconds_text(s.einsum),
+        "" if s.einsum is None else f"{s.einsum / s.best:.2f}",
+    )
+
+
+def _print_run(result: Run) -> None:
+    stats = result.kernel.stats
+    made = "from the code cache" if stats.cache_hits else "with compilation"
+    click.echo(f"{result.kernel.signature!r}")
+    click.echo(f"sizes   {', '.join(f'{n}={v}' for n, v in result.sizes.items()) or 'none'}")
+    click.echo(f"first   {seconds_text(result.first)} ({made})")
+    click.echo(f"best    {seconds_text(result.best)}, median {seconds_text(result.median)}")
+    print_table(
+        ("output", "type", "shape"),
+        [(n, str(a.dtype), str(a.shape)) for n, a in result.results.items()],
+    )
+    for d in result.deviations:
+        verdict = "agrees with" if d.is_good else "DIFFERS from"
+        click.echo(
+            f"{d.output} {verdict} the interpreter: error {d.error:.3g}, allowed {d.allowed:.3g}"
+        )

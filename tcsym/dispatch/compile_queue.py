@@ -1,0 +1,367 @@
+"""Variants to be compiled beside the calls: a queue, a thread that waits, a process that works.
+
+The thread exists while there is work; it holds Python's lock only to load what came back. The
+process ends a while after the work. At a fork the thread ends, when nothing is half loaded, so that
+the process that forks has no threads of ours; the process works on, and the next call that comes to
+Python has a new thread wait for it. A child has an empty queue. The interpreter does not wait for
+the queue when it ends. Work for kernels that exist no more is not begun.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import ref
+
+from tcsym.dispatch.server import (
+    HEAD_BYTES,
+    answer,
+    lengths,
+    message,
+    question,
+    refined,
+    refinement,
+    request,
+    weighed,
+)
+from tcsym.ir.compiled import Compiled
+from tcsym.process.forks import Beside, afterwards, at_fork, ended
+from tcsym.process.threads import ShortTurns
+from tcsym.runtime.variants import Layouts, Variants
+
+if TYPE_CHECKING:
+    from tcsym.dispatch.compare_entries import Weighed
+    from tcsym.dispatch.making import Making
+    from tcsym.dispatch.refine import Refined
+    from tcsym.dispatch.requests import Asked
+    from tcsym.dispatch.version import Values
+
+_log = logging.getLogger("tcsym.dispatch")
+LONGEST_SECONDS = 120.0
+_LINGER_SECONDS, _POLL_SECONDS = 2.0, 0.05
+
+Done = Callable[[Compiled | str], None]
+
+
+class Work(NamedTuple):
+    """A variant to compile. `done` is told its code, or why there is none, on another thread."""
+
+    variants: Variants
+    layouts: Layouts
+    share: float
+    done: Done
+
+
+class Weighing(NamedTuple):
+    """Ways to serve calls of these sizes, to be run in turns by the process: `dispatch.weigh`."""
+
+    making: Making
+    sizes: Sequence[Values]
+    bound: Mapping[str, int]
+    threads: int
+    share: float
+    done: Callable[[tuple[Weighed, str] | str | None], None]
+
+
+class Refining(NamedTuple):
+    """Tuned options to be run in turns at these sizes by the process: `dispatch.refine`."""
+
+    making: Making
+    sizes: Values
+    threads: int
+    share: float
+    done: Callable[[Refined | str | None], None]
+
+
+AnyWork = Work | Weighing | Refining
+
+
+class Ended(Exception):
+    """The interpreter is ending."""
+
+
+class Paused(Exception):
+    """The process is about to fork."""
+
+
+class Compilations:
+    """The queue of this process."""
+
+    def __init__(self) -> None:
+        self._queue: deque[ref[Asked]] = deque()
+        self._reset()
+
+    def _reset(self) -> None:
+        self._clear()
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._current: AnyWork | None = None
+        self._received: bytearray | None = None  # of an answer that is being waited for
+        self._pausing = False
+        self._wake = -1  # what a fork writes to while the thread waits for an answer
+
+    def _clear(self) -> None:
+        for asked in (of() for of in self._queue):
+            if asked is not None:
+                asked.clear()
+        self._queue.clear()
+        self._open = 0
+
+    def submit(self, asked: Asked) -> None:
+        """One more work of these."""
+        with self._changed:
+            self._queue.append(ref(asked))
+            self._open += 1
+            self._changed.notify_all()
+            self._begin()
+
+    def settle(self) -> None:
+        """Wait until all that was submitted is done."""
+        with self._changed:
+            self._begin()
+            self._changed.wait_for(lambda: not self._open)
+
+    def _resume(self) -> None:
+        with self._changed:
+            self._begin()
+
+    def _begin(self) -> None:
+        """Have a thread if there is work. To be called with the lock."""
+        if self._thread is not None or not self._open:
+            return
+        if self._wake < 0:
+            self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._thread = threading.Thread(target=self._run, name="tcsym compilations")
+        try:
+            self._thread.start()
+        except RuntimeError:  # no more threads, or the interpreter is ending
+            self._thread = None
+            self._clear()
+
+    # ---- the thread
+
+    def _run(self) -> None:
+        with Beside():
+            try:
+                while self._step():
+                    pass
+            except Ended:
+                self._stop()
+            except Paused:
+                pass
+
+    def _step(self) -> bool:
+        """One work, of which nothing is kept afterwards; False if there is none any more."""
+        if self._current is None:
+            self._current = self._next()
+        if self._current is None:
+            return False
+        try:
+            self._do(self._current)
+        except Paused:
+            raise
+        except BaseException:
+            self._done()
+            raise
+        self._done()
+        return True
+
+    def _done(self) -> None:
+        self._current = None
+        with self._changed:
+            self._open -= 1
+            self._changed.notify_all()
+
+    def _do(self, work: AnyWork) -> None:
+        if isinstance(work, Weighing):
+            self._finish(partial(work.done, self._weighed(work)))
+        elif isinstance(work, Refining):
+            self._finish(partial(work.done, self._refined(work)))
+        else:
+            self._finish(partial(_load, work, self._compiled(work)))
+
+    def _next(self) -> AnyWork | None:
+        """The next work; None after a while without any: thread and process then end."""
+        until = time.monotonic() + _LINGER_SECONDS
+        with self._changed:
+            while True:
+                while self._queue:
+                    asked = self._queue.popleft()()
+                    work = asked.next() if asked is not None else None
+                    if work is not None:
+                        return work
+                    self._open -= 1
+                    self._changed.notify_all()
+                if self._pausing:
+                    raise Paused
+                self._changed.wait(_POLL_SECONDS)
+                _require_main_thread()
+                if not self._queue and time.monotonic() > until:
+                    self._stop()
+                    self._thread = None
+                    return None
+
+    def _finish(self, finish: Callable[[], None]) -> None:
+        with ShortTurns():
+            try:
+                finish()
+            except Exception:
+                _log.exception("what was compiled beside the calls is not used")
+
+    def _compiled(self, work: Work) -> Compiled | str:
+        try:
+            with ShortTurns():
+                found = work.variants.cached(work.layouts)
+                asked = b"" if found else message(request(*work[:3]))
+            return found or answer(*self._exchange(asked))
+        except (OSError, ValueError, RuntimeError) as e:
+            self._stop()
+            return f"the compiling process failed: {e}"
+
+    def _weighed(self, work: Weighing) -> tuple[Weighed, str] | str | None:
+        try:
+            with ShortTurns():
+                asked = message(question(*work[:5]))
+            return weighed(self._exchange(asked)[0])
+        except (OSError, ValueError, RuntimeError) as e:
+            self._stop()
+            return f"the measuring process failed: {e}"
+
+    def _refined(self, work: Refining) -> Refined | str | None:
+        try:
+            with ShortTurns():
+                asked = message(refinement(*work[:4]))
+            return refined(self._exchange(asked)[0])
+        except (OSError, ValueError, RuntimeError) as e:
+            self._stop()
+            return f"the measuring process failed: {e}"
+
+    # ---- the process
+
+    def _exchange(self, sent: bytes) -> tuple[dict[str, Any], bytes]:
+        """The answer to a message; nothing is sent while one is waited for since before a fork."""
+        process, received = self._process, self._received
+        if process is None or received is None:
+            process, received = self._started(), bytearray()
+            assert process.stdin is not None
+            process.stdin.write(sent)
+            self._received = received
+        until = time.monotonic() + LONGEST_SECONDS
+        self._receive(process, received, HEAD_BYTES, until)
+        n_text, n_code = lengths(bytes(received[:HEAD_BYTES]))
+        end = HEAD_BYTES + n_text
+        self._receive(process, received, end + n_code, until)
+        self._received = None
+        return json.loads(received[HEAD_BYTES:end]), bytes(received[end:])
+
+    def _receive(
+        self, process: subprocess.Popen[bytes], received: bytearray, n: int, until: float
+    ) -> None:
+        """Until there are `n` bytes. OSError if they do not come in time."""
+        assert process.stdout is not None
+        file = process.stdout.fileno()
+        while len(received) < n:
+            if self._pausing:
+                raise Paused
+            ready, _, _ = select.select([file, self._wake], [], [], _POLL_SECONDS)
+            _require_main_thread()
+            if file not in ready:
+                if time.monotonic() > until:
+                    raise OSError(f"no answer within {LONGEST_SECONDS:.0f} s")
+                continue
+            part = os.read(file, min(n - len(received), 1 << 20))
+            if not part:
+                raise OSError("it ended")
+            received += part
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        if self._process is None or self._process.poll() is not None:
+            root = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+            code = f"import sys; sys.path.insert(0, {root!r}); "
+            code += "from tcsym.dispatch.server import main; main()"
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", code],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                bufsize=0,
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            )
+        return self._process
+
+    def _stop(self) -> None:
+        process, self._process = self._process, None
+        self._received = None
+        if process is None:
+            return
+        assert process.stdin is not None and process.stdout is not None
+        process.kill()
+        process.stdin.close()
+        process.stdout.close()
+        process.wait()
+
+    # ---- forks
+
+    def before_fork(self) -> None:
+        """The thread ends: a child would have half of what it does, and Python warns of threads."""
+        thread = self._thread
+        if thread is None or thread is threading.current_thread():
+            return
+        with self._changed:
+            self._pausing = True
+            self._changed.notify_all()
+        os.eventfd_write(self._wake, 1)
+        ended(thread)
+        os.eventfd_read(self._wake)
+        self._pausing, self._thread = False, None
+        if not self._open:
+            self._stop()
+
+    def after_in_parent(self) -> None:
+        """Not at once: Python 3.13 looks for threads after this."""
+        if self._open:
+            afterwards(self._resume)
+
+    def after_in_child(self) -> None:
+        """The process is the parent's: only our ends of its pipes are closed."""
+        process = self._process
+        if process is not None and process.stdin is not None and process.stdout is not None:
+            process.stdin.close()
+            process.stdout.close()
+            process.returncode = 0  # so that nobody waits for it here
+        if self._wake >= 0:
+            os.close(self._wake)
+        self._reset()
+
+
+def _load(work: Work, result: Compiled | str) -> None:
+    try:
+        if isinstance(result, Compiled) and result.milliseconds:
+            work.variants.keep(work.layouts, result)
+        work.done(result)
+    except Exception as e:  # reported like any other failure, to whoever asked
+        work.done(f"{type(e).__name__}: {e}")
+
+
+def _require_main_thread() -> None:
+    if not threading.main_thread().is_alive():
+        raise Ended
+
+
+compilations = Compilations()
+at_fork(
+    before=compilations.before_fork,
+    after_in_parent=compilations.after_in_parent,
+    after_in_child=compilations.after_in_child,
+)

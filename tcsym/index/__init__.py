@@ -1,0 +1,1 @@
+"""Integer index expressions and conditions: the one integer language of all stages."""

@@ -1,0 +1,209 @@
+"""Kernel of the loop IR -> text a person can read: loops by indentation, one statement a line.
+
+kernel rows(N, D) X -> O
+  X   float32[N, D]  argument
+parallel i in 0:N  work 8*D
+  vector l in 0:8 mask D - 8*t
+    O[i, 8*t + l] = exp(X[i, 8*t + l])   # E
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import assert_never
+
+from tcsym.frontend.program import (
+    Binary,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    IndexValue,
+    Read,
+    Select,
+    Unary,
+)
+from tcsym.index.expr import FALSE, ONE, ZERO, Index, all_of, condition_text, eq, mod, var
+from tcsym.ir.loops import (
+    Allocate,
+    Block,
+    Branch,
+    Buffer,
+    Holds,
+    HorizontalReduce,
+    Kernel,
+    Loop,
+    Node,
+    Prefetch,
+    Store,
+    TransposeBlock,
+    Update,
+    Value,
+    Verify,
+)
+from tcsym.ir.text_names import name_formulas
+from tcsym.sizes.context import context_condition
+
+_INFIX = {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "div": "/",
+    "mod": "%",
+    "and": "&&",
+    "or": "||",
+    "lt": "<",
+    "le": "<=",
+    "gt": ">",
+    "ge": ">=",
+    "eq": "==",
+    "ne": "!=",
+}
+_ASSIGN = {"add": "+=", "mul": "*=", "min": "min=", "max": "max="}
+
+
+def kernel_text(kernel: Kernel) -> str:
+    """The whole kernel: its signature, its buffers, its body; formulas used again have names."""
+    formulas, kernel = name_formulas(kernel)
+    lines = [f"kernel {kernel.name}({', '.join(kernel.sizes)}) {' '.join(kernel.arguments)}"]
+    if kernel.context:
+        multiples = [eq(mod(var(k.name), k.step), 0) for k in kernel.context if k.step > 1]
+        known = all_of([context_condition(kernel.context), *multiples])
+        lines.append(f"  where {condition_text(known)}")
+    lines += [f"  {name} = {e}" for name, e in formulas.items()]
+    lines += [f"  {buffer_text(b)}" for b in kernel.buffers]
+    if kernel.view is not None:
+        merged = ", ".join("*".join(g) for g in kernel.view.groups)
+        lines.append(f"  if {' = '.join(kernel.view.units)} = 1: {merged} as one size")
+    if kernel.left_out != FALSE:
+        lines.append(f"  left to another: {condition_text(kernel.left_out)}")
+    lines += _lines(kernel.body, 0)
+    return "\n".join(lines) + "\n"
+
+
+def node_text(n: Node) -> str:
+    return "\n".join(_lines(n, 0))
+
+
+def buffer_text(b: Buffer) -> str:
+    text = f"{b.name} {b.dtype}[{', '.join(map(str, b.shape))}] {b.space}"
+    if b.strides is not None:
+        text += f" strides ({', '.join(map(str, b.strides))})"
+    if b.padded:
+        text += " padded"
+    if b.private:
+        text += f" private to {', '.join(sorted(b.private))}"
+    if b.phase:
+        text += f" phase {b.phase}"
+    if b.finite:
+        text += f" finite {b.finite} if {condition_text(b.scanned)}"
+    return text
+
+
+# ---- statements
+
+
+def _lines(n: Node, indent: int) -> Iterator[str]:
+    pad = "  " * indent
+    match n:
+        case Store() | Update():
+            sign = "=" if isinstance(n, Store) else _ASSIGN[n.op]
+            left = _access(n.buffer, n.subscripts)
+            end = "  streamed" if isinstance(n, Store) and n.streamed else ""
+            yield f"{pad}{left} {sign} {value_text(n.value)}{end}{_tag(n.name)}"
+        case Verify(value, name):
+            yield f"{pad}verify {value_text(value)}{_tag(name)}"
+        case Loop():
+            yield pad + loop_text(n)
+            yield from _lines(n.body, indent + 1)
+        case Branch(condition, then, orelse):
+            yield f"{pad}if {condition_text(condition)}"
+            yield from _lines(then, indent + 1)
+            if orelse is not None:
+                yield f"{pad}else"
+                yield from _lines(orelse, indent + 1)
+        case Block(body):
+            yield from (line for x in body for line in _lines(x, indent))
+        case Allocate(buffer, body):
+            yield f"{pad}allocate {buffer}"
+            yield from _lines(body, indent)
+        case Prefetch(read):
+            yield f"{pad}prefetch {value_text(read)}"
+        case TransposeBlock():
+            yield pad + _transpose_text(n)
+        case _:
+            assert_never(n)
+
+
+def loop_text(loop: Loop) -> str:
+    """The head of a loop."""
+    text = f"{loop.kind} {loop.variable} in {loop.lower}:{loop.upper}"
+    if loop.unroll != 1:
+        text += f" by {loop.unroll}"
+    if loop.mask is not None:
+        text += f" mask {loop.mask}"
+    if loop.order != "sequential" and loop.kind not in ("parallel", "vector"):
+        text += f"  ({loop.order})"
+    if loop.kind == "parallel" and loop.work != ONE:
+        text += f"  work {loop.work}"
+    return text
+
+
+def _transpose_text(n: TransposeBlock) -> str:
+    target = _access(n.target, n.target_subscripts)
+    source = _access(n.source, n.source_subscripts)
+    shape = f"{n.block}" if n.blocks == 1 else f"{n.blocks}x{n.block}"
+    text = f"transpose {shape} {target} = {source} rows {n.rows} columns {n.columns}"
+    if (n.source_row, n.target_column) != (-2, -2):
+        text += f" along {n.source_row} of {n.source}, {n.target_column} of {n.target}"
+    if n.streamed != ZERO:
+        text += f"  streamed {n.streamed}"
+    return text
+
+
+def _tag(name: str) -> str:
+    return f"   # {name}" if name else ""
+
+
+# ---- values
+
+
+def value_text(v: Value) -> str:
+    """A value in the language's notation; operators fully parenthesised below the top."""
+    match v:
+        case Const(x, dtype):
+            return f"{x}" if dtype.is_float else f"{dtype}({x})"
+        case IndexValue(i, dtype):
+            return f"{dtype}({i})"
+        case Read(tensor, subscripts, _, checked):
+            return _access(tensor, subscripts) + ("?" if any(checked) else "")
+        case Cast(x, dtype):
+            return f"{dtype}({value_text(x)})"
+        case Unary(op, x, _):
+            return f"{'-' if op == 'neg' else '!'}{_operand(x)}"
+        case Binary(op, a, b) | Compare(op, a, b):
+            if op not in _INFIX:
+                return f"{op}({value_text(a)}, {value_text(b)})"
+            return f"{_operand(a)} {_INFIX[op]} {_operand(b)}"
+        case Select(c, a, b, _):
+            return f"{_operand(c)} ? {_operand(a)} : {_operand(b)}"
+        case Call(function, args, _):
+            return f"{function}({', '.join(map(value_text, args))})"
+        case Holds(c):
+            return condition_text(c)
+        case HorizontalReduce(op, variable, width, x, _):
+            return f"{op} over {variable} in 0:{width} of ({value_text(x)})"
+        case _:
+            assert_never(v)
+
+
+def _operand(v: Value) -> str:
+    text = value_text(v)
+    infix = (Binary, Compare, Select, Holds)
+    nested = isinstance(v, infix) and not (isinstance(v, Binary) and v.op in ("min", "max"))
+    return f"({text})" if nested else text
+
+
+def _access(buffer: str, subscripts: tuple[Index | Value, ...]) -> str:
+    texts = [str(s) if isinstance(s, Index) else value_text(s) for s in subscripts]
+    return f"{buffer}[{', '.join(texts)}]"

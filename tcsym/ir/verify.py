@@ -1,0 +1,236 @@
+"""Checks that a kernel of the loop IR is well formed; run between passes in tests.
+
+What is checked: names (loops unique, buffers declared, bounds over enclosing variables only), ranks
+and types of accesses, allocation of everything that is not an argument, register buffers addressed
+by unrolled and vector variables only, and the shape of unrolled and vector loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from tcsym.frontend.program import Read
+from tcsym.index.expr import ZERO, Index, condition_variables
+from tcsym.ir.loops import (
+    LINE_BYTES,
+    Allocate,
+    Block,
+    Branch,
+    Buffer,
+    Holds,
+    HorizontalReduce,
+    Kernel,
+    Loop,
+    Node,
+    Prefetch,
+    Store,
+    TransposeBlock,
+    Update,
+    Value,
+    Verify,
+    value_children,
+    value_dtype,
+)
+from tcsym.ir.text import buffer_text, node_text
+from tcsym.types import DType
+
+
+class InternalError(AssertionError):
+    """A pass produced an ill-formed kernel."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """What is visible at a node. `constants`: unrolled and vector variables."""
+
+    buffers: dict[str, Buffer]
+    visible: frozenset[str]
+    variables: frozenset[str]
+    constants: frozenset[str]
+    lane: str | None = None
+
+    def inside(self, loop: Loop) -> _Scope:
+        constant = loop.kind in ("unrolled", "vector")
+        return replace(
+            self,
+            variables=self.variables | {loop.variable},
+            constants=self.constants | ({loop.variable} if constant else set()),
+            lane=loop.variable if loop.kind == "vector" else self.lane,
+        )
+
+    def reducing(self, v: HorizontalReduce) -> _Scope:
+        names = {v.variable}
+        return replace(
+            self,
+            variables=self.variables | names,
+            constants=self.constants | names,
+            lane=v.variable,
+        )
+
+
+def verify(kernel: Kernel) -> None:
+    """Raise InternalError, with the text of the node, if the kernel is not well formed."""
+    buffers = {b.name: b for b in kernel.buffers}
+    _require(len(buffers) == len(kernel.buffers), kernel.name, "a buffer is declared twice")
+    for name in kernel.arguments:
+        _require(name in buffers, name, "an argument without a buffer")
+        _require(buffers[name].space == "argument", name, "an argument in another space")
+    sizes = frozenset(kernel.sizes)
+    for b in kernel.buffers:
+        _verify_buffer(kernel, b, sizes)
+    known = sizes | set(kernel.launched)
+    _require(len(known) == len(sizes) + len(kernel.launched), kernel.name, "a phase is not unique")
+    seen: set[str] = set(known)
+    scope = _Scope(buffers, frozenset(kernel.arguments), known, frozenset())
+    _verify_node(kernel.body, scope, seen)
+
+
+def _require(holds: bool, where: str | Node, what: str) -> None:
+    if not holds:
+        text = where if isinstance(where, str) else node_text(where)
+        raise InternalError(f"{what}:\n{text}")
+
+
+def _verify_buffer(kernel: Kernel, b: Buffer, sizes: frozenset[str]) -> None:
+    if b.strides is not None:
+        _require(len(b.strides) == len(b.shape), buffer_text(b), "strides of another rank")
+    for e in (*b.shape, *b.element_strides()):
+        _require(e.variables() <= sizes, buffer_text(b), "a shape that varies")
+    _require(not b.phase or b.space == "argument", buffer_text(b), "a phase of no argument")
+    plain = b.space == "argument" and b.dtype.is_float and b.strides is None
+    _require(not b.finite or plain, buffer_text(b), "no floats that lie side by side")
+    if b.space == "argument":
+        _require(b.name in kernel.arguments, buffer_text(b), "an argument buffer never passed")
+    if b.space in ("register", "stack"):
+        constant = all(e.is_constant for e in b.shape)
+        _require(constant, buffer_text(b), f"a {b.space} buffer without a constant shape")
+
+
+# ---- statements
+
+
+def _verify_node(n: Node, scope: _Scope, seen: set[str]) -> None:
+    match n:
+        case Store() | Update():
+            _verify_write(n, scope)
+        case Verify(v, _):
+            _verify_value(n, v, scope)
+        case Loop():
+            _verify_loop(n, scope, seen)
+            _verify_node(n.body, scope.inside(n), seen)
+        case Branch(c, then, orelse):
+            _require(condition_variables(c) <= scope.variables, n, "an unknown variable")
+            for arm in (then, *(() if orelse is None else (orelse,))):
+                _verify_node(arm, scope, seen)
+        case Block(body):
+            for x in body:
+                _verify_node(x, scope, seen)
+        case Allocate(name, body):
+            _require(name in scope.buffers, n, f"unknown buffer {name}")
+            _require(scope.buffers[name].space != "argument", n, "an argument is allocated")
+            _require(name not in scope.visible, n, f"{name} is allocated twice")
+            _verify_node(body, replace(scope, visible=scope.visible | {name}), seen)
+        case Prefetch(read):
+            _verify_value(n, read, scope)
+        case TransposeBlock():
+            _verify_transposition(n, scope)
+        case _:
+            assert_never(n)
+
+
+def _verify_write(n: Store | Update, scope: _Scope) -> None:
+    _verify_access(n, n.buffer, n.subscripts, scope)
+    moves = frozenset[str]().union(*(s.variables() for s in n.subscripts))
+    _require(scope.lane in (None, *moves), n, "all lanes of a vector write one element")
+    _verify_value(n, n.value, scope)
+    _verify_type(n, scope.buffers[n.buffer].dtype, value_dtype(n.value))
+    streamed = isinstance(n, Store) and n.streamed
+    fits = scope.lane is not None and scope.buffers[n.buffer].space == "argument"
+    _require(not streamed or fits, n, "a streamed store that is no vector to an argument")
+
+
+def _verify_transposition(n: TransposeBlock, scope: _Scope) -> None:
+    _verify_access(n, n.target, n.target_subscripts, scope)
+    _verify_access(n, n.source, n.source_subscripts, scope)
+    same = scope.buffers[n.target].dtype is scope.buffers[n.source].dtype
+    _require(same, n, "a transposition that changes the type")
+    columns = range(-len(n.target_subscripts), -1)
+    rows = range(-len(n.source_subscripts), -1)
+    moved = n.target_column in columns and n.source_row in rows
+    _require(moved, n, "a transposition along a dimension that is not there")
+    used = n.rows.variables() | n.columns.variables() | n.streamed.variables()
+    _require(used <= scope.variables, n, "an unknown variable")
+    target = scope.buffers[n.target]
+    lines = n.height * target.dtype.bytes == LINE_BYTES and target.space == "argument"
+    _require(n.streamed == ZERO or lines, n, "a streamed block that is no lines of an argument")
+
+
+def _verify_loop(loop: Loop, scope: _Scope, seen: set[str]) -> None:
+    _require(loop.variable not in seen, loop, "the loop's name is not unique")
+    seen.add(loop.variable)
+    used = loop.lower.variables() | loop.upper.variables() | loop.work.variables()
+    if loop.mask is not None:
+        used |= loop.mask.variables()
+    _require(used <= scope.variables, loop, f"unknown {sorted(used - scope.variables)}")
+    _require(scope.lane is None or scope.lane not in used, loop, "a bound varies with the lane")
+    _require(loop.unroll >= 1, loop, "the unroll factor is not positive")
+    if loop.kind in ("unrolled", "vector"):
+        bounds = (loop.lower.as_int(), loop.upper.as_int())
+        _require(bounds[0] == 0 and bounds[1] is not None, loop, "bounds are not constant from 0")
+    else:
+        _require(loop.mask is None, loop, "a mask on a loop that is neither unrolled nor vector")
+    if loop.kind == "vector":
+        width = loop.upper.as_int() or 0
+        _require(width > 0 and width & (width - 1) == 0, loop, "the width is no power of two")
+        _require(scope.lane is None, loop, "a vector loop inside a vector loop")
+
+
+def _verify_type(n: Node, buffer: DType, value: DType) -> None:
+    _require(buffer is value, n, f"a {value} value for a {buffer} buffer")
+
+
+def _verify_access(n: Node, name: str, subscripts: tuple[object, ...], scope: _Scope) -> None:
+    _require(name in scope.buffers, n, f"unknown buffer {name}")
+    _require(name in scope.visible, n, f"buffer {name} is not allocated here")
+    buffer = scope.buffers[name]
+    _require(len(subscripts) == len(buffer.shape), n, f"the rank of {name} differs")
+    used: set[str] = set()
+    for s in subscripts:
+        if isinstance(s, Index):
+            used |= s.variables()
+    _require(used <= scope.variables, n, f"unknown {sorted(used - scope.variables)}")
+    if buffer.space == "register":
+        indices = all(isinstance(s, Index) for s in subscripts)
+        _require(indices and used <= scope.constants, n, f"{name} needs constant subscripts")
+
+
+# ---- values
+
+
+def _verify_value(n: Node, v: Value, scope: _Scope) -> None:
+    for x, inner in _scoped(v, scope):
+        used = _own_variables(x)
+        _require(used <= inner.variables, n, f"unknown {sorted(used - inner.variables)}")
+        if isinstance(x, Read):
+            _verify_access(n, x.tensor, x.subscripts, inner)
+            _verify_type(n, scope.buffers[x.tensor].dtype, x.dtype)
+            _require(len(x.checked) in (0, len(x.subscripts)), n, "checks of another rank")
+        elif isinstance(x, HorizontalReduce):
+            _require(scope.lane is None, n, "a horizontal reduction inside a vector loop")
+            _require(x.width & (x.width - 1) == 0, n, "the width is no power of two")
+
+
+def _scoped(v: Value, scope: _Scope) -> Iterator[tuple[Value, _Scope]]:
+    yield v, scope
+    inner = scope.reducing(v) if isinstance(v, HorizontalReduce) else scope
+    for child in value_children(v):
+        yield from _scoped(child, inner)
+
+
+def _own_variables(v: Value) -> frozenset[str]:
+    if isinstance(v, Holds):
+        return condition_variables(v.condition)
+    index = getattr(v, "index", None)
+    return index.variables() if isinstance(index, Index) else frozenset()

@@ -1,0 +1,90 @@
+"""`define`: text -> module.
+
+Where an earlier process kept how calls of the text are served, hardly anything is loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from os import PathLike, fspath
+from typing import TYPE_CHECKING
+
+from tcsym.kernel.kernel import ready_kernels
+from tcsym.kernel.module import Module, module_of
+from tcsym.kernel.outside_graphs import outside_graphs
+from tcsym.kernel.ready import ready
+from tcsym.process.forks import inside
+
+if TYPE_CHECKING:
+    from tcsym.kernel.settings import Settings
+    from tcsym.options import Options
+    from tcsym.sizes.dims import Dim
+    from tcsym.strategy import Strategy
+    from tcsym.target.target import Target
+
+
+@outside_graphs
+@inside
+def define(
+    source: str | PathLike[str],
+    *,
+    sizes: Mapping[str, Dim | int | range] | None = None,
+    strategy: str | Strategy = "auto",
+    target: str | Target | None = None,
+    options: Options | None = None,
+    filename: str = "<tc>",
+) -> Module:
+    """Read and check one or more defs; code is generated when a call first needs it.
+
+    source: the text of defs (docs/language.md), or a path such as `pathlib.Path("mm.tc")`, whose
+        file is read as UTF-8.
+    sizes: what is known of sizes, by name. An integer fixes a size; a `tcsym.Dim` or a `range`
+        bounds it: `{"B": range(1, 129), "K": tcsym.Dim(multiple_of=16), "C": 256}`. Others may
+        have any value. Calls that disagree are `size` errors.
+    strategy: which versions of the code there are, and when they are made; never changes a result.
+        "auto": one for all sizes, and others beside it where they were measured to be faster.
+        "symbolic": one for all sizes. "specialize": one for each sizes that turn up. "bucket":
+        one for each part of the declared ranges. "pad": inputs are padded to few sizes. Or an
+        object of `tcsym.strategy` with arguments, as `tcsym.strategy.Specialize(background=True)`.
+    target: "cpu" (what this machine has, the default), or no more than its name says:
+        "cpu:avx512bf16" (and VNNI), "cpu:avx512", "cpu:avx2", "cpu:novector".
+    options: a `tcsym.Options`, in place of tuned and default ones; never changes a result.
+        `Options(bind=...)` says which sizes become numbers in the code.
+    filename: shown in error messages; for a path, the path.
+
+    Returns a `Module`: a mapping of names to kernels, `m["mm"]` or `m.mm`. With a single def it is
+    that kernel, too. A kernel takes arrays of numpy, torch and whatever has DLPack or the buffer
+    protocol, in declaration order or by name, and returns one array for one output, else a named
+    tuple, of the kind that came in. See `help(tcsym.Kernel)` for calls, `compile`, `tune`,
+    `explain` and `reference`.
+
+    Errors, all of them `tcsym.TCError` with kind, line, column and hint (docs/errors.md):
+    TCSyntaxError, TCNameError, TCTypeError, RangeError and so on for what is wrong with the text;
+    TCTypeError if `source` is neither text nor a path; SizeError for `sizes`; OptionError for
+    `strategy`, `target`, `options` and a file that cannot be read; TargetError for a target that
+    there is none of.
+
+    Examples:
+        mm = define("def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }")
+        C = mm(A, B)
+        layers = define(pathlib.Path("layers.tc"), sizes={"B": range(1, 129)}, strategy="bucket")
+        y = layers.linear(x, W, b)
+    """
+    if isinstance(source, PathLike):
+        from tcsym.kernel.settings import text_of_file
+
+        filename = fspath(source) if filename == "<tc>" else filename
+        source = text_of_file(source)
+
+    def settings() -> Settings:
+        from tcsym.kernel.settings import given_settings
+
+        return given_settings(source, filename, sizes, strategy, target, options)
+
+    # What was kept is of the default target and options, for any sizes.
+    plain = sizes is None and options is None and target in (None, "cpu")
+    if plain and isinstance(source, str) and strategy in ("auto", "symbolic"):
+        kept = ready(source, counted=strategy == "auto")
+        if kept is not None:
+            return Module(ready_kernels(kept, settings))
+    return module_of(settings())

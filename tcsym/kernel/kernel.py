@@ -1,0 +1,367 @@
+"""One def, ready to be called: `Kernel`, the face of what serves its calls (`serving`).
+
+Where an earlier process kept how calls are served (`ready`), the rest is loaded when it is wanted.
+"""
+
+from __future__ import annotations
+
+from _thread import RLock
+from collections.abc import Callable, Mapping, Sequence
+from time import monotonic, perf_counter
+from typing import TYPE_CHECKING, Any
+
+from tcsym.kernel import ready
+from tcsym.kernel.outside_graphs import ends_graphs, outside_graphs
+from tcsym.kernel.registry import register
+from tcsym.process.forks import Inside, go_first, inside
+
+if TYPE_CHECKING:
+    from tcsym.dispatch.dispatcher import Dispatcher
+    from tcsym.dispatch.switch import Switch
+    from tcsym.frontend.program import Program
+    from tcsym.kernel.executable import Executable
+    from tcsym.kernel.serving import Serving
+    from tcsym.kernel.settings import Settings
+    from tcsym.kernel.signature import Signature
+    from tcsym.runtime._native import Entry
+    from tcsym.runtime.plan import CallPlan
+    from tcsym.runtime.stats import Stats
+    from tcsym.sizes.dims import Dim, Sizes
+    from tcsym.tuning.choice import Choice
+    from tcsym.tuning.report import TuningReport
+
+Function = Callable[..., Any]
+Make = Callable[["Kernel"], "Serving"]
+Through = Callable[["Kernel", Function, tuple[Any, ...], dict[str, Any]], Any]
+
+
+def kernels_of(settings: Settings) -> dict[str, Kernel]:
+    """The kernels of a text, in text order. Errors: all of the compile phase, OptionError."""
+    from tcsym.process.recursion import deep_recursion
+
+    return deep_recursion(_kernels_of)(settings)
+
+
+def _kernels_of(settings: Settings) -> dict[str, Kernel]:
+    go_first()
+    from tcsym.dispatch.choose import require_one_served
+    from tcsym.kernel.serving import Text
+
+    text = Text(settings)
+    kernels = {n: Kernel(n, _of_text(lambda: text, n)) for n in text.programs}
+    require_one_served([kernel._dispatcher for kernel in kernels.values()])
+    return kernels
+
+
+def ready_kernels(
+    kept: Mapping[str, ready.Ready | None], settings: Callable[[], Settings]
+) -> dict[str, Kernel]:
+    """The kernels of a text of which an earlier process kept some calls."""
+    made: list[Any] = []
+
+    def text() -> Any:
+        go_first()
+        from tcsym.kernel.serving import Text
+
+        if not made:
+            made.append(Text(settings()))
+        return made[0]
+
+    return {n: Kernel(n, _of_text(text, n), found) for n, found in kept.items()}
+
+
+def _of_text(text: Callable[[], Any], name: str) -> Make:
+    return lambda kernel: text().serving(name, kernel._checked_call, kernel._install)
+
+
+def rebuild_kernel(settings: Settings, name: str) -> Kernel:
+    """The kernel that was pickled."""
+    return kernels_of(settings)[name]
+
+
+class Kernel:
+    """One def, ready to be called with arrays. Made by `tcsym.define`; compiled when called.
+
+    name: of the def.
+    source: the text it stands in.
+    signature: types and symbolic shapes of inputs and outputs.
+    sizes: its sizes with what is known of them: numbers, or ranges as a `Dim`.
+    stats: what it did so far: compilations, versions, calls of each, decisions; prints well.
+    """
+
+    def __init__(self, name: str, make: Make, kept: ready.Ready | None = None) -> None:
+        self.name = name
+        self._make = make
+        self._made: Serving | None = None
+        self._kept = kept
+        self._entered: tuple[ready.Ready, Entry, Switch | None] | None = None
+        self._lock = RLock()
+        self._through: Through | None = None
+        self._inner: Function = self._checked_call if kept is None else self._first_call
+        self._entry: Function = self._inner
+        register(self)
+
+    @property
+    def _serving(self) -> Serving:
+        if self._made is None:
+            with Inside(), self._lock:
+                if self._made is None:
+                    made = self._make(self)
+                    self._made = made
+                    if self._entered is not None:
+                        made.adopt(*self._entered)
+        return self._made
+
+    @property
+    def program(self) -> Program:
+        return self._serving.program
+
+    @property
+    def settings(self) -> Settings:
+        return self._serving.settings
+
+    @property
+    def stats(self) -> Stats:
+        return self._serving.stats
+
+    @property
+    def _plan(self) -> CallPlan:
+        return self._serving.plan
+
+    @property
+    def _dispatcher(self) -> Dispatcher:
+        return self._serving.dispatcher
+
+    # ---- calls
+
+    @ends_graphs
+    def __call__(
+        self,
+        /,
+        *args: Any,
+        out: Any = None,
+        sizes: Mapping[str, int] | None = None,
+        threads: int | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Run on arrays, in declaration order or by name.
+
+        out: where to write: an array, or for several outputs a tuple or a mapping by name.
+        sizes: values of free sizes; others may be repeated and must agree.
+        threads: most threads for this call; default `tcsym.get_num_threads()`.
+        Returns one array, or a named tuple in declaration order, of the inputs' library.
+        Errors: TCError of the kinds call, size, rank, type, bounds, init, immutable.
+        """
+        if out is None and sizes is None and threads is None:
+            return self._entry(*args, **kwargs)
+        return self._entry(*args, out=out, sizes=sizes, threads=threads, **kwargs)
+
+    @outside_graphs
+    @inside
+    def _checked_call(self, /, *args: Any, **kwargs: Any) -> Any:
+        """What `_entry` does, the straight way: it serves every call."""
+        return self._serving.call(*args, **kwargs)
+
+    @outside_graphs
+    @inside
+    def _first_call(self, /, *args: Any, **kwargs: Any) -> Any:
+        """From now on, calls enter what an earlier process kept."""
+        with self._lock:
+            kept, self._kept = self._kept, None
+            if kept is not None:
+                self._enter_kept(kept)
+        return self._inner(*args, **kwargs)
+
+    def _enter_kept(self, kept: ready.Ready) -> None:
+        from tcsym.runtime.loader import LoadError
+
+        try:
+            loaded = ready.load_kept(kept, self._checked_call)
+        except LoadError:
+            from tcsym.strategy import Auto
+
+            given, loaded = self.settings, None
+            ready.forget(given.source, isinstance(given.strategy, Auto))
+        if loaded is None:
+            self._install(self._checked_call)
+            return
+        entry, switch = loaded
+        self._install(entry if switch is None else switch.function)
+        if switch is not None and kept[3] is not None and kept[3][1]:
+            switch.track(self._notice)
+        self._entered = kept, entry, switch
+        if self._made is not None:
+            self._made.adopt(*self._entered)
+
+    @outside_graphs
+    @inside
+    def _notice(self, /, *args: Any, **kwargs: Any) -> Any:
+        """A call that the switch thinks is one of many with its sizes (as `Adaptive._notice`)."""
+        assert self._entered is not None
+        kept, entry, switch = self._entered
+        assert switch is not None and kept[3] is not None
+        start = perf_counter()
+        result = entry(*args, **kwargs)
+        seconds = perf_counter() - start
+        sizes = switch.sizes_of(args, kwargs)
+        from tcsym.dispatch.switch import NOTICED_FROM
+
+        if switch.have_taken(sizes, seconds, worth=kept[3][1]):
+            switch.again(sizes, NOTICED_FROM)  # then by `Adaptive`
+            from tcsym.runtime.background import beside
+
+            beside(lambda: self._serving)
+        return result
+
+    def _install(self, entry: Function) -> None:
+        """From now on, calls enter `entry`, or what they enter through does."""
+        self._inner = entry
+        if self._through is None:
+            self._entry = entry
+
+    def _enter_through(self, through: Through | None) -> None:
+        """Calls enter by way of `through` from now on, or no longer."""
+        self._through = through
+        self._entry = self._inner if through is None else self._call_through
+
+    @outside_graphs
+    def _call_through(self, /, *args: Any, **kwargs: Any) -> Any:
+        through = self._through
+        if through is None:  # another thread has just ended it
+            return self._inner(*args, **kwargs)
+        return through(self, self._inner, args, kwargs)
+
+    @outside_graphs
+    def reference(
+        self, /, *args: Any, sizes: Mapping[str, int] | None = None, **kwargs: Any
+    ) -> Any:
+        """As a call, but by an interpreter of the text: slow, and the definition of what is right.
+
+        Results are as of a call. Errors: those of a call.
+        """
+        return self._serving.reference(args, sizes, kwargs)
+
+    # ---- compiling
+
+    @outside_graphs
+    @inside
+    def compile(self, /, *inputs: Any, **named: Any) -> Executable:
+        """The kernel for fixed shapes, compiled and loaded.
+
+        Inputs are arrays, `Spec`s or shapes; keywords are inputs or sizes by name: `compile(A, B)`,
+        `compile((64, 8), (8, 9))`, `compile(M=64, K=8, N=9)`. The result is called like the kernel.
+        Errors: SizeError if the shapes do not say all sizes, or contradict each other.
+        """
+        from tcsym.kernel.executable import Executable
+
+        serving = self._serving
+        bound = serving.bind_shapes(inputs, named)
+        version, views, variant = serving.version_for(bound)
+        pinned = Kernel(
+            self.name,
+            lambda k: serving.pinned(bound.sizes, version, k._checked_call, k._install),
+        )
+        pinned._dispatcher.served(bound.sizes, views, version, variant)
+        shapes = tuple([view.shape for view in bound.views])
+        return Executable(pinned, dict(zip(self._plan.sizes, bound.sizes)), shapes)
+
+    @outside_graphs
+    @inside
+    def precompile(self) -> Kernel:
+        """Compile every version that calls with dense arrays will need; returns the kernel.
+
+        Needs declared sizes (`Dim` with bounds) where versions are for single sizes or ranges.
+        """
+        self._dispatcher.precompile()
+        return self
+
+    # ---- tuning
+
+    def tune(
+        self,
+        sizes: Sequence[Mapping[str, int]] | Mapping[str, Dim | int | range] | None = None,
+        budget: str | int = "60s",
+        **settings: Any,
+    ) -> TuningReport:
+        """Search for better options; they go to the user's store and serve the next call.
+
+        sizes: sizes to be quick at, as a list of mappings, or ranges to draw from, as a mapping to
+            `Dim`, `range` and numbers; None: as declared.
+        budget: time as in "60s", "2min", of which it takes no more than a tenth longer, or a number
+            of candidates.
+        weights: how often each of the listed sizes occurs.
+        start: options to try first, `tcsym.Options` or a list of them.
+        seed: of all that is random.
+        search: "guided" or "genetic".
+        executor: a `concurrent.futures` executor for the candidates, or a Dask client, on machines
+            like this one; default: worker processes here, which survive what candidates do.
+        progress: True, False, or None: only on a terminal.
+        Ctrl-C ends the search, not the report. Options change no results. Errors: SizeError,
+        OptionError for the arguments; TCError if the kernel cannot be run at these sizes.
+        """
+        began = monotonic()  # what is loaded for it counts, too
+        with Inside():  # not for as long as it takes
+            from tcsym.tuning.tune import tune_program
+
+        target, declared = self._dispatcher.making.target, self.settings.sizes
+        given = self.program, target, declared, sizes, budget
+        report = tune_program(*given, began=began, **settings)
+        self._serving.dispatch(self._checked_call, self._install, ahead=report.code)
+        self._install(self._checked_call)
+        return report
+
+    @inside
+    def options_for(self, **sizes: int) -> Choice:
+        """Which options serve these sizes, and why: region, origin, distance to what was tuned."""
+        return self._serving.options_for(sizes)
+
+    # ---- what it is
+
+    @property
+    def source(self) -> str:
+        return self.program.source
+
+    @property
+    @inside
+    def signature(self) -> Signature:
+        """Types of inputs and outputs, with symbolic shapes."""
+        from tcsym.kernel.signature import Signature
+
+        return Signature(self.program)
+
+    @property
+    @inside
+    def sizes(self) -> Sizes:
+        """The size parameters: fixed values or declared ranges, and what a call checks."""
+        return self._serving.sizes()
+
+    @inside
+    def output_shapes(self, /, *inputs: Any, **named: Any) -> dict[str, tuple[int, ...]]:
+        """Shape of each output, from inputs (arrays, specs or shapes) or from sizes alone."""
+        bound = self._serving.bind_shapes(inputs, named)
+        return dict(zip(self._plan.output_names, bound.shapes))
+
+    @inside
+    def explain(self, stage: str = "variants", /, **sizes: int) -> str:
+        """The text of one stage of compilation, of the version that serves the given sizes.
+
+        Without a stage, what serves these sizes and what was decided: `explain(N=37)`.
+        Without sizes, or with some, a stage is that of the first of the versions which may serve;
+        its first line says which. Arguments are taken to be dense.
+        Stages: syntax program ranges scop dependences schedule loops mapped llvm asm options
+        variants. Errors: OptionError for another name, SizeError for what is no size of this def,
+        TargetError for cuda and ptx.
+        """
+        return self._serving.explain(stage, sizes)
+
+    def __repr__(self) -> str:
+        return f"<tcsym kernel {self.signature!r}>"
+
+    def _repr_html_(self) -> str:
+        import html
+
+        text = html.escape(self.source.strip("\n"))
+        return f"<code>{html.escape(repr(self.signature))}</code><pre>{text}</pre>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return rebuild_kernel, (self.settings, self.name)

@@ -1,0 +1,103 @@
+"""All defs of one text: `Module`, a mapping of names to kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from tcsym.kernel.kernel import Kernel, kernels_of
+from tcsym.kernel.outside_graphs import ends_graphs
+
+if TYPE_CHECKING:
+    from tcsym.kernel.settings import Settings
+
+_DELEGATED = frozenset([name for name in dir(Kernel) if not name.startswith("_")]) | {"name"}
+
+
+class Module:
+    """The kernels of one text, in text order: `m.name`, `m["name"]`, `for name in m`, `len(m)`.
+
+    With a single def the module is that kernel, too: it can be called and has its attributes. A def
+    whose name is an attribute of the module is reached by `m["name"]`.
+    """
+
+    def __init__(self, kernels: Mapping[str, Kernel]) -> None:
+        self._kernels = kernels
+        # As attributes proper they are found without `__getattr__`, which costs more than a call.
+        taken = _DELEGATED if len(self._kernels) == 1 else frozenset[str]()
+        self.__dict__ |= {
+            name: kernel
+            for name, kernel in self._kernels.items()
+            if name not in taken and not name.startswith("_")
+        }
+
+    def __getitem__(self, name: str) -> Kernel:
+        if name not in self._kernels:
+            raise KeyError(self._unknown(name))
+        return self._kernels[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._kernels)
+
+    def __len__(self) -> int:
+        return len(self._kernels)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._kernels
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        if name in _DELEGATED and len(self._kernels) == 1:
+            return getattr(self._only, name)
+        raise AttributeError(self._unknown(name))
+
+    def _unknown(self, name: str) -> str:
+        from difflib import get_close_matches
+
+        close = get_close_matches(name, list(self._kernels), 1)
+        hint = f"; did you mean `{close[0]}`?" if close else ""
+        return f"no def `{name}` among {', '.join(self._kernels)}{hint}"
+
+    def __dir__(self) -> list[str]:
+        delegated = _DELEGATED if len(self._kernels) == 1 else frozenset[str]()
+        return sorted({*super().__dir__(), *self._kernels, *delegated})
+
+    @cached_property
+    def _only(self) -> Kernel:
+        return next(iter(self._kernels.values()))
+
+    @property
+    def _settings(self) -> Settings:
+        return self._only.settings
+
+    @ends_graphs
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Call the only def; see `Kernel.__call__`."""
+        if len(self._kernels) == 1:
+            return self._only._entry(*args, **kwargs)
+        from tcsym.errors import CallError
+
+        names = ", ".join(self._kernels)
+        message = f"this module has {len(self)} defs, it is not one function"
+        raise CallError(message, hint=f"call one of them as `m.name(...)`: {names}")
+
+    def __repr__(self) -> str:
+        lines = [f"  {kernel.signature!r}" for kernel in self._kernels.values()]
+        return "\n".join(["<tcsym module", *lines]) + ">"
+
+    def _repr_html_(self) -> str:
+        import html
+
+        lines = [html.escape(repr(kernel.signature)) for kernel in self._kernels.values()]
+        listed = "".join(f"<li><code>{line}</code></li>" for line in lines)
+        return f"<ul>{listed}</ul><pre>{html.escape(self._settings.source)}</pre>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return module_of, (self._settings,)
+
+
+def module_of(settings: Settings) -> Module:
+    """The module of a text. Errors: all of the compile phase, OptionError."""
+    return Module(kernels_of(settings))

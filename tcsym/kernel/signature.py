@@ -1,0 +1,66 @@
+"""Types of a kernel's inputs and outputs as users see them, and specs of concrete arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from tcsym.errors import OptionError
+from tcsym.frontend.program import Program, Tensor
+from tcsym.index.expr import Index
+from tcsym.sizes.dims import size_value
+from tcsym.types import NAMES, DType
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """Element type and symbolic shape; prints as `float32(M, N)`."""
+
+    dtype: DType
+    shape: tuple[Index, ...]
+
+    def __str__(self) -> str:
+        return f"{self.dtype}({', '.join(map(str, self.shape))})" if self.shape else str(self.dtype)
+
+
+class Signature:
+    """`inputs` and `outputs`: name -> TensorType, in declaration order."""
+
+    __slots__ = ("inputs", "name", "outputs")
+
+    def __init__(self, program: Program) -> None:
+        self.name = program.name
+        self.inputs = _types(program.inputs)
+        self.outputs = _types(program.outputs)
+
+    def __repr__(self) -> str:
+        return f"{self.name}({_listed(self.inputs)}) -> ({_listed(self.outputs)})"
+
+
+def _types(tensors: tuple[Tensor, ...]) -> Mapping[str, TensorType]:
+    return MappingProxyType({t.name: TensorType(t.dtype, t.shape) for t in tensors})
+
+
+def _listed(types: Mapping[str, TensorType]) -> str:
+    return ", ".join(f"{t} {name}" for name, t in types.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """Shape and element type of an argument without its data; dtype None: as declared.
+
+    Example: `kernel.compile(Spec((64, 64)), Spec((64, 8), "float32"))`.
+    """
+
+    shape: tuple[int, ...]
+    dtype: DType | None
+
+    def __init__(self, shape: tuple[int, ...], dtype: DType | str | None = None) -> None:
+        extents = tuple(size_value(extent) for extent in shape)
+        if any(extent is None or extent < 0 for extent in extents):
+            raise OptionError(f"Spec: shape is {shape!r}, expected integers >= 0")
+        if isinstance(dtype, str) and dtype not in NAMES:
+            raise OptionError(f"Spec: unknown type {dtype!r}", hint=f"one of {', '.join(NAMES)}")
+        object.__setattr__(self, "shape", extents)
+        object.__setattr__(self, "dtype", NAMES[dtype] if isinstance(dtype, str) else dtype)

@@ -1,1 +1,0 @@
-"""What passes share: accesses, bounds, bands of loops, names; and small rewrites of one loop."""

@@ -1,1 +1,0 @@
-"""Leaf schedule `contraction` and its versions: register tiles over packed panels."""

@@ -1,1 +1,0 @@
-"""Leaf schedules `rows`, `strips`, `column blocks` and `scan`: vectors along memory."""

@@ -1,1 +1,0 @@
-"""Leaf schedule `windows`: windows that slide over an operand, and borders of the operand."""

@@ -1,0 +1,1 @@
+"""The process around kernels: its settings, threads, forks, recursion."""

@@ -1,0 +1,1 @@
+"""Program -> program: sums, products and chains in the form that schedules well."""

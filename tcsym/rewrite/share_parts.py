@@ -1,0 +1,155 @@
+"""Program -> program in which costly parts that fewer indices tell apart are computed once for all.
+
+`Y(m,n) = X(m,n) * rsqrt(V(n))` would take a root for every row: the loop over `n` runs in vectors
+inside that over `m`, so nothing can be moved out of a loop. Here the roots become a temporary of
+their own. Parts that do not vary along the last dimension are left: they are moved out of loops.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import assert_never
+
+from tcsym.frontend.program import (
+    Binary,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    Expr,
+    IndexValue,
+    Item,
+    Program,
+    Range,
+    Read,
+    Select,
+    Statement,
+    Tensor,
+    Unary,
+    dtype_of,
+    subexpressions,
+)
+from tcsym.index.expr import ZERO, Index, var
+from tcsym.types import DType
+
+CHEAP = frozenset(("ceil", "copysign", "fabs", "floor", "fma", "fmax", "fmin", "round", "trunc"))
+
+
+def share_parts(program: Program) -> Program:
+    """Contract: the program is normalised. Statements in loops stay as they are."""
+    sharing = _Sharing(program)
+    body: list[Item] = []
+    for item in program.body:
+        if isinstance(item, Statement) and item.op == "=" and len(item.domain) > 1:
+            body.extend(sharing.statement(item))
+        else:
+            body.append(item)
+    if not sharing.temporaries:
+        return program
+    return replace(
+        program, body=tuple(body), tensors=(*program.tensors, *sharing.temporaries.values())
+    )
+
+
+@dataclass(slots=True)
+class _Sharing:
+    """`parts`: temporaries of the statement at hand by the values that they hold."""
+
+    program: Program
+    temporaries: dict[str, Tensor] = field(default_factory=dict)
+    parts: dict[Expr, Statement] = field(default_factory=dict)
+
+    def statement(self, s: Statement) -> tuple[Statement, ...]:
+        """The statements of its parts, then what is left of it."""
+        self.parts = {}
+        rest = replace(s, value=self.cut(s.value, s))
+        return (*self.parts.values(), rest)
+
+    def cut(self, e: Expr, s: Statement) -> Expr:
+        """`e` with the largest parts worth it read from temporaries."""
+        used = self.variables_of(e, s)
+        if used is not None:
+            return self.part(e, used, s)
+        match e:
+            case Const() | IndexValue() | Read():
+                return e
+            case Cast(x) | Unary(_, x):
+                return replace(e, operand=self.cut(x, s))
+            case Binary(_, a, b) | Compare(_, a, b):
+                return replace(e, left=self.cut(a, s), right=self.cut(b, s))
+            case Select(c, a, b):
+                return replace(
+                    e, condition=self.cut(c, s), then=self.cut(a, s), orelse=self.cut(b, s)
+                )
+            case Call(_, args):
+                return replace(e, args=tuple(self.cut(x, s) for x in args))
+            case _:
+                assert_never(e)
+
+    def variables_of(self, e: Expr, s: Statement) -> frozenset[str] | None:
+        """The index variables that `e` depends on, if it is worth a temporary, else None."""
+        last = s.subscripts[-1].variables()
+        if dtype_of(e) not in (DType.FLOAT32, DType.FLOAT64) or not any(
+            map(_is_dear, subexpressions(e))
+        ):
+            return None
+        used = frozenset[str]()
+        for x in subexpressions(e):
+            if isinstance(x, Read):
+                if x.tensor == s.target or not is_inside(x, s, self.program):
+                    return None
+                used = used.union(*(i.variables() for i in x.subscripts if isinstance(i, Index)))
+            elif isinstance(x, IndexValue):
+                used |= x.index.variables()
+        ranges = {r.variable: r for r in s.domain}
+        mine = used & ranges.keys()
+        fits = all(ranges[v].lower == ZERO for v in mine)
+        return mine if fits and last and last <= mine < ranges.keys() else None
+
+    def part(self, e: Expr, used: frozenset[str], s: Statement) -> Read:
+        known = self.parts.get(e)
+        if known is None:
+            domain = tuple(r for r in s.domain if r.variable in used)
+            subscripts = tuple(var(r.variable) for r in domain)
+            tensor = self.temporary(s, dtype_of(e), domain)
+            known = replace(
+                s,
+                name=f"{s.name}.part{len(self.parts)}",
+                target=tensor.name,
+                subscripts=subscripts,
+                domain=domain,
+                value=e,
+                exists=(),
+            )
+            self.parts[e] = known
+        checked = (False,) * len(known.subscripts)
+        return Read(known.target, known.subscripts, dtype_of(e), checked, span=s.span)
+
+    def temporary(self, s: Statement, dtype: DType, domain: tuple[Range, ...]) -> Tensor:
+        taken = {t.name for t in self.program.tensors} | self.temporaries.keys()
+        name = next(x for k in range(len(taken) + 1) if (x := f"{s.target}.part{k}") not in taken)
+        tensor = Tensor(name, dtype, tuple(r.upper for r in domain), "temporary")
+        self.temporaries[name] = tensor
+        return tensor
+
+
+def is_inside(r: Read, s: Statement, program: Program) -> bool:
+    """In range whenever the sizes are legal, even if other ranges are empty."""
+    uppers = {x.variable: x.upper for x in s.domain}
+    shape = program.tensor(r.tensor).shape
+    whole = all(
+        isinstance(i, Index) and any(i == var(v) and uppers[v] == n for v in uppers)
+        for i, n in zip(r.subscripts, shape)
+    )
+    return whole and r.unwritten is None and not any(r.checked)
+
+
+def _is_dear(e: Expr) -> bool:
+    """Takes longer than to load its result."""
+    match e:
+        case Call(function, _):
+            return function not in CHEAP
+        case Binary("div", _, b, dtype):
+            return dtype.is_float and not isinstance(b, Const)
+        case _:
+            return False

@@ -1,0 +1,1 @@
+"""Loop IR -> loop IR: loops become threads, tiles, vectors, panels; a folder for each mechanism."""

@@ -1,0 +1,1 @@
+"""Prefetches, and stores that bypass the caches."""

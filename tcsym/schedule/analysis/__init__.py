@@ -1,0 +1,1 @@
+"""What is asked of nests: accesses, strides, bounds, bands, costs, legality of vectors."""

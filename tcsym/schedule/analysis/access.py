@@ -1,0 +1,233 @@
+"""Memory accesses of a node and how they move with a loop variable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import gcd
+
+from tcsym.frontend.program import Expr, IndexValue, Read
+from tcsym.index.expr import ONE, ZERO, FloorDiv, Index, Product, condition_variables, of_atom, var
+from tcsym.ir.bounds import extent
+from tcsym.ir.loops import (
+    Buffer,
+    Holds,
+    Loop,
+    Node,
+    Prefetch,
+    Store,
+    TransposeBlock,
+    Update,
+    Value,
+    Verify,
+    loads,
+    map_node,
+    subvalues,
+    walk,
+)
+
+Subscripts = tuple[Index | Expr, ...]
+
+FEW_LANES = 16  # of most vectors: what changes once in so many is one element for all
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """`buffer[subscripts]`, written or read (an update does both and counts as written).
+
+    spans: dimensions along which a block goes on from there; the subscripts do not say how far.
+    """
+
+    buffer: str
+    subscripts: Subscripts
+    written: bool
+    checked: tuple[bool, ...] = ()
+    spans: range = range(0)
+
+    def checks(self, dimension: int) -> bool:
+        """The running kernel verifies this subscript."""
+        return bool(self.checked) and self.checked[dimension]
+
+
+def accesses(node: Node) -> Iterator[Access]:
+    """Every access in `node`, in no particular order."""
+    for x, _ in walk(node):
+        match x:
+            case Store() | Update():
+                yield Access(x.buffer, x.subscripts, True)
+                yield from value_accesses(x.value)
+            case Verify():
+                yield from value_accesses(x.value)
+            case Prefetch():
+                yield from value_accesses(x.read)
+            case TransposeBlock():
+                target, source = x.spans
+                yield Access(x.target, x.target_subscripts, True, spans=target)
+                yield Access(x.source, x.source_subscripts, False, spans=source)
+            case _:
+                pass
+
+
+def value_accesses(v: Value) -> Iterator[Access]:
+    for r in loads(v):
+        yield Access(r.tensor, r.subscripts, False, r.checked)
+
+
+def value_variables(v: Value) -> frozenset[str]:
+    """Loop variables and sizes a value depends on."""
+    out: set[str] = set()
+    for x in subvalues(v):
+        if isinstance(x, IndexValue):
+            out |= x.index.variables()
+        elif isinstance(x, Holds):
+            out |= condition_variables(x.condition)
+        elif isinstance(x, Read):
+            for s in x.subscripts:
+                if isinstance(s, Index):
+                    out |= s.variables()
+            if x.unwritten is not None:
+                out |= condition_variables(x.unwritten)
+    return frozenset(out)
+
+
+def subscript_variables(subscripts: Subscripts) -> frozenset[str]:
+    parts = (s.variables() if isinstance(s, Index) else value_variables(s) for s in subscripts)
+    return frozenset[str]().union(*parts)
+
+
+def linear_coefficient(e: Index, variable: str) -> Index | None:
+    """c with e = c * variable + rest, neither c nor rest using it; None if there is none."""
+    total = ZERO
+    for atom, c in e.terms:
+        single = of_atom(atom)
+        if variable not in single.variables():
+            continue
+        if atom == variable:
+            total = total + c
+        elif isinstance(atom, Product) and atom.factors.count(variable) == 1:
+            rest = ONE
+            for f in atom.factors:
+                rest = rest if f == variable else rest * of_atom(f)
+            if variable in rest.variables():
+                return None
+            total = total + rest * c
+        else:
+            return None
+    return total
+
+
+def stride(buffer: Buffer, subscripts: Subscripts, variable: str) -> Index | None:
+    """Elements by which the address moves with `variable`; None if not by a fixed number."""
+    total = ZERO
+    for s, step in zip(subscripts, buffer.element_strides()):
+        if not isinstance(s, Index):
+            if variable in value_variables(s):
+                return None
+            continue
+        c = linear_coefficient(s, variable)
+        if c is None:
+            return None
+        total = total + c * step
+    return total
+
+
+def lies_along(buffer: Buffer, subscripts: Subscripts, variable: str) -> bool:
+    """Neighbours along `variable` are neighbours in memory, or share elements: X[i/64]."""
+    step = stride(buffer, subscripts, variable)
+    return step == ONE if step is not None else is_shared(buffer, subscripts, variable, FEW_LANES)
+
+
+def is_shared(buffer: Buffer, subscripts: Subscripts, variable: str, lanes: int) -> bool:
+    """Only quotients of `variable` move the address: by neighbours, or seldom, once in `lanes`."""
+    moving = [s for s in subscripts if variable in subscript_variables((s,))]
+    parts = [_by_quotient(s, variable) if isinstance(s, Index) else None for s in moving]
+    if None in parts or not moving:
+        return False
+    divisors = [n for p in parts if p is not None for n in p.divisors]
+    if min(divisors) >= lanes:
+        return True
+    replaced = {s: p.plain for s, p in zip(moving, parts) if p is not None}
+    return stride(buffer, tuple(replaced.get(s, s) for s in subscripts), variable) == ONE
+
+
+@dataclass(frozen=True, slots=True)
+class _ByQuotient:
+    """A subscript with a variable in place of its quotients by `divisors`."""
+
+    plain: Index
+    divisors: tuple[int, ...]
+
+
+def _by_quotient(e: Index, variable: str) -> _ByQuotient | None:
+    """None if the variable is found outside of quotients by numbers, too."""
+    divisors: list[int] = []
+    for atom, c in e.terms:
+        if variable not in of_atom(atom).variables():
+            continue
+        n = atom.divisor.as_int() if isinstance(atom, FloorDiv) else None
+        if not isinstance(atom, FloorDiv) or not n or n < 2:
+            return None
+        if atom.dividend.coefficient(variable) != 1:
+            return None
+        e, divisors = e + (var(variable) - of_atom(atom)) * c, [*divisors, n]
+    return _ByQuotient(e, tuple(divisors))
+
+
+def run_length(buffer: Buffer, subscripts: Subscripts, loops: tuple[Loop, ...]) -> int:
+    """Elements that `loops`, outermost first, touch one after another; 0 if they lie otherwise.
+
+    The innermost moves by one element; the others by what those inside have touched, or not.
+    """
+    total = 1
+    if not loops or stride(buffer, subscripts, loops[-1].variable) != ONE:
+        return 0
+    for loop in reversed(loops):
+        n, moved = extent(loop).as_int(), stride(buffer, subscripts, loop.variable)
+        if n is None or moved is None or moved.as_int() not in (0, total):
+            return 0
+        total *= n if moved != ZERO else 1
+    return total
+
+
+def are_apart(a: Subscripts, b: Subscripts) -> bool:
+    """Two elements of one buffer that differ for equal values of all variables, as is known."""
+    return any(differ(x, y) for x, y in zip(a, b) if isinstance(x, Index) and isinstance(y, Index))
+
+
+def differ(a: Index, b: Index) -> bool:
+    """No values of variables, the same in both, make them equal: neither i and i + 1, nor i % 2
+    and (i + 1) % 2, whose difference is a multiple of 2 and 1 more."""
+    d = a - b
+    if not d.terms:
+        return d.constant != 0
+    return d.constant % gcd(*(c for _, c in d.terms)) != 0
+
+
+def offset_stride(buffer: Buffer, subscripts: Subscripts, variable: str) -> Index | None:
+    """As `stride`, for subscripts that move unevenly by themselves but not in their address."""
+    total = ZERO
+    for s, step in zip(subscripts, buffer.element_strides()):
+        if isinstance(s, Index):
+            total = total + s * step
+        elif variable in value_variables(s):
+            return None
+    return linear_coefficient(total, variable)
+
+
+def rename_buffer(node: Node, old: str, new: str) -> Node:
+    """`node` with every access of `old` on `new`."""
+
+    def statement(x: Node) -> Node:
+        match x:
+            case Store() | Update() if x.buffer == old:
+                return replace(x, buffer=new)
+            case TransposeBlock():
+                target = new if x.target == old else x.target
+                return replace(x, target=target, source=new if x.source == old else x.source)
+            case _:
+                return x
+
+    def value(v: Value) -> Value:
+        return replace(v, tensor=new) if isinstance(v, Read) and v.tensor == old else v
+
+    return map_node(node, statement, value)

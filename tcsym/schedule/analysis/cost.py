@@ -1,0 +1,276 @@
+"""Mapped loops -> estimated time, in sixteenths of a processor cycle, over sizes.
+
+What is counted are instructions as the emitter makes them: one for a register full of lanes, none
+for what stays in registers, one for what the copies of an unrolled loop share. A plain vector
+instruction takes half a cycle, so an operation on one of eight float32 costs about 1. The weights
+are throughputs of AVX2 processors and of our own functions. An estimate is good within a factor of
+two or three: it chooses numbers of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from tcsym.frontend.program import Binary, Call, Cast, Const, IndexValue, Read
+from tcsym.index.expr import ONE, ZERO, Index, index, maximum
+from tcsym.ir.bounds import eliminate, relax, trip_bound
+from tcsym.ir.loops import (
+    Allocate,
+    Block,
+    Branch,
+    Buffer,
+    Holds,
+    HorizontalReduce,
+    Kernel,
+    Loop,
+    Node,
+    Prefetch,
+    Store,
+    TransposeBlock,
+    Update,
+    Value,
+    Verify,
+    value_children,
+    value_dtype,
+    walk,
+)
+from tcsym.ir.packed import is_dot
+from tcsym.schedule.analysis.access import linear_coefficient
+from tcsym.target.target import Target
+from tcsym.types import DType
+
+PER_CYCLE = 16
+PLAIN, _STORE = 8, 16
+STEP = 24  # of a loop: counting, comparing, moving addresses
+_WAIT = 40  # for the sum that the next term is added to
+_LANE = 40  # of a gather
+_NEAR = 4  # elements between lanes that are loaded in rows
+_DIVISION, _INTEGER_DIVISION, _CONVERSION, _ACROSS = 48, 128, 16, 96
+TRANSPOSED = 6  # an element
+_FUNCTION = 2000  # most are computed a lane at a time
+_FUNCTIONS = {
+    name: cost
+    for cost, names in (
+        (8, "fabs fmin fmax fma floor ceil trunc round copysign fdim pack"),
+        (64, "fdivide sqrt rsqrt"),
+        (180, "exp exp2 tanh"),
+        (600, "log erf sin cos tan exp10"),
+        (8000, "lgamma atan2 y0 y1 erfcx norm3d rnorm3d norm4d rnorm4d cospi sinpi tgamma"),
+        (16000, "cyl_bessel_i0 cyl_bessel_i1"),
+        (140000, "erfinv erfcinv normcdfinv"),
+    )
+    for name in names.split()
+}
+
+
+def is_light(function: str) -> bool:
+    """An instruction or two."""
+    return _FUNCTIONS.get(function, _FUNCTION) <= PLAIN
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """An unrolled or vector loop around a statement."""
+
+    variable: str
+    count: int
+    are_lanes: bool
+
+    @staticmethod
+    def of(loop: Loop) -> Copies:
+        return Copies(loop.variable, loop.upper.as_int() or 0, loop.kind == "vector")
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Of the loops of a kernel on a target. `vector_bytes`: of a register, 0 without vectors."""
+
+    buffers: Mapping[str, Buffer]
+    vector_bytes: int
+
+    @staticmethod
+    def of(kernel: Kernel, target: Target) -> Costs:
+        return Costs({b.name: b for b in kernel.buffers}, target.vector_bits // 8)
+
+    def of_iteration(self, loops: tuple[Loop, ...], known: frozenset[str]) -> Index:
+        """Bound of one iteration of a perfect chain, in the variables `known` around it."""
+        inside = known | {x.variable for x in loops}
+        return _without(self._node(loops[-1].body, inside, None, ()), loops, known)
+
+    def of_statement(
+        self, n: Store | Update | Verify, loop: str | None, tile: tuple[Copies, ...]
+    ) -> int:
+        """Of all its copies. loop: the innermost around it that is no copies."""
+        return _Instructions(self, loop, tile, {}).of_statement(n)
+
+    def _node(
+        self, n: Node, known: frozenset[str], loop: str | None, tile: tuple[Copies, ...]
+    ) -> Index:
+        """Bound of a node in the variables `known`. loop: the innermost that is no copies."""
+        match n:
+            case Store() | Update() | Verify():
+                return index(self.of_statement(n, loop, tile))
+            case Loop() if is_copied(n):
+                return self._node(n.body, known, loop, (*tile, Copies.of(n)))
+            case Loop():
+                trips = relax(trip_bound(n), known, True) or ONE
+                inner = self._node(n.body, known | {n.variable}, n.variable, ())
+                if inner.is_constant:
+                    inner += STEP // n.unroll
+                return _without(inner * trips, (n,), known) * prod(x.count for x in tile)
+            case Branch(_, a, b):
+                then = self._node(a, known, loop, tile)
+                return then if b is None else _dearer(then, self._node(b, known, loop, tile))
+            case Block(body):
+                return sum((self._node(x, known, loop, tile) for x in body), ZERO)
+            case Allocate(_, body):
+                return self._node(body, known, loop, tile)
+            case TransposeBlock():
+                return index(TRANSPOSED * n.height * n.block)
+            case Prefetch():
+                return index(PLAIN)
+
+
+@dataclass(frozen=True, slots=True)
+class _Instructions:
+    """Of one statement in its copies. `seen`: values that are computed, and what they depend on."""
+
+    costs: Costs
+    loop: str | None
+    tile: tuple[Copies, ...]
+    seen: dict[Value, frozenset[str]]
+
+    def of_statement(self, n: Store | Update | Verify) -> int:
+        if isinstance(n, Verify):
+            return self._value(n.value)[0]
+        buffer = self.costs.buffers[n.buffer]
+        written = _variables(n.subscripts)
+        if isinstance(n, Store):
+            cost, used = self._value(n.value)
+            return cost + self._access(buffer, n.subscripts, _STORE, used | written)
+        v = n.value
+        fused = n.op == "add" and (is_dot(v) or (isinstance(v, Binary) and v.op == "mul"))
+        cost, used = self._together(value_children(v) if fused else (v,))
+        used |= written
+        cost += PLAIN * self._times(buffer.dtype, used)
+        for touch in (PLAIN, _STORE):
+            cost += self._access(buffer, n.subscripts, touch, used)
+        return cost + (0 if any(x.variable in written for x in self.tile) else _WAIT)
+
+    def _together(self, values: Iterable[Value]) -> tuple[int, frozenset[str]]:
+        parts = [self._value(x) for x in values]
+        return sum(c for c, _ in parts), frozenset[str]().union(*(used for _, used in parts))
+
+    def _value(self, v: Value) -> tuple[int, frozenset[str]]:
+        """Its cost, and the variables on which it depends. Nothing for what was computed before."""
+        if v in self.seen:
+            return 0, self.seen[v]
+        if isinstance(v, HorizontalReduce):
+            lanes = Copies(v.variable, v.width, True)
+            inside = replace(self, tile=(*self.tile, lanes))
+            cost, used = inside._value(v.value)
+            return cost + _ACROSS * self._times(v.dtype, used - {v.variable}), used
+        cost, used = self._together(value_children(v))
+        match v:
+            case IndexValue(i):
+                used |= i.variables()
+            case Read():
+                used |= _variables(v.subscripts)
+            case _:
+                pass
+        self.seen[v] = used
+        if self.loop is not None and self.loop not in used:
+            return cost, used  # computed once, in front of the loop
+        if isinstance(v, Read):
+            subscripts = [s if isinstance(s, Index) else self.seen[s] for s in v.subscripts]
+            cost += self._access(self.costs.buffers[v.tensor], subscripts, PLAIN, used)
+            return cost + PLAIN * sum(v.checked) * self._times(DType.INT64, used), used
+        weight = 0 if isinstance(v, Const | Holds) else self._weight(v)
+        return cost + weight * self._times(value_dtype(v), used), used
+
+    def _weight(self, v: Value) -> int:
+        """Of one instruction; a division of integers, a register's worth of scalar ones."""
+        wide = 2 if value_dtype(v) is DType.FLOAT64 else 1
+        match v:
+            case Binary("div" | "mod"):
+                lanes = max(1, self.costs.vector_bytes // v.dtype.bytes)
+                return _DIVISION * wide if v.dtype.is_float else _INTEGER_DIVISION * lanes
+            case Binary("min" | "max") if v.dtype.is_float:
+                return 3 * PLAIN  # NaN wins
+            case Cast():
+                return _CONVERSION
+            case Call(function):
+                weight = _FUNCTIONS.get(function, _FUNCTION)
+                return weight * wide if PLAIN < weight < _FUNCTION else weight
+            case _:
+                return PLAIN
+
+    def _access(
+        self,
+        buffer: Buffer,
+        subscripts: Sequence[Index | frozenset[str]],
+        weight: int,
+        used: frozenset[str],
+    ) -> int:
+        """Of a load or store; nothing in registers. Lanes that are far apart go one by one."""
+        if buffer.space == "register":
+            return 0
+        lane = next((x.variable for x in self.tile if x.are_lanes and x.variable in used), None)
+        whole = buffer.space == "stack" and len(buffer.shape) == 1  # a vector, permuted
+        apart = 1 if lane is None or whole else _distance(buffer, subscripts, lane)
+        if apart <= _NEAR:
+            return weight * (1 if apart == 1 else 2 * apart) * self._times(buffer.dtype, used)
+        return _LANE * prod(x.count for x in self.tile if x.variable in used)
+
+    def _times(self, dtype: DType, used: frozenset[str]) -> int:
+        """Instructions for all copies of an operation that depends on the variables `used`."""
+        lanes = max(1, self.costs.vector_bytes // dtype.bytes)
+        own = [x for x in self.tile if x.variable in used]
+        return prod(-(-x.count // lanes) if x.are_lanes else x.count for x in own)
+
+
+def is_copied(loop: Loop) -> bool:
+    """Its iterations become copies of the same instructions: no other loop is inside."""
+    inside = (x for x, _ in walk(loop) if isinstance(x, Loop))
+    return all(x.kind in ("vector", "unrolled") for x in inside)
+
+
+def _variables(subscripts: Iterable[object]) -> frozenset[str]:
+    own = (s.variables() for s in subscripts if isinstance(s, Index))
+    return frozenset[str]().union(*own)
+
+
+def _distance(buffer: Buffer, subscripts: Sequence[Index | frozenset[str]], lane: str) -> int:
+    """Of neighbouring lanes in memory, in elements; more than _NEAR where it is not known."""
+    far, total = 0, ZERO
+    for s, stride in zip(subscripts, buffer.element_strides()):
+        if isinstance(s, frozenset):
+            far += _NEAR + 1 if lane in s else 0
+        else:
+            total += s * stride
+    step = linear_coefficient(total, lane)
+    return far + (_NEAR + 1 if step is None or not step.is_constant else abs(step.constant))
+
+
+def _dearer(a: Index, b: Index) -> Index:
+    difference = a - b
+    weights = (difference.constant, *(c for _, c in difference.terms))
+    if min(weights) >= 0:  # of terms that are never negative
+        return a
+    return b if max(weights) <= 0 else maximum(a, b)
+
+
+def _without(total: Index, loops: tuple[Loop, ...], known: frozenset[str]) -> Index:
+    if not total.variables() & {x.variable for x in loops}:
+        return total
+    bound = eliminate(total, loops, True)
+    for most in (total, _increasing(total)):
+        bound = bound if bound is not None else relax(most, known, True)
+    return ONE if bound is None or not bound.variables() <= known else bound
+
+
+def _increasing(e: Index) -> Index:
+    """`e` without what it subtracts: extents are differences."""
+    return Index(tuple((atom, c) for atom, c in e.terms if c > 0), max(0, e.constant))

@@ -1,0 +1,221 @@
+"""Terms of sums -> factors that a dot product of packed elements takes.
+
+bfloat16 in float32 as they are. Integers in int32 by what values they can have: bytes, unsigned by
+signed, four at a time, or 16 bits, two at a time. Of two signed bytes one is taken 128 higher, of
+two unsigned ones one 128 lower. That, and zero points which the sum leaves as they are, is owed:
+
+    (u - p) * (v - q)  summed  =  u * v  summed  -  p * sum of v  -  q * sum of u  +  p * q * terms
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tcsym.frontend.program import Binary, Cast, Const, Expr, Select, Unary, dtype_of
+from tcsym.ir.loops import Update, loads
+from tcsym.ir.packed import BFLOAT, BYTES, SHORT
+from tcsym.schedule.analysis.access import value_variables
+from tcsym.types import DType
+
+_SHIFT = 128
+_ZERO = Const(0, DType.INT32)
+
+
+@dataclass(frozen=True, slots=True)
+class Owed:
+    """`factor` times the sum of `value`, both in int32; of ones, if that is None."""
+
+    factor: Expr
+    value: Expr | None
+
+
+@dataclass(frozen=True, slots=True)
+class DotTerm:
+    """`function` of left and right, and what is owed to the sum of all."""
+
+    function: str
+    left: Expr
+    right: Expr
+    owed: tuple[Owed, ...] = ()
+
+    @property
+    def steps(self) -> int:
+        return 32 // dtype_of(self.left).bits
+
+
+def dot_term(
+    x: Update, rows: str | None, sums: frozenset[str], have: frozenset[str]
+) -> DotTerm | None:
+    """How a sum's term can be computed in packed steps.
+
+    rows: their side may be taken higher or lower, so that sums of columns are owed. sums: the loops
+    of the sum, which move no zero point.
+    """
+    term = x.value
+    if x.op != "add" or not isinstance(term, Binary) or term.op != "mul" or term.exact:
+        return None
+    if not (_is_plain(term.left) and _is_plain(term.right)):
+        return None
+    sides = (term.left, term.right)
+    if rows is not None and rows in value_variables(term.right):
+        sides = (term.right, term.left)
+    if term.dtype is DType.FLOAT32 and BFLOAT in have:
+        return _bfloats(*sides)
+    if term.dtype is DType.INT32:
+        found = _bytes(*sides, sums) if BYTES in have else None
+        return found or (_shorts(*sides, sums) if SHORT in have else None)
+    return None
+
+
+def _is_plain(v: Expr) -> bool:
+    """Loads without checks, which can be made early and side by side."""
+    found = loads(v)
+    return bool(found) and not any(any(r.checked) or r.unwritten is not None for r in found)
+
+
+def _bfloats(a: Expr, b: Expr) -> DotTerm | None:
+    if not (isinstance(a, Cast) and isinstance(b, Cast)):
+        return None
+    types = {dtype_of(a.operand), dtype_of(b.operand)}
+    return DotTerm(BFLOAT, a.operand, b.operand) if types == {DType.BFLOAT16} else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """A factor is `value`, of this short type, less `zero`."""
+
+    value: Expr
+    dtype: DType
+    zero: Expr = _ZERO
+
+
+def _bytes(rows: Expr, columns: Expr, sums: frozenset[str]) -> DotTerm | None:
+    either = (DType.UINT8, DType.INT8)
+    a, b = _side(rows, sums, either), _side(columns, sums, either)
+    if a is None or b is None:
+        return None
+    if a.dtype is b.dtype:
+        a = _other_sign(a)
+    return _owing(BYTES, *((a, b) if a.dtype is DType.UINT8 else (b, a)))
+
+
+def _shorts(rows: Expr, columns: Expr, sums: frozenset[str]) -> DotTerm | None:
+    a, b = _side(rows, sums, (DType.INT16,)), _side(columns, sums, (DType.INT16,))
+    return None if a is None or b is None else _owing(SHORT, a, b)
+
+
+def _owing(function: str, left: _Side, right: _Side) -> DotTerm:
+    owed = (
+        Owed(_negated(left.zero), right.value),
+        Owed(_negated(right.zero), left.value),
+        Owed(_times(left.zero, right.zero), None),
+    )
+    given = tuple(x for x in owed if x.factor != _ZERO)
+    return DotTerm(function, left.value, right.value, given)
+
+
+def _side(v: Expr, sums: frozenset[str], types: tuple[DType, ...]) -> _Side | None:
+    """None if neither the factor nor what a zero point is taken from is of these types."""
+    dtype = _type_of(v, types)
+    if dtype is not None:
+        return _Side(_as(v, dtype), dtype)
+    if not isinstance(v, Binary) or v.op not in ("add", "sub") or v.exact:
+        return None
+    if v.dtype is not DType.INT32:
+        return None
+    for value, zero in ((v.left, v.right), (v.right, v.left))[: 2 if v.op == "add" else 1]:
+        dtype = _type_of(value, types)
+        moved = sums & value_variables(value) and not sums & value_variables(zero)
+        if dtype is not None and moved and dtype_of(zero).is_integer:
+            taken = zero if dtype_of(zero) is DType.INT32 else Cast(zero, DType.INT32)
+            return _Side(_as(value, dtype), dtype, taken if v.op == "sub" else _negated(taken))
+    return None
+
+
+def _type_of(v: Expr, types: tuple[DType, ...]) -> DType | None:
+    values = _range(v)
+    return next((t for t in types if _fits(values, t)), None)
+
+
+def _other_sign(x: _Side) -> _Side:
+    """The same bits but the highest, which is the other one: 128 more, or less."""
+    signed = x.dtype is DType.INT8
+    other, shift = (DType.UINT8, _SHIFT) if signed else (DType.INT8, -_SHIFT)
+    value = Cast(Binary("add", x.value, Const(-shift, x.dtype), x.dtype), other)
+    return _Side(value, other, _plus(x.zero, shift))
+
+
+def _plus(v: Expr, n: int) -> Expr:
+    if isinstance(v, Const):
+        return Const(int(v.value) + n, DType.INT32)
+    return Binary("add", v, Const(n, DType.INT32), DType.INT32)
+
+
+def _negated(v: Expr) -> Expr:
+    return (
+        Const(-int(v.value), DType.INT32) if isinstance(v, Const) else Unary("neg", v, DType.INT32)
+    )
+
+
+def _times(a: Expr, b: Expr) -> Expr:
+    return _ZERO if _ZERO in (a, b) else Binary("mul", a, b, DType.INT32)
+
+
+def _as(v: Expr, dtype: DType) -> Expr:
+    inner = v.operand if isinstance(v, Cast) else v
+    return inner if dtype_of(inner) is dtype else Cast(inner, dtype)
+
+
+# ---- what values an integer can have
+
+
+def _fits(values: range | None, dtype: DType) -> bool:
+    return values is not None and dtype.lowest <= values[0] and values[-1] <= dtype.highest
+
+
+def _range(v: Expr) -> range | None:
+    """From types and operators alone; None if it may have any value of a long type."""
+    dtype = dtype_of(v)
+    if not dtype.is_integer:
+        return None
+    found = _range_of(v)
+    if found is not None and _fits(found, dtype):
+        return found
+    return _between(dtype.lowest, dtype.highest) if dtype.bits <= 16 else None
+
+
+def _range_of(v: Expr) -> range | None:
+    """Before it is wrapped."""
+    match v:
+        case Const(x):
+            return _between(int(x), int(x))
+        case Cast(x):
+            return _range(x)
+        case Unary("neg", x):
+            inner = _range(x)
+            return None if inner is None else _between(-inner[-1], -inner[0])
+        case Binary("add" | "sub" | "mul", a, b):
+            left, right = _range(a), _range(b)
+            return None if left is None or right is None else _combined(v.op, left, right)
+        case Select(_, a, b):
+            left, right = _range(a), _range(b)
+            if left is None or right is None:
+                return None
+            return _between(min(left[0], right[0]), max(left[-1], right[-1]))
+        case _:
+            return None
+
+
+def _between(least: int, greatest: int) -> range:
+    return range(least, greatest + 1)
+
+
+def _combined(op: str, a: range, b: range) -> range:
+    match op:
+        case "add":
+            return _between(a[0] + b[0], a[-1] + b[-1])
+        case "sub":
+            return _between(a[0] - b[-1], a[-1] - b[0])
+        case _:
+            products = [x * y for x in (a[0], a[-1]) for y in (b[0], b[-1])]
+            return _between(min(products), max(products))

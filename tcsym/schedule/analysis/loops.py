@@ -1,0 +1,130 @@
+"""Finding and replacing loops by name, and the shapes of nests that schedules ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import assert_never
+
+from tcsym.ir.loops import (
+    Allocate,
+    Block,
+    Branch,
+    Loop,
+    Node,
+    Prefetch,
+    Store,
+    TransposeBlock,
+    Update,
+    Verify,
+    block,
+    walk,
+)
+
+Statement = Store | Update | Verify
+
+
+def find_loop(node: Node, variable: str) -> Loop:
+    todo = [node]  # not by `walk`: passes ask for every loop by name
+    while True:
+        n = todo.pop()
+        match n:
+            case Loop():
+                if n.variable == variable:
+                    return n
+                todo.append(n.body)
+            case Block(body):
+                todo += body
+            case Branch(_, a, b):
+                todo += [a] if b is None else [a, b]
+            case Allocate(_, body):
+                todo.append(body)
+            case _:
+                pass
+
+
+def replace_loop(node: Node, variable: str, change: Callable[[Loop], Node]) -> Node:
+    """`node` with the loop of that name replaced."""
+    return _replaced(node, variable, change) or node
+
+
+def _replaced(n: Node, variable: str, change: Callable[[Loop], Node]) -> Node | None:
+    """As `replace_loop`; None if the loop is not in `n`."""
+    match n:
+        case Loop():
+            if n.variable == variable:
+                return change(n)
+            inner = _replaced(n.body, variable, change)
+            return None if inner is None else replace(n, body=inner)
+        case Block(body):
+            for k, x in enumerate(body):
+                inner = _replaced(x, variable, change)
+                if inner is not None:
+                    return block(*body[:k], inner, *body[k + 1 :])
+            return None
+        case Branch(c, a, b):
+            inner = _replaced(a, variable, change)
+            if inner is not None:
+                return Branch(c, inner, b)
+            inner = None if b is None else _replaced(b, variable, change)
+            return None if inner is None else Branch(c, a, inner)
+        case Allocate(name, body):
+            inner = _replaced(body, variable, change)
+            return None if inner is None else Allocate(name, inner)
+        case Store() | Update() | Verify() | Prefetch() | TransposeBlock():
+            return None
+        case _:
+            assert_never(n)
+
+
+def loops_around(node: Node, variable: str) -> tuple[Loop, ...]:
+    """Loops of `node` around the loop of that name, outermost first."""
+    return next(a for x, a in walk(node) if isinstance(x, Loop) and x.variable == variable)
+
+
+def outermost_loop(node: Node, variable: str) -> Loop:
+    """The loop of that name, or the outermost one around it."""
+    around = loops_around(node, variable)
+    return around[0] if around else find_loop(node, variable)
+
+
+def loops_in(node: Node) -> tuple[Loop, ...]:
+    """All loops in `node`, parents first."""
+    return tuple(x for x, _ in walk(node) if isinstance(x, Loop))
+
+
+def outermost_loops(node: Node) -> tuple[Loop, ...]:
+    """The loops of `node` with none around them in it."""
+    inside: set[str] = set()
+    out: list[Loop] = []
+    for x in loops_in(node):
+        if x.variable not in inside:
+            out.append(x)
+            inside |= {y.variable for y in loops_in(x)}
+    return tuple(out)
+
+
+def chain_of(node: Node) -> tuple[Loop, ...]:
+    """The perfect nest starting at `node`, outermost first."""
+    out: list[Loop] = []
+    while isinstance(node, Loop):
+        out.append(node)
+        node = node.body
+    return tuple(out)
+
+
+def children(node: Node) -> tuple[Node, ...]:
+    """The nodes of a sequence; a single node is a sequence of one."""
+    return node.body if isinstance(node, Block) else (node,)
+
+
+def is_leaf(loop: Loop) -> bool:
+    """No loop inside."""
+    return not loops_in(loop.body)
+
+
+def statements_in(node: Node) -> Iterator[tuple[Statement, tuple[Loop, ...]]]:
+    """Stores, updates and checks with the loops of `node` around them."""
+    for x, around in walk(node):
+        if isinstance(x, Store | Update | Verify):
+            yield x, around

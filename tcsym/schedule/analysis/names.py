@@ -1,0 +1,53 @@
+"""Fresh names: loop variables and buffers stay unique in a kernel, deterministically."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tcsym.index.expr import Index, var
+from tcsym.ir.loops import Kernel, Loop, Node, map_node, substitute_node, walk
+
+
+@dataclass(slots=True)
+class Names:
+    """The names in use; `fresh` adds one."""
+
+    used: set[str]
+    _next: dict[str, int] = field(default_factory=dict)
+
+    @staticmethod
+    def of(kernel: Kernel) -> Names:
+        loops = {n.variable for n, _ in walk(kernel.body) if isinstance(n, Loop)}
+        return Names(loops | {b.name for b in kernel.buffers} | set(kernel.sizes))
+
+    def fresh(self, like: str) -> str:
+        """`like` without its number, with a new number: `i`, `i.1`, `i.2`, …"""
+        stem = like.rpartition(".")[0] if like.rpartition(".")[2].isdigit() else like
+        k = self._next.get(stem, 1)
+        while f"{stem}.{k}" in self.used:
+            k += 1
+        self._next[stem] = k + 1
+        self.used.add(f"{stem}.{k}")
+        return f"{stem}.{k}"
+
+
+def renamed_loops(node: Node, names: Names) -> Node:
+    """A copy of `node` whose loop variables are all fresh."""
+    return rename_loops(
+        node, {x.variable: names.fresh(x.variable) for x, _ in walk(node) if isinstance(x, Loop)}
+    )
+
+
+def rename_loops(node: Node, new: dict[str, str]) -> Node:
+    if not new:
+        return node
+    values: dict[str, Index] = {old: var(name) for old, name in new.items()}
+
+    def rename(x: Node) -> Node:
+        if isinstance(x, Loop) and x.variable in new:
+            return Loop(
+                new[x.variable], x.lower, x.upper, x.body, x.kind, x.order, x.mask, x.unroll, x.work
+            )
+        return x
+
+    return map_node(substitute_node(node, values), rename)

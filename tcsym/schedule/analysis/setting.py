@@ -1,0 +1,52 @@
+"""What schedules are chosen by: the target, the options, the names in use, and the notes so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from tcsym.ir.loops import Kernel, Node, Prefetch
+from tcsym.options import Options
+from tcsym.schedule.analysis.names import Names
+from tcsym.schedule.analysis.vector_legality import widest_bits
+from tcsym.target.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """`notes`, `names` and `ahead` grow while a kernel is mapped.
+
+    ahead: what an iteration of a loop fetches for later ones, put there when nests are done.
+    long_sums: contractions have a version for these, but for several nests that share few rows.
+    whole: versions that few sizes need are there, and not left out.
+    """
+
+    target: Target
+    options: Options
+    names: Names
+    notes: list[str]
+    ahead: dict[str, tuple[Prefetch, ...]] = field(default_factory=dict)
+    long_sums: bool = True
+    whole: bool = False
+
+    def of_nest(self, k: int) -> Setting:
+        """That of the k-th nest; what grows is shared."""
+        return replace(self, options=self.options.of_nest(k)) if self.options.nests else self
+
+    def note(self, nest: str, text: str) -> None:
+        self.notes.append(f"{nest}: {text}")
+
+    def lanes(self, kernel: Kernel, node: Node) -> int:
+        """Elements of the widest type of `node` in a vector; 1: no vectors."""
+        return self.target.lanes(widest_bits(kernel, node)) if self.options.vectorize else 1
+
+    @property
+    def rows(self) -> int:
+        return self.options.register_rows or self.target.register_rows
+
+    @property
+    def strip_vectors(self) -> int:
+        return self.options.strip_vectors or self.target.strip_vectors
+
+    @property
+    def vectors(self) -> int:
+        return self.options.register_vectors or self.target.register_vectors

@@ -1,0 +1,59 @@
+"""Sliding windows: subscripts that move with a parallel loop and with a reduction, and overlap.
+
+Where two dimensions lie behind each other as one, `N*n + k` moves with both too, but a step of n is
+as long as all of k: nothing slides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tcsym.index.expr import ZERO, Index
+from tcsym.ir.bounds import extent, is_nonnegative
+from tcsym.ir.loops import Loop, Update, loads
+from tcsym.schedule.analysis.access import linear_coefficient
+
+
+def slides(s: object, moving: str, window: Iterable[Loop]) -> bool:
+    """The subscript moves with `moving` and with some loop of `window`, in steps that overlap.
+
+    Steps of constant length count in any case: windows side by side are windows, too.
+    """
+    if not isinstance(s, Index) or moving not in s.variables():
+        return False
+    inside = [x for x in window if x.variable in s.variables()]
+    if not inside:
+        return False
+    step = linear_coefficient(s, moving)
+    return step is None or step.as_int() is not None or not _covers(step, s, inside)
+
+
+def _covers(step: Index, s: Index, inside: Iterable[Loop]) -> bool:
+    """One step is at least as long as all that the loops `inside` reach from a point."""
+    reach = ZERO
+    for x in inside:
+        c = linear_coefficient(s, x.variable)
+        if c is None:
+            return False
+        reach = reach + c * extent(x)
+    left = step - reach
+    return is_nonnegative(left, left.variables())
+
+
+def slides_over(x: Update, around: Iterable[Loop], moving: str) -> bool:
+    """Some operand of the reduction is read by windows that slide along `moving`."""
+    window = tuple(around)
+    return any(slides(s, moving, window) for r in loads(x.value) for s in r.subscripts)
+
+
+def sliding_loops(
+    sums: Iterable[tuple[Update, tuple[Loop, ...]]], moving: tuple[str, ...]
+) -> tuple[Loop, ...]:
+    """The loops around the updates, as `band.reductions` gives them, that slide along `moving`."""
+    found = {
+        y.variable: y
+        for x, around in sums
+        for y in around
+        if any(slides_over(x, (y,), v) for v in moving)
+    }
+    return tuple(found.values())

@@ -1,0 +1,1 @@
+"""Reductions in parts (rfactor, split-K), and the private scalars of sums."""

@@ -1,0 +1,216 @@
+"""Windows whose terms need no weights -> sums along one side of the window, then along the other.
+
+`O(h, w) max= I(2*h + kh, 2*w + kw)` asks for KH*KW elements a point. The maxima down the columns of
+a window, `T(x) max= I(2*h + kh, x)`, serve all windows of the row: KH elements for each x, side by
+side in memory whatever the step, then KW of T a point. Sides of known short length become one
+expression, without an accumulator. Box filters, pooling, dilation and erosion are such windows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tcsym.frontend.program import Read
+from tcsym.index.expr import (
+    FALSE,
+    TRUE,
+    ZERO,
+    Index,
+    all_of,
+    ceildiv,
+    ge,
+    index,
+    maximum,
+    minimum,
+    var,
+)
+from tcsym.ir.bounds import extent, extent_from
+from tcsym.ir.loops import (
+    Branch,
+    Buffer,
+    Kernel,
+    Loop,
+    Node,
+    Prefetch,
+    Store,
+    block,
+    conditional,
+    map_value,
+    same,
+    substitute_node,
+)
+from tcsym.schedule.ahead.prefetch_blocks import next_block
+from tcsym.schedule.analysis.assume import in_context
+from tcsym.schedule.analysis.band import band_of
+from tcsym.schedule.analysis.identities import identity
+from tcsym.schedule.analysis.loops import (
+    find_loop,
+    loops_around,
+    replace_loop,
+)
+from tcsym.schedule.analysis.names import Names
+from tcsym.schedule.analysis.overlap import is_repeatable
+from tcsym.schedule.analysis.separable import Separable, Side, is_small, separable
+from tcsym.schedule.analysis.setting import Setting
+from tcsym.schedule.combine.expand_reductions import expand_reductions
+from tcsym.schedule.version.literal_windows import literal_copy, symbolic_windows
+from tcsym.schedule.version.versioning import duplicate
+
+ROWS = 4  # of a side at a time: what was just stored cannot be loaded at once
+
+
+@dataclass(frozen=True, slots=True)
+class Separated:
+    """What is left to schedule; in `long`, there are `ROWS` rows of `length` elements or more.
+
+    ahead: what a vector of one of `long` may fetch, where the vector begins at its loop's variable.
+    """
+
+    kernel: Kernel
+    nests: tuple[str, ...]
+    long: tuple[str, ...]
+    length: int
+    ahead: dict[str, tuple[Prefetch, ...]]
+
+
+def separate_windows(kernel: Kernel, nest: str, setting: Setting) -> Separated | None:
+    """The nest with every reduction over a window in two parts; None if one has no such parts.
+
+    Windows of symbolic size get a version for the commonest one, and windows of known size one for
+    so many rows, so long, that vectors and blocks may overlap.
+    """
+    names = setting.names
+    band = band_of(find_loop(kernel.body, nest))
+    if len(separable(kernel, band)) == 0:
+        return None
+    copies = [nest]
+    windows = symbolic_windows(kernel, band, 1)
+    if windows.loops:
+        literal = literal_copy(kernel, nest, windows, names)
+        kernel = literal.before(nest, windows.are_literal)
+        copies.append(literal.new[nest])
+    nests, long, lanes = list[str](), list[str](), setting.lanes(kernel, band.body)
+    ahead: dict[str, tuple[Prefetch, ...]] = {}
+    for x in copies:
+        kernel, whole, rest = _versions(kernel, x, lanes, names)
+        if whole is not None:
+            kernel, parts, lines = _separated(kernel, whole, lanes, names, whole=True)
+            long += parts
+            ahead[parts[-1]] = lines
+        if rest is not None:
+            kernel, parts, _ = _separated(kernel, rest, lanes, names, whole=False)
+            nests += parts
+    return Separated(kernel, tuple(nests), tuple(long), lanes, ahead)
+
+
+def _versions(
+    kernel: Kernel, nest: str, lanes: int, names: Names
+) -> tuple[Kernel, str | None, str | None]:
+    """The copy of the nest for many long rows and the one for others; None: there are no such."""
+    top = find_loop(kernel.body, nest)
+    band = band_of(top)
+    found = separable(kernel, band)
+    inner = found[0].inner
+    rows, again = band.loops[-len(inner) - 1], {x.variable for x in inner}
+    known = all(extent(y).as_int() for x in found for y in x.around)
+    if not known or all(map(is_small, found)):
+        return kernel, None, nest
+    if not is_repeatable(kernel, band.body, frozenset((rows.variable, *again))):
+        return kernel, None, nest
+    long = all_of((ge(extent(rows), ROWS), ge(extent(inner[-1]), lanes)))
+    enough = in_context(kernel, long) if lanes > 1 else FALSE
+    if enough in (TRUE, FALSE):
+        return (kernel, nest, None) if enough == TRUE else (kernel, None, nest)
+    kernel, copied, new = duplicate(kernel, top, names)
+    body = replace_loop(kernel.body, nest, lambda x: Branch(enough, copied, x))
+    return replace(kernel, body=body), new[nest], nest
+
+
+def _separated(
+    kernel: Kernel, nest: str, lanes: int, names: Names, whole: bool
+) -> tuple[Kernel, tuple[str, ...], tuple[Prefetch, ...]]:
+    """The nest in two parts, the outermost loops of what is left to schedule, and `ahead`."""
+    band = band_of(find_loop(kernel.body, nest))
+    found = separable(kernel, band)
+    if all(is_small(x) for x in found):
+        body = expand_reductions(band.body)
+        innermost = band.variables[-1]
+        changed = replace_loop(kernel.body, innermost, lambda x: replace(x, body=body))
+        return replace(kernel, body=changed), (nest,), ()
+    inner = found[0].inner
+    outer, rows = band.loops[: -len(inner) - 1], band.loops[-len(inner) - 1]
+    tile, row = names.fresh(rows.variable), var(rows.variable) - rows.lower
+    around = (*loops_around(kernel.body, nest), *outer)
+    private = frozenset((*(x.variable for x in around), tile))
+    parts, body = list[Node](), band.body
+    for one in found:
+        name = names.fresh(f"{one.update.buffer.partition('.')[0]}_side")
+        *extents, row_length = (extent_from(x.n, frozenset(kernel.sizes)) for x in one.sides)
+        extents.append(ceildiv(row_length, lanes) * lanes)  # where a vector may begin
+        dtype, shape = kernel.buffer(one.update.buffer).dtype, (extent(rows), *extents)
+        kernel = kernel.with_buffer(Buffer(name, dtype, shape, "arena", private=private))
+        parts.append(_first(one, name, row, kernel, names))
+        second = _second(one, name, row, kernel)
+        body = replace_loop(body, one.around[0].variable, lambda _, x=second: x)  # type: ignore[misc]
+    parts.append(_around(inner, expand_reductions(body)))
+    kernel, blocks, nests = _in_blocks(kernel, rows, tile, parts, names, whole)
+    filled = all_of(ge(extent(x), 1) for x in inner)
+    node = conditional(filled, _around(outer, blocks))
+    after = rows.lower + var(tile) * ROWS + ROWS + var(nests[-1])
+    ahead = tuple(x for one in found for x in next_block(kernel, one, rows, after, lanes))
+    return replace(kernel, body=replace_loop(kernel.body, nest, lambda _: node)), nests, ahead
+
+
+def _around(loops: tuple[Loop, ...], node: Node) -> Node:
+    for x in reversed(loops):
+        node = replace(x, body=node)
+    return node
+
+
+def _in_blocks(
+    kernel: Kernel, rows: Loop, tile: str, parts: list[Node], names: Names, whole: bool
+) -> tuple[Kernel, Node, tuple[str, ...]]:
+    """Some rows of each part at a time, and the loops over these rows; `whole`: always so many."""
+    n, nests = extent(rows), list[Loop]()
+    first, end = var(tile) * ROWS, minimum(index(ROWS), n - var(tile) * ROWS)
+    if whole:
+        first, end = minimum(first, n - ROWS), index(ROWS)
+    for x in parts:
+        row = names.fresh(rows.variable)
+        body = substitute_node(x, {rows.variable: rows.lower + first + var(row)})
+        nests.append(Loop(row, ZERO, end, body, "serial", rows.order))
+    new = tuple(x.variable for x in nests)
+    buffers = tuple(
+        replace(b, private=b.private - {rows.variable} | {tile, new[-1]})
+        if rows.variable in b.private
+        else b
+        for b in kernel.buffers
+    )
+    blocks = Loop(tile, ZERO, ceildiv(n, ROWS), block(*nests), "serial", rows.order)
+    return replace(kernel, buffers=buffers), blocks, new
+
+
+def _first(one: Separable, name: str, row: Index, kernel: Kernel, names: Names) -> Node:
+    """The side done once for all points of the row; nothing where the other side has no points."""
+    dtype = kernel.buffer(name).dtype
+    along = [names.fresh(_stem(x, one.inner)) for x in one.sides]
+    moved = {x.subscript: x.low + var(v) for x, v in zip(one.sides, along)}
+    value = map_value(one.update.value, same, lambda i: moved.get(i, i))
+    at = (row, *map(var, along))
+    update = replace(one.update, buffer=name, subscripts=at, value=value)
+    start = Store(name, at, identity(update.op, dtype), update.name)
+    node = expand_reductions(block(start, _around(one.first, update)))
+    some = minimum(1, *(maximum(0, extent(x)) for x in one.second))
+    for side, v in reversed(tuple(zip(one.sides, along))):
+        node = Loop(v, ZERO, side.n * some, node, "serial", "parallel")
+    return node
+
+
+def _stem(side: Side, inner: tuple[Loop, ...]) -> str:
+    return next(x.variable for x in inner if x.variable in side.subscript.variables())
+
+
+def _second(one: Separable, name: str, row: Index, kernel: Kernel) -> Node:
+    at = (row, *(x.subscript - x.low for x in one.sides))
+    value = Read(name, at, kernel.buffer(name).dtype)
+    return _around(one.second, replace(one.update, value=value))

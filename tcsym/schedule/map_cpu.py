@@ -1,0 +1,160 @@
+"""Naive kernel -> mapped kernel: which loops become threads, register tiles and vectors.
+
+Every nest gets the first leaf schedule that applies: register tile of a contraction, strips of
+columns, vector rows, scalar (`version.nest_schedule`). The passes do the rewriting; this module
+only orders them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tcsym.ir.loops import Allocate, Block, Branch, Kernel, Loop, Node
+from tcsym.options import Options
+from tcsym.process import config
+from tcsym.schedule.ahead.prefetch_blocks import fetch_ahead
+from tcsym.schedule.ahead.prefetch_gathers import prefetch_gathers
+from tcsym.schedule.ahead.prefetch_rows import prefetch_rows
+from tcsym.schedule.ahead.stream_stores import stream_stores
+from tcsym.schedule.analysis.access import accesses
+from tcsym.schedule.analysis.assume import assume
+from tcsym.schedule.analysis.loops import outermost_loop, replace_loop
+from tcsym.schedule.analysis.names import Names
+from tcsym.schedule.analysis.setting import Setting
+from tcsym.schedule.combine.accumulate import accumulate_privately
+from tcsym.schedule.combine.rfactor import rfactor
+from tcsym.schedule.multiples import in_quotients, in_sizes
+from tcsym.schedule.order.associate_factors import associate_factors
+from tcsym.schedule.order.coalesce import coalesce_outermost
+from tcsym.schedule.order.follow_steps import follow_steps
+from tcsym.schedule.order.interchange_scans import interchange_scans, is_blocked_scan
+from tcsym.schedule.order.merge_loops import merge_loops
+from tcsym.schedule.order.parallelise import parallelise
+from tcsym.schedule.order.strength_reduction import reduce_strength
+from tcsym.schedule.split.canonical_guards import canonical_guards
+from tcsym.schedule.split.choices import split_choices
+from tcsym.schedule.split.clamp_rows import clamp_rows, drop_masks
+from tcsym.schedule.split.drop_empty import drop_empty
+from tcsym.schedule.split.full_tiles import full_tiles
+from tcsym.schedule.split.guards import split_guards
+from tcsym.schedule.split.merge_branches import merge_branches
+from tcsym.schedule.split.quotients import split_quotients
+from tcsym.schedule.split.residues import split_residues
+from tcsym.schedule.split.share_conditions import share_conditions
+from tcsym.schedule.split.unroll_choices import unroll_choices
+from tcsym.schedule.split.unswitch import unswitch, unswitch_serial
+from tcsym.schedule.stage.find_positions import find_positions
+from tcsym.schedule.storage.contract_storage import contract_storage
+from tcsym.schedule.storage.pad_rows import pad_rows
+from tcsym.schedule.storage.place_allocations import place_allocations, without_allocations
+from tcsym.schedule.storage.privatise import privatise
+from tcsym.schedule.storage.storage_folding import fold_storage
+from tcsym.schedule.tile.reroll_epilogues import reroll_epilogues
+from tcsym.schedule.version.contraction_nest import Schedule
+from tcsym.schedule.version.finite_weights import assume_finite, exceptional_nests
+from tcsym.schedule.version.leaf_schedule import schedule_leaf
+from tcsym.schedule.version.nest_schedule import schedule_nest
+from tcsym.schedule.version.unit_windows import (
+    skip_unit_windows,
+    unit_view,
+    without_unit_loops,
+)
+from tcsym.target.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """`notes`: one line a loop nest, the schedule chosen and why not a better one."""
+
+    kernel: Kernel
+    notes: tuple[str, ...]
+
+
+def map_cpu(kernel: Kernel, target: Target, options: Options, whole: bool = False) -> Mapped:
+    """A correct kernel for every naive one, fast where a schedule applies.
+
+    whole: with the code for what few sizes need. Else these are left out (`Kernel.left_out`).
+    """
+    mapped = _mapped(in_quotients(kernel), target, options, whole)
+    return replace(mapped, kernel=_verified(in_sizes(mapped.kernel, kernel)))
+
+
+def _mapped(kernel: Kernel, target: Target, options: Options, whole: bool) -> Mapped:
+    kernel = drop_empty(kernel)  # a tensor of no elements has strides of 0, like one that is shared
+    setting = Setting(target, options, Names.of(kernel), [], whole=whole)
+    body = without_allocations(kernel.body)
+    body = unswitch(body, setting.names)
+    kernel = reduce_strength(share_conditions(replace(kernel, body=body)))
+    kernel = _verified(accumulate_privately(kernel, setting.names))
+    kernel = follow_steps(kernel)
+    kernel = fold_storage(without_unit_loops(privatise(associate_factors(kernel))))
+    kernel = canonical_guards(kernel)
+    kernel = _verified(assume_finite(kernel, nests(kernel.body), setting.names))
+    kernel = _verified(split_residues(kernel, setting.names))
+    kernel = _verified(merge_loops(replace(kernel, view=unit_view(kernel)), setting.names))
+    kernel = _verified(split_quotients(kernel, setting.names))
+    kernel = _verified(split_choices(kernel, setting.names))
+    kernel = _verified(split_guards(unroll_choices(kernel), setting.names))
+    kernel = _verified(find_positions(kernel, nests(kernel.body), setting.names))
+    kernel = _verified(interchange_scans(kernel, setting.names, options.parallelize))
+    if options.parallelize:
+        kernel = _verified(rfactor(kernel, target, setting.names))
+    seldom = {v for x in exceptional_nests(kernel) for v in nests(x)}
+    for k, nest in enumerate(nests(kernel.body)):
+        schedule = schedule_leaf if nest in seldom else schedule_nest
+        kernel = _verified(_scheduled(kernel, nest, schedule, setting.of_nest(k)))
+    kernel = _verified(skip_unit_windows(kernel, setting.names))
+    kernel = _verified(clamp_rows(drop_empty(assume(contract_storage(kernel)))))
+    kernel = _verified(full_tiles(drop_masks(pad_rows(kernel)), setting.names))
+    kernel = _verified(stream_stores(kernel, target.l3_bytes, setting.names))
+    if target.vector_bits:
+        kernel = _verified(prefetch_gathers(prefetch_rows(kernel), target.l2_bytes))
+    kernel = _verified(fetch_ahead(kernel, setting.ahead, target.l2_bytes, setting.names))
+    if options.parallelize:
+        grain, loops = options.min_work_per_thread, options.parallel_loops
+        kernel = coalesce_outermost(kernel, target, setting.names, grain, loops)
+        kernel = parallelise(kernel, target)
+    kernel = replace(kernel, body=unswitch_serial(kernel.body, setting.names))
+    kernel = merge_branches(reroll_epilogues(kernel, target, setting.names))
+    kernel = place_allocations(kernel)
+    return Mapped(_verified(kernel), tuple(setting.notes))
+
+
+def _scheduled(kernel: Kernel, nest: str, schedule: Schedule, setting: Setting) -> Kernel:
+    """The kernel with the nest scheduled, seen as if the outermost loop around it were all.
+
+    No schedule asks for more, and each looks for its loops and buffers in all it sees.
+    """
+    top = outermost_loop(kernel.body, nest)
+    used = {a.buffer for a in accesses(top)}
+    seen = tuple(b for b in kernel.buffers if b.name in used)
+    rest = tuple(b for b in kernel.buffers if b.name not in used)
+    part = schedule(replace(kernel, body=top, buffers=seen), nest, setting)
+    body = replace_loop(kernel.body, top.variable, lambda _: part.body)
+    buffers = (*rest, *part.buffers)
+    return replace(kernel, body=body, buffers=buffers, left_out=part.left_out)
+
+
+def _verified(kernel: Kernel) -> Kernel:
+    """`kernel`, checked if TCSYM_VERIFY is on; most passes work without allocations."""
+    if config.VERIFY.read():
+        from tcsym.ir.verify import verify
+
+        verify(place_allocations(kernel))
+    return kernel
+
+
+def nests(node: Node) -> tuple[str, ...]:
+    """Outermost loops that need not run in order, below the ones that do."""
+    match node:
+        case Loop():
+            inside = node.order == "sequential" or is_blocked_scan(node)
+            return nests(node.body) if inside else (node.variable,)
+        case Block(body):
+            return tuple(v for x in body for v in nests(x))
+        case Branch(_, a, b):
+            return nests(a) + (() if b is None else nests(b))
+        case Allocate(_, body):
+            return nests(body)
+        case _:
+            return ()

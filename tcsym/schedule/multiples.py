@@ -1,0 +1,125 @@
+"""Sizes that are promised to be multiples -> kernels in their quotients, and back.
+
+A size `K` that is a multiple of 16 is written `16*q` while a kernel is mapped: ends of tiles and
+vectors cancel, so no masks, minima and remainders are made where nothing remains. Afterwards `q` is
+`K/16` again, or `16*q` is `K`. Code made so is right for multiples only: calls are checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from tcsym.index.expr import (
+    Atom,
+    Choose,
+    FloorDiv,
+    Index,
+    Max,
+    Min,
+    Mod,
+    Product,
+    choose,
+    floordiv,
+    index,
+    maximum,
+    minimum,
+    mod,
+    of_atom,
+    var,
+)
+from tcsym.index.values import map_condition, substitute
+from tcsym.ir.loops import Buffer, Kernel, map_node
+from tcsym.sizes.context import Known
+
+Steps = Mapping[str, tuple[str, int]]  # quotient: the size, and what it is a multiple of
+
+
+def in_quotients(kernel: Kernel) -> Kernel:
+    """The kernel with quotients for sizes, where its context promises multiples."""
+    steps = _steps(kernel)
+    if not steps:
+        return kernel
+    values = {size: var(q) * step for q, (size, step) in steps.items()}
+    names = {size: q for q, (size, _) in steps.items()}
+    changed = _rewritten(kernel, lambda e: substitute(e, values))
+    context = tuple(_of_quotient(known, names) for known in kernel.context)
+    return replace(changed, sizes=tuple(names.get(n, n) for n in kernel.sizes), context=context)
+
+
+def in_sizes(kernel: Kernel, original: Kernel) -> Kernel:
+    """A kernel that was made from `in_quotients(original)`, in the sizes of `original`."""
+    steps = _steps(original)
+    if not steps:
+        return kernel
+    changed = _rewritten(kernel, _Restore(steps).index)
+    return replace(changed, sizes=original.sizes, context=original.context)
+
+
+def _steps(kernel: Kernel) -> Steps:
+    return {f"{k.name}/{k.step}": (k.name, k.step) for k in kernel.context if k.step > 1}
+
+
+def _of_quotient(known: Known, names: Mapping[str, str]) -> Known:
+    if known.step == 1:
+        return known
+    high = None if known.high is None else known.high // known.step
+    return Known(names[known.name], -(-known.low // known.step), high)
+
+
+def _rewritten(kernel: Kernel, change: Callable[[Index], Index]) -> Kernel:
+    def buffer(b: Buffer) -> Buffer:
+        strides = None if b.strides is None else tuple(map(change, b.strides))
+        scanned = map_condition(b.scanned, change)
+        shape = tuple(map(change, b.shape))
+        return replace(b, shape=shape, strides=strides, scanned=scanned)
+
+    body = map_node(kernel.body, on_index=change)
+    left_out = map_condition(kernel.left_out, change)
+    buffers = tuple(map(buffer, kernel.buffers))
+    return replace(kernel, buffers=buffers, body=body, left_out=left_out)
+
+
+@dataclass(frozen=True, slots=True)
+class _Restore:
+    """found: expressions in sizes by those in quotients, as these share parts."""
+
+    steps: Steps
+    found: dict[Index, Index] = field(default_factory=dict)
+
+    def index(self, e: Index) -> Index:
+        if e not in self.found:
+            self.found[e] = self._sum(e)
+        return self.found[e]
+
+    def _sum(self, e: Index) -> Index:
+        total = index(e.constant)
+        for atom, c in e.terms:
+            factors = atom.factors if isinstance(atom, Product) else (atom,)
+            part = index(1)
+            for f in factors:
+                size, step = self.steps.get(f, ("", 1)) if isinstance(f, str) else ("", 1)
+                if not size:
+                    part = part * self._atom(f)
+                elif c % step == 0:
+                    c, part = c // step, part * var(size)
+                else:
+                    part = part * floordiv(var(size), step)
+            total = total + part * c
+        return total
+
+    def _atom(self, atom: Atom) -> Index:
+        go = self.index
+        match atom:
+            case FloorDiv(a, b):
+                return floordiv(go(a), go(b))
+            case Mod(a, b):
+                return mod(go(a), go(b))
+            case Min(args):
+                return minimum(*map(go, args))
+            case Max(args):
+                return maximum(*map(go, args))
+            case Choose(c, a, b):
+                return choose(map_condition(c, go), go(a), go(b))
+            case str() | Product():
+                return of_atom(atom)

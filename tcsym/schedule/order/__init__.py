@@ -1,0 +1,1 @@
+"""Loops merged, coalesced, interchanged, distributed; terms put in order."""

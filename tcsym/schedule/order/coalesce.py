@@ -1,0 +1,187 @@
+"""The outermost parallel loops of a nest -> one loop over all their iterations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import mul
+
+from tcsym.index.expr import ZERO, Index, floordiv, index, maximum, minimum, mod, var
+from tcsym.ir.bounds import extent
+from tcsym.ir.loops import (
+    THREADS,
+    Allocate,
+    Block,
+    Branch,
+    Kernel,
+    Loop,
+    Node,
+    Verify,
+    block,
+    walk,
+)
+from tcsym.schedule.analysis.access import accesses
+from tcsym.schedule.analysis.cost import PER_CYCLE, Costs
+from tcsym.schedule.analysis.loops import chain_of, loops_in
+from tcsym.schedule.analysis.names import Names
+from tcsym.schedule.order.parallelise import is_free
+from tcsym.target.target import Target
+
+MOST_LOOPS = 3
+FEW_SHARED = 8  # iterations, known in number, for which no thread makes copies of its own
+PARTS = 256
+PARTS_EACH = 32  # of a thread: the last one ends this much of its work after the first at most
+PART_WORK = 2048 * PER_CYCLE  # beside which a part's divisions and addresses are nothing
+
+
+def coalesce_outermost(
+    kernel: Kernel, target: Target, names: Names, min_work: int, most_loops: int = MOST_LOOPS
+) -> Kernel:
+    """Nested parallel loops, where more loops follow inside, become loops over parts.
+
+    A part is a run of their iterations in order, long enough to pay for its divisions. The new
+    outermost loop is over at most about 256 parts, or 32 for each thread; in a part, the innermost
+    of the loops runs over a range of its own, and only the loops around it are found by division.
+    What was private to all of them is private to the new loops. The loops nest perfectly, but that
+    copies which inner ones use may stand in front of these: there is one part for each thread then,
+    and the parts that share an iteration of the loops around make their own copies.
+    """
+    found: dict[str, frozenset[str]] = {}
+    make = _Collapse(Costs.of(kernel, target), names, min_work, most_loops, found, kernel)
+    body = make.outermost(kernel.body, frozenset((*kernel.sizes, *kernel.launched)))
+    kernel = replace(kernel, body=body)
+    for new, loops in found.items():
+        for b in kernel.buffers:
+            if loops <= b.private:
+                kernel = kernel.with_buffer(replace(b, private=b.private | {new}))
+    return kernel
+
+
+@dataclass(frozen=True, slots=True)
+class _Loops:
+    """Loops that become one, and what stands inside the first `outer` of them in front of others:
+    these run for each of the threads' parts, whatever loops follow."""
+
+    loops: tuple[Loop, ...]
+    before: tuple[Node, ...] = ()
+    outer: int = 0
+
+    def shared(self) -> frozenset[str]:
+        """What is private to these loops is private to the new ones."""
+        loops = self.loops[: self.outer] if self.before else self.loops
+        return frozenset(x.variable for x in loops)
+
+
+@dataclass(frozen=True, slots=True)
+class _Collapse:
+    """One run of the pass. found: new loops, with the ones that each stands for."""
+
+    costs: Costs
+    names: Names
+    min_work: int
+    most_loops: int
+    found: dict[str, frozenset[str]]
+    kernel: Kernel
+
+    def outermost(self, node: Node, known: frozenset[str]) -> Node:
+        match node:
+            case Loop() if is_free(node):
+                nest = self._collapsible(node)
+                return node if len(nest.loops) < 2 else self._collapsed(nest, known)
+            case Loop():
+                return replace(node, body=self.outermost(node.body, known | {node.variable}))
+            case Block(body):
+                return block(*(self.outermost(x, known) for x in body)) if body else node
+            case Branch(c, a, b):
+                orelse = b and self.outermost(b, known)
+                return Branch(c, self.outermost(a, known), orelse)
+            case Allocate(name, body):
+                return Allocate(name, self.outermost(body, known))
+            case _:
+                return node
+
+    def _collapsed(self, nest: _Loops, known: frozenset[str]) -> Node:
+        names, loops = self.names, nest.loops
+        part, row = names.fresh(loops[0].variable), names.fresh(loops[0].variable)
+        self.found[part] = self.found[row] = nest.shared()
+        *outer, inner = loops
+        n = extent(inner)
+        total = reduce(mul, (extent(x) for x in loops))
+        each = self.costs.of_iteration(loops, known)
+        size, work = self._part(nest, total, each, known)
+        first = var(part) * size
+        end = minimum(total, first + size)
+        before, after = first - var(row) * n, end - var(row) * n
+        lower, upper = inner.lower + maximum(0, before), inner.lower + minimum(n, after)
+        inside = block(*nest.before, replace(inner, lower=lower, upper=upper))
+        node = _at_row(outer, var(row), inside)
+        rows = Loop(row, floordiv(first, n), floordiv(end - 1, n) + 1, node, "serial", "parallel")
+        count = floordiv(total + size - 1, size)
+        return Loop(part, ZERO, count, rows, "serial", "parallel", work=work)
+
+    def _part(
+        self, nest: _Loops, total: Index, each: Index, known: frozenset[str]
+    ) -> tuple[Index, Index]:
+        """Iterations in a part, and its work."""
+        if not nest.before:
+            small = floordiv(index(PART_WORK), maximum(1, each))
+            parts = minimum(PARTS, var(THREADS) * PARTS_EACH)
+            size = maximum(1, floordiv(total, parts), small)
+            return size, size * each
+        around = nest.loops[:-1]
+        first = (*around[:-1], replace(around[-1], body=block(*nest.before)))
+        copies = self.costs.of_iteration(first, known)
+        share = floordiv(total + var(THREADS) - 1, var(THREADS))
+        size = maximum(1, share, floordiv(index(self.min_work), maximum(1, each)))
+        return size, size * each + copies
+
+    def _collapsible(self, top: Loop) -> _Loops:
+        """Loops from `top` with bounds of their own, each with serial loops inside."""
+        out: list[Loop] = []
+        for loop in chain_of(top)[: self.most_loops]:
+            if not _joins(loop, out):
+                return _Loops(tuple(out))
+            out.append(loop)
+        if not out or not isinstance(out[-1].body, Block):
+            return _Loops(tuple(out))
+        *before, last = out[-1].body.body
+        around = frozenset(x.variable for x in out)
+        if len(out) == self.most_loops or not isinstance(last, Loop) or not _joins(last, out):
+            return _Loops(tuple(out))
+        if (extent(last).as_int() or FEW_SHARED) < FEW_SHARED:
+            return _Loops(tuple(out))
+        if not all(self._may_repeat(x, last, around) for x in before):
+            return _Loops(tuple(out))
+        outer = len(out)
+        for loop in chain_of(last)[: self.most_loops - outer]:
+            if not _joins(loop, out):
+                break
+            out.append(loop)
+        return _Loops(tuple(out), tuple(before), outer)
+
+    def _may_repeat(self, node: Node, last: Loop, loops: frozenset[str]) -> bool:
+        """Nothing is left of the node but what is private to the loops, nor does `last` change what
+        it reads of the rest."""
+        if any(isinstance(x, Verify) for x, _ in walk(node)):
+            return False
+        shared = {b.name for b in self.kernel.buffers if not loops <= b.private}
+        changed = {a.buffer for a in accesses(last) if a.written}
+        return all(
+            a.buffer not in (shared if a.written else shared & changed) for a in accesses(node)
+        )
+
+
+def _joins(loop: Loop, around: list[Loop]) -> bool:
+    used = loop.lower.variables() | loop.upper.variables()
+    heavy = any(x.kind == "serial" for x in loops_in(loop.body))
+    return is_free(loop) and not used & {x.variable for x in around} and heavy
+
+
+def _at_row(outer: list[Loop], rest: Index, node: Node) -> Node:
+    """`node` inside the loops `outer`, each with the one iteration that makes up the row `rest`."""
+    for loop in reversed(outer):
+        n = extent(loop)
+        at = loop.lower + (rest if loop is outer[0] else mod(rest, n))
+        rest = floordiv(rest, n)
+        node = replace(loop, lower=at, upper=at + 1, body=node)
+    return node

@@ -1,0 +1,73 @@
+"""Nested reduction loops whose strides compose -> one long loop.
+
+A window's loops (channels, kernel rows, kernel columns) are short, so that a register tile would
+spend its time at their ends. Where every address moves by n*s with the outer loop and by s with
+the inner one of n iterations, one counter r = n*outer + inner serves both, and no address
+needs a division: n*(r/n) + (r - n*(r/n)) is r.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tcsym.index.expr import ZERO, Index, floordiv, var
+from tcsym.ir.bounds import extent
+from tcsym.ir.loops import Kernel, Loop, Node, map_node, substitute_node
+from tcsym.schedule.analysis.access import accesses, offset_stride, subscript_variables
+from tcsym.schedule.analysis.loops import statements_in
+from tcsym.schedule.analysis.names import Names
+from tcsym.schedule.order.fuse_parallel import uses_position
+
+
+def fuse_reductions(kernel: Kernel, loops: frozenset[str], names: Names) -> tuple[Kernel, set[str]]:
+    """The perfect nests among `loops` fused as far as their strides compose; the loops left.
+
+    Contract: reduction loops, or loops of copies, in any order; registers do not move with them.
+    """
+    left = set(loops)
+
+    def fuse(x: Node) -> Node:
+        while isinstance(x, Loop) and _is_fusible(kernel, x, left):
+            inner = x.body
+            assert isinstance(inner, Loop)
+            new = names.fresh(inner.variable)
+            left.difference_update((x.variable, inner.variable))
+            left.add(new)
+            x = _fused(x, inner, new)
+        return x
+
+    return replace(kernel, body=map_node(kernel.body, fuse)), left
+
+
+def _is_fusible(kernel: Kernel, outer: Loop, loops: set[str]) -> bool:
+    inner = outer.body
+    if not isinstance(inner, Loop) or not {outer.variable, inner.variable} <= loops:
+        return False
+    bounds = inner.lower.variables() | inner.upper.variables()
+    if {outer.kind, inner.kind} != {"serial"} or outer.variable in bounds:
+        return False
+    moving = frozenset((outer.variable, inner.variable))
+    if any(uses_position(x.value, moving) for x, _ in statements_in(inner.body)):
+        return False
+    for a in accesses(inner.body):
+        b = kernel.buffer(a.buffer)
+        if not subscript_variables(a.subscripts) & moving:
+            continue
+        if b.space != "argument" and not b.padded and b.private & moving:
+            return False
+        far = offset_stride(b, a.subscripts, outer.variable)
+        near = offset_stride(b, a.subscripts, inner.variable)
+        if far is None or near is None or far != near * extent(inner):
+            return False
+    return True
+
+
+def _fused(outer: Loop, inner: Loop, new: str) -> Loop:
+    n = extent(inner)
+    quotient = floordiv(var(new), n)
+    values: dict[str, Index] = {
+        outer.variable: outer.lower + quotient,
+        inner.variable: inner.lower + var(new) - n * quotient,
+    }
+    body = substitute_node(inner.body, values)
+    return replace(inner, variable=new, lower=ZERO, upper=extent(outer) * n, body=body)

@@ -1,0 +1,214 @@
+"""A loop in order around parallel ones -> the parallel ones outside, or blocks of them.
+
+A scan along the last dimension has its rows in threads then, and unit strides in each. Where rows
+lie side by side in memory, threads take blocks of them through all steps: else they would meet at
+every step, for which there is rarely enough to do. A few such rows go outside after all: they are
+the lanes of vectors that stay in registers from step to step, which memory is too slow for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tcsym.index.expr import FALSE, ONE, ZERO, Index, ceildiv, floordiv, ge, maximum, minimum, var
+from tcsym.ir.bounds import extent
+from tcsym.ir.loops import Block, Branch, Kernel, Loop, Node, Store, block, substitute_node, walk
+from tcsym.schedule.analysis.access import Access, accesses, linear_coefficient, stride
+from tcsym.schedule.analysis.loops import chain_of, find_loop, loops_in, replace_loop
+from tcsym.schedule.analysis.names import Names, rename_loops
+from tcsym.schedule.version.versioning import duplicate
+
+Chain = tuple[Loop, ...]
+PARTS = 8  # for threads, if there are rows enough
+LEAST_ROWS = 2048  # of a block: what it reads of one array is a run of two pages
+FEW_ROWS = 32
+WHOLE_ROWS = 64  # blocks are whole multiples: only the last one has ragged vectors
+
+
+def interchange_scans(kernel: Kernel, names: Names, in_blocks: bool = True) -> Kernel:
+    """Every outermost loop in order goes inside its parallel loops, if that is legal and pays.
+
+    in_blocks: or else inside a loop over blocks of these.
+    """
+    for loop, around in tuple(walk(kernel.body)):
+        if isinstance(loop, Loop) and loop.order == "sequential" and not around:
+            kernel = _interchanged(kernel, loop, names, in_blocks)
+    return kernel
+
+
+def is_blocked_scan(node: Node) -> bool:
+    """A loop over blocks around a loop in order around parallel ones."""
+    if not isinstance(node, Loop) or node.order != "parallel":
+        return False
+    scan = node.body
+    return isinstance(scan, Loop) and scan.order == "sequential" and bool(_chains(scan.body))
+
+
+def _interchanged(kernel: Kernel, scan: Loop, names: Names, in_blocks: bool) -> Kernel:
+    chains = _chains(scan.body)
+    if not chains or not _are_alike(chains, scan):
+        return kernel
+    inner, rows, _ = _with_rows_outside(scan, chains, names)
+    if not _are_independent(inner, rows):
+        return kernel
+    if _pays(kernel, inner, rows):
+        return _outside(kernel, scan, names)
+    few = ge(FEW_ROWS, extent(rows[0]))
+    if len(rows) > 1 or few == FALSE or not _are_neighbours(kernel, inner, rows[0].variable):
+        return _in_blocks(kernel, scan, chains, names) if in_blocks else kernel
+    kernel, copy, new = duplicate(kernel, scan, names)
+    body = replace_loop(kernel.body, scan.variable, lambda x: Branch(few, copy, x))
+    kernel = replace(kernel, body=body)
+    kernel = _outside(kernel, find_loop(kernel.body, new[scan.variable]), names)
+    return _in_blocks(kernel, scan, chains, names) if in_blocks else kernel
+
+
+def _with_rows_outside(
+    scan: Loop, chains: tuple[Chain, ...], names: Names
+) -> tuple[Loop, Chain, dict[str, str]]:
+    """The scan of single rows, the loops over these to put around it, their names by old ones."""
+    shared = {x.variable: names.fresh(x.variable) for x in chains[0]}
+    new = {x.variable: n for c in chains for x, n in zip(c, shared.values())}
+    inner = replace(scan, body=_without_rows(rename_loops(scan.body, new)))
+    return inner, tuple(replace(x, variable=shared[x.variable]) for x in chains[0]), new
+
+
+def _outside(kernel: Kernel, scan: Loop, names: Names) -> Kernel:
+    """The kernel with that scan inside its rows. Contract: they are alike and independent."""
+    inner, rows, new = _with_rows_outside(scan, _chains(scan.body), names)
+    node: Node = inner
+    for row in reversed(rows):
+        node = replace(row, body=node)
+    buffers = tuple(
+        replace(b, private=frozenset(new.get(v, v) for v in b.private)) for b in kernel.buffers
+    )
+    body = replace_loop(kernel.body, scan.variable, lambda _: node)
+    return replace(kernel, body=body, buffers=buffers)
+
+
+def _are_neighbours(kernel: Kernel, scan: Loop, row: str) -> bool:
+    """What is stored lies side by side for neighbouring rows."""
+    stores = [x for x, _ in walk(scan.body) if isinstance(x, Store)]
+    return bool(stores) and all(
+        stride(kernel.buffer(x.buffer), x.subscripts, row) == ONE
+        for x in stores
+        if scan.variable not in kernel.buffer(x.buffer).private
+    )
+
+
+def _in_blocks(kernel: Kernel, scan: Loop, chains: tuple[Chain, ...], names: Names) -> Kernel:
+    """Contract: no step reads what another row wrote."""
+    count, inner = extent(chains[0][0]), ONE
+    for x in chains[0][1:]:
+        inner = inner * maximum(ZERO, extent(x))
+    least = maximum(1, floordiv(LEAST_ROWS, inner))
+    whole = WHOLE_ROWS if len(chains[0]) == 1 else 1
+    length = maximum(least, ceildiv(count, PARTS * whole) * whole)
+    part = names.fresh(scan.variable)
+    rows = {first.variable for first, *_ in chains}
+    body = scan.body
+    for v in sorted(rows):
+        body = replace_loop(body, v, lambda x: _block(x, var(part) * length, length))
+    parts = floordiv(count + length - 1, length)
+    node = Loop(part, ZERO, parts, replace(scan, body=body), "serial", "parallel")
+    buffers = tuple(
+        replace(b, private=b.private | {part}) if b.private & rows else b for b in kernel.buffers
+    )
+    body = replace_loop(kernel.body, scan.variable, lambda _: node)
+    return replace(kernel, body=body, buffers=buffers)
+
+
+def _block(rows: Loop, done: Index, length: Index) -> Loop:
+    """At most `length` rows after the first `done`, counted from 0."""
+    at = {rows.variable: rows.lower + done + var(rows.variable)}
+    n = minimum(length, extent(rows) - done)
+    return replace(rows, lower=ZERO, upper=n, body=substitute_node(rows.body, at))
+
+
+def _chains(node: Node) -> tuple[Chain, ...]:
+    """The parallel nests below conditions, if there is nothing else; else none."""
+    match node:
+        case Block(body):
+            parts = [_chains(x) for x in body]
+            return () if not all(parts) else tuple(c for p in parts for c in p)
+        case Branch(_, a, b):
+            parts = [_chains(x) for x in (a, b) if x is not None]
+            return () if not all(parts) else tuple(c for p in parts for c in p)
+        case Loop():
+            chain = chain_of(node)
+            free = all(x.order == "parallel" and x.kind == "serial" for x in chain)
+            return (chain,) if free and not loops_in(chain[-1].body) else ()
+        case _:
+            return ()
+
+
+def _are_alike(chains: tuple[Chain, ...], scan: Loop) -> bool:
+    """The same iterations in every nest and in every step."""
+    bounds = {tuple((x.lower, x.upper) for x in c) for c in chains}
+    inside = {x.variable for c in chains for x in c} | {scan.variable}
+    used = frozenset[str]().union(
+        *(x.lower.variables() | x.upper.variables() for x in chains[0]),
+        scan.lower.variables() | scan.upper.variables(),
+    )
+    return len(bounds) == 1 and not used & inside
+
+
+def _without_rows(node: Node) -> Node:
+    """`node` with the bodies of its loops in their places."""
+    match node:
+        case Block(body):
+            return block(*map(_without_rows, body))
+        case Branch(c, a, b):
+            return Branch(c, _without_rows(a), b and _without_rows(b))
+        case Loop():
+            return _without_rows(node.body)
+        case _:
+            return node
+
+
+def _are_independent(scan: Loop, rows: Chain) -> bool:
+    """Steps touch what another row writes in no case: rows show alike in all its subscripts."""
+    touched = tuple(accesses(scan.body))
+    for name in {a.buffer for a in touched if a.written}:
+        mine = [a.subscripts for a in touched if a.buffer == name]
+        for row in rows:
+            if not any(
+                len(set(column)) == 1 and _tells(column[0], row.variable, scan, rows)
+                for column in zip(*mine)
+            ):
+                return False
+    return True
+
+
+def _tells(s: object, row: str, scan: Loop, rows: Chain) -> bool:
+    """The subscript has another value for every value of `row`, whatever the other loops do."""
+    if not isinstance(s, Index):
+        return False
+    others = {scan.variable, *(x.variable for x in rows)} - {row}
+    coefficient = linear_coefficient(s, row)
+    return not s.variables() & others and coefficient is not None and bool(coefficient.as_int())
+
+
+def _pays(kernel: Kernel, scan: Loop, rows: Chain) -> bool:
+    """What is stored moves in unit strides with the scan, and nothing that steps read anew does
+    with a row. Where steps store nothing anew, something they read moves so with the scan."""
+    moved = [a for a in accesses(scan.body) if _moves(kernel, a, scan.variable)]
+    stores = [a for a in moved if a.written]
+    along = [_stride(kernel, a, scan.variable) == ONE for a in stores or moved]
+    across = any(_stride(kernel, a, r.variable) == ONE for a in moved for r in rows)
+    return (all(along) if stores else any(along)) and not across
+
+
+def _stride(kernel: Kernel, a: Access, variable: str) -> Index | None:
+    return stride(kernel.buffer(a.buffer), a.subscripts, variable)
+
+
+def _moves(kernel: Kernel, a: Access, variable: str) -> bool:
+    """It touches another element in the next step, as far as is known, and not one of the few that
+    a temporary keeps."""
+    b = kernel.buffer(a.buffer)
+    return variable not in b.private and any(
+        not isinstance(s, Index) or variable in s.variables()
+        for s, n in zip(a.subscripts, b.shape)
+        if b.space == "argument" or n.as_int() is None
+    )

@@ -1,0 +1,206 @@
+"""Perfectly nested loops that walk every buffer like one loop -> that loop, over merged dimensions.
+
+Rows of an image that lie one behind the other are one long row: short rows then fill vectors, and
+the remainder is paid once. Two dimensions of a buffer merge into one by rewriting subscripts
+(a, b) -> a * extent + b wherever the buffer is used; the memory stays as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tcsym.frontend.program import Expr, IndexValue, Read
+from tcsym.index.expr import ONE, ZERO, Index, condition_variables, var
+from tcsym.ir.bounds import extent, is_nonnegative
+from tcsym.ir.loops import (
+    Branch,
+    Buffer,
+    Holds,
+    Kernel,
+    Loop,
+    Node,
+    Store,
+    Update,
+    Value,
+    Verify,
+    map_node,
+    substitute_node,
+    subvalues,
+    walk,
+)
+from tcsym.schedule.analysis.access import (
+    Access,
+    accesses,
+    linear_coefficient,
+    subscript_variables,
+)
+from tcsym.schedule.analysis.loops import loops_in, replace_loop
+from tcsym.schedule.analysis.names import Names
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """`outer` holds just `inner`. `dimensions`: by buffer, that of `outer`; of `inner` the next."""
+
+    outer: Loop
+    inner: Loop
+    dimensions: dict[str, int]
+
+
+def merge_loops(kernel: Kernel, names: Names) -> Kernel:
+    """Every pair of nested loops of one order that can be one loop is one.
+
+    Contract: full-size buffers, as before any schedule. A buffer in the caller's strides merges no
+    dimensions.
+    """
+    refused: set[str] = set()
+    while (pair := _next_pair(kernel, refused)) is not None:
+        kernel = _merged(kernel, pair, names)
+    return kernel
+
+
+def _next_pair(kernel: Kernel, refused: set[str]) -> _Pair | None:
+    """The innermost pair not refused before."""
+    for loop in reversed(loops_in(kernel.body)):
+        if loop.variable in refused or not isinstance(loop.body, Loop):
+            continue
+        pair = _pair(kernel, loop, loop.body)
+        if pair is not None:
+            return pair
+        refused.add(loop.variable)
+    return None
+
+
+def _pair(kernel: Kernel, outer: Loop, inner: Loop) -> _Pair | None:
+    sizes = frozenset(kernel.sizes)
+    if outer.order != inner.order or inner.order == "sequential":
+        return None
+    extents = (extent(outer), extent(inner))
+    plain = outer.lower == inner.lower == ZERO and all(is_nonnegative(n, sizes) for n in extents)
+    if not plain or outer.variable in inner.upper.variables():
+        return None
+    pair = frozenset((outer.variable, inner.variable))
+    if not _only_in_subscripts(inner.body, pair):
+        return None
+    dimensions: dict[str, int] = {}
+    for a in accesses(inner.body):
+        own = len(kernel.buffer(a.buffer).private & pair)
+        if own == 1:
+            return None
+        if _is_one_row(a, outer, inner) or (own == 0 and not _uses(a, pair)):
+            continue
+        d = _dimension(kernel.buffer(a.buffer), a, outer, inner)
+        if d is None or dimensions.setdefault(a.buffer, d) != d:
+            return None
+    fits = all(_can_merge(kernel.body, name, d) for name, d in dimensions.items())
+    return _Pair(outer, inner, dimensions) if fits else None
+
+
+def _only_in_subscripts(node: Node, pair: frozenset[str]) -> bool:
+    """Nothing in `node` but subscripts depends on the loops `pair`."""
+    for x, _ in walk(node):
+        if isinstance(x, Loop) and (x.lower.variables() | x.upper.variables()) & pair:
+            return False
+        if isinstance(x, Branch) and condition_variables(x.condition) & pair:
+            return False
+        if isinstance(x, Store | Update | Verify) and _value_depends(x.value, pair):
+            return False
+    return True
+
+
+def _value_depends(v: Value, pair: frozenset[str]) -> bool:
+    for x in subvalues(v):
+        if isinstance(x, IndexValue) and x.index.variables() & pair:
+            return True
+        if isinstance(x, Holds) and condition_variables(x.condition) & pair:
+            return True
+        if isinstance(x, Read) and x.unwritten and condition_variables(x.unwritten) & pair:
+            return True
+    return False
+
+
+def _uses(a: Access, pair: frozenset[str]) -> bool:
+    return bool(subscript_variables(a.subscripts) & pair)
+
+
+def _is_one_row(a: Access, outer: Loop, inner: Loop) -> bool:
+    """One subscript moves with both loops, and with the outer by whole rows of the inner."""
+    pair = {outer.variable, inner.variable}
+    moved = [s for s in a.subscripts if subscript_variables((s,)) & pair]
+    if len(moved) != 1 or not isinstance(moved[0], Index):
+        return False
+    step = linear_coefficient(moved[0], inner.variable)
+    rows = linear_coefficient(moved[0], outer.variable)
+    return step is not None and rows is not None and rows == step * extent(inner)
+
+
+def _dimension(b: Buffer, a: Access, outer: Loop, inner: Loop) -> int | None:
+    """d with subscripts d, d + 1 equal to the loop variables, which nothing else moves with."""
+    pair = {outer.variable, inner.variable}
+    if b.strides is not None:
+        return None
+    for d, (s, t) in enumerate(zip(a.subscripts, a.subscripts[1:])):
+        if s == var(outer.variable) and t == var(inner.variable):
+            others = (*a.subscripts[:d], *a.subscripts[d + 2 :])
+            whole = b.shape[d + 1] == extent(inner)
+            return d if whole and not subscript_variables(others) & pair else None
+    return None
+
+
+def _can_merge(node: Node, buffer: str, d: int) -> bool:
+    """No use of the two dimensions is checked at run time, gathers, or slides."""
+    return all(
+        isinstance(s, Index) and not a.checks(k) and _is_position(s)
+        for a in accesses(node)
+        if a.buffer == buffer
+        for k, s in ((d, a.subscripts[d]), (d + 1, a.subscripts[d + 1]))
+    )
+
+
+def _is_position(s: Index) -> bool:
+    """A constant, or a loop variable and perhaps a constant."""
+    return not s.terms or (len(s.terms) == 1 and s.terms[0][1] == 1)
+
+
+def _merged(kernel: Kernel, pair: _Pair, names: Names) -> Kernel:
+    outer, inner = pair.outer, pair.inner
+    name = names.fresh(f"{_stem(outer.variable)}_{_stem(inner.variable)}")
+    body = substitute_node(inner.body, {outer.variable: ZERO, inner.variable: var(name)})
+    loop = replace(outer, variable=name, upper=extent(outer) * extent(inner), body=body, work=ONE)
+    kernel = replace(kernel, body=replace_loop(kernel.body, outer.variable, lambda _: loop))
+    for buffer, d in pair.dimensions.items():
+        kernel = _with_merged_dimensions(kernel, buffer, d)
+    for b in kernel.buffers:
+        if b.private & {outer.variable, inner.variable}:
+            private = b.private - {outer.variable, inner.variable} | {name}
+            kernel = kernel.with_buffer(replace(b, private=private))
+    return kernel
+
+
+def _stem(variable: str) -> str:
+    return variable.partition(".")[0]
+
+
+def _with_merged_dimensions(kernel: Kernel, buffer: str, d: int) -> Kernel:
+    b = kernel.buffer(buffer)
+    n = b.shape[d + 1]
+
+    def one(subscripts: tuple[Index | Expr, ...]) -> tuple[Index | Expr, ...]:
+        s, t = subscripts[d : d + 2]
+        assert isinstance(s, Index) and isinstance(t, Index)
+        return (*subscripts[:d], s * n + t, *subscripts[d + 2 :])
+
+    def statement(x: Node) -> Node:
+        if isinstance(x, Store | Update) and x.buffer == buffer:
+            return replace(x, subscripts=one(x.subscripts))  # type: ignore[arg-type]
+        return x
+
+    def value(v: Value) -> Value:
+        if not isinstance(v, Read) or v.tensor != buffer:
+            return v
+        checked = (*v.checked[:d], *v.checked[d + 1 :]) if v.checked else ()
+        return replace(v, subscripts=one(v.subscripts), checked=checked)
+
+    shape = (*b.shape[:d], b.shape[d] * n, *b.shape[d + 2 :])
+    kernel = replace(kernel, body=map_node(kernel.body, statement, value))
+    return kernel.with_buffer(replace(b, shape=shape))

@@ -1,0 +1,73 @@
+"""Branches inside loops -> loops inside branches, where the condition does not use the loop."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tcsym.index.expr import All, Condition, all_of, condition_variables
+from tcsym.ir.loops import Block, Branch, Loop, Node, Store, block, conditional, map_node
+from tcsym.schedule.analysis.loops import children
+from tcsym.schedule.analysis.names import Names, renamed_loops
+
+
+def unswitch(node: Node, names: Names) -> Node:
+    """Every condition stands outside all loops that it does not depend on.
+
+    Only where the branch is the whole body of the loop. Conditions are pure and total, so that
+    evaluating one for a loop without iterations has no effect. Of a branch that is not, the stores
+    with which both arms begin stand before it: reductions then start alike in both.
+    """
+
+    def hoist(x: Node) -> Node:
+        if isinstance(x, Block):
+            return block(*map(_with_common_start, x.body)) if x.body else x
+        if not (isinstance(x, Loop) and isinstance(x.body, Branch)):
+            return x
+        return _hoist(x, x.body) if x.body.orelse is None else _unswitch(x, x.body, names)
+
+    return map_node(node, hoist)
+
+
+def unswitch_serial(node: Node, names: Names) -> Node:
+    """Choices made inside parallel loops move out of the serial ones that they do not depend on."""
+
+    def hoist(x: Node) -> Node:
+        if not isinstance(x, Loop) or (x.kind, x.order) != ("serial", "parallel"):
+            return x
+        return _unswitch(x, x.body, names) if isinstance(x.body, Branch) else x
+
+    return map_node(node, hoist)
+
+
+def _hoist(loop: Loop, branch: Branch) -> Node:
+    parts = _conjuncts(branch.condition)
+    outer = all_of(c for c in parts if loop.variable not in condition_variables(c))
+    inner = all_of(c for c in parts if loop.variable in condition_variables(c))
+    return conditional(outer, replace(loop, body=conditional(inner, branch.then)))
+
+
+def _unswitch(loop: Loop, branch: Branch, names: Names) -> Node:
+    if branch.orelse is None or loop.variable in condition_variables(branch.condition):
+        return loop
+    other = renamed_loops(replace(loop, body=branch.orelse), names)
+    return Branch(branch.condition, replace(loop, body=branch.then), other)
+
+
+def _with_common_start(x: Node) -> Node:
+    if not isinstance(x, Branch) or x.orelse is None:
+        return x
+    n, pairs = 0, tuple(zip(children(x.then), children(x.orelse)))
+    while n < len(pairs) and _same_store(*pairs[n]):
+        n += 1
+    then, orelse = children(x.then)[n:], children(x.orelse)[n:]
+    if n == 0 or not then or not orelse:
+        return x
+    return block(*children(x.then)[:n], Branch(x.condition, block(*then), block(*orelse)))
+
+
+def _same_store(a: Node, b: Node) -> bool:
+    return isinstance(a, Store) and isinstance(b, Store) and replace(b, name=a.name) == a
+
+
+def _conjuncts(c: Condition) -> tuple[Condition, ...]:
+    return c.conditions if isinstance(c, All) else (c,)

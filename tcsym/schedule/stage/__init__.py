@@ -1,0 +1,1 @@
+"""Copies of operands: packed panels, padded boxes, transposed and converted images."""

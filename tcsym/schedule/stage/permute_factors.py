@@ -1,0 +1,105 @@
+"""Operands of a map that lie across its result, and are used several times -> copies along it.
+
+`Z(a,b,c,d) = X(a,b) * Y(d,c)`: for each a and b, rows of Z take their factors from far apart, or a
+block of Y is transposed anew. The copy Y'(c,d) is transposed once, and read as Z is written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import mul
+
+from tcsym.frontend.program import Read
+from tcsym.index.expr import FALSE, ONE, TRUE, Condition, all_of, ge
+from tcsym.ir.bounds import extent
+from tcsym.ir.loops import Kernel, Loop, Store
+from tcsym.schedule.analysis.access import stride, value_variables
+from tcsym.schedule.analysis.assume import in_context
+from tcsym.schedule.analysis.loops import chain_of, find_loop, loops_around
+from tcsym.schedule.analysis.setting import Setting
+from tcsym.schedule.stage.copy_operand import copy_operand, depend_on_sizes
+from tcsym.schedule.stage.permute_operands import is_permutation
+from tcsym.schedule.tile.transpose_lanes import certain_reads
+from tcsym.schedule.version.versioning import add_version
+
+LEAST_USES = 3  # of an element: with fewer, blocks are transposed where they are used
+
+
+@dataclass(frozen=True, slots=True)
+class Factors:
+    """`copies`: outermost loops of the nests that make them, not scheduled yet; `rest`: the map
+    without them, where they are used less often."""
+
+    kernel: Kernel
+    copies: tuple[str, ...]
+    rest: str | None
+
+
+def permute_factors(
+    kernel: Kernel, nest: str, setting: Setting, always: bool = False
+) -> Factors | None:
+    """The map on copies; None if no operand is worth one.
+
+    always: however often they are used, and those of short rows' vectors too (`rows.fold_rows`).
+    """
+    chain = chain_of(find_loop(kernel.body, nest))
+    found = _across(kernel, chain, always)
+    if not found or loops_around(kernel.body, nest):
+        return None
+    often = TRUE if always else all_of(_used_often(chain, r) for r in found)
+    pays = in_context(kernel, often)
+    if pays == FALSE:
+        return None
+    rest = None
+    if pays != TRUE:
+        kernel, rest = add_version(kernel, nest, pays, setting.names)
+    store, copies = chain[-1].body, list[str]()
+    assert isinstance(store, Store)
+    for r in found:
+        moved = [x for x in chain if x.variable in value_variables(r)]
+        moved.sort(key=lambda x: (_is_along(kernel, store, x), x is chain[-2]))
+        name = setting.names.fresh(f"{r.tensor}_copy")
+        loops = tuple(moved)
+        kernel, copy = copy_operand(kernel, nest, r, loops, loops, name, setting.names)
+        copies.append(copy)
+    return Factors(kernel, tuple(copies), rest)
+
+
+def _across(kernel: Kernel, chain: tuple[Loop, ...], rows: bool) -> tuple[Read, ...]:
+    """Operands that move along the result's rows, but far, and stay while another loop moves.
+
+    rows: or move from row to row only.
+    """
+    store = chain[-1].body
+    parallel = all(x.order == "parallel" and x.kind == "serial" for x in chain)
+    if not isinstance(store, Store) or not parallel or not depend_on_sizes(kernel, chain):
+        return ()
+    along = next((x.variable for x in chain if _is_along(kernel, store, x)), None)
+    inside = {x.variable for x in chain}
+    if along is None or any(b.private & inside for b in kernel.buffers):
+        return ()
+    sides = (along, *(x.variable for x in chain[-2:-1] if rows))
+    found = dict[Read, None]()
+    for r in certain_reads(store.value):
+        side = next((v for v in sides if v in value_variables(r)), None)
+        if side is None or not _is_permuted(r) or not inside - value_variables(r):
+            continue
+        if stride(kernel.buffer(r.tensor), r.subscripts, side) != ONE and r.tensor != store.buffer:
+            found[r] = None
+    return tuple(found)
+
+
+def _is_permuted(r: Read) -> bool:
+    """But for what no loop moves."""
+    moved = tuple(s for s in r.subscripts if value_variables(replace(r, subscripts=(s,))))
+    return is_permutation(replace(r, subscripts=moved))
+
+
+def _is_along(kernel: Kernel, store: Store, x: Loop) -> bool:
+    return stride(kernel.buffer(store.buffer), store.subscripts, x.variable) == ONE
+
+
+def _used_often(chain: tuple[Loop, ...], r: Read) -> Condition:
+    others = (extent(x) for x in chain if x.variable not in value_variables(r))
+    return ge(reduce(mul, others, ONE), LEAST_USES)

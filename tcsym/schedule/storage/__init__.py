@@ -1,0 +1,1 @@
+"""Temporaries: contracted, folded, padded, private, placed."""

@@ -1,0 +1,1 @@
+"""Register tiles, vectors, blocks of rows and columns, unroll-and-jam, transposition."""

@@ -1,0 +1,48 @@
+"""Steps of a scan that sum a few terms for a few columns -> rows in the lanes, where they lie.
+
+`for t { S(t,b,h) +=! S(t-1,b,k) * U(h,k) }` with a hidden unit or two: a register tile has one
+column in use, a vector along the sum one term, and what follows, a tanh, is made for one element at
+a time. Rows fill vectors. Their elements lie apart, which costs a gather for each term and for each
+operand of a column; a step is too short for copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import reduce
+from operator import mul
+
+from tcsym.index.expr import FALSE, ONE, Index, all_of, ge, maximum
+from tcsym.ir.bounds import extent
+from tcsym.ir.loops import Kernel
+from tcsym.schedule.analysis.assume import in_context
+from tcsym.schedule.analysis.band import Roles, band_of, reductions
+from tcsym.schedule.analysis.loops import find_loop, loops_around
+from tcsym.schedule.analysis.setting import Setting
+from tcsym.schedule.version.short_rows import add_lanes
+
+MOST_GATHERS = 15  # for a vector of rows, of terms and of what follows: tiles take as long
+OTHERS = 2  # an operand of what follows, and the result
+
+
+def add_step_lanes(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Kernel:
+    """The nest beside a version with its rows in lanes, if it is part of a step."""
+    around = loops_around(kernel.body, nest)
+    if roles.rows is None or not any(x.order == "sequential" for x in around):
+        return kernel
+    band = band_of(find_loop(kernel.body, nest))
+    lanes = setting.lanes(kernel, band.body)
+    columns = _product(extent(x) for x in band.loops if x.variable != roles.rows)
+    sums = {_product(map(extent, loops)) for _, loops in reductions(band.body)}
+    terms = maximum(*sums)
+    rows = extent(band.loop(roles.rows))
+    used = columns.variables() | terms.variables() | rows.variables()
+    if lanes == 1 or not used <= frozenset(kernel.sizes):
+        return kernel
+    few = all_of((ge(MOST_GATHERS, columns * (terms + OTHERS)), ge(rows, lanes)))
+    few = in_context(kernel, few)
+    return kernel if few == FALSE else add_lanes(kernel, nest, roles.rows, few, setting)
+
+
+def _product(factors: Iterable[Index]) -> Index:
+    return reduce(mul, factors, ONE)

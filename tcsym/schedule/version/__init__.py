@@ -1,0 +1,1 @@
+"""Which versions a nest gets, under which conditions on sizes, and by which schedule."""

@@ -1,0 +1,63 @@
+"""Few columns beside loops that share the rows' operand -> whether rows as columns take less time.
+
+`Z(a,b,c,d) += X(e,b,a,d) * Y(c,e)` with two d: a tile has d in its lanes, for the sake of Z, and
+panels of X for each a and b. With c there, Y has one panel for all of these and X stays as it
+lies; only sums are stored across.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import mul
+
+from tcsym.index.expr import FALSE, ONE, ZERO, Condition, Index, all_of, ge
+from tcsym.ir.bounds import extent
+from tcsym.ir.loops import Kernel
+from tcsym.schedule.analysis.access import value_variables
+from tcsym.schedule.analysis.band import Band, Roles, band_of, reductions
+from tcsym.schedule.analysis.loops import find_loop
+from tcsym.schedule.analysis.operands import outer_loops
+from tcsym.schedule.analysis.setting import Setting
+from tcsym.schedule.version.contraction_versions import (
+    FEW_ROWS,
+    column_count,
+    has_windows,
+    streams_in_place,
+)
+from tcsym.schedule.version.interleaving import SCATTER_TIME, tile_time
+
+MOST_COLUMNS = 15  # a vector of these, or more, wastes little
+# Times in tenths of a nanosecond, of 180 products with AVX-512
+PANEL_TIME, PERMUTED_TIME = 2, 12  # of an element in a panel; in one that lies along no side
+LEAST_GAIN = 100_000  # in a call: less is not worth code of its own
+
+
+def shared_pays(
+    kernel: Kernel, nest: str, roles: Roles, other: Roles, setting: Setting
+) -> Condition:
+    """other: with rows as columns. FALSE if nothing shares its panels, or sizes do not tell."""
+    band = band_of(find_loop(kernel.body, nest))
+    own = {other.columns, other.rows, *outer_loops(band, other)}
+    if own >= {*band.variables} or has_windows(kernel, nest):
+        return FALSE
+    in_place = streams_in_place(kernel, nest, roles, setting)
+    moves = (PANEL_TIME if in_place else PERMUTED_TIME) * _streamed(band, roles)
+    tiles = tile_time(kernel, nest, roles, setting) + moves
+    points = reduce(mul, map(extent, band.loops), ONE)
+    across = tile_time(kernel, nest, other, setting) + SCATTER_TIME * points
+    if not (tiles + across).variables() <= frozenset(kernel.sizes):
+        return FALSE
+    few = ge(MOST_COLUMNS, column_count(kernel, nest, roles))
+    return all_of(
+        (few, ge(extent(band.loop(other.columns)), FEW_ROWS), ge(tiles, across + LEAST_GAIN))
+    )
+
+
+def _streamed(band: Band, roles: Roles) -> Index:
+    """Elements of panels."""
+    loops, total = {x.variable: x for x in band.loops}, ZERO
+    loops |= {y.variable: y for _, around in reductions(band.body) for y in around}
+    for r in roles.streamed:
+        moved = value_variables(r)
+        total = total + reduce(mul, (extent(loops[v]) for v in loops if v in moved), ONE)
+    return total

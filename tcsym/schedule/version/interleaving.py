@@ -1,0 +1,321 @@
+"""Small products, many of them -> the loop to run in lanes, one product each, and where that pays.
+
+Where rows, columns or terms are few, a register tile is mostly empty, and so is a vector along a
+sum. Products that a loop around makes independent of each other fill all lanes, if elements of the
+same place of neighbouring products lie side by side (`contraction.interleave` copies them so).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add, mul
+
+from tcsym.index.expr import (
+    FALSE,
+    ONE,
+    ZERO,
+    Condition,
+    Index,
+    all_of,
+    ceildiv,
+    floordiv,
+    ge,
+    minimum,
+    var,
+)
+from tcsym.ir.bounds import extent
+from tcsym.ir.loops import Branch, Kernel, Loop, Store, Update, loads, walk
+from tcsym.schedule.analysis.access import Access, accesses
+from tcsym.schedule.analysis.band import Band, Roles, band_of, reductions, roles_of
+from tcsym.schedule.analysis.loops import find_loop, loops_in, statements_in
+from tcsym.schedule.analysis.overlap import is_repeatable
+from tcsym.schedule.analysis.setting import Setting
+from tcsym.schedule.analysis.vector_legality import vector_refusal
+from tcsym.schedule.order.interchange import can_sink
+from tcsym.schedule.tile.register_tile import can_tile
+from tcsym.schedule.version.contraction_versions import (
+    column_count,
+    exchanged,
+    loop_around,
+    streams_in_place,
+)
+
+# Times in tenths of a nanosecond, fitted to 890 products with AVX-512 and 480 with AVX2 of 1 to 70
+# rows, columns and terms each: what they choose takes 1.02 times as long as the better way.
+GROUP_TIME = 8  # of as many products as lanes, for each
+BLOCK_TIME = 8  # of a square block of copied elements, for each lane
+TERM_TIME, RUN_TIME = 5, 4  # of a vector of terms, and of an innermost loop over them
+TILE_TIME, TILE_TERM_TIME, PANEL_TIME = 125, 10, 580  # of a register tile, a step, a panel for it
+SCATTER_TIME = 4  # of an element of a tile whose columns do not lie side by side in the result
+SUM_TIME, TERMS_TIME = 31, (1, 5)  # of a product of two vectors along a sum: per sum, per term
+TILE_COLUMNS = 16  # of the register tiles for which these are; wider ones take longer
+LANE_ROWS = 4  # of a register tile of one vector
+CACHE_PART = 2  # of the second cache that the copies may fill
+
+
+@dataclass(frozen=True, slots=True)
+class Interleaving:
+    """`loop` runs in the lanes, inside the loops `outer`.
+
+    moved: by buffer, the dimension that moves with the loop. rows: of a register tile, if any, of
+    so many of them as `height`.
+    """
+
+    loop: str
+    outer: tuple[str, ...]
+    moved: dict[str, int]
+    rows: str | None = None
+    height: int = LANE_ROWS
+
+
+def interleaving(
+    kernel: Kernel,
+    nest: str,
+    setting: Setting,
+    shared: bool = False,
+    loop: str | None = None,
+    anew: bool = False,
+) -> Interleaving | None:
+    """The first loop of the nest's band that moves all operands and can run in lanes.
+
+    shared: it need not move all; what it moves in lanes already stays where it is, too. loop: this
+    one or none. anew: results may be made in several steps, all of them in a lane's copy.
+    """
+    band = band_of(find_loop(kernel.body, nest))
+    lanes = setting.lanes(kernel, band.body)
+    if lanes == 1 or any(isinstance(x, Branch) for x, _ in walk(band.body)):
+        return None
+    fits = frozenset(
+        b.name
+        for b in kernel.buffers
+        if b.space == "argument" and b.strides is None and len(b.shape) > 1
+        if b.dtype.bits in (32, 64) and setting.target.lanes(b.dtype.bits) == lanes
+    )
+    candidates = band.variables if loop is None else (loop,)
+    found = (_along(kernel, band, v, fits, shared, anew) for v in candidates)
+    return next((x for x in found if x is not None), None)
+
+
+def transposing(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Interleaving | None:
+    """A loop along which operands lie in lanes already, and not the result: that alone is copied.
+
+    The copy has elements of two loops, so that no roles of rows and columns store it in order, and
+    what its columns stream does not lie along them. A loop of several sizes rarely is short; an
+    inner one has the smallest copy.
+    """
+    if streams_in_place(kernel, nest, roles, setting):
+        return None
+    band = band_of(find_loop(kernel.body, nest))
+    read = {r.tensor for x, _ in statements_in(band.body) for r in loads(x.value)}
+    for loop in _longest(band):
+        found = interleaving(kernel, nest, setting, True, loop.variable)
+        if found is None or read & found.moved.keys():
+            continue
+        if all(len(kernel.buffer(b).shape) > d + 2 for b, d in found.moved.items()):
+            return replace(found, rows=_rows_beside(kernel, band, found))
+    return None
+
+
+def _longest(band: Band) -> list[Loop]:
+    """First those of several sizes, then the inner ones."""
+    sizes = {y: (len(extent(y).variables()), k) for k, y in enumerate(band.loops)}
+    return sorted(sizes, key=sizes.__getitem__, reverse=True)
+
+
+def _rows_beside(kernel: Kernel, band: Band, x: Interleaving) -> str | None:
+    """The best loop for the rows of tiles that overlap, which use again what lies in lanes."""
+    for v in (y.variable for y in _longest(band)):
+        if v not in x.outer and roles_of(band, x.loop, v) is not None:
+            points = frozenset((x.loop, v))
+            if can_tile(band, x.loop, v, x.outer) and is_repeatable(kernel, band.body, points):
+                return v
+    return None
+
+
+def _along(
+    kernel: Kernel, band: Band, v: str, fits: frozenset[str], shared: bool, anew: bool
+) -> Interleaving | None:
+    """fits: buffers that blocks can be transposed of."""
+    moved: dict[str, int] = {}
+    outside: dict[str, set[tuple[Index, ...]]] = {}
+    in_place = {a.buffer for a in accesses(band.body) if shared and _stays(a, v)}
+    for a in accesses(band.body):
+        if v in kernel.buffer(a.buffer).private or (shared and _stays(a, v)):
+            continue
+        d = _dimension(kernel, a, v)
+        if d is None or a.buffer not in fits or moved.setdefault(a.buffer, d) != d:
+            return None
+        before = tuple(s for s in a.subscripts[:d] if isinstance(s, Index))
+        outside.setdefault(a.buffer, set()).add(before)
+    if not moved or in_place & moved.keys():
+        return None
+    used = {x for places in outside.values() for p in places for s in p for x in s.variables()}
+    outer = tuple(x for x in band.variables if x in used)
+    steps = moved.items() if anew else ()
+    made = {b for b, d in steps if _is_made_whole(kernel, band, b, d, used)}
+    inside = used & {x.variable for x in loops_in(band.body)}
+    if inside or not _is_legal(kernel, band, v, outer, made):
+        return None
+    for x, around in statements_in(band.body):
+        if any(r.unwritten and r.tensor in moved for r in loads(x.value)):
+            return None
+        if isinstance(x, Store | Update) and x.buffer in moved:
+            loops = (*(y for y in band.loops if y.variable not in used), *around)
+            if len(outside[x.buffer]) > 1 or not _is_whole(kernel, x, moved[x.buffer], loops):
+                return None
+    return Interleaving(v, outer, moved)
+
+
+def _stays(a: Access, v: str) -> bool:
+    """One element for all lanes, or neighbours: the loop moves the last subscript only."""
+    indices = [s for s in a.subscripts if isinstance(s, Index)]
+    if len(indices) < len(a.subscripts) or any(a.checked):
+        return False
+    moving = [s for s in indices if v in s.variables()]
+    return not moving or (moving == indices[-1:] and moving[0].coefficient(v) == 1)
+
+
+def _dimension(kernel: Kernel, a: Access, v: str) -> int | None:
+    """The one that moves with the loop, by one, and is not the last."""
+    indices = [s for s in a.subscripts if isinstance(s, Index)]
+    if len(indices) < len(a.subscripts) or any(a.checked):
+        return None
+    found = [d for d, s in enumerate(indices) if v in s.variables()]
+    is_plain = len(found) == 1 and indices[found[0]] == var(v) and found[0] < len(indices) - 1
+    return found[0] if is_plain else None
+
+
+def _is_legal(kernel: Kernel, band: Band, v: str, outer: tuple[str, ...], made: set[str]) -> bool:
+    """made: what iterations compute from the start, in copies of their own: again or not."""
+    body, lane = band.body, frozenset((v,))
+    return (
+        extent(band.loop(v)).variables() <= frozenset(kernel.sizes)
+        and can_sink(body, lane)
+        and can_tile(band, v, None, outer)
+        and is_repeatable(kernel, body, lane, made)
+        and vector_refusal(kernel, body, v) is None
+    )
+
+
+def _is_made_whole(kernel: Kernel, band: Band, buffer: str, d: int, used: set[str]) -> bool:
+    """The first that each iteration does with the buffer is to store all of its part of it."""
+    for x, around in statements_in(band.body):
+        if any(r.tensor == buffer for r in loads(x.value)):
+            return False
+        if isinstance(x, Store | Update) and x.buffer == buffer:
+            loops = (*(y for y in band.loops if y.variable not in used), *around)
+            stored = {v for s in x.subscripts[d + 1 :] for v in s.variables()}
+            always = all(y.variable in stored for y in around)
+            return isinstance(x, Store) and always and _is_whole(kernel, x, d, loops)
+    return False
+
+
+def _is_whole(kernel: Kernel, x: Store | Update, d: int, loops: tuple[Loop, ...]) -> bool:
+    """Every element inside the dimension is stored in `loops`: all of a copy can go back."""
+    extents = {y.variable: y.upper for y in loops if y.lower == ZERO}
+    inside = list(zip(x.subscripts[d + 1 :], kernel.buffer(x.buffer).shape[d + 1 :]))
+    used = {v for s, _ in inside for v in s.variables()}
+    walked = all(any(s == var(v) and extents.get(v) == n for v in s.variables()) for s, n in inside)
+    return walked and len(used) == len(inside)
+
+
+def interleaving_pays(
+    kernel: Kernel, nest: str, roles: Roles, x: Interleaving, setting: Setting
+) -> Condition:
+    """There are products for all lanes, their copies stay in the cache, and tiles take longer."""
+    band = band_of(find_loop(kernel.body, nest))
+    lanes = setting.lanes(kernel, band.body)
+    sums = [tuple(map(extent, around)) for _, around in reductions(band.body)]
+    bounds = (*map(extent, band.loops), *(n for s in sums for n in s))
+    if not all(n.variables() <= frozenset(kernel.sizes) for n in bounds):
+        return FALSE
+    products, sizes = extent(band.loop(x.loop)), copied_elements(kernel, x)
+    time = _points(band, x.loop) * _sum_time(sums)
+    if x.rows is not None and lanes * setting.vectors > TILE_COLUMNS:
+        time = floordiv(time * TILE_COLUMNS, lanes * setting.vectors)
+    time = time + GROUP_TIME * lanes
+    for n in sizes:
+        time = time + BLOCK_TIME * lanes * ceildiv(n, lanes)
+    other = _time_apart(kernel, nest, roles, x.loop, sums, setting)
+    shorter = ge(products * other, ceildiv(products, lanes) * time)
+    rows = () if x.rows is None else (ge(extent(band.loop(x.rows)), LANE_ROWS),)
+    return all_of((ge(products, lanes), *rows, copies_fit(kernel, x, setting), shorter))
+
+
+def copies_fit(kernel: Kernel, x: Interleaving, setting: Setting) -> Condition:
+    """The copies stay in the cache."""
+    most = setting.target.l2_bytes * 8 // (CACHE_PART * setting.target.vector_bits)
+    return ge(most, _total(copied_elements(kernel, x)))
+
+
+def copied_elements(kernel: Kernel, x: Interleaving) -> tuple[Index, ...]:
+    """Elements of each copy, in one lane."""
+    shapes = (kernel.buffer(b).shape[d + 1 :] for b, d in x.moved.items())
+    return tuple(map(_product, shapes))
+
+
+def _points(band: Band, v: str) -> Index:
+    """Elements of one product."""
+    return _product(extent(y) for y in band.loops if y.variable != v)
+
+
+def _sum_time(sums: list[tuple[Index, ...]]) -> Index:
+    """Of the sums of an element, in all lanes."""
+    runs = _total(_product(s[:-1]) for s in sums)
+    return RUN_TIME * runs + TERM_TIME * _total(map(_product, sums))
+
+
+def _time_apart(
+    kernel: Kernel,
+    nest: str,
+    roles: Roles,
+    v: str,
+    sums: list[tuple[Index, ...]],
+    setting: Setting,
+) -> Index:
+    """Of one product in register tiles, or by vectors along the sum if that takes less."""
+    band = band_of(find_loop(kernel.body, nest))
+    lanes = setting.lanes(kernel, band.body)
+    terms = _total(map(_product, sums))
+    step, wide = TILE_TIME + TILE_TERM_TIME * terms, lanes * setting.vectors
+    tiles = _tiles(kernel, band, roles, v, wide, setting)
+    if streams_in_place(kernel, nest, roles, setting):
+        other = exchanged(kernel, nest, roles)
+        if other is None or not streams_in_place(kernel, nest, other, setting):
+            return tiles * step
+        rows = _tiles(kernel, band, other, v, wide, setting)
+        return minimum(tiles * step, rows * step + SCATTER_TIME * _points(band, v))
+    panels = ceildiv(column_count(kernel, nest, roles), wide)
+    along = SUM_TIME + floordiv(terms * TERMS_TIME[0], TERMS_TIME[1])
+    return minimum(tiles * step + PANEL_TIME * panels, _points(band, v) * along)
+
+
+def tile_time(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Index:
+    """Of the nest in register tiles, but for its panels."""
+    band = band_of(find_loop(kernel.body, nest))
+    sums = [tuple(map(extent, around)) for _, around in reductions(band.body)]
+    wide = setting.lanes(kernel, band.body) * setting.vectors
+    step = TILE_TIME + TILE_TERM_TIME * _total(map(_product, sums))
+    return _tiles(kernel, band, roles, None, wide, setting) * step
+
+
+def _tiles(
+    kernel: Kernel, band: Band, roles: Roles, v: str | None, wide: int, setting: Setting
+) -> Index:
+    """Register tiles of one product, of those that the loop `v` makes."""
+    around = loop_around(kernel, band, roles, v)
+    sides = {roles.columns, roles.columns if around is None else around.variable}
+    rest = (extent(y) for y in band.loops if y.variable not in {*sides, roles.rows, v})
+    columns = ceildiv(_product(extent(band.loop(y)) for y in sorted(sides)), wide)
+    rows = ONE if roles.rows is None else ceildiv(extent(band.loop(roles.rows)), setting.rows)
+    return columns * rows * _product(rest)
+
+
+def _product(factors: Iterable[Index]) -> Index:
+    return reduce(mul, factors, ONE)
+
+
+def _total(parts: Iterable[Index]) -> Index:
+    return reduce(add, parts, ZERO)

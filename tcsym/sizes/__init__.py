@@ -1,0 +1,1 @@
+"""Sizes of a kernel: what is declared of them, contexts of variants, regions."""

@@ -1,0 +1,43 @@
+"""Program, sizes -> roughly how many scalar operations a call takes, and how many elements."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import assert_never
+
+from tcsym.frontend.program import For, If, Item, Program, Statement, subexpressions
+from tcsym.index.expr import ZERO, Index
+from tcsym.index.values import evaluate
+
+
+def estimated_work(program: Program, sizes: Mapping[str, int]) -> float:
+    """Points of all statements times operations of each; loop variables at their upper ends."""
+    return float(sum(_work(item, sizes) for item in program.body))
+
+
+def n_elements(program: Program, sizes: Mapping[str, int]) -> int:
+    """Of all inputs and outputs."""
+    tensors = (*program.inputs, *program.outputs)
+    return sum(prod(max(0, evaluate(e, sizes)) for e in t.shape) for t in tensors)
+
+
+def _work(item: Item, values: Mapping[str, int]) -> int:
+    match item:
+        case Statement():
+            points = 1
+            for r in item.domain:
+                points *= _extent(r.lower, r.upper, values)
+            return points * sum(1 for _ in subexpressions(item.value))
+        case For(variable, lower, upper, body):
+            n = _extent(lower, upper, values)
+            inside = {**values, variable: _extent(ZERO, upper, values)}
+            return n * sum(_work(x, inside) for x in body)
+        case If(_, then, orelse):
+            return max(sum(_work(x, values) for x in then), sum(_work(x, values) for x in orelse))
+        case _:
+            assert_never(item)
+
+
+def _extent(lower: Index, upper: Index, values: Mapping[str, int]) -> int:
+    return max(0, evaluate(upper, values) - evaluate(lower, values))

@@ -1,0 +1,1 @@
+"""What code is made for: processors and their caches, and LLVM's machines."""

@@ -1,0 +1,129 @@
+"""Sums over rows of many columns: in blocks of columns, and parts of the rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tcsym
+from tcsym.ir.loops import Block, Branch, Kernel, Loop, Node, walk
+from tcsym.options import Options
+from tcsym.schedule.combine.rfactor_rows import PART_ROWS
+from tcsym.schedule.map_cpu import map_cpu
+from tests.schedule import naive
+from tests.schedule.compare import assert_same
+from tests.schedule.naive import buf, con, kernel, op, par, rd, red, st, up, v
+from tests.schedule.targets import AVX2, AVX512
+
+A, M, N = v("a m n")
+ROWS = [(16, 16), (17, 9), (25, 133), (PART_ROWS, 8), (PART_ROWS + 3, 17), (2 * PART_ROWS + 1, 8)]
+
+
+def moments() -> Kernel:
+    """Two sums of one pass, from values that they had before, and a value of both."""
+    x, s, q = rd("X", M, N), rd("S", N), rd("Q", N)
+    sums = red("m", "M", up("S", (N,), "add", x), up("Q", (N,), "max", op("mul", x, rd("W", M))))
+    body = par("n", "N", st("Q", (N,), con(1.0)), sums, st("R", (N,), op("add", s, q)))
+    shapes = [("X", "M N"), ("W", "M"), ("S", "N"), ("Q", "N"), ("R", "N")]
+    return kernel("moments", "M N", [buf(*x) for x in shapes], body)
+
+
+def gathered_rows() -> Kernel:
+    """Rows of a table, for each of several sums."""
+    row = rd("T", rd("I", A, M), N)
+    sums = red("m", "M", up("S", (A, N), "add", row))
+    body = par("a", "A", par("n", "N", st("S", (A, N), con(0.0)), sums))
+    return kernel("gathered", "A M N V", [buf("T", "V N"), buf("I", "A M"), buf("S", "A N")], body)
+
+
+def sums_of_rows() -> Kernel:
+    """Rows that lie one behind the other, for each of several sums."""
+    sums = red("m", "M", up("S", (A, N), "add", rd("X", A, M, N)))
+    body = par("a", "A", par("n", "N", st("S", (A, N), con(0.0)), sums))
+    return kernel("sums", "A M N", [buf("X", "A M N"), buf("S", "A N")], body)
+
+
+def mapped(k: Kernel, target: object = AVX2, **options: object) -> Kernel:
+    return map_cpu(k, target, Options(**options)).kernel  # type: ignore[arg-type]
+
+
+def _is_jammed(x: Node, around: tuple[Loop, ...]) -> bool:
+    """Rows, one after the other, in the lanes of the columns."""
+    unrolled = isinstance(x, Loop) and x.kind == "unrolled"
+    return unrolled and any(y.kind == "vector" for y in around)
+
+
+def blocks(k: Kernel) -> Node:
+    """What runs where blocks pay."""
+    branches = [x.then for x, _ in walk(k.body) if isinstance(x, Branch)]
+    return next(x for x in branches if any(_is_jammed(y, a) for y, a in walk(x)))
+
+
+@pytest.mark.parametrize("target", [AVX2, AVX512])
+@pytest.mark.parametrize("parallelize", [True, False])
+@pytest.mark.parametrize("make", [naive.column_sum, moments])
+def test_results_are_kept(make, parallelize: bool, target: object) -> None:  # type: ignore[no-untyped-def]
+    k = make()
+    out = mapped(k, target, parallelize=parallelize)
+    for m, n in ROWS[:3] if parallelize else ROWS:
+        assert_same(k, out, {"M": m, "N": n})
+    if parallelize:
+        assert_same(k, out, {"M": PART_ROWS + 9, "N": 9})
+
+
+@pytest.mark.parametrize("target", [AVX2, AVX512])
+@pytest.mark.parametrize("rows", [16, 23])
+def test_gathered_rows(rows: int, target: object) -> None:
+    k = gathered_rows()
+    assert_same(k, mapped(k, target), {"A": 2, "M": rows, "N": 21, "V": 5})
+
+
+def test_eight_rows_are_added_for_one_access_of_a_sum() -> None:
+    """In the longest pass, the sums' row is updated once beside a loop over eight rows."""
+    inside = blocks(mapped(naive.column_sum()))
+    jammed = (x for x, a in walk(inside) if _is_jammed(x, a))
+    assert {x.upper.as_int() for x in jammed if isinstance(x, Loop)} == {8, 2, 1}
+
+
+def test_rows_of_one_sum_are_shared_by_threads_and_combined_after() -> None:
+    inside = blocks(mapped(naive.column_sum()))
+    assert isinstance(inside, Block)
+    kinds = [x.kind for x in inside.body if isinstance(x, Loop)]
+    assert kinds == ["parallel"] * 3  # parts, then whole vectors and the rest of the combination
+
+
+def test_sums_of_many_rows_keep_their_own_parallel_loop() -> None:
+    assert isinstance(blocks(mapped(sums_of_rows())), Loop)
+
+
+def test_gathered_rows_of_many_sums_need_no_blocks() -> None:
+    branches = [x.then for x, _ in walk(mapped(gathered_rows()).body) if isinstance(x, Branch)]
+    assert not any(_is_jammed(y, a) for x in branches for y, a in walk(x))
+
+
+BATCHED = "def f(float(B,M,K) X, float(B,K,N) Y) -> (Z) { Z(b,i,j) +=! X(b,i,k) * Y(b,k,j) }"
+POINTS = """def f(float(N,C,H,W) X, float(O,C) K, float(O) b) -> (Y) {
+  Y(n,o,h,w) +=! X(n,c,h,w) * K(o,c)
+  Y(n,o,h,w) = fmax(Y(n,o,h,w) + b(o), 0)
+}"""
+
+
+@pytest.mark.parametrize("target", ["cpu", "cpu:avx2", "cpu:novector"])
+def test_single_rows_of_batches_and_images(target: str) -> None:
+    """Each streams its own matrix once, and whole rows of it."""
+    rng = np.random.default_rng(5)
+    for rows in (1, 2, 3):
+        for k, n in ((16, 130), (20, 600), (70, 5000), (3, 700)):
+            x, y = (rng.standard_normal(s, "f4") for s in ((2, rows, k), (2, k, n)))
+            found = tcsym.define(BATCHED, target=target).f(x, y)
+            np.testing.assert_allclose(found, x @ y, rtol=1e-4, atol=1e-4)
+        x, w = rng.standard_normal((2, 20, 24, 30), "f4"), rng.standard_normal((rows, 20), "f4")
+        kernel = tcsym.define(POINTS, target=target).f
+        want = kernel.reference(x, w, w[:, 0].copy())
+        np.testing.assert_allclose(kernel(x, w, w[:, 0].copy()), want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("text", [BATCHED, POINTS])
+def test_they_run_in_blocks_of_columns(text: str) -> None:
+    listing = tcsym.define(text, target="cpu:avx512").f.explain("mapped")
+    assert "blocks of columns" in listing

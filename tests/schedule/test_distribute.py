@@ -1,0 +1,76 @@
+"""Bands given to each of their nodes: what passes between these, and how much of it is kept."""
+
+from __future__ import annotations
+
+from tcsym.compiler import analyse
+from tcsym.frontend.program import Call
+from tcsym.index.expr import index
+from tcsym.index.values import substitute
+from tcsym.ir.loops import Kernel, Loop, Store, Update, subvalues, walk
+from tcsym.options import Options
+from tcsym.schedule.analysis.sliding import slides
+from tcsym.schedule.map_cpu import map_cpu
+from tcsym.schedule.proved import schedule_program
+from tests.schedule.naive import par, st, v
+from tests.schedule.targets import AVX2
+
+ATTENTION = """def f(float(L,D) Q, float(S,D) K, float(S,E) V) -> (O) {
+  A(l,s) +=! Q(l,d) * K(s,d)
+  m(l) max=! A(l,s)
+  A(l,s) = exp(A(l,s) - m(l))
+  O(l,e) +=! A(l,s) * V(s,e)
+}"""
+HEADS = """def f(float(G,L,D) Q, float(G,S,D) K, float(G,S,E) V) -> (O) {
+  A(g,l,s) +=! Q(g,l,d) * K(g,s,d)
+  m(g,l) max=! A(g,l,s)
+  A(g,l,s) = exp(A(g,l,s) - m(g,l))
+  O(g,l,e) +=! A(g,l,s) * V(g,s,e)
+}"""
+LAYER = """def f(float(N,K) X, float(M,K) W) -> (Y) {
+  Y(n,m) +=! X(n,k) * W(m,k)
+  Y(n,m) = tanh(Y(n,m))
+}"""
+
+
+def mapped(text: str) -> Kernel:
+    program = analyse(text)["f"]
+    return map_cpu(schedule_program(program, Options(), {}).kernel, AVX2, Options()).kernel
+
+
+def test_what_few_rows_keep_does_not_grow_with_many() -> None:
+    scores = [b for b in mapped(ATTENTION).buffers if b.name.startswith("A") and b.space == "arena"]
+    assert len(scores) == 3  # of a block of rows, of all of few rows, and of rows in lanes
+    many = {"L": index(1000), "S": index(2)}
+    for b in scores:
+        extents = [substitute(e, many).as_int() for e in b.shape]
+        assert all(e is not None and e <= 114 for e in extents)
+
+
+def test_rows_below_other_loops_are_not_distributed() -> None:
+    """These loops are work for threads; a second version would cost as much code again."""
+    scores = [b for b in mapped(HEADS).buffers if b.name.startswith("A") and b.space == "arena"]
+    assert scores and not any("L" in e.variables() for b in scores for e in b.shape)
+
+
+def test_functions_of_sums_run_in_vectors() -> None:
+    kernel = mapped(LAYER)
+    calls = [
+        around
+        for x, around in walk(kernel.body)
+        if isinstance(x, Store | Update) and any(isinstance(y, Call) for y in subvalues(x.value))
+    ]
+    assert len(calls) > 1
+    assert all(any(y.kind == "vector" for y in around) for around in calls)
+
+
+def test_dimensions_behind_each_other_do_not_slide() -> None:
+    loop = par("k", "K", st("C", v("k"), 0.0))
+    window = par("k", 3, st("C", v("k"), 0.0))
+    assert isinstance(loop, Loop) and isinstance(window, Loop)
+    n, k, size = v("n k K")
+    assert not slides(n * size + k, "n", (loop,))
+    assert slides(n * size + 2 * k, "n", (loop,))
+    assert slides(n + k, "n", (loop,))
+    assert slides(2 * n + k, "n", (window,))
+    assert slides(4 * n + k, "n", (window,))
+    assert not slides(k, "n", (loop,)) and not slides(n, "n", (loop,))

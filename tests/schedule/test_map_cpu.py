@@ -1,0 +1,96 @@
+"""Mapped kernels compute what naive kernels do, at ragged sizes, for every target."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from tcsym.ir.loops import Kernel
+from tcsym.ir.verify import verify
+from tcsym.options import Options
+from tcsym.schedule.map_cpu import map_cpu
+from tests.schedule import naive
+from tests.schedule.compare import arguments, assert_same
+from tests.schedule.execute import execute
+from tests.schedule.targets import AVX2, SCALAR, TARGETS, some_sizes
+
+
+def legal(kernel: Kernel, sizes: dict[str, int]) -> bool:
+    return not (kernel.name == "lut" and sizes["V"] == 0)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", naive.ALL)
+def test_mapped_kernel_keeps_the_results(name: str, target: str) -> None:
+    kernel = naive.ALL[name]()
+    mapped = map_cpu(kernel, TARGETS[target], Options())
+    verify(mapped.kernel)
+    for sizes in some_sizes(kernel):
+        if legal(kernel, sizes):
+            assert_same(kernel, mapped.kernel, sizes)
+
+
+VARIANTS = {
+    "no vectors": Options(vectorize=False),
+    "no threads": Options(parallelize=False),
+    "no panels": Options(pack=False),
+    "one row": Options(register_rows=1, register_vectors=1, row_unroll=1),
+    "three rows": Options(register_rows=3, register_vectors=3, row_unroll=0),
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    "name", ["matmul_bias_relu", "matmul_atbt", "softmax", "convolution3", "attention", "pooling"]
+)
+def test_options_keep_the_results(name: str, variant: str) -> None:
+    kernel = naive.ALL[name]()
+    mapped = map_cpu(kernel, AVX2, VARIANTS[variant])
+    verify(mapped.kernel)
+    for sizes in some_sizes(kernel)[-6:]:
+        assert_same(kernel, mapped.kernel, sizes)
+
+
+# Sizes of versions with panels: what few rows or columns read in place has none.
+IN_PANELS = (
+    {"M": 29, "N": 29, "K": 13},
+    {"B": 1, "F": 29, "C": 2, "H": 2, "W": 3, "P": 2, "Q": 2},
+)
+
+
+@pytest.mark.parametrize("name", ["matmul_bias_relu", "matmul_bt", "matmul_at", "convolution"])
+def test_every_element_of_a_panel_is_filled(name: str) -> None:
+    kernel = naive.ALL[name]()
+    mapped = map_cpu(kernel, AVX2, Options()).kernel
+    sizes = IN_PANELS[name == "convolution"]
+    memory = execute(mapped, sizes, arguments(kernel, sizes))
+    panels = {b.name for b in mapped.buffers if "_panel" in b.name} & memory.keys()
+    assert panels  # those of other versions are not made
+    for panel in panels:
+        first, *shape = map(range, memory[panel].shape)
+        places = itertools.product(first[:1], *shape)
+        assert all(at in memory[panel] for at in places), panel
+
+
+def test_notes_say_what_was_chosen_and_why_not() -> None:
+    notes = map_cpu(naive.matmul(), AVX2, Options()).notes
+    assert [x.partition(": ")[2] for x in notes] == [
+        "blocks of 4 by 2 rows",
+        "vectors along k.3",
+        "4 rows at a time",
+        "vectors along k.9",
+        "blocks of 1 by 4 rows",
+        "vectors along k.1",
+        "contraction, columns j, rows i",
+        "blocks of columns j.18 for 2 rows",
+        "contraction in place, columns j.40, rows i.27",
+    ]
+    notes = map_cpu(naive.column_sum(), AVX2, Options()).notes
+    assert [x.partition(": ")[2] for x in notes] == [
+        "few columns: vectors of several rows of j",
+        "blocks of columns j",
+        "strips along j",
+    ]
+    notes = map_cpu(naive.matvec(), SCALAR, Options()).notes
+    assert notes == ("k: scalar: no vectors",)

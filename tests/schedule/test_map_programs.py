@@ -1,0 +1,51 @@
+"""Programs, scheduled and mapped, against the interpreter: loops shuffled as their orders allow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tcsym.errors import TCError
+from tcsym.frontend.interpret import interpret
+from tcsym.frontend.program import Program
+from tcsym.index.values import evaluate
+from tcsym.ir.verify import verify
+from tcsym.options import Options
+from tcsym.schedule.map_cpu import map_cpu
+from tcsym.schedule.proved import schedule_program
+from tests.polyhedral.execute import execute
+from tests.polyhedral.programs import SOURCES, program
+from tests.schedule.targets import AVX2, SCALAR
+
+
+def inputs_of(p: Program, sizes: dict[str, int], rng: np.random.Generator) -> dict[str, Any]:
+    return {
+        t.name: rng.integers(0, 4, tuple(evaluate(x, sizes) for x in t.shape)).astype(t.dtype.numpy)
+        for t in p.inputs
+    }
+
+
+@pytest.mark.parametrize("name", sorted(SOURCES))
+def test_mapped_program_agrees_with_the_interpreter(name: str) -> None:
+    p = program(name)
+    rng = np.random.default_rng(len(name))
+    kernel = schedule_program(p, Options(), {}).kernel
+    small = Options(register_rows=2, register_vectors=1, row_unroll=2)
+    mapped = [map_cpu(kernel, t, o).kernel for t in (AVX2, SCALAR) for o in (Options(), small)]
+    for k in mapped:
+        verify(k)
+    for most in (1, 4, 10):
+        sizes = {s: int(rng.integers(1, most + 1)) for s in p.sizes}
+        inputs = inputs_of(p, sizes, rng)
+        try:
+            want = interpret(p, inputs, sizes)
+        except TCError:
+            continue
+        for k in mapped:
+            got = execute(k, inputs, sizes, shuffle=1)
+            for tensor, x in want.items():
+                np.testing.assert_allclose(
+                    got[tensor].astype(np.float64).reshape(x.shape), x, 1e-3, 1e-3
+                )

@@ -1,0 +1,507 @@
+"""Each pass by itself: results kept, and the promised shape of the loops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from tcsym.index.expr import condition_variables, ge, index, minimum, var
+from tcsym.index.values import holds
+from tcsym.ir.bounds import eliminate, relax, trip_bound
+from tcsym.ir.loops import (
+    Allocate,
+    Block,
+    Branch,
+    Kernel,
+    Loop,
+    Node,
+    Store,
+    TransposeBlock,
+    Update,
+    loads,
+    substitute_node,
+    walk,
+)
+from tcsym.ir.verify import verify
+from tcsym.options import Options
+from tcsym.schedule.analysis.band import band_of, contraction_roles
+from tcsym.schedule.analysis.loops import find_loop, loops_in, replace_loop
+from tcsym.schedule.analysis.names import Names, renamed_loops
+from tcsym.schedule.analysis.setting import Setting
+from tcsym.schedule.combine.accumulate import accumulate_privately
+from tcsym.schedule.map_cpu import map_cpu, nests
+from tcsym.schedule.order.coalesce import coalesce_outermost
+from tcsym.schedule.order.interchange import can_sink, reorder_chain, sink_points
+from tcsym.schedule.order.parallelise import parallelise
+from tcsym.schedule.split.unswitch import unswitch
+from tcsym.schedule.storage.contract_storage import contract_storage
+from tcsym.schedule.storage.place_allocations import place_allocations, without_allocations
+from tcsym.schedule.storage.privatise import privatise
+from tcsym.schedule.tile.tile_loop import split_point, tile_loop
+from tcsym.schedule.tile.vector_rows import RowShape, vectorise_row
+from tcsym.schedule.version.contraction_versions import panels_pay
+from tcsym.target.target import Target
+from tests.schedule import naive
+from tests.schedule.compare import assert_same
+from tests.schedule.naive import buf, con, kernel, op, par, rd, red, seq, st, up, v
+from tests.schedule.targets import AVX2, AVX512, some_sizes
+
+Pass = Callable[[Kernel], Kernel]
+
+
+def with_body(k: Kernel, body: Node) -> Kernel:
+    return replace(k, body=body)
+
+
+def bare(k: Kernel) -> Kernel:
+    return with_body(k, without_allocations(k.body))
+
+
+PASSES: dict[str, Pass] = {
+    "unswitch": lambda k: with_body(k, unswitch(k.body, Names.of(k))),
+    "accumulate": lambda k: accumulate_privately(k, Names.of(k)),
+    "privatise": lambda k: privatise(accumulate_privately(k, Names.of(k))),
+    "contract_storage": lambda k: contract_storage(privatise(accumulate_privately(k, Names.of(k)))),
+    "parallelise": lambda k: parallelise(k, AVX2),
+    "collapse": lambda k: parallelise(coalesce_outermost(k, AVX2, Names.of(k), 0), AVX2),
+    "renamed": lambda k: with_body(k, renamed_loops(k.body, Names.of(k))),
+}
+
+
+@pytest.mark.parametrize("name", naive.ALL)
+@pytest.mark.parametrize("step", PASSES)
+def test_a_pass_keeps_the_results(step: str, name: str) -> None:
+    before = naive.ALL[name]()
+    after = place_allocations(PASSES[step](bare(before)))
+    verify(after)
+    sizes = [s for s in some_sizes(before) if all(x > 0 for x in s.values())]
+    for s in sizes[-2:]:
+        assert_same(before, after, s)
+
+
+def matmul_nest() -> tuple[Kernel, Names]:
+    k = bare(naive.matmul_bias_relu())
+    return k, Names.of(k)
+
+
+@pytest.mark.parametrize("size", [1, 3, 8])
+def test_tiling_covers_each_point_once(size: int) -> None:
+    k, _ = matmul_nest()
+    tiled = replace_loop(k.body, "i", lambda x: tile_loop(x, size, "it", "ip"))
+    tiled = replace_loop(tiled, "k", lambda x: tile_loop(x, size, "kt", "kp"))
+    for m in (0, 1, 7, 8, 9):
+        assert_same(k_naive(), place_allocations(with_body(k, tiled)), {"M": m, "N": 3, "K": m})
+
+
+def k_naive() -> Kernel:
+    return naive.matmul_bias_relu()
+
+
+def test_a_multiple_of_the_tile_needs_no_mask() -> None:
+    loop = Loop("i", index(0), var("N") * 8, Block(()), order="parallel")
+    tiled = tile_loop(loop, 8, "t", "p")
+    assert isinstance(tiled.body, Loop)
+    assert tiled.upper == var("N")
+    assert tiled.body.mask is None
+    assert isinstance(tile_loop(loop, 16, "t", "p").body, Loop)
+
+
+def test_split_points_carry_the_mask() -> None:
+    loop = Loop(
+        "p", index(0), index(16), st("O", v("p"), con(1.0)), "unrolled", "parallel", var("m")
+    )
+    split = split_point(loop, 8, "r", "l")
+    assert split.kind == "unrolled" and split.mask is None
+    assert isinstance(split.body, Loop)
+    assert split.body.kind == "vector" and split.body.mask == var("m") - 8 * var("r")
+
+
+def test_reorder_and_sink_keep_the_results() -> None:
+    k, names = matmul_nest()
+    body = replace_loop(k.body, "i", lambda x: reorder_chain(x, ("j", "i")))
+    body = replace_loop(body, "i", lambda x: sink_points(x, ("i",), names))
+    for x, around in walk(body):
+        if isinstance(x, Update):
+            assert around[-1].variable.startswith("i")
+    mapped = place_allocations(with_body(k, body))
+    assert_same(k_naive(), mapped, {"M": 3, "N": 4, "K": 5})
+
+
+def test_points_are_not_sunk_into_bounds_that_use_them() -> None:
+    k = naive.triangular_matmul()
+    body = find_loop(k.body, "j").body
+    assert can_sink(body, frozenset("j"))
+    assert not can_sink(body, frozenset("i"))
+
+
+def test_vector_rows_have_a_maskless_main_loop_and_a_masked_rest() -> None:
+    k = privatise(accumulate_privately(bare(naive.matvec()), Names.of(naive.matvec())))
+    out = vectorise_row(k, "k", "k", RowShape(8, 4, True), Names.of(k))
+    vectors = [x for x in loops_in(out.body) if x.kind == "vector" and x.order == "reduction"]
+    assert [x.mask is None for x in vectors] == [True, True, False]
+    for n in (0, 1, 7, 8, 31, 32, 33, 71):
+        assert_same(naive.matvec(), place_allocations(contract_storage(out)), {"M": 2, "K": n})
+
+
+def test_vector_rows_without_masks_leave_single_elements() -> None:
+    k = privatise(bare(naive.elementwise()))
+    out = contract_storage(vectorise_row(k, "i", "i", RowShape(4, 2, False), Names.of(k)))
+    assert all(x.mask is None for x in loops_in(out.body))
+    for n in (0, 3, 8, 11):
+        assert_same(naive.elementwise(), place_allocations(out), {"N": n})
+
+
+def test_accumulators_start_with_the_store_before_the_loop() -> None:
+    k = accumulate_privately(bare(naive.column_sum()), Names.of(naive.column_sum()))
+    stores = [x for x, _ in walk(k.body) if isinstance(x, Store)]
+    assert [x.buffer for x in stores] == ["O_acc.1", "O"]
+
+
+def test_accumulators_load_an_old_value() -> None:
+    i, j = v("i j")
+    body = par("i", "M", red("j", "N", up("O", (i,), "add", rd("X", i, j))))
+    k = kernel("add", "M N", [buf("X", "M N"), buf("O", "M")], body)
+    out = accumulate_privately(k, Names.of(k))
+    stores = [x for x, _ in walk(out.body) if isinstance(x, Store)]
+    assert [x.buffer for x in stores] == ["O_acc.1", "O"]
+    assert_same(k, place_allocations(privatise(out)), {"M": 3, "N": 4})
+
+
+def test_one_accumulator_for_both_arms_beside_the_step_before() -> None:
+    k = bare(naive.state_in_output())
+    k = with_body(k, unswitch(k.body, Names.of(k)))
+    out = accumulate_privately(k, Names.of(k))
+    written = [x.buffer for x, _ in walk(out.body) if isinstance(x, Store | Update)]
+    assert written == ["S_acc.1", "S_acc.1", "S_acc.1", "S_acc.1", "S"]
+
+
+def test_no_accumulator_for_an_element_that_only_a_branch_writes() -> None:
+    t, b = v("t b")
+    sum_ = red("b", "B", up("S", (t - 1,), "add", rd("X", b)))
+    k = kernel("k", "T B", [buf("X", "B"), buf("S", "T")], seq("t", "T", Branch(ge(t, 1), sum_)))
+    inner = find_loop(accumulate_privately(k, Names.of(k)).body, "t").body
+    assert isinstance(inner, Branch)
+
+
+def test_temporaries_shrink_to_what_an_iteration_needs() -> None:
+    k = contract_storage(privatise(bare(naive.softmax())))
+    assert k.buffer("Mx").shape == () and k.buffer("Mx").space == "register"
+    assert k.buffer("E").shape == (var("N"),) and k.buffer("E").space == "arena"
+
+
+def test_a_temporary_that_is_not_private_stays_whole() -> None:
+    i, j = v("i j")
+    nest = Block(
+        (
+            par("i", "N", st("T", (i,), rd("X", i))),
+            par("j", "N", st("O", (j,), rd("T", var("N") - 1 - j))),
+        )
+    )
+    k = kernel("reversed", "N", [buf("X", "N"), buf("O", "N"), buf("T", "N", private="")], nest)
+    assert contract_storage(privatise(bare(k))).buffer("T").shape == (var("N"),)
+
+
+def test_shifted_accesses_keep_their_hull() -> None:
+    i, j = v("i j")
+    body = par(
+        "i",
+        "N",
+        par("j", 3, st("T", (i + j,), rd("X", i + j))),
+        st("O", (i,), op("add", rd("T", i), rd("T", i + 2))),
+    )
+    extent = var("N") + 2
+    buffers = [buf("X", (extent,)), buf("O", "N"), buf("T", (extent,), private="i")]
+    k = kernel("window", "N", buffers, body)
+    out = contract_storage(privatise(bare(k)))
+    assert out.buffer("T").shape == (index(3),)
+    assert_same(k, place_allocations(out), {"N": 5})
+
+
+def test_dimensions_that_blocks_run_on_into_stay() -> None:
+    """No subscript says that a block goes through all elements of the dimension between."""
+    zero, eight = index(0), index(8)
+    buffers = [buf("A", (8, 8)), buf("O", (8, 8)), buf("T", (8, 2, 4), private="")]
+    there = TransposeBlock("T", (zero,) * 3, "A", (zero,) * 2, eight, eight, 8, -2, -3)
+    back = TransposeBlock("O", (zero,) * 2, "T", (zero,) * 3, eight, eight, 8, -3, -2)
+    k = kernel("transposed", "", buffers, Block((there, back)))
+    out = contract_storage(privatise(bare(k)))
+    assert out.buffer("T").shape == buffers[2].shape
+    assert_same(k, place_allocations(out), {})
+
+
+def test_a_scalar_private_to_a_loop_gets_one_copy_for_each_thread() -> None:
+    (i,) = v("i")
+    body = par("i", "N", st("T", (), rd("X", i)), st("O", (i,), op("add", rd("T"), rd("T"))))
+    k = kernel("scalar", "N", [buf("X", "N"), buf("O", "N"), buf("T", (), private="i")], body)
+    out = place_allocations(parallelise(contract_storage(privatise(bare(k))), AVX2))
+    loop = find_loop(out.body, "i")
+    assert loop.kind == "parallel" and isinstance(loop.body, Allocate)
+
+
+def test_conditions_leave_loops_they_do_not_use() -> None:
+    t, i = v("t i")
+    x = naive.seq("t", "T", par("i", "N", Branch(ge(t, 1), st("O", (t, i), con(1.0)))))
+    k = kernel("c", "T N", [buf("O", "T N")], x)
+    hoisted = find_loop(unswitch(k.body, Names.of(k)), "t").body
+    assert isinstance(hoisted, Branch) and isinstance(hoisted.then, Loop)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_roles_of_a_convolution(stride: int) -> None:
+    k = naive.convolution(stride, 3)
+    roles = contraction_roles(k, band_of(find_loop(k.body, "n")))
+    assert roles is not None
+    assert (roles.columns, roles.rows) == ("w", "o")
+    assert [r.tensor for r in roles.streamed] == ["X"]
+
+
+def test_rows_are_neighbours_in_memory() -> None:
+    k = naive.far_rows()
+    roles = contraction_roles(k, band_of(find_loop(k.body, "a")))
+    assert roles is not None
+    assert (roles.columns, roles.rows) == ("c", "a")
+
+
+def test_no_roles_without_reuse() -> None:
+    k = naive.matvec()
+    assert contraction_roles(k, band_of(find_loop(k.body, "i"))) is None
+
+
+def panels(name: str) -> list[str]:
+    """What the panels of a mapped kernel are filled with."""
+    k = map_cpu(naive.ALL[name](), AVX2, Options()).kernel
+    return sorted(
+        type(x.value).__name__
+        for x, _ in walk(k.body)
+        if isinstance(x, Store) and "_panel" in x.buffer
+    )
+
+
+def test_panels_pay_by_reuse_inside_and_around_the_nest() -> None:
+    """A[b,k] * B[k,h] can be streamed as it lies; a loop t around uses it again."""
+    k = bare(naive.matmul())
+    around = seq("t", "T", k.body)
+    k = replace(k, sizes=(*k.sizes, "T"), body=around)
+    roles = contraction_roles(k, band_of(find_loop(k.body, "i")))
+    assert roles is not None
+    pays = panels_pay(k, "i", roles, Setting(AVX2, Options(), Names.of(k), []))
+    assert not holds(pays, {"M": 3, "N": 9, "K": 9, "T": 100})
+    assert not holds(pays, {"M": 4, "N": 9, "K": 9, "T": 5})
+    assert holds(pays, {"M": 4, "N": 9, "K": 9, "T": 6})
+
+
+def test_panels_pay_sooner_where_steps_leave_the_near_caches() -> None:
+    k = bare(naive.matmul())
+    roles = contraction_roles(k, band_of(find_loop(k.body, "i")))
+    assert roles is not None
+    pays = panels_pay(k, "i", roles, Setting(AVX2, Options(), Names.of(k), []))
+    near, far = 1000, 2 * AVX2.l1_bytes // 64
+    assert not holds(pays, {"M": 23, "N": 9, "K": near}) and holds(pays, {"M": 24, "N": 9, "K": 1})
+    assert not holds(pays, {"M": 11, "N": 9, "K": far}) and holds(pays, {"M": 12, "N": 9, "K": far})
+
+
+def test_panels_pay_where_rows_fall_on_the_same_cache_lines() -> None:
+    k = bare(naive.matmul())
+    roles = contraction_roles(k, band_of(find_loop(k.body, "i")))
+    assert roles is not None
+    pays = panels_pay(k, "i", roles, Setting(AVX2, Options(), Names.of(k), []))
+    assert holds(pays, {"M": 5, "N": 2048, "K": 9}) and holds(pays, {"M": 24, "N": 1000, "K": 9})
+    assert not holds(pays, {"M": 4, "N": 2048, "K": 9})
+    assert not holds(pays, {"M": 23, "N": 1000, "K": 9})
+
+
+def test_panels_pay_for_few_terms_and_for_a_tile_of_elements() -> None:
+    """Columns far apart: without panels every element would be a product of two rows."""
+    k = bare(naive.matmul("MK", "NK"))
+    roles = contraction_roles(k, band_of(find_loop(k.body, "i")))
+    assert roles is not None
+    pays = panels_pay(k, "i", roles, Setting(AVX2, Options(), Names.of(k), []))
+    assert holds(pays, {"M": 1, "N": 65, "K": 15}) and not holds(pays, {"M": 1, "N": 64, "K": 15})
+    for terms, few in ((16, 1), (48, 3), (128, 8), (256, 16), (300, 16)):
+        assert not holds(pays, {"M": few, "N": 301, "K": terms})
+        assert holds(pays, {"M": few + 1, "N": 301, "K": terms})
+    far = AVX2.l2_bytes // 4 // 999 + 1
+    assert not holds(pays, {"M": 32, "N": far, "K": 999})
+    assert holds(pays, {"M": 33, "N": far, "K": 999})
+    assert not holds(pays, {"M": 16, "N": 9, "K": 64}) and holds(pays, {"M": 16, "N": 9, "K": 63})
+
+
+def test_panels_hold_computed_and_guarded_values() -> None:
+    assert panels("matmul") == ["Read", "Select"]
+    assert panels("computed_operands") == ["Binary", "Select"]  # the other lies along the sum
+    assert panels("guarded_operand") == ["Select", "Select"]
+    assert panels("matmul_half") == ["Cast", "Select"]
+
+
+def test_a_guarded_term_is_copied_only_where_its_other_factor_is_finite() -> None:
+    """0 times an infinity is no 0: else rows and columns meet under the guard."""
+    k = map_cpu(naive.ALL["guarded_term"](), AVX2, Options()).kernel
+    choices = [x for x, _ in walk(k.body) if isinstance(x, Branch)]
+    (choice,) = [x for x in choices if condition_variables(x.condition) & {"A.finite", "B.finite"}]
+    assert choice.orelse is not None
+    for arm, n_panels in ((choice.then, 2), (choice.orelse, 0)):
+        stores = [x for x, _ in walk(arm) if isinstance(x, Store) and "_panel" in x.buffer]
+        assert len(stores) == n_panels
+
+
+def cores(k: Kernel) -> list[tuple[Update, tuple[Loop, ...]]]:
+    """Updates of register tiles in reduction loops."""
+    return [
+        (x, a)
+        for x, a in walk(k.body)
+        if isinstance(x, Update) and any(y.order == "reduction" for y in a)
+    ]
+
+
+@pytest.mark.parametrize(
+    "name", ["matmul_bias_relu", "matmul_bt", "convolution3", "attention", "rnn"]
+)
+def test_no_branch_and_no_row_mask_in_a_core(name: str) -> None:
+    k = map_cpu(naive.ALL[name](), AVX2, Options()).kernel
+    tiles = [(x, a) for x, a in cores(k) if k.buffer(x.buffer).padded]
+    tiles = [(x, a) for x, a in tiles if len(k.buffer(x.buffer).shape) == 2]
+    assert tiles
+    for _, around in tiles:
+        unrolled = [y for y in around if y.kind == "unrolled" and y.order == "parallel"]
+        assert unrolled and all(y.mask is None for y in unrolled)
+    inside = [
+        y
+        for y, a in walk(k.body)
+        if isinstance(y, Branch) and any(z.order == "reduction" for z in a)
+    ]
+    unrolled = {x.variable for x, _ in walk(k.body) if isinstance(x, Loop) and x.kind == "unrolled"}
+    assert all(condition_variables(y.condition) <= unrolled for y in inside)  # decided in code
+
+
+def test_transposition_moves_blocks() -> None:
+    k = map_cpu(naive.transposition(), AVX2, Options()).kernel
+    assert [x.block for x, _ in walk(k.body) if isinstance(x, TransposeBlock)] == [8]
+
+
+def _edge_versions(k: Kernel) -> list[list[int | None]]:
+    """Rows and vectors of reduction loops that run one step at a time."""
+    found = [
+        x
+        for x, _ in walk(k.body)
+        if isinstance(x, Loop) and x.order == "reduction" and x.kind == "serial" and x.unroll == 1
+    ]
+    inside = (
+        [y for y in loops_in(x) if (y.kind, y.order) == ("unrolled", "parallel")] for x in found
+    )
+    points = ([y.upper.as_int() for y in loops] for loops in inside)
+    return [x for x in points if len(x) == 2]
+
+
+def _matmul_of(**sizes: int) -> Kernel:
+    k = naive.matmul()
+    return replace(k, body=substitute_node(k.body, {n: index(v) for n, v in sizes.items()}))
+
+
+@pytest.mark.parametrize(("columns", "narrow"), [(17, True), (24, True), (26, False), (32, False)])
+def test_the_last_tile_is_halved_where_that_suffices(columns: int, narrow: bool) -> None:
+    k = map_cpu(_matmul_of(M=24, N=columns), AVX2, Options()).kernel
+    assert _edge_versions(k) == ([[6, 1]] if narrow else [])
+
+
+@pytest.mark.parametrize(
+    ("rows", "ragged"),
+    [
+        (16, [[4, 2]]),  # four rows of six; in place four rows are a tile
+        (17, [[6, 2], [4, 2]]),
+        (18, [[4, 2]]),  # in place
+        (19, [[4, 2], [4, 2]]),
+    ],
+)
+def test_the_last_rows_are_a_tile_of_four_where_that_suffices(
+    rows: int, ragged: list[list[int]]
+) -> None:
+    k = map_cpu(_matmul_of(M=rows, N=32), AVX2, Options()).kernel
+    assert _edge_versions(k) == ragged
+
+
+def test_edges_of_unknown_sizes_have_all_versions() -> None:
+    """Panels: narrow with all rows or not, short, other. In place: the narrow ones, and ragged,
+    which is masked."""
+    kernel = map_cpu(naive.matmul(), AVX2, Options()).kernel
+    versions = [x for x in _edge_versions(kernel) if x[-1] != 4]  # products of vectors
+    assert versions == [[6, 1], [6, 1], [4, 2], [6, 2], [4, 1], [4, 1], [4, 2]]
+
+
+def test_full_columns_in_place_are_read_without_masks() -> None:
+    k = map_cpu(_matmul_of(M=4), AVX2, Options(pack_reuse=1000)).kernel
+    sums = [x for x, _ in walk(k.body) if isinstance(x, Loop) and x.order == "reduction"]
+    masked = {
+        x.unroll: [y.mask is not None for y in loops_in(x) if y.kind == "vector"] for x in sums
+    }
+    assert masked == {4: [False], 1: [True]}
+
+
+def test_panels_are_transposed_across_dimensions() -> None:
+    k = map_cpu(naive.far_columns(), AVX2, Options()).kernel
+    moves = [x for x, _ in walk(k.body) if isinstance(x, TransposeBlock)]
+    assert {(x.source_row, x.target_column) for x in moves} == {(-3, -3)}
+    for x in moves:  # tile, e, f, column, as the register tile runs
+        assert len(k.buffer(x.target).shape) == 4
+
+
+def test_parallel_loops_never_nest() -> None:
+    for make in naive.ALL.values():
+        k = map_cpu(make(), AVX2, Options()).kernel
+        for x, around in walk(k.body):
+            if isinstance(x, Loop) and x.kind == "parallel":
+                assert not any(y.kind == "parallel" for y in around)
+
+
+def test_nests_below_sequential_loops() -> None:
+    assert nests(without_allocations(naive.rnn().body)) == ("b",)
+
+
+def test_bounds() -> None:
+    i = Loop("i", index(0), var("N"), Block(()))
+    j = Loop("j", index(0), var("i") + 1, Block(()))
+    assert eliminate(var("i") + var("j"), (i, j), True) == 2 * var("N") - 2
+    assert eliminate(var("i") - var("j"), (i, j), False) == index(0)
+    assert eliminate(var("i") * var("j"), (i, j), True) is None
+    sizes = frozenset("N")
+    assert relax(minimum(var("N"), var("t") + 3), sizes, True) == var("N")
+    assert relax(minimum(var("N"), var("t") + 3), sizes, False) is None
+    panel = Loop("t", var("p") * 8, minimum(var("p") * 8 + 8, var("N")), Block(()))
+    assert relax(trip_bound(panel), sizes, True) == index(8)
+
+
+def test_full_tiles_store_without_masks() -> None:
+    """Masks remain only under a branch that a full tile does not take."""
+    k = map_cpu(naive.matmul_bias_relu(), AVX2, Options()).kernel
+    stored = [
+        (x, a)
+        for x, a in walk(k.body)
+        if isinstance(x, Store) and k.buffer(x.buffer).space == "argument"
+    ]
+    plain = [x for x, a in stored if all(y.mask is None for y in a)]
+    assert plain and len(plain) < len(stored)
+    whole = map_cpu(naive.matmul_bias_relu(), AVX512, Options()).kernel
+    assert len(list(walk(whole.body))) < len(list(walk(k.body)))
+
+
+@pytest.mark.parametrize("target", [AVX2, AVX512])
+def test_tiles_of_which_half_is_used_store_it_from_registers(target: Target) -> None:
+    """Not a copy on the stack from which two vectors a row, the same here, are stored."""
+    k = map_cpu(naive.matmul(), target, Options()).kernel
+    tiles = [
+        [y.upper.as_int() for y in around if isinstance(y, Loop) and y.kind == "unrolled"]
+        for x, around in walk(k.body)
+        if isinstance(x, Store) and x.buffer == "C"
+        for r in loads(x.value)
+        if k.buffer(r.tensor).space == "register"
+    ]
+    rows = target.register_rows
+    assert [rows, 1] in tiles and [rows, 2] in tiles
+
+
+def test_a_step_of_a_panel_is_filled_across_its_tiles() -> None:
+    k = map_cpu(naive.matmul(), AVX2, Options()).kernel
+    copies = [a for x, a in walk(k.body) if isinstance(x, Store) and "_panel" in x.buffer]
+    orders = [[y.variable.partition(".")[0] for y in a if y.kind == "serial"] for a in copies]
+    assert [x[-2:] for x in orders if x[-1] == "j"] == [["k", "j"]]

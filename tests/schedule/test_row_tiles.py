@@ -1,0 +1,77 @@
+"""Rows of register tiles: addresses without clamps in full ones, blocks of as many rows."""
+
+from __future__ import annotations
+
+import pytest
+
+from tcsym.compiler import analyse
+from tcsym.frontend.program import Read
+from tcsym.index.expr import ONE, ZERO, Index, Min, ceildiv, index, minimum, var
+from tcsym.ir.bounds import least
+from tcsym.ir.loops import Kernel, Loop, Update, block, subvalues, walk
+from tcsym.options import Options
+from tcsym.schedule.analysis.loops import loops_in
+from tcsym.schedule.map_cpu import map_cpu
+from tcsym.schedule.proved import schedule_program
+from tests.schedule import naive
+from tests.schedule.naive import par
+from tests.schedule.targets import AVX2
+
+
+def _clamps(k: Kernel, x: Update) -> bool:
+    reads = [r for r in subvalues(x.value) if isinstance(r, Read) and not k.buffer(r.tensor).padded]
+    terms = [t for r in reads for s in r.subscripts if isinstance(s, Index) for t, _ in s.terms]
+    return any(isinstance(t, Min) for t in terms)
+
+
+def test_full_tiles_have_no_clamped_rows() -> None:
+    """Nor have narrow ones: what clamps cost, a short sum takes."""
+    k = map_cpu(naive.matmul(), AVX2, Options()).kernel
+    found: dict[tuple[int, int | None], set[bool]] = {}
+    for x, around in walk(k.body):
+        sums = [y for y in around if isinstance(y, Loop) and y.order == "reduction"]
+        if isinstance(x, Update) and sums and len(k.buffer(x.buffer).shape) == 2:
+            vectors = [y.upper.as_int() for y in loops_in(sums[-1].body) if y.kind == "unrolled"]
+            shape = (sums[-1].unroll, vectors[-1] if vectors else None)
+            found.setdefault(shape, set()).add(_clamps(k, x))
+    assert found[4, 2] == {False}
+    assert found[1, 1] == {False, True}
+    assert True in found[1, 2]
+
+
+@pytest.mark.parametrize(
+    ("term", "rows"), [("(X(m,k) - Y(n,k)) * (X(m,k) - Y(n,k))", 4), ("X(m,k) * Y(n,k)", 6)]
+)
+def test_a_block_of_rows_is_one_register_tile(term: str, rows: int) -> None:
+    """A tile whose terms need registers of their own has four rows, and so have its blocks."""
+    source = f"""def nearest(float(M,K) X, float(N,K) Y) -> (O) {{
+  D(m,n) +=! {term}
+  O(m) min=! D(m,n)
+}}"""
+    p = analyse(source)["nearest"]
+    k = map_cpu(schedule_program(p, Options(), {}).kernel, AVX2, Options()).kernel
+    assert k.buffer("D").shape[0] == index(rows)
+    single = [x for x, _ in walk(k.body) if isinstance(x, Loop) and x.kind == "serial"]
+    assert [x for x in single if (x.lower, x.upper) == (ZERO, ONE)]
+
+
+@pytest.mark.parametrize("order", ["b,o", "o,b"])
+def test_rows_of_a_block_need_not_be_the_last_loop(order: str) -> None:
+    """W(o) moves with o: only rows b use it again."""
+    source = f"""def bilinear(float(B,I) X, float(O,I,J) W, float(B,J) Y) -> (Z) {{
+  t({order},j) +=! X(b,i) * W(o,i,j)
+  Z({order}) +=! t({order},j) * Y(b,j)
+}}"""
+    p = analyse(source)["bilinear"]
+    mapped = map_cpu(schedule_program(p, Options(), {}).kernel, AVX2, Options())
+    assert "o: blocks of 6 rows, 2 nests" in mapped.notes
+    assert mapped.kernel.buffer("t").shape[0] == index(6)
+
+
+def test_the_least_value_of_a_blocks_rows_is_known() -> None:
+    left = var("n") - var("t") * 4
+    t = par("t", ceildiv(var("n"), 4), block())
+    assert least(left, (t,)) == 1
+    assert least(minimum(index(4), left), (t,)) == 1
+    assert least(minimum(index(0), left), (t,)) == 0
+    assert least(var("n") - var("t") * 3, (t,)) is None
