@@ -192,6 +192,19 @@ def test_processor_is_asked_once(cache: CodeCache, monkeypatch: pytest.MonkeyPat
         ask()
 
 
+@pytest.mark.parametrize(
+    "content", [b"", b"no object", b"\x7fELF" + bytes(300), b"a\0 sse2", b"\xff"]
+)
+def test_an_entry_that_tells_of_no_processor_is_a_miss(cache: CodeCache, content: bytes) -> None:
+    ask = known_processor.__wrapped__
+    ask()
+    (entry,) = [e for e in cache.entries() if e.manifest.get("what") == "processor"]
+    cache.write(entry.key, entry.manifest, content)
+    assert ask() == processor()
+    found = cache.read(entry.key)
+    assert found is not None and found[1] != content
+
+
 def test_processor_without_marks_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     other = Processor("other", frozenset({"sse2"}))
     monkeypatch.setattr(target_module, "processor", lambda: other)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tcsym.target.target import Processor
 
 _TELLING = ("vendor_id", "cpu family", "model", "stepping", "flags")
+_EVERYWHERE = "sse2"  # a feature of all processors that run kernels
 
 
 @lru_cache(None)
@@ -30,8 +31,10 @@ def known_processor() -> Processor:
     found = cache.read(key)
     if found is not None:
         with suppress(ValueError):  # not what is written below
-            name, *features = found[1].decode().split()
-            return Processor(name, frozenset(features))
+            text = found[1].decode("ascii")
+            name, *features = text.split(" ")
+            if text.isprintable() and _EVERYWHERE in features:
+                return Processor(name, frozenset(features))
     here = processor()
     cache.write(key, {"what": "processor"}, " ".join([here.name, *sorted(here.features)]).encode())
     return here
