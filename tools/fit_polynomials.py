@@ -1,4 +1,4 @@
-"""Derives the polynomial coefficients in tcsym/codegen/math_f32.py and math_f64.py; prints them.
+"""Derives the coefficients in tcsym/codegen/scalar/math_f32.py and math_f64.py; prints them.
 
 Each fit is a weighted least-squares fit at Chebyshev nodes in 50 digits, with the weights raised
 where the error is largest (Lawson's iteration), which approaches the minimax polynomial. Needs

@@ -10,21 +10,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tcsym.codegen.clipped_blocks import define_clipped
-from tcsym.codegen.context import Bound, Context, Faults
-from tcsym.codegen.control import statement
-from tcsym.codegen.finite import all_finite
-from tcsym.codegen.functions import define
-from tcsym.codegen.index_code import condition
-from tcsym.codegen.lane_order import lane_order
-from tcsym.codegen.least import ranges_of_sizes
+from tcsym.codegen.cpu.clipped_blocks import define_clipped
+from tcsym.codegen.cpu.finite import all_finite
+from tcsym.codegen.cpu.lane_order import lane_order
+from tcsym.codegen.cpu.parallel import field
 from tcsym.codegen.object_code import pipeline_line
-from tcsym.codegen.outline import Outlined, outline
-from tcsym.codegen.parallel import field
-from tcsym.codegen.sizes import viewed_sizes, viewed_values
-from tcsym.codegen.stores import end_streams
-from tcsym.codegen.text import Function, Module
-from tcsym.codegen.values import Code
+from tcsym.codegen.scalar.context import Bound, Context, Faults
+from tcsym.codegen.scalar.control import statement
+from tcsym.codegen.scalar.functions import define
+from tcsym.codegen.scalar.index_code import condition
+from tcsym.codegen.scalar.least import ranges_of_sizes
+from tcsym.codegen.scalar.share_loops import SharedLoops, share_loops
+from tcsym.codegen.scalar.sizes import viewed_sizes, viewed_values
+from tcsym.codegen.scalar.stores import end_streams
+from tcsym.codegen.scalar.text import Function, Module
+from tcsym.codegen.scalar.values import Code
 from tcsym.index.expr import ZERO, Index
 from tcsym.index.values import substitute
 from tcsym.ir.allocate import Storage, allocate
@@ -108,18 +108,18 @@ class Emission:
 def begin(kernel: Kernel, target: Target, min_work_per_thread: int) -> Emission:
     """Writes the main module.
 
-    Every outlined function and every parallel loop is a part of its own. Code without vectors is
+    Every shared function and every parallel loop is a part of its own. Code without vectors is
     one module: LLVM's pipeline for it looks across functions.
     """
     has_vectors = _has_vectors(kernel)
     module, faults = Module(pipeline_line(has_vectors), _attributes(target)), Faults()
-    define_clipped(kernel, module, target)  # first: outlined functions call it
-    outlined = outline(kernel) if has_vectors else Outlined()
-    for function in outlined.functions:
+    define_clipped(kernel, module, target)  # first: shared functions call it
+    loops = share_loops(kernel) if has_vectors else SharedLoops()
+    for function in loops.functions:
         define(function, module, target, statement)
     _entry(module, kernel)
     storage = allocate(kernel)
-    tasks = _body(kernel, target, module, faults, min_work_per_thread, outlined, storage)
+    tasks = _body(kernel, target, module, faults, min_work_per_thread, loops, storage)
     shared, private = storage.shared_bytes, storage.private_bytes
     if private != ZERO:
         private += APART
@@ -136,7 +136,7 @@ def _body(
     module: Module,
     faults: Faults,
     min_work: int,
-    outlined: Outlined,
+    loops: SharedLoops,
     storage: Storage,
 ) -> dict[int, list[str]]:
     """Writes the function; the tasks that its parallel loops became."""
@@ -153,7 +153,7 @@ def _body(
         storage=storage,
         arena="",
         launch="%context",
-        calls=outlined.calls,
+        calls=loops.calls,
         tasks={},
         variables={name: Bound(f"%v{i}") for i, name in enumerate(kernel.sizes)},
         ranges=ranges_of_sizes(kernel),

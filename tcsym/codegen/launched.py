@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import assert_never
 
-from tcsym.codegen.sizes import body_sizes
+from tcsym.codegen.scalar.sizes import body_sizes
 from tcsym.index.expr import Condition, Index
 from tcsym.index.values import evaluate, holds
 from tcsym.ir.loops import (

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from tcsym.codegen.emit import begin
-from tcsym.codegen.sizes import body_sizes
+from tcsym.codegen.scalar.sizes import body_sizes
 from tcsym.index.expr import FALSE
 from tcsym.index.values import holds
 from tcsym.ir.archive import pack

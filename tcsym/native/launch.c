@@ -318,7 +318,7 @@ int32_t tcsym_launch(Kernel *kernel, void *const *buffers, const int64_t *sizes,
 }
 
 /* Stands for a task whose code is not made yet: the kernel's result is CODE_MISSING. The data's first
- * word is where that is noted (tcsym/codegen/launch.py). */
+ * word is where that is noted (tcsym/codegen/cpu/launch.py). */
 void tcsym_missing_task(void *data, void *arena, int64_t lower, int64_t upper) {
     **(int32_t **)data = CODE_MISSING;
 }

@@ -124,7 +124,7 @@ CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {
     "split.terms": {"MOST_TERMS": (2, 4, 9)},
 }
 OTHERS: dict[str, dict[str, tuple[Any, ...]]] = {
-    "tcsym.codegen.outline": {"LEAST_STATEMENTS": (1, 3, 8)},
+    "tcsym.codegen.scalar.share_loops": {"LEAST_STATEMENTS": (1, 3, 8)},
     "tcsym.compiler": {"MOST_LOOPS_AT_ONCE": (1, 400)},
     "tcsym.rewrite.reorder_chains": {"MOST_POINTS": ((3, 4), (9, 1))},
     "tcsym.target.target": {

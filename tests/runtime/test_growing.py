@@ -170,7 +170,7 @@ def test_an_interrupted_call_can_be_made_again(
     product: Growing, monkeypatch: pytest.MonkeyPatch, after: int
 ) -> None:
     """Control-C may come while a task is written: its module is then written anew."""
-    from tcsym.codegen import parallel
+    from tcsym.codegen.cpu import parallel
 
     n_left = [after]
 

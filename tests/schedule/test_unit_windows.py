@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tcsym
-from tcsym.codegen.sizes import viewed_values
+from tcsym.codegen.scalar.sizes import viewed_values
 from tcsym.compiler import analyse
 from tcsym.index.values import evaluate
 from tcsym.ir.loops import Loop, View, walk

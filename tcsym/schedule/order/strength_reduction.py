@@ -1,6 +1,6 @@
 """`pow(x, 2)` -> `x*x`, a product to all passes; of an `x` that calls nothing, as it stands twice.
 
-Code generation has products for more powers of anything (`codegen.powers`).
+Code generation has products for more powers of anything (`codegen.scalar.powers`).
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""What processors need: vector memory, shuffles, blocks in registers, streams, tasks."""

@@ -1,0 +1,107 @@
+"""The two functions by which a kernel runs its tasks, as text: one copy of each, not one a task.
+
+`launch` fills the head of a task's data, decides the number of tasks and runs them; `chunk` finds
+the share and the private arena of one task and calls the task's function.
+"""
+
+from __future__ import annotations
+
+from tcsym.codegen.scalar.text import Module
+from tcsym.ir.compiled import CONTEXT_FIELDS
+
+HEAD = ("error", "buffers", "sizes", "function", "arena", "arena_bytes", "lower", "count")
+ALWAYS_WORTH = 1 << 60  # more work than waking any number of threads
+_LAUNCH, _CHUNK = "tcsym_kernel.launch", "tcsym_kernel.chunk"
+_PARAMETERS = (
+    *("ptr %data", "ptr %function", "ptr %context", "ptr %buffers", "ptr %sizes", "ptr %error"),
+    *("i64 %lower", "i64 %upper", "i64 %work"),
+)
+
+
+def launch_call(module: Module, arguments: list[str], min_work: int) -> str:
+    """Call of `launch` with the values of `_PARAMETERS`, which becomes part of the module.
+
+    `work`: of an iteration, in the unit of `Loop.work`. A task is made for each `min_work` of it,
+    with 0 for each thread.
+    """
+    if _LAUNCH not in module.names:
+        module.names |= {_LAUNCH, _CHUNK}
+        module.functions += [_launch_text(min_work), _chunk_text()]
+    typed = [f"{p.split(' ')[0]} {a}" for p, a in zip(_PARAMETERS, arguments, strict=True)]
+    return f"call void @{_LAUNCH}({', '.join(typed)})"
+
+
+def _read(name: str, kind: str, array: str, place: int) -> str:
+    return (
+        f"  %at.{name} = getelementptr i64, ptr {array}, i64 {place}\n"
+        f"  %{name} = load {kind}, ptr %at.{name}, align 8\n"
+    )
+
+
+def _context(name: str, field: str, kind: str) -> str:
+    return _read(name, kind, "%context", CONTEXT_FIELDS.index(field))
+
+
+def _head(name: str, kind: str) -> str:
+    return _read(name, kind, "%data", HEAD.index(name))
+
+
+def _launch_text(min_work: int) -> str:
+    worth = (
+        "  %whole = mul i64 %count, %work\n"
+        f"  %worth = sdiv i64 %whole, {min_work}\n"
+        "  %one = icmp slt i64 %worth, 1\n"
+        "  %wanted = select i1 %one, i64 1, i64 %worth\n"
+        "  %enough = icmp slt i64 %wanted, %most\n"
+        "  %tasks = select i1 %enough, i64 %wanted, i64 %most\n"
+    )
+    if not min_work:
+        worth = f"  %whole = add i64 0, {ALWAYS_WORTH}\n  %tasks = add i64 0, %most\n"
+    stored = "".join(
+        f"  %to.{name} = getelementptr i64, ptr %data, i64 {i}\n"
+        f"  store {'ptr' if i < 5 else 'i64'} %{name}, ptr %to.{name}, align 8\n"
+        for i, name in enumerate(HEAD)
+    )
+    return (
+        f"define internal void @{_LAUNCH}({', '.join(_PARAMETERS)}) #1 {{\nstart:\n"
+        "  %count = sub i64 %upper, %lower\n"
+        "  %some = icmp sgt i64 %count, 0\n"
+        "  br i1 %some, label %fill, label %end\nfill:\n"
+        + _context("arena", "private_arena", "ptr")
+        + _context("arena_bytes", "private_bytes", "i64")
+        + _context("threads", "threads", "i64")
+        + "  %fewer = icmp slt i64 %threads, %count\n"
+        "  %most = select i1 %fewer, i64 %threads, i64 %count\n"
+        + worth
+        + stored
+        + "  %several = icmp sgt i64 %tasks, 1\n"
+        "  br i1 %several, label %threaded, label %alone\nthreaded:\n"
+        + _context("run", "parallel_for", "ptr")
+        + _context("pool", "pool", "ptr")
+        + f"  call void %run(ptr %pool, ptr @{_CHUNK}, ptr %data, i64 %tasks, i64 %whole)\n"
+        "  br label %end\nalone:\n"
+        "  call void %function(ptr %data, ptr %arena, i64 %lower, i64 %upper)\n"
+        "  br label %end\nend:\n  ret void\n}\n"
+    )
+
+
+def _chunk_text() -> str:
+    return (
+        f"define internal void @{_CHUNK}(ptr %data, i64 %task, i64 %tasks) #0 {{\nstart:\n"
+        + _head("function", "ptr")
+        + _head("arena", "ptr")
+        + _head("arena_bytes", "i64")
+        + _head("lower", "i64")
+        + _head("count", "i64")
+        + "  %skip = mul i64 %task, %arena_bytes\n"
+        "  %private = getelementptr i8, ptr %arena, i64 %skip\n"
+        "  %next = add i64 %task, 1\n"
+        "  %share = mul i64 %task, %count\n"
+        "  %following = mul i64 %next, %count\n"
+        "  %begin = udiv i64 %share, %tasks\n"
+        "  %stop = udiv i64 %following, %tasks\n"
+        "  %first = add i64 %begin, %lower\n"
+        "  %last = add i64 %stop, %lower\n"
+        "  call void %function(ptr %data, ptr %private, i64 %first, i64 %last)\n"
+        "  ret void\n}\n"
+    )

@@ -1,0 +1,233 @@
+"""What the emitter knows while it walks a kernel: variables, places of buffers, lanes, faults.
+
+Mutable, but local to one `emit`. A variable is bound to an integer (unrolled loops), to an i64
+register plus a constant (serial loops), or is the lane variable of the innermost vector loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from tcsym.codegen.cpu.lane_order import LaneOrder
+from tcsym.codegen.scalar.alike import Call
+from tcsym.codegen.scalar.registers import Registers
+from tcsym.codegen.scalar.text import Function, Module
+from tcsym.codegen.scalar.values import Code, Val
+from tcsym.errors import Span
+from tcsym.frontend.program import Read
+from tcsym.index.expr import ZERO, Atom, Condition, Index
+from tcsym.ir.allocate import Storage
+from tcsym.ir.compiled import Fault
+from tcsym.ir.loops import Buffer, Kernel, Loop, Node, Store, TransposeBlock, Update, Value, walk
+from tcsym.sizes.context import Interval, Ranges, narrowed
+from tcsym.target.target import Target
+
+
+class Bound(NamedTuple):
+    """Value of a variable: register `text` + offset (no text: the offset alone).
+
+    `depth`: number of loops around the place where the register is set.
+    """
+
+    text: str | None
+    offset: int = 0
+    depth: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """The vector loop being emitted. `mask` None: all lanes are active.
+
+    `ragged`: variables of the loop's own mask. `guarded`: the mask also comes from conditions.
+    `active`: how many lanes, the first ones, if the mask is the loop's own.
+    """
+
+    variable: str
+    width: int
+    mask: Val | None = None
+    ragged: frozenset[str] = frozenset()
+    guarded: bool = False
+    active: Val | None = None
+
+
+@dataclass(slots=True)
+class Faults:
+    """Faults of the kernel so far; a code is 1 + the index."""
+
+    found: dict[tuple[str, Span, str], int] = field(default_factory=dict)
+    faults: list[Fault] = field(default_factory=list)
+
+    def code(self, fault: Fault) -> int:
+        named = fault.message if fault.span.line == 0 else ""
+        key = (fault.kind, fault.span, named)
+        if key not in self.found:
+            self.faults.append(fault)
+            self.found[key] = len(self.faults)
+        return self.found[key]
+
+
+@dataclass(slots=True)
+class Context:
+    """State of the emission of one function of the kernel.
+
+    `arena`: register of the address that offsets of `storage` start from.
+    `pointers`: base address of each visible buffer. `error`: address of the cell that receives a
+    fault's code. `launch`: register of the context struct; None inside a task. `calls`: of
+    functions, for loops by identity. `tasks`: the parts that parallel loops became, as well.
+    `formulas`: values of atoms that were computed outside the function.
+    `ranges`: of variables. `intervals`: of expressions, as far as asked for.
+    `facts`: ranges of sizes where this code runs, by the conditions around it. Only control flow
+    may rest on them: values may be computed in front of what the conditions guard.
+    """
+
+    kernel: Kernel
+    target: Target
+    module: Module
+    buffers: dict[str, Buffer]
+    faults: Faults
+    min_work: int
+    code: Code
+    error: str
+    storage: Storage
+    arena: str
+    launch: str | None
+    calls: Mapping[int, Call]
+    tasks: dict[int, list[str]]
+    variables: dict[str, Bound] = field(default_factory=dict)
+    ranges: dict[str, Interval] = field(default_factory=dict)
+    intervals: dict[Index, Interval] = field(default_factory=dict)
+    facts: Ranges = field(default_factory=dict)
+    pointers: dict[str, str] = field(default_factory=dict)
+    formulas: Mapping[Atom, Val] = field(default_factory=dict)
+    depth: int = 0
+    lanes: Lanes | None = None
+    stores: dict[str, int] = field(default_factory=dict)
+    epoch: int = 0
+    offsets: dict[tuple[str, tuple[Index, ...]], Index] = field(default_factory=dict)
+    zeros: str = ""
+    order: LaneOrder = field(default_factory=LaneOrder)
+    is_shuffled: bool = False  # the statement being emitted works in shuffled order
+    together: frozenset[Read] = frozenset()  # what the statement being emitted reads in any case
+    body: Node | None = None  # of the innermost loop around what is being written
+    # Keyed by identity; the second part of an entry keeps the object, and so its id, alive.
+    stored_in: dict[int, tuple[frozenset[str], Loop]] = field(default_factory=dict)
+    depths: dict[tuple[int, int, int, Val | None], tuple[int, Value]] = field(default_factory=dict)
+    row_groups: dict[int, tuple[Any, Node]] = field(default_factory=dict)
+    registers: Registers = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.registers = Registers(self.function)
+
+    @property
+    def function(self) -> Function:
+        return self.code.function
+
+    @property
+    def width(self) -> int:
+        return self.lanes.width if self.lanes else 1
+
+    @property
+    def lane_variable(self) -> str | None:
+        return self.lanes.variable if self.lanes else None
+
+    @property
+    def mask(self) -> Val | None:
+        return self.lanes.mask if self.lanes else None
+
+    @contextmanager
+    def bound(self, variable: str, value: Bound) -> Iterator[None]:
+        self.variables[variable] = value
+        yield
+        del self.variables[variable]
+
+    @contextmanager
+    def known(self, sizes: Mapping[str, int]) -> Iterator[None]:
+        """Sizes that have these values inside."""
+        before = {n: self.variables[n] for n in sizes}
+        self.variables.update((n, Bound(None, value)) for n, value in sizes.items())
+        yield
+        self.variables.update(before)
+
+    @contextmanager
+    def where(self, c: Condition) -> Iterator[None]:
+        """What is written inside runs only where `c` holds."""
+        before, self.facts = self.facts, narrowed(c, self.facts)
+        yield
+        self.facts = before
+
+    @contextmanager
+    def in_lanes(self, lanes: Lanes | None) -> Iterator[None]:
+        before, self.lanes = self.lanes, lanes
+        yield
+        self.lanes = before
+
+    @contextmanager
+    def masked(self, mask: Val) -> Iterator[None]:
+        """Only the lanes of `mask` are active inside."""
+        assert self.lanes is not None
+        both = self.code.and_(self.lanes.mask, mask)
+        with self.in_lanes(replace(self.lanes, mask=both, guarded=True, active=None)):
+            yield
+
+    @contextmanager
+    def reading(self, reads: tuple[Read, ...]) -> Iterator[None]:
+        """All of `reads` are made by what is emitted inside."""
+        self.together = frozenset(reads)
+        yield
+        self.together = frozenset()
+
+    def stored(self, loop: Loop) -> frozenset[str]:
+        """Buffers written in the loop."""
+        found = self.stored_in.get(id(loop))
+        if found is None:
+            names = frozenset(
+                n.target if isinstance(n, TransposeBlock) else n.buffer
+                for n, _ in walk(loop.body)
+                if isinstance(n, Store | Update | TransposeBlock)
+            )
+            found = self.stored_in[id(loop)] = (names, loop)
+        return found[0]
+
+    def offset_of(self, buffer: Buffer, subscripts: tuple[object, ...]) -> Index:
+        """Sum of the indices among the subscripts times their strides."""
+        plain = tuple(s if isinstance(s, Index) else ZERO for s in subscripts)
+        key = (buffer.name, plain)
+        total = self.offsets.get(key)
+        if total is None:
+            total = ZERO
+            for s, step in zip(plain, buffer.element_strides()):
+                total = total + s * step
+            self.offsets[key] = total
+        return total
+
+    @contextmanager
+    def inside(self, loop: Loop) -> Iterator[None]:
+        """The body of a loop is being written."""
+        before, self.body = self.body, loop.body
+        yield
+        self.body = before
+
+    def nowhere(self) -> str:
+        """Address of zeros in the frame, for lanes that must not read."""
+        if not self.zeros:
+            self.zeros = self.function.alloca("i64", 8)
+            self.function.entry.append(f"  store i64 0, ptr {self.zeros}, align 8")
+        return self.zeros
+
+    def bounds(self, names: tuple[str, ...]) -> tuple[Bound | None, ...]:
+        """What variables stand for here (the lane variable: None)."""
+        return tuple([self.variables.get(n) for n in names])
+
+    def memory_state(self, buffer: str) -> str:
+        """Differs whenever the buffer may have been written in between."""
+        return f" ; {buffer} {self.stores.get(buffer, 0)} {self.epoch}"
+
+    def note_store(self, buffer: str) -> None:
+        self.stores[buffer] = self.stores.get(buffer, 0) + 1
+
+    def forget_loads(self) -> None:
+        """At a loop's entry and exit: loads before it do not stand for loads after it."""
+        self.epoch += 1

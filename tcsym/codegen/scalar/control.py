@@ -1,0 +1,357 @@
+"""Statements of the loop IR -> basic blocks: stores, loops, branches, allocations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import assert_never
+
+from tcsym.codegen.cpu.clipped_blocks import transpose_clipped
+from tcsym.codegen.cpu.parallel import parallel_loop
+from tcsym.codegen.cpu.transpose import (
+    by_element,
+    fits_registers,
+    is_whole,
+    transpose_in_registers,
+    transpose_whole,
+)
+from tcsym.codegen.cpu.woven_stores import grouped
+from tcsym.codegen.scalar.casts import element_kind
+from tcsym.codegen.scalar.context import Bound, Context, Lanes
+from tcsym.codegen.scalar.expressions import value
+from tcsym.codegen.scalar.functions import call
+from tcsym.codegen.scalar.index_code import (
+    Number,
+    active_under,
+    add,
+    as_val,
+    condition,
+    lanes_under,
+    multiply,
+    names_depth,
+    number,
+)
+from tcsym.codegen.scalar.index_code import smallest as extremum
+from tcsym.codegen.scalar.least import starts_at
+from tcsym.codegen.scalar.quotients import begin_quotients, next_quotients, note_quotients
+from tcsym.codegen.scalar.reads import place
+from tcsym.codegen.scalar.stores import store_statement, update_statement, woven_statement
+from tcsym.codegen.scalar.values import Code, Val, constant
+from tcsym.frontend.program import Read
+from tcsym.index.expr import (
+    ZERO,
+    All,
+    Condition,
+    IsZero,
+    condition_variables,
+    ge,
+    negate,
+    var,
+)
+from tcsym.ir.loops import (
+    Allocate,
+    Block,
+    Branch,
+    Buffer,
+    Loop,
+    Node,
+    Prefetch,
+    Store,
+    TransposeBlock,
+    Update,
+    Verify,
+)
+from tcsym.sizes.context import interval
+
+# Between the copies of an unrolled body: LLVM would load for several copies at once, and spill.
+_BARRIER = 'call void asm sideeffect "", ""()'
+
+
+def statement(context: Context, n: Node) -> None:
+    match n:
+        case Store():
+            store_statement(context, n)
+        case Update():
+            update_statement(context, n)
+        case Verify(v, _):
+            value(context, v)
+        case Loop():
+            _loop(context, n)
+        case Branch(c, then, orelse):
+            _branch(context, c, then, orelse)
+        case Block(body):
+            for x in grouped(context, body):
+                if isinstance(x, tuple):
+                    woven_statement(context, x)
+                else:
+                    statement(context, x)
+        case Allocate(name, body):
+            _allocate(context, context.buffers[name], body)
+        case Prefetch(read):
+            _prefetch(context, read)
+        case TransposeBlock():
+            _transpose(context, n)
+        case _:
+            assert_never(n)
+
+
+# ---- loops
+
+
+def _loop(context: Context, loop: Loop) -> None:
+    if loop.kind == "vector" and loop.upper.as_int() != 1:
+        _vector_loop(context, loop)
+    elif loop.kind in ("unrolled", "vector"):
+        _unrolled_loop(context, loop)
+    elif id(loop) in context.calls:
+        call(context, context.calls[id(loop)])
+    elif loop.kind == "parallel" and context.launch is not None and context.lanes is None:
+        parallel_loop(context, loop, serial_loop)
+    elif (loop.upper - loop.lower).as_int() == 1:
+        _single(context, loop)
+    else:
+        ends = number(context, loop.lower), number(context, loop.upper)
+        serial_loop(context, loop, *ends, is_certain=_has_iteration(context, loop))
+
+
+def _unrolled_loop(context: Context, loop: Loop) -> None:
+    count = loop.upper.as_int()
+    starts_at(context, loop.variable, ZERO)
+    assert count is not None, f"unrolled loop {loop.variable} without a constant bound"
+    body: Node = loop.body
+    if loop.mask is not None:
+        body = Branch(ge(loop.mask - 1, var(loop.variable)), body)
+    for i in range(count):
+        with context.bound(loop.variable, Bound(None, i)):
+            statement(context, body)
+
+
+def _vector_loop(context: Context, loop: Loop) -> None:
+    width = loop.upper.as_int()
+    assert width is not None and context.lanes is None, f"vector loop {loop.variable}"
+    lanes = Lanes(loop.variable, width)
+    with context.in_lanes(lanes):
+        active = True if loop.mask is None else lanes_under(context, loop.mask)
+    if active is False:
+        return
+    if loop.mask is not None and isinstance(active, Val):
+        moving = loop.mask.variables() - set(context.kernel.sizes)
+        with context.in_lanes(lanes):
+            count = active_under(context, loop.mask)
+        lanes = replace(lanes, mask=active, ragged=moving, active=count)
+    with context.in_lanes(lanes):
+        statement(context, loop.body)
+
+
+def _single(context: Context, loop: Loop) -> None:
+    """The one iteration of a loop, which then is none."""
+    depth = names_depth(context, loop.lower.variables())
+    place = number(context, loop.lower)
+    starts_at(context, loop.variable, loop.lower)
+    bound = Bound(None, place) if isinstance(place, int) else Bound(place.text, 0, depth)
+    with context.bound(loop.variable, bound):
+        statement(context, loop.body)
+
+
+def _has_iteration(context: Context, loop: Loop) -> bool:
+    """Whenever this place is reached, as far as the conditions around it tell."""
+    least = interval(loop.upper - loop.lower, context.facts).low
+    return least is not None and least > 0
+
+
+def serial_loop(
+    context: Context, loop: Loop, lower: Number, upper: Number, is_certain: bool = False
+) -> None:
+    """is_certain: it has an iteration."""
+    starts_at(context, loop.variable, loop.lower)
+    step = loop.unroll
+    if step <= 1:
+        _counted(context, loop, lower, upper, 1, is_certain)
+        return
+    names = loop.lower.variables() | loop.upper.variables()
+    with context.function.at(names_depth(context, names)):
+        middle = _whole_steps(context.code, lower, upper, step)
+    _counted(context, loop, lower, middle, step)
+    _counted(context, loop, middle, upper, 1)
+
+
+def _whole_steps(code: Code, lower: Number, upper: Number, step: int) -> Number:
+    """Where the last whole step from `lower` ends."""
+    count = extremum(code, add(code, upper, multiply(code, lower, -1)), 0, "smax")
+    if isinstance(count, int):
+        rest: Number = count % step
+    elif step & (step - 1) == 0:
+        rest = code.binary("and", count, constant(step - 1, "i64"))
+    else:
+        rest = code.binary("urem", count, constant(step, "i64"))
+    return add(code, add(code, lower, count), multiply(code, rest, -1))
+
+
+def _counted(
+    context: Context,
+    loop: Loop,
+    lower: Number,
+    upper: Number,
+    step: int,
+    is_certain: bool = False,
+) -> None:
+    """for (i = lower; i < upper; i += step); upper - lower is a multiple of step."""
+    f = context.function
+    if isinstance(lower, int) and isinstance(upper, int):
+        if upper <= lower:
+            return
+        is_certain = True
+    start, body, end = f.new_label("enter"), f.new_label("loop"), f.new_label("done")
+    if is_certain:
+        f.jump(start)
+    else:
+        is_any = context.code.compare("icmp slt", as_val(lower), as_val(upper))
+        f.branch(is_any.text, start, end)
+    f.start_block(start)
+    counter, following = f.new_register(), f.new_register()
+    quotients = begin_quotients(context, loop) if step == 1 else ()
+    context.depth += 1
+    context.forget_loads()
+    with (
+        f.loop(context.stored(loop), loop.order == "reduction", is_certain),
+        context.inside(loop),
+    ):
+        f.jump(body)
+        f.start_block(body)
+        place = len(f.lines)
+        f.do("")
+        for offset in range(step):
+            if offset and context.target.vector_bits:
+                f.do(_BARRIER)
+            with context.bound(loop.variable, Bound(counter, offset, context.depth)):
+                note_quotients(context, loop.variable, quotients)
+                statement(context, loop.body)
+        phis = next_quotients(context, quotients, start)
+    context.forget_loads()
+    context.depth -= 1
+    first = f"[ {as_val(lower).text}, %{start} ]"  # a latch of its own would attract sunk code
+    phis.append(f"  {counter} = phi i64 {first}, [ {following}, %{f.current} ]")
+    f.lines[place] = "\n".join(phis)
+    f.do(f"{following} = add nsw i64 {counter}, {step}")
+    again = f.result(f"icmp slt i64 {following}, {as_val(upper).text}")
+    f.branch(again, body, end)
+    f.start_block(end)
+
+
+# ---- branches
+
+
+def _branch(context: Context, c: Condition, then: Node, orelse: Node | None) -> None:
+    held = condition(context, c)
+    if isinstance(held, bool):
+        if held or orelse is not None:
+            statement(context, then if held or orelse is None else orelse)
+    elif held.lanes > 1:
+        with context.masked(held):
+            statement(context, then)
+        if orelse is not None:
+            with context.masked(context.code.not_(held)):
+                statement(context, orelse)
+    else:
+
+        def first() -> None:
+            with context.known(sizes_in(context, c)), context.where(c):
+                statement(context, then)
+
+        arms: list[Callable[[], None]] = [first]
+        if orelse is not None:
+            arms.append(lambda: _otherwise(context, c, orelse))
+        moves = names_depth(context, condition_variables(c)) == len(context.function.loops) > 0
+        _in_blocks(context, held, arms, rare_else=moves)
+
+
+def _otherwise(context: Context, c: Condition, orelse: Node) -> None:
+    with context.where(negate(c)):
+        statement(context, orelse)
+
+
+def sizes_in(context: Context, c: Condition) -> dict[str, int]:
+    """Sizes that have one value where `c` holds."""
+    found: dict[str, int] = {}
+    for part in c.conditions if isinstance(c, All) else (c,):
+        if isinstance(part, IsZero) and len(part.index.terms) == 1:
+            ((atom, k),) = part.index.terms
+            if atom in context.kernel.sizes and isinstance(atom, str) and abs(k) == 1:
+                found[atom] = -part.index.constant * k
+    return found
+
+
+def _in_blocks(
+    context: Context, held: Val, arms: list[Callable[[], None]], rare_else: bool = False
+) -> None:
+    """`rare_else`: the first arm is the common one (full tiles), so the other stays by itself."""
+    f = context.function
+    labels = [f.new_label("then"), f.new_label("else")][: len(arms)]
+    end = f.new_label("end")
+    f.branch(held.text, labels[0], labels[1] if len(labels) > 1 else end)
+    scopes = [f.scope, f.rare if rare_else else f.scope]
+    for label, arm, scope in zip(labels, arms, scopes):
+        f.start_block(label)
+        with scope():
+            arm()
+        f.jump(end)
+    f.start_block(end)
+
+
+# ---- memory
+
+
+def _allocate(context: Context, buffer: Buffer, body: Node) -> None:
+    before = context.pointers.get(buffer.name)
+    if buffer.space == "arena":
+        with context.function.at(0):  # in front of all loops, as addresses may be
+            offset = as_val(number(context, context.storage.offsets[buffer.name]))
+            place = f"getelementptr i8, ptr {context.arena}, {offset.typed}"
+            context.pointers[buffer.name] = context.function.pure(place)
+    else:
+        context.pointers[buffer.name] = _frame(context, buffer)
+    statement(context, body)
+    if before is None:
+        del context.pointers[buffer.name]
+    else:
+        context.pointers[buffer.name] = before
+
+
+def _frame(context: Context, buffer: Buffer) -> str:
+    count = 1
+    for extent in buffer.shape:
+        n = extent.as_int()
+        assert n is not None, f"{buffer.space} buffer {buffer.name} has no constant shape"
+        count *= n
+    kind = element_kind(buffer.dtype, buffer.space == "register")
+    return context.function.alloca(f"[{max(count, 1)} x {kind}]", 64)
+
+
+def _prefetch(context: Context, read: Read) -> None:
+    variable = context.lane_variable
+    with context.in_lanes(None):
+        if variable is None:
+            at = place(context, read, value)
+        else:
+            with context.bound(variable, Bound(None)):
+                at = place(context, read, value)
+    context.module.declare("void", "llvm.prefetch.p0", "ptr, i32, i32, i32")
+    context.function.do(f"call void @llvm.prefetch.p0(ptr {at.pointer}, i32 0, i32 3, i32 1)")
+
+
+def _transpose(context: Context, n: TransposeBlock) -> None:
+    source, target = context.buffers[n.source], context.buffers[n.target]
+    elements = by_element(n, source, target)
+    if not fits_registers(context.target, n, source, target):
+        statement(context, elements)
+    elif target.padded:
+        transpose_in_registers(context, n)
+    else:  # without mask registers masked stores cost more than single elements
+        arms = [lambda: transpose_whole(context, n), lambda: statement(context, elements)]
+        if context.target.has_masks:
+            arms[1] = lambda: transpose_clipped(context, n)
+        whole = condition(context, is_whole(n))
+        if isinstance(whole, Val):
+            _in_blocks(context, whole, arms)
+        else:
+            arms[0 if whole else 1]()

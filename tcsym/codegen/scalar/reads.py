@@ -1,0 +1,203 @@
+"""Loads of the kernel's values, with the checks they ask for (LANGUAGE B3, B4, B6).
+
+A read touches no memory that its executed points do not: inactive lanes are masked, an element for
+all lanes is loaded only if some lane wants it, and a failed check gives zero instead of a load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from tcsym.codegen.cpu.memory import load
+from tcsym.codegen.cpu.pairs import in_lane_order, load_pairs, steps_by_two
+from tcsym.codegen.scalar.addresses import Address, address
+from tcsym.codegen.scalar.branches import choose, fail_if, record
+from tcsym.codegen.scalar.casts import from_memory
+from tcsym.codegen.scalar.context import Context
+from tcsym.codegen.scalar.index_code import as_val, condition, number
+from tcsym.codegen.scalar.values import Val, can_permute, constant, memory_kind
+from tcsym.frontend.program import Expr, Read, children, dtype_of
+from tcsym.index.expr import Index, var
+from tcsym.ir.compiled import Fault
+from tcsym.ir.loops import Buffer
+from tcsym.types import DType
+
+Evaluate = Callable[[Context, Expr], Val]
+
+
+def read(context: Context, r: Read, evaluate: Evaluate) -> Val:
+    """The element of a read, in its register type."""
+    buffer = context.buffers[r.tensor]
+    if _is_permuted(context, buffer, r):
+        return _permuted(context, buffer, r, evaluate)
+    subscripts = _subscripts(context, r, evaluate)
+    if r.unwritten is not None:
+        _check_written(context, r)
+    if context.is_shuffled and steps_by_two(context, r):
+        return from_memory(context.code, load_pairs(context, buffer, r), buffer.dtype)
+    fault = Fault("bounds", f"index out of range in `{r.tensor}`", r.span)
+    inside = _inside(context, buffer, r, subscripts)
+    at = address(context, buffer, subscripts)
+    element = (
+        _uniform(context, at, buffer, inside, fault, _names(r))
+        if at.is_uniform
+        else _lanes(context, at, buffer, inside, fault)
+    )
+    if buffer.space == "register" and buffer.dtype is not DType.BOOL:
+        return in_lane_order(context, buffer.name, element)
+    return from_memory(context.code, element, buffer.dtype)
+
+
+def _is_permuted(context: Context, buffer: Buffer, r: Read) -> bool:
+    """Lanes have elements of one vector in the frame, which a single instruction permutes."""
+    width = context.width
+    whole = context.target.lanes(buffer.dtype.bits) == width
+    whole = whole and can_permute(memory_kind(buffer.dtype), width)
+    one = buffer.space == "stack" and [n.as_int() for n in buffer.shape] == [width]
+    plain = r.unwritten is None and not any(r.checked)
+    return whole and one and plain and not isinstance(r.subscripts[0], Index)
+
+
+def _permuted(context: Context, buffer: Buffer, r: Read, evaluate: Evaluate) -> Val:
+    (place,) = r.subscripts
+    assert not isinstance(place, Index) and context.lane_variable is not None
+    at = address(context, buffer, (var(context.lane_variable),))
+    vector = load(context, at, buffer, None)
+    places = context.code.spread(evaluate(context, place), context.width)
+    return from_memory(context.code, context.code.permute(vector, places), buffer.dtype)
+
+
+def place(context: Context, r: Read, evaluate: Evaluate) -> Address:
+    """Where the element of a read lies, unchecked."""
+    return address(context, context.buffers[r.tensor], _subscripts(context, r, evaluate))
+
+
+def _subscripts(context: Context, r: Read, evaluate: Evaluate) -> tuple[Index | Val, ...]:
+    return tuple(
+        s if isinstance(s, Index) else _integer_subscript(context, s, evaluate)
+        for s in r.subscripts
+    )
+
+
+def _integer_subscript(context: Context, s: Expr, evaluate: Evaluate) -> Val:
+    value = evaluate(context, s)
+    signed = dtype_of(s).is_signed
+    return context.code.convert("sext" if signed else "zext", value, "i64")
+
+
+def _names(r: Read) -> frozenset[str]:
+    """Variables of all subscripts, also inside gathers."""
+    found: set[str] = set()
+    for s in r.subscripts:
+        if isinstance(s, Index):
+            found |= s.variables()
+    for child in children(r):
+        for x in _reads_below(child):
+            found |= _names(x)
+    return frozenset(found)
+
+
+def _reads_below(e: Expr) -> list[Read]:
+    if isinstance(e, Read):
+        return [e]
+    return [r for c in children(e) for r in _reads_below(c)]
+
+
+# ---- checks
+
+
+def _check_written(context: Context, r: Read) -> None:
+    assert r.unwritten is not None
+    missing = condition(context, r.unwritten)
+    if missing is False:
+        return
+    bad = constant(1, "i1") if missing is True else missing
+    fail_if(context, bad, Fault("init", f"`{r.tensor}` is read before it is written here", r.span))
+
+
+def _inside(
+    context: Context, buffer: Buffer, r: Read, subscripts: tuple[Index | Val, ...]
+) -> Val | None:
+    """Where all checked subscripts are in range; None if none is checked."""
+    inside: Val | None = None
+    for s, extent, checked in zip(subscripts, buffer.shape, r.checked):
+        if checked:
+            place = s if isinstance(s, Val) else as_val(number(context, s))
+            limit = as_val(number(context, extent))
+            inside = context.code.and_(inside, context.code.compare("icmp ult", place, limit))
+    return inside
+
+
+# ---- loads
+
+
+def _lanes(context: Context, at: Address, buffer: Buffer, inside: Val | None, fault: Fault) -> Val:
+    if inside is None:
+        return load(context, at, buffer, context.mask)
+    if inside.lanes == 1:
+        return _row(context, at, buffer, inside, fault)
+    inside = context.code.spread(inside, context.width)
+    fail_if(context, context.code.not_(inside), fault)
+    active = context.code.and_(context.mask, inside)
+    return load(context, at, replace(buffer, padded=False), active)
+
+
+def _row(context: Context, at: Address, buffer: Buffer, inside: Val, fault: Fault) -> Val:
+    """Elements whose place was checked once for all of them."""
+
+    def elements() -> Val:
+        return load(context, at, buffer, context.mask)
+
+    def failed() -> Val:
+        fail_if(context, constant(1, "i1"), fault)
+        return Val("zeroinitializer", at.kind)
+
+    return choose(context, inside, elements, failed, context.width, True)
+
+
+def _uniform(
+    context: Context,
+    at: Address,
+    buffer: Buffer,
+    inside: Val | None,
+    fault: Fault,
+    names: frozenset[str],
+) -> Val:
+    """One element for all lanes, loaded if it is in range and some lane wants it."""
+    code = context.code
+    live: Val | None = None
+    if inside is not None and inside.lanes > 1:
+        fail_if(context, code.not_(inside), fault)
+        active = code.and_(context.mask, inside)
+        live = code.any_lane(active) if active else None
+        inside = None
+    elif context.mask is not None and (inside is not None or may_be_idle(context, buffer, names)):
+        live = code.any_lane(context.mask)
+
+    def element() -> Val:
+        return load(context, at, buffer, None)
+
+    def zero() -> Val:
+        return Val("zeroinitializer", at.kind)
+
+    def failed() -> Val:
+        record(context, fault)
+        return zero()
+
+    def checked() -> Val:
+        return element() if inside is None else choose(context, inside, element, failed, 1, True)
+
+    return checked() if live is None else choose(context, live, checked, zero, 1)
+
+
+def may_be_idle(context: Context, buffer: Buffer, names: frozenset[str]) -> bool:
+    """True if the load might not be executed by any lane.
+
+    Under the loop's own mask alone, an access that varies with nothing of that mask is also made by
+    the first lane of the first vector, which exists whenever this code is reached.
+    """
+    lanes = context.lanes
+    if lanes is None or lanes.mask is None or buffer.padded or buffer.space == "register":
+        return False
+    return lanes.guarded or not names.isdisjoint(lanes.ragged)
