@@ -17,7 +17,8 @@ from tcsym.codegen.text import Function, Module
 from tcsym.codegen.transpose import fits_registers, is_whole, transposed
 from tcsym.codegen.values import Code, Val, bits_of, constant, type_text
 from tcsym.index.expr import TRUE
-from tcsym.ir.loops import Kernel, TransposeBlock, walk
+from tcsym.ir.loops import Kernel, TransposeBlock
+from tcsym.ir.traverse import walk
 from tcsym.target.target import Target
 
 _CLIPPED = "tcsym_transpose"
