@@ -126,7 +126,8 @@ class Unfinished:
 
     def __init__(self, stages: Lowering, whole: bool = False) -> None:
         from tcsym.index.expr import FALSE
-        from tcsym.ir.loops import Loop, walk
+        from tcsym.ir.loops import Loop
+        from tcsym.ir.traverse import walk
 
         self._stages = stages
         scheduled = stages.scheduled()

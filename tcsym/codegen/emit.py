@@ -29,13 +29,8 @@ from tcsym.index.expr import ZERO, Index
 from tcsym.index.values import substitute
 from tcsym.ir.allocate import Storage, allocate
 from tcsym.ir.compiled import LEFT_OUT, SYMBOL, Fault
-from tcsym.ir.loops import (
-    LINE_BYTES,
-    THREADS,
-    Kernel,
-    Loop,
-    walk,
-)
+from tcsym.ir.loops import LINE_BYTES, THREADS, Kernel, Loop
+from tcsym.ir.traverse import walk
 from tcsym.target.target import Target
 
 APART = 2048  # bytes between two tasks' arenas: what one prefetches ahead are not the other's lines

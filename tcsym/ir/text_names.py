@@ -12,7 +12,8 @@ from dataclasses import replace
 
 from tcsym.index.expr import Atom, Index, atom_parts, of_atom, var
 from tcsym.index.values import map_atoms
-from tcsym.ir.loops import Buffer, Kernel, map_node
+from tcsym.ir.loops import Buffer, Kernel
+from tcsym.ir.traverse import map_node
 
 _SHORT = 16  # characters: a name would say less
 

@@ -30,10 +30,10 @@ from tcsym.ir.loops import (
     Update,
     Value,
     Verify,
-    value_children,
     value_dtype,
 )
 from tcsym.ir.text import buffer_text, node_text
+from tcsym.ir.traverse import value_children
 from tcsym.types import DType
 
 

@@ -30,8 +30,8 @@ from tcsym.ir.loops import (
     Verify,
     block,
     conditional,
-    substitute_value,
 )
+from tcsym.ir.traverse import substitute_value
 from tcsym.polyhedral.scop import Scop, ScopStatement
 from tcsym.polyhedral.tree import Leaf, Sequence, Tree, TreeLoop, leaves
 from tcsym.sizes.context import Context

@@ -22,7 +22,8 @@ from tcsym.frontend.program import (
 )
 from tcsym.index.expr import Index, index
 from tcsym.index.values import Values, condition_substitute, substitute
-from tcsym.ir.loops import Buffer, Kernel, substitute_node, substitute_value
+from tcsym.ir.loops import Buffer, Kernel
+from tcsym.ir.traverse import substitute_node, substitute_value
 
 
 def bind_program(program: Program, sizes: Mapping[str, Index | int]) -> Program:

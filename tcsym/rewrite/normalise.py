@@ -34,7 +34,8 @@ from tcsym.frontend.program import (
 )
 from tcsym.index.expr import TRUE, Condition, Index, all_of, ge, lt, negate, var
 from tcsym.index.presburger import Presburger
-from tcsym.ir.loops import Value, map_value
+from tcsym.ir.loops import Value
+from tcsym.ir.traverse import map_value
 from tcsym.polyhedral.deadline import TimeLimit
 from tcsym.polyhedral.scop import REDUCE_OPS, guarded_reads
 from tcsym.types import DType

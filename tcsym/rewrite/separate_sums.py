@@ -25,7 +25,8 @@ from tcsym.frontend.program import (
 )
 from tcsym.index.expr import FALSE, TRUE, ZERO, condition_variables, index, var
 from tcsym.index.values import substitute
-from tcsym.ir.loops import Value, map_value, substitute_value
+from tcsym.ir.loops import Value
+from tcsym.ir.traverse import map_value, substitute_value
 from tcsym.sizes.context import decided
 
 MOST_VALUES = 4  # each is a loop nest to compile

@@ -30,8 +30,8 @@ from tcsym.ir.loops import (
     TransposeBlock,
     Update,
     Verify,
-    walk,
 )
+from tcsym.ir.traverse import walk
 from tcsym.schedule.analysis.cost import PLAIN, STEP, TRANSPOSED, Copies, Costs, is_copied
 from tcsym.target.target import Target
 

@@ -29,7 +29,8 @@ from tcsym.index.expr import (
     var,
 )
 from tcsym.index.values import map_condition, substitute
-from tcsym.ir.loops import Buffer, Kernel, map_node
+from tcsym.ir.loops import Buffer, Kernel
+from tcsym.ir.traverse import map_node
 from tcsym.sizes.context import Known
 
 Steps = Mapping[str, tuple[str, int]]  # quotient: the size, and what it is a multiple of

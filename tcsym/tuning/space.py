@@ -14,8 +14,9 @@ from typing import Any
 from tcsym.compiler import Lowering
 from tcsym.frontend.program import Program
 from tcsym.ir.compiled import Layout
-from tcsym.ir.loops import Loop, walk
+from tcsym.ir.loops import Loop
 from tcsym.ir.text import kernel_text
+from tcsym.ir.traverse import walk
 from tcsym.options import Options
 from tcsym.process.recursion import deep_recursion
 from tcsym.target.target import Target

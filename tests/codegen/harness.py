@@ -16,7 +16,8 @@ from tcsym.codegen import Generated, emit, object_code
 from tcsym.index.expr import Index, ceildiv, var
 from tcsym.index.values import evaluate
 from tcsym.ir.compiled import SYMBOL
-from tcsym.ir.loops import Buffer, Kernel, Loop, Node, Store, Value, substitute_node
+from tcsym.ir.loops import Buffer, Kernel, Loop, Node, Store, Value
+from tcsym.ir.traverse import substitute_node
 from tcsym.ir.verify import verify
 from tcsym.target.target import Target, resolve_target, runs_here
 from tcsym.types import DType

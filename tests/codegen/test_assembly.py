@@ -11,16 +11,8 @@ import pytest
 from tcsym.codegen import assembly, emit
 from tcsym.frontend.program import Binary, Call, Const, Read
 from tcsym.index.expr import ZERO, choose, floordiv, ge, var
-from tcsym.ir.loops import (
-    Buffer,
-    Kernel,
-    Loop,
-    Store,
-    TransposeBlock,
-    Value,
-    map_node,
-    substitute_value,
-)
+from tcsym.ir.loops import Buffer, Kernel, Loop, Store, TransposeBlock, Value
+from tcsym.ir.traverse import map_node, substitute_value
 from tcsym.target.target import resolve_target, runs_here
 from tcsym.types import DType
 from tests.codegen.harness import TARGETS, Launches, elementwise, load, vector

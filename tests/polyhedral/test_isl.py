@@ -8,7 +8,8 @@ import islpy as isl
 import pytest
 
 from tcsym.index.presburger import Presburger
-from tcsym.ir.loops import Loop, walk
+from tcsym.ir.loops import Loop
+from tcsym.ir.traverse import walk
 from tcsym.options import Options
 from tcsym.polyhedral.deadline import Deadline, TimeLimit, isl_within
 from tcsym.polyhedral.dependence import scop_dependences

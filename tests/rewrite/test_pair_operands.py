@@ -10,7 +10,8 @@ import pytest
 import tcsym
 from tcsym.frontend.program import If, Item, Program, Statement, reads
 from tcsym.index.expr import condition_text
-from tcsym.ir.loops import Branch, Loop, walk
+from tcsym.ir.loops import Branch, Loop
+from tcsym.ir.traverse import walk
 from tcsym.options import Options
 from tcsym.rewrite.bind import bind_program
 from tcsym.rewrite.pair_operands import pair_operands

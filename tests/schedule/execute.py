@@ -61,10 +61,10 @@ from tcsym.ir.loops import (
     Update,
     Value,
     Verify,
-    walk,
 )
 from tcsym.ir.packed import DOTS, PACK
 from tcsym.ir.text_names import name_formulas
+from tcsym.ir.traverse import walk
 from tcsym.types import DType
 
 POISON = -987654321

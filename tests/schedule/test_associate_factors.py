@@ -6,7 +6,8 @@ import pytest
 
 from tcsym.compiler import analyse
 from tcsym.frontend.program import Binary, Cast, Const, Expr, IndexValue, Read, Unary, dtype_of
-from tcsym.ir.loops import Kernel, Update, walk
+from tcsym.ir.loops import Kernel, Update
+from tcsym.ir.traverse import walk
 from tcsym.options import Options
 from tcsym.schedule.order.associate_factors import associate_factors
 from tcsym.schedule.proved import schedule_program

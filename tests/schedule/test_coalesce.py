@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tcsym.index.values import evaluate
-from tcsym.ir.loops import THREADS, Kernel, Loop, walk
+from tcsym.ir.loops import THREADS, Kernel, Loop
+from tcsym.ir.traverse import walk
 from tcsym.ir.verify import verify
 from tcsym.options import Options
 from tcsym.schedule.analysis.names import Names

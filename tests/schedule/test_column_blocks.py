@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import tcsym
-from tcsym.ir.loops import Block, Branch, Kernel, Loop, Node, walk
+from tcsym.ir.loops import Block, Branch, Kernel, Loop, Node
+from tcsym.ir.traverse import walk
 from tcsym.options import Options
 from tcsym.schedule.combine.rfactor_rows import PART_ROWS
 from tcsym.schedule.map_cpu import map_cpu

@@ -9,7 +9,8 @@ import pytest
 from tcsym.compiler import analyse
 from tcsym.index.expr import ONE, var
 from tcsym.index.values import holds
-from tcsym.ir.loops import Branch, Kernel, Loop, Prefetch, walk
+from tcsym.ir.loops import Branch, Kernel, Loop, Prefetch
+from tcsym.ir.traverse import walk
 from tcsym.options import Options
 from tcsym.schedule.ahead.prefetch_steps import STEPS_AHEAD
 from tcsym.schedule.analysis.access import accesses

@@ -8,7 +8,8 @@ import pytest
 import tcsym
 from tcsym.compiler import analyse
 from tcsym.frontend.program import Cast, Read
-from tcsym.ir.loops import Kernel, Update, subvalues, walk
+from tcsym.ir.loops import Kernel, Update
+from tcsym.ir.traverse import subvalues, walk
 from tcsym.options import Options
 from tcsym.schedule.analysis.casts import under_casts
 from tcsym.schedule.analysis.names import Names

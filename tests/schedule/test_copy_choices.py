@@ -11,7 +11,8 @@ import tcsym
 from tcsym.compiler import analyse
 from tcsym.index.expr import Choose, Max, Min, Mod
 from tcsym.index.values import map_atoms
-from tcsym.ir.loops import Kernel, Update, map_node, walk
+from tcsym.ir.loops import Kernel, Update
+from tcsym.ir.traverse import map_node, walk
 from tcsym.options import Options
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.map_cpu import nests

@@ -6,7 +6,8 @@ from tcsym.compiler import analyse
 from tcsym.frontend.program import Call
 from tcsym.index.expr import index
 from tcsym.index.values import substitute
-from tcsym.ir.loops import Kernel, Loop, Store, Update, subvalues, walk
+from tcsym.ir.loops import Kernel, Loop, Store, Update
+from tcsym.ir.traverse import subvalues, walk
 from tcsym.options import Options
 from tcsym.schedule.analysis.sliding import slides
 from tcsym.schedule.map_cpu import map_cpu

@@ -8,7 +8,8 @@ import pytest
 
 from tcsym.frontend.program import Expr
 from tcsym.index.expr import index, var
-from tcsym.ir.loops import Kernel, Loop, Update, walk
+from tcsym.ir.loops import Kernel, Loop, Update
+from tcsym.ir.traverse import walk
 from tcsym.schedule.split.clamp_rows import drop_masks
 from tests.schedule.compare import assert_same
 from tests.schedule.naive import buf, con, kernel, op, par, rd, st, v

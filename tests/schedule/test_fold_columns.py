@@ -8,7 +8,8 @@ import pytest
 
 from tcsym.frontend.program import Const, IndexValue
 from tcsym.index.expr import ONE, Index
-from tcsym.ir.loops import Branch, Kernel, Loop, Node, walk
+from tcsym.ir.loops import Branch, Kernel, Loop, Node
+from tcsym.ir.traverse import walk
 from tcsym.options import Options
 from tcsym.schedule.analysis.access import accesses, offset_stride
 from tcsym.schedule.map_cpu import map_cpu

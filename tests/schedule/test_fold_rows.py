@@ -9,7 +9,8 @@ import pytest
 
 import tcsym
 from tcsym.index.values import holds
-from tcsym.ir.loops import Branch, Loop, Store, walk
+from tcsym.ir.loops import Branch, Loop, Store
+from tcsym.ir.traverse import walk
 from tcsym.options import Options
 from tcsym.schedule.map_cpu import map_cpu
 from tcsym.target.target import resolve_target, runs_here

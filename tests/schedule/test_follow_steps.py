@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tcsym.index.expr import Condition, Index, eq, ge, negate, var
-from tcsym.ir.loops import Branch, Kernel, Store, walk
+from tcsym.ir.loops import Branch, Kernel, Store
+from tcsym.ir.traverse import walk
 from tcsym.options import Options
 from tcsym.schedule.map_cpu import map_cpu
 from tcsym.schedule.order.follow_steps import follow_steps

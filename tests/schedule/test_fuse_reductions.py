@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tcsym.index.expr import FloorDiv, index, var
-from tcsym.ir.loops import Kernel, Loop, walk
+from tcsym.ir.loops import Kernel, Loop
+from tcsym.ir.traverse import walk
 from tcsym.ir.verify import verify
 from tcsym.schedule.analysis.access import accesses, offset_stride
 from tcsym.schedule.analysis.names import Names

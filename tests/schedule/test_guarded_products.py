@@ -7,7 +7,8 @@ import pytest
 from tcsym.compiler import analyse
 from tcsym.frontend.program import Binary, Read, Select
 from tcsym.index.expr import eq, var
-from tcsym.ir.loops import Branch, Kernel, Node, Update, subvalues, walk
+from tcsym.ir.loops import Branch, Kernel, Node, Update
+from tcsym.ir.traverse import subvalues, walk
 from tcsym.options import Options
 from tcsym.schedule.map_cpu import map_cpu
 from tcsym.schedule.proved import schedule_program

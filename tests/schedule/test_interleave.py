@@ -9,7 +9,8 @@ import pytest
 
 from tcsym.compiler import analyse
 from tcsym.index.values import holds
-from tcsym.ir.loops import Branch, Kernel, Loop, TransposeBlock, Update, walk
+from tcsym.ir.loops import Branch, Kernel, Loop, TransposeBlock, Update
+from tcsym.ir.traverse import walk
 from tcsym.ir.verify import verify
 from tcsym.options import Options
 from tcsym.schedule.analysis.band import band_of, contraction_roles

@@ -7,7 +7,8 @@ import pytest
 from tcsym.compiler import analyse
 from tcsym.index.expr import Condition
 from tcsym.index.values import holds
-from tcsym.ir.loops import THREADS, Branch, Kernel, Loop, TransposeBlock, walk
+from tcsym.ir.loops import THREADS, Branch, Kernel, Loop, TransposeBlock
+from tcsym.ir.traverse import walk
 from tcsym.ir.verify import verify
 from tcsym.options import Options
 from tcsym.schedule.map_cpu import map_cpu

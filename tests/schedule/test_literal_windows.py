@@ -8,7 +8,8 @@ import pytest
 
 from tcsym.compiler import analyse
 from tcsym.index.expr import condition_text, index, var
-from tcsym.ir.loops import Branch, Kernel, Loop, Node, walk
+from tcsym.ir.loops import Branch, Kernel, Loop, Node
+from tcsym.ir.traverse import walk
 from tcsym.ir.verify import verify
 from tcsym.options import Options
 from tcsym.schedule.analysis.band import band_of

@@ -8,7 +8,8 @@ import pytest
 
 from tcsym.frontend.program import IndexValue
 from tcsym.index.expr import index, var
-from tcsym.ir.loops import Block, Kernel, Loop, Node, walk
+from tcsym.ir.loops import Block, Kernel, Loop, Node
+from tcsym.ir.traverse import walk
 from tcsym.ir.verify import verify
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.combine.accumulate import accumulate_privately
@@ -81,7 +82,7 @@ def test_nests_merge_different_dimensions_of_one_tensor() -> None:
 
 def _renamed(node: Node) -> Node:
     """The second nest runs over `c_1`."""
-    from tcsym.ir.loops import substitute_node
+    from tcsym.ir.traverse import substitute_node
 
     assert isinstance(node, Block)
     first, second = node.body

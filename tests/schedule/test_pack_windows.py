@@ -6,8 +6,9 @@ import pytest
 
 from tcsym.frontend.program import Call, Cast
 from tcsym.index.expr import index
-from tcsym.ir.loops import Kernel, Node, Store, Update, subvalues, walk
+from tcsym.ir.loops import Kernel, Node, Store, Update
 from tcsym.ir.packed import BFLOAT, BYTES, PACK, SHORT
+from tcsym.ir.traverse import subvalues, walk
 from tcsym.ir.verify import verify
 from tcsym.options import Options
 from tcsym.schedule.analysis.names import Names

@@ -8,8 +8,9 @@ import pytest
 
 from tcsym.frontend.program import Call, Cast, Expr, Unary
 from tcsym.index.values import holds
-from tcsym.ir.loops import Kernel, Store, Update, subvalues, walk
+from tcsym.ir.loops import Kernel, Store, Update
 from tcsym.ir.packed import BFLOAT, BYTES, PACK, SHORT, packed_run
+from tcsym.ir.traverse import subvalues, walk
 from tcsym.ir.verify import verify
 from tcsym.options import Options
 from tcsym.schedule.analysis.dot_terms import Owed, dot_term

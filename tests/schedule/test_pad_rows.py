@@ -9,7 +9,8 @@ import pytest
 from tcsym.compiler import analyse
 from tcsym.index.expr import index
 from tcsym.index.values import substitute
-from tcsym.ir.loops import Kernel, Loop, Store, walk
+from tcsym.ir.loops import Kernel, Loop, Store
+from tcsym.ir.traverse import walk
 from tcsym.options import Options
 from tcsym.schedule.map_cpu import map_cpu
 from tcsym.schedule.proved import schedule_program

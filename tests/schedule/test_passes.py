@@ -20,10 +20,8 @@ from tcsym.ir.loops import (
     Store,
     TransposeBlock,
     Update,
-    loads,
-    substitute_node,
-    walk,
 )
+from tcsym.ir.traverse import loads, substitute_node, walk
 from tcsym.ir.verify import verify
 from tcsym.options import Options
 from tcsym.schedule.analysis.band import band_of, contraction_roles

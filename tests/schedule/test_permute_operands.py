@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tcsym.ir.loops import Buffer, Kernel, Loop, Node, TransposeBlock, walk
+from tcsym.ir.loops import Buffer, Kernel, Loop, Node, TransposeBlock
+from tcsym.ir.traverse import walk
 from tcsym.options import Options
 from tcsym.schedule.analysis.band import band_of, contraction_roles
 from tcsym.schedule.analysis.loops import find_loop

@@ -6,7 +6,8 @@ import pytest
 
 from tcsym import define
 from tcsym.index.expr import Index
-from tcsym.ir.loops import Branch, Kernel, Loop, Prefetch, walk
+from tcsym.ir.loops import Branch, Kernel, Loop, Prefetch
+from tcsym.ir.traverse import walk
 from tcsym.options import Options
 from tcsym.schedule.ahead.prefetch_gathers import STEPS_AHEAD
 from tcsym.schedule.map_cpu import map_cpu

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tcsym.ir.loops import Kernel, Loop, Prefetch, walk
+from tcsym.ir.loops import Kernel, Loop, Prefetch
+from tcsym.ir.traverse import walk
 from tcsym.options import Options
 from tcsym.schedule.map_cpu import map_cpu
 from tcsym.types import DType

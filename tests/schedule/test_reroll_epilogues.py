@@ -8,7 +8,8 @@ import pytest
 
 from tcsym.frontend.program import Call, Expr
 from tcsym.index.expr import ZERO, index, var
-from tcsym.ir.loops import Kernel, Loop, Node, Store, block, walk
+from tcsym.ir.loops import Kernel, Loop, Node, Store, block
+from tcsym.ir.traverse import walk
 from tcsym.ir.verify import verify
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.split.full_tiles import full_tiles

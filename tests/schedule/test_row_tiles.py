@@ -8,7 +8,8 @@ from tcsym.compiler import analyse
 from tcsym.frontend.program import Read
 from tcsym.index.expr import ONE, ZERO, Index, Min, ceildiv, index, minimum, var
 from tcsym.ir.bounds import least
-from tcsym.ir.loops import Kernel, Loop, Update, block, subvalues, walk
+from tcsym.ir.loops import Kernel, Loop, Update, block
+from tcsym.ir.traverse import subvalues, walk
 from tcsym.options import Options
 from tcsym.schedule.analysis.loops import loops_in
 from tcsym.schedule.map_cpu import map_cpu

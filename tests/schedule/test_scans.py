@@ -6,7 +6,8 @@ import pytest
 
 from tcsym.frontend.program import Expr
 from tcsym.index.expr import Index, IsZero
-from tcsym.ir.loops import Branch, Kernel, Loop, loads, walk
+from tcsym.ir.loops import Branch, Kernel, Loop
+from tcsym.ir.traverse import loads, walk
 from tcsym.ir.verify import verify
 from tcsym.options import Options
 from tcsym.schedule.analysis.loops import statements_in

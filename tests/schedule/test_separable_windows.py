@@ -6,8 +6,9 @@ import pytest
 
 from tcsym.compiler import analyse
 from tcsym.index.values import evaluate, holds
-from tcsym.ir.loops import THREADS, Branch, Kernel, Loop, Node, Prefetch, Read, Update, loads, walk
+from tcsym.ir.loops import THREADS, Branch, Kernel, Loop, Node, Prefetch, Read, Update
 from tcsym.ir.text import node_text
+from tcsym.ir.traverse import loads, walk
 from tcsym.options import Options
 from tcsym.schedule.analysis.loops import children
 from tcsym.schedule.analysis.names import Names

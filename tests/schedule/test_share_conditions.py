@@ -9,7 +9,8 @@ import pytest
 
 import tcsym
 from tcsym.compiler import Lowering, analyse
-from tcsym.ir.loops import Branch, Loop, walk
+from tcsym.ir.loops import Branch, Loop
+from tcsym.ir.traverse import walk
 from tcsym.options import Options
 from tcsym.target.target import resolve_target
 from tests.fuzz import memory

@@ -8,7 +8,8 @@ import pytest
 
 from tcsym.compiler import analyse
 from tcsym.index.values import holds
-from tcsym.ir.loops import Branch, Kernel, Loop, Read, Store, loads, walk
+from tcsym.ir.loops import Branch, Kernel, Loop, Read, Store
+from tcsym.ir.traverse import loads, walk
 from tcsym.ir.verify import verify
 from tcsym.options import Options
 from tcsym.schedule.analysis.loops import children

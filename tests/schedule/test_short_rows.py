@@ -8,7 +8,8 @@ import pytest
 
 from tcsym.compiler import analyse
 from tcsym.index.values import holds
-from tcsym.ir.loops import THREADS, Branch, Kernel, Loop, Node, TransposeBlock, walk
+from tcsym.ir.loops import THREADS, Branch, Kernel, Loop, Node, TransposeBlock
+from tcsym.ir.traverse import walk
 from tcsym.ir.verify import verify
 from tcsym.options import Options
 from tcsym.schedule.analysis.access import accesses

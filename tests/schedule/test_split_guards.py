@@ -9,7 +9,8 @@ import pytest
 from tcsym.frontend.program import Binary, Compare, Expr, IndexValue, Select
 from tcsym.index.expr import Index, floordiv, index, var
 from tcsym.index.values import evaluate
-from tcsym.ir.loops import Kernel, Loop, Store, Update, Verify, subvalues, walk
+from tcsym.ir.loops import Kernel, Loop, Store, Update, Verify
+from tcsym.ir.traverse import subvalues, walk
 from tcsym.ir.verify import verify
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.split import guards as module

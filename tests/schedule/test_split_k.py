@@ -10,8 +10,9 @@ import pytest
 
 from tcsym.index.expr import FALSE
 from tcsym.index.values import evaluate, holds
-from tcsym.ir.loops import THREADS, Kernel, Loop, walk
+from tcsym.ir.loops import THREADS, Kernel, Loop
 from tcsym.ir.text import kernel_text
+from tcsym.ir.traverse import walk
 from tcsym.options import Options
 from tcsym.schedule.analysis.access import accesses
 from tcsym.schedule.combine import split_k as split_k

@@ -12,7 +12,8 @@ import tcsym
 from tcsym.compiler import analyse
 from tcsym.index.expr import FloorDiv, Mod, ge, var
 from tcsym.index.values import map_atoms
-from tcsym.ir.loops import Branch, Kernel, Loop, map_node, walk
+from tcsym.ir.loops import Branch, Kernel, Loop
+from tcsym.ir.traverse import map_node, walk
 from tcsym.options import Options
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.proved import schedule_program

@@ -8,7 +8,8 @@ from tcsym.compiler import analyse
 from tcsym.frontend.program import Read
 from tcsym.index.expr import floordiv, index, var
 from tcsym.ir.bounds import eliminate
-from tcsym.ir.loops import Block, Kernel, Loop, Update, loads, walk
+from tcsym.ir.loops import Block, Kernel, Loop, Update
+from tcsym.ir.traverse import loads, walk
 from tcsym.options import Options
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.proved import schedule_program

@@ -9,7 +9,8 @@ import pytest
 from tcsym.frontend.program import Call
 from tcsym.index.expr import ZERO
 from tcsym.index.values import evaluate, holds
-from tcsym.ir.loops import THREADS, Branch, Kernel, Node, Store, TransposeBlock, block, walk
+from tcsym.ir.loops import THREADS, Branch, Kernel, Node, Store, TransposeBlock, block
+from tcsym.ir.traverse import walk
 from tcsym.ir.verify import InternalError, verify
 from tcsym.options import Options
 from tcsym.schedule.analysis.names import rename_loops

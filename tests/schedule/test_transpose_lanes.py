@@ -8,7 +8,8 @@ import pytest
 
 from tcsym.compiler import analyse
 from tcsym.frontend.program import Read
-from tcsym.ir.loops import Kernel, TransposeBlock, walk
+from tcsym.ir.loops import Kernel, TransposeBlock
+from tcsym.ir.traverse import walk
 from tcsym.options import Options
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.analysis.setting import Setting

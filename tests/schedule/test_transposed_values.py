@@ -8,7 +8,8 @@ import pytest
 import tcsym
 from tcsym.compiler import analyse
 from tcsym.index.values import holds
-from tcsym.ir.loops import Branch, Kernel, TransposeBlock, walk
+from tcsym.ir.loops import Branch, Kernel, TransposeBlock
+from tcsym.ir.traverse import walk
 from tcsym.options import Options
 from tcsym.schedule.map_cpu import map_cpu
 from tcsym.schedule.proved import schedule_program

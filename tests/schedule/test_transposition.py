@@ -11,7 +11,8 @@ import pytest
 from tcsym.codegen import emit
 from tcsym.index.expr import All, eq, var
 from tcsym.index.values import evaluate
-from tcsym.ir.loops import Branch, Kernel, Node, TransposeBlock, walk
+from tcsym.ir.loops import Branch, Kernel, Node, TransposeBlock
+from tcsym.ir.traverse import walk
 from tcsym.options import Options
 from tcsym.schedule.map_cpu import map_cpu
 from tcsym.target.target import Target

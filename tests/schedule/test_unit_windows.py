@@ -11,7 +11,8 @@ import tcsym
 from tcsym.codegen.scalar.sizes import viewed_values
 from tcsym.compiler import analyse
 from tcsym.index.values import evaluate
-from tcsym.ir.loops import Loop, View, walk
+from tcsym.ir.loops import Loop, View
+from tcsym.ir.traverse import walk
 from tcsym.options import Options
 from tcsym.schedule.map_cpu import map_cpu
 from tcsym.schedule.proved import schedule_program

@@ -6,7 +6,8 @@ import pytest
 
 from tcsym.compiler import analyse
 from tcsym.frontend.program import Select
-from tcsym.ir.loops import Kernel, Store, subvalues, walk
+from tcsym.ir.loops import Kernel, Store
+from tcsym.ir.traverse import subvalues, walk
 from tcsym.options import Options
 from tcsym.schedule.map_cpu import map_cpu
 from tcsym.schedule.proved import schedule_program

@@ -11,7 +11,8 @@ from tcsym.compiler import analyse
 from tcsym.frontend.program import Binary, Read, Select, Unary
 from tcsym.index.expr import index, var
 from tcsym.index.values import evaluate
-from tcsym.ir.loops import Kernel, Loop, Store, Update, walk
+from tcsym.ir.loops import Kernel, Loop, Store, Update
+from tcsym.ir.traverse import walk
 from tcsym.options import Options
 from tcsym.schedule.analysis.access import accesses, offset_stride, subscript_variables
 from tcsym.schedule.analysis.names import Names

@@ -17,7 +17,8 @@ from tcsym.codegen.scalar.index_code import as_val, number
 from tcsym.codegen.scalar.text import Function, Module
 from tcsym.codegen.scalar.values import Code, Val, bits_of, constant, type_text
 from tcsym.index.expr import TRUE
-from tcsym.ir.loops import Kernel, TransposeBlock, walk
+from tcsym.ir.loops import Kernel, TransposeBlock
+from tcsym.ir.traverse import walk
 from tcsym.target.target import Target
 
 _CLIPPED = "tcsym_transpose"

@@ -12,19 +12,8 @@ from dataclasses import dataclass
 
 from tcsym.frontend.program import Binary, Call, Const, Read, Unary
 from tcsym.index.expr import ONE, ZERO, Index, condition_variables
-from tcsym.ir.loops import (
-    Allocate,
-    Block,
-    Branch,
-    Buffer,
-    Loop,
-    Node,
-    Store,
-    Update,
-    Value,
-    loads,
-    subvalues,
-)
+from tcsym.ir.loops import Allocate, Block, Branch, Buffer, Loop, Node, Store, Update, Value
+from tcsym.ir.traverse import loads, subvalues
 from tcsym.target.target import Target
 from tcsym.types import DType
 

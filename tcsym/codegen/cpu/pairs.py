@@ -21,7 +21,8 @@ from tcsym.codegen.scalar.context import Context
 from tcsym.codegen.scalar.values import Val, constant
 from tcsym.frontend.program import Read
 from tcsym.index.expr import Index
-from tcsym.ir.loops import Buffer, Store, loads, subvalues
+from tcsym.ir.loops import Buffer, Store
+from tcsym.ir.traverse import loads, subvalues
 
 
 def steps_by_two(context: Context, r: Read) -> bool:

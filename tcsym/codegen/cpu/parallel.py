@@ -31,10 +31,8 @@ from tcsym.ir.loops import (
     TransposeBlock,
     Update,
     Verify,
-    loads,
-    map_node,
-    walk,
 )
+from tcsym.ir.traverse import loads, map_node, walk
 
 SerialLoop = Callable[[Context, Loop, Number, Number], None]
 

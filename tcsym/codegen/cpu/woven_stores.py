@@ -12,7 +12,8 @@ from tcsym.codegen.cpu.memory import store_run
 from tcsym.codegen.scalar.addresses import address, step_by
 from tcsym.codegen.scalar.context import Context
 from tcsym.codegen.scalar.values import Code, Val, constant
-from tcsym.ir.loops import Node, Store, loads
+from tcsym.ir.loops import Node, Store
+from tcsym.ir.traverse import loads
 
 MOST_WOVEN = 4
 

@@ -36,10 +36,8 @@ from tcsym.ir.loops import (
     Update,
     Value,
     Verify,
-    map_value,
-    subvalues,
-    walk,
 )
+from tcsym.ir.traverse import map_value, subvalues, walk
 
 LOCAL = ("register", "stack")
 

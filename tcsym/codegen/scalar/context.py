@@ -21,7 +21,8 @@ from tcsym.frontend.program import Read
 from tcsym.index.expr import ZERO, Atom, Condition, Index
 from tcsym.ir.allocate import Storage
 from tcsym.ir.compiled import Fault
-from tcsym.ir.loops import Buffer, Kernel, Loop, Node, Store, TransposeBlock, Update, Value, walk
+from tcsym.ir.loops import Buffer, Kernel, Loop, Node, Store, TransposeBlock, Update, Value
+from tcsym.ir.traverse import walk
 from tcsym.sizes.context import Interval, Ranges, narrowed
 from tcsym.target.target import Target
 

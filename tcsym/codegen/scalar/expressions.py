@@ -36,8 +36,9 @@ from tcsym.frontend.program import (
 )
 from tcsym.index.expr import Index, condition_variables
 from tcsym.ir.compiled import Fault
-from tcsym.ir.loops import Holds, HorizontalReduce, Value, subvalues, value_dtype
+from tcsym.ir.loops import Holds, HorizontalReduce, Value, value_dtype
 from tcsym.ir.packed import DOTS, PACK
+from tcsym.ir.traverse import subvalues
 from tcsym.types import DType
 
 

@@ -24,7 +24,8 @@ from tcsym.frontend.program import (
     Unary,
 )
 from tcsym.index.expr import Index, condition_variables
-from tcsym.ir.loops import Holds, HorizontalReduce, Value, subvalues, value_children
+from tcsym.ir.loops import Holds, HorizontalReduce, Value
+from tcsym.ir.traverse import subvalues, value_children
 
 FIXED = 1 << 30  # the depth of what must stay
 _BRANCHING = frozenset({"cos", "fmod", "remainder", "sin", "tan"})

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from tcsym.codegen.scalar.context import Context
 from tcsym.codegen.scalar.index_code import atom_variables
 from tcsym.index.expr import ZERO, Atom, Index, of_atom
-from tcsym.ir.loops import Buffer, Node, Prefetch, Store, Update, loads, walk
+from tcsym.ir.loops import Buffer, Node, Prefetch, Store, Update
+from tcsym.ir.traverse import loads, walk
 
 LEAST_ROWS = 4  # pointers of fewer rows cost less than to add multiples of a stride to one
 

@@ -29,10 +29,8 @@ from tcsym.ir.loops import (
     Update,
     Value,
     Verify,
-    loads,
-    subvalues,
-    walk,
 )
+from tcsym.ir.traverse import loads, subvalues, walk
 
 LEAST_STATEMENTS = 8  # vector statements in the code; fewer are not worth a function
 

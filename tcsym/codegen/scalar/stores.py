@@ -27,11 +27,10 @@ from tcsym.ir.loops import (
     TransposeBlock,
     Update,
     Value,
-    loads,
     value_dtype,
-    walk,
 )
 from tcsym.ir.packed import is_dot
+from tcsym.ir.traverse import loads, walk
 from tcsym.types import DType
 
 _HALVES = (DType.FLOAT16, DType.BFLOAT16)

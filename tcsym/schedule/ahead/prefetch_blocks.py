@@ -18,7 +18,8 @@ from tcsym.frontend.program import Read
 from tcsym.index.expr import FALSE, ONE, TRUE, ZERO, Index, ge
 from tcsym.index.values import substitute
 from tcsym.ir.bounds import eliminate
-from tcsym.ir.loops import LINE_BYTES, Branch, Kernel, Loop, Node, Prefetch, block, loads, map_node
+from tcsym.ir.loops import LINE_BYTES, Branch, Kernel, Loop, Node, Prefetch, block
+from tcsym.ir.traverse import loads, map_node
 from tcsym.schedule.analysis.names import Names, renamed_loops
 from tcsym.schedule.analysis.separable import Separable
 

@@ -23,12 +23,8 @@ from tcsym.ir.loops import (
     Update,
     block,
     conditional,
-    loads,
-    map_node,
-    substitute_value,
-    subvalues,
-    walk,
 )
+from tcsym.ir.traverse import loads, map_node, substitute_value, subvalues, walk
 from tcsym.schedule.analysis.access import run_length, subscript_variables
 
 STEPS_AHEAD = 16

@@ -27,10 +27,8 @@ from tcsym.ir.loops import (
     Store,
     Update,
     block,
-    loads,
-    map_node,
-    walk,
 )
+from tcsym.ir.traverse import loads, map_node, walk
 from tcsym.schedule.analysis.access import accesses, run_length, stride, subscript_variables
 from tcsym.schedule.analysis.loops import loops_in
 

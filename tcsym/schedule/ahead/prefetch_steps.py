@@ -11,18 +11,8 @@ from dataclasses import replace
 from tcsym.frontend.program import Read
 from tcsym.index.expr import ONE, ZERO, Index, var
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import (
-    Kernel,
-    Loop,
-    Node,
-    Prefetch,
-    Update,
-    block,
-    loads,
-    map_node,
-    substitute_value,
-    walk,
-)
+from tcsym.ir.loops import Kernel, Loop, Node, Prefetch, Update, block
+from tcsym.ir.traverse import loads, map_node, substitute_value, walk
 from tcsym.schedule.analysis.access import stride, subscript_variables
 from tcsym.schedule.analysis.loops import loops_in
 

@@ -52,9 +52,8 @@ from tcsym.ir.loops import (
     Node,
     Store,
     TransposeBlock,
-    map_node,
-    walk,
 )
+from tcsym.ir.traverse import map_node, walk
 from tcsym.schedule.analysis.access import accesses, linear_coefficient
 from tcsym.schedule.analysis.assume import in_context
 from tcsym.schedule.analysis.loops import find_loop, replace_loop

@@ -20,11 +20,8 @@ from tcsym.ir.loops import (
     Update,
     Value,
     Verify,
-    loads,
-    map_node,
-    subvalues,
-    walk,
 )
+from tcsym.ir.traverse import loads, map_node, subvalues, walk
 
 Subscripts = tuple[Index | Expr, ...]
 

@@ -23,8 +23,8 @@ from tcsym.ir.loops import (
     Value,
     Verify,
     block,
-    map_node,
 )
+from tcsym.ir.traverse import map_node
 from tcsym.sizes.context import (
     Interval,
     Ranges,

@@ -16,17 +16,9 @@ from tcsym.frontend.program import (
 )
 from tcsym.index.expr import ONE
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import (
-    Kernel,
-    Loop,
-    Node,
-    Store,
-    Update,
-    Value,
-    loads,
-    value_children,
-)
+from tcsym.ir.loops import Kernel, Loop, Node, Store, Update, Value
 from tcsym.ir.packed import is_dot
+from tcsym.ir.traverse import loads, value_children
 from tcsym.schedule.analysis.access import Subscripts, stride, subscript_variables
 from tcsym.schedule.analysis.cost import is_light
 from tcsym.schedule.analysis.loops import chain_of, statements_in

@@ -6,17 +6,8 @@ from dataclasses import dataclass, replace
 
 from tcsym.frontend.program import Binary, Const, Expr, IndexValue, Read
 from tcsym.index.expr import Condition, Index, all_of, ge, index
-from tcsym.ir.loops import (
-    Buffer,
-    Kernel,
-    Node,
-    Store,
-    Update,
-    Value,
-    Verify,
-    loads,
-    map_value,
-)
+from tcsym.ir.loops import Buffer, Kernel, Node, Store, Update, Value, Verify
+from tcsym.ir.traverse import loads, map_value
 from tcsym.schedule.analysis.access import subscript_variables
 from tcsym.schedule.analysis.band import Band
 from tcsym.schedule.analysis.loops import statements_in

@@ -32,11 +32,10 @@ from tcsym.ir.loops import (
     Update,
     Value,
     Verify,
-    value_children,
     value_dtype,
-    walk,
 )
 from tcsym.ir.packed import is_dot
+from tcsym.ir.traverse import value_children, walk
 from tcsym.schedule.analysis.access import linear_coefficient
 from tcsym.target.target import Target
 from tcsym.types import DType

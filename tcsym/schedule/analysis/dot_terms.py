@@ -12,8 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tcsym.frontend.program import Binary, Cast, Const, Expr, Select, Unary, dtype_of
-from tcsym.ir.loops import Update, loads
+from tcsym.ir.loops import Update
 from tcsym.ir.packed import BFLOAT, BYTES, SHORT
+from tcsym.ir.traverse import loads
 from tcsym.schedule.analysis.access import value_variables
 from tcsym.types import DType
 

@@ -18,8 +18,8 @@ from tcsym.ir.loops import (
     Update,
     Verify,
     block,
-    walk,
 )
+from tcsym.ir.traverse import walk
 
 Statement = Store | Update | Verify
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tcsym.index.expr import Index, var
-from tcsym.ir.loops import Kernel, Loop, Node, map_node, substitute_node, walk
+from tcsym.ir.loops import Kernel, Loop, Node
+from tcsym.ir.traverse import map_node, substitute_node, walk
 
 
 @dataclass(slots=True)

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from tcsym.frontend.program import Binary, Call, Cast, Const, Expr, Read, Select, Unary, dtype_of
 from tcsym.index.expr import ONE, ZERO, Index, var
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import Kernel, Loop, Node, Update, Value, loads, map_node, subvalues
+from tcsym.ir.loops import Kernel, Loop, Node, Update, Value
 from tcsym.ir.packed import elements_of, packed_run
+from tcsym.ir.traverse import loads, map_node, subvalues
 from tcsym.schedule.analysis.access import accesses, stride, value_variables
 from tcsym.schedule.analysis.band import Band, Roles, reductions
 from tcsym.schedule.analysis.loops import replace_loop

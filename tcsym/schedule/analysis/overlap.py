@@ -6,7 +6,8 @@ from collections.abc import Set
 
 from tcsym.index.expr import Condition, Index, all_of, ge
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import Kernel, Loop, Node, Store, walk
+from tcsym.ir.loops import Kernel, Loop, Node, Store
+from tcsym.ir.traverse import walk
 from tcsym.schedule.analysis.access import Access, accesses, differ
 from tcsym.schedule.analysis.band import Band
 from tcsym.schedule.analysis.loops import statements_in

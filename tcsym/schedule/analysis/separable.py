@@ -12,7 +12,8 @@ from math import prod
 from tcsym.frontend.program import Binary, IndexValue, Read
 from tcsym.index.expr import Index, condition_variables
 from tcsym.ir.bounds import eliminate, extent
-from tcsym.ir.loops import Holds, Kernel, Loop, Update, loads, subvalues
+from tcsym.ir.loops import Holds, Kernel, Loop, Update
+from tcsym.ir.traverse import loads, subvalues
 from tcsym.schedule.analysis.access import accesses
 from tcsym.schedule.analysis.band import Band
 from tcsym.schedule.analysis.loops import chain_of, children

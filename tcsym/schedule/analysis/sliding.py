@@ -10,7 +10,8 @@ from collections.abc import Iterable
 
 from tcsym.index.expr import ZERO, Index
 from tcsym.ir.bounds import extent, is_nonnegative
-from tcsym.ir.loops import Loop, Update, loads
+from tcsym.ir.loops import Loop, Update
+from tcsym.ir.traverse import loads
 from tcsym.schedule.analysis.access import linear_coefficient
 
 

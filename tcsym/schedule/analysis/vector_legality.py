@@ -4,20 +4,8 @@ from __future__ import annotations
 
 from tcsym.frontend.program import Read
 from tcsym.index.expr import ONE, ZERO, Index
-from tcsym.ir.loops import (
-    Buffer,
-    Kernel,
-    Loop,
-    Node,
-    Store,
-    Update,
-    Value,
-    Verify,
-    subvalues,
-    value_children,
-    value_dtype,
-    walk,
-)
+from tcsym.ir.loops import Buffer, Kernel, Loop, Node, Store, Update, Value, Verify, value_dtype
+from tcsym.ir.traverse import subvalues, value_children, walk
 from tcsym.schedule.analysis.access import (
     Access,
     Subscripts,

@@ -17,11 +17,9 @@ from tcsym.ir.loops import (
     Update,
     Value,
     block,
-    loads,
-    map_node,
     value_dtype,
-    walk,
 )
+from tcsym.ir.traverse import loads, map_node, walk
 from tcsym.schedule.analysis.access import (
     Subscripts,
     accesses,

@@ -8,15 +8,8 @@ from math import prod
 from tcsym.frontend.program import Binary, Expr
 from tcsym.index.expr import ZERO, index
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import (
-    Loop,
-    Node,
-    Store,
-    Update,
-    block,
-    substitute_value,
-    value_dtype,
-)
+from tcsym.ir.loops import Loop, Node, Store, Update, block, value_dtype
+from tcsym.ir.traverse import substitute_value
 from tcsym.schedule.analysis.access import subscript_variables
 from tcsym.schedule.analysis.identities import identity
 from tcsym.schedule.analysis.loops import chain_of, children

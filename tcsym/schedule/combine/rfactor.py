@@ -10,18 +10,8 @@ from dataclasses import replace
 from tcsym.frontend.program import Read
 from tcsym.index.expr import ZERO, Index, floordiv, maximum, minimum, var
 from tcsym.ir.bounds import extent, is_nonnegative
-from tcsym.ir.loops import (
-    Buffer,
-    Kernel,
-    Loop,
-    Node,
-    Store,
-    Update,
-    Verify,
-    block,
-    loads,
-    map_node,
-)
+from tcsym.ir.loops import Buffer, Kernel, Loop, Node, Store, Update, Verify, block
+from tcsym.ir.traverse import loads, map_node
 from tcsym.schedule.analysis.access import subscript_variables
 from tcsym.schedule.analysis.cost import PER_CYCLE, Costs
 from tcsym.schedule.analysis.identities import identity

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from tcsym.frontend.program import Read
 from tcsym.index.expr import ZERO, Index, ceildiv, minimum, var
 from tcsym.ir.bounds import eliminate, extent, extent_from
-from tcsym.ir.loops import Buffer, Kernel, Loop, Node, Store, Update, block, loads, substitute_node
+from tcsym.ir.loops import Buffer, Kernel, Loop, Node, Store, Update, block
+from tcsym.ir.traverse import loads, substitute_node
 from tcsym.schedule.analysis.band import Band, band_of
 from tcsym.schedule.analysis.identities import identity
 from tcsym.schedule.analysis.loops import (

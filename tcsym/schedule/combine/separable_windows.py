@@ -25,20 +25,8 @@ from tcsym.index.expr import (
     var,
 )
 from tcsym.ir.bounds import extent, extent_from
-from tcsym.ir.loops import (
-    Branch,
-    Buffer,
-    Kernel,
-    Loop,
-    Node,
-    Prefetch,
-    Store,
-    block,
-    conditional,
-    map_value,
-    same,
-    substitute_node,
-)
+from tcsym.ir.loops import Branch, Buffer, Kernel, Loop, Node, Prefetch, Store, block, conditional
+from tcsym.ir.traverse import map_value, same, substitute_node
 from tcsym.schedule.ahead.prefetch_blocks import next_block
 from tcsym.schedule.analysis.assume import in_context
 from tcsym.schedule.analysis.band import band_of

@@ -34,17 +34,8 @@ from tcsym.index.expr import (
     var,
 )
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import (
-    Branch,
-    Buffer,
-    Kernel,
-    Loop,
-    Node,
-    Store,
-    Update,
-    block,
-    substitute_node,
-)
+from tcsym.ir.loops import Branch, Buffer, Kernel, Loop, Node, Store, Update, block
+from tcsym.ir.traverse import substitute_node
 from tcsym.schedule.analysis.access import subscript_variables, value_variables
 from tcsym.schedule.analysis.band import Band, band_of, factors
 from tcsym.schedule.analysis.identities import identity

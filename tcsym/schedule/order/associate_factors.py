@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tcsym.frontend.program import Binary, BinaryOp, Expr, Select, dtype_of
-from tcsym.ir.loops import Kernel, Loop, Node, Update, loads, map_node, walk
+from tcsym.ir.loops import Kernel, Loop, Node, Update
+from tcsym.ir.traverse import loads, map_node, walk
 from tcsym.rewrite.factors import flattened, product
 from tcsym.schedule.analysis.access import value_variables
 from tcsym.schedule.analysis.operands import widened_term

@@ -8,18 +8,8 @@ from operator import mul
 
 from tcsym.index.expr import ZERO, Index, floordiv, index, maximum, minimum, mod, var
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import (
-    THREADS,
-    Allocate,
-    Block,
-    Branch,
-    Kernel,
-    Loop,
-    Node,
-    Verify,
-    block,
-    walk,
-)
+from tcsym.ir.loops import THREADS, Allocate, Block, Branch, Kernel, Loop, Node, Verify, block
+from tcsym.ir.traverse import walk
 from tcsym.schedule.analysis.access import accesses
 from tcsym.schedule.analysis.cost import PER_CYCLE, Costs
 from tcsym.schedule.analysis.loops import chain_of, loops_in

@@ -10,7 +10,8 @@ from dataclasses import replace
 
 from tcsym.index.expr import Condition, Index, IsZero, NonNegative, negate, var
 from tcsym.index.values import substitute
-from tcsym.ir.loops import Branch, Kernel, Loop, Node, Store, Update, map_node, walk
+from tcsym.ir.loops import Branch, Kernel, Loop, Node, Store, Update
+from tcsym.ir.traverse import map_node, walk
 from tcsym.schedule.analysis.loops import replace_loop
 
 Places = dict[tuple[str, int], Index]

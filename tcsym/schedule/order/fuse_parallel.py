@@ -12,7 +12,8 @@ from dataclasses import replace
 from tcsym.frontend.program import IndexValue, Read
 from tcsym.index.expr import ONE, ZERO, Index, floordiv, var
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import Buffer, Holds, Kernel, Loop, Node, Value, substitute_node, subvalues
+from tcsym.ir.loops import Buffer, Holds, Kernel, Loop, Node, Value
+from tcsym.ir.traverse import substitute_node, subvalues
 from tcsym.schedule.analysis.access import (
     Subscripts,
     accesses,

@@ -12,7 +12,8 @@ from dataclasses import replace
 
 from tcsym.index.expr import ZERO, Index, floordiv, var
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import Kernel, Loop, Node, map_node, substitute_node
+from tcsym.ir.loops import Kernel, Loop, Node
+from tcsym.ir.traverse import map_node, substitute_node
 from tcsym.schedule.analysis.access import accesses, offset_stride, subscript_variables
 from tcsym.schedule.analysis.loops import statements_in
 from tcsym.schedule.analysis.names import Names

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from tcsym.index.expr import condition_variables, var
 from tcsym.index.values import substitute
-from tcsym.ir.loops import Allocate, Block, Branch, Loop, Node, block, substitute_node
+from tcsym.ir.loops import Allocate, Block, Branch, Loop, Node, block
+from tcsym.ir.traverse import substitute_node
 from tcsym.schedule.analysis.names import Names
 
 

@@ -12,7 +12,8 @@ from dataclasses import replace
 
 from tcsym.index.expr import FALSE, ONE, ZERO, Index, ceildiv, floordiv, ge, maximum, minimum, var
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import Block, Branch, Kernel, Loop, Node, Store, block, substitute_node, walk
+from tcsym.ir.loops import Block, Branch, Kernel, Loop, Node, Store, block
+from tcsym.ir.traverse import substitute_node, walk
 from tcsym.schedule.analysis.access import Access, accesses, linear_coefficient, stride
 from tcsym.schedule.analysis.loops import chain_of, find_loop, loops_in, replace_loop
 from tcsym.schedule.analysis.names import Names, rename_loops

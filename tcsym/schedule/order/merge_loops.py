@@ -12,22 +12,8 @@ from dataclasses import dataclass, replace
 from tcsym.frontend.program import Expr, IndexValue, Read
 from tcsym.index.expr import ONE, ZERO, Index, condition_variables, var
 from tcsym.ir.bounds import extent, is_nonnegative
-from tcsym.ir.loops import (
-    Branch,
-    Buffer,
-    Holds,
-    Kernel,
-    Loop,
-    Node,
-    Store,
-    Update,
-    Value,
-    Verify,
-    map_node,
-    substitute_node,
-    subvalues,
-    walk,
-)
+from tcsym.ir.loops import Branch, Buffer, Holds, Kernel, Loop, Node, Store, Update, Value, Verify
+from tcsym.ir.traverse import map_node, substitute_node, subvalues, walk
 from tcsym.schedule.analysis.access import (
     Access,
     accesses,

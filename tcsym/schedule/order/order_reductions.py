@@ -10,7 +10,8 @@ from dataclasses import replace
 
 from tcsym.frontend.program import Read
 from tcsym.index.expr import Index
-from tcsym.ir.loops import Kernel, Loop, Node, loads, map_node
+from tcsym.ir.loops import Kernel, Loop, Node
+from tcsym.ir.traverse import loads, map_node
 from tcsym.schedule.analysis.access import subscript_variables
 from tcsym.schedule.analysis.band import Roles, band_of, reductions
 from tcsym.schedule.analysis.loops import find_loop, replace_loop

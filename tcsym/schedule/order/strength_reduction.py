@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tcsym.frontend.program import Binary, Call, Const
-from tcsym.ir.loops import Kernel, Value, map_node, subvalues
+from tcsym.ir.loops import Kernel, Value
+from tcsym.ir.traverse import map_node, subvalues
 
 
 def reduce_strength(kernel: Kernel) -> Kernel:

@@ -10,7 +10,8 @@ from dataclasses import replace
 
 from tcsym.frontend.program import Binary, Cast, Const, Read, Select
 from tcsym.index.expr import Index
-from tcsym.ir.loops import Kernel, Node, Update, Value, map_node, map_value
+from tcsym.ir.loops import Kernel, Node, Update, Value
+from tcsym.ir.traverse import map_node, map_value
 from tcsym.schedule.analysis.casts import guard_outside, is_zero, rebuilt, under_casts
 
 

@@ -37,7 +37,8 @@ from tcsym.ir.bounds import (
     at_most,
     is_nonnegative,
 )
-from tcsym.ir.loops import Kernel, Loop, Node, block, map_node, walk
+from tcsym.ir.loops import Kernel, Loop, Node, block
+from tcsym.ir.traverse import map_node, walk
 from tcsym.schedule.analysis.loops import is_leaf
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.split.row_parts import is_parallel, with_parts

@@ -7,19 +7,8 @@ from dataclasses import replace
 from tcsym.frontend.program import Binary, Cast, Read
 from tcsym.index.expr import Index, minimum, var
 from tcsym.index.values import substitute
-from tcsym.ir.loops import (
-    Kernel,
-    Loop,
-    Node,
-    Store,
-    Update,
-    Value,
-    map_node,
-    map_value,
-    same,
-    subvalues,
-    walk,
-)
+from tcsym.ir.loops import Kernel, Loop, Node, Store, Update, Value
+from tcsym.ir.traverse import map_node, map_value, same, subvalues, walk
 
 
 def clamp_rows(kernel: Kernel) -> Kernel:

@@ -6,7 +6,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tcsym.index.expr import FALSE, TRUE
-from tcsym.ir.loops import Block, Branch, Kernel, Loop, Node, map_node
+from tcsym.ir.loops import Block, Branch, Kernel, Loop, Node
+from tcsym.ir.traverse import map_node
 
 EMPTY = Block(())
 

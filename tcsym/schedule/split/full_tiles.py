@@ -17,21 +17,8 @@ from tcsym.frontend.program import Call
 from tcsym.index.expr import FALSE, TRUE, Condition, all_of, eq, ge
 from tcsym.index.values import substitute
 from tcsym.ir.bounds import eliminate, extent
-from tcsym.ir.loops import (
-    Allocate,
-    Block,
-    Branch,
-    Kernel,
-    Loop,
-    Node,
-    Store,
-    Update,
-    Value,
-    block,
-    map_node,
-    subvalues,
-    walk,
-)
+from tcsym.ir.loops import Allocate, Block, Branch, Kernel, Loop, Node, Store, Update, Value, block
+from tcsym.ir.traverse import map_node, subvalues, walk
 from tcsym.schedule.analysis.loops import replace_loop
 from tcsym.schedule.analysis.names import Names, renamed_loops
 

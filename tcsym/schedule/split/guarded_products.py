@@ -12,7 +12,8 @@ from dataclasses import replace
 from tcsym.frontend.program import Binary, Const, Expr, Read, Select
 from tcsym.index.expr import Index
 from tcsym.ir.bounds import eliminate, is_nonnegative
-from tcsym.ir.loops import Kernel, Loop, Node, Update, map_node, walk
+from tcsym.ir.loops import Kernel, Loop, Node, Update
+from tcsym.ir.traverse import map_node, walk
 from tcsym.schedule.analysis.casts import is_finite, is_zero, rebuilt, under_casts
 from tcsym.schedule.analysis.loops import find_loop, loops_around, replace_loop
 

@@ -29,18 +29,8 @@ from tcsym.index.expr import (
     var,
 )
 from tcsym.ir.bounds import at_least, at_most
-from tcsym.ir.loops import (
-    Branch,
-    Kernel,
-    Loop,
-    Node,
-    Store,
-    Value,
-    block,
-    loads,
-    map_node,
-    subvalues,
-)
+from tcsym.ir.loops import Branch, Kernel, Loop, Node, Store, Value, block
+from tcsym.ir.traverse import loads, map_node, subvalues
 from tcsym.schedule.analysis.access import stride
 from tcsym.schedule.analysis.loops import (
     find_loop,

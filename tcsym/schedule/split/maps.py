@@ -12,7 +12,8 @@ from dataclasses import replace
 
 from tcsym.frontend.program import Binary, Call, Compare, Const, Read, Select, Unary
 from tcsym.index.expr import Index
-from tcsym.ir.loops import Buffer, Kernel, Node, Store, Value, block, subvalues
+from tcsym.ir.loops import Buffer, Kernel, Node, Store, Value, block
+from tcsym.ir.traverse import subvalues
 from tcsym.schedule.analysis.access import accesses, rename_buffer
 from tcsym.schedule.analysis.band import band_of
 from tcsym.schedule.analysis.cost import is_light

@@ -12,7 +12,8 @@ import math
 from dataclasses import dataclass, replace
 
 from tcsym.index.expr import Condition, Index, all_of, ge, index, negate, var
-from tcsym.ir.loops import Block, Branch, Kernel, Loop, Node, block, map_node
+from tcsym.ir.loops import Block, Branch, Kernel, Loop, Node, block
+from tcsym.ir.traverse import map_node
 from tcsym.schedule.analysis.loops import loops_in, replace_loop
 from tcsym.schedule.analysis.names import Names, renamed_loops
 from tcsym.schedule.tile.register_tile import Tiled, TileShape

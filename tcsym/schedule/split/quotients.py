@@ -25,7 +25,8 @@ from tcsym.index.expr import (
 )
 from tcsym.index.values import map_atoms, substitute
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import Kernel, Loop, LoopOrder, Node, map_node, walk
+from tcsym.ir.loops import Kernel, Loop, LoopOrder, Node
+from tcsym.ir.traverse import map_node, walk
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.split.row_parts import is_parallel, with_parts
 

@@ -16,18 +16,8 @@ from tcsym.frontend.program import Read
 from tcsym.index.expr import ZERO, Index, ceildiv, index, mod, of_atom, var
 from tcsym.index.values import evaluate, substitute
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import (
-    Buffer,
-    Kernel,
-    Loop,
-    Node,
-    Store,
-    Update,
-    Value,
-    loads,
-    map_node,
-    substitute_node,
-)
+from tcsym.ir.loops import Buffer, Kernel, Loop, Node, Store, Update, Value
+from tcsym.ir.traverse import loads, map_node, substitute_node
 from tcsym.schedule.analysis.identities import identity
 from tcsym.schedule.analysis.loops import (
     find_loop,

@@ -12,7 +12,8 @@ from collections import Counter
 from dataclasses import replace
 
 from tcsym.index.expr import Condition, condition_variables
-from tcsym.ir.loops import Branch, Kernel, Loop, Node, Store, block, loads, map_node
+from tcsym.ir.loops import Branch, Kernel, Loop, Node, Store, block
+from tcsym.ir.traverse import loads, map_node
 from tcsym.schedule.analysis.access import accesses
 from tcsym.schedule.analysis.loops import children
 

@@ -21,7 +21,8 @@ from tcsym.index.expr import (
     maximum,
     minimum,
 )
-from tcsym.ir.loops import Block, Kernel, Loop, Node, Update, block, loads, map_node
+from tcsym.ir.loops import Block, Kernel, Loop, Node, Update, block
+from tcsym.ir.traverse import loads, map_node
 from tcsym.schedule.analysis.access import subscript_variables
 from tcsym.schedule.analysis.band import Band, Roles, band_of, reductions
 from tcsym.schedule.analysis.loops import Statement, find_loop, replace_loop, statements_in

@@ -16,17 +16,8 @@ from tcsym.frontend.affine import as_condition
 from tcsym.frontend.program import Select
 from tcsym.index.expr import FALSE, TRUE, condition_variables, index
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import (
-    Kernel,
-    Loop,
-    Node,
-    Store,
-    Value,
-    block,
-    map_node,
-    substitute_node,
-    subvalues,
-)
+from tcsym.ir.loops import Kernel, Loop, Node, Store, Value, block
+from tcsym.ir.traverse import map_node, substitute_node, subvalues
 from tcsym.schedule.analysis.loops import chain_of, children, loops_in, replace_loop
 
 MOST = 9  # iterations: a matrix of 3 x 3

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tcsym.index.expr import All, Condition, all_of, condition_variables
-from tcsym.ir.loops import Block, Branch, Loop, Node, Store, block, conditional, map_node
+from tcsym.ir.loops import Block, Branch, Loop, Node, Store, block, conditional
+from tcsym.ir.traverse import map_node
 from tcsym.schedule.analysis.loops import children
 from tcsym.schedule.analysis.names import Names, renamed_loops
 

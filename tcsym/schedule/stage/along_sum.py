@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tcsym.ir.loops import Kernel, Loop, loads
+from tcsym.ir.loops import Kernel, Loop
+from tcsym.ir.traverse import loads
 from tcsym.schedule.analysis.access import lies_along, value_variables
 from tcsym.schedule.analysis.band import Band, Roles, band_of, factors, reductions
 from tcsym.schedule.analysis.loops import find_loop

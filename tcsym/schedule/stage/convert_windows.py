@@ -15,20 +15,9 @@ from dataclasses import replace
 
 from tcsym.frontend.program import Cast, Read, Select, dtype_of
 from tcsym.index.expr import ZERO, Index, var
-from tcsym.ir.loops import (
-    Branch,
-    Buffer,
-    Kernel,
-    Loop,
-    Node,
-    Store,
-    Update,
-    Value,
-    map_node,
-    subvalues,
-    walk,
-)
+from tcsym.ir.loops import Branch, Buffer, Kernel, Loop, Node, Store, Update, Value
 from tcsym.ir.packed import available
+from tcsym.ir.traverse import map_node, subvalues, walk
 from tcsym.schedule.analysis.access import accesses, value_variables
 from tcsym.schedule.analysis.band import Band, band_of, reductions
 from tcsym.schedule.analysis.casts import under_casts

@@ -25,7 +25,8 @@ from tcsym.index.expr import (
     var,
 )
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import Branch, Holds, Loop, Node, Store, Value, block, substitute_value
+from tcsym.ir.loops import Branch, Holds, Loop, Node, Store, Value, block
+from tcsym.ir.traverse import substitute_value
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.analysis.operands import Operand
 from tcsym.schedule.tile.register_tile import TileShape

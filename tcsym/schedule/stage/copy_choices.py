@@ -29,20 +29,8 @@ from tcsym.index.expr import (
 )
 from tcsym.index.values import substitute
 from tcsym.ir.bounds import eliminate, extent, extent_from
-from tcsym.ir.loops import (
-    Branch,
-    Buffer,
-    Kernel,
-    Loop,
-    Node,
-    Store,
-    Value,
-    block,
-    conditional,
-    map_node,
-    value_children,
-    walk,
-)
+from tcsym.ir.loops import Branch, Buffer, Kernel, Loop, Node, Store, Value, block, conditional
+from tcsym.ir.traverse import map_node, value_children, walk
 from tcsym.schedule.analysis.access import accesses
 from tcsym.schedule.analysis.band import Band, band_of, reductions
 from tcsym.schedule.analysis.loops import find_loop, loops_around, replace_loop

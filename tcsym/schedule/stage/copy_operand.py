@@ -7,20 +7,8 @@ from dataclasses import replace
 from tcsym.frontend.program import Expr, Read, dtype_of
 from tcsym.index.expr import Index, var
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import (
-    Buffer,
-    Kernel,
-    Loop,
-    Node,
-    Store,
-    Update,
-    Value,
-    block,
-    loads,
-    map_node,
-    map_value,
-    substitute_value,
-)
+from tcsym.ir.loops import Buffer, Kernel, Loop, Node, Store, Update, Value, block
+from tcsym.ir.traverse import loads, map_node, map_value, substitute_value
 from tcsym.schedule.analysis.loops import loops_around, replace_loop
 from tcsym.schedule.analysis.names import Names
 

@@ -24,11 +24,8 @@ from tcsym.ir.loops import (
     Verify,
     block,
     conditional,
-    loads,
-    map_node,
-    substitute_value,
-    walk,
 )
+from tcsym.ir.traverse import loads, map_node, substitute_value, walk
 from tcsym.schedule.analysis.access import accesses, subscript_variables
 from tcsym.schedule.analysis.band import band_of, factors, reductions
 from tcsym.schedule.analysis.checked_rows import kept_inside

@@ -24,11 +24,8 @@ from tcsym.ir.loops import (
     Update,
     Value,
     block,
-    loads,
-    map_node,
-    map_value,
-    substitute_value,
 )
+from tcsym.ir.traverse import loads, map_node, map_value, substitute_value
 from tcsym.schedule.analysis.access import (
     accesses,
     linear_coefficient,

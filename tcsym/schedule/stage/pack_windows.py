@@ -30,20 +30,9 @@ from tcsym.index.expr import (
     var,
 )
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import (
-    Branch,
-    Buffer,
-    Holds,
-    Kernel,
-    Loop,
-    Node,
-    Store,
-    Update,
-    block,
-    map_node,
-    walk,
-)
+from tcsym.ir.loops import Branch, Buffer, Holds, Kernel, Loop, Node, Store, Update, block
 from tcsym.ir.packed import available, dot, pack
+from tcsym.ir.traverse import map_node, walk
 from tcsym.schedule.analysis.access import (
     accesses,
     subscript_variables,

@@ -18,20 +18,9 @@ from operator import mul
 from tcsym.frontend.program import Binary, Cast, Const, Expr, IndexValue, Read, dtype_of
 from tcsym.index.expr import ONE, ZERO, Index, floordiv, var
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import (
-    Buffer,
-    Kernel,
-    Loop,
-    Node,
-    Store,
-    Update,
-    block,
-    loads,
-    map_node,
-    substitute_value,
-    walk,
-)
+from tcsym.ir.loops import Buffer, Kernel, Loop, Node, Store, Update, block
 from tcsym.ir.packed import BYTES, available, dot, pack
+from tcsym.ir.traverse import loads, map_node, substitute_value, walk
 from tcsym.schedule.analysis.access import accesses, stride, value_variables
 from tcsym.schedule.analysis.band import Roles
 from tcsym.schedule.analysis.dot_terms import DotTerm, Owed, dot_term

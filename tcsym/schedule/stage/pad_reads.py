@@ -28,8 +28,9 @@ from tcsym.index.expr import (
     var,
 )
 from tcsym.ir.bounds import eliminate, extent_from, is_nonnegative
-from tcsym.ir.loops import Buffer, Kernel, Loop, Value, block, loads, map_node, subvalues
+from tcsym.ir.loops import Buffer, Kernel, Loop, Value, block
 from tcsym.ir.packed import BFLOAT, available
+from tcsym.ir.traverse import loads, map_node, subvalues
 from tcsym.schedule.analysis.access import accesses
 from tcsym.schedule.analysis.band import band_of, reductions
 from tcsym.schedule.analysis.casts import rebuilt

@@ -21,8 +21,9 @@ from tcsym.ir.bounds import (
     extent_from,
     least,
 )
-from tcsym.ir.loops import Kernel, Loop, Update, loads, map_value
+from tcsym.ir.loops import Kernel, Loop, Update
 from tcsym.ir.packed import BYTES
+from tcsym.ir.traverse import loads, map_value
 from tcsym.schedule.analysis.access import accesses, stride, value_variables
 from tcsym.schedule.analysis.band import Band
 from tcsym.schedule.analysis.dot_terms import DotTerm, dot_term

@@ -29,8 +29,8 @@ from tcsym.ir.loops import (
     TransposeBlock,
     Update,
     Value,
-    map_node,
 )
+from tcsym.ir.traverse import map_node
 from tcsym.schedule.analysis.access import Access, accesses, subscript_variables
 from tcsym.schedule.analysis.touched import Touched
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tcsym.index.expr import Condition
-from tcsym.ir.loops import Allocate, Block, Branch, Kernel, Loop, Node, block, map_node
+from tcsym.ir.loops import Allocate, Block, Branch, Kernel, Loop, Node, block
+from tcsym.ir.traverse import map_node
 from tcsym.schedule.analysis.touched import Touched
 
 

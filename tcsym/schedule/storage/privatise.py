@@ -8,7 +8,8 @@ from dataclasses import replace
 from tcsym.frontend.program import Expr, Read
 from tcsym.index.expr import ZERO, Index, var
 from tcsym.ir.bounds import eliminate, extent_from
-from tcsym.ir.loops import Buffer, Kernel, Loop, Node, Store, Update, Value, map_node
+from tcsym.ir.loops import Buffer, Kernel, Loop, Node, Store, Update, Value
+from tcsym.ir.traverse import map_node
 from tcsym.schedule.analysis.access import (
     Access,
     Subscripts,

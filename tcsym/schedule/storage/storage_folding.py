@@ -14,20 +14,8 @@ from dataclasses import dataclass, replace
 from tcsym.frontend.program import Read
 from tcsym.index.expr import Index, index, mod, var
 from tcsym.index.values import substitute
-from tcsym.ir.loops import (
-    Allocate,
-    Block,
-    Branch,
-    Buffer,
-    Kernel,
-    Loop,
-    Node,
-    Store,
-    Update,
-    Value,
-    map_node,
-    walk,
-)
+from tcsym.ir.loops import Allocate, Block, Branch, Buffer, Kernel, Loop, Node, Store, Update, Value
+from tcsym.ir.traverse import map_node, walk
 from tcsym.schedule.analysis.access import Access, Subscripts, accesses, linear_coefficient
 from tcsym.schedule.analysis.loops import find_loop
 

@@ -28,18 +28,8 @@ from tcsym.index.expr import (
 )
 from tcsym.index.values import Values
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import (
-    Buffer,
-    Kernel,
-    Loop,
-    Node,
-    Store,
-    Update,
-    Value,
-    block,
-    map_node,
-    substitute_node,
-)
+from tcsym.ir.loops import Buffer, Kernel, Loop, Node, Store, Update, Value, block
+from tcsym.ir.traverse import map_node, substitute_node
 from tcsym.schedule.analysis.access import accesses, stride, subscript_variables
 from tcsym.schedule.analysis.band import Band, band_of
 from tcsym.schedule.analysis.checked_rows import check_rows, checks_refusal, gathered_rows

@@ -7,8 +7,9 @@ from dataclasses import replace
 from tcsym.frontend.program import Call, dtype_of
 from tcsym.index.expr import ONE, ZERO, Index, floordiv, index, maximum, var
 from tcsym.ir.bounds import extent, least
-from tcsym.ir.loops import Kernel, Loop, Node, Update, map_node
+from tcsym.ir.loops import Kernel, Loop, Node, Update
 from tcsym.ir.packed import SHORT
+from tcsym.ir.traverse import map_node
 from tcsym.schedule.ahead.prefetch_steps import prefetch_steps
 from tcsym.schedule.analysis.assume import most_in_context
 from tcsym.schedule.analysis.band import Roles, band_of, is_fused, reductions, roles_of

@@ -25,20 +25,8 @@ from tcsym.index.expr import (
 )
 from tcsym.index.values import Values
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import (
-    Branch,
-    Buffer,
-    Holds,
-    Kernel,
-    Loop,
-    Node,
-    Store,
-    Update,
-    block,
-    loads,
-    substitute_node,
-    subvalues,
-)
+from tcsym.ir.loops import Branch, Buffer, Holds, Kernel, Loop, Node, Store, Update, block
+from tcsym.ir.traverse import loads, substitute_node, subvalues
 from tcsym.schedule.analysis.access import offset_stride
 from tcsym.schedule.analysis.assume import in_context
 from tcsym.schedule.analysis.band import band_of

@@ -28,19 +28,8 @@ from tcsym.index.expr import (
 )
 from tcsym.index.values import Values, substitute
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import (
-    Branch,
-    Buffer,
-    Holds,
-    Kernel,
-    Loop,
-    Node,
-    Store,
-    Value,
-    block,
-    map_value,
-    subvalues,
-)
+from tcsym.ir.loops import Branch, Buffer, Holds, Kernel, Loop, Node, Store, Value, block
+from tcsym.ir.traverse import map_value, subvalues
 from tcsym.schedule.analysis.access import offset_stride, value_variables
 from tcsym.schedule.analysis.assume import in_context
 from tcsym.schedule.analysis.loops import chain_of, find_loop, loops_around, replace_loop

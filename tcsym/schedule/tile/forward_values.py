@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tcsym.frontend.program import Read
-from tcsym.ir.loops import Node, Store, Value, map_value, subvalues, value_dtype
+from tcsym.ir.loops import Node, Store, Value, value_dtype
+from tcsym.ir.traverse import map_value, subvalues
 
 MOST_VALUES = 64  # in place of elements that are read several times
 

@@ -37,8 +37,8 @@ from tcsym.ir.loops import (
     Update,
     Value,
     block,
-    map_node,
 )
+from tcsym.ir.traverse import map_node
 from tcsym.schedule.analysis.assume import in_context
 from tcsym.schedule.analysis.band import Band, Roles, band_of, roles_of
 from tcsym.schedule.analysis.loops import (

@@ -16,21 +16,8 @@ from tcsym.frontend.program import Call, Read
 from tcsym.index.expr import ZERO, Index, floordiv, ge, minimum, var
 from tcsym.index.values import substitute
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import (
-    Allocate,
-    Block,
-    Branch,
-    Buffer,
-    Kernel,
-    Loop,
-    Node,
-    Store,
-    Update,
-    block,
-    substitute_node,
-    subvalues,
-    walk,
-)
+from tcsym.ir.loops import Allocate, Block, Branch, Buffer, Kernel, Loop, Node, Store, Update, block
+from tcsym.ir.traverse import substitute_node, subvalues, walk
 from tcsym.schedule.analysis.access import (
     Access,
     accesses,

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 
 from tcsym.index.expr import ZERO, ceildiv, index, minimum, var
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import Kernel, Loop, Node, block, substitute_node
+from tcsym.ir.loops import Kernel, Loop, Node, block
+from tcsym.ir.traverse import substitute_node
 from tcsym.schedule.analysis.access import accesses
 from tcsym.schedule.analysis.band import Band, band_of, contraction_roles
 from tcsym.schedule.analysis.loops import children, find_loop, replace_loop

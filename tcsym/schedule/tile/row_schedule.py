@@ -8,7 +8,8 @@ from math import gcd, lcm
 from tcsym.frontend.program import Call, Read
 from tcsym.index.expr import FloorDiv, Index, floordiv
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import Kernel, Loop, Node, Store, Update, Value, block, subvalues, walk
+from tcsym.ir.loops import Kernel, Loop, Node, Store, Update, Value, block
+from tcsym.ir.traverse import subvalues, walk
 from tcsym.schedule.analysis.access import accesses, subscript_variables, value_variables
 from tcsym.schedule.analysis.loops import (
     chain_of,

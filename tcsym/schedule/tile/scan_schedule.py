@@ -10,21 +10,8 @@ from dataclasses import replace
 from tcsym.frontend.program import Read
 from tcsym.index.expr import ONE, ZERO, Index, index, minimum, var
 from tcsym.index.values import substitute
-from tcsym.ir.loops import (
-    Branch,
-    Buffer,
-    Kernel,
-    Loop,
-    LoopKind,
-    Node,
-    Store,
-    Update,
-    Value,
-    block,
-    loads,
-    map_node,
-    walk,
-)
+from tcsym.ir.loops import Branch, Buffer, Kernel, Loop, LoopKind, Node, Store, Update, Value, block
+from tcsym.ir.traverse import loads, map_node, walk
 from tcsym.schedule.analysis.access import accesses, stride
 from tcsym.schedule.analysis.band import band_of
 from tcsym.schedule.analysis.loops import children, find_loop, loops_in, replace_loop

@@ -25,19 +25,8 @@ from tcsym.index.expr import (
     var,
 )
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import (
-    Branch,
-    Kernel,
-    Loop,
-    Node,
-    Prefetch,
-    Store,
-    block,
-    loads,
-    substitute_node,
-    substitute_value,
-    subvalues,
-)
+from tcsym.ir.loops import Branch, Kernel, Loop, Node, Prefetch, Store, block
+from tcsym.ir.traverse import loads, substitute_node, substitute_value, subvalues
 from tcsym.schedule.analysis.access import stride, subscript_variables
 from tcsym.schedule.analysis.assume import in_context
 from tcsym.schedule.analysis.cost import is_light

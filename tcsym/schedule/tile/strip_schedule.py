@@ -11,7 +11,8 @@ from math import inf
 from tcsym.frontend.program import Call
 from tcsym.index.expr import FALSE, TRUE, Index, ge
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import Kernel, Loop, Node, loads, subvalues
+from tcsym.ir.loops import Kernel, Loop, Node
+from tcsym.ir.traverse import loads, subvalues
 from tcsym.schedule.analysis.assume import in_context
 from tcsym.schedule.analysis.band import Band, band_of, reductions
 from tcsym.schedule.analysis.loops import (

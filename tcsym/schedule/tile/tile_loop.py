@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tcsym.index.expr import ZERO, Index, ceildiv, index, minimum, var
-from tcsym.ir.loops import Loop, Node, substitute_node
+from tcsym.ir.loops import Loop, Node
+from tcsym.ir.traverse import substitute_node
 
 
 def tile_loop(loop: Loop, size: int, tile: str, point: str) -> Loop:

@@ -27,12 +27,14 @@ from tcsym.ir.loops import (
     Update,
     Value,
     block,
+    value_dtype,
+)
+from tcsym.ir.traverse import (
     map_value,
     substitute_node,
     substitute_value,
     subvalues,
     value_children,
-    value_dtype,
 )
 from tcsym.schedule.analysis.access import accesses, subscript_variables, value_variables
 from tcsym.schedule.analysis.loops import (

@@ -16,19 +16,8 @@ from tcsym.frontend.program import Read
 from tcsym.index.expr import FALSE, TRUE, ZERO, Condition, Index, all_of, ge, index, var
 from tcsym.index.values import substitute
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import (
-    Branch,
-    Buffer,
-    Kernel,
-    Loop,
-    Node,
-    Store,
-    TransposeBlock,
-    Value,
-    block,
-    map_value,
-    substitute_node,
-)
+from tcsym.ir.loops import Branch, Buffer, Kernel, Loop, Node, Store, TransposeBlock, Value, block
+from tcsym.ir.traverse import map_value, substitute_node
 from tcsym.schedule.analysis.access import accesses
 from tcsym.schedule.analysis.assume import in_context
 from tcsym.schedule.analysis.loops import chain_of, replace_loop

@@ -14,16 +14,8 @@ from tcsym.frontend.program import Read
 from tcsym.index.expr import ONE, ZERO, Index, ceildiv, choose, eq, maximum, minimum, mod, var
 from tcsym.index.values import substitute
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import (
-    LINE_BYTES,
-    Block,
-    Kernel,
-    Loop,
-    Node,
-    Store,
-    TransposeBlock,
-    substitute_node,
-)
+from tcsym.ir.loops import LINE_BYTES, Block, Kernel, Loop, Node, Store, TransposeBlock
+from tcsym.ir.traverse import substitute_node
 from tcsym.schedule.analysis.access import accesses, stride
 from tcsym.schedule.analysis.loops import find_loop, replace_loop
 from tcsym.schedule.analysis.names import Names

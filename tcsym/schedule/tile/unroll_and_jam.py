@@ -29,21 +29,8 @@ from tcsym.index.expr import (
 )
 from tcsym.index.values import substitute
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import (
-    Block,
-    Branch,
-    Kernel,
-    Loop,
-    Node,
-    Store,
-    Update,
-    Value,
-    block,
-    loads,
-    map_node,
-    substitute_node,
-    subvalues,
-)
+from tcsym.ir.loops import Block, Branch, Kernel, Loop, Node, Store, Update, Value, block
+from tcsym.ir.traverse import loads, map_node, substitute_node, subvalues
 from tcsym.schedule.analysis.access import (
     Access,
     accesses,

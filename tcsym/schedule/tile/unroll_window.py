@@ -13,18 +13,9 @@ from dataclasses import replace
 from tcsym.frontend.program import Call
 from tcsym.index.expr import ZERO, Index, all_of, ge, index, var
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import (
-    Branch,
-    Kernel,
-    Loop,
-    Node,
-    Update,
-    loads,
-    map_node,
-    substitute_node,
-    subvalues,
-)
+from tcsym.ir.loops import Branch, Kernel, Loop, Node, Update
 from tcsym.ir.packed import is_dot
+from tcsym.ir.traverse import loads, map_node, substitute_node, subvalues
 from tcsym.schedule.analysis.loops import chain_of
 from tcsym.schedule.analysis.names import Names
 

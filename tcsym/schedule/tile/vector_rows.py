@@ -24,10 +24,8 @@ from tcsym.ir.loops import (
     Update,
     Value,
     block,
-    map_node,
-    substitute_node,
-    walk,
 )
+from tcsym.ir.traverse import map_node, substitute_node, walk
 from tcsym.schedule.analysis.access import accesses, rename_buffer, subscript_variables
 from tcsym.schedule.analysis.identities import identity
 from tcsym.schedule.analysis.loops import find_loop, replace_loop, statements_in

@@ -15,8 +15,9 @@ from math import prod
 from tcsym.frontend.program import Call, Read
 from tcsym.index.expr import FALSE, TRUE, Condition, all_of, negate
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import Branch, Kernel, Loop, Node, loads, subvalues, walk
+from tcsym.ir.loops import Branch, Kernel, Loop, Node
 from tcsym.ir.packed import is_dot
+from tcsym.ir.traverse import loads, subvalues, walk
 from tcsym.schedule.analysis.access import accesses, subscript_variables
 from tcsym.schedule.analysis.band import Band, band_of, reductions
 from tcsym.schedule.analysis.loops import find_loop, loops_in, replace_loop, statements_in

@@ -23,8 +23,9 @@ from tcsym.index.expr import (
     negate,
 )
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import Kernel, Loop, Node, substitute_node
+from tcsym.ir.loops import Kernel, Loop, Node
 from tcsym.ir.packed import BFLOAT
+from tcsym.ir.traverse import substitute_node
 from tcsym.schedule.analysis.assume import in_context, most_in_context
 from tcsym.schedule.analysis.band import (
     Band,

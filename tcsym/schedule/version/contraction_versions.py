@@ -32,8 +32,9 @@ from tcsym.index.expr import (
     negate,
 )
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import LINE_BYTES, Kernel, Loop, subvalues
+from tcsym.ir.loops import LINE_BYTES, Kernel, Loop
 from tcsym.ir.packed import available, is_dot
+from tcsym.ir.traverse import subvalues
 from tcsym.schedule.analysis.access import accesses, lies_along, stride, value_variables
 from tcsym.schedule.analysis.band import (
     Band,

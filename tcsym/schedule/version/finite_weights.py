@@ -20,7 +20,8 @@ from tcsym.frontend.infer_paths import is_exact_in_int32
 from tcsym.frontend.program import Binary, Const, Expr, Read, dtype_of
 from tcsym.index.expr import ONE, Condition, all_of, any_of, condition_variables, eq, ge, var
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import Branch, Kernel, Loop, Node, Update, loads, map_node, walk
+from tcsym.ir.loops import Branch, Kernel, Loop, Node, Update
+from tcsym.ir.traverse import loads, map_node, walk
 from tcsym.schedule.analysis.access import accesses, subscript_variables, value_variables
 from tcsym.schedule.analysis.casts import (
     guard_outside,

@@ -26,7 +26,8 @@ from tcsym.index.expr import (
     var,
 )
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import Branch, Kernel, Loop, Store, Update, loads, walk
+from tcsym.ir.loops import Branch, Kernel, Loop, Store, Update
+from tcsym.ir.traverse import loads, walk
 from tcsym.schedule.analysis.access import Access, accesses
 from tcsym.schedule.analysis.band import Band, Roles, band_of, reductions, roles_of
 from tcsym.schedule.analysis.loops import find_loop, loops_in, statements_in

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from tcsym.index.expr import FALSE, ZERO, Condition, Index, all_of, eq, index
 from tcsym.index.values import condition_substitute
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import Branch, Kernel, Loop, Node, Update, map_node, substitute_node
+from tcsym.ir.loops import Branch, Kernel, Loop, Node, Update
+from tcsym.ir.traverse import map_node, substitute_node
 from tcsym.schedule.analysis.assume import in_context
 from tcsym.schedule.analysis.band import Band, reductions
 from tcsym.schedule.analysis.loops import find_loop, replace_loop

@@ -13,7 +13,8 @@ from operator import mul
 from tcsym.frontend.program import Call
 from tcsym.index.expr import FALSE, ONE, Condition, Index, all_of, condition_variables, eq, ge
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import Kernel, Store, subvalues
+from tcsym.ir.loops import Kernel, Store
+from tcsym.ir.traverse import subvalues
 from tcsym.schedule.analysis.band import Roles, band_of, reductions
 from tcsym.schedule.analysis.cost import is_light
 from tcsym.schedule.analysis.loops import find_loop, statements_in

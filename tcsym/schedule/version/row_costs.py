@@ -10,7 +10,8 @@ from __future__ import annotations
 from tcsym.frontend.program import Call, Read, Select
 from tcsym.index.expr import ONE, ZERO, Index
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import Kernel, Loop, Store, Update, Value, Verify, subvalues
+from tcsym.ir.loops import Kernel, Loop, Store, Update, Value, Verify
+from tcsym.ir.traverse import subvalues
 from tcsym.schedule.analysis.access import (
     Access,
     accesses,

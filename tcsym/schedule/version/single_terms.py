@@ -23,10 +23,9 @@ from tcsym.ir.loops import (
     Node,
     Store,
     Update,
-    map_node,
-    substitute_node,
     value_dtype,
 )
+from tcsym.ir.traverse import map_node, substitute_node
 from tcsym.schedule.analysis.access import value_variables
 from tcsym.schedule.analysis.assume import in_context
 from tcsym.schedule.analysis.band import Band, band_of, factors, reductions

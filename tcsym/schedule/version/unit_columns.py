@@ -14,19 +14,8 @@ from typing import TypeVar
 from tcsym.frontend.program import Read
 from tcsym.index.expr import FALSE, ONE, TRUE, ZERO, Condition, eq, var
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import (
-    Branch,
-    Buffer,
-    Kernel,
-    Loop,
-    Node,
-    Store,
-    Update,
-    Value,
-    loads,
-    map_node,
-    substitute_node,
-)
+from tcsym.ir.loops import Branch, Buffer, Kernel, Loop, Node, Store, Update, Value
+from tcsym.ir.traverse import loads, map_node, substitute_node
 from tcsym.schedule.analysis.access import Subscripts, stride
 from tcsym.schedule.analysis.assume import in_context
 from tcsym.schedule.analysis.loops import find_loop, loops_in, replace_loop, statements_in

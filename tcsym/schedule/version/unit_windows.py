@@ -14,17 +14,8 @@ from dataclasses import replace
 from tcsym.index.expr import ONE, ZERO, Index, Max, Product, all_of, eq, var
 from tcsym.index.values import substitute
 from tcsym.ir.bounds import extent, is_nonnegative
-from tcsym.ir.loops import (
-    Branch,
-    Kernel,
-    Loop,
-    Node,
-    Update,
-    View,
-    loads,
-    map_node,
-    substitute_node,
-)
+from tcsym.ir.loops import Branch, Kernel, Loop, Node, Update, View
+from tcsym.ir.traverse import loads, map_node, substitute_node
 from tcsym.schedule.analysis.access import accesses
 from tcsym.schedule.analysis.loops import find_loop, loops_in, replace_loop, statements_in
 from tcsym.schedule.analysis.names import Names

@@ -1,0 +1,245 @@
+"""Nodes and values of the loop IR -> their parts, or the same with other parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from operator import is_
+from typing import Any, assert_never
+
+from tcsym.frontend.program import (
+    Binary,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    IndexValue,
+    Read,
+    Select,
+    Unary,
+)
+from tcsym.index.expr import Index
+from tcsym.index.values import Values, map_condition, substitute
+from tcsym.ir.loops import (
+    Allocate,
+    Block,
+    Branch,
+    Holds,
+    HorizontalReduce,
+    Loop,
+    Node,
+    Prefetch,
+    Store,
+    TransposeBlock,
+    Update,
+    Value,
+    Verify,
+    block,
+)
+
+# What does not change is returned as it is: most of a kernel stays the same in most passes.
+
+
+def map_value(v: Value, f: Callable[[Value], Value], on_index: Callable[[Index], Index]) -> Value:
+    """Rebuild bottom-up: `on_index` on every index expression, then `f` on every value."""
+
+    def go(x: Any) -> Any:
+        return map_value(x, f, on_index)
+
+    match v:
+        case Const():
+            return f(v)
+        case IndexValue(i, _):
+            new = on_index(i)
+            return f(v if new is i else replace(v, index=new))
+        case Read():
+            return f(_map_read(v, go, on_index))
+        case Cast(x, _) | Unary(_, x, _):
+            inner = go(x)
+            return f(v if inner is x else replace(v, operand=inner))
+        case Binary(_, a, b) | Compare(_, a, b):
+            left, right = go(a), go(b)
+            same_ = left is a and right is b
+            return f(v if same_ else replace(v, left=left, right=right))
+        case Select(c, a, b):
+            condition, then, orelse = go(c), go(a), go(b)
+            if condition is c and then is a and orelse is b:
+                return f(v)
+            return f(replace(v, condition=condition, then=then, orelse=orelse))
+        case Call(_, args):
+            mapped = tuple(map(go, args))
+            return f(v if all(map(is_, mapped, args)) else replace(v, args=mapped))
+        case Holds(c):
+            return f(Holds(map_condition(c, on_index)))
+        case HorizontalReduce():
+            inner = go(v.value)
+            return f(v if inner is v.value else replace(v, value=inner))
+        case _:
+            assert_never(v)
+
+
+def _map_read(r: Read, go: Callable[[Any], Any], on_index: Callable[[Index], Index]) -> Read:
+    subs = tuple([on_index(s) if isinstance(s, Index) else go(s) for s in r.subscripts])
+    unwritten = r.unwritten and map_condition(r.unwritten, on_index)
+    if unwritten == r.unwritten and all(map(is_, subs, r.subscripts)):
+        return r
+    return replace(r, subscripts=subs, unwritten=unwritten)
+
+
+def same(x: Value) -> Value:
+    return x
+
+
+def substitute_value(v: Value, values: Values) -> Value:
+    return map_value(v, same, lambda i: substitute(i, values))
+
+
+def map_node(
+    n: Node,
+    on_node: Callable[[Node], Node | None] | None = None,
+    on_value: Callable[[Value], Value] = same,
+    on_index: Callable[[Index], Index] | None = None,
+) -> Node:
+    """Rebuild bottom-up; a node for which `on_node` gives None becomes an empty block."""
+    ix = on_index or _same_index
+    leaves_values = on_value is same and on_index is None
+
+    def value(v: Value) -> Value:
+        return v if leaves_values else map_value(v, on_value, ix)
+
+    def go(x: Node) -> Node:
+        y = _with_parts(x, go, value, ix)
+        if on_node is None:
+            return y
+        z = on_node(y)
+        return Block(()) if z is None else z
+
+    return go(n)
+
+
+def _same_index(i: Index) -> Index:
+    return i
+
+
+def _with_parts(
+    n: Node,
+    go: Callable[[Node], Node],
+    value: Callable[[Value], Value],
+    ix: Callable[[Index], Index],
+) -> Node:
+    """`n` with its child nodes, values and indices replaced."""
+
+    def subs(s: tuple[Index, ...]) -> tuple[Index, ...]:
+        new = s if ix is _same_index else tuple(map(ix, s))
+        return s if all(map(is_, new, s)) else new
+
+    match n:
+        case Block(body):
+            parts = tuple(map(go, body))
+            flat = len(parts) != 1 and not any(isinstance(x, Block) for x in parts)
+            return n if flat and all(map(is_, parts, body)) else block(*parts)
+        case Store() | Update():
+            places, v = subs(n.subscripts), value(n.value)
+            if places is n.subscripts and v is n.value:
+                return n
+            return replace(n, subscripts=places, value=v)
+        case Verify():
+            v = value(n.value)
+            return n if v is n.value else replace(n, value=v)
+        case Loop():
+            return _with_loop_parts(n, go(n.body), ix)
+        case Branch():
+            return _with_branch_parts(n, go, ix)
+        case Allocate(b, body):
+            inner = go(body)
+            return n if inner is body else Allocate(b, inner)
+        case Prefetch():
+            read = value(n.read)
+            return n if read is n.read else Prefetch(read) if isinstance(read, Read) else block()
+        case TransposeBlock():
+            target, source = subs(n.target_subscripts), subs(n.source_subscripts)
+            moved = replace(n, target_subscripts=target, source_subscripts=source)
+            rows, columns, streamed = ix(n.rows), ix(n.columns), ix(n.streamed)
+            return replace(moved, rows=rows, columns=columns, streamed=streamed)
+        case _:
+            assert_never(n)
+
+
+def _with_branch_parts(n: Branch, go: Callable[[Node], Node], ix: Callable[[Index], Index]) -> Node:
+    condition = n.condition if ix is _same_index else map_condition(n.condition, ix)
+    then, orelse = go(n.then), None if n.orelse is None else go(n.orelse)
+    unchanged = condition == n.condition and then is n.then and orelse is n.orelse
+    return n if unchanged else Branch(condition, then, orelse)
+
+
+def _with_loop_parts(n: Loop, body: Node, ix: Callable[[Index], Index]) -> Loop:
+    if ix is _same_index:
+        return n if body is n.body else replace(n, body=body)
+    lower, upper, work = ix(n.lower), ix(n.upper), ix(n.work)
+    mask = None if n.mask is None else ix(n.mask)
+    before = (n.body, n.lower, n.upper, n.work, n.mask)
+    if all(map(is_, (body, lower, upper, work, mask), before)):
+        return n
+    return replace(n, lower=lower, upper=upper, mask=mask, work=work, body=body)
+
+
+def substitute_node(n: Node, values: Values) -> Node:
+    return map_node(n, on_index=lambda i: substitute(i, values)) if values else n
+
+
+def walk(n: Node, loops: tuple[Loop, ...] = ()) -> Iterator[tuple[Node, tuple[Loop, ...]]]:
+    """Every node with its enclosing loops, outermost first; parents before children."""
+    todo = [(n, loops)]
+    while todo:
+        item = todo.pop()
+        yield item
+        n, loops = item
+        match n:
+            case Block(body):
+                todo += [(x, loops) for x in reversed(body)]
+            case Store() | Update():
+                pass
+            case Loop():
+                todo.append((n.body, (*loops, n)))
+            case Branch(_, a, b):
+                todo += [(a, loops)] if b is None else [(b, loops), (a, loops)]
+            case Allocate(_, body):
+                todo.append((body, loops))
+            case Verify() | Prefetch() | TransposeBlock():
+                pass
+            case _:
+                assert_never(n)
+
+
+def value_children(v: Value) -> tuple[Value, ...]:
+    match v:
+        case Const() | IndexValue() | Holds():
+            return ()
+        case Read(_, subscripts):
+            return tuple(s for s in subscripts if not isinstance(s, Index))
+        case Cast(x, _) | Unary(_, x, _):
+            return (x,)
+        case Binary(_, a, b) | Compare(_, a, b):
+            return (a, b)
+        case Select(c, a, b):
+            return (c, a, b)
+        case Call(_, args):
+            return args
+        case HorizontalReduce():
+            return (v.value,)
+        case _:
+            assert_never(v)
+
+
+def subvalues(v: Value) -> Iterator[Value]:
+    """`v` and every value inside it, parents before children."""
+    todo = [v]
+    while todo:
+        v = todo.pop()
+        yield v
+        todo += reversed(value_children(v))
+
+
+def loads(v: Value) -> tuple[Read, ...]:
+    """All loads in `v`, also those inside subscripts."""
+    return tuple([x for x in subvalues(v) if isinstance(x, Read)])
