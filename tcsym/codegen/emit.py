@@ -7,7 +7,6 @@ only read, unless there are tasks: these find the same pointers in the launch's 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tcsym.codegen.cpu.clipped_blocks import define_clipped
@@ -21,7 +20,7 @@ from tcsym.codegen.scalar.functions import define
 from tcsym.codegen.scalar.index_code import condition
 from tcsym.codegen.scalar.least import ranges_of_sizes
 from tcsym.codegen.scalar.share_loops import SharedLoops, share_loops
-from tcsym.codegen.scalar.sizes import viewed_sizes, viewed_values
+from tcsym.codegen.scalar.sizes import viewed_sizes
 from tcsym.codegen.scalar.stores import end_streams
 from tcsym.codegen.scalar.text import Function, Module
 from tcsym.codegen.scalar.values import Code
@@ -30,7 +29,9 @@ from tcsym.index.values import substitute
 from tcsym.ir.allocate import Storage, allocate
 from tcsym.ir.compiled import LEFT_OUT, SYMBOL, Fault
 from tcsym.ir.loops import LINE_BYTES, THREADS, Kernel, Loop
+from tcsym.ir.regions import Host, outline
 from tcsym.ir.traverse import walk
+from tcsym.ir.views import viewed_values
 from tcsym.target.target import Target
 
 APART = 2048  # bytes between two tasks' arenas: what one prefetches ahead are not the other's lines
@@ -60,15 +61,12 @@ def emit(kernel: Kernel, target: Target, min_work_per_thread: int) -> Generated:
 
 @dataclass(slots=True)
 class Emission:
-    """The main module of a kernel, and its parts, each written when it is first asked for.
-
-    `tasks`: the parts of a parallel loop by its identity, more than one if it was unrolled.
-    """
+    """The main module of a kernel, and its parts, each written when it is first asked for."""
 
     kernel: Kernel
     main: Module
+    host: Host
     in_parts: bool
-    tasks: Mapping[int, list[str]]
     found: Faults
     shared_bytes: Index
     private_bytes: Index
@@ -93,7 +91,7 @@ class Emission:
         """The modules with functions that this one calls. Tasks are launched, not called."""
         if not self.in_parts:
             return ()
-        tasks = {task for names in self.tasks.values() for task in names}
+        tasks = {region.name for region in self.host.regions}
         return tuple([n for n in self._module(name).calls() if n not in tasks])
 
     def _module(self, name: str) -> Module:
@@ -113,8 +111,8 @@ def begin(kernel: Kernel, target: Target, min_work_per_thread: int) -> Emission:
     for function in loops.functions:
         define(function, module, target, statement)
     _entry(module, kernel)
-    storage = allocate(kernel)
-    tasks = _body(kernel, target, module, faults, min_work_per_thread, loops, storage)
+    storage, host = allocate(kernel), outline(kernel)
+    _body(kernel, target, module, faults, min_work_per_thread, loops, storage, host)
     shared, private = storage.shared_bytes, storage.private_bytes
     if private != ZERO:
         private += APART
@@ -122,7 +120,7 @@ def begin(kernel: Kernel, target: Target, min_work_per_thread: int) -> Emission:
         values = viewed_values(kernel.view)
         shared, private = substitute(shared, values), substitute(private, values)
     in_parts = has_vectors and bool(module.parts)
-    return Emission(kernel, module, in_parts, tasks, faults, shared, private)
+    return Emission(kernel, module, host, in_parts, faults, shared, private)
 
 
 def _body(
@@ -133,8 +131,9 @@ def _body(
     min_work: int,
     loops: SharedLoops,
     storage: Storage,
-) -> dict[int, list[str]]:
-    """Writes the function; the tasks that its parallel loops became."""
+    host: Host,
+) -> None:
+    """Writes the function."""
     f = Function(module, _body_head(kernel))
     context = Context(
         kernel=kernel,
@@ -147,9 +146,8 @@ def _body(
         error="%error",
         storage=storage,
         arena="",
-        launch="%context",
+        host=host,
         calls=loops.calls,
-        tasks={},
         variables={name: Bound(f"%v{i}") for i, name in enumerate(kernel.sizes)},
         ranges=ranges_of_sizes(kernel),
         facts=ranges_of_sizes(kernel),
@@ -159,11 +157,10 @@ def _body(
     context.arena = field(context, "shared_arena", "ptr")
     _leave_out(context)
     _bind_launched(context)
-    statement(context, kernel.body)
-    end_streams(context, kernel.body)
+    statement(context, host.body)
+    end_streams(context, host.body)
     f.do("ret void")
     f.finish()
-    return context.tasks
 
 
 def _leave_out(context: Context) -> None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from tcsym.codegen.emit import begin
-from tcsym.codegen.scalar.sizes import body_sizes
 from tcsym.index.expr import FALSE
 from tcsym.index.values import holds
 from tcsym.ir.archive import pack
 from tcsym.ir.compiled import SYMBOL, Fault
 from tcsym.ir.loops import Kernel
+from tcsym.ir.views import body_sizes
 from tcsym.target.target import Target
 
 
@@ -34,11 +34,12 @@ class PartialCode:
 
     def needed(self, sizes: Mapping[str, int]) -> tuple[str, ...]:
         """The modules without which a call of these sizes might miss a task."""
-        from tcsym.codegen.launched import launched  # for large kernels only
+        from tcsym.ir.launched import launched  # for large kernels only
 
         emission = self._emission
-        tasks = [emission.tasks.get(id(loop), ()) for loop in launched(emission.kernel, sizes)]
-        return (SYMBOL, *(name for names in tasks for name in names))
+        host, known = emission.host, set(emission.names)
+        tasks = [host.region(loop).name for loop in launched(emission.kernel, sizes)]
+        return (SYMBOL, *(name for name in tasks if name in known))
 
     def leaves_out(self, sizes: Mapping[str, int]) -> bool:
         """True if a call of these sizes is left to another kernel."""

@@ -22,6 +22,7 @@ from tcsym.index.expr import ZERO, Atom, Condition, Index
 from tcsym.ir.allocate import Storage
 from tcsym.ir.compiled import Fault
 from tcsym.ir.loops import Buffer, Kernel, Loop, Node, Store, TransposeBlock, Update, Value
+from tcsym.ir.regions import Host
 from tcsym.ir.traverse import walk
 from tcsym.sizes.context import Interval, Ranges, narrowed
 from tcsym.target.target import Target
@@ -76,8 +77,8 @@ class Context:
 
     `arena`: register of the address that offsets of `storage` start from.
     `pointers`: base address of each visible buffer. `error`: address of the cell that receives a
-    fault's code. `launch`: register of the context struct; None inside a task. `calls`: of
-    functions, for loops by identity. `tasks`: the parts that parallel loops became, as well.
+    fault's code. `host`: whose body is being written; None inside a region. `calls`: of functions,
+    for loops by identity.
     `formulas`: values of atoms that were computed outside the function.
     `ranges`: of variables. `intervals`: of expressions, as far as asked for.
     `facts`: ranges of sizes where this code runs, by the conditions around it. Only control flow
@@ -94,9 +95,8 @@ class Context:
     error: str
     storage: Storage
     arena: str
-    launch: str | None
+    host: Host | None
     calls: Mapping[int, Call]
-    tasks: dict[int, list[str]]
     variables: dict[str, Bound] = field(default_factory=dict)
     ranges: dict[str, Interval] = field(default_factory=dict)
     intervals: dict[Index, Interval] = field(default_factory=dict)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from tcsym.codegen.cpu.clipped_blocks import transpose_clipped
-from tcsym.codegen.cpu.parallel import parallel_loop
+from tcsym.codegen.cpu.parallel import launch
 from tcsym.codegen.cpu.transpose import (
     by_element,
     fits_registers,
@@ -40,9 +40,7 @@ from tcsym.codegen.scalar.values import Code, Val, constant
 from tcsym.frontend.program import Read
 from tcsym.index.expr import (
     ZERO,
-    All,
     Condition,
-    IsZero,
     condition_variables,
     ge,
     negate,
@@ -61,6 +59,7 @@ from tcsym.ir.loops import (
     Update,
     Verify,
 )
+from tcsym.ir.regions import sizes_in
 from tcsym.sizes.context import interval
 
 # Between the copies of an unrolled body: LLVM would load for several copies at once, and spill.
@@ -105,8 +104,8 @@ def _loop(context: Context, loop: Loop) -> None:
         _unrolled_loop(context, loop)
     elif id(loop) in context.calls:
         call(context, context.calls[id(loop)])
-    elif loop.kind == "parallel" and context.launch is not None and context.lanes is None:
-        parallel_loop(context, loop, serial_loop)
+    elif loop.kind == "parallel" and context.host is not None and context.lanes is None:
+        launch(context, context.host.region(loop), serial_loop)
     elif (loop.upper - loop.lower).as_int() == 1:
         _single(context, loop)
     else:
@@ -255,7 +254,7 @@ def _branch(context: Context, c: Condition, then: Node, orelse: Node | None) -> 
     else:
 
         def first() -> None:
-            with context.known(sizes_in(context, c)), context.where(c):
+            with context.known(sizes_in(c, context.kernel.sizes)), context.where(c):
                 statement(context, then)
 
         arms: list[Callable[[], None]] = [first]
@@ -268,17 +267,6 @@ def _branch(context: Context, c: Condition, then: Node, orelse: Node | None) -> 
 def _otherwise(context: Context, c: Condition, orelse: Node) -> None:
     with context.where(negate(c)):
         statement(context, orelse)
-
-
-def sizes_in(context: Context, c: Condition) -> dict[str, int]:
-    """Sizes that have one value where `c` holds."""
-    found: dict[str, int] = {}
-    for part in c.conditions if isinstance(c, All) else (c,):
-        if isinstance(part, IsZero) and len(part.index.terms) == 1:
-            ((atom, k),) = part.index.terms
-            if atom in context.kernel.sizes and isinstance(atom, str) and abs(k) == 1:
-                found[atom] = -part.index.constant * k
-    return found
 
 
 def _in_blocks(

@@ -1,36 +1,11 @@
-"""The sizes that a kernel's body runs with, where it has a view of the ones given (`View`)."""
+"""Code for the sizes that a kernel's body runs with, where it has a view (`tcsym.ir.views`)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import reduce
-from operator import mul
 
 from tcsym.codegen.scalar.text import Function
-from tcsym.index.expr import ONE, Index, all_of, choose, eq, var
-from tcsym.index.values import evaluate
-from tcsym.ir.loops import Kernel, View
-
-
-def viewed_values(view: View) -> dict[str, Index]:
-    """Each size of the body in terms of those given, if it differs."""
-    condition = all_of(eq(var(u), 1) for u in view.units)
-    values: dict[str, Index] = {}
-    for group in view.groups:
-        *ones, last = group
-        product = reduce(mul, map(var, group), ONE)
-        values[last] = choose(condition, product, var(last))
-        values.update((x, choose(condition, ONE, var(x))) for x in ones)
-    return values
-
-
-def body_sizes(kernel: Kernel, sizes: Mapping[str, int]) -> dict[str, int]:
-    """Those that the body runs with, in a call with these."""
-    values = dict(sizes)
-    if kernel.view is not None:
-        viewed = viewed_values(kernel.view)
-        values |= {name: evaluate(e, sizes) for name, e in viewed.items()}
-    return values
+from tcsym.ir.loops import View
 
 
 def viewed_sizes(f: Function, sizes: tuple[str, ...], view: View) -> str:

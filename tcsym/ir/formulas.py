@@ -1,7 +1,7 @@
-"""Parts of index expressions that are the same in all of a loop: what a task is told, not computes.
+"""Parts of index expressions that are the same in all of a region: it is told them.
 
 Tile sizes and chunk lengths are formulas in sizes that occur inside others again and again. Each is
-computed once, where the tasks are launched.
+computed once, where the region is launched.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 
-from tcsym.codegen.scalar.index_code import atom_variables
-from tcsym.index.expr import Atom, Index, Product, atom_parts
+from tcsym.index.expr import Atom, Index, Product, atom_parts, of_atom
 
 _LEAST_LINES = 4  # to pass a number takes as many
 
@@ -27,7 +26,7 @@ def _collect(e: Index, outside: frozenset[str], found: dict[Atom, None]) -> None
     for atom, _ in e.terms:
         if isinstance(atom, str) or atom in found:
             continue
-        if atom_variables(atom) <= outside:
+        if of_atom(atom).variables() <= outside:
             if _lines(atom) >= _LEAST_LINES:
                 found[atom] = None
         else:

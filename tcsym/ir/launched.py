@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import assert_never
 
-from tcsym.codegen.scalar.sizes import body_sizes
 from tcsym.index.expr import Condition, Index
 from tcsym.index.values import evaluate, holds
 from tcsym.ir.loops import (
@@ -25,6 +24,7 @@ from tcsym.ir.loops import (
     Update,
     Verify,
 )
+from tcsym.ir.views import body_sizes
 
 
 def launched(kernel: Kernel, sizes: Mapping[str, int]) -> Iterator[Loop]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 import tcsym
-from tcsym.codegen.launched import launched
 from tcsym.compiler import Lowering, analyse
 from tcsym.frontend.program import Const
 from tcsym.index.expr import Index, eq, ge, var
+from tcsym.ir.launched import launched
 from tcsym.ir.loops import Block, Branch, Buffer, Kernel, Loop, Node, Store, View
 from tcsym.target.target import resolve_target
 from tcsym.types import DType
