@@ -11,9 +11,11 @@ from dataclasses import dataclass
 
 from tcsym.codegen.cpu.clipped_blocks import define_clipped
 from tcsym.codegen.cpu.finite import all_finite
-from tcsym.codegen.cpu.lane_order import lane_order
-from tcsym.codegen.cpu.parallel import field
+from tcsym.codegen.cpu.intrinsics import VectorIntrinsics
+from tcsym.codegen.cpu.parallel import Tasks, field
+from tcsym.codegen.cpu.vector_memory import vector_memory
 from tcsym.codegen.object_code import pipeline_line
+from tcsym.codegen.scalar.backend import Backend
 from tcsym.codegen.scalar.context import Bound, Context, Faults
 from tcsym.codegen.scalar.control import statement
 from tcsym.codegen.scalar.functions import define
@@ -21,7 +23,6 @@ from tcsym.codegen.scalar.index_code import condition
 from tcsym.codegen.scalar.least import ranges_of_sizes
 from tcsym.codegen.scalar.share_loops import SharedLoops, share_loops
 from tcsym.codegen.scalar.sizes import viewed_sizes
-from tcsym.codegen.scalar.stores import end_streams
 from tcsym.codegen.scalar.text import Function, Module
 from tcsym.codegen.scalar.values import Code
 from tcsym.index.expr import ZERO, Index
@@ -104,15 +105,16 @@ def begin(kernel: Kernel, target: Target, min_work_per_thread: int) -> Emission:
     Every shared function and every parallel loop is a part of its own. Code without vectors is
     one module: LLVM's pipeline for it looks across functions.
     """
+    backend = Backend(vector_memory, Tasks(min_work_per_thread), VectorIntrinsics())
     has_vectors = _has_vectors(kernel)
     module, faults = Module(pipeline_line(has_vectors), _attributes(target)), Faults()
     define_clipped(kernel, module, target)  # first: shared functions call it
     loops = share_loops(kernel) if has_vectors else SharedLoops()
     for function in loops.functions:
-        define(function, module, target, statement)
+        define(function, module, target, backend, statement)
     _entry(module, kernel)
     storage, host = allocate(kernel), outline(kernel)
-    _body(kernel, target, module, faults, min_work_per_thread, loops, storage, host)
+    _body(kernel, target, module, faults, backend, loops, storage, host)
     shared, private = storage.shared_bytes, storage.private_bytes
     if private != ZERO:
         private += APART
@@ -128,7 +130,7 @@ def _body(
     target: Target,
     module: Module,
     faults: Faults,
-    min_work: int,
+    backend: Backend,
     loops: SharedLoops,
     storage: Storage,
     host: Host,
@@ -141,7 +143,8 @@ def _body(
         module=module,
         buffers={b.name: b for b in kernel.buffers},
         faults=faults,
-        min_work=min_work,
+        backend=backend,
+        memory=backend.memory(kernel, target),
         code=Code(f, target),
         error="%error",
         storage=storage,
@@ -152,13 +155,12 @@ def _body(
         ranges=ranges_of_sizes(kernel),
         facts=ranges_of_sizes(kernel),
         pointers={name: f"%p{i}" for i, name in enumerate(kernel.arguments)},
-        order=lane_order(kernel.body, {b.name: b for b in kernel.buffers}, target),
     )
     context.arena = field(context, "shared_arena", "ptr")
     _leave_out(context)
     _bind_launched(context)
     statement(context, host.body)
-    end_streams(context, host.body)
+    context.memory.finish(context, host.body)
     f.do("ret void")
     f.finish()
 

@@ -170,7 +170,7 @@ def test_an_interrupted_call_can_be_made_again(
     product: Growing, monkeypatch: pytest.MonkeyPatch, after: int
 ) -> None:
     """Control-C may come while a task is written: its module is then written anew."""
-    from tcsym.codegen.cpu import parallel
+    from tcsym.codegen.cpu import parallel, vector_memory
 
     n_left = [after]
 
@@ -183,7 +183,11 @@ def test_an_interrupted_call_can_be_made_again(
 
         return run
 
-    for module, name in ((parallel, "_body"), (parallel, "_task"), (parallel, "end_streams")):
+    for module, name in (
+        (parallel, "_body"),
+        (parallel, "_task"),
+        (vector_memory, "end_streams"),
+    ):
         monkeypatch.setattr(module, name, interrupted(getattr(module, name)))
     with pytest.raises(KeyboardInterrupt):
         product.check(64, 40, 64)

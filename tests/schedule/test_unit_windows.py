@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import tcsym
-from tcsym.codegen.scalar.sizes import viewed_values
 from tcsym.compiler import analyse
 from tcsym.index.values import evaluate
 from tcsym.ir.loops import Loop, View
 from tcsym.ir.traverse import walk
+from tcsym.ir.views import viewed_values
 from tcsym.options import Options
 from tcsym.schedule.map_cpu import map_cpu
 from tcsym.schedule.proved import schedule_program

@@ -1,17 +1,19 @@
 """Loads and stores of scalars and lanes at an address, under a mask.
 
 Contiguous and reversed lanes move at once, those a few elements apart in runs of which lanes are
-picked; others are gathered and scattered, by the instructions
-for it where the target has masks, else lane by lane: a lane that must not read gets the address of
-zeros in the frame, one that must not write is branched around.
+picked; others are gathered and scattered, by the instructions for it where the target has masks,
+else lane by lane: a lane that must not read gets the address of zeros in the frame, one that must
+not write is branched around.
 """
 
 from __future__ import annotations
 
+from tcsym.codegen.cpu.lane_pointers import lane_pointers, vector_of_pointers
 from tcsym.codegen.cpu.masked import gather, masked_load, masked_store, scatter
-from tcsym.codegen.scalar.addresses import Address, lane_pointers, step_by, vector_of_pointers
+from tcsym.codegen.cpu.repeats import is_run, wanted
+from tcsym.codegen.scalar.addresses import Address, step_by
 from tcsym.codegen.scalar.context import Context
-from tcsym.codegen.scalar.repeats import is_run, wanted
+from tcsym.codegen.scalar.memory import load_element, load_plain, store_element
 from tcsym.codegen.scalar.values import Val, bits_of, constant, type_text
 from tcsym.ir.loops import Buffer
 
@@ -23,13 +25,13 @@ _MOST_NEAR, _NEAR_LANES = 4, 8  # elements apart; with fewer lanes each is as qu
 
 def load(context: Context, at: Address, buffer: Buffer, mask: Val | None) -> Val:
     """The element, or the lanes, at an address; lanes outside `mask` are not touched."""
+    if at.is_uniform:
+        return load_element(context, at, buffer)
     if buffer.space == "register":
         known = _held(context, at, buffer)
         if known is not None:
             return known
     epoch = context.memory_state(buffer.name)
-    if at.is_uniform:
-        return _load_plain(context, at.pointer, at.kind, 1, epoch)
     if buffer.padded or buffer.space == "register":
         mask = None
     width = context.width
@@ -60,9 +62,8 @@ def _stored(context: Context, at: Address, mask: Val, epoch: str) -> Val | None:
 
 
 def _held(context: Context, at: Address, buffer: Buffer) -> Val | None:
-    lanes = 1 if at.is_uniform else context.width
-    plain = at.is_uniform or (at.offsets is None and at.stride == 1)
-    return context.registers.load(buffer.name, at.place if plain else None, lanes)
+    plain = at.offsets is None and at.stride == 1
+    return context.registers.load(buffer.name, at.place if plain else None, context.width)
 
 
 def _can_load_pairs(context: Context, at: Address, mask: Val | None) -> bool:
@@ -80,7 +81,7 @@ def _load_repeated(
     low, n, code = min(places), len(set(places)), context.code
     pointer = step_by(context, at.pointer, constant(low, "i64"), at.kind) if low else at.pointer
     if mask is None and n & (n - 1) == 0:
-        run = _load_plain(context, pointer, at.kind, n, epoch)
+        run = load_plain(context, pointer, at.kind, n, epoch)
         if n == 1:
             return code.spread(run, context.width)
     else:
@@ -129,7 +130,7 @@ def _load_near(context: Context, at: Address, epoch: str) -> Val:
     found: Val | None = None
     for start, lanes in _runs(stride, width):
         pointer = step_by(context, at.pointer, constant(start, "i64"), at.kind)
-        run = _load_plain(context, pointer, at.kind, width, epoch)
+        run = load_plain(context, pointer, at.kind, width, epoch)
         picks = [width + i * stride - start if i in lanes else i for i in range(width)]
         found = run if found is None else found
         found = code.shuffle(found, run, tuple(picks))
@@ -137,15 +138,9 @@ def _load_near(context: Context, at: Address, epoch: str) -> Val:
     return found
 
 
-def _load_plain(context: Context, pointer: str, kind: str, lanes: int, epoch: str) -> Val:
-    align = bits_of(kind) // 8
-    text = f"load {type_text(kind, lanes)}, ptr {pointer}, align {align}"
-    return Val(context.function.pure(text, epoch), kind, lanes)
-
-
 def load_run(context: Context, pointer: str, kind: str, mask: Val | None, epoch: str) -> Val:
     if mask is None:
-        return _load_plain(context, pointer, kind, context.width, epoch)
+        return load_plain(context, pointer, kind, context.width, epoch)
     return masked_load(context.code, pointer, kind, mask, bits_of(kind) // 8, epoch)
 
 
@@ -155,14 +150,14 @@ def _gather(context: Context, at: Address, mask: Val | None, epoch: str) -> Val:
     code, scalars = context.code, []
     if mask is not None and at.offsets is not None:
         for pointer in _safe_pointers(context, at, mask):
-            scalars.append(_load_plain(context, pointer, at.kind, 1, epoch))
+            scalars.append(load_plain(context, pointer, at.kind, 1, epoch))
         return code.from_lanes(scalars)
     for lane, pointer in enumerate(lane_pointers(context, at)):
         if mask is not None:
             active = code.lane(mask, lane).text
             nowhere = context.nowhere()
             pointer = context.function.pure(f"select i1 {active}, ptr {pointer}, ptr {nowhere}")
-        scalars.append(_load_plain(context, pointer, at.kind, 1, epoch))
+        scalars.append(load_plain(context, pointer, at.kind, 1, epoch))
     return code.from_lanes(scalars)
 
 
@@ -200,10 +195,9 @@ def store(
     code = context.code
     if at.is_uniform:
         assert value.lanes == 1 and mask is None, f"lanes share an element of {buffer.name}"
-        context.function.do(f"store {value.typed}, ptr {at.pointer}, align {at.alignment}")
-        if buffer.space == "register":
-            context.registers.store(buffer.name, at.place, value)
-    elif buffer.space == "register":
+        store_element(context, at, buffer, value)
+        return
+    if buffer.space == "register":
         if mask is not None and not buffer.padded:
             value = code.select(mask, value, load(context, at, buffer, None))
         value = code.spread(value, context.width)

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tcsym.codegen.cpu.lane_pointers import lane_pointers, vector_of_pointers
 from tcsym.codegen.cpu.masked import gather, masked_load
-from tcsym.codegen.scalar.addresses import Address, address, lane_pointers, vector_of_pointers
+from tcsym.codegen.scalar.addresses import Address, address
 from tcsym.codegen.scalar.arithmetic import arithmetic
 from tcsym.codegen.scalar.casts import cast
 from tcsym.codegen.scalar.context import Context
 from tcsym.codegen.scalar.reads import may_be_idle
-from tcsym.codegen.scalar.values import Code, Val, bits_of, constant, type_text
-from tcsym.frontend.program import Binary, Cast, Expr, dtype_of
+from tcsym.codegen.scalar.values import Code, Val, bits_of, constant, register_kind, type_text
+from tcsym.frontend.program import Binary, Call, Cast, Expr, dtype_of
 from tcsym.index.expr import Index
-from tcsym.ir.packed import BFLOAT, BYTES, SHORT, first_of_run, has_vnni
+from tcsym.ir.loops import Update
+from tcsym.ir.packed import BFLOAT, BYTES, SHORT, first_of_run, has_vnni, is_dot
 
 Evaluate = Callable[[Context, Expr], Val]
 _SUM_LANES = 4  # of the smallest vector of 32-bit sums
@@ -204,3 +206,14 @@ def _filled(code: Code, v: Val) -> Val:
     if v.lanes == 1:
         return code.spread(v, _SUM_LANES)
     return code.shuffle(v, None, tuple(i % v.lanes for i in range(_SUM_LANES)))
+
+
+def dot_term(context: Context, n: Update, evaluate: Evaluate) -> Callable[[Val], Val] | None:
+    """Adds a dot product by the instruction that computes it."""
+    v, dtype = n.value, context.buffers[n.buffer].dtype
+    if not (isinstance(v, Call) and is_dot(v) and n.op == "add"):
+        return None
+    if register_kind(dtype) != register_kind(v.dtype):
+        return None
+    x, y = (evaluate(context, a) for a in v.args)
+    return lambda total: add_dot(context.code, v.function, total, x, y)

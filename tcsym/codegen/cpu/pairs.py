@@ -6,10 +6,11 @@ same two vectors: all elements of both are read in any case.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tcsym.codegen.cpu.lane_order import (
     HALVES,
+    LaneOrder,
     is_elementwise,
     is_strided_row,
     restored,
@@ -25,15 +26,27 @@ from tcsym.ir.loops import Buffer, Store
 from tcsym.ir.traverse import loads, subvalues
 
 
+@dataclass(slots=True)
+class Shuffled:
+    """What is in shuffled order: buffers, and for a moment the statement being written.
+
+    `together`: all that this statement reads, if it does so in any case.
+    """
+
+    order: LaneOrder
+    is_shuffled: bool = False
+    together: frozenset[Read] = frozenset()
+
+
 def steps_by_two(context: Context, r: Read) -> bool:
     lane = context.lane_variable
     return lane is not None and is_strided_row(r, lane, context.buffers)
 
 
-def load_pairs(context: Context, buffer: Buffer, r: Read) -> Val:
+def load_pairs(context: Context, buffer: Buffer, r: Read, lanes: Shuffled) -> Val:
     """The lanes of a read that `steps_by_two`, shuffled."""
     subscripts = tuple([s for s in r.subscripts if isinstance(s, Index)])
-    near = _neighbour(context, r, subscripts)
+    near = _neighbour(context, r, subscripts, lanes)
     first = 1 if near < 0 else 0  # the first lane's element in the first vector
     at = address(context, buffer, (*subscripts[:-1], subscripts[-1] - first))
     context.registers.forget()
@@ -47,16 +60,16 @@ def load_pairs(context: Context, buffer: Buffer, r: Read) -> Val:
     return context.code.shuffle(low, high, picks)
 
 
-def _neighbour(context: Context, r: Read, subscripts: tuple[Index, ...]) -> int:
+def _neighbour(context: Context, r: Read, subscripts: tuple[Index, ...], lanes: Shuffled) -> int:
     """1: the next element is read too, perhaps by the next copy of a loop. -1: the one before."""
     *outer, last = subscripts
-    if context.together:
-        ahead = replace(r, subscripts=(*outer, last + 1)) in context.together
-        back = replace(r, subscripts=(*outer, last - 1)) in context.together
+    if lanes.together:
+        ahead = replace(r, subscripts=(*outer, last + 1)) in lanes.together
+        back = replace(r, subscripts=(*outer, last - 1)) in lanes.together
         if ahead and back:
             return -1 if last.constant % 2 else 1
         return int(ahead) - int(back)
-    for v, trips in context.order.whole:
+    for v, trips in lanes.order.whole:
         bound = context.variables.get(v)
         if bound is None or bound.text is not None or last.coefficient(v) != 1:
             continue
@@ -67,13 +80,6 @@ def _neighbour(context: Context, r: Read, subscripts: tuple[Index, ...]) -> int:
             return -1
         return 1 if bound.offset + 1 < trips else 0
     return 0
-
-
-def in_lane_order(context: Context, buffer: str, element: Val) -> Val:
-    """What is read of a register buffer, put right unless the statement is shuffled too."""
-    if buffer not in context.order.buffers or context.is_shuffled:
-        return element
-    return in_order(context, element)
 
 
 def in_order(context: Context, element: Val) -> Val:

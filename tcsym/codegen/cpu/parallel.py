@@ -6,22 +6,20 @@ whose pointer parameters are `noalias`. `launch` cuts the iterations into balanc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from tcsym.codegen.cpu.launch import HEAD, launch_call
-from tcsym.codegen.scalar.context import Bound, Context
-from tcsym.codegen.scalar.index_code import Number, as_val, number
-from tcsym.codegen.scalar.stores import end_streams
+from tcsym.codegen.scalar.context import Context
+from tcsym.codegen.scalar.control import serial_loop
+from tcsym.codegen.scalar.index_code import as_val, number
+from tcsym.codegen.scalar.regions import inside, received
 from tcsym.codegen.scalar.text import Function, Module
-from tcsym.codegen.scalar.values import Code, Val
+from tcsym.codegen.scalar.values import Val
 from tcsym.index.expr import Index, of_atom, var
 from tcsym.ir.compiled import CONTEXT_FIELDS
-from tcsym.ir.loops import Loop
 from tcsym.ir.regions import Region
-
-SerialLoop = Callable[[Context, Loop, Number, Number], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,24 +39,30 @@ def field(context: Context, name: str, kind: str) -> str:
     return f.pure(f"load {kind}, ptr {address}, align 8")
 
 
-def launch(context: Context, region: Region, serial_loop: SerialLoop) -> None:
-    """Run it on min(threads, iterations, iterations * work / least work) tasks."""
-    loop, name = region.loop, region.name
-    ends = [as_val(number(context, n)).text for n in (loop.lower, loop.upper, region.work)]
-    items, around = list(_items(context, region)), replace(context)
+@dataclass(frozen=True, slots=True)
+class Tasks:
+    """Runs regions on threads, one for each `min_work` of the work (0: on all there are)."""
 
-    def write(part: Module) -> None:
-        _body(around, part, region, serial_loop)
-        _task(part, name, items)
+    min_work: int
 
-    context.module.part(name, write)
-    context.module.declare("void", name, "ptr, ptr, i64, i64")
-    data = _filled(context, [item for item in items if not item.array])
-    arguments = [data, f"@{name}", "%context", "%buffers", "%sizes", context.error, *ends]
-    context.function.do(launch_call(context.module, arguments, context.min_work))
-    context.registers.forget()
-    for buffer in context.buffers:
-        context.note_store(buffer)
+    def launch(self, context: Context, region: Region) -> None:
+        """Run it on min(threads, iterations, iterations * work / least work) tasks."""
+        loop, name = region.loop, region.name
+        ends = [as_val(number(context, n)).text for n in (loop.lower, loop.upper, region.work)]
+        items, around = list(_items(context, region)), replace(context)
+
+        def write(part: Module) -> None:
+            _body(around, part, region)
+            _task(part, name, items)
+
+        context.module.part(name, write)
+        context.module.declare("void", name, "ptr, ptr, i64, i64")
+        data = _filled(context, [item for item in items if not item.array])
+        arguments = [data, f"@{name}", "%context", "%buffers", "%sizes", context.error, *ends]
+        context.function.do(launch_call(context.module, arguments, self.min_work))
+        context.registers.forget()
+        for buffer in context.buffers:
+            context.note_store(buffer)
 
 
 def _items(context: Context, region: Region) -> Iterator[_Item]:
@@ -113,40 +117,12 @@ def _task(module: Module, name: str, received: list[_Item]) -> None:
     f.finish()
 
 
-def _body(context: Context, module: Module, region: Region, serial_loop: SerialLoop) -> None:
+def _body(context: Context, module: Module, region: Region) -> None:
     parameters = ["ptr noalias %error", "ptr noalias %arena", "i64 %lower", "i64 %upper"]
-    parameters += [f"i64 %v{i}" for i in range(len(region.numbers))]
-    parameters += [f"i64 %f{i}" for i in range(len(region.formulas))]
-    parameters += [f"ptr noalias %p{i}" for i in range(len(region.pointers))]
+    parameters += received(region)
     head = f"define internal void @{region.name}.body({', '.join(parameters)}) #1"
-    inner = _inside(context, Function(module, head), region)
+    inner = inside(context, region, Function(module, head))
     serial_loop(inner, region.loop, Val("%lower", "i64"), Val("%upper", "i64"))
-    end_streams(inner, region.loop.body)
+    inner.memory.finish(inner, region.loop.body)
     inner.function.do("ret void")
     inner.function.finish()
-
-
-def _inside(context: Context, f: Function, region: Region) -> Context:
-    """That of the body `f`, which knows its parameters by their places."""
-    known = {name: Bound(None, value) for name, value in region.known}
-    return Context(
-        kernel=context.kernel,
-        target=context.target,
-        module=f.module,
-        buffers=context.buffers,
-        faults=context.faults,
-        min_work=context.min_work,
-        code=Code(f, context.target),
-        error="%error",
-        storage=context.storage,
-        arena="%arena",
-        host=None,
-        calls=context.calls,
-        variables=known | {name: Bound(f"%v{i}") for i, name in enumerate(region.numbers)},
-        pointers={n: f"%p{i}" for i, n in enumerate(region.pointers)},
-        formulas={atom: Val(f"%f{i}", "i64") for i, atom in enumerate(region.formulas)},
-        order=context.order,
-        ranges=context.ranges,
-        intervals=context.intervals,
-        facts=context.facts,
-    )

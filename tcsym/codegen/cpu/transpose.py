@@ -19,9 +19,8 @@ from tcsym.codegen.scalar.branches import choose_each
 from tcsym.codegen.scalar.context import Context, Lanes
 from tcsym.codegen.scalar.index_code import Number, as_val, lanes_below, lanes_beyond, number
 from tcsym.codegen.scalar.values import Code, Val, bits_of, constant
-from tcsym.frontend.program import Const, Read
-from tcsym.index.expr import ZERO, Condition, Index, all_of, ge, index, lt, minimum, var
-from tcsym.ir.loops import Branch, Buffer, Indices, Loop, Node, Store, TransposeBlock
+from tcsym.index.expr import ZERO, Condition, Index, all_of, ge, index, minimum, var
+from tcsym.ir.loops import Buffer, Indices, TransposeBlock
 from tcsym.target.target import Target
 
 _COLUMN = "transpose column"
@@ -163,21 +162,6 @@ def _is_whole(code: Code, rows: Number, columns: Number, block: int) -> Val:
         if not isinstance(count, int) or count < block
     ]
     return reduce(lambda a, b: code.binary("and", a, b), whole)
-
-
-def by_element(n: TransposeBlock, source: Buffer, target: Buffer) -> Node:
-    """The same as loops: zeros beyond rows and columns if the target is padded."""
-    row, column = var(f"{n.target} row"), var(f"{n.target} column")
-    at, place = n.element(row, column)
-    move: Node = Store(n.target, at, Read(n.source, place, source.dtype))
-    rows, columns = index(n.height), index(n.block)
-    if target.padded:
-        inside = all_of([lt(row, n.rows), lt(column, n.columns)])
-        zero = Const(0.0 if source.dtype.is_float else 0, source.dtype)
-        move = Branch(inside, move, Store(n.target, at, zero))
-    else:
-        rows, columns = minimum(rows, n.rows), minimum(columns, n.columns)
-    return Loop(str(column), ZERO, columns, Loop(str(row), ZERO, rows, move))
 
 
 def _loaded(context: Context, n: TransposeBlock, rows: Number, columns: Number) -> list[Val]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tcsym.codegen.cpu.lane_order import LaneOrder
 from tcsym.codegen.cpu.memory import store_run
 from tcsym.codegen.scalar.addresses import address, step_by
 from tcsym.codegen.scalar.context import Context
@@ -18,18 +19,19 @@ from tcsym.ir.traverse import loads
 MOST_WOVEN = 4
 
 
-def grouped(context: Context, body: tuple[Node, ...]) -> Iterator[Node | tuple[Store, ...]]:
+def grouped(
+    context: Context, body: tuple[Node, ...], order: LaneOrder
+) -> Iterator[Node | tuple[Store, ...]]:
     """The nodes of a block in order; stores that can be woven as one."""
     k = 0
     while k < len(body):
-        group = next(
-            (g for n in range(2, MOST_WOVEN + 1) if (g := _woven(context, body[k : k + n]))), None
-        )
+        ahead = (body[k : k + n] for n in range(2, MOST_WOVEN + 1))
+        group = next((g for x in ahead if (g := _woven(context, x, order))), None)
         yield group or body[k]
         k += len(group or (k,))
 
 
-def _woven(context: Context, nodes: tuple[Node, ...]) -> tuple[Store, ...] | None:
+def _woven(context: Context, nodes: tuple[Node, ...], order: LaneOrder) -> tuple[Store, ...] | None:
     """The nodes from the lowest address on, if they are such stores and read nothing of them."""
     stores = tuple(n for n in nodes if isinstance(n, Store) and not n.streamed)
     if not 1 < len(stores) == len(nodes) or context.width == 1 or context.mask is not None:
@@ -37,7 +39,7 @@ def _woven(context: Context, nodes: tuple[Node, ...]) -> tuple[Store, ...] | Non
     name, buffer = stores[0].buffer, context.buffers[stores[0].buffer]
     read = any(r.tensor == name for n in stores for r in loads(n.value))
     same = all(n.buffer == name for n in stores)
-    if read or not same or buffer.space == "register" or name in context.order.buffers:
+    if read or not same or buffer.space == "register" or name in order.buffers:
         return None
     start = context.offset_of(buffer, stores[0].subscripts)
     apart = {(context.offset_of(buffer, n.subscripts) - start).as_int(): n for n in stores}

@@ -34,7 +34,7 @@ from tcsym.codegen.scalar.index_code import (
     names_of,
     number,
 )
-from tcsym.codegen.scalar.repeats import known_places, steady
+from tcsym.codegen.scalar.lane_places import known_places, steady
 from tcsym.codegen.scalar.row_groups import from_first_row
 from tcsym.codegen.scalar.values import Val, bits_of, constant
 from tcsym.index.expr import ZERO, Atom, Index, Product, index, of_atom
@@ -301,34 +301,3 @@ def _lane_part(context: Context, terms: tuple[tuple[Atom, int], ...]) -> tuple[N
         stride = add(context.code, stride, step)
     offsets = as_val(linear(context, tuple(other), 0)) if other else None
     return stride, offsets
-
-
-# ---- pointers of lanes
-
-
-def vector_of_pointers(context: Context, at: Address) -> str:
-    code, width = context.code, context.width
-    offsets = at.offsets
-    if offsets is None:
-        short = isinstance(at.stride, int) and abs(at.stride) < 1 << 20
-        numbers = code.lane_numbers(width, "i32" if short else "i64")
-        step = constant(at.stride, numbers.kind) if isinstance(at.stride, int) else at.stride
-        offsets = code.binary("mul", numbers, step)
-    text = f"getelementptr {at.kind}, ptr {at.pointer}, {offsets.typed}"
-    return f"<{width} x ptr> {context.function.pure(text)}"
-
-
-def lane_pointers(context: Context, at: Address) -> list[str]:
-    """One pointer a lane."""
-    code, width = context.code, context.width
-    if at.offsets is not None:
-        return [
-            step_by(context, at.pointer, code.lane(at.offsets, i), at.kind) for i in range(width)
-        ]
-    if isinstance(at.stride, int):
-        steps = [constant(at.stride * i, "i64") for i in range(width)]
-        return [step_by(context, at.pointer, s, at.kind) for s in steps]
-    pointers = [at.pointer]
-    for _ in range(width - 1):
-        pointers.append(step_by(context, pointers[-1], at.stride, at.kind))
-    return pointers

@@ -1,4 +1,4 @@
-"""Values that depend on a branch, and run-time checks."""
+"""Branches: statements, values that depend on one, and run-time checks."""
 
 from __future__ import annotations
 
@@ -72,3 +72,20 @@ def fail_if(context: Context, bad: Val, fault: Fault) -> None:
         return
     with context.function.when(context.code.any_lane(bad).text, likely=False):
         record(context, fault)
+
+
+def in_blocks(
+    context: Context, held: Val, arms: list[Callable[[], None]], rare_else: bool = False
+) -> None:
+    """`rare_else`: the first arm is the common one (full tiles), so the other stays by itself."""
+    f = context.function
+    labels = [f.new_label("then"), f.new_label("else")][: len(arms)]
+    end = f.new_label("end")
+    f.branch(held.text, labels[0], labels[1] if len(labels) > 1 else end)
+    scopes = [f.scope, f.rare if rare_else else f.scope]
+    for label, arm, scope in zip(labels, arms, scopes):
+        f.start_block(label)
+        with scope():
+            arm()
+        f.jump(end)
+    f.start_block(end)

@@ -11,13 +11,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from tcsym.codegen.cpu.lane_order import LaneOrder
 from tcsym.codegen.scalar.alike import Call
+from tcsym.codegen.scalar.backend import Backend, Memory
 from tcsym.codegen.scalar.registers import Registers
 from tcsym.codegen.scalar.text import Function, Module
 from tcsym.codegen.scalar.values import Code, Val
 from tcsym.errors import Span
-from tcsym.frontend.program import Read
 from tcsym.index.expr import ZERO, Atom, Condition, Index
 from tcsym.ir.allocate import Storage
 from tcsym.ir.compiled import Fault
@@ -90,7 +89,8 @@ class Context:
     module: Module
     buffers: dict[str, Buffer]
     faults: Faults
-    min_work: int
+    backend: Backend
+    memory: Memory
     code: Code
     error: str
     storage: Storage
@@ -109,9 +109,6 @@ class Context:
     epoch: int = 0
     offsets: dict[tuple[str, tuple[Index, ...]], Index] = field(default_factory=dict)
     zeros: str = ""
-    order: LaneOrder = field(default_factory=LaneOrder)
-    is_shuffled: bool = False  # the statement being emitted works in shuffled order
-    together: frozenset[Read] = frozenset()  # what the statement being emitted reads in any case
     body: Node | None = None  # of the innermost loop around what is being written
     # Keyed by identity; the second part of an entry keeps the object, and so its id, alive.
     stored_in: dict[int, tuple[frozenset[str], Loop]] = field(default_factory=dict)
@@ -172,13 +169,6 @@ class Context:
         both = self.code.and_(self.lanes.mask, mask)
         with self.in_lanes(replace(self.lanes, mask=both, guarded=True, active=None)):
             yield
-
-    @contextmanager
-    def reading(self, reads: tuple[Read, ...]) -> Iterator[None]:
-        """All of `reads` are made by what is emitted inside."""
-        self.together = frozenset(reads)
-        yield
-        self.together = frozenset()
 
     def stored(self, loop: Loop) -> frozenset[str]:
         """Buffers written in the loop."""

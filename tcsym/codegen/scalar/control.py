@@ -6,16 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import assert_never
 
-from tcsym.codegen.cpu.clipped_blocks import transpose_clipped
-from tcsym.codegen.cpu.parallel import launch
-from tcsym.codegen.cpu.transpose import (
-    by_element,
-    fits_registers,
-    is_whole,
-    transpose_in_registers,
-    transpose_whole,
-)
-from tcsym.codegen.cpu.woven_stores import grouped
+from tcsym.codegen.scalar.branches import in_blocks
 from tcsym.codegen.scalar.casts import element_kind
 from tcsym.codegen.scalar.context import Bound, Context, Lanes
 from tcsym.codegen.scalar.expressions import value
@@ -34,10 +25,7 @@ from tcsym.codegen.scalar.index_code import (
 from tcsym.codegen.scalar.index_code import smallest as extremum
 from tcsym.codegen.scalar.least import starts_at
 from tcsym.codegen.scalar.quotients import begin_quotients, next_quotients, note_quotients
-from tcsym.codegen.scalar.reads import place
-from tcsym.codegen.scalar.stores import store_statement, update_statement, woven_statement
 from tcsym.codegen.scalar.values import Code, Val, constant
-from tcsym.frontend.program import Read
 from tcsym.index.expr import (
     ZERO,
     Condition,
@@ -68,10 +56,8 @@ _BARRIER = 'call void asm sideeffect "", ""()'
 
 def statement(context: Context, n: Node) -> None:
     match n:
-        case Store():
-            store_statement(context, n)
-        case Update():
-            update_statement(context, n)
+        case Store() | Update():
+            context.memory.assign(context, n)
         case Verify(v, _):
             value(context, v)
         case Loop():
@@ -79,17 +65,11 @@ def statement(context: Context, n: Node) -> None:
         case Branch(c, then, orelse):
             _branch(context, c, then, orelse)
         case Block(body):
-            for x in grouped(context, body):
-                if isinstance(x, tuple):
-                    woven_statement(context, x)
-                else:
-                    statement(context, x)
+            context.memory.block(context, body)
         case Allocate(name, body):
             _allocate(context, context.buffers[name], body)
-        case Prefetch(read):
-            _prefetch(context, read)
-        case TransposeBlock():
-            _transpose(context, n)
+        case Prefetch() | TransposeBlock():
+            context.backend.intrinsics.perform(context, n)
         case _:
             assert_never(n)
 
@@ -105,7 +85,7 @@ def _loop(context: Context, loop: Loop) -> None:
     elif id(loop) in context.calls:
         call(context, context.calls[id(loop)])
     elif loop.kind == "parallel" and context.host is not None and context.lanes is None:
-        launch(context, context.host.region(loop), serial_loop)
+        context.backend.launcher.launch(context, context.host.region(loop))
     elif (loop.upper - loop.lower).as_int() == 1:
         _single(context, loop)
     else:
@@ -261,29 +241,12 @@ def _branch(context: Context, c: Condition, then: Node, orelse: Node | None) -> 
         if orelse is not None:
             arms.append(lambda: _otherwise(context, c, orelse))
         moves = names_depth(context, condition_variables(c)) == len(context.function.loops) > 0
-        _in_blocks(context, held, arms, rare_else=moves)
+        in_blocks(context, held, arms, rare_else=moves)
 
 
 def _otherwise(context: Context, c: Condition, orelse: Node) -> None:
     with context.where(negate(c)):
         statement(context, orelse)
-
-
-def _in_blocks(
-    context: Context, held: Val, arms: list[Callable[[], None]], rare_else: bool = False
-) -> None:
-    """`rare_else`: the first arm is the common one (full tiles), so the other stays by itself."""
-    f = context.function
-    labels = [f.new_label("then"), f.new_label("else")][: len(arms)]
-    end = f.new_label("end")
-    f.branch(held.text, labels[0], labels[1] if len(labels) > 1 else end)
-    scopes = [f.scope, f.rare if rare_else else f.scope]
-    for label, arm, scope in zip(labels, arms, scopes):
-        f.start_block(label)
-        with scope():
-            arm()
-        f.jump(end)
-    f.start_block(end)
 
 
 # ---- memory
@@ -313,33 +276,3 @@ def _frame(context: Context, buffer: Buffer) -> str:
         count *= n
     kind = element_kind(buffer.dtype, buffer.space == "register")
     return context.function.alloca(f"[{max(count, 1)} x {kind}]", 64)
-
-
-def _prefetch(context: Context, read: Read) -> None:
-    variable = context.lane_variable
-    with context.in_lanes(None):
-        if variable is None:
-            at = place(context, read, value)
-        else:
-            with context.bound(variable, Bound(None)):
-                at = place(context, read, value)
-    context.module.declare("void", "llvm.prefetch.p0", "ptr, i32, i32, i32")
-    context.function.do(f"call void @llvm.prefetch.p0(ptr {at.pointer}, i32 0, i32 3, i32 1)")
-
-
-def _transpose(context: Context, n: TransposeBlock) -> None:
-    source, target = context.buffers[n.source], context.buffers[n.target]
-    elements = by_element(n, source, target)
-    if not fits_registers(context.target, n, source, target):
-        statement(context, elements)
-    elif target.padded:
-        transpose_in_registers(context, n)
-    else:  # without mask registers masked stores cost more than single elements
-        arms = [lambda: transpose_whole(context, n), lambda: statement(context, elements)]
-        if context.target.has_masks:
-            arms[1] = lambda: transpose_clipped(context, n)
-        whole = condition(context, is_whole(n))
-        if isinstance(whole, Val):
-            _in_blocks(context, whole, arms)
-        else:
-            arms[0 if whole else 1]()

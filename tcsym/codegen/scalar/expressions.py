@@ -9,7 +9,6 @@ from __future__ import annotations
 from functools import reduce
 from typing import assert_never
 
-from tcsym.codegen.cpu.packed import add_dot, packed
 from tcsym.codegen.scalar.arithmetic import arithmetic, compare, negate, tree_reduce
 from tcsym.codegen.scalar.branches import choose, fail_if
 from tcsym.codegen.scalar.built_ins import call
@@ -37,7 +36,6 @@ from tcsym.frontend.program import (
 from tcsym.index.expr import Index, condition_variables
 from tcsym.ir.compiled import Fault
 from tcsym.ir.loops import Holds, HorizontalReduce, Value, value_dtype
-from tcsym.ir.packed import DOTS, PACK
 from tcsym.ir.traverse import subvalues
 from tcsym.types import DType
 
@@ -100,15 +98,14 @@ def _truncated(context: Context, x: Val, kind: str) -> Val:
 
 
 def _call(context: Context, v: Call) -> Val:
-    if v.function == PACK:
-        return packed(context, v.args, value)
+    own = context.backend.intrinsics.value(context, v)
+    if own is not None:
+        return own
     if v.function == "pow" and isinstance(v.args[1], Const):
         result = power(context.code, value(context, v.args[0]), v.args[1].value)
         if result is not None:
             return result
     args = [value(context, a) for a in v.args]
-    if v.function in DOTS:
-        return add_dot(context.code, v.function, constant(0, register_kind(v.dtype)), *args)
     return call(context.code, v.function, args, v.dtype)
 
 

@@ -1,11 +1,11 @@
-"""Outlined loops: the functions, and the calls in their place."""
+"""Shared loops: the functions, and the calls in their place."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from tcsym.codegen.cpu.lane_order import lane_order
 from tcsym.codegen.scalar.alike import Call, Function
+from tcsym.codegen.scalar.backend import Backend
 from tcsym.codegen.scalar.context import Bound, Context, Faults
 from tcsym.codegen.scalar.index_code import as_val, number
 from tcsym.codegen.scalar.text import Function as Text
@@ -20,16 +20,18 @@ def define(
     function: Function,
     whole: Module,
     target: Target,
+    backend: Backend,
     statement: Callable[[Context, Node], None],
 ) -> None:
     """The function as a part of the module: i64 numbers, then pointers to its buffers."""
-    whole.part(function.name, lambda part: _write(function, part, target, statement))
+    whole.part(function.name, lambda part: _write(function, part, target, backend, statement))
 
 
 def _write(
     function: Function,
     part: Module,
     target: Target,
+    backend: Backend,
     statement: Callable[[Context, Node], None],
 ) -> None:
     kernel = function.kernel
@@ -43,7 +45,8 @@ def _write(
         module=part,
         buffers={b.name: b for b in kernel.buffers},
         faults=Faults(),
-        min_work=0,
+        backend=backend,
+        memory=backend.memory(kernel, target),
         code=Code(f, target),
         error="",
         storage=allocate(kernel),
@@ -52,7 +55,6 @@ def _write(
         calls={},
         variables={name: Bound(f"%v{i}") for i, name in enumerate(numbers)},
         pointers={name: f"%p{i}" for i, name in enumerate(kernel.arguments)},
-        order=lane_order(kernel.body, {b.name: b for b in kernel.buffers}, target),
     )
     statement(context, kernel.body)
     f.do("ret void")

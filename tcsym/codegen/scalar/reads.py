@@ -9,16 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from tcsym.codegen.cpu.memory import load
-from tcsym.codegen.cpu.pairs import in_lane_order, load_pairs, steps_by_two
 from tcsym.codegen.scalar.addresses import Address, address
 from tcsym.codegen.scalar.branches import choose, fail_if, record
 from tcsym.codegen.scalar.casts import from_memory
 from tcsym.codegen.scalar.context import Context
 from tcsym.codegen.scalar.index_code import as_val, condition, number
-from tcsym.codegen.scalar.values import Val, can_permute, constant, memory_kind
+from tcsym.codegen.scalar.values import Val, constant
 from tcsym.frontend.program import Expr, Read, children, dtype_of
-from tcsym.index.expr import Index, var
+from tcsym.index.expr import Index
 from tcsym.ir.compiled import Fault
 from tcsym.ir.loops import Buffer
 from tcsym.types import DType
@@ -28,14 +26,13 @@ Evaluate = Callable[[Context, Expr], Val]
 
 def read(context: Context, r: Read, evaluate: Evaluate) -> Val:
     """The element of a read, in its register type."""
+    own = context.memory.read(context, r)
+    if own is not None:
+        return own
     buffer = context.buffers[r.tensor]
-    if _is_permuted(context, buffer, r):
-        return _permuted(context, buffer, r, evaluate)
     subscripts = _subscripts(context, r, evaluate)
     if r.unwritten is not None:
         _check_written(context, r)
-    if context.is_shuffled and steps_by_two(context, r):
-        return from_memory(context.code, load_pairs(context, buffer, r), buffer.dtype)
     fault = Fault("bounds", f"index out of range in `{r.tensor}`", r.span)
     inside = _inside(context, buffer, r, subscripts)
     at = address(context, buffer, subscripts)
@@ -45,27 +42,8 @@ def read(context: Context, r: Read, evaluate: Evaluate) -> Val:
         else _lanes(context, at, buffer, inside, fault)
     )
     if buffer.space == "register" and buffer.dtype is not DType.BOOL:
-        return in_lane_order(context, buffer.name, element)
+        return element
     return from_memory(context.code, element, buffer.dtype)
-
-
-def _is_permuted(context: Context, buffer: Buffer, r: Read) -> bool:
-    """Lanes have elements of one vector in the frame, which a single instruction permutes."""
-    width = context.width
-    whole = context.target.lanes(buffer.dtype.bits) == width
-    whole = whole and can_permute(memory_kind(buffer.dtype), width)
-    one = buffer.space == "stack" and [n.as_int() for n in buffer.shape] == [width]
-    plain = r.unwritten is None and not any(r.checked)
-    return whole and one and plain and not isinstance(r.subscripts[0], Index)
-
-
-def _permuted(context: Context, buffer: Buffer, r: Read, evaluate: Evaluate) -> Val:
-    (place,) = r.subscripts
-    assert not isinstance(place, Index) and context.lane_variable is not None
-    at = address(context, buffer, (var(context.lane_variable),))
-    vector = load(context, at, buffer, None)
-    places = context.code.spread(evaluate(context, place), context.width)
-    return from_memory(context.code, context.code.permute(vector, places), buffer.dtype)
 
 
 def place(context: Context, r: Read, evaluate: Evaluate) -> Address:
@@ -134,20 +112,20 @@ def _inside(
 
 def _lanes(context: Context, at: Address, buffer: Buffer, inside: Val | None, fault: Fault) -> Val:
     if inside is None:
-        return load(context, at, buffer, context.mask)
+        return context.memory.load(context, at, buffer, context.mask)
     if inside.lanes == 1:
         return _row(context, at, buffer, inside, fault)
     inside = context.code.spread(inside, context.width)
     fail_if(context, context.code.not_(inside), fault)
     active = context.code.and_(context.mask, inside)
-    return load(context, at, replace(buffer, padded=False), active)
+    return context.memory.load(context, at, replace(buffer, padded=False), active)
 
 
 def _row(context: Context, at: Address, buffer: Buffer, inside: Val, fault: Fault) -> Val:
     """Elements whose place was checked once for all of them."""
 
     def elements() -> Val:
-        return load(context, at, buffer, context.mask)
+        return context.memory.load(context, at, buffer, context.mask)
 
     def failed() -> Val:
         fail_if(context, constant(1, "i1"), fault)
@@ -176,7 +154,7 @@ def _uniform(
         live = code.any_lane(context.mask)
 
     def element() -> Val:
-        return load(context, at, buffer, None)
+        return context.memory.load(context, at, buffer, None)
 
     def zero() -> Val:
         return Val("zeroinitializer", at.kind)

@@ -86,21 +86,6 @@ def constant(value: int | float, kind: str) -> Val:
     return Val(str(wrapped - (1 << bits) if wrapped >> (bits - 1) else wrapped), kind)
 
 
-_PERMUTATIONS = {
-    ("float", 8): "avx2.permps",
-    ("i32", 8): "avx2.permd",
-    ("float", 16): "avx512.permvar.sf.512",
-    ("i32", 16): "avx512.permvar.si.512",
-    ("double", 8): "avx512.permvar.df.512",
-    ("i64", 8): "avx512.permvar.di.512",
-}
-
-
-def can_permute(kind: str, lanes: int) -> bool:
-    """One instruction permutes a vector."""
-    return (kind, lanes) in _PERMUTATIONS
-
-
 @dataclass(slots=True)
 class Code:
     """Elementwise instructions appended to `function`."""
@@ -134,13 +119,6 @@ class Code:
         picks = ", ".join(f"i32 {i}" for i in lanes)
         text = f"shufflevector {a.typed}, {a.type} {second}, <{len(lanes)} x i32> <{picks}>"
         return Val(self.function.pure(text), a.kind, len(lanes))
-
-    def permute(self, a: Val, places: Val) -> Val:
-        """The lanes of a whole vector at `places`. Contract: `can_permute`."""
-        name = f"llvm.x86.{_PERMUTATIONS[a.kind, a.lanes]}"
-        places = self.convert("sext", places, f"i{bits_of(a.kind)}")
-        self.function.module.declare(a.type, name, f"{a.type}, {places.type}")
-        return Val(self.function.pure(f"call {a.type} @{name}({a.typed}, {places.typed})"), *a[1:])
 
     def lane(self, a: Val, index: int) -> Val:
         if a.lanes == 1:
