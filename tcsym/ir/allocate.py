@@ -1,8 +1,8 @@
-"""Kernel -> where its temporaries lie: an offset in the shared arena, or in that of each task.
+"""Kernel -> where its temporaries lie: in the arena of all, of each task, or of a device's block.
 
 A function of the kernel alone, made before code is. Buffers whose lifetimes (`Allocate` nodes) do
-not overlap share their place. Offsets and bytes are expressions in the kernel's sizes. Buffers in
-registers and on the stack have no place here.
+not overlap share their place; those of a device's block live as long as it does. Offsets and bytes
+are expressions in the kernel's sizes. Buffers in registers and on the stack have no place here.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from tcsym.index.expr import ZERO, Index, floordiv, index, maximum
+from tcsym.ir.device import DeviceNode
 from tcsym.ir.loops import (
     LINE_BYTES,
     Allocate,
@@ -27,26 +28,42 @@ from tcsym.ir.loops import (
     Update,
     Verify,
 )
+from tcsym.ir.traverse import grids, walk
 
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """Offsets of buffers in their arena, in bytes; bytes of the shared arena and of a task's."""
+    """Offsets of buffers in their memory, in bytes; bytes of the shared arena, of a task's, and the
+    most that the threads of a device's block share."""
 
     offsets: Mapping[str, Index]
     shared_bytes: Index
     private_bytes: Index
+    block_bytes: int = 0
 
 
 def allocate(kernel: Kernel) -> Storage:
-    """The storage of all buffers with space `arena`."""
+    """The storage of all buffers with space `arena` or `shared`."""
     offsets: dict[str, Index] = {}
     shared, private = _bytes(kernel, kernel.body, ZERO, offsets)
-    return Storage(offsets, shared, private)
+    block = max([_place_shared(kernel, x, offsets) for x, _ in grids(kernel.body)], default=0)
+    return Storage(offsets, shared, private, block)
+
+
+def _place_shared(kernel: Kernel, region: Loop, offsets: dict[str, Index]) -> int:
+    """Bytes of what the threads of one of its blocks share; side by side, as all of it is alive."""
+    used = 0
+    for n, _ in walk(region):
+        if isinstance(n, Allocate) and kernel.buffer(n.buffer).space == "shared":
+            offsets[n.buffer] = index(used)
+            own = buffer_bytes(kernel.buffer(n.buffer)).as_int()
+            assert own is not None, f"`{n.buffer}` is shared, but not of constant shape"
+            used += own
+    return used
 
 
 def buffer_bytes(buffer: Buffer) -> Index:
-    """Size of an arena buffer, a multiple of the cache line."""
+    """Size of an arena or shared buffer, a multiple of the cache line."""
     total = index(buffer.dtype.bytes)
     for extent in buffer.shape:
         total = total * extent
@@ -74,7 +91,7 @@ def _bytes(kernel: Kernel, n: Node, used: Index, offsets: dict[str, Index]) -> t
             return _larger(_bytes(kernel, x, used, offsets) for x in sides)
         case Block(body):
             return _larger(_bytes(kernel, x, used, offsets) for x in body)
-        case Store() | Update() | Verify() | Prefetch() | TransposeBlock():
+        case Store() | Update() | Verify() | Prefetch() | TransposeBlock() | DeviceNode():
             return ZERO, ZERO
         case _:
             assert_never(n)

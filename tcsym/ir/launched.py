@@ -1,4 +1,4 @@
-"""Kernel, sizes -> the parallel loops that a call of these sizes may launch.
+"""Kernel, sizes -> the parallel or block loops that a call of these sizes may launch.
 
 Conditions that depend on more than sizes (loop variables, addresses) may hold or not.
 """
@@ -11,7 +11,9 @@ from typing import assert_never
 
 from tcsym.index.expr import Condition, Index
 from tcsym.index.values import evaluate, holds
+from tcsym.ir.device import DeviceNode
 from tcsym.ir.loops import (
+    LAUNCHED,
     Allocate,
     Block,
     Branch,
@@ -28,7 +30,7 @@ from tcsym.ir.views import body_sizes
 
 
 def launched(kernel: Kernel, sizes: Mapping[str, int]) -> Iterator[Loop]:
-    """The outermost parallel loops that a call may come to; `sizes`: those the kernel is given."""
+    """The outermost loops to launch that a call may come to; `sizes`: those the kernel is given."""
     yield from _Given(body_sizes(kernel, sizes), {}).launched(kernel.body)
 
 
@@ -43,7 +45,7 @@ class _Given:
         match n:
             case Loop():
                 if not self.is_empty(n):
-                    if n.kind == "parallel":
+                    if n.kind in LAUNCHED:
                         yield n
                     else:
                         yield from self.launched(n.body)
@@ -58,7 +60,7 @@ class _Given:
                     yield from self.launched(x)
             case Allocate(_, body):
                 yield from self.launched(body)
-            case Store() | Update() | Verify() | Prefetch() | TransposeBlock():
+            case Store() | Update() | Verify() | Prefetch() | TransposeBlock() | DeviceNode():
                 pass
             case _:
                 assert_never(n)

@@ -1,9 +1,10 @@
 """Loop IR: typed loops over buffers, the vocabulary between scheduling and code generation.
 
 Values are the program's expressions (`tcsym.frontend.program`), where `Read` loads from the buffer
-of that name, plus `Holds` and `HorizontalReduce`. Loop variable names are unique in a kernel, so
-passes address loops by name; statement names survive every pass. Memory is transformed by rewriting
-subscripts and giving the buffer another shape.
+of that name, plus `Holds`, `HorizontalReduce` and `Shuffle`. Loop variable names are unique in a
+kernel, so passes address loops by name; statement names survive every pass. Memory is transformed
+by rewriting subscripts and giving the buffer another shape. What a kind of target admits of all
+this is a table of `tcsym.ir.verify`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Literal
 
 from tcsym.frontend.program import Compare, Expr, Read
 from tcsym.index.expr import FALSE, ONE, TRUE, ZERO, Condition, Index
+from tcsym.ir.device import OnDevice
 from tcsym.sizes.context import Context
 from tcsym.types import DType
 
@@ -37,7 +39,22 @@ class HorizontalReduce:
     dtype: DType
 
 
-Value = Expr | Holds | HorizontalReduce
+@dataclass(frozen=True, slots=True)
+class Shuffle:
+    """The `value` of another thread of the warp, of which all threads compute it together.
+
+    `across`: that of lane ^ lanes; `up`, `down`: of lane - lanes, lane + lanes, or its own where
+    there is none.
+    """
+
+    direction: ShuffleDirection
+    lanes: int
+    value: Value
+    dtype: DType
+
+
+Value = Expr | Holds | HorizontalReduce | Shuffle
+ShuffleDirection = Literal["across", "up", "down"]
 ReduceOp = Literal["add", "mul", "min", "max"]
 
 # ---- statements
@@ -79,7 +96,8 @@ class Verify:
     name: str = ""
 
 
-LoopKind = Literal["serial", "parallel", "vector", "unrolled"]
+LoopKind = Literal["serial", "parallel", "vector", "unrolled", "block", "thread"]
+LAUNCHED = ("parallel", "block")  # kinds of which the outermost loops are launched (`regions`)
 LoopOrder = Literal["parallel", "reduction", "sequential"]
 
 
@@ -87,9 +105,10 @@ LoopOrder = Literal["parallel", "reduction", "sequential"]
 class Loop:
     """lower <= variable < upper, step 1.
 
-    kind: how it is executed. vector and unrolled loops run from 0 to a constant; with `mask` (an
-        Index) the iterations variable >= mask do nothing. A parallel loop runs on threads if
-        (upper - lower) * work is worth it.
+    kind: how it is executed. vector, unrolled and thread loops run from 0 to a constant; with
+        `mask` (an Index) the iterations variable >= mask do nothing. A parallel loop runs on
+        threads if (upper - lower) * work is worth it. block loops are a device's grid, thread loops
+        the threads of one of its blocks (`device`).
     order: what was proved: `parallel` (no dependence carried), `reduction` (only updates of one
         reduction carried: any order, but not concurrently), `sequential`.
     unroll: the emitter repeats a serial body that often. work: estimated time of an iteration, in
@@ -121,7 +140,8 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Allocate:
-    """`buffer` exists during `body`; inside a parallel loop each thread has its own."""
+    """`buffer` exists during `body`; inside a parallel loop each thread has its own, and so has
+    each thread of a device's block, unless the buffer is `shared`."""
 
     buffer: str
     body: Node
@@ -177,11 +197,22 @@ class TransposeBlock:
         return tuple(t), tuple(s)
 
 
-Node = Store | Update | Verify | Loop | Branch | Block | Allocate | Prefetch | TransposeBlock
+Node = (
+    Store
+    | Update
+    | Verify
+    | Loop
+    | Branch
+    | Block
+    | Allocate
+    | Prefetch
+    | TransposeBlock
+    | OnDevice
+)
 
 # ---- buffers and kernels
 
-Space = Literal["argument", "register", "stack", "arena"]
+Space = Literal["argument", "register", "stack", "arena", "shared"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,8 +220,8 @@ class Buffer:
     """Storage. `strides` in elements; None: row-major by `shape`.
 
     space: `argument` (caller's memory), `register` (every subscript consists of unrolled and vector
-        variables), `stack` (constant shape), `arena` (sized at launch). Only arguments are not
-        allocated by an `Allocate`.
+        variables), `stack` (constant shape), `arena` (sized at launch), `shared` (by the threads of
+        a device's block, constant shape). Only arguments are not allocated by an `Allocate`.
     padded: lanes and rows of a tile beyond the extent may be read and written.
     private: variables of loops to each of whose iterations the contents are private (proved).
     phase: an argument's variable, known at launch: its address in elements, modulo a cache line's.

@@ -1,8 +1,9 @@
-"""Kernel -> its host half and its regions: what each outermost parallel loop is a function of.
+"""Kernel -> its host half and its regions: what each loop that is launched is a function of.
 
 The host half evaluates sizes and versions, and launches a region wherever it comes to the loop of
-one. A region is told what its body needs and cannot compute: variables from around it, formulas in
-these, bases of buffers. Where and by what it runs is a target's business.
+one: an outermost parallel loop, or an outermost block loop of a device. A region is told what its
+body needs and cannot compute: variables from around it, formulas in these, bases of buffers. Where
+and by what it runs is a target's business.
 
 tcsym_task0  parallel i in 0:N  work 8*D
   numbers D
@@ -19,8 +20,10 @@ from typing import assert_never
 from tcsym.index.expr import All, Atom, Condition, Index, IsZero, of_atom
 from tcsym.index.values import substitute
 from tcsym.ir.archive import TASK
+from tcsym.ir.device import DeviceNode, buffers_of
 from tcsym.ir.formulas import shared_formulas
 from tcsym.ir.loops import (
+    LAUNCHED,
     Allocate,
     Block,
     Branch,
@@ -72,13 +75,13 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """`body`: of the kernel; its outermost parallel loops stand for launches of their regions."""
+    """`body`: of the kernel; its outermost loops to launch stand for launches of their regions."""
 
     body: Node
     regions: tuple[Region, ...]
 
     def region(self, loop: Loop) -> Region:
-        """That of an outermost parallel loop."""
+        """That of an outermost loop to launch."""
         return next(r for r in self.regions if r.loop is loop)
 
     def __str__(self) -> str:
@@ -88,13 +91,13 @@ class Host:
 
 
 def _without_body(n: Node) -> Node:
-    if isinstance(n, Loop) and n.kind == "parallel":
+    if isinstance(n, Loop) and n.kind in LAUNCHED:
         return replace(n, body=Block(()))
     return n
 
 
 def outline(kernel: Kernel) -> Host:
-    """A region for every parallel loop that is in no other, in the order of the text."""
+    """A region for every parallel or block loop that is in no other, in the order of the text."""
     variables = dict.fromkeys((*kernel.sizes, *kernel.launched))
     around = _Around(kernel.sizes, variables, dict.fromkeys(kernel.arguments))
     buffers = {b.name: b for b in kernel.buffers}
@@ -126,9 +129,9 @@ class _Around:
 
 
 def _launches(n: Node, around: _Around) -> Iterator[tuple[Loop, _Around]]:
-    """The outermost parallel loops below, and what is around each."""
+    """The outermost loops to launch below, and what is around each."""
     match n:
-        case Loop(kind="parallel"):
+        case Loop() if n.kind in LAUNCHED:
             yield n, around
         case Loop():
             once = n.kind == "serial" and (n.upper - n.lower).as_int() == 1
@@ -143,7 +146,7 @@ def _launches(n: Node, around: _Around) -> Iterator[tuple[Loop, _Around]]:
         case Block(body):
             for x in body:
                 yield from _launches(x, around)
-        case Store() | Update() | Verify() | Prefetch() | TransposeBlock():
+        case Store() | Update() | Verify() | Prefetch() | TransposeBlock() | DeviceNode():
             pass
         case _:
             assert_never(n)
@@ -191,6 +194,8 @@ def buffers_used(body: Node) -> frozenset[str]:
                 used.update(r.tensor for r in loads(v))
             case TransposeBlock():
                 used |= {n.target, n.source}
+            case DeviceNode():
+                used.update(buffers_of(n))
             case Loop() | Branch() | Block() | Allocate():
                 pass
             case _:

@@ -23,7 +23,16 @@ from tcsym.frontend.program import (
     Select,
     Unary,
 )
-from tcsym.index.expr import FALSE, ONE, ZERO, Index, all_of, condition_text, eq, mod, var
+from tcsym.index.expr import FALSE, ONE, TRUE, ZERO, Index, all_of, condition_text, eq, mod, var
+from tcsym.ir.device import (
+    Barrier,
+    BeginCopy,
+    CommitCopies,
+    DeviceNode,
+    MatrixMultiply,
+    OnDevice,
+    WaitCopies,
+)
 from tcsym.ir.loops import (
     Allocate,
     Block,
@@ -35,6 +44,7 @@ from tcsym.ir.loops import (
     Loop,
     Node,
     Prefetch,
+    Shuffle,
     Store,
     TransposeBlock,
     Update,
@@ -131,6 +141,8 @@ def _lines(n: Node, indent: int) -> Iterator[str]:
             yield f"{pad}prefetch {value_text(read)}"
         case TransposeBlock():
             yield pad + _transpose_text(n)
+        case DeviceNode():
+            yield pad + _device_text(n)
         case _:
             assert_never(n)
 
@@ -142,7 +154,7 @@ def loop_text(loop: Loop) -> str:
         text += f" by {loop.unroll}"
     if loop.mask is not None:
         text += f" mask {loop.mask}"
-    if loop.order != "sequential" and loop.kind not in ("parallel", "vector"):
+    if loop.order != "sequential" and loop.kind in ("serial", "unrolled"):
         text += f"  ({loop.order})"
     if loop.kind == "parallel" and loop.work != ONE:
         text += f"  work {loop.work}"
@@ -159,6 +171,27 @@ def _transpose_text(n: TransposeBlock) -> str:
     if n.streamed != ZERO:
         text += f"  streamed {n.streamed}"
     return text
+
+
+def _device_text(n: OnDevice) -> str:
+    match n:
+        case Barrier():
+            return "barrier"
+        case BeginCopy():
+            target = _access(n.target, n.target_subscripts)
+            source = _access(n.source, n.source_subscripts)
+            where = "" if n.condition == TRUE else f" if {condition_text(n.condition)} else 0"
+            return f"begin copy {n.elements} {target} = {source}{where}"
+        case CommitCopies():
+            return "commit copies"
+        case WaitCopies(pending):
+            return f"wait for copies but {pending}" if pending else "wait for copies"
+        case MatrixMultiply():
+            target = _access(n.target, n.target_subscripts)
+            left, right = _access(n.left, n.left_subscripts), _access(n.right, n.right_subscripts)
+            return f"multiply 16x8x{n.depth} {target} += {left} * {right}"
+        case _:
+            assert_never(n)
 
 
 def _tag(name: str) -> str:
@@ -181,10 +214,8 @@ def value_text(v: Value) -> str:
             return f"{dtype}({value_text(x)})"
         case Unary(op, x, _):
             return f"{'-' if op == 'neg' else '!'}{_operand(x)}"
-        case Binary(op, a, b) | Compare(op, a, b):
-            if op not in _INFIX:
-                return f"{op}({value_text(a)}, {value_text(b)})"
-            return f"{_operand(a)} {_INFIX[op]} {_operand(b)}"
+        case Binary() | Compare():
+            return _operator_text(v)
         case Select(c, a, b, _):
             return f"{_operand(c)} ? {_operand(a)} : {_operand(b)}"
         case Call(function, args, _):
@@ -193,8 +224,16 @@ def value_text(v: Value) -> str:
             return condition_text(c)
         case HorizontalReduce(op, variable, width, x, _):
             return f"{op} over {variable} in 0:{width} of ({value_text(x)})"
+        case Shuffle(direction, lanes, x, _):
+            return f"shuffle {direction} {lanes} of ({value_text(x)})"
         case _:
             assert_never(v)
+
+
+def _operator_text(v: Binary | Compare) -> str:
+    if v.op not in _INFIX:
+        return f"{v.op}({value_text(v.left)}, {value_text(v.right)})"
+    return f"{_operand(v.left)} {_INFIX[v.op]} {_operand(v.right)}"
 
 
 def _operand(v: Value) -> str:

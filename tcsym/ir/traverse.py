@@ -20,6 +20,7 @@ from tcsym.frontend.program import (
 )
 from tcsym.index.expr import Index
 from tcsym.index.values import Values, map_condition, substitute
+from tcsym.ir.device import BeginCopy, DeviceNode, MatrixMultiply, OnDevice
 from tcsym.ir.loops import (
     Allocate,
     Block,
@@ -29,6 +30,7 @@ from tcsym.ir.loops import (
     Loop,
     Node,
     Prefetch,
+    Shuffle,
     Store,
     TransposeBlock,
     Update,
@@ -71,7 +73,7 @@ def map_value(v: Value, f: Callable[[Value], Value], on_index: Callable[[Index],
             return f(v if all(map(is_, mapped, args)) else replace(v, args=mapped))
         case Holds(c):
             return f(Holds(map_condition(c, on_index)))
-        case HorizontalReduce():
+        case HorizontalReduce() | Shuffle():
             inner = go(v.value)
             return f(v if inner is v.value else replace(v, value=inner))
         case _:
@@ -161,8 +163,31 @@ def _with_parts(
             moved = replace(n, target_subscripts=target, source_subscripts=source)
             rows, columns, streamed = ix(n.rows), ix(n.columns), ix(n.streamed)
             return replace(moved, rows=rows, columns=columns, streamed=streamed)
+        case DeviceNode():
+            return n if ix is _same_index else _with_device_parts(n, subs, ix)
         case _:
             assert_never(n)
+
+
+def _with_device_parts(
+    n: OnDevice,
+    subs: Callable[[tuple[Index, ...]], tuple[Index, ...]],
+    ix: Callable[[Index], Index],
+) -> OnDevice:
+    match n:
+        case BeginCopy():
+            target, source = subs(n.target_subscripts), subs(n.source_subscripts)
+            moved = replace(n, target_subscripts=target, source_subscripts=source)
+            return replace(moved, condition=map_condition(n.condition, ix))
+        case MatrixMultiply():
+            return replace(
+                n,
+                target_subscripts=subs(n.target_subscripts),
+                left_subscripts=subs(n.left_subscripts),
+                right_subscripts=subs(n.right_subscripts),
+            )
+        case _:
+            return n
 
 
 def _with_branch_parts(n: Branch, go: Callable[[Node], Node], ix: Callable[[Index], Index]) -> Node:
@@ -205,10 +230,17 @@ def walk(n: Node, loops: tuple[Loop, ...] = ()) -> Iterator[tuple[Node, tuple[Lo
                 todo += [(a, loops)] if b is None else [(b, loops), (a, loops)]
             case Allocate(_, body):
                 todo.append((body, loops))
-            case Verify() | Prefetch() | TransposeBlock():
+            case Verify() | Prefetch() | TransposeBlock() | DeviceNode():
                 pass
             case _:
                 assert_never(n)
+
+
+def grids(n: Node) -> Iterator[tuple[Loop, tuple[Loop, ...]]]:
+    """The outermost block loops, which a device launches, with the loops of the host around."""
+    for x, loops in walk(n):
+        if isinstance(x, Loop) and x.kind == "block" and all(y.kind != "block" for y in loops):
+            yield x, loops
 
 
 def value_children(v: Value) -> tuple[Value, ...]:
@@ -225,7 +257,7 @@ def value_children(v: Value) -> tuple[Value, ...]:
             return (c, a, b)
         case Call(_, args):
             return args
-        case HorizontalReduce():
+        case HorizontalReduce() | Shuffle():
             return (v.value,)
         case _:
             assert_never(v)

@@ -2,17 +2,20 @@
 
 What is checked: names (loops unique, buffers declared, bounds over enclosing variables only), ranks
 and types of accesses, allocation of everything that is not an argument, register buffers addressed
-by unrolled and vector variables only, and the shape of unrolled and vector loops.
+by unrolled and vector variables only, the shape of unrolled and vector loops, and that there is
+nothing that the kind of target does not admit (ADMITTED). Of a device's kernel, its grid, its
+threads and what they share is checked as well (`verify_device`, `races`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import assert_never
+from typing import Literal, assert_never
 
 from tcsym.frontend.program import Read
 from tcsym.index.expr import ZERO, Index, condition_variables
+from tcsym.ir.device import BeginCopy, DeviceNode, MatrixMultiply, OnDevice
 from tcsym.ir.loops import (
     LINE_BYTES,
     Allocate,
@@ -23,8 +26,11 @@ from tcsym.ir.loops import (
     HorizontalReduce,
     Kernel,
     Loop,
+    LoopKind,
     Node,
     Prefetch,
+    Shuffle,
+    Space,
     Store,
     TransposeBlock,
     Update,
@@ -33,8 +39,40 @@ from tcsym.ir.loops import (
     value_dtype,
 )
 from tcsym.ir.text import buffer_text, node_text
-from tcsym.ir.traverse import value_children
+from tcsym.ir.traverse import subvalues, value_children, walk
+from tcsym.ir.verify_device import verify_device
 from tcsym.types import DType
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """What kernels for a kind of target may have; values and nodes beside those that all may."""
+
+    loops: frozenset[LoopKind]
+    spaces: frozenset[Space]
+    nodes: tuple[type, ...]
+    values: tuple[type, ...]
+
+
+TargetKind = Literal["cpu", "device"]
+ADMITTED: Mapping[TargetKind, Admitted] = {
+    "cpu": Admitted(
+        frozenset(("serial", "parallel", "vector", "unrolled")),
+        frozenset(("argument", "register", "stack", "arena")),
+        (Prefetch, TransposeBlock),
+        (HorizontalReduce,),
+    ),
+    "device": Admitted(
+        frozenset(("serial", "block", "thread", "vector", "unrolled")),
+        frozenset(("argument", "register", "stack", "arena", "shared")),
+        (DeviceNode,),
+        (Shuffle,),
+    ),
+}
+_OF_SOME_TARGETS = (
+    tuple(x for a in ADMITTED.values() for x in a.nodes),
+    tuple(x for a in ADMITTED.values() for x in a.values),
+)
 
 
 class InternalError(AssertionError):
@@ -70,8 +108,9 @@ class _Scope:
         )
 
 
-def verify(kernel: Kernel) -> None:
+def verify(kernel: Kernel, kind: TargetKind = "cpu") -> None:
     """Raise InternalError, with the text of the node, if the kernel is not well formed."""
+    _verify_admitted(kernel, kind)
     buffers = {b.name: b for b in kernel.buffers}
     _require(len(buffers) == len(kernel.buffers), kernel.name, "a buffer is declared twice")
     for name in kernel.arguments:
@@ -85,6 +124,31 @@ def verify(kernel: Kernel) -> None:
     seen: set[str] = set(known)
     scope = _Scope(buffers, frozenset(kernel.arguments), known, frozenset())
     _verify_node(kernel.body, scope, seen)
+    if kind == "device":
+        _verify_device(kernel)
+
+
+def _verify_admitted(kernel: Kernel, kind: TargetKind) -> None:
+    admitted = ADMITTED[kind]
+    nodes, values = _OF_SOME_TARGETS
+    for b in kernel.buffers:
+        _require(b.space in admitted.spaces, buffer_text(b), f"{b.space} memory on a {kind}")
+    for n, _ in walk(kernel.body):
+        fits = not isinstance(n, nodes) or isinstance(n, admitted.nodes)
+        _require(fits, n, f"a {type(n).__name__} on a {kind}")
+        if isinstance(n, Loop):
+            _require(n.kind in admitted.loops, n, f"a {n.kind} loop on a {kind}")
+        for v in subvalues(n.value) if isinstance(n, Store | Update | Verify) else ():
+            fits = not isinstance(v, values) or isinstance(v, admitted.values)
+            _require(fits, n, f"a {type(v).__name__} on a {kind}")
+
+
+def _verify_device(kernel: Kernel) -> None:
+    from tcsym.ir.races import races  # needs isl
+
+    verify_device(kernel, _require)
+    for race in races(kernel):
+        raise InternalError(f"a race, {race}")
 
 
 def _require(holds: bool, where: str | Node, what: str) -> None:
@@ -103,7 +167,7 @@ def _verify_buffer(kernel: Kernel, b: Buffer, sizes: frozenset[str]) -> None:
     _require(not b.finite or plain, buffer_text(b), "no floats that lie side by side")
     if b.space == "argument":
         _require(b.name in kernel.arguments, buffer_text(b), "an argument buffer never passed")
-    if b.space in ("register", "stack"):
+    if b.space in ("register", "stack", "shared"):
         constant = all(e.is_constant for e in b.shape)
         _require(constant, buffer_text(b), f"a {b.space} buffer without a constant shape")
 
@@ -136,6 +200,8 @@ def _verify_node(n: Node, scope: _Scope, seen: set[str]) -> None:
             _verify_value(n, read, scope)
         case TransposeBlock():
             _verify_transposition(n, scope)
+        case DeviceNode():
+            _verify_device_node(n, scope)
         case _:
             assert_never(n)
 
@@ -167,6 +233,21 @@ def _verify_transposition(n: TransposeBlock, scope: _Scope) -> None:
     _require(n.streamed == ZERO or lines, n, "a streamed block that is no lines of an argument")
 
 
+def _verify_device_node(n: OnDevice, scope: _Scope) -> None:
+    match n:
+        case BeginCopy():
+            _verify_access(n, n.target, n.target_subscripts, scope)
+            _verify_access(n, n.source, n.source_subscripts, scope)
+            known = condition_variables(n.condition) <= scope.variables
+            _require(known, n, "an unknown variable")
+        case MatrixMultiply():
+            _verify_access(n, n.target, n.target_subscripts, scope)
+            _verify_access(n, n.left, n.left_subscripts, scope)
+            _verify_access(n, n.right, n.right_subscripts, scope)
+        case _:
+            pass
+
+
 def _verify_loop(loop: Loop, scope: _Scope, seen: set[str]) -> None:
     _require(loop.variable not in seen, loop, "the loop's name is not unique")
     seen.add(loop.variable)
@@ -176,11 +257,11 @@ def _verify_loop(loop: Loop, scope: _Scope, seen: set[str]) -> None:
     _require(used <= scope.variables, loop, f"unknown {sorted(used - scope.variables)}")
     _require(scope.lane is None or scope.lane not in used, loop, "a bound varies with the lane")
     _require(loop.unroll >= 1, loop, "the unroll factor is not positive")
-    if loop.kind in ("unrolled", "vector"):
+    if loop.kind in ("unrolled", "vector", "thread"):
         bounds = (loop.lower.as_int(), loop.upper.as_int())
         _require(bounds[0] == 0 and bounds[1] is not None, loop, "bounds are not constant from 0")
     else:
-        _require(loop.mask is None, loop, "a mask on a loop that is neither unrolled nor vector")
+        _require(loop.mask is None, loop, f"a mask on a loop that is {loop.kind}")
     if loop.kind == "vector":
         width = loop.upper.as_int() or 0
         _require(width > 0 and width & (width - 1) == 0, loop, "the width is no power of two")

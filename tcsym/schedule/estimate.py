@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from tcsym.index.columns import Column, Columns, Integers
 from tcsym.index.expr import condition_variables
+from tcsym.ir.device import DeviceNode, not_on_a_cpu
 from tcsym.ir.loops import (
     THREADS,
     Allocate,
@@ -82,6 +83,8 @@ class _Estimate:
                 return TRANSPOSED * n.height * n.block
             case Prefetch():
                 return PLAIN
+            case DeviceNode():
+                raise not_on_a_cpu(n)
             case _:
                 assert_never(n)
 

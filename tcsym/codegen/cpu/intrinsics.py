@@ -22,7 +22,8 @@ from tcsym.codegen.scalar.index_code import condition
 from tcsym.codegen.scalar.reads import place
 from tcsym.codegen.scalar.values import Val, constant, register_kind
 from tcsym.frontend.program import Call, Read
-from tcsym.ir.loops import Prefetch, TransposeBlock, Update
+from tcsym.ir.device import DeviceNode, OnDevice, not_on_a_cpu
+from tcsym.ir.loops import Prefetch, Shuffle, TransposeBlock, Update
 from tcsym.ir.packed import DOTS, PACK
 
 
@@ -40,12 +41,17 @@ class VectorIntrinsics:
     def term(self, context: Context, n: Update) -> Callable[[Val], Val] | None:
         return dot_term(context, n, value)
 
-    def perform(self, context: Context, n: Prefetch | TransposeBlock) -> None:
+    def shuffle(self, context: Context, v: Shuffle) -> Val:
+        raise not_on_a_cpu(v)
+
+    def perform(self, context: Context, n: Prefetch | TransposeBlock | OnDevice) -> None:
         match n:
             case Prefetch(read):
                 _prefetch(context, read)
             case TransposeBlock():
                 _transpose(context, n)
+            case DeviceNode():
+                raise not_on_a_cpu(n)
             case _:
                 assert_never(n)
 

@@ -20,6 +20,7 @@ from tcsym.index.expr import (
     Index,
     var,
 )
+from tcsym.ir.device import DeviceNode
 from tcsym.ir.loops import (
     Allocate,
     Block,
@@ -188,7 +189,7 @@ class Alike(Parameters):
                     columns=self.apart(n.columns, "columns"),
                     streamed=self.apart(n.streamed, "streamed"),
                 )
-            case Verify() | Allocate():
+            case Verify() | Allocate() | DeviceNode():
                 raise AssertionError(f"not in a function: {n}")
             case _:
                 assert_never(n)

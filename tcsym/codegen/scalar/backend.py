@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from tcsym.codegen.scalar.values import Val
 from tcsym.frontend.program import Call, Read
+from tcsym.ir.device import OnDevice
 from tcsym.ir.loops import (
     Buffer,
     Kernel,
     Node,
     Prefetch,
+    Shuffle,
     Store,
     TransposeBlock,
     Update,
@@ -80,7 +82,10 @@ class Intrinsics(Protocol):
     def term(self, context: Context, n: Update) -> Callable[[Val], Val] | None:
         """Adds the value of `n` to an element, if one instruction computes and adds it."""
 
-    def perform(self, context: Context, n: Prefetch | TransposeBlock) -> None:
+    def shuffle(self, context: Context, v: Shuffle) -> Val:
+        """The value of another thread of the warp."""
+
+    def perform(self, context: Context, n: Prefetch | TransposeBlock | OnDevice) -> None:
         """The statement."""
 
 

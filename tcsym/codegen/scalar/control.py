@@ -34,6 +34,7 @@ from tcsym.index.expr import (
     negate,
     var,
 )
+from tcsym.ir.device import DeviceNode, not_on_a_cpu
 from tcsym.ir.loops import (
     Allocate,
     Block,
@@ -68,7 +69,7 @@ def statement(context: Context, n: Node) -> None:
             context.memory.block(context, body)
         case Allocate(name, body):
             _allocate(context, context.buffers[name], body)
-        case Prefetch() | TransposeBlock():
+        case Prefetch() | TransposeBlock() | DeviceNode():
             context.backend.intrinsics.perform(context, n)
         case _:
             assert_never(n)
@@ -78,6 +79,8 @@ def statement(context: Context, n: Node) -> None:
 
 
 def _loop(context: Context, loop: Loop) -> None:
+    if loop.kind in ("block", "thread"):
+        raise not_on_a_cpu(loop)
     if loop.kind == "vector" and loop.upper.as_int() != 1:
         _vector_loop(context, loop)
     elif loop.kind in ("unrolled", "vector"):

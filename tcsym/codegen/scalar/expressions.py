@@ -35,7 +35,7 @@ from tcsym.frontend.program import (
 )
 from tcsym.index.expr import Index, condition_variables
 from tcsym.ir.compiled import Fault
-from tcsym.ir.loops import Holds, HorizontalReduce, Value, value_dtype
+from tcsym.ir.loops import Holds, HorizontalReduce, Shuffle, Value, value_dtype
 from tcsym.ir.traverse import subvalues
 from tcsym.types import DType
 
@@ -72,8 +72,8 @@ def _value(context: Context, v: Value) -> Val:
         case Holds(c):
             held = condition(context, c)
             return constant(held, "i1") if isinstance(held, bool) else held
-        case HorizontalReduce():
-            return _horizontal(context, v)
+        case HorizontalReduce() | Shuffle():
+            return _of_lanes(context, v)
         case _:
             assert_never(v)
 
@@ -258,6 +258,12 @@ def _varies(context: Context, v: Value) -> bool:
         if found:
             return True
     return False
+
+
+def _of_lanes(context: Context, v: HorizontalReduce | Shuffle) -> Val:
+    if isinstance(v, Shuffle):
+        return context.backend.intrinsics.shuffle(context, v)
+    return _horizontal(context, v)
 
 
 def _horizontal(context: Context, v: HorizontalReduce) -> Val:

@@ -24,7 +24,7 @@ from tcsym.frontend.program import (
     Unary,
 )
 from tcsym.index.expr import Index, condition_variables
-from tcsym.ir.loops import Holds, HorizontalReduce, Value
+from tcsym.ir.loops import Holds, HorizontalReduce, Shuffle, Value
 from tcsym.ir.traverse import subvalues, value_children
 
 FIXED = 1 << 30  # the depth of what must stay
@@ -34,7 +34,7 @@ _BRANCHING = frozenset({"cos", "fmod", "remainder", "sin", "tan"})
 def hoist_level(context: Context, v: Value) -> int:
     """The number of outer loops `v` must stay inside, or FIXED."""
     loops = context.function.loops
-    if not loops or isinstance(v, Const | IndexValue | HorizontalReduce):
+    if not loops or isinstance(v, Const | IndexValue | HorizontalReduce | Shuffle):
         return FIXED
     if isinstance(v, Read) and context.buffers[v.tensor].space == "register":
         return FIXED
@@ -62,7 +62,7 @@ def _depth_of(context: Context, v: Value) -> int:
             return names_depth(context, condition_variables(c))
         case Read():
             return _read_depth(context, v)
-        case HorizontalReduce():
+        case HorizontalReduce() | Shuffle():
             return FIXED
         case Binary():
             return _spine_depth(context, v)

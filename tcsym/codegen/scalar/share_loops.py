@@ -15,6 +15,7 @@ from typing import assert_never
 
 from tcsym.codegen.scalar.alike import LOCAL, Alike, Call, Function
 from tcsym.frontend.program import Binary, Cast, Read
+from tcsym.ir.device import DeviceNode
 from tcsym.ir.loops import (
     Allocate,
     Block,
@@ -136,7 +137,7 @@ def _statements(n: Node) -> int:
             return _statements(a) + (0 if b is None else _statements(b))
         case Allocate(_, body):
             return _statements(body)
-        case Store() | Update() | Verify() | Prefetch():
+        case Store() | Update() | Verify() | Prefetch() | DeviceNode():
             return 1
         case TransposeBlock():
             return 2 * n.height
@@ -148,7 +149,7 @@ def _can_move(loop: Loop, buffers: dict[str, Buffer]) -> bool:
     """No faults, no scratch memory of its own, and registers that nothing else uses."""
     for n, _ in walk(loop):
         match n:
-            case Verify() | Allocate():
+            case Verify() | Allocate() | DeviceNode():
                 return False
             case Store() | Update():
                 values = list(subvalues(n.value))

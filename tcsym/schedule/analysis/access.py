@@ -9,6 +9,7 @@ from math import gcd
 from tcsym.frontend.program import Expr, IndexValue, Read
 from tcsym.index.expr import ONE, ZERO, FloorDiv, Index, Product, condition_variables, of_atom, var
 from tcsym.ir.bounds import extent
+from tcsym.ir.device import BeginCopy, MatrixMultiply, buffers_of
 from tcsym.ir.loops import (
     Buffer,
     Holds,
@@ -61,8 +62,20 @@ def accesses(node: Node) -> Iterator[Access]:
                 target, source = x.spans
                 yield Access(x.target, x.target_subscripts, True, spans=target)
                 yield Access(x.source, x.source_subscripts, False, spans=source)
+            case BeginCopy():
+                yield _along_last(x.target, x.target_subscripts, True)
+                yield _along_last(x.source, x.source_subscripts, False)
+            case MatrixMultiply():
+                yield _along_last(x.target, x.target_subscripts, True)
+                yield _along_last(x.left, x.left_subscripts, False)
+                yield _along_last(x.right, x.right_subscripts, False)
             case _:
                 pass
+
+
+def _along_last(buffer: str, subscripts: tuple[Index, ...], written: bool) -> Access:
+    rank = len(subscripts)
+    return Access(buffer, subscripts, written, spans=range(rank - 1, rank))
 
 
 def value_accesses(v: Value) -> Iterator[Access]:
@@ -221,6 +234,12 @@ def rename_buffer(node: Node, old: str, new: str) -> Node:
             case TransposeBlock():
                 target = new if x.target == old else x.target
                 return replace(x, target=target, source=new if x.source == old else x.source)
+            case BeginCopy():
+                target = new if x.target == old else x.target
+                return replace(x, target=target, source=new if x.source == old else x.source)
+            case MatrixMultiply():
+                target, left, right = (new if b == old else b for b in buffers_of(x))
+                return replace(x, target=target, left=left, right=right)
             case _:
                 return x
 

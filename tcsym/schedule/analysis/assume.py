@@ -8,6 +8,7 @@ from typing import assert_never
 
 from tcsym.frontend.program import Select
 from tcsym.index.expr import FALSE, TRUE, Condition, Index
+from tcsym.ir.device import DeviceNode
 from tcsym.ir.loops import (
     Allocate,
     Block,
@@ -74,7 +75,7 @@ def _assumed(n: Node, ranges: Ranges) -> Node:
             return Branch(condition, _assumed(a, ranges), orelse)
         case Allocate(b, body):
             return Allocate(b, _assumed(body, ranges))
-        case Store() | Update() | Verify() | Prefetch() | TransposeBlock():
+        case Store() | Update() | Verify() | Prefetch() | TransposeBlock() | DeviceNode():
             return map_node(n, None, _value(ranges), lambda i: simplified(i, ranges))
         case _:
             assert_never(n)

@@ -16,6 +16,7 @@ from math import prod
 from tcsym.frontend.program import Binary, Call, Cast, Const, IndexValue, Read
 from tcsym.index.expr import ONE, ZERO, Index, index, maximum
 from tcsym.ir.bounds import eliminate, relax, trip_bound
+from tcsym.ir.device import DeviceNode, not_on_a_cpu
 from tcsym.ir.loops import (
     Allocate,
     Block,
@@ -27,6 +28,7 @@ from tcsym.ir.loops import (
     Loop,
     Node,
     Prefetch,
+    Shuffle,
     Store,
     TransposeBlock,
     Update,
@@ -130,6 +132,8 @@ class Costs:
                 return index(TRANSPOSED * n.height * n.block)
             case Prefetch():
                 return index(PLAIN)
+            case DeviceNode():
+                raise not_on_a_cpu(n)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +170,8 @@ class _Instructions:
         """Its cost, and the variables on which it depends. Nothing for what was computed before."""
         if v in self.seen:
             return 0, self.seen[v]
+        if isinstance(v, Shuffle):
+            raise not_on_a_cpu(v)
         if isinstance(v, HorizontalReduce):
             lanes = Copies(v.variable, v.width, True)
             inside = replace(self, tile=(*self.tile, lanes))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import assert_never
 
+from tcsym.ir.device import DeviceNode
 from tcsym.ir.loops import (
     Allocate,
     Block,
@@ -71,7 +72,7 @@ def _replaced(n: Node, variable: str, change: Callable[[Loop], Node]) -> Node | 
         case Allocate(name, body):
             inner = _replaced(body, variable, change)
             return None if inner is None else Allocate(name, inner)
-        case Store() | Update() | Verify() | Prefetch() | TransposeBlock():
+        case Store() | Update() | Verify() | Prefetch() | TransposeBlock() | DeviceNode():
             return None
         case _:
             assert_never(n)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import assert_never
 
+from tcsym.ir.device import DeviceNode, OnDevice
 from tcsym.ir.loops import (
     Allocate,
     Block,
@@ -21,7 +22,7 @@ from tcsym.ir.loops import (
 )
 from tcsym.schedule.analysis.access import Access, accesses
 
-Leaf = Store | Update | Verify | Prefetch | TransposeBlock
+Leaf = Store | Update | Verify | Prefetch | TransposeBlock | OnDevice
 
 
 class Touched:
@@ -47,7 +48,7 @@ class Touched:
                 return self(n.body)
             case Branch(_, a, b):
                 return self(a) if b is None else self(a) | self(b)
-            case Store() | Update() | Verify() | Prefetch() | TransposeBlock():
+            case Store() | Update() | Verify() | Prefetch() | TransposeBlock() | DeviceNode():
                 return frozenset(a.buffer for a in accesses(n))
             case _:
                 assert_never(n)
@@ -76,7 +77,7 @@ class Touched:
                     todo += [(x, loops) for x in (b, a) if x is not None]
                 case Allocate(_, body):
                     todo.append((body, loops))
-                case Store() | Update() | Verify() | Prefetch() | TransposeBlock():
+                case Store() | Update() | Verify() | Prefetch() | TransposeBlock() | DeviceNode():
                     yield n, loops
                 case _:
                     assert_never(n)
@@ -93,7 +94,7 @@ class Touched:
             case Branch(c, a, b):
                 orelse = b and self.rewrite(b, buffer, change)
                 return Branch(c, self.rewrite(a, buffer, change), orelse)
-            case Store() | Update() | Verify() | Prefetch() | TransposeBlock():
+            case Store() | Update() | Verify() | Prefetch() | TransposeBlock() | DeviceNode():
                 return change(node)
             case _:
                 assert_never(node)

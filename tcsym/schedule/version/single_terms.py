@@ -21,6 +21,7 @@ from tcsym.ir.loops import (
     Kernel,
     Loop,
     Node,
+    Shuffle,
     Store,
     Update,
     value_dtype,
@@ -108,7 +109,9 @@ def _as_map(body: Node) -> Store | None:
         case _:
             return None
     dtype = value_dtype(term.value)
-    if not isinstance(start.value, Const) or isinstance(term.value, Holds | HorizontalReduce):
+    if not isinstance(start.value, Const) or isinstance(
+        term.value, Holds | HorizontalReduce | Shuffle
+    ):
         return None
     if (start.buffer, start.subscripts) != (term.buffer, term.subscripts):
         return None

@@ -25,6 +25,7 @@ from tcsym.frontend.program import Binary, Call, Cast, Const, Read
 from tcsym.index.expr import of_atom, var
 from tcsym.index.values import evaluate
 from tcsym.ir.allocate import allocate
+from tcsym.ir.device import OnDevice, not_on_a_cpu
 from tcsym.ir.loops import (
     Allocate,
     Buffer,
@@ -32,6 +33,7 @@ from tcsym.ir.loops import (
     Loop,
     Node,
     Prefetch,
+    Shuffle,
     Store,
     TransposeBlock,
     Update,
@@ -98,7 +100,10 @@ class OneLane:
     def term(self, context: Context, n: Update) -> Callable[[Val], Val] | None:
         return None
 
-    def perform(self, context: Context, n: Prefetch | TransposeBlock) -> None:
+    def shuffle(self, context: Context, v: Shuffle) -> Val:
+        raise not_on_a_cpu(v)
+
+    def perform(self, context: Context, n: Prefetch | TransposeBlock | OnDevice) -> None:
         if isinstance(n, TransposeBlock):
             buffers = context.buffers[n.source], context.buffers[n.target]
             statement(context, by_element(n, *buffers))

@@ -1,0 +1,124 @@
+"""What only devices do: barriers, copies that run beside, products of matrices by a warp.
+
+A region of a device's kernel is a nest of `block` loops. Inside are nests of `thread` loops, all of
+one shape; the innermost counts fastest through a block's threads, WARP of them are a warp, and the
+place of a thread in its warp is its lane. A value or node of the whole warp is one that all of its
+threads come to together. Reference: PTX ISA (`bar.sync`, `cp.async`, `mma`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tcsym.index.expr import TRUE, Condition, Index, floordiv, mod
+
+WARP = 32
+TILE_ROWS, TILE_COLUMNS = 16, 8  # of a `MatrixMultiply`
+COPIED_BYTES = (4, 8, 16)  # that a `BeginCopy` may move
+
+
+class DeviceNode:
+    """Base of the nodes below."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier(DeviceNode):
+    """No thread of a block goes on before all are here; each then sees what the others wrote."""
+
+
+@dataclass(frozen=True, slots=True)
+class BeginCopy(DeviceNode):
+    """target[t.., u + e] = source[s.., v + e] for 0 <= e < elements; zeros unless `condition`.
+
+    From global to shared memory, at any time until the thread has waited for it. It moves one of
+    COPIED_BYTES, which both addresses are multiples of.
+    """
+
+    target: str
+    target_subscripts: tuple[Index, ...]
+    source: str
+    source_subscripts: tuple[Index, ...]
+    elements: int = 1
+    condition: Condition = TRUE
+
+
+@dataclass(frozen=True, slots=True)
+class CommitCopies(DeviceNode):
+    """What the thread has begun to copy since the last one is a group."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitCopies(DeviceNode):
+    """All groups of the thread but the last `pending` are in place, as it sees memory."""
+
+    pending: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixMultiply(DeviceNode):
+    """target[i, j] += sum over k < depth of left[i, k] * right[k, j], by a warp: 16 x 8 elements.
+
+    Each matrix lies in registers of all its threads: from the subscripts given on, along the last
+    dimension, are the elements of it that this thread holds (`held`). Sums are float32; depth 16
+    takes factors of 16 bits, depth 8 float32, of which it uses ten bits behind the point.
+    """
+
+    target: str
+    target_subscripts: tuple[Index, ...]
+    left: str
+    left_subscripts: tuple[Index, ...]
+    right: str
+    right_subscripts: tuple[Index, ...]
+    depth: int
+
+
+OnDevice = Barrier | BeginCopy | CommitCopies | WaitCopies | MatrixMultiply
+Operand = Literal["target", "left", "right"]
+
+
+def buffers_of(n: OnDevice) -> tuple[str, ...]:
+    """Buffers that the node touches; the first of them is written."""
+    match n:
+        case BeginCopy():
+            return n.target, n.source
+        case MatrixMultiply():
+            return n.target, n.left, n.right
+        case _:
+            return ()
+
+
+def n_held(operand: Operand, depth: int) -> int:
+    """How many elements of the matrix each thread of the warp holds."""
+    shapes = {
+        "target": TILE_ROWS * TILE_COLUMNS,
+        "left": TILE_ROWS * depth,
+        "right": depth * TILE_COLUMNS,
+    }
+    return shapes[operand] // WARP
+
+
+def held(operand: Operand, depth: int, lane: Index, element: int) -> tuple[Index, Index]:
+    """Row and column, in its matrix, of an element that the thread of that lane holds.
+
+    Reference: PTX ISA, fragments of mma.m16n8k16 (16 bits) and mma.m16n8k8 (tf32).
+    """
+    group, member = floordiv(lane, 4), mod(lane, 4)
+    pair, second = divmod(element, 2)
+    if operand == "target":
+        return group + 8 * pair, 2 * member + second
+    if depth == 16:
+        along = 2 * member + second
+        if operand == "left":
+            return group + 8 * (pair % 2), along + 8 * (pair // 2)
+        return along + 8 * pair, group
+    if operand == "left":
+        return group + 8 * second, member + 4 * pair
+    return member + 4 * element, group
+
+
+def not_on_a_cpu(n: object) -> AssertionError:
+    """For code that sees kernels of processors only, as `verify` sees to."""
+    return AssertionError(f"only a device has this: {n}")

@@ -1,0 +1,261 @@
+"""Checks of what only a device's kernel has: its grid, its threads, what they do together.
+
+A region is a perfect nest of block loops. In it, shared buffers are allocated around everything
+else; nests of thread loops, all of one shape, hold all statements; serial loops, branches and
+barriers may stand around these nests as well, and every thread executes them. A barrier is where no
+condition differs between the threads of a block; what a warp does together, where none differs
+between its threads.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from tcsym.index.expr import (
+    ONE,
+    ZERO,
+    Condition,
+    Index,
+    condition_variables,
+    ge,
+    index,
+    lt,
+    var,
+)
+from tcsym.index.values import condition_substitute
+from tcsym.ir.device import (
+    COPIED_BYTES,
+    WARP,
+    Barrier,
+    BeginCopy,
+    CommitCopies,
+    DeviceNode,
+    MatrixMultiply,
+    OnDevice,
+    Operand,
+    WaitCopies,
+    n_held,
+)
+from tcsym.ir.loops import (
+    Allocate,
+    Block,
+    Branch,
+    Buffer,
+    Kernel,
+    Loop,
+    Node,
+    Prefetch,
+    Shuffle,
+    Store,
+    TransposeBlock,
+    Update,
+    Verify,
+)
+from tcsym.ir.traverse import grids, subvalues, walk
+from tcsym.types import DType
+
+MOST_DIMENSIONS = 3  # of a grid, and of a block
+_FACTORS = {16: (DType.FLOAT16, DType.BFLOAT16), 8: (DType.FLOAT32,)}  # of a depth
+_OPERANDS: tuple[Operand, ...] = ("target", "left", "right")
+
+Require = Callable[[bool, Node, str], None]
+
+
+def verify_device(kernel: Kernel, require: Require) -> None:
+    """Calls `require(holds, node, what)` for all that must hold beside what must of any kernel."""
+    regions = [r for r, _ in grids(kernel.body)]
+    inside = {id(x) for r in regions for x, _ in walk(r)}
+    for n, _ in walk(kernel.body):
+        if id(n) not in inside:
+            require(isinstance(n, Loop | Branch | Block | Allocate), n, "no thread does this")
+            require(not isinstance(n, Loop) or n.kind == "serial", n, "a loop outside of a grid")
+            own = isinstance(n, Allocate) and kernel.buffer(n.buffer).space != "arena"
+            require(not own, n, "allocated outside of a grid")
+    buffers = {b.name: b for b in kernel.buffers}
+    for region in regions:
+        _Region(buffers, require, _block_shape(region)).grid(region, ())
+
+
+def _block_shape(region: Loop) -> tuple[int, ...]:
+    """Extents of the first nest of thread loops, outermost first; () if there is none."""
+    return next((_extents(n) for n, _ in walk(region) if _extents(n)), ())
+
+
+def _extents(n: Node) -> tuple[int, ...]:
+    """Of a nest of thread loops; () of anything else."""
+    extents: list[int] = []
+    while isinstance(n, Loop) and n.kind == "thread":
+        extents.append(n.upper.as_int() or 0)
+        n = n.body
+    return tuple(extents)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Thread loops around a node, and conditions on it that differ between threads; those of a loop
+    are that it runs."""
+
+    threads: tuple[Loop, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+    in_lanes: bool = False
+
+    def under(self, *conditions: Condition) -> _Place:
+        varying = {x.variable for x in self.threads}
+        differ = [c for c in conditions if condition_variables(c) & varying]
+        return replace(self, conditions=(*self.conditions, *differ))
+
+    def inside(self, loop: Loop) -> _Place:
+        at = var(loop.variable)
+        if loop.kind == "thread":
+            place = replace(self, threads=(*self.threads, loop))
+            return place if loop.mask is None else place.under(lt(at, loop.mask))
+        ends = [ge(at, loop.lower), lt(at, loop.upper)]
+        if loop.mask is not None:
+            ends.append(lt(at, loop.mask))
+        in_lanes = self.in_lanes or loop.kind == "vector"
+        return replace(self.under(*ends), in_lanes=in_lanes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Region:
+    buffers: dict[str, Buffer]
+    require: Require
+    shape: tuple[int, ...]
+
+    def grid(self, loop: Loop, around: tuple[Loop, ...]) -> None:
+        """A block loop; `around`: those of its nest outside of it."""
+        require = self.require
+        require(len(around) < MOST_DIMENSIONS, loop, "a grid of too many dimensions")
+        require(loop.lower == ZERO, loop, "a block loop that does not run from 0")
+        require(loop.mask is None, loop, "a mask on a block loop")
+        require(loop.order == "parallel", loop, "a block loop that was not proved parallel")
+        others = {x.variable for x in around}
+        require(not loop.upper.variables() & others, loop, "a grid that is no box")
+        if isinstance(loop.body, Loop) and loop.body.kind == "block":
+            self.grid(loop.body, (*around, loop))
+        else:
+            require(self.shape != (), loop, "a grid without threads")
+            self.shared(loop.body)
+
+    def shared(self, n: Node) -> None:
+        """What the threads share is allocated around all else that a block does."""
+        while isinstance(n, Allocate) and self.buffers[n.buffer].space == "shared":
+            n = n.body
+        self.node(n, _Place())
+
+    def node(self, n: Node, place: _Place) -> None:
+        match n:
+            case Block(body):
+                for x in body:
+                    self.node(x, place)
+            case Branch(c, then, orelse):
+                for arm in (then, *(() if orelse is None else (orelse,))):
+                    self.node(arm, place.under(c))
+            case Allocate(name, body):
+                space = self.buffers[name].space
+                self.require(space in ("register", "stack"), n, f"{space} memory inside a block")
+                self.node(body, place)
+            case Loop():
+                self.loop(n, place)
+            case Store() | Update() | Verify():
+                self.require(place.threads != (), n, "a statement of no thread")
+                if any(isinstance(x, Shuffle) for x in subvalues(n.value)):
+                    self.shuffle(n, place)
+            case DeviceNode():
+                self.device_node(n, place)
+            case Prefetch() | TransposeBlock():
+                self.require(False, n, "a device has no such thing")
+            case _:
+                assert_never(n)
+
+    def loop(self, n: Loop, place: _Place) -> None:
+        require = self.require
+        if n.kind != "thread":
+            require(n.kind != "block", n, "a block loop inside others")
+            inside = n.kind == "serial" or place.threads != ()
+            require(inside, n, "lanes or copies outside of a thread")
+            self.node(n.body, place.inside(n))
+            return
+        require(not place.in_lanes, n, "a thread loop inside a vector loop")
+        if not place.threads:
+            require(_extents(n) == self.shape, n, f"threads of another shape than {self.shape}")
+            require(len(self.shape) <= MOST_DIMENSIONS, n, "a block of too many dimensions")
+        in_nest = len(place.threads) < len(self.shape)
+        require(in_nest, n, "a thread loop that is not part of a nest of them")
+        self.node(n.body, place.inside(n))
+
+    def device_node(self, n: OnDevice, place: _Place) -> None:
+        require = self.require
+        require(not place.in_lanes, n, "this is not done in lanes")
+        if not isinstance(n, Barrier):
+            require(place.threads != (), n, "a statement of no thread")
+        match n:
+            case Barrier():
+                require(place.conditions == (), n, "a barrier that not all threads reach")
+            case CommitCopies() | WaitCopies():
+                require(place.conditions == (), n, "not all threads count the same copies")
+                require(not isinstance(n, WaitCopies) or n.pending >= 0, n, "fewer than no copies")
+            case BeginCopy():
+                target, source = self.buffers[n.target], self.buffers[n.source]
+                spaces = target.space == "shared" and source.space in ("argument", "arena")
+                require(spaces, n, "a copy that is not from global into shared memory")
+                require(target.dtype is source.dtype, n, "a copy that changes the type")
+                require(target.shape != () != source.shape, n, "a copy of a single number")
+                moved = n.elements * target.dtype.bytes in COPIED_BYTES
+                require(moved, n, f"a copy of other than {COPIED_BYTES} bytes")
+                require(source.element_strides()[-1:] == (ONE,), n, "a copy across rows")
+            case MatrixMultiply():
+                self.together(n, place)
+                self.factors(n)
+            case _:
+                assert_never(n)
+
+    def factors(self, n: MatrixMultiply) -> None:
+        require = self.require
+        require(n.depth in _FACTORS, n, f"a depth that is none of {tuple(_FACTORS)}")
+        names = (n.target, n.left, n.right)
+        target, left, right = (self.buffers[name] for name in names)
+        require(target.dtype is DType.FLOAT32, n, "sums in another type than float32")
+        fits = left.dtype is right.dtype and left.dtype in _FACTORS[n.depth]
+        require(fits, n, f"factors of another type than {_FACTORS[n.depth]}")
+        all_at = (n.target_subscripts, n.left_subscripts, n.right_subscripts)
+        for operand, b, at in zip(_OPERANDS, (target, left, right), all_at, strict=True):
+            require(b.space == "register", n, f"{b.name} is not in registers")
+            require(b.shape != (), n, f"{b.name} is a single number")
+            first, extent = at[-1].as_int(), b.shape[-1].as_int() or 0
+            inside = first is not None and 0 <= first <= extent - n_held(operand, n.depth)
+            require(inside, n, f"{b.name} does not hold all elements of a thread")
+
+    def shuffle(self, n: Store | Update | Verify, place: _Place) -> None:
+        v = n.value
+        inside = [x for x in subvalues(v) if isinstance(x, Shuffle)]
+        self.require(inside == [v], n, "a shuffle inside another value")
+        assert isinstance(v, Shuffle)
+        self.require(not place.in_lanes, n, "this is not done in lanes")
+        self.require(1 <= v.lanes < WARP, n, "a shuffle from outside the warp")
+        self.together(n, place)
+
+    def together(self, n: Node, place: _Place) -> None:
+        uniform = all(_same_in_warps(c, place.threads) for c in place.conditions)
+        self.require(uniform, n, "a warp that is not together")
+        whole = len(list(itertools.product(*map(range, self.shape)))) % WARP == 0
+        self.require(whole, n, "a warp of fewer threads")
+
+
+def _same_in_warps(c: Condition, threads: tuple[Loop, ...]) -> bool:
+    """Each thread's numbers put in its place make one condition for all threads of a warp."""
+    for warp in _warps(threads):
+        if len({condition_substitute(c, values) for values in warp}) > 1:
+            return False
+    return True
+
+
+def _warps(threads: tuple[Loop, ...]) -> Iterator[list[dict[str, Index]]]:
+    names = [x.variable for x in threads]
+    places = itertools.product(*(range(x.upper.as_int() or 0) for x in threads))
+    numbered = [dict(zip(names, map(index, at), strict=True)) for at in places]
+    for first in range(0, len(numbered), WARP):
+        yield numbered[first : first + WARP]
