@@ -55,6 +55,7 @@ from tcsym.index.expr import (
     index,
 )
 from tcsym.index.values import evaluate
+from tcsym.ir.device import DeviceNode, not_on_a_cpu
 from tcsym.ir.loops import (
     THREADS,
     Allocate,
@@ -66,6 +67,7 @@ from tcsym.ir.loops import (
     Loop,
     Node,
     Prefetch,
+    Shuffle,
     Store,
     TransposeBlock,
     Update,
@@ -140,6 +142,8 @@ class _Machine:
                 return lambda env: None
             case TransposeBlock():
                 return self._transpose(n)
+            case DeviceNode():
+                raise not_on_a_cpu(n)
             case _:
                 assert_never(n)
 
@@ -257,8 +261,8 @@ class _Machine:
             case Holds(c):
                 holds = _condition(c)
                 return lambda env: np.bool_(holds(env))
-            case HorizontalReduce():
-                return self._horizontal(v)
+            case HorizontalReduce() | Shuffle():
+                return self._of_lanes(v)
             case _:
                 assert_never(v)
 
@@ -300,7 +304,9 @@ class _Machine:
 
         return read
 
-    def _horizontal(self, v: HorizontalReduce) -> Run:
+    def _of_lanes(self, v: HorizontalReduce | Shuffle) -> Run:
+        if isinstance(v, Shuffle):
+            raise not_on_a_cpu(v)
         lane = self.value(v.value)
 
         def reduce(env: Env) -> Any:
