@@ -1,0 +1,200 @@
+"""Kernels that no device could run are refused, with the place."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tcsym.frontend.program import Binary
+from tcsym.index.expr import ONE, eq, floordiv, index, lt, mod, var
+from tcsym.ir.device import (
+    WARP,
+    Barrier,
+    BeginCopy,
+    CommitCopies,
+    MatrixMultiply,
+    WaitCopies,
+    not_on_a_cpu,
+)
+from tcsym.ir.loops import (
+    Allocate,
+    Branch,
+    HorizontalReduce,
+    Kernel,
+    Loop,
+    Node,
+    Prefetch,
+    Shuffle,
+    Store,
+    TransposeBlock,
+    block,
+)
+from tcsym.ir.verify import ADMITTED, InternalError, verify
+from tests.ir.device_kernels import (
+    BF16,
+    CASES,
+    F32,
+    I,
+    J,
+    M,
+    N,
+    T,
+    allocated,
+    argument,
+    loop,
+    made,
+    temporary,
+)
+from tests.schedule.naive import con, rd, st
+
+BUFFERS = [
+    argument("X", "N"),
+    argument("Y", "N"),
+    replace(argument("Z", "N"), strides=(M,)),
+    temporary("P", "shared", 64),
+    temporary("Q", "arena", 64),
+    temporary("R", "register", 8),
+    temporary("L", "register", 8, dtype=BF16),
+]
+
+
+def kernel(body: Node) -> Kernel:
+    return made("wrong", "M N", BUFFERS, body)
+
+
+def grid(*body: Node, upper: object = N) -> Loop:
+    return loop("block", "b", upper, allocated("P", *body))  # type: ignore[arg-type]
+
+
+def threads(*body: Node, upper: int = WARP) -> Loop:
+    return loop("thread", "t", upper, *body)
+
+
+def store() -> Store:
+    return st("P", (T,), con(0.0))
+
+
+def shuffled(lanes: int = 1) -> Node:
+    return allocated(
+        "R", st("R", (0,), con(0.0)), Store("R", (ONE,), Shuffle("up", lanes, rd("R", 0), F32))
+    )
+
+
+def copy(**changes: object) -> Node:
+    begun = replace(BeginCopy("P", (T,), "X", (T,), 1, lt(T, N)), **changes)  # type: ignore[arg-type]
+    return block(begun, CommitCopies(), WaitCopies())
+
+
+ZERO = (index(0),)
+PRODUCT = MatrixMultiply("R", ZERO, "L", ZERO, "L", ZERO, 16)
+LANES = Loop("l", index(0), index(4), Barrier(), "vector")
+AGAIN = st("P", (var("u"),), con(1.0))
+GOOD = {
+    "store": grid(threads(store())),
+    "two nests": grid(threads(store()), Barrier(), loop("thread", "u", WARP, AGAIN)),
+    "barrier under a size": grid(threads(Branch(lt(M, N), Barrier()))),
+    "barrier under a block": grid(threads(Branch(eq(var("b"), 0), Barrier()))),
+    "barrier in a loop": grid(threads(loop("serial", "k", M + var("b"), Barrier()))),
+    "shuffle of a warp": grid(threads(Branch(eq(floordiv(T, WARP), 0), shuffled()), upper=64)),
+    "copy": grid(threads(copy())),
+    "product": grid(threads(allocated("R L", PRODUCT))),
+    "steps of the host": loop("serial", "s", M, Branch(lt(M, N), grid(threads(store())))),
+    "arena outside": allocated("Q", grid(threads(st("Q", (T,), con(0.0))))),
+}
+BAD = {
+    "no thread does this": Store("Y", ZERO, con(0.0)),
+    "a loop outside of a grid": threads(Store("Y", (T,), con(0.0))),
+    "allocated outside of a grid": Allocate("R", grid(threads(store()))),
+    "a statement of no thread": grid(block(st("P", (0,), con(0.0)), threads(store()))),
+    "a grid without threads": grid(Barrier()),
+    "a grid of too many dimensions": loop(
+        "block", "d", 2, loop("block", "e", 2, loop("block", "f", 2, grid(threads(store()))))
+    ),
+    "a block loop that does not run from 0": replace(grid(threads(store())), lower=index(1)),
+    "a block loop that was not proved": replace(grid(threads(store())), order="reduction"),
+    "a grid that is no box": loop("block", "c", N, grid(threads(store()), upper=var("c"))),
+    "a block loop inside others": grid(loop("serial", "k", 2, loop("block", "c", 2, threads()))),
+    "of another shape than": grid(threads(store()), Barrier(), loop("thread", "u", 16, Barrier())),
+    "not part of a nest": grid(threads(store(), loop("thread", "u", 4, Barrier()))),
+    "a thread loop inside a vector": grid(
+        threads(Loop("l", index(0), index(4), loop("thread", "u", 4), "vector"))
+    ),
+    "bounds are not constant from 0": grid(Loop("t", index(0), N, store(), "thread")),
+    "a mask on a loop": replace(grid(threads(store())), mask=N),
+    "shared memory inside a block": loop("block", "b", N, threads(Allocate("P", store()))),
+    "arena memory inside a block": grid(threads(Allocate("Q", store()))),
+    "a barrier that not all threads": grid(threads(Branch(lt(T, 4), Barrier()))),
+    "a barrier that not all": grid(replace(threads(Barrier()), mask=N)),
+    "a barrier that not": grid(threads(loop("serial", "k", T, Barrier()))),
+    "a barrier that": grid(threads(loop("serial", "k", T, Branch(lt(var("k"), 1), Barrier())))),
+    "this is not done in lanes": grid(threads(LANES)),
+    "not all threads count": grid(threads(Branch(lt(T, 4), CommitCopies()))),
+    "fewer than no copies": grid(threads(WaitCopies(-1))),
+    "not from global into shared": grid(threads(copy(target="Y", target_subscripts=(T,)))),
+    "a copy of other than": grid(threads(copy(elements=3))),
+    "a copy across rows": grid(threads(copy(source="Z"))),
+    "a warp that is not together": grid(threads(Branch(lt(T, 4), shuffled()))),
+    "a warp that is not": grid(threads(Branch(eq(mod(T, 2), 0), allocated("R L", PRODUCT)))),
+    "a warp of fewer threads": grid(threads(shuffled(), upper=16)),
+    "buffer R is not allocated": grid(
+        threads(Allocate("L", Store("P", (T,), Shuffle("up", 1, rd("R", 0), F32))))
+    ),
+    "a shuffle from outside": grid(threads(shuffled(WARP))),
+    "a shuffle inside another value": grid(
+        threads(
+            Allocate(
+                "R",
+                Store("R", ZERO, Binary("add", Shuffle("up", 1, rd("R", 1), F32), con(1.0), F32)),  # type: ignore[arg-type]
+            )
+        )
+    ),
+    "sums in another type": grid(threads(allocated("R L", replace(PRODUCT, target="L")))),
+    "factors of another type": grid(threads(allocated("R L", replace(PRODUCT, left="R")))),
+    "a depth that is none": grid(threads(allocated("R L", replace(PRODUCT, depth=4)))),
+    "does not hold all": grid(
+        threads(allocated("R L", replace(PRODUCT, left_subscripts=(index(1),))))
+    ),
+    "is not in registers": grid(threads(allocated("R L", replace(PRODUCT, target="P")))),
+    "a race, P": grid(threads(st("P", (floordiv(T, 2),), con(0.0)))),
+    "rank of P": grid(threads(st("P", (T, T), con(0.0)))),
+    "a parallel loop on a device": Loop("b", index(0), N, store(), "parallel"),
+    "a Prefetch on a device": grid(threads(Prefetch(rd("X", T)))),
+    "a TransposeBlock on a device": grid(
+        threads(TransposeBlock("P", (I, J), "X", (J, I), M, N, 8))
+    ),
+    "a HorizontalReduce on a device": grid(
+        threads(Store("P", (T,), HorizontalReduce("add", "h", 4, rd("X", var("h")), F32)))
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_well_formed_kernels_pass(name: str) -> None:
+    verify(kernel(GOOD[name]), "device")
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_ill_formed_kernels_are_refused(text: str) -> None:
+    with pytest.raises(InternalError, match=text):
+        verify(kernel(BAD[text]), "device")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_kernel_for_a_device_is_one_for_a_cpu(name: str) -> None:
+    with pytest.raises(InternalError, match="on a cpu"):
+        verify(CASES[name].kernel)
+
+
+def test_what_only_a_device_has_is_refused_on_a_cpu() -> None:
+    nodes = (Barrier(), CommitCopies(), WaitCopies(), PRODUCT, shuffled())
+    for node in nodes:
+        with pytest.raises(InternalError, match="on a cpu"):
+            verify(replace(kernel(node), buffers=tuple(b for b in BUFFERS if b.space != "shared")))
+    assert "only a device" in str(not_on_a_cpu(Barrier()))
+
+
+def test_every_kind_of_target_admits_what_all_have() -> None:
+    for admitted in ADMITTED.values():
+        assert {"serial", "vector", "unrolled"} <= admitted.loops
+        assert {"argument", "register", "stack", "arena"} <= admitted.spaces
