@@ -101,7 +101,7 @@ class Lowering:
         """whole: with the code for what few sizes need."""
         from tcsym.schedule.map_cpu import map_cpu
 
-        given = scheduled.kernel, self.target, self.options, whole
+        given = scheduled.kernel, self.target.machine, self.options, whole
         return self.timed("map", lambda: map_cpu(*given))
 
     def generated(self, mapped: Mapped) -> Generated:

@@ -14,7 +14,6 @@ from typing import assert_never
 from tcsym.frontend.program import Read
 from tcsym.index.expr import ZERO, Index, condition_variables
 from tcsym.ir.loops import (
-    LINE_BYTES,
     Allocate,
     Block,
     Branch,
@@ -34,6 +33,7 @@ from tcsym.ir.loops import (
 )
 from tcsym.ir.text import buffer_text, node_text
 from tcsym.ir.traverse import value_children
+from tcsym.target.cpu import LINE_BYTES
 from tcsym.types import DType
 
 

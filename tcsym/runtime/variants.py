@@ -23,7 +23,9 @@ from tcsym.runtime.plan import CallPlan
 from tcsym.runtime.processor import known_processor
 from tcsym.runtime.stats import Stats
 from tcsym.runtime.versions import code_key
-from tcsym.target.target import Target, resolve_target, runs_here
+from tcsym.target.host import runs_here
+from tcsym.target.names import resolve_target
+from tcsym.target.target import Target
 
 if TYPE_CHECKING:
     from tcsym.runtime.growing import GrowingKernel

@@ -25,7 +25,8 @@ from tcsym.process.recursion import deep_recursion
 from tcsym.runtime.digest import hexdigest
 from tcsym.runtime.jit import LoadedKernel, load
 from tcsym.sizes.context import Context
-from tcsym.target.target import Target, resolve_target
+from tcsym.target.names import resolve_target
+from tcsym.target.target import Target
 from tcsym.tuning.called import call_of
 from tcsym.tuning.declared import moved_into
 from tcsym.tuning.machine import machine_key

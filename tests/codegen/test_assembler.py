@@ -11,7 +11,7 @@ import tcsym
 from tcsym.codegen import Assembler, object_code
 from tcsym.compiler import Lowering, Unfinished, analyse
 from tcsym.ir.archive import members
-from tcsym.target.target import resolve_target
+from tcsym.target.names import resolve_target
 
 TARGET = resolve_target("cpu:avx2")
 TWO = """def two(float(M,K) A, float(N,K) B, float(P,N) C) -> (Y) {

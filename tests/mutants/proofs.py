@@ -17,7 +17,7 @@ from tcsym.frontend.program import Program
 from tcsym.ir.compiled import Layout
 from tcsym.library import names, source
 from tcsym.options import Options
-from tcsym.target.target import resolve_target
+from tcsym.target.names import resolve_target
 
 WAYS: tuple[tuple[str, Options], ...] = (
     ("cpu:avx512", Options()),

@@ -22,7 +22,7 @@ from tcsym.options import Options
 from tcsym.runtime import growing as growing_module
 from tcsym.runtime.background import Turns, settle
 from tcsym.runtime.growing import GrowingKernel
-from tcsym.target.target import resolve_target
+from tcsym.target.names import resolve_target
 
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 SIZES = [(64, 40, 64), (1, 40, 64), (3, 300, 2), (64, 3, 64), (0, 5, 5), (7, 0, 3)]
