@@ -200,10 +200,9 @@ def _making(data: dict[str, Any]) -> Making:
     from tcsym.sizes.dims import Dim
 
     declared = {n: v if isinstance(v, int) else Dim(*v) for n, v in data["declared"].items()}
-    plan = plan_call(_program(data), declared, frozenset())
-    return Making(
-        plan, Target.from_json(data["target"]), Options.from_json(data["options"]), Stats()
-    )
+    target = Target.from_json(data["target"])
+    plan = plan_call(_program(data), declared, frozenset(), target)
+    return Making(plan, target, Options.from_json(data["options"]), Stats())
 
 
 def _program(data: dict[str, Any]) -> Program:
