@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from tcsym.errors import OptionError, TCTypeError
+from tcsym.errors import DeviceError, OptionError, TCTypeError
 from tcsym.kernel.definition import define
 from tcsym.kernel.kernel import Kernel
 from tcsym.kernel.outside_graphs import outside_graphs
 from tcsym.process.forks import inside
-from tcsym.runtime.arrays import Unusable, View, numpy_array, view_of
+from tcsym.runtime.arrays import Elsewhere, Unusable, View, numpy_array, view_of
+from tcsym.runtime.device import device_of
 from tcsym.runtime.scalars import is_scalar
 from tcsym.types import NAMES, DType
 
@@ -102,8 +103,14 @@ def _named_type(t: str | DType) -> DType:
 def _operand(k: int, x: Any) -> View:
     import numpy as np
 
+    device = device_of(None)
     try:
         view = view_of(np.asarray(x) if is_scalar(x) else x)
+        if view.place.type not in device.reads:
+            raise Elsewhere(view.place)
+    except Elsewhere as why:
+        message = f"einsum: operand {k} {why}, this kernel runs on the {device.name}"
+        raise DeviceError(message, hint=why.hint) from None
     except Unusable as why:
         raise TCTypeError(f"einsum: operand {k} {why}", hint=why.hint) from None
     if view.dtype is None:

@@ -1,6 +1,7 @@
-"""The pipeline on one page: source text -> program -> schedule -> loops -> LLVM IR -> machine code.
+"""The pipeline on one page: source text -> program -> schedule -> loops -> code of a target.
 
 Every stage is a function between immutable values; each value prints as text (`explain_stage`).
+From naive loops on, stages are those of the target's back end (`backend.BACKENDS`).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
+from tcsym.backend import BACKENDS, Backend, Modules
 from tcsym.errors import OptionError
 from tcsym.frontend.program import Program
 from tcsym.ir.compiled import Compiled, Layout
@@ -19,23 +21,11 @@ from tcsym.sizes.context import Context
 from tcsym.target.target import Target
 
 if TYPE_CHECKING:
-    from tcsym.codegen.emit import Generated
-    from tcsym.codegen.parts import PartialCode
     from tcsym.schedule.map_cpu import Mapped
     from tcsym.schedule.proved import Scheduled
 
-STAGES = (
-    "syntax",
-    "program",
-    "ranges",
-    "scop",
-    "dependences",
-    "schedule",
-    "loops",
-    "mapped",
-    "llvm",
-    "asm",
-)
+FRONTEND = ("syntax", "program", "ranges")
+STAGES = (*FRONTEND, "scop", "dependences", "schedule", "loops", "mapped")  # of every target
 Result = TypeVar("Result")
 
 
@@ -62,6 +52,10 @@ class Lowering:
     layouts: tuple[Layout, ...]
     context: Context
     milliseconds: dict[str, float]
+
+    @property
+    def backend(self) -> Backend:
+        return BACKENDS[self.target.kind]
 
     def timed(self, stage: str, run: Callable[[], Result]) -> Result:
         """The milliseconds of a stage that runs several times add up."""
@@ -99,23 +93,13 @@ class Lowering:
 
     def mapped(self, scheduled: Scheduled, whole: bool = False) -> Mapped:
         """whole: with the code for what few sizes need."""
-        from tcsym.schedule.map_cpu import map_cpu
-
         given = scheduled.kernel, self.target, self.options, whole
-        return self.timed("map", lambda: map_cpu(*given))
+        return self.timed("map", lambda: self.backend.map(*given))
 
-    def generated(self, mapped: Mapped) -> Generated:
-        from tcsym.codegen.emit import emit
-
-        grain = self.options.min_work_per_thread
-        return self.timed("emit", lambda: emit(mapped.kernel, self.target, grain))
-
-    def begun(self, mapped: Mapped) -> PartialCode:
+    def begun(self, mapped: Mapped) -> Modules:
         """Nothing but the main module, written."""
-        from tcsym.codegen.parts import PartialCode
-
-        grain = self.options.min_work_per_thread
-        return self.timed("emit", lambda: PartialCode(mapped.kernel, self.target, grain))
+        given = mapped.kernel, self.target, self.options.min_work_per_thread
+        return self.timed("emit", lambda: self.backend.begin(*given))
 
 
 MOST_LOOPS_AT_ONCE = 370  # about half a second of emission and LLVM
@@ -160,10 +144,8 @@ class Unfinished:
         """
         if not names:
             return
-        from tcsym.codegen.object_code import Assembler
-
         code, timed = self._code, self._stages.timed
-        with Assembler(self._stages.target) as assembler:
+        with self._stages.backend.assembler(self._stages.target) as assembler:
             written = timed("emit", lambda: code.write(names, assembler.add))
             code.add(written, timed("llvm", assembler.objects))
 
@@ -176,10 +158,8 @@ class Unfinished:
 
     def assembled(self, texts: Iterable[str]) -> list[bytes]:
         """Their object code, made in this thread. (Others may work on this variant meanwhile.)"""
-        from tcsym.codegen.object_code import object_code
-
-        target = self._stages.target
-        return self._stages.timed("rest", lambda: [object_code(x, target) for x in texts])
+        target, assemble = self._stages.target, self._stages.backend.assemble
+        return self._stages.timed("rest", lambda: [assemble(x, target) for x in texts])
 
     def add(self, names: Iterable[str], objects: Iterable[bytes]) -> None:
         """The code of modules that were written."""
@@ -237,7 +217,7 @@ def compile_program(
 
 def is_frontend(stage: str) -> bool:
     """True if the value of `stage` is the same for all versions of a program."""
-    return stage in ("syntax", "program", "ranges")
+    return stage in FRONTEND
 
 
 @deep_recursion
@@ -252,8 +232,9 @@ def explain_stage(
     """The value of `stage` as text, all arguments dense. OptionError for an unknown stage."""
     from tcsym.ir.text import kernel_text
 
-    if stage not in STAGES:
-        known = ", ".join((*STAGES, "options", "variants"))
+    backend = BACKENDS[target.kind]
+    if stage not in STAGES and stage not in backend.stages:
+        known = ", ".join((*STAGES, *backend.stages, "options", "variants"))
         raise OptionError(f"unknown stage `{stage}`", hint=f"stages are {known}")
     if is_frontend(stage):
         return _frontend_text(program, stage)
@@ -271,12 +252,7 @@ def explain_stage(
     if stage == "mapped":
         notes = [f"# {n}" for n in (*scheduled.notes, *mapped.notes)]
         return "\n".join([*notes, kernel_text(mapped.kernel)])
-    generated = stages.generated(mapped)
-    if stage == "llvm":
-        return generated.ir_text
-    from tcsym.codegen.object_code import assembly
-
-    return assembly(generated.ir_text, target)
+    return backend.explain(stage, mapped.kernel, target, options.min_work_per_thread)
 
 
 def _frontend_text(program: Program, stage: str) -> str:

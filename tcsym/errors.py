@@ -138,6 +138,12 @@ class TCTypeError(TCError, TypeError):
     kind = "type"
 
 
+class DeviceError(TCTypeError):
+    """An array is in the memory of another device than the kernel's."""
+
+    kind = "device"
+
+
 class ReductionError(TCError, ValueError):
     kind = "reduction"
 
@@ -195,6 +201,7 @@ ERROR_KINDS: dict[str, type[TCError]] = {
         ImmutableError,
         RankError,
         TCTypeError,
+        DeviceError,
         ReductionError,
         RangeError,
         AffineError,

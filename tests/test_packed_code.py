@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import tcsym
-from tcsym.target.target import resolve_target, runs_here
+from tcsym.target.host import runs_here
+from tcsym.target.names import resolve_target
 
 TARGETS = [t for t in ("cpu", "cpu:avx2", "cpu:avx512bf16") if runs_here(resolve_target(t))]
 PRODUCT = (

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import tcsym
-from tcsym.target.target import resolve_target, runs_here
+from tcsym.target.host import runs_here
+from tcsym.target.names import resolve_target
 from tests.test_packed_code import integers
 
 BEFORE = tcsym.Options(bind="before")

@@ -20,8 +20,8 @@ from tcsym.kernel.analysed import analysed
 from tcsym.runtime import processor as processor_module
 from tcsym.runtime.cache import CodeCache, _cache_at
 from tcsym.runtime.processor import known_processor
-from tcsym.target import target as target_module
-from tcsym.target.target import Processor, processor
+from tcsym.target import host as host_module
+from tcsym.target.host import Processor, processor
 
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 HEAVY = ("llvmlite", "islpy", "lark", "ml_dtypes", "rich", "click")
@@ -185,7 +185,7 @@ def test_text_that_is_no_unicode_is_an_error(cache: CodeCache) -> None:
 def test_processor_is_asked_once(cache: CodeCache, monkeypatch: pytest.MonkeyPatch) -> None:
     ask = known_processor.__wrapped__
     assert ask() == processor()
-    monkeypatch.setattr(target_module, "processor", refuse)
+    monkeypatch.setattr(host_module, "processor", refuse)
     assert ask() == processor()
     monkeypatch.setattr(processor_module, "processor_marks", lambda: "another machine")
     with pytest.raises(AssertionError):
@@ -207,6 +207,6 @@ def test_an_entry_that_tells_of_no_processor_is_a_miss(cache: CodeCache, content
 
 def test_processor_without_marks_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     other = Processor("other", frozenset({"sse2"}))
-    monkeypatch.setattr(target_module, "processor", lambda: other)
+    monkeypatch.setattr(host_module, "processor", lambda: other)
     monkeypatch.setattr(processor_module, "processor_marks", lambda: "")
     assert known_processor.__wrapped__() == other

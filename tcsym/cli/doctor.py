@@ -97,13 +97,15 @@ def _compiler() -> Iterator[Finding]:
 
 
 def _processor() -> Iterator[Finding]:
-    from tcsym.target.target import processor, resolve_target
+    from tcsym.target.host import processor
+    from tcsym.target.names import resolve_target
 
     target = resolve_target("cpu")
-    vectors = f"{target.vector_bits} bits" if target.vector_bits else "none"
+    bits = target.machine.vector_bits
+    vectors = f"{bits} bits" if bits else "none"
     yield Finding("processor", target.cpu)
     yield Finding("vectors", vectors)
-    own, last = map(byte_text, (target.l1_bytes, target.l2_bytes)), byte_text(target.l3_bytes)
+    *own, last = [byte_text(level.bytes) for level in target.machine.levels]
     yield Finding("caches", f"{', '.join(own)} a core, {last} shared")
     yield Finding("features", " ".join(sorted(processor().features)))
 

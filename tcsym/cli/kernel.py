@@ -15,6 +15,7 @@ import click
 from tcsym.cli.output import print_table
 from tcsym.cli.sizes import parse_within
 from tcsym.errors import OptionError
+from tcsym.target.names import known_targets
 
 if TYPE_CHECKING:
     from tcsym.kernel.kernel import Kernel
@@ -128,9 +129,7 @@ def _value(text: str) -> Any:
 
 file_argument: Decorator = click.argument("file", type=KernelFile())
 def_option: Decorator = click.option("--def", "name", help="Which def, if the file has several.")
-target_option: Decorator = click.option(
-    "--target", help="cpu, cpu:avx512bf16, cpu:avx512, cpu:avx2 or cpu:novector."
-)
+target_option: Decorator = click.option("--target", help=f"{known_targets()}.")
 strategy_option: Decorator = click.option(
     "--strategy",
     type=click.Choice(["auto", "symbolic", "specialize", "bucket", "pad"]),

@@ -29,10 +29,11 @@ from tcsym.index.expr import ZERO, Index
 from tcsym.index.values import substitute
 from tcsym.ir.allocate import Storage, allocate
 from tcsym.ir.compiled import LEFT_OUT, SYMBOL, Fault
-from tcsym.ir.loops import LINE_BYTES, THREADS, Kernel, Loop
+from tcsym.ir.loops import THREADS, Kernel, Loop
 from tcsym.ir.regions import Host, outline
 from tcsym.ir.traverse import walk
 from tcsym.ir.views import viewed_values
+from tcsym.target.machine import Machine
 from tcsym.target.target import Target
 
 APART = 2048  # bytes between two tasks' arenas: what one prefetches ahead are not the other's lines
@@ -108,13 +109,13 @@ def begin(kernel: Kernel, target: Target, min_work_per_thread: int) -> Emission:
     backend = Backend(vector_memory, Tasks(min_work_per_thread), VectorIntrinsics())
     has_vectors = _has_vectors(kernel)
     module, faults = Module(pipeline_line(has_vectors), _attributes(target)), Faults()
-    define_clipped(kernel, module, target)  # first: shared functions call it
+    define_clipped(kernel, module, target.machine)  # first: shared functions call it
     loops = share_loops(kernel) if has_vectors else SharedLoops()
     for function in loops.functions:
-        define(function, module, target, backend, statement)
+        define(function, module, target.machine, backend, statement)
     _entry(module, kernel)
     storage, host = allocate(kernel), outline(kernel)
-    _body(kernel, target, module, faults, backend, loops, storage, host)
+    _body(kernel, target.machine, module, faults, backend, loops, storage, host)
     shared, private = storage.shared_bytes, storage.private_bytes
     if private != ZERO:
         private += APART
@@ -127,7 +128,7 @@ def begin(kernel: Kernel, target: Target, min_work_per_thread: int) -> Emission:
 
 def _body(
     kernel: Kernel,
-    target: Target,
+    machine: Machine,
     module: Module,
     faults: Faults,
     backend: Backend,
@@ -139,13 +140,13 @@ def _body(
     f = Function(module, _body_head(kernel))
     context = Context(
         kernel=kernel,
-        target=target,
+        machine=machine,
         module=module,
         buffers={b.name: b for b in kernel.buffers},
         faults=faults,
         backend=backend,
-        memory=backend.memory(kernel, target),
-        code=Code(f, target),
+        memory=backend.memory(kernel, machine),
+        code=Code(f, machine),
         error="%error",
         storage=storage,
         arena="",
@@ -199,7 +200,7 @@ def _bind_launched(context: Context) -> None:
     for buffer in context.kernel.buffers:
         if buffer.phase:
             address = f.pure(f"ptrtoint ptr {context.pointers[buffer.name]} to i64")
-            inside = f.pure(f"and i64 {address}, {LINE_BYTES - 1}")
+            inside = f.pure(f"and i64 {address}, {context.machine.line_bytes - 1}")
             elements = f.pure(f"udiv i64 {inside}, {buffer.dtype.bytes}")
             context.variables[buffer.phase] = Bound(elements)
         if buffer.finite:
@@ -231,8 +232,8 @@ def _attributes(target: Target) -> str:
     common = f'nounwind "target-cpu"="{target.cpu}" "no-trapping-math"="true"'
     if features:
         common += f' "target-features"="{features}"'
-    if target.vector_bits:
-        bits = target.vector_bits
+    bits = target.machine.vector_bits
+    if bits:
         common += f' "prefer-vector-width"="{bits}" "min-legal-vector-width"="{bits}"'
     return (
         f"attributes #0 = {{ {common} }}\nattributes #1 = {{ noinline {common} }}\n"

@@ -15,7 +15,7 @@ from functools import lru_cache
 from queue import SimpleQueue
 
 from tcsym.process.threads import ShortTurns
-from tcsym.target.llvm import Machine, Module, set_option
+from tcsym.target.llvm import Module, TargetMachine, set_option
 from tcsym.target.target import Target
 
 _LOCK = threading.RLock()
@@ -98,17 +98,17 @@ def _set_options() -> None:
         set_option(option)
 
 
-def _machine(target: Target) -> Machine:
+def _machine(target: Target) -> TargetMachine:
     with _LOCK:
         _set_options()
-    return Machine(target.cpu, ",".join("+" + f for f in target.features))
+    return TargetMachine(target.triple, target.cpu, ",".join("+" + f for f in target.features))
 
 
-def _optimised(ir_text: str, target: Target, machine: Machine) -> Module:
+def _optimised(ir_text: str, target: Target, machine: TargetMachine) -> Module:
     module = Module(ir_text)
     module.target(machine)
     if ir_text.startswith(_SCALAR):
-        module.optimise(machine, vectorise=target.vector_bits > 0)
+        module.optimise(machine, vectorise=target.machine.vector_bits > 0)
     else:
         module.run(_SHORT, machine)
     return module

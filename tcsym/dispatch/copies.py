@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
-from tcsym.runtime.arrays import View, empty, numpy_array, private_copy
+from tcsym.runtime.arrays import View
 from tcsym.runtime.variants import Variant, Variants
 
 Values = tuple[int, ...]
@@ -16,14 +14,14 @@ def run_on_copies(
     variants: Variants, dense: Variant, views: Sequence[View], sizes: Values, threads: int
 ) -> tuple[Variant, int]:
     """As `Variants.run`, on dense copies of what is not dense."""
-    n_inputs = len(variants.plan.inputs)
-    passed = [v if v.dense else private_copy(v) for v in views[:n_inputs]]
+    n_inputs, device = len(variants.plan.inputs), variants.plan.device
+    passed = [v if v.dense else device.private_copy(v) for v in views[:n_inputs]]
     for view in views[n_inputs:]:
         assert view.dtype is not None
-        passed.append(view if view.dense else empty("numpy", view.shape, view.dtype))
+        passed.append(view if view.dense else device.temporary(view.shape, view.dtype))
     dense, fault = variants.run(dense, passed, sizes, threads)
     if not fault:
         for given, used in zip(views[n_inputs:], passed[n_inputs:]):
             if used is not given:
-                np.copyto(numpy_array(given), numpy_array(used))
+                device.copy(given, used)
     return dense, fault

@@ -51,7 +51,6 @@ class Ways:
 
         images: what the entry is made of is put there.
         """
-        from tcsym.runtime.entering import load_entry
         from tcsym.runtime.entry_image import entry_image
 
         kernel = variant.kernel.grown()
@@ -62,7 +61,7 @@ class Ways:
             return self.head
         if images is not None:
             images.append(image)
-        return self.adopt(kind, load_entry(image, kernel, self.slow), leaves_out)
+        return self.adopt(kind, kernel.enter(image, self.slow), leaves_out)
 
     def outgrown(self, kind: Kind, variant: Variant) -> bool:
         """True, once, if `variant` has code for sizes that the entry for the kind leaves out."""

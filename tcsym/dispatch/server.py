@@ -200,8 +200,9 @@ def _making(data: dict[str, Any]) -> Making:
     from tcsym.sizes.dims import Dim
 
     declared = {n: v if isinstance(v, int) else Dim(*v) for n, v in data["declared"].items()}
-    plan = plan_call(_program(data), declared, frozenset())
-    return Making(plan, _target(data["target"]), Options.from_json(data["options"]), Stats())
+    target = Target.from_json(data["target"])
+    plan = plan_call(_program(data), declared, frozenset(), target)
+    return Making(plan, target, Options.from_json(data["options"]), Stats())
 
 
 def _program(data: dict[str, Any]) -> Program:
@@ -214,12 +215,8 @@ def _compile(data: dict[str, Any]) -> Compiled:
     options = Options.from_json(data["options"])
     layouts = tuple(data["layouts"])
     context = tuple(Known(*known) for known in data["context"])
-    target, fixed = _target(data["target"]), data["fixed"]
+    target, fixed = Target.from_json(data["target"]), data["fixed"]
     return compile_program(program, target, options, fixed, layouts, context)
-
-
-def _target(facts: Any) -> Target:
-    return replace(Target(**facts), features=tuple(facts["features"]))
 
 
 def main() -> None:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from tcsym.index.expr import ZERO, Index, floordiv, index, maximum
+from tcsym.ir.compiled import ARENA_LINE
 from tcsym.ir.device import DeviceNode
 from tcsym.ir.loops import (
-    LINE_BYTES,
     Allocate,
     Block,
     Branch,
@@ -63,11 +63,11 @@ def _place_shared(kernel: Kernel, region: Loop, offsets: dict[str, Index]) -> in
 
 
 def buffer_bytes(buffer: Buffer) -> Index:
-    """Size of an arena or shared buffer, a multiple of the cache line."""
+    """Size of an arena or shared buffer, a multiple of an arena's line."""
     total = index(buffer.dtype.bytes)
     for extent in buffer.shape:
         total = total * extent
-    return floordiv(total + (LINE_BYTES - 1), LINE_BYTES) * LINE_BYTES
+    return floordiv(total + (ARENA_LINE - 1), ARENA_LINE) * ARENA_LINE
 
 
 def _bytes(kernel: Kernel, n: Node, used: Index, offsets: dict[str, Index]) -> tuple[Index, Index]:

@@ -22,12 +22,13 @@ from tcsym.index.expr import Index, var
 from tcsym.index.json_data import from_json, to_json
 from tcsym.ir.archive import SYMBOL as SYMBOL
 
+ARENA_LINE = 64  # bytes; arenas, and what lies in them, start at multiples
 CONTEXT_FIELDS = (
     "parallel_for",  # pointer to the function above
     "pool",  # its first argument
     "threads",  # most tasks that may run at once, >= 1
-    "shared_arena",  # at least shared_bytes, 64-byte aligned
-    "private_arena",  # at least threads * private_bytes, 64-byte aligned
+    "shared_arena",  # at least shared_bytes, at a line
+    "private_arena",  # at least threads * private_bytes, at a line
     "private_bytes",  # distance between the arenas of two tasks
 )
 

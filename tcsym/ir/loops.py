@@ -59,7 +59,6 @@ ReduceOp = Literal["add", "mul", "min", "max"]
 
 # ---- statements
 
-LINE_BYTES, STREAM_BYTES = 64, 16
 Indices = tuple[Index, ...]
 
 
@@ -67,7 +66,7 @@ Indices = tuple[Index, ...]
 class Store:
     """buffer[subscripts] = value, of the buffer's type.
 
-    `streamed`: whole vectors bypass the caches. Their addresses are multiples of STREAM_BYTES.
+    `streamed`: whole vectors bypass the caches, at addresses that the machine takes for that.
     """
 
     buffer: str

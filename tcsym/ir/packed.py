@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from tcsym.frontend.program import Call, Expr, Read, dtype_of
 from tcsym.index.expr import Index
-from tcsym.target.target import Target
+from tcsym.target.machine import Dot, Machine
 from tcsym.types import DType
 
 PACK = "pack"
-BFLOAT = "dot_bfloat16"  # 2 products in float32; subnormal numbers count as zero
-SHORT = "dot_int16"  # 2 products of signed numbers in int32, which wraps
-BYTES = "dot_uint8_int8"  # 4 products, unsigned by signed
-DOTS = frozenset((BFLOAT, SHORT, BYTES))
+BFLOAT: Dot = "dot_bfloat16"  # 2 products in float32; subnormal numbers count as zero
+SHORT: Dot = "dot_int16"  # 2 products of signed numbers in int32, which wraps
+BYTES: Dot = "dot_uint8_int8"  # 4 products, unsigned by signed
+DOTS: frozenset[str] = frozenset((BFLOAT, SHORT, BYTES))
 
 
 def pack(elements: tuple[Expr, ...]) -> Call:
@@ -34,21 +34,14 @@ def is_dot(v: object) -> bool:
     return isinstance(v, Call) and v.function in DOTS
 
 
-def available(target: Target) -> frozenset[str]:
+def available(machine: Machine) -> frozenset[str]:
     """The dot products that are instructions there (`dot_int16`: at most two)."""
-    if not target.vector_bits:
-        return frozenset()
-    found, features = {SHORT}, target.features
-    if "avx512bf16" in features:
-        found.add(BFLOAT)
-    if has_vnni(target):
-        found.add(BYTES)
-    return frozenset(found)
+    return frozenset(machine.dots)
 
 
-def has_vnni(target: Target) -> bool:
+def has_vnni(machine: Machine) -> bool:
     """Dot products of integers are added as they are made."""
-    return "avx512vnni" in target.features or "avxvnni" in target.features
+    return BYTES in machine.dots
 
 
 def first_of_run(elements: tuple[Expr, ...]) -> Read | None:

@@ -17,7 +17,6 @@ from tcsym.frontend.program import Read
 from tcsym.index.expr import ZERO, Index, condition_variables
 from tcsym.ir.device import BeginCopy, DeviceNode, MatrixMultiply, OnDevice
 from tcsym.ir.loops import (
-    LINE_BYTES,
     Allocate,
     Block,
     Branch,
@@ -41,6 +40,7 @@ from tcsym.ir.loops import (
 from tcsym.ir.text import buffer_text, node_text
 from tcsym.ir.traverse import subvalues, value_children, walk
 from tcsym.ir.verify_device import verify_device
+from tcsym.target.cpu import LINE_BYTES
 from tcsym.types import DType
 
 

@@ -78,12 +78,12 @@ def load_kept(made: Ready, slow: Function) -> tuple[Entry, Switch | None]:
 
 
 def _load_ready(made: Ready, slow: Function) -> Entry:
-    from tcsym.runtime.entering import EntryImage, load_entry
+    from tcsym.runtime.entering import EntryImage
     from tcsym.runtime.kernel_code import KernelCode
 
     get_num_threads()  # an entry reads it, and leaves deciding it to others
     code, _, fields, _ = made
-    return load_entry(EntryImage(*fields), KernelCode(code), slow)
+    return KernelCode(code).enter(EntryImage(*fields), slow)
 
 
 def _load_switch(kept: KeptSwitch, entry: Entry, slow: Function) -> Switch:

@@ -63,7 +63,7 @@ class Text:
     def serving(self, name: str, slow: Function, install: Callable[[Function], None]) -> Serving:
         """`slow` serves every call of def `name`; `install` makes calls enter a function."""
         program = self.programs[name]
-        plan = plan_call(program, self.settings.sizes, self.all_sizes)
+        plan = plan_call(program, self.settings.sizes, self.all_sizes, self.settings.target)
         made = Serving(program, self.settings, plan, Stats())
         made.dispatch(slow, install)
         if self._is_kept(plan):

@@ -13,7 +13,8 @@ from tcsym.frontend.program import Program
 from tcsym.options import Options
 from tcsym.sizes.dims import Dim, declared_size
 from tcsym.strategy import Strategy, resolve_strategy
-from tcsym.target.target import Target, resolve_target
+from tcsym.target.names import resolve_target
+from tcsym.target.target import Target
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from tcsym.errors import TCError, n_dimensions
-from tcsym.runtime.arrays import Unusable, View, numpy_view, private_copy, view_of
+from tcsym.errors import Span, TCError, n_dimensions
+from tcsym.runtime.arrays import Elsewhere, Unusable, View, numpy_view, view_of
 from tcsym.runtime.arrays import numpy_array as array_of_view
 from tcsym.runtime.plan import CallPlan, Parameter
 from tcsym.runtime.scalars import is_scalar, scalar_array
@@ -161,7 +161,8 @@ def _bind_parameter(
 ) -> View:
     if type(x) is np.ndarray:
         view = numpy_view(x)
-        if view.dtype is not p.dtype or len(view.shape) != p.rank:
+        is_here = view.place.type in plan.device.reads
+        if view.dtype is not p.dtype or len(view.shape) != p.rank or not is_here:
             view = _fitting(plan, p, view)
     else:
         view = _usable_view(plan, p, x, adapt)
@@ -174,7 +175,7 @@ def _bind_parameter(
         elif values[slot] != extent:
             raise _contradiction(plan, p, axis, extent, values)
     if not view.aligned:
-        return private_copy(view)
+        return plan.device.private_copy(view)
     return view
 
 
@@ -188,12 +189,26 @@ def _usable_view(plan: CallPlan, p: Parameter, x: object, adapt: Callable[[objec
     try:
         view = adapt(x)
     except Unusable as why:
-        raise plan.error("type", f"`{p.name}` {why}", p.span, why.hint) from None
+        raise unusable(plan, f"`{p.name}`", p.span, why) from None
     return _fitting(plan, p, view)
+
+
+def unusable(plan: CallPlan, what: str, span: Span, why: Unusable) -> TCError:
+    if isinstance(why, Elsewhere):
+        message = f"{what} {why}, this kernel runs on the {plan.device.name}"
+        return plan.error("device", message, span, why.hint)
+    return plan.error("type", f"{what} {why}", span, why.hint)
+
+
+def require_place(plan: CallPlan, what: str, span: Span, view: View) -> None:
+    """The kernel's device reads the view's memory."""
+    if view.place.type not in plan.device.reads:
+        raise unusable(plan, what, span, Elsewhere(view.place))
 
 
 def _fitting(plan: CallPlan, p: Parameter, view: View) -> View:
     """The view if it has the parameter's rank and type, or a 0-d one converted to the type."""
+    require_place(plan, f"`{p.name}`", p.span, view)
     if len(view.shape) != p.rank:
         raise plan.error("rank", rank_message(f"`{p.name}`", view, p.rank, p.type_text), p.span)
     if view.dtype is not p.dtype:

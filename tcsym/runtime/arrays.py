@@ -28,10 +28,32 @@ class Unusable(Exception):
         self.hint = hint
 
 
+class Place(NamedTuple):
+    """A device that holds memory: DLPack's type and number of it, and what its library calls it.
+
+    `hint`: how an array gets from there to the kernel's device.
+    """
+
+    type: int
+    number: int
+    name: str
+    hint: str = "copy it there first"
+
+
+HERE = Place(1, 0, "cpu")
+
+
+class Elsewhere(Unusable):
+    """An array in the memory of a device that the kernel does not run on."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(f"is on device {place.name}", place.hint)
+
+
 class View(NamedTuple):
     """Memory of one array. Strides in bytes. `dtype` is None for types that tcsym does not have.
 
-    `original`: the view of which this one is a private copy.
+    `original`: the view of which this one is a private copy. `place`: where the memory is.
     """
 
     library: Library
@@ -44,6 +66,7 @@ class View(NamedTuple):
     writable: bool
     owner: Any
     original: View | None = None
+    place: Place = HERE
 
     @property
     def type_name(self) -> str:
@@ -105,7 +128,7 @@ def view_of(x: object) -> View:
     if jax is not None and isinstance(x, jax.Array):
         return _jax_view(x)
     if hasattr(type(x), "__cuda_array_interface__"):
-        raise Unusable("is in GPU memory", "copy it to the CPU first")
+        raise Elsewhere(Place(2, 0, "cuda", _COPY))
     return numpy_view(_protocol_array(x))
 
 
@@ -130,13 +153,18 @@ def _article(x: object) -> str:
     return "None" if x is None else f"an {name}" if name[0] in "aeiou" else f"a {name}"
 
 
-_CPU_DEVICES = (1, 3, 11, 13)  # kDLCPU, kDLCUDAHost, kDLROCMHost, kDLCUDAManaged
+_COPY = "copy it to the CPU first"
+# DLPack's types of devices: whose memory the CPU reads (CPU, CUDAHost, ROCMHost, CUDAManaged), and
+# names of others.
+CPU_READS = frozenset((1, 3, 11, 13))
+_NAMES = {2: "cuda", 7: "vulkan", 8: "metal", 10: "rocm", 14: "oneapi"}
 
 
 def _dlpack_array(x: Any) -> Array:
-    device = x.__dlpack_device__()[0] if hasattr(x, "__dlpack_device__") else 1
-    if int(device) not in _CPU_DEVICES:
-        raise Unusable("is not in CPU memory", "copy it to the CPU first")
+    kind, number = x.__dlpack_device__() if hasattr(x, "__dlpack_device__") else (1, 0)
+    if int(kind) not in CPU_READS:
+        name = _NAMES.get(int(kind), f"of type {int(kind)}")
+        raise Elsewhere(Place(int(kind), int(number), f"{name}:{number}", _COPY))
     try:
         return np.from_dlpack(x)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
@@ -149,8 +177,11 @@ def _dlpack_array(x: Any) -> Array:
 def _jax_view(x: Any) -> View:
     if isinstance(x, sys.modules["jax"].core.Tracer):
         raise Unusable("is being traced by jax", "call the kernel through `jax.pure_callback`")
-    if any(device.platform != "cpu" for device in x.devices()):
-        raise Unusable("is not in CPU memory", "move it first: `jax.device_put(x, cpu)`")
+    for device in x.devices():
+        if device.platform != "cpu":
+            cpu = "jax.devices('cpu')[0]"
+            hint = f"move it first: `jax.device_put(x, {cpu})`"
+            raise Elsewhere(Place(0, device.id, str(device), hint))
     return numpy_view(np.asarray(x), "jax")
 
 

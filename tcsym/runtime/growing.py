@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tcsym.ir.compiled import LEFT_OUT
 from tcsym.runtime.background import beside, compiling_parts
-from tcsym.runtime.jit import LoadedKernel
 from tcsym.runtime.native import CODE_MISSING
 
 if TYPE_CHECKING:
     from tcsym.compiler import Unfinished
     from tcsym.ir.compiled import Compiled
+    from tcsym.runtime.device import LoadedCode
 
 
 class _Coming(NamedTuple):
@@ -31,21 +31,27 @@ class _Coming(NamedTuple):
 class GrowingKernel:
     """A kernel of which some code may be missing. Safe to run from several threads at once.
 
-    `compiled`: what there is. `grown` is told each time that there is more, and whether it is all.
+    `compiled`: what there is; `load`: the device's. `grown` is told each time that there is more,
+    and whether it is all.
     """
 
-    def __init__(self, unfinished: Unfinished, grown: Callable[[Compiled, bool], None]) -> None:
+    def __init__(
+        self,
+        unfinished: Unfinished,
+        load: Callable[[Compiled], LoadedCode],
+        grown: Callable[[Compiled, bool], None],
+    ) -> None:
         self.compiled = unfinished.compiled()
         self._unfinished: Unfinished | None = unfinished
-        self._told = grown
-        self._kernel: LoadedKernel | None = None
+        self._to_device, self._told = load, grown
+        self._kernel: LoadedCode | None = None
         self._served: set[tuple[int, ...]] = set()
         self._is_growing = False
         self._growing = threading.Lock()  # held beside calls only: forks wait for that
         self._coming = _Coming(frozenset(), threading.Event())
 
     def run(self, data_pointers: Sequence[int], sizes: Sequence[int], threads: int) -> int:
-        """As `LoadedKernel.run`, after compiling what the call needs, if it is not left out."""
+        """As `LoadedCode.run`, after compiling what the call needs, if it is not left out."""
         unfinished = self._unfinished
         if unfinished is not None and unfinished.leaves_out(sizes):
             return LEFT_OUT
@@ -63,13 +69,13 @@ class GrowingKernel:
         """True if no code is missing."""
         return self._unfinished is None
 
-    def grown(self) -> LoadedKernel:
+    def grown(self) -> LoadedCode:
         """The kernel with all of its code; calls go first while that is made."""
         self._grow()
         assert self._kernel is not None
         return self._kernel
 
-    def whole(self) -> LoadedKernel:
+    def whole(self) -> LoadedCode:
         """The kernel with all of its code; what is missing is compiled now."""
         with compiling_parts.at_once():
             if self._unfinished is not None:
@@ -78,7 +84,7 @@ class GrowingKernel:
             assert self._kernel is not None
             return self._kernel
 
-    def _serving(self, sizes: tuple[int, ...]) -> LoadedKernel:
+    def _serving(self, sizes: tuple[int, ...]) -> LoadedCode:
         """A kernel that has what calls of these sizes launch."""
         if self._unfinished is not None and sizes not in self._served:
             with compiling_parts.at_once():
@@ -127,5 +133,5 @@ class GrowingKernel:
     def _load(self, unfinished: Unfinished) -> None:
         """Link what there is; calls that are running keep the code they entered."""
         compiled = unfinished.compiled()
-        self._kernel, self.compiled = LoadedKernel(compiled), compiled
+        self._kernel, self.compiled = self._to_device(compiled), compiled
         self._told(compiled, not unfinished.missing())

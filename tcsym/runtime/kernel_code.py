@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
 from tcsym.ir.archive import SYMBOL, TASK
 from tcsym.runtime.arena import ArenaSet
 from tcsym.runtime.loader import load_archive
 from tcsym.runtime.memory import c_function
 from tcsym.runtime.native import native
 from tcsym.runtime.pool import process_pool
+
+if TYPE_CHECKING:
+    from tcsym.runtime._native import Entry
+    from tcsym.runtime.entering import EntryImage
 
 
 def _resolve(name: str) -> int:
@@ -26,3 +33,9 @@ class KernelCode:
         self.arenas = ArenaSet()
         self._pool = process_pool()
         self._pool.adopt_openmp()
+
+    def enter(self, image: EntryImage, slow: Callable[..., Any]) -> Entry:
+        """A native way in, which passes what it does not serve to `slow`."""
+        from tcsym.runtime.entering import load_entry
+
+        return load_entry(image, self, slow)

@@ -13,8 +13,10 @@ from tcsym.errors import ERROR_KINDS, Span, TCError
 from tcsym.frontend.program import Program, Tensor
 from tcsym.index.expr import Index, condition_variables
 from tcsym.ir.compiled import Fault
+from tcsym.runtime.device import Device, device_of
 from tcsym.runtime.size_functions import Shape, first_failing, shapes_of
 from tcsym.sizes.dims import Dim
+from tcsym.target.target import Target
 from tcsym.types import DType
 
 FIXED_AT_DEFINE = "fixed at `define`"
@@ -53,7 +55,8 @@ class CallPlan:
     `initial`: values of the slots before a call, None where unknown; `fixed_where` says who fixed
     the known sizes. `promises`: slots with a declared `Dim`. `foreign_sizes`: sizes of other defs
     of the text, which a call may mention. `first_failing(*sizes)`: index of the first of
-    `program.checks` that does not hold, or -1. `shapes(*sizes)`: shapes of the outputs.
+    `program.checks` that does not hold, or -1. `shapes(*sizes)`: shapes of the outputs. `device`:
+    where it runs, and arguments must be.
     """
 
     program: Program
@@ -65,6 +68,7 @@ class CallPlan:
     initial: tuple[int | None, ...]
     promises: Mapping[int, Dim]
     foreign_sizes: frozenset[str]
+    device: Device = field(compare=False)
     first_failing: Callable[..., int] = field(compare=False, repr=False)
     shapes: Callable[..., tuple[Shape, ...]] = field(compare=False, repr=False)
     fixed_where: str = FIXED_AT_DEFINE
@@ -98,9 +102,12 @@ def type_text(dtype: DType, dimensions: tuple[object, ...]) -> str:
 
 
 def plan_call(
-    program: Program, declared: Mapping[str, Dim | int], foreign_sizes: frozenset[str]
+    program: Program,
+    declared: Mapping[str, Dim | int],
+    foreign_sizes: frozenset[str],
+    target: Target | str | None = None,
 ) -> CallPlan:
-    """The plan of `program` under the sizes declared for it at `define`."""
+    """The plan of `program` under the sizes declared for it at `define`, on a target's device."""
     slot_of: dict[str | int, int] = {name: k for k, name in enumerate(program.sizes)}
     inputs = tuple(_parameter(t, slot_of) for t in program.inputs)
     outputs = tuple(
@@ -124,6 +131,7 @@ def plan_call(
         initial=(*initial, *literals),
         promises=promises,
         foreign_sizes=foreign_sizes,
+        device=device_of(target),
         first_failing=first_failing([c.condition for c in program.checks], program.sizes),
         shapes=shapes_of([t.shape for t in program.outputs], program.sizes),
     )

@@ -11,7 +11,7 @@ from tcsym.runtime.digest import hexdigest
 from tcsym.runtime.versions import compiler_version
 
 if TYPE_CHECKING:
-    from tcsym.target.target import Processor
+    from tcsym.target.host import Processor
 
 _TELLING = ("vendor_id", "cpu family", "model", "stepping", "flags")
 _EVERYWHERE = "sse2"  # a feature of all processors that run kernels
@@ -19,8 +19,8 @@ _EVERYWHERE = "sse2"  # a feature of all processors that run kernels
 
 @lru_cache(None)
 def known_processor() -> Processor:
-    """As `target.processor`, without LLVM if it was asked before on such a machine."""
-    from tcsym.target.target import Processor, processor
+    """As `target.host.processor`, without LLVM if it was asked before on such a machine."""
+    from tcsym.target.host import Processor, processor
 
     marks = processor_marks()
     if not marks:

@@ -15,13 +15,19 @@ from typing import Any
 import numpy as np
 
 from tcsym.errors import TCError
-from tcsym.runtime.arguments import INT64_LIMIT, Bound, rank_message, type_message
+from tcsym.runtime.arguments import (
+    INT64_LIMIT,
+    Bound,
+    rank_message,
+    require_place,
+    type_message,
+    unusable,
+)
 from tcsym.runtime.arrays import (
     Array,
     Library,
     Unusable,
     View,
-    empty,
     note_written,
     numpy_array,
     result_object,
@@ -73,7 +79,7 @@ def prepare_outputs(plan: CallPlan, bound: Bound, given: Sequence[object] | None
         _require_writable(plan, output, view, taken)
         taken.append((output.name, view))
         if not view.aligned:
-            pending.append((view, empty("numpy", shape, output.dtype)))
+            pending.append((view, plan.device.temporary(shape, output.dtype)))
             view = pending[-1][1]
         views.append(view)
     return Outputs(tuple(views), tuple(given), tuple(pending))
@@ -91,7 +97,7 @@ def _allocate(plan: CallPlan, k: int, library: Library, shape: Shape) -> View:
     output = plan.outputs[k]
     if math.prod([max(1, extent) for extent in shape]) * output.dtype.bytes > INT64_LIMIT:
         raise plan.error("size", f"`{output.name}` is too large: {shape}", output.span)
-    return empty(library, shape, output.dtype)
+    return plan.device.result(library, shape, output.dtype)
 
 
 # ---- out=
@@ -126,8 +132,8 @@ def _given_output(plan: CallPlan, output: Output, x: object, shape: Shape) -> Vi
     try:
         view = written_view(x)
     except Unusable as why:
-        message = f"`out` for `{output.name}` {why}"
-        raise plan.error("type", message, output.span, why.hint) from None
+        raise unusable(plan, f"`out` for `{output.name}`", output.span, why) from None
+    require_place(plan, f"`out` for `{output.name}`", output.span, view)
     if view.shape != shape or view.dtype is not output.dtype:
         raise _unfitting(plan, output, view, shape)
     return view

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from tcsym.runtime.arrays import Unusable, View
+from tcsym.runtime.arrays import HERE, Elsewhere, Place, Unusable, View
 from tcsym.types import DType
 
 _OPERATOR = (
@@ -45,6 +45,8 @@ def torch_view(x: Any, torch: Any) -> View:
         try:
             return _view(x, torch)
         except (NotImplementedError, RuntimeError) as error:
+            if x.device.type != "cpu":
+                raise Elsewhere(_place(x)) from None
             why = str(error).partition("\n")[0]
             raise Unusable(f"has no memory that can be read ({why})", _OPERATOR) from None
 
@@ -62,7 +64,8 @@ def empty_tensor(shape: tuple[int, ...], dtype: DType, torch: Any) -> View:
 def _view(x: Any, torch: Any) -> View:
     size = x.element_size()
     pointer = x.data_ptr()
-    if not pointer and x.numel():
+    place = HERE if x.device.type == "cpu" else _place(x)
+    if not pointer and x.numel() and place is HERE:
         raise Unusable("has no memory: its storage was freed, or never allocated")
     return View(
         "torch",
@@ -74,14 +77,22 @@ def _view(x: Any, torch: Any) -> View:
         pointer % size == 0,
         not x.is_inference() or torch.is_inference_mode_enabled(),
         x,
+        place=place,
     )
+
+
+def _place(x: Any) -> Place:
+    """Of a tensor that is not on the CPU; those DLPack knows nothing of have no type there."""
+    try:
+        kind, number = x.__dlpack_device__()
+    except (AttributeError, BufferError, RuntimeError, ValueError):
+        kind, number = 0, x.device.index or 0
+    return Place(int(kind), int(number), str(x.device), "pass `x.cpu()`")
 
 
 def _require_plain(x: Any, torch: Any) -> None:
     _require_plain_thread(torch)
     _require_no_wrapper(x, torch)
-    if x.device.type != "cpu":
-        raise Unusable(f"is on device {x.device}, this kernel runs on the CPU", "pass `x.cpu()`")
     if x.is_nested:
         raise Unusable("is a nested tensor", "pass one of `x.unbind()`, or `x.to_padded_tensor(0)`")
     if x.layout is not torch.strided:

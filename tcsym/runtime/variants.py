@@ -11,23 +11,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tcsym.errors import TargetError
 from tcsym.ir.compiled import LEFT_OUT, Compiled, Layout, stride_name
 from tcsym.options import Options
 from tcsym.process.config import VERIFY
 from tcsym.process.forks import at_fork
-from tcsym.process.system import require_runs_code
 from tcsym.runtime.arrays import View
 from tcsym.runtime.cache import CodeCache
 from tcsym.runtime.plan import CallPlan
 from tcsym.runtime.processor import known_processor
 from tcsym.runtime.stats import Stats
 from tcsym.runtime.versions import code_key
-from tcsym.target.target import Target, resolve_target, runs_here
+from tcsym.target.names import resolve_target
+from tcsym.target.target import Target
 
 if TYPE_CHECKING:
-    from tcsym.runtime.growing import GrowingKernel
-    from tcsym.runtime.jit import LoadedKernel
+    from tcsym.runtime.device import Code
     from tcsym.sizes.context import Context
 
 MAX_VARIANTS = 4
@@ -75,12 +73,6 @@ def _values(slots: Slots, views: Sequence[View], sizes: tuple[int, ...]) -> list
     ]
 
 
-def _load(compiled: Compiled) -> LoadedKernel:
-    from tcsym.runtime.jit import load
-
-    return load(compiled)
-
-
 @dataclass(frozen=True, slots=True)
 class Variant:
     """Loaded code and where its arguments come from. Some of it may be made yet, as calls need it.
@@ -90,7 +82,7 @@ class Variant:
     """
 
     layouts: Layouts
-    kernel: LoadedKernel | GrowingKernel
+    kernel: Code
     pointers: tuple[int, ...]
     slots: Slots
 
@@ -200,7 +192,7 @@ class Variants:
         with _compiling:
             if layouts not in self._made:
                 self.stats.note(layouts, compiled)
-                self._made[layouts] = self.variant_of(layouts, compiled, _load(compiled))
+                self._made[layouts] = self._loaded(layouts, compiled)
             return self._made[layouts]
 
     def cached(self, layouts: Layouts) -> Compiled | None:
@@ -216,17 +208,12 @@ class Variants:
         return found
 
     def _make(self, layouts: Layouts, whole: bool, asked: Asked | None) -> Variant:
-        require_runs_code()
         target = self.target
-        if not runs_here(target, known_processor()):
-            raise TargetError(
-                f"target `{target.name}` needs processor features this machine lacks",
-                hint='use "cpu", or "cpu:novector"',
-            )
+        self.plan.device.require(target)
         found = None if VERIFY.read() else self._load(target, layouts, whole)
         if found is not None:
             self.stats.note(layouts, found)
-            return self.variant_of(layouts, found, _load(found))
+            return self._loaded(layouts, found)
         return self._begun(target, layouts, whole, asked)
 
     def _begun(self, target: Target, layouts: Layouts, whole: bool, asked: Asked | None) -> Variant:
@@ -245,12 +232,13 @@ class Variants:
             if is_all:
                 self.keep(layouts, compiled)
 
-        kernel = GrowingKernel(begun, grown)
+        kernel = GrowingKernel(begun, self.plan.device.load, grown)
         return self.variant_of(layouts, kernel.compiled, kernel)
 
-    def variant_of(
-        self, layouts: Layouts, compiled: Compiled, kernel: LoadedKernel | GrowingKernel
-    ) -> Variant:
+    def _loaded(self, layouts: Layouts, compiled: Compiled) -> Variant:
+        return self.variant_of(layouts, compiled, self.plan.device.load(compiled))
+
+    def variant_of(self, layouts: Layouts, compiled: Compiled, kernel: Code) -> Variant:
         """Loaded code, and where its arguments come from."""
         position = {name: k for k, name in enumerate(self.ranks)}
         pointers = tuple(position[name] for name in compiled.arguments)

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import ctypes
 
-from tcsym.ir.compiled import CONTEXT_FIELDS
+from tcsym.ir.compiled import ARENA_LINE, CONTEXT_FIELDS
 
 ARENA_BUSY, OUT_OF_MEMORY, CODE_MISSING = -1, -2, -3
 LARGE_BYTES = 2**62  # no result comes from blocks
 _ADDRESS, _INTEGER = ctypes.c_void_p, ctypes.c_int64
 _TASK = ctypes.CFUNCTYPE(None, _ADDRESS, _INTEGER, _INTEGER)
 _KERNEL = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_char_p, ctypes.c_char_p, _ADDRESS)
-_LINE = 64
 
 
 def _parallel_for(pool: int, function: int, data: int, n_tasks: int, work: int) -> None:
@@ -69,11 +68,11 @@ def launch(
 ) -> int:
     """Runs the kernel on one thread."""
     try:
-        memory = ctypes.create_string_buffer(shared_bytes + private_bytes + 2 * _LINE)
+        memory = ctypes.create_string_buffer(shared_bytes + private_bytes + 2 * ARENA_LINE)
     except MemoryError:
         return OUT_OF_MEMORY
-    shared = -(-ctypes.addressof(memory) // _LINE) * _LINE
-    private = -(-(shared + shared_bytes) // _LINE) * _LINE
+    shared = -(-ctypes.addressof(memory) // ARENA_LINE) * ARENA_LINE
+    private = -(-(shared + shared_bytes) // ARENA_LINE) * ARENA_LINE
     context = (_INTEGER * len(CONTEXT_FIELDS))(parallel_for, 0, 1, shared, private, private_bytes)
     return int(_KERNEL(kernel)(buffers, sizes, ctypes.addressof(context)))
 

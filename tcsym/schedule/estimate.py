@@ -34,7 +34,7 @@ from tcsym.ir.loops import (
 )
 from tcsym.ir.traverse import walk
 from tcsym.schedule.analysis.cost import PLAIN, STEP, TRANSPOSED, Copies, Costs, is_copied
-from tcsym.target.target import Target
+from tcsym.target.machine import Machine
 
 Figures = NDArray[np.float64]
 
@@ -42,21 +42,21 @@ _ENTRY, _LAUNCH = 64, 200  # of a loop, and of one whose iterations may go to th
 _BRANCH = 16
 
 
-def estimated(kernel: Kernel, target: Target, sizes: Mapping[str, Integers]) -> Figures:
+def estimated(kernel: Kernel, machine: Machine, sizes: Mapping[str, Integers]) -> Figures:
     """Estimated time of a call at each choice of sizes; arrays of equal length, one a size."""
     n = len(next(iter(sizes.values()))) if sizes else 1
     known = {name: Column(values.astype(np.int64)) for name, values in sizes.items()}
     known |= {name: Column(np.zeros(1, np.int64)) for name in kernel.launched}
     known[THREADS] = Column(np.ones(1, np.int64))
-    found = _Estimate(kernel, target).node(kernel.body, Columns(known), None, ())
+    found = _Estimate(kernel, machine).node(kernel.body, Columns(known), None, ())
     return np.broadcast_to(np.asarray(found, np.float64), (n,)).copy()
 
 
 class _Estimate:
     """Of one kernel. What equal values of its variables make of a node is computed once."""
 
-    def __init__(self, kernel: Kernel, target: Target) -> None:
-        self.costs = Costs.of(kernel, target)
+    def __init__(self, kernel: Kernel, machine: Machine) -> None:
+        self.costs = Costs.of(kernel, machine)
         self.read: dict[int, frozenset[str]] = {}
         self.known: dict[tuple[object, ...], Figures | float] = {}
 

@@ -59,7 +59,7 @@ from tcsym.schedule.version.unit_windows import (
     unit_view,
     without_unit_loops,
 )
-from tcsym.target.target import Target
+from tcsym.target.machine import Machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +70,18 @@ class Mapped:
     notes: tuple[str, ...]
 
 
-def map_cpu(kernel: Kernel, target: Target, options: Options, whole: bool = False) -> Mapped:
+def map_cpu(kernel: Kernel, machine: Machine, options: Options, whole: bool = False) -> Mapped:
     """A correct kernel for every naive one, fast where a schedule applies.
 
     whole: with the code for what few sizes need. Else these are left out (`Kernel.left_out`).
     """
-    mapped = _mapped(in_quotients(kernel), target, options, whole)
+    mapped = _mapped(in_quotients(kernel), machine, options, whole)
     return replace(mapped, kernel=_verified(in_sizes(mapped.kernel, kernel)))
 
 
-def _mapped(kernel: Kernel, target: Target, options: Options, whole: bool) -> Mapped:
+def _mapped(kernel: Kernel, machine: Machine, options: Options, whole: bool) -> Mapped:
     kernel = drop_empty(kernel)  # a tensor of no elements has strides of 0, like one that is shared
-    setting = Setting(target, options, Names.of(kernel), [], whole=whole)
+    setting = Setting(machine, options, Names.of(kernel), [], whole=whole)
     body = without_allocations(kernel.body)
     body = unswitch(body, setting.names)
     kernel = reduce_strength(share_conditions(replace(kernel, body=body)))
@@ -98,7 +98,7 @@ def _mapped(kernel: Kernel, target: Target, options: Options, whole: bool) -> Ma
     kernel = _verified(find_positions(kernel, nests(kernel.body), setting.names))
     kernel = _verified(interchange_scans(kernel, setting.names, options.parallelize))
     if options.parallelize:
-        kernel = _verified(rfactor(kernel, target, setting.names))
+        kernel = _verified(rfactor(kernel, machine, setting.names))
     seldom = {v for x in exceptional_nests(kernel) for v in nests(x)}
     for k, nest in enumerate(nests(kernel.body)):
         schedule = schedule_leaf if nest in seldom else schedule_nest
@@ -106,16 +106,16 @@ def _mapped(kernel: Kernel, target: Target, options: Options, whole: bool) -> Ma
     kernel = _verified(skip_unit_windows(kernel, setting.names))
     kernel = _verified(clamp_rows(drop_empty(assume(contract_storage(kernel)))))
     kernel = _verified(full_tiles(drop_masks(pad_rows(kernel)), setting.names))
-    kernel = _verified(stream_stores(kernel, target.l3_bytes, setting.names))
-    if target.vector_bits:
-        kernel = _verified(prefetch_gathers(prefetch_rows(kernel), target.l2_bytes))
-    kernel = _verified(fetch_ahead(kernel, setting.ahead, target.l2_bytes, setting.names))
+    kernel = _verified(stream_stores(kernel, machine, setting.names))
+    if machine.vector_bits:
+        kernel = _verified(prefetch_gathers(prefetch_rows(kernel, machine), machine))
+    kernel = _verified(fetch_ahead(kernel, setting.ahead, machine, setting.names))
     if options.parallelize:
         grain, loops = options.min_work_per_thread, options.parallel_loops
-        kernel = coalesce_outermost(kernel, target, setting.names, grain, loops)
-        kernel = parallelise(kernel, target)
+        kernel = coalesce_outermost(kernel, machine, setting.names, grain, loops)
+        kernel = parallelise(kernel, machine)
     kernel = replace(kernel, body=unswitch_serial(kernel.body, setting.names))
-    kernel = merge_branches(reroll_epilogues(kernel, target, setting.names))
+    kernel = merge_branches(reroll_epilogues(kernel, machine, setting.names))
     kernel = place_allocations(kernel)
     return Mapped(_verified(kernel), tuple(setting.notes))
 

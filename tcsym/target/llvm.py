@@ -42,15 +42,15 @@ def _initialise() -> None:
     binding.initialize_native_asmprinter()
 
 
-class Machine:
+class TargetMachine:
     """What code is made for: position-independent, of the small code model. For one thread.
 
     RuntimeError for a triple that LLVM does not know.
     """
 
-    def __init__(self, cpu: str, features: str = "", triple: str | None = None) -> None:
+    def __init__(self, triple: str, cpu: str, features: str = "") -> None:
         _initialise()
-        target = binding.Target.from_triple(triple or binding.get_default_triple())
+        target = binding.Target.from_triple(triple)
         how = {"opt": _LEVEL, "reloc": "pic", "codemodel": "small"}
         self.machine: Any = target.create_target_machine(cpu, features, **how)
 
@@ -73,31 +73,31 @@ class Module:
     def __str__(self) -> str:
         return str(self.module)
 
-    def target(self, machine: Machine) -> None:
+    def target(self, machine: TargetMachine) -> None:
         """From now on the module is one for `machine`."""
         self.module.triple = machine.triple
         self.module.data_layout = machine.data_layout
 
-    def run(self, passes: Sequence[str], machine: Machine) -> None:
+    def run(self, passes: Sequence[str], machine: TargetMachine) -> None:
         """These of `PASSES`, in order."""
         manager = binding.create_new_module_pass_manager()
         for name in passes:
             getattr(manager, PASSES[name])()
         manager.run(self.module, _builder(machine, vectorise=False))
 
-    def optimise(self, machine: Machine, vectorise: bool) -> None:
+    def optimise(self, machine: TargetMachine, vectorise: bool) -> None:
         """LLVM's default passes of level 2."""
         builder = _builder(machine, vectorise)
         builder.getModulePassManager().run(self.module, builder)
 
-    def emitted(self, machine: Machine, as_object: bool = True) -> bytes:
+    def emitted(self, machine: TargetMachine, as_object: bool = True) -> bytes:
         """Object code, or assembly."""
         if as_object:
             return bytes(machine.machine.emit_object(self.module))
         return str(machine.machine.emit_assembly(self.module)).encode()
 
 
-def _builder(machine: Machine, vectorise: bool) -> Any:
+def _builder(machine: TargetMachine, vectorise: bool) -> Any:
     tuning = binding.create_pipeline_tuning_options(speed_level=_LEVEL)
     tuning.loop_vectorization = tuning.slp_vectorization = vectorise
     return binding.create_pass_builder(machine.machine, tuning)

@@ -16,9 +16,8 @@ from tcsym.frontend.sample import Array
 from tcsym.options import Options
 from tcsym.process.threads import get_num_threads, set_num_threads
 from tcsym.runtime.arguments import bind, match_arguments
-from tcsym.runtime.entering import load_entry
+from tcsym.runtime.device import LoadedCode
 from tcsym.runtime.entry_image import all_dense, entry_image
-from tcsym.runtime.jit import LoadedKernel
 from tcsym.runtime.packing import packed
 from tcsym.runtime.plan import CallPlan, plan_call
 from tcsym.runtime.results import match_outputs, prepare_outputs
@@ -34,7 +33,7 @@ Values = tuple[int, ...]
 def call_of(
     program: Program,
     target: Target,
-    kernel: LoadedKernel,
+    kernel: LoadedCode,
     context: Context,
     values: Values,
     inputs: Sequence[Array],
@@ -53,16 +52,16 @@ def call_of(
 
 @lru_cache(512)
 def _entry(
-    program: Program, target: Target, kernel: LoadedKernel, context: Context
+    program: Program, target: Target, kernel: LoadedCode, context: Context
 ) -> Callable[..., Any]:
     declared = {name: Dim(low, high, step) for name, low, high, step in context}
-    plan = plan_call(program, declared, frozenset())
+    plan = plan_call(program, declared, frozenset(), target)
     variants = Variants(plan, target, Options(), {}, Stats(), context)
     variant = variants.variant_of(variants.dense, kernel.compiled, kernel)
     through_python = partial(_call, plan, variant)
     where = variant.pointers, variant.slots, all_dense(plan)
     image = entry_image(plan, kernel.compiled, *where)
-    return through_python if image is None else load_entry(image, kernel, through_python)
+    return through_python if image is None else kernel.enter(image, through_python)
 
 
 def _call(plan: CallPlan, variant: Variant, /, *inputs: Any, sizes: Any = None) -> Any:

@@ -50,4 +50,4 @@ class Estimates:
             self.scheduled[key] = stages.scheduled()
         kernel = stages.mapped(self.scheduled[key]).kernel
         columns = {name: sizes[:, k] for k, name in enumerate(program.sizes)}
-        return np.asarray(np.log(estimated(kernel, self.target, columns) + CALL))
+        return np.asarray(np.log(estimated(kernel, self.target.machine, columns) + CALL))

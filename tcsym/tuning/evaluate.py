@@ -22,10 +22,11 @@ from tcsym.index.values import evaluate, holds
 from tcsym.ir.compiled import Compiled, Layout
 from tcsym.options import Options
 from tcsym.process.recursion import deep_recursion
+from tcsym.runtime.device import LoadedCode, device_of
 from tcsym.runtime.digest import hexdigest
-from tcsym.runtime.jit import LoadedKernel, load
 from tcsym.sizes.context import Context
-from tcsym.target.target import Target, resolve_target
+from tcsym.target.names import resolve_target
+from tcsym.target.target import Target
 from tcsym.tuning.called import call_of
 from tcsym.tuning.declared import moved_into
 from tcsym.tuning.machine import machine_key
@@ -108,7 +109,7 @@ class RunnableKernel:
     """Loaded code with the arguments it is run on."""
 
     program: Program
-    kernel: LoadedKernel
+    kernel: LoadedCode
     threads: int
 
     def bind(self, values: Values, inputs: list[Array]) -> Callable[[], int]:
@@ -157,7 +158,7 @@ def fingerprint_of(compiled: Compiled) -> str:
     return hexdigest(compiled.object_code)
 
 
-def _timed(job: Job, candidate: LoadedKernel, fingerprint: str) -> Outcome:
+def _timed(job: Job, candidate: LoadedCode, fingerprint: str) -> Outcome:
     rival = loaded(job.program, job.target, job.rival, Dense(job.context, job.served))
     ratios: list[tuple[Values, Ratio]] = []
     for values in job.sizes:
@@ -202,7 +203,7 @@ def check_sizes(
     return tuple(found)[-_CHECKED:]
 
 
-def _wrong(job: Job, kernel: LoadedKernel) -> str:
+def _wrong(job: Job, kernel: LoadedCode) -> str:
     for values in check_sizes(job.program, job.sizes, job.context):
         wrong = wrong_at(job, kernel, values)
         if wrong:
@@ -210,7 +211,7 @@ def _wrong(job: Job, kernel: LoadedKernel) -> str:
     return ""
 
 
-def wrong_at(job: Job, kernel: LoadedKernel, values: Values, interpreted: bool = True) -> str:
+def wrong_at(job: Job, kernel: LoadedCode, values: Values, interpreted: bool = True) -> str:
     """How a result differs from what is expected; "" if it does not.
 
     interpreted: at small sizes from the interpreter's result, else from the default kernel's.
@@ -308,7 +309,7 @@ def inputs_at(program: Program, values: Values, seed: int) -> list[Array]:
 
 def loaded(
     program: Program, target: Target, options: Options, compile: Compile, copy: int = 1
-) -> LoadedKernel:
+) -> LoadedCode:
     """The candidate's code, made once; each `copy` of it lies elsewhere in memory."""
     return _loaded(program, target, options, compile, copy)
 
@@ -316,5 +317,5 @@ def loaded(
 @lru_cache(512)
 def _loaded(
     program: Program, target: Target, options: Options, compile: Compile, _copy: int
-) -> LoadedKernel:
-    return load(compile(program, target, options))
+) -> LoadedCode:
+    return device_of(target).load(compile(program, target, options))

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from tcsym.target.target import Target
 
-_LEVELS = {512: "avx512", 256: "avx2", 0: "novector"}
-
 
 def machine_key(target: Target, threads: int | None = None) -> str:
     """`znver3 avx2 l1=32K l2=512K threads=2`: equal keys may use each other's measurements."""
-    level = _LEVELS.get(target.vector_bits, f"{target.vector_bits}-bit")
-    l1, l2 = target.l1_bytes // 1024, target.l2_bytes // 1024
+    own = target.machine.levels[:2]  # what other cores do with the rest is not known
+    near = " ".join([f"{level.name}={level.bytes // 1024}K" for level in own])
     told = "" if threads is None else f" threads={threads}"
-    return f"{target.cpu} {level} l1={l1}K l2={l2}K{told}"
+    return f"{target.cpu} {target.machine.name} {near}{told}"
 
 
 def machine_and_threads(key: str) -> tuple[str, int | None]:

@@ -19,6 +19,7 @@ from tcsym.ir.text import kernel_text
 from tcsym.ir.traverse import walk
 from tcsym.options import Options
 from tcsym.process.recursion import deep_recursion
+from tcsym.target.machine import Machine
 from tcsym.target.target import Target
 
 Value = Any
@@ -97,7 +98,7 @@ class Space:
         """Fewer axes."""
         return replace(self, axes=tuple(axis for axis in self.axes if axis[0] not in names))
 
-    def predicted(self, options: Options, default: Options, target: Target) -> float:
+    def predicted(self, options: Options, default: Options, machine: Machine) -> float:
         """How many times slower than the default's a register tile must be: 1.0 is no opinion.
 
         A tile needs rows * vectors accumulators, a row of B and a broadcast value in registers,
@@ -105,11 +106,11 @@ class Space:
         """
         if not self.tiles:
             return 1.0
-        return self._tile_cost(options, target) / self._tile_cost(default, target)
+        return self._tile_cost(options, machine) / self._tile_cost(default, machine)
 
-    def _tile_cost(self, options: Options, target: Target) -> float:
-        rows = options.register_rows or target.register_rows
-        vectors = options.register_vectors or target.register_vectors
+    def _tile_cost(self, options: Options, machine: Machine) -> float:
+        rows = options.register_rows or machine.tile.rows
+        vectors = options.register_vectors or machine.tile.vectors
         tile = rows * vectors
         loads = (rows + vectors) / tile
         latency = max(1.0, LATENCY_TILES / tile)
@@ -154,4 +155,4 @@ def space_of(program: Program, target: Target, default: Options, threads: int) -
         if kept:
             axes.append((name, (here, *kept)))
     tiles = any(name == "register_rows" for name, _ in axes)
-    return Space(tuple(axes), tiles, target.vector_registers)
+    return Space(tuple(axes), tiles, target.machine.vector_registers)

@@ -404,7 +404,7 @@ class _Tuning:
     def _unpruned(self, batch: Sequence[Options], space: Space) -> list[Options]:
         kept: list[Options] = []
         for options in batch:
-            predicted = space.predicted(options, DEFAULT, self.request.target)
+            predicted = space.predicted(options, DEFAULT, self.request.target.machine)
             if predicted > PRUNED_BEYOND:
                 reason = f"the model predicts {predicted:.1f} times the default's time"
                 self._note([Attempt(options, "pruned", reason)])

@@ -19,7 +19,9 @@ from tcsym.ir.compiled import SYMBOL
 from tcsym.ir.loops import Buffer, Kernel, Loop, Node, Store, Value
 from tcsym.ir.traverse import substitute_node
 from tcsym.ir.verify import verify
-from tcsym.target.target import Target, resolve_target, runs_here
+from tcsym.target.host import runs_here
+from tcsym.target.names import resolve_target
+from tcsym.target.target import Target
 from tcsym.types import DType
 
 TARGETS = [t for t in ("cpu:avx2", "cpu:novector", "cpu:avx512") if runs_here(resolve_target(t))]

@@ -9,9 +9,10 @@ import pytest
 
 import tcsym
 from tcsym.codegen import Assembler, object_code
+from tcsym.codegen.emit import Generated, emit
 from tcsym.compiler import Lowering, Unfinished, analyse
 from tcsym.ir.archive import members
-from tcsym.target.target import resolve_target
+from tcsym.target.names import resolve_target
 
 TARGET = resolve_target("cpu:avx2")
 TWO = """def two(float(M,K) A, float(N,K) B, float(P,N) C) -> (Y) {
@@ -26,9 +27,14 @@ def lowering(text: str, target: str = "cpu:avx2") -> Lowering:
     return Lowering(program, resolve_target(target), tcsym.Options(), {}, layouts, (), {})  # type: ignore[arg-type]
 
 
+def emitted(stages: Lowering) -> Generated:
+    kernel = stages.mapped(stages.scheduled()).kernel
+    return emit(kernel, stages.target, stages.options.min_work_per_thread)
+
+
 def test_modules_are_the_whole_in_parts() -> None:
     stages = lowering(TWO)
-    generated = stages.generated(stages.mapped(stages.scheduled()))
+    generated = emitted(stages)
     assert len(generated.modules) > 2
     assert "@tcsym_kernel(" in generated.modules[-1]
     for text in (*generated.modules, generated.ir_text):
@@ -39,13 +45,13 @@ def test_modules_are_the_whole_in_parts() -> None:
 
 def test_scalar_code_is_one_module() -> None:
     stages = lowering(TWO, "cpu:novector")
-    generated = stages.generated(stages.mapped(stages.scheduled()))
+    generated = emitted(stages)
     assert generated.modules == (generated.ir_text,)
 
 
 def test_archive_has_the_modules_in_order() -> None:
     stages = lowering(TWO)
-    generated = stages.generated(stages.mapped(stages.scheduled()))
+    generated = emitted(stages)
     begun = Unfinished(lowering(TWO))
     begun.make(begun.missing())
     expected = [object_code(text, TARGET) for text in generated.modules]

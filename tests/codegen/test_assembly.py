@@ -13,7 +13,8 @@ from tcsym.frontend.program import Binary, Call, Const, Read
 from tcsym.index.expr import ZERO, choose, floordiv, ge, var
 from tcsym.ir.loops import Buffer, Kernel, Loop, Store, TransposeBlock, Value
 from tcsym.ir.traverse import map_node, substitute_value
-from tcsym.target.target import resolve_target, runs_here
+from tcsym.target.host import runs_here
+from tcsym.target.names import resolve_target
 from tcsym.types import DType
 from tests.codegen.harness import TARGETS, Launches, elementwise, load, vector
 from tests.codegen.kernels import matmul
@@ -39,7 +40,7 @@ def vector_name(target: str) -> str:
 @pytest.mark.parametrize(("target", "rows", "vectors", "dtype"), CASES)
 def test_register_tile(target: str, rows: int, vectors: int, dtype: DType) -> None:
     """Fused multiply-adds on whole registers, four copies of k and the rest; no spilled vector."""
-    width = resolve_target(target).lanes(dtype.bits)
+    width = resolve_target(target).machine.lanes(dtype.bits)
     register = vector_name(target)
     text = listing(matmul(rows, vectors, width, dtype), target)
     fused = re.findall(rf"vfmadd\d+p[sd]\s.*%{register}", text)
@@ -55,7 +56,7 @@ def test_register_tile(target: str, rows: int, vectors: int, dtype: DType) -> No
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("dtype", [DType.FLOAT32, DType.FLOAT64], ids=str)
 def test_matmul_is_right(dtype: DType, target: str) -> None:
-    width = max(resolve_target(target).lanes(dtype.bits), 4)
+    width = max(resolve_target(target).machine.lanes(dtype.bits), 4)
     run = load(matmul(6, 2, width, dtype), target)
     panel, rng = 2 * width, np.random.default_rng(0)
     for m, n, k in (
@@ -81,7 +82,7 @@ def test_exp_and_maximum_are_vectors(target: str) -> None:
     """No calls, no scalar arithmetic: max(exp(A), B) in whole registers."""
     a, b = (Read(x, (var("i"),), DType.FLOAT32) for x in "AB")
     value: Value = Binary("max", Call("exp", (a,), DType.FLOAT32), b, DType.FLOAT32)
-    width = resolve_target(target).lanes(32)
+    width = resolve_target(target).machine.lanes(32)
     kernel = elementwise(value, DType.FLOAT32, {"A": DType.FLOAT32, "B": DType.FLOAT32}, width)
     text = listing(kernel, target)
     assert set(re.findall(r"callq\s+(\S+)", text)) <= {"tcsym_kernel.body"}
@@ -126,7 +127,7 @@ def streamed(width: int) -> Kernel:
 @pytest.mark.parametrize("target", ["cpu:avx2", "cpu:avx512"])
 def test_streamed_stores_bypass_the_cache_and_are_fenced(target: str) -> None:
     """Quarters of a line, in the loop; one fence at the end of each task."""
-    width = resolve_target(target).lanes(32)
+    width = resolve_target(target).machine.lanes(32)
     text = listing(streamed(width), target)
     assert len(re.findall(r"vmovntps\s+%xmm", text)) == width // 4
     assert text.count("sfence") == 2  # of the task, and of the kernel
@@ -140,7 +141,7 @@ def test_streamed_stores_bypass_the_cache_and_are_fenced(target: str) -> None:
 @pytest.mark.parametrize("target", ["cpu:avx2", "cpu:avx512"])
 def test_streamed_blocks_write_a_line_by_whole_registers(target: str) -> None:
     """Each column once past the caches and once through them, and one fence at the end."""
-    width = resolve_target(target).lanes(32)
+    width = resolve_target(target).machine.lanes(32)
     x, o = Buffer("X", F32, (var("N"), var("M"))), Buffer("O", F32, (var("M"), var("N")))
     at, rest = (ZERO, ZERO), (var("N"), var("M"))
     flag = choose(ge(var("N"), 64), 1, 0)
@@ -166,7 +167,7 @@ def test_streamed_blocks_write_a_line_by_whole_registers(target: str) -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_streamed_results(target: str) -> None:
-    width = max(4, resolve_target(target).lanes(32))
+    width = max(4, resolve_target(target).machine.lanes(32))
     run, rng = load(streamed(width), target), np.random.default_rng(0)
     for m, n in ((1, width), (5, 4 * width)):
         x = rng.standard_normal((m, n)).astype(np.float32)

@@ -39,7 +39,7 @@ from tcsym.ir.loops import (
 )
 from tcsym.ir.text import kernel_text
 from tcsym.ir.verify import InternalError, verify
-from tcsym.target.target import resolve_target
+from tcsym.target.names import resolve_target
 from tcsym.types import DType
 from tests.codegen.harness import const, unrolled, vector
 from tests.codegen.kernels import matmul

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import tcsym
-from tcsym.target.target import resolve_target, runs_here
+from tcsym.target.host import runs_here
+from tcsym.target.names import resolve_target
 
 KERNELS = {
     "row": "def f(float(N) X) -> (O) { O(i) = X(i) * 2.0 }",
@@ -31,7 +32,7 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(autouse=True)
 def _tiny_cache() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tcsym.target.target.cache_bytes", lambda: (32 * 1024, 512 * 1024, 4096))
+        patch.setattr("tcsym.target.names.cache_bytes", lambda: (32 * 1024, 512 * 1024, 4096))
         yield
 
 

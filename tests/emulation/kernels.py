@@ -10,7 +10,7 @@ from typing import Any
 from unittest.mock import patch
 
 from tcsym import get_num_threads, set_num_threads
-from tcsym.runtime import variants
+from tcsym.runtime import cpu
 from tcsym.runtime.jit import LoadedKernel
 from tests.emulation.processor import EmulationError, Processor, inserts_bytes
 
@@ -54,7 +54,7 @@ def emulated() -> Iterator[None]:
     try:
         with (
             patch.object(LoadedKernel, "__init__", _load_emulated),
-            patch.object(variants, "runs_here", lambda *_: True),
+            patch.object(cpu, "runs_here", lambda *_: True),
         ):
             yield
     finally:

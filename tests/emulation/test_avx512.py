@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 import tcsym
-from tcsym.target.target import resolve_target, runs_here
+from tcsym.target.host import runs_here
+from tcsym.target.names import resolve_target
 from tests.differential.corpus import CORPUS
 from tests.differential.test_corpus import check, module
 from tests.emulation.kernels import TARGET, emulated, raise_errors

@@ -13,7 +13,7 @@ from tcsym.compiler import analyse, explain_stage
 from tcsym.frontend.program import Program
 from tcsym.frontend.program_json import programs_from_json, programs_to_json
 from tcsym.options import Options
-from tcsym.target.target import resolve_target
+from tcsym.target.names import resolve_target
 from tests.differential.corpus import CORPUS
 
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"

@@ -16,7 +16,7 @@ from tcsym.kernel.definition import define
 from tcsym.options import Options
 from tcsym.runtime.background import settle
 from tcsym.sizes.dims import Dim
-from tcsym.target.target import resolve_target
+from tcsym.target.names import resolve_target
 from tests.fuzz.layouts import relaid
 from tests.fuzz.model import Case, Sizes
 from tests.fuzz.thresholds import random_options

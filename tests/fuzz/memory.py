@@ -19,7 +19,7 @@ from tcsym.compiler import Lowering, analyse
 from tcsym.index.values import evaluate
 from tcsym.ir.compiled import Layout
 from tcsym.ir.loops import Kernel
-from tcsym.target.target import resolve_target
+from tcsym.target.names import resolve_target
 from tests.fuzz.model import Case, Sizes
 from tests.fuzz.thresholds import TARGETS, random_options
 from tests.schedule.execute import execute

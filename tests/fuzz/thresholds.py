@@ -127,7 +127,7 @@ OTHERS: dict[str, dict[str, tuple[Any, ...]]] = {
     "tcsym.codegen.scalar.share_loops": {"LEAST_STATEMENTS": (1, 3, 8)},
     "tcsym.compiler": {"MOST_LOOPS_AT_ONCE": (1, 400)},
     "tcsym.rewrite.reorder_chains": {"MOST_POINTS": ((3, 4), (9, 1))},
-    "tcsym.target.target": {
+    "tcsym.target.names": {
         "cache_bytes": (
             lambda: (256, 1024, 2048),
             lambda: (1024, 8192, 16384),

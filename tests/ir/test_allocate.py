@@ -12,7 +12,7 @@ from tcsym.ir.allocate import allocate, buffer_bytes
 from tcsym.ir.loops import Allocate, Block, Branch, Kernel, Loop, Node
 from tcsym.options import Options
 from tcsym.schedule.map_cpu import map_cpu
-from tcsym.target.target import resolve_target
+from tcsym.target.names import resolve_target
 from tests.polyhedral.programs import SOURCES, scheduled
 
 SIZES = (1, 7, 40)
@@ -49,7 +49,7 @@ def overlap(kernel: Kernel, a: str, b: str, sizes: dict[str, int]) -> bool:
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_what_lives_together_lies_apart(name: str) -> None:
-    kernel = map_cpu(scheduled(name).kernel, resolve_target("cpu:avx2"), Options()).kernel
+    kernel = map_cpu(scheduled(name).kernel, resolve_target("cpu:avx2").machine, Options()).kernel
     storage = allocate(kernel)
     assert storage.offsets.keys() == {b.name for b in kernel.buffers if b.space == "arena"}
     for size in SIZES:
@@ -72,7 +72,7 @@ def test_what_lives_together_lies_apart(name: str) -> None:
 
 def test_lifetimes_that_follow_share_their_place() -> None:
     kernel = scheduled("softmax").kernel
-    mapped = map_cpu(kernel, resolve_target("cpu:avx2"), Options()).kernel
+    mapped = map_cpu(kernel, resolve_target("cpu:avx2").machine, Options()).kernel
     arena = [b.name for b in mapped.buffers if b.space == "arena"]
     assert len(arena) == 2  # of the two versions, of which one runs
     assert [allocate(mapped).offsets[n] for n in arena] == [ZERO, ZERO]

@@ -10,7 +10,7 @@ from tcsym.frontend.program import Const
 from tcsym.index.expr import Index, eq, ge, var
 from tcsym.ir.launched import launched
 from tcsym.ir.loops import Block, Branch, Buffer, Kernel, Loop, Node, Store, View
-from tcsym.target.target import resolve_target
+from tcsym.target.names import resolve_target
 from tcsym.types import DType
 
 N, K = var("N"), var("K")

@@ -24,7 +24,7 @@ from tcsym.ir.regions import Host, buffers_used, outline
 from tcsym.ir.traverse import map_node, walk
 from tcsym.options import Options
 from tcsym.schedule.map_cpu import map_cpu
-from tcsym.target.target import resolve_target
+from tcsym.target.names import resolve_target
 from tcsym.types import DType
 from tests.polyhedral.programs import SOURCES, scheduled
 
@@ -46,7 +46,7 @@ def outlined(body: Node, *buffers: Buffer) -> Host:
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_regions_of_mapped_programs_receive_all_they_use(name: str) -> None:
-    kernel = map_cpu(scheduled(name).kernel, resolve_target("cpu:avx2"), Options()).kernel
+    kernel = map_cpu(scheduled(name).kernel, resolve_target("cpu:avx2").machine, Options()).kernel
     host = outline(kernel)
     tasks = [n for n, a in walk(kernel.body) if is_parallel(n) and not any(map(is_parallel, a))]
     assert [r.loop for r in host.regions] == tasks

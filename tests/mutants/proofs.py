@@ -17,7 +17,7 @@ from tcsym.frontend.program import Program
 from tcsym.ir.compiled import Layout
 from tcsym.library import names, source
 from tcsym.options import Options
-from tcsym.target.target import resolve_target
+from tcsym.target.names import resolve_target
 
 WAYS: tuple[tuple[str, Options], ...] = (
     ("cpu:avx512", Options()),
@@ -48,7 +48,8 @@ def _compile(program: Program, target: str, options: Options) -> None:
     scheduled = stages.scheduled()
     given_up = [x for x in scheduled.notes if "not proved" in x]
     assert not given_up, given_up[0]
-    stages.generated(stages.mapped(scheduled, whole=True))
+    kernel = stages.mapped(scheduled, whole=True).kernel
+    stages.backend.explain("llvm", kernel, stages.target, options.min_work_per_thread)
 
 
 def _programs() -> Iterator[Program]:

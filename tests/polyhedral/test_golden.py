@@ -9,8 +9,8 @@ import pytest
 from tcsym.ir.text import kernel_text
 from tcsym.options import Options
 from tcsym.schedule.map_cpu import map_cpu
-from tcsym.target.target import Target
 from tests.polyhedral.programs import scheduled
+from tests.targets import target_of
 
 GOLDEN = Path(__file__).parent / "golden"
 NAMES = (
@@ -37,7 +37,7 @@ def test_schedule_text(name: str, update_golden: bool) -> None:
 
 
 # A processor of no machine in particular: mapped loops depend on the capacities of its caches.
-AVX2 = Target("cpu:avx2", "haswell", ("avx2", "fma"), 256, 16, True, False, 2**15, 2**18, 2**23)
+AVX2 = target_of("avx2", (2**15, 2**18, 2**23))
 MAPPED = (
     "matmul_bias_relu",
     "softmax",
@@ -53,7 +53,7 @@ MAPPED = (
 
 @pytest.mark.parametrize("name", MAPPED)
 def test_mapped_text(name: str, update_golden: bool) -> None:
-    mapped = map_cpu(scheduled(name).kernel, AVX2, Options())
+    mapped = map_cpu(scheduled(name).kernel, AVX2.machine, Options())
     text = "\n".join([*(f"# {note}" for note in mapped.notes), kernel_text(mapped.kernel)])
     path = GOLDEN / "mapped" / f"{name}.txt"
     if update_golden:

@@ -66,7 +66,7 @@ def test_bytes_are_uint8() -> None:
 
 @pytest.mark.parametrize("x", [OnGPU(), OnlyDLPack(ones(3), (2, 0))], ids=["interface", "dlpack"])
 def test_gpu_arrays_say_what_to_do(x: Any) -> None:
-    error = failing(ADD, "float(N) |A", x, ones(3), kind="type")
+    error = failing(ADD, "float(N) |A", x, ones(3), kind="device")
     assert "copy it to the CPU" in error.hint
 
 

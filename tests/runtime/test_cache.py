@@ -18,8 +18,8 @@ from tcsym.index.expr import Index, floordiv, var
 from tcsym.ir.compiled import Compiled, Fault
 from tcsym.runtime import cache as cache_module
 from tcsym.runtime.cache import CodeCache
-from tcsym.target.target import Target
 from tests.assembled import assemble
+from tests.targets import target_of
 
 OBJECT = assemble("define i32 @tcsym_kernel(ptr %b, ptr %s, ptr %c) {\n ret i32 0\n}")
 COMPILED = Compiled(
@@ -31,7 +31,7 @@ COMPILED = Compiled(
     private_bytes=Index((), 64),
     notes=("no packing: too small",),
 )
-TARGET = Target("cpu:novector", "x86-64", (), 0, 16, False, False)
+TARGET = target_of("novector")
 
 
 @pytest.fixture

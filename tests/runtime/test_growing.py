@@ -22,7 +22,8 @@ from tcsym.options import Options
 from tcsym.runtime import growing as growing_module
 from tcsym.runtime.background import Turns, settle
 from tcsym.runtime.growing import GrowingKernel
-from tcsym.target.target import resolve_target
+from tcsym.runtime.jit import load
+from tcsym.target.names import resolve_target
 
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 SIZES = [(64, 40, 64), (1, 40, 64), (3, 300, 2), (64, 3, 64), (0, 5, 5), (7, 0, 3)]
@@ -48,7 +49,7 @@ class Growing:
         monkeypatch.setattr(growing_module, "beside", self.beside.append)
         self.told: list[tuple[Compiled, bool]] = []
         self.unfinished = begun()
-        self.kernel = GrowingKernel(self.unfinished, lambda *told: self.told.append(told))
+        self.kernel = GrowingKernel(self.unfinished, load, lambda *told: self.told.append(told))
 
     def check(self, m: int, k: int, n: int) -> None:
         rng = np.random.default_rng(m)
@@ -106,7 +107,7 @@ def test_the_first_call_of_a_small_kernel_makes_all(
     monkeypatch.setattr(compiler, "MOST_LOOPS_AT_ONCE", 400)
     unfinished = begun()
     told = list[bool]()
-    product.kernel = GrowingKernel(unfinished, lambda _, is_all: told.append(is_all))
+    product.kernel = GrowingKernel(unfinished, load, lambda _, is_all: told.append(is_all))
     product.check(64, 40, 64)
     assert unfinished.missing() == ()
     product.check(1, 40, 64)

@@ -95,8 +95,10 @@ def test_gradients_are_not_lost_silently() -> None:
 
 
 def test_not_on_the_cpu() -> None:
-    error = refused(tc.define(ONE), torch.ones(3, device="meta"))
-    assert "meta" in error.message and ".cpu()" in error.hint
+    error = refused(tc.define(ONE), torch.ones(3, device="meta"), kind="device")
+    assert "`A` is on device meta" in error.message and ".cpu()" in error.hint
+    f, x = tc.define(ONE), torch.ones(3)
+    assert "`out` for" in refused(f, x, out=x.to("meta"), kind="device").message
     assert "dense" in refused(tc.define(ONE), torch.ones(3).to_sparse()).hint
 
 

@@ -17,9 +17,9 @@ from tcsym.options import Options
 from tcsym.runtime import versions as versions_module
 from tcsym.runtime.cache import CodeCache, _cache_at
 from tcsym.runtime.versions import code_key, compiler_version
-from tcsym.target.target import Target
+from tests.targets import target_of, with_level
 
-TARGET = Target("cpu:novector", "x86-64", (), 0, 16, False, False)
+TARGET = target_of("novector")
 
 
 def test_key_changes_with_everything_that_matters(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,7 +27,7 @@ def test_key_changes_with_everything_that_matters(monkeypatch: pytest.MonkeyPatc
     others = [
         ("def g", *base[1:]),
         (base[0], replace(TARGET, features=("avx",)), *base[2:]),
-        (base[0], replace(TARGET, l2_bytes=1), *base[2:]),
+        (base[0], replace(TARGET, machine=with_level(TARGET.machine, "l2", 1)), *base[2:]),
         (*base[:2], Options(pack=False), *base[3:]),
         (*base[:3], {"N": 4}, base[4]),
         (*base[:3], {}, base[4]),
@@ -49,8 +49,8 @@ def test_what_compiles_is_in_the_version() -> None:
     """Nothing above the compiler is loaded when it compiles: its state need not be in keys."""
     code = (
         "from tcsym.compiler import analyse, compile_program; from tcsym.options import Options;"
-        "from tcsym.target.target import processor, resolve_target; import sys;"
-        "target = resolve_target('cpu', processor());"
+        "from tcsym.target.names import resolve_target; import sys;"
+        "target = resolve_target('cpu');"
         "program = analyse('def f(float(N) A) -> (C) { C(i) = A(i) }')['f'];"
         "compile_program(program, target, Options(), {}, ('dense', 'dense'));"
         "print(*{m.split('.')[1] for m in sys.modules if m.startswith('tcsym.')})"
@@ -123,7 +123,7 @@ def test_the_same_sources_elsewhere_are_the_same_version(copy: Path, tmp_path: P
 
 def test_sources_above_the_compiler_do_not_count_for_its_code(copy: Path) -> None:
     before, whole = version_in(copy), version_in(copy, whole=True)
-    changed(copy, "dispatch/beside.py")
+    changed(copy, "dispatch/stand_ins.py")
     assert version_in(copy) == before
     assert version_in(copy, whole=True) != whole
 

@@ -1,15 +1,14 @@
-"""The targets the mapping is tested for, and the sizes tried."""
+"""The machines the mapping is tested for, and the sizes tried."""
 
 from __future__ import annotations
 
 import itertools
 
 from tcsym.ir.loops import Kernel
-from tcsym.target.target import Target
+from tests.targets import target_of
 
-AVX2 = Target("cpu:avx2", "haswell", (), 256, 16, True, False)
-AVX512 = Target("cpu:avx512", "skylake-avx512", (), 512, 32, True, True)
-SCALAR = Target("cpu:novector", "x86-64", (), 0, 16, False, False)
+AVX2, AVX512, SCALAR = (target_of(name).machine for name in ("avx2", "avx512", "novector"))
+DOTS = target_of("avx512bf16").machine
 TARGETS = {"avx2": AVX2, "avx512": AVX512, "scalar": SCALAR}
 
 

@@ -17,10 +17,8 @@ from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.map_cpu import map_cpu, nests
 from tcsym.schedule.proved import schedule_program
 from tcsym.schedule.stage.convert_windows import convert_windows
-from tcsym.target.target import Target
-from tests.schedule.targets import AVX2, AVX512
-
-DOTS = Target("cpu", "cooperlake", ("avx512vnni", "avx512bf16"), 512, 32, True, True)
+from tcsym.target.machine import Machine
+from tests.schedule.targets import AVX2, AVX512, DOTS
 
 
 def conv(kind: str, image: str, weight: str, index: str = "y+i,x+j", wide: str = "float") -> str:
@@ -47,7 +45,7 @@ TWICE = """def f(int8(N,H,C) X, float(K,C,O) F) -> (Y) {
 }"""
 
 
-def copied(source: str, target: Target = AVX512) -> Kernel | None:
+def copied(source: str, target: Machine = AVX512) -> Kernel | None:
     kernel = schedule_program(analyse(source)["f"], Options(), {}).kernel
     setting = Setting(target, Options(), Names.of(kernel), [])
     found = convert_windows(kernel, nests(kernel.body)[0], setting)
@@ -92,7 +90,7 @@ def test_windows_along_memory_are_converted_in_lanes_that_have_masks(source: str
          " Y(n,y,o) +=! F(i,c,o) > 0 ? float(X(n,y+i,c)) : 0.0 }", AVX512),
     ],
 )  # fmt: skip
-def test_what_stays(source: str, target: Target) -> None:
+def test_what_stays(source: str, target: Machine) -> None:
     assert copied(source, target) is None
 
 

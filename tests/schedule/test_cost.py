@@ -10,7 +10,7 @@ from tcsym.index.values import evaluate
 from tcsym.ir.bounds import trip_bound
 from tcsym.ir.loops import Block, Branch, Loop, Node
 from tcsym.schedule.analysis.cost import Costs
-from tcsym.target.target import Target
+from tcsym.target.machine import Machine
 from tcsym.types import DType
 from tests.schedule.naive import buf, con, kernel, op, par, rd, st, up, v
 from tests.schedule.targets import AVX2, SCALAR
@@ -18,7 +18,7 @@ from tests.schedule.targets import AVX2, SCALAR
 N, I, L, R = v("N i l r")  # noqa: E741
 
 
-def of(body: Node, target: Target = AVX2, n: int = 1000) -> int:
+def of(body: Node, target: Machine = AVX2, n: int = 1000) -> int:
     """Sixteenths of a cycle for one execution of `body`, inside a loop i."""
     loop = par("i", "N", body)
     k = kernel("k", "N", [buf(x, "N") for x in "XYO"] + [buf("S", ())], loop)

@@ -13,7 +13,7 @@ from tcsym.index.expr import Index, ceildiv, choose, floordiv, ge, maximum, mini
 from tcsym.index.values import evaluate
 from tcsym.options import Options
 from tcsym.schedule.estimate import estimated
-from tcsym.target.target import resolve_target
+from tcsym.target.names import resolve_target
 
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 M, N = var("M"), var("N")
@@ -25,7 +25,7 @@ def _estimated(text: str, options: Options | None = None, **sizes: Any) -> Any:
     layouts = ("dense",) * (len(program.inputs) + len(program.outputs))
     stages = Lowering(program, target, options or Options(), {}, layouts, (), {})
     kernel = stages.mapped(stages.scheduled()).kernel
-    return estimated(kernel, target, {n: np.array(v) for n, v in sizes.items()})
+    return estimated(kernel, target.machine, {n: np.array(v) for n, v in sizes.items()})
 
 
 @pytest.mark.parametrize(

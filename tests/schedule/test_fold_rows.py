@@ -13,7 +13,8 @@ from tcsym.ir.loops import Branch, Loop, Store
 from tcsym.ir.traverse import walk
 from tcsym.options import Options
 from tcsym.schedule.map_cpu import map_cpu
-from tcsym.target.target import resolve_target, runs_here
+from tcsym.target.host import runs_here
+from tcsym.target.names import resolve_target
 from tests.schedule.targets import AVX2, AVX512
 from tests.schedule.test_short_rows import branches, naive
 

@@ -30,7 +30,7 @@ from tcsym.schedule.version.interleaving import (
     transposing,
 )
 from tcsym.sizes.context import Known
-from tcsym.target.target import Target
+from tcsym.target.machine import Machine
 from tests.schedule.compare import assert_same
 from tests.schedule.naive import buf, con, kernel, op, par, rd, red, st, up, v
 from tests.schedule.targets import AVX2, AVX512
@@ -73,7 +73,7 @@ def naive(source: str) -> Kernel:
     return privatise(accumulate_privately(kernel, Names.of(kernel)))
 
 
-def setting(k: Kernel, target: Target) -> Setting:
+def setting(k: Kernel, target: Machine) -> Setting:
     return Setting(target, Options(), Names.of(k), [])
 
 
@@ -83,7 +83,7 @@ def top(k: Kernel) -> str:
 
 @pytest.mark.parametrize("target", [AVX2, AVX512])
 @pytest.mark.parametrize("name", SOURCES)
-def test_interleaved_products_keep_the_results(name: str, target: Target) -> None:
+def test_interleaved_products_keep_the_results(name: str, target: Machine) -> None:
     k = naive(SOURCES[name])
     found = interleaving(k, top(k), setting(k, target))
     assert found is not None and found.loop == ("g" if name == "grouped" else "b")
@@ -160,7 +160,7 @@ PERMUTED = """def f(float(D,G,A) X, float(G,F,B) Y) -> (Z) {
 
 
 @pytest.mark.parametrize("target", [AVX2, AVX512])
-def test_results_that_lie_across_what_is_summed_are_transposed(target: Target) -> None:
+def test_results_that_lie_across_what_is_summed_are_transposed(target: Machine) -> None:
     """b is the last dimension of Y, and f that of Z: b runs in lanes, then blocks are stored."""
     k = naive(PERMUTED)
     roles = contraction_roles(k, band_of(find_loop(k.body, top(k))))

@@ -25,7 +25,7 @@ from tcsym.schedule.version.literal_windows import (
     literal_copy,
     symbolic_windows,
 )
-from tcsym.target.target import Target
+from tcsym.target.machine import Machine
 from tests.schedule.compare import assert_same
 from tests.schedule.naive import buf, kernel, op, par, rd, red, up, v
 from tests.schedule.targets import AVX2, AVX512
@@ -103,7 +103,7 @@ def test_no_windows_where_they_would_not_be_straight_code(nest: Node) -> None:
 
 
 @pytest.mark.parametrize(("target", "versions"), [(AVX2, 1), (AVX512, 2)])
-def test_one_version_for_each_width_of_tiles(target: Target, versions: int) -> None:
+def test_one_version_for_each_width_of_tiles(target: Machine, versions: int) -> None:
     """With few registers straight code has narrow tiles only."""
     mapped = map_cpu(naive(DEPTHWISE), target, Options()).kernel
     tests = [condition_text(x.condition) for x, _ in walk(mapped.body) if isinstance(x, Branch)]

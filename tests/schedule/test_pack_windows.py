@@ -16,14 +16,13 @@ from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.map_cpu import map_cpu
 from tcsym.schedule.stage.pack_windows import pack_windows
 from tcsym.schedule.storage.place_allocations import place_allocations
-from tcsym.target.target import Target
+from tcsym.target.machine import Machine
 from tcsym.types import DType
 from tests.schedule.compare import assert_same
 from tests.schedule.naive import buf, con, kernel, op, par, rd, red, seq, st, up, v
-from tests.schedule.targets import AVX2, SCALAR
+from tests.schedule.targets import AVX2, DOTS, SCALAR
 
 t, o, x, y, c, i, j = v("t o x y c i j")
-DOTS = Target("cpu", "cooperlake", ("avx512vnni", "avx512bf16"), 512, 32, True, True)
 BF16, F32 = DType.BFLOAT16, DType.FLOAT32
 INT8, UINT8, INT16, INT32 = DType.INT8, DType.UINT8, DType.INT16, DType.INT32
 
@@ -42,7 +41,7 @@ def windows(a: DType, b: DType, wide: DType, step: int = 1) -> Kernel:
     return kernel("f", "T O C H W P Q", buffers, body)
 
 
-def packed(naive: Kernel, target: Target = DOTS) -> Kernel | None:
+def packed(naive: Kernel, target: Machine = DOTS) -> Kernel | None:
     found = pack_windows(naive, "o", Setting(target, Options(), Names.of(naive), []))
     if found is None:
         return None
@@ -112,7 +111,7 @@ def test_copies_and_sums_run_along_memory() -> None:
 
 
 @pytest.mark.parametrize("target", [SCALAR, AVX2])
-def test_targets_without_an_instruction_keep_their_windows(target: Target) -> None:
+def test_targets_without_an_instruction_keep_their_windows(target: Machine) -> None:
     assert packed(windows(BF16, BF16, F32), target) is None
 
 

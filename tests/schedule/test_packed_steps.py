@@ -19,14 +19,12 @@ from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.map_cpu import map_cpu
 from tcsym.schedule.version.contraction_nest import roles_at
 from tcsym.schedule.version.contraction_versions import panels_pay
-from tcsym.target.target import Target
 from tcsym.types import DType
 from tests.schedule.compare import assert_same
 from tests.schedule.naive import buf, con, kernel, op, par, rd, red, seq, st, up, v
-from tests.schedule.targets import AVX2, AVX512, SCALAR
+from tests.schedule.targets import AVX2, AVX512, DOTS, SCALAR
 
 i, j, k, h = v("i j k h")
-DOTS = Target("cpu", "cooperlake", ("avx512vnni", "avx512bf16"), 512, 32, True, True)
 ALL = frozenset((BFLOAT, SHORT, BYTES))
 BF16, F32 = DType.BFLOAT16, DType.FLOAT32
 INT8, UINT8, INT16, INT32 = DType.INT8, DType.UINT8, DType.INT16, DType.INT32
@@ -187,7 +185,7 @@ def test_panels_of_several_steps_pay_from_a_few_rows_on() -> None:
         condition = panels_pay(p, "i", found, Setting(DOTS, Options(), Names.of(p), []))
         return holds(condition, {"M": rows, "N": 99, "K": steps})
 
-    far = 2 * DOTS.l1_bytes // 64
+    far = 2 * DOTS.level("l1").bytes // 64
     for dtype, wide_type, few in (
         (INT8, INT32, 2),
         (BF16, F32, 4),

@@ -40,7 +40,7 @@ from tcsym.schedule.storage.privatise import privatise
 from tcsym.schedule.tile.tile_loop import split_point, tile_loop
 from tcsym.schedule.tile.vector_rows import RowShape, vectorise_row
 from tcsym.schedule.version.contraction_versions import panels_pay
-from tcsym.target.target import Target
+from tcsym.target.machine import Machine
 from tests.schedule import naive
 from tests.schedule.compare import assert_same
 from tests.schedule.naive import buf, con, kernel, op, par, rd, red, seq, st, up, v
@@ -295,7 +295,7 @@ def test_panels_pay_sooner_where_steps_leave_the_near_caches() -> None:
     roles = contraction_roles(k, band_of(find_loop(k.body, "i")))
     assert roles is not None
     pays = panels_pay(k, "i", roles, Setting(AVX2, Options(), Names.of(k), []))
-    near, far = 1000, 2 * AVX2.l1_bytes // 64
+    near, far = 1000, 2 * AVX2.level("l1").bytes // 64
     assert not holds(pays, {"M": 23, "N": 9, "K": near}) and holds(pays, {"M": 24, "N": 9, "K": 1})
     assert not holds(pays, {"M": 11, "N": 9, "K": far}) and holds(pays, {"M": 12, "N": 9, "K": far})
 
@@ -320,7 +320,7 @@ def test_panels_pay_for_few_terms_and_for_a_tile_of_elements() -> None:
     for terms, few in ((16, 1), (48, 3), (128, 8), (256, 16), (300, 16)):
         assert not holds(pays, {"M": few, "N": 301, "K": terms})
         assert holds(pays, {"M": few + 1, "N": 301, "K": terms})
-    far = AVX2.l2_bytes // 4 // 999 + 1
+    far = AVX2.level("l2").bytes // 4 // 999 + 1
     assert not holds(pays, {"M": 32, "N": far, "K": 999})
     assert holds(pays, {"M": 33, "N": far, "K": 999})
     assert not holds(pays, {"M": 16, "N": 9, "K": 64}) and holds(pays, {"M": 16, "N": 9, "K": 63})
@@ -484,7 +484,7 @@ def test_full_tiles_store_without_masks() -> None:
 
 
 @pytest.mark.parametrize("target", [AVX2, AVX512])
-def test_tiles_of_which_half_is_used_store_it_from_registers(target: Target) -> None:
+def test_tiles_of_which_half_is_used_store_it_from_registers(target: Machine) -> None:
     """Not a copy on the stack from which two vectors a row, the same here, are stored."""
     k = map_cpu(naive.matmul(), target, Options()).kernel
     tiles = [
@@ -494,7 +494,7 @@ def test_tiles_of_which_half_is_used_store_it_from_registers(target: Target) -> 
         for r in loads(x.value)
         if k.buffer(r.tensor).space == "register"
     ]
-    rows = target.register_rows
+    rows = target.tile.rows
     assert [rows, 1] in tiles and [rows, 2] in tiles
 
 

@@ -12,7 +12,7 @@ from tcsym.options import Options
 from tcsym.schedule.ahead.prefetch_gathers import STEPS_AHEAD
 from tcsym.schedule.map_cpu import map_cpu
 from tcsym.schedule.proved import schedule_program
-from tcsym.target.target import resolve_target
+from tcsym.target.names import resolve_target
 
 BAG = "def f(float(E,D) T, int32(B,L) I) -> (O) { O(b,d) +=! T(I(b,l),d) }"
 WEIGHTED = """def f(float(E,D) T, int32(B,L) I, float(B,L) W) -> (O) {
@@ -31,7 +31,7 @@ def mapped(source: str, target: str = "cpu:avx2") -> Kernel:
     from tcsym.compiler import analyse
 
     kernel = schedule_program(analyse(source)["f"], Options(), {}).kernel
-    return map_cpu(kernel, resolve_target(target), Options()).kernel
+    return map_cpu(kernel, resolve_target(target).machine, Options()).kernel
 
 
 def fetches(kernel: Kernel) -> list[tuple[Prefetch, Loop]]:

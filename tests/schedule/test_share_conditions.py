@@ -12,7 +12,7 @@ from tcsym.compiler import Lowering, analyse
 from tcsym.ir.loops import Branch, Loop
 from tcsym.ir.traverse import walk
 from tcsym.options import Options
-from tcsym.target.target import resolve_target
+from tcsym.target.names import resolve_target
 from tests.fuzz import memory
 
 # the sum is a product of two, asked for where both have terms; the temporary joins one of them

@@ -15,14 +15,15 @@ from tcsym.ir.verify import InternalError, verify
 from tcsym.options import Options
 from tcsym.schedule.analysis.names import rename_loops
 from tcsym.schedule.map_cpu import map_cpu
-from tcsym.target.target import Target
+from tcsym.target.machine import Machine
 from tcsym.types import DType
 from tests.schedule.compare import assert_same
 from tests.schedule.naive import buf, con, kernel, op, par, rd, red, st, up, v
 from tests.schedule.targets import AVX2, AVX512
+from tests.targets import with_level
 
 ROW, COLUMN, K = v("i j k")
-SMALL_CACHE = replace(AVX2, l3_bytes=1024)
+SMALL_CACHE = with_level(AVX2, "l3", 1024)
 SUM = op("add", rd("X", ROW, COLUMN), rd("B", COLUMN))
 
 
@@ -124,8 +125,8 @@ def transposed(again: bool = False) -> Kernel:
 
 
 @pytest.mark.parametrize("target", [AVX2, AVX512], ids=lambda t: t.name)
-def test_transpositions_stream_whole_lines_of_what_the_cache_cannot_keep(target: Target) -> None:
-    out = map_cpu(transposed(), replace(target, l3_bytes=1 << 17), Options()).kernel
+def test_transpositions_stream_whole_lines_of_what_the_cache_cannot_keep(target: Machine) -> None:
+    out = map_cpu(transposed(), with_level(target, "l3", 1 << 17), Options()).kernel
     verify(out)
     (move,) = moves(out)
 

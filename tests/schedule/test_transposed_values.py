@@ -13,7 +13,7 @@ from tcsym.ir.traverse import walk
 from tcsym.options import Options
 from tcsym.schedule.map_cpu import map_cpu
 from tcsym.schedule.proved import schedule_program
-from tcsym.target.target import Target
+from tcsym.target.machine import Machine
 from tests.guarded import guarded
 from tests.schedule.targets import AVX2, AVX512, SCALAR
 
@@ -34,7 +34,7 @@ SOURCES = {
 }
 
 
-def mapped(source: str, target: Target = AVX512) -> Kernel:
+def mapped(source: str, target: Machine = AVX512) -> Kernel:
     return map_cpu(
         schedule_program(analyse(source)["f"], Options(), {}).kernel, target, Options()
     ).kernel
@@ -47,7 +47,7 @@ def panels(k: Kernel) -> list[TransposeBlock]:
 
 @pytest.mark.parametrize("name", ["shorter", "longer", "images", "back", "mixed", "part"])
 @pytest.mark.parametrize("target", [AVX2, AVX512], ids=lambda t: t.name)
-def test_one_block_is_moved_for_each_of_values(name: str, target: Target) -> None:
+def test_one_block_is_moved_for_each_of_values(name: str, target: Machine) -> None:
     k = mapped(SOURCES[name], target)
     (block,) = panels(k)
     bits = k.buffer(block.source).dtype.bits
@@ -74,7 +74,7 @@ def test_short_arithmetic_moves_blocks_side_by_side() -> None:
         ("def f(float(M,8) X) -> (half(8,M) Y) { Y(i,j) = half(X(j,i)) }", AVX512),  # less than one
     ],
 )
-def test_what_stays(source: str, target: Target) -> None:
+def test_what_stays(source: str, target: Machine) -> None:
     assert panels(mapped(source, target)) == []
 
 

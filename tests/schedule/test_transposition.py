@@ -15,11 +15,12 @@ from tcsym.ir.loops import Branch, Kernel, Node, TransposeBlock
 from tcsym.ir.traverse import walk
 from tcsym.options import Options
 from tcsym.schedule.map_cpu import map_cpu
-from tcsym.target.target import Target
+from tcsym.target.machine import Machine
 from tcsym.types import DType
 from tests.schedule.compare import assert_same
 from tests.schedule.naive import buf, kernel, par, rd, st, v
 from tests.schedule.targets import AVX2, AVX512
+from tests.targets import target_of
 
 
 def permutation(order: str) -> Kernel:
@@ -79,7 +80,7 @@ def test_rows_of_the_target_that_share_cache_sets_are_finished_first(
 @pytest.mark.parametrize("target", [AVX2, AVX512], ids=lambda t: t.name)
 @pytest.mark.parametrize("dtype", [DType.BOOL, DType.UINT8, DType.INT16, DType.FLOAT16], ids=str)
 def test_short_elements_move_in_blocks_of_sixteen_that_fill_a_line(
-    dtype: DType, target: Target
+    dtype: DType, target: Machine
 ) -> None:
     nest = par("r", "R", par("c", "C", st("O", v("c r"), rd("X", *v("r c"), dtype=dtype))))
     buffers = [buf("X", "R C", dtype=dtype), buf("O", "C R", dtype=dtype)]
@@ -97,7 +98,7 @@ def test_one_row_or_column_is_copied(single: str) -> None:
     out = map_cpu(k, AVX512, Options()).kernel
     copies = [x for x, _ in walk(out.body) if isinstance(x, Branch) and knows(x, single)]
     (only,) = copies
-    code = emit(replace(out, body=replace(only, orelse=None)), AVX512, 1).ir_text
+    code = emit(replace(out, body=replace(only, orelse=None)), target_of("avx512"), 1).ir_text
     assert "load <16 x float>" in code and "store <16 x float>" in code
     assert "gather" not in code and "scatter" not in code and "element <" not in code
     for rows in (15, 16, 40):

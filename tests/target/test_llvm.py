@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tcsym.target.llvm import PASSES, Machine, Module, host, version
+from tcsym.target.cpu import TRIPLE
+from tcsym.target.llvm import PASSES, Module, TargetMachine, host, version
 
 WITH_CALL = """
 declare i64 @g(i64)
@@ -26,7 +27,7 @@ def test_what_there_is() -> None:
 
 @pytest.mark.parametrize("passes", [tuple(PASSES), None])
 def test_passes_run_and_code_comes_out(passes: tuple[str, ...] | None) -> None:
-    machine, module = Machine("x86-64", triple="x86_64-unknown-linux-gnu"), Module(WITH_CALL)
+    machine, module = TargetMachine(TRIPLE, "x86-64"), Module(WITH_CALL)
     module.target(machine)
     assert "alloca" in str(module) and machine.triple in str(module)
     if passes is None:
@@ -44,4 +45,4 @@ def test_mistakes_in_a_text_are_told() -> None:
     with pytest.raises(RuntimeError, match="PHI"):
         Module("define i32 @f() {\n  br label %b\nb:\n  %x = phi i32\n  ret i32 %x\n}")
     with pytest.raises(RuntimeError, match="triple"):
-        Machine("x86-64", triple="no-such-triple")
+        TargetMachine("no-such-triple", "x86-64")

@@ -12,7 +12,7 @@ import tcsym as tc
 from tcsym.compiler import analyse
 from tcsym.options import Options
 from tcsym.sizes.context import Context, Known
-from tcsym.target.target import resolve_target
+from tcsym.target.names import resolve_target
 from tcsym.tuning.declared import context_for, lies_in, moved_into
 from tcsym.tuning.distribution import distribution_of
 from tcsym.tuning.evaluate import Dense, Job, check_sizes, evaluate_job

@@ -13,7 +13,7 @@ import pytest
 from tcsym.compiler import analyse
 from tcsym.options import Options
 from tcsym.runtime.native import native
-from tcsym.target.target import resolve_target
+from tcsym.target.names import resolve_target
 from tcsym.tuning import confirm
 from tcsym.tuning.called import call_of
 from tcsym.tuning.confirm import LATE, Confirmation, Given, RoundsJob, evaluate_rounds

@@ -22,7 +22,7 @@ from tcsym.errors import OptionError
 from tcsym.index.values import holds
 from tcsym.options import Options
 from tcsym.sizes.dims import Dim
-from tcsym.target.target import resolve_target
+from tcsym.target.names import resolve_target
 from tcsym.tuning.distribution import distance, distribution_of
 from tcsym.tuning.genetic import Genetic
 from tcsym.tuning.grow_tree import _between, _simplest, questions
@@ -387,7 +387,7 @@ def test_the_model_prunes_tiles_that_spill_or_starve() -> None:
 
     def predicted(rows: int, vectors: int) -> float:
         options = Options(register_rows=rows, register_vectors=vectors)
-        return space.predicted(options, Options(), target)
+        return space.predicted(options, Options(), target.machine)
 
     assert predicted(6, 2) == 1.0
     assert predicted(1, 1) > 2.0

@@ -8,7 +8,7 @@ import sys
 from tcsym.compiler import analyse
 from tcsym.options import Options
 from tcsym.sizes.region import Region
-from tcsym.target.target import resolve_target
+from tcsym.target.names import resolve_target
 from tcsym.tuning import lookup
 
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
@@ -29,8 +29,8 @@ def test_programs_equal_up_to_names_share_a_hash() -> None:
 
 def test_asking_imports_neither_isl_nor_llvm_nor_a_search() -> None:
     code = (
-        "import sys; from tcsym.tuning import lookup; from tcsym.target.target import Target\n"
-        "lookup('0' * 64, Target('cpu', 'x', (), 0, 16, False, False), ('N',))\n"
+        "import sys; from tcsym.tuning import lookup; from tests.targets import target_of\n"
+        "lookup('0' * 64, target_of('novector'), ('N',))\n"
         "heavy = {'islpy', 'tcsym.target.llvm', 'optuna', 'numpy', 'rich'}\n"
         "print(sorted(heavy & sys.modules.keys()))"
     )

@@ -12,7 +12,7 @@ from benchmarks.tune_library import KEPT_FIELDS, Kernel, Proof, main
 from tcsym import library
 from tcsym.frontend.sample import deviation, random_inputs
 from tcsym.index.expr import TRUE
-from tcsym.target.target import resolve_target
+from tcsym.target.names import resolve_target
 from tcsym.tuning.evaluate import Job, evaluate_job
 from tcsym.tuning.request import DEFAULT
 from tcsym.tuning.shipped import DIRECTORY, file_name, paths, read, tuned_text

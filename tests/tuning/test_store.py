@@ -13,6 +13,7 @@ import sqlite3
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,10 +28,11 @@ from tcsym.tuning.database import VERSION, Database
 from tcsym.tuning.machine import machine_key
 from tcsym.tuning.rows import Chosen, Fastest, Trial, Tuned, tuned_from
 from tcsym.tuning.shipped import tuned_rows, tuned_text
+from tests.targets import target_of
 
-TARGET = Target("cpu", "some", (), 256, 16, True, False)
-OTHER = Target("cpu", "other", (), 256, 16, True, False)
-NARROW = Target("cpu", "some", (), 0, 16, False, False)
+TARGET = replace(target_of("avx2"), name="cpu", cpu="some")
+OTHER = replace(TARGET, cpu="other")
+NARROW = replace(target_of("novector"), name="cpu", cpu="some")
 PROGRAM = "ab" * 32
 FAST = Options(register_rows=4)
 TREE = {

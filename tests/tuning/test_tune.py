@@ -24,7 +24,7 @@ from tcsym.cli.tune import short_text
 from tcsym.compiler import analyse
 from tcsym.errors import OptionError, SizeError, TCError
 from tcsym.options import Options
-from tcsym.target.target import resolve_target
+from tcsym.target.names import resolve_target
 from tcsym.tuning import lookup, shipped, trials, tune, warn
 from tcsym.tuning.budget import Budget
 from tcsym.tuning.choice import choice_of
@@ -40,6 +40,7 @@ from tcsym.tuning.rows import Trial, Tuned
 from tcsym.tuning.survey import survey
 from tcsym.tuning.tree import leaf_of
 from tcsym.tuning.workers import WorkerError, WorkerPool, WorkerTimeout
+from tests.targets import with_level
 from tests.tuning import faults
 from tests.tuning.faults import MM, Inline, Modelled
 
@@ -377,7 +378,7 @@ def test_what_is_no_executor_is_refused() -> None:
 
 
 def test_a_machine_of_another_kind_is_told() -> None:
-    other = dataclasses.replace(TARGET, l2_bytes=12345 * 1024)
+    other = dataclasses.replace(TARGET, machine=with_level(TARGET.machine, "l2", 12345 * 1024))
     given = Request(PROGRAM, other, distribution(), 3, executor=Inline(), progress=False)
     with pytest.raises(TCError, match="l2=12345K"):
         tune.tune(given)

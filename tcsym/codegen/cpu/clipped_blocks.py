@@ -19,23 +19,23 @@ from tcsym.codegen.scalar.values import Code, Val, bits_of, constant, type_text
 from tcsym.index.expr import TRUE
 from tcsym.ir.loops import Kernel, TransposeBlock
 from tcsym.ir.traverse import walk
-from tcsym.target.target import Target
+from tcsym.target.machine import Machine
 
 _CLIPPED = "tcsym_transpose"
 FEW = 2  # columns or rows that are gathered or scattered sooner than a block is exchanged
 GATHERED = 32  # bits of the shortest elements that instructions gather and scatter
 
 
-def define_clipped(kernel: Kernel, whole: Module, target: Target) -> None:
+def define_clipped(kernel: Kernel, whole: Module, machine: Machine) -> None:
     """The functions that move clipped blocks of the kernel, as parts of the module."""
-    if not target.has_masks:
+    if not machine.has_masks:
         return
     buffers = {b.name: b for b in kernel.buffers}
     moves = [n for n, _ in walk(kernel.body) if isinstance(n, TransposeBlock)]
     clipped = [n for n in moves if is_whole(n) != TRUE and not buffers[n.target].padded]
-    fit = [n for n in clipped if fits_registers(target, n, buffers[n.source], buffers[n.target])]
+    fit = [n for n in clipped if fits_registers(machine, n, buffers[n.source], buffers[n.target])]
     for bits in sorted({buffers[n.target].dtype.bits for n in fit}):
-        whole.part(f"{_CLIPPED}{bits}", partial(_write_clipped, bits, target))
+        whole.part(f"{_CLIPPED}{bits}", partial(_write_clipped, bits, machine))
 
 
 def transpose_clipped(context: Context, n: TransposeBlock) -> None:
@@ -55,7 +55,7 @@ def transpose_clipped(context: Context, n: TransposeBlock) -> None:
     context.note_store(target.name)
 
 
-def _write_clipped(bits: int, target: Target, part: Module) -> None:
+def _write_clipped(bits: int, machine: Machine, part: Module) -> None:
     """to[c * to_step + r] = from[r * from_step + c] for r < rows, c < columns, at most a block.
 
     Rows and columns beyond the last one are the last one: a mask without a lane takes hundreds of
@@ -63,7 +63,7 @@ def _write_clipped(bits: int, target: Target, part: Module) -> None:
     """
     head = "ptr %to, ptr %from, i64 %from_step, i64 %to_step, i64 %rows, i64 %columns"
     f = Function(part, f"define void @{_CLIPPED}{bits}({head}) #1")
-    code, lanes, kind = Code(f, target), target.block_lanes(bits), f"i{bits}"
+    code, lanes, kind = Code(f, machine), machine.block_lanes(bits), f"i{bits}"
     rows, columns = Val("%rows", "i64"), Val("%columns", "i64")
     many = code.compare("icmp sgt", code.intrinsic("smin", rows, columns), constant(0, "i64"))
     if bits >= GATHERED:

@@ -71,13 +71,13 @@ def _prefetch(context: Context, read: Read) -> None:
 def _transpose(context: Context, n: TransposeBlock) -> None:
     source, target = context.buffers[n.source], context.buffers[n.target]
     elements = by_element(n, source, target)
-    if not fits_registers(context.target, n, source, target):
+    if not fits_registers(context.machine, n, source, target):
         statement(context, elements)
     elif target.padded:
         transpose_in_registers(context, n)
     else:  # without mask registers masked stores cost more than single elements
         arms = [lambda: transpose_whole(context, n), lambda: statement(context, elements)]
-        if context.target.has_masks:
+        if context.machine.has_masks:
             arms[1] = lambda: transpose_clipped(context, n)
         whole = condition(context, is_whole(n))
         if isinstance(whole, Val):

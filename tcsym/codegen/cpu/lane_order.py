@@ -14,7 +14,7 @@ from tcsym.frontend.program import Binary, Call, Const, Read, Unary
 from tcsym.index.expr import ONE, ZERO, Index, condition_variables
 from tcsym.ir.loops import Allocate, Block, Branch, Buffer, Loop, Node, Store, Update, Value
 from tcsym.ir.traverse import loads, subvalues
-from tcsym.target.target import Target
+from tcsym.target.machine import Machine
 from tcsym.types import DType
 
 HALVES = 256  # bits of the vectors that have this order; wider ones shuffle across at once
@@ -54,9 +54,9 @@ def restored(width: int) -> tuple[int, ...]:
     return tuple(order.index(lane) for lane in range(width))
 
 
-def lane_order(body: Node, buffers: dict[str, Buffer], target: Target) -> LaneOrder:
+def lane_order(body: Node, buffers: dict[str, Buffer], machine: Machine) -> LaneOrder:
     """Which buffers of `body` can stay shuffled."""
-    if target.vector_bits != HALVES:
+    if machine.vector_bits != HALVES:
         return LaneOrder()
     places = list(_places(body, None, True))
     wanted = {p.statement.buffer for p in places if _gathers_pairs(p, buffers)}

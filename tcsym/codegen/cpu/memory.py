@@ -71,7 +71,7 @@ def _can_load_pairs(context: Context, at: Address, mask: Val | None) -> bool:
 
 
 def _can_mask(context: Context, at: Address) -> bool:
-    return context.target.has_masks or bits_of(at.kind) >= 32
+    return context.machine.has_masks or bits_of(at.kind) >= 32
 
 
 def _load_repeated(
@@ -145,7 +145,7 @@ def load_run(context: Context, pointer: str, kind: str, mask: Val | None, epoch:
 
 
 def _gather(context: Context, at: Address, mask: Val | None, epoch: str) -> Val:
-    if context.target.has_masks and bits_of(at.kind) >= 32:
+    if context.machine.has_masks and bits_of(at.kind) >= 32:
         return _gather_at_once(context, at, mask, epoch)
     code, scalars = context.code, []
     if mask is not None and at.offsets is not None:
@@ -221,7 +221,7 @@ def store(
 def _store_lanes(context: Context, at: Address, value: Val, mask: Val | None) -> None:
     if at.offsets is None and at.stride == 1:
         active = context.lanes.active if context.lanes and mask is not None else None
-        if active is None or context.target.has_masks:
+        if active is None or context.machine.has_masks:
             store_run(context, at.pointer, value, mask)
         else:
             _store_first(context, at.pointer, value, active)
@@ -230,7 +230,7 @@ def _store_lanes(context: Context, at: Address, value: Val, mask: Val | None) ->
         first = step_by(context, at.pointer, constant(1 - value.lanes, "i64"), at.kind)
         turned = None if mask is None else context.code.shuffle(mask, None, backwards)
         store_run(context, first, context.code.shuffle(value, None, backwards), turned)
-    elif mask is None and context.target.has_masks and _is_near(at, value.lanes):
+    elif mask is None and context.machine.has_masks and _is_near(at, value.lanes):
         _store_near(context, at, value)
     else:
         _scatter(context, at, value, mask)
@@ -241,7 +241,7 @@ def store_run(context: Context, pointer: str, value: Val, mask: Val | None) -> N
     if mask is None:
         context.function.do(f"store {value.typed}, ptr {pointer}, align {align}")
         return
-    if context.target.has_masks:
+    if context.machine.has_masks:
         value = _not_truncated(context, value)
     masked_store(context.code, pointer, value, mask, align)
 
@@ -301,7 +301,7 @@ def _part(context: Context, value: Val, first: int, width: int) -> Val:
 
 def _scatter(context: Context, at: Address, value: Val, mask: Val | None) -> None:
     code, width = context.code, value.lanes
-    if context.target.has_masks and bits_of(at.kind) >= 32:
+    if context.machine.has_masks and bits_of(at.kind) >= 32:
         active = mask or Val("splat (i1 true)", "i1", width)
         scatter(context.code, vector_of_pointers(context, at), value, active, at.alignment)
         return

@@ -134,7 +134,7 @@ def _load_wide(
     align, f = at.alignment, context.function
     if at.is_uniform:
         return Val(f.pure(f"load {wide}, ptr {at.pointer}, align {align}", epoch), wide)
-    if mask is not None and not (context.target.has_masks or bits_of(wide) >= 32):
+    if mask is not None and not (context.machine.has_masks or bits_of(wide) >= 32):
         return None
     lanes = context.width
     whole = type_text(wide, lanes)
@@ -143,7 +143,7 @@ def _load_wide(
             text = f"load {whole}, ptr {at.pointer}, align {align}"
             return Val(f.pure(text, epoch), wide, lanes)
         return masked_load(context.code, at.pointer, wide, mask, align, epoch)
-    if context.target.has_masks and bits_of(wide) >= 32:
+    if context.machine.has_masks and bits_of(wide) >= 32:
         active = mask or Val("splat (i1 true)", "i1", lanes)
         return gather(context.code, vector_of_pointers(context, at), wide, active, align, epoch)
     if mask is not None:
@@ -159,7 +159,7 @@ def _load_wide(
 def add_dot(code: Code, function: str, total: Val, x: Val, y: Val) -> Val:
     """total + the sum of products, lane by lane."""
     total, x, y = code.level(total, x, y)
-    lanes, most = total.lanes, code.target.vector_bits // 32
+    lanes, most = total.lanes, code.machine.vector_bits // 32
     if lanes > most:
         halves = [
             add_dot(code, function, *(_lanes(code, v, at, lanes // 2) for v in (total, x, y)))
@@ -174,7 +174,7 @@ def add_dot(code: Code, function: str, total: Val, x: Val, y: Val) -> Val:
     if function == BYTES:
         return _fused(code, f"avx512.vpdpbusd.{32 * lanes}", total, x, y)
     assert function == SHORT, function
-    if has_vnni(code.target):
+    if has_vnni(code.machine):
         return _fused(code, f"avx512.vpdpwssd.{32 * lanes}", total, x, y)
     return code.binary("add", total, _pair_sums(code, x, y))
 

@@ -92,8 +92,8 @@ def in_order(context: Context, element: Val) -> Val:
 
 def takes_pairs(context: Context, n: Store) -> bool:
     """The value can be computed in shuffled order: whole vectors, of every second element each."""
-    lanes, target = context.lanes, context.target
-    if lanes is None or context.mask is not None or target.vector_bits != HALVES:
+    lanes, machine = context.lanes, context.machine
+    if lanes is None or context.mask is not None or machine.vector_bits != HALVES:
         return False
     dtype = context.buffers[n.buffer].dtype
     if dtype.bits < 32 or lanes.width * dtype.bits != HALVES:

@@ -25,7 +25,7 @@ _PERMUTATIONS = {
 def is_permuted(context: Context, buffer: Buffer, r: Read) -> bool:
     """Lanes have elements of one vector in the frame, which a single instruction permutes."""
     width = context.width
-    whole = context.target.lanes(buffer.dtype.bits) == width
+    whole = context.machine.lanes(buffer.dtype.bits) == width
     whole = whole and (memory_kind(buffer.dtype), width) in _PERMUTATIONS
     one = buffer.space == "stack" and [n.as_int() for n in buffer.shape] == [width]
     plain = r.unwritten is None and not any(r.checked)

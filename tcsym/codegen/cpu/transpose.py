@@ -21,16 +21,16 @@ from tcsym.codegen.scalar.index_code import Number, as_val, lanes_below, lanes_b
 from tcsym.codegen.scalar.values import Code, Val, bits_of, constant
 from tcsym.index.expr import ZERO, Condition, Index, all_of, ge, index, minimum, var
 from tcsym.ir.loops import Buffer, Indices, TransposeBlock
-from tcsym.target.target import Target
+from tcsym.target.machine import Machine
 
 _COLUMN = "transpose column"
 _FEW_IN_QUARTER = 4  # elements of 128 bits whose exchanges LLVM makes unpacks of
 
 
-def fits_registers(target: Target, n: TransposeBlock, source: Buffer, to: Buffer) -> bool:
+def fits_registers(machine: Machine, n: TransposeBlock, source: Buffer, to: Buffer) -> bool:
     """True if a row of the block is one vector register, contiguous on both sides."""
     return (
-        n.block == target.block_lanes(source.dtype.bits)
+        n.block == machine.block_lanes(source.dtype.bits)
         and "register" not in (source.space, to.space)
         and source.element_strides()[-1].as_int() == 1
         and to.element_strides()[-1].as_int() == 1
@@ -53,7 +53,7 @@ def transpose_whole(context: Context, n: TransposeBlock) -> None:
     starts = [minimum(k * n.block, n.rows - n.block) if k else ZERO for k in range(n.blocks)]
     piece = min(8, 128 // target.dtype.bits)
     across = source.element_strides()[n.source_row], target.element_strides()[n.target_column]
-    together = max(1, context.target.vector_registers // (2 * piece))
+    together = max(1, context.machine.vector_registers // (2 * piece))
     parts = [starts[k : k + together] for k in range(0, n.blocks, together)]
     for first, part in product(range(0, n.block, piece), parts):
         moved = []

@@ -23,7 +23,7 @@ from tcsym.codegen.scalar.values import Val
 from tcsym.frontend.program import Read
 from tcsym.ir.loops import Buffer, Kernel, Node, Store, Update
 from tcsym.ir.traverse import loads
-from tcsym.target.target import Target
+from tcsym.target.machine import Machine
 from tcsym.types import DType
 
 
@@ -94,7 +94,7 @@ class VectorMemory:
         end_streams(context, body)
 
 
-def vector_memory(kernel: Kernel, target: Target) -> VectorMemory:
+def vector_memory(kernel: Kernel, machine: Machine) -> VectorMemory:
     """That of a kernel's first function."""
-    order = lane_order(kernel.body, {b.name: b for b in kernel.buffers}, target)
+    order = lane_order(kernel.body, {b.name: b for b in kernel.buffers}, machine)
     return VectorMemory(Shuffled(order))

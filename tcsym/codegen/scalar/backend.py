@@ -23,7 +23,7 @@ from tcsym.ir.loops import (
     Update,
 )
 from tcsym.ir.regions import Region
-from tcsym.target.target import Target
+from tcsym.target.machine import Machine
 
 if TYPE_CHECKING:
     from tcsym.codegen.scalar.addresses import Address
@@ -93,6 +93,6 @@ class Intrinsics(Protocol):
 class Backend:
     """A target's. `memory`: that of a kernel's first function."""
 
-    memory: Callable[[Kernel, Target], Memory]
+    memory: Callable[[Kernel, Machine], Memory]
     launcher: Launcher
     intrinsics: Intrinsics

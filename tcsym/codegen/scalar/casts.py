@@ -115,7 +115,7 @@ def to_bits(code: Code, a: Val, target: DType) -> Val:
     """The 16 bits of a float32 as half or bfloat16."""
     if target is DType.BFLOAT16:
         return _to_bfloat(code, a)
-    if "f16c" in code.target.features:
+    if code.machine.has_halves:
         half = code.convert("fptrunc", a, "half")
         return code.convert("bitcast", half, "i16")
     return _to_half(code, a)
@@ -126,7 +126,7 @@ def from_bits(code: Code, a: Val, source: DType) -> Val:
     if source is DType.BFLOAT16:
         wide = code.convert("zext", a, "i32")
         return code.convert("bitcast", code.binary("shl", wide, constant(16, "i32")), "float")
-    if "f16c" in code.target.features:
+    if code.machine.has_halves:
         return code.convert("fpext", code.convert("bitcast", a, "half"), "float")
     return _from_half(code, a)
 

@@ -24,7 +24,7 @@ from tcsym.ir.loops import Buffer, Kernel, Loop, Node, Store, TransposeBlock, Up
 from tcsym.ir.regions import Host
 from tcsym.ir.traverse import walk
 from tcsym.sizes.context import Interval, Ranges, narrowed
-from tcsym.target.target import Target
+from tcsym.target.machine import Machine
 
 
 class Bound(NamedTuple):
@@ -85,7 +85,7 @@ class Context:
     """
 
     kernel: Kernel
-    target: Target
+    machine: Machine
     module: Module
     buffers: dict[str, Buffer]
     faults: Faults

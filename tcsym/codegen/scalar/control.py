@@ -203,7 +203,7 @@ def _counted(
         place = len(f.lines)
         f.do("")
         for offset in range(step):
-            if offset and context.target.vector_bits:
+            if offset and context.machine.vector_bits:
                 f.do(_BARRIER)
             with context.bound(loop.variable, Bound(counter, offset, context.depth)):
                 note_quotients(context, loop.variable, quotients)

@@ -54,7 +54,7 @@ def _any_nan(code: Code, values: list[Val]) -> Val | None:
 
 def _with_nan(code: Code, where: Val, v: Val) -> Val:
     """`v`, NaN in some lanes: all bits set are one, and an `or` runs on any port."""
-    if code.target.has_masks:
+    if code.machine.has_masks:
         return code.select(where, constant(math.nan, v.kind), v)
     kind = f"i{bits_of(v.kind)}"
     mask, bits = code.convert("sext", where, kind), code.convert("bitcast", v, kind)

@@ -13,24 +13,24 @@ from tcsym.codegen.scalar.text import Module
 from tcsym.codegen.scalar.values import Code
 from tcsym.ir.allocate import allocate
 from tcsym.ir.loops import Node
-from tcsym.target.target import Target
+from tcsym.target.machine import Machine
 
 
 def define(
     function: Function,
     whole: Module,
-    target: Target,
+    machine: Machine,
     backend: Backend,
     statement: Callable[[Context, Node], None],
 ) -> None:
     """The function as a part of the module: i64 numbers, then pointers to its buffers."""
-    whole.part(function.name, lambda part: _write(function, part, target, backend, statement))
+    whole.part(function.name, lambda part: _write(function, part, machine, backend, statement))
 
 
 def _write(
     function: Function,
     part: Module,
-    target: Target,
+    machine: Machine,
     backend: Backend,
     statement: Callable[[Context, Node], None],
 ) -> None:
@@ -41,13 +41,13 @@ def _write(
     f = Text(part, f"define void @{function.name}({', '.join(parameters)}) #1")
     context = Context(
         kernel=kernel,
-        target=target,
+        machine=machine,
         module=part,
         buffers={b.name: b for b in kernel.buffers},
         faults=Faults(),
         backend=backend,
-        memory=backend.memory(kernel, target),
-        code=Code(f, target),
+        memory=backend.memory(kernel, machine),
+        code=Code(f, machine),
         error="",
         storage=allocate(kernel),
         arena="",

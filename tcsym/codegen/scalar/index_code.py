@@ -254,7 +254,7 @@ def _related(context: Context, i: Index, relation: str) -> bool | Val:
 
 def mask_kind(context: Context) -> str:
     """Integer type in which lane numbers are compared: one vector register if possible."""
-    bits = context.target.vector_bits // context.width if context.target.vector_bits else 32
+    bits = context.machine.vector_bits // context.width if context.machine.vector_bits else 32
     least = 8 if context.width <= 64 else 16
     return f"i{max(least, min(64, bits))}"
 

@@ -27,7 +27,7 @@ THIRD, THIRD_LOW = 1 / 3, 1.850371707708594e-17
 
 def pow(x: Num, y: Num) -> Num:
     """C's pow, within 2 ulp."""
-    if not x.code.target.has_fma:
+    if not x.code.machine.has_fma:
         return x.each("pow", y)
     high, low = _log(x.magnitude())
     product, rest = _product(y, high)

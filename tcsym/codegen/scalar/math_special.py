@@ -35,7 +35,7 @@ def _define(code: Code, symbol: str, n_args: int, body: Callable[..., Num]) -> N
     names = [f"%x{i}" for i in range(n_args)]
     parameters = ", ".join(f"double {n}" for n in names)
     f = Function(module, f"define internal double @{symbol}({parameters}) #1")
-    inner = Code(f, code.target)
+    inner = Code(f, code.machine)
     result = body(*(Num(inner, Val(n, "double")) for n in names))
     f.do(f"ret double {result.val.text}")
     f.finish()

@@ -22,13 +22,13 @@ def inside(context: Context, region: Region, f: Function) -> Context:
     known = {name: Bound(None, value) for name, value in region.known}
     return Context(
         kernel=context.kernel,
-        target=context.target,
+        machine=context.machine,
         module=f.module,
         buffers=context.buffers,
         faults=context.faults,
         backend=context.backend,
         memory=context.memory.of_another(),
-        code=Code(f, context.target),
+        code=Code(f, context.machine),
         error="%error",
         storage=context.storage,
         arena="%arena",

@@ -13,7 +13,7 @@ from tcsym.codegen.scalar.values import Val
 
 def fmod(x: Num, y: Num) -> Num:
     """C's `fmod`, whose result has the sign of x."""
-    if not x.code.target.has_fma:
+    if not x.code.machine.has_fma:
         return x.each("fmod", y)
     a, b = x.magnitude(), y.magnitude()
     quotient = (a / b).intrinsic("trunc")

@@ -15,7 +15,6 @@ from tcsym.codegen.scalar.expressions import value, without_widening
 from tcsym.codegen.scalar.values import Val
 from tcsym.frontend.program import Binary, Cast, Const, Read
 from tcsym.ir.loops import (
-    STREAM_BYTES,
     Buffer,
     Store,
     Update,
@@ -31,7 +30,7 @@ def store_statement(context: Context, n: Store, element: Val) -> None:
     """`element`: what it stores."""
     buffer = context.buffers[n.buffer]
     at = address(context, buffer, n.subscripts)
-    streamed = STREAM_BYTES if n.streamed else 0
+    streamed = context.machine.stream_bytes if n.streamed else 0
     context.memory.store(context, at, buffer, element, context.mask, streamed)
 
 
@@ -85,7 +84,7 @@ def _product_term(context: Context, n: Update, dtype: DType) -> Callable[[Val], 
     term = without_widening(n.value)
     if not (isinstance(term, Binary) and term.op == "mul" and n.op == "add"):
         return None
-    if not (context.target.has_fma and dtype.is_float and term.dtype.is_float):
+    if not (context.machine.has_fma and dtype.is_float and term.dtype.is_float):
         return None
     if (term.dtype is DType.FLOAT64) != (dtype is DType.FLOAT64):
         return None

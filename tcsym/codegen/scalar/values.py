@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from tcsym.codegen.scalar.text import Function
-from tcsym.target.target import Target
+from tcsym.target.machine import Machine
 from tcsym.types import DType
 
 
@@ -91,7 +91,7 @@ class Code:
     """Elementwise instructions appended to `function`."""
 
     function: Function
-    target: Target
+    machine: Machine
 
     def spread(self, a: Val, lanes: int) -> Val:
         """`a` in every lane."""
@@ -214,6 +214,6 @@ class Code:
 
     def fma(self, a: Val, b: Val, c: Val) -> Val:
         """a*b + c, rounded once where the target can do it fast."""
-        if self.target.has_fma:
+        if self.machine.has_fma:
             return self.intrinsic("fma", a, b, c)
         return self.binary("fadd", self.binary("fmul", a, b), c)

@@ -18,27 +18,34 @@ from tcsym.frontend.program import Read
 from tcsym.index.expr import FALSE, ONE, TRUE, ZERO, Index, ge
 from tcsym.index.values import substitute
 from tcsym.ir.bounds import eliminate
-from tcsym.ir.loops import LINE_BYTES, Branch, Kernel, Loop, Node, Prefetch, block
+from tcsym.ir.loops import Branch, Kernel, Loop, Node, Prefetch, block
 from tcsym.ir.traverse import loads, map_node
 from tcsym.schedule.analysis.names import Names, renamed_loops
 from tcsym.schedule.analysis.separable import Separable
+from tcsym.target.machine import Machine
 
 MOST_LINES = 4  # of an iteration
 FAR_CACHES = 4  # second caches that an image fills
 
 
 def next_block(
-    kernel: Kernel, one: Separable, rows: Loop, after: Index, lanes: int
+    kernel: Kernel, one: Separable, rows: Loop, after: Index, lanes: int, line_bytes: int
 ) -> tuple[Prefetch, ...]:
     """What a vector of row `after` of the windows reads first, in terms of the inner loops."""
     found: list[Prefetch] = []
     for r in dict.fromkeys(loads(one.update.value)):
-        found += _lines(kernel, one, r, rows, after, lanes)
+        found += _lines(kernel, one, r, rows, after, lanes, line_bytes)
     return tuple(found) if len(found) <= MOST_LINES else ()
 
 
 def _lines(
-    kernel: Kernel, one: Separable, r: Read, rows: Loop, after: Index, lanes: int
+    kernel: Kernel,
+    one: Separable,
+    r: Read,
+    rows: Loop,
+    after: Index,
+    lanes: int,
+    line_bytes: int,
 ) -> list[Prefetch]:
     b = kernel.buffer(r.tensor)
     subscripts = [s for s in r.subscripts if isinstance(s, Index)]
@@ -50,11 +57,11 @@ def _lines(
     (d,) = moving
     step = subscripts[d].coefficient(rows.variable)
     span = subscripts[-1].coefficient(one.inner[-1].variable) * lanes * b.dtype.bytes
-    if any(s is None for s in at) or step <= 0 or span < LINE_BYTES or d == len(at) - 1:
+    if any(s is None for s in at) or step <= 0 or span < line_bytes or d == len(at) - 1:
         return []
     place = [substitute(s, {rows.variable: after}) for s in at if s is not None]
-    line = LINE_BYTES // b.dtype.bytes
-    offsets = [k * line for k in range(span // LINE_BYTES)]
+    line = line_bytes // b.dtype.bytes
+    offsets = [k * line for k in range(span // line_bytes)]
     lines = [
         (*place[:d], place[d] - k, *place[d + 1 : -1], place[-1] + x)
         for k in range(step)
@@ -64,7 +71,7 @@ def _lines(
 
 
 def fetch_ahead(
-    kernel: Kernel, ahead: Mapping[str, tuple[Prefetch, ...]], l2_bytes: int, names: Names
+    kernel: Kernel, ahead: Mapping[str, tuple[Prefetch, ...]], machine: Machine, names: Names
 ) -> Kernel:
     """Each loop of `ahead` fetches that, where the arrays do not lie in the second cache."""
 
@@ -74,7 +81,7 @@ def fetch_ahead(
             return x
         tensors = [kernel.buffer(n) for n in dict.fromkeys(y.read.tensor for y in lines)]
         elements = (reduce(mul, b.shape, ONE) * b.dtype.bytes for b in tensors)
-        far = ge(sum(elements, start=ZERO), FAR_CACHES * l2_bytes)
+        far = ge(sum(elements, start=ZERO), FAR_CACHES * machine.level("l2").bytes)
         if far == FALSE:
             return x
         fetching, other = block(*lines, x.body), renamed_loops(x.body, names)

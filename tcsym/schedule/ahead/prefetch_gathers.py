@@ -13,7 +13,6 @@ from dataclasses import replace
 from tcsym.frontend.program import Read, Select
 from tcsym.index.expr import ZERO, Index, ge, minimum, var
 from tcsym.ir.loops import (
-    LINE_BYTES,
     Branch,
     Kernel,
     Loop,
@@ -26,12 +25,13 @@ from tcsym.ir.loops import (
 )
 from tcsym.ir.traverse import loads, map_node, substitute_value, subvalues, walk
 from tcsym.schedule.analysis.access import run_length, subscript_variables
+from tcsym.target.machine import Machine
 
 STEPS_AHEAD = 16
 MOST_LINES = 8  # of a row
 
 
-def prefetch_gathers(kernel: Kernel, l2_bytes: int) -> Kernel:
+def prefetch_gathers(kernel: Kernel, machine: Machine) -> Kernel:
     """Every serial reduction over rows of an argument, at indices that another argument has.
 
     Contract: bounds, masks and subscripts are final; nothing after asks for loops of stores alone.
@@ -41,13 +41,13 @@ def prefetch_gathers(kernel: Kernel, l2_bytes: int) -> Kernel:
     def change(x: Node) -> Node:
         if not isinstance(x, Loop) or x.kind != "serial" or x.order != "reduction":
             return x
-        fetched = list(dict.fromkeys(_fetched(kernel, x, written, l2_bytes)))
+        fetched = list(dict.fromkeys(_fetched(kernel, x, written, machine)))
         return replace(x, body=block(*fetched, x.body)) if fetched else x
 
     return replace(kernel, body=map_node(kernel.body, change))
 
 
-def _fetched(kernel: Kernel, loop: Loop, written: set[str], l2_bytes: int) -> Iterator[Node]:
+def _fetched(kernel: Kernel, loop: Loop, written: set[str], machine: Machine) -> Iterator[Node]:
     """For each gathered row of the loop's steps, in its innermost loops only.
 
     Every step must read its index: one under a condition may lie nowhere.
@@ -61,14 +61,16 @@ def _fetched(kernel: Kernel, loop: Loop, written: set[str], l2_bytes: int) -> It
         if any(isinstance(v, Select) for v in subvalues(x.value)):
             continue
         for r in loads(x.value):
-            lines = _lines(kernel, r, loop, around)
+            lines = _lines(kernel, r, loop, around, machine)
             if lines and not written & {y.tensor for y in loads(r)}:
                 b = kernel.buffer(r.tensor)
                 size = b.shape[0] * b.element_strides()[0] * b.dtype.bytes
-                yield conditional(ge(size, l2_bytes), block(*lines))
+                yield conditional(ge(size, machine.level("l2").bytes), block(*lines))
 
 
-def _lines(kernel: Kernel, r: Read, loop: Loop, points: tuple[Loop, ...]) -> list[Prefetch]:
+def _lines(
+    kernel: Kernel, r: Read, loop: Loop, points: tuple[Loop, ...], machine: Machine
+) -> list[Prefetch]:
     """One for each line of the row that a later step reads; none if `r` is no gathered row."""
     *places, last = r.subscripts or (None,)
     indices = [s for s in places if s is not None and not isinstance(s, Index)]
@@ -80,7 +82,7 @@ def _lines(kernel: Kernel, r: Read, loop: Loop, points: tuple[Loop, ...]) -> lis
     if any(any(y.checked) or y.unwritten for s in indices for y in loads(s)):
         return []  # what an index reads may lie anywhere
     n = run_length(kernel.buffer(r.tensor), r.subscripts, points)
-    line = LINE_BYTES // kernel.buffer(r.tensor).dtype.bytes
+    line = machine.line_bytes // kernel.buffer(r.tensor).dtype.bytes
     if not 0 < n <= MOST_LINES * line:
         return []
     later = minimum(var(loop.variable) + STEPS_AHEAD, loop.upper - 1)

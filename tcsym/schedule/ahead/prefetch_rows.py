@@ -17,7 +17,6 @@ from tcsym.index.expr import ZERO, Atom, Index, Min, index, minimum
 from tcsym.index.values import map_atoms, substitute
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import (
-    LINE_BYTES,
     Block,
     Branch,
     Kernel,
@@ -31,6 +30,7 @@ from tcsym.ir.loops import (
 from tcsym.ir.traverse import loads, map_node, walk
 from tcsym.schedule.analysis.access import accesses, run_length, stride, subscript_variables
 from tcsym.schedule.analysis.loops import loops_in
+from tcsym.target.machine import Machine
 
 BYTES_AHEAD = 2048
 PART_BYTES = 8192
@@ -52,7 +52,7 @@ class _Stream:
     step: int
 
 
-def prefetch_rows(kernel: Kernel) -> Kernel:
+def prefetch_rows(kernel: Kernel, machine: Machine) -> Kernel:
     """Parallel nests with sums along rows prefetch the argument that each row is.
 
     Contract: bounds, masks and subscripts are final; nothing after asks for loops of stores alone.
@@ -60,7 +60,7 @@ def prefetch_rows(kernel: Kernel) -> Kernel:
     found: dict[str, list[Prefetch]] = {}
     for nest in _tops(kernel.body):
         streams: dict[str, list[_Stream]] = {}
-        for s in _streams(kernel, nest):
+        for s in _streams(kernel, nest, machine.line_bytes):
             streams.setdefault(s.read.tensor, []).append(s)
         for several in streams.values():
             if not any(s.loop.order == "reduction" for s in several):
@@ -75,7 +75,9 @@ def prefetch_rows(kernel: Kernel) -> Kernel:
             elif last.rows:  # read in as many runs as there are rows
                 continue
             if ahead is not None:
-                found.setdefault(last.loop.variable, []).extend(_lines(kernel, last, ahead))
+                found.setdefault(last.loop.variable, []).extend(
+                    _lines(kernel, last, ahead, machine)
+                )
     if not found:
         return kernel
 
@@ -101,7 +103,7 @@ def _tops(node: Node) -> Iterator[Loop]:
             pass
 
 
-def _streams(kernel: Kernel, nest: Loop) -> Iterator[_Stream]:
+def _streams(kernel: Kernel, nest: Loop, line_bytes: int) -> Iterator[_Stream]:
     """In program order; of arguments that the nest only reads."""
     written = {a.buffer for a in accesses(nest) if a.written}
     for x, nodes in walk(nest):
@@ -124,13 +126,13 @@ def _streams(kernel: Kernel, nest: Loop) -> Iterator[_Stream]:
             rows = tuple(y for y in inside if y.variable not in along)
             if r.tensor in written or points[-1:] != (lane,):
                 continue
-            step = _step(kernel, r, loop, points)
+            step = _step(kernel, r, loop, points, line_bytes)
             if step:
                 names = tuple(y.variable for y in points)
                 yield _Stream(loop, r, names, rows, around[: around.index(loop)], step)
 
 
-def _step(kernel: Kernel, r: Read, loop: Loop, inside: tuple[Loop, ...]) -> int:
+def _step(kernel: Kernel, r: Read, loop: Loop, inside: tuple[Loop, ...], line_bytes: int) -> int:
     """Elements that an iteration reads, one after another and followed by the next one's; or 0."""
     b = kernel.buffer(r.tensor)
     if b.space != "argument" or not all(isinstance(s, Index) for s in r.subscripts):
@@ -140,7 +142,7 @@ def _step(kernel: Kernel, r: Read, loop: Loop, inside: tuple[Loop, ...]) -> int:
         return 0
     total = run_length(b, r.subscripts, inside)
     moved = stride(b, r.subscripts, loop.variable)
-    fits = total * b.dtype.bytes <= MOST_LINES * LINE_BYTES
+    fits = total * b.dtype.bytes <= MOST_LINES * line_bytes
     return total if fits and moved is not None and moved.as_int() == total else 0
 
 
@@ -179,9 +181,9 @@ def _unclamped(subscript: Index | Expr, variable: str) -> Index | Expr:
     return map_atoms(subscript, moving) if isinstance(subscript, Index) else subscript
 
 
-def _lines(kernel: Kernel, s: _Stream, ahead: Index) -> list[Prefetch]:
+def _lines(kernel: Kernel, s: _Stream, ahead: Index, machine: Machine) -> list[Prefetch]:
     """One prefetch for each line that an iteration reads, `ahead` elements further."""
-    line = LINE_BYTES // kernel.buffer(s.read.tensor).dtype.bytes
+    line = machine.line_bytes // kernel.buffer(s.read.tensor).dtype.bytes
     places = []
     for row in product(*(range(extent(y).as_int() or 1) for y in s.rows)):
         values = {y.variable: y.lower + k for y, k in zip(s.rows, row)}

@@ -41,8 +41,6 @@ from tcsym.index.expr import (
 from tcsym.index.values import substitute
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import (
-    LINE_BYTES,
-    STREAM_BYTES,
     THREADS,
     Block,
     Branch,
@@ -60,6 +58,7 @@ from tcsym.schedule.analysis.loops import find_loop, replace_loop
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.split.full_tiles import is_cheap
 from tcsym.schedule.version.versioning import duplicate
+from tcsym.target.machine import Machine
 
 LONG_ROW_BYTES = 2048
 SHARED_CACHE = 4  # by which part more than a cache pays off in it for several threads at once
@@ -77,12 +76,13 @@ class _Streams:
     condition: Condition
 
 
-def stream_stores(kernel: Kernel, cache_bytes: int, names: Names) -> Kernel:
-    """Innermost loops of cheap nests get a streamed version for more than `cache_bytes`."""
+def stream_stores(kernel: Kernel, machine: Machine, names: Names) -> Kernel:
+    """Innermost loops of cheap nests get a streamed version for more than the last cache."""
+    cache_bytes = machine.level("l3").bytes
     read = frozenset(a.buffer for a in accesses(kernel.body) if not a.written)
     for nest in _tops(kernel.body):
-        kernel = _stream_blocks(kernel, nest, read, cache_bytes)
-        for streams in _find_streams(kernel, nest, read):
+        kernel = _stream_blocks(kernel, nest, read, machine)
+        for streams in _find_streams(kernel, nest, read, machine.stream_bytes):
             several = minimum(var(THREADS) - 1, 1)
             least = cache_bytes + 1 + several * (cache_bytes // SHARED_CACHE)
             large = _is_large(kernel, nest, streams.buffers, least, cache_bytes)
@@ -125,14 +125,14 @@ def _phase(buffer: str) -> str:
 # ---- blocks that are transposed
 
 
-def _stream_blocks(kernel: Kernel, nest: Loop, read: frozenset[str], cache_bytes: int) -> Kernel:
+def _stream_blocks(kernel: Kernel, nest: Loop, read: frozenset[str], machine: Machine) -> Kernel:
     """A nest that is one transposition is told when to stream. `read`: buffers."""
     found = [(x, around) for x, around in walk(nest) if not isinstance(x, Loop)]
     (move, around), *others = found
     if others or not isinstance(move, TransposeBlock) or move.target in read:
         return kernel
-    target = kernel.buffer(move.target)
-    if target.space != "argument" or move.height * target.dtype.bytes != LINE_BYTES:
+    target, cache_bytes = kernel.buffer(move.target), machine.level("l3").bytes
+    if target.space != "argument" or move.height * target.dtype.bytes != machine.line_bytes:
         return kernel
     moving, part = frozenset(x.variable for x in around), move.block * target.dtype.bytes
     aligned = _is_aligned(target, _place(target, move.target_subscripts), moving, part)
@@ -153,7 +153,9 @@ def _stream_blocks(kernel: Kernel, nest: Loop, read: frozenset[str], cache_bytes
 # ---- which stores
 
 
-def _find_streams(kernel: Kernel, nest: Loop, read: frozenset[str]) -> tuple[_Streams, ...]:
+def _find_streams(
+    kernel: Kernel, nest: Loop, read: frozenset[str], unit: int
+) -> tuple[_Streams, ...]:
     """None at all if the nest does more than move data and compute cheaply. `read`: buffers."""
     found: dict[str, list[tuple[Store, Condition]]] = {}
     for x, around in walk(nest):
@@ -161,7 +163,8 @@ def _find_streams(kernel: Kernel, nest: Loop, read: frozenset[str]) -> tuple[_St
             continue
         if not isinstance(x, Store) or not is_cheap(x.value):
             return ()
-        condition = FALSE if x.buffer in read else _can_stream(kernel.buffer(x.buffer), x, around)
+        buffer = kernel.buffer(x.buffer)
+        condition = FALSE if x.buffer in read else _can_stream(buffer, x, around, unit)
         if condition != FALSE:
             innermost = next(y for y in reversed(around) if y.kind == "serial")
             found.setdefault(innermost.variable, []).append((x, condition))
@@ -176,12 +179,12 @@ def _find_streams(kernel: Kernel, nest: Loop, read: frozenset[str]) -> tuple[_St
     )
 
 
-def _can_stream(buffer: Buffer, store: Store, around: tuple[Loop, ...]) -> Condition:
-    """When the store writes whole vectors, at multiples of STREAM_BYTES, along long rows."""
+def _can_stream(buffer: Buffer, store: Store, around: tuple[Loop, ...], unit: int) -> Condition:
+    """When the store writes whole vectors, at multiples of `unit` bytes, along long rows."""
     lane = around[-1]
     width = extent(lane).as_int() or 0
     vectors = lane.kind == "vector" and lane.mask is None
-    if buffer.space != "argument" or not vectors or width * buffer.dtype.bytes < STREAM_BYTES:
+    if buffer.space != "argument" or not vectors or width * buffer.dtype.bytes < unit:
         return FALSE
     place = _place(buffer, store.subscripts)
     steps = [(x, linear_coefficient(place, x.variable)) for x in around]
@@ -193,7 +196,7 @@ def _can_stream(buffer: Buffer, store: Store, around: tuple[Loop, ...]) -> Condi
         return FALSE
     first = substitute(place, {lane.variable: ZERO})
     moving = frozenset(x.variable for x in around)
-    aligned = _is_aligned(buffer, first, moving, STREAM_BYTES)
+    aligned = _is_aligned(buffer, first, moving, unit)
     return all_of((aligned, _has_long_rows(buffer, loops)))
 
 

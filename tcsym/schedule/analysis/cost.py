@@ -39,7 +39,7 @@ from tcsym.ir.loops import (
 from tcsym.ir.packed import is_dot
 from tcsym.ir.traverse import value_children, walk
 from tcsym.schedule.analysis.access import linear_coefficient
-from tcsym.target.target import Target
+from tcsym.target.machine import Machine
 from tcsym.types import DType
 
 PER_CYCLE = 16
@@ -92,8 +92,8 @@ class Costs:
     vector_bytes: int
 
     @staticmethod
-    def of(kernel: Kernel, target: Target) -> Costs:
-        return Costs({b.name: b for b in kernel.buffers}, target.vector_bits // 8)
+    def of(kernel: Kernel, machine: Machine) -> Costs:
+        return Costs({b.name: b for b in kernel.buffers}, machine.vector_bits // 8)
 
     def of_iteration(self, loops: tuple[Loop, ...], known: frozenset[str]) -> Index:
         """Bound of one iteration of a perfect chain, in the variables `known` around it."""

@@ -8,7 +8,7 @@ from tcsym.ir.loops import Kernel, Node, Prefetch
 from tcsym.options import Options
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.analysis.vector_legality import widest_bits
-from tcsym.target.target import Target
+from tcsym.target.machine import Machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Setting:
     whole: versions that few sizes need are there, and not left out.
     """
 
-    target: Target
+    machine: Machine
     options: Options
     names: Names
     notes: list[str]
@@ -37,16 +37,16 @@ class Setting:
 
     def lanes(self, kernel: Kernel, node: Node) -> int:
         """Elements of the widest type of `node` in a vector; 1: no vectors."""
-        return self.target.lanes(widest_bits(kernel, node)) if self.options.vectorize else 1
+        return self.machine.lanes(widest_bits(kernel, node)) if self.options.vectorize else 1
 
     @property
     def rows(self) -> int:
-        return self.options.register_rows or self.target.register_rows
+        return self.options.register_rows or self.machine.tile.rows
 
     @property
     def strip_vectors(self) -> int:
-        return self.options.strip_vectors or self.target.strip_vectors
+        return self.options.strip_vectors or self.machine.strip_vectors
 
     @property
     def vectors(self) -> int:
-        return self.options.register_vectors or self.target.register_vectors
+        return self.options.register_vectors or self.machine.tile.vectors

@@ -17,7 +17,7 @@ from tcsym.schedule.analysis.access import (
     subscript_variables,
 )
 from tcsym.schedule.analysis.loops import statements_in
-from tcsym.target.target import Target
+from tcsym.target.machine import Machine
 from tcsym.types import DType
 
 
@@ -90,13 +90,13 @@ def _computed_bits(dtype: DType) -> int:
     return dtype.accumulator.bits
 
 
-def can_mask(kernel: Kernel, node: Node, target: Target, lanes: str | None = None) -> bool:
+def can_mask(kernel: Kernel, node: Node, machine: Machine, lanes: str | None = None) -> bool:
     """Masked loads and stores are single instructions for every element of `node`.
 
     lanes: the loop in the lanes, if known: what does not move with it is loaded without a mask.
     """
     moving = (a for a in accesses(node) if lanes is None or lanes in _used(a))
-    return target.has_masks or all(kernel.buffer(a.buffer).dtype.bits >= 32 for a in moving)
+    return machine.has_masks or all(kernel.buffer(a.buffer).dtype.bits >= 32 for a in moving)
 
 
 def _used(a: Access) -> frozenset[str]:

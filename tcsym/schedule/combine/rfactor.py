@@ -17,13 +17,13 @@ from tcsym.schedule.analysis.cost import PER_CYCLE, Costs
 from tcsym.schedule.analysis.identities import identity
 from tcsym.schedule.analysis.loops import loops_around, loops_in, replace_loop, statements_in
 from tcsym.schedule.analysis.names import Names
-from tcsym.target.target import Target
+from tcsym.target.machine import Machine
 
 MOST_PARTS = 64
 PART_WORK = 65536 * PER_CYCLE  # one element at a time, as the loops are here: vectors come later
 
 
-def rfactor(kernel: Kernel, target: Target, names: Names) -> Kernel:
+def rfactor(kernel: Kernel, machine: Machine, names: Names) -> Kernel:
     """Every outermost reduction loop into private accumulators becomes parallel parts.
 
     Contract: privatised temporaries. The parts have an accumulator each, and leave it in an array.
@@ -32,7 +32,7 @@ def rfactor(kernel: Kernel, target: Target, names: Names) -> Kernel:
         if loop.order == "reduction" and not loops_around(kernel.body, loop.variable):
             targets = _targets(kernel, loop)
             if targets and loop.lower == ZERO and _is_known(kernel, extent(loop)):
-                kernel = _split(kernel, loop, targets, target, names)
+                kernel = _split(kernel, loop, targets, machine, names)
     return kernel
 
 
@@ -58,10 +58,10 @@ def _targets(kernel: Kernel, loop: Loop) -> tuple[Update, ...]:
 
 
 def _split(
-    kernel: Kernel, loop: Loop, targets: tuple[Update, ...], target: Target, names: Names
+    kernel: Kernel, loop: Loop, targets: tuple[Update, ...], machine: Machine, names: Names
 ) -> Kernel:
     n, part, last = extent(loop), names.fresh(loop.variable), names.fresh(loop.variable)
-    work = Costs.of(kernel, target).of_iteration((loop,), frozenset(kernel.sizes))
+    work = Costs.of(kernel, machine).of_iteration((loop,), frozenset(kernel.sizes))
     most = maximum(1, minimum(MOST_PARTS, floordiv(n * work, PART_WORK)))
     size = maximum(1, floordiv(n + most - 1, most))
     count = floordiv(n + size - 1, size)  # no part begins behind the end; none if nothing is summed

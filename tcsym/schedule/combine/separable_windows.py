@@ -82,11 +82,11 @@ def separate_windows(kernel: Kernel, nest: str, setting: Setting) -> Separated |
     for x in copies:
         kernel, whole, rest = _versions(kernel, x, lanes, names)
         if whole is not None:
-            kernel, parts, lines = _separated(kernel, whole, lanes, names, whole=True)
+            kernel, parts, lines = _separated(kernel, whole, lanes, setting, whole=True)
             long += parts
             ahead[parts[-1]] = lines
         if rest is not None:
-            kernel, parts, _ = _separated(kernel, rest, lanes, names, whole=False)
+            kernel, parts, _ = _separated(kernel, rest, lanes, setting, whole=False)
             nests += parts
     return Separated(kernel, tuple(nests), tuple(long), lanes, ahead)
 
@@ -115,9 +115,10 @@ def _versions(
 
 
 def _separated(
-    kernel: Kernel, nest: str, lanes: int, names: Names, whole: bool
+    kernel: Kernel, nest: str, lanes: int, setting: Setting, whole: bool
 ) -> tuple[Kernel, tuple[str, ...], tuple[Prefetch, ...]]:
     """The nest in two parts, the outermost loops of what is left to schedule, and `ahead`."""
+    names, line = setting.names, setting.machine.line_bytes
     band = band_of(find_loop(kernel.body, nest))
     found = separable(kernel, band)
     if all(is_small(x) for x in found):
@@ -145,7 +146,7 @@ def _separated(
     filled = all_of(ge(extent(x), 1) for x in inner)
     node = conditional(filled, _around(outer, blocks))
     after = rows.lower + var(tile) * ROWS + ROWS + var(nests[-1])
-    ahead = tuple(x for one in found for x in next_block(kernel, one, rows, after, lanes))
+    ahead = tuple(x for one in found for x in next_block(kernel, one, rows, after, lanes, line))
     return replace(kernel, body=replace_loop(kernel.body, nest, lambda _: node)), nests, ahead
 
 

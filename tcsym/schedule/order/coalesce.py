@@ -15,7 +15,7 @@ from tcsym.schedule.analysis.cost import PER_CYCLE, Costs
 from tcsym.schedule.analysis.loops import chain_of, loops_in
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.order.parallelise import is_free
-from tcsym.target.target import Target
+from tcsym.target.machine import Machine
 
 MOST_LOOPS = 3
 FEW_SHARED = 8  # iterations, known in number, for which no thread makes copies of its own
@@ -25,7 +25,7 @@ PART_WORK = 2048 * PER_CYCLE  # beside which a part's divisions and addresses ar
 
 
 def coalesce_outermost(
-    kernel: Kernel, target: Target, names: Names, min_work: int, most_loops: int = MOST_LOOPS
+    kernel: Kernel, machine: Machine, names: Names, min_work: int, most_loops: int = MOST_LOOPS
 ) -> Kernel:
     """Nested parallel loops, where more loops follow inside, become loops over parts.
 
@@ -37,7 +37,7 @@ def coalesce_outermost(
     and the parts that share an iteration of the loops around make their own copies.
     """
     found: dict[str, frozenset[str]] = {}
-    make = _Collapse(Costs.of(kernel, target), names, min_work, most_loops, found, kernel)
+    make = _Collapse(Costs.of(kernel, machine), names, min_work, most_loops, found, kernel)
     body = make.outermost(kernel.body, frozenset((*kernel.sizes, *kernel.launched)))
     kernel = replace(kernel, body=body)
     for new, loops in found.items():

@@ -8,12 +8,12 @@ from tcsym.index.expr import ONE
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Allocate, Block, Branch, Kernel, Loop, Node, block
 from tcsym.schedule.analysis.cost import Costs
-from tcsym.target.target import Target
+from tcsym.target.machine import Machine
 
 
-def parallelise(kernel: Kernel, target: Target) -> Kernel:
+def parallelise(kernel: Kernel, machine: Machine) -> Kernel:
     """Every outermost serial loop with order `parallel` gets kind `parallel`, and a work."""
-    costs = Costs.of(kernel, target)
+    costs = Costs.of(kernel, machine)
     return replace(
         kernel, body=_outermost(kernel.body, costs, frozenset((*kernel.sizes, *kernel.launched)))
     )

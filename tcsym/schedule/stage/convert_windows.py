@@ -70,14 +70,14 @@ def _is_wider(v: Cast) -> bool:
 
 def _is_dot(x: Update, band: Band, around: tuple[Loop, ...], setting: Setting) -> bool:
     sums = frozenset(y.variable for y in around)
-    have = available(setting.target)
+    have = available(setting.machine)
     return any(dot_term(x, v, sums, have) is not None for v in band.variables)
 
 
 def _pays(side: Side, band: Band, around: tuple[Loop, ...], setting: Setting) -> bool:
     """Other loops read the image, too, element by element; or its vectors would need masks."""
     if slides_along(side.read.subscripts[-1], band, around):
-        return side.read.dtype.bits < 32 and not setting.target.has_masks
+        return side.read.dtype.bits < 32 and not setting.machine.has_masks
     return bool(set(band.variables) - value_variables(side.read))
 
 

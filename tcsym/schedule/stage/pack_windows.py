@@ -65,7 +65,7 @@ class PackedWindows:
 
 def pack_windows(kernel: Kernel, nest: str, setting: Setting) -> PackedWindows | None:
     """The nest with dot products for terms, if its windows can have them; its loops keep names."""
-    have = available(setting.target)
+    have = available(setting.machine)
     if not setting.options.vectorize or not have:
         return None
     kernel, before = widened_terms(kernel, nest), list[str]()

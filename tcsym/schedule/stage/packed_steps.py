@@ -42,7 +42,7 @@ class PackedSteps:
 
 def pack_steps(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> PackedSteps:
     """The nest with packed sums where they can be; the loops of its band keep their names."""
-    have, sums = available(setting.target), list[str]()
+    have, sums = available(setting.machine), list[str]()
     if not setting.options.vectorize or not have:
         return PackedSteps(kernel, ())
     for x, loops in walk(find_loop(kernel.body, nest)):

@@ -71,7 +71,7 @@ def _converted(v: Value, setting: Setting) -> Value:
     """What `v` converts if its copy should hold it converted: once, not for each use."""
     if not isinstance(v, Cast) or v.exact or v.dtype is not DType.FLOAT32:
         return v
-    is_dot = dtype_of(v.operand) is DType.BFLOAT16 and BFLOAT in available(setting.target)
+    is_dot = dtype_of(v.operand) is DType.BFLOAT16 and BFLOAT in available(setting.machine)
     return v if is_dot else v.operand
 
 

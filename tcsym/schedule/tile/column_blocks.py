@@ -118,7 +118,7 @@ def schedule_column_blocks(
     """
     loop = find_loop(kernel.body, columns)
     lanes = setting.lanes(kernel, loop.body)
-    masked = can_mask(kernel, loop.body, setting.target)
+    masked = can_mask(kernel, loop.body, setting.machine)
     most = _most_columns(kernel, loop, setting)
     width = index(most) if rows is None else _shared_columns(most, rows)
     own = frozenset(b.name for b in kernel.buffers if columns in b.private)
@@ -135,7 +135,7 @@ def _most_columns(kernel: Kernel, loop: Loop, setting: Setting) -> int:
     """Columns whose sums fill half of the first cache; a multiple of all vectors."""
     updated = {x.buffer for x, _ in statements_in(loop.body) if isinstance(x, Update)}
     bytes_ = sum(kernel.buffer(b).dtype.accumulator.bytes for b in updated)
-    return max(1, setting.target.l1_bytes // 2 // bytes_ // STEP) * STEP
+    return max(1, setting.machine.level("l1").bytes // 2 // bytes_ // STEP) * STEP
 
 
 def _shared_columns(most: int, rows: Index) -> Index:

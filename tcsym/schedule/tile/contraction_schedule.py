@@ -179,7 +179,7 @@ def _tiles_that_fit(
 
 def _share(setting: Setting) -> int:
     """Bytes of the second cache that a panel may take."""
-    return setting.target.l2_bytes * setting.options.panel_percent // 100
+    return setting.machine.level("l2").bytes * setting.options.panel_percent // 100
 
 
 def tile_shape(kernel: Kernel, body: Node, roles: Roles, setting: Setting) -> TileShape:
@@ -193,10 +193,10 @@ def tile_shape(kernel: Kernel, body: Node, roles: Roles, setting: Setting) -> Ti
     terms = [x for x, _ in reductions(body)]
     fused = all(is_fused(x, roles.columns, roles.rows) for x in terms)
     if not setting.options.register_rows and not fused:
-        rows = min(rows, setting.target.vector_registers // 2 // vectors // accumulators)
+        rows = min(rows, setting.machine.vector_registers // 2 // vectors // accumulators)
     if not setting.options.register_rows and any(map(_is_added_apart, terms)):
-        rows = min(rows, setting.target.vector_registers * 3 // 8 // vectors // accumulators)
-    return TileShape(max(1, rows), vectors, lanes, setting.target.has_masks)
+        rows = min(rows, setting.machine.vector_registers * 3 // 8 // vectors // accumulators)
+    return TileShape(max(1, rows), vectors, lanes, setting.machine.has_masks)
 
 
 def _is_added_apart(x: Update) -> bool:

@@ -98,9 +98,9 @@ def _has_vectors(kernel: Kernel, v: Value, rows: Loop, columns: Loop, setting: S
         return False
     if len(own) == 2:
         return _is_run(kernel, v, rows, columns)
-    bits, target = kernel.buffer(v.tensor).dtype.bits, setting.target
-    whole = target.lanes(bits) == setting.lanes(kernel, columns.body)
-    return whole and (bits == 32 or (bits == 64 and target.has_masks))
+    bits, machine = kernel.buffer(v.tensor).dtype.bits, setting.machine
+    whole = machine.lanes(bits) == setting.lanes(kernel, columns.body)
+    return whole and (bits == 32 or (bits == 64 and machine.has_masks))
 
 
 def _is_run(kernel: Kernel, x: Store | Read, rows: Loop, columns: Loop) -> bool:

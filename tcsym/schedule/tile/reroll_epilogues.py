@@ -27,7 +27,7 @@ from tcsym.schedule.analysis.access import (
 from tcsym.schedule.analysis.names import Names, renamed_loops
 from tcsym.schedule.analysis.overlap import is_repeatable
 from tcsym.schedule.split.full_tiles import CHEAP_CALLS
-from tcsym.target.target import Target
+from tcsym.target.machine import Machine
 from tcsym.types import DType
 
 LEAST_INSTRUCTIONS = 150
@@ -45,26 +45,26 @@ class _Tile:
     width: int
 
 
-def reroll_epilogues(kernel: Kernel, target: Target, names: Names) -> Kernel:
+def reroll_epilogues(kernel: Kernel, machine: Machine, names: Names) -> Kernel:
     """Unrolled loops that only read their tiles and write memory, if long, become serial.
 
     Contract: storage has its places.
     """
     added: list[Buffer] = []
-    body = _outside_tiles(kernel, kernel.body, target, names, added)
+    body = _outside_tiles(kernel, kernel.body, machine, names, added)
     return replace(kernel, body=body, buffers=(*kernel.buffers, *added))
 
 
 def _outside_tiles(
-    kernel: Kernel, node: Node, target: Target, names: Names, added: list[Buffer]
+    kernel: Kernel, node: Node, machine: Machine, names: Names, added: list[Buffer]
 ) -> Node:
     def inside(x: Node) -> Node:
-        return _outside_tiles(kernel, x, target, names, added)
+        return _outside_tiles(kernel, x, machine, names, added)
 
     match node:
         case Loop() if node.kind == "unrolled":
-            long = LEAST_PLAIN if _is_plain(node, target) else LEAST_INSTRUCTIONS
-            if _instructions(node, kernel, target, False) < long:
+            long = LEAST_PLAIN if _is_plain(node, machine) else LEAST_INSTRUCTIONS
+            if _instructions(node, kernel, machine, False) < long:
                 return node
             tiles = _tiles(kernel, node)
             return node if tiles is None else _rolled(kernel, node, tiles, names, added)
@@ -80,29 +80,29 @@ def _outside_tiles(
             return node
 
 
-def _instructions(n: Node, kernel: Kernel, target: Target, masked: bool) -> int:
+def _instructions(n: Node, kernel: Kernel, machine: Machine, masked: bool) -> int:
     """About how many instructions `n` becomes."""
     match n:
         case Loop():
             count = extent(n).as_int() if n.kind == "unrolled" else 1
             ragged = masked or (n.kind == "vector" and n.mask is not None)
-            return (count or 1) * _instructions(n.body, kernel, target, ragged)
+            return (count or 1) * _instructions(n.body, kernel, machine, ragged)
         case Block(body):
-            return sum(_instructions(x, kernel, target, masked) for x in body)
+            return sum(_instructions(x, kernel, machine, masked) for x in body)
         case Branch(_, a, b):
-            return 2 + sum(_instructions(x, kernel, target, masked) for x in (a, b) if x)
+            return 2 + sum(_instructions(x, kernel, machine, masked) for x in (a, b) if x)
         case Store() | Update():
             heavy = _heavy_calls(n)
             in_memory = kernel.buffer(n.buffer).space != "register"
-            pieces = masked and in_memory and not target.has_masks
+            pieces = masked and in_memory and not machine.has_masks
             return 3 + CALL_INSTRUCTIONS * heavy + PIECES_INSTRUCTIONS * pieces
         case _:
             return 1
 
 
-def _is_plain(n: Node, target: Target) -> bool:
+def _is_plain(n: Node, machine: Machine) -> bool:
     stores = [x for x, _ in walk(n) if isinstance(x, Store | Update)]
-    return target.has_masks and not any(map(_heavy_calls, stores))
+    return machine.has_masks and not any(map(_heavy_calls, stores))
 
 
 def _heavy_calls(x: Store | Update) -> int:

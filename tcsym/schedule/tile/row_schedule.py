@@ -72,7 +72,7 @@ def _schedule_leaf(kernel: Kernel, nest: str, leaf: str, setting: Setting) -> tu
     if unroll > 1:
         unroll = _whole_periods(body, best, lanes, unroll)
     masked, again = (
-        can_mask(kernel, body, setting.target),
+        can_mask(kernel, body, setting.machine),
         _may_overlap(kernel, body, best, setting),
     )
     shape = RowShape(lanes, unroll, masked, again)
@@ -82,7 +82,7 @@ def _schedule_leaf(kernel: Kernel, nest: str, leaf: str, setting: Setting) -> tu
 
 def _may_overlap(kernel: Kernel, body: Node, variable: str, setting: Setting) -> bool:
     """Elements at a row's end may be made twice, which is cheaper than to mask their stores."""
-    cheap = not setting.target.has_masks and not calls_each(body, variable)
+    cheap = not setting.machine.has_masks and not calls_each(body, variable)
     return cheap and is_repeatable(kernel, body, frozenset((variable,)))
 
 
@@ -97,8 +97,8 @@ def _in_blocks(
         return None
     found = transposition_of(kernel, chain)
     if found is not None:
-        block = setting.target.block_lanes(kernel.buffer(found.store.buffer).dtype.bits)
-        kernel = transpose_in_blocks(kernel, chain, found, block, setting.names)
+        block = setting.machine.block_lanes(kernel.buffer(found.store.buffer).dtype.bits)
+        kernel = transpose_in_blocks(kernel, chain, found, block, setting)
         return kernel, "transposition in blocks"
     partner, note = strided_partner(kernel, chain, lanes), ""
     if partner is None:
@@ -120,7 +120,7 @@ def _block_and_rest(
 ) -> Kernel:
     top, leaf, names = chain[0].variable, chain[-1], setting.names
     width = setting.lanes(kernel, leaf.body)
-    shape = RowShape(width, 1, can_mask(kernel, leaf.body, setting.target))
+    shape = RowShape(width, 1, can_mask(kernel, leaf.body, setting.machine))
     kernel, rest = split_rest(kernel, top, lanes, width, names)
     whole = leaf_chain(find_loop(kernel.body, top), leaf.variable)
     kernel = block_points(kernel, whole, lanes, partner, width, names)

@@ -60,7 +60,7 @@ def _runs_in_lanes(kernel: Kernel, scan: Loop, rows: str, setting: Setting) -> b
     """Neighbouring rows lie side by side, or share what they read."""
     return (
         vector_refusal(kernel, scan.body, rows) is None
-        and can_mask(kernel, scan.body, setting.target)
+        and can_mask(kernel, scan.body, setting.machine)
         and all(
             stride(kernel.buffer(a.buffer), a.subscripts, rows) in (ONE, ZERO)
             for a in accesses(scan.body)

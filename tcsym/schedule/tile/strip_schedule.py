@@ -134,7 +134,7 @@ def schedule_strips(kernel: Kernel, nest: str, columns: str, setting: Setting) -
 def _schedule_rest(kernel: Kernel, columns: str, strip: TileShape, setting: Setting) -> Kernel:
     """Less than a strip: of rows gathered, all of it at once, as each is fetched from elsewhere."""
     body = band_of(find_loop(kernel.body, columns)).body
-    if not gathered(body) or not can_mask(kernel, body, setting.target):
+    if not gathered(body) or not can_mask(kernel, body, setting.machine):
         return schedule_vectors(kernel, columns, setting)
     vectors = strip.vectors
     while vectors > 1:
@@ -163,7 +163,7 @@ def gathered(body: Node) -> bool:
 def schedule_vectors(kernel: Kernel, columns: str, setting: Setting) -> Kernel:
     """Single masked vectors, or elements where these cannot be masked."""
     body = band_of(find_loop(kernel.body, columns)).body
-    if not can_mask(kernel, body, setting.target):
+    if not can_mask(kernel, body, setting.machine):
         return kernel
     return _tile(kernel, columns, TileShape(1, 1, setting.lanes(kernel, body)), setting.names)
 

@@ -74,7 +74,7 @@ def transpose_lanes(kernel: Kernel, nest: str, lanes: int, setting: Setting) -> 
 
     Contract: what is left of the nest has its points in unrolled and vector loops.
     """
-    if setting.target.vector_bits == 0:
+    if setting.machine.vector_bits == 0:
         return kernel
     for loop in loops_in(find_loop(kernel.body, nest)):
         if loop.kind == "serial" and loop.order != "sequential" and _holds_points(loop.body):
@@ -176,7 +176,7 @@ def strided_access(
     b = kernel.buffer(r.tensor)
     subscripts = tuple(s for s in r.subscripts if isinstance(s, Index))
     plain = len(subscripts) == len(r.subscripts) > 1 and not any(r.checked) and not r.unwritten
-    whole = b.dtype.bits in (32, 64) and setting.target.lanes(b.dtype.bits) == lanes
+    whole = b.dtype.bits in (32, 64) and setting.machine.lanes(b.dtype.bits) == lanes
     if not plain or not whole or b.space != "argument" or b.element_strides()[-1] != ONE:
         return None
     lane, last = points[-1], subscripts[-1]

@@ -61,7 +61,7 @@ def transposed_values(
     if private or not is_repeatable(kernel, store, names):
         return None
     reads = tuple(t for t in found if (t.row, t.column, t.source.dtype.bits) == (row, column, bits))
-    columns, lanes = setting.target.block_lanes(bits), setting.lanes(kernel, store)
+    columns, lanes = setting.machine.block_lanes(bits), setting.lanes(kernel, store)
     rows = max(columns, lanes)
     fit = in_context(kernel, all_of((ge(extent(row), rows), ge(extent(column), columns))))
     return None if fit == FALSE else TransposedValues(reads, rows, columns, lanes, fit)

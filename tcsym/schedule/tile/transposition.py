@@ -14,11 +14,12 @@ from tcsym.frontend.program import Read
 from tcsym.index.expr import ONE, ZERO, Index, ceildiv, choose, eq, maximum, minimum, mod, var
 from tcsym.index.values import substitute
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import LINE_BYTES, Block, Kernel, Loop, Node, Store, TransposeBlock
+from tcsym.ir.loops import Block, Kernel, Loop, Node, Store, TransposeBlock
 from tcsym.ir.traverse import substitute_node
 from tcsym.schedule.analysis.access import accesses, stride
 from tcsym.schedule.analysis.loops import find_loop, replace_loop
 from tcsym.schedule.analysis.names import Names
+from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.order.interchange import reorder_chain
 from tcsym.schedule.tile.tile_loop import is_multiple, tile_loop
 
@@ -93,7 +94,7 @@ def _slow_position(subscripts: tuple[Index, ...], slow: Loop, fast: Loop) -> int
 
 
 def transpose_in_blocks(
-    kernel: Kernel, chain: tuple[Loop, ...], t: Transposition, block: int, names: Names
+    kernel: Kernel, chain: tuple[Loop, ...], t: Transposition, block: int, setting: Setting
 ) -> Kernel:
     """The chain as register-transposed blocks, in cache blocks of 128 by 128 points.
 
@@ -102,7 +103,8 @@ def transpose_in_blocks(
     stores cost more than elements moved twice.
     Contract: all loops of the chain are parallel; no bound uses the row or column loop.
     """
-    line = max(1, LINE_BYTES // (block * kernel.buffer(t.store.buffer).dtype.bytes))
+    bytes_, names = kernel.buffer(t.store.buffer).dtype.bytes, setting.names
+    line = max(1, setting.machine.line_bytes // (block * bytes_))
 
     def move(first: dict[str, Index]) -> Node:
         return _block(t, first, block, line)

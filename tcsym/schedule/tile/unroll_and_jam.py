@@ -89,7 +89,7 @@ def row_blocks(kernel: Kernel, nest: str, setting: Setting) -> Iterator[RowBlock
     n = extent(band.loops[-1]) if band.loops else ZERO
     if n.as_int() is not None or n.variables() & set(band.variables):
         return
-    inner, many = band.loops[-1], setting.target.vector_registers > FEW_REGISTERS
+    inner, many = band.loops[-1], setting.machine.vector_registers > FEW_REGISTERS
     if _waits_for_sums(kernel, nest, inner.variable, setting):
         two = in_context(kernel, ge(n, NORMALISED_ROWS))
         yield RowBlocks(inner.variable, None, NORMALISED_ROWS, 1, two, 4 if many else 3)

@@ -103,7 +103,7 @@ def schedule_windows(
     lanes = setting.lanes(kernel, band.body)
     shape = _shape(band, columns, rows, lanes, setting)
     narrow, flat = TileShape(shape.rows, 1, lanes), TileShape(1, shape.rows, lanes)
-    if not can_mask(kernel, band.body, setting.target, columns):
+    if not can_mask(kernel, band.body, setting.machine, columns):
         return None
     if is_repeatable(kernel, band.body, frozenset((columns, rows))):
         tiles = tuple(dict.fromkeys((shape, narrow, flat)))
@@ -170,7 +170,7 @@ def _shape(
     )
     vectors = 1 if calls else max(1, ACCUMULATORS // (ROWS * max(1, len(targets))))
     one = ROWS * len(targets)
-    free = setting.target.vector_registers - one - _weights(band, columns, rows, literal)
+    free = setting.machine.vector_registers - one - _weights(band, columns, rows, literal)
     if free - one * (vectors - 1) < OPERANDS <= free:
         vectors = 1
     return TileShape(ROWS, vectors, lanes)

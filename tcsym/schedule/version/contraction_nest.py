@@ -253,7 +253,7 @@ def _in_whole_tiles(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -
     kernel = order_reductions(kernel, nest, roles)
     band = band_of(find_loop(kernel.body, nest))
     windows = symbolic_windows(kernel, band, setting.rows * WHOLE_VECTORS)
-    straight = setting.rows * WHOLE_VECTORS if setting.target.has_masks else None
+    straight = setting.rows * WHOLE_VECTORS if setting.machine.has_masks else None
     if not windows.loops and not are_known(band, straight):
         return schedule_contraction(kernel, nest, roles, setting)
     for vectors in dict.fromkeys((setting.vectors, min(setting.vectors, WHOLE_VECTORS))):

@@ -32,7 +32,7 @@ from tcsym.index.expr import (
     negate,
 )
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import LINE_BYTES, Kernel, Loop
+from tcsym.ir.loops import Kernel, Loop
 from tcsym.ir.packed import available, is_dot
 from tcsym.ir.traverse import subvalues
 from tcsym.schedule.analysis.access import accesses, lies_along, stride, value_variables
@@ -70,7 +70,6 @@ BLOCK_TERMS = 16  # for each of those rows, without which the ends of sums take 
 MANY_TERMS = 64
 PACKED_ROWS = 10  # times the steps that panels take at once
 APART_ROWS = 3  # where each step of panels that take several at once is far from the last
-CACHE_WAYS = 8
 NEAR_CACHES = 2  # first caches full of lines, one a step, that are near
 NEAR_REUSE = 2  # as many times the uses that make panels pay if steps are near
 EXCHANGED_COLUMNS = 12  # most that, as rows, are cheaper than panels of the other side
@@ -132,7 +131,8 @@ def panels_pay(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Con
     least = max(1, setting.options.pack_reuse * setting.rows)
     uses = rows * _repeats(kernel, nest, roles, rows)
     terms = _term_count(kernel, nest)
-    lines = setting.target.l1_bytes // LINE_BYTES
+    first = setting.machine.level("l1")
+    lines = first.bytes // first.line
     far = TRUE if terms is None else ge(terms, NEAR_CACHES * lines)
     enough = all_of((ge(uses, least), any_of((ge(uses, NEAR_REUSE * least), far))))
     often = all_of((ge(rows, min(FEW_ROWS, least)), enough))
@@ -172,7 +172,7 @@ def _panels_beat_products(
     if has_windows(kernel, nest):
         return any_of((ge(rows, FEW_ROWS), ge(FEW_TERMS - 1, terms)))
     columns = column_count(kernel, nest, roles)
-    far = ge(columns * terms, setting.target.l2_bytes // FAR_BYTES)
+    far = ge(columns * terms, setting.machine.level("l2").bytes // FAR_BYTES)
     steps = _steps_at_once(kernel, nest, roles, setting)
     repeats = _repeats(kernel, nest, roles, rows)
     enough = ge(rows, FEW_ROWS)
@@ -243,7 +243,7 @@ def _fill_panels(
 
 def _steps_at_once(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> int:
     """Terms that panels add by one instruction."""
-    have = available(setting.target)
+    have = available(setting.machine)
     sums = reductions(band_of(find_loop(kernel.body, nest)).body)
     terms = (dot_term(x, roles.rows, reduced(loops), have) for x, loops in sums)
     return max((x.steps for x in terms if x is not None), default=1)
@@ -268,9 +268,9 @@ def _aliases(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Condi
     """Steps of a streamed operand fall on the same lines of the first cache: read them once."""
     band = band_of(find_loop(kernel.body, nest))
     steps = {x.variable for _, around in reductions(band.body) for x in around}
-    found: list[Condition] = []
+    first, found = setting.machine.level("l1"), list[Condition]()
     for r in roles.streamed:
-        way = max(1, setting.target.l1_bytes // (CACHE_WAYS * r.dtype.bytes))
+        way = max(1, first.bytes // (first.ways * r.dtype.bytes))
         for v in sorted(steps & value_variables(r)):
             step = stride(kernel.buffer(r.tensor), r.subscripts, v)
             if step is not None and step.variables() <= frozenset(kernel.sizes):
@@ -289,7 +289,7 @@ def _term_count(kernel: Kernel, nest: str) -> Index | None:
 def streams_in_place(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> bool:
     """The streamed operands can be read as they lie, masked at the end of a row."""
     body = band_of(find_loop(kernel.body, nest)).body
-    return can_mask(kernel, body, setting.target) and all(
+    return can_mask(kernel, body, setting.machine) and all(
         stride(kernel.buffer(r.tensor), r.subscripts, roles.columns) == ONE for r in roles.streamed
     )
 

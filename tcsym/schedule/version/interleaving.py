@@ -92,7 +92,7 @@ def interleaving(
         b.name
         for b in kernel.buffers
         if b.space == "argument" and b.strides is None and len(b.shape) > 1
-        if b.dtype.bits in (32, 64) and setting.target.lanes(b.dtype.bits) == lanes
+        if b.dtype.bits in (32, 64) and setting.machine.lanes(b.dtype.bits) == lanes
     )
     candidates = band.variables if loop is None else (loop,)
     found = (_along(kernel, band, v, fits, shared, anew) for v in candidates)
@@ -247,7 +247,7 @@ def interleaving_pays(
 
 def copies_fit(kernel: Kernel, x: Interleaving, setting: Setting) -> Condition:
     """The copies stay in the cache."""
-    most = setting.target.l2_bytes * 8 // (CACHE_PART * setting.target.vector_bits)
+    most = setting.machine.level("l2").bytes * 8 // (CACHE_PART * setting.machine.vector_bits)
     return ge(most, _total(copied_elements(kernel, x)))
 
 

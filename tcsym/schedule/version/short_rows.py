@@ -103,7 +103,7 @@ def short_versions(
     """
     choices = tuple(_choices(kernel, nest, columns, setting, most))
     body = band_of(find_loop(kernel.body, nest)).body
-    copied = setting.target.has_masks and not isinstance(body, Store)  # one way for what is summed
+    copied = setting.machine.has_masks and not isinstance(body, Store)  # one way for what is summed
     for found in _interleavings(kernel, nest, choices, setting):
         longer = [_longer(kernel, nest, x, found, setting, most) for x in choices]
         few = _few_elements(kernel, nest, longer, found, setting)
@@ -172,7 +172,7 @@ def _interleavings(
 ) -> Iterator[Interleaving]:
     """Loops to run in lanes. Where short copies need no loops inner ones come first, whose copies
     are smaller; but last what is short where the rows are."""
-    masks, top = setting.target.has_masks, find_loop(kernel.body, nest)
+    masks, top = setting.machine.has_masks, find_loop(kernel.body, nest)
     band = band_of(top)
     if not choices or (masks and transposition_of(kernel, band.loops) is not None):
         return  # blocks need no copy
@@ -201,7 +201,7 @@ def _longer(
     With mask registers a copy is a block for each vector of a row, however short. Sums along rows
     cost more than that, or several statements; a row that is just computed and stored does not.
     """
-    if not setting.target.has_masks:
+    if not setting.machine.has_masks:
         return short if most is None else replace(short, most=2 * short.most)
     band = band_of(find_loop(kernel.body, nest))
     lanes = setting.lanes(kernel, band.body)
@@ -256,7 +256,7 @@ def _few_elements(
 
     FALSE if that is just a row each and there are no mask registers: blocks need no copy then.
     """
-    masks = setting.target.has_masks
+    masks = setting.machine.has_masks
     if not masks and not any(_is_inside(kernel, b, d) for b, d in x.moved.items()):
         return FALSE
     band = band_of(find_loop(kernel.body, nest))
@@ -322,7 +322,7 @@ def _by_cost(
     best = sorted(costs, key=lambda v: (costs[v], sliding_reads(band, v)))
     for v in best[: 2 if isinstance(band.body, Store) else 1]:
         long = longest_row(band, rows, lanes, saved[v] > 0)
-        if setting.target.has_masks:  # rows that blocks pay for are copied
+        if setting.machine.has_masks:  # rows that blocks pay for are copied
             row = row_cost(band, rows, MASKED_COST) + across_cost(kernel, band, rows)
             cheap = max(1, int(row / (costs[v] + saved[v])))
         else:

@@ -14,7 +14,7 @@ from tcsym.compiler import analyse
 from tcsym.options import Options
 from tcsym.schedule.map_cpu import map_cpu
 from tcsym.schedule.proved import schedule_program
-from tcsym.target.target import resolve_target
+from tcsym.target.names import resolve_target
 from tests.guarded import guarded
 
 POOL = """def f(float(C,H,W) I) -> (O) {
@@ -26,7 +26,7 @@ DILATED = """def f(float(C,H,W) I, float(3,3) F) -> (O) {
 
 
 def order_of(source: str, target: str = "cpu:avx2") -> LaneOrder:
-    described = resolve_target(target)
+    described = resolve_target(target).machine
     scheduled = schedule_program(analyse(source)["f"], Options(), {}).kernel
     kernel = map_cpu(scheduled, described, Options()).kernel
     return lane_order(kernel.body, {b.name: b for b in kernel.buffers}, described)

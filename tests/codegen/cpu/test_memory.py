@@ -29,7 +29,8 @@ from tcsym.ir.loops import (
     Value,
     block,
 )
-from tcsym.target.target import resolve_target, runs_here
+from tcsym.target.host import runs_here
+from tcsym.target.names import resolve_target
 from tcsym.types import DType
 from tests.codegen.harness import TARGETS, const, load, unrolled, vector
 from tests.guarded import guarded

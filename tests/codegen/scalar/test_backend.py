@@ -40,7 +40,8 @@ from tcsym.ir.loops import (
     block,
 )
 from tcsym.ir.regions import Host, Region, outline
-from tcsym.target.target import Target, resolve_target
+from tcsym.target.machine import Machine
+from tcsym.target.names import resolve_target
 from tcsym.types import DType
 from tests.codegen.harness import const
 
@@ -109,7 +110,7 @@ class OneLane:
             statement(context, by_element(n, *buffers))
 
 
-def memory_of(kernel: Kernel, target: Target) -> Memory:
+def memory_of(kernel: Kernel, machine: Machine) -> Memory:
     return OneLane()
 
 
@@ -149,13 +150,13 @@ def written(kernel: Kernel, head: str, define: str) -> tuple[Host, str]:
     lane = OneLane()
     outer = Context(
         kernel=kernel,
-        target=PLAIN,
+        machine=PLAIN.machine,
         module=module,
         buffers={b.name: b for b in kernel.buffers},
         faults=Faults(),
         backend=Backend(memory_of, lane, lane),
         memory=lane,
-        code=Code(Function(module, ""), PLAIN),
+        code=Code(Function(module, ""), PLAIN.machine),
         error="",
         storage=allocate(kernel),
         arena="",

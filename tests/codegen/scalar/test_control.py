@@ -26,7 +26,7 @@ from tcsym.ir.loops import (
     Value,
     block,
 )
-from tcsym.target.target import resolve_target
+from tcsym.target.names import resolve_target
 from tcsym.types import DType
 from tests.codegen.harness import TARGETS, Launches, const, load, unrolled, vector
 from tests.guarded import guarded

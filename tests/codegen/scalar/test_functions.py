@@ -19,7 +19,7 @@ from tcsym.codegen.scalar.built_ins import NAMES
 from tcsym.frontend.interpret_functions import FUNCTIONS
 from tcsym.frontend.program import Call, Read
 from tcsym.index.expr import var
-from tcsym.target.target import resolve_target
+from tcsym.target.names import resolve_target
 from tcsym.types import DType
 from tests.codegen.harness import TARGETS, Loaded, elementwise, load
 

@@ -11,7 +11,7 @@ from tcsym.codegen import emit
 from tcsym.frontend.program import Cast, IndexValue, Read
 from tcsym.index.expr import ONE, ZERO, Index, floordiv, ge, maximum, mod, var
 from tcsym.ir.loops import Branch, Buffer, Kernel, Loop, Node, Store
-from tcsym.target.target import resolve_target
+from tcsym.target.names import resolve_target
 from tcsym.types import DType
 from tests.codegen.harness import load
 

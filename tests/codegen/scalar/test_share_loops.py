@@ -17,7 +17,7 @@ from tcsym.ir.loops import Block, Buffer, Kernel, Loop, Store
 from tcsym.options import Options
 from tcsym.schedule.map_cpu import map_cpu
 from tcsym.schedule.proved import schedule_program
-from tcsym.target.target import resolve_target
+from tcsym.target.names import resolve_target
 from tcsym.types import DType
 from tests.schedule import naive
 
@@ -154,7 +154,7 @@ def test_functions_come_before_those_that_call_them() -> None:
   Z(a,b,c,d,e,f) +=! X(d,e,g,a) * Y(g,f,b,c)
 }"""
     target, p = resolve_target("cpu:avx512"), analyse(source)["f"]
-    kernel = map_cpu(schedule_program(p, Options(), {}).kernel, target, Options()).kernel
+    kernel = map_cpu(schedule_program(p, Options(), {}).kernel, target.machine, Options()).kernel
     emission = begin(kernel, target, 1)
     order = {name: k for k, name in enumerate(emission.names)}
     texts = [emission.text(name) for name in emission.names]

@@ -14,7 +14,7 @@ from tcsym.frontend import interpret_values as oracle
 from tcsym.frontend.program import Binary, Cast, Compare, Const, IndexValue, Read, Select, Unary
 from tcsym.index.expr import Not, all_of, any_of, eq, floordiv, ge, lt, maximum, mod, var
 from tcsym.ir.loops import Holds, Value
-from tcsym.target.target import resolve_target
+from tcsym.target.names import resolve_target
 from tcsym.types import DType
 from tests.codegen.harness import TARGETS, elementwise, load
 

@@ -1,0 +1,127 @@
+"""Kind of target -> `Backend`: how naive loops become code for it. `BACKENDS` has a line for each.
+
+Everything before naive loops, and everything after loaded code, is the same for all kinds. What
+loads and runs the code is a `Device` (`runtime.device`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Protocol, Self
+
+from tcsym.target.target import Target
+
+if TYPE_CHECKING:
+    from tcsym.index.expr import Index
+    from tcsym.ir.compiled import Fault
+    from tcsym.ir.loops import Kernel
+    from tcsym.options import Options
+    from tcsym.schedule.map_cpu import Mapped
+
+
+class Modules(Protocol):
+    """Code of one kernel, made module by module as calls need it. Not for two threads at once.
+
+    faults: of the modules that are written; later ones come behind.
+    """
+
+    shared_bytes: Index
+    private_bytes: Index
+
+    @property
+    def faults(self) -> tuple[Fault, ...]: ...
+
+    def needed(self, sizes: Mapping[str, int]) -> tuple[str, ...]:
+        """The modules without which a call of these sizes might miss a task."""
+
+    def leaves_out(self, sizes: Mapping[str, int]) -> bool:
+        """True if a call of these sizes is left to another kernel."""
+
+    def missing(self) -> tuple[str, ...]:
+        """The modules that are not made yet."""
+
+    def write(self, names: Iterable[str], ready: Callable[[str], None]) -> list[str]:
+        """Gives the texts of these modules and of what they call to `ready`; their names."""
+
+    def add(self, names: Iterable[str], objects: Iterable[bytes]) -> None:
+        """The code of these modules."""
+
+    def archive(self) -> bytes:
+        """What is made, in the order in which modules may be linked."""
+
+
+class Assembler(Protocol):
+    """Makes code of texts beside whoever writes them. Use `with`."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def add(self, ir_text: str) -> None: ...
+
+    def objects(self) -> list[bytes]:
+        """Code of all texts in the order they came."""
+
+
+class Backend(Protocol):
+    """What a kind of target needs. Each method loads what it needs when it is called.
+
+    stages: those behind `mapped` that `explain` tells.
+    """
+
+    stages: tuple[str, ...]
+
+    def map(self, kernel: Kernel, target: Target, options: Options, whole: bool) -> Mapped:
+        """A naive kernel -> one that is fast there. whole: with what few sizes need."""
+
+    def begin(self, kernel: Kernel, target: Target, min_work_per_thread: int) -> Modules:
+        """The code of a mapped kernel, of which nothing but the main module is written."""
+
+    def assembler(self, target: Target) -> Assembler: ...
+
+    def assemble(self, text: str, target: Target) -> bytes:
+        """The code of one text, made in this thread."""
+
+    def explain(self, stage: str, kernel: Kernel, target: Target, min_work_per_thread: int) -> str:
+        """The text of one of `stages`, of a mapped kernel."""
+
+
+class Cpu:
+    """x86-64, by way of LLVM."""
+
+    stages: tuple[str, ...] = ("llvm", "asm")
+
+    def map(self, kernel: Kernel, target: Target, options: Options, whole: bool) -> Mapped:
+        from tcsym.schedule.map_cpu import map_cpu
+
+        return map_cpu(kernel, target.machine, options, whole)
+
+    def begin(self, kernel: Kernel, target: Target, min_work_per_thread: int) -> Modules:
+        from tcsym.codegen.parts import PartialCode
+
+        return PartialCode(kernel, target, min_work_per_thread)
+
+    def assembler(self, target: Target) -> Assembler:
+        from tcsym.codegen.object_code import Assembler
+
+        return Assembler(target)
+
+    def assemble(self, text: str, target: Target) -> bytes:
+        from tcsym.codegen.object_code import object_code
+
+        return object_code(text, target)
+
+    def explain(self, stage: str, kernel: Kernel, target: Target, min_work_per_thread: int) -> str:
+        from tcsym.codegen.emit import emit
+
+        text = emit(kernel, target, min_work_per_thread).ir_text
+        if stage == "llvm":
+            return text
+        from tcsym.codegen.object_code import assembly
+
+        return assembly(text, target)
+
+
+BACKENDS: dict[str, Backend] = {
+    "cpu": Cpu(),
+}

@@ -1,0 +1,51 @@
+"""The processor and its memory as a `Device`: code in pages, arenas, worker pool, result blocks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tcsym.errors import TargetError
+from tcsym.process.system import require_runs_code
+from tcsym.runtime.arrays import CPU_READS, Library, View, empty, numpy_array, private_copy
+from tcsym.runtime.processor import known_processor
+from tcsym.target.host import runs_here
+
+if TYPE_CHECKING:
+    from tcsym.ir.compiled import Compiled
+    from tcsym.runtime.jit import LoadedKernel
+    from tcsym.target.target import Target
+    from tcsym.types import DType
+
+
+class Cpu:
+    """x86-64."""
+
+    name = "CPU"
+    reads = CPU_READS
+
+    def require(self, target: Target) -> None:
+        require_runs_code()
+        if not runs_here(target, known_processor()):
+            raise TargetError(
+                f"target `{target.name}` needs processor features this machine lacks",
+                hint='use "cpu", or "cpu:novector"',
+            )
+
+    def load(self, compiled: Compiled) -> LoadedKernel:
+        from tcsym.runtime.jit import load
+
+        return load(compiled)
+
+    def result(self, library: Library, shape: tuple[int, ...], dtype: DType) -> View:
+        return empty(library, shape, dtype)
+
+    def temporary(self, shape: tuple[int, ...], dtype: DType) -> View:
+        return empty("numpy", shape, dtype)
+
+    def private_copy(self, view: View) -> View:
+        return private_copy(view)
+
+    def copy(self, to: View, source: View) -> None:
+        np.copyto(numpy_array(to), numpy_array(source))

@@ -1,0 +1,89 @@
+"""x86-64 processors, a line each: all that schedules and code depend on, but for cache sizes.
+
+Register tiles: tile, one row of B and one broadcast fit. Of 32 registers half hold the tile: sums
+enough to keep two multipliers busy. Larger tiles read less, but sizes are more often multiples of 8
+than of 12, and of two vectors than of four.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tcsym.target.host import Processor
+from tcsym.target.machine import Dot, Level, Machine, Tile
+from tcsym.target.target import Target
+
+TRIPLE = "x86_64-unknown-linux-gnu"
+LINE_BYTES, CACHE_WAYS = 64, 8
+STREAM_BYTES = 16
+CacheBytes = tuple[int, int, int]
+
+
+class Kind(NamedTuple):
+    """Processors with the same vectors. `cpu`, `features`, `optional`: LLVM's names.
+
+    optional: features of some of them, used where present.
+    """
+
+    name: str
+    vectors: str
+    cpu: str
+    features: tuple[str, ...]
+    optional: tuple[str, ...]
+    vector_bits: int
+    registers: int
+    fma: bool
+    masks: bool
+    tile: Tile
+    strip_vectors: int
+
+
+_AVX2 = ("avx", "avx2", "fma", "bmi", "bmi2", "f16c", "popcnt", "sse4.2", "lzcnt")
+_AVX512 = (*_AVX2, "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd")
+_DOTS = ("avx512vnni", "avx512bf16")
+_ALL = (*_AVX512, *_DOTS)
+
+KINDS = (  # the best first
+    Kind("avx512bf16", "avx512", "cooperlake", _ALL, (), 512, 32, True, True, Tile(8, 2), 4),
+    Kind("avx512", "avx512", "skylake-avx512", _AVX512, _DOTS, 512, 32, True, True, Tile(8, 2), 4),
+    Kind("avx2", "avx2", "haswell", _AVX2, ("avxvnni",), 256, 16, True, False, Tile(6, 2), 8),
+    Kind("novector", "novector", "x86-64", (), (), 0, 16, False, False, Tile(4, 1), 8),
+)
+DOT_FEATURES: dict[str, Dot] = {
+    "avx512bf16": "dot_bfloat16",
+    "avx512vnni": "dot_uint8_int8",
+    "avxvnni": "dot_uint8_int8",
+}
+
+
+def cpu_target(kind: Kind, caches: CacheBytes) -> Target:
+    """Of a kind by its name: no feature more than all its processors have."""
+    machine = _machine(kind, kind.features, caches)
+    return Target(f"cpu:{kind.name}", TRIPLE, kind.cpu, kind.features, machine)
+
+
+def host_target(here: Processor, caches: CacheBytes) -> Target:
+    """All that `here` has."""
+    kind = next(k for k in KINDS if here.features.issuperset(k.features))
+    features = (*kind.features, *(name for name in kind.optional if name in here.features))
+    return Target("cpu", TRIPLE, here.name, features, _machine(kind, features, caches))
+
+
+def _machine(kind: Kind, features: tuple[str, ...], caches: CacheBytes) -> Machine:
+    found = [DOT_FEATURES[name] for name in features if name in DOT_FEATURES]
+    dots: tuple[Dot, ...] = ("dot_int16", *found) if kind.vector_bits else ()
+    return Machine(
+        name=kind.vectors,
+        levels=tuple(
+            Level(f"l{k}", size, LINE_BYTES, CACHE_WAYS) for k, size in enumerate(caches, 1)
+        ),
+        vector_bits=kind.vector_bits,
+        vector_registers=kind.registers,
+        has_fma=kind.fma,
+        has_masks=kind.masks,
+        has_halves="f16c" in features,
+        dots=dots,
+        tile=kind.tile,
+        strip_vectors=kind.strip_vectors,
+        stream_bytes=STREAM_BYTES,
+    )

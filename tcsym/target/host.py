@@ -1,0 +1,29 @@
+"""This machine's processor, as LLVM sees it. LLVM is loaded when that is first asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tcsym.target.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Processor:
+    """LLVM's name of a processor and of the features it has."""
+
+    name: str
+    features: frozenset[str]
+
+
+@lru_cache(None)
+def processor() -> Processor:
+    """This machine's. Loading LLVM takes a while; `runtime.processor` remembers the answer."""
+    from tcsym.target.llvm import host
+
+    return Processor(*host())
+
+
+def runs_here(target: Target, here: Processor | None = None) -> bool:
+    """True if this processor, or `here`, has the target's features."""
+    return (here or processor()).features.issuperset(target.features)

@@ -1,0 +1,73 @@
+"""Facts of a machine -> one frozen value: what schedules and code are chosen by.
+
+No other stage knows a number of a processor, and none asks which processor it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+# Sums of products of short elements side by side in 32 bits, as instructions (`ir.packed`).
+Dot = Literal["dot_int16", "dot_uint8_int8", "dot_bfloat16"]
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A level of memory that holds data near: its capacity and its lines, in bytes.
+
+    ways: lines at addresses that are alike which it holds at once.
+    """
+
+    name: str
+    bytes: int
+    line: int
+    ways: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """The register tile that contractions have by default: rows, and vectors of columns."""
+
+    rows: int
+    vectors: int
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A machine. `levels`: nearest first. `vector_bits` 0: scalar code only.
+
+    name: of machines with the same vectors; one's tuned options are a good guess for another's.
+    has_halves: float16 is converted in registers. strip_vectors: of a strip of columns.
+    stream_bytes: stores that bypass the caches go to multiples of that.
+    """
+
+    name: str
+    levels: tuple[Level, ...]
+    vector_bits: int
+    vector_registers: int
+    has_fma: bool
+    has_masks: bool
+    has_halves: bool
+    dots: tuple[Dot, ...]
+    tile: Tile
+    strip_vectors: int
+    stream_bytes: int
+
+    def level(self, name: str) -> Level:
+        """The level of that name: on a CPU a cache, `l1`, `l2` or `l3`."""
+        return next(level for level in self.levels if level.name == name)
+
+    @property
+    def line_bytes(self) -> int:
+        """Of the nearest level: what one access fetches."""
+        return self.levels[0].line
+
+    def lanes(self, element_bits: int) -> int:
+        """Elements of that width in one vector register (1 without vectors)."""
+        return max(1, self.vector_bits // element_bits)
+
+    def block_lanes(self, element_bits: int) -> int:
+        """Elements a side of a block that is transposed in registers, 16 at most: the columns of
+        more are more registers than there are, and few dimensions are as long."""
+        return min(16, self.lanes(element_bits))

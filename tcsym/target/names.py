@@ -1,0 +1,29 @@
+"""Name of a target -> `Target`: a table for each kind, a line for each name."""
+
+from __future__ import annotations
+
+from tcsym.errors import OptionError, TargetError
+from tcsym.target.caches import cache_bytes
+from tcsym.target.cpu import KINDS, cpu_target, host_target
+from tcsym.target.host import Processor, processor
+from tcsym.target.target import Target, kind_of
+
+HOST = "cpu"  # what the machine at hand is made of
+NAMED = {f"cpu:{kind.name}": kind for kind in KINDS}
+
+
+def resolve_target(name: str | None, here: Processor | None = None) -> Target:
+    """The target a name means on this machine, or on `here`. OptionError for an unknown name."""
+    if name in (None, "", HOST):
+        return host_target(here or processor(), cache_bytes())
+    if name in NAMED:
+        return cpu_target(NAMED[name], cache_bytes())
+    if kind_of(name) == "cuda":
+        raise TargetError("target `cuda` is not available in this version", hint='use "cpu"')
+    raise OptionError(f"unknown target `{name}`", hint=f"use {known_targets()}")
+
+
+def known_targets() -> str:
+    """For messages."""
+    *names, last = (HOST, *NAMED)
+    return f"{', '.join(names)} or {last}"

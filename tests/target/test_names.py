@@ -1,0 +1,88 @@
+"""Names of targets -> what code is made for."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+import tcsym
+from tcsym.errors import OptionError, TargetError
+from tcsym.target.cpu import KINDS
+from tcsym.target.host import Processor, runs_here
+from tcsym.target.names import NAMED, resolve_target
+from tcsym.target.target import Target, kind_of
+
+OWN = {kind.name: frozenset(kind.features) for kind in KINDS}
+ROOT = Path(tcsym.__file__).parent
+
+
+def on(features: frozenset[str]) -> Target:
+    return resolve_target("cpu", Processor("some", features))
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_name_means_the_same_everywhere(name: str) -> None:
+    target = resolve_target(name, Processor("old", frozenset()))
+    assert (target.name, target.kind) == (name, "cpu")
+    assert target.cpu == NAMED[name].cpu and target.features == NAMED[name].features
+    assert not target.features or not runs_here(target, Processor("old", frozenset()))
+
+
+@pytest.mark.parametrize(
+    ("features", "vectors", "dots"),
+    [
+        (frozenset(), "novector", ()),
+        (frozenset({"avx512f", "sse4.2"}), "novector", ()),
+        (OWN["avx2"], "avx2", ("dot_int16",)),
+        (OWN["avx2"] | {"avxvnni", "avx512f"}, "avx2", ("dot_int16", "dot_uint8_int8")),
+        (OWN["avx512"], "avx512", ("dot_int16",)),
+        (OWN["avx512"] | {"avx512vnni"}, "avx512", ("dot_int16", "dot_uint8_int8")),
+        (OWN["avx512bf16"], "avx512", ("dot_int16", "dot_uint8_int8", "dot_bfloat16")),
+    ],
+)
+def test_the_host_is_the_best_kind_that_it_can_be(
+    features: frozenset[str], vectors: str, dots: tuple[str, ...]
+) -> None:
+    target = on(features)
+    assert (target.name, target.cpu, target.machine.name) == ("cpu", "some", vectors)
+    assert target.machine.dots == dots
+    assert features.issuperset(target.features)
+
+
+def test_what_some_processors_have_is_used_by_these_only() -> None:
+    assert "avx512vnni" in on(OWN["avx512"] | {"avx512vnni"}).features
+    assert "avx512vnni" not in resolve_target("cpu:avx512").features
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_targets_survive_json(name: str) -> None:
+    target = resolve_target(name)
+    assert Target.from_json(json.loads(json.dumps(asdict(target)))) == target
+
+
+def test_lanes_and_levels() -> None:
+    machine = resolve_target("cpu:avx512").machine
+    assert (machine.lanes(32), machine.lanes(64), machine.block_lanes(8)) == (16, 8, 16)
+    assert resolve_target("cpu:novector").machine.lanes(32) == 1
+    assert [level.name for level in machine.levels] == ["l1", "l2", "l3"]
+    assert machine.level("l1").line == machine.line_bytes == 64
+
+
+def test_unknown_names_are_told_the_known_ones() -> None:
+    for name in ("cpu:avx", "gpu", "CPU"):
+        with pytest.raises(OptionError) as error:
+            resolve_target(name)
+        assert all(known in error.value.hint for known in ("cpu,", *NAMED))
+    with pytest.raises(TargetError):
+        resolve_target("cuda:sm_90")
+    assert (kind_of("cuda:sm_90"), kind_of("cpu:avx2"), kind_of(None)) == ("cuda", "cpu", "cpu")
+
+
+def test_schedules_know_machines_not_targets() -> None:
+    """What a pass asks of a processor is a fact that another kind of machine can have, too."""
+    passes = (path.read_text() for path in (ROOT / "schedule").rglob("*.py"))
+    assert not [found for text in passes for found in re.findall(r"import .*\bTarget\b", text)]
