@@ -31,9 +31,9 @@ from tcsym.dispatch.switch import NOTICED_FROM
 from tcsym.dispatch.trial import median
 from tcsym.dispatch.version import Values, Version
 from tcsym.process.threads import get_num_threads
-from tcsym.runtime.arrays import View
 from tcsym.runtime.stats import Decision
 from tcsym.runtime.variants import Variant
+from tcsym.runtime.view import View
 from tcsym.sizes.region import Region
 from tcsym.strategy import Auto, Specialize
 

@@ -11,10 +11,10 @@ from tcsym.dispatch.entrance import Entrance
 from tcsym.dispatch.making import Making
 from tcsym.dispatch.version import Values, Version
 from tcsym.errors import OptionError
-from tcsym.runtime.arrays import View
 from tcsym.runtime.plan import CallPlan
 from tcsym.runtime.stats import Decision
 from tcsym.runtime.variants import Variant
+from tcsym.runtime.view import View
 from tcsym.sizes.context import Known
 from tcsym.sizes.work import estimated_work
 from tcsym.strategy import MOST_VERSIONS, Bucket

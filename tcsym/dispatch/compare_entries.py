@@ -13,25 +13,24 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
-import numpy as np
-
 from tcsym.dispatch.buckets import Buckets
 from tcsym.dispatch.dispatcher import Dispatcher
 from tcsym.dispatch.entrance import Entrance
+from tcsym.dispatch.made_up import MOST_ELEMENTS, made_up
 from tcsym.dispatch.making import Making
 from tcsym.dispatch.padded import PadOnDemand
+from tcsym.dispatch.refine import recall
 from tcsym.dispatch.trial import median
 from tcsym.dispatch.version import Values, Version
 from tcsym.errors import OptionError
-from tcsym.runtime.arrays import View, numpy_view
 from tcsym.runtime.plan import CallPlan
 from tcsym.runtime.size_functions import first_holding
+from tcsym.runtime.view import View
 from tcsym.sizes.work import n_elements
 from tcsym.strategy import Bucket, Pad
 
 Run = Callable[[], int]
 SECONDS, LEAST_RUNS, MOST_RUNS = 0.05, 5, 200
-MOST_ELEMENTS = 1 << 25  # of a call that is made up
 MOST_PADDING = 4.0  # times as many elements
 PYTHON_SECONDS = 20e-6  # what a call costs more that no native entry serves
 LEAST_GAIN, MOST_LOSS = 1.02, 0.97
@@ -111,8 +110,6 @@ def rivals(making: Making, bound: Mapping[str, int]) -> dict[str, Serving]:
 
 def _symbolic(making: Making) -> Serving:
     """As calls are served: with the options measured for their sizes, else those of the region."""
-    from tcsym.dispatch.refine import recall
-
     regions = Dispatcher(making, _unused(making))
     measured = recall(making) if len(making.candidates) > 1 else {}
     versions = {o: making.refined(o) for o in {found.options for found in measured.values()}}
@@ -206,17 +203,3 @@ def run_in_turns(runs: Sequence[Run]) -> list[list[float]]:
             spent[k].append(perf_counter() - start)
         order.reverse()
     return [s[1:] for s in spent]
-
-
-def made_up(plan: CallPlan, sizes: Values) -> tuple[View, ...]:
-    """Inputs and outputs: zeros, valid as positions of gathers wherever there is something.
-
-    Written, not `np.zeros`: untouched, all its pages would be the same one, which lies in a cache.
-    """
-    extents = dict(zip(plan.sizes, sizes))
-    shapes = [
-        (p.dtype, tuple(d if isinstance(d, int) else extents[d] for d in p.dimensions))
-        for p in plan.inputs
-    ]
-    shapes += [(o.dtype, shape) for o, shape in zip(plan.outputs, plan.shapes(*sizes))]
-    return tuple(numpy_view(np.full(shape, 0, dtype.numpy)) for dtype, shape in shapes)

@@ -18,11 +18,13 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 from weakref import ref
 
+from tcsym.dispatch.requests import AnyWork, Asked, Refining, Weighing, Work
 from tcsym.dispatch.server import (
     HEAD_BYTES,
     answer,
@@ -37,53 +39,16 @@ from tcsym.dispatch.server import (
 from tcsym.ir.compiled import Compiled
 from tcsym.process.forks import Beside, afterwards, at_fork, ended
 from tcsym.process.threads import ShortTurns
-from tcsym.runtime.variants import Layouts, Variants
 
 if TYPE_CHECKING:
     from tcsym.dispatch.compare_entries import Weighed
-    from tcsym.dispatch.making import Making
     from tcsym.dispatch.refine import Refined
-    from tcsym.dispatch.requests import Asked
-    from tcsym.dispatch.version import Values
 
 _log = logging.getLogger("tcsym.dispatch")
 LONGEST_SECONDS = 120.0
 _LINGER_SECONDS, _POLL_SECONDS = 2.0, 0.05
-
-Done = Callable[[Compiled | str], None]
-
-
-class Work(NamedTuple):
-    """A variant to compile. `done` is told its code, or why there is none, on another thread."""
-
-    variants: Variants
-    layouts: Layouts
-    share: float
-    done: Done
-
-
-class Weighing(NamedTuple):
-    """Ways to serve calls of these sizes, to be run in turns by the process: `dispatch.weigh`."""
-
-    making: Making
-    sizes: Sequence[Values]
-    bound: Mapping[str, int]
-    threads: int
-    share: float
-    done: Callable[[tuple[Weighed, str] | str | None], None]
-
-
-class Refining(NamedTuple):
-    """Tuned options to be run in turns at these sizes by the process: `dispatch.refine`."""
-
-    making: Making
-    sizes: Values
-    threads: int
-    share: float
-    done: Callable[[Refined | str | None], None]
-
-
-AnyWork = Work | Weighing | Refining
+Reply = tuple[dict[str, Any], bytes]
+Answer = TypeVar("Answer")
 
 
 class Ended(Exception):
@@ -112,14 +77,15 @@ class Compilations:
         self._wake = -1  # what a fork writes to while the thread waits for an answer
 
     def _clear(self) -> None:
-        for asked in (of() for of in self._queue):
-            if asked is not None:
+        for of in self._queue:
+            if (asked := of()) is not None:
                 asked.clear()
         self._queue.clear()
         self._open = 0
 
-    def submit(self, asked: Asked) -> None:
-        """One more work of these."""
+    def submit(self, asked: Asked, work: AnyWork) -> None:
+        """One more of the works that somebody asked for."""
+        asked.append(work)
         with self._changed:
             self._queue.append(ref(asked))
             self._open += 1
@@ -184,12 +150,15 @@ class Compilations:
             self._changed.notify_all()
 
     def _do(self, work: AnyWork) -> None:
-        if isinstance(work, Weighing):
-            self._finish(partial(work.done, self._weighed(work)))
-        elif isinstance(work, Refining):
-            self._finish(partial(work.done, self._refined(work)))
-        else:
-            self._finish(partial(_load, work, self._compiled(work)))
+        match work:
+            case Work():
+                self._finish(partial(_load, work, self._compiled(work)))
+            case Weighing():
+                self._finish(partial(work.done, self._weighed(work)))
+            case Refining():
+                self._finish(partial(work.done, self._refined(work)))
+            case _:
+                assert_never(work)
 
     def _next(self) -> AnyWork | None:
         """The next work; None after a while without any: thread and process then end."""
@@ -198,7 +167,7 @@ class Compilations:
             while True:
                 while self._queue:
                     asked = self._queue.popleft()()
-                    work = asked.next() if asked is not None else None
+                    work = asked.popleft() if asked else None
                     if work is not None:
                         return work
                     self._open -= 1
@@ -220,36 +189,36 @@ class Compilations:
                 _log.exception("what was compiled beside the calls is not used")
 
     def _compiled(self, work: Work) -> Compiled | str:
-        try:
-            with ShortTurns():
-                found = work.variants.cached(work.layouts)
-                asked = b"" if found else message(request(*work[:3]))
-            return found or answer(*self._exchange(asked))
-        except (OSError, ValueError, RuntimeError) as e:
-            self._stop()
-            return f"the compiling process failed: {e}"
+        with ShortTurns(), suppress(OSError, ValueError, RuntimeError):
+            found = work.variants.cached(work.layouts)
+            if found is not None:
+                return found
+        ask = lambda: request(*work[:3])  # noqa: E731
+        return self._answered("compiling", ask, lambda told: answer(*told))
 
     def _weighed(self, work: Weighing) -> tuple[Weighed, str] | str | None:
-        try:
-            with ShortTurns():
-                asked = message(question(*work[:5]))
-            return weighed(self._exchange(asked)[0])
-        except (OSError, ValueError, RuntimeError) as e:
-            self._stop()
-            return f"the measuring process failed: {e}"
+        ask = lambda: question(*work[:5])  # noqa: E731
+        return self._answered("measuring", ask, lambda told: weighed(told[0]))
 
     def _refined(self, work: Refining) -> Refined | str | None:
+        ask = lambda: refinement(*work[:4])  # noqa: E731
+        return self._answered("measuring", ask, lambda told: refined(told[0]))
+
+    def _answered(
+        self, what: str, ask: Callable[[], dict[str, Any]], read: Callable[[Reply], Answer]
+    ) -> Answer | str:
+        """What the process answers, or why it does not."""
         try:
             with ShortTurns():
-                asked = message(refinement(*work[:4]))
-            return refined(self._exchange(asked)[0])
+                asked = message(ask())
+            return read(self._exchange(asked))
         except (OSError, ValueError, RuntimeError) as e:
             self._stop()
-            return f"the measuring process failed: {e}"
+            return f"the {what} process failed: {e}"
 
     # ---- the process
 
-    def _exchange(self, sent: bytes) -> tuple[dict[str, Any], bytes]:
+    def _exchange(self, sent: bytes) -> Reply:
         """The answer to a message; nothing is sent while one is waited for since before a fork."""
         process, received = self._process, self._received
         if process is None or received is None:

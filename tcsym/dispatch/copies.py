@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tcsym.runtime.arrays import View, empty, numpy_array, private_copy
+from tcsym.runtime.arrays import empty, numpy_array, private_copy
 from tcsym.runtime.variants import Variant, Variants
+from tcsym.runtime.view import View
 
 Values = tuple[int, ...]
 

@@ -14,9 +14,9 @@ from tcsym.index.expr import FALSE, TRUE, index
 from tcsym.index.values import condition_substitute
 from tcsym.ir.compiled import Compiled
 from tcsym.options import Options
-from tcsym.runtime.arrays import View
 from tcsym.runtime.size_functions import first_holding
 from tcsym.runtime.variants import Variant, Variants
+from tcsym.runtime.view import View
 from tcsym.sizes.region import Region
 
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from tcsym.dispatch.entries import Kind, Ways, kind_of
 from tcsym.dispatch.version import Values, Version
-from tcsym.runtime.arrays import View
 from tcsym.runtime.background import beside
 from tcsym.runtime.plan import CallPlan
 from tcsym.runtime.variants import Variant, Variants
+from tcsym.runtime.view import View
 from tcsym.sizes.dims import Dim
 
 if TYPE_CHECKING:
@@ -146,10 +146,12 @@ class Entrance:
     def switch(self) -> Switch | None:
         """The native dispatcher of this kernel, installed when first asked for."""
         from tcsym.dispatch.switch import Switch
+        from tcsym.dispatch.switch_image import switch_image
 
         with self._lock:
             if self._switch is None and not self._without_switch:
-                self._switch = Switch.of(self.plan, self.slow, self._contexts)
+                image = switch_image(self.plan, self._contexts)
+                self._switch = None if image is None else Switch(image, self.slow)
                 self._without_switch = self._switch is None
                 if self._switch is not None:
                     self._install(self._switch.function)

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tcsym.ir.compiled import Layout, serves
-from tcsym.runtime.arrays import View
 from tcsym.runtime.plan import CallPlan
 from tcsym.runtime.variants import Variant, layout_of
+from tcsym.runtime.view import View
 
 if TYPE_CHECKING:
     from tcsym.runtime._native import Entry

@@ -21,7 +21,7 @@ from typing import Any, Literal, Protocol
 from tcsym.dispatch.entrance import Entrance
 from tcsym.dispatch.making import Making
 from tcsym.dispatch.points import Points, compile_seconds
-from tcsym.dispatch.requests import Asked
+from tcsym.dispatch.requests import Asked, Work
 from tcsym.dispatch.trial import Trial, is_faster, median
 from tcsym.dispatch.version import Values, Version
 from tcsym.ir.compiled import Compiled
@@ -108,13 +108,15 @@ class HotSizes:
 
     def specialise(self, sizes: Values) -> None:
         """(none) -> compiling, in another process."""
-        from tcsym.dispatch.compile_queue import Work
+        from tcsym.dispatch.compile_queue import compilations
 
         if sizes in self.states or self.share == 0 or not self._move(sizes, "compiling"):
             return
         version = self._version(sizes)
         done = lambda result: self._compiled(sizes, version, result)  # noqa: E731
-        self._beside.submit(Work(version.variants, version.variants.dense, self.share, done))
+        compilations.submit(
+            self._beside, Work(version.variants, version.variants.dense, self.share, done)
+        )
 
     def _compiled(self, sizes: Values, version: Version, result: Compiled | str) -> None:
         """compiling -> tried, adopted or failed; on the thread of `beside`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from threading import RLock
 
-from tcsym.dispatch.requests import Asked
+from tcsym.dispatch.requests import Asked, Work
 from tcsym.ir.compiled import Compiled
 from tcsym.runtime.stats import Stats
 from tcsym.runtime.variants import MAX_VARIANTS, Layouts, Variants
@@ -19,7 +19,7 @@ class LayoutsBeside:
         self._begun: set[tuple[Variants, Layouts]] = set()
 
     def compile(self, variants: Variants, layouts: Layouts) -> None:
-        from tcsym.dispatch.compile_queue import Work
+        from tcsym.dispatch.compile_queue import compilations
 
         with self._lock:
             begun = [of for v, of in self._begun if v is variants]
@@ -35,4 +35,4 @@ class LayoutsBeside:
             else:
                 variants.adopt(layouts, result)
 
-        self._beside.submit(Work(variants, layouts, self._share, done))
+        compilations.submit(self._beside, Work(variants, layouts, self._share, done))

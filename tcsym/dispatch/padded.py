@@ -12,9 +12,9 @@ from tcsym.dispatch.points import OnDemand, declared_sizes
 from tcsym.dispatch.version import Values, Version
 from tcsym.errors import OptionError
 from tcsym.index.expr import Condition, all_of, eq, ge, lt, var
-from tcsym.runtime.arrays import View
 from tcsym.runtime.plan import CallPlan
 from tcsym.runtime.variants import Variant
+from tcsym.runtime.view import View
 from tcsym.strategy import Pad
 
 if TYPE_CHECKING:

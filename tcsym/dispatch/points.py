@@ -10,10 +10,10 @@ from tcsym.dispatch.dispatcher import Dispatcher
 from tcsym.dispatch.entrance import Entrance
 from tcsym.dispatch.making import Making
 from tcsym.dispatch.version import Values, Version
-from tcsym.runtime.arrays import View
 from tcsym.runtime.plan import CallPlan
 from tcsym.runtime.stats import Stats
 from tcsym.runtime.variants import Variant
+from tcsym.runtime.view import View
 from tcsym.strategy import Pad, Specialize
 
 COMPILE_SECONDS = 0.3  # where no version of the kernel was compiled in this process

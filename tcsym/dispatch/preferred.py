@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tcsym.dispatch.entrance import Entrance
 from tcsym.dispatch.making import Making
-from tcsym.dispatch.requests import Asked
+from tcsym.dispatch.requests import Asked, Weighing, Work
 from tcsym.dispatch.version import Values, Version
 from tcsym.ir.compiled import Compiled
 from tcsym.runtime.size_functions import first_holding
@@ -69,10 +69,12 @@ class Preferred:
             if found is None or found.variants.made or found in self._wanted:
                 return
             self._wanted.add(found)
-        from tcsym.dispatch.compile_queue import Work
+        from tcsym.dispatch.compile_queue import compilations
 
         done = self._compiled(found)
-        self._beside.submit(Work(found.variants, found.variants.dense, self.share, done))
+        compilations.submit(
+            self._beside, Work(found.variants, found.variants.dense, self.share, done)
+        )
 
     def _meant(self, sizes: Values) -> Version | None:
         versions, find = self._chosen  # at once: another thread may choose
@@ -114,11 +116,11 @@ class Preferred:
         if not is_bounded and (not self.bound or len(counts) < LEAST_SIZES):
             return
         self._is_begun = True
-        from tcsym.dispatch.compile_queue import Weighing
+        from tcsym.dispatch.compile_queue import compilations
 
         samples = sorted(counts, key=lambda s: -counts[s])[:MOST_SAMPLES]
         work = Weighing(self.making, samples, self.bound, threads, self.share, self._weighed)
-        self._beside.submit(work)
+        compilations.submit(self._beside, work)
 
     def weigh_now(self, sizes: Sequence[Values], threads: int) -> None:
         """Choose for these sizes before any call."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tcsym.dispatch.entrance import Entrance
 from tcsym.dispatch.making import Making
-from tcsym.dispatch.requests import Asked
+from tcsym.dispatch.requests import Asked, Refining, Work
 from tcsym.dispatch.version import Values, Version
 from tcsym.ir.compiled import Compiled
 from tcsym.options import Options
@@ -95,14 +95,14 @@ class RefinedSizes:
 
     def ask(self, sizes: Values, threads: int) -> None:
         """Have the candidates measured beside the calls."""
-        from tcsym.dispatch.compile_queue import Refining
+        from tcsym.dispatch.compile_queue import compilations
 
         with self._lock:
             if not self.may_ask(sizes):
                 return
             self._asked.add(sizes)
         done = lambda result: self._measured(sizes, result)  # noqa: E731
-        self._beside.submit(Refining(self.making, sizes, threads, self.share, done))
+        compilations.submit(self._beside, Refining(self.making, sizes, threads, self.share, done))
 
     def _measured(self, sizes: Values, result: Refined | str | None) -> None:
         """On the thread of `beside`."""
@@ -117,7 +117,7 @@ class RefinedSizes:
         if result.options == region.options:
             self._learned(sizes, result)
             return
-        from tcsym.dispatch.compile_queue import Work
+        from tcsym.dispatch.compile_queue import compilations
 
         version = self._version(result.options)
 
@@ -134,7 +134,9 @@ class RefinedSizes:
             self.entrance.prepare(version, version.variants.made_for(version.variants.dense))
             self._learned(sizes, result)
             return
-        self._beside.submit(Work(version.variants, version.variants.dense, self.share, done))
+        compilations.submit(
+            self._beside, Work(version.variants, version.variants.dense, self.share, done)
+        )
 
     def _learned(self, sizes: Values, found: Refined) -> None:
         with self._lock:

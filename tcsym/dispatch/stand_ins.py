@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from threading import RLock
 
 from tcsym.dispatch.entrance import Entrance
-from tcsym.dispatch.requests import Asked
+from tcsym.dispatch.requests import Asked, Work
 from tcsym.dispatch.version import Values, Version
 from tcsym.ir.compiled import Compiled
 from tcsym.runtime.stats import Stats
@@ -90,13 +90,13 @@ class StandIns:
         if waiting.is_begun:
             return
         waiting.is_begun = True
-        from tcsym.dispatch.compile_queue import Work
+        from tcsym.dispatch.compile_queue import compilations
 
         def done(result: Compiled | str) -> None:
             with self._lock:
                 self._compiled(own, waiting, result)
 
-        self._beside.submit(Work(own.variants, own.variants.dense, self._share, done))
+        compilations.submit(self._beside, Work(own.variants, own.variants.dense, self._share, done))
 
     def _compiled(self, own: Version, waiting: Waiting, result: Compiled | str) -> None:
         if isinstance(result, str):

@@ -14,8 +14,8 @@ from tcsym.dispatch.making import Making
 from tcsym.dispatch.points import OnDemand, declared_sizes
 from tcsym.dispatch.version import Values, Version
 from tcsym.errors import OptionError
-from tcsym.runtime.arrays import View
 from tcsym.runtime.variants import Variant
+from tcsym.runtime.view import View
 from tcsym.strategy import Bucket, Pad, Specialize
 
 Function = Callable[..., Any]

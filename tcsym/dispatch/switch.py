@@ -7,15 +7,11 @@ which serves all. How it works is said in tcsym/native/switch.c.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from tcsym.runtime.entering import argument_names
-from tcsym.runtime.native import HAS_ENTRIES, native
-
-if TYPE_CHECKING:
-    from tcsym.index.expr import Condition
-    from tcsym.runtime.plan import CallPlan
+from tcsym.runtime.native import native
 
 Function = Callable[..., Any]
 Values = tuple[int, ...]
@@ -60,17 +56,6 @@ class Switch:
         self.function = native.Switch(
             image.words, argument_names(image.names), free, regions, default
         )
-
-    @staticmethod
-    def of(plan: CallPlan, default: Function, contexts: Sequence[Condition] = ()) -> Switch | None:
-        """None where sizes cannot be read off the arguments natively.
-
-        contexts: of regions that may have functions of their own (`set_region`), but the last.
-        """
-        from tcsym.dispatch.switch_image import switch_image
-
-        image = switch_image(plan, contexts) if HAS_ENTRIES else None
-        return None if image is None else Switch(image, default)
 
     # ---- functions
 

@@ -30,12 +30,13 @@ from tcsym.process.forks import Inside
 from tcsym.process.recursion import deep_recursion
 from tcsym.process.threads import get_num_threads, require_threads
 from tcsym.runtime.arguments import MISSING, Bound, bind, checked_sizes, match_arguments
-from tcsym.runtime.arrays import View, dense_view, empty, numpy_array, result_object, view_of
+from tcsym.runtime.arrays import dense_view, empty, numpy_array, result_object, view_of
 from tcsym.runtime.packing import packed
 from tcsym.runtime.plan import CallPlan, Parameter, plan_call
 from tcsym.runtime.results import match_outputs, prepare_outputs, result_library
 from tcsym.runtime.stats import Stats
 from tcsym.runtime.variants import Variant
+from tcsym.runtime.view import View
 from tcsym.sizes.dims import Dim, Sizes, size_value
 from tcsym.strategy import Auto, Strategy, Symbolic
 

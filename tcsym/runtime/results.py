@@ -18,9 +18,6 @@ from tcsym.errors import TCError
 from tcsym.runtime.arguments import INT64_LIMIT, Bound, rank_message, type_message
 from tcsym.runtime.arrays import (
     Array,
-    Library,
-    Unusable,
-    View,
     empty,
     note_written,
     numpy_array,
@@ -29,6 +26,7 @@ from tcsym.runtime.arrays import (
 )
 from tcsym.runtime.plan import CallPlan, Output, type_text
 from tcsym.runtime.size_functions import Shape
+from tcsym.runtime.view import Library, Unusable, View
 
 MAX_OVERLAP_WORK: Any = 100_000  # numpy's annotation allows only two of the values it takes
 
