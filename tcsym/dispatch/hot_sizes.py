@@ -14,23 +14,24 @@ What comes too late, as a trial that is decided after its version made room, cha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from threading import RLock
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
-from tcsym.dispatch.entrance import Entrance
 from tcsym.dispatch.making import Making
-from tcsym.dispatch.points import Points, compile_seconds
+from tcsym.dispatch.points import Room, compile_seconds
+from tcsym.dispatch.policy import Edit
 from tcsym.dispatch.requests import Asked, Work
-from tcsym.dispatch.trial import Trial, is_faster, median
+from tcsym.dispatch.table import Point, Table
+from tcsym.dispatch.trial import is_faster, median
 from tcsym.dispatch.version import Values, Version
 from tcsym.ir.compiled import Compiled
+from tcsym.process.forks import inside
 from tcsym.process.threads import get_num_threads
 from tcsym.runtime.stats import Decision
 from tcsym.sizes.region import Region
 from tcsym.strategy import Auto, Specialize
 
-Function = Callable[..., Any]
 State = Literal["compiling", "tried", "adopted", "rejected", "failed"]
 
 AGAIN_AFTER = 100_000  # calls after which what was decided is tried again
@@ -48,17 +49,16 @@ _NEXT: Mapping[State | None, tuple[State, ...]] = {
 
 
 class Owner(Protocol):
-    """The dispatcher: what serves sizes that have no version of their own."""
+    """The policy: what serves sizes that have no version of their own."""
 
     making: Making
-    entrance: Entrance
-    lock: RLock
 
+    @property
+    def table(self) -> Table: ...
+    def propose(self, edit: Edit, *compiled: Version) -> Table: ...
     def serving(self, sizes: Values) -> Version: ...
-    def base_of(self, sizes: Values) -> Function: ...
     def region_of(self, sizes: Values) -> Region: ...
     def calls(self, version: Version) -> int: ...
-    def drop(self, sizes: Values | None, version: Version) -> None: ...
     def rejected(self) -> None: ...
 
 
@@ -71,29 +71,15 @@ class HotSizes:
         self.share = strategy.share  # of a core; 0: nothing is compiled
         self._hot = strategy.hot if isinstance(strategy, Auto) else 0.0
         self._bind = strategy.bind if isinstance(strategy, Specialize) else "after"
-        self._points = Points(strategy.max_variants)
+        self._room = Room(strategy.max_variants)
         self._beside = Asked()
+        self._lock = RLock()
         self.states: dict[Values, State] = {}
-        self._trials: dict[Values, Version] = {}  # tried and not decided
         self._gained = self._lost = 0
-
-    # ---- what there is
-
-    @property
-    def made(self) -> Mapping[Values, Version]:
-        """The adopted versions."""
-        return self._points.made
 
     @property
     def most(self) -> int:
-        return self._points.most
-
-    def tried(self) -> tuple[Version, ...]:
-        return tuple(self._trials.values())
-
-    def leads(self, sizes: Values) -> bool:
-        """True if calls of these sizes enter a version of their own, if only in turns."""
-        return self.states.get(sizes) in ("tried", "adopted")
+        return self._room.most
 
     def is_open(self, gained: bool = False) -> bool:
         """False once enough sizes were tried in vain. gained: something else was worth it."""
@@ -114,48 +100,41 @@ class HotSizes:
             return
         version = self._version(sizes)
         done = lambda result: self._compiled(sizes, version, result)  # noqa: E731
-        compilations.submit(
-            self._beside, Work(version.variants, version.variants.dense, self.share, done)
-        )
+        work = Work(version.variants, version.variants.dense, self.share, done)
+        compilations.submit(self._beside, work)
 
     def _compiled(self, sizes: Values, version: Version, result: Compiled | str) -> None:
-        """compiling -> tried, adopted or failed; on the thread of `beside`."""
+        """compiling -> tried, adopted or failed; on the thread of `compile_queue`."""
         if isinstance(result, str):
             self._move(sizes, "failed")
             self.owner.making.stats.failures.append(f"{version}: {result}")
             return
-        variant = version.variants.adopt(version.variants.dense, result)
-        entry = self.owner.entrance.prepare(version, variant)
-        if not self.is_measured:
+        version.variants.adopt(version.variants.dense, result)
+        if self.is_measured:
+            self._try(sizes, Point(version, is_adopted=False))
+        else:
             self._adopt(sizes, version, "compiled beside the calls")
-        elif entry is not None:
-            self._try(sizes, version)
 
     def again(self, sizes: Values) -> None:
         """adopted -> tried."""
-        version = self._points.made.get(sizes)
-        if version is not None:
-            self._try(sizes, version)
+        point = self.owner.table.points.get(sizes)
+        if point is not None and point.is_adopted:
+            self._try(sizes, point)
 
-    def _try(self, sizes: Values, version: Version) -> None:
-        entrance = self.owner.entrance
-        switch, entry, base = (
-            entrance.switch(),
-            entrance.entry_of(version),
-            self.owner.base_of(sizes),
-        )
-        if switch is None or entry is None or not self._move(sizes, "tried"):
-            return
-        self._trials[sizes] = version
+    def _try(self, sizes: Values, point: Point) -> None:
+        version = point.version
 
+        @inside
         def decide(adopt: bool, symbolic: float, specialised: float) -> None:
             if adopt:
                 self._gained += 1
                 self._adopt(sizes, version, "faster", symbolic, specialised)
             else:
-                self._reject(sizes, version, symbolic, specialised)
+                self._reject(sizes, symbolic, specialised)
 
-        switch.put(sizes, Trial(base, entry, decide))
+        if self._move(sizes, "tried"):
+            tried = point._replace(again=0, decide=decide)
+            self.owner.propose(lambda now: now.with_point(sizes, tried), version)
 
     def _adopt(
         self,
@@ -165,38 +144,34 @@ class HotSizes:
         symbolic: float = 0.0,
         specialised: float = 0.0,
     ) -> None:
-        owner = self.owner
-        with owner.lock:
-            if not self._move(sizes, "adopted"):
-                return
-            self._trials.pop(sizes, None)
-            gone = None
-            if sizes not in self._points.made:
-                gone = self._points.add(sizes, version, owner.calls)
-            if gone is not None:
-                self.states.pop(gone[0], None)
-                self._trials.pop(gone[0], None)
-                owner.drop(*gone)
-                owner.making.stats.evictions += 1
-        entry, switch = owner.entrance.entry_of(version), owner.entrance.switch()
-        if entry is not None and switch is not None:
-            switch.put(sizes, entry, AGAIN_AFTER if self.is_measured else 0)
-        self._told(sizes, "specialised", why, symbolic, specialised)
+        if not version.is_gone and self._move(sizes, "adopted"):
+            again = AGAIN_AFTER if self.is_measured else 0
+            adopted = Point(version, again)
+            edit = lambda now: self._with_room(now, sizes).with_point(sizes, adopted)  # noqa: E731
+            self.owner.propose(edit, version)
+            self._told(sizes, "specialised", why, symbolic, specialised)
 
-    def _reject(self, sizes: Values, version: Version, symbolic: float, specialised: float) -> None:
-        with self.owner.lock:
-            if not self._move(sizes, "rejected"):
-                return
-            self._points.made.pop(sizes, None)
-            self._trials.pop(sizes, None)
+    def _with_room(self, table: Table, sizes: Values) -> Table:
+        """The least used of the adopted versions makes room for one of these sizes."""
+        adopted = {k: p for k, p in table.points.items() if p.is_adopted}
+        gone = None if sizes in adopted else self._room.given_up(adopted, self.owner.calls)
+        if gone is None:
+            return table
+        with self._lock:
+            self.states.pop(gone, None)
+        self.owner.making.stats.evictions += 1
+        return table.without_point(gone)
+
+    def _reject(self, sizes: Values, symbolic: float, specialised: float) -> None:
+        if self._move(sizes, "rejected"):
             self._lost += 1
-            self.owner.drop(sizes, version)
-        self._told(sizes, "symbolic", "no slower", symbolic, specialised)
-        self.owner.rejected()
+            self.owner.propose(lambda now: now.without_point(sizes))
+            self._told(sizes, "symbolic", "no slower", symbolic, specialised)
+            self.owner.rejected()
 
     def _move(self, sizes: Values, state: State) -> bool:
         """False if the table above has no such way from where these sizes are."""
-        with self.owner.lock:
+        with self._lock:
             if state not in _NEXT[self.states.get(sizes)]:
                 return False
             if sizes not in self.states and len(self.states) >= MOST_STATES:

@@ -13,8 +13,8 @@ from tcsym.runtime.variants import MAX_VARIANTS, Layouts, Variants
 class LayoutsBeside:
     """Of one kernel; each is asked for once."""
 
-    def __init__(self, stats: Stats, share: float, lock: RLock) -> None:
-        self._stats, self._share, self._lock = stats, share, lock
+    def __init__(self, stats: Stats, share: float) -> None:
+        self._stats, self._share, self._lock = stats, share, RLock()
         self._beside = Asked()
         self._begun: set[tuple[Variants, Layouts]] = set()
 

@@ -8,12 +8,13 @@ is kept in the options store; a later process takes it from its first call on.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from threading import RLock
 from typing import TYPE_CHECKING
 
-from tcsym.dispatch.entrance import Entrance
 from tcsym.dispatch.making import Making
 from tcsym.dispatch.requests import Asked, Refining, Work
+from tcsym.dispatch.table import Table
 from tcsym.dispatch.version import Values, Version
 from tcsym.ir.compiled import Compiled
 from tcsym.options import Options
@@ -28,31 +29,30 @@ MOST_SIZES = 4096
 
 
 class RefinedSizes:
-    """Of one kernel. `changed` is told of sizes that have a version of their own from now on."""
+    """Of one kernel. share: of a core, to measure beside calls; 0: nothing is measured."""
 
-    def __init__(
-        self,
-        making: Making,
-        entrance: Entrance,
-        share: float,
-        lock: RLock,
-        changed: Callable[[Values], None],
-    ) -> None:
-        self.making, self.entrance, self.share = making, entrance, share
-        self._lock, self._changed = lock, changed
+    def __init__(self, making: Making, share: float, propose: Callable[..., Table]) -> None:
+        self.making, self.share, self._propose = making, share, propose
+        self._lock = RLock()
         self._versions: dict[Options, Version] = {}
         self._known: dict[Values, Refined] | None = None
         self._asked: set[Values] = set()  # and not answered yet
         self._beside = Asked()
 
-    # ---- calls
+    # ---- tables
 
-    def serving(self, sizes: Values) -> Version | None:
-        """The version for these sizes, if another than the region's was measured to be faster."""
+    def lacks(self, table: Table, sizes: Values) -> bool:
+        """True if another version than the region's was measured to be faster here."""
+        if sizes in table.measured:
+            return False
         found = self.known(sizes)
-        if found is None or found.options == self.making.region_of(sizes).options:
-            return None
-        return self._version(found.options)
+        return found is not None and found.options != self.making.region_of(sizes).options
+
+    def wanted(self, table: Table, sizes: Values) -> Table:
+        found = self.known(sizes)
+        if found is None or not self.lacks(table, sizes):
+            return table
+        return replace(table, measured={**table.measured, sizes: self._version(found.options)})
 
     def known(self, sizes: Values) -> Refined | None:
         """What was measured at these sizes."""
@@ -63,10 +63,6 @@ class RefinedSizes:
 
             self._known = recall(self.making)
         return self._known.get(sizes)
-
-    @property
-    def versions(self) -> tuple[Version, ...]:
-        return tuple(self._versions.values())
 
     def _version(self, options: Options) -> Version:
         with self._lock:
@@ -117,33 +113,30 @@ class RefinedSizes:
         if result.options == region.options:
             self._learned(sizes, result)
             return
-        from tcsym.dispatch.compile_queue import compilations
-
         version = self._version(result.options)
+        if version.variants.ready_dense is not None:
+            self._learned(sizes, result, version)
+            return
 
         def done(compiled: Compiled | str) -> None:
             if isinstance(compiled, str):
                 self.making.stats.failures.append(f"{version}: {compiled}")
                 self._learned(sizes, Refined(region.options, 0.0, 0.0))
                 return
-            dense = version.variants.dense
-            self.entrance.prepare(version, version.variants.adopt(dense, compiled))
-            self._learned(sizes, result)
+            version.variants.adopt(version.variants.dense, compiled)
+            self._learned(sizes, result, version)
 
-        if version.variants.ready_dense is not None:
-            self.entrance.prepare(version, version.variants.made_for(version.variants.dense))
-            self._learned(sizes, result)
-            return
-        compilations.submit(
-            self._beside, Work(version.variants, version.variants.dense, self.share, done)
-        )
+        from tcsym.dispatch.compile_queue import compilations
 
-    def _learned(self, sizes: Values, found: Refined) -> None:
+        work = Work(version.variants, version.variants.dense, self.share, done)
+        compilations.submit(self._beside, work)
+
+    def _learned(self, sizes: Values, found: Refined, *compiled: Version) -> None:
         with self._lock:
             assert self._known is not None  # it was looked at before anything was asked
             self._known[sizes] = found
             self._asked.discard(sizes)
-        self._changed(sizes)
+        self._propose(lambda now: self.wanted(now, sizes), *compiled)
 
     def _told(self, sizes: Values, found: Refined) -> None:
         if found.seconds:

@@ -95,16 +95,6 @@ class Switch:
         """The call after so many of these sizes is noticed, if they still have a row."""
         self.function.notice_again(self._key(sizes), notice_in)
 
-    def have_taken(self, sizes: Values, seconds: float, worth: float) -> bool:
-        """True if calls of these sizes, `seconds` each, took `worth` seconds; else they are
-        noticed again when they may have."""
-        calls = self.calls(sizes)
-        if seconds * calls >= worth:
-            return True
-        missing = int((worth - seconds * calls) / max(seconds, 1e-9))
-        self.again(sizes, max(NOTICED_FROM, min(calls, missing)))
-        return False
-
     def sizes_of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Values:
         """The sizes of a call that the switch could read."""
         image, values = self.image, list(self.image.known)
@@ -144,3 +134,12 @@ class Switch:
     def _key(self, sizes: Values) -> Values:
         """The sizes that tell calls apart."""
         return tuple([sizes[slot] for slot in self._slots])
+
+
+def missing_calls(seconds: float, calls: int, worth: float) -> int:
+    """0 if so many calls, `seconds` each, took `worth` seconds; else those after which to ask again
+    if they did."""
+    if seconds * calls >= worth:
+        return 0
+    missing = int((worth - seconds * calls) / max(seconds, 1e-9))
+    return max(NOTICED_FROM, min(calls, missing))

@@ -13,7 +13,7 @@ def explain_versions(dispatcher: Dispatcher, given: Mapping[str, int]) -> str:
     """All versions; with sizes, those that may serve them, their options and measured costs."""
     making = dispatcher.making
     known = {**making.known, **given}
-    versions = dispatcher.possible(known) if given else dispatcher.versions()
+    versions = dispatcher.possible(known) if given else dispatcher.versions
     lines = [line for v in versions for line in _version(v, bool(given))]
     if len(known) == len(making.plan.sizes) and given:
         lines += dispatcher.others(tuple([known[name] for name in making.plan.sizes]))

@@ -48,7 +48,7 @@ def _kernels_of(settings: Settings) -> dict[str, Kernel]:
 
     text = Text(settings)
     kernels = {n: Kernel(n, _of_text(lambda: text, n)) for n in text.programs}
-    require_one_served([kernel._dispatcher for kernel in kernels.values()])
+    require_one_served([kernel._dispatcher.policy for kernel in kernels.values()])
     return kernels
 
 
@@ -195,7 +195,7 @@ class Kernel:
     @outside_graphs
     @inside
     def _notice(self, /, *args: Any, **kwargs: Any) -> Any:
-        """A call that the switch thinks is one of many with its sizes (as `Adaptive._notice`)."""
+        """A call that the switch thinks is one of many with its sizes (as `Dispatcher._notice`)."""
         assert self._entered is not None
         kept, entry, switch = self._entered
         assert switch is not None and kept[3] is not None
@@ -203,10 +203,11 @@ class Kernel:
         result = entry(*args, **kwargs)
         seconds = perf_counter() - start
         sizes = switch.sizes_of(args, kwargs)
-        from tcsym.dispatch.switch import NOTICED_FROM
+        from tcsym.dispatch.switch import NOTICED_FROM, missing_calls
 
-        if switch.have_taken(sizes, seconds, worth=kept[3][1]):
-            switch.again(sizes, NOTICED_FROM)  # then by `Adaptive`
+        missing = missing_calls(seconds, switch.calls(sizes), worth=kept[3][1])
+        switch.again(sizes, missing or NOTICED_FROM)  # then by the dispatcher
+        if not missing:
             from tcsym.runtime.background import beside
 
             beside(lambda: self._serving)
@@ -269,7 +270,7 @@ class Kernel:
 
         Needs declared sizes (`Dim` with bounds) where versions are for single sizes or ranges.
         """
-        self._dispatcher.precompile()
+        self._dispatcher.policy.precompile()
         return self
 
     # ---- tuning

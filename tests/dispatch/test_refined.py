@@ -203,7 +203,7 @@ def test_another_process_measures_and_keeps() -> None:
     assert not kernel.stats.failures
     known = refine.recall(kernel._dispatcher.making)
     assert list(known) == [SIZES] and known[SIZES].seconds > 0
-    refined = kernel._dispatcher._refined  # type: ignore[attr-defined]
+    refined = kernel._dispatcher.policy.refined  # type: ignore[attr-defined]
     assert refined.known(SIZES) == known[SIZES]
     database = sizes_database()
     assert database is not None and len(database.select(Fastest)) == 1
@@ -225,7 +225,7 @@ def test_cold_sizes_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = tc.define(MM).mm
     called(kernel, SIZES, 300)
     assert not asked and adaptive.REFINE_HOT * Auto().hot > 1
-    assert kernel._dispatcher.versions()[0].context != TRUE
+    assert kernel._dispatcher.versions[0].context != TRUE
 
 
 def test_choices_are_no_news_for_tuned_options(fastest: tc.Options) -> None:
