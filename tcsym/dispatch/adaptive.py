@@ -16,11 +16,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from tcsym.dispatch.beside import Beside
 from tcsym.dispatch.hot_sizes import HotSizes
-from tcsym.dispatch.layouts_beside import LayoutsBeside
 from tcsym.dispatch.making import Making
 from tcsym.dispatch.points import compile_seconds, corners, declared_sizes
-from tcsym.dispatch.policy import Edit, Policy
 from tcsym.dispatch.preferred import Preferred
 from tcsym.dispatch.refined import REFINE_SECONDS, RefinedSizes
 from tcsym.dispatch.stand_ins import StandIns
@@ -40,46 +39,30 @@ REGION_HOT = 0.25  # a region's version costs so much of what one for single siz
 REFINE_HOT = 0.25  # and measuring options for single sizes
 
 
-class Adaptive(Policy):
+class Adaptive(Beside):
     """Symbolic versions, and beside them versions for sizes that are worth it."""
 
     def __init__(self, making: Making, strategy: Auto | Specialize) -> None:
-        super().__init__(making)
+        super().__init__(making, strategy.share)
         self.measured = isinstance(strategy, Auto)
         self.patience = strategy.hot if isinstance(strategy, Auto) else 0.0
-        self.share = strategy.share
         self.first_look = FIRST_LOOK if self.measured else 0
         self.hot = HotSizes(self, strategy)
-        self._layouts = LayoutsBeside(making.stats, self.share)
-        self._stand_ins = StandIns(making.stats, self.share, self.propose)
-        self.preferred = Preferred(making, self.share, self.propose)
-        asked = self.share if self.measured else 0.0
-        self.refined = RefinedSizes(making, asked, self.propose)
+        self.preferred = Preferred(self)
+        self.refined = RefinedSizes(self)
+        self._stand_ins = StandIns(self)
         self._looked: list[float] = []  # seconds of calls that were looked at
 
     # ---- tables
 
-    @property
-    def table(self) -> Table:
-        return self.holder.table
-
     def first(self) -> Table:
         """After the first, no call waits for a variant of other layouts."""
         table = super().first()
-        for version in table.ranges.versions if self.share else ():
-            version.compile_beside = self._layouts.compile
-        return self._counted(table)
+        for version in table.ranges.versions if self.is_active else ():
+            version.compile_beside = self.compile_layouts
+        return self.counted(table)
 
-    def propose(self, edit: Edit, *compiled: Version) -> Table:
-        return self.holder.propose(lambda now: self._counted(edit(now)), *compiled)
-
-    def serving(self, sizes: Values) -> Version:
-        return self.holder.serving(sizes)
-
-    def calls(self, version: Version) -> int:
-        return self.holder.calls(version)
-
-    def _counted(self, table: Table) -> Table:
+    def counted(self, table: Table) -> Table:
         """Calls are counted as long as something may come of it; those of new sizes sooner where
         versions are for ranges, so that they soon enter theirs."""
         is_counted = self._is_open(table) or self._refines or bool(table.stand_ins)
@@ -90,21 +73,18 @@ class Adaptive(Policy):
     @property
     def _refines(self) -> bool:
         """True where options for single sizes are asked for: calls are counted all the time."""
-        return self.measured and self.share > 0 and len(self.making.candidates) > 1
+        return self.measured and self.is_active and len(self.making.candidates) > 1
 
     def _is_open(self, table: Table) -> bool:
         """False once enough sizes were tried in vain."""
         return self.hot.is_open(gained=bool(table.preferred.versions))
-
-    def lacks(self, table: Table, sizes: Values) -> bool:
-        return self.measured and self.refined.lacks(table, sizes)
 
     def wanted(self, table: Table, sizes: Values) -> Table:
         return self.refined.wanted(table, sizes) if self.measured else table
 
     def answered(self, table: Table, own: Version) -> Table:
         """After the first call none waits: another version answers until its own is made."""
-        return self._counted(self._stand_ins.answered(table, own)) if self.share else table
+        return self.counted(self._stand_ins.answered(table, own)) if self.is_active else table
 
     def region_of(self, sizes: Values) -> Region:
         return self.refined.region_of(sizes) if self.measured else super().region_of(sizes)
@@ -117,13 +97,13 @@ class Adaptive(Policy):
     # ---- what is worth it
 
     def called(self, sizes: Values) -> None:
-        if self.table.leads:
-            self.preferred.want(self.table, sizes)
+        if self.holder.table.leads:
+            self.preferred.want(self.holder.table, sizes)
         if not self.measured:
             self.hot.specialise(sizes)
 
     def noticed(self, sizes: Values, seconds: float, calls: int) -> int:
-        table = self.table
+        table = self.holder.table
         worth = REGION_HOT * self.patience * self._cost()
         if self._stand_ins.took(table.own(sizes), seconds * NOTICED_FROM, worth):
             return NOTICED_FROM
@@ -137,10 +117,10 @@ class Adaptive(Policy):
     def _considered(self, sizes: Values, seconds: float, calls: int) -> int:
         """Measures options for these sizes or compiles a version, if their calls took long enough;
         else the number of calls after which they may have."""
-        table, missing = self.table, 0
+        table, missing = self.holder.table, 0
         if self.refined.is_busy(sizes):
             return NOTICED_FROM
-        if self.refined.may_ask(sizes) and table.way(sizes) is None:
+        if self.measured and self.refined.may_ask(sizes) and table.way(sizes) is None:
             missing = missing_calls(seconds, calls, REFINE_HOT * self.patience * REFINE_SECONDS)
             if not missing:
                 self.refined.ask(sizes, get_num_threads())
@@ -166,12 +146,6 @@ class Adaptive(Policy):
         """Seconds that compiling another version is likely to take."""
         return compile_seconds(self.making.stats)
 
-    def rejected(self) -> None:
-        """Numbers for some sizes gained nothing: if that was so often enough, they end."""
-        table = self.table
-        if not table.noticed_after and len(table.ranges.versions) == 1:
-            self.making.stats.decide(Decision((), "symbolic", "specialising gained nothing"))
-
     # ---- ahead of calls
 
     def precompile(self) -> None:
@@ -181,7 +155,7 @@ class Adaptive(Policy):
         """
         super().precompile()
         plan = self.making.plan
-        if self.measured and self.share:
+        if self.measured and self.is_active:
             self.preferred.weigh_now(corners(plan), get_num_threads())
         most = min(self.hot.most, TRIED_AHEAD) if self.measured else self.hot.most
         every = declared_sizes(plan, most)
@@ -192,7 +166,7 @@ class Adaptive(Policy):
         tried = every or corners(plan)
         gained = sum([self.hot.measure(sizes, adopt=bool(every)) for sizes in tried])
         if tried and not gained:
-            self.share = self.hot.share = 0.0
+            self.is_active = False
             self.propose(lambda now: now)
             self.making.stats.decide(
                 Decision((), "symbolic", "no declared sizes gain by being numbers in the code")

@@ -21,34 +21,22 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, assert_never
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-from tcsym.dispatch.requests import AnyWork, Asked, Refining, Weighing, Work
-from tcsym.dispatch.server import (
-    HEAD_BYTES,
-    answer,
-    lengths,
-    message,
-    question,
-    refined,
-    refinement,
-    request,
-    weighed,
-)
+from tcsym.dispatch.requests import AnyWork, Asked, Work
+from tcsym.dispatch.server import HEAD_BYTES, asked, lengths, message, told
 from tcsym.ir.compiled import Compiled
 from tcsym.process.forks import Beside, afterwards, at_fork, ended
 from tcsym.process.threads import ShortTurns
 
 if TYPE_CHECKING:
-    from tcsym.dispatch.compare_entries import Weighed
-    from tcsym.dispatch.refine import Refined
+    pass
 
 _log = logging.getLogger("tcsym.dispatch")
 LONGEST_SECONDS = 120.0
 _LINGER_SECONDS, _POLL_SECONDS = 2.0, 0.05
 Reply = tuple[dict[str, Any], bytes]
-Answer = TypeVar("Answer")
 
 
 class Ended(Exception):
@@ -78,16 +66,16 @@ class Compilations:
 
     def _clear(self) -> None:
         for of in self._queue:
-            if (asked := of()) is not None:
-                asked.clear()
+            if (waiting := of()) is not None:
+                waiting.clear()
         self._queue.clear()
         self._open = 0
 
-    def submit(self, asked: Asked, work: AnyWork) -> None:
+    def submit(self, waiting: Asked, work: AnyWork) -> None:
         """One more of the works that somebody asked for."""
-        asked.append(work)
+        waiting.append(work)
         with self._changed:
-            self._queue.append(ref(asked))
+            self._queue.append(ref(waiting))
             self._open += 1
             self._changed.notify_all()
             self._begin()
@@ -150,15 +138,10 @@ class Compilations:
             self._changed.notify_all()
 
     def _do(self, work: AnyWork) -> None:
-        match work:
-            case Work():
-                self._finish(partial(_load, work, self._compiled(work)))
-            case Weighing():
-                self._finish(partial(work.done, self._weighed(work)))
-            case Refining():
-                self._finish(partial(work.done, self._refined(work)))
-            case _:
-                assert_never(work)
+        if isinstance(work, Work):
+            self._finish(partial(_load, work, self._compiled(work)))
+        else:
+            self._finish(partial(work.done, self._answered(work)))
 
     def _next(self) -> AnyWork | None:
         """The next work; None after a while without any: thread and process then end."""
@@ -166,8 +149,8 @@ class Compilations:
         with self._changed:
             while True:
                 while self._queue:
-                    asked = self._queue.popleft()()
-                    work = asked.popleft() if asked else None
+                    waiting = self._queue.popleft()()
+                    work = waiting.popleft() if waiting else None
                     if work is not None:
                         return work
                     self._open -= 1
@@ -193,27 +176,18 @@ class Compilations:
             found = work.variants.cached(work.layouts)
             if found is not None:
                 return found
-        ask = lambda: request(*work[:3])  # noqa: E731
-        return self._answered("compiling", ask, lambda told: answer(*told))
+        answer: Compiled | str = self._answered(work)
+        return answer
 
-    def _weighed(self, work: Weighing) -> tuple[Weighed, str] | str | None:
-        ask = lambda: question(*work[:5])  # noqa: E731
-        return self._answered("measuring", ask, lambda told: weighed(told[0]))
-
-    def _refined(self, work: Refining) -> Refined | str | None:
-        ask = lambda: refinement(*work[:4])  # noqa: E731
-        return self._answered("measuring", ask, lambda told: refined(told[0]))
-
-    def _answered(
-        self, what: str, ask: Callable[[], dict[str, Any]], read: Callable[[Reply], Answer]
-    ) -> Answer | str:
+    def _answered(self, work: AnyWork) -> Any:
         """What the process answers, or why it does not."""
         try:
             with ShortTurns():
-                asked = message(ask())
-            return read(self._exchange(asked))
+                sent = message(asked(work))
+            return told(work, *self._exchange(sent))
         except (OSError, ValueError, RuntimeError) as e:
             self._stop()
+            what = "compiling" if isinstance(work, Work) else "measuring"
             return f"the {what} process failed: {e}"
 
     # ---- the process

@@ -27,7 +27,6 @@ from tcsym.runtime.plan import CallPlan
 from tcsym.runtime.variants import Variant, Variants
 from tcsym.runtime.view import View
 from tcsym.sizes.dims import Dim
-from tcsym.sizes.region import Region
 
 if TYPE_CHECKING:
     from tcsym.dispatch.switch import Switch
@@ -81,7 +80,7 @@ class Dispatcher:
     def propose(self, edit: Edit, *compiled: Version) -> Table:
         """Another table serves from now on, and calls enter what it says.
 
-        compiled: versions whose entries are made first. `edit` may be called with the lock only.
+        edit: called with the lock. compiled: versions whose entries are made first.
         """
         for version in compiled:
             self._prepare(version)
@@ -99,7 +98,7 @@ class Dispatcher:
     def serving(self, sizes: Values) -> Version:
         """The version for a call of these sizes; its code may have to be compiled yet."""
         table = self.table
-        if self.policy.lacks(table, sizes):
+        if self.policy.wanted(table, sizes) is not table:
             table = self.propose(lambda now: self.policy.admitted(now, sizes))
         found = table.serving(sizes)
         assert found is not None
@@ -178,18 +177,6 @@ class Dispatcher:
     def calls_of(self, sizes: Values) -> int:
         """Native calls of these sizes, as far as they are counted."""
         return 0 if self.switch is None else self.switch.calls(sizes)
-
-    def region_of(self, sizes: Values) -> Region:
-        """The options for these sizes, and where they are from."""
-        return self.policy.region_of(sizes)
-
-    def possible(self, given: Mapping[str, int]) -> tuple[Version, ...]:
-        """Versions that may serve calls of which these sizes are known; none is kept for this."""
-        return self.policy.possible(self.table, given)
-
-    def others(self, sizes: Values) -> tuple[str, ...]:
-        """What else could serve these sizes, as lines of text."""
-        return self.policy.others(self.table, sizes, self.calls_of(sizes))
 
     # ---- entries
 

@@ -61,9 +61,6 @@ class OnDemand(Policy):
     def first(self) -> Table:
         return Table(key=self.key)
 
-    def lacks(self, table: Table, sizes: Values) -> bool:
-        return table.point(sizes) is None
-
     def wanted(self, table: Table, sizes: Values) -> Table:
         key = sizes if self.key is None else self.key(sizes)
         return table if key in table.points else table.with_point(key, Point(self.make(key)))

@@ -59,12 +59,8 @@ class Policy:
     def _ranges(self, *versions: Version) -> Ranges:
         return Ranges.of(versions, self.making.plan.sizes)
 
-    def lacks(self, table: Table, sizes: Values) -> bool:
-        """True if the table has no version yet that is for these sizes."""
-        return False
-
     def wanted(self, table: Table, sizes: Values) -> Table:
-        """The table with what it lacks for these sizes."""
+        """The table with a version that is meant for these sizes; the same if it has one."""
         return table
 
     def admitted(self, table: Table, sizes: Values) -> Table:

@@ -7,16 +7,15 @@ cover. What was chosen is kept in the options store; a later process takes it wi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from threading import RLock
 from typing import TYPE_CHECKING
 
-from tcsym.dispatch.making import Making
-from tcsym.dispatch.requests import Asked, Weighing, Work
+from tcsym.dispatch.beside import Beside
+from tcsym.dispatch.requests import Weighing
 from tcsym.dispatch.table import NO_RANGES, Ranges, Table
 from tcsym.dispatch.version import Values, Version
-from tcsym.ir.compiled import Compiled
 from tcsym.runtime.stats import Decision
 
 if TYPE_CHECKING:
@@ -30,14 +29,13 @@ FITS = 0.9  # share of the calls that a way must cover to stay
 class Preferred:
     """The way of one kernel: `Table.preferred`, `ready` and `before`."""
 
-    def __init__(self, making: Making, share: float, propose: Callable[..., Table]) -> None:
-        self.making, self.share, self._propose = making, share, propose
+    def __init__(self, policy: Beside) -> None:
+        self.policy, self.making = policy, policy.making
         self._lock = RLock()
         self.way = "symbolic"
         self.bound: dict[str, int] = {}
         self.is_begun = False
         self._wanted: set[Version] = set()  # asked for
-        self._beside = Asked()
 
     def want(self, table: Table, sizes: Values) -> None:
         """Have the version for these sizes compiled beside the calls, if the way has one."""
@@ -46,17 +44,9 @@ class Preferred:
             if found is None or found in table.ready or found in self._wanted:
                 return
             self._wanted.add(found)
-        from tcsym.dispatch.compile_queue import compilations
-
-        def done(result: Compiled | str) -> None:
-            if isinstance(result, str):
-                self.making.stats.failures.append(f"{found}: {result}")
-                return
-            found.variants.adopt(found.variants.dense, result)
-            self._propose(lambda now: _ready(now, found), found)
-
-        work = Work(found.variants, found.variants.dense, self.share, done)
-        compilations.submit(self._beside, work)
+        self.policy.compile(
+            found, lambda: self.policy.propose(lambda now: _ready(now, found), found)
+        )
 
     def covers(self, counts: Mapping[Values, int]) -> bool:
         """True if the way serves nearly all of these calls."""
@@ -70,7 +60,7 @@ class Preferred:
 
     def begin(self, counts: Mapping[Values, int], threads: int) -> None:
         """Choose for calls of these sizes, beside them."""
-        if self.is_begun or not self.share:
+        if self.is_begun or not self.policy.is_active:
             return
         plan = self.making.plan
         self.bound = self._constant(list(counts))
@@ -78,11 +68,9 @@ class Preferred:
         if not is_bounded and (not self.bound or len(counts) < LEAST_SIZES):
             return
         self.is_begun = True
-        from tcsym.dispatch.compile_queue import compilations
-
         samples = sorted(counts, key=lambda s: -counts[s])[:MOST_SAMPLES]
-        work = Weighing(self.making, samples, self.bound, threads, self.share, self._weighed)
-        compilations.submit(self._beside, work)
+        work = Weighing(self.making, samples, self.bound, threads, self.policy.share, self._weighed)
+        self.policy.submit(work)
 
     def weigh_now(self, sizes: Sequence[Values], threads: int) -> None:
         """Choose for these sizes before any call."""
@@ -103,7 +91,7 @@ class Preferred:
         ready = [version for version in dict.fromkeys(meant) if version is not None]
         for version in ready:
             version.variants.made_for(version.variants.dense)
-        self._propose(lambda now: _ready(now, *ready), *ready)
+        self.policy.propose(lambda now: _ready(now, *ready), *ready)
 
     def _constant(self, sizes: Sequence[Values]) -> dict[str, int]:
         """Sizes that are the same in all calls, but not declared to be."""
@@ -134,7 +122,7 @@ class Preferred:
         ranges = self._ranges()
         is_before = self.way == "bound" and len(self.making.regions) == 1
         before = ranges.versions[0] if is_before else None
-        return self._propose(lambda now: replace(now, preferred=ranges, before=before))
+        return self.policy.propose(lambda now: replace(now, preferred=ranges, before=before))
 
     def _ranges(self) -> Ranges:
         """What is left by the versions of the way, symbolic versions serve."""
@@ -153,7 +141,9 @@ class Preferred:
         """Back to the symbolic versions: calls have other sizes now."""
         self.making.stats.decide(Decision((), "symbolic", "calls have other sizes now"))
         self.way, self.bound, self.is_begun = "symbolic", {}, False
-        self._propose(lambda now: replace(now, preferred=NO_RANGES, ready=frozenset(), before=None))
+        self.policy.propose(
+            lambda now: replace(now, preferred=NO_RANGES, ready=frozenset(), before=None)
+        )
 
 
 def _ready(table: Table, *versions: Version) -> Table:

@@ -7,16 +7,15 @@ is kept in the options store; a later process takes it from its first call on.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from threading import RLock
 from typing import TYPE_CHECKING
 
-from tcsym.dispatch.making import Making
-from tcsym.dispatch.requests import Asked, Refining, Work
+from tcsym.dispatch.beside import Beside
+from tcsym.dispatch.requests import Refining
 from tcsym.dispatch.table import Table
 from tcsym.dispatch.version import Values, Version
-from tcsym.ir.compiled import Compiled
 from tcsym.options import Options
 from tcsym.runtime.stats import Decision
 from tcsym.sizes.region import Region
@@ -29,28 +28,21 @@ MOST_SIZES = 4096
 
 
 class RefinedSizes:
-    """Of one kernel. share: of a core, to measure beside calls; 0: nothing is measured."""
+    """Of one kernel: `Table.measured`."""
 
-    def __init__(self, making: Making, share: float, propose: Callable[..., Table]) -> None:
-        self.making, self.share, self._propose = making, share, propose
+    def __init__(self, policy: Beside) -> None:
+        self.policy, self.making = policy, policy.making
         self._lock = RLock()
         self._versions: dict[Options, Version] = {}
         self._known: dict[Values, Refined] | None = None
         self._asked: set[Values] = set()  # and not answered yet
-        self._beside = Asked()
 
     # ---- tables
 
-    def lacks(self, table: Table, sizes: Values) -> bool:
-        """True if another version than the region's was measured to be faster here."""
-        if sizes in table.measured:
-            return False
-        found = self.known(sizes)
-        return found is not None and found.options != self.making.region_of(sizes).options
-
     def wanted(self, table: Table, sizes: Values) -> Table:
-        found = self.known(sizes)
-        if found is None or not self.lacks(table, sizes):
+        """The table with the version for these sizes, if another than the region's is faster."""
+        found = None if sizes in table.measured else self.known(sizes)
+        if found is None or found.options == self.making.region_of(sizes).options:
             return table
         return replace(table, measured={**table.measured, sizes: self._version(found.options)})
 
@@ -82,7 +74,7 @@ class RefinedSizes:
 
     def may_ask(self, sizes: Values) -> bool:
         """True if something can be measured here that is not known."""
-        if not self.share or len(self.making.candidates) < 2 or sizes in self._asked:
+        if not self.policy.is_active or len(self.making.candidates) < 2 or sizes in self._asked:
             return False
         return self.known(sizes) is None and len(self._known or ()) < MOST_SIZES
 
@@ -91,14 +83,12 @@ class RefinedSizes:
 
     def ask(self, sizes: Values, threads: int) -> None:
         """Have the candidates measured beside the calls."""
-        from tcsym.dispatch.compile_queue import compilations
-
         with self._lock:
             if not self.may_ask(sizes):
                 return
             self._asked.add(sizes)
         done = lambda result: self._measured(sizes, result)  # noqa: E731
-        compilations.submit(self._beside, Refining(self.making, sizes, threads, self.share, done))
+        self.policy.submit(Refining(self.making, sizes, threads, self.policy.share, done))
 
     def _measured(self, sizes: Values, result: Refined | str | None) -> None:
         """On the thread of `beside`."""
@@ -113,30 +103,20 @@ class RefinedSizes:
         if result.options == region.options:
             self._learned(sizes, result)
             return
-        version = self._version(result.options)
+        found, version = result, self._version(result.options)
+        made = partial(self._learned, sizes, found, version)
         if version.variants.ready_dense is not None:
-            self._learned(sizes, result, version)
+            made()
             return
-
-        def done(compiled: Compiled | str) -> None:
-            if isinstance(compiled, str):
-                self.making.stats.failures.append(f"{version}: {compiled}")
-                self._learned(sizes, Refined(region.options, 0.0, 0.0))
-                return
-            version.variants.adopt(version.variants.dense, compiled)
-            self._learned(sizes, result, version)
-
-        from tcsym.dispatch.compile_queue import compilations
-
-        work = Work(version.variants, version.variants.dense, self.share, done)
-        compilations.submit(self._beside, work)
+        nothing = Refined(region.options, 0.0, 0.0)
+        self.policy.compile(version, made, partial(self._learned, sizes, nothing))
 
     def _learned(self, sizes: Values, found: Refined, *compiled: Version) -> None:
         with self._lock:
             assert self._known is not None  # it was looked at before anything was asked
             self._known[sizes] = found
             self._asked.discard(sizes)
-        self._propose(lambda now: self.wanted(now, sizes), *compiled)
+        self.policy.propose(lambda now: self.wanted(now, sizes), *compiled)
 
     def _told(self, sizes: Values, found: Refined) -> None:
         if found.seconds:

@@ -6,14 +6,11 @@ that is compiled stands in until calls in the region took so long that compiling
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from tcsym.dispatch.requests import Asked, Work
+from tcsym.dispatch.beside import Beside
 from tcsym.dispatch.table import Table
 from tcsym.dispatch.version import Version
-from tcsym.ir.compiled import Compiled
-from tcsym.runtime.stats import Stats
 
 MOST_CALLS = 1000  # through Python, where time is not taken
 
@@ -28,12 +25,11 @@ class _Waiting:
 
 
 class StandIns:
-    """Of one kernel. share: of a core, to compile beside calls."""
+    """Of one kernel: `Table.stand_ins`."""
 
-    def __init__(self, stats: Stats, share: float, propose: Callable[..., Table]) -> None:
-        self._stats, self._share, self._propose = stats, share, propose
+    def __init__(self, policy: Beside) -> None:
+        self.policy = policy
         self._waiting: dict[Version, _Waiting] = {}
-        self._beside = Asked()
 
     def answered(self, table: Table, own: Version) -> Table:
         """The table in which another version answers for `own`, if that has no code."""
@@ -69,20 +65,10 @@ class StandIns:
         return True
 
     def _begin(self, own: Version, waiting: _Waiting) -> None:
-        if waiting.is_begun:
-            return
-        waiting.is_begun = True
-        from tcsym.dispatch.compile_queue import compilations
-
-        def done(result: Compiled | str) -> None:
-            if isinstance(result, str):
-                self._stats.failures.append(f"{own}: {result}")
-                return
-            own.variants.adopt(own.variants.dense, result)
-            self._propose(lambda now: _without(now, own), own)
-
-        work = Work(own.variants, own.variants.dense, self._share, done)
-        compilations.submit(self._beside, work)
+        if not waiting.is_begun:
+            waiting.is_begun = True
+            propose = self.policy.propose
+            self.policy.compile(own, lambda: propose(lambda now: _without(now, own), own))
 
 
 def _without(table: Table, own: Version) -> Table:

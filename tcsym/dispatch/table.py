@@ -126,10 +126,14 @@ class Table:
     @property
     def only(self) -> Version | None:
         """The one version that calls enter directly, if they need not be told apart."""
-        versions = self.versions
-        if self.noticed_after or len(versions) != 1:
+        versions = self.ranges.versions
+        if self.noticed_after or self.measured or self.preferred.versions:
             return None
-        return versions[0] if self.ranges.versions or self.is_checked else None
+        if len(versions) == 1 and not self.points:
+            return versions[0]
+        if self.is_checked and len(self.points) == 1 and not versions:
+            return next(iter(self.points.values())).version
+        return None
 
     @property
     def leads(self) -> bool:

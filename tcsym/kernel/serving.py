@@ -199,7 +199,7 @@ class Serving:
         making, program = self.dispatcher.making, self.program
         if len(making.regions) == 1:
             return
-        region = self.dispatcher.region_of(sizes)
+        region = self.dispatcher.policy.region_of(sizes)
         if region.origin == "user" and region.options == Options():
             from tcsym.tuning.stores import warn_beyond
 
@@ -271,7 +271,7 @@ class Serving:
             raise SizeError(f"size `{missing[0]}` of {self.program.name} is not given")
         values = tuple([given[name] or 0 for name in plan.sizes])
         making = self.dispatcher.making
-        region = self.dispatcher.region_of(values)
+        region = self.dispatcher.policy.region_of(values)
         return choice_of(self.program.canonical, making.target, region, values)
 
     def explain(self, stage: str, sizes: Mapping[str, int]) -> str:

@@ -279,8 +279,8 @@ def test_a_process_that_dies_or_hangs(crash: str, monkeypatch: pytest.MonkeyPatc
 
 def test_the_process_reports_what_went_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tcsym.runtime.variants.Variants.cached", lambda *_: None)
-    original = beside.request
-    monkeypatch.setattr(beside, "request", lambda *a: original(*a) | {"options": "{"})
+    original = beside.asked
+    monkeypatch.setattr(beside, "asked", lambda work: original(work) | {"options": "{"})
     kernel = tc.define(MM, strategy=Specialize(background=True)).mm
     ready(kernel, (5, 6, 7))
     assert "OptionError: options are not JSON" in kernel.stats.failures[0]
