@@ -187,12 +187,9 @@ class Dispatcher:
 
     def _enter(self, version: Version, kind: Kind, variant: Variant, sizes: Values) -> None:
         ways = self._ways_of(version)
-        if ways is None:
-            return
-        if kind not in ways.tried or ways.outgrown(kind, variant):
-            ways.tried.add(kind)
+        if ways is not None and ways.lacks(kind, variant):
             self._begin(lambda: self._make(version, ways, kind, variant, sizes), variant)
-        elif ways.head is not None:
+        elif ways is not None and ways.head is not None:
             self._write_row(sizes, is_new=False)
 
     def _begin(self, make: Callable[[], None], variant: Variant) -> None:
@@ -222,8 +219,7 @@ class Dispatcher:
         variant, ways = version.variants.ready_dense, self._ways_of(version)
         if variant is not None and ways is not None and version.padding is None:
             kind = Kind(True, variant.layouts)
-            if kind not in ways.tried or ways.outgrown(kind, variant):
-                ways.tried.add(kind)
+            if ways.lacks(kind, variant):
                 ways.make(kind, variant)
 
     def adopt(

@@ -37,7 +37,7 @@ class Ways:
     def __init__(self, plan: CallPlan, slow: Function) -> None:
         self.plan = plan
         self.slow = slow
-        self.tried: set[Kind] = set()
+        self._tried: set[Kind] = set()
         self.head: Function | None = None
         self._entries: dict[Kind, Entry] = {}
         self._leave_out: set[Kind] = set()  # entries of code that leaves some sizes to another
@@ -64,12 +64,14 @@ class Ways:
             images.append(image)
         return self.adopt(kind, load_entry(image, kernel, self.slow), leaves_out)
 
-    def outgrown(self, kind: Kind, variant: Variant) -> bool:
-        """True, once, if `variant` has code for sizes that the entry for the kind leaves out."""
+    def lacks(self, kind: Kind, variant: Variant) -> bool:
+        """True, once, if there is no entry for the kind, or one that leaves out sizes for which
+        `variant` has code."""
         is_outgrown = kind in self._leave_out and not variant.compiled.leaves_out
-        if is_outgrown:
-            self._leave_out.discard(kind)
-        return is_outgrown
+        is_lacking = is_outgrown or kind not in self._tried
+        self._leave_out -= {kind} if is_outgrown else set()
+        self._tried.add(kind)
+        return is_lacking
 
     def pass_to(self, following: Function) -> None:
         """From now on, `following` serves what none of the entries does."""
@@ -81,7 +83,7 @@ class Ways:
         """Adds an entry that was made before; the head. leaves_out: some sizes, to another."""
         from tcsym.runtime.entering import Served
 
-        self.tried.add(kind)
+        self._tried.add(kind)
         if leaves_out:
             self._leave_out.add(kind)
         with self._lock:
