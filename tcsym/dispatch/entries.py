@@ -67,11 +67,12 @@ class Ways:
     def lacks(self, kind: Kind, variant: Variant) -> bool:
         """True, once, if there is no entry for the kind, or one that leaves out sizes for which
         `variant` has code."""
-        is_outgrown = kind in self._leave_out and not variant.compiled.leaves_out
-        is_lacking = is_outgrown or kind not in self._tried
-        self._leave_out -= {kind} if is_outgrown else set()
+        if kind in self._leave_out and not variant.compiled.leaves_out:
+            self._leave_out.discard(kind)
+            return True
+        is_new = kind not in self._tried
         self._tried.add(kind)
-        return is_lacking
+        return is_new
 
     def pass_to(self, following: Function) -> None:
         """From now on, `following` serves what none of the entries does."""
