@@ -40,8 +40,7 @@ if TYPE_CHECKING:
         TCTypeError,
     )
     from tcsym.kernel.definition import define
-    from tcsym.kernel.executable import Executable
-    from tcsym.kernel.kernel import Kernel
+    from tcsym.kernel.kernel import Executable, Kernel
     from tcsym.kernel.module import Module
     from tcsym.kernel.recording import record
     from tcsym.kernel.signature import Signature, Spec, TensorType
@@ -100,8 +99,7 @@ __all__ = [
 _HOMES = {
     "api": ("einsum", "einsum_kernel"),
     "kernel.definition": ("define",),
-    "kernel.executable": ("Executable",),
-    "kernel.kernel": ("Kernel",),
+    "kernel.kernel": ("Executable", "Kernel"),
     "kernel.module": ("Module",),
     "options": ("Options",),
     "kernel.recording": ("record",),

@@ -11,9 +11,10 @@ from tcsym.kernel.definition import define
 from tcsym.kernel.kernel import Kernel
 from tcsym.kernel.outside_graphs import outside_graphs
 from tcsym.process.forks import inside
-from tcsym.runtime.arrays import Elsewhere, Unusable, View, numpy_array, view_of
+from tcsym.runtime.arrays import numpy_array, view_of
 from tcsym.runtime.device import device_of
 from tcsym.runtime.scalars import is_scalar
+from tcsym.runtime.view import Elsewhere, Unusable, View
 from tcsym.types import NAMES, DType
 
 if TYPE_CHECKING:

@@ -297,7 +297,7 @@ def test_threads_reach_the_kernel() -> None:
         k(ones(2, 2), ones(2, 2), threads=np.int64(5))
     finally:
         tc.set_num_threads(before)
-    (version,) = k._dispatcher.versions()
+    (version,) = k._dispatcher.versions
     runs = version.variants.made[0].kernel.runs
     assert [threads for _, threads in runs] == [3, 5]
     for threads in (0, -1, True, np.True_, 2.0, "2"):

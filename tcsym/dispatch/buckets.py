@@ -1,4 +1,4 @@
-"""The dispatcher of `Bucket`: declared ranges of sizes, cut into buckets, a version for each."""
+"""The policy of `Bucket`: declared ranges of sizes, cut into buckets, a version for each."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise, product
 from math import prod
 
-from tcsym.dispatch.dispatcher import Dispatcher
-from tcsym.dispatch.entrance import Entrance
 from tcsym.dispatch.making import Making
+from tcsym.dispatch.policy import Policy
+from tcsym.dispatch.table import Table
 from tcsym.dispatch.version import Values, Version
 from tcsym.errors import OptionError
-from tcsym.runtime.arrays import View
 from tcsym.runtime.plan import CallPlan
 from tcsym.runtime.stats import Decision
-from tcsym.runtime.variants import Variant
 from tcsym.sizes.context import Known
 from tcsym.sizes.work import estimated_work
 from tcsym.strategy import MOST_VERSIONS, Bucket
@@ -24,53 +22,49 @@ _UNBOUNDED = 256  # stands for a size without an upper bound where a number is n
 Ends = tuple[int, ...]
 
 
-class Buckets(Dispatcher):
+class Buckets(Policy):
     """Versions whose contexts are boxes of sizes; the boxes partition what is declared."""
 
-    def __init__(self, making: Making, entrance: Entrance, strategy: Bucket) -> None:
-        super().__init__(making, entrance)
+    def __init__(self, making: Making, strategy: Bucket) -> None:
+        super().__init__(making)
         self.strategy = strategy
         self.slots = bucket_slots(making.plan, strategy)
         self.per_size = _per_size(strategy, len(self.slots))
         self._seen: list[Values] = []
-        self._learning = strategy.learn > 0
 
-    def arrange(self) -> tuple[Version, ...]:
-        if self._learning:
-            return (self.making.symbolic(self.making.regions[0]),)
+    def first(self) -> Table:
+        if self.strategy.learn:
+            only = self.making.symbolic(self.making.regions[0])
+            return Table(self._ranges(only), stays_in_python=True)
         why = "edges as given" if self.strategy.edges else "edges by estimated work"
-        return self._versions([self._ends(slot) for slot in self.slots], why)
+        return Table(self._ranges(*self._versions([self._ends(slot) for slot in self.slots], why)))
 
-    def served(
-        self, sizes: Values, views: Sequence[View], version: Version, variant: Variant
-    ) -> None:
-        if not self._learning:
-            super().served(sizes, views, version, variant)
-            return
-        with self.lock:
+    def called(self, sizes: Values) -> None:
+        if self.holder.table.stays_in_python:
             self._seen.append(sizes)
-            if self._learning and len(self._seen) >= self.strategy.learn:
-                self._learn()
+            if len(self._seen) >= self.strategy.learn:
+                self.holder.propose(self._learned)
 
     def precompile(self) -> None:
-        with self.lock:
-            if self._learning and self._seen:
-                self._learn()
+        if self._seen:
+            self.holder.propose(self._learned)
         super().precompile()
 
     # ---- edges
 
-    def _learn(self) -> None:
+    def _learned(self, table: Table) -> Table:
         """Cut where equal parts of the calls seen so far lie below."""
-        self._learning = False
+        if not table.stays_in_python:
+            return table
         n = self.per_size
         ends = []
         for slot in self.slots:
             column = sorted(sizes[slot] for sizes in self._seen)
             cuts = [column[(k * len(column)) // n - 1] for k in range(1, n)]
             ends.append(ascending([*cuts, self._upper(slot)]))
-        self.rearrange(self._versions(ends, f"edges learned from {len(self._seen)} calls"))
-        self._seen.clear()
+        why = f"edges learned from {len(self._seen)} calls"
+        self._seen = []
+        return Table(self._ranges(*self._versions(ends, why)))
 
     def _ends(self, slot: int) -> Ends:
         """Upper ends of the buckets of a size."""

@@ -1,61 +1,60 @@
-"""Strategy -> dispatcher, which may be one that refuses."""
+"""Strategy -> policy, which may be one that refuses."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import assert_never
 
-from tcsym.dispatch.dispatcher import Dispatcher, Refused
-from tcsym.dispatch.entrance import Entrance
 from tcsym.dispatch.making import Making
+from tcsym.dispatch.policy import Policy, Refused
 from tcsym.errors import OptionError
 from tcsym.strategy import Auto, Bucket, Pad, Specialize, Strategy, Symbolic
 
 
-def dispatcher_for(strategy: Strategy, making: Making, entrance: Entrance) -> Dispatcher:
-    """What picks versions for the calls of one kernel. Loads only what the strategy needs."""
+def policy_for(strategy: Strategy, making: Making) -> Policy:
+    """What proposes versions for the calls of one kernel. Loads only what the strategy needs."""
     try:
-        return _chosen(strategy, making, entrance)
+        return _chosen(strategy, making)
     except OptionError as why:
-        return Refused(making, entrance, why)
+        return Refused(making, why)
 
 
-def require_one_served(dispatchers: Sequence[Dispatcher]) -> None:
+def require_one_served(policies: Sequence[Policy]) -> None:
     """OptionError if the strategy can serve none of these kernels: those of one text."""
-    refused = [d for d in dispatchers if isinstance(d, Refused)]
-    if refused and len(refused) == len(dispatchers):
-        raise refused[0].why
+    refusals = [p.refusal for p in policies if p.refusal is not None]
+    if refusals and len(refusals) == len(policies):
+        raise refusals[0]
 
 
-def _chosen(strategy: Strategy, making: Making, entrance: Entrance) -> Dispatcher:
+def _chosen(strategy: Strategy, making: Making) -> Policy:
     if making.substituted and not isinstance(strategy, Specialize):
         from tcsym.dispatch.substituted import Substituted, require_substituted
 
         if isinstance(strategy, Symbolic | Auto):
-            return Substituted(making, entrance)
+            return Substituted(making)
         require_substituted(making, strategy)
     match strategy:
         case Symbolic():
-            return Dispatcher(making, entrance)
+            return Policy(making)
         case Specialize() if strategy.share:
             from tcsym.dispatch.adaptive import Adaptive
 
-            return Adaptive(making, entrance, strategy)
+            return Adaptive(making, strategy)
         case Specialize():
             from tcsym.dispatch.points import OnDemand
 
-            return OnDemand(making, entrance, strategy)
+            return OnDemand(making, strategy)
         case Bucket():
             from tcsym.dispatch.buckets import Buckets
 
-            return Buckets(making, entrance, strategy)
+            return Buckets(making, strategy)
         case Pad():
             from tcsym.dispatch.padded import PadOnDemand
 
-            return PadOnDemand(making, entrance, strategy)
+            return PadOnDemand(making, strategy)
         case Auto():
             from tcsym.dispatch.adaptive import Adaptive
 
-            return Adaptive(making, entrance, strategy)
+            return Adaptive(making, strategy)
         case _:
             assert_never(strategy)

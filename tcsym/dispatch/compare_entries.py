@@ -9,29 +9,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
 from time import perf_counter
 from typing import Any
 
-import numpy as np
-
 from tcsym.dispatch.buckets import Buckets
-from tcsym.dispatch.dispatcher import Dispatcher
-from tcsym.dispatch.entrance import Entrance
+from tcsym.dispatch.made_up import MOST_ELEMENTS, made_up
 from tcsym.dispatch.making import Making
 from tcsym.dispatch.padded import PadOnDemand
+from tcsym.dispatch.policy import Policy
+from tcsym.dispatch.refine import recall
+from tcsym.dispatch.table import Ranges, Table
 from tcsym.dispatch.trial import median
 from tcsym.dispatch.version import Values, Version
 from tcsym.errors import OptionError
-from tcsym.runtime.arrays import View, numpy_view
 from tcsym.runtime.plan import CallPlan
-from tcsym.runtime.size_functions import first_holding
+from tcsym.runtime.view import View
 from tcsym.sizes.work import n_elements
 from tcsym.strategy import Bucket, Pad
 
 Run = Callable[[], int]
 SECONDS, LEAST_RUNS, MOST_RUNS = 0.05, 5, 200
-MOST_ELEMENTS = 1 << 25  # of a call that is made up
 MOST_PADDING = 4.0  # times as many elements
 PYTHON_SECONDS = 20e-6  # what a call costs more that no native entry serves
 LEAST_GAIN, MOST_LOSS = 1.02, 0.97
@@ -96,51 +96,40 @@ Serving = Callable[[Values], Version]
 
 def rivals(making: Making, bound: Mapping[str, int]) -> dict[str, Serving]:
     """What may serve sizes, by way."""
-    found: dict[str, Serving] = {"symbolic": _symbolic(making)}
+    found = {"symbolic": _symbolic(making)}
     if bound:
-        versions = making.partly_bound(bound)
-        find = first_holding([v.context for v in versions], making.plan.sizes)
-        found["bound"] = lambda sizes: versions[find(*sizes)]
-    try:
-        found["bucket"] = buckets_of(making).serving
-        found["padded"] = padding_of(making).serving
-    except OptionError:
-        pass  # no bounds are declared
+        found["bound"] = Table(Ranges.of(making.partly_bound(bound), making.plan.sizes))
+    with suppress(OptionError):  # no bounds are declared
+        found["bucket"], found["padded"] = buckets_of(making), padding_of(making)
+    return {way: partial(_serving, table) for way, table in found.items()}
+
+
+def _serving(table: Table, sizes: Values) -> Version:
+    found = table.serving(sizes)
+    assert found is not None
     return found
 
 
-def _symbolic(making: Making) -> Serving:
+def _symbolic(making: Making) -> Table:
     """As calls are served: with the options measured for their sizes, else those of the region."""
-    from tcsym.dispatch.refine import recall
-
-    regions = Dispatcher(making, _unused(making))
     measured = recall(making) if len(making.candidates) > 1 else {}
     versions = {o: making.refined(o) for o in {found.options for found in measured.values()}}
-
-    def serving(sizes: Values) -> Version:
-        found = measured.get(sizes)
-        return regions.serving(sizes) if found is None else versions[found.options]
-
-    return serving
+    rows = {sizes: versions[found.options] for sizes, found in measured.items()}
+    return replace(Policy(making).first(), measured=rows)
 
 
-def buckets_of(making: Making) -> Buckets:
+def buckets_of(making: Making) -> Table:
     """Versions for ranges of sizes. OptionError if none has an upper bound."""
     decisions = list(making.stats.decisions)
-    buckets = Buckets(making, _unused(making), Bucket())
-    buckets.versions()
+    table = Buckets(making, Bucket()).first()
     making.stats.decisions[:] = decisions
-    return buckets
+    return table
 
 
-def padding_of(making: Making) -> PadOnDemand:
-    """Versions for padded sizes. OptionError if none has an upper bound."""
-    return PadOnDemand(making, _unused(making), Pad("max"))
-
-
-def _unused(making: Making) -> Entrance:
-    """Calls are entered through that of the kernel."""
-    return Entrance(making.plan, lambda: None, lambda _: None)
+def padding_of(making: Making) -> Table:
+    """A version for padded sizes. OptionError if none has an upper bound."""
+    policy = PadOnDemand(making, Pad("max"))
+    return policy.wanted(policy.first(), (0,) * len(making.plan.sizes))
 
 
 def _seconds(
@@ -206,17 +195,3 @@ def run_in_turns(runs: Sequence[Run]) -> list[list[float]]:
             spent[k].append(perf_counter() - start)
         order.reverse()
     return [s[1:] for s in spent]
-
-
-def made_up(plan: CallPlan, sizes: Values) -> tuple[View, ...]:
-    """Inputs and outputs: zeros, valid as positions of gathers wherever there is something.
-
-    Written, not `np.zeros`: untouched, all its pages would be the same one, which lies in a cache.
-    """
-    extents = dict(zip(plan.sizes, sizes))
-    shapes = [
-        (p.dtype, tuple(d if isinstance(d, int) else extents[d] for d in p.dimensions))
-        for p in plan.inputs
-    ]
-    shapes += [(o.dtype, shape) for o, shape in zip(plan.outputs, plan.shapes(*sizes))]
-    return tuple(numpy_view(np.full(shape, 0, dtype.numpy)) for dtype, shape in shapes)

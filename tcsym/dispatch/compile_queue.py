@@ -18,72 +18,25 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-from tcsym.dispatch.server import (
-    HEAD_BYTES,
-    answer,
-    lengths,
-    message,
-    question,
-    refined,
-    refinement,
-    request,
-    weighed,
-)
+from tcsym.dispatch.requests import AnyWork, Asked, Work
+from tcsym.dispatch.server import HEAD_BYTES, asked, lengths, message, told
 from tcsym.ir.compiled import Compiled
 from tcsym.process.forks import Beside, afterwards, at_fork, ended
 from tcsym.process.threads import ShortTurns
-from tcsym.runtime.variants import Layouts, Variants
 
 if TYPE_CHECKING:
-    from tcsym.dispatch.compare_entries import Weighed
-    from tcsym.dispatch.making import Making
-    from tcsym.dispatch.refine import Refined
-    from tcsym.dispatch.requests import Asked
-    from tcsym.dispatch.version import Values
+    pass
 
 _log = logging.getLogger("tcsym.dispatch")
 LONGEST_SECONDS = 120.0
 _LINGER_SECONDS, _POLL_SECONDS = 2.0, 0.05
-
-Done = Callable[[Compiled | str], None]
-
-
-class Work(NamedTuple):
-    """A variant to compile. `done` is told its code, or why there is none, on another thread."""
-
-    variants: Variants
-    layouts: Layouts
-    share: float
-    done: Done
-
-
-class Weighing(NamedTuple):
-    """Ways to serve calls of these sizes, to be run in turns by the process: `dispatch.weigh`."""
-
-    making: Making
-    sizes: Sequence[Values]
-    bound: Mapping[str, int]
-    threads: int
-    share: float
-    done: Callable[[tuple[Weighed, str] | str | None], None]
-
-
-class Refining(NamedTuple):
-    """Tuned options to be run in turns at these sizes by the process: `dispatch.refine`."""
-
-    making: Making
-    sizes: Values
-    threads: int
-    share: float
-    done: Callable[[Refined | str | None], None]
-
-
-AnyWork = Work | Weighing | Refining
+Reply = tuple[dict[str, Any], bytes]
 
 
 class Ended(Exception):
@@ -112,16 +65,17 @@ class Compilations:
         self._wake = -1  # what a fork writes to while the thread waits for an answer
 
     def _clear(self) -> None:
-        for asked in (of() for of in self._queue):
-            if asked is not None:
-                asked.clear()
+        for of in self._queue:
+            if (waiting := of()) is not None:
+                waiting.clear()
         self._queue.clear()
         self._open = 0
 
-    def submit(self, asked: Asked) -> None:
-        """One more work of these."""
+    def submit(self, waiting: Asked, work: AnyWork) -> None:
+        """One more of the works that somebody asked for."""
+        waiting.append(work)
         with self._changed:
-            self._queue.append(ref(asked))
+            self._queue.append(ref(waiting))
             self._open += 1
             self._changed.notify_all()
             self._begin()
@@ -184,12 +138,10 @@ class Compilations:
             self._changed.notify_all()
 
     def _do(self, work: AnyWork) -> None:
-        if isinstance(work, Weighing):
-            self._finish(partial(work.done, self._weighed(work)))
-        elif isinstance(work, Refining):
-            self._finish(partial(work.done, self._refined(work)))
-        else:
+        if isinstance(work, Work):
             self._finish(partial(_load, work, self._compiled(work)))
+        else:
+            self._finish(partial(work.done, self._answered(work)))
 
     def _next(self) -> AnyWork | None:
         """The next work; None after a while without any: thread and process then end."""
@@ -197,8 +149,8 @@ class Compilations:
         with self._changed:
             while True:
                 while self._queue:
-                    asked = self._queue.popleft()()
-                    work = asked.next() if asked is not None else None
+                    waiting = self._queue.popleft()()
+                    work = waiting.popleft() if waiting else None
                     if work is not None:
                         return work
                     self._open -= 1
@@ -220,36 +172,27 @@ class Compilations:
                 _log.exception("what was compiled beside the calls is not used")
 
     def _compiled(self, work: Work) -> Compiled | str:
-        try:
-            with ShortTurns():
-                found = work.variants.cached(work.layouts)
-                asked = b"" if found else message(request(*work[:3]))
-            return found or answer(*self._exchange(asked))
-        except (OSError, ValueError, RuntimeError) as e:
-            self._stop()
-            return f"the compiling process failed: {e}"
+        with ShortTurns(), suppress(OSError, ValueError, RuntimeError):
+            found = work.variants.cached(work.layouts)
+            if found is not None:
+                return found
+        answer: Compiled | str = self._answered(work)
+        return answer
 
-    def _weighed(self, work: Weighing) -> tuple[Weighed, str] | str | None:
+    def _answered(self, work: AnyWork) -> Any:
+        """What the process answers, or why it does not."""
         try:
             with ShortTurns():
-                asked = message(question(*work[:5]))
-            return weighed(self._exchange(asked)[0])
+                sent = message(asked(work))
+            return told(work, *self._exchange(sent))
         except (OSError, ValueError, RuntimeError) as e:
             self._stop()
-            return f"the measuring process failed: {e}"
-
-    def _refined(self, work: Refining) -> Refined | str | None:
-        try:
-            with ShortTurns():
-                asked = message(refinement(*work[:4]))
-            return refined(self._exchange(asked)[0])
-        except (OSError, ValueError, RuntimeError) as e:
-            self._stop()
-            return f"the measuring process failed: {e}"
+            what = "compiling" if isinstance(work, Work) else "measuring"
+            return f"the {what} process failed: {e}"
 
     # ---- the process
 
-    def _exchange(self, sent: bytes) -> tuple[dict[str, Any], bytes]:
+    def _exchange(self, sent: bytes) -> Reply:
         """The answer to a message; nothing is sent while one is waited for since before a fork."""
         process, received = self._process, self._received
         if process is None or received is None:

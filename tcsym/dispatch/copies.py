@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tcsym.runtime.arrays import View
 from tcsym.runtime.variants import Variant, Variants
+from tcsym.runtime.view import View
 
 Values = tuple[int, ...]
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tcsym.ir.compiled import Layout, serves
-from tcsym.runtime.arrays import View
 from tcsym.runtime.plan import CallPlan
 from tcsym.runtime.variants import Variant, layout_of
+from tcsym.runtime.view import View
 
 if TYPE_CHECKING:
     from tcsym.runtime._native import Entry
@@ -37,7 +37,7 @@ class Ways:
     def __init__(self, plan: CallPlan, slow: Function) -> None:
         self.plan = plan
         self.slow = slow
-        self.tried: set[Kind] = set()
+        self._tried: set[Kind] = set()
         self.head: Function | None = None
         self._entries: dict[Kind, Entry] = {}
         self._leave_out: set[Kind] = set()  # entries of code that leaves some sizes to another
@@ -63,12 +63,15 @@ class Ways:
             images.append(image)
         return self.adopt(kind, kernel.enter(image, self.slow), leaves_out)
 
-    def outgrown(self, kind: Kind, variant: Variant) -> bool:
-        """True, once, if `variant` has code for sizes that the entry for the kind leaves out."""
-        is_outgrown = kind in self._leave_out and not variant.compiled.leaves_out
-        if is_outgrown:
+    def lacks(self, kind: Kind, variant: Variant) -> bool:
+        """True, once, if there is no entry for the kind, or one that leaves out sizes for which
+        `variant` has code."""
+        if kind in self._leave_out and not variant.compiled.leaves_out:
             self._leave_out.discard(kind)
-        return is_outgrown
+            return True
+        is_new = kind not in self._tried
+        self._tried.add(kind)
+        return is_new
 
     def pass_to(self, following: Function) -> None:
         """From now on, `following` serves what none of the entries does."""
@@ -80,7 +83,7 @@ class Ways:
         """Adds an entry that was made before; the head. leaves_out: some sizes, to another."""
         from tcsym.runtime.entering import Served
 
-        self.tried.add(kind)
+        self._tried.add(kind)
         if leaves_out:
             self._leave_out.add(kind)
         with self._lock:

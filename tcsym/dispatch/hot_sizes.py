@@ -14,23 +14,20 @@ What comes too late, as a trial that is decided after its version made room, cha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from threading import RLock
-from typing import Any, Literal, Protocol
+from typing import Literal
 
-from tcsym.dispatch.entrance import Entrance
-from tcsym.dispatch.making import Making
-from tcsym.dispatch.points import Points, compile_seconds
-from tcsym.dispatch.requests import Asked
-from tcsym.dispatch.trial import Trial, is_faster, median
+from tcsym.dispatch.beside import Beside
+from tcsym.dispatch.points import Room, compile_seconds
+from tcsym.dispatch.table import Point, Table
+from tcsym.dispatch.trial import is_faster, median
 from tcsym.dispatch.version import Values, Version
-from tcsym.ir.compiled import Compiled
+from tcsym.process.forks import inside
 from tcsym.process.threads import get_num_threads
 from tcsym.runtime.stats import Decision
-from tcsym.sizes.region import Region
 from tcsym.strategy import Auto, Specialize
 
-Function = Callable[..., Any]
 State = Literal["compiling", "tried", "adopted", "rejected", "failed"]
 
 AGAIN_AFTER = 100_000  # calls after which what was decided is tried again
@@ -47,113 +44,69 @@ _NEXT: Mapping[State | None, tuple[State, ...]] = {
 }
 
 
-class Owner(Protocol):
-    """The dispatcher: what serves sizes that have no version of their own."""
-
-    making: Making
-    entrance: Entrance
-    lock: RLock
-
-    def serving(self, sizes: Values) -> Version: ...
-    def base_of(self, sizes: Values) -> Function: ...
-    def region_of(self, sizes: Values) -> Region: ...
-    def calls(self, version: Version) -> int: ...
-    def drop(self, sizes: Values | None, version: Version) -> None: ...
-    def rejected(self) -> None: ...
-
-
 class HotSizes:
     """Of one kernel. With `Auto`, versions are tried beside calls, else adopted as they come."""
 
-    def __init__(self, owner: Owner, strategy: Auto | Specialize) -> None:
-        self.owner = owner
+    def __init__(self, policy: Beside, strategy: Auto | Specialize) -> None:
+        self.policy = policy
         self.is_measured = isinstance(strategy, Auto)
-        self.share = strategy.share  # of a core; 0: nothing is compiled
         self._hot = strategy.hot if isinstance(strategy, Auto) else 0.0
         self._bind = strategy.bind if isinstance(strategy, Specialize) else "after"
-        self._points = Points(strategy.max_variants)
-        self._beside = Asked()
+        self._room = Room(strategy.max_variants)
+        self._lock = RLock()
         self.states: dict[Values, State] = {}
-        self._trials: dict[Values, Version] = {}  # tried and not decided
         self._gained = self._lost = 0
-
-    # ---- what there is
-
-    @property
-    def made(self) -> Mapping[Values, Version]:
-        """The adopted versions."""
-        return self._points.made
 
     @property
     def most(self) -> int:
-        return self._points.most
-
-    def tried(self) -> tuple[Version, ...]:
-        return tuple(self._trials.values())
-
-    def leads(self, sizes: Values) -> bool:
-        """True if calls of these sizes enter a version of their own, if only in turns."""
-        return self.states.get(sizes) in ("tried", "adopted")
+        return self._room.most
 
     def is_open(self, gained: bool = False) -> bool:
         """False once enough sizes were tried in vain. gained: something else was worth it."""
-        return self.share > 0 and (gained or self._gained > 0 or self._lost < GIVE_UP_AFTER)
+        return self.policy.is_active and (gained or self._gained > 0 or self._lost < GIVE_UP_AFTER)
 
     def worth(self) -> float:
         """Seconds that calls of the same sizes take before a version for these is tried."""
         doubt = 1 << max(0, self._lost - DOUBT_AFTER) if not self._gained else 1
-        return doubt * self._hot * compile_seconds(self.owner.making.stats)
+        return doubt * self._hot * compile_seconds(self.policy.making.stats)
 
     # ---- what becomes what
 
     def specialise(self, sizes: Values) -> None:
         """(none) -> compiling, in another process."""
-        from tcsym.dispatch.compile_queue import Work
-
-        if sizes in self.states or self.share == 0 or not self._move(sizes, "compiling"):
+        if sizes in self.states or not self.policy.is_active or not self._move(sizes, "compiling"):
             return
         version = self._version(sizes)
-        done = lambda result: self._compiled(sizes, version, result)  # noqa: E731
-        self._beside.submit(Work(version.variants, version.variants.dense, self.share, done))
+        made = lambda: self._compiled(sizes, version)  # noqa: E731
+        self.policy.compile(version, made, failed=lambda: self._move(sizes, "failed"))
 
-    def _compiled(self, sizes: Values, version: Version, result: Compiled | str) -> None:
-        """compiling -> tried, adopted or failed; on the thread of `beside`."""
-        if isinstance(result, str):
-            self._move(sizes, "failed")
-            self.owner.making.stats.failures.append(f"{version}: {result}")
-            return
-        variant = version.variants.adopt(version.variants.dense, result)
-        entry = self.owner.entrance.prepare(version, variant)
-        if not self.is_measured:
+    def _compiled(self, sizes: Values, version: Version) -> None:
+        """compiling -> tried or adopted; on the thread of `compile_queue`."""
+        if self.is_measured:
+            self._try(sizes, Point(version, is_adopted=False))
+        else:
             self._adopt(sizes, version, "compiled beside the calls")
-        elif entry is not None:
-            self._try(sizes, version)
 
     def again(self, sizes: Values) -> None:
         """adopted -> tried."""
-        version = self._points.made.get(sizes)
-        if version is not None:
-            self._try(sizes, version)
+        point = self.policy.holder.table.points.get(sizes)
+        if point is not None and point.is_adopted:
+            self._try(sizes, point)
 
-    def _try(self, sizes: Values, version: Version) -> None:
-        entrance = self.owner.entrance
-        switch, entry, base = (
-            entrance.switch(),
-            entrance.entry_of(version),
-            self.owner.base_of(sizes),
-        )
-        if switch is None or entry is None or not self._move(sizes, "tried"):
-            return
-        self._trials[sizes] = version
+    def _try(self, sizes: Values, point: Point) -> None:
+        version = point.version
 
+        @inside
         def decide(adopt: bool, symbolic: float, specialised: float) -> None:
             if adopt:
                 self._gained += 1
                 self._adopt(sizes, version, "faster", symbolic, specialised)
             else:
-                self._reject(sizes, version, symbolic, specialised)
+                self._reject(sizes, symbolic, specialised)
 
-        switch.put(sizes, Trial(base, entry, decide))
+        if self._move(sizes, "tried"):
+            tried = point._replace(again=0, decide=decide)
+            self.policy.propose(lambda now: now.with_point(sizes, tried), version)
 
     def _adopt(
         self,
@@ -163,38 +116,37 @@ class HotSizes:
         symbolic: float = 0.0,
         specialised: float = 0.0,
     ) -> None:
-        owner = self.owner
-        with owner.lock:
-            if not self._move(sizes, "adopted"):
-                return
-            self._trials.pop(sizes, None)
-            gone = None
-            if sizes not in self._points.made:
-                gone = self._points.add(sizes, version, owner.calls)
-            if gone is not None:
-                self.states.pop(gone[0], None)
-                self._trials.pop(gone[0], None)
-                owner.drop(*gone)
-                owner.making.stats.evictions += 1
-        entry, switch = owner.entrance.entry_of(version), owner.entrance.switch()
-        if entry is not None and switch is not None:
-            switch.put(sizes, entry, AGAIN_AFTER if self.is_measured else 0)
-        self._told(sizes, "specialised", why, symbolic, specialised)
+        if not version.is_gone and self._move(sizes, "adopted"):
+            again = AGAIN_AFTER if self.is_measured else 0
+            adopted = Point(version, again)
+            edit = lambda now: self._with_room(now, sizes).with_point(sizes, adopted)  # noqa: E731
+            self.policy.propose(edit, version)
+            self._told(sizes, "specialised", why, symbolic, specialised)
 
-    def _reject(self, sizes: Values, version: Version, symbolic: float, specialised: float) -> None:
-        with self.owner.lock:
-            if not self._move(sizes, "rejected"):
-                return
-            self._points.made.pop(sizes, None)
-            self._trials.pop(sizes, None)
-            self._lost += 1
-            self.owner.drop(sizes, version)
+    def _with_room(self, table: Table, sizes: Values) -> Table:
+        """The least used of the adopted versions makes room for one of these sizes."""
+        adopted = {k: p for k, p in table.points.items() if p.is_adopted}
+        gone = None if sizes in adopted else self._room.given_up(adopted, self.policy.holder.calls)
+        if gone is None:
+            return table
+        with self._lock:
+            self.states.pop(gone, None)
+        self.policy.making.stats.evictions += 1
+        return table.without_point(gone)
+
+    def _reject(self, sizes: Values, symbolic: float, specialised: float) -> None:
+        if not self._move(sizes, "rejected"):
+            return
+        self._lost += 1
+        table = self.policy.propose(lambda now: now.without_point(sizes))
         self._told(sizes, "symbolic", "no slower", symbolic, specialised)
-        self.owner.rejected()
+        if not table.noticed_after and len(table.ranges.versions) == 1:
+            why = "specialising gained nothing"
+            self.policy.making.stats.decide(Decision((), "symbolic", why))
 
     def _move(self, sizes: Values, state: State) -> bool:
         """False if the table above has no such way from where these sizes are."""
-        with self.owner.lock:
+        with self._lock:
             if state not in _NEXT[self.states.get(sizes)]:
                 return False
             if sizes not in self.states and len(self.states) >= MOST_STATES:
@@ -213,8 +165,8 @@ class HotSizes:
         """True if a version for `sizes` is faster than what serves them now; it may be adopted."""
         from tcsym.dispatch.compare_entries import run_both
 
-        base, version = self.owner.serving(sizes), self._version(sizes)
-        spent = run_both(self.owner.making.plan, base, version, sizes, get_num_threads())
+        base, version = self.policy.holder.serving(sizes), self._version(sizes)
+        spent = run_both(self.policy.making.plan, base, version, sizes, get_num_threads())
         if spent is None:
             return False
         seconds = median(spent[0]), median(spent[1])
@@ -227,14 +179,14 @@ class HotSizes:
         return is_better
 
     def _version(self, sizes: Values) -> Version:
-        return self.owner.making.point(sizes, self._bind, self.owner.region_of(sizes))
+        return self.policy.making.point(sizes, self._bind, self.policy.region_of(sizes))
 
     def _told(
         self, sizes: Values, chosen: str, why: str, symbolic: float, specialised: float
     ) -> None:
-        named = tuple(zip(self.owner.making.plan.sizes, sizes))
+        named = tuple(zip(self.policy.making.plan.sizes, sizes))
         costs = (("symbolic", symbolic), ("specialised", specialised)) if symbolic else ()
-        self.owner.making.stats.decide(Decision(named, chosen, why, costs))
+        self.policy.making.stats.decide(Decision(named, chosen, why, costs))
 
     def text(self, sizes: Values, calls: int, is_open: bool) -> tuple[str, ...]:
         """What numbers for these sizes would take, where decisions and failures do not tell."""
@@ -248,5 +200,5 @@ class HotSizes:
         told = (
             f"specialised: not tried, {calls} calls so far; is once they took {self.worth():.2g} s"
         )
-        cost = compile_seconds(self.owner.making.stats)
+        cost = compile_seconds(self.policy.making.stats)
         return (f"{told}; compiling takes about {cost:.2g} s, beside the calls",)

@@ -157,23 +157,18 @@ class Making:
         """These sizes only."""
         return all_of(eq(var(name), value) for name, value in zip(self.plan.sizes, sizes))
 
-    def substituting(self, numbers: Mapping[str, int], region: Region) -> Version:
+    def substituting(
+        self, numbers: Mapping[str, int], region: Region, bind: Bind = "never"
+    ) -> Version:
         """For all sizes of a region of which these have these values: they are numbers."""
         equal = all_of(eq(var(name), value) for name, value in numbers.items())
-        fixed = {**self.known, **numbers}
-        return self._version("specialised", all_of((equal, region.context)), region, "never", fixed)
+        context, fixed = all_of((equal, region.context)), {**self.known, **numbers}
+        return self._version("specialised", context, region, bind, fixed)
 
     def partly_bound(self, numbers: Mapping[str, int]) -> tuple[Version, ...]:
-        """For all sizes of which these have these values: they are numbers in the code.
-
-        One version for each region that has such sizes.
-        """
-        equal = all_of(eq(var(name), value) for name, value in numbers.items())
-        fixed = {**self.known, **numbers}
-        return tuple(
-            self._version("specialised", all_of((equal, region.context)), region, "after", fixed)
-            for region in self._possible(self.regions, numbers)
-        )
+        """As `substituting`, after scheduling, for each region that has such sizes."""
+        regions = self._possible(self.regions, numbers)
+        return tuple(self.substituting(numbers, region, "after") for region in regions)
 
     def padded(
         self,

@@ -1,20 +1,16 @@
-"""The dispatcher of `Pad`: sizes -> padded sizes -> version."""
+"""The policy of `Pad`: sizes -> padded sizes -> version. Calls stay in Python, as padding does."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from tcsym.dispatch.entrance import Entrance
 from tcsym.dispatch.making import Making
 from tcsym.dispatch.points import OnDemand, declared_sizes
 from tcsym.dispatch.version import Values, Version
 from tcsym.errors import OptionError
 from tcsym.index.expr import Condition, all_of, eq, ge, lt, var
-from tcsym.runtime.arrays import View
 from tcsym.runtime.plan import CallPlan
-from tcsym.runtime.variants import Variant
 from tcsym.strategy import Pad
 
 if TYPE_CHECKING:
@@ -26,31 +22,18 @@ class PadOnDemand(OnDemand):
 
     strategy: Pad
 
-    def __init__(self, making: Making, entrance: Entrance, strategy: Pad) -> None:
-        super().__init__(making, entrance, strategy)
+    def __init__(self, making: Making, strategy: Pad) -> None:
+        super().__init__(making, strategy)
         self.slots = padded_slots(making.plan, strategy)
-
-    def serving(self, sizes: Values) -> Version:
-        key = self._key(sizes)
-        return self.points.made.get(key) or self._added(key, sizes)
-
-    def meant(self, sizes: Values) -> Version:
-        key = self._key(sizes)
-        return self.points.made.get(key) or self.make(key)
-
-    def served(
-        self, sizes: Values, views: Sequence[View], version: Version, variant: Variant
-    ) -> None:
-        """Calls stay in Python: that copies, which costs more."""
+        self.key = self._key
 
     def precompile(self) -> None:
         if self.strategy.to == "max":
-            keys = [tuple([self._extent(slot, 0) for slot in self.slots])]
+            every = [(0,) * len(self.making.plan.sizes)]
         else:
-            declared = declared_sizes(self.making.plan, 1 << 20)
-            keys = list(dict.fromkeys(map(self._key, declared)))
-        for key in keys[: self.points.most]:
-            version = self.points.made.get(key) or self._added(key, key)
+            every = declared_sizes(self.making.plan, 1 << 20)
+        for sizes in list({self._key(sizes): sizes for sizes in every}.values())[: self.room.most]:
+            version = self.holder.serving(sizes)
             version.variants.made_for(version.variants.dense)
 
     def make(self, key: Values) -> Version:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tcsym.runtime.arrays import View, empty, numpy_array, numpy_view
+from tcsym.runtime.arrays import empty, numpy_array, numpy_view
 from tcsym.runtime.size_functions import Shape, shapes_of
 from tcsym.runtime.variants import Variant, Variants
+from tcsym.runtime.view import View
 
 if TYPE_CHECKING:
     from tcsym.rewrite.pad import PaddedProgram

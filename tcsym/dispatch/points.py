@@ -1,50 +1,45 @@
-"""Versions for single sizes: a bounded store, and the dispatcher that fills it on demand."""
+"""Versions for single sizes: a bounded number of them, made on demand."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from math import isqrt, prod
 
-from tcsym.dispatch.dispatcher import Dispatcher
-from tcsym.dispatch.entrance import Entrance
 from tcsym.dispatch.making import Making
+from tcsym.dispatch.policy import Policy
+from tcsym.dispatch.table import Point, Table
 from tcsym.dispatch.version import Values, Version
-from tcsym.runtime.arrays import View
 from tcsym.runtime.plan import CallPlan
 from tcsym.runtime.stats import Stats
-from tcsym.runtime.variants import Variant
 from tcsym.strategy import Pad, Specialize
 
 COMPILE_SECONDS = 0.3  # where no version of the kernel was compiled in this process
 
 
-class Points:
-    """Sizes -> version, at most `most`: the least used makes room. Uses fade, slowly."""
+class Room:
+    """For at most `most` versions: the least used is given up for another. Uses fade, slowly."""
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self.made: dict[Values, Version] = {}
         self._forgotten: dict[Values, int] = {}  # uses that count no more
         self._evictions = 0
 
-    def add(
-        self, key: Values, version: Version, calls: Callable[[Version], int]
-    ) -> tuple[Values, Version] | None:
-        """Keep a version; the one that had to make room. `calls`: that a version served."""
-        gone = None
-        if len(self.made) >= self.most:
-            forgotten = self._forgotten
-            uses = {k: calls(v) - forgotten.get(k, 0) for k, v in self.made.items()}
-            least = min(uses, key=lambda k: uses[k])
-            gone = least, self.made.pop(least)
-            forgotten.pop(least, None)
-            self._evictions += 1
-            if self._evictions % (4 * self.most) == 0:
-                for k in self.made:
-                    forgotten[k] = forgotten.get(k, 0) + uses[k] // 2
-        self.made[key] = version
-        return gone
+    def given_up(
+        self, points: Mapping[Values, Point], calls: Callable[[Version], int]
+    ) -> Values | None:
+        """Which of these goes before there is another one. calls: that a version served."""
+        if len(points) < self.most:
+            return None
+        forgotten = self._forgotten
+        uses = {k: calls(p.version) - forgotten.get(k, 0) for k, p in points.items()}
+        least = min(uses, key=lambda k: uses[k])
+        forgotten.pop(least, None)
+        self._evictions += 1
+        if self._evictions % (4 * self.most) == 0:
+            for k in points.keys() - {least}:
+                forgotten[k] = forgotten.get(k, 0) + uses[k] // 2
+        return least
 
 
 def compile_seconds(stats: Stats) -> float:
@@ -53,56 +48,52 @@ def compile_seconds(stats: Stats) -> float:
     return spent / stats.compilations if stats.compilations else COMPILE_SECONDS
 
 
-class OnDemand(Dispatcher):
+class OnDemand(Policy):
     """`Specialize` where calls wait: each new sizes get a version of their own."""
 
-    def __init__(self, making: Making, entrance: Entrance, strategy: Specialize | Pad) -> None:
-        super().__init__(making, entrance)
+    key: Callable[[Values], Values] | None = None  # of sizes that share a version
+
+    def __init__(self, making: Making, strategy: Specialize | Pad) -> None:
+        super().__init__(making)
         self.strategy = strategy
-        self.points = Points(strategy.max_variants)
+        self.room = Room(strategy.max_variants)
 
-    def serving(self, sizes: Values) -> Version:
-        return self.points.made.get(sizes) or self._added(sizes, sizes)
+    def first(self) -> Table:
+        return Table(key=self.key)
 
-    def meant(self, sizes: Values) -> Version:
-        return self.points.made.get(sizes) or self.make(sizes)
+    def wanted(self, table: Table, sizes: Values) -> Table:
+        key = sizes if self.key is None else self.key(sizes)
+        return table if key in table.points else table.with_point(key, Point(self.make(key)))
 
-    def served(
-        self, sizes: Values, views: Sequence[View], version: Version, variant: Variant
-    ) -> None:
-        if self.points.made.get(sizes) is version:  # else it was evicted meanwhile
-            self.entrance.enter(version, views, variant, sizes)
+    def admitted(self, table: Table, sizes: Values) -> Table:
+        return self.kept(table, sizes if self.key is None else self.key(sizes))
 
-    def versions(self) -> tuple[Version, ...]:
-        return tuple(self.points.made.values())
+    def kept(self, table: Table, key: Values) -> Table:
+        """The table with a version for this key; the least used one makes room."""
+        if key in table.points:
+            return table
+        gone = self.room.given_up(table.points, self.holder.calls)
+        if gone is not None:
+            table = table.without_point(gone)
+            self.making.stats.evictions += 1
+        return table.with_point(key, Point(self.make(key)))
 
-    def others(self, sizes: Values) -> tuple[str, ...]:
-        version = self.meant(sizes)
-        if version.variants.made:
+    def others(self, table: Table, sizes: Values, calls: int) -> tuple[str, ...]:
+        version = self.wanted(table, sizes).serving(sizes)
+        if version is None or version.variants.made:
             return ()
         seconds = compile_seconds(self.making.stats)
         return (f"not compiled yet: the first call waits about {seconds:.2g} s",)
 
     def precompile(self) -> None:
         """Versions for all declared sizes, if these are few enough to be kept."""
-        declared = declared_sizes(self.making.plan, self.points.most)
-        for sizes in declared:
-            version = self.serving(sizes)
+        for sizes in declared_sizes(self.making.plan, self.room.most):
+            version = self.holder.serving(sizes)
             version.variants.made_for(version.variants.dense)
 
     def make(self, key: Values) -> Version:
+        """The version for these sizes, or for all that have this key."""
         return self.making.point(key, self.strategy.bind)
-
-    def _added(self, key: Values, sizes: Values) -> Version:
-        with self.lock:
-            found = self.points.made.get(key)
-            if found is None:
-                found = self.make(key)
-                gone = self.points.add(key, found, self.calls)
-                if gone is not None:
-                    self.drop(*gone)
-                    self.making.stats.evictions += 1
-            return found
 
 
 def declared_sizes(plan: CallPlan, most: int, slots: Sequence[int] | None = None) -> list[Values]:

@@ -1,98 +1,52 @@
 """Strategy `Auto`: the way that a kernel's calls are served if it was measured to be the fastest.
 
 Once all calls together took long enough, another process runs the ways in turns at the sizes called
-most (`weigh`). The symbolic versions answer meanwhile, and keep what the way does not cover. What
-was chosen is kept in the options store; a later process takes it without measuring.
+most (`compare_entries`). The symbolic versions answer meanwhile, and keep what the way does not
+cover. What was chosen is kept in the options store; a later process takes it without measuring.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from threading import RLock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tcsym.dispatch.entrance import Entrance
-from tcsym.dispatch.making import Making
-from tcsym.dispatch.requests import Asked
+from tcsym.dispatch.beside import Beside
+from tcsym.dispatch.requests import Weighing
+from tcsym.dispatch.table import NO_RANGES, Ranges, Table
 from tcsym.dispatch.version import Values, Version
-from tcsym.ir.compiled import Compiled
-from tcsym.runtime.size_functions import first_holding
 from tcsym.runtime.stats import Decision
-from tcsym.runtime.variants import Variant
 
 if TYPE_CHECKING:
     from tcsym.dispatch.compare_entries import Weighed
 
-Function = Callable[..., Any]
-Chosen = tuple[tuple[Version, ...], Callable[..., int]]  # versions; which of them is for sizes
-_NONE: Chosen = (), lambda *_: 0
 MOST_SAMPLES = 4
 LEAST_SIZES = 2  # with one, versions for single sizes do better
 FITS = 0.9  # share of the calls that a way must cover to stay
 
 
 class Preferred:
-    """The way of one kernel; to be used under `lock`. `changed` is told when versions are ready."""
+    """The way of one kernel: `Table.preferred`, `ready` and `before`."""
 
-    def __init__(
-        self,
-        making: Making,
-        entrance: Entrance,
-        share: float,
-        lock: RLock,
-        changed: Callable[[], None],
-    ) -> None:
-        self.making, self.entrance, self.share = making, entrance, share
-        self._lock, self._changed = lock, changed
+    def __init__(self, policy: Beside) -> None:
+        self.policy, self.making = policy, policy.making
+        self._lock = RLock()
         self.way = "symbolic"
-        self._chosen = _NONE
         self.bound: dict[str, int] = {}
-        self._is_begun = False
+        self.is_begun = False
         self._wanted: set[Version] = set()  # asked for
-        self._beside = Asked()
 
-    @property
-    def versions(self) -> tuple[Version, ...]:
-        return self._chosen[0]
-
-    # ---- calls
-
-    def serving(self, sizes: Values) -> Version | None:
-        """The version for these sizes, if the way has one that is compiled."""
-        found = self._meant(sizes)
-        return found if found is not None and found.variants.made else None
-
-    def want(self, sizes: Values) -> None:
+    def want(self, table: Table, sizes: Values) -> None:
         """Have the version for these sizes compiled beside the calls, if the way has one."""
-        found = self._meant(sizes)
+        found = table.preferred.serving(sizes)
         with self._lock:
-            if found is None or found.variants.made or found in self._wanted:
+            if found is None or found in table.ready or found in self._wanted:
                 return
             self._wanted.add(found)
-        from tcsym.dispatch.compile_queue import Work
-
-        done = self._compiled(found)
-        self._beside.submit(Work(found.variants, found.variants.dense, self.share, done))
-
-    def _meant(self, sizes: Values) -> Version | None:
-        versions, find = self._chosen  # at once: another thread may choose
-        found = find(*sizes)
-        return versions[found] if found < len(versions) else None
-
-    def before(self, entry: Function) -> Function:
-        """What calls of any sizes enter: what is bound, which passes to `entry` the others."""
-        return entry if self.default is None else self.entrance.before(self.default, entry) or entry
-
-    @property
-    def default(self) -> Version | None:
-        """What is bound, if it is the way and all other sizes have one version, too."""
-        is_one = self.way == "bound" and len(self.making.regions) == 1
-        return self.versions[0] if is_one else None
-
-    @property
-    def leads(self) -> bool:
-        """True if calls enter its versions by their sizes: rows of the switch lead there."""
-        return self.way != "symbolic" and self.default is None
+        self.policy.compile(
+            found, lambda: self.policy.propose(lambda now: _ready(now, found), found)
+        )
 
     def covers(self, counts: Mapping[Values, int]) -> bool:
         """True if the way serves nearly all of these calls."""
@@ -106,38 +60,38 @@ class Preferred:
 
     def begin(self, counts: Mapping[Values, int], threads: int) -> None:
         """Choose for calls of these sizes, beside them."""
-        if self._is_begun or not self.share:
+        if self.is_begun or not self.policy.is_active:
             return
         plan = self.making.plan
         self.bound = self._constant(list(counts))
         is_bounded = any(p.hi is not None for p in plan.promises.values())
         if not is_bounded and (not self.bound or len(counts) < LEAST_SIZES):
             return
-        self._is_begun = True
-        from tcsym.dispatch.compile_queue import Weighing
-
+        self.is_begun = True
         samples = sorted(counts, key=lambda s: -counts[s])[:MOST_SAMPLES]
-        work = Weighing(self.making, samples, self.bound, threads, self.share, self._weighed)
-        self._beside.submit(work)
+        work = Weighing(self.making, samples, self.bound, threads, self.policy.share, self._weighed)
+        self.policy.submit(work)
 
     def weigh_now(self, sizes: Sequence[Values], threads: int) -> None:
         """Choose for these sizes before any call."""
         from tcsym.dispatch.compare_entries import weigh
         from tcsym.dispatch.recorded_choice import keep, recall
 
-        self._is_begun = True
+        self.is_begun = True
         weighed = recall(self.making, {})
         why = "measured before"
         if weighed is None:
             weighed, why = weigh(self.making, sizes, {}, threads), "measured ahead"
             if weighed is not None:
                 keep(self.making, {}, weighed)
-        if weighed is not None:
-            self.choose(weighed, why)
-            for version in dict.fromkeys(map(self._meant, weighed.sizes)):
-                if version is not None:
-                    self._enter(version, version.variants.made_for(version.variants.dense))
-            self._changed()
+        if weighed is None:
+            return
+        preferred = self._choose(weighed, why).preferred
+        meant = [preferred.serving(sizes) for sizes in weighed.sizes]
+        ready = [version for version in dict.fromkeys(meant) if version is not None]
+        for version in ready:
+            version.variants.made_for(version.variants.dense)
+        self.policy.propose(lambda now: _ready(now, *ready), *ready)
 
     def _constant(self, sizes: Sequence[Values]) -> dict[str, int]:
         """Sizes that are the same in all calls, but not declared to be."""
@@ -149,56 +103,49 @@ class Preferred:
         }
 
     def _weighed(self, result: tuple[Weighed, str] | str | None) -> None:
-        """On the thread of `beside`."""
+        """On the thread of `compile_queue`."""
         if isinstance(result, str):
             self.making.stats.failures.append(f"weighing: {result}")
-        if not isinstance(result, tuple):
-            return
-        with self._lock:
-            self.choose(*result)
-        for sizes in result[0].sizes:
-            self.want(sizes)
-        self._changed()
+        if isinstance(result, tuple):
+            table = self._choose(*result)
+            for sizes in result[0].sizes:
+                self.want(table, sizes)
 
-    def choose(self, weighed: Weighed, why: str) -> None:
+    def _choose(self, weighed: Weighed, why: str) -> Table:
         """Take the fastest way; its versions may have to be compiled yet."""
-        from tcsym.dispatch.compare_entries import buckets_of, padding_of
-
         self.way = weighed.best()
-        costs = tuple((way, weighed.mean_seconds(way)) for way in weighed.seconds)
-        if self.way == "bound":
-            self._serve_with(self.making.partly_bound(self.bound))
-        elif self.way == "bucket":
-            self._serve_with(buckets_of(self.making).versions())
-        elif self.way == "padded":
-            self._serve_with((padding_of(self.making).serving(weighed.sizes[0]),))
         if self.way != "bound":
             self.bound = {}
+        costs = tuple((way, weighed.mean_seconds(way)) for way in weighed.seconds)
         named = tuple(self.bound.items())
         self.making.stats.decide(Decision(named, self.way, f"{why}, all sizes", costs))
+        ranges = self._ranges()
+        is_before = self.way == "bound" and len(self.making.regions) == 1
+        before = ranges.versions[0] if is_before else None
+        return self.policy.propose(lambda now: replace(now, preferred=ranges, before=before))
 
-    def _serve_with(self, versions: tuple[Version, ...]) -> None:
-        contexts = [v.context for v in versions]
-        self._chosen = versions, first_holding(contexts, self.making.plan.sizes)
+    def _ranges(self) -> Ranges:
+        """What is left by the versions of the way, symbolic versions serve."""
+        from tcsym.dispatch.compare_entries import buckets_of, padding_of
 
-    def leave(self) -> tuple[Version, ...]:
-        """Back to the symbolic versions: calls have other sizes now. The versions given up."""
-        left = self.versions
+        versions: tuple[Version, ...] = ()
+        if self.way == "bound":
+            versions = self.making.partly_bound(self.bound)
+        elif self.way == "bucket":
+            versions = buckets_of(self.making).versions
+        elif self.way == "padded":
+            versions = padding_of(self.making).versions
+        return Ranges.of(versions, self.making.plan.sizes, is_total=False)
+
+    def leave(self) -> None:
+        """Back to the symbolic versions: calls have other sizes now."""
         self.making.stats.decide(Decision((), "symbolic", "calls have other sizes now"))
-        self.way, self._chosen, self.bound = "symbolic", _NONE, {}
-        self._is_begun = False
-        return left
+        self.way, self.bound, self.is_begun = "symbolic", {}, False
+        self.policy.propose(
+            lambda now: replace(now, preferred=NO_RANGES, ready=frozenset(), before=None)
+        )
 
-    def _enter(self, version: Version, variant: Variant) -> None:
-        if version.padding is None:  # what copies is called through Python
-            self.entrance.prepare(version, variant)
 
-    def _compiled(self, version: Version) -> Callable[[Compiled | str], None]:
-        def done(result: Compiled | str) -> None:
-            if isinstance(result, str):
-                self.making.stats.failures.append(f"{version}: {result}")
-                return
-            self._enter(version, version.variants.adopt(version.variants.dense, result))
-            self._changed()
-
-        return done
+def _ready(table: Table, *versions: Version) -> Table:
+    """With these versions of the way, unless another was taken meanwhile."""
+    return replace(table, ready=table.ready | (set(versions) & set(table.preferred.versions)))

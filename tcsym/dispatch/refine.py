@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from tcsym.dispatch.compare_entries import MOST_ELEMENTS, made_up
+from tcsym.dispatch.made_up import MOST_ELEMENTS, made_up
 from tcsym.dispatch.making import Making
 from tcsym.dispatch.trial import NEEDED_GAIN
 from tcsym.dispatch.version import Values, Version

@@ -7,15 +7,15 @@ is kept in the options store; a later process takes it from its first call on.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from threading import RLock
 from typing import TYPE_CHECKING
 
-from tcsym.dispatch.entrance import Entrance
-from tcsym.dispatch.making import Making
-from tcsym.dispatch.requests import Asked
+from tcsym.dispatch.beside import Beside
+from tcsym.dispatch.requests import Refining
+from tcsym.dispatch.table import Table
 from tcsym.dispatch.version import Values, Version
-from tcsym.ir.compiled import Compiled
 from tcsym.options import Options
 from tcsym.runtime.stats import Decision
 from tcsym.sizes.region import Region
@@ -28,31 +28,23 @@ MOST_SIZES = 4096
 
 
 class RefinedSizes:
-    """Of one kernel. `changed` is told of sizes that have a version of their own from now on."""
+    """Of one kernel: `Table.measured`."""
 
-    def __init__(
-        self,
-        making: Making,
-        entrance: Entrance,
-        share: float,
-        lock: RLock,
-        changed: Callable[[Values], None],
-    ) -> None:
-        self.making, self.entrance, self.share = making, entrance, share
-        self._lock, self._changed = lock, changed
+    def __init__(self, policy: Beside) -> None:
+        self.policy, self.making = policy, policy.making
+        self._lock = RLock()
         self._versions: dict[Options, Version] = {}
         self._known: dict[Values, Refined] | None = None
         self._asked: set[Values] = set()  # and not answered yet
-        self._beside = Asked()
 
-    # ---- calls
+    # ---- tables
 
-    def serving(self, sizes: Values) -> Version | None:
-        """The version for these sizes, if another than the region's was measured to be faster."""
-        found = self.known(sizes)
+    def wanted(self, table: Table, sizes: Values) -> Table:
+        """The table with the version for these sizes, if another than the region's is faster."""
+        found = None if sizes in table.measured else self.known(sizes)
         if found is None or found.options == self.making.region_of(sizes).options:
-            return None
-        return self._version(found.options)
+            return table
+        return replace(table, measured={**table.measured, sizes: self._version(found.options)})
 
     def known(self, sizes: Values) -> Refined | None:
         """What was measured at these sizes."""
@@ -63,10 +55,6 @@ class RefinedSizes:
 
             self._known = recall(self.making)
         return self._known.get(sizes)
-
-    @property
-    def versions(self) -> tuple[Version, ...]:
-        return tuple(self._versions.values())
 
     def _version(self, options: Options) -> Version:
         with self._lock:
@@ -86,7 +74,7 @@ class RefinedSizes:
 
     def may_ask(self, sizes: Values) -> bool:
         """True if something can be measured here that is not known."""
-        if not self.share or len(self.making.candidates) < 2 or sizes in self._asked:
+        if not self.policy.is_active or len(self.making.candidates) < 2 or sizes in self._asked:
             return False
         return self.known(sizes) is None and len(self._known or ()) < MOST_SIZES
 
@@ -95,14 +83,12 @@ class RefinedSizes:
 
     def ask(self, sizes: Values, threads: int) -> None:
         """Have the candidates measured beside the calls."""
-        from tcsym.dispatch.compile_queue import Refining
-
         with self._lock:
             if not self.may_ask(sizes):
                 return
             self._asked.add(sizes)
         done = lambda result: self._measured(sizes, result)  # noqa: E731
-        self._beside.submit(Refining(self.making, sizes, threads, self.share, done))
+        self.policy.submit(Refining(self.making, sizes, threads, self.policy.share, done))
 
     def _measured(self, sizes: Values, result: Refined | str | None) -> None:
         """On the thread of `beside`."""
@@ -117,31 +103,20 @@ class RefinedSizes:
         if result.options == region.options:
             self._learned(sizes, result)
             return
-        from tcsym.dispatch.compile_queue import Work
-
-        version = self._version(result.options)
-
-        def done(compiled: Compiled | str) -> None:
-            if isinstance(compiled, str):
-                self.making.stats.failures.append(f"{version}: {compiled}")
-                self._learned(sizes, Refined(region.options, 0.0, 0.0))
-                return
-            dense = version.variants.dense
-            self.entrance.prepare(version, version.variants.adopt(dense, compiled))
-            self._learned(sizes, result)
-
+        found, version = result, self._version(result.options)
+        made = partial(self._learned, sizes, found, version)
         if version.variants.ready_dense is not None:
-            self.entrance.prepare(version, version.variants.made_for(version.variants.dense))
-            self._learned(sizes, result)
+            made()
             return
-        self._beside.submit(Work(version.variants, version.variants.dense, self.share, done))
+        nothing = Refined(region.options, 0.0, 0.0)
+        self.policy.compile(version, made, partial(self._learned, sizes, nothing))
 
-    def _learned(self, sizes: Values, found: Refined) -> None:
+    def _learned(self, sizes: Values, found: Refined, *compiled: Version) -> None:
         with self._lock:
             assert self._known is not None  # it was looked at before anything was asked
             self._known[sizes] = found
             self._asked.discard(sizes)
-        self._changed(sizes)
+        self.policy.propose(lambda now: self.wanted(now, sizes), *compiled)
 
     def _told(self, sizes: Values, found: Refined) -> None:
         if found.seconds:

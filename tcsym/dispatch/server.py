@@ -12,54 +12,65 @@ import os
 import struct
 import sys
 import time
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, assert_never
 
 from tcsym.compiler import compile_program
+from tcsym.dispatch.requests import AnyWork, Refining, Weighing, Work
 from tcsym.frontend.program import Program
 from tcsym.frontend.program_json import programs_from_json, programs_to_json
 from tcsym.ir.compiled import Compiled
 from tcsym.options import Options
-from tcsym.runtime.variants import Layouts, Variants
 from tcsym.sizes.context import Known
 from tcsym.target.target import Target
 
 if TYPE_CHECKING:
-    from tcsym.dispatch.compare_entries import Weighed
     from tcsym.dispatch.making import Making
-    from tcsym.dispatch.refine import Contest, Refined
-    from tcsym.dispatch.version import Values
+    from tcsym.dispatch.refine import Contest
 
 _LENGTHS = struct.Struct("<II")
 _NICENESS = 10
 
 
-def request(variants: Variants, layouts: Layouts, share: float) -> dict[str, Any]:
-    """What to send for one variant. share: of a core, over the time of this work and the next."""
-    return {
-        **_text(variants.plan.program, variants.target, variants.options),
-        "fixed": dict(variants.fixed),
-        "layouts": layouts,
-        "context": variants.context,
-        "share": share,
-    }
+def asked(work: AnyWork) -> dict[str, Any]:
+    """What to send for one work. share: of a core, over the time of this work and the next."""
+    match work:
+        case Work(variants, layouts, share):
+            text = _text(variants.plan.program, variants.target, variants.options)
+            code = {"fixed": dict(variants.fixed), "context": variants.context}
+            return {**text, **code, "layouts": layouts, "share": share}
+        case Weighing(making, sizes, bound, threads, share):
+            measured = {"sizes": sizes, "bound": bound, "threads": threads}
+            return {"kernel": _kernel(making), **measured, "share": share}
+        case Refining(making, sizes, threads, share):
+            candidates = [options.to_json() for options in making.candidates]
+            kernel = {**_kernel(making), "threads": threads, "candidates": candidates}
+            return {"kernel": kernel, "refined": sizes, "share": share}
+        case _:
+            assert_never(work)
 
 
-def question(
-    making: Making, sizes: Sequence[Values], bound: Mapping[str, int], threads: int, share: float
-) -> dict[str, Any]:
-    """What to send to have the ways of serving calls of these sizes run in turns."""
-    asked = {"sizes": sizes, "bound": bound, "threads": threads, "share": share}
-    return {"kernel": _kernel(making), **asked}
+def told(work: AnyWork, data: dict[str, Any], code: bytes) -> Any:
+    """What came back, as `work.done` is told it: why there is none, or nothing to tell."""
+    if "error" in data:
+        return str(data["error"])
+    match work:
+        case Work():
+            spent = tuple((stage, ms) for stage, ms in data["milliseconds"])
+            return replace(Compiled.from_manifest(data["manifest"], code), milliseconds=spent)
+        case Weighing():
+            from tcsym.dispatch.compare_entries import Weighed
 
+            return (Weighed.from_json(data["weighed"]), data["why"]) if data else None
+        case Refining():
+            from tcsym.dispatch.refine import Refined
 
-def refinement(making: Making, sizes: Values, threads: int, share: float) -> dict[str, Any]:
-    """What to send to have all tuned options run in turns at these sizes."""
-    candidates = [options.to_json() for options in making.candidates]
-    kernel = {**_kernel(making), "threads": threads, "candidates": candidates}
-    return {"kernel": kernel, "refined": sizes, "share": share}
+            if not data:
+                return None
+            return Refined(Options.from_json(data["options"]), data["before"], data["seconds"])
+        case _:
+            assert_never(work)
 
 
 def _kernel(making: Making) -> dict[str, Any]:
@@ -71,26 +82,6 @@ def _kernel(making: Making) -> dict[str, Any]:
     return {**given, "declared": {**declared, **making.known}}
 
 
-def refined(data: dict[str, Any]) -> Refined | str | None:
-    """What came back: the fastest options, why there are none, or that nothing can be compared."""
-    from tcsym.dispatch.refine import Refined
-
-    if "error" in data:
-        return str(data["error"])
-    if "options" not in data:
-        return None
-    return Refined(Options.from_json(data["options"]), data["before"], data["seconds"])
-
-
-def weighed(data: dict[str, Any]) -> tuple[Weighed, str] | str | None:
-    """What came back: figures and where they are from, why there are none, or nothing to tell."""
-    from tcsym.dispatch.compare_entries import Weighed
-
-    if "error" in data:
-        return str(data["error"])
-    return (Weighed.from_json(data["weighed"]), data["why"]) if "weighed" in data else None
-
-
 def _text(program: Program, target: Target, options: Options) -> dict[str, Any]:
     return {
         "program": programs_to_json([program]),
@@ -99,14 +90,6 @@ def _text(program: Program, target: Target, options: Options) -> dict[str, Any]:
         "target": asdict(target),
         "options": options.to_json(),
     }
-
-
-def answer(data: dict[str, Any], code: bytes) -> Compiled | str:
-    """What came back: code, or why there is none."""
-    if "error" in data:
-        return str(data["error"])
-    spent = tuple((stage, ms) for stage, ms in data["milliseconds"])
-    return replace(Compiled.from_manifest(data["manifest"], code), milliseconds=spent)
 
 
 def message(data: dict[str, Any], code: bytes = b"") -> bytes:

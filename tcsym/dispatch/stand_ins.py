@@ -6,103 +6,72 @@ that is compiled stands in until calls in the region took so long that compiling
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from threading import RLock
+from dataclasses import dataclass, replace
 
-from tcsym.dispatch.entrance import Entrance
-from tcsym.dispatch.requests import Asked
-from tcsym.dispatch.version import Values, Version
-from tcsym.ir.compiled import Compiled
-from tcsym.runtime.stats import Stats
+from tcsym.dispatch.beside import Beside
+from tcsym.dispatch.table import Table
+from tcsym.dispatch.version import Version
 
-MOST_SIZES = 4096
 MOST_CALLS = 1000  # through Python, where time is not taken
 
 
-@dataclass(slots=True, eq=False)
-class Waiting:
-    """A version without code: sizes that another serves, and what their calls took so far."""
+@dataclass(slots=True)
+class _Waiting:
+    """What calls of a version without code took so far."""
 
-    by: Version
-    sizes: set[Values] = field(default_factory=set)
     seconds: float = 0.0
     calls: int = 0
     is_begun: bool = False
 
 
 class StandIns:
-    """Of one kernel; to be used under `lock`. share: of a core, to compile beside calls."""
+    """Of one kernel: `Table.stand_ins`."""
 
-    def __init__(self, stats: Stats, share: float, lock: RLock, entrance: Entrance) -> None:
-        self._stats = stats
-        self._share = share
-        self._lock = lock
-        self._entrance = entrance
-        self._waiting: dict[Version, Waiting] = {}
-        self._beside = Asked()
+    def __init__(self, policy: Beside) -> None:
+        self.policy = policy
+        self._waiting: dict[Version, _Waiting] = {}
 
-    def found(self, own: Version, versions: Sequence[Version]) -> Version:
-        """What runs a call that `own` is meant for; `own` itself if no other is compiled."""
+    def answered(self, table: Table, own: Version) -> Table:
+        """The table in which another version answers for `own`, if that has no code."""
         if own.variants.made:
-            return own
-        ready = next((v for v in versions if v.variants.made), None)
-        if ready is None:
-            return own
-        if own not in self._waiting:
+            return _without(table, own)
+        if own not in table.stand_ins:
+            versions = (*table.ranges.versions, *table.measured.values())
+            ready = next((v for v in versions if v.variants.made), None)
+            if ready is None:
+                return table
             compiled = own.variants.cached(own.variants.dense)
             if compiled is not None:
                 own.variants.adopt(own.variants.dense, compiled)
-                return own
-            self._waiting[own] = Waiting(ready)
-        waiting = self._waiting[own]
+                return table
+            table = replace(table, stand_ins={**table.stand_ins, own: ready})
+        waiting = self._waiting.setdefault(own, _Waiting())
         waiting.calls += 1
         if waiting.calls >= MOST_CALLS:
             self._begin(own, waiting)
-        return waiting.by
+        return table
 
-    def now(self, own: Version) -> Version:
-        """What serves calls that `own` is meant for."""
-        return self._waiting[own].by if own in self._waiting else own
-
-    def may_enter(self, own: Version, sizes: Values) -> bool:
-        """True if calls of these sizes may enter another version's code until `own` has some."""
-        waiting = self._waiting.get(own)
-        if own.variants.made or waiting is None or len(waiting.sizes) >= MOST_SIZES:
-            return False
-        waiting.sizes.add(sizes)
-        return True
-
-    def took(self, own: Version, seconds: float, worth: float) -> bool:
+    def took(self, own: Version | None, seconds: float, worth: float) -> bool:
         """Calls that another version served took `seconds`; from `worth` on, `own` is compiled.
 
         False if `own` does not wait for that (any more).
         """
-        waiting = self._waiting.get(own)
-        if waiting is None or own.variants.made or waiting.is_begun:
+        waiting = self._waiting.get(own) if own is not None and not own.variants.made else None
+        if own is None or waiting is None or waiting.is_begun:
             return False
         waiting.seconds += seconds
         if waiting.seconds >= worth:
             self._begin(own, waiting)
         return True
 
-    def _begin(self, own: Version, waiting: Waiting) -> None:
-        if waiting.is_begun:
-            return
-        waiting.is_begun = True
-        from tcsym.dispatch.compile_queue import Work
+    def _begin(self, own: Version, waiting: _Waiting) -> None:
+        if not waiting.is_begun:
+            waiting.is_begun = True
+            propose = self.policy.propose
+            self.policy.compile(own, lambda: propose(lambda now: _without(now, own), own))
 
-        def done(result: Compiled | str) -> None:
-            with self._lock:
-                self._compiled(own, waiting, result)
 
-        self._beside.submit(Work(own.variants, own.variants.dense, self._share, done))
-
-    def _compiled(self, own: Version, waiting: Waiting, result: Compiled | str) -> None:
-        if isinstance(result, str):
-            self._stats.failures.append(f"{own}: {result}")
-            return
-        own.variants.adopt(own.variants.dense, result)
-        del self._waiting[own]
-        for sizes in waiting.sizes:
-            self._entrance.forget(sizes)
+def _without(table: Table, own: Version) -> Table:
+    if own not in table.stand_ins:
+        return table
+    return replace(table, stand_ins={k: by for k, by in table.stand_ins.items() if k is not own})

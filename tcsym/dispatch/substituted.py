@@ -1,4 +1,4 @@
-"""The dispatcher for sizes that are numbers in all code: `Options(bind={"K": "before"})`.
+"""The policy for sizes that are numbers in all code: `Options(bind={"K": "before"})`.
 
 A version for each of their values that turns up, and for each region of options; the other sizes
 stay arguments of it.
@@ -6,74 +6,57 @@ stay arguments of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from functools import partial
 
-from tcsym.dispatch.entrance import Entrance
 from tcsym.dispatch.making import Making
 from tcsym.dispatch.points import OnDemand, declared_sizes
+from tcsym.dispatch.table import Table
 from tcsym.dispatch.version import Values, Version
 from tcsym.errors import OptionError
-from tcsym.runtime.arrays import View
-from tcsym.runtime.variants import Variant
 from tcsym.strategy import Bucket, Pad, Specialize
-
-Function = Callable[..., Any]
 
 
 class Substituted(OnDemand):
     """The least used version makes room, as with `Specialize`."""
 
-    def __init__(self, making: Making, entrance: Entrance) -> None:
-        super().__init__(making, entrance, Specialize())
+    def __init__(self, making: Making) -> None:
+        super().__init__(making, Specialize())
         self.slots = making.substituted
-        entrance.route = self._route
+        self.key = self._key
 
-    def serving(self, sizes: Values) -> Version:
-        key = self._key(sizes)
-        return self.points.made.get(key) or self._added(key, sizes)
-
-    def meant(self, sizes: Values) -> Version:
-        key = self._key(sizes)
-        return self.points.made.get(key) or self.make(key)
-
-    def served(
-        self, sizes: Values, views: Sequence[View], version: Version, variant: Variant
-    ) -> None:
-        if self.points.made.get(self._key(sizes)) is version:  # else it was evicted meanwhile
-            self.entrance.enter(version, views, variant, sizes)
+    def first(self) -> Table:
+        """One version is entered directly: its entry refuses other numbers."""
+        return Table(key=self.key, is_checked=len(self.making.regions) == 1)
 
     def precompile(self) -> None:
         """Versions for all declared values of the substituted sizes, if these are few enough."""
-        for values in declared_sizes(self.making.plan, self.points.most, self.slots):
-            for number, _ in enumerate(self.making.regions):
-                key = (*values, number)
-                version = self.points.made.get(key) or self._added(key, values)
-                version.variants.made_for(version.variants.dense)
+        for values in declared_sizes(self.making.plan, self.room.most, self.slots):
+            for key in self._keys(values):
+                table = self.holder.propose(partial(self.kept, key=key))
+                variants = table.points[key].version.variants
+                variants.made_for(variants.dense)
 
-    def possible(self, given: Mapping[str, int]) -> tuple[Version, ...]:
+    def possible(self, table: Table, given: Mapping[str, int]) -> tuple[Version, ...]:
         names = [self.making.plan.sizes[slot] for slot in self.slots]
         if len(given) < len(self.making.plan.sizes) and all(name in given for name in names):
-            values = tuple([given[name] for name in names])
-            keys = [(*values, number) for number, _ in enumerate(self.making.regions)]
-            return tuple(self.points.made.get(key) or self.make(key) for key in keys)
-        return super().possible(given)
+            keys = self._keys([given[name] for name in names])
+            return tuple(p.version if (p := table.points.get(k)) else self.make(k) for k in keys)
+        return super().possible(table, given)
 
     def make(self, key: Values) -> Version:
         """key: values of the substituted sizes, and the number of a region."""
         names = [self.making.plan.sizes[slot] for slot in self.slots]
         return self.making.substituting(dict(zip(names, key)), self.making.regions[key[-1]])
 
+    def _keys(self, values: Sequence[int]) -> list[Values]:
+        """Of all regions, where the substituted sizes have these values."""
+        return [(*values, number) for number, _ in enumerate(self.making.regions)]
+
     def _key(self, sizes: Values) -> Values:
         regions = self.making.regions
         number = 0 if len(regions) == 1 else regions.index(self.making.region_of(sizes))
         return (*[sizes[slot] for slot in self.slots], number)
-
-    def _route(self, version: Version, entry: Function, sizes: Values | None) -> None:
-        """One version is entered directly: its entry refuses other numbers. Several, by sizes."""
-        is_for_all = len(self.points.made) == 1 and len(self.making.regions) == 1
-        is_only = is_for_all and self.entrance.counting is None
-        self.entrance.put(version, entry, None if is_only else sizes)
 
 
 def require_substituted(making: Making, strategy: Bucket | Pad) -> None:

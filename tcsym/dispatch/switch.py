@@ -7,15 +7,11 @@ which serves all. How it works is said in tcsym/native/switch.c.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from tcsym.runtime.entering import argument_names
-from tcsym.runtime.native import HAS_ENTRIES, native
-
-if TYPE_CHECKING:
-    from tcsym.index.expr import Condition
-    from tcsym.runtime.plan import CallPlan
+from tcsym.runtime.native import native
 
 Function = Callable[..., Any]
 Values = tuple[int, ...]
@@ -61,17 +57,6 @@ class Switch:
             image.words, argument_names(image.names), free, regions, default
         )
 
-    @staticmethod
-    def of(plan: CallPlan, default: Function, contexts: Sequence[Condition] = ()) -> Switch | None:
-        """None where sizes cannot be read off the arguments natively.
-
-        contexts: of regions that may have functions of their own (`set_region`), but the last.
-        """
-        from tcsym.dispatch.switch_image import switch_image
-
-        image = switch_image(plan, contexts) if HAS_ENTRIES else None
-        return None if image is None else Switch(image, default)
-
     # ---- functions
 
     def set_default(self, function: Function) -> None:
@@ -109,16 +94,6 @@ class Switch:
     def again(self, sizes: Values, notice_in: int) -> None:
         """The call after so many of these sizes is noticed, if they still have a row."""
         self.function.notice_again(self._key(sizes), notice_in)
-
-    def have_taken(self, sizes: Values, seconds: float, worth: float) -> bool:
-        """True if calls of these sizes, `seconds` each, took `worth` seconds; else they are
-        noticed again when they may have."""
-        calls = self.calls(sizes)
-        if seconds * calls >= worth:
-            return True
-        missing = int((worth - seconds * calls) / max(seconds, 1e-9))
-        self.again(sizes, max(NOTICED_FROM, min(calls, missing)))
-        return False
 
     def sizes_of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Values:
         """The sizes of a call that the switch could read."""
@@ -159,3 +134,12 @@ class Switch:
     def _key(self, sizes: Values) -> Values:
         """The sizes that tell calls apart."""
         return tuple([sizes[slot] for slot in self._slots])
+
+
+def missing_calls(seconds: float, calls: int, worth: float) -> int:
+    """0 if so many calls, `seconds` each, took `worth` seconds; else those after which to ask again
+    if they did."""
+    if seconds * calls >= worth:
+        return 0
+    missing = int((worth - seconds * calls) / max(seconds, 1e-9))
+    return max(NOTICED_FROM, min(calls, missing))

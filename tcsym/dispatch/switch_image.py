@@ -7,15 +7,17 @@ from collections.abc import Sequence
 from tcsym.dispatch.switch import SwitchImage
 from tcsym.index.expr import Condition
 from tcsym.runtime.formulas import Formulas, packed_words
-from tcsym.runtime.native import native
+from tcsym.runtime.native import HAS_ENTRIES, native
 from tcsym.runtime.plan import CallPlan
 
 
 def switch_image(plan: CallPlan, contexts: Sequence[Condition] = ()) -> SwitchImage | None:
-    """None if the sizes of a call cannot be read off its arguments, or all are known.
+    """None if the sizes of a call cannot be read off its arguments natively, or all are known.
 
-    contexts: of the regions but the last, over the plan's sizes.
+    contexts: of regions that may have functions of their own, but the last, over the plan's sizes.
     """
+    if not HAS_ENTRIES:
+        return None
     where: dict[int, tuple[int, int]] = {}
     for k, p in enumerate(plan.inputs):
         for axis, slot in enumerate(p.slots):

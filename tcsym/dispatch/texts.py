@@ -11,12 +11,13 @@ from tcsym.runtime.stats import VariantStats
 
 def explain_versions(dispatcher: Dispatcher, given: Mapping[str, int]) -> str:
     """All versions; with sizes, those that may serve them, their options and measured costs."""
-    making = dispatcher.making
+    making, table, policy = dispatcher.making, dispatcher.table, dispatcher.policy
     known = {**making.known, **given}
-    versions = dispatcher.possible(known) if given else dispatcher.versions()
+    versions = policy.possible(table, known) if given else table.versions
     lines = [line for v in versions for line in _version(v, bool(given))]
     if len(known) == len(making.plan.sizes) and given:
-        lines += dispatcher.others(tuple([known[name] for name in making.plan.sizes]))
+        sizes = tuple([known[name] for name in making.plan.sizes])
+        lines += policy.others(table, sizes, dispatcher.calls_of(sizes))
     for decision in making.stats.decisions:
         if all(known.get(name, value) == value for name, value in decision.sizes):
             lines.append(f"decided: {decision}")
@@ -32,7 +33,7 @@ def explain_version(dispatcher: Dispatcher, stage: str, given: Mapping[str, int]
     making = dispatcher.making
     if is_frontend(stage):
         return explain_stage(making.plan.program, stage, making.target, making.options, {})
-    versions = dispatcher.possible({**making.known, **given})
+    versions = dispatcher.policy.possible(dispatcher.table, {**making.known, **given})
     shown = versions[0] if versions else making.symbolic(making.regions[0])
     variants = shown.variants
     if stage == "options":

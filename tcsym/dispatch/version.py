@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal
 
 from tcsym.index.expr import TRUE, Condition, condition_text
 from tcsym.process.recursion import deep_recursion
-from tcsym.runtime.arrays import View
 from tcsym.runtime.variants import Layouts, Variant, Variants
+from tcsym.runtime.view import View
 from tcsym.sizes.region import Region
 
 if TYPE_CHECKING:

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from tcsym.kernel import ready
 from tcsym.kernel.outside_graphs import ends_graphs, outside_graphs
-from tcsym.kernel.registry import register
+from tcsym.kernel.registry import Through, register
 from tcsym.process.forks import Inside, go_first, inside
 
 if TYPE_CHECKING:
     from tcsym.dispatch.dispatcher import Dispatcher
     from tcsym.dispatch.switch import Switch
     from tcsym.frontend.program import Program
-    from tcsym.kernel.executable import Executable
     from tcsym.kernel.serving import Serving
     from tcsym.kernel.settings import Settings
     from tcsym.kernel.signature import Signature
@@ -31,8 +30,8 @@ if TYPE_CHECKING:
     from tcsym.tuning.report import TuningReport
 
 Function = Callable[..., Any]
+Shapes = tuple[tuple[int, ...], ...]
 Make = Callable[["Kernel"], "Serving"]
-Through = Callable[["Kernel", Function, tuple[Any, ...], dict[str, Any]], Any]
 
 
 def kernels_of(settings: Settings) -> dict[str, Kernel]:
@@ -49,7 +48,7 @@ def _kernels_of(settings: Settings) -> dict[str, Kernel]:
 
     text = Text(settings)
     kernels = {n: Kernel(n, _of_text(lambda: text, n)) for n in text.programs}
-    require_one_served([kernel._dispatcher for kernel in kernels.values()])
+    require_one_served([kernel._dispatcher.policy for kernel in kernels.values()])
     return kernels
 
 
@@ -196,7 +195,7 @@ class Kernel:
     @outside_graphs
     @inside
     def _notice(self, /, *args: Any, **kwargs: Any) -> Any:
-        """A call that the switch thinks is one of many with its sizes (as `Adaptive._notice`)."""
+        """A call that the switch thinks is one of many with its sizes (as `Dispatcher._notice`)."""
         assert self._entered is not None
         kept, entry, switch = self._entered
         assert switch is not None and kept[3] is not None
@@ -204,10 +203,11 @@ class Kernel:
         result = entry(*args, **kwargs)
         seconds = perf_counter() - start
         sizes = switch.sizes_of(args, kwargs)
-        from tcsym.dispatch.switch import NOTICED_FROM
+        from tcsym.dispatch.switch import NOTICED_FROM, missing_calls
 
-        if switch.have_taken(sizes, seconds, worth=kept[3][1]):
-            switch.again(sizes, NOTICED_FROM)  # then by `Adaptive`
+        missing = missing_calls(seconds, switch.calls(sizes), worth=kept[3][1])
+        switch.again(sizes, missing or NOTICED_FROM)  # then by the dispatcher
+        if not missing:
             from tcsym.runtime.background import beside
 
             beside(lambda: self._serving)
@@ -252,8 +252,6 @@ class Kernel:
         `compile((64, 8), (8, 9))`, `compile(M=64, K=8, N=9)`. The result is called like the kernel.
         Errors: SizeError if the shapes do not say all sizes, or contradict each other.
         """
-        from tcsym.kernel.executable import Executable
-
         serving = self._serving
         bound = serving.bind_shapes(inputs, named)
         version, views, variant = serving.version_for(bound)
@@ -272,7 +270,7 @@ class Kernel:
 
         Needs declared sizes (`Dim` with bounds) where versions are for single sizes or ranges.
         """
-        self._dispatcher.precompile()
+        self._dispatcher.policy.precompile()
         return self
 
     # ---- tuning
@@ -365,3 +363,35 @@ class Kernel:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return rebuild_kernel, (self.settings, self.name)
+
+
+class Executable:
+    """Result of `kernel.compile`: called like the kernel, with the shapes it was compiled for.
+
+    kernel: the same def, accepting only these sizes; other shapes are `size` errors.
+    sizes: name -> value.
+    shapes: of the inputs, in order.
+    """
+
+    def __init__(self, kernel: Kernel, sizes: dict[str, int], shapes: Shapes) -> None:
+        self.kernel = kernel
+        self.sizes = sizes
+        self.shapes = shapes
+
+    @ends_graphs
+    def __call__(
+        self, /, *args: Any, out: Any = None, threads: int | None = None, **kwargs: Any
+    ) -> Any:
+        """As `Kernel.__call__`, without `sizes=`."""
+        return self.kernel(*args, out=out, threads=threads, **kwargs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _recompiled, (self.kernel, self.shapes, self.sizes)
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{n}={v}" for n, v in self.sizes.items())
+        return f"<tcsym executable {self.kernel.name} for {sizes or 'no sizes'}>"
+
+
+def _recompiled(kernel: Kernel, shapes: Shapes, sizes: dict[str, int]) -> Executable:
+    return kernel.compile(*shapes, **sizes)

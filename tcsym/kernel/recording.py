@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tcsym.kernel.registry import registered, watch
+from tcsym.kernel.registry import enter_through
 from tcsym.process.config import RECORD
 from tcsym.process.forks import at_fork
 
@@ -158,15 +158,6 @@ def active() -> tuple[Recorder, ...]:
     return tuple(_active)
 
 
-def _enter(kernel: Kernel) -> None:
-    with _lock:
-        if _active:
-            kernel._enter_through(timed_call)
-
-
-watch(_enter)
-
-
 @contextlib.contextmanager
 def record(path: str | os.PathLike[str]) -> Iterator[None]:
     """Note in the file `path` all calls of kernels made meanwhile, in every thread.
@@ -184,16 +175,14 @@ def record(path: str | os.PathLike[str]) -> Iterator[None]:
         with _lock:
             _active.remove(recorder)
             if not _active:
-                for kernel in registered():
-                    kernel._enter_through(None)
+                enter_through(None)
         recorder.flush()
 
 
 def _begin(recorder: Recorder) -> None:
     with _lock:
         _active.append(recorder)
-        for kernel in registered():
-            kernel._enter_through(timed_call)
+        enter_through(timed_call)
 
 
 @atexit.register

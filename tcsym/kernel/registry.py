@@ -4,36 +4,41 @@ from __future__ import annotations
 
 from _thread import allocate_lock
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 from weakref import WeakSet
 
 from tcsym.process.forks import at_fork
 
-if TYPE_CHECKING:
-    from tcsym.kernel.kernel import Kernel
+Function = Callable[..., Any]
+Through = Callable[[Any, Function, tuple[Any, ...], dict[str, Any]], Any]
 
-_kernels: WeakSet[Kernel] = WeakSet()
+
+class Entered(Protocol):
+    """A kernel: its calls may enter by way of another function, which is told what they enter."""
+
+    def _enter_through(self, through: Through | None) -> None: ...
+
+
+_kernels: WeakSet[Entered] = WeakSet()
 _lock = allocate_lock()
-_watchers: list[Callable[[Kernel], None]] = []
+_through: Through | None = None
 
 
-def register(kernel: Kernel) -> None:
-    """To be told of each new kernel."""
+def register(kernel: Entered) -> None:
+    """A new kernel: its calls enter as those of all others do."""
     with _lock:
         _kernels.add(kernel)
-    for tell in _watchers:
-        tell(kernel)
+        if _through is not None:
+            kernel._enter_through(_through)
 
 
-def watch(tell: Callable[[Kernel], None]) -> None:
-    """From now on, `tell` is called with each new kernel."""
-    _watchers.append(tell)
-
-
-def registered() -> list[Kernel]:
-    """All kernels there are."""
+def enter_through(through: Through | None) -> None:
+    """Calls of all kernels, also of those to come, enter by way of `through`, or no longer."""
+    global _through
     with _lock:
-        return list(_kernels)
+        _through = through
+        for kernel in list(_kernels):
+            kernel._enter_through(through)
 
 
 def _renew() -> None:

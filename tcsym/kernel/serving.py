@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tcsym.dispatch.choose import dispatcher_for
-from tcsym.dispatch.dispatcher import Dispatcher, Single
-from tcsym.dispatch.entrance import Entrance
+from tcsym.dispatch.choose import policy_for
+from tcsym.dispatch.dispatcher import Dispatcher
 from tcsym.dispatch.making import Making
 from tcsym.dispatch.points import COMPILE_SECONDS
+from tcsym.dispatch.policy import Single
 from tcsym.dispatch.version import Version
 from tcsym.errors import SizeError, TargetError
 from tcsym.frontend.program import Program
@@ -30,12 +30,13 @@ from tcsym.process.forks import Inside
 from tcsym.process.recursion import deep_recursion
 from tcsym.process.threads import get_num_threads, require_threads
 from tcsym.runtime.arguments import MISSING, Bound, bind, checked_sizes, match_arguments
-from tcsym.runtime.arrays import View, dense_view, empty, numpy_array, result_object, view_of
+from tcsym.runtime.arrays import dense_view, empty, numpy_array, result_object, view_of
 from tcsym.runtime.packing import packed
 from tcsym.runtime.plan import CallPlan, Parameter, plan_call
 from tcsym.runtime.results import match_outputs, prepare_outputs, result_library
 from tcsym.runtime.stats import Stats
 from tcsym.runtime.variants import Variant
+from tcsym.runtime.view import View
 from tcsym.sizes.dims import Dim, Sizes, size_value
 from tcsym.strategy import Auto, Strategy, Symbolic
 
@@ -67,7 +68,7 @@ class Text:
         made = Serving(program, self.settings, plan, Stats())
         made.dispatch(slow, install)
         if self._is_kept(plan):
-            made.dispatcher.entrance.keep = self._keep
+            made.dispatcher.keep = self._keep
         return made
 
     def _is_kept(self, plan: CallPlan) -> bool:
@@ -128,9 +129,8 @@ class Serving:
         """
         given = self.settings
         making = Making(self.plan, given.target, given.options, self.stats)
-        entrance = Entrance(self.plan, slow, install)
-        dispatcher = dispatcher_for(given.strategy, making, entrance)
-        if ahead is not None:
+        dispatcher = Dispatcher(policy_for(given.strategy, making), slow, install)
+        if ahead is not None and dispatcher.policy.refusal is None:
             dispatcher.adopt_regions(ahead)
             dispatcher.succeed(self.dispatcher)
         self.dispatcher = dispatcher
@@ -139,7 +139,7 @@ class Serving:
     def adopt(self, kept: ready.Ready, entry: Entry, switch: Switch | None) -> None:
         """An earlier process made the code and its call entry: calls go on entering it."""
         code, manifest, *_ = kept
-        versions = self.dispatcher.versions()
+        versions = self.dispatcher.versions
         place = None if kept[3] is None else kept[3][2]
         version = versions[place or 0]
         is_divided = len(versions) > 1
@@ -147,7 +147,7 @@ class Serving:
             return  # tuned meanwhile: what was kept goes on serving until something else is asked
         compiled = Compiled.from_manifest(manifest, code)
         variant = version.variants.adopt(version.variants.dense, compiled)
-        self.dispatcher.entrance.adopt(version, variant, entry, switch)
+        self.dispatcher.adopt(version, variant, entry, switch)
 
     def pinned(
         self,
@@ -162,8 +162,8 @@ class Serving:
             self.plan, initial=(*sizes, *literals), fixed_where="fixed at `compile`"
         )
         made = Serving(self.program, self.settings, plan, self.stats)
-        entrance = Entrance(plan, slow, install)
-        made.dispatcher = Single(self.dispatcher.making, entrance, version)
+        making = self.dispatcher.making
+        made.dispatcher = Dispatcher(Single(making, version), slow, install, plan)
         return made
 
     # ---- calls
@@ -199,7 +199,7 @@ class Serving:
         making, program = self.dispatcher.making, self.program
         if len(making.regions) == 1:
             return
-        region = self.dispatcher.region_of(sizes)
+        region = self.dispatcher.policy.region_of(sizes)
         if region.origin == "user" and region.options == Options():
             from tcsym.tuning.stores import warn_beyond
 
@@ -271,7 +271,7 @@ class Serving:
             raise SizeError(f"size `{missing[0]}` of {self.program.name} is not given")
         values = tuple([given[name] or 0 for name in plan.sizes])
         making = self.dispatcher.making
-        region = self.dispatcher.region_of(values)
+        region = self.dispatcher.policy.region_of(values)
         return choice_of(self.program.canonical, making.target, region, values)
 
     def explain(self, stage: str, sizes: Mapping[str, int]) -> str:

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 
 from tcsym.errors import Span, TCError, n_dimensions
-from tcsym.runtime.arrays import Elsewhere, Unusable, View, numpy_view, view_of
 from tcsym.runtime.arrays import numpy_array as array_of_view
+from tcsym.runtime.arrays import numpy_view, view_of
 from tcsym.runtime.plan import CallPlan, Parameter
 from tcsym.runtime.scalars import is_scalar, scalar_array
 from tcsym.runtime.size_functions import Shape
+from tcsym.runtime.view import Elsewhere, Unusable, View
 from tcsym.sizes.dims import size_value
 from tcsym.types import holds
 

@@ -8,8 +8,9 @@ import numpy as np
 
 from tcsym.errors import TargetError
 from tcsym.process.system import require_runs_code
-from tcsym.runtime.arrays import CPU_READS, Library, View, empty, numpy_array, private_copy
+from tcsym.runtime.arrays import CPU_READS, empty, numpy_array, private_copy
 from tcsym.runtime.processor import known_processor
+from tcsym.runtime.view import Library, View
 from tcsym.target.host import runs_here
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from tcsym.target.target import Target, kind_of
 
 if TYPE_CHECKING:
     from tcsym.ir.compiled import Compiled
-    from tcsym.runtime.arrays import Library, View
     from tcsym.runtime.entering import EntryImage
+    from tcsym.runtime.view import Library, View
     from tcsym.types import DType
 
 

@@ -25,9 +25,6 @@ from tcsym.runtime.arguments import (
 )
 from tcsym.runtime.arrays import (
     Array,
-    Library,
-    Unusable,
-    View,
     note_written,
     numpy_array,
     result_object,
@@ -35,6 +32,7 @@ from tcsym.runtime.arrays import (
 )
 from tcsym.runtime.plan import CallPlan, Output, type_text
 from tcsym.runtime.size_functions import Shape
+from tcsym.runtime.view import Library, Unusable, View
 
 MAX_OVERLAP_WORK: Any = 100_000  # numpy's annotation allows only two of the values it takes
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from tcsym.runtime.arrays import HERE, Elsewhere, Place, Unusable, View
+from tcsym.runtime.view import HERE, Elsewhere, Place, Unusable, View
 from tcsym.types import DType
 
 _OPERATOR = (

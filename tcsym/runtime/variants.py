@@ -15,12 +15,12 @@ from tcsym.ir.compiled import LEFT_OUT, Compiled, Layout, stride_name
 from tcsym.options import Options
 from tcsym.process.config import VERIFY
 from tcsym.process.forks import at_fork
-from tcsym.runtime.arrays import View
 from tcsym.runtime.cache import CodeCache
 from tcsym.runtime.plan import CallPlan
 from tcsym.runtime.processor import known_processor
 from tcsym.runtime.stats import Stats
 from tcsym.runtime.versions import code_key
+from tcsym.runtime.view import View
 from tcsym.target.names import resolve_target
 from tcsym.target.target import Target
 

@@ -51,7 +51,7 @@ def settled() -> Iterator[None]:
 
 
 def states(kernel: Any) -> Any:
-    return kernel._dispatcher.hot.states
+    return kernel._dispatcher.policy.hot.states
 
 
 # ---- trials
@@ -149,9 +149,9 @@ def test_counting_ends_where_nothing_is_gained(monkeypatch: pytest.MonkeyPatch) 
     for _ in range(2 * PAIRS + 5):
         kernel(*operands(4, 3, 2))
     assert str(kernel.stats.decisions[-1]) == "all sizes: symbolic, specialising gained nothing"
-    total = kernel._dispatcher.entrance.switch().total
+    total = kernel._dispatcher.switch.total
     kernel(*operands(4, 3, 2))
-    assert kernel._dispatcher.entrance.switch().total == total
+    assert kernel._dispatcher.switch.total == total
 
 
 def test_cold_sizes_stay_symbolic() -> None:
@@ -167,7 +167,7 @@ def test_precompile_measures_declared_sizes() -> None:
     measured = [d for d in kernel.stats.decisions if d.sizes]
     assert len(measured) == 4 and all(len(d.seconds) == 2 for d in measured)
     adopted = {tuple(v for _, v in d.sizes) for d in measured if d.chosen == "specialised"}
-    assert set(kernel._dispatcher.hot.made) == adopted
+    assert set(kernel._dispatcher.table.points) == adopted
     wide = tc.define(MM, sizes={n: tc.Dim(1, 64) for n in "MKN"}).mm.precompile()
     assert [dict(d.sizes)["M"] for d in wide.stats.decisions if d.sizes] == [1, 8, 64]
 
@@ -279,8 +279,8 @@ def test_a_process_that_dies_or_hangs(crash: str, monkeypatch: pytest.MonkeyPatc
 
 def test_the_process_reports_what_went_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tcsym.runtime.variants.Variants.cached", lambda *_: None)
-    original = beside.request
-    monkeypatch.setattr(beside, "request", lambda *a: original(*a) | {"options": "{"})
+    original = beside.asked
+    monkeypatch.setattr(beside, "asked", lambda work: original(work) | {"options": "{"})
     kernel = tc.define(MM, strategy=Specialize(background=True)).mm
     ready(kernel, (5, 6, 7))
     assert "OptionError: options are not JSON" in kernel.stats.failures[0]
@@ -407,7 +407,7 @@ WAYS = {
 
 @pytest.mark.parametrize("state", WAYS, ids=str)
 def test_only_what_the_table_has_comes_next(state: Any) -> None:
-    hot = tc.define(MM, strategy=EAGER).mm._dispatcher.hot  # type: ignore[attr-defined]
+    hot = tc.define(MM, strategy=EAGER).mm._dispatcher.policy.hot  # type: ignore[attr-defined]
     for following in ("compiling", "tried", "adopted", "rejected", "failed"):
         hot.states = {} if state is None else {(1, 2, 3): state}
         assert hot._move((1, 2, 3), following) == (following in WAYS[state])
@@ -417,7 +417,7 @@ def test_only_what_the_table_has_comes_next(state: Any) -> None:
 
 def test_what_was_given_up_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hot_sizes, "MOST_STATES", 4)
-    hot = tc.define(MM, strategy=EAGER).mm._dispatcher.hot  # type: ignore[attr-defined]
+    hot = tc.define(MM, strategy=EAGER).mm._dispatcher.policy.hot  # type: ignore[attr-defined]
     hot.states = {(1,): "compiling", (2,): "rejected", (3,): "failed", (4,): "tried"}
     assert hot._move((5,), "compiling")
     assert hot.states == {(1,): "compiling", (4,): "tried", (5,): "compiling"}
@@ -426,8 +426,8 @@ def test_what_was_given_up_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -
 def test_a_trial_decided_after_its_version_made_room_changes_nothing() -> None:
     kernel = tc.define(MM, strategy=EAGER).mm
     ready(kernel, (5, 6, 7))
-    hot = kernel._dispatcher.hot  # type: ignore[attr-defined]
-    (version,) = hot.tried()
+    hot = kernel._dispatcher.policy.hot  # type: ignore[attr-defined]
+    (version,) = kernel._dispatcher.table.tried
     del hot.states[5, 6, 7]
-    hot._reject((5, 6, 7), version, 1.0, 2.0)
+    hot._reject((5, 6, 7), 1.0, 2.0)
     assert not kernel.stats.decisions and hot._lost == 0 and not version.is_gone

@@ -171,8 +171,8 @@ def test_entries_that_are_still_entered_count() -> None:
         kernel(*operands(1))
         settle()
     dispatcher = kernel._serving.dispatcher
-    (version,) = dispatcher.versions()
-    entry = dispatcher.entrance.entry_of(version)
+    (version,) = dispatcher.versions
+    entry = dispatcher.entry_of(version)
     assert entry is not None
     for m in (2, 3, 2, 3):
         kernel(*operands(m))
@@ -193,7 +193,7 @@ def test_executables_and_tunes_change_no_counts() -> None:
     executable = kernel.compile((5, 3), (3, 4))
     executable(*operands(5))
     assert total(kernel) == 3
-    (version,) = kernel._dispatcher.versions()
+    (version,) = kernel._dispatcher.versions
     code = {version.region.options: version.variants.made[0].compiled}
     kernel._serving.dispatch(kernel._checked_call, kernel._install, ahead=code)  # as a tune does
     assert total(kernel) == 3
@@ -217,7 +217,7 @@ def test_a_late_call_of_a_version_that_is_gone_loses_no_calls_of_a_newer_one() -
     kernel(*operands(3))
     settle()
     dispatcher = kernel._dispatcher
-    (older,) = [v for v in dispatcher.versions() if v.fixed]
+    (older,) = [v for v in dispatcher.versions if v.fixed]
     variant = older.variants.made_for(older.variants.dense)
     views = [view_of(x) for x in operands(3)]
     kernel(*operands(9))
@@ -225,6 +225,6 @@ def test_a_late_call_of_a_version_that_is_gone_loses_no_calls_of_a_newer_one() -
     for _ in range(3):
         kernel(*operands(3))
         settle()
-    dispatcher.entrance.enter(older, views, variant, (3, 3, 4))
+    dispatcher.served((3, 3, 4), views, older, variant)
     kernel(*operands(3))
     assert total(kernel) == 6

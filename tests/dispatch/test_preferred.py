@@ -132,11 +132,11 @@ def test_each_region_has_what_is_bound(way: str) -> None:
         settled()
     (decision,) = [d for d in kernel.stats.decisions if "all sizes" in d.why]
     assert decision.chosen == "bound" and dict(decision.sizes)["K"] == 8
-    preferred = kernel._dispatcher._preferred  # type: ignore[attr-defined]
-    assert [v.region.options for v in preferred.versions] == [
+    table = kernel._dispatcher.table
+    assert [v.region.options for v in table.preferred.versions] == [
         tc.Options(row_unroll=8), tc.Options()
     ]  # fmt: skip
-    assert all(v.variants.made for v in preferred.versions)
+    assert all(v.variants.made for v in table.preferred.versions)
     for m, unrolled in ((4, False), (30, True)):
         text = kernel.explain("variants", M=m, K=8, N=5)
         assert text.startswith("specialised, K == 8") and ("row_unroll=8" in text) == unrolled
@@ -167,9 +167,9 @@ def test_declared_ranges(way: str) -> None:
     assert chosen[0].chosen == way and "measured ahead" in str(chosen[0])
     called(kernel, (1, 1, 1), (24, 24, 24), (1, 24, 7), (13, 2, 24), rounds=4)
     settled()
-    preferred = kernel._dispatcher._preferred  # type: ignore[attr-defined]
-    made = [v for v in preferred.versions if v.variants.made]
-    assert 1 <= len(made) <= 5 < max(6, len(preferred.versions))  # buckets that are called
+    table = kernel._dispatcher.table
+    made = [v for v in table.preferred.versions if v.variants.made]
+    assert 1 <= len(made) <= 5 < max(6, len(table.preferred.versions))  # buckets that are called
     called(kernel, (1, 1, 1), (24, 24, 24), (1, 24, 7), (13, 2, 24), (4, 4, 4), rounds=4)
     shown = kernel.explain("variants", M=24, K=24, N=24)
     assert shown.startswith("bucket" if way == "bucket" else "padded")
@@ -194,7 +194,7 @@ def test_nothing_is_weighed_where_nothing_can_differ() -> None:
     for n in range(1, 60):
         called(kernel, (n, n + 1, n + 2))
     settled()
-    assert not kernel._dispatcher._preferred._is_begun  # type: ignore[attr-defined]
+    assert not kernel._dispatcher.policy.preferred.is_begun  # type: ignore[attr-defined]
 
 
 # ---- threads, forks, pickles, kernels that nobody needs any more

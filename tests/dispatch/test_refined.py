@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from tcsym.dispatch import adaptive, refine
 from tcsym.dispatch.compile_queue import compilations
 from tcsym.dispatch.refine import Contest, Refined
 from tcsym.dispatch.refined import RefinedSizes
+from tcsym.dispatch.requests import Refining
 from tcsym.index.expr import TRUE
 from tcsym.process.threads import get_num_threads
 from tcsym.runtime.background import settle
@@ -57,6 +58,14 @@ def keep_tuned(others: tuple[tc.Options, ...] = (OTHER,)) -> None:
     assert database is not None and database.put([row])
 
 
+def answer_measuring(monkeypatch: pytest.MonkeyPatch, answer: Callable[[Any], Any]) -> None:
+    """What the process is asked to measure is answered like this."""
+    other = compilations._answered
+    is_asked = lambda work: isinstance(work, Refining)  # noqa: E731
+    answered = lambda work: answer(work) if is_asked(work) else other(work)  # noqa: E731
+    monkeypatch.setattr(compilations, "_answered", answered)
+
+
 @pytest.fixture
 def fastest(monkeypatch: pytest.MonkeyPatch) -> tc.Options:
     """Whatever is measured, these options win; no process is asked."""
@@ -68,7 +77,7 @@ def fastest(monkeypatch: pytest.MonkeyPatch) -> tc.Options:
         refine.keep(work.making, work.sizes, found)
         return found
 
-    monkeypatch.setattr(compilations, "_refined", measured)
+    answer_measuring(monkeypatch, measured)
     return OTHER
 
 
@@ -203,14 +212,14 @@ def test_another_process_measures_and_keeps() -> None:
     assert not kernel.stats.failures
     known = refine.recall(kernel._dispatcher.making)
     assert list(known) == [SIZES] and known[SIZES].seconds > 0
-    refined = kernel._dispatcher._refined  # type: ignore[attr-defined]
+    refined = kernel._dispatcher.policy.refined  # type: ignore[attr-defined]
     assert refined.known(SIZES) == known[SIZES]
     database = sizes_database()
     assert database is not None and len(database.select(Fastest)) == 1
 
 
 def test_a_process_that_fails_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compilations, "_refined", lambda _: "the process is on strike")
+    answer_measuring(monkeypatch, lambda _: "the process is on strike")
     kernel = tc.define(MM, strategy=EAGER).mm
     for _ in range(4):
         called(kernel, SIZES, 70)
@@ -225,7 +234,7 @@ def test_cold_sizes_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = tc.define(MM).mm
     called(kernel, SIZES, 300)
     assert not asked and adaptive.REFINE_HOT * Auto().hot > 1
-    assert kernel._dispatcher.versions()[0].context != TRUE
+    assert kernel._dispatcher.versions[0].context != TRUE
 
 
 def test_choices_are_no_news_for_tuned_options(fastest: tc.Options) -> None:

@@ -37,7 +37,7 @@ def regions(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def compile_regions(kernel: Any) -> None:
     """Code of all regions is there, as after a tune."""
-    for version in kernel._dispatcher.versions():
+    for version in kernel._dispatcher.versions:
         if version.kind == "symbolic":
             version.variants.made_for(version.variants.dense)
 

@@ -7,6 +7,7 @@ import random
 import sys
 import threading
 import weakref
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -16,7 +17,8 @@ import pytest
 import tcsym as tc
 from tcsym.compiler import analyse
 from tcsym.dispatch.switch import Switch
-from tcsym.index.expr import ge, lt, var
+from tcsym.dispatch.switch_image import switch_image
+from tcsym.index.expr import Condition, ge, lt, var
 from tcsym.runtime.entering import read_tensors
 from tcsym.runtime.plan import CallPlan, plan_call
 from tcsym.runtime.size_functions import first_holding
@@ -32,6 +34,11 @@ def plan_of(text: str = MM, **declared: int) -> CallPlan:
     return plan_call(next(iter(analyse(text).values())), declared, frozenset())
 
 
+def switch_of(plan: CallPlan, default: Any, contexts: Sequence[Condition] = ()) -> Switch | None:
+    image = switch_image(plan, contexts)
+    return None if image is None else Switch(image, default)
+
+
 def operands(m: int, k: int, n: int) -> tuple[Any, Any]:
     return np.zeros((m, k), F32), np.zeros((k, n), F32)
 
@@ -42,7 +49,7 @@ def named(name: str) -> Any:
 
 @pytest.fixture
 def switch() -> Switch:
-    made = Switch.of(plan_of(), named("default"))
+    made = switch_of(plan_of(), named("default"))
     assert made is not None
     return made
 
@@ -116,17 +123,17 @@ def test_errors_pass_through(switch: Switch) -> None:
 
 
 def test_known_sizes_are_not_read() -> None:
-    switch = Switch.of(plan_of(K=3), named("default"))
+    switch = switch_of(plan_of(K=3), named("default"))
     assert switch is not None
     switch.put((2, 3, 4), named("a"))
     assert switch.function(*operands(2, 3, 4))[0] == "a"
     assert switch.counts() == {(2, 3, 4): 1}
-    assert Switch.of(plan_of(M=1, K=3, N=2), named("default")) is None
+    assert switch_of(plan_of(M=1, K=3, N=2), named("default")) is None
 
 
 def test_free_sizes_are_read_off_what_gives_them() -> None:
     free = plan_of("def f(float(N) A) -> (float(P) O) { O(i) = i < N ? A(i) : 0.0 }")
-    switch = Switch.of(free, named("default"))
+    switch = switch_of(free, named("default"))
     assert switch is not None and free.sizes == ("N", "P")
     switch.put((3, 5), named("a"))
     a = np.zeros(3, F32)
@@ -140,7 +147,7 @@ def test_free_sizes_are_read_off_what_gives_them() -> None:
 
 def test_many_sizes() -> None:
     """Whatever is forgotten, a call reaches the function of its sizes or the default one."""
-    switch = Switch.of(plan_of(), named("default"))
+    switch = switch_of(plan_of(), named("default"))
     assert switch is not None
     rng = random.Random(0)
     put: dict[tuple[int, ...], str] = {}
@@ -183,7 +190,7 @@ def test_what_is_called_often_stays_counted(switch: Switch) -> None:
 
 
 def test_regions_serve_sizes_without_a_row() -> None:
-    switch = Switch.of(plan_of(), named("default"), (lt(var("M"), 8),))
+    switch = switch_of(plan_of(), named("default"), (lt(var("M"), 8),))
     assert switch is not None
     for sizes in ((7, 3, 4), (8, 3, 4)):
         assert switch.function(*operands(*sizes))[0] == "default"
@@ -210,7 +217,7 @@ def test_regions_serve_sizes_without_a_row() -> None:
 
 def test_regions_of_known_and_huge_sizes() -> None:
     contexts = (ge(var("K") * var("M"), 30), ge(var("M") * var("M") * var("M") * var("N"), 1))
-    switch = Switch.of(plan_of(K=3), named("default"), contexts)
+    switch = switch_of(plan_of(K=3), named("default"), contexts)
     assert switch is not None
     for k, name in enumerate(("many", "some", "none")):
         switch.set_region(k, named(name))
@@ -240,7 +247,7 @@ def test_trees_of_regions() -> None:
             leaf: Any = Leaf(tc.Options(row_unroll=k + 1))
             tree = Split(test, tree, leaf) if rng.random() < 0.5 else Split(test, leaf, tree)
         found = [c for c, _ in tree_contexts(tree, names)]
-        switch = Switch.of(plan_of(), named("default"), found[:-1])
+        switch = switch_of(plan_of(), named("default"), found[:-1])
         assert switch is not None
         for k in range(len(found)):
             switch.set_region(k, named(f"{k}"))

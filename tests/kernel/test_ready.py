@@ -270,9 +270,11 @@ def test_hot_sizes_of_a_kept_kernel_are_handed_over(monkeypatch: pytest.MonkeyPa
         kernel(A, B)
     settle()
     assert is_whole(kernel) and switch.calls((5, 6, 7)) == 70
-    assert kernel._dispatcher.entrance.switch() is switch
+    assert kernel._dispatcher.switch is switch
     considered: list[Any] = []
-    monkeypatch.setattr(kernel._dispatcher, "_consider", lambda *given: considered.append(given[0]))
+    monkeypatch.setattr(
+        kernel._dispatcher.policy, "_considered", lambda *given: considered.append(given[0]) or 0
+    )
     for _ in range(64):
         kernel(A, B)
     assert considered == [(5, 6, 7)]

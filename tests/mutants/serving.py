@@ -59,9 +59,9 @@ MUTANTS = (
     Mutant(
         "point-serves-all",
         "calls of all sizes enter a version for single ones",
-        "OnDemand.served",
-        "self.entrance.enter(version, views, variant, sizes)",
-        "self.entrance.enter(version, views, variant, None)",
+        "Table.point",
+        "return self.points.get(sizes if self.key is None else self.key(sizes))",
+        "return next(iter(self.points.values()), None)",
     ),
     Mutant(
         "bucket-one-short",
@@ -73,7 +73,7 @@ MUTANTS = (
     Mutant(
         "entry-checks-no-numbers",
         "a native entry accepts sizes other than the numbers in its code",
-        "Entrance._ways_of",
+        "_plan_of",
         "v if k in given else version.fixed.get(n, v)",
         "v",
     ),

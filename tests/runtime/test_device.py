@@ -13,13 +13,14 @@ import tcsym as tc
 from tcsym.compiler import analyse, compile_program
 from tcsym.options import Options
 from tcsym.runtime.arguments import bind
-from tcsym.runtime.arrays import HERE, Place, View, numpy_view, view_of
+from tcsym.runtime.arrays import numpy_view, view_of
 from tcsym.runtime.cpu import Cpu
 from tcsym.runtime.device import DEVICES, Code, LoadedCode, device_of
 from tcsym.runtime.plan import CallPlan, plan_call
 from tcsym.runtime.results import match_outputs, prepare_outputs
 from tcsym.runtime.stats import Stats
 from tcsym.runtime.variants import Variants
+from tcsym.runtime.view import HERE, Place, View
 from tcsym.target.names import NAMED, resolve_target
 from tcsym.target.target import Target
 from tcsym.types import DType

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import tcsym as tc
-from tcsym.dispatch import entrance
+from tcsym.dispatch import dispatcher
 from tcsym.runtime.background import settle
 from tests.entered import entered, python_frames
 
@@ -59,7 +59,7 @@ def ways(x: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
 def test_the_first_call_makes_its_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Later calls share neither cores nor Python's lock with that; other kinds come beside."""
     begun: list[Callable[[], object]] = []
-    monkeypatch.setattr(entrance, "beside", begun.append)
+    monkeypatch.setattr(dispatcher, "beside", begun.append)
     for strategy in ("symbolic", "auto"):
         mm = tc.define(SOURCE, strategy=strategy).mm
         mm(X, Y)

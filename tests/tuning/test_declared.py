@@ -85,7 +85,7 @@ def test_a_declared_kernel_is_tuned_and_served(
     assert report.is_kept and not report.failures
     regions = kernel._dispatcher.making.regions
     assert {r.origin for r in regions} == {"user"}
-    assert all(v.variants.context == CONTEXT for v in kernel._dispatcher.versions())
+    assert all(v.variants.context == CONTEXT for v in kernel._dispatcher.versions)
     for m, k, n in ((1, 16, 8), (40, 160, 64), (7, 48, 24)):
         a, b = np.ones((m, k), np.float32), np.ones((k, n), np.float32)
         assert (kernel(a, b) == k).all()

@@ -407,7 +407,7 @@ def test_the_code_of_calls_is_what_workers_compile() -> None:
         pool.shutdown()
     assert outcome.state == "failed" and outcome.fingerprint == job.expected
     kernel = tc.define(MM, target="cpu:novector").mm.precompile()
-    (version,) = kernel._dispatcher.versions()
+    (version,) = kernel._dispatcher.versions
     (variant,) = version.variants.made
     assert fingerprint_of(variant.compiled) == job.expected
 
