@@ -32,6 +32,7 @@ STAGES = (
     "dependences",
     "schedule",
     "loops",
+    "plan",
     "mapped",
     "llvm",
     "asm",
@@ -251,6 +252,7 @@ def explain_stage(
 ) -> str:
     """The value of `stage` as text, all arguments dense. OptionError for an unknown stage."""
     from tcsym.ir.text import kernel_text
+    from tcsym.schedule.plan_text import choices_text
 
     if stage not in STAGES:
         known = ", ".join((*STAGES, "options", "variants"))
@@ -268,6 +270,8 @@ def explain_stage(
     if stage == "loops":
         return kernel_text(scheduled.kernel)
     mapped = stages.mapped(scheduled)
+    if stage == "plan":
+        return choices_text(mapped.choices, mapped.kernel.sizes)
     if stage == "mapped":
         notes = [f"# {n}" for n in (*scheduled.notes, *mapped.notes)]
         return "\n".join([*notes, kernel_text(mapped.kernel)])
