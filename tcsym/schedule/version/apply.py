@@ -149,7 +149,7 @@ def apply_nest(plan: NestPlan, kernel: Kernel, nest: str, setting: Setting) -> K
     match plan:
         case Scan():
             return schedule_scan(kernel, nest, setting)
-        case Staged() | SumTerms():
+        case Staged() | SumTerms():  # what is staged, or which terms: as the nest says
             return schedule_nest(kernel, nest, setting)
         case FunctionsApart():
             return _functions_apart(kernel, nest, setting)
