@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tcsym.schedule.proved import Scheduled
 
 FRONTEND = ("syntax", "program", "ranges")
-STAGES = (*FRONTEND, "scop", "dependences", "schedule", "loops", "mapped")  # of every target
+STAGES = (*FRONTEND, "scop", "dependences", "schedule", "loops", "plan", "mapped")  # of all targets
 Result = TypeVar("Result")
 
 
@@ -231,6 +231,7 @@ def explain_stage(
 ) -> str:
     """The value of `stage` as text, all arguments dense. OptionError for an unknown stage."""
     from tcsym.ir.text import kernel_text
+    from tcsym.schedule.plan_text import choices_text
 
     backend = BACKENDS[target.kind]
     if stage not in STAGES and stage not in backend.stages:
@@ -249,6 +250,8 @@ def explain_stage(
     if stage == "loops":
         return kernel_text(scheduled.kernel)
     mapped = stages.mapped(scheduled)
+    if stage == "plan":
+        return choices_text(mapped.choices, mapped.kernel.sizes)
     if stage == "mapped":
         notes = [f"# {n}" for n in (*scheduled.notes, *mapped.notes)]
         return "\n".join([*notes, kernel_text(mapped.kernel)])

@@ -166,6 +166,7 @@ def test_explain() -> None:
         "dependences",
         "schedule",
         "loops",
+        "plan",
         "mapped",
     ]:
         assert k.explain(stage).strip()

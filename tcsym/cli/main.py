@@ -149,7 +149,8 @@ def show(
 ) -> None:
     """Print one STAGE of the compilation of FILE.
 
-    Stages: syntax program ranges scop dependences schedule loops mapped llvm asm options variants.
+    Stages: syntax program ranges scop dependences schedule loops plan mapped llvm asm options
+    variants.
     """
     text = kernel.explain(stage, **sizes)
     if as_json:

@@ -346,7 +346,7 @@ class Kernel:
         Without a stage, what serves these sizes and what was decided: `explain(N=37)`.
         Without sizes, or with some, a stage is that of the first of the versions which may serve;
         its first line says which. Arguments are taken to be dense.
-        Stages: syntax program ranges scop dependences schedule loops mapped llvm asm options
+        Stages: syntax program ranges scop dependences schedule loops plan mapped llvm asm options
         variants. Errors: OptionError for another name, SizeError for what is no size of this def,
         TargetError for cuda and ptx.
         """

@@ -23,7 +23,7 @@ from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.combine.accumulate import accumulate_privately
 from tcsym.schedule.combine.rfactor import rfactor
-from tcsym.schedule.multiples import in_quotients, in_sizes
+from tcsym.schedule.multiples import condition_in_sizes, in_quotients, in_sizes
 from tcsym.schedule.order.associate_factors import associate_factors
 from tcsym.schedule.order.coalesce import coalesce_outermost
 from tcsym.schedule.order.follow_steps import follow_steps
@@ -31,6 +31,7 @@ from tcsym.schedule.order.interchange_scans import interchange_scans, is_blocked
 from tcsym.schedule.order.merge_loops import merge_loops
 from tcsym.schedule.order.parallelise import parallelise
 from tcsym.schedule.order.strength_reduction import reduce_strength
+from tcsym.schedule.plan import Choice, Note, notes_of, with_conditions
 from tcsym.schedule.split.canonical_guards import canonical_guards
 from tcsym.schedule.split.choices import split_choices
 from tcsym.schedule.split.clamp_rows import clamp_rows, drop_masks
@@ -50,10 +51,9 @@ from tcsym.schedule.storage.place_allocations import place_allocations, without_
 from tcsym.schedule.storage.privatise import privatise
 from tcsym.schedule.storage.storage_folding import fold_storage
 from tcsym.schedule.tile.reroll_epilogues import reroll_epilogues
-from tcsym.schedule.version.contraction_nest import Schedule
+from tcsym.schedule.version.apply import Schedule, schedule_nest
+from tcsym.schedule.version.apply_rows import schedule_leaf
 from tcsym.schedule.version.finite_weights import assume_finite, exceptional_nests
-from tcsym.schedule.version.leaf_schedule import schedule_leaf
-from tcsym.schedule.version.nest_schedule import schedule_nest
 from tcsym.schedule.version.unit_windows import (
     skip_unit_windows,
     unit_view,
@@ -64,10 +64,15 @@ from tcsym.target.machine import Machine
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """`notes`: one line a loop nest, the schedule chosen and why not a better one."""
+    """`choices`: the plans of all nests, at which sizes, and why not better ones."""
 
     kernel: Kernel
-    notes: tuple[str, ...]
+    choices: tuple[Choice | Note, ...]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was told of each nest, in the order in which they were scheduled."""
+        return tuple(map(str, notes_of(self.choices)))
 
 
 def map_cpu(kernel: Kernel, machine: Machine, options: Options, whole: bool = False) -> Mapped:
@@ -76,7 +81,8 @@ def map_cpu(kernel: Kernel, machine: Machine, options: Options, whole: bool = Fa
     whole: with the code for what few sizes need. Else these are left out (`Kernel.left_out`).
     """
     mapped = _mapped(in_quotients(kernel), machine, options, whole)
-    return replace(mapped, kernel=_verified(in_sizes(mapped.kernel, kernel)))
+    choices = with_conditions(mapped.choices, lambda c: condition_in_sizes(c, kernel))
+    return Mapped(_verified(in_sizes(mapped.kernel, kernel)), choices)
 
 
 def _mapped(kernel: Kernel, machine: Machine, options: Options, whole: bool) -> Mapped:
@@ -117,7 +123,7 @@ def _mapped(kernel: Kernel, machine: Machine, options: Options, whole: bool) -> 
     kernel = replace(kernel, body=unswitch_serial(kernel.body, setting.names))
     kernel = merge_branches(reroll_epilogues(kernel, machine, setting.names))
     kernel = place_allocations(kernel)
-    return Mapped(_verified(kernel), tuple(setting.notes))
+    return Mapped(_verified(kernel), tuple(setting.record))
 
 
 def _scheduled(kernel: Kernel, nest: str, schedule: Schedule, setting: Setting) -> Kernel:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from tcsym.index.expr import (
     Atom,
     Choose,
+    Condition,
     FloorDiv,
     Index,
     Max,
@@ -55,6 +56,12 @@ def in_sizes(kernel: Kernel, original: Kernel) -> Kernel:
         return kernel
     changed = _rewritten(kernel, _Restore(steps).index)
     return replace(changed, sizes=original.sizes, context=original.context)
+
+
+def condition_in_sizes(condition: Condition, original: Kernel) -> Condition:
+    """A condition on the sizes of `in_quotients(original)`, on those of `original`."""
+    steps = _steps(original)
+    return map_condition(condition, _Restore(steps).index) if steps else condition
 
 
 def _steps(kernel: Kernel) -> Steps:

@@ -254,7 +254,7 @@ def test_errors_of_the_text_are_text(tmp_path: Path) -> None:
     assert "does not exist" in tcsym("run", str(tmp_path / "none.tc"), code=2).stderr
 
 
-@pytest.mark.parametrize("stage", ["program", "loops", "mapped", "llvm", "asm", "options"])
+@pytest.mark.parametrize("stage", ["program", "loops", "plan", "mapped", "llvm", "asm", "options"])
 def test_show(mm: str, stage: str) -> None:
     assert tcsym("show", mm, stage).output.strip()
     shown = tcsym_json("show", mm, stage, *SIZES)

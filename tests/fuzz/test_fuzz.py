@@ -95,10 +95,9 @@ def test_coverage_tells_the_passes_that_changed_a_program() -> None:
     case = random_program(random.Random(3), 3)
     with counted_passes(applied) as changed:
         kernel(case, "symbolic", {}).explain("mapped")
-    assert {"accumulate.accumulate_privately", "fold_storage.roll_state"} < applied.keys()
-    assert changed <= applied.keys() and any(
-        x.startswith("version.nest_schedule.") for x in changed
-    )
+    passes = {"combine.accumulate.accumulate_privately", "storage.storage_folding.fold_storage"}
+    assert passes < applied.keys()
+    assert changed <= applied.keys() and any(x.startswith("version.apply.") for x in changed)
     applied.update(changed)
     assert f"     1 of 1  {min(changed)}" in report(applied, 1).splitlines()
 

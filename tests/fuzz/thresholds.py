@@ -27,9 +27,9 @@ CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {
         "FEW_ROWS": (0, 4, 32),
         "WHOLE_ROWS": (1, 8),
     },
-    "version.nest_schedule": {
+    "version.row_proposals": {"FEW_POOLED": (0, 3, 9)},
+    "version.nest_proposals": {
         "FEW_BLOCKS": (1, 2, 4),
-        "FEW_POOLED": (0, 3, 9),
         "TOGETHER": (2, 4),
         "FEW_BETWEEN": (1, 4, 9),
         "FEW_ADDED": (0, 1, 40),
@@ -51,7 +51,7 @@ CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {
     "tile.unroll_and_jam": {"ROWS": (2, 3, 4), "FEW_REGISTERS": (0, 16, 32)},
     "tile.share_loads": {"ROWS": (2, 3), "WORTH": (2, 12, 99)},
     "version.row_costs": {"COMBINE_COST": (0.0, 25.0, 500.0)},
-    "tile.step_lanes": {"MOST_GATHERS": (3, 15, 99)},
+    "version.step_lanes": {"MOST_GATHERS": (3, 15, 99)},
     "version.short_rows": {
         "VECTOR_COST": (0.0, 20.0, 500.0),
         "MASKED_COST": (0.0, 4.0, 500.0),
@@ -66,7 +66,7 @@ CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {
     "analysis.separable": {"FEW_TERMS": (1, 4), "MOST_STEP": (1, 4)},
     "split.residues": {"MOST_SPLITS": (1, 6)},
     "tile.unroll_window": {"MOST_STATEMENTS": (8, 40, 160)},
-    "version.contraction_nest": {"SINGLE_ROWS": (1, 2, 5)},
+    "version.contraction_proposals": {"SINGLE_ROWS": (1, 2, 5)},
     "tile.contraction_schedule": {"LEAST_TILES": (1, 8), "CONSTANT_UNROLL": (1, 4)},
     "version.contraction_versions": {
         "FEW_COLUMNS": (1, 5, 17),

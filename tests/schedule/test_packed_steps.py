@@ -13,11 +13,11 @@ from tcsym.ir.packed import BFLOAT, BYTES, PACK, SHORT, packed_run
 from tcsym.ir.traverse import subvalues, walk
 from tcsym.ir.verify import verify
 from tcsym.options import Options
+from tcsym.schedule.analysis.band import roles_at
 from tcsym.schedule.analysis.dot_terms import Owed, dot_term
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.map_cpu import map_cpu
-from tcsym.schedule.version.contraction_nest import roles_at
 from tcsym.schedule.version.contraction_versions import panels_pay
 from tcsym.types import DType
 from tests.schedule.compare import assert_same

@@ -1,4 +1,4 @@
-"""What schedules are chosen by: the target, the options, the names in use, and the notes so far."""
+"""What schedules are chosen by: target, options, the names in use, and what was chosen so far."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from tcsym.ir.loops import Kernel, Node, Prefetch
 from tcsym.options import Options
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.analysis.vector_legality import widest_bits
+from tcsym.schedule.plan import Choice, Note
 from tcsym.target.machine import Machine
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """`notes`, `names` and `ahead` grow while a kernel is mapped.
+    """`names`, `record` and `ahead` grow while a kernel is mapped.
 
+    record: choices and notes, in the order in which they were made.
     ahead: what an iteration of a loop fetches for later ones, put there when nests are done.
     long_sums: contractions have a version for these, but for several nests that share few rows.
     whole: versions that few sizes need are there, and not left out.
@@ -23,7 +25,7 @@ class Setting:
     machine: Machine
     options: Options
     names: Names
-    notes: list[str]
+    record: list[Choice | Note]
     ahead: dict[str, tuple[Prefetch, ...]] = field(default_factory=dict)
     long_sums: bool = True
     whole: bool = False
@@ -33,7 +35,11 @@ class Setting:
         return replace(self, options=self.options.of_nest(k)) if self.options.nests else self
 
     def note(self, nest: str, text: str) -> None:
-        self.notes.append(f"{nest}: {text}")
+        self.record.append(Note(nest, text))
+
+    def recording(self) -> Setting:
+        """The same with a record of its own."""
+        return replace(self, record=[])
 
     def lanes(self, kernel: Kernel, node: Node) -> int:
         """Elements of the widest type of `node` in a vector; 1: no vectors."""

@@ -34,7 +34,7 @@ from tcsym.index.expr import (
     var,
 )
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import Branch, Buffer, Kernel, Loop, Node, Store, Update, block
+from tcsym.ir.loops import Buffer, Kernel, Loop, Node, Store, Update, block
 from tcsym.ir.traverse import substitute_node
 from tcsym.schedule.analysis.access import subscript_variables, value_variables
 from tcsym.schedule.analysis.band import Band, band_of, factors
@@ -62,12 +62,11 @@ PARTS_BYTES = 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class SplitDepth:
-    """`sums`: the nest of the blocks, a batch of contractions, with new names of the loops by old
-    ones. `maps`: what fills the parts, and what combines them."""
+    """`sums`: the nest of the blocks, a batch of contractions, whose inner loops keep their names.
+    `maps`: what fills the parts, and what combines them."""
 
     kernel: Kernel
     sums: str
-    new: dict[str, str]
     maps: tuple[str, str]
 
 
@@ -122,22 +121,18 @@ def _is_private(kernel: Kernel, x: Update, band: Band, chain: tuple[Loop, ...]) 
     return not moving and kernel.buffer(x.buffer).private >= set(band.variables)
 
 
-def split_k(kernel: Kernel, nest: str, condition: Condition, names: Names) -> SplitDepth:
-    """The nest, and blocks of it for where the condition holds.
-
-    Contract: `is_long` is not None, and no loop is around.
-    """
+def split_k(kernel: Kernel, nest: str, names: Names) -> SplitDepth:
+    """The nest in blocks. Contract: `is_long` is not None, and no loop is around."""
     top = find_loop(kernel.body, nest)
     band = band_of(top)
     blocks = _blocks(kernel, band)
     kernel, parts = _part_buffers(kernel, band, blocks, names)
     zeros = _zeros(band, _updates(_long_sum(kernel, band)), parts, blocks, names)
-    kernel, sums, new = duplicate(kernel, top, names)
-    kernel, rounds, batch = _rounds(kernel, sums, parts, blocks, names)
     kernel, total, last = duplicate(kernel, top, names)
+    kernel, rounds, batch = _rounds(kernel, top, parts, blocks, names)
     split = block(zeros, rounds, _total(kernel, total, parts, blocks, names))
-    body = replace_loop(kernel.body, nest, lambda x: Branch(condition, split, x))
-    return SplitDepth(replace(kernel, body=body), batch, new, (zeros.variable, last[nest]))
+    body = replace_loop(kernel.body, nest, lambda _: split)
+    return SplitDepth(replace(kernel, body=body), batch, (zeros.variable, last[nest]))
 
 
 def _long_sum(kernel: Kernel, band: Band) -> tuple[Loop, ...]:

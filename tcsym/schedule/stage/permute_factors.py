@@ -21,7 +21,7 @@ from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.stage.copy_operand import copy_operand, depend_on_sizes
 from tcsym.schedule.stage.permute_operands import is_permutation
 from tcsym.schedule.tile.transpose_lanes import certain_reads
-from tcsym.schedule.version.versioning import add_version
+from tcsym.schedule.version.versioning import beside
 
 LEAST_USES = 3  # of an element: with fewer, blocks are transposed where they are used
 
@@ -44,16 +44,13 @@ def permute_factors(
     always: however often they are used, and those of short rows' vectors too (`rows.fold_rows`).
     """
     chain = chain_of(find_loop(kernel.body, nest))
-    found = _across(kernel, chain, always)
-    if not found or loops_around(kernel.body, nest):
-        return None
-    often = TRUE if always else all_of(_used_often(chain, r) for r in found)
-    pays = in_context(kernel, often)
+    found, pays = _across(kernel, chain, always), factors_pay(kernel, nest, always)
     if pays == FALSE:
         return None
     rest = None
     if pays != TRUE:
-        kernel, rest = add_version(kernel, nest, pays, setting.names)
+        both = beside(kernel, nest, pays, "instead", setting.names)
+        kernel, rest = both.kernel, both.rest[nest]
     store, copies = chain[-1].body, list[str]()
     assert isinstance(store, Store)
     for r in found:
@@ -64,6 +61,15 @@ def permute_factors(
         kernel, copy = copy_operand(kernel, nest, r, loops, loops, name, setting.names)
         copies.append(copy)
     return Factors(kernel, tuple(copies), rest)
+
+
+def factors_pay(kernel: Kernel, nest: str, always: bool = False) -> Condition:
+    """Where all operands that are worth a copy are used often; FALSE if there are none."""
+    chain = chain_of(find_loop(kernel.body, nest))
+    found = _across(kernel, chain, always)
+    if not found or loops_around(kernel.body, nest):
+        return FALSE
+    return in_context(kernel, TRUE if always else all_of(_used_often(chain, r) for r in found))
 
 
 def _across(kernel: Kernel, chain: tuple[Loop, ...], rows: bool) -> tuple[Read, ...]:

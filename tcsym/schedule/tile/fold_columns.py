@@ -25,7 +25,7 @@ from tcsym.index.expr import (
 )
 from tcsym.index.values import Values
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import Branch, Buffer, Holds, Kernel, Loop, Node, Store, Update, block
+from tcsym.ir.loops import Buffer, Holds, Kernel, Loop, Node, Store, Update, block
 from tcsym.ir.traverse import loads, substitute_node, subvalues
 from tcsym.schedule.analysis.access import offset_stride
 from tcsym.schedule.analysis.assume import in_context
@@ -42,28 +42,14 @@ from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.combine.rfactor_rows import rfactor_rows
 from tcsym.schedule.tile.register_tile import TileShape, tile_registers
 from tcsym.schedule.tile.strip_schedule import schedule_vectors
-from tcsym.schedule.version.versioning import duplicate
 
 VECTORS = 8  # of short rows in a long one, for each column: their sums are in flight at once
 LEAST_ROWS = 8  # long ones
 PART_ROWS = 8192  # short ones
 
 
-def fold_columns(kernel: Kernel, nest: str, columns: str, setting: Setting) -> Kernel:
-    """The nest, beside a version for few columns and many rows if it can be folded.
-
-    Contract: `blocks_pay` gives a condition for the loop `columns`.
-    """
-    condition = _pays(kernel, columns, setting)
-    if condition == FALSE:
-        return kernel
-    kernel, copy, new = duplicate(kernel, find_loop(kernel.body, nest), setting.names)
-    body = replace_loop(kernel.body, nest, lambda x: Branch(condition, copy, x))
-    setting.note(nest, f"few columns: vectors of several rows of {columns}")
-    return _scheduled(replace(kernel, body=body), new[columns], setting)
-
-
-def _scheduled(kernel: Kernel, columns: str, setting: Setting) -> Kernel:
+def schedule_folded_columns(kernel: Kernel, columns: str, setting: Setting) -> Kernel:
+    """The loop `columns` in vectors of several rows. Contract: `folding_pays`."""
     if setting.options.parallelize and not loops_around(kernel.body, columns):
         split = rfactor_rows(kernel, columns, columns, setting.names, PART_ROWS)
         if split is not None:
@@ -81,8 +67,11 @@ def _most_columns(lanes: int) -> int:
     return 2 * lanes - 1
 
 
-def _pays(kernel: Kernel, columns: str, setting: Setting) -> Condition:
-    """Few columns, and rows enough; FALSE if a long row would not be a run of memory."""
+def folding_pays(kernel: Kernel, columns: str, setting: Setting) -> Condition:
+    """Few columns, and rows enough; FALSE if a long row would not be a run of memory.
+
+    Contract: `blocks_pay` gives a condition for the loop `columns`.
+    """
     loop = find_loop(kernel.body, columns)
     lanes = _lanes(kernel, columns, setting)
     n, period = extent(loop), lanes * VECTORS

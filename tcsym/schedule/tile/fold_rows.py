@@ -28,7 +28,7 @@ from tcsym.index.expr import (
 )
 from tcsym.index.values import Values, substitute
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import Branch, Buffer, Holds, Kernel, Loop, Node, Store, Value, block
+from tcsym.ir.loops import Buffer, Holds, Kernel, Loop, Node, Store, Value, block
 from tcsym.ir.traverse import map_value, subvalues
 from tcsym.schedule.analysis.access import offset_stride, value_variables
 from tcsym.schedule.analysis.assume import in_context
@@ -36,15 +36,17 @@ from tcsym.schedule.analysis.loops import chain_of, find_loop, loops_around, rep
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.analysis.overlap import is_repeatable
 from tcsym.schedule.analysis.setting import Setting
-from tcsym.schedule.version.versioning import duplicate
+from tcsym.schedule.plan import FoldRows, Version
 from tcsym.types import DType
 
 MOST_PERMUTED = 6  # vectors, which stay in registers
 LEAST_ROWS = 64  # of all loops: the tables take as long as 50 rows
 
 
-def fold_rows(kernel: Kernel, nest: str, setting: Setting, run: bool = False) -> Kernel | None:
-    """The nest beside a version for short rows; None if its last two loops make no such rows.
+def fold_rows(
+    kernel: Kernel, nest: str, setting: Setting, run: bool = False
+) -> Version[FoldRows] | None:
+    """A version for short rows; None if the nest's last two loops make no such rows.
 
     run: also if all operands run on from row to row, as the result does.
     """
@@ -58,10 +60,8 @@ def fold_rows(kernel: Kernel, nest: str, setting: Setting, run: bool = False) ->
     condition = in_context(kernel, all_of(short))
     if condition == FALSE:
         return None
-    kernel, copy, new = duplicate(kernel, chain[0], setting.names)
-    body = replace_loop(kernel.body, nest, lambda x: Branch(condition, copy, x))
-    setting.note(nest, f"short rows: vectors across rows of {columns.variable}")
-    return _folded(replace(kernel, body=body), new[nest], lanes, setting.names)
+    note = f"short rows: vectors across rows of {columns.variable}"
+    return Version(condition, FoldRows(columns.variable), "before", note=note, keeps_rest=True)
 
 
 def _is_foldable(kernel: Kernel, chain: tuple[Loop, ...], setting: Setting, run: bool) -> bool:
@@ -110,9 +110,13 @@ def _is_run(kernel: Kernel, x: Store | Read, rows: Loop, columns: Loop) -> bool:
     return offset_stride(b, x.subscripts, columns.variable) == ONE and across == extent(columns)
 
 
-def _folded(kernel: Kernel, nest: str, lanes: int, names: Names) -> Kernel:
-    """Groups of rows { vectors { lanes } }; the last group starts early enough to be whole."""
+def schedule_folded_rows(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
+    """Groups of rows { vectors { lanes } }; the last group starts early enough to be whole.
+
+    Contract: `fold_rows`.
+    """
     *outer, rows, columns = chain_of(find_loop(kernel.body, nest))
+    names, lanes = setting.names, setting.lanes(kernel, columns.body)
     group, vector, lane = (names.fresh(x.variable) for x in (rows, columns, columns))
     first = rows.lower + minimum(var(group) * lanes, extent(rows) - lanes)
     place, n = var(vector) * lanes + var(lane), extent(columns)

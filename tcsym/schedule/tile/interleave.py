@@ -13,21 +13,17 @@ from operator import mul
 
 from tcsym.frontend.program import Read
 from tcsym.index.expr import (
-    FALSE,
     ONE,
     ZERO,
-    Condition,
     Index,
     ceildiv,
     index,
     maximum,
     minimum,
-    negate,
     var,
 )
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import (
-    Branch,
     Buffer,
     Kernel,
     Loop,
@@ -39,8 +35,7 @@ from tcsym.ir.loops import (
     block,
 )
 from tcsym.ir.traverse import map_node
-from tcsym.schedule.analysis.assume import in_context
-from tcsym.schedule.analysis.band import Band, Roles, band_of, roles_of
+from tcsym.schedule.analysis.band import Band, band_of, roles_of
 from tcsym.schedule.analysis.loops import (
     find_loop,
     loops_around,
@@ -50,80 +45,41 @@ from tcsym.schedule.analysis.loops import (
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.order.interchange import can_sink
+from tcsym.schedule.plan import Interleave
 from tcsym.schedule.stage.permute_operands import permute_operands
 from tcsym.schedule.tile.register_tile import TileShape, tile_registers
 from tcsym.schedule.tile.row_schedule import schedule_rows
 from tcsym.schedule.tile.tile_loop import is_multiple
-from tcsym.schedule.version.interleaving import (
-    Interleaving,
-    interleaving,
-    interleaving_pays,
-    transposing,
-)
-from tcsym.schedule.version.versioning import add_version, duplicate
+from tcsym.schedule.version.interleaving import Interleaving
 
 
-def add_interleaved(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Kernel:
-    """A version beside the nest for many small products, if one of its loops makes such."""
-    found = interleaving(kernel, nest, setting) or transposing(kernel, nest, roles, setting)
-    if found is None:
-        return kernel
-    pays = in_context(kernel, interleaving_pays(kernel, nest, roles, found, setting))
-    if pays == FALSE:
-        return kernel
-    kernel, copy = add_version(kernel, nest, negate(pays), setting.names)
-    band, old = band_of(find_loop(kernel.body, copy)), band_of(find_loop(kernel.body, nest))
-    new = dict(zip(old.variables, band.variables))
+def schedule_interleave(kernel: Kernel, nest: str, x: Interleave, setting: Setting) -> Kernel:
+    """The nest with the plan's loop in the lanes. Contract: it fills a vector."""
+    band = band_of(find_loop(kernel.body, nest))
     lanes = setting.lanes(kernel, band.body)
-    setting.note(copy, f"small products: {lanes} of {new[found.loop]} at a time")
-    outer = tuple(new[v] for v in found.outer)
-    rows = None if found.rows is None else new[found.rows]
-    copied = Interleaving(new[found.loop], outer, found.moved, rows)
-    if rows is not None:
-        kernel = _permuted(kernel, copy, copied, setting)
-    return schedule_interleaved(kernel, copy, copied, lanes, setting.names)
+    if x.products:
+        setting.note(nest, f"small products: {lanes} of {x.loop} at a time")
+        if x.rows is not None:
+            kernel = _permuted(kernel, nest, x.loop, x.rows, setting)
+    sums = [y.variable for y in loops_in(band.body) if _is_loop_of_sums(y)]
+    found = Interleaving(x.loop, x.outer, dict(x.moved), x.rows, x.height)
+    kernel = schedule_interleaved(kernel, nest, found, lanes, setting.names)
+    shape = TileShape(1, x.together, 1)
+    for v in sums if x.together > 1 else ():
+        loop = find_loop(kernel.body, v)
+        inner = Band((loop,), loop.body)
+        kernel = tile_registers(kernel, inner, v, None, (), shape, setting.names).kernel
+    return kernel
 
 
-def _permuted(kernel: Kernel, nest: str, x: Interleaving, setting: Setting) -> Kernel:
+def _permuted(kernel: Kernel, nest: str, columns: str, rows: str, setting: Setting) -> Kernel:
     """Operands of a tile's rows whose elements lie far apart, in its order."""
-    assert x.rows is not None
-    roles = roles_of(band_of(find_loop(kernel.body, nest)), x.loop, x.rows)
+    roles = roles_of(band_of(find_loop(kernel.body, nest)), columns, rows)
     assert roles is not None
     permuted = permute_operands(kernel, nest, roles, setting.names)
     kernel = permuted.kernel
     for copy in permuted.copies:
         kernel = schedule_rows(kernel, copy, setting)
-    return kernel
-
-
-def with_interleaved(
-    kernel: Kernel,
-    nest: str,
-    x: Interleaving,
-    few: Condition,
-    setting: Setting,
-    together: int = 1,
-) -> Kernel:
-    """The nest, beside a version with the loop in lanes where `few` holds.
-
-    together: so many sums of a nest inside the band are made at once: one waits for itself.
-    """
-    inside = band_of(find_loop(kernel.body, nest)).body
-    sums = [y.variable for y in loops_in(inside) if _is_loop_of_sums(y)] if together > 1 else []
-    kernel, copy, new = duplicate(kernel, find_loop(kernel.body, nest), setting.names)
-    lanes = setting.lanes(kernel, band_of(find_loop(copy, new[nest])).body)
-    body = replace_loop(kernel.body, nest, lambda y: Branch(few, copy, y))
-    rows = None if x.rows is None else new[x.rows]
-    own = replace(x, loop=new[x.loop], outer=tuple(new[v] for v in x.outer), rows=rows)
-    kernel = replace(kernel, body=body)
-    kernel = schedule_interleaved(kernel, new[nest], own, lanes, setting.names)
-    for v in sums:
-        loop = find_loop(kernel.body, new[v])
-        shape = TileShape(1, together, 1)
-        tiled = tile_registers(
-            kernel, Band((loop,), loop.body), new[v], None, (), shape, setting.names
-        )
-        kernel = tiled.kernel
     return kernel
 
 

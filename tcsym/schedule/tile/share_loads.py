@@ -8,13 +8,12 @@ last rows overlap others, so that nothing is left over: one loop for a row, what
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tcsym.frontend.program import Call, Select
 from tcsym.index.expr import (
     FALSE,
     ONE,
-    TRUE,
     ZERO,
     Condition,
     all_of,
@@ -25,7 +24,7 @@ from tcsym.index.expr import (
     var,
 )
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import Branch, Kernel, Loop, Node, Prefetch, Store, block
+from tcsym.ir.loops import Kernel, Loop, Node, Prefetch, Store, block
 from tcsym.ir.traverse import loads, substitute_node, substitute_value, subvalues
 from tcsym.schedule.analysis.access import stride, subscript_variables
 from tcsym.schedule.analysis.assume import in_context
@@ -41,23 +40,13 @@ from tcsym.schedule.analysis.overlap import is_repeatable
 from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.tile.row_schedule import row_choice
 from tcsym.schedule.tile.tile_loop import is_multiple, tile_loop_overlapping
-from tcsym.schedule.version.versioning import duplicate
 
 ROWS = 2  # four save little more, and read from more places at once
 WORTH = 12  # a load saved for so many operations
 
 
-@dataclass(frozen=True, slots=True)
-class Sharing:
-    """`paired`: the version of two rows at a time, done; `rest`: there is the nest beside it."""
-
-    kernel: Kernel
-    paired: str
-    rest: bool
-
-
-def share_loads(kernel: Kernel, nest: str, setting: Setting) -> Sharing | None:
-    """The nest with two rows at a time where that saves enough loads, else None."""
+def sharing(kernel: Kernel, nest: str, setting: Setting) -> tuple[str, Condition] | None:
+    """The loop of which two rows at a time save enough loads, and where; None: there is none."""
     chain = whole_chain(kernel, nest, setting)
     rows = None if chain is None else shared_rows(kernel, chain)
     if chain is None or rows is None:
@@ -65,14 +54,14 @@ def share_loads(kernel: Kernel, nest: str, setting: Setting) -> Sharing | None:
     enough = in_context(kernel, _enough(kernel, chain, rows, setting))
     if enough == FALSE or not condition_variables(enough) <= frozenset(kernel.sizes):
         return None
-    if enough == TRUE:
-        return Sharing(whole_vectors(kernel, chain, rows, setting), nest, False)
-    kernel, copied, new = duplicate(kernel, find_loop(kernel.body, nest), setting.names)
-    body = replace_loop(kernel.body, nest, lambda x: Branch(enough, copied, x))
-    kernel = replace(kernel, body=body)
-    copies = chain_of(find_loop(kernel.body, new[nest]))
-    kernel = whole_vectors(kernel, copies, copies[chain.index(rows)], setting)
-    return Sharing(kernel, new[nest], True)
+    return rows.variable, enough
+
+
+def pair_rows(kernel: Kernel, nest: str, rows: str, setting: Setting) -> Kernel:
+    """The nest with two of `rows` at a time. Contract: `sharing`."""
+    chain = chain_of(find_loop(kernel.body, nest))
+    paired = next(x for x in chain if x.variable == rows)
+    return whole_vectors(kernel, chain, paired, setting)
 
 
 def _enough(kernel: Kernel, chain: tuple[Loop, ...], rows: Loop, setting: Setting) -> Condition:

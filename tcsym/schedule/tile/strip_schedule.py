@@ -33,7 +33,7 @@ from tcsym.schedule.analysis.vector_legality import (
 from tcsym.schedule.order.interchange import can_sink
 from tcsym.schedule.tile.register_tile import TileShape, can_tile, tile_registers
 from tcsym.schedule.tile.row_schedule import leaf_chain, row_choice, split_rest
-from tcsym.schedule.version.versioning import add_version
+from tcsym.schedule.version.versioning import beside
 
 LOOP_WEIGHT = 16.0
 SHORT_COST = 4
@@ -145,9 +145,9 @@ def _schedule_rest(kernel: Kernel, columns: str, strip: TileShape, setting: Sett
         if enough == TRUE:
             return _tile(kernel, columns, shape, setting.names)
         if enough != FALSE:
-            kernel, copy = add_version(kernel, columns, enough, setting.names)
-            kernel = _tile(kernel, columns, shape, setting.names)
-            columns = copy
+            both = beside(kernel, columns, enough, "instead", setting.names)
+            kernel = _tile(both.kernel, columns, shape, setting.names)
+            columns = both.rest[columns]
     return schedule_vectors(kernel, columns, setting)
 
 

@@ -9,15 +9,13 @@ lanes are added before the next loop over the row can start, which two rows do a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from tcsym.frontend.program import Call, Read
 from tcsym.index.expr import (
     ONE,
-    TRUE,
     ZERO,
-    Condition,
     Index,
     all_of,
     ceildiv,
@@ -37,7 +35,6 @@ from tcsym.schedule.analysis.access import (
     stride,
     subscript_variables,
 )
-from tcsym.schedule.analysis.assume import in_context
 from tcsym.schedule.analysis.band import Band, band_of, reductions
 from tcsym.schedule.analysis.loops import (
     chain_of,
@@ -51,35 +48,20 @@ from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.analysis.overlap import is_repeatable
 from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.order.interchange import can_sink, reorder_chain
+from tcsym.schedule.plan import RowBlocks, Version, always
 from tcsym.schedule.tile.row_schedule import (
     calls_each,
     leaf_chain,
     row_choice,
     schedule_rows,
 )
-from tcsym.schedule.version.versioning import duplicate
 
 ROWS = 4
 NORMALISED_ROWS = 2
 FEW_REGISTERS = 16  # hold the sums of eight products, not of sixteen
 
 
-@dataclass(frozen=True, slots=True)
-class RowBlocks:
-    """`rows` of the innermost parallel loop `inner` by `around` of the loop `outer`, if any.
-
-    condition: where they run. unroll: vectors of a row in flight.
-    """
-
-    inner: str
-    outer: str | None
-    rows: int
-    around: int
-    condition: Condition
-    unroll: int
-
-
-def row_blocks(kernel: Kernel, nest: str, setting: Setting) -> Iterator[RowBlocks]:
+def row_blocks(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[RowBlocks]]:
     """Blocks of the nest, first those of most; none if rows share nothing.
 
     The loop around is the one that moves no operand which the innermost one moves. It may have any
@@ -91,39 +73,34 @@ def row_blocks(kernel: Kernel, nest: str, setting: Setting) -> Iterator[RowBlock
         return
     inner, many = band.loops[-1], setting.machine.vector_registers > FEW_REGISTERS
     if _waits_for_sums(kernel, nest, inner.variable, setting):
-        two = in_context(kernel, ge(n, NORMALISED_ROWS))
-        yield RowBlocks(inner.variable, None, NORMALISED_ROWS, 1, two, 4 if many else 3)
+        two = RowBlocks(inner.variable, NORMALISED_ROWS, None, 1, 4 if many else 3)
+        yield Version(ge(n, NORMALISED_ROWS), two, "before")
     if not _shares_rows(kernel, nest, inner.variable, setting):
         return
     outer, enough = _outer_rows(kernel, nest, setting), ge(n, ROWS)
     if outer is not None:
         most = ROWS if many else ROWS // 2
-        both = in_context(kernel, all_of((enough, ge(extent(outer), 2))))
-        yield RowBlocks(inner.variable, outer.variable, ROWS, most, both, 1)
-    yield RowBlocks(inner.variable, None, ROWS, 1, in_context(kernel, enough), 2)
+        both = RowBlocks(inner.variable, ROWS, outer.variable, most, 1)
+        yield Version(all_of((enough, ge(extent(outer), 2))), both, "before")
+    yield Version(enough, RowBlocks(inner.variable, ROWS, None, 1, 2), "before")
     if outer is not None:
-        yield RowBlocks(inner.variable, outer.variable, 1, ROWS, TRUE, 1)
+        yield always(RowBlocks(inner.variable, 1, outer.variable, ROWS, 1))
 
 
 def schedule_row_blocks(kernel: Kernel, nest: str, x: RowBlocks, setting: Setting) -> Kernel:
-    """A version of the nest in such blocks beside it, or it in them where they always run."""
-    inner, outer = x.inner, x.outer
-    if x.condition != TRUE:
-        kernel, copied, new = duplicate(kernel, find_loop(kernel.body, nest), setting.names)
-        body = replace_loop(kernel.body, nest, lambda y: Branch(x.condition, copied, y))
-        kernel = replace(kernel, body=body)
-        nest, inner, outer = new[nest], new[inner], outer and new[outer]
-    if outer is not None and x.rows > 1:  # what moves with the innermost loop is at hand then
+    """The nest in such blocks."""
+    outer = x.outer
+    if outer is not None and x.n_rows > 1:  # what moves with the innermost loop is at hand then
         order = [v for v in band_of(find_loop(kernel.body, nest)).variables if v != outer]
         body = replace_loop(kernel.body, nest, lambda y: reorder_chain(y, (*order, outer)))
         kernel, nest = replace(kernel, body=body), order[0]
-    what = f"blocks of {x.rows} by {x.around} rows" if outer else f"{x.rows} rows at a time"
+    what = f"blocks of {x.n_rows} by {x.n_outer} rows" if outer else f"{x.n_rows} rows at a time"
     setting.note(nest, what)
-    few = replace(setting, options=replace(setting.options, row_unroll=x.unroll))
+    few = replace(setting, options=replace(setting.options, row_unroll=x.vectors))
     known = {b.name for b in kernel.buffers}
     kernel = schedule_rows(kernel, nest, few)
     lanes = {b.name for b in kernel.buffers} - known
-    blocks = ((inner, x.rows, True), *(((outer, x.around, False),) if outer else ()))
+    blocks = ((x.rows, x.n_rows, True), *(((outer, x.n_outer, False),) if outer else ()))
     return _jammed(kernel, nest, [b for b in blocks if b[1] > 1], lanes, setting.names)
 
 

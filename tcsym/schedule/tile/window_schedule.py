@@ -9,16 +9,18 @@ seen as one row, are done one by one; other images smaller than a tile get masks
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
 from tcsym.frontend.program import Call, Read
-from tcsym.index.expr import FALSE, TRUE, Condition, all_of, negate
+from tcsym.index.expr import FALSE, all_of, negate
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import Branch, Kernel, Loop, Node
+from tcsym.ir.loops import Kernel, Loop, Node
 from tcsym.ir.packed import is_dot
 from tcsym.ir.traverse import loads, subvalues, walk
 from tcsym.schedule.analysis.access import accesses, subscript_variables
+from tcsym.schedule.analysis.assume import in_context
 from tcsym.schedule.analysis.band import Band, band_of, reductions
 from tcsym.schedule.analysis.loops import find_loop, loops_in, replace_loop, statements_in
 from tcsym.schedule.analysis.names import Names
@@ -27,6 +29,7 @@ from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.analysis.sliding import slides
 from tcsym.schedule.analysis.vector_legality import can_mask
 from tcsym.schedule.order.interchange import can_sink, reorder_chain
+from tcsym.schedule.plan import Version, WindowTile, always
 from tcsym.schedule.tile.register_tile import TileShape, can_tile, tile_registers
 from tcsym.schedule.tile.unroll_window import unroll_window
 from tcsym.schedule.version.literal_windows import (
@@ -35,7 +38,6 @@ from tcsym.schedule.version.literal_windows import (
     literal_copy,
     symbolic_windows,
 )
-from tcsym.schedule.version.versioning import duplicate
 
 ACCUMULATORS = 8
 ROWS = 4
@@ -91,63 +93,67 @@ def _from(band: Band, columns: str, rows: str) -> Band:
     return Band(band.loops[first:], band.body)
 
 
-def schedule_windows(
+def can_tile_windows(kernel: Kernel, nest: str, columns: str, setting: Setting) -> bool:
+    body = band_of(find_loop(kernel.body, nest)).body
+    return can_mask(kernel, body, setting.machine, columns)
+
+
+def window_tiles(
     kernel: Kernel, nest: str, columns: str, rows: str, setting: Setting
-) -> Kernel | None:
-    """Overlapping tiles where both extents fill one, masked tiles elsewhere. None: not possible.
+) -> Iterator[Version[WindowTile]]:
+    """Overlapping tiles where both extents fill one, masked ones elsewhere.
 
     Windows of symbolic size have a version as straight code beside their loops, in the tiles that
-    suit it best and in narrower ones.
+    suit it best and in narrower ones. Contract: `can_tile_windows`.
     """
-    band, names = band_of(find_loop(kernel.body, nest)), setting.names
+    band, note = band_of(find_loop(kernel.body, nest)), f"windows, columns {columns}, rows {rows}"
     lanes = setting.lanes(kernel, band.body)
     shape = _shape(band, columns, rows, lanes, setting)
     narrow, flat = TileShape(shape.rows, 1, lanes), TileShape(1, shape.rows, lanes)
-    if not can_mask(kernel, band.body, setting.machine, columns):
-        return None
-    if is_repeatable(kernel, band.body, frozenset((columns, rows))):
-        tiles = tuple(dict.fromkeys((shape, narrow, flat)))
-        for k, whole in enumerate(tiles):
-            windows = symbolic_windows(kernel, band, ACCUMULATORS)
-            fits = fits_tiles(band, columns, rows, whole)
-            literal = _shape(band, columns, rows, lanes, setting, windows)
-            if windows.loops and whole != literal:
-                if literal in tiles[k:]:
-                    fits = all_of((fits, negate(windows.are_literal)))
-                if literal in tiles[k:] or whole != narrow:
-                    windows = NO_WINDOWS
-            if fits == TRUE:
-                return _tile(kernel, columns, rows, whole, names, windows)
-            if fits == FALSE:
-                continue
-            kernel, copy, new = duplicate(kernel, find_loop(kernel.body, nest), names)
-            body = _branch(kernel.body, nest, fits, copy)
-            kernel = _tile(replace(kernel, body=body), columns, rows, whole, names, windows)
-            nest, columns, rows = new[nest], new[columns], new[rows]
-            band = band_of(find_loop(kernel.body, nest))
-    return _tile(kernel, columns, rows, narrow, names, None)
+    tiles = tuple(dict.fromkeys((shape, narrow, flat)))
+    again = is_repeatable(kernel, band.body, frozenset((columns, rows)))
+    for k, whole in enumerate(tiles if again else ()):
+        windows = symbolic_windows(kernel, band, ACCUMULATORS)
+        fits = fits_tiles(band, columns, rows, whole)
+        literal = _shape(band, columns, rows, lanes, setting, windows)
+        if windows.loops and whole != literal:
+            if literal in tiles[k:]:
+                fits = all_of((fits, negate(windows.are_literal)))
+            if literal in tiles[k:] or whole != narrow:
+                windows = NO_WINDOWS
+        if in_context(kernel, fits) != FALSE:
+            plan = _plan(columns, rows, whole, has_literal=bool(windows.loops))
+            yield Version(fits, plan, note=note)
+            note = ""
+    yield always(_plan(columns, rows, narrow, is_masked=True), note)
 
 
-def windows_fit(kernel: Kernel, nest: str, columns: str, rows: str, setting: Setting) -> Condition:
-    """Where `schedule_whole_windows` may run."""
+def whole_window_tile(
+    kernel: Kernel, nest: str, columns: str, rows: str, setting: Setting
+) -> Version[WindowTile]:
+    """Overlapping tiles alone, where they may run."""
     band = band_of(find_loop(kernel.body, nest))
     lanes = setting.lanes(kernel, band.body)
-    if lanes == 1 or not is_repeatable(kernel, band.body, frozenset((columns, rows))):
-        return FALSE
-    return fits_tiles(band, columns, rows, _shape(band, columns, rows, lanes, setting))
+    shape = _shape(band, columns, rows, lanes, setting)
+    again = lanes > 1 and is_repeatable(kernel, band.body, frozenset((columns, rows)))
+    fits = fits_tiles(band, columns, rows, shape) if again else FALSE
+    return Version(fits, _plan(columns, rows, shape))
 
 
-def schedule_whole_windows(
-    kernel: Kernel, nest: str, columns: str, rows: str, setting: Setting
-) -> Kernel:
-    """Overlapping tiles alone. Contract: `windows_fit`."""
+def _plan(
+    columns: str, rows: str, x: TileShape, is_masked: bool = False, has_literal: bool = False
+) -> WindowTile:
+    return WindowTile(columns, rows, x.rows, x.vectors, is_masked, has_literal)
+
+
+def schedule_window_tile(kernel: Kernel, nest: str, x: WindowTile, setting: Setting) -> Kernel:
+    """Contract: a proposal of this module made the plan."""
     band = band_of(find_loop(kernel.body, nest))
-    shape = _shape(band, columns, rows, setting.lanes(kernel, band.body), setting)
-    return _tile(kernel, columns, rows, shape, setting.names, NO_WINDOWS)
-
-
-def _branch(node: Node, nest: str, condition: Condition, orelse: Node) -> Node:
-    return replace_loop(node, nest, lambda x: Branch(condition, x, orelse))
+    shape = TileShape(x.n_rows, x.vectors, setting.lanes(kernel, band.body))
+    windows: Windows | None = None
+    if not x.is_masked:
+        windows = symbolic_windows(kernel, band, ACCUMULATORS) if x.has_literal else NO_WINDOWS
+    return _tile(kernel, x.columns, x.rows, shape, setting.names, windows)
 
 
 def _shape(

@@ -35,6 +35,7 @@ from tcsym.schedule.analysis.overlap import is_repeatable
 from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.analysis.vector_legality import vector_refusal
 from tcsym.schedule.order.interchange import can_sink
+from tcsym.schedule.plan import Interleave
 from tcsym.schedule.tile.register_tile import can_tile
 from tcsym.schedule.version.contraction_versions import (
     column_count,
@@ -69,6 +70,10 @@ class Interleaving:
     moved: dict[str, int]
     rows: str | None = None
     height: int = LANE_ROWS
+
+    def plan(self, together: int = 1, products: bool = False) -> Interleave:
+        moved = tuple(self.moved.items())
+        return Interleave(self.loop, self.outer, moved, self.rows, self.height, together, products)
 
 
 def interleaving(

@@ -7,19 +7,34 @@ column of short sums is a row of them, with a lane for each.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import reduce
 from operator import mul
 
 from tcsym.frontend.program import Call
-from tcsym.index.expr import FALSE, ONE, Condition, Index, all_of, condition_variables, eq, ge
+from tcsym.index.expr import (
+    FALSE,
+    ONE,
+    TRUE,
+    Condition,
+    Index,
+    all_of,
+    any_of,
+    condition_variables,
+    eq,
+    ge,
+)
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Kernel, Store
 from tcsym.ir.traverse import subvalues
-from tcsym.schedule.analysis.band import Roles, band_of, reductions
+from tcsym.schedule.analysis.assume import in_context
+from tcsym.schedule.analysis.band import Roles, band_of, reductions, roles_at
 from tcsym.schedule.analysis.cost import is_light
-from tcsym.schedule.analysis.loops import find_loop, statements_in
+from tcsym.schedule.analysis.loops import find_loop, loops_around, statements_in
 from tcsym.schedule.analysis.setting import Setting
+from tcsym.schedule.plan import FunctionsApart, SingleColumn, Version
 from tcsym.schedule.version.contraction_versions import column_count, has_windows
+from tcsym.schedule.version.unit_columns import can_be_row, size_of
 
 FULL_LANES = 3, 4  # part from which on lanes of a tile are well used
 FEW_TERMS = 7  # with more, products along the sum are as fast as lanes of single columns
@@ -27,7 +42,26 @@ LEAST_SUMS = 8192  # of single columns: fewer are not worth code of their own,
 LEAST_RESULTS = 1024  # nor are fewer results of functions
 
 
-def single_pays(kernel: Kernel, nest: str, roles: Roles) -> Condition:
+def narrow_columns(
+    kernel: Kernel, nest: str, setting: Setting
+) -> Iterator[Version[SingleColumn | FunctionsApart]]:
+    """For few columns and many rows: a row, or functions of the sums apart."""
+    roles = roles_at(kernel, nest)
+    if roles is None or not setting.long_sums or loops_around(kernel.body, nest):
+        return
+    size = size_of(band_of(find_loop(kernel.body, nest)).loop(roles.columns))
+    single = FALSE if size is None else _single_pays(kernel, nest, roles)
+    functions = _functions_pay(kernel, nest, roles, setting)
+    seldom = in_context(kernel, any_of((single, functions))) != TRUE
+    is_left_out = seldom and not setting.whole  # whether it may be made is of no matter then
+    if size is not None and (is_left_out or can_be_row(kernel, nest, size)):
+        plan = SingleColumn(size, may_be_short=True)
+        some = FALSE if in_context(kernel, single) == TRUE else single
+        yield Version(some, plan, "before", seldom, keeps_rest=True)
+    yield Version(functions, FunctionsApart(), "after", seldom, keeps_rest=True)
+
+
+def _single_pays(kernel: Kernel, nest: str, roles: Roles) -> Condition:
     """A column of short sums; FALSE if sizes do not tell."""
     band = band_of(find_loop(kernel.body, nest))
     terms = [reduce(mul, map(extent, around), ONE) for _, around in reductions(band.body)]
@@ -39,7 +73,7 @@ def single_pays(kernel: Kernel, nest: str, roles: Roles) -> Condition:
     return _known(kernel, all_of((single, ge(_elements(kernel, nest), least))))
 
 
-def functions_pay(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Condition:
+def _functions_pay(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Condition:
     """Few columns, with a function of each sum; FALSE if there is none or sizes do not tell."""
     if not _has_functions(kernel, nest):
         return FALSE

@@ -25,7 +25,7 @@ from tcsym.index.expr import (
     var,
 )
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import THREADS, Branch, Kernel, Store
+from tcsym.ir.loops import THREADS, Kernel, Store
 from tcsym.schedule.analysis.access import accesses
 from tcsym.schedule.analysis.assume import in_context
 from tcsym.schedule.analysis.band import Band, band_of
@@ -33,19 +33,14 @@ from tcsym.schedule.analysis.loops import (
     find_loop,
     is_leaf,
     loops_in,
-    replace_loop,
 )
-from tcsym.schedule.analysis.overlap import is_repeatable
 from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.analysis.vector_legality import vector_refusal
-from tcsym.schedule.order.interchange import can_sink, reorder_chain
-from tcsym.schedule.tile.interleave import with_interleaved
+from tcsym.schedule.order.interchange import can_sink
+from tcsym.schedule.plan import Interleave, Lanes, Version
 from tcsym.schedule.tile.lane_windows import lane_windows
-from tcsym.schedule.tile.register_tile import TileShape, can_tile, tile_registers
-from tcsym.schedule.tile.row_schedule import leaf_chain, row_choice, split_rest
-from tcsym.schedule.tile.transpose_lanes import (
-    transpose_lanes,
-)
+from tcsym.schedule.tile.register_tile import can_tile
+from tcsym.schedule.tile.row_schedule import leaf_chain, row_choice
 from tcsym.schedule.tile.transposition import transposition_of
 from tcsym.schedule.tile.window_schedule import sliding_reads
 from tcsym.schedule.version.interleaving import (
@@ -66,7 +61,6 @@ from tcsym.schedule.version.row_costs import (
     row_cost,
     saved_cost,
 )
-from tcsym.schedule.version.versioning import duplicate
 
 TINY_COST = 6.0  # of a row that is copied, where fewer elements may take less in place
 LEAST_TINY = 3  # elements, for a version of that
@@ -87,6 +81,10 @@ class Short:
     cost: float
     window: Index = ZERO
 
+    @property
+    def plan(self) -> Lanes:
+        return Lanes(self.columns, self.rows, self.most)
+
 
 def short_versions(
     kernel: Kernel,
@@ -95,8 +93,8 @@ def short_versions(
     setting: Setting,
     most: int | None = None,
     folded: bool = False,
-) -> Kernel:
-    """The nest for long rows, beside versions for short ones. `columns`: its lanes, if one loop.
+) -> Iterator[Version[Lanes | Interleave]]:
+    """Versions of the nest for short rows. `columns`: its lanes, if one loop.
 
     most: elements of a row that counts as short (interleaved, twice as many); None: as its
     estimated time says. folded: another version has vectors across rows, if these are many.
@@ -109,62 +107,61 @@ def short_versions(
         few = _few_elements(kernel, nest, longer, found, setting)
         if few != FALSE:
             if most is None and copied:
-                kernel = _with_windows(kernel, nest, found, few, setting)
-            first = _tiny(kernel, nest, choices, found, setting) if copied else ()
-            for short in first:
-                kernel = _with_version(kernel, nest, short, setting)
-            kernel = with_interleaved(kernel, nest, found, few, setting)
-            setting.note(nest, f"short rows: interleaved along {found.loop}")
+                yield from _windows(kernel, nest, found, few, setting)
+            for short in _tiny(kernel, nest, choices, found, setting) if copied else ():
+                yield Version(short.condition, short.plan, "before", keeps_rest=True)
+            note = f"short rows: interleaved along {found.loop}"
+            yield Version(few, found.plan(), "before", note=note, keeps_rest=True)
             choices = tuple(x for x in choices if x.columns != found.loop and not copied)
             break
     for short in () if folded else choices:
-        kernel = _with_single_row(kernel, nest, short, setting)
-        kernel = _with_version(kernel, nest, short, setting)
-        setting.note(nest, f"short rows: vectors along {short.columns}")
-    return kernel
+        yield from _single_row(kernel, nest, short, setting)
+        note = f"short rows: vectors along {short.columns}"
+        yield Version(short.condition, short.plan, "before", note=note, keeps_rest=True)
 
 
-def _with_single_row(kernel: Kernel, nest: str, short: Short, setting: Setting) -> Kernel:
-    """Beside a transposition of one row or column, which moves no element: a copy."""
+def _single_row(
+    kernel: Kernel, nest: str, short: Short, setting: Setting
+) -> Iterator[Version[Lanes]]:
+    """A transposition of one row or column moves no element: a copy."""
     band = band_of(find_loop(kernel.body, nest))
     if transposition_of(kernel, band.loops) is None or loops_in(band.body):
-        return kernel
+        return
     lanes = setting.lanes(kernel, band.body)
     once = (eq(extent(band.loop(v)), 1) for v in short.rows)
     condition = in_context(kernel, all_of((*once, ge(extent(band.loop(short.columns)), lanes))))
-    if condition in (TRUE, FALSE):
-        return kernel
-    return _with_version(kernel, nest, replace(short, condition=condition), setting)
+    if condition != TRUE:
+        yield Version(condition, short.plan, "before", keeps_rest=True)
 
 
-def add_lanes(
-    kernel: Kernel, nest: str, columns: str, condition: Condition, setting: Setting
-) -> Kernel:
-    """The nest beside a version with that loop of its band in the lanes, if it may run there."""
+def in_lanes(
+    kernel: Kernel, nest: str, columns: str, condition: Condition
+) -> Iterator[Version[Lanes]]:
+    """That loop of the band in the lanes where the condition holds, if it may run there."""
     band = band_of(find_loop(kernel.body, nest))
     inside = tuple(v for v in band.variables if v != columns)
-    if inside:
-        inner = _arranged(band, inside, columns)
-        if inner is None or not _is_legal(kernel, inner, columns):
-            return kernel
-    setting.note(nest, f"few elements: vectors along {columns}")
-    return _with_version(kernel, nest, Short(inside, columns, condition, 0, 0.0), setting)
+    inner = _arranged(band, inside, columns) if inside else None
+    if not inside or (inner is not None and _is_legal(kernel, inner, columns)):
+        note = f"few elements: vectors along {columns}"
+        plan = Lanes(columns, inside)
+        yield Version(condition, plan, "before", note=note, keeps_rest=True)
 
 
-def _with_windows(
+def _windows(
     kernel: Kernel, nest: str, x: Interleaving, few: Condition, setting: Setting
-) -> Kernel:
-    """Beside a version in tiles of points along which windows slide, if there are any.
+) -> Iterator[Version[Interleave]]:
+    """Tiles of points along which windows slide, if there are any.
 
-    Tiles are also better than single points, for which there is a version where `few` holds.
+    They are also better than single points, for which there is a version where `few` holds.
     """
     windows = lane_windows(kernel, nest, x, setting)
     if windows is None:
-        return kernel
+        return
     more = all_of((windows.pays, _is_shared(kernel, nest, x, setting)))
-    pays = in_context(kernel, all_of((windows.fits, any_of((few, more)))))
-    setting.note(nest, f"windows: tiles along {windows.interleaving.rows}, {x.loop} in the lanes")
-    return with_interleaved(kernel, nest, windows.interleaving, pays, setting)
+    pays = all_of((windows.fits, any_of((few, more))))
+    tiles = windows.interleaving
+    note = f"windows: tiles along {tiles.rows}, {x.loop} in the lanes"
+    yield Version(pays, tiles.plan(), "before", note=note, keeps_rest=True)
 
 
 def _interleavings(
@@ -363,29 +360,3 @@ def _condition(
     if frozenset().union(*(n.variables() for n in extents)) & loops.keys():
         return FALSE
     return all_of((*(ge(most, n) for n in extents[:-1]), ge(extents[-1], lanes)))
-
-
-def _with_version(kernel: Kernel, nest: str, short: Short, setting: Setting) -> Kernel:
-    """Whole vectors of the columns: the last one overlaps, or elements are left for scalars."""
-    names = setting.names
-    kernel, copied, new = duplicate(kernel, find_loop(kernel.body, nest), names)
-    copy = find_loop(copied, new[nest])
-    columns, rows = new[short.columns], tuple(new[v] for v in short.rows)
-    band = band_of(copy)
-    lanes = setting.lanes(kernel, band.body)
-    inside = tuple(v for v in band.variables if v in rows)
-    order = (*(v for v in band.variables if v not in rows), *inside)
-    copy = reorder_chain(copy, order)
-    body = replace_loop(kernel.body, nest, lambda x: Branch(short.condition, copy, x))
-    kernel = replace(kernel, body=body)
-    overlapping = is_repeatable(kernel, copy, frozenset((columns,)))
-    if not overlapping:
-        kernel, _ = split_rest(kernel, order[0], columns, lanes, names)
-    whole = band_of(find_loop(kernel.body, columns))
-    outer = tuple(x for x in whole.loops if x.variable not in inside)
-    tile = Band(outer, find_loop(kernel.body, inside[0]) if inside else whole.body)
-    shape = TileShape(1, 1, lanes)
-    tiled = tile_registers(kernel, tile, columns, None, (), shape, names, overlapping)
-    if short.most < 2 * lanes:  # one block at most, which is one vector of the row
-        return tiled.kernel
-    return transpose_lanes(tiled.kernel, tiled.top, lanes, setting)

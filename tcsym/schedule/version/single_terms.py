@@ -7,7 +7,8 @@ three loops seldom have one term: these sizes are left out (`Kernel.left_out`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import reduce
 from operator import mul
 
@@ -15,7 +16,6 @@ from tcsym.frontend.program import Binary, Const
 from tcsym.index.expr import FALSE, Condition, all_of, any_of, condition_variables, eq, ge
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import (
-    Branch,
     Holds,
     HorizontalReduce,
     Kernel,
@@ -28,14 +28,12 @@ from tcsym.ir.loops import (
 )
 from tcsym.ir.traverse import map_node, substitute_node
 from tcsym.schedule.analysis.access import value_variables
-from tcsym.schedule.analysis.assume import in_context
 from tcsym.schedule.analysis.band import Band, band_of, factors, reductions
 from tcsym.schedule.analysis.loops import children, find_loop, loops_in, replace_loop
-from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.analysis.setting import Setting
+from tcsym.schedule.plan import OneTerm, Version
 from tcsym.schedule.tile.forward_values import forward_values
 from tcsym.schedule.version.contraction_versions import has_windows
-from tcsym.schedule.version.versioning import duplicate
 
 OFTEN_LOOPS = 4  # of the band, from which on a map is always there
 LEAST_COLUMNS = 2  # for each of which a vector across rows takes its factors from registers
@@ -43,15 +41,14 @@ LEAST_ELEMENTS = 8192  # of results that are worth code of their own, where loop
 LONG_ROWS = 2  # vectors; tiles are as fast where one or so is a row
 
 
-@dataclass(frozen=True, slots=True)
-class SingleTerms:
-    """`map`: the nest without sums, not scheduled yet."""
+def one_term(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[OneTerm]]:
+    """A map, for sums of one term."""
+    seldom = _is_seldom(band_of(find_loop(kernel.body, nest)))
+    single = _may_be_single(kernel, nest, setting)
+    yield Version(single, OneTerm(), "before", is_seldom=seldom, keeps_rest=True)
 
-    kernel: Kernel
-    map: str
 
-
-def may_be_single(kernel: Kernel, nest: str, setting: Setting) -> Condition:
+def _may_be_single(kernel: Kernel, nest: str, setting: Setting) -> Condition:
     """Where sums of the nest have one term and a map of it pays; FALSE if it is more than sums that
     are stored, or if its innermost loops move one operand together."""
     band = band_of(find_loop(kernel.body, nest))
@@ -66,35 +63,29 @@ def may_be_single(kernel: Kernel, nest: str, setting: Setting) -> Condition:
         return FALSE
     columns = extent(band.loops[-1])
     single = all_of((*(eq(extent(x), 1) for x in steps), ge(columns, LEAST_COLUMNS)))
-    if is_seldom(band):
+    if _is_seldom(band):
         if not condition_variables(single) <= frozenset(kernel.sizes):
             return FALSE
         elements = reduce(mul, map(extent, band.loops))
         apart = any_of((ge(lanes - 1, columns), ge(columns, LONG_ROWS * lanes)))
         single = all_of((single, apart, ge(elements, LEAST_ELEMENTS)))
-    return in_context(kernel, single)
+    return single
 
 
-def is_seldom(band: Band) -> bool:
+def _is_seldom(band: Band) -> bool:
     """Sums of the band are of few loops; they seldom have one term."""
     return len(band.loops) < OFTEN_LOOPS
 
 
-def as_map(kernel: Kernel, nest: str, single: Condition, names: Names) -> SingleTerms:
-    """The nest beside a map for where the condition holds.
-
-    Contract: that is `may_be_single`.
-    """
+def as_map(kernel: Kernel, nest: str) -> Kernel:
+    """The nest as a map. Contract: `one_term`, where its condition holds."""
     band = band_of(find_loop(kernel.body, nest))
-    kernel, copy, new = duplicate(kernel, find_loop(kernel.body, nest), names)
-    inside = band_of(copy).body if isinstance(copy, Loop) else copy
-    store = _as_map(inside)
+    store = _as_map(band.body)
     assert store is not None
-    gone = {x.buffer for x in children(inside) if isinstance(x, Store)} - {store.buffer}
-    copy = replace_loop(copy, new[band.variables[-1]], lambda x: replace(x, body=store))
-    body = replace_loop(kernel.body, nest, lambda x: Branch(single, copy, x))
+    gone = {x.buffer for x in children(band.body) if isinstance(x, Store)} - {store.buffer}
+    body = replace_loop(kernel.body, band.variables[-1], lambda x: replace(x, body=store))
     buffers = tuple(b for b in kernel.buffers if b.name not in gone)
-    return SingleTerms(replace(kernel, body=body, buffers=buffers), new[nest])
+    return replace(kernel, body=body, buffers=buffers)
 
 
 def _as_map(body: Node) -> Store | None:

@@ -9,26 +9,24 @@ how much of a tile is in use, and how often: only the call knows.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import reduce
 from operator import mul
 
 from tcsym.index.expr import FALSE, ONE, ZERO, Condition, Index, ceildiv, ge, minimum
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import Branch, Kernel
+from tcsym.ir.loops import Kernel
 from tcsym.schedule.analysis.access import stride, value_variables
-from tcsym.schedule.analysis.assume import in_context
-from tcsym.schedule.analysis.band import Band, Roles, band_of, factors, reductions
-from tcsym.schedule.analysis.loops import find_loop, replace_loop
+from tcsym.schedule.analysis.band import Band, Roles, band_of, factors, reductions, roles_at
+from tcsym.schedule.analysis.loops import find_loop
 from tcsym.schedule.analysis.setting import Setting
-from tcsym.schedule.tile.strip_schedule import can_strip, schedule_strips
+from tcsym.schedule.plan import Strips, Version
+from tcsym.schedule.tile.strip_schedule import can_strip
 from tcsym.schedule.version.contraction_versions import (
     exchanged,
     has_windows,
     streams_in_place,
 )
 from tcsym.schedule.version.interleaving import tile_time
-from tcsym.schedule.version.versioning import duplicate
 
 LEAST_LOOPS = 3  # of the band; a product of two matrices has a version with its sides exchanged
 # Times in tenths of a nanosecond, with AVX-512
@@ -36,22 +34,18 @@ STRIP_TIME, STRIP_TERM_TIME = 60, 6  # of a vector of sums stored across, and of
 COPY_TIME = 2  # of an element of an operand in a panel
 
 
-def add_strips(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Kernel:
-    """The nest beside strips along such a loop, if there is one."""
+def strips_along(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[Strips]]:
+    """Strips along such a loop, if there is one."""
+    roles = roles_at(kernel, nest)
     band = band_of(find_loop(kernel.body, nest))
-    columns = next(_candidates(kernel, band, roles), None)
+    columns = None if roles is None else next(_candidates(kernel, band, roles), None)
     if len(band.loops) < LEAST_LOOPS or columns is None or has_windows(kernel, nest):
-        return kernel
-    if setting.lanes(kernel, band.body) == 1:
-        return kernel
-    pays = in_context(kernel, _pays(kernel, nest, roles, columns, setting))
-    if pays == FALSE:
-        return kernel
-    kernel, copy, new = duplicate(kernel, find_loop(kernel.body, nest), setting.names)
-    body = replace_loop(kernel.body, nest, lambda x: Branch(pays, copy, x))
-    setting.note(nest, f"little reuse: strips along {new[columns]}")
-    few = replace(setting, options=replace(setting.options, strip_vectors=1))
-    return schedule_strips(replace(kernel, body=body), new[nest], new[columns], few)
+        return
+    if roles is None or setting.lanes(kernel, band.body) == 1:
+        return
+    pays = _pays(kernel, nest, roles, columns, setting)
+    note = f"little reuse: strips along {columns}"
+    yield Version(pays, Strips(columns, vectors=1), "before", note=note, keeps_rest=True)
 
 
 def _candidates(kernel: Kernel, band: Band, roles: Roles) -> Iterator[str]:

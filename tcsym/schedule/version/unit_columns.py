@@ -12,43 +12,40 @@ from dataclasses import replace
 from typing import TypeVar
 
 from tcsym.frontend.program import Read
-from tcsym.index.expr import FALSE, ONE, TRUE, ZERO, Condition, eq, var
+from tcsym.index.expr import ONE, TRUE, ZERO, eq, var
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import Branch, Buffer, Kernel, Loop, Node, Store, Update, Value
+from tcsym.ir.loops import Buffer, Kernel, Loop, Node, Store, Update, Value
 from tcsym.ir.traverse import loads, map_node, substitute_node
 from tcsym.schedule.analysis.access import Subscripts, stride
 from tcsym.schedule.analysis.assume import in_context
 from tcsym.schedule.analysis.loops import find_loop, loops_in, replace_loop, statements_in
 from tcsym.schedule.analysis.setting import Setting
-from tcsym.schedule.version.versioning import duplicate
+from tcsym.schedule.plan import SingleColumn, Version
 
 T = TypeVar("T")
 
 
-def add_unit_columns(kernel: Kernel, nest: str, setting: Setting) -> tuple[Kernel, str | None]:
-    """The nest beside its version for one column, and the name of that; None: there is none."""
+def unit_columns(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[SingleColumn]]:
+    """A row, for the columns of sums that step through memory by their number."""
     sizes = frozenset(_column_sizes(kernel, find_loop(kernel.body, nest)))
-    if len(sizes) != 1:
-        return kernel, None
-    (size,) = sizes
-    return with_single_column(kernel, nest, size, eq(var(size), 1), setting)
+    if len(sizes) == 1:
+        (size,) = sizes
+        if in_context(kernel, eq(var(size), 1)) != TRUE and can_be_row(kernel, nest, size):
+            plan = SingleColumn(size, may_be_short=False)
+            yield Version(eq(var(size), 1), plan, "before", keeps_rest=True)
 
 
-def with_single_column(
-    kernel: Kernel, nest: str, size: str, condition: Condition, setting: Setting
-) -> tuple[Kernel, str | None]:
-    """`add_unit_columns` where the condition holds, which implies that the size is one."""
-    single = in_context(kernel, condition)
-    if single in (TRUE, FALSE):
-        return kernel, None
-    both, copy, _ = duplicate(kernel, find_loop(kernel.body, nest), setting.names)
-    assert isinstance(copy, Loop)
-    turned = _turned(both, copy, size)
-    if turned is None:
-        return kernel, None
+def can_be_row(kernel: Kernel, nest: str, size: str) -> bool:
+    """Columns of that size may be left out, where it is one."""
+    return _turned(kernel, find_loop(kernel.body, nest), size) is not None
+
+
+def as_row(kernel: Kernel, nest: str, size: str) -> Kernel:
+    """The nest for a single column. Contract: `can_be_row`."""
+    turned = _turned(kernel, find_loop(kernel.body, nest), size)
+    assert turned is not None
     kernel, row = turned
-    body = replace_loop(kernel.body, nest, lambda x: Branch(single, row, x))
-    return replace(kernel, body=body), row.variable
+    return replace(kernel, body=replace_loop(kernel.body, nest, lambda _: row))
 
 
 def _column_sizes(kernel: Kernel, nest: Loop) -> Iterator[str]:

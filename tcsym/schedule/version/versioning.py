@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
-from tcsym.index.expr import Condition
-from tcsym.ir.loops import Branch, Kernel, Node
+from tcsym.index.expr import Condition, negate
+from tcsym.ir.loops import Branch, Kernel, Loop, Node
 from tcsym.schedule.analysis.access import rename_buffer
 from tcsym.schedule.analysis.loops import find_loop, loops_in, replace_loop
 from tcsym.schedule.analysis.names import Names, rename_loops
+from tcsym.schedule.plan import Side
+
+Loops = Mapping[str, str]  # of a copy, by those of what was copied
 
 
 def duplicate(kernel: Kernel, node: Node, names: Names) -> tuple[Kernel, Node, dict[str, str]]:
@@ -23,10 +27,28 @@ def duplicate(kernel: Kernel, node: Node, names: Names) -> tuple[Kernel, Node, d
     return kernel, copy, new
 
 
-def add_version(
-    kernel: Kernel, nest: str, condition: Condition, names: Names
-) -> tuple[Kernel, str]:
-    """The nest under a condition, and the name of its copy for the other case."""
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """`version`, `rest`: the loops of both, by those of the nest that they were."""
+
+    kernel: Kernel
+    version: Loops
+    rest: Loops
+
+
+def beside(kernel: Kernel, nest: str, when: Condition, side: Side, names: Names) -> Beside:
+    """The nest and a copy of it, one of which runs where the condition holds."""
     kernel, copy, new = duplicate(kernel, find_loop(kernel.body, nest), names)
-    body = replace_loop(kernel.body, nest, lambda x: Branch(condition, x, copy))
-    return replace(kernel, body=body), new[nest]
+
+    def branch(x: Loop) -> Node:
+        match side:
+            case "instead":
+                return Branch(when, x, copy)
+            case "before":
+                return Branch(when, copy, x)
+            case "after":
+                return Branch(negate(when), x, copy)
+
+    kernel = replace(kernel, body=replace_loop(kernel.body, nest, branch))
+    same = {v: v for v in new}
+    return Beside(kernel, same, new) if side == "instead" else Beside(kernel, new, same)

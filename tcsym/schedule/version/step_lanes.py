@@ -8,28 +8,29 @@ operand of a column; a step is too short for copies.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import reduce
 from operator import mul
 
-from tcsym.index.expr import FALSE, ONE, Index, all_of, ge, maximum
+from tcsym.index.expr import ONE, Index, all_of, ge, maximum
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Kernel
-from tcsym.schedule.analysis.assume import in_context
-from tcsym.schedule.analysis.band import Roles, band_of, reductions
+from tcsym.schedule.analysis.band import band_of, reductions, roles_at
 from tcsym.schedule.analysis.loops import find_loop, loops_around
 from tcsym.schedule.analysis.setting import Setting
-from tcsym.schedule.version.short_rows import add_lanes
+from tcsym.schedule.plan import Lanes, Version
+from tcsym.schedule.version.short_rows import in_lanes
 
 MOST_GATHERS = 15  # for a vector of rows, of terms and of what follows: tiles take as long
 OTHERS = 2  # an operand of what follows, and the result
 
 
-def add_step_lanes(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Kernel:
-    """The nest beside a version with its rows in lanes, if it is part of a step."""
+def step_lanes(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[Lanes]]:
+    """Rows in lanes, if the nest is part of a step."""
+    roles = roles_at(kernel, nest)
     around = loops_around(kernel.body, nest)
-    if roles.rows is None or not any(x.order == "sequential" for x in around):
-        return kernel
+    if roles is None or roles.rows is None or not any(x.order == "sequential" for x in around):
+        return
     band = band_of(find_loop(kernel.body, nest))
     lanes = setting.lanes(kernel, band.body)
     columns = _product(extent(x) for x in band.loops if x.variable != roles.rows)
@@ -38,10 +39,9 @@ def add_step_lanes(kernel: Kernel, nest: str, roles: Roles, setting: Setting) ->
     rows = extent(band.loop(roles.rows))
     used = columns.variables() | terms.variables() | rows.variables()
     if lanes == 1 or not used <= frozenset(kernel.sizes):
-        return kernel
+        return
     few = all_of((ge(MOST_GATHERS, columns * (terms + OTHERS)), ge(rows, lanes)))
-    few = in_context(kernel, few)
-    return kernel if few == FALSE else add_lanes(kernel, nest, roles.rows, few, setting)
+    yield from in_lanes(kernel, nest, roles.rows, few)
 
 
 def _product(factors: Iterable[Index]) -> Index:

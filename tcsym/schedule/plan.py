@@ -1,0 +1,489 @@
+"""What may be done with a nest of loops, as data: plans, versions of a nest, what was chosen.
+
+A plan names a mechanism, the loops that it gives roles to, and sizes of tiles. It rewrites nothing:
+proposals make plans (`version/*_proposals.py`), `version.choose` picks among them, `version.apply`
+carries them out. Each prints in one line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Generic, Literal, TypeVar
+
+from tcsym.index.expr import TRUE, Condition
+
+
+def _vectors(n: int) -> str:
+    return f"{n} vector" if n == 1 else f"{n} vectors"
+
+
+# ---- leaves: whatever needs no register tile of rows and columns
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Every innermost loop in vectors along the loop that memory favours. vectors: most in flight;
+    None: as the options say."""
+
+    vectors: int | None = None
+
+    def __str__(self) -> str:
+        return "vectors" if self.vectors is None else f"{_vectors(self.vectors)} at a time"
+
+
+@dataclass(frozen=True, slots=True)
+class Strips:
+    """Strips of `columns` in lanes, so many `vectors` wide, sums along rows inside."""
+
+    columns: str
+    vectors: int | None = None
+
+    def __str__(self) -> str:
+        wide = "" if self.vectors is None else f", {_vectors(self.vectors)} wide"
+        return f"strips of columns {self.columns}{wide}"
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnBlocks:
+    """Rows streamed over blocks of `columns`. splits_rows: threads share rows (rfactor)."""
+
+    columns: str
+    splits_rows: bool
+
+    def __str__(self) -> str:
+        threads = ", rows split among threads" if self.splits_rows else ""
+        return f"rows streamed over blocks of columns {self.columns}{threads}"
+
+
+@dataclass(frozen=True, slots=True)
+class FoldColumns:
+    """Several short rows of `columns` as a long one, in vectors."""
+
+    columns: str
+
+    def __str__(self) -> str:
+        return f"several rows of columns {self.columns} folded into vectors"
+
+
+@dataclass(frozen=True, slots=True)
+class WindowTile:
+    """A tile of `n_rows` of `rows` by `vectors` of `columns`, which share what windows read.
+
+    is_masked: at the edges; else the last tiles overlap. has_literal: windows of symbolic size are
+    straight code where they have the commonest one.
+    """
+
+    columns: str
+    rows: str
+    n_rows: int
+    vectors: int
+    is_masked: bool = False
+    has_literal: bool = False
+
+    def __str__(self) -> str:
+        shape = (
+            f"{self.n_rows} rows {self.rows} x {_vectors(self.vectors)} of columns {self.columns}"
+        )
+        ends = "masked" if self.is_masked else "overlapping"
+        return f"windows in {ends} tiles of {shape}"
+
+
+@dataclass(frozen=True, slots=True)
+class RowBlocks:
+    """Unroll-and-jam: `n_rows` of the loop `rows` by `n_outer` of the loop `outer`, in vectors,
+    so many `vectors` of each in flight."""
+
+    rows: str
+    n_rows: int
+    outer: str | None
+    n_outer: int
+    vectors: int
+
+    def __str__(self) -> str:
+        loops = [(self.n_rows, self.rows), (self.n_outer, self.outer)]
+        block = " by ".join(f"{n} rows {v}" for n, v in loops if n > 1)
+        return f"unroll-and-jam of {block}, vectors inside"
+
+
+@dataclass(frozen=True, slots=True)
+class PairRows:
+    """Whole overlapping vectors for two of `rows` at a time, which share what they load."""
+
+    rows: str
+
+    def __str__(self) -> str:
+        return f"two rows {self.rows} at a time, in whole vectors"
+
+
+@dataclass(frozen=True, slots=True)
+class InnerLeaves:
+    """Every nest inside the band by a leaf's plan of its own."""
+
+    def __str__(self) -> str:
+        return "each nest inside by a plan of its own"
+
+
+LeafPlan = (
+    Rows | Strips | ColumnBlocks | FoldColumns | WindowTile | RowBlocks | PairRows | InnerLeaves
+)
+
+# ---- maps and short rows
+
+
+@dataclass(frozen=True, slots=True)
+class FoldRows:
+    """Vectors that run on across short rows, which are the last loop but `columns`."""
+
+    columns: str
+
+    def __str__(self) -> str:
+        return f"vectors across short rows of {self.columns}"
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """`columns` in the lanes, with the short `rows`, of at most so many elements, inside."""
+
+    columns: str
+    rows: tuple[str, ...]
+    most: int = 0
+
+    def __str__(self) -> str:
+        inside = f", short rows {', '.join(self.rows)} inside" if self.rows else ""
+        return f"columns {self.columns} in lanes{inside}"
+
+
+@dataclass(frozen=True, slots=True)
+class Interleave:
+    """`loop` in the lanes, inside the loops `outer`, on interleaved copies of buffers.
+
+    moved: of each buffer, the dimension that moves with the loop. rows: of a register tile, if any,
+    `height` of them. together: so many sums of a nest inside are made at once. products: they are
+    iterations of a contraction; operands whose rows lie far apart are copied in the tile's order.
+    """
+
+    loop: str
+    outer: tuple[str, ...]
+    moved: tuple[tuple[str, int], ...]
+    rows: str | None
+    height: int
+    together: int = 1
+    products: bool = False
+
+    def __str__(self) -> str:
+        copies = ", ".join(b for b, _ in self.moved) or "nothing"
+        tile = "" if self.rows is None else f", tile of {self.height} rows {self.rows}"
+        return f"iterations of {self.loop} in lanes{tile}, interleaves {copies}"
+
+
+@dataclass(frozen=True, slots=True)
+class SingleColumn:
+    """For the `size` of columns being one: no loop over them, and vectors along what is a row
+    then. may_be_short: that row may be short, too."""
+
+    size: str
+    may_be_short: bool
+
+    def __str__(self) -> str:
+        return f"the only column of {self.size} as a row"
+
+
+@dataclass(frozen=True, slots=True)
+class SplitWindows:
+    """Separable windows in two parts, along one dimension after the other."""
+
+    def __str__(self) -> str:
+        return "separable windows, one dimension after the other"
+
+
+@dataclass(frozen=True, slots=True)
+class PermuteFactors:
+    """A map on copies of its operands that lie as the result does."""
+
+    def __str__(self) -> str:
+        return "a map on transposed copies of operands"
+
+
+@dataclass(frozen=True, slots=True)
+class OneTerm:
+    """Sums of one term: no loops over terms, an outer product."""
+
+    def __str__(self) -> str:
+        return "sums of one term as a map"
+
+
+RowPlan = FoldRows | Lanes | Interleave | SingleColumn | SplitWindows | PermuteFactors | OneTerm
+
+# ---- contractions
+
+
+@dataclass(frozen=True, slots=True)
+class Panels:
+    """A register tile of `rows` x `columns`, of at most `tile` rows and vectors, on packed panels
+    of what the columns `stream`."""
+
+    columns: str
+    rows: str
+    tile: tuple[int, int]
+    stream: tuple[str, ...]
+
+    def __str__(self) -> str:
+        height, width = self.tile
+        loops = f"{height} rows {self.rows} x {_vectors(width)} of columns {self.columns}"
+        return f"register tile of {loops}, panels of {', '.join(self.stream)}"
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterTile:
+    """A register tile on packed panels, with no other copies: few rows of a block read them."""
+
+    columns: str
+    rows: str
+
+    def __str__(self) -> str:
+        return f"register tile of rows {self.rows} x columns {self.columns}"
+
+
+@dataclass(frozen=True, slots=True)
+class InPlace:
+    """A register tile of at most `height` rows on operands as they lie."""
+
+    columns: str
+    rows: str
+    height: int
+
+    def __str__(self) -> str:
+        loops = f"{self.height} rows {self.rows} x vectors of columns {self.columns}"
+        return f"register tile of {loops}, operands in place"
+
+
+@dataclass(frozen=True, slots=True)
+class Products:
+    """Dot products of two vectors along the sum for each element. few_columns: the columns are the
+    few, else the rows; their operand may need a copy."""
+
+    few_columns: bool
+
+    def __str__(self) -> str:
+        return f"dot products along the sum, for few {'columns' if self.few_columns else 'rows'}"
+
+
+@dataclass(frozen=True, slots=True)
+class SplitK:
+    """Blocks of a long sum, each in register tiles, added at the end."""
+
+    columns: str
+    rows: str
+
+    def __str__(self) -> str:
+        return f"split-K: blocks of the sum in tiles of rows {self.rows} x columns {self.columns}"
+
+
+@dataclass(frozen=True, slots=True)
+class UnitWindows:
+    """`windows` of one point: no loops over them, vectors along `columns`."""
+
+    columns: str
+    windows: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"windows of one point, vectors of columns {self.columns}"
+
+
+ContractionPlan = Panels | RegisterTile | InPlace | Products | SplitK | UnitWindows
+
+# ---- whole nests
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """Groups of rows around a loop in order, their state in registers."""
+
+    def __str__(self) -> str:
+        return "scan: rows at once, state in registers"
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """The nest reads copies that are made before it, and gets a plan of its own with them."""
+
+    what: str
+
+    def __str__(self) -> str:
+        return f"stages {self.what}"
+
+
+@dataclass(frozen=True, slots=True)
+class SumTerms:
+    """Products in a sum, or under a guard, apart from the rest of the sum."""
+
+    def __str__(self) -> str:
+        return "products apart from the rest of the sum"
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionsApart:
+    """Functions of sums in a nest of their own, across rows."""
+
+    def __str__(self) -> str:
+        return "functions of sums apart from the sums"
+
+
+@dataclass(frozen=True, slots=True)
+class SharedRows:
+    """Several nests share rows, which become the band's last loop."""
+
+    height: int
+
+    def __str__(self) -> str:
+        return "several nests on the same rows"
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """All nests of the band on `height` rows before the next ones."""
+
+    height: int
+
+    def __str__(self) -> str:
+        return f"all nests on blocks of {self.height} rows"
+
+
+@dataclass(frozen=True, slots=True)
+class Distribute:
+    """Each nest over all rows, of which there are `most`."""
+
+    most: int
+
+    def __str__(self) -> str:
+        return f"each nest over all rows, at most {self.most}"
+
+
+@dataclass(frozen=True, slots=True)
+class InnerNests:
+    """Every nest inside the band by a plan of its own, one of them a contraction."""
+
+    def __str__(self) -> str:
+        return "each nest inside by a plan of its own"
+
+
+NestPlan = (
+    Scan | Staged | SumTerms | FunctionsApart | SharedRows | Blocked | Distribute | InnerNests
+)
+
+Plan = LeafPlan | RowPlan | ContractionPlan | NestPlan
+P = TypeVar("P", bound=Plan)
+P_co = TypeVar("P_co", bound=Plan, covariant=True)
+
+
+def renamed(plan: P, new: Mapping[str, str]) -> P:
+    """The plan for a copy of the nest, whose loops have new names."""
+
+    def change(x: Any) -> Any:
+        if isinstance(x, tuple):
+            return tuple(map(change, x))
+        return new.get(x, x) if isinstance(x, str) else x
+
+    return replace(plan, **{f.name: change(getattr(plan, f.name)) for f in fields(plan)})
+
+
+# ---- versions
+
+Side = Literal["instead", "before", "after"]
+
+
+@dataclass(frozen=True, slots=True)
+class Version(Generic[P_co]):
+    """A plan for a nest at the sizes for which `when` holds.
+
+    side: how the nest and its copy share the sizes.
+      `instead`  the nest gets the plan, the copy is for other sizes: `if when { nest } { copy }`
+      `before`   the copy gets the plan: `if when { copy } { nest }`
+      `after`    the copy gets the plan: `if !when { nest } { copy }`
+    is_seldom: few calls have such sizes, for which another kernel may serve (`Kernel.left_out`).
+    note: what to tell of it, in terms of the nest. keeps_rest: the nest gets other plans, too, even
+    if the condition always holds.
+    """
+
+    when: Condition
+    plan: P_co
+    side: Side = "instead"
+    is_seldom: bool = False
+    note: str = ""
+    keeps_rest: bool = False
+
+
+def always(plan: P, note: str = "") -> Version[P]:
+    """The plan, whatever the sizes are."""
+    return Version(TRUE, plan, note=note)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a better plan is not possible."""
+
+    reason: str
+
+
+# ---- what was chosen
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What to tell of a nest."""
+
+    nest: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.nest}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A version that the kernel has, and what was chosen for the nests inside it.
+
+    is_left_out: it has none for these sizes, which are left to another kernel.
+    """
+
+    when: Condition
+    plan: Plan
+    inside: tuple[Choice | Note, ...] = ()
+    is_left_out: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The versions of a nest: the first whose condition holds runs."""
+
+    nest: str
+    versions: tuple[Taken | Note, ...]
+
+
+def notes_of(record: Iterable[Choice | Taken | Note]) -> Iterator[Note]:
+    """All notes, in the order in which they were made."""
+    for x in record:
+        match x:
+            case Note():
+                yield x
+            case Choice(_, versions):
+                yield from notes_of(versions)
+            case Taken(inside=inside):
+                yield from notes_of(inside)
+
+
+def with_conditions(
+    record: Iterable[Choice | Note], change: Callable[[Condition], Condition]
+) -> tuple[Choice | Note, ...]:
+    """The same with changed conditions."""
+
+    def version(x: Taken | Note) -> Taken | Note:
+        if isinstance(x, Note):
+            return x
+        return replace(x, when=change(x.when), inside=with_conditions(x.inside, change))
+
+    return tuple(
+        x if isinstance(x, Note) else Choice(x.nest, tuple(map(version, x.versions)))
+        for x in record
+    )

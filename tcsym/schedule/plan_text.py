@@ -1,0 +1,77 @@
+"""What was chosen -> text: each nest with its plan, or with its versions and their conditions.
+
+m:
+  if 12 >= N && M >= N + 1: register tile of 4 rows n x vectors of columns m, operands in place
+  else: dot products along the sum, for few rows
+    k.3: vectors along k.3
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator
+
+from tcsym.index.expr import TRUE, Condition, condition_text
+from tcsym.schedule.plan import Choice, Note, Panels, RegisterTile, Rows, Taken, with_conditions
+from tcsym.sizes.context import Interval, simplified_condition
+
+WIDTH = 100
+LONG = 2 * WIDTH  # a condition of which the rest is left to the mapped loops
+
+
+def choices_text(record: Iterable[Choice | Note], sizes: Iterable[str]) -> str:
+    """Nests in the order in which they run; a version runs where no condition above it holds."""
+    some = dict.fromkeys(sizes, Interval(0, None))  # none is negative
+    simpler = with_conditions(record, lambda c: simplified_condition(c, some))
+    return "\n".join(_nests(simpler, "")) + "\n"
+
+
+def _nests(record: Iterable[Choice | Note], pad: str) -> Iterator[str]:
+    for nest, versions in _by_nest(x for x in record if isinstance(x, Choice)).items():
+        match versions:
+            case (Taken() as only,) if only.when == TRUE:
+                yield from _version(only, f"{nest}: ", pad)
+            case _:
+                yield f"{pad}{nest}:"
+                yield from _versions(versions, pad + "  ")
+
+
+def _by_nest(choices: Iterable[Choice]) -> dict[str, tuple[Taken | Note, ...]]:
+    """A nest's versions together, though they were chosen in several steps."""
+    found: dict[str, tuple[Taken | Note, ...]] = {}
+    for x in choices:
+        found[x.nest] = (*found.get(x.nest, ()), *x.versions)
+    return found
+
+
+def _versions(versions: tuple[Taken | Note, ...], pad: str) -> Iterator[str]:
+    before = ""
+    for x in versions:
+        if isinstance(x, Note):
+            yield from _wrapped(f"({x.text})", pad)
+        else:
+            head = f"{before}if {_condition(x.when)}" if x.when != TRUE else before.strip()
+            yield from _version(x, f"{head}: " if head else "", pad)
+            before = "else "
+
+
+def _version(x: Taken, head: str, pad: str) -> Iterator[str]:
+    notes = [n.text for n in x.inside if isinstance(n, Note)]
+    plan = "; ".join(notes) if isinstance(x.plan, Rows) and notes else str(x.plan)
+    yield from _wrapped(head + (f"left to another kernel: {plan}" if x.is_left_out else plan), pad)
+    of_panels = isinstance(x.plan, Panels)
+    yield from _nests((y for y in x.inside if not (of_panels and _is_tile(y))), pad + "  ")
+
+
+def _is_tile(x: Choice | Note) -> bool:
+    """That of the panels, which says no more than they do."""
+    plans = [v.plan for v in x.versions if isinstance(v, Taken)] if isinstance(x, Choice) else []
+    return any(isinstance(p, RegisterTile) for p in plans)
+
+
+def _condition(c: Condition) -> str:
+    return textwrap.shorten(condition_text(c), LONG, placeholder=" …")
+
+
+def _wrapped(text: str, pad: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent=pad, subsequent_indent=pad + "    ")

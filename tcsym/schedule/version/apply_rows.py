@@ -1,0 +1,186 @@
+"""Nest, plan of a leaf or of rows -> the nest scheduled so; and the leaves and maps inside it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import assert_never
+
+from tcsym.ir.loops import Kernel, Prefetch
+from tcsym.schedule.analysis.band import band_of
+from tcsym.schedule.analysis.loops import find_loop, outermost_loops
+from tcsym.schedule.analysis.setting import Setting
+from tcsym.schedule.combine.rfactor_rows import rfactor_rows
+from tcsym.schedule.combine.separable_windows import separate_windows
+from tcsym.schedule.plan import (
+    ColumnBlocks,
+    FoldColumns,
+    FoldRows,
+    InnerLeaves,
+    Interleave,
+    Lanes,
+    LeafPlan,
+    OneTerm,
+    PairRows,
+    PermuteFactors,
+    RowBlocks,
+    RowPlan,
+    Rows,
+    SingleColumn,
+    SplitWindows,
+    Strips,
+    WindowTile,
+)
+from tcsym.schedule.stage.permute_factors import permute_factors
+from tcsym.schedule.tile.column_blocks import schedule_column_blocks
+from tcsym.schedule.tile.fold_columns import schedule_folded_columns
+from tcsym.schedule.tile.fold_rows import schedule_folded_rows
+from tcsym.schedule.tile.interleave import schedule_interleave
+from tcsym.schedule.tile.row_schedule import schedule_rows
+from tcsym.schedule.tile.share_loads import pair_rows, shared_rows, whole_chain, whole_vectors
+from tcsym.schedule.tile.short_lanes import schedule_lanes
+from tcsym.schedule.tile.strip_schedule import schedule_strips
+from tcsym.schedule.tile.unroll_and_jam import schedule_row_blocks
+from tcsym.schedule.tile.window_schedule import schedule_window_tile
+from tcsym.schedule.version.choose import choose
+from tcsym.schedule.version.leaf_proposals import LEAF
+from tcsym.schedule.version.row_proposals import ROWS, folded_rows
+from tcsym.schedule.version.single_terms import as_map
+from tcsym.schedule.version.unit_columns import as_row
+
+
+def schedule_leaf(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
+    """The nest by windows, blocks of columns, strips or rows."""
+    return choose(kernel, nest, setting, LEAF, apply_leaf)
+
+
+def schedule_map(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
+    """The same, beside versions for short rows."""
+    return choose(kernel, nest, setting, ROWS, apply_rows)
+
+
+def apply_leaf(plan: LeafPlan, kernel: Kernel, nest: str, setting: Setting) -> Kernel:
+    match plan:
+        case Rows(vectors):
+            return schedule_rows(kernel, nest, _unrolled(setting, vectors))
+        case Strips(columns, vectors):
+            return schedule_strips(kernel, nest, columns, _wide(setting, vectors))
+        case ColumnBlocks(columns, splits_rows):
+            schedule = _shared_rows if splits_rows else _column_blocks
+            return schedule(kernel, nest, columns, setting)
+        case FoldColumns(columns):
+            return schedule_folded_columns(kernel, columns, setting)
+        case WindowTile():
+            return schedule_window_tile(kernel, nest, plan, setting)
+        case RowBlocks():
+            return schedule_row_blocks(kernel, nest, plan, setting)
+        case PairRows(rows):
+            setting.note(nest, "two rows at a time")
+            return pair_rows(kernel, nest, rows, setting)
+        case InnerLeaves():
+            for x in outermost_loops(band_of(find_loop(kernel.body, nest)).body):
+                kernel = schedule_leaf(kernel, x.variable, setting)
+            return kernel
+        case _:
+            assert_never(plan)
+
+
+def apply_rows(plan: LeafPlan | RowPlan, kernel: Kernel, nest: str, setting: Setting) -> Kernel:
+    match plan:
+        case FoldRows():
+            return schedule_folded_rows(kernel, nest, setting)
+        case Lanes():
+            return schedule_lanes(kernel, nest, plan, setting)
+        case Interleave():
+            return schedule_interleave(kernel, nest, plan, setting)
+        case SingleColumn(size, may_be_short):
+            setting.note(nest, "a single column: a row")
+            schedule = schedule_map if may_be_short else schedule_leaf
+            return schedule(as_row(kernel, nest, size), nest, setting)
+        case SplitWindows():
+            return _split_windows(kernel, nest, setting)
+        case PermuteFactors():
+            return _on_permuted_factors(kernel, nest, setting)
+        case OneTerm():
+            setting.note(nest, "sums of one term: a map")
+            return _outer_product(as_map(kernel, nest), nest, setting)
+        case _:
+            return apply_leaf(plan, kernel, nest, setting)
+
+
+def _unrolled(setting: Setting, vectors: int | None) -> Setting:
+    """With so many vectors of a row in flight; None: as options say."""
+    n = setting.options.row_unroll if vectors is None else vectors
+    return replace(setting, options=replace(setting.options, row_unroll=n))
+
+
+def _wide(setting: Setting, vectors: int | None) -> Setting:
+    """With strips of so many vectors; None: as options say."""
+    n = setting.options.strip_vectors if vectors is None else vectors
+    return replace(setting, options=replace(setting.options, strip_vectors=n))
+
+
+def _column_blocks(kernel: Kernel, nest: str, columns: str, setting: Setting) -> Kernel:
+    return schedule_column_blocks(kernel, columns, setting)
+
+
+def _shared_rows(kernel: Kernel, nest: str, columns: str, setting: Setting) -> Kernel:
+    """Threads share the rows, in parts of them, if there are any."""
+    parts = setting.options.parallelize
+    split = rfactor_rows(kernel, nest, columns, setting.names) if parts else None
+    if split is None:
+        return schedule_column_blocks(kernel, columns, setting)
+    kernel = schedule_column_blocks(split.kernel, split.columns, setting, split.rows)
+    return schedule_strips(kernel, nest, columns, _wide(setting, 1))
+
+
+def _split_windows(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
+    separated = separate_windows(kernel, nest, setting)
+    assert separated is not None
+    setting.note(nest, "windows in two parts")
+    kernel = separated.kernel
+    for x in separated.long:
+        lines = separated.ahead.get(x, ())
+        kernel = _long_rows(kernel, x, separated.length, lines, setting)
+    rest = _unrolled(setting, 1) if separated.long else setting
+    for x in separated.nests:
+        kernel = schedule_leaf(kernel, x, rest)
+    return kernel
+
+
+def _long_rows(
+    kernel: Kernel, nest: str, length: int, ahead: tuple[Prefetch, ...], setting: Setting
+) -> Kernel:
+    """Rows of `length` elements or more, two or more of them: in whole vectors if those fit.
+
+    ahead: what each vector fetches, in terms of the nest's loops.
+    """
+    chain = whole_chain(kernel, nest, setting)
+    if chain is None or setting.lanes(kernel, chain[-1].body) > length:
+        return schedule_leaf(kernel, nest, setting)
+    rows = shared_rows(kernel, chain)
+    setting.note(nest, "whole vectors" if rows is None else "two rows at a time")
+    return whole_vectors(kernel, chain, rows, setting, ahead)
+
+
+def _on_permuted_factors(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
+    """A map on operands that lie as its result does; where they are used seldom, as they do."""
+    factors = permute_factors(kernel, nest, setting)
+    assert factors is not None
+    setting.note(nest, "operands across the result from copies")
+    kernel = factors.kernel
+    for x in factors.copies:
+        kernel = schedule_rows(kernel, x, setting)
+    if factors.rest is not None:
+        kernel = schedule_map(kernel, factors.rest, setting)
+    return schedule_map(kernel, nest, setting)
+
+
+def _outer_product(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
+    """A map that few calls run: on copies, in vectors across short rows, or along rows."""
+    copied = permute_factors(kernel, nest, setting, True)
+    if copied is not None:
+        kernel = copied.kernel
+        for x in copied.copies:
+            kernel = schedule_rows(kernel, x, setting)
+    plainly = _unrolled(setting, 1)  # which is less code
+    return choose(kernel, nest, plainly, (folded_rows, *LEAF), apply_rows)

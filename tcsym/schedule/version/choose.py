@@ -1,0 +1,137 @@
+"""Nest, proposals -> the kernel with its versions: which plan the nest gets, at which sizes.
+
+The only place where policy duplicates a nest, and where sizes are left out. Proposals say what they
+would do, and when; `apply` does it to the copy that is theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Generic
+
+from tcsym.index.expr import FALSE, TRUE, any_of
+from tcsym.ir.loops import Kernel
+from tcsym.schedule.analysis.assume import in_context
+from tcsym.schedule.analysis.setting import Setting
+from tcsym.schedule.plan import (
+    Choice,
+    Note,
+    P,
+    Plan,
+    Refusal,
+    Taken,
+    Version,
+    always,
+    renamed,
+)
+from tcsym.schedule.version.versioning import Loops, beside
+
+Proposal = Callable[[Kernel, str, Setting], Iterable[Version[P] | Refusal]]
+Apply = Callable[[P, Kernel, str, Setting], Kernel]
+
+
+def choose(
+    kernel: Kernel, nest: str, setting: Setting, proposals: Iterable[Proposal[P]], apply: Apply[P]
+) -> Kernel:
+    """The nest by the proposals' versions, in their order; the first that always holds is the last.
+
+    A version that no size of the context needs is passed over. A proposal sees what versions before
+    its own have left of the nest. Contract: one of them always holds.
+    """
+    rest = _Rest(kernel, nest, setting, apply)
+    is_done = rest.take_all(proposals)
+    assert is_done
+    return rest.kernel
+
+
+def add_versions(
+    kernel: Kernel, nest: str, setting: Setting, proposals: Iterable[Proposal[P]], apply: Apply[P]
+) -> Kernel:
+    """The proposals' versions beside the nest, which keeps its name and is not scheduled yet.
+
+    Contract: no version is `instead` of the nest.
+    """
+    rest = _Rest(kernel, nest, setting, apply, stays=True)
+    rest.take_all(proposals)
+    assert rest.nest == nest
+    return rest.kernel
+
+
+def schedule_by(
+    plan: P, kernel: Kernel, nest: str, setting: Setting, apply: Apply[P], note: str = ""
+) -> Kernel:
+    """The nest by this plan, whatever the sizes."""
+    return choose(kernel, nest, setting, [lambda *_: [always(plan, note)]], apply)
+
+
+def record(
+    plan: Plan, nest: str, setting: Setting, run: Callable[[Setting], Kernel], note: str = ""
+) -> Kernel:
+    """What `run` makes, which is all of the nest; as the plan's in the record of the setting."""
+    inside = setting.recording()
+    if note:
+        inside.note(nest, note)
+    kernel = run(inside)
+    setting.record.append(Choice(nest, (Taken(TRUE, plan, tuple(inside.record)),)))
+    return kernel
+
+
+@dataclass(slots=True)
+class _Rest(Generic[P]):
+    """What versions have left of a nest. `loops`: its loops, by those that a proposal saw.
+
+    stays: something is left even where a version always holds.
+    """
+
+    kernel: Kernel
+    nest: str
+    setting: Setting
+    apply: Apply[P]
+    stays: bool = False
+    taken: list[Taken | Note] = field(default_factory=list)
+    loops: Loops = field(default_factory=dict)
+
+    def take_all(self, proposals: Iterable[Proposal[P]]) -> bool:
+        """Versions until nothing is left; False if something is. What was taken is recorded."""
+        nest, is_done = self.nest, False
+        for propose in proposals:
+            self.loops = {}
+            is_done = any(self.take(x) for x in propose(self.kernel, self.nest, self.setting))
+            if is_done:
+                break
+        if self.taken:
+            self.setting.record.append(Choice(nest, tuple(self.taken)))
+        return is_done
+
+    def take(self, x: Version[P] | Refusal) -> bool:
+        """True if nothing is left."""
+        if isinstance(x, Refusal):
+            self.taken.append(Note(self.nest, x.reason))
+            return False
+        when = in_context(self.kernel, x.when)
+        if when == FALSE:
+            return False
+        if x.is_seldom and not self.setting.whole and when != TRUE:
+            self.kernel = replace(self.kernel, left_out=any_of((self.kernel.left_out, when)))
+            self.taken.append(Taken(when, renamed(x.plan, self.loops), is_left_out=True))
+            return False
+        is_alone = when == TRUE and not (self.stays or x.keeps_rest)
+        inside = self.setting.recording()
+        if x.note:
+            inside.note(self.nest, x.note)
+        nest, loops = self.nest, self.loops
+        if not is_alone:
+            both = beside(self.kernel, nest, when, x.side, self.setting.names)
+            self.kernel, self.nest = both.kernel, both.rest[nest]
+            self.loops = _after(loops, both.rest)
+            nest, loops = both.version[nest], _after(loops, both.version)
+        plan = renamed(x.plan, loops)
+        self.kernel = self.apply(plan, self.kernel, nest, inside)
+        self.taken.append(Taken(when, plan, tuple(inside.record)))
+        return is_alone
+
+
+def _after(first: Loops, then: Loops) -> Loops:
+    """Both renamings, one after the other."""
+    return {**then, **{old: then.get(new, new) for old, new in first.items()}}

@@ -1,0 +1,287 @@
+"""Contraction -> its plans: panels, operands in place, products along the sum.
+
+Packed panels in register tiles are for many rows and columns. Few columns change places with the
+rows, or each element is a product of vectors. What pays may be known only at run time: then
+versions lie side by side, chosen by a condition on sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tcsym.frontend.program import Call
+from tcsym.index.expr import (
+    FALSE,
+    Condition,
+    all_of,
+    any_of,
+    condition_variables,
+    eq,
+    ge,
+    negate,
+)
+from tcsym.ir.bounds import extent
+from tcsym.ir.loops import Kernel
+from tcsym.ir.packed import BFLOAT
+from tcsym.schedule.analysis.assume import in_context, most_in_context
+from tcsym.schedule.analysis.band import Band, Roles, band_of, reductions, roles_at
+from tcsym.schedule.analysis.loops import find_loop, loops_around
+from tcsym.schedule.analysis.overlap import is_repeatable
+from tcsym.schedule.analysis.setting import Setting
+from tcsym.schedule.analysis.sliding import sliding_loops
+from tcsym.schedule.combine.split_k import is_long
+from tcsym.schedule.plan import (
+    ColumnBlocks,
+    InPlace,
+    Interleave,
+    Panels,
+    Plan,
+    Products,
+    SplitK,
+    UnitWindows,
+    Version,
+    WindowTile,
+    always,
+)
+from tcsym.schedule.stage.along_sum import along_sum
+from tcsym.schedule.tile.column_blocks import blocks_pay
+from tcsym.schedule.tile.contraction_schedule import tile_shape
+from tcsym.schedule.tile.point_windows import point_tile
+from tcsym.schedule.tile.register_tile import can_tile
+from tcsym.schedule.tile.window_schedule import whole_window_tile, window_rows
+from tcsym.schedule.version.choose import Proposal
+from tcsym.schedule.version.contraction_versions import (
+    FEW_ROWS,
+    exchange_pays,
+    exchanged,
+    has_windows,
+    may_be_short,
+    panels_pay,
+    products_pay,
+    row_count,
+    short_pays,
+    steps_apart,
+    streams_in_place,
+)
+from tcsym.schedule.version.exchange_sides import shared_pays
+from tcsym.schedule.version.interleaving import interleaving, interleaving_pays, transposing
+from tcsym.schedule.version.narrow_columns import narrow_columns
+from tcsym.schedule.version.single_terms import one_term
+from tcsym.schedule.version.step_lanes import step_lanes
+from tcsym.schedule.version.strips_version import strips_along
+
+SINGLE_ROWS = 2  # more share what they read of the columns
+LONG_COLUMNS = 512  # of which a tile for both rows reads a line here and there
+SLOW_ROWS = 2  # as many rows in flight where sums of pairs of bfloat16 wait for each other
+
+
+def interleaved(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[Interleave]]:
+    """Many small products in lanes, if a loop makes such."""
+    roles = _roles(kernel, nest)
+    found = interleaving(kernel, nest, setting) or transposing(kernel, nest, roles, setting)
+    if found is not None:
+        pays = interleaving_pays(kernel, nest, roles, found, setting)
+        yield Version(pays, found.plan(products=True), "after", keeps_rest=True)
+
+
+def few_columns(
+    kernel: Kernel, nest: str, setting: Setting
+) -> Iterator[Version[Panels | InPlace | Products]]:
+    """What wastes less of few columns than the register tile."""
+    roles = _roles(kernel, nest)
+    other = exchanged(kernel, nest, roles)
+    if other is not None and streams_in_place(kernel, nest, other, setting):
+        yield _exchanged(kernel, nest, other, exchange_pays(kernel, nest, roles, True), setting)
+        return
+    along = along_sum(kernel, nest, roles, roles.columns, setting.names)
+    if other is not None and may_be_short(kernel, nest, roles):
+        short = in_context(kernel, short_pays(kernel, nest, roles, other, setting))
+        if short != FALSE:
+            yield _exchanged(kernel, nest, other, short, setting)
+            return
+    if along is not None:
+        shared = FALSE if other is None else shared_pays(kernel, nest, roles, other, setting)
+        shared = in_context(kernel, shared)
+        if other is not None and along.operands and shared != FALSE:
+            seldom = _may_leave_out(kernel, nest, setting)
+            yield _exchanged(kernel, nest, other, shared, setting, seldom)
+        elif along.operands:  # else the version without panels is one of products
+            few = products_pay(kernel, nest, roles, along)
+            yield Version(few, Products(few_columns=True), "after", keeps_rest=True)
+    elif other is not None and steps_apart(kernel, nest, other):
+        yield _exchanged(kernel, nest, other, exchange_pays(kernel, nest, roles, False), setting)
+
+
+def _exchanged(
+    kernel: Kernel,
+    nest: str,
+    other: Roles,
+    few: Condition,
+    setting: Setting,
+    is_seldom: bool = False,
+) -> Version[Panels | InPlace]:
+    """Rows as columns, in place if they can be."""
+    lies_well = streams_in_place(kernel, nest, other, setting)
+    plan = (_in_place if lies_well else _in_panels)(kernel, nest, other, setting)
+    return Version(few, plan, "after", is_seldom, keeps_rest=True)
+
+
+def long_sums(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[SplitK]]:
+    """Blocks of sums so long that panels of them leave every cache.
+
+    Those of windows are left: tiles in place take less time than panels of them. So are those
+    inside of other loops, which have shares of the caches and threads of their own. Few sizes have
+    them.
+    """
+    roles = _roles(kernel, nest)
+    if not _may_leave_out(kernel, nest, setting) or has_windows(kernel, nest):
+        return
+    pays = is_long(kernel, nest)
+    if pays is None or roles.rows is None or not _is_of_sizes(kernel, in_context(kernel, pays)):
+        return
+    plan = SplitK(roles.columns, roles.rows)
+    yield Version(pays, plan, "before", is_seldom=True, keeps_rest=True)
+
+
+def _may_leave_out(kernel: Kernel, nest: str, setting: Setting) -> bool:
+    """Sizes that few calls have may be left to another kernel: the nest is by itself."""
+    return setting.long_sums and not loops_around(kernel.body, nest)
+
+
+def panels(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[Panels]]:
+    """The register tile on packed panels, where no product along the sum is quicker."""
+    return _panels(kernel, nest, setting, not has_windows(kernel, nest))
+
+
+def panels_of_terms(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[Panels]]:
+    """As `panels`, for products that are some of a sum's terms: leaves are the other choice."""
+    return _panels(kernel, nest, setting, beside_products=False)
+
+
+def _panels(
+    kernel: Kernel, nest: str, setting: Setting, beside_products: bool
+) -> Iterator[Version[Panels]]:
+    roles = _roles(kernel, nest)
+    pays = panels_pay(kernel, nest, roles, setting)
+    along = along_sum(kernel, nest, roles, roles.columns, setting.names)
+    if along is not None and not along.operands and beside_products:
+        pays = all_of((pays, negate(products_pay(kernel, nest, roles, along))))
+    yield Version(pays, _in_panels(kernel, nest, roles, setting))
+
+
+def _in_panels(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Panels:
+    assert roles.rows is not None
+    body = band_of(find_loop(kernel.body, nest)).body
+    shape = tile_shape(kernel, body, roles, setting)
+    stream = tuple(dict.fromkeys(r.tensor for r in roles.streamed))
+    return Panels(roles.columns, roles.rows, (shape.rows, shape.vectors), stream)
+
+
+def products(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[Products]]:
+    """Operands that cannot be streamed in place."""
+    roles = roles_at(kernel, nest)
+    if roles is None or not streams_in_place(kernel, nest, roles, setting):
+        yield always(Products(few_columns=False))
+
+
+def single_rows(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[ColumnBlocks]]:
+    """A row or two, each a sum over rows of columns."""
+    roles = _roles(kernel, nest)
+    band = band_of(find_loop(kernel.body, nest))
+    may = len(band.loops) == 2 or (len(band.loops) > 2 and not has_windows(kernel, nest))
+    pays = blocks_pay(kernel, roles.columns, setting) if may else None
+    if pays is None:
+        return
+    rows, columns = row_count(kernel, nest, roles), extent(band.loop(roles.columns))
+    few = ge(SINGLE_ROWS, rows)
+    if len(band.loops) > 2:  # rows come again and again
+        few = all_of((few, any_of((ge(1, rows), ge(columns, LONG_COLUMNS)))))
+    # loops around more than these give threads parts
+    plan = ColumnBlocks(roles.columns, splits_rows=len(band.loops) == 2)
+    note = f"blocks of columns {roles.columns} for {SINGLE_ROWS} rows"
+    yield Version(all_of((few, pays)), plan, note=note, keeps_rest=True)
+
+
+def single_channels(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[WindowTile]]:
+    """Windows of one or two output channels.
+
+    Rows of the image share what windows read of it, and weights: a tile has four of these then,
+    where one of channels would be mostly empty.
+    """
+    roles = _roles(kernel, nest)
+    rows = window_rows(kernel, nest, roles.columns)
+    if rows is None or rows == roles.rows:
+        return
+    whole = whole_window_tile(kernel, nest, roles.columns, rows, setting)
+    few = ge(SINGLE_ROWS, row_count(kernel, nest, roles))
+    note = f"windows, columns {roles.columns}, rows {rows}"
+    yield Version(all_of((few, whole.when)), whole.plan, note=note, keeps_rest=True)
+
+
+def single_points(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[UnitWindows]]:
+    """A row or two of columns, and windows of one point.
+
+    A tile of four rows is mostly empty then, one of four vectors of a row is not.
+    """
+    roles = _roles(kernel, nest)
+    columns, band = roles.columns, band_of(find_loop(kernel.body, nest))
+    inner = Band(band.loops[band.variables.index(columns) :], band.body)
+    windows = sliding_loops(reductions(band.body), band.variables)
+    if not windows or not can_tile(inner, columns, None, ()):
+        return
+    if not is_repeatable(kernel, band.body, frozenset((columns,))):
+        return
+    few = ge(SINGLE_ROWS, row_count(kernel, nest, roles))
+    wide = ge(extent(band.loop(columns)), point_tile(kernel, band, setting).columns)
+    single = in_context(kernel, all_of((few, wide, *(eq(extent(x), 1) for x in windows))))
+    if _is_of_sizes(kernel, single):
+        plan = UnitWindows(columns, tuple(x.variable for x in windows))
+        note = f"vectors along {columns} for {SINGLE_ROWS} rows"
+        yield Version(single, plan, note=note, keeps_rest=True)
+
+
+def in_place(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[InPlace]]:
+    """The register tile on operands as they lie, for too few rows to pay for panels."""
+    yield always(_in_place(kernel, nest, _roles(kernel, nest), setting))
+
+
+def _in_place(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> InPlace:
+    assert roles.rows is not None
+    most = FEW_ROWS * SLOW_ROWS if _adds_slowly(kernel, nest) else FEW_ROWS
+    rows = min(most, setting.rows, most_in_context(kernel, row_count(kernel, nest, roles)))
+    return InPlace(roles.columns, roles.rows, rows)
+
+
+def _adds_slowly(kernel: Kernel, nest: str) -> bool:
+    """A sum waits for its last term longer than those of other numbers do."""
+    sums = reductions(band_of(find_loop(kernel.body, nest)).body)
+    return any(isinstance(x.value, Call) and x.value.function == BFLOAT for x, _ in sums)
+
+
+def _is_of_sizes(kernel: Kernel, c: Condition) -> bool:
+    """It can be told before any loop."""
+    return condition_variables(c) <= frozenset(kernel.sizes)
+
+
+def _roles(kernel: Kernel, nest: str) -> Roles:
+    """Contract: the nest is a contraction."""
+    roles = roles_at(kernel, nest)
+    assert roles is not None
+    return roles
+
+
+CONTRACTION: tuple[Proposal[Plan], ...] = (
+    step_lanes,
+    one_term,
+    narrow_columns,
+    interleaved,
+    strips_along,
+    few_columns,
+    long_sums,
+    panels,
+    products,
+    single_rows,
+    single_channels,
+    single_points,
+    in_place,
+)

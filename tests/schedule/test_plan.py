@@ -1,0 +1,97 @@
+"""Every plan prints in one line, in terms of its loops, and follows them to a copy of the nest."""
+
+from __future__ import annotations
+
+import re
+from typing import get_args
+
+import pytest
+
+from tcsym.schedule.plan import (
+    Blocked,
+    ColumnBlocks,
+    Distribute,
+    FoldColumns,
+    FoldRows,
+    FunctionsApart,
+    InnerLeaves,
+    InnerNests,
+    InPlace,
+    Interleave,
+    Lanes,
+    OneTerm,
+    PairRows,
+    Panels,
+    PermuteFactors,
+    Plan,
+    Products,
+    RegisterTile,
+    RowBlocks,
+    Rows,
+    Scan,
+    SharedRows,
+    SingleColumn,
+    SplitK,
+    SplitWindows,
+    Staged,
+    Strips,
+    SumTerms,
+    UnitWindows,
+    WindowTile,
+    renamed,
+)
+
+PLANS: tuple[Plan, ...] = (
+    Rows(),
+    Rows(vectors=1),
+    Strips("n"),
+    Strips("n", 2),
+    ColumnBlocks("n", splits_rows=True),
+    FoldColumns("n"),
+    WindowTile("n", "m", 4, 2, is_masked=True),
+    RowBlocks("m", 4, "n", 2, 1),
+    RowBlocks("m", 1, "n", 4, 1),
+    PairRows("m"),
+    InnerLeaves(),
+    FoldRows("n"),
+    Lanes("n", ("m",), 8),
+    Interleave("n", ("b",), (("A", 0),), "m", 4),
+    SingleColumn("N", may_be_short=False),
+    SplitWindows(),
+    PermuteFactors(),
+    OneTerm(),
+    Panels("n", "m", (6, 2), ("B",)),
+    RegisterTile("n", "m"),
+    InPlace("n", "m", 4),
+    Products(few_columns=True),
+    SplitK("n", "m"),
+    UnitWindows("n", ("p", "q")),
+    Scan(),
+    Staged("converted images"),
+    SumTerms(),
+    FunctionsApart(),
+    SharedRows(6),
+    Blocked(6),
+    Distribute(114),
+    InnerNests(),
+)
+TILED = {"n": "n.1", "m": "m.1"}
+
+
+def test_all_plans_are_here() -> None:
+    assert {type(x) for x in PLANS} == {
+        p for kind in get_args(Plan) for p in get_args(kind) or [kind]
+    }
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=lambda x: type(x).__name__)
+def test_plans_print_in_one_line_with_their_loops(plan: Plan) -> None:
+    text = str(plan)
+    assert "\n" not in text and len(text) < 100 and "(" not in text
+    assert str(renamed(plan, TILED)) == re.sub(r"\b([mn])\b", r"\1.1", text)
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=lambda x: type(x).__name__)
+def test_plans_of_a_copy_are_of_its_loops(plan: Plan) -> None:
+    back = {new: old for old, new in TILED.items()}
+    assert renamed(renamed(plan, TILED), back) == plan
