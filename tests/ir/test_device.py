@@ -15,6 +15,7 @@ from tcsym.index.expr import TRUE, index, var
 from tcsym.ir.allocate import allocate
 from tcsym.ir.device import Barrier, BeginCopy, CommitCopies, Operand, WaitCopies, held, n_held
 from tcsym.ir.loops import Branch, Holds, Kernel, Loop, Node, Store, Value
+from tcsym.ir.regions import buffers_used, outline
 from tcsym.ir.text import kernel_text, node_text
 from tcsym.ir.traverse import map_node, substitute_node, walk
 from tcsym.ir.verify import InternalError, verify
@@ -190,3 +191,10 @@ def test_shared_buffers_lie_apart() -> None:
     storage = allocate(CASES["pipelined_3"].kernel)
     offsets = {n: o.as_int() for n, o in storage.offsets.items()}
     assert offsets == {"P": 0, "Q": 3 * 4 * 4 * 4} and storage.block_bytes == 2 * 3 * 4 * 4 * 4
+
+
+def test_a_grid_is_a_region_that_is_told_of_global_memory_alone() -> None:
+    (region,) = outline(CASES["pipelined_3"].kernel).regions
+    assert region.loop.variable == "bi"
+    assert region.numbers == ("M", "N", "K") and region.pointers == ("A", "B", "C")
+    assert buffers_used(region.loop) == {"A", "B", "C", "P", "Q", "S"}

@@ -17,7 +17,7 @@ import numpy as np
 from tcsym.frontend.interpret_functions import call
 from tcsym.index.values import evaluate
 from tcsym.ir.loops import THREADS, Buffer, Kernel, Node, Store, TransposeBlock, Update
-from tcsym.ir.traverse import regions, walk
+from tcsym.ir.traverse import grids, walk
 from tcsym.types import DType
 from tests.schedule.memory import Clock, Memory, Tracked
 from tests.schedule.python_text import kernel_lines, python_name
@@ -39,7 +39,7 @@ def execute(
     """
     memory: dict[str, Memory] = {}
     chance = None if shuffle is None else random.Random(shuffle)
-    runtime = _Runtime(chance, backward, any(regions(kernel.body)))
+    runtime = _Runtime(chance, backward, any(grids(kernel.body)))
     views: dict[str, np.ndarray] = {}
     for b in kernel.buffers:
         if b.space == "argument":
