@@ -13,7 +13,8 @@ from tcsym.target.caches import cache_bytes
 class Target:
     """A processor: vector registers and caches. Sizes in bits and bytes.
 
-    vector_bits 0: scalar code only. `features` are LLVM's names. `cpu` is LLVM's processor name.
+    vector_bits 0: scalar code only. has_libm: code may call the C library's functions; a target
+    without it has fused multiply-add. `features` are LLVM's names. `cpu` is LLVM's processor name.
     """
 
     name: str
@@ -26,6 +27,7 @@ class Target:
     l1_bytes: int = 32 * 1024
     l2_bytes: int = 512 * 1024
     l3_bytes: int = 32 * 1024 * 1024
+    has_libm: bool = True
 
     def lanes(self, element_bits: int) -> int:
         """Elements of that width in one vector register (1 without vectors)."""
