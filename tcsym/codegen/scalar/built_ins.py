@@ -1,21 +1,28 @@
 """The 64 built-in functions (LANGUAGE A18): name -> instruction, vector code or library function.
 
-In this order: one LLVM intrinsic; straight vector code for float32 or float64; a function written
-into the module (`math_special`); a function of the C library, lane by lane.
+In this order: one LLVM intrinsic; straight vector code for float32 or float64; a function of the C
+library, lane by lane; straight vector code of float64 for both (`math_special`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from tcsym.codegen.scalar import math_f32, math_f64, math_f64_angles, math_f64_pow
+from tcsym.codegen.scalar import (
+    math_f32,
+    math_f64,
+    math_f64_angles,
+    math_f64_pow,
+    math_f64_tails,
+)
 from tcsym.codegen.scalar.casts import from_bits, to_bits
 from tcsym.codegen.scalar.floats import Num, where
-from tcsym.codegen.scalar.math_special import SPECIAL, special
+from tcsym.codegen.scalar.math_special import SPECIAL
 from tcsym.codegen.scalar.remainders import fmod, remainder
 from tcsym.codegen.scalar.values import Code, Val
 from tcsym.types import DType
 
+INF = float("inf")
 LLVM = {
     "ceil": "ceil",
     "copysign": "copysign",
@@ -35,7 +42,14 @@ def _fdim(x: Num, y: Num) -> Num:
 
 
 def _logb(x: Num) -> Num:
-    return where(x.magnitude() >= float("inf"), x.magnitude(), x.each("logb"))
+    """The exponent's bits, of denormals after a shift."""
+    a = x.magnitude()
+    bits, bias, tiny = (23, 127, 2.0**-126) if a.val.kind == "float" else (52, 1023, 2.0**-1022)
+    small = a < tiny
+    exponent = where(small, a * 2.0**bits, a).bits() >> bits
+    exponent = exponent - where(small, exponent.like(bias + bits), bias)
+    found = exponent.to(a.val.kind, "sitofp")
+    return where(a < INF, where(a.equals(0.0), -INF, found), a)
 
 
 def _next(x: Num, y: Num) -> Num:
@@ -97,10 +111,13 @@ DOUBLE: dict[str, Callable[..., Num]] = {
     "atan": math_f64_angles.atan,
     "atan2": math_f64_angles.atan2,
     "atanh": math_f64_angles.atanh,
+    "cbrt": math_f64_pow.cbrt,
     "cos": math_f64.cos,
     "cosh": math_f64_angles.cosh,
     "erf": math_f64.erf,
+    "erfc": math_f64_tails.erfc,
     "exp": math_f64.exp,
+    "exp10": math_f64.exp10,
     "exp2": math_f64.exp2,
     "expm1": math_f64.expm1,
     "hypot": math_f64_angles.hypot,
@@ -114,23 +131,9 @@ DOUBLE: dict[str, Callable[..., Num]] = {
     "tan": math_f64.tan,
     "tanh": math_f64.tanh,
 }
-LIBRARY = frozenset(
-    {
-        "cbrt",
-        "erf",
-        "erfc",
-        "exp10",
-        "j0",
-        "j1",
-        "lgamma",
-        "tgamma",
-        "y0",
-        "y1",
-    }
-)
-# float32 by way of the double function, which is more accurate
-WIDENED = frozenset({"j0", "j1", "lgamma", "tgamma", "y0", "y1"})
-NAMES = frozenset({*LLVM, *ANY, *SINGLE, *DOUBLE, *SPECIAL, *LIBRARY})
+# Those of the C library are relatively accurate nearer to their zeros than ours.
+LIBRARY = {"j0": "j0", "j1": "j1", "lgamma": "lgamma_r", "y0": "y0", "y1": "y1"}
+NAMES = frozenset({*LLVM, *ANY, *SINGLE, *DOUBLE, *SPECIAL})
 
 
 def call(code: Code, function: str, args: list[Val], dtype: DType) -> Val:
@@ -140,22 +143,19 @@ def call(code: Code, function: str, args: list[Val], dtype: DType) -> Val:
     if function in LLVM:
         return code.intrinsic(LLVM[function], *args)
     inline = ANY.get(function) or (SINGLE if args[0].kind == "float" else DOUBLE).get(function)
+    if function in LIBRARY and args[0].kind == "double" and code.machine.has_libm:
+        return _library(code, function, args)
+    args = code.level(*args)
     if inline is not None:
-        args = code.level(*args)
         return inline(*(Num(code, a) for a in args)).val
-    if function in SPECIAL:
-        return special(code, function, args)
-    assert function in LIBRARY, function
-    if function in WIDENED and args[0].kind == "float":
-        wide = (code.convert("fpext", a, "double") for a in args)
-        return code.convert("fptrunc", _library(code, function, *wide), "float")
-    return _library(code, function + ("f" if args[0].kind == "float" else ""), *args)
+    wide = (Num(code, code.convert("fpext", a, "double")) for a in args)
+    return code.convert("fptrunc", SPECIAL[function](*wide).val, args[0].kind)
 
 
-def _library(code: Code, function: str, *args: Val) -> Val:
+def _library(code: Code, function: str, args: list[Val]) -> Val:
     if function == "lgamma":  # it stores the sign where all threads would write
-        return code.call_each("lgamma_r", *args, Val(code.function.alloca("i32", 4), "ptr"))
-    return code.call_each(function, *args)
+        args = [*args, Val(code.function.alloca("i32", 4), "ptr")]
+    return code.call_each(LIBRARY[function], *args)
 
 
 def _next_short(code: Code, args: list[Val], dtype: DType) -> Val:

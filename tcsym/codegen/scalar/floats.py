@@ -164,25 +164,3 @@ def in_pairs(x: Num, coefficients: tuple[float, ...]) -> Num:
     for term in reversed(terms[:-1]):
         total = total.times_plus(square, term)
     return total
-
-
-def or_library(function: str, number: Num, holds: Num, *args: Num) -> Num:
-    """`number` where that holds for all lanes, else the C library's function of all of them.
-
-    function: its name for float64.
-    """
-    code, f = number.code, number.code.function
-    label, end = f.new_label("far"), f.new_label("near")
-    far = code.any_lane(code.not_(holds.val))
-    before = f.current
-    f.branch(far.text, label, end, likely=False)
-    f.start_block(label)
-    with f.scope():
-        first, *others = args
-        exact = first.each(function, *others).val
-    last = f.current
-    f.jump(end)
-    f.start_block(end)
-    value = number.val
-    text = f"phi {value.type} [ {value.text}, %{before} ], [ {exact.text}, %{last} ]"
-    return Num(code, value._replace(text=f.result(text)))

@@ -8,7 +8,8 @@ overflow behave as in C. Coefficients: tools/fit_polynomials.py.
 from __future__ import annotations
 
 from tcsym.codegen.scalar import math_f64 as wide
-from tcsym.codegen.scalar.floats import Num, in_pairs, or_library, polynomial, where
+from tcsym.codegen.scalar.floats import Num, in_pairs, polynomial, where
+from tcsym.codegen.scalar.library import Formula, or_library
 
 INF, NAN = float("inf"), float("nan")
 LOG2E = 1.4426950408889634
@@ -59,7 +60,7 @@ _LOG2_ERFC = (  # of the quotient by that, over x - 1, at x - 1
     0.00027083793048904655,
 )
 
-_ERFINV = (
+ERFINV = (
     1.5014093591189792,
     0.24664028578545122,
     -0.004177386135805079,
@@ -295,7 +296,7 @@ def _inverse(x: Num, below: Num, above: Num) -> Num:
     w = -wide.log_for_single(below * above)
     s = w.intrinsic("sqrt")
     ratio = where(s < 4.08, in_pairs(s - 3.1, _ERFINV_MIDDLE), in_pairs(s - 7.0, _ERFINV_FAR))
-    ratio = where(w < 5.0, in_pairs(w - 2.5, _ERFINV), ratio)
+    ratio = where(w < 5.0, in_pairs(w - 2.5, ERFINV), ratio)
     ratio = where(w.equals(INF), INF, ratio)
     return where(x.magnitude() <= 1.0, x * ratio, NAN)
 
@@ -332,20 +333,20 @@ def hypot(x: Num, y: Num) -> Num:
 
 
 def sin(x: Num) -> Num:
-    return _for_angles("sin", x, wide.sin_cos(x.double())[0].single())
+    return _for_angles("sin", wide.far_sin, x, wide.sin_cos(x.double())[0].single())
 
 
 def cos(x: Num) -> Num:
-    return _for_angles("cos", x, wide.sin_cos(x.double())[1].single())
+    return _for_angles("cos", wide.far_cos, x, wide.sin_cos(x.double())[1].single())
 
 
 def tan(x: Num) -> Num:
     sine, cosine = wide.sin_cos(x.double())
-    return _for_angles("tan", x, (sine / cosine).single())
+    return _for_angles("tan", wide.far_tan, x, (sine / cosine).single())
 
 
-def _for_angles(function: str, x: Num, near: Num) -> Num:
-    return or_library(function, near, (x.magnitude() >= wide.LARGE_ANGLE) ^ 1, x)
+def _for_angles(function: str, far: Formula, x: Num, near: Num) -> Num:
+    return or_library(function, far, near, (x.magnitude() >= wide.LARGE_ANGLE) ^ 1, x)
 
 
 def pow(x: Num, y: Num) -> Num:

@@ -6,7 +6,9 @@ there an error of a few double ulps is nothing. Coefficients: tools/fit_polynomi
 
 from __future__ import annotations
 
-from tcsym.codegen.scalar.floats import Num, in_pairs, or_library, where
+from tcsym.codegen.scalar.floats import Num, in_pairs, where
+from tcsym.codegen.scalar.large_angles import beyond_quarters
+from tcsym.codegen.scalar.library import Formula, or_library
 
 INF, NAN = float("inf"), float("nan")
 LOG2E = 1.4426950408889634
@@ -15,6 +17,8 @@ QUARTER = 1.5707963267948966  # of a circle
 LARGE_ANGLE = 131072.0  # beyond it the reduction by three parts of pi/2 is not safe
 LN2_HIGH, LN2_LOW = 0.6931471803691238, 1.9082149292705877e-10  # high: 33 bits
 LOG10E_HIGH, LOG10E_LOW = 0.43429448176175356, 1.414982685385801e-10  # high: 31 bits
+LN10, LN10_HIGH, LN10_LOW = 2.302585092994046, 2.3025850653648376, 2.7629208037533617e-08  # 26 bits
+LOG2_10 = 3.321928094887362
 LOG10_2_HIGH, LOG10_2_LOW = 0.30102999566383914, 1.42050232272661e-13  # high: 41 bits
 _ROUND = 6755399441055744.0  # 1.5 * 2^52: adding it rounds to an integer in the low bits
 _EXP = (
@@ -153,10 +157,14 @@ def exp(x: Num) -> Num:
 
 
 def exp_of_sum(x: Num, rest: Num | None) -> Num:
-    """exp(x + rest), where rest is small beside x, or None.
+    """exp(x + rest), where rest is small beside x, or None."""
+    part, first, second = exp_in_parts(x, rest)
+    return (part + 1.0) * first * second
 
-    The scale 2^n is two factors (see `math_f32`): denormal results round once.
-    """
+
+def exp_in_parts(x: Num, rest: Num | None) -> tuple[Num, Num, Num]:
+    """`exp_of_sum` as 1 + the first number, times the others: 2^n is two factors, so that denormal
+    results round once (see `math_f32`)."""
     x = clamped(x, -1418.3, 710.0)
     whole = x.times_plus(LOG2E, _ROUND + 2046)
     bits = whole.bits()
@@ -166,8 +174,7 @@ def exp_of_sum(x: Num, rest: Num | None) -> Num:
     high = n.times_plus(-LN2_HIGH, x)
     low = n * -LN2_LOW if rest is None else n.times_plus(-LN2_LOW, rest)
     r = high + low
-    p = in_pairs(r, _EXP).times_plus(r * r, low) + high + 1.0
-    return p * first * second
+    return in_pairs(r, _EXP).times_plus(r * r, low) + high, first, second
 
 
 def exp_for_single(x: Num) -> Num:
@@ -252,6 +259,23 @@ def exp2(x: Num) -> Num:
     return (in_pairs(r, _EXP) * r * r + r + 1.0) * first * second
 
 
+def exp10(x: Num) -> Num:
+    """Within 1 ulp: exp of what is left of x, times log(10) in two parts, times 2^n."""
+    x = clamped(x, -616.0, 309.0)
+    whole = x.times_plus(LOG2_10, _ROUND + 2046)
+    bits = whole.bits()
+    half = bits.shifted_right(1)
+    first, second = (half << 52).as_float(), ((bits - half) << 52).as_float()
+    n = whole - (_ROUND + 2046)
+    left = n.times_plus(-LOG10_2_HIGH, x)
+    left_high = (left.bits() & -0x8000000).as_float()
+    left_low = (left - left_high) - n * LOG10_2_LOW
+    high = left_high * LN10_HIGH
+    low = left_low.times_plus(LN10, left_high * LN10_LOW)
+    r = high + low
+    return (in_pairs(r, _EXP).times_plus(r * r, low) + high + 1.0) * first * second
+
+
 def expm1(x: Num) -> Num:
     """Within 2 ulp: 2^n times that of what is left, and 2^n - 1."""
     clipped = clamped(x, -40.0, 710.0)
@@ -288,20 +312,34 @@ def log10(x: Num) -> Num:
 
 def sin(x: Num) -> Num:
     """Within 3 ulp, as cos is; tan is within 4."""
-    return _for_angles("sin", x, sin_cos(x)[0])
+    return _for_angles("sin", far_sin, x, sin_cos(x)[0])
 
 
 def cos(x: Num) -> Num:
-    return _for_angles("cos", x, sin_cos(x)[1])
+    return _for_angles("cos", far_cos, x, sin_cos(x)[1])
 
 
 def tan(x: Num) -> Num:
     sine, cosine = sin_cos(x)
-    return _for_angles("tan", x, sine / cosine)
+    return _for_angles("tan", far_tan, x, sine / cosine)
 
 
-def _for_angles(function: str, x: Num, near: Num) -> Num:
-    return or_library(function, near, (x.magnitude() >= LARGE_ANGLE) ^ 1, x)
+def _for_angles(function: str, far: Formula, x: Num, near: Num) -> Num:
+    return or_library(function, far, near, (x.magnitude() >= LARGE_ANGLE) ^ 1, x)
+
+
+def far_sin(x: Num) -> Num:
+    """Sine of a scalar of any size, as far_cos and far_tan are."""
+    return _on_circle(x, *beyond_quarters(x))[0]
+
+
+def far_cos(x: Num) -> Num:
+    return _on_circle(x, *beyond_quarters(x))[1]
+
+
+def far_tan(x: Num) -> Num:
+    sine, cosine = _on_circle(x, *beyond_quarters(x))
+    return sine / cosine
 
 
 def sin_cos(x: Num) -> tuple[Num, Num]:
@@ -311,10 +349,16 @@ def sin_cos(x: Num) -> tuple[Num, Num]:
     r = k.times_plus(-1.5707963267341256, x)  # pi/2 in three parts, the first two of 33 bits
     r = k.times_plus(-6.077100506303966e-11, r)
     r = k.times_plus(-2.0222662487959506e-21, r)
+    return _on_circle(x, r, None, shifted.bits())
+
+
+def _on_circle(x: Num, r: Num, low: Num | None, quadrant: Num) -> tuple[Num, Num]:
+    """Sine and cosine of x, which is r + low and quarters; low is little beside r, or none."""
     t = r * r
     s = r * t * in_pairs(t, _SIN) + r
     c = t * t * in_pairs(t, _COS) + (1.0 - 0.5 * t)
-    quadrant = shifted.bits()
+    if low is not None:
+        s, c = s + low * c, c - low * s
     swap = (quadrant & 1).equals(1)
     sine, cosine = where(swap, c, s), where(swap, s, c)
     sign = (quadrant & 2) << 62
@@ -364,11 +408,16 @@ def erf(x: Num) -> Num:
     a = x.magnitude()
     a = where(a > 6.0, 6.0, a)
     t = a * a
-    near = in_pairs(t, _ERF).times_plus(a, a)
+    near = erf_excess(a).times_plus(a, a)
     above, twice = a + 2.0, a.times_plus(2.0, 1.0)
     inverse = 1.0 / (above * twice)
     tail = in_pairs((a - 2.0) * twice * inverse, _ERF_TAIL) * above * inverse * _exp_of_small(-t)
     return where(a < 1.0, near, 1.0 - tail).with_sign(x)
+
+
+def erf_excess(x: Num) -> Num:
+    """erf(x)/x - 1 for |x| < 1."""
+    return in_pairs(x * x, _ERF)
 
 
 def _exp_of_small(x: Num) -> Num:

@@ -69,16 +69,24 @@ def _other_leg(x: Num) -> Num:
     return ((1.0 - x) * (1.0 + x)).intrinsic("sqrt")
 
 
-def hypot(x: Num, y: Num) -> Num:
-    """Within 2 ulp, scaled where squares would not be numbers."""
-    a, b = x.magnitude(), y.magnitude()
-    large = where(a > b, a, b)
+def hypot(*parts: Num) -> Num:
+    """The length of a vector, within 2 ulp, scaled where squares would not be numbers."""
+    sizes = [p.magnitude() for p in parts]
+    large = sizes[0]
+    for a in sizes[1:]:
+        large = where(large > a, large, a)
     up, down = large < 1e-140, large > 1e140
     factor = where(up, large.like(_SCALE), where(down, large.like(1 / _SCALE), 1.0))
     back = where(up, large.like(1 / _SCALE), where(down, large.like(_SCALE), 1.0))
-    p, q = a * factor, b * factor
-    length = q.times_plus(q, p * p).intrinsic("sqrt") * back
-    return where(a.equals(INF) | b.equals(INF), INF, length)
+    first, *others = [a * factor for a in sizes]
+    square = first * first
+    for a in others:
+        square = a.times_plus(a, square)
+    length = square.intrinsic("sqrt") * back
+    infinite = sizes[0].equals(INF)
+    for a in sizes[1:]:
+        infinite = infinite | a.equals(INF)
+    return where(infinite, INF, length)
 
 
 def sinh(x: Num) -> Num:

@@ -2,25 +2,61 @@
 
 A quotient below 2^24 (2^53 for float64) is rounded to an integer at most one too large; its product
 taken off by a fused step leaves no rounding, as what is left is a multiple of the divisor's last
-place. Larger quotients, and whatever is not finite, are the library's.
+place. Larger quotients, and whatever is not finite, are the library's, or long divisions.
 """
 
 from __future__ import annotations
 
-from tcsym.codegen.scalar.floats import Num, or_library, where
+from tcsym.codegen.scalar.floats import Num, where
+from tcsym.codegen.scalar.library import or_library
 from tcsym.codegen.scalar.values import Val
 
 
 def fmod(x: Num, y: Num) -> Num:
     """C's `fmod`, whose result has the sign of x."""
-    if not x.code.machine.has_fma:
+    machine = x.code.machine
+    if machine.has_libm and not machine.has_fma:
         return x.each("fmod", y)
     a, b = x.magnitude(), y.magnitude()
     quotient = (a / b).intrinsic("trunc")
     rest = (-quotient).times_plus(b, a)
     rest = where(rest < 0.0, rest + b, rest).with_sign(x)
     near = (quotient < (2.0**24 if x.val.kind == "float" else 2.0**53)) & (b < float("inf"))
-    return or_library("fmod", rest, near, x, y)
+    return or_library("fmod", _long_division, rest, near, x, y)
+
+
+def _long_division(x: Num, y: Num) -> Num:
+    """fmod of scalar doubles, ten bits of the quotient a round."""
+    code, f = x.code, x.code.function
+    a, b = x.magnitude(), y.magnitude()
+    (rest, place), (divisor, unit) = _mantissa(a), _mantissa(b)
+    divisor = where(b.equals(0.0), 1, divisor)
+    places = where(place > unit, place - unit, 0)
+    shifted, left, rest_after, left_after = (f.new_register() for _ in range(4))
+    before, loop, end = f.current, f.new_label("divide"), f.new_label("divided")
+    f.jump(loop)
+    f.start_block(loop)
+    f.do(f"{shifted} = phi i64 [ {rest.val.text}, %{before} ], [ {rest_after}, %{loop} ]")
+    f.do(f"{left} = phi i64 [ {places.val.text}, %{before} ], [ {left_after}, %{loop} ]")
+    step = where(Num(code, Val(left, "i64")) < 10, Num(code, Val(left, "i64")), 10)
+    moved = code.binary("shl", Val(shifted, "i64"), step.val)
+    f.do(f"{rest_after} = urem i64 {moved.text}, {divisor.val.text}")
+    f.do(f"{left_after} = sub i64 {left}, {step.val.text}")
+    more = Num(code, Val(left_after, "i64")) > 0
+    f.branch(more.val.text, loop, end)
+    f.start_block(end)
+    remains = Num(code, Val(rest_after, "i64")).to("double", "sitofp") * 2.0**-52
+    remains = remains * (unit << 52).as_float()
+    remains = where(a < b, a, remains).with_sign(x)
+    return where((a < float("inf")) & (b > 0.0), remains, float("nan"))
+
+
+def _mantissa(a: Num) -> tuple[Num, Num]:
+    """Integers m and e with a = m 2^(e - 1075), m < 2^53 and e > 0."""
+    bits = a.bits()
+    exponent, fraction = bits.shifted_right(52), bits & 0xFFFFFFFFFFFFF
+    normal = exponent > 0
+    return where(normal, fraction | (1 << 52), fraction), where(normal, exponent, 1)
 
 
 def remainder(x: Num, y: Num) -> Num:

@@ -20,6 +20,7 @@ from tcsym.frontend.interpret_functions import FUNCTIONS
 from tcsym.frontend.program import Call, Read
 from tcsym.index.expr import var
 from tcsym.target.names import resolve_target
+from tcsym.target.target import Target
 from tcsym.types import DType
 from tests.codegen.harness import TARGETS, Loaded, elementwise, load
 
@@ -48,8 +49,9 @@ SINGLE_ULPS = {"rsqrt": 1.5, "tanh": 2.62, "erfc": 1.1}
 DOUBLE_ULPS = {
     "cyl_bessel_i0": 20,
     "cyl_bessel_i1": 20,
-    "normcdf": 4000,
-    "rcbrt": 4,  # libraries' cbrt, ours and numpy's, differ by one, and a reciprocal doubles that
+    "erfcx": 6,  # the interpreter's is within 3
+    "normcdf": 4000,  # the interpreter's, far in its tail
+    "rcbrt": 4,  # numpy's cbrt and ours differ by one, and a reciprocal doubles that
     **dict.fromkeys(["sinh", "cosh", "tan"], 4),
     "tgamma": 20,
     **dict.fromkeys(["j0", "j1", "y0", "y1", "lgamma"], 1e6),  # the library's, near their zeros
@@ -75,14 +77,14 @@ def inputs(n: int, dtype: DType) -> list[Any]:
 
 
 @lru_cache(None)
-def compiled(name: str, dtype: DType, width: int, target: str) -> Loaded:
+def compiled(name: str, dtype: DType, width: int, target: Target | str) -> Loaded:
     names = "ABCD"[: N_ARGS.get(name, 1)]
     reads = tuple(Read(x, (var("i"),), dtype) for x in names)
     value = Call(name, reads, dtype)
     return load(elementwise(value, dtype, dict.fromkeys(names, dtype), width), target)
 
 
-def run(name: str, args: list[Any], dtype: DType, width: int, target: str) -> Any:
+def run(name: str, args: list[Any], dtype: DType, width: int, target: Target | str) -> Any:
     out = np.zeros(len(args[0]), dtype.numpy)
     kernel = compiled(name, dtype, width, target)
     assert kernel({**dict(zip("ABCD", args)), "O": out}, {"N": out.size}) == 0
@@ -350,7 +352,7 @@ def test_what_branches_stays_inside_loops(term: str, kind: str) -> None:
 
 
 def test_threads_share_no_sign_of_lgamma() -> None:
-    kernel = tcsym.define("def f(float(N) X) -> (Y) { Y(i) = lgamma(X(i)) }").f
+    kernel = tcsym.define("def f(double(N) X) -> (Y) { Y(i) = lgamma(X(i)) }").f
     text = kernel.explain("llvm")
     assert "@lgamma_r(" in text and "@lgamma(" not in text
 
@@ -366,7 +368,7 @@ def test_only_library_symbols_are_called() -> None:
                 value = Call(name, tuple(Read(x, (var("i"),), dtype) for x in names), dtype)
                 kernel = elementwise(value, dtype, dict.fromkeys(names, dtype), 4)
                 called |= symbols(kernel, target)
-        assert {"fmodf", "tgamma"} <= called
+        assert {"fmodf", "j1"} <= called
         missing = {s for s in called if not s.startswith("tcsym") and not hasattr(library, s)}
         assert not missing
 
