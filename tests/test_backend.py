@@ -13,6 +13,7 @@ from tcsym.ir.archive import members
 from tcsym.ir.loops import Kernel
 from tcsym.options import Options
 from tcsym.schedule.map_cpu import Mapped
+from tcsym.schedule.plan import Note
 from tcsym.target.names import NAMED, resolve_target
 from tcsym.target.target import Target
 from tests.targets import target_of
@@ -27,7 +28,7 @@ class Plain(Cpu):
     stages = ("loops again",)
 
     def map(self, kernel: Kernel, target: Target, options: Options, whole: bool) -> Mapped:
-        return Mapped(kernel, (f"plain for {target.name}",))
+        return Mapped(kernel, (Note("i", f"plain for {target.name}"),))
 
     def explain(self, stage: str, kernel: Kernel, target: Target, min_work_per_thread: int) -> str:
         return f"{stage} of {kernel.name}"
@@ -46,7 +47,7 @@ def test_every_target_has_a_back_end() -> None:
 def test_stages_behind_naive_loops_are_the_back_ends(plain: Target) -> None:
     mapped = explain_stage(PROGRAM, "mapped", plain, Options(), {})
     loops = explain_stage(PROGRAM, "loops", plain, Options(), {})
-    assert mapped.splitlines()[0].startswith("# plain for plain:1")
+    assert mapped.splitlines()[0].startswith("# i: plain for plain:1")
     assert mapped.endswith(loops)
     assert explain_stage(PROGRAM, "loops again", plain, Options(), {}) == "loops again of f"
     with pytest.raises(tc.OptionError) as error:

@@ -20,7 +20,7 @@ NAMES = ("matmul_bias_relu", "softmax", "conv_bias_relu", "attention", "rnn", "c
 
 @pytest.mark.parametrize("name", NAMES)
 def test_plans(name: str, update_golden: bool) -> None:
-    mapped = map_cpu(scheduled(name).kernel, AVX2, Options())
+    mapped = map_cpu(scheduled(name).kernel, AVX2.machine, Options())
     text = choices_text(mapped.choices, mapped.kernel.sizes)
     path = GOLDEN / f"{name}.txt"
     if update_golden:
