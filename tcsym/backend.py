@@ -122,6 +122,16 @@ class Cpu:
         return assembly(text, target)
 
 
+class Twin(Cpu):
+    """The kernels of a device, on the host (tcsym/native/simt.c)."""
+
+    def map(self, kernel: Kernel, target: Target, options: Options, whole: bool) -> Mapped:
+        from tcsym.schedule.map_gpu import map_gpu
+
+        return map_gpu(kernel, target.machine)
+
+
 BACKENDS: dict[str, Backend] = {
     "cpu": Cpu(),
+    "twin": Twin(),
 }

@@ -14,10 +14,13 @@ from tcsym.codegen.cpu.finite import all_finite
 from tcsym.codegen.cpu.intrinsics import VectorIntrinsics
 from tcsym.codegen.cpu.parallel import Tasks, field
 from tcsym.codegen.cpu.vector_memory import vector_memory
+from tcsym.codegen.device.intrinsics import DeviceIntrinsics
+from tcsym.codegen.device.launch import Twin
+from tcsym.codegen.device.memory import thread_memory
 from tcsym.codegen.object_code import pipeline_line
 from tcsym.codegen.scalar.backend import Backend
 from tcsym.codegen.scalar.context import Bound, Context, Faults
-from tcsym.codegen.scalar.control import statement
+from tcsym.codegen.scalar.control import LAUNCHED, statement
 from tcsym.codegen.scalar.functions import define
 from tcsym.codegen.scalar.index_code import condition
 from tcsym.codegen.scalar.least import ranges_of_sizes
@@ -106,7 +109,7 @@ def begin(kernel: Kernel, target: Target, min_work_per_thread: int) -> Emission:
     Every shared function and every parallel loop is a part of its own. Code without vectors is
     one module: LLVM's pipeline for it looks across functions.
     """
-    backend = Backend(vector_memory, Tasks(min_work_per_thread), VectorIntrinsics())
+    backend = _backend(target, min_work_per_thread)
     has_vectors = _has_vectors(kernel)
     module, faults = Module(pipeline_line(has_vectors), _attributes(target)), Faults()
     define_clipped(kernel, module, target.machine)  # first: shared functions call it
@@ -124,6 +127,12 @@ def begin(kernel: Kernel, target: Target, min_work_per_thread: int) -> Emission:
         shared, private = substitute(shared, values), substitute(private, values)
     in_parts = has_vectors and bool(module.parts)
     return Emission(kernel, module, host, in_parts, faults, shared, private)
+
+
+def _backend(target: Target, min_work_per_thread: int) -> Backend:
+    if target.kind == "twin":
+        return Backend(thread_memory, Twin(), DeviceIntrinsics())
+    return Backend(vector_memory, Tasks(min_work_per_thread), VectorIntrinsics())
 
 
 def _body(
@@ -189,7 +198,7 @@ def _body_head(kernel: Kernel) -> str:
 
 
 def _has_tasks(kernel: Kernel) -> bool:
-    return any(isinstance(x, Loop) and x.kind == "parallel" for x, _ in walk(kernel.body))
+    return any(isinstance(x, Loop) and x.kind in LAUNCHED for x, _ in walk(kernel.body))
 
 
 def _bind_launched(context: Context) -> None:

@@ -11,6 +11,8 @@ static PyMethodDef functions[] = {
      "large_array(shape, dtype): an array over a block; None if it is not large."},
     {"set_idle_memory", tcsym_set_idle_memory, METH_O, "Most bytes of blocks kept for later."},
     {"idle_memory", tcsym_idle_memory, METH_NOARGS, "Bytes and number of the blocks that are kept."},
+    {"simt_report", tcsym_simt_report, METH_NOARGS,
+     "What a grid on the host found to be wrong, of the last one of this thread that failed."},
     {NULL},
 };
 
@@ -37,9 +39,17 @@ PyMODINIT_FUNC PyInit__native(void) {
             return NULL;
     if (!add_address(module, "parallel_for", tcsym_parallel_for) ||
         !add_address(module, "missing_task", tcsym_missing_task) ||
+        !add_address(module, "simt_grid", tcsym_simt_grid) ||
+        !add_address(module, "simt_barrier", tcsym_simt_barrier) ||
+        !add_address(module, "simt_shuffle", tcsym_simt_shuffle) ||
+        !add_address(module, "simt_touch", tcsym_simt_touch) ||
+        !add_address(module, "simt_copy", tcsym_simt_copy) ||
+        !add_address(module, "simt_commit", tcsym_simt_commit) ||
+        !add_address(module, "simt_wait", tcsym_simt_wait) ||
         PyModule_AddIntConstant(module, "LARGE_BYTES", (long)tcsym_large) ||
         PyModule_AddIntMacro(module, ARENA_BUSY) || PyModule_AddIntMacro(module, OUT_OF_MEMORY) ||
-        PyModule_AddIntMacro(module, CODE_MISSING) || PyModule_AddIntMacro(module, MOST_ARRAYS))
+        PyModule_AddIntMacro(module, CODE_MISSING) || PyModule_AddIntMacro(module, SIMT_FAULT) ||
+        PyModule_AddIntMacro(module, MOST_ARRAYS))
         return NULL;
     return module;
 }

@@ -122,7 +122,7 @@ typedef struct {
     Pool *pool;
 } PoolObject;
 typedef int32_t Kernel(void *const *buffers, const int64_t *sizes, void *context);
-enum { ARENA_BUSY = -1, OUT_OF_MEMORY = -2, CODE_MISSING = -3 };
+enum { ARENA_BUSY = -1, OUT_OF_MEMORY = -2, CODE_MISSING = -3, SIMT_FAULT = -5 };
 
 extern PyTypeObject tcsym_Arena, tcsym_Pool;
 int32_t tcsym_launch(Kernel *kernel, void *const *buffers, const int64_t *sizes, Arena *arena,
@@ -145,5 +145,19 @@ PyObject *tcsym_large_array(PyObject *module, PyObject *args);
 PyObject *tcsym_set_idle_memory(PyObject *module, PyObject *most);
 PyObject *tcsym_idle_memory(PyObject *module, PyObject *nothing);
 bool tcsym_make_handler(void);
+
+/* ---- simt.c: blocks of a device on the host */
+
+typedef struct Simt Simt;
+typedef void Region(void *data, char *shared, int64_t block, int64_t thread, Simt *simt);
+int32_t tcsym_simt_grid(Region *region, void *data, int64_t blocks, int64_t threads,
+                        int64_t shared_bytes, int64_t backwards);
+void tcsym_simt_barrier(Simt *simt);
+int64_t tcsym_simt_shuffle(Simt *simt, int64_t value, int64_t source);
+void tcsym_simt_touch(Simt *simt, const char *at, int64_t bytes, int64_t writes);
+void tcsym_simt_copy(Simt *simt, char *to, const char *from, int64_t bytes, int64_t reads);
+void tcsym_simt_commit(Simt *simt);
+void tcsym_simt_wait(Simt *simt, int64_t left);
+PyObject *tcsym_simt_report(PyObject *module, PyObject *nothing);
 
 #endif

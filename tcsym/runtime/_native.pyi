@@ -8,10 +8,18 @@ import numpy as np
 ARENA_BUSY: int
 OUT_OF_MEMORY: int
 CODE_MISSING: int
+SIMT_FAULT: int
 LARGE_BYTES: int
 MOST_ARRAYS: int
 missing_task: int
 parallel_for: int
+simt_grid: int
+simt_barrier: int
+simt_shuffle: int
+simt_touch: int
+simt_copy: int
+simt_commit: int
+simt_wait: int
 
 class Arena:
     shared_bytes: int
@@ -96,4 +104,5 @@ def set_exchange(
 ) -> bool: ...
 def large_array(shape: tuple[int, ...], dtype: np.dtype[Any], /) -> np.ndarray[Any, Any] | None: ...
 def set_idle_memory(most: int, /) -> None: ...
+def simt_report() -> str: ...
 def idle_memory() -> tuple[int, int]: ...

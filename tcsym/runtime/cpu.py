@@ -9,6 +9,7 @@ import numpy as np
 from tcsym.errors import TargetError
 from tcsym.process.system import require_runs_code
 from tcsym.runtime.arrays import CPU_READS, empty, numpy_array, private_copy
+from tcsym.runtime.native import HAS_ENTRIES
 from tcsym.runtime.processor import known_processor
 from tcsym.runtime.view import Library, View
 from tcsym.target.host import runs_here
@@ -50,3 +51,17 @@ class Cpu:
 
     def copy(self, to: View, source: View) -> None:
         np.copyto(numpy_array(to), numpy_array(source))
+
+
+class Twin(Cpu):
+    """The processor in place of a device."""
+
+    name = "CPU, as the twin of a CUDA device"
+
+    def require(self, target: Target) -> None:
+        require_runs_code()
+        if not HAS_ENTRIES:
+            raise TargetError(
+                f"target `{target.name}` needs the native part of the run time",
+                hint="install tcsym where there is a C compiler; `tcsym doctor` says more",
+            )

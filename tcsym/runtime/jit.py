@@ -5,10 +5,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
+from tcsym.errors import TargetError
 from tcsym.ir.compiled import Compiled
 from tcsym.runtime.arena import private_stride
 from tcsym.runtime.kernel_code import KernelCode
-from tcsym.runtime.native import ARENA_BUSY, OUT_OF_MEMORY, native
+from tcsym.runtime.native import ARENA_BUSY, OUT_OF_MEMORY, SIMT_FAULT, native
 from tcsym.runtime.size_functions import shapes_of
 
 _MOST_BYTES = 2**46  # of address space; above it no allocation can succeed
@@ -46,6 +47,9 @@ class LoadedKernel(KernelCode):
             self.arenas.give_back(arena)
         if result == OUT_OF_MEMORY:
             raise MemoryError(f"no {shared + private * threads} bytes of scratch memory")
+        if result == SIMT_FAULT:
+            what = f"a device would not run this kernel so: {native.simt_report()}"
+            raise TargetError(what, hint="please report the text and the sizes")
         return result
 
     def byte_counts(self, sizes: tuple[int, ...], threads: int) -> tuple[int, int]:

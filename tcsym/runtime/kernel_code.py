@@ -21,6 +21,8 @@ def _resolve(name: str) -> int:
     """A function outside of the code: of C, or a task that is not made yet (`runtime.growing`)."""
     if name.startswith(TASK):
         return native.missing_task
+    if name.startswith("tcsym_simt_"):
+        return int(getattr(native, name.removeprefix("tcsym_")))
     return c_function(name)
 
 

@@ -9,7 +9,7 @@ import ctypes
 
 from tcsym.ir.compiled import ARENA_LINE, CONTEXT_FIELDS
 
-ARENA_BUSY, OUT_OF_MEMORY, CODE_MISSING = -1, -2, -3
+ARENA_BUSY, OUT_OF_MEMORY, CODE_MISSING, SIMT_FAULT = -1, -2, -3, -5
 LARGE_BYTES = 2**62  # no result comes from blocks
 _ADDRESS, _INTEGER = ctypes.c_void_p, ctypes.c_int64
 _TASK = ctypes.CFUNCTYPE(None, _ADDRESS, _INTEGER, _INTEGER)
@@ -83,6 +83,11 @@ def large_array(*_: object) -> None:
 
 def set_idle_memory(most: int) -> None:
     """Nothing is kept."""
+
+
+def simt_report() -> str:
+    """Nothing: no grid runs."""
+    return ""
 
 
 def idle_memory() -> tuple[int, int]:

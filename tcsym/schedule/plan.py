@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Generic, Literal, TypeVar
 
 from tcsym.index.expr import TRUE, Condition
+from tcsym.schedule.device.plan import DevicePlan
 
 
 def _vectors(n: int) -> str:
@@ -448,7 +449,7 @@ class Taken:
     """
 
     when: Condition
-    plan: Plan
+    plan: Plan | DevicePlan
     inside: tuple[Choice | Note, ...] = ()
     is_left_out: bool = False
 

@@ -40,7 +40,8 @@ class Machine:
     name: of machines with the same vectors; one's tuned options are a good guess for another's.
     has_halves: float16 is converted in registers. strip_vectors: of a strip of columns.
     stream_bytes: stores that bypass the caches go to multiples of that. has_libm: code may call the
-    C library's functions; a machine without it has fused multiply-add.
+    C library's functions; a machine without it has fused multiply-add. workers: of a device, what
+    runs blocks beside each other.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Machine:
     strip_vectors: int
     stream_bytes: int
     has_libm: bool = True
+    workers: int = 1
 
     def level(self, name: str) -> Level:
         """The level of that name: on a CPU a cache, `l1`, `l2` or `l3`."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from tcsym.errors import OptionError, TargetError
 from tcsym.target.caches import cache_bytes
 from tcsym.target.cpu import KINDS, cpu_target, host_target
+from tcsym.target.cuda import twin_target
 from tcsym.target.host import Processor, processor
-from tcsym.target.target import Target, kind_of
+from tcsym.target.target import TWIN, Target, kind_of
 
 HOST = "cpu"  # what the machine at hand is made of
 NAMED = {f"cpu:{kind.name}": kind for kind in KINDS}
@@ -18,12 +19,17 @@ def resolve_target(name: str | None, here: Processor | None = None) -> Target:
         return host_target(here or processor(), cache_bytes())
     if name in NAMED:
         return cpu_target(NAMED[name], cache_bytes())
+    if name == TWIN:
+        return twin_target()
     if kind_of(name) == "cuda":
-        raise TargetError("target `cuda` is not available in this version", hint='use "cpu"')
+        raise TargetError(
+            "target `cuda` is not available in this version",
+            hint=f'use "cpu"; "{TWIN}" runs the kernels of a device on the host',
+        )
     raise OptionError(f"unknown target `{name}`", hint=f"use {known_targets()}")
 
 
 def known_targets() -> str:
     """For messages."""
-    *names, last = (HOST, *NAMED)
+    *names, last = (HOST, *NAMED, TWIN)
     return f"{', '.join(names)} or {last}"

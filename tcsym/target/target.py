@@ -35,6 +35,11 @@ class Target:
         return Target(**given)
 
 
+TWIN = "cuda:twin"
+
+
 def kind_of(name: str | None) -> str:
     """The kind of the target of that name; without one it is a CPU."""
+    if name == TWIN:
+        return "twin"
     return (name or "cpu").partition(":")[0]

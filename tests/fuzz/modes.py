@@ -29,6 +29,7 @@ WEIGHTS: dict[str, float] = {
     "after": 2,
     "cpu:avx2": 2,
     "cpu:novector": 2,
+    "cuda:twin": 1,
     "declared": 2,
     "specialize": 2,
     "bucket": 2,
@@ -82,7 +83,7 @@ def kernel(case: Case, mode: str, sizes: Sizes) -> Any:
         options |= {"sizes": dict(sizes)} if bind != "never" and sizes else {}
     elif mode == "threads":  # short loops, too
         options["options"] = Options(min_work_per_thread=0)
-    elif mode.startswith("cpu"):
+    elif mode.startswith(("cpu", "cuda")):
         options["target"] = mode
     return define(case.source, **options)[case.name]
 

@@ -29,12 +29,16 @@ from tcsym.codegen.scalar.values import Code, Val, constant
 from tcsym.index.expr import (
     ZERO,
     Condition,
+    Index,
     condition_variables,
+    floordiv,
     ge,
+    mod,
     negate,
     var,
 )
-from tcsym.ir.device import DeviceNode, not_on_a_cpu
+from tcsym.ir.bounds import extent
+from tcsym.ir.device import DeviceNode
 from tcsym.ir.loops import (
     Allocate,
     Block,
@@ -49,8 +53,11 @@ from tcsym.ir.loops import (
     Verify,
 )
 from tcsym.ir.regions import sizes_in
+from tcsym.ir.traverse import substitute_node
 from tcsym.sizes.context import interval
 
+LAUNCHED = ("parallel", "block")
+THREAD = "device.thread"  # of a block: its number
 # Between the copies of an unrolled body: LLVM would load for several copies at once, and spill.
 _BARRIER = 'call void asm sideeffect "", ""()'
 
@@ -79,21 +86,38 @@ def statement(context: Context, n: Node) -> None:
 
 
 def _loop(context: Context, loop: Loop) -> None:
-    if loop.kind in ("block", "thread"):
-        raise not_on_a_cpu(loop)
     if loop.kind == "vector" and loop.upper.as_int() != 1:
         _vector_loop(context, loop)
     elif loop.kind in ("unrolled", "vector"):
         _unrolled_loop(context, loop)
     elif id(loop) in context.calls:
         call(context, context.calls[id(loop)])
-    elif loop.kind == "parallel" and context.host is not None and context.lanes is None:
+    elif loop.kind == "thread":
+        _thread(context, loop)
+    elif loop.kind in LAUNCHED and context.host is not None and context.lanes is None:
         context.backend.launcher.launch(context, context.host.region(loop))
     elif (loop.upper - loop.lower).as_int() == 1:
         _single(context, loop)
     else:
         ends = number(context, loop.lower), number(context, loop.upper)
         serial_loop(context, loop, *ends, is_certain=_has_iteration(context, loop))
+
+
+def _thread(context: Context, loop: Loop) -> None:
+    """The iteration of the thread that runs this, if there is one."""
+    nest: list[Loop] = [loop]
+    while isinstance(nest[-1].body, Loop) and nest[-1].body.kind == "thread":
+        nest.append(nest[-1].body)
+    place, at, body = var(THREAD), dict[str, Index](), nest[-1].body
+    for x in reversed(nest):
+        n = extent(x)
+        at[x.variable] = place if x is loop else mod(place, n)
+        place = floordiv(place, n)
+        if x.mask is not None:
+            body = Branch(ge(x.mask - 1, at[x.variable]), body)
+    starts_at(context, THREAD, ZERO)
+    with context.bound(THREAD, Bound("%thread")):
+        statement(context, substitute_node(body, at))
 
 
 def _unrolled_loop(context: Context, loop: Loop) -> None:
@@ -257,7 +281,7 @@ def _otherwise(context: Context, c: Condition, orelse: Node) -> None:
 
 def _allocate(context: Context, buffer: Buffer, body: Node) -> None:
     before = context.pointers.get(buffer.name)
-    if buffer.space == "arena":
+    if buffer.space in ("arena", "shared"):
         with context.function.at(0):  # in front of all loops, as addresses may be
             offset = as_val(number(context, context.storage.offsets[buffer.name]))
             place = f"getelementptr i8, ptr {context.arena}, {offset.typed}"
@@ -273,8 +297,8 @@ def _allocate(context: Context, buffer: Buffer, body: Node) -> None:
 
 def _frame(context: Context, buffer: Buffer) -> str:
     count = 1
-    for extent in buffer.shape:
-        n = extent.as_int()
+    for size in buffer.shape:
+        n = size.as_int()
         assert n is not None, f"{buffer.space} buffer {buffer.name} has no constant shape"
         count *= n
     kind = element_kind(buffer.dtype, buffer.space == "register")

@@ -24,7 +24,7 @@ def place_allocations(kernel: Kernel) -> Kernel:
     touched = Touched()
     used = touched(body)
     buffers = [b for b in kernel.buffers if b.space == "argument" or b.name in used]
-    for b in buffers:
+    for b in sorted(buffers, key=lambda b: b.space == "shared"):  # these around all others
         if b.space != "argument":
             body = _place(body, b.name, b.private, touched)
     return replace(kernel, body=body, buffers=tuple(buffers))
@@ -41,10 +41,12 @@ def _inside_parallel(
     """`node` with the allocation inside its parallel loop; None if it must be outside `node`."""
     match node:
         case Loop():
-            if node.kind == "parallel":
+            if node.kind in ("parallel", "thread"):
                 inner = Allocate(buffer, node.body)
                 return replace(node, body=inner) if node.variable in private else None
             found = _inside_parallel(node.body, buffer, private, touched)
+            if found is None and node.kind == "block" and node.variable in private:
+                found = Allocate(buffer, node.body)
             return None if found is None else replace(node, body=found)
         case Allocate(other, body):
             found = _inside_parallel(body, buffer, private, touched)

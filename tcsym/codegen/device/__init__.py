@@ -1,0 +1,1 @@
+"""Code for devices: regions as functions of one thread."""

@@ -1,0 +1,1 @@
+"""Nests on a device: plans that are proposed by what a nest is, and applied as loops of a grid."""

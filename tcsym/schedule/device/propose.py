@@ -1,0 +1,199 @@
+"""A nest -> plans for it, the first of which that may run at a call's sizes is taken.
+
+A proposal looks and rewrites nothing. It answers None where the nest is not of its kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import reduce
+from operator import mul
+
+from tcsym.frontend.program import Read
+from tcsym.index.expr import ONE, TRUE, Index, all_of, ceildiv, ge
+from tcsym.ir.bounds import extent
+from tcsym.ir.device import WARP
+from tcsym.ir.loops import Branch, Kernel, Loop, Node, Store, Update
+from tcsym.ir.traverse import loads, walk
+from tcsym.schedule.analysis.band import Band, contraction_roles
+from tcsym.schedule.analysis.loops import chain_of, children
+from tcsym.schedule.device.plan import BLOCK_THREADS, BlockRows, SharedTiles, ThreadPoints, Version
+from tcsym.target.machine import Machine
+
+ROW_THREADS = 128
+LARGE, SMALL = (128, 128, 16, 8, 8), (64, 64, 16, 4, 4)  # rows, columns, depth; points a thread
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """A parallel loop of the host, and the perfect chain of rectangular loops from it."""
+
+    kernel: Kernel
+    chain: tuple[Loop, ...]
+
+    @property
+    def top(self) -> Loop:
+        return self.chain[0]
+
+    @property
+    def body(self) -> Node:
+        return self.chain[-1].body
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        return tuple(x.variable for x in self.chain)
+
+
+def nest_of(kernel: Kernel, top: Loop) -> Nest:
+    """The loops from `top` whose bounds do not move with each other."""
+    chain, node = [top], top.body
+    while isinstance(node, Loop) and node.order == "parallel":
+        around = {x.variable for x in chain}
+        if (node.lower.variables() | node.upper.variables()) & around:
+            break
+        chain.append(node)
+        node = node.body
+    return Nest(kernel, tuple(chain))
+
+
+def versions(nest: Nest, machine: Machine) -> tuple[Version, ...]:
+    """Of the nest, the last one for all sizes."""
+    found: list[Version] = []
+    for propose in PROPOSALS:
+        found += propose(nest, machine)
+    return (*found, Version(ThreadPoints(nest.variables)))
+
+
+def tiles(nest: Nest, machine: Machine) -> Iterator[Version]:
+    """Sums of products of which rows and columns use each factor again."""
+    shape = tile_loops(nest)
+    if shape is None:
+        return
+    roles, total = shape
+    rows, columns = (extent(_loop(nest, v)) for v in roles)
+    others = reduce(mul, [extent(x) for x in nest.chain if x.variable not in roles], ONE)
+    for size in (LARGE, SMALL):
+        blocks = ceildiv(rows, size[0]) * ceildiv(columns, size[1]) * others
+        enough = ge(blocks, machine.workers) if size is LARGE else TRUE
+        wide = all_of((ge(rows, size[0] // 4), ge(columns, size[1] // 4), enough))
+        yield Version(SharedTiles(*roles, total, *size), wide)
+
+
+def tile_loops(nest: Nest) -> tuple[tuple[str, str], str] | None:
+    """BlockRows and columns, and the loop of the sum that is staged; None: no such sum.
+
+    One sum, or several in one nest of loops, in private elements that nothing else adds to.
+    """
+    kernel, body = nest.kernel, children(nest.body)
+    sums = [x for x in body if isinstance(x, Loop)]
+    if len(nest.chain) < 2 or len(sums) != 1 or not _starts_with_stores(body, sums[0]):
+        return None
+    around = chain_of(sums[0])
+    inside = around[-1].body
+    outside = {*nest.variables}
+    if any(x.order != "reduction" for x in around) or not _are_apart(around, outside):
+        return None
+    if not all(isinstance(x, Update) for x in children(inside)):
+        return None
+    own = {x.buffer for x in children(inside) if isinstance(x, Update)}
+    if not all(outside <= kernel.buffer(b).private for b in own):
+        return None
+    if any(any(r.checked) or r.unwritten for r in _reads(nest.body)):
+        return None
+    roles = contraction_roles(kernel, Band(nest.chain, nest.body))
+    if roles is None or roles.rows is None:
+        return None
+    known = [x.variable for x in around if extent(x).as_int() is None]
+    return (roles.rows, roles.columns), (known or [around[-1].variable])[-1]
+
+
+def _starts_with_stores(body: tuple[Node, ...], loop: Loop) -> bool:
+    return all(isinstance(x, Store) for x in body if x is not loop)
+
+
+def _are_apart(loops: tuple[Loop, ...], outside: set[str]) -> bool:
+    """No bound moves with a loop around."""
+    names = outside | {x.variable for x in loops}
+    return not any((x.lower.variables() | x.upper.variables()) & names for x in loops)
+
+
+def _reads(n: Node) -> Iterator[Read]:
+    for x, _ in walk(n):
+        if isinstance(x, Store | Update):
+            yield from loads(x.value)
+
+
+def _loop(nest: Nest, variable: str) -> Loop:
+    return next(x for x in nest.chain if x.variable == variable)
+
+
+def rows(nest: Nest, machine: Machine) -> Iterator[Version]:
+    """Few long rows: each with loops that its threads can share."""
+    longest = row_extent(nest)
+    if longest is None:
+        return
+    many = reduce(mul, map(extent, nest.chain))
+    few = ge(machine.workers * BLOCK_THREADS * 8, many)
+    yield Version(BlockRows(nest.variables, ROW_THREADS), all_of((ge(longest, 2 * WARP), few)))
+
+
+def row_extent(nest: Nest) -> Index | None:
+    """Of the first loop of a row; None if not all of the row is loops that threads can share.
+
+    Elements that belong to the row are scalars, of which each thread has its own.
+    """
+    body = children(nest.body)
+    found = [x for x in body if isinstance(x, Loop)]
+    if not found or any(not isinstance(x, Loop | Store) for x in body):
+        return None
+    sizes = frozenset(nest.kernel.sizes)
+    for x in found:
+        if not extent(x).variables() <= sizes or not _is_shareable(nest, x):
+            return None
+    return extent(found[0])
+
+
+def _is_shareable(nest: Nest, loop: Loop) -> bool:
+    """Iterations are independent, but that they add to scalars of the row."""
+    if loop.order == "sequential":
+        return False
+    for x, around in walk(loop.body):
+        if isinstance(x, Update) and not _moves(nest, x, loop, around):
+            if loop.order != "reduction" or around or not is_own(nest, x.buffer):
+                return False
+            read = {r.tensor for y in _statements(loop.body) for r in loads(y.value)}
+            if x.buffer in read:
+                return False
+        elif isinstance(x, Branch) or _sets_scalar(nest, x, loop, around):
+            return False
+    return True
+
+
+def _sets_scalar(nest: Nest, x: Node, loop: Loop, around: tuple[Loop, ...]) -> bool:
+    """A store to a scalar of the row, which the last iteration would decide."""
+    own = isinstance(x, Store) and is_own(nest, x.buffer)
+    return isinstance(x, Store) and own and not _moves(nest, x, loop, around)
+
+
+def _statements(n: Node) -> Iterator[Store | Update]:
+    return (x for x, _ in walk(n) if isinstance(x, Store | Update))
+
+
+def _moves(nest: Nest, x: Store | Update, loop: Loop, around: tuple[Loop, ...]) -> bool:
+    """Each iteration of the loop has elements of its own: private ones, or others by subscript."""
+    if loop.variable in nest.kernel.buffer(x.buffer).private:
+        return True
+    return any(loop.variable in s.variables() for s in x.subscripts)
+
+
+def is_own(nest: Nest, buffer: str) -> bool:
+    """A scalar of the row."""
+    b = nest.kernel.buffer(buffer)
+    if b.space == "argument" or not b.private >= {*nest.variables}:
+        return False
+    return len(b.shape) <= len(nest.chain)
+
+
+Propose = Callable[[Nest, Machine], Iterator[Version]]
+PROPOSALS: tuple[Propose, ...] = (tiles, rows)

@@ -1,0 +1,201 @@
+"""Naive kernel -> kernel for a device: host code around loops over blocks and threads.
+
+What runs in order, and around parallel loops, stays on the host; each nest that it comes to is a
+region, one launch of a grid. Temporaries live in registers of a thread if they are private to it
+and small, else in the device's memory.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import assert_never
+
+from tcsym.index.expr import FALSE, TRUE, ZERO, condition_variables, index
+from tcsym.ir.device import DeviceNode
+from tcsym.ir.loops import (
+    Allocate,
+    Block,
+    Branch,
+    Buffer,
+    Kernel,
+    Loop,
+    Node,
+    Prefetch,
+    Store,
+    TransposeBlock,
+    Update,
+    Verify,
+    block,
+)
+from tcsym.ir.traverse import walk
+from tcsym.process.config import VERIFY
+from tcsym.schedule.analysis.assume import assume, in_context
+from tcsym.schedule.analysis.loops import loops_in
+from tcsym.schedule.analysis.names import Names
+from tcsym.schedule.combine.accumulate import accumulate_privately
+from tcsym.schedule.device.apply import apply
+from tcsym.schedule.device.plan import BlockRows, DevicePlan, SharedTiles, ThreadPoints, Version
+from tcsym.schedule.device.propose import nest_of, versions
+from tcsym.schedule.map_cpu import Mapped
+from tcsym.schedule.multiples import condition_in_sizes, in_quotients, in_sizes
+from tcsym.schedule.order.follow_steps import follow_steps
+from tcsym.schedule.order.interchange_scans import interchange_scans
+from tcsym.schedule.plan import Choice, Taken, with_conditions
+from tcsym.schedule.split.drop_empty import drop_empty
+from tcsym.schedule.split.share_conditions import share_conditions
+from tcsym.schedule.split.unswitch import unswitch
+from tcsym.schedule.storage.contract_storage import contract_storage
+from tcsym.schedule.storage.place_allocations import place_allocations, without_allocations
+from tcsym.schedule.storage.privatise import privatise
+from tcsym.schedule.storage.storage_folding import fold_storage
+from tcsym.schedule.version.unit_windows import without_unit_loops
+from tcsym.schedule.version.versioning import duplicate
+from tcsym.target.machine import Machine
+
+THREAD_BYTES = 512  # of a temporary that each thread has for itself
+
+
+def map_gpu(kernel: Kernel, machine: Machine) -> Mapped:
+    """A correct kernel for every naive one, and all sizes."""
+    small = drop_empty(in_quotients(kernel))
+    names = Names.of(small)
+    body = unswitch(without_allocations(small.body), names)
+    small = share_conditions(replace(small, body=body))
+    small = follow_steps(accumulate_privately(small, names))
+    small = fold_storage(without_unit_loops(privatise(small)))
+    small = interchange_scans(small, names, in_blocks=False)
+    host = _Host(small, machine, names)
+    body = host.node(small.body)
+    small = _contracted(replace(host.kernel, body=body), frozenset(host.on_threads))
+    small = place_allocations(drop_empty(assume(small)))
+    if VERIFY.read():
+        from tcsym.ir.verify import verify
+
+        verify(small, "device", proves_races=False)  # the twin finds those that happen
+    return Mapped(
+        in_sizes(small, kernel),
+        with_conditions(host.choices, lambda c: condition_in_sizes(c, kernel)),
+    )
+
+
+@dataclass(slots=True)
+class _Host:
+    """Host code around grids. on_threads: the loops that threads stand for."""
+
+    kernel: Kernel
+    machine: Machine
+    names: Names
+    on_threads: set[str] = field(default_factory=set)
+    choices: list[Choice] = field(default_factory=list)
+
+    def node(self, n: Node) -> Node:
+        """Host code around the grids of `n`."""
+        match n:
+            case Loop():
+                if n.order == "parallel":
+                    return self.grids(n)
+                if _has_parallel(n.body):
+                    return replace(n, body=self.node(n.body))
+                return self.single(n)
+            case Branch(c, a, b):
+                return Branch(c, self.node(a), None if b is None else self.node(b))
+            case Block(body):
+                return block(*self.in_sequence(body))
+            case Allocate(name, body):
+                return Allocate(name, self.node(body))
+            case Store() | Update() | Verify():
+                return self.single(n)
+            case Prefetch() | TransposeBlock() | DeviceNode():
+                raise AssertionError(f"not in a naive kernel: {n}")
+            case _:
+                assert_never(n)
+
+    def in_sequence(self, nodes: tuple[Node, ...]) -> list[Node]:
+        """Neighbours that one thread has to do are one grid."""
+        out: list[Node] = []
+        alone: list[Node] = []
+        for x in (*nodes, None):
+            if x is not None and not _has_parallel(x):
+                alone.append(x)
+                continue
+            if alone:
+                out.append(self.single(block(*alone)))
+                alone = []
+            if x is not None:
+                out.append(self.node(x))
+        return out
+
+    def single(self, n: Node) -> Node:
+        """A grid of one thread."""
+        thread, outer = self.names.fresh("thread"), self.names.fresh("block")
+        inside = Loop(thread, ZERO, index(1), n, "thread", "parallel")
+        return Loop(outer, ZERO, index(1), inside, "block", "parallel")
+
+    def grids(self, top: Loop) -> Node:
+        """The versions of the nest, side by side."""
+        given = [v for v in self.versions(top) if v.when != FALSE]
+        last = next((k for k, v in enumerate(given) if v.when == TRUE), len(given) - 1)
+        made: Node | None = None
+        taken: list[Taken] = []
+        for k, version in reversed(list(enumerate(given[: last + 1]))):
+            node: Node = top
+            if k < last:
+                self.kernel, node, _ = duplicate(self.kernel, top, self.names)
+            assert isinstance(node, Loop)
+            nest = nest_of(self.kernel, node)
+            plan = self.moved(version.plan, top, node)
+            applied = apply(plan, nest, self.names)
+            self.kernel = applied.kernel
+            self.on_threads |= {x.variable for x in loops_in(applied.node)}
+            self.on_threads |= {*nest.variables}
+            taken.append(Taken(version.when, plan))
+            made = applied.node if made is None else Branch(version.when, applied.node, made)
+        assert made is not None
+        self.choices.append(Choice(top.variable, tuple(reversed(taken))))
+        return made
+
+    def versions(self, top: Loop) -> tuple[Version, ...]:
+        found = versions(nest_of(self.kernel, top), self.machine)
+        sizes = frozenset(self.kernel.sizes)
+        known = [v for v in found if condition_variables(v.when) <= sizes]
+        return tuple(replace(v, when=in_context(self.kernel, v.when)) for v in known)
+
+    def moved(self, plan: DevicePlan, top: Loop, node: Loop) -> DevicePlan:
+        """The plan of a copy, whose loops have other names."""
+        new = {a.variable: b.variable for a, b in zip(loops_in(top), loops_in(node), strict=True)}
+        match plan:
+            case ThreadPoints() | BlockRows():
+                return replace(plan, loops=tuple(new[v] for v in plan.loops))
+            case SharedTiles():
+                rows, columns, total = new[plan.rows], new[plan.columns], new[plan.sum]
+                return replace(plan, rows=rows, columns=columns, sum=total)
+            case _:
+                return plan
+
+
+def _has_parallel(n: Node) -> bool:
+    return any(isinstance(x, Loop) and x.order == "parallel" for x, _ in walk(n))
+
+
+def _contracted(kernel: Kernel, on_threads: frozenset[str]) -> Kernel:
+    """Temporaries contracted to what one thread needs if that is little, else kept for them all."""
+    small = contract_storage(kernel)
+    for b in small.buffers:
+        if b.space not in ("argument", "shared") and _bytes(b) > THREAD_BYTES:
+            kept = kernel.buffer(b.name)
+            kept = replace(kept, private=kept.private - on_threads)
+            kernel = kernel.with_buffer(kept)
+    small = contract_storage(kernel)
+    blocks = {x.variable for x, _ in walk(small.body) if isinstance(x, Loop) and x.kind == "block"}
+    for b in small.buffers:
+        if b.space in ("register", "stack") and not b.private & blocks:  # grids hand it on
+            small = small.with_buffer(replace(b, space="arena", padded=False))
+    return small
+
+
+def _bytes(b: Buffer) -> float:
+    """Of a temporary, infinite if sizes decide."""
+    extents = [e.as_int() for e in b.shape]
+    known = [e for e in extents if e is not None]
+    return math.prod(known) * b.dtype.bytes if len(known) == len(extents) else math.inf

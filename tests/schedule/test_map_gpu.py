@@ -1,0 +1,127 @@
+"""Kernels for a device against the interpreter: in plain Python, and as code in its twin."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import tcsym as tc
+from tcsym.compiler import analyse
+from tcsym.errors import TCError
+from tcsym.frontend.interpret import interpret
+from tcsym.index.expr import TRUE
+from tcsym.ir.races import races
+from tcsym.options import Options
+from tcsym.runtime.native import HAS_ENTRIES
+from tcsym.schedule import map_gpu as module
+from tcsym.schedule.device import propose
+from tcsym.schedule.device.plan import BlockRows, SharedTiles, ThreadPoints, Version
+from tcsym.schedule.map_gpu import map_gpu
+from tcsym.schedule.proved import schedule_program
+from tcsym.target.cuda import twin_target
+from tests.polyhedral.programs import SOURCES, program
+from tests.schedule.test_map_programs import inputs_of
+
+MACHINE = twin_target().machine
+MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
+SOFTMAX = tc.library.source("softmax")
+in_twin = pytest.mark.skipif(not HAS_ENTRIES, reason="the native part was not built")
+
+
+@pytest.fixture
+def first_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small blocks, and the first plan of each nest at all sizes."""
+    versions = propose.versions
+
+    def first(*given: propose.Nest) -> tuple[Version, ...]:
+        return (replace(versions(*given)[0], when=TRUE),)  # type: ignore[call-arg]
+
+    monkeypatch.setattr(module, "versions", first)
+    monkeypatch.setattr(propose, "LARGE", (16, 16, 4, 2, 2))
+    monkeypatch.setattr(propose, "SMALL", (16, 16, 4, 2, 2))
+    monkeypatch.setattr(propose, "ROW_THREADS", 64)
+
+
+def check(name: str) -> None:
+    p = program(name)
+    kernel = tc.define(p.source, target="cuda:twin", strategy="symbolic")[p.name]
+    rng = np.random.default_rng(len(name))
+    for most in (1, 4, 40):
+        sizes = {s: int(rng.integers(1, most + 1)) for s in p.sizes}
+        inputs = inputs_of(p, sizes, rng)
+        try:
+            want = interpret(p, inputs, sizes)
+        except TCError:
+            continue
+        got = kernel(**inputs, sizes=sizes)
+        for tensor, x in zip(want, got if isinstance(got, tuple) else (got,), strict=True):
+            found = np.asarray(x, np.float64)
+            np.testing.assert_allclose(found, np.asarray(want[tensor], np.float64), 1e-2, 1e-2)
+
+
+@in_twin
+@pytest.mark.parametrize("name", sorted(SOURCES))
+def test_mapped_program_agrees_with_the_interpreter(name: str) -> None:
+    check(name)
+
+
+@in_twin
+@pytest.mark.parametrize("name", ["matmul_bias_relu", "softmax", "attention", "conv_bias_relu"])
+def test_first_plans_agree_with_the_interpreter(name: str, first_plans: None) -> None:
+    check(name)
+
+
+@pytest.mark.parametrize("text", [MM, SOFTMAX])
+def test_threads_are_proved_not_to_race(text: str, first_plans: None) -> None:
+    (p,) = analyse(text).values()
+    kernel = map_gpu(schedule_program(p, Options(), {}).kernel, MACHINE).kernel
+    assert list(races(kernel)) == []
+
+
+@in_twin
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (17, 5, 33), (64, 40, 70), (130, 16, 129), (3, 0, 2)])
+def test_matmul_in_the_twin(sizes: tuple[int, int, int], first_plans: None) -> None:
+    m, k, n = sizes
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-4, 5, s).astype(np.float32) for s in ((m, k), (k, n)))
+    np.testing.assert_array_equal(tc.define(MM, target="cuda:twin")(a, b), a @ b)
+
+
+@in_twin
+@pytest.mark.parametrize("sizes", [(1, 1), (5, 300), (70, 33), (2, 1000)])
+def test_rows_in_the_twin(sizes: tuple[int, int]) -> None:
+    kernel = tc.define(SOFTMAX, target="cuda:twin")
+    x = np.random.default_rng(1).standard_normal(sizes, dtype=np.float32)
+    np.testing.assert_allclose(kernel(x), kernel.reference(x), 1e-5)
+
+
+def test_plans_follow_from_what_a_nest_is() -> None:
+    def plans(text: str) -> list[type]:
+        (p,) = analyse(text).values()
+        kernel = schedule_program(p, Options(), {}).kernel
+        (choice,) = map_gpu(kernel, MACHINE).choices
+        return [type(x.plan) for x in choice.versions]  # type: ignore[union-attr]
+
+    tiled = [SharedTiles, SharedTiles, BlockRows, ThreadPoints]
+    assert plans(MM) == tiled
+    assert plans(SOFTMAX) == [BlockRows, ThreadPoints]
+    assert plans("def f(float(N,M) X) -> (Y) { Y(i,j) = X(i,j) + 1 }") == [ThreadPoints]
+    gathered = "def f(float(V,D) T, int32(N) I) -> (Y) { Y(n,d) = T(I(n),d) }"
+    assert plans(gathered) == [ThreadPoints]
+
+
+@in_twin
+def test_gathers_out_of_range_are_errors_in_the_twin() -> None:
+    text = "def f(float(V,D) T, int32(N) I) -> (Y) { Y(n,d) = T(I(n),d) }"
+    kernel = tc.define(text, target="cuda:twin")
+    with pytest.raises(tc.BoundsError, match="`T`"):
+        kernel(np.ones((3, 4), np.float32), np.array([0, 3], np.int32))
+
+
+def test_targets_of_devices() -> None:
+    assert tc.define(MM, target="cuda:twin").explain("plan").count("a thread for each of m, n") == 1
+    for name in ("cuda", "cuda:sm_90a"):
+        with pytest.raises(tc.TargetError, match="cuda:twin"):
+            tc.define(MM, target=name)
