@@ -171,7 +171,7 @@ class _Host:
                 rows, columns, total = new[plan.rows], new[plan.columns], new[plan.sum]
                 return replace(plan, rows=rows, columns=columns, sum=total)
             case _:
-                return plan
+                assert_never(plan)
 
 
 def _has_parallel(n: Node) -> bool:

@@ -56,7 +56,6 @@ from tcsym.schedule.device.plan import (
     BLOCK_THREADS,
     BlockRows,
     DevicePlan,
-    OneThread,
     SharedTiles,
     ThreadPoints,
 )
@@ -67,7 +66,7 @@ PADDING = 4  # elements between rows of a panel that is filled across
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """`node`: the grid. `own`: by the nest's loops, those that now tell its iterations apart."""
+    """`node`: the grid in place of the nest."""
 
     kernel: Kernel
     node: Node
@@ -76,8 +75,6 @@ class Applied:
 def apply(plan: DevicePlan, nest: Nest, names: Names) -> Applied:
     """The nest by the plan, which was proposed for it."""
     match plan:
-        case OneThread():
-            return _Grid(nest, names).single()
         case ThreadPoints():
             return _Grid(nest, names).points()
         case BlockRows():
@@ -90,14 +87,12 @@ def apply(plan: DevicePlan, nest: Nest, names: Names) -> Applied:
 
 @dataclass(slots=True)
 class _Grid:
+    """added: scalars of each thread. private: temporaries of which each has a few elements."""
+
     nest: Nest
     names: Names
     added: list[Buffer] = field(default_factory=list)
-
-    def single(self) -> Applied:
-        thread = self.names.fresh("thread")
-        body = Loop(thread, ZERO, index(1), self.nest.top, "thread", "parallel")
-        return self._applied(self.names.fresh("block"), index(1), body, thread)
+    private: list[str] = field(default_factory=list)
 
     def points(self) -> Applied:
         thread, outer = self.names.fresh("thread"), self.names.fresh("block")
@@ -110,13 +105,18 @@ class _Grid:
         return self._applied(outer, ceildiv(total, BLOCK_THREADS), inside, thread)
 
     def _applied(self, outer: str, blocks: Index, body: Node, *own: str) -> Applied:
-        """What is private to all of the nest's loops is private to `own` and the block."""
+        """What is private to all of the nest's loops is private to `own` and the block.
+
+        What is private to some of them keeps an element for each: their iterations run at once.
+        """
         kernel, loops = self.nest.kernel, {*self.nest.variables}
         for b in kernel.buffers:
             if loops <= b.private or b.name in self.private:
                 kernel = kernel.with_buffer(replace(b, private=b.private | {outer, *own}))
             elif b.space == "shared" and not b.private:
                 kernel = kernel.with_buffer(replace(b, private=frozenset((outer,))))
+            elif b.private & loops:
+                kernel = kernel.with_buffer(replace(b, private=b.private - loops))
         for b in self.added:
             kernel = kernel.with_buffer(replace(b, private=b.private | {outer, *own}))
         return Applied(kernel, Loop(outer, ZERO, blocks, body, "block", "parallel"))
@@ -257,8 +257,6 @@ class _Grid:
                 kernel = kernel.with_buffer(replace(b, private=kept))
                 self.private.append(b.name)
         self.nest = replace(self.nest, kernel=kernel)
-
-    private: list[str] = field(default_factory=list)
 
     def _points(self, n: Node, place: _Place, own: list[str]) -> Node:
         """`n` at each of a thread's points that is there."""

@@ -10,14 +10,6 @@ BLOCK_THREADS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class OneThread:
-    """One thread does all of it, in order."""
-
-    def __str__(self) -> str:
-        return "one thread"
-
-
-@dataclass(frozen=True, slots=True)
 class ThreadPoints:
     """A thread for each iteration of the loops, which are parallel and nest perfectly."""
 
@@ -71,7 +63,7 @@ class SharedTiles:
         )
 
 
-DevicePlan = OneThread | ThreadPoints | BlockRows | SharedTiles
+DevicePlan = ThreadPoints | BlockRows | SharedTiles
 
 
 @dataclass(frozen=True, slots=True)
