@@ -21,6 +21,7 @@ from tcsym.sizes.context import Context
 from tcsym.target.target import Target
 
 if TYPE_CHECKING:
+    from tcsym.polyhedral.tree import Tree
     from tcsym.schedule.map_cpu import Mapped
     from tcsym.schedule.proved import Scheduled
 
@@ -39,6 +40,15 @@ def analyse(source: str, filename: str = "<tc>") -> dict[str, Program]:
 
     resolved = resolve(parse(source, filename))
     return {n: replace(infer(p), canonical=canonical_hash(p)) for n, p in resolved.items()}
+
+
+def schedule_tree(program: Program, options: Options) -> Tree:
+    """The proved schedule of a program for all sizes, all arguments dense."""
+    from tcsym.schedule.proved import schedule_program
+
+    dense: Layout = "dense"
+    layouts = {t.name: dense for t in (*program.inputs, *program.outputs)}
+    return schedule_program(program, options, layouts).tree
 
 
 @dataclass(slots=True)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from tcsym.kernel.serving import Serving
     from tcsym.kernel.settings import Settings
     from tcsym.kernel.signature import Signature
+    from tcsym.network.memory import Memory
+    from tcsym.network.plan import Plan
     from tcsym.runtime._native import Entry
     from tcsym.runtime.plan import CallPlan
     from tcsym.runtime.stats import Stats
@@ -312,6 +314,25 @@ class Kernel:
     def options_for(self, **sizes: int) -> Choice:
         """Which options serve these sizes, and why: region, origin, distance to what was tuned."""
         return self._serving.options_for(sizes)
+
+    # ---- as a program of several kernels
+
+    @outside_graphs
+    @inside
+    def plan(self, bounds: Mapping[str, int] | None = None) -> Plan:
+        """The kernels that it consists of, and memory for what they hand on, planned once.
+
+        bounds: largest values of sizes; default: what is declared of them. Where they tell the
+        bytes of all tensors, storage is planned at them.
+        Errors: SizeError for bounds of what is no size, or no number.
+        """
+        return self._serving.planned(bounds)
+
+    @outside_graphs
+    @inside
+    def memory(self) -> Memory:
+        """Bytes that a call in a session needs, as formulas in the sizes. Compiles the program."""
+        return self._serving.planned(None).memory()
 
     # ---- what it is
 

@@ -42,6 +42,7 @@ from tcsym.strategy import Auto, Strategy, Symbolic
 
 if TYPE_CHECKING:
     from tcsym.dispatch.switch import Switch
+    from tcsym.network.plan import Plan
     from tcsym.runtime._native import Entry
     from tcsym.runtime.entering import EntryImage
     from tcsym.tuning.choice import Choice
@@ -250,6 +251,13 @@ class Serving:
         return version, views, version.prepared(views)
 
     # ---- what it is
+
+    def planned(self, bounds: Mapping[str, int] | None) -> Plan:
+        """As a program of several kernels."""
+        from tcsym.network.plan import plan_program
+
+        given = self.settings
+        return plan_program(self.plan, given.target, given.options, given.sizes, bounds)
 
     def sizes(self) -> Sizes:
         """The size parameters, fixed or declared, and what a call checks."""

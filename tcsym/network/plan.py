@@ -1,0 +1,194 @@
+"""The kernels of a program, their order, and where tensors lie between them: as a value."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tcsym.errors import SizeError
+from tcsym.frontend.program import Program
+from tcsym.network.steps import Step, steps_of
+from tcsym.network.storage import Bounds, Planned, Storage, arena_bytes, place
+from tcsym.options import Options
+from tcsym.process.recursion import deep_recursion
+from tcsym.runtime.plan import CallPlan
+from tcsym.sizes.dims import Dim, size_value
+from tcsym.target.target import Target
+
+if TYPE_CHECKING:
+    from tcsym.network.memory import Memory
+    from tcsym.network.session import Session
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A program as steps, each one kernel, with storage for what they hand on.
+
+    bounds: largest values of sizes. steps: in the order in which they run. tensors: inputs,
+    outputs, and what crosses steps. storages: memory that tensors share in turn.
+    """
+
+    program: Program = field(repr=False)
+    bounds: Bounds
+    steps: tuple[Step, ...] = field(repr=False)
+    tensors: tuple[Planned, ...]
+    storages: tuple[Storage, ...]
+    call: CallPlan = field(repr=False, compare=False)
+    target: Target | str | None = field(repr=False, default=None)
+    options: Options = field(repr=False, default=Options())
+
+    @property
+    def arena_bytes(self) -> int | None:
+        """Bytes of all storages side by side, at the bounds; None without bounds that tell."""
+        return arena_bytes(self.storages)
+
+    def tensor(self, name: str) -> Planned:
+        """KeyError for a name that is none of `tensors`."""
+        found = next((t for t in self.tensors if t.name == name), None)
+        if found is None:
+            raise KeyError(name)
+        return found
+
+    def session(self, **settings: Any) -> Session:
+        """Calls that reuse memory: see `Session`.
+
+        memory: "planned" at the bounds, or "exact" for the sizes of each call; default: planned
+            where bounds tell.
+        state: input name -> output name: the input of a call is that output of the call before.
+        Errors: OptionError for what is no such setting.
+        """
+        from tcsym.network.session import Session
+
+        return Session(self, **settings)
+
+    def memory(self) -> Memory:
+        """Bytes that a call needs, as formulas in the sizes. Compiles all steps."""
+        from tcsym.network.memory import memory_of
+
+        return memory_of(self)
+
+    # ---- for people and files
+
+    def to_json(self, indent: int | None = 2) -> str:
+        """Readable JSON; expressions are infix text."""
+        return json.dumps(self.as_data(), indent=indent)
+
+    def as_data(self) -> dict[str, Any]:
+        """What `to_json` writes."""
+        return {
+            "program": self.program.name,
+            "sizes": list(self.program.sizes),
+            "var_upper_bound": dict(self.bounds),
+            "arena_bytes": self.arena_bytes,
+            "tensors": [_tensor_data(t) for t in self.tensors],
+            "storages": [
+                {
+                    "id": k,
+                    "tensors": list(s.tensors),
+                    "bytes": str(s.bytes),
+                    "max_bytes": s.max_bytes,
+                    "offset": s.offset,
+                }
+                for k, s in enumerate(self.storages)
+            ],
+            "steps": [
+                {"name": s.name, "reads": list(s.reads), "writes": list(s.writes)}
+                for s in self.steps
+            ],
+        }
+
+    def __str__(self) -> str:
+        lines = [f"plan of {self.program.name}({', '.join(self.program.sizes)})"]
+        if self.bounds:
+            lines.append("  bounds " + ", ".join(f"{n} <= {v}" for n, v in self.bounds.items()))
+        lines += [f"  {_tensor_text(t)}" for t in self.tensors]
+        for k, s in enumerate(self.storages):
+            at = "" if s.offset is None else f", at {s.offset}"
+            lines.append(f"  storage {k}: {s.bytes} bytes{_most(s.max_bytes)}{at}")
+        lines += [f"  {s.name}: {', '.join(s.reads)} -> {', '.join(s.writes)}" for s in self.steps]
+        return "\n".join(lines)
+
+    def plot(self) -> str:
+        """A picture of the steps and what they hand on, as SVG."""
+        from tcsym.network.picture import svg
+
+        return svg(self)
+
+    def _repr_svg_(self) -> str:
+        return self.plot()
+
+
+def _tensor_data(t: Planned) -> dict[str, Any]:
+    return {
+        "name": t.name,
+        "role": t.role,
+        "type": str(t.dtype),
+        "shape": [str(e) for e in t.shape],
+        "bytes": str(t.bytes),
+        "max_bytes": t.max_bytes,
+        "storage": t.storage,
+        "steps": [t.first, t.last],
+    }
+
+
+def _tensor_text(t: Planned) -> str:
+    where = "of the caller" if t.storage is None else f"in storage {t.storage}"
+    shape = ", ".join(map(str, t.shape))
+    return f"{t.role} {t.dtype}({shape}) {t.name}: {t.bytes} bytes{_most(t.max_bytes)}, {where}"
+
+
+def _most(value: int | None) -> str:
+    return "" if value is None else f" (at most {value})"
+
+
+# ---- making one
+
+
+@deep_recursion
+def plan_program(
+    call: CallPlan,
+    target: Target | str | None,
+    options: Options,
+    declared: Mapping[str, Dim | int],
+    bounds: Mapping[str, int] | None,
+) -> Plan:
+    """The plan of a program. bounds: beside what is declared of sizes. Errors: SizeError."""
+    from tcsym.compiler import schedule_tree
+
+    program = call.program
+    known = {n: v if isinstance(v, int) else v.hi for n, v in declared.items()}
+    found = {n: v for n, v in known.items() if n in program.sizes and v is not None}
+    found |= _checked(call, bounds or {})
+    found = {n: found[n] for n in program.sizes if n in found}
+    steps = steps_of(program, schedule_tree(program, options))
+    tensors, storages = place(program, steps, found)
+    return Plan(program, found, steps, tensors, storages, call, target, options)
+
+
+def _checked(call: CallPlan, bounds: Mapping[str, int]) -> dict[str, int]:
+    out: dict[str, int] = {}
+    for name, given in bounds.items():
+        value = size_value(given)
+        if name not in call.sizes:
+            hint = f"sizes are {', '.join(call.sizes) or 'none'}"
+            message = f"`bounds` has `{name}`, which is no size of it"
+            raise call.error("size", message, call.program.span, hint)
+        if value is None or value < 0:
+            message = f"the bound of `{name}` is {given!r}, expected an integer >= 0"
+            raise call.error("size", message, call.program.span)
+        out[name] = value
+    return out
+
+
+def require_within(plan: Plan, sizes: tuple[int, ...]) -> None:
+    """SizeError for a size beyond its bound."""
+    for name, value in zip(plan.call.sizes, sizes):
+        most = plan.bounds.get(name)
+        if most is not None and value > most:
+            message = f"size `{name}` is {value}, but memory is planned for at most {most}"
+            hint = f'plan for more: `plan(bounds={{"{name}": {value}}})`, or use memory="exact"'
+            error = plan.call.error("size", message, plan.program.span, hint)
+            assert isinstance(error, SizeError)
+            raise error

@@ -1,0 +1,271 @@
+"""Calls of a plan that reuse memory: a session owns an arena, and calls allocate nothing."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from tcsym.errors import OptionError
+from tcsym.ir.compiled import ARENA_LINE
+from tcsym.network.made import MadeStep, made_steps
+from tcsym.network.plan import Plan, require_within
+from tcsym.process.threads import get_num_threads, require_threads
+from tcsym.runtime.arguments import MISSING, Bound, bind, match_arguments
+from tcsym.runtime.arrays import Array, numpy_view, result_object
+from tcsym.runtime.packing import packed
+from tcsym.runtime.results import result_library
+from tcsym.runtime.size_functions import shapes_of
+from tcsym.runtime.variants import Variant
+from tcsym.runtime.view import Library, View
+
+KEPT_SIZES = 64  # choices of sizes whose views a session keeps
+Sizes = tuple[int, ...]
+
+
+class Allocator(Protocol):
+    """Memory for the storages of a plan."""
+
+    bytes: int  # that it holds now
+
+    def storages(self, byte_counts: Sizes) -> list[Array]:
+        """Bytes for each storage, at a line; those of the last call are given back."""
+
+
+class Arena:
+    """All storages at their offsets, as planned at the bounds."""
+
+    def __init__(self, plan: Plan) -> None:
+        assert plan.arena_bytes is not None
+        self.bytes = plan.arena_bytes
+        self._memory = _aligned(plan.arena_bytes)
+        self._offsets = [s.offset or 0 for s in plan.storages]
+
+    def storages(self, byte_counts: Sizes) -> list[Array]:
+        return [self._memory[at : at + n] for at, n in zip(self._offsets, byte_counts)]
+
+
+class Exact:
+    """Each storage as large as the sizes of the call ask for."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+    def storages(self, byte_counts: Sizes) -> list[Array]:
+        self.bytes = sum(byte_counts)
+        return [_aligned(n) for n in byte_counts]
+
+
+def _aligned(n: int) -> Array:
+    memory = np.empty(n + ARENA_LINE, np.uint8)
+    start = -memory.ctypes.data % ARENA_LINE
+    return memory[start : start + n]
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """All that a call of some sizes needs. runs: step, code, views of planned tensors by place."""
+
+    runs: tuple[tuple[MadeStep, Variant, Sizes, tuple[int | View, ...]], ...]
+    results: tuple[Any, ...]
+
+
+class Session:
+    """Calls of a program in memory of its own.
+
+    Called like the kernel. Results are views of the session's memory: the next call overwrites
+    them. Calls from several threads go one after the other; use a session for each thread.
+    state: what goes from an output to an input of the next call stays here between calls, zeros at
+    first; `state`, `save` and `load` read and set it.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        memory: Literal["planned", "exact"] | None = None,
+        state: Mapping[str, str] | None = None,
+    ) -> None:
+        self.plan = plan
+        self._allocator = _allocator(plan, memory)
+        self._feeds = _checked_state(plan, state or {})
+        self._steps = made_steps(plan)
+        self._place = {t.name: k for k, t in enumerate(plan.program.inputs)}
+        held = [t for t in plan.tensors if t.storage is not None]
+        self._held = {t.name: t for t in held}
+        shapes = [*(t.shape for t in held), tuple(s.bytes for s in plan.storages)]
+        self._shapes = shapes_of(shapes, plan.call.sizes)
+        self._prepared: OrderedDict[object, _Prepared] = OrderedDict()
+        self._state: dict[str, Array] = {}
+        self._lock = threading.RLock()
+
+    def __call__(
+        self,
+        /,
+        *args: Any,
+        sizes: Mapping[str, int] | None = None,
+        threads: int | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Run. Arguments, results and errors are those of the kernel.
+
+        Errors also: SizeError for sizes beyond the bounds, before anything is written.
+        """
+        plan = self.plan.call
+        with self._lock:
+            given = match_arguments(plan, args, kwargs)
+            for name in self._feeds:
+                k = self._place[name]
+                if given[k] is MISSING and name in self._state:
+                    given[k] = self._state[name]
+            given = self._with_first_states(given, sizes)
+            bound = bind(plan, given, sizes)
+            require_within(self.plan, bound.sizes)
+            n_threads = get_num_threads() if threads is None else require_threads(threads)
+            prepared = self._prepare(bound)
+            for step, variant, own, places in prepared.runs:
+                views = [bound.views[x] if isinstance(x, int) else x for x in places]
+                fault = variant.run(views, own, n_threads)
+                if fault:
+                    raise step.error(variant, fault)
+            self._keep_state(prepared)
+            return packed(plan.output_names, prepared.results)
+
+    @property
+    def bytes(self) -> int:
+        """Of its storages, as they are allocated now."""
+        return self._allocator.bytes
+
+    # ---- memory of some sizes
+
+    def _prepare(self, bound: Bound) -> _Prepared:
+        library = result_library(bound.views)
+        layouts = tuple([v.strides for v in bound.views])
+        key = bound.sizes, layouts, library
+        found = self._prepared.get(key)
+        if found is None:
+            if not isinstance(self._allocator, Arena):
+                self._prepared.clear()  # their memory is given back
+            found = self._prepared[key] = self._made(bound, library)
+            if len(self._prepared) > KEPT_SIZES:
+                self._prepared.popitem(last=False)
+        else:
+            self._prepared.move_to_end(key)
+        return found
+
+    def _made(self, bound: Bound, library: Library) -> _Prepared:
+        *shapes, byte_counts = self._shapes(*bound.sizes)
+        memory = self._allocator.storages(tuple(byte_counts))
+        views: dict[str, View] = {}
+        for t, shape in zip(self._held.values(), shapes):
+            assert t.storage is not None
+            n = int(np.prod(shape, dtype=np.int64)) * t.dtype.bytes
+            array = memory[t.storage][:n].view(t.dtype.numpy).reshape(shape)
+            views[t.name] = numpy_view(array)
+        runs = []
+        for step in self._steps:
+            arguments = (*step.step.program.inputs, *step.step.program.outputs)
+            places = tuple(
+                [views[t.name] if t.name in views else self._place[t.name] for t in arguments]
+            )
+            own = step.sizes(bound.sizes)
+            shown = [bound.views[x] if isinstance(x, int) else x for x in places]
+            runs.append((step, step.variant(shown, own), own, places))
+        results = [_in_library(views[name], library) for name in self.plan.call.output_names]
+        return _Prepared(tuple(runs), tuple(results))
+
+    # ---- state
+
+    def _with_first_states(self, given: list[object], sizes: Any) -> list[object]:
+        """Zeros for states that no call has set, where other arguments tell their sizes."""
+        missing = [n for n in self._feeds if given[self._place[n]] is MISSING]
+        if not missing:
+            return given
+        known: dict[str, int] = {}
+        for p, x in zip(self.plan.call.inputs, given):
+            shape = getattr(x, "shape", ())
+            known |= {d: n for d, n in zip(p.dimensions, shape) if isinstance(d, str)}
+        known |= dict(sizes or {})
+        for name in missing:
+            p = self.plan.call.inputs[self._place[name]]
+            extents = [d if isinstance(d, int) else known.get(d) for d in p.dimensions]
+            if None not in extents:
+                given[self._place[name]] = np.zeros([n or 0 for n in extents], p.dtype.numpy)
+        return given
+
+    def _keep_state(self, prepared: _Prepared) -> None:
+        for name, output in self._feeds.items():
+            result = prepared.results[self.plan.call.output_names.index(output)]
+            array = np.asarray(result)
+            kept = self._state.get(name)
+            if kept is None or kept.shape != array.shape:
+                self._state[name] = array.copy()
+            else:
+                np.copyto(kept, array)
+
+    @property
+    def state(self) -> dict[str, Array]:
+        """What the next call takes for inputs that are states, as copies."""
+        with self._lock:
+            return {name: array.copy() for name, array in self._state.items()}
+
+    @state.setter
+    def state(self, values: Mapping[str, Any]) -> None:
+        for name in values:
+            if name not in self._feeds:
+                hint = f"states are {', '.join(self._feeds) or 'none'}"
+                raise OptionError(f"`{name}` is no state of this session", hint=hint)
+        with self._lock:
+            self._state = {name: np.array(x) for name, x in values.items()}
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the state, in numpy's format of several arrays."""
+        with Path(path).open("wb") as file:
+            np.savez(file, **self.state)  # type: ignore[arg-type]
+
+    def load(self, path: str | PathLike[str]) -> None:
+        """Set the state to what was saved. Errors: OptionError if it is that of another session."""
+        with np.load(Path(path)) as found:
+            self.state = {name: found[name] for name in found.files}
+
+
+def _in_library(view: View, library: Library) -> Any:
+    if library == "torch":
+        return sys.modules["torch"].from_numpy(view.owner)
+    return result_object(view._replace(library=library))
+
+
+def _allocator(plan: Plan, memory: str | None) -> Allocator:
+    if memory not in (None, "planned", "exact"):
+        raise OptionError(f"`memory` is {memory!r}", hint='use "planned" or "exact"')
+    if memory == "exact" or (memory is None and plan.arena_bytes is None):
+        return Exact()
+    if plan.arena_bytes is None:
+        missing = [n for n in plan.call.sizes if n not in plan.bounds]
+        raise OptionError(
+            f"memory of {plan.program.name} cannot be planned: {', '.join(missing)} have no bound",
+            hint='give `plan(bounds={"N": 128, ...})`, or use memory="exact"',
+        )
+    return Arena(plan)
+
+
+def _checked_state(plan: Plan, state: Mapping[str, str]) -> dict[str, str]:
+    inputs = {t.name: t for t in plan.program.inputs}
+    outputs = {t.name: t for t in plan.program.outputs}
+    for name, source in state.items():
+        if name not in inputs or source not in outputs:
+            what, known = (name, inputs) if name not in inputs else (source, outputs)
+            kind = "input" if name not in inputs else "output"
+            hint = f"{kind}s are {', '.join(known)}"
+            raise OptionError(f"`state` has `{what}`, which is no {kind}", hint=hint)
+        a, b = inputs[name], outputs[source]
+        if a.dtype is not b.dtype or len(a.shape) != len(b.shape):
+            raise OptionError(f"`{source}` cannot become `{name}`: they differ in type or rank")
+    return dict(state)

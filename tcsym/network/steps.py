@@ -1,0 +1,182 @@
+"""Program -> the kernels that it runs one after the other, each a program of its own.
+
+A step is what the proved schedule has in one nest of loops: statements that are fused stay
+together. A tensor is written by one step, and read by those behind it, so its lifetime is a range
+of steps. Steps stand in an order that keeps few bytes alive: of those that may run next, the one
+that ends most lifetimes goes first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+
+from tcsym.frontend.program import Item, Program, Tensor, reads, statements
+from tcsym.frontend.program_json import programs_to_json
+from tcsym.index.expr import Condition, Index, condition_variables
+from tcsym.polyhedral.tree import Sequence as InOrder
+from tcsym.polyhedral.tree import Tree, leaves
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One kernel. `reads` and `writes`: tensors of the whole program, in declaration order."""
+
+    program: Program
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return self.program.name
+
+
+def steps_of(program: Program, tree: Tree) -> tuple[Step, ...]:
+    """The steps by a proved schedule of the program."""
+    groups = _ordered(program, _groups(program, tree))
+    return tuple(_step(program, groups, k) for k in range(len(groups)))
+
+
+# ---- which statements run together
+
+Group = tuple[Item, ...]
+
+
+def _groups(program: Program, tree: Tree) -> list[Group]:
+    """Items of one nest, or that write one tensor, with all that stands between them."""
+    nests = tree.children if isinstance(tree, InOrder) else (tree,)
+    nest_of: dict[str, int] = {}
+    for k, nest in enumerate(nests):
+        for name, _ in leaves(nest):
+            nest_of.setdefault(name.partition(".")[0], k)  # `S0.init`, parts of sums
+    spans: list[tuple[int, int]] = []
+    of_tensor: dict[str, list[int]] = {}
+    for item in program.body:
+        own = [nest_of[s.name] for s in statements((item,)) if s.name in nest_of]
+        if not own:
+            return [program.body]  # the schedule is of another program
+        spans.append((min(own), max(own)))
+        for s in statements((item,)):
+            of_tensor.setdefault(s.target, []).extend(own)
+    joined = _joined([*spans, *((min(x), max(x)) for x in of_tensor.values())])
+    found: dict[tuple[int, int], list[Item]] = {span: [] for span in joined}
+    for item, (first, _) in zip(program.body, spans, strict=True):
+        found[next(s for s in joined if s[0] <= first <= s[1])].append(item)
+    return [tuple(items) for items in found.values() if items]
+
+
+def _joined(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ranges without those that overlap, which become one."""
+    out: list[tuple[int, int]] = []
+    for first, last in sorted(spans):
+        if out and first <= out[-1][1]:
+            out[-1] = out[-1][0], max(out[-1][1], last)
+        else:
+            out.append((first, last))
+    return out
+
+
+def _ordered(program: Program, groups: list[Group]) -> list[Group]:
+    """An order that keeps what is needed apart; of several, the one that ends most lifetimes."""
+    touched = [_touched(g) for g in groups]
+    makers = {t: k for k, (_, written) in enumerate(touched) for t in written}
+    needs = [{makers[t] for t in read if t in makers} - {k} for k, (read, _) in enumerate(touched)]
+    kept = {t.name for t in program.outputs}
+    out: list[int] = []
+    while len(out) < len(groups):
+        left = [k for k in range(len(groups)) if k not in out]
+        ready = [k for k in left if needs[k] <= {*out}]
+
+        def ends(k: int, left: list[int] = left) -> int:
+            others = {t for x in left if x != k for t in touched[x][0]} | kept
+            return sum(t in makers and t not in others for t in touched[k][0])
+
+        out.append(max(ready, key=lambda k: (ends(k), -k)))
+    return [groups[k] for k in out]
+
+
+def _touched(items: Group) -> tuple[set[str], set[str]]:
+    """Tensors that are read, and that are written."""
+    read: set[str] = set()
+    written: set[str] = set()
+    for s in statements(items):
+        written.add(s.target)
+        for e in (s.value, *s.exists):
+            read |= {r.tensor for r in reads(e)}
+    return read, written
+
+
+# ---- a group as a program
+
+
+def _step(program: Program, groups: list[Group], k: int) -> Step:
+    items = groups[k]
+    read, written = _touched(items)
+    later = {t for g in groups[k + 1 :] for t in _touched(g)[0]}
+    later |= {t.name for t in program.outputs}
+    tensors = [
+        *(replace(t, role="input") for t in program.tensors if t.name in read - written),
+        *(replace(t, role="output") for t in program.tensors if t.name in written & later),
+        *(replace(t, role="temporary") for t in program.tensors if t.name in written - later),
+    ]
+    used = sizes_in((tensors, items))
+    made = replace(
+        program,
+        name=program.name if len(groups) == 1 else f"{program.name}.{k}",
+        sizes=tuple(n for n in program.sizes if n in used),
+        free_sizes=(),
+        tensors=tuple(tensors),
+        body=items,
+        checks=(),
+        canonical="",
+    )
+    made = replace(made, canonical=_hash(made))
+    return Step(made, _names(tensors, "input"), _names(tensors, "output"))
+
+
+def _names(tensors: Sequence[Tensor], role: str) -> tuple[str, ...]:
+    return tuple(t.name for t in tensors if t.role == role)
+
+
+def _hash(program: Program) -> str:
+    data = programs_to_json([replace(program, source="", filename="", name="")])
+    return hashlib.sha256(json.dumps(data).encode()).hexdigest()
+
+
+def sizes_in(part: object) -> frozenset[str]:
+    """Variables of all index expressions and conditions in a part of a program."""
+    found: set[str] = set()
+    waiting = [part]
+    while waiting:
+        x = waiting.pop()
+        match x:
+            case Index():
+                found |= x.variables()
+            case _ if isinstance(x, Condition):
+                found |= condition_variables(x)
+            case tuple() | list():
+                waiting.extend(x)
+            case _ if is_dataclass(x):
+                waiting.extend([getattr(x, f.name) for f in fields(x) if f.compare])
+            case _:
+                pass
+    return frozenset(found)
+
+
+Lifetimes = Mapping[str, tuple[int, int]]
+
+
+def lifetimes(program: Program, steps: Sequence[Step]) -> Lifetimes:
+    """First and last step that needs each tensor; results are needed to the end."""
+    out: dict[str, tuple[int, int]] = {t.name: (0, 0) for t in program.inputs}
+    for k, step in enumerate(steps):
+        for name in step.writes:
+            out.setdefault(name, (k, k))
+        for name in step.reads:
+            out[name] = out[name][0], k
+    end = len(steps) - 1
+    for t in program.outputs:
+        out[t.name] = out[t.name][0], end
+    return out
