@@ -323,7 +323,7 @@ class Kernel:
         """The kernels that it consists of, and memory for what they hand on, planned once.
 
         bounds: largest values of sizes; default: what is declared of them. Where they tell the
-        bytes of all tensors, storage is planned at them.
+            bytes of all tensors, storage is planned at them.
         Errors: SizeError for bounds of what is no size, or no number.
         """
         return self._serving.planned(bounds)

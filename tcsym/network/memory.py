@@ -14,6 +14,7 @@ from tcsym.network.plan import Plan
 from tcsym.process.threads import get_num_threads
 from tcsym.runtime.arena import UNIT
 from tcsym.runtime.arrays import dense_view
+from tcsym.sizes.context import Interval, simplified
 
 _UNITS = {"": 1, "B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _UNITS |= {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
@@ -77,7 +78,8 @@ class Memory:
 
     def __str__(self) -> str:
         parts = {"inputs": self.inputs, "storages": self.storages, "scratch": self.scratch}
-        return "\n".join([f"{name}: {e} bytes" for name, e in parts.items()])
+        text = "\n".join([f"{name}: {e} bytes" for name, e in parts.items()])
+        return text.replace(THREADS, "threads")
 
 
 def _bytes(within: int | str) -> int:
@@ -106,4 +108,5 @@ def memory_of(plan: Plan) -> Memory:
         scratch = scratch + needs
     given = sum((t.bytes for t in plan.tensors if t.role == "input"), ZERO)
     storages = sum((s.bytes for s in plan.storages), ZERO)
-    return Memory(given, storages, scratch, plan.program.sizes)
+    ranges = dict.fromkeys((*plan.program.sizes, THREADS), Interval(0, None))
+    return Memory(given, storages, simplified(scratch, ranges), plan.program.sizes)

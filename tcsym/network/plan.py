@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tcsym.errors import SizeError
 from tcsym.frontend.program import Program
@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 class Plan:
     """A program as steps, each one kernel, with storage for what they hand on.
 
-    bounds: largest values of sizes. steps: in the order in which they run. tensors: inputs,
-    outputs, and what crosses steps. storages: memory that tensors share in turn.
+    bounds: largest values of sizes.
+    steps: in the order in which they run.
+    tensors: inputs, outputs, and what crosses steps.
+    storages: memory that tensors share in turn.
     """
 
     program: Program = field(repr=False)
@@ -51,17 +53,22 @@ class Plan:
             raise KeyError(name)
         return found
 
-    def session(self, **settings: Any) -> Session:
+    def session(
+        self,
+        *,
+        memory: Literal["planned", "exact"] | None = None,
+        state: Mapping[str, str] | None = None,
+    ) -> Session:
         """Calls that reuse memory: see `Session`.
 
         memory: "planned" at the bounds, or "exact" for the sizes of each call; default: planned
             where bounds tell.
         state: input name -> output name: the input of a call is that output of the call before.
-        Errors: OptionError for what is no such setting.
+        Errors: OptionError for what is no such setting, or memory that bounds do not tell.
         """
         from tcsym.network.session import Session
 
-        return Session(self, **settings)
+        return Session(self, memory=memory, state=state)
 
     def memory(self) -> Memory:
         """Bytes that a call needs, as formulas in the sizes. Compiles all steps."""

@@ -82,8 +82,7 @@ class Session:
 
     Called like the kernel. Results are views of the session's memory: the next call overwrites
     them. Calls from several threads go one after the other; use a session for each thread.
-    state: what goes from an output to an input of the next call stays here between calls, zeros at
-    first; `state`, `save` and `load` read and set it.
+    state: what goes from an output to an input of the next call, and stays here between calls.
     """
 
     def __init__(

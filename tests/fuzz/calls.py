@@ -45,6 +45,8 @@ def called(kernel: Any, mode: str, inputs: Mapping[str, Any], want: Outcome, n: 
     """The kernel, called as `mode` says; `n` counts calls."""
     if mode == "swaps":
         return partial(_swapped, kernel)
+    if mode == "session":
+        return partial(_copied, kernel)
     if mode in THREADED:
         return partial(kernel, threads=3)
     if mode != "guarded" or isinstance(want, TCError):
@@ -60,6 +62,14 @@ def called(kernel: Any, mode: str, inputs: Mapping[str, Any], want: Outcome, n: 
         return out if len(out) > 1 else out[0]
 
     return fenced
+
+
+def _copied(session: Any, **given: Any) -> Any:
+    """Results before the next call overwrites them."""
+    results = session(**given)
+    if isinstance(results, tuple):
+        return tuple(np.array(x) for x in results)
+    return np.array(results)
 
 
 def _swapped(kernel: Any, **given: Any) -> Any:
@@ -83,12 +93,13 @@ def called_again(
     if mode == "guarded" or isinstance(want, TCError):
         return None
     call = partial(kernel, threads=rng.choice((1, 2, 3))) if mode in THREADED else kernel
+    call = partial(_copied, kernel) if mode == "session" else call
     layouts = LAYOUTS if mode in RELAID else ("dense",)
     names, style = list(want), rng.choice(("again", "relaid", "given"))
     arrays = dict(inputs)
     if style == "relaid":
         arrays = {name: relaid(x, rng.choice(layouts)) for name, x in inputs.items()}
-    if style != "given":
+    if style != "given" or mode == "session":
         settle()
         return outcome(call, names, arrays, sizes)
     out = {name: laid(x.shape, x.dtype, rng.choice(layouts)) for name, x in want.items()}

@@ -38,6 +38,7 @@ WEIGHTS: dict[str, float] = {
     "auto": 1.5,
     "swaps": 0.5,
     "cached": 2.5,
+    "session": 2,
     "wrong": 1.5,
 }
 DRAWN_MODES = 4
@@ -85,7 +86,8 @@ def kernel(case: Case, mode: str, sizes: Sizes) -> Any:
         options["options"] = Options(min_work_per_thread=0)
     elif mode.startswith(("cpu", "cuda")):
         options["target"] = mode
-    return define(case.source, **options)[case.name]
+    made = define(case.source, **options)[case.name]
+    return made.plan().session() if mode == "session" else made
 
 
 def drawn_binding(case: Case) -> Literal["never", "before", "after"]:

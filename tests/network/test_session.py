@@ -1,0 +1,140 @@
+"""Sessions: results of the reference, in memory that is reused."""
+
+from __future__ import annotations
+
+import threading
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tcsym
+from tcsym.errors import BoundsError, OptionError, SizeError
+from tests.network.test_plan import CAT, LAYERS
+
+STEP = """
+def step(float(B,I) x, float(B,H) h, float(I,H) U, float(H,H) V) -> (n) {
+    n(b,j) +=! x(b,i) * U(i,j)
+    n(b,j) += h(b,i) * V(i,j)
+    n(b,j) = tanh(n(b,j))
+}
+"""
+
+
+def _random(*shape: int) -> Any:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+def _layers(b: int, k: int, n: int, m: int) -> tuple[Any, ...]:
+    return _random(b, k), _random(k, n), _random(n, n), _random(n, m)
+
+
+@pytest.mark.parametrize("memory", ["planned", "exact"])
+def test_results_are_those_of_the_reference_at_any_sizes(memory: str) -> None:
+    kernel = tcsym.define(LAYERS)
+    session = kernel.plan(bounds={"B": 40, "K": 20, "N": 33, "M": 9}).session(memory=memory)
+    for sizes in ((3, 5, 7, 2), (40, 20, 33, 9), (0, 1, 1, 1), (3, 5, 7, 2)):
+        given = _layers(*sizes)
+        np.testing.assert_allclose(session(*given), kernel.reference(*given), 1e-4, 1e-4)
+
+
+def test_a_call_allocates_nothing_and_reuses_its_memory() -> None:
+    session = tcsym.define(LAYERS).plan(bounds={"B": 64, "K": 64, "N": 64, "M": 64}).session()
+    given = _layers(64, 64, 64, 64)
+    first = session(*given)
+    session(*given)
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    for _ in range(50):
+        assert session(*given).ctypes.data == first.ctypes.data
+    after = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert after - before < 4096  # less than the smallest tensor
+
+
+def test_exact_memory_is_what_the_formula_says() -> None:
+    kernel = tcsym.define(LAYERS)
+    plan, memory = kernel.plan(), kernel.memory()
+    session = plan.session()
+    for b, k, n, m in ((3, 5, 7, 2), (30, 4, 16, 5)):
+        session(*_layers(b, k, n, m))
+        whole = memory.at(threads=1, B=b, K=k, N=n, M=m)
+        inputs = 4 * (b * k + k * n + n * n + n * m)
+        scratch = sum(
+            shared + private
+            for shared, private in (
+                x[1].kernel.byte_counts(x[2], 1)  # type: ignore[attr-defined]
+                for p in session._prepared.values()
+                for x in p.runs
+            )
+        )
+        assert session.bytes + inputs + scratch == whole
+
+
+def test_sizes_beyond_a_bound_are_refused_before_anything_is_written() -> None:
+    session = tcsym.define(CAT)["all"].plan(bounds={"n1": 4, "n2": 4, "n3": 4}).session()
+    given = [_random(n, 4, 2, 3) for n in (2, 3, 4, 27)]
+    result = session(*given)
+    kept = result.copy()
+    with pytest.raises(SizeError, match="`n1` is 5, but memory is planned for at most 4"):
+        session(_random(5, 4, 2, 3), *given[1:])
+    np.testing.assert_array_equal(result, kept)
+    np.testing.assert_array_equal(result, np.concatenate(given))
+
+
+def test_memory_without_bounds_is_exact_or_an_error() -> None:
+    plan = tcsym.define(LAYERS).plan(bounds={"B": 4})
+    assert plan.arena_bytes is None
+    assert plan.session()(*_layers(2, 3, 4, 5)).shape == (2, 5)
+    with pytest.raises(OptionError, match="K, N, M have no bound"):
+        plan.session(memory="planned")
+
+
+def test_a_state_goes_from_call_to_call_and_to_a_file(tmp_path: Path) -> None:
+    kernel = tcsym.define(STEP)
+    session = kernel.plan().session(state={"h": "n"})
+    u, v, h = _random(3, 4), _random(4, 4), np.zeros((2, 4), np.float32)
+    for k in range(3):
+        x = _random(2, 3) + k
+        h = kernel.reference(x, h, u, v)
+        np.testing.assert_allclose(session(x=x, U=u, V=v), h, 1e-5, 1e-5)
+    session.save(tmp_path / "state.npz")
+    other = kernel.plan().session(state={"h": "n"})
+    other.load(tmp_path / "state.npz")
+    x = _random(2, 3)
+    np.testing.assert_array_equal(other(x=x, U=u, V=v), session(x=x, U=u, V=v))
+    with pytest.raises(OptionError, match="no output"):
+        kernel.plan().session(state={"h": "q"})
+
+
+def test_a_failed_check_in_a_step_is_the_error_of_the_kernel() -> None:
+    kernel = tcsym.define("""
+        def look(float(V,D) table, int32(N) at, float(D,M) W) -> (Y) {
+            E(n,d) = table(at(n),d)
+            Y(n,m) +=! E(n,d) * W(d,m)
+        }""")
+    session = kernel.plan().session()
+    given = _random(5, 3), np.array([1, 7], np.int32), _random(3, 2)
+    with pytest.raises(BoundsError, match="table"):
+        session(*given)
+
+
+def test_sessions_of_several_threads_do_not_meet() -> None:
+    kernel = tcsym.define(LAYERS)
+    plan = kernel.plan(bounds={"B": 16, "K": 16, "N": 16, "M": 16})
+    wrong: list[float] = []
+
+    def run(n: int) -> None:
+        session, given = plan.session(), _layers(n, n, n, n)
+        want = kernel.reference(*given)
+        for _ in range(20):
+            wrong.append(float(np.abs(session(*given, threads=1) - want).max()))
+
+    threads = [threading.Thread(target=run, args=(n,)) for n in (5, 9, 16)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len(wrong) == 60 and max(wrong) < 1e-3
