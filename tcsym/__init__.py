@@ -18,6 +18,7 @@ from tcsym.process.forks import Inside
 if TYPE_CHECKING:
     from tcsym import library, strategy
     from tcsym.api import einsum, einsum_kernel
+    from tcsym.artifact.load import load
     from tcsym.errors import (
         AffineError,
         BoundsError,
@@ -89,6 +90,7 @@ __all__ = [
     "get_num_threads",
     "get_result_memory",
     "library",
+    "load",
     "record",
     "recorded",
     "set_num_threads",
@@ -98,6 +100,7 @@ __all__ = [
 
 _HOMES = {
     "api": ("einsum", "einsum_kernel"),
+    "artifact.load": ("load",),
     "kernel.definition": ("define",),
     "kernel.kernel": ("Executable", "Kernel"),
     "kernel.module": ("Module",),

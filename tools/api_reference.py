@@ -50,6 +50,8 @@ SECTIONS = (
     ("Programs of several kernels", "tcsym.network.plan", ("Plan",)),
     ("Calls in memory of their own", "tcsym.network.session", ("Session",)),
     ("Bytes as formulas", "tcsym.network.memory", ("Memory",)),
+    ("Kernels without a compiler", "tcsym", ("load",)),
+    ("What they are", "tcsym.artifact.load", ("Artifact",)),
     ("What a kernel did", "tcsym.runtime.stats", ("Stats", "VariantStats", "Decision")),
     ("Tuning", "tcsym.tuning.report", ("TuningReport", "Regret")),
     ("What serves some sizes", "tcsym.tuning.choice", ("Choice",)),

@@ -1,4 +1,4 @@
-"""The command line: run, bench, show, tune, cache, doctor. Exit code 1: error, 2: wrong usage."""
+"""The command line: run, bench, export, show, tune, cache, doctor. Exit codes: 1 error, 2 usage."""
 
 from __future__ import annotations
 
@@ -26,7 +26,13 @@ from tcsym.cli.output import (
     print_table,
     seconds_text,
 )
-from tcsym.cli.sizes import parse_all_sizes, parse_many_sizes, sizes_of, sizes_option
+from tcsym.cli.sizes import (
+    parse_all_sizes,
+    parse_many_sizes,
+    parse_sizes,
+    sizes_of,
+    sizes_option,
+)
 from tcsym.cli.tune import (
     TRACE,
     parse_budget,
@@ -133,6 +139,33 @@ def bench(
     else:
         columns = ("sizes", "best", "median", "GFLOP/s", "GB/s", "einsum", "einsum / ours")
         print_table(columns, [_speed_row(s) for s in speeds])
+
+
+@main.command(cls=KernelCommand)
+@with_kernel
+@click.argument("folder", type=click.Path(file_okay=False))
+@click.option(
+    "--bounds", callback=parse_sizes, default="", metavar="N=128", help="Largest values of sizes."
+)
+@click.option(
+    "--level",
+    "levels",
+    multiple=True,
+    metavar="avx2",
+    help="A kind of processor it has code for, chosen when it runs; default: this one's.",
+)
+@json_option
+def export(
+    kernel: Kernel, folder: str, bounds: dict[str, int], levels: tuple[str, ...], as_json: bool
+) -> None:
+    """Write FOLDER, which runs the kernel without a compiler: library, C header, manifest."""
+    targets = [f"cpu:{level}" for level in levels] or None
+    made = kernel.export(folder, bounds=bounds, targets=targets)
+    found = {x.name: x.stat().st_size for x in sorted(made.iterdir())}
+    if as_json:
+        print_json({"def": kernel.name, "folder": str(made), "bytes": found})
+    else:
+        print_table(("file", "bytes"), [(name, str(n)) for name, n in found.items()])
 
 
 @main.command(cls=KernelCommand)

@@ -16,6 +16,9 @@ from tcsym.kernel.registry import Through, register
 from tcsym.process.forks import Inside, go_first, inside
 
 if TYPE_CHECKING:
+    from os import PathLike
+    from pathlib import Path
+
     from tcsym.dispatch.dispatcher import Dispatcher
     from tcsym.dispatch.switch import Switch
     from tcsym.frontend.program import Program
@@ -333,6 +336,27 @@ class Kernel:
     def memory(self) -> Memory:
         """Bytes that a call in a session needs, as formulas in the sizes. Compiles the program."""
         return self._serving.planned(None).memory()
+
+    @outside_graphs
+    @inside
+    def export(
+        self,
+        path: str | PathLike[str],
+        *,
+        bounds: Mapping[str, int] | None = None,
+        targets: Sequence[str] | None = None,
+    ) -> Path:
+        """Write a folder that runs the kernel without a compiler: library, C header, manifest.
+
+        `tcsym.load` calls it from Python, the header from C, and `apache-tvm-ffi` from what that
+        serves. One library has the code of all sizes; arguments are dense there.
+        bounds: sizes beyond them are errors.
+        targets: kinds of processors as "cpu:avx2", of which the best is chosen when it runs;
+            default: that at hand.
+        Returns the folder. Errors: OptionError if the folder has something else, for unknown
+        targets; SizeError for bounds of what is no size; TargetError without a C compiler.
+        """
+        return self._serving.exported(path, bounds, targets)
 
     # ---- what it is
 

@@ -7,7 +7,7 @@ version by sizes (`dispatch`) and its variant by memory layout (`variants`), and
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,6 +41,9 @@ from tcsym.sizes.dims import Dim, Sizes, size_value
 from tcsym.strategy import Auto, Strategy, Symbolic
 
 if TYPE_CHECKING:
+    from os import PathLike
+    from pathlib import Path
+
     from tcsym.dispatch.switch import Switch
     from tcsym.network.plan import Plan
     from tcsym.runtime._native import Entry
@@ -258,6 +261,20 @@ class Serving:
 
         given = self.settings
         return plan_program(self.plan, given.target, given.options, given.sizes, bounds)
+
+    def exported(
+        self,
+        path: str | PathLike[str],
+        bounds: Mapping[str, int] | None,
+        targets: Sequence[str] | None,
+    ) -> Path:
+        """As a folder that runs without a compiler."""
+        from tcsym.artifact.build import export
+        from tcsym.network.plan import known_bounds
+
+        given = self.settings
+        most = known_bounds(self.plan, given.sizes, bounds)
+        return export(path, self.plan, given.target, given.options, most, targets)
 
     def sizes(self) -> Sizes:
         """The size parameters, fixed or declared, and what a call checks."""

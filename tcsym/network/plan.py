@@ -165,13 +165,19 @@ def plan_program(
     from tcsym.compiler import schedule_tree
 
     program = call.program
-    known = {n: v if isinstance(v, int) else v.hi for n, v in declared.items()}
-    found = {n: v for n, v in known.items() if n in program.sizes and v is not None}
-    found |= _checked(call, bounds or {})
-    found = {n: found[n] for n in program.sizes if n in found}
+    found = known_bounds(call, declared, bounds)
     steps = steps_of(program, schedule_tree(program, options))
     tensors, storages = place(program, steps, found)
     return Plan(program, found, steps, tensors, storages, call, target, options)
+
+
+def known_bounds(
+    call: CallPlan, declared: Mapping[str, Dim | int], bounds: Mapping[str, int] | None
+) -> dict[str, int]:
+    """What is declared of sizes, and what is given. Errors: SizeError."""
+    known = {n: v if isinstance(v, int) else v.hi for n, v in declared.items()}
+    found = {n: v for n, v in known.items() if v is not None} | _checked(call, bounds or {})
+    return {n: found[n] for n in call.program.sizes if n in found}
 
 
 def _checked(call: CallPlan, bounds: Mapping[str, int]) -> dict[str, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -265,6 +266,14 @@ def test_show_refuses_unknown_stages(mm: str) -> None:
     refusal = tcsym("show", mm, "nonsense", code=1).stderr
     assert "unknown stage" in refusal and "variants" in refusal
     assert "CUDA" in tcsym("show", mm, "ptx", code=1).stderr
+
+
+@pytest.mark.skipif(shutil.which("objcopy") is None, reason="needs a C compiler and its tools")
+def test_export(mm: str, tmp_path: Path) -> None:
+    folder = str(tmp_path / "made")
+    found = tcsym_json("export", mm, folder, "--bounds", "M=8", "--level", "novector")
+    assert {*found["bytes"]} == {"libmm.so", "manifest.json", "mm.h"}
+    assert "cpu:novector" in tcsym("export", mm, folder, "--level", "sse", code=1).stderr
 
 
 def test_cache_commands(mm: str) -> None:

@@ -1,0 +1,246 @@
+/* What every artifact has: checks of arguments, scratch memory, threads, the ways in. The tables and
+ * functions of one kernel (declared in the text before this one) say the rest. */
+
+static _Thread_local char text[512];
+
+const char *NAME(_error)(void) { return text; }
+
+static int failed(int code, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    return code;
+}
+
+/* ---- scratch memory: grows, and belongs to the calling thread */
+
+typedef struct {
+    void *memory;
+    size_t bytes;
+} Scratch;
+
+static pthread_key_t scratch_key;
+static pthread_once_t scratch_once = PTHREAD_ONCE_INIT;
+
+static void drop_scratch(void *kept) {
+    Scratch *s = kept;
+    free(s->memory);
+    free(s);
+}
+
+static void make_key(void) { pthread_key_create(&scratch_key, drop_scratch); }
+
+static char *scratch(size_t bytes) {
+    pthread_once(&scratch_once, make_key);
+    Scratch *s = pthread_getspecific(scratch_key);
+    if (!s) {
+        s = calloc(1, sizeof *s);
+        if (!s || pthread_setspecific(scratch_key, s)) {
+            free(s);
+            return NULL;
+        }
+    }
+    if (s->bytes < bytes || !s->memory) {
+        free(s->memory);
+        s->memory = NULL;
+        s->bytes = (bytes + 4095) / 4096 * 4096 + 4096;
+        if (posix_memalign(&s->memory, 128, s->bytes)) {
+            s->memory = NULL;
+            s->bytes = 0;
+        }
+    }
+    return s->memory;
+}
+
+/* ---- threads */
+
+typedef void Task(void *data, int64_t task, int64_t n_tasks);
+
+static void parallel_for(void *pool, Task *function, void *data, int64_t n_tasks, int64_t work) {
+    (void)pool, (void)work;
+#ifdef _OPENMP
+#pragma omp parallel for schedule(static, 1) num_threads((int)n_tasks)
+#endif
+    for (int64_t k = 0; k < n_tasks; k++)
+        function(data, k, n_tasks);
+}
+
+static _Atomic int most_threads = 1;
+
+void NAME(_set_threads)(int n) { most_threads = n < 1 ? 1 : n; }
+
+/* ---- running */
+
+static const Level *chosen(void) {
+    static _Atomic(const Level *) found;
+    if (!found) {
+        const Level *level = levels;
+        while (!level->runs_here())
+            level++;
+        found = level;
+    }
+    return found;
+}
+
+const char *NAME(_level)(void) {
+    const Level *level = chosen();
+    return level->kernels ? level->name : "none";
+}
+
+static int check_sizes(const int64_t *sizes) {
+    for (int k = 0; k < N_SIZES; k++) {
+        if (sizes[k] < 0 || sizes[k] >= INT64_C(1) << 31)
+            return failed(ERROR_SIZE, KERNEL ": size `%s` is %lld", size_names[k],
+                          (long long)sizes[k]);
+        if (bounds[k] >= 0 && sizes[k] > bounds[k])
+            return failed(ERROR_SIZE, KERNEL ": size `%s` is %lld, but it is at most %lld here",
+                          size_names[k], (long long)sizes[k], (long long)bounds[k]);
+    }
+    int check = first_failing(sizes);
+    if (check >= 0)
+        return failed(checks[check].code, KERNEL ": %s", checks[check].text);
+    return 0;
+}
+
+static int run(void *const *buffers, const int64_t *sizes) {
+    const Level *level = chosen();
+    if (!level->kernels)
+        return failed(ERROR_TARGET, KERNEL ": no code for this processor");
+    const Kernel *kernel = level->kernels;
+    while (!kernel->serves(sizes))
+        kernel++;
+    int64_t bytes[2], threads = most_threads;
+    kernel->bytes(sizes, bytes);
+    int64_t shared = bytes[0] > 0 ? (bytes[0] + 127) / 128 * 128 : 0;
+    int64_t private = bytes[1] > 0 ? (bytes[1] + 127) / 128 * 128 : 0;
+    char *memory = shared + private ? scratch(shared + private * threads) : NULL;
+    if (shared + private && !memory)
+        return failed(ERROR_MEMORY, KERNEL ": no %lld bytes of scratch memory",
+                      (long long)(shared + private * threads));
+    void *ordered[N_ARGUMENTS + 1];
+    for (int k = 0; k < N_ARGUMENTS; k++)
+        ordered[k] = buffers[kernel->arguments[k]];
+    int64_t values[N_SIZES + 1];
+    for (int k = 0; k < kernel->n_sizes; k++)
+        values[k] = sizes[kernel->sizes[k]];
+    int64_t context[N_CONTEXT] = {(int64_t)(void *)parallel_for, 0,       threads,
+                                  (int64_t)memory,               (int64_t)(memory + shared), private};
+    int32_t fault = kernel->code(ordered, values, context);
+    if (fault)
+        return failed(kernel->faults[fault - 1].code, KERNEL ": %s",
+                      kernel->faults[fault - 1].text);
+    return 0;
+}
+
+int NAME(_run)(void *const *buffers, const int64_t *sizes) {
+    int error = check_sizes(sizes);
+    return error ? error : run(buffers, sizes);
+}
+
+/* ---- tensors of DLPack */
+
+static int check_tensor(const DLTensor *t, const Argument *a) {
+    if (t->device.device_type != 1)
+        return failed(ERROR_DEVICE, KERNEL ": `%s` is not in memory of the CPU", a->name);
+    if (t->ndim != a->rank)
+        return failed(ERROR_RANK, KERNEL ": `%s` has %d dimensions, expected %d", a->name,
+                      (int)t->ndim, a->rank);
+    if (t->dtype.code != a->code || t->dtype.bits != a->bits || t->dtype.lanes != 1)
+        return failed(ERROR_TYPE, KERNEL ": `%s` has another type than %s", a->name, a->type);
+    int64_t stride = 1;
+    for (int d = a->rank - 1; d >= 0; d--) {
+        if (t->strides && t->shape[d] > 1 && t->strides[d] != stride)
+            return failed(ERROR_LAYOUT, KERNEL ": `%s` is not dense", a->name);
+        stride *= t->shape[d];
+    }
+    return 0;
+}
+
+int NAME(_tensors)(DLTensor *const *tensors, const int64_t *given) {
+    int64_t sizes[N_SIZES + 1], extents[N_EXTENTS + 1];
+    void *buffers[N_ARGUMENTS + 1];
+    int error, k, d, place = 0;
+    for (k = 0; k < N_SIZES; k++)
+        sizes[k] = fixed[k];
+    for (k = 0; k < N_GIVEN; k++)
+        sizes[given_sizes[k]] = given[k];
+    for (k = 0; k < N_ARGUMENTS; k++) {
+        const Argument *a = arguments + k;
+        if ((error = check_tensor(tensors[k], a)))
+            return error;
+        buffers[k] = (char *)tensors[k]->data + tensors[k]->byte_offset;
+        for (d = 0; d < a->rank; d++, place++) {
+            int size = extent_sizes[place];
+            if (size < 0)
+                continue;
+            if (sizes[size] < 0)
+                sizes[size] = tensors[k]->shape[d];
+        }
+    }
+    if ((error = check_sizes(sizes)))
+        return error;
+    extents_of(sizes, extents);
+    for (k = 0, place = 0; k < N_ARGUMENTS; k++)
+        for (d = 0; d < arguments[k].rank; d++, place++)
+            if (tensors[k]->shape[d] != extents[place])
+                return failed(ERROR_SIZE, KERNEL ": `%s` has size %lld on axis %d, expected %lld",
+                              arguments[k].name, (long long)tensors[k]->shape[d], d,
+                              (long long)extents[place]);
+    return run(buffers, sizes);
+}
+
+void NAME(_extents)(const int64_t *sizes, int64_t *extents) { extents_of(sizes, extents); }
+
+/* ---- TVM's FFI: its stable C ABI, as far as a function of tensors and integers needs it
+ * (https://tvm.apache.org/ffi). */
+
+typedef struct {
+    int32_t type, padding;
+    union {
+        int64_t integer;
+        void *pointer;
+    } value;
+} FfiAny;
+
+enum { FFI_INT = 1, FFI_DLTENSOR = 7, FFI_TENSOR = 70, FFI_OBJECT_BYTES = 24 };
+
+/* Looked up when it is wanted: others may have loaded this library before that one. */
+static int raised(int code) {
+    void (*raise)(const char *, const char *) =
+        (void (*)(const char *, const char *))dlsym(RTLD_DEFAULT, "TVMFFIErrorSetRaisedFromCStr");
+    if (raise)
+        raise(code == ERROR_TYPE || code == ERROR_CALL ? "TypeError"
+              : code == ERROR_BOUNDS                   ? "IndexError"
+              : code == ERROR_MEMORY                   ? "MemoryError"
+                                                       : "ValueError",
+              text);
+    return -1;
+}
+
+int FFI_NAME(void *handle, const FfiAny *args, int32_t n, FfiAny *result) {
+    (void)handle;
+    DLTensor *tensors[N_ARGUMENTS + 1];
+    int64_t given[N_GIVEN + 1];
+    if (n != N_ARGUMENTS + N_GIVEN)
+        return raised(failed(ERROR_CALL, KERNEL ": takes %d arguments, %d are given",
+                             N_ARGUMENTS + N_GIVEN, (int)n));
+    for (int k = 0; k < N_ARGUMENTS; k++) {
+        if (args[k].type == FFI_DLTENSOR)
+            tensors[k] = args[k].value.pointer;
+        else if (args[k].type == FFI_TENSOR)
+            tensors[k] = (DLTensor *)((char *)args[k].value.pointer + FFI_OBJECT_BYTES);
+        else
+            return raised(failed(ERROR_TYPE, KERNEL ": `%s` is no tensor", arguments[k].name));
+    }
+    for (int k = 0; k < N_GIVEN; k++) {
+        if (args[N_ARGUMENTS + k].type != FFI_INT)
+            return raised(failed(ERROR_TYPE, KERNEL ": `%s` is no integer",
+                                 size_names[given_sizes[k]]));
+        given[k] = args[N_ARGUMENTS + k].value.integer;
+    }
+    int error = NAME(_tensors)(tensors, given);
+    result->type = result->padding = 0;
+    result->value.integer = 0;
+    return error ? raised(error) : 0;
+}

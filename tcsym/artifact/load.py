@@ -1,0 +1,166 @@
+"""An artifact's folder -> a function of arrays, without the compiler: ctypes and numpy."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tcsym.artifact.errors import FORMAT, KINDS, MANIFEST
+from tcsym.errors import ERROR_KINDS, CallError, OptionError, TCError
+from tcsym.process.threads import get_num_threads
+from tcsym.runtime.arrays import empty, numpy_array, result_object, view_of
+from tcsym.runtime.packing import packed
+from tcsym.runtime.scalars import is_scalar
+from tcsym.runtime.size_functions import Shape
+from tcsym.runtime.view import Library, Unusable, View
+from tcsym.types import NAMES, DType
+
+
+def load(path: str | PathLike[str]) -> Artifact:
+    """The kernel of an artifact that `kernel.export` wrote. Errors: OptionError if it is none."""
+    folder = Path(path)
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text())
+        library = ctypes.CDLL(str(folder.resolve() / manifest["library"]))
+    except (OSError, ValueError, KeyError) as error:
+        raise OptionError(f"`{folder}` is no artifact: {error}") from None
+    if manifest.get("format") != FORMAT:
+        hint = "export it again with this version"
+        raise OptionError(f"`{folder}` is of another version of tcsym", hint=hint)
+    return Artifact(manifest, library)
+
+
+class Artifact:
+    """A kernel without its compiler, called with arrays.
+
+    name: of the def.
+    manifest: what its folder says of it.
+    level: the kind of processor whose code runs here.
+    """
+
+    def __init__(self, manifest: Mapping[str, Any], library: ctypes.CDLL) -> None:
+        self.name: str = manifest["name"]
+        self.manifest = manifest
+        self._inputs = manifest["inputs"]
+        self._outputs = manifest["outputs"]
+        self._types = [_type(t["type"]) for t in (*self._inputs, *self._outputs)]
+        self._sizes: list[str] = manifest["sizes"]
+        self._run = library[f"{self.name}_run"]
+        self._extents = library[f"{self.name}_extents"]
+        self._extents.restype = None
+        self._error = library[f"{self.name}_error"]
+        self._error.restype = ctypes.c_char_p
+        self._set_threads = library[f"{self.name}_set_threads"]
+        level = library[f"{self.name}_level"]
+        level.restype = ctypes.c_char_p
+        self.level: str = level().decode()
+        self._ranks = [len(t["shape"]) for t in (*self._inputs, *self._outputs)]
+        self._values = ctypes.c_int64 * max(1, len(self._sizes))
+        self._buffers = ctypes.c_void_p * len(self._ranks)
+        self._numbers = ctypes.c_int64 * max(1, sum(self._ranks))
+        self._last: tuple[tuple[int, ...], Any, list[Shape]] | None = None
+
+    def __call__(self, /, *args: Any, sizes: Mapping[str, int] | None = None, **kwargs: Any) -> Any:
+        """Run on arrays, in declaration order or by name.
+
+        sizes: values of sizes that no input has.
+        Returns one array, or a named tuple in declaration order; of torch if an input is.
+        Errors: TCError of the kinds call, size, rank, type, bounds, init.
+        """
+        given = self._matched(args, kwargs)
+        views = [self._view(t, d, x) for t, d, x in zip(self._inputs, self._types, given)]
+        values, shapes = self._bound(self._sizes_of(views, sizes or {}))
+        for t, view, shape in zip(self._inputs, views, shapes):
+            if view.shape != shape:
+                message = f"`{t['name']}` has shape {view.shape}, expected {shape}"
+                raise self._failed("size", message)
+        library: Library = "torch" if any(v.library == "torch" for v in views) else "numpy"
+        results = [
+            empty(library, shape, dtype)
+            for shape, dtype in zip(shapes[len(views) :], self._types[len(views) :])
+        ]
+        buffers = self._buffers(*[v.pointer for v in (*views, *results)])
+        self._set_threads(get_num_threads())
+        code = self._run(buffers, values)
+        if code:
+            raise self._failed(KINDS[code], self._error().decode().removeprefix(f"{self.name}: "))
+        names = tuple([t["name"] for t in self._outputs])
+        return packed(names, tuple([result_object(view) for view in results]))
+
+    def _matched(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+        names = [t["name"] for t in self._inputs]
+        given = dict(zip(names, args))
+        if len(args) > len(names):
+            raise self._failed("call", f"takes {len(names)} arguments, {len(args)} are given")
+        for name, x in kwargs.items():
+            if name not in names or name in given:
+                what = "is given twice" if name in given else "is no parameter"
+                raise self._failed("call", f"`{name}` {what}")
+            given[name] = x
+        missing = [name for name in names if name not in given]
+        if missing:
+            raise self._failed("size", f"`{missing[0]}` is missing")
+        return [given[name] for name in names]
+
+    def _view(self, tensor: Mapping[str, Any], dtype: DType, x: Any) -> View:
+        name, rank = tensor["name"], len(tensor["shape"])
+        try:
+            found = view_of(np.asarray(x, dtype.numpy) if rank == 0 and is_scalar(x) else x)
+        except Unusable as why:
+            raise self._failed("type", f"`{name}` {why}") from None
+        if len(found.shape) != rank:
+            raise self._failed("rank", f"`{name}` has {len(found.shape)} dimensions, not {rank}")
+        if found.dtype is not dtype:
+            raise self._failed("type", f"`{name}` is {found.type_name}, expected {dtype}")
+        if found.dense and found.aligned:
+            return found
+        copy = np.ascontiguousarray(numpy_array(found))
+        return view_of(copy)._replace(library=found.library)
+
+    def _sizes_of(self, views: Sequence[View], sizes: Mapping[str, int]) -> tuple[int, ...]:
+        known = {**self.manifest["fixed"], **sizes}
+        for t, view in zip(self._inputs, views):
+            for extent, n in zip(t["shape"], view.shape):
+                if extent in self._sizes:
+                    known.setdefault(extent, n)
+        for name in known:
+            if name not in self._sizes:
+                raise self._failed("size", f"`{name}` is no size")
+        for name in self._sizes:
+            if name not in known:
+                raise self._failed("size", f"free size `{name}` is missing")
+        return tuple([known[n] for n in self._sizes])
+
+    def _bound(self, sizes: tuple[int, ...]) -> tuple[Any, list[Shape]]:
+        """Sizes for C, and the shapes of all arguments; those of the last sizes are kept."""
+        if self._last is None or self._last[0] != sizes:
+            values, numbers = self._values(*sizes), self._numbers()
+            self._extents(values, numbers)
+            shapes, at = list[Shape](), 0
+            for rank in self._ranks:
+                shapes.append(tuple(numbers[at : at + rank]))
+                at += rank
+            if any(min(shape, default=0) < 0 for shape in shapes):
+                raise self._failed("size", "a result has a negative size")
+            self._last = sizes, values, shapes
+        return self._last[1:]
+
+    def _failed(self, kind: str, message: str) -> TCError:
+        made = ERROR_KINDS.get(kind, CallError)
+        return made(f"{self.name}: {message}")
+
+    def __repr__(self) -> str:
+        inputs = ", ".join(
+            f"{t['type']}({', '.join(t['shape'])}) {t['name']}" for t in self._inputs
+        )
+        return f"<tcsym artifact {self.name}({inputs})>"
+
+
+def _type(name: str) -> DType:
+    return NAMES[name]
