@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from tcsym.kernel.module import Module
     from tcsym.kernel.recording import record
     from tcsym.kernel.signature import Signature, Spec, TensorType
+    from tcsym.kernel.tracing import trace
     from tcsym.options import Options
     from tcsym.process.threads import get_num_threads, set_num_threads
     from tcsym.runtime.blocks import get_result_memory, set_result_memory
@@ -96,6 +97,7 @@ __all__ = [
     "set_num_threads",
     "set_result_memory",
     "strategy",
+    "trace",
 ]
 
 _HOMES = {
@@ -106,6 +108,7 @@ _HOMES = {
     "kernel.module": ("Module",),
     "options": ("Options",),
     "kernel.recording": ("record",),
+    "kernel.tracing": ("trace",),
     "kernel.signature": ("Signature", "Spec", "TensorType"),
     "sizes.dims": ("Dim", "Sizes"),
     "runtime.blocks": ("get_result_memory", "set_result_memory"),

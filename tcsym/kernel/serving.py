@@ -25,6 +25,7 @@ from tcsym.ir.compiled import Compiled
 from tcsym.kernel import ready
 from tcsym.kernel.analysed import analysed
 from tcsym.kernel.settings import Settings, validated
+from tcsym.kernel.tracing import traced_call
 from tcsym.options import Options
 from tcsym.process.forks import Inside
 from tcsym.process.recursion import deep_recursion
@@ -183,6 +184,9 @@ class Serving:
     ) -> Any:
         """Serves every call, the straight way."""
         plan = self.plan
+        traced = traced_call(plan, args, kwargs)
+        if traced is not None:
+            return traced
         given = match_arguments(plan, args, kwargs)
         targets = match_outputs(plan, out)
         bound = bind(plan, given, sizes)

@@ -1,0 +1,162 @@
+"""A function of symbolic tensors that calls kernels -> the def that it amounts to.
+
+While the function runs, a kernel that is called with a `Symbol` notes a call statement and answers
+with symbols for its results. What comes of it is text in the language, with the defs of all kernels
+in front: a program like any other.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tcsym.errors import CallError, OptionError
+from tcsym.runtime.arguments import MISSING, match_arguments
+from tcsym.runtime.packing import packed
+from tcsym.runtime.plan import CallPlan, Parameter
+from tcsym.types import DType
+
+if TYPE_CHECKING:
+    from tcsym.kernel.kernel import Kernel
+
+
+@dataclass(slots=True, eq=False)
+class Symbol:
+    """A tensor while a function is traced. A parameter's type and extents are its first use's."""
+
+    name: str
+    trace: Trace = field(repr=False)
+    dtype: DType | None = None
+    extents: tuple[str, ...] | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Trace:
+    """What a function did so far."""
+
+    texts: dict[str, str] = field(default_factory=dict)  # def -> the text it stands in
+    statements: list[str] = field(default_factory=list)
+    count: int = 0
+
+    def fresh(self) -> str:
+        self.count += 1
+        return f"t{self.count}"
+
+
+_TRACED: ContextVar[Trace | None] = ContextVar("tcsym_traced", default=None)
+
+
+def trace(function: Callable[..., Any], *, name: str = "traced", **settings: Any) -> Kernel:
+    """A kernel of what a function does: it takes symbolic tensors, calls kernels, returns results.
+
+    Example: `both = tcsym.trace(lambda x, y, c: cat(cat(x, y), c))`. Parameters keep their names;
+    results are `o`, or `o1`, `o2`, ... of a tuple, or the keys of a mapping.
+    name: of the def; its text is the kernel's `source`.
+    settings: as for `define`.
+    Errors: OptionError where the function does anything but call kernels; those of `define`.
+    """
+    from tcsym.kernel.definition import define
+
+    made = Trace()
+    parameters = [Symbol(n, made) for n in _names(function)]
+    token = _TRACED.set(made)
+    try:
+        results = function(*parameters)
+    finally:
+        _TRACED.reset(token)
+    text = _text(made, name, parameters, _outputs(results, made))
+    return define(text, filename="<trace>", **settings)[name]
+
+
+def _names(function: Callable[..., Any]) -> list[str]:
+    plain = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    found = inspect.signature(function).parameters.values()
+    for p in found:
+        if p.kind not in plain:
+            raise OptionError(f"`{p.name}` of the function is no plain parameter")
+    return [p.name for p in found]
+
+
+def _outputs(results: Any, made: Trace) -> dict[str, Symbol]:
+    if isinstance(results, Mapping):
+        named = dict(results)
+    elif isinstance(results, tuple | list):
+        named = {f"o{k}": x for k, x in enumerate(results, 1)}
+    else:
+        named = {"o": results}
+    for name, x in named.items():
+        if not isinstance(x, Symbol) or x.trace is not made:
+            raise OptionError(f"result `{name}` of the function is no tensor of this trace")
+    return named
+
+
+def _text(made: Trace, name: str, parameters: list[Symbol], outputs: Mapping[str, Symbol]) -> str:
+    heads = []
+    for p in parameters:
+        if p.dtype is None or p.extents is None:
+            raise OptionError(f"parameter `{p.name}` of the function goes into no kernel")
+        extents = f"({', '.join(p.extents)})" if p.extents else ""
+        heads.append(f"{p.dtype}{extents} {p.name}")
+    if name in made.texts:
+        raise OptionError(f"`{name}` is one of the kernels", hint="give another `name`")
+    made_here = {s.partition(" = ")[0] for s in made.statements}
+    renamed = {x.name: n for n, x in outputs.items()}
+    given = [x.name for x in outputs.values() if x in parameters]
+    if given or len(renamed) < len(outputs):
+        raise OptionError("a result of the function is a parameter, or another result")
+    taken = ({p.name for p in parameters} | made_here) & {*outputs}
+    if taken:
+        raise OptionError(f"`{sorted(taken)[0]}` is a result and another tensor")
+    body = "".join(f"    {_renamed(s, renamed)}\n" for s in made.statements)
+    defs = "\n".join(dict.fromkeys(text.strip("\n") for text in made.texts.values()))
+    return f"{defs}\ndef {name}({', '.join(heads)}) -> ({', '.join(outputs)}) {{\n{body}}}\n"
+
+
+def _renamed(statement: str, names: Mapping[str, str]) -> str:
+    left, right = statement.split(" = ")
+    call, _, arguments = right.rstrip(")").partition("(")
+    targets = ", ".join(names.get(x, x) for x in left.split(", "))
+    given = ", ".join(names.get(x, x) for x in arguments.split(", ") if x)
+    return f"{targets} = {call}({given})"
+
+
+# ---- calls while a function is traced
+
+
+def traced_call(plan: CallPlan, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Symbols for the results, or None if nothing is traced, or none of the arguments is."""
+    made = _TRACED.get()
+    if made is None:
+        return None
+    given = match_arguments(plan, args, kwargs)
+    if not any(isinstance(x, Symbol) for x in given):
+        return None
+    program = plan.program
+    known = made.texts.setdefault(program.name, program.source)
+    if known != program.source:
+        hint = "define one of them under another name"
+        raise CallError(f"two kernels of this trace are called `{program.name}`", hint=hint)
+    names = [_argument(plan, p, x, made) for p, x in zip(plan.inputs, given)]
+    results = [Symbol(made.fresh(), made) for _ in plan.outputs]
+    for symbol, output in zip(results, plan.outputs):
+        symbol.dtype = output.dtype
+    targets = ", ".join(x.name for x in results)
+    made.statements.append(f"{targets} = {program.name}({', '.join(names)})")
+    return packed(plan.output_names, tuple(results))
+
+
+def _argument(plan: CallPlan, p: Parameter, x: Any, made: Trace) -> str:
+    if x is MISSING:
+        raise plan.error("size", f"`{p.name}` is missing", p.span)
+    if not isinstance(x, Symbol) or x.trace is not made:
+        message = f"`{p.name}` is no tensor of this trace"
+        raise plan.error("type", message, p.span, "make it a parameter of the traced function")
+    if x.dtype is None:
+        x.dtype = p.dtype
+        x.extents = tuple(
+            str(d) if isinstance(d, int) else f"{x.name}_{k}" for k, d in enumerate(p.dimensions)
+        )
+    return x.name
