@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -36,6 +37,9 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
 # compiled code is kept between runs, but not among the user's
 CACHE = ROOT / ".pytest_cache" / "tcsym"
 os.environ.setdefault("TCSYM_CACHE_DIR", str(CACHE))
+
+# kernels are trees, of which no search finds garbage; searches took a tenth of the suite's time
+gc.set_threshold(50_000, 20, 50)
 
 # how long an example takes depends on what else the machine does
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])

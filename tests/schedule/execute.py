@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Collection, Iterable, Mapping
+from ctypes import c_float
 from functools import lru_cache
 from types import CodeType
 
@@ -51,7 +52,8 @@ def execute(
     launched = {**dict.fromkeys(kernel.launched, 0), THREADS: 2}
     space = {python_name(s): int(v) for s, v in {**launched, **sizes}.items()}
     buffers = {b.name: b for b in kernel.buffers}
-    exec(_compiled(kernel), {"memory": memory, "_": runtime, "buffers": buffers, **space})
+    known = {"memory": memory, "_": runtime, "buffers": buffers, "c_float": c_float}
+    exec(_compiled(kernel), {**known, **space})
     for x, _ in walk(kernel.body):
         name = _written(x)
         if name in views:
@@ -169,7 +171,7 @@ class _Runtime:
 
     @staticmethod
     def rounded(x, t: str) -> float:
-        return float(np.float32(x)) if t == "float32" else float(_TYPES[t].numpy.type(float(x)))
+        return float(_TYPES[t].numpy.type(float(x)))
 
     @staticmethod
     def call(f: str, t: str, *args):

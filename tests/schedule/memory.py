@@ -45,8 +45,10 @@ class Memory(dict[tuple[int, ...], Any]):
 
     def checked(self, *at: int) -> tuple[int, ...]:
         """The place of an element to be set."""
+        if at in self:
+            return at
         at = self.place(at)
-        return at if at in self or all(map(_is_inside, at, self.shape)) else self[at]
+        return at if all(map(_is_inside, at, self.shape)) else self[at]
 
     def copied(self, *at: int) -> Any:
         """What an element holds, perhaps nothing: who copies it need not use the copy."""

@@ -182,6 +182,8 @@ def _combined(op: str, a: str, b: str, t: DType) -> str:
 def _cast(text: str, t: DType) -> str:
     if t is DType.BOOL or t is DType.FLOAT64:
         return f"{'float' if t.is_float else 'bool'}({text})"
+    if t is DType.FLOAT32:
+        return f"c_float({text}).value"
     return f"_.{'rounded' if t.is_float else 'integer'}({text},{str(t)!r})"
 
 
@@ -255,7 +257,8 @@ def _update(n: Update, t: DType, pad: str) -> list[str]:
     new = _combined(n.op, "old.sum(at)" if wide else "old[at]", added, t)
     return [
         f"{pad}old = memory[{n.buffer!r}]",
-        f"{pad}at = old.checked({','.join(map(_index, n.subscripts))})",
+        f"{pad}at = ({''.join(f'{_index(s)},' for s in n.subscripts)})",
+        f"{pad}if at not in old: at = old.checked(*at)",
         f"{pad}old[at] = {_cast(f'new := {new}', t) if wide else new}",
         *([f"{pad}old.sums[at] = old[at], new"] if wide else []),
     ]
