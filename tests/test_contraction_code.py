@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 import numpy as np
 import pytest
@@ -31,6 +32,11 @@ TARGETS = {"cpu:avx2": ("ymm", 6 * 2 * 4), "cpu:avx512": ("zmm", 8 * 2 * 4)}
 MOST_INSTRUCTIONS = {"cpu:avx2": 7500, "cpu:avx512": 8200}  # a third: blocks of long sums
 
 
+@lru_cache(None)
+def listing_of(name: str, target: str) -> str:
+    return tcsym.define(TEXTS[name], target=target).f.explain("asm")
+
+
 def blocks(listing: str) -> list[str]:
     return re.split(r"^\.LBB", listing, flags=re.MULTILINE)
 
@@ -44,7 +50,7 @@ def count(pattern: str, block: str) -> int:
 def test_inner_loop_multiplies_whole_registers_and_spills_none(name: str, target: str) -> None:
     """The register tile's loop: every product on full registers, one element broadcast a row."""
     register, products = TARGETS[target]
-    listing = tcsym.define(TEXTS[name], target=target).f.explain("asm")
+    listing = listing_of(name, target)
     fused = rf"vfmadd\d+ps\s.*%{register}"
     hot = [b for b in blocks(listing) if count(fused, b) >= products]
     assert hot
@@ -67,7 +73,7 @@ def test_ragged_tiles_leave_registers_for_the_result_where_masks_are(name: str) 
 @pytest.mark.parametrize("name", ("nn", "tn", "abc-bda-dc", "abcd-aebf-dfce"))
 def test_no_store_of_a_tile_is_masked(name: str) -> None:
     """Without mask registers: full tiles are stored plainly, ragged vectors in plain pieces."""
-    listing = tcsym.define(TEXTS[name], target="cpu:avx2").f.explain("asm")
+    listing = listing_of(name, "cpu:avx2")
     plain = [b for b in blocks(listing) if count(r"vmovups\s+%ymm\d+, .*\(%r", b) >= 12]
     assert plain
     assert not re.search(r"vp?maskmov\w+\s+%[xy]mm\d+, %[xy]mm\d+, .*\(", listing)
@@ -100,5 +106,5 @@ def test_one_compilation_serves_all_sizes(name: str) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", TEXTS)
 def test_code_is_bounded(name: str, target: str) -> None:
-    listing = tcsym.define(TEXTS[name], target=target).f.explain("asm")
+    listing = listing_of(name, target)
     assert count(r"(?m)^\t[a-z]", listing) <= MOST_INSTRUCTIONS[target]

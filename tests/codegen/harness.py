@@ -27,6 +27,8 @@ from tcsym.types import DType
 TARGETS = [t for t in ("cpu:avx2", "cpu:novector", "cpu:avx512") if runs_here(resolve_target(t))]
 _TASK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, *[ctypes.c_int64] * 2)
 _FOR = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, *[ctypes.c_int64] * 2)
+# target and width; scalar code of a target with masks is that of one without
+WAYS = [(t, w) for t in TARGETS for w in (0, 8) if w or t != "cpu:avx512"]
 
 
 @dataclass

@@ -53,14 +53,12 @@ def elements(k: Kernel, name: str, sizes: dict[str, int]) -> int:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("parts_bytes", [16, 4096])
-@pytest.mark.parametrize("sizes", [(5, 6, 8), (7, 3, 9), (9, 17, 41), (4, 5, 0), (2, 2, 7)])
-def test_results_are_kept(
-    parts_bytes: int, sizes: tuple[int, ...], layout: tuple[str, str]
-) -> None:
+def test_results_are_kept(parts_bytes: int, layout: tuple[str, str]) -> None:
     k = naive.matmul(*layout)
     with patch.multiple(split_k, **SMALL, PARTS_BYTES=parts_bytes):
         out = mapped(k)
-    assert_same(k, out, dict(zip("MNK", sizes)))
+    for sizes in ((5, 6, 8), (7, 3, 9), (9, 17, 41), (4, 5, 0), (2, 2, 7)):
+        assert_same(k, out, dict(zip("MNK", sizes)))
 
 
 @pytest.mark.parametrize("rows", [64, 500, 2000])

@@ -187,17 +187,17 @@ def test_known_steps_between_lanes(step: int, dtype: DType, target: str) -> None
     there = AT * step + base * abs(step)
     forth = in_lanes(Store("O", (AT,), Read("X", (there,), dtype)), N)
     back = in_lanes(Store("X", (there,), Read("O", (AT,), dtype)), N)
+    forward = load(Kernel("forth", ("N",), ("X", "O"), (x, o), forth), target)
+    backward = load(Kernel("back", ("N",), ("O", "X"), (x, o), back), target)
     for edge in EDGES:
         for n in (1, 8, 19):
             a = values(dtype, (n - 1) * abs(step) + 1)
             given = guarded(a, edge)  # type: ignore[arg-type]
             out = guarded(np.zeros(n, dtype.numpy), edge)  # type: ignore[arg-type]
-            kernel = Kernel("forth", ("N",), ("X", "O"), (x, o), forth)
-            assert load(kernel, target)({"X": given, "O": out}, {"N": n}) == 0
+            assert forward({"X": given, "O": out}, {"N": n}) == 0
             np.testing.assert_array_equal(out, a[::step])
             given[...] = 0
-            kernel = Kernel("back", ("N",), ("O", "X"), (x, o), back)
-            assert load(kernel, target)({"X": given, "O": out}, {"N": n}) == 0
+            assert backward({"X": given, "O": out}, {"N": n}) == 0
             np.testing.assert_array_equal(given[::step], out)
             assert np.count_nonzero(given) == np.count_nonzero(out)
 

@@ -14,12 +14,12 @@ PLACES = ("j/{d}", "({d}*W-1-j)/{d}", "(j+{d}-1)/{d} - (j+{d}-1)/({d}*W)", "j/{d
 
 
 @pytest.mark.parametrize("target", ["cpu", "cpu:avx2", "cpu:novector"])
-@pytest.mark.parametrize("t", ["float", "double", "int8"])
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("d", [2, 3, 4, 5, 6, 8, 9, 16])
-def test_repeated_elements_are_those_of_the_reference(
-    target: str, t: str, place: str, d: int
-) -> None:
+def test_repeated_elements_are_those_of_the_reference(target: str, place: str, d: int) -> None:
+    if target == "cpu:novector" and d > 3:
+        pytest.skip("without vectors all periods are alike")
+    t = ("float", "double", "int8")[(d + PLACES.index(place)) % 3]
     source = NEAREST.format(t=t, place=place.format(d=d), d=d, more="")
     k = tcsym.define(source, target=target).f
     for w in (1, 2, 7, 16, 23, 50):

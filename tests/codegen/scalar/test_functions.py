@@ -22,7 +22,7 @@ from tcsym.index.expr import var
 from tcsym.target.names import resolve_target
 from tcsym.target.target import Target
 from tcsym.types import DType
-from tests.codegen.harness import TARGETS, Loaded, elementwise, load
+from tests.codegen.harness import TARGETS, WAYS, Loaded, elementwise, load
 
 N_ARGS = {
     **dict.fromkeys(
@@ -105,8 +105,7 @@ def test_the_table_is_complete() -> None:
     assert frozenset(FUNCTIONS) == NAMES and len(NAMES) == 64
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("width", [0, 8])
+@pytest.mark.parametrize(("target", "width"), WAYS)
 @pytest.mark.parametrize("name", sorted(NAMES))
 def test_function(name: str, width: int, target: str) -> None:
     for dtype in (DType.FLOAT32, DType.FLOAT64):
@@ -366,6 +365,8 @@ def test_only_library_symbols_are_called() -> None:
             for dtype in (DType.FLOAT32, DType.FLOAT64, DType.FLOAT16):
                 names = "ABCD"[: N_ARGS.get(name, 1)]
                 value = Call(name, tuple(Read(x, (var("i"),), dtype) for x in names), dtype)
+                if dtype is DType.FLOAT16 and target != "cpu:novector":
+                    continue  # has instructions for its conversions
                 kernel = elementwise(value, dtype, dict.fromkeys(names, dtype), 4)
                 called |= symbols(kernel, target)
         assert {"fmodf", "j1"} <= called

@@ -16,7 +16,7 @@ from tcsym.index.expr import Not, all_of, any_of, eq, floordiv, ge, lt, maximum,
 from tcsym.ir.loops import Holds, Value
 from tcsym.target.names import resolve_target
 from tcsym.types import DType
-from tests.codegen.harness import TARGETS, elementwise, load
+from tests.codegen.harness import TARGETS, WAYS, elementwise, load
 
 I = (var("i"),)  # noqa: E741
 TYPES = list(DType)
@@ -65,8 +65,7 @@ def same(got: Any, want: Any, dtype: DType) -> None:
     np.testing.assert_array_equal(got, want)
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize(("target", "width"), WAYS)
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 def test_arithmetic(dtype: DType, width: int, target: str) -> None:
     a, b = samples(dtype, 1), samples(dtype, 2)
@@ -79,8 +78,7 @@ def test_arithmetic(dtype: DType, width: int, target: str) -> None:
             same(got, oracle.stored(exact, dtype), dtype)
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize(("target", "width"), WAYS)
 @pytest.mark.parametrize("divisor", [1, 2, 3, 7, 8, 100, 0, -1, -3])
 def test_division_by_constants(divisor: int, width: int, target: str) -> None:
     for dtype in (DType.INT32, DType.INT64, DType.UINT8, DType.INT16):
@@ -94,8 +92,7 @@ def test_division_by_constants(divisor: int, width: int, target: str) -> None:
                 same(got, oracle.arithmetic(op, a, np.full_like(a, divisor)), dtype)
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize(("target", "width"), WAYS)
 @pytest.mark.parametrize("source", TYPES, ids=str)
 def test_casts(source: DType, width: int, target: str) -> None:
     a = samples(source, 4)
@@ -132,8 +129,7 @@ def test_every_half_survives(short: DType, target: str) -> None:
     same(back, a, short)
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize(("target", "width"), WAYS)
 def test_comparison_of_any_integers_is_by_value(width: int, target: str) -> None:
     integers = [t for t in TYPES if t.is_integer]
     pairs = list(itertools.product(integers, integers))[:: 3 if width else 2]
@@ -149,8 +145,7 @@ def test_comparison_of_any_integers_is_by_value(width: int, target: str) -> None
         np.testing.assert_array_equal(got, oracle.compare("lt", a, b))
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize(("target", "width"), WAYS)
 @pytest.mark.parametrize(
     "dtype", [DType.FLOAT32, DType.FLOAT64, DType.BFLOAT16, DType.BOOL], ids=str
 )
@@ -164,8 +159,7 @@ def test_comparison_of_one_type(dtype: DType, width: int, target: str) -> None:
         np.testing.assert_array_equal(got, oracle.compare(op, held(a, dtype), held(b, dtype)))
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize(("target", "width"), WAYS)
 def test_negation_and_logic(width: int, target: str) -> None:
     for dtype in NUMBERS:
         a = samples(dtype, 9)
@@ -184,8 +178,7 @@ def test_negation_and_logic(width: int, target: str) -> None:
         np.testing.assert_array_equal(got, f(~a, b))
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize(("target", "width"), WAYS)
 def test_index_values_and_conditions(width: int, target: str) -> None:
     i, n = var("i"), var("N")
     a = np.zeros(77, np.int64)
