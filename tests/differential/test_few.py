@@ -133,8 +133,9 @@ def test_all_versions_agree_with_the_reference(name: str) -> None:
         check(kernel, {n: sizes[n] for n in kernel.sizes}, "dense")
 
 
-@pytest.mark.parametrize("layout", LAYOUTS[1:])
-@pytest.mark.parametrize("name", ("nn", "tt", "tn", "abcd-aebf-dfce"))
+@pytest.mark.parametrize(
+    ("name", "layout"), list(zip(("nn", "tt", "tn", "abcd-aebf-dfce"), LAYOUTS[1:], strict=True))
+)
 def test_versions_in_other_layouts(name: str, layout: str) -> None:
     text, all_sizes = CASES[name]
     kernel = tcsym.define(text, strategy="symbolic").f

@@ -44,12 +44,12 @@ SIZES = tuple(itertools.product((1, 7, 9, 16, 21), (1, 2, 3, 5, 17), (1, 3, 17))
 @pytest.mark.parametrize("name", TEXTS)
 def test_few_columns(name: str) -> None:
     kernel = tcsym.define(TEXTS[name], strategy="symbolic").f
-    for m, n, d in SIZES:
+    for m, n, d in SIZES[list(TEXTS).index(name) % 2 :: 2]:
         check(kernel, {"M": m, "N": n, "D": d}, "dense")
 
 
-@pytest.mark.parametrize("layout", LAYOUTS[1:])
+@pytest.mark.parametrize("layout", LAYOUTS[1:3])
 def test_few_columns_in_other_layouts(layout: str) -> None:
     kernel = tcsym.define(NEAREST, strategy="symbolic").f
-    for m, n, d in SIZES[::3]:
+    for m, n, d in SIZES[::7]:
         check(kernel, {"M": m, "N": n, "D": d}, layout)

@@ -45,8 +45,16 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("kind", [k for k in DTYPES if k != "float"])
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("form", "kind"),
+    [
+        *(("around converted factors", k) for k in ("half", "bfloat16", "double", "int8")),
+        ("around converted elements", "bfloat16"),
+        ("around converted elements", "int8"),
+        ("inside a conversion", "half"),
+        ("inside a conversion", "double"),
+    ],
+)
 def test_conversions(form: str, kind: str) -> None:
     """Doubles may be beyond the range of what they are converted to."""
     kernel = tcsym.define(CONVERTED.format(kind, FORMS[form].format(GUARD)))
@@ -142,8 +150,14 @@ def test_sizes_may_be_numbers_or_multiples(bind: str) -> None:
             np.testing.assert_array_equal(kernel(image, weights), kernel.reference(image, weights))
 
 
-@pytest.mark.parametrize("kind", DTYPES)
-@pytest.mark.parametrize("guard", ["A(i,k) > 0", "A(i,k) > 0 && k != i", "!c(i,k)"])
+@pytest.mark.parametrize(
+    ("guard", "kind"),
+    [
+        *(("A(i,k) > 0", kind) for kind in DTYPES),
+        ("A(i,k) > 0 && k != i", "float"),
+        ("!c(i,k)", "half"),
+    ],
+)
 def test_sums_of_rows_under_a_mask(guard: str, kind: str) -> None:
     """A product with ones where the guard holds."""
     kernel = tcsym.define(f"""def f(float(M,K) A, {kind}(K,N) B, bool(M,K) c) -> (double(M,N) O) {{
@@ -160,7 +174,7 @@ def test_sums_of_rows_under_a_mask(guard: str, kind: str) -> None:
             np.testing.assert_array_equal(kernel(a, b, c), kernel.reference(a, b, c))
 
 
-@pytest.mark.parametrize("order", ["I * F * m", "I * (m * F)", "m * F * I", "F * 0.5 * I * m"])
+@pytest.mark.parametrize("order", ["I * (m * F)", "F * 0.5 * I * m"])
 def test_products_of_more_than_two(order: str) -> None:
     parts = {"I": "I(c,x+k-1)", "F": "F(o,c,k)", "m": "m(c)"}
     product = "".join(parts.get(x, x) for x in order)

@@ -49,7 +49,8 @@ FEW = ((1, 1, 1), (1, 8, 3), (9, 1, 3), (5, 5, 1), (3, 2, 2), (7, 0, 2), (0, 3, 
 @pytest.mark.parametrize("name", TEXTS)
 def test_many_small_products(name: str) -> None:
     kernel = tcsym.define(TEXTS[name], strategy="symbolic").f
-    for b, (n, m, k) in itertools.product(MANY, FEW):
+    many = MANY if name == "nt" else MANY[1::2]
+    for b, (n, m, k) in itertools.product(many, FEW):
         check(kernel, {"B": b, "N": n, "M": m, "K": k}, "dense")
 
 
@@ -68,15 +69,15 @@ PERMUTED = {
 @pytest.mark.parametrize("name", PERMUTED)
 def test_products_stored_in_another_order(name: str) -> None:
     kernel = tcsym.define(PERMUTED[name], strategy="symbolic").f
-    for b, d, (a, f, g) in itertools.product((7, 16, 19, 37), (1, 4, 9), FEW):
+    for b, d, (a, f, g) in itertools.product((7, 16, 19), (1, 9), FEW):
         sizes = {"A": a, "B": b, "C": 1, "D": d, "E": 2, "F": f, "G": g}
         check(kernel, {v: sizes[v] for v in kernel.sizes}, "dense")
 
 
-@pytest.mark.parametrize("layout", LAYOUTS[1:])
+@pytest.mark.parametrize("layout", LAYOUTS[3:])
 def test_small_products_in_other_layouts(layout: str) -> None:
     kernel = tcsym.define(BATCHED, strategy="symbolic").f
-    for b, (n, m, k) in itertools.product(MANY, FEW[:5]):
+    for b, (n, m, k) in itertools.product(MANY[::2], FEW[:5:2]):
         check(kernel, {"B": b, "N": n, "M": m, "K": k}, layout)
 
 

@@ -52,7 +52,7 @@ def test_short_rows(name: str) -> None:
         check(kernel, {"A": a, "B": b, "C": c}, "dense")
 
 
-@pytest.mark.parametrize("layout", LAYOUTS[1:])
+@pytest.mark.parametrize("layout", LAYOUTS[1:3])
 def test_short_rows_in_other_layouts(layout: str) -> None:
     kernel = tcsym.define(TEXTS["shared"], strategy="symbolic").f
     for a, (b, c) in itertools.product(MANY, FEW[:6]):

@@ -35,8 +35,9 @@ def f(float(B,M,K) X, float(B,M,K) Y, float(N,K) W) -> (Z) {
 SMALL = {"KH": 2, "KW": 3}
 
 
-@pytest.mark.parametrize("target", ["cpu", "cpu:novector"])
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(
+    ("name", "target"), [*((x, "cpu") for x in PROGRAMS), ("batched, integers", "cpu:novector")]
+)
 def test_operands_are_packed_as_asked(name: str, target: str) -> None:
     codes = set()
     for columns, rows in product(("auto", "never"), ("auto", "always", "never")):

@@ -43,8 +43,13 @@ def random(*shape: int, dtype: str = "f4", seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).integers(-3, 4, shape).astype(dtype)
 
 
-@pytest.mark.parametrize("kind", ["float", "int32", "half"])
-@pytest.mark.parametrize("writing", WRITINGS)
+@pytest.mark.parametrize(
+    ("writing", "kind"),
+    [
+        *((writing, "float") for writing in WRITINGS),
+        *((w, kind) for w in ("remainder", "maximum") for kind in ("int32", "half")),
+    ],
+)
 def test_writings(writing: str, kind: str) -> None:
     text = HEAD.format(kind, "2*W+K", WRITINGS[writing].format(low=LOW[kind]))
     dtype = {"float": "f4", "int32": "i4", "half": "f2"}[kind]
@@ -54,7 +59,7 @@ def test_writings(writing: str, kind: str) -> None:
 
 @pytest.mark.parametrize(
     ("stride", "padding"),
-    [(2, "0"), (2, "1"), (2, "P"), (3, "0"), (3, "P"), (4, "1"), (7, "P")],
+    [(2, "1"), (2, "P"), (3, "0"), (7, "P")],
 )
 def test_planes_with_strides_and_padding(stride: int, padding: str) -> None:
     """Padding may be a size: what the window leaves as a remainder is known at the call."""

@@ -85,8 +85,12 @@ def refused(kernel: Any) -> None:
             kernel(*args)
 
 
+@pytest.mark.parametrize(
+    ("strategy", "regions"),
+    [*((s, False) for s in STRATEGIES), *((s, True) for s in STRATEGIES[::2])],
+    indirect=["regions"],
+)
 @pytest.mark.usefixtures("regions")
-@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_the_sum_is_the_number_of_calls(strategy: Any) -> None:
     kernel = tc.define(MM, strategy=strategy, sizes=BOUNDS).mm
     n = 0

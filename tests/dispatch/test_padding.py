@@ -153,7 +153,7 @@ def test_generated_programs(level: int, monkeypatch: pytest.MonkeyPatch) -> None
     strategies = (Pad(8), Pad(3, bind="before"))
 
     @settings(
-        max_examples=10,
+        max_examples=5,
         deadline=None,
         derandomize=True,
         database=None,

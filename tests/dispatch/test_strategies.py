@@ -35,8 +35,9 @@ def operands(m: int, k: int, n: int) -> tuple[Any, Any]:
     return rng.standard_normal((m, k), dtype=F32), rng.standard_normal((k, n), dtype=F32)
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("name", SOME)
+@pytest.mark.parametrize(
+    ("name", "strategy"), [(n, s) for k, n in enumerate(SOME) for s in list(STRATEGIES)[k % 2 :: 2]]
+)
 def test_corpus(name: str, strategy: str) -> None:
     case = CORPUS[name]
     declared = {n: tc.Dim(0, max(s[n] for s in case.sizes)) for n in case.sizes[0]}

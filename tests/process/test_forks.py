@@ -74,7 +74,7 @@ call()
 """
 
 
-@pytest.mark.parametrize("milliseconds", [0, 1, 3, 6, 10, 20, 35, 60, 100, 150, 200])
+@pytest.mark.parametrize("milliseconds", [0, 3, 10, 35, 100, 200])
 def test_a_fork_while_another_thread_makes_a_first_call(milliseconds: int, tmp_path: Path) -> None:
     run_script(_warning_of_the_thread(FIRST_CALL), tmp_path, str(milliseconds / 1000))
 

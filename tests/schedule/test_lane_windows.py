@@ -74,14 +74,13 @@ def test_windows_of_few_known_points_stay_in_place() -> None:
     assert version is None or not holds(version.condition, SIZES)
 
 
-@pytest.mark.parametrize("c", [16, 31])
-@pytest.mark.parametrize("w", [12, 13, 19])
+@pytest.mark.parametrize(("c", "w"), [(16, 12), (31, 13), (31, 19)])
 def test_results_are_kept(c: int, w: int) -> None:
     """Tiles overlap at the end of a row, and groups of lanes at the end of the channels."""
     k = naive(CHANNELWISE)
     mapped = map_cpu(k, AVX512, Options()).kernel
     verify(mapped)
-    sizes = {"N": 2, "C": c, "H": 15, "W": w, "KH": 7, "KW": 7}
+    sizes = {"N": 1, "C": c, "H": 15, "W": w, "KH": 7, "KW": 7}
     assert holds(condition(CHANNELWISE), sizes | {THREADS: 1})
     assert_same(k, mapped, sizes | {THREADS: 1})
 

@@ -26,7 +26,7 @@ def test_mapped_kernel_keeps_the_results(name: str, target: str) -> None:
     kernel = naive.ALL[name]()
     mapped = map_cpu(kernel, TARGETS[target], Options())
     verify(mapped.kernel)
-    for sizes in some_sizes(kernel):
+    for sizes in some_sizes(kernel)[:: 2 if target == "scalar" else 1]:  # no borders of lanes
         if legal(kernel, sizes):
             assert_same(kernel, mapped.kernel, sizes)
 

@@ -41,7 +41,7 @@ def test_as_without_versions(source: str, target: object, monkeypatch: pytest.Mo
     kernel = naive(SOURCES[source])
     mapped = map_cpu(kernel, target, Options(), whole=True).kernel  # type: ignore[arg-type]
     for n in (1, 2, 5, 6, 13):
-        for rows, terms in ((1, 3), (8, 1), (67, 7), (65, 8), (33, 20)):
+        for rows, terms in ((1, 3), (8, 1), (67, 7), (33, 8)):
             sizes = {"B": rows, "K": terms, "N": n, "T": 2}
             assert_same(kernel, mapped, {v: sizes[v] for v in kernel.sizes})
 
@@ -79,8 +79,10 @@ def test_light_epilogues_stay_with_sums_along_their_terms(source: str, apart: bo
     assert bool(passed_on) == apart
 
 
-@pytest.mark.parametrize("target", ["cpu", "cpu:avx2", "cpu:novector"])
-@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [*((x, "cpu") for x in SOURCES), ("gelu", "cpu:avx2"), ("bias", "cpu:novector")],
+)
 def test_as_the_reference(source: str, target: str) -> None:
     kernel, rng = tcsym.define(SOURCES[source], target=target).f, np.random.default_rng(3)
     for n, rows, terms in ((1, 8200, 3), (1, 1100, 20), (2, 600, 9), (5, 300, 40), (12, 90, 3)):

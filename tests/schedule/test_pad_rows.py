@@ -85,5 +85,5 @@ def test_a_vector_that_ends_inside_a_row_keeps_its_mask() -> None:
 def test_results(name: str, target: object) -> None:
     kernel = naive(TEXTS[name])
     mapped = map_cpu(kernel, target, Options()).kernel  # type: ignore[arg-type]
-    for m, n, d in itertools.product((1, 9, 19), (1, 7, 16, 17, 33), (3, 9)):
-        assert_same(kernel, mapped, {"M": m, "N": n, "D": d})
+    for m, n in itertools.product((1, 9, 19), (1, 7, 16, 17, 33)):
+        assert_same(kernel, mapped, {"M": m, "N": n, "D": (3, 9)[n < 9]})

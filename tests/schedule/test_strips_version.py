@@ -20,12 +20,13 @@ def text_of(spec: str) -> str:
     return f"{header} {{ Z({z}) +=! X({x}) * Y({y}) }}"
 
 
-@pytest.mark.parametrize("target", ("cpu:avx512", "cpu:avx2", "cpu:novector"))
-@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize(
+    ("spec", "target"), [*((spec, "cpu:avx512") for spec in SPECS), (SPECS[0], "cpu:avx2")]
+)
 def test_as_numpy_where_extents_are_one_or_ragged(spec: str, target: str) -> None:
     out, left, right = spec.split("-")
     kernel = tcsym.define(text_of(spec), target=target, strategy="symbolic").f
-    assert (NOTE in kernel.explain("mapped")) == (target != "cpu:novector")
+    assert NOTE in kernel.explain("mapped")
     rng = np.random.default_rng(5)
     letters = sorted(set(left + right))
     for small, k in product((1, 2, 3), range(len(letters))):
@@ -57,3 +58,5 @@ def test_heads_between_rows_and_columns_are_no_columns() -> None:
 def test_products_of_matrices_and_batches_of_them_have_no_such_version() -> None:
     for spec in ("mn-mk-kn", "mn-km-kn", "bnk-bnm-bmk", "abc-bda-dc"):
         assert NOTE not in tcsym.define(text_of(spec)).f.explain("mapped")
+    scalar = tcsym.define(text_of(SPECS[0]), target="cpu:novector").f
+    assert NOTE not in scalar.explain("mapped")

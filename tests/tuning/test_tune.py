@@ -663,8 +663,7 @@ class Ticking:
         return tune.tune(request(f"{budget}s", executor=executor, **settings))
 
 
-@pytest.mark.parametrize("budget", [1, 3, 10, 30])
-@pytest.mark.parametrize("seconds", [0.3, 0.9])
+@pytest.mark.parametrize(("budget", "seconds"), [(1, 0.9), (3, 0.3), (10, 0.9), (30, 0.3)])
 def test_a_budget_is_a_promise(
     monkeypatch: pytest.MonkeyPatch, budget: float, seconds: float
 ) -> None:
