@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from benchmarks.case import Case
@@ -39,14 +40,19 @@ print(json.dumps({
 """
 
 
-def startup_row(case: Case, repeat: int, environment: Mapping[str, str]) -> dict[str, Any]:
-    """Milliseconds of the least cold and the least warm run, at small random sizes."""
+def startup_row(
+    case: Case, repeat: int, environment: Mapping[str, str], tree: Path | None = None
+) -> dict[str, Any]:
+    """Milliseconds of the least cold and the least warm run, at small random sizes.
+
+    `tree`: whose packages are imported.
+    """
     (row,) = random_rows(case, 1, 0)
     runs: dict[str, list[dict[str, Any]]] = {"cold": [], "warm": []}
     for _ in range(repeat):
         with tempfile.TemporaryDirectory() as cache:
             for kind in ("cold", "warm"):
-                runs[kind].append(_probe(case.name, row.sizes, cache, environment))
+                runs[kind].append(_probe(case.name, row.sizes, cache, environment, tree))
     cold, warm = (min(runs[k], key=lambda r: float(r["total"])) for k in ("cold", "warm"))
     return {
         "kernel": case.name,
@@ -74,9 +80,13 @@ def startup_line(rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _probe(
-    name: str, sizes: Mapping[str, int], cache: str, environment: Mapping[str, str]
+    name: str,
+    sizes: Mapping[str, int],
+    cache: str,
+    environment: Mapping[str, str],
+    tree: Path | None,
 ) -> dict[str, Any]:
     own = {**environment, "TCSYM_CACHE_DIR": cache}
     command = [sys.executable, "-c", PROBE, name, json.dumps(dict(sizes))]
-    done = subprocess.run(command, env=own, stdout=subprocess.PIPE, text=True, check=True)
+    done = subprocess.run(command, cwd=tree, env=own, stdout=subprocess.PIPE, text=True, check=True)
     return dict(json.loads(done.stdout))
