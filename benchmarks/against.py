@@ -3,8 +3,8 @@
 Each version has a process of its own; both get the same programs and inputs, with one thread, and
 take turns in short stretches of calls. A stretch is timed by what its thread worked, so other
 processes on the core are not counted. A ratio is the commit's least time over ours: below 1 we are
-slower. Rows that differ much are measured again in new processes, with the rounds of all, as some
-kernels have two speeds by the pages that their arrays get.
+slower. Some kernels have two speeds by the pages that their arrays get, so rows that differ much
+are measured again in several pairs of new processes; then the middle one of each version counts.
 
 Ends with 1 if the geometric mean is below 0.99 or a row is below 0.9 with its whole interval.
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import shutil
 import statistics
 import subprocess
@@ -26,7 +27,7 @@ from typing import Any, Protocol
 from benchmarks.rounds import WorkerDied, WorkerProcess
 from benchmarks.sizes import Row, rows_of
 from benchmarks.startup import startup_row
-from benchmarks.statistics import LEAST_ROUNDS, Ratio, geometric_mean, median, ratio
+from benchmarks.statistics import Ratio, geometric_mean, ratio
 from benchmarks.suite import CALL, CASES, SUITE
 from benchmarks.surroundings import compile_python_files, environment_for
 
@@ -36,7 +37,8 @@ MEAN_GOAL, ROW_GOAL = 0.99, 0.9
 PLAIN = "tcsym"
 _ROUNDS = 15
 _SAMPLE_MS = 3.0  # of a stretch: long beside the clock, short beside a time slice
-_AGAIN = 2  # times that a row is measured again
+_AGAIN = 6  # times that a row is measured again
+_RESAMPLES = 1000
 
 
 class Side(Protocol):
@@ -47,28 +49,48 @@ class Side(Protocol):
     def close(self) -> None: ...
 
 
-Samples = dict[str, tuple[list[float], list[float]]]  # contestant: the commit's ms, and ours
+Turns = tuple[list[float], list[float]]  # the commit's ms and ours, of a pair of processes
+Samples = dict[str, list[Turns]]  # by contestant
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One row: least and median ms of both, by contestant; failures by version."""
+    """One row: what was measured, and failures by version."""
 
     name: str
     samples: Samples
     failures: dict[str, str]
 
     def ratio(self, contestant: str = PLAIN) -> Ratio | None:
-        theirs, ours = self.samples.get(contestant, ([], []))
-        return ratio(theirs, ours) if len(ours) >= LEAST_ROUNDS else None
+        turns = self.samples.get(contestant)
+        return ratio_of(turns) if turns else None
+
+    def least(self, side: int, contestant: str = PLAIN) -> float:
+        """Milliseconds of the middle process."""
+        return statistics.median(min(t[side]) for t in self.samples[contestant])
 
     def over_substituted(self, side: int) -> float | None:
         """Symbolic sizes against the better of both ways to substitute them."""
-        known = [s[side] for n, s in self.samples.items() if n in ("tcsym after", "tcsym before")]
-        plain = self.samples.get(PLAIN, ([], []))[side]
-        if not known or not plain:
+        known = [n for n in ("tcsym after", "tcsym before") if n in self.samples]
+        if not known or PLAIN not in self.samples:
             return None
-        return min(map(min, known)) / min(plain)
+        return min(self.least(side, n) for n in known) / self.least(side)
+
+
+def ratio_of(turns: Sequence[Turns]) -> Ratio:
+    """Of one pair of processes by its rounds, of several by the least times of each."""
+    if len(turns) == 1:
+        return ratio(*turns[0])
+    pairs = [(min(theirs), min(ours)) for theirs, ours in turns]
+    rng = random.Random(0)
+    value = _ratio_of_middles(pairs)
+    drawn = sorted(_ratio_of_middles(rng.choices(pairs, k=len(pairs))) for _ in range(_RESAMPLES))
+    cut = _RESAMPLES // 40
+    return Ratio(value, drawn[cut], drawn[-1 - cut], len(turns))
+
+
+def _ratio_of_middles(pairs: Sequence[tuple[float, float]]) -> float:
+    return statistics.median(a for a, _ in pairs) / statistics.median(b for _, b in pairs)
 
 
 class Pair:
@@ -98,16 +120,16 @@ class Pair:
                 failures |= {f"{version}: {k}": v for k, v in answer["failures"].items()}
             for name in answers[0]:
                 if name in answers[1]:
-                    samples[name] = self._take_turns(name, [a[name]["call_ms"] for a in answers])
+                    samples[name] = [self._take_turns(name, [a[name]["call_ms"] for a in answers])]
         except WorkerDied as died:
             failures["process"] = str(died)
             self.renew()
         return Compared(row.label, samples, failures)
 
-    def _take_turns(self, name: str, call_ms: Sequence[float]) -> tuple[list[float], list[float]]:
+    def _take_turns(self, name: str, call_ms: Sequence[float]) -> Turns:
         """The same number of calls for both; who begins alternates."""
         repeats = max(1, min(100_000, round(_SAMPLE_MS / max(min(call_ms), 1e-6))))
-        found: tuple[list[float], list[float]] = ([], [])
+        found: Turns = ([], [])
         for turn in range(_ROUNDS):
             for k in (0, 1) if turn % 2 else (1, 0):
                 request = {"contestant": name, "repeats": repeats, "clock": "thread"}
@@ -122,25 +144,21 @@ def compare_rows(rows: Iterable[Row], pair: Pair, say: Callable[[str], None]) ->
     for row in listed:
         found.append(pair.compare(row))
         say(line_of(found[-1]))
-    for _ in range(_AGAIN):
-        far = [k for k, c in enumerate(found) if (r := c.ratio()) and is_far(r.value)]
-        for k in far:
+    for k, row in enumerate(listed):
+        first = found[k].ratio()
+        if first is None or ROW_GOAL <= first.value <= 1 / ROW_GOAL:
+            continue  # far to either side: if only slow rows had another chance, we were favoured
+        for _ in range(_AGAIN):
             pair.renew()
-            found[k] = pooled(found[k], pair.compare(listed[k]))
-            say(f"again {line_of(found[k])}")
+            found[k] = pooled(found[k], pair.compare(row))
+        say(f"again {line_of(found[k])}")
     return found
-
-
-def is_far(value: float) -> bool:
-    """To either side: if only slow rows had another chance, the mean would favour us."""
-    return not ROW_GOAL <= value <= 1 / ROW_GOAL
 
 
 def pooled(first: Compared, second: Compared) -> Compared:
     both = dict(first.samples)
-    for name, (theirs, ours) in second.samples.items():
-        old = both.get(name, ([], []))
-        both[name] = (old[0] + theirs, old[1] + ours)
+    for name, turns in second.samples.items():
+        both[name] = [*both.get(name, []), *turns]
     return Compared(first.name, both, first.failures | second.failures)
 
 
@@ -148,10 +166,10 @@ def line_of(row: Compared) -> str:
     r = row.ratio()
     if r is None:
         return f"{row.name}: {'; '.join(f'{k}: {v}' for k, v in row.failures.items())}"
-    theirs, ours = row.samples[PLAIN]
-    middle = median(theirs) / median(ours)
-    text = f"{r.value:.3f} [{r.low:.3f}, {r.high:.3f}]  medians {middle:.3f}"
-    return f"{text}  {min(theirs):9.4f} / {min(ours):9.4f} ms  {row.name}"
+    text = (
+        f"{r.value:.3f} [{r.low:.3f}, {r.high:.3f}]  {row.least(0):9.4f} / {row.least(1):9.4f} ms"
+    )
+    return f"{text}  {row.name}"
 
 
 # ---- what it comes to
