@@ -219,9 +219,10 @@ def lines_of(found: Sequence[Compared]) -> list[str]:
 def startup_lines(found: Sequence[Sequence[dict[str, Any]]]) -> list[str]:
     lines = []
     for version, rows in zip(("commit", "here"), found):
-        middle = {k: statistics.median(r[k] for r in rows) for k in ("import", "cold", "warm")}
+        kinds = ("import", "cold", "cold_work", "warm", "warm_work")
+        middle = {k: statistics.median(r[k] for r in rows) for k in kinds}
         worst = max(r["cold"] for r in rows)
-        text = ", ".join(f"{k} {v:.0f} ms" for k, v in middle.items())
+        text = ", ".join(f"{k.replace('_', ' ')} {v:.0f} ms" for k, v in middle.items())
         lines.append(f"first result, {version}: {text} (medians); worst cold {worst:.0f} ms")
     return lines
 
