@@ -3,7 +3,8 @@
 `./dev bench stream`: calls of ever new sizes; `strategies`: all of them side by side in streams;
 `tuned`: options tuned at few sizes, used at others; `searches`: guided against genetic search;
 `noisy`: tunes beside other work, and what they kept when it is quiet;
-`reuse`: docs/notes/reuse.md from the figures of `stream` and `tuned`.
+`reuse`: docs/notes/reuse.md from the figures of `stream` and `tuned`;
+`against COMMIT`: another commit beside these files, one thread.
 """
 
 from __future__ import annotations
@@ -173,7 +174,7 @@ def say(text: str) -> None:
 
 
 def main() -> None:
-    commands = ("stream", "strategies", "tuned", "searches", "noisy", "reuse")
+    commands = ("stream", "strategies", "tuned", "searches", "noisy", "reuse", "against")
     if sys.argv[1:] and sys.argv[1] in commands:
         import_module(f"benchmarks.{sys.argv[1]}").main(sys.argv[2:])
         return

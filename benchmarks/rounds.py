@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import Guard
@@ -39,13 +40,20 @@ _FAR = 5.0  # times slower than the fastest: such a contestant leaves after the 
 
 
 class WorkerProcess:
-    """One worker, asked by lines of JSON."""
+    """One worker, asked by lines of JSON. `tree`: whose packages it imports; else as we do."""
 
-    def __init__(self, peers: Sequence[str], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, peers: Sequence[str], environment: Mapping[str, str], tree: Path | None = None
+    ) -> None:
         command = [sys.executable, "-m", "benchmarks.worker", ",".join(peers)]
         self.peers = tuple(peers)
         self._process = subprocess.Popen(
-            command, env=dict(environment), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            command,
+            cwd=tree,
+            env=dict(environment),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
 
     def ask(self, do: str, **request: Any) -> Any:
