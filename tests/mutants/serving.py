@@ -80,9 +80,9 @@ MUTANTS = (
     Mutant(
         "left-out-sizes-served",
         "sizes that a kernel leaves out are served by it",
-        "PartialCode.leaves_out",
-        "return holds(kernel.left_out, body_sizes(kernel, sizes))",
-        "return False",
+        "_leave_out",
+        "f.branch(leaves.text, leave, serve, False)",
+        "f.branch(leaves.text, serve, serve, False)",
     ),
     # ---- padding
     Mutant(
