@@ -19,12 +19,14 @@ from tests.fuzz.model import (
     Input,
     TensorModel,
     declaration,
+    most_points,
     random_kind,
     random_layouts,
     random_sizes,
 )
 from tests.fuzz.writer import Writer
 
+MOST_POINTS = 200_000
 SETS = 4  # of sizes; a call costs little beside the code for it
 SIZES = ("N", "M", "K", "B")
 DTYPES = [DType.FLOAT32] * 8 + [DType.FLOAT64] * 3 + list(DType)
@@ -69,10 +71,19 @@ def random_program(rng: random.Random, level: int = 2) -> Case:
     if not w.made:
         statements.pointwise(w)
     names = [*w.sizes, *w.free]
-    sizes = tuple(random_sizes(names, rng) for _ in range(SETS))
+    sizes = tuple(_sizes(w, names) for _ in range(SETS))
     outputs = tuple(_outputs(w))
     given = tuple(w.helpers), inputs, outputs, tuple(w.items), sizes, tuple(w.free), seed
-    return Case(*given, expected=tuple((t.name, t.shape, t.dtype) for t in w.made))
+    expected = tuple((t.name, t.shape, t.dtype) for t in w.made)
+    return Case(*given, expected=expected, points=tuple(w.points))
+
+
+def _sizes(w: Writer, names: list[str]) -> dict[str, int]:
+    """Drawn again while a statement has too many points, as one of four loops over a long size."""
+    sizes = random_sizes(names, w.rng)
+    while most_points(w.points, sizes) > MOST_POINTS:
+        sizes = random_sizes(names, w.rng)
+    return sizes
 
 
 def _inputs(w: Writer) -> tuple[Input, ...]:

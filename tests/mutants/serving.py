@@ -77,13 +77,6 @@ MUTANTS = (
         "v if k in given else version.fixed.get(n, v)",
         "v",
     ),
-    Mutant(
-        "left-out-sizes-served",
-        "sizes that a kernel leaves out are served by it",
-        "_leave_out",
-        "f.branch(leaves.text, leave, serve, False)",
-        "f.branch(leaves.text, serve, serve, False)",
-    ),
     # ---- padding
     Mutant(
         "padding-holds-zeros",
