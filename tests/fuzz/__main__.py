@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
+import json
 import os
 import random
 import signal
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import replace
 from multiprocessing import get_context
 from multiprocessing.context import ForkProcess
 from pathlib import Path
@@ -33,16 +34,16 @@ def main() -> int:
 
 
 def _alone(arguments: argparse.Namespace) -> int:
-    modes = tuple(x for x in arguments.modes.split(",") if x)
     deadline = time.monotonic() + 60 * arguments.minutes
     totals: Counter[str] = Counter()
     seen: Counter[str] = Counter()
     shown: Counter[str] = Counter()
     applied: Counter[str] = Counter()
-    seed = arguments.seed
-    while time.monotonic() < deadline and totals["programs"] < arguments.programs:
+    for seed, modes in _drawn(arguments):
+        if time.monotonic() > deadline:
+            break
         _watch(arguments, seed)
-        level = LEVELS[seed % len(LEVELS)] if arguments.level < 0 else arguments.level
+        level = level_of(seed) if arguments.level < 0 else arguments.level
         case = random_program(random.Random(seed), level)
         watch = coverage.counted_passes(applied) if arguments.coverage else nullcontext(set[str]())
         with watch as changed:
@@ -67,7 +68,6 @@ def _alone(arguments: argparse.Namespace) -> int:
                 _show(seed, case, failures, reduces=not arguments.no_reduce)
         if totals["failures"] and arguments.fail_fast:
             break
-        seed += arguments.stride
     _stop_watching()
     print("; ".join(f"{count} {what}" for what, count in totals.items()))
     for kind, count in seen.most_common():
@@ -76,6 +76,22 @@ def _alone(arguments: argparse.Namespace) -> int:
         print(coverage.report(applied, totals["programs"]))
     sys.stdout.flush()
     return 1 if totals["failures"] else 0
+
+
+def level_of(seed: int) -> int:
+    return LEVELS[seed % len(LEVELS)]
+
+
+def _drawn(arguments: argparse.Namespace) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Seeds, and the ways in which their programs are tried (none: those drawn for each)."""
+    if arguments.ways:
+        ways = json.loads(Path(arguments.ways).read_text())
+        found = [(int(seed), tuple(modes)) for seed, modes in ways.items()]
+        yield from found[arguments.seed :: arguments.stride]
+        return
+    modes = tuple(x for x in arguments.modes.split(",") if x)
+    for k in range(arguments.programs):
+        yield arguments.seed + k * arguments.stride, modes
 
 
 def _watch(arguments: argparse.Namespace, seed: int) -> None:
@@ -138,6 +154,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="first seed; each program takes one")
     parser.add_argument("--programs", type=int, default=1 << 60, help="stop after so many")
     parser.add_argument("--level", type=int, default=-1, help="0, 1, 2, 3; default: in turn")
+    parser.add_argument("--ways", default="", metavar="FILE", help="JSON: seed -> modes, no others")
     parser.add_argument("--modes", default="", help="comma-separated; default: drawn for each")
     parser.add_argument("--jobs", type=int, default=min(2, cores), help="processes")
     parser.add_argument("--show", type=int, default=2, help="failures shown of each kind")
@@ -162,7 +179,7 @@ def _show(seed: int, case: Case, failures: list[Failure], reduces: bool) -> None
             found = same[0] if same else found
             return bool(same)
 
-        start = replace(case, sizes=(failure.sizes,)) if failure.sizes else case
+        start = case.at(failure.sizes) if failure.sizes else case
         case = reduce_case(start if fails(start) else case, fails)
     layouts = {i.tensor.name: (i.values, i.layout) for i in case.inputs}
     modes = ", ".join(dict.fromkeys(f.mode for f in failures))

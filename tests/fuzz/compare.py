@@ -22,6 +22,7 @@ from tcsym.errors import TCError
 from tests.fuzz import memory
 from tests.fuzz.cached import Stale, cached_kernels
 from tests.fuzz.calls import Outcome, Results, Spoilt, called, called_again, outcome
+from tests.fuzz.effort import drawn_effort
 from tests.fuzz.model import Case, Sizes
 from tests.fuzz.modes import drawn_binding, drawn_modes, is_tried, kernel, kernel_key
 from tests.fuzz.perturb import perturbed
@@ -146,6 +147,11 @@ def _worst(
 
 def run_case(case: Case, modes: Sequence[str] = ()) -> Report:
     """Every mode (none given: those drawn for the case) against the reference, at all sizes."""
+    with drawn_effort(random.Random(case.seed + 5)):
+        return _report(case, modes or drawn_modes(case))
+
+
+def _report(case: Case, modes: Sequence[str]) -> Report:
     try:
         symbolic = kernel(case, "symbolic", {})
     except TCError as e:
@@ -167,10 +173,10 @@ def run_case(case: Case, modes: Sequence[str] = ()) -> Report:
         if unexpected:
             run.failures.append(Failure("unexpected result", "reference", sizes, unexpected))
             continue
-        for mode in modes or drawn_modes(case):
+        for mode in modes:
             if mode != "cached" and is_tried(case, mode, sizes):
                 run.compare(mode, at)
-    if "cached" in (modes or drawn_modes(case)) and not run.failures:
+    if "cached" in modes and not run.failures:
         run.compare_cached()
     return Report(run.elements, run.errors, "", tuple(run.failures))
 
@@ -201,18 +207,26 @@ class _Run:
         want = outcome(self.reference, self.names, inputs, sizes)
         allowed: Results = {}
         if not isinstance(want, TCError):
-            allowed = tolerances(self.reference, want, inputs, sizes, self.case.seed)
+            allowed = self.tolerances(want, inputs, sizes)
         return _At(sizes, inputs, want, allowed)
+
+    def tolerances(
+        self, want: Results, inputs: Mapping[str, Any], sizes: Sizes, runs: int = RUNS
+    ) -> Results:
+        allowed = tolerances(self.reference, want, inputs, sizes, self.case.seed, runs)
+        exact = {name: np.zeros(x.shape) for name, x in allowed.items() if name in self.case.exact}
+        return {**allowed, **exact}
 
     def compare(self, mode: str, at: _At) -> None:
         failure = self._failure(mode, at, self.compiled)
         if failure and at.allowed and failure.kind.endswith("values"):
             # of few runs none may move what seldom moves: int32(tanh(x)) of a large x
-            given = self.reference, at.want, at.inputs, at.sizes
-            allowed = tolerances(*given, self.case.seed, MANY_RUNS)  # type: ignore[arg-type]
+            assert not isinstance(at.want, TCError)
+            allowed = self.tolerances(at.want, at.inputs, at.sizes, MANY_RUNS)
             at = _At(at.sizes, at.inputs, at.want, allowed)
             failure = self._failure(mode, at, self.compiled)
-        if failure and failure.kind.endswith("values") and self.case.is_special:
+        is_special = self.case.at(at.sizes).is_special
+        if failure and failure.kind.endswith("values") and is_special:
             with _as_written():
                 failure = self._failure(mode, at, {})
         self._note(failure, at)
@@ -234,10 +248,9 @@ class _Run:
                 got = outcome(found, self.names, inputs, sizes)
                 kind, details = difference(got, at.want, at.allowed)
                 if kind == "values" and not isinstance(at.want, TCError):
-                    given = self.reference, at.want, at.inputs, sizes
-                    allowed = tolerances(*given, self.case.seed, MANY_RUNS)
+                    allowed = self.tolerances(at.want, at.inputs, sizes, MANY_RUNS)
                     kind, details = difference(got, at.want, allowed)
-                    kind = "" if self.case.is_special else kind
+                    kind = "" if self.case.at(sizes).is_special else kind
                 if kind:
                     self.failures.append(Failure(kind, "cached", dict(sizes), details))
                     return
@@ -250,10 +263,11 @@ class _Run:
 
     def _failure(self, mode: str, at: _At, compiled: dict[str, Any]) -> Failure | None:
         is_drawn = mode in ("thresholds", "memory")
-        drawn = random_thresholds(random.Random(self.case.seed)) if is_drawn else nullcontext()
+        turn = self.case.turn(at.sizes) if mode == "memory" else 0
+        drawn = random_thresholds(random.Random(self.case.seed + turn))
         before = {name: np.array(a) for name, a in at.inputs.items()}
         try:
-            with drawn:
+            with drawn if is_drawn else nullcontext():
                 if mode == "memory":
                     return self._in_memory(at, compiled)
                 kind, details = self._difference(mode, at, compiled)
@@ -295,7 +309,7 @@ class _Run:
         if isinstance(at.want, TCError):
             return None
         if key not in compiled:
-            rng = random.Random(case.seed)
+            rng = random.Random(case.seed + case.turn(at.sizes))
             compiled[key] = memory.mapped(case, rng, drawn_binding(case), at.sizes)
         try:
             got = memory.run(compiled[key], at.inputs, at.sizes, case.seed)

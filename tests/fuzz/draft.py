@@ -8,7 +8,15 @@ from dataclasses import dataclass, field
 from tcsym.index.expr import Index, index, var
 from tcsym.index.values import evaluate
 from tcsym.types import DType
-from tests.fuzz.model import LAYOUTS, Case, Input, TensorModel, declaration, random_kind
+from tests.fuzz.model import (
+    LAYOUTS,
+    Case,
+    Input,
+    TensorModel,
+    declaration,
+    random_kind,
+    random_layouts,
+)
 
 POOLS: dict[str, tuple[int, ...]] = {
     "batch": (1, 2, 3, 1, 2, 0),
@@ -19,7 +27,7 @@ POOLS: dict[str, tuple[int, ...]] = {
     "kernel": (1, 2, 3, 3, 5, 0, 4),
     "channels": (1, 2, 3, 4, 5, 8, 12, 13, 16, 17),
 }
-SETS = 5  # compiling takes longest, so one kernel is called with several sizes
+SETS = 6  # compiling takes longest, so one kernel is called with several sizes
 DTYPES = [DType.FLOAT32] * 12 + [DType.FLOAT64] * 3
 DTYPES += [DType.FLOAT16, DType.INT16, DType.INT32]
 DTYPES += [DType.BFLOAT16, DType.INT8, DType.UINT8] * 2
@@ -45,6 +53,7 @@ class Draft:
     points: list[tuple[Index, ...]] = field(default_factory=list)
     kept: set[str] = field(default_factory=set)
     may_fail: bool = False
+    exact: set[str] = field(default_factory=set)
 
     def chance(self, p: float) -> bool:
         return self.rng.random() < p
@@ -71,8 +80,9 @@ class Draft:
             t = self.rng.choice(same)
             return Tensor(t.name, t.dtype, t.shape)
         model = TensorModel(f"I{len(self.inputs)}", dtype, tuple(shape))
-        layout = self.rng.choice([*LAYOUTS, "plain", "plain", "plain", "plain"])
-        self.inputs.append(Input(model, kind or random_kind(self.rng), layout))
+        layout = self.rng.choice(LAYOUTS)
+        drawn = kind or random_kind(self.rng)
+        self.inputs.append(Input(model, drawn, layout, varies=not kind))
         return Tensor(model.name, dtype, tuple(shape))
 
     def pointer(self, shape: list[Index], bound: Index, kind: str) -> Tensor:
@@ -110,9 +120,11 @@ class Draft:
             self.inputs.append(Input(model, "tame", "plain"))
         step = self.rng.choice([1] * 6 + [4, 8])  # what all sizes are multiples of
         sizes = tuple(self._sizes(most, step) for _ in range(SETS))
-        given = (), tuple(self.inputs), tuple(outputs), tuple(self.items), sizes, (), seed
+        inputs = random_layouts(self.rng, self.inputs)
+        given = (), inputs, tuple(outputs), tuple(self.items), sizes, (), seed
         expected = tuple((t.name, t.shape, None) for t in self.made)
-        return Case(*given, expected, tuple(self.points), self.may_fail)
+        exact = frozenset(self.exact)
+        return Case(*given, expected, tuple(self.points), self.may_fail, exact=exact)
 
     def _appears(self, name: str) -> bool:
         return any(var(name) == e for i in self.inputs for e in i.tensor.shape)

@@ -19,11 +19,15 @@ from tests.fuzz.model import (
     Input,
     TensorModel,
     declaration,
+    most_points,
     random_kind,
+    random_layouts,
     random_sizes,
 )
 from tests.fuzz.writer import Writer
 
+MOST_POINTS = 200_000
+SETS = 4  # of sizes; a call costs little beside the code for it
 SIZES = ("N", "M", "K", "B")
 DTYPES = [DType.FLOAT32] * 8 + [DType.FLOAT64] * 3 + list(DType)
 INTEGERS = [DType.INT32, DType.INT32, DType.INT64, DType.UINT8, DType.UINT64, DType.INT16]
@@ -67,10 +71,19 @@ def random_program(rng: random.Random, level: int = 2) -> Case:
     if not w.made:
         statements.pointwise(w)
     names = [*w.sizes, *w.free]
-    sizes = tuple(random_sizes(names, rng) for _ in range(2))
+    sizes = tuple(_sizes(w, names) for _ in range(SETS))
     outputs = tuple(_outputs(w))
     given = tuple(w.helpers), inputs, outputs, tuple(w.items), sizes, tuple(w.free), seed
-    return Case(*given, expected=tuple((t.name, t.shape, t.dtype) for t in w.made))
+    expected = tuple((t.name, t.shape, t.dtype) for t in w.made)
+    return Case(*given, expected=expected, points=tuple(w.points))
+
+
+def _sizes(w: Writer, names: list[str]) -> dict[str, int]:
+    """Drawn again while a statement has too many points, as one of four loops over a long size."""
+    sizes = random_sizes(names, w.rng)
+    while most_points(w.points, sizes) > MOST_POINTS:
+        sizes = random_sizes(names, w.rng)
+    return sizes
 
 
 def _inputs(w: Writer) -> tuple[Input, ...]:
@@ -87,13 +100,14 @@ def _inputs(w: Writer) -> tuple[Input, ...]:
         tensor = TensorModel(name, w.rng.choice(DTYPES), shape)
         if tensor.dtype.is_integer:
             tensor = replace(tensor, magnitude=9.0)
-        specs.append(Input(tensor, random_kind(w.rng), w.rng.choice(LAYOUTS)))
+        layout = w.rng.choice(LAYOUTS)
+        specs.append(Input(tensor, random_kind(w.rng), layout, varies=True))
     if w.level > 0 and w.chance(0.35):
         n, extent = var(w.rng.choice(w.sizes)), var(w.rng.choice(w.sizes))
         pointer = TensorModel("P", w.rng.choice(INTEGERS), (n,), 33.0, extent)
         specs.append(Input(pointer, "stray" if w.chance(0.2) else "index", "plain"))
     w.inputs = [s.tensor for s in specs]
-    return tuple(specs)
+    return random_layouts(w.rng, specs)
 
 
 def _outputs(w: Writer) -> list[tuple[str, str]]:

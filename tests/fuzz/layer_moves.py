@@ -24,6 +24,7 @@ def epilogue(d: Draft) -> None:
     if t.dtype.is_integer and t.dtype.bits < 32:
         text = f"{t.dtype}({text})"
     o = t if d.chance(0.6) else d.make(t.dtype, shape)
+    d.exact.discard(o.name)
     d.statement(f"{call(o, vs)} = {text}", shape)
 
 
@@ -229,9 +230,20 @@ def scan(d: Draft) -> None:
     step, last = "t", "t - 1"
     if d.chance(0.3):
         step, last = f"{extent} - 1 - t", f"{extent} - t"
+    old = another_row(d, call(s, at(last)), rest, m if along == 0 else n)
     body = f"  if t == 0 {{\n    {call(s, at(step))} = {call(x, at(step))}\n  }} else {{\n"
-    body += f"    {call(s, at(step))} = {call(s, at(last))} * 0.5 + {call(x, at(step))}\n  }}"
+    body += f"    {call(s, at(step))} = {old} * 0.5 + {call(x, at(step))}\n  }}"
     d.statement(f"for t in {extent} {{\n{body}\n}}", [n, m])
+
+
+def another_row(d: Draft, element: str, row: str, n: Index) -> str:
+    """Sometimes the element of another row, so that rows are no loops apart from each other."""
+    if d.chance(0.6):
+        return element
+    others = [f"{n} - 1 - {row}", f"({row} + 1) % ({n})", f"max({row} - 1, 0)"]
+    return element.replace(f"{row})", f"{d.rng.choice(others)})").replace(
+        f"({row},", f"({d.rng.choice(others)},"
+    )
 
 
 def stencil(d: Draft) -> None:

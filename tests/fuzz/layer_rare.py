@@ -5,6 +5,7 @@ from __future__ import annotations
 from tcsym.index.expr import Index
 from tests.fuzz.draft import Draft
 from tests.fuzz.layer_forms import accumulated, call, product, ranges, rng_float
+from tests.fuzz.layer_moves import another_row
 
 
 def bordered_window(d: Draft) -> None:
@@ -72,11 +73,27 @@ def first_step(d: Draft) -> None:
     back = rng.choice([1, 1, 1, 2])
     body = f"  if t < {back} {{\n" if back > 1 else "  if t == 0 {\n"
     first = "t" if back > 1 else "0"
+    old = another_row(d, call(s, at(f"t - {back}")), rest, m if along == 0 else n)
     body += f"    {call(s, at(first))} = {call(x, at(first))}\n  }} else {{\n"
-    body += (
-        f"    {call(s, at('t'))} = {call(s, at(f't - {back}'))} * 0.5 + {call(x, at('t'))}\n  }}"
-    )
+    body += f"    {call(s, at('t'))} = {old} * 0.5 + {call(x, at('t'))}\n  }}"
     d.statement(f"for t in {extent} {{\n{body}\n}}", [n, m])
+
+
+def powers(d: Draft) -> None:
+    """Products with a matrix that every step changes, without a dimension for the steps."""
+    rng, dtype, n = d.rng, rng_float(d), d.size("rows")
+    rows, columns, t = d.size("rows"), d.size("columns"), rng.choice([2, 3])
+    x, first = d.tensor([rows, n], dtype), d.tensor([n, columns], dtype)
+    w, y = d.make(dtype, [n, columns]), d.make(dtype, [rows, columns], declared=True)
+    at, out = call(w, ["k", "j"]), call(y, ["i", "j"])
+    product = f"{call(x, ['i', 'k'])} * {at}"
+    lines = [f"{out} +=! {product}" if d.chance(0.3) else f"{out} += {product}"]
+    changed = rng.choice([f"{at} * 0.5 + {call(first, ['k', 'j'])}", f"0.25 - {at}"])
+    lines.insert(rng.randrange(2), f"{at} = {changed}")
+    d.statement(f"{at} = {call(first, ['k', 'j'])}", [n, columns])
+    d.statement(f"{out} = 0 where i in 0:{rows}, j in 0:{columns}", [rows, columns])
+    body = "\n".join(f"  {line}" for line in lines)
+    d.statement(f"for t in {t} {{\n{body}\n}}", [rows, columns, n])
 
 
 def there_and_back(d: Draft) -> None:

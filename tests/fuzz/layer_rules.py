@@ -10,33 +10,44 @@ SHORT = (DType.INT8, DType.UINT8, DType.INT16, DType.BFLOAT16, DType.FLOAT16)
 INTEGERS = tuple(t for t in DType if t.is_integer)
 
 
+FEW = 4  # statements on the same operands: each costs little beside the rest of a program
+
+
 def odd_floats(d: Draft) -> None:
     """Minima, comparisons, remainders and casts of values with NaN, infinities and ties."""
     rng, dtype = d.rng, d.rng.choice([DType.FLOAT32, DType.FLOAT32, DType.FLOAT64, DType.FLOAT16])
     n, m = d.size("rows"), d.size("columns")
-    kind = rng.choice(["special", "special", "ties", "wide", "tame"])
+    kind = rng.choice(["special", "special", "special", "ties", "wide", ""])
     x, y = (call(d.tensor([n, m], dtype, kind), ["i", "j"]) for _ in "xy")
-    op = rng.choice(["<", "<=", ">", ">=", "==", "!="])
-    short = rng.choice(SHORT)
-    made, text = rng.choice(
-        [
-            (dtype, f"{rng.choice(['fmax', 'fmin', 'max', 'min'])}({x}, {y})"),
-            (dtype, f"max(min({x}, {y}), {rng.choice(['0.5', x])})"),
-            (dtype, f"({x} {op} {y} ? {x} : {y} * 0.5)"),
-            (DType.INT32, f"int32({x} {op} {rng.choice([x, y])})"),
-            (dtype, f"{x} % {rng.choice([y, '1.5', '-0.75'])}"),
-            (short, f"{short}({x})"),
-            (short, f"{short}({x} + {y})"),
-        ]
-    )
-    if made.is_integer and made.bits < 32:
-        text = f"{made}({text})"
-    o = d.make(made, [n, m])
-    d.statement(f"{call(o, ['i', 'j'])} = {text}{ranges({'i': n, 'j': m})}", [n, m])
+    for _ in range(rng.randint(1, FEW)):
+        made, text, is_exact = _odd_float(d, x, y, dtype)
+        o = d.make(made, [n, m])
+        if is_exact:
+            d.exact.add(o.name)
+        d.statement(f"{call(o, ['i', 'j'])} = {text}{ranges({'i': n, 'j': m})}", [n, m])
     if made.is_float and d.chance(0.5):
         kept = rng.choice([["i"], ["j"], []])
         r = d.make(made, [{"i": n, "j": m}[v] for v in kept])
         d.statement(f"{call(r, kept)} {rng.choice(['max', 'min'])}=! {call(o, ['i', 'j'])}", [n, m])
+
+
+def _odd_float(d: Draft, x: str, y: str, dtype: DType) -> tuple[DType, str, bool]:
+    """Type, value, and whether the language says every bit of it."""
+    rng, short = d.rng, d.rng.choice(SHORT)
+    op = rng.choice(["<", "<=", ">", ">=", "==", "!="])
+    made, text, is_exact = rng.choice(
+        [
+            (dtype, f"{rng.choice(['fmax', 'fmin', 'max', 'min'])}({x}, {y})", False),
+            (dtype, f"max(min({x}, {y}), {rng.choice(['0.5', x])})", False),
+            (dtype, f"({x} {op} {y} ? {x} : {y} * 0.5)", False),
+            (DType.INT32, f"int32({x} {op} {rng.choice([x, y])})", True),
+            (dtype, f"{x} % {rng.choice([y, '1.5', '-0.75'])}", False),
+            (short, f"{short}({x})", True),
+            (short, f"{short}({x})", True),
+            (short, f"{short}({x} + {y})", False),
+        ]
+    )
+    return made, f"{made}({text})" if made.is_integer and made.bits < 32 else text, is_exact
 
 
 def odd_integers(d: Draft) -> None:
@@ -46,19 +57,20 @@ def odd_integers(d: Draft) -> None:
     n, m = d.size("rows"), d.size("columns")
     kinds = ["tame", "wide", "wide", "negative"]
     x, y = (call(d.tensor([n, m], t, rng.choice(kinds)), ["i", "j"]) for t in (a, b))
-    op = rng.choice(["<", "<=", ">", ">=", "==", "!="])
-    by = rng.choice([y, y, "3", "7", "8", "16"])
-    text = rng.choice(
-        [
-            f"{x} {rng.choice('/%')} {by}",
-            f"({x} {rng.choice('/%+-*')} {y}) {rng.choice('/%+-*')} {rng.choice([x, y, '3', '7'])}",
-            f"{x} {op} {y}",
-            f"{rng.choice(['min', 'max'])}({x}, {y})",
-            x,
-        ]
-    )
-    o = d.make(rng.choice([t for t in DType if t is not DType.BOOL]), [n, m])
-    d.statement(f"{call(o, ['i', 'j'])} = {o.dtype}({text})", [n, m])
+    for _ in range(rng.randint(1, FEW)):
+        op = rng.choice(["<", "<=", ">", ">=", "==", "!="])
+        by, scale = rng.choice([y, y, "3", "7", "8", "16"]), rng.choice([x, y, "3", "7"])
+        text = rng.choice(
+            [
+                f"{x} {rng.choice('/%')} {by}",
+                f"({x} {rng.choice('/%+-*')} {y}) {rng.choice('/%+-*')} {scale}",
+                f"{x} {op} {y}",
+                f"{rng.choice(['min', 'max'])}({x}, {y})",
+                x,
+            ]
+        )
+        o = d.make(rng.choice([t for t in DType if t is not DType.BOOL]), [n, m])
+        d.statement(f"{call(o, ['i', 'j'])} = {o.dtype}({text})", [n, m])
 
 
 def extremes(d: Draft) -> None:

@@ -12,6 +12,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
+from unittest.mock import patch
 
 import numpy as np
 
@@ -33,7 +34,8 @@ def mapped(
     dense: tuple[Layout, ...] = ("dense",) * (len(program.inputs) + len(program.outputs))
     target, options = resolve_target(rng.choice(TARGETS)), replace(random_options(rng), bind=bind)
     stages = Lowering(program, target, options, sizes, dense, (), {})
-    return stages.mapped(stages.scheduled()).kernel
+    with patch.dict("os.environ", {"TCSYM_VERIFY": "1"}):
+        return stages.mapped(stages.scheduled()).kernel
 
 
 def run(kernel: Kernel, inputs: Mapping[str, Any], sizes: Sizes, seed: int) -> dict[str, Any]:

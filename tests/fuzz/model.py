@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -20,9 +20,9 @@ from tests.fuzz.layouts import relaid
 Sizes = Mapping[str, int]
 # of values. special: with NaN and infinities. ties: halfway between numbers of short types.
 KINDS = {
-    "tame": 12,
-    "negative": 3,
-    "positive": 2,
+    "tame": 8,
+    "negative": 5,
+    "positive": 3,
     "ties": 2,
     "wide": 1,
     "equal": 1,
@@ -47,6 +47,7 @@ class Input:
     tensor: TensorModel
     values: str  # one of KINDS, "index" or "stray" (some indices outside)
     layout: str
+    varies: bool = False  # `values` is drawn anew for each sizes
 
     def declaration(self) -> str:
         return declaration(self.tensor)
@@ -64,7 +65,8 @@ class Case:
     """`outputs`: name -> header text. `items`: statements, loops and calls, each on its own.
 
     `expected`: of tensors, what the generator knows of them without the compiler. `points`: the
-    extents of statements, where known. `may_fail`: some accesses may lie outside.
+    extents of statements, where known. `may_fail`: some accesses may lie outside. `exact`: tensors
+    of which the language says every bit, as of casts of inputs.
     """
 
     helpers: tuple[str, ...]
@@ -78,6 +80,8 @@ class Case:
     points: tuple[tuple[Index, ...], ...] = ()
     may_fail: bool = False
     name: str = "fuzz"
+    first_turn: int = 0
+    exact: frozenset[str] = frozenset()
 
     @property
     def source(self) -> str:
@@ -88,9 +92,22 @@ class Case:
             [*self.helpers, f"def {self.name}({inputs}) -> ({outputs}) {{", body, "}\n"]
         )
 
+    def at(self, sizes: Sizes) -> Case:
+        """The case at these sizes only, with the kinds of values that it has there."""
+        rng, inputs = random.Random(f"{self.seed} {sorted(sizes.items())}"), []
+        for i in self.inputs:
+            kind = random_kind(rng)
+            inputs.append(replace(i, values=kind, varies=False) if i.varies else i)
+        turn = self.turn(sizes) if sizes in self.sizes else 0
+        return replace(self, sizes=(dict(sizes),), inputs=tuple(inputs), first_turn=turn)
+
+    def turn(self, sizes: Sizes) -> int:
+        """Counts the sizes, for what is drawn for each: the same when only one is left."""
+        return self.first_turn + self.sizes.index(dict(sizes))
+
     def arrays(self, sizes: Sizes) -> dict[str, NDArray[Any]]:
         rng = np.random.default_rng(self.seed)
-        return {i.tensor.name: i.array(sizes, rng) for i in self.inputs}
+        return {i.tensor.name: i.array(sizes, rng) for i in self.at(sizes).inputs}
 
     def must_run(self, sizes: Sizes) -> bool:
         """No call of these sizes may raise: all is there, and nothing is outside."""
@@ -102,7 +119,7 @@ class Case:
     def work(self, sizes: Sizes) -> int:
         """Points of the longest statement; 0 where that is not known, as where all are short."""
         known = self.points if self.points and sizes else ()
-        return max((prod(max(1, evaluate(e, sizes)) for e in es) for es in known), default=0)
+        return most_points(known, sizes)
 
     @property
     def is_special(self) -> bool:
@@ -122,6 +139,11 @@ class Case:
         return any(target.search(item) for item in self.items)
 
 
+def most_points(points: Iterable[tuple[Index, ...]], sizes: Sizes) -> int:
+    """Of the statement that has most."""
+    return max((prod(max(1, evaluate(e, sizes)) for e in es) for es in points), default=0)
+
+
 def declaration(tensor: TensorModel) -> str:
     if not tensor.shape:
         return f"{tensor.dtype} {tensor.name}"
@@ -130,6 +152,13 @@ def declaration(tensor: TensorModel) -> str:
 
 def random_kind(rng: random.Random) -> str:
     return rng.choices(list(KINDS), list(KINDS.values()))[0]
+
+
+def random_layouts(rng: random.Random, inputs: Sequence[Input]) -> tuple[Input, ...]:
+    """More than half of the programs meet plain arrays only: code for these has most schedules."""
+    if rng.random() < 0.6:
+        return tuple(replace(i, layout="plain") for i in inputs)
+    return tuple(inputs)
 
 
 def random_sizes(names: list[str], rng: random.Random) -> dict[str, int]:

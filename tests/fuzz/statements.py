@@ -53,6 +53,7 @@ def contraction(w: Writer) -> None:
         reads.append(left_side(t.name, names))
     left = [v for v in letters if w.chance(0.6)]
     w.rng.shuffle(left)
+    w.points.append(tuple(letters.values()))
     name = w.fresh()
     product = f"float32({reads[0]}) * float32({reads[1]})"
     term = Value(product, DType.FLOAT32, a.magnitude * b.magnitude)

@@ -18,9 +18,11 @@ from tcsym.frontend.interpret import interpret
 from tcsym.index.expr import var
 from tcsym.index.values import evaluate
 from tcsym.runtime.plan import CallPlan
+from tcsym.target import llvm
 from tcsym.types import DType
-from tests.fuzz.compare import Failure, run_case
+from tests.fuzz.compare import Failure, _Run, difference, run_case
 from tests.fuzz.coverage import counted_passes, report
+from tests.fuzz.effort import drawn_effort
 from tests.fuzz.generate import random_program
 from tests.fuzz.layouts import GARBAGE, LAYOUTS, MARGIN, laid, relaid
 from tests.fuzz.model import Case, Input, TensorModel
@@ -106,9 +108,9 @@ def test_a_program_is_tried_in_a_few_ways_of_all() -> None:
     drawn: Counter[str] = Counter()
     for seed in range(200):
         modes = drawn_modes(random_program(random.Random(seed), 0))
-        assert modes[0] == "symbolic" and len(set(modes)) == len(modes) == 1 + DRAWN_MODES
+        assert len(set(modes)) == len(modes) == DRAWN_MODES
         drawn.update(modes)
-    assert drawn.keys() == {"symbolic", *WEIGHTS}
+    assert drawn.keys() == WEIGHTS.keys()
 
 
 def test_results_are_what_the_generator_knows() -> None:
@@ -147,8 +149,42 @@ def _adding(values: str = "tame") -> Case:
     return Case((), inputs, (("C", "C"),), (item,), sizes, (), 1, expected)
 
 
+def test_a_case_at_one_of_its_sizes_is_as_it_was_among_them() -> None:
+    for seed in range(10):
+        case = random_program(random.Random(seed), 3)
+        for k, sizes in enumerate(case.sizes):
+            alone = case.at(sizes)
+            assert alone.turn(sizes) == case.turn(sizes) == case.sizes.index(sizes) <= k
+            for name, x in case.arrays(sizes).items():
+                np.testing.assert_array_equal(x, alone.arrays(sizes)[name])
+
+
+def test_values_are_of_other_kinds_at_other_sizes() -> None:
+    case = replace(_adding(), inputs=tuple(replace(i, varies=True) for i in _adding().inputs))
+    every = [replace(case, seed=seed).at(case.sizes[0]).inputs[0].values for seed in range(60)]
+    assert len(set(every)) > 3
+
+
+def test_llvm_does_little_for_most_programs() -> None:
+    levels = set()
+    for seed in range(9):
+        with drawn_effort(random.Random(seed)):
+            levels.add(llvm._LEVEL)
+    assert levels == {0, llvm._LEVEL} and llvm._LEVEL > 0
+
+
+def test_what_the_language_says_to_the_bit_has_no_tolerance() -> None:
+    sizes = {"N": 3, "M": 5}
+    for exact, found in ((frozenset(), False), (frozenset({"C"}), True)):
+        run = _Run(replace(_adding(), exact=exact), kernel(_adding(), "symbolic", {}))
+        at = run.at(sizes)
+        assert not isinstance(at.want, TCError)
+        got = {"C": np.nextafter(at.want["C"], np.float32(9))}
+        assert bool(difference(got, at.want, at.allowed)[0]) is found
+
+
 def test_every_mode_serves_a_plain_program() -> None:
-    report = run_case(_adding(), ("symbolic", *WEIGHTS))
+    report = run_case(_adding(), tuple(WEIGHTS))
     assert not report.failures, report.failures[0].details
 
 

@@ -25,6 +25,7 @@ class Writer:
     helpers: list[str] = field(default_factory=list)
     free: list[str] = field(default_factory=list)
     declared: set[str] = field(default_factory=set)
+    points: list[tuple[Index, ...]] = field(default_factory=list)  # of statements: their extents
 
     def chance(self, p: float) -> bool:
         return self.rng.random() < p
@@ -34,6 +35,7 @@ class Writer:
 
     def scope(self, extents: dict[str, Index], *also: TensorModel) -> Scope:
         tensors = [*self.inputs, *self.made, *also]
+        self.points.append(tuple(extents.values()))
         return Scope(self.rng, tensors, dict(extents), self.level, self.sizes)
 
     def shape(self, max_rank: int = 3) -> tuple[Index, ...]:

@@ -17,11 +17,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tests.mutants.means import MEANS, Limits, Outcome, end_all, planted, tried
+from tests.mutants.means import MEANS, Limits, Outcome, end_all, planted, reached, tried
+from tests.mutants.reach import Ways
 from tests.mutants.table import MUTANTS
 
 CONTROL = "control"
 GOAL, GOAL_OF_FUZZ = 0.95, 0.8
+PROGRAMS = 200  # about what a core tries within two minutes
 Found = dict[str, dict[str, Outcome]]
 
 
@@ -30,6 +32,7 @@ def main() -> int:
     names = arguments.only or [CONTROL, *MUTANTS]
     means = tuple(arguments.by.split(","))
     results = Path(arguments.results) if arguments.results else None
+    arguments.ways = _ways(arguments)
     found = _known(results)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     todo = [n for n in names if arguments.again or not set(means) <= found.get(n, {}).keys()]
@@ -52,13 +55,26 @@ def main() -> int:
 
 
 def _tried(name: str, means: list[str], arguments: argparse.Namespace) -> dict[str, Outcome]:
+    ways = arguments.ways.get(name) if arguments.ways is not None else None
+    limits = Limits(arguments.seconds, arguments.programs, ways)
     with planted(MUTANTS.get(name)) as (directory, place):
         found: dict[str, Outcome] = {}
         for m in means:
-            found[m] = tried(m, directory, place, Limits(arguments.seconds, arguments.programs))
+            found[m] = tried(m, directory, place, limits)
             if found[m].caught and arguments.first:
                 break
         return found
+
+
+def _ways(arguments: argparse.Namespace) -> dict[str, Ways] | None:
+    """What the file says; without one, it is made."""
+    if not arguments.reached:
+        return None
+    file = Path(arguments.reached)
+    if not file.exists():
+        file.write_text(json.dumps(reached(arguments.programs or PROGRAMS)))
+    found: dict[str, Ways] = json.loads(file.read_text())
+    return found
 
 
 def _known(results: Path | None) -> Found:
@@ -114,6 +130,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--programs", type=int, default=0, help="of the fuzzer, in place of seconds, if busy"
     )
+    parser.add_argument("--reached", metavar="FILE", help="of those, what runs the changed code")
     parser.add_argument("--first", action="store_true", help="the first means that finds a bug")
     parser.add_argument("--results", metavar="FILE", help="JSON, read first: what is there is kept")
     parser.add_argument("--again", action="store_true", help="also what FILE has")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -15,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.mutants.model import ROOT, Mutant, Place, place_of
+from tests.mutants.reach import Ways, marked
+from tests.mutants.table import MUTANTS
 
 MEANS = ("proofs", "differential", "fuzz")
 COPIED = ("tcsym", "tests", "pyproject.toml")
@@ -50,12 +53,27 @@ def planted(mutant: Mutant | None) -> Iterator[tuple[Path, Place | None]]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
+def reached(programs: int) -> dict[str, Ways]:
+    """For each mutant, the ways of the fuzzer's first programs that run the code it changes."""
+    with planted(None) as (directory, _):
+        for path, text in marked(MUTANTS).items():
+            (directory / path).write_text(text)
+        file = directory / "reached.json"
+        command = [sys.executable, "-m", "tests.mutants.reach", str(file)]
+        code, words = _run([*command, "--programs", str(programs)], directory, 7200)
+        if code != 0:
+            raise RuntimeError(words)
+        found: dict[str, Ways] = json.loads(file.read_text())
+        return found
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of each means: seconds, and for the fuzzer, if not 0, so many programs instead."""
+    """Of each means: seconds, and for the fuzzer, if given, so many programs, or only these."""
 
     seconds: float
     programs: int = 0
+    ways: Ways | None = None
 
 
 def tried(means: str, directory: Path, place: Place | None, limits: Limits) -> Outcome:
@@ -64,7 +82,8 @@ def tried(means: str, directory: Path, place: Place | None, limits: Limits) -> O
     for command in _commands(means, directory, place, limits):
         within = limits.seconds
         if means == "fuzz":
-            within = 3600 if limits.programs else limits.seconds + GRACE
+            is_counted = limits.programs or limits.ways is not None
+            within = 3600 if is_counted else limits.seconds + GRACE
         code, words = _run(command, directory, within)
         if code is not None and code != 0:
             return Outcome(True, time.monotonic() - begin, f"exit {code}: {words}")
@@ -81,6 +100,10 @@ def _commands(
         limit = ["--minutes", f"{limits.seconds / 60:g}"]
         if limits.programs:
             limit = ["--minutes", "60", "--programs", str(limits.programs)]
+        if limits.ways is not None:
+            file = directory / "ways.json"
+            file.write_text(json.dumps(limits.ways))
+            limit = ["--minutes", "60", "--ways", str(file)]
         yield [*python, "tests.fuzz", *limit, "--fail-fast", "--no-reduce"]
     else:
         options = ["-x", "-q", "-p", "no:xdist", "-p", "no:cacheprovider"]

@@ -43,6 +43,12 @@ class DoesNotApply(Exception):
 
 def place_of(mutant: Mutant, root: Path = ROOT) -> Place:
     """The file that the mutant changes, changed. Raises DoesNotApply."""
+    path, text, at = spot_of(mutant, root)
+    return Place(path, text[:at] + mutant.new + text[at + len(mutant.old) :])
+
+
+def spot_of(mutant: Mutant, root: Path = ROOT) -> tuple[str, str, int]:
+    """The file below the root, its text, and where in it the mutant's is. Raises DoesNotApply."""
     found = []
     for path in _sources(root):
         text = _text(path)
@@ -50,8 +56,7 @@ def place_of(mutant: Mutant, root: Path = ROOT) -> Place:
             for start, end in _spans(text, mutant.function):
                 at = text.find(mutant.old, start, end)
                 while at >= 0:
-                    changed = text[:at] + mutant.new + text[at + len(mutant.old) :]
-                    found.append(Place(str(path.relative_to(root)), changed))
+                    found.append((str(path.relative_to(root)), text, at))
                     at = text.find(mutant.old, at + 1, end)
     if len(found) != 1:
         what = f"`{mutant.old}` in `{mutant.function}`"

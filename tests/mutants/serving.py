@@ -77,13 +77,6 @@ MUTANTS = (
         "v if k in given else version.fixed.get(n, v)",
         "v",
     ),
-    Mutant(
-        "left-out-sizes-served",
-        "sizes that a kernel leaves out are served by it",
-        "PartialCode.leaves_out",
-        "return holds(kernel.left_out, body_sizes(kernel, sizes))",
-        "return False",
-    ),
     # ---- padding
     Mutant(
         "padding-holds-zeros",

@@ -6,6 +6,7 @@ import pytest
 
 from tests.mutants import analysis, code, passes, serving
 from tests.mutants.model import DoesNotApply, Mutant, place_of
+from tests.mutants.reach import MARK, marked
 from tests.mutants.table import MUTANTS
 
 LEAST = 60
@@ -28,3 +29,13 @@ def test_a_text_that_is_gone_or_ambiguous_is_told() -> None:
     for mutant, n in ((gone, 0), (twice, 6)):
         with pytest.raises(DoesNotApply, match=f"{mutant.name}: .* found {n} times"):
             place_of(mutant)
+
+
+def test_the_statement_that_a_mutant_changes_is_marked() -> None:
+    names = ("full-version-one-short", "threads-share-scratch")
+    for text in marked({name: MUTANTS[name] for name in names}).values():
+        compile(text, "", "exec")
+        lines = text.splitlines()
+        (k,) = (n for n, line in enumerate(lines) if MARK in line)
+        (name,) = (n for n in names if f"{MARK}('{n}')" in lines[k])
+        assert MUTANTS[name].old in lines[k + 1]
