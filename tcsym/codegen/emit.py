@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from tcsym.codegen.cpu.clipped_blocks import define_clipped
 from tcsym.codegen.cpu.finite import all_finite
 from tcsym.codegen.cpu.intrinsics import VectorIntrinsics
-from tcsym.codegen.cpu.parallel import Tasks, field
+from tcsym.codegen.cpu.parallel import Tasks
 from tcsym.codegen.cpu.vector_memory import vector_memory
+from tcsym.codegen.device.instructions import OfTwin
 from tcsym.codegen.device.intrinsics import DeviceIntrinsics
 from tcsym.codegen.device.launch import Twin
-from tcsym.codegen.device.memory import thread_memory
+from tcsym.codegen.device.memory import ThreadMemory
 from tcsym.codegen.object_code import pipeline_line
 from tcsym.codegen.scalar.backend import Backend
-from tcsym.codegen.scalar.context import Bound, Context, Faults
+from tcsym.codegen.scalar.context import Bound, Context, Faults, launch_field
 from tcsym.codegen.scalar.control import LAUNCHED, statement
 from tcsym.codegen.scalar.functions import define
 from tcsym.codegen.scalar.index_code import condition
@@ -131,7 +132,8 @@ def begin(kernel: Kernel, target: Target, min_work_per_thread: int) -> Emission:
 
 def _backend(target: Target, min_work_per_thread: int) -> Backend:
     if target.kind == "twin":
-        return Backend(thread_memory, Twin(), DeviceIntrinsics())
+        own = OfTwin()
+        return Backend(lambda *_: ThreadMemory(own), Twin(), DeviceIntrinsics(own))
     return Backend(vector_memory, Tasks(min_work_per_thread), VectorIntrinsics())
 
 
@@ -166,7 +168,7 @@ def _body(
         facts=ranges_of_sizes(kernel),
         pointers={name: f"%p{i}" for i, name in enumerate(kernel.arguments)},
     )
-    context.arena = field(context, "shared_arena", "ptr")
+    context.arena = launch_field(context, "shared_arena", "ptr")
     _leave_out(context)
     _bind_launched(context)
     statement(context, host.body)
@@ -205,7 +207,7 @@ def _bind_launched(context: Context) -> None:
     """The number of threads; of arguments, addresses modulo a cache line's and finite values."""
     f = context.function
     several = _has_tasks(context.kernel)  # or else nothing runs on other threads
-    context.variables[THREADS] = Bound(field(context, "threads", "i64") if several else "1")
+    context.variables[THREADS] = Bound(launch_field(context, "threads", "i64") if several else "1")
     for buffer in context.kernel.buffers:
         if buffer.phase:
             address = f.pure(f"ptrtoint ptr {context.pointers[buffer.name]} to i64")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from tcsym.codegen.device.instructions import Instructions
 from tcsym.codegen.scalar.addresses import Address
 from tcsym.codegen.scalar.context import Context
 from tcsym.codegen.scalar.control import statement
@@ -9,18 +12,20 @@ from tcsym.codegen.scalar.memory import load_element, store_element
 from tcsym.codegen.scalar.stores import element_of, store_statement, update_statement
 from tcsym.codegen.scalar.values import Val
 from tcsym.frontend.program import Read
-from tcsym.ir.loops import Buffer, Kernel, Node, Store, Update
-from tcsym.target.machine import Machine
+from tcsym.ir.loops import Buffer, Node, Store, Update
 
 
+@dataclass(frozen=True, slots=True)
 class ThreadMemory:
     """No lanes, so no masks and no order of them."""
+
+    instructions: Instructions
 
     def of_another(self) -> ThreadMemory:
         return self
 
     def load(self, context: Context, at: Address, buffer: Buffer, mask: Val | None) -> Val:
-        _note(context, at, buffer, writes=False)
+        self._note(context, at, buffer, writes=False)
         return load_element(context, at, buffer)
 
     def store(
@@ -32,7 +37,7 @@ class ThreadMemory:
         mask: Val | None,
         streamed: int = 0,
     ) -> None:
-        _note(context, at, buffer, writes=True)
+        self._note(context, at, buffer, writes=True)
         store_element(context, at, buffer, value)
 
     def read(self, context: Context, r: Read) -> Val | None:
@@ -51,14 +56,6 @@ class ThreadMemory:
     def finish(self, context: Context, body: Node) -> None:
         """Stores are seen as they are done."""
 
-
-def _note(context: Context, at: Address, buffer: Buffer, writes: bool) -> None:
-    """Tells the host's blocks which bytes of shared memory are used: races are found so."""
-    if buffer.space == "shared":
-        context.module.declare("void", "tcsym_simt_touch", "ptr, ptr, i64, i64")
-        what = f"i64 {buffer.dtype.bytes}, i64 {int(writes)}"
-        context.function.do(f"call void @tcsym_simt_touch(ptr %simt, ptr {at.pointer}, {what})")
-
-
-def thread_memory(kernel: Kernel, machine: Machine) -> ThreadMemory:
-    return ThreadMemory()
+    def _note(self, context: Context, at: Address, buffer: Buffer, writes: bool) -> None:
+        if buffer.space == "shared":
+            self.instructions.touch(context, at.pointer, buffer.dtype.bytes, writes)

@@ -19,7 +19,8 @@ from tcsym.codegen.scalar.values import Code, Val
 from tcsym.errors import Span
 from tcsym.index.expr import ZERO, Atom, Condition, Index
 from tcsym.ir.allocate import Storage
-from tcsym.ir.compiled import Fault
+from tcsym.ir.compiled import CONTEXT_FIELDS, Fault
+from tcsym.ir.device import BeginCopy, MatrixMultiply
 from tcsym.ir.loops import Buffer, Kernel, Loop, Node, Store, TransposeBlock, Update, Value
 from tcsym.ir.regions import Host
 from tcsym.ir.traverse import walk
@@ -175,9 +176,9 @@ class Context:
         found = self.stored_in.get(id(loop))
         if found is None:
             names = frozenset(
-                n.target if isinstance(n, TransposeBlock) else n.buffer
+                n.buffer if isinstance(n, Store | Update) else n.target
                 for n, _ in walk(loop.body)
-                if isinstance(n, Store | Update | TransposeBlock)
+                if isinstance(n, Store | Update | TransposeBlock | BeginCopy | MatrixMultiply)
             )
             found = self.stored_in[id(loop)] = (names, loop)
         return found[0]
@@ -222,3 +223,10 @@ class Context:
     def forget_loads(self) -> None:
         """At a loop's entry and exit: loads before it do not stand for loads after it."""
         self.epoch += 1
+
+
+def launch_field(context: Context, name: str, kind: str) -> str:
+    """In the host: a field of the launch's context struct."""
+    place, f = CONTEXT_FIELDS.index(name), context.function
+    address = f.pure(f"getelementptr i64, ptr %context, i64 {place}")
+    return f.pure(f"load {kind}, ptr {address}, align 8")
