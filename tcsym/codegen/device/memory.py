@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 
 from tcsym.codegen.device.instructions import Instructions
 from tcsym.codegen.scalar.addresses import Address
@@ -12,7 +13,13 @@ from tcsym.codegen.scalar.memory import load_element, store_element
 from tcsym.codegen.scalar.stores import element_of, store_statement, update_statement
 from tcsym.codegen.scalar.values import Val
 from tcsym.frontend.program import Read
+from tcsym.index.expr import Index, var
+from tcsym.index.values import substitute
+from tcsym.ir.compiled import ARENA_LINE
 from tcsym.ir.loops import Buffer, Node, Store, Update
+from tcsym.sizes.multiples import divisor
+
+MOST_ALIGNED = 16  # bytes that one access moves
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +33,7 @@ class ThreadMemory:
 
     def load(self, context: Context, at: Address, buffer: Buffer, mask: Val | None) -> Val:
         self._note(context, at, buffer, writes=False)
-        return load_element(context, at, buffer)
+        return load_element(context, at, buffer, alignment(context, at, buffer))
 
     def store(
         self,
@@ -38,7 +45,7 @@ class ThreadMemory:
         streamed: int = 0,
     ) -> None:
         self._note(context, at, buffer, writes=True)
-        store_element(context, at, buffer, value)
+        store_element(context, at, buffer, value, alignment(context, at, buffer))
 
     def read(self, context: Context, r: Read) -> Val | None:
         return None
@@ -59,3 +66,26 @@ class ThreadMemory:
     def _note(self, context: Context, at: Address, buffer: Buffer, writes: bool) -> None:
         if buffer.space == "shared":
             self.instructions.touch(context, at.pointer, buffer.dtype.bytes, writes)
+
+
+def alignment(context: Context, at: Address, buffer: Buffer) -> int:
+    """Bytes, a power of two, that the address is a multiple of: neighbours become one access.
+
+    The host has decided what it is to be aligned for (`Context.multiples`).
+    """
+    if buffer.space == "register" or at.index is None:
+        return 1
+    size, known = buffer.dtype.bytes, context.multiples
+    first = ARENA_LINE
+    if buffer.space == "argument":
+        first = size * (known.get(buffer.phase, 1) if buffer.phase else 1)
+    whole = gcd(first, size * divisor(_unrolled(context, at.index), known))
+    return min(whole & -whole, MOST_ALIGNED)
+
+
+def _unrolled(context: Context, e: Index) -> Index:
+    """With what variables of unrolled loops stand for, and what copies of a step add."""
+    bounds = {n: context.variables[n] for n in e.variables() if n in context.variables}
+    values = {n: Index((), b.offset) for n, b in bounds.items() if b.text is None}
+    values |= {n: var(n) + b.offset for n, b in bounds.items() if b.text is not None and b.offset}
+    return substitute(e, values) if values else e

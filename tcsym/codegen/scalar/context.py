@@ -25,6 +25,7 @@ from tcsym.ir.loops import Buffer, Kernel, Loop, Node, Store, TransposeBlock, Up
 from tcsym.ir.regions import Host
 from tcsym.ir.traverse import walk
 from tcsym.sizes.context import Interval, Ranges, narrowed
+from tcsym.sizes.multiples import Multiples, multiples_in
 from tcsym.target.machine import Machine
 
 
@@ -83,6 +84,7 @@ class Context:
     `ranges`: of variables. `intervals`: of expressions, as far as asked for.
     `facts`: ranges of sizes where this code runs, by the conditions around it. Only control flow
     may rest on them: values may be computed in front of what the conditions guard.
+    `multiples`: sizes that are multiples of numbers, by conditions of the host around the function.
     """
 
     kernel: Kernel
@@ -102,6 +104,7 @@ class Context:
     ranges: dict[str, Interval] = field(default_factory=dict)
     intervals: dict[Index, Interval] = field(default_factory=dict)
     facts: Ranges = field(default_factory=dict)
+    multiples: Multiples = field(default_factory=dict)
     pointers: dict[str, str] = field(default_factory=dict)
     formulas: Mapping[Atom, Val] = field(default_factory=dict)
     depth: int = 0
@@ -111,6 +114,7 @@ class Context:
     offsets: dict[tuple[str, tuple[Index, ...]], Index] = field(default_factory=dict)
     zeros: str = ""
     body: Node | None = None  # of the innermost loop around what is being written
+    in_copies: bool = False  # of an unrolled loop, in front of which they share what they can
     # Keyed by identity; the second part of an entry keeps the object, and so its id, alive.
     stored_in: dict[int, tuple[frozenset[str], Loop]] = field(default_factory=dict)
     depths: dict[tuple[int, int, int, Val | None], tuple[int, Value]] = field(default_factory=dict)
@@ -153,9 +157,12 @@ class Context:
     @contextmanager
     def where(self, c: Condition) -> Iterator[None]:
         """What is written inside runs only where `c` holds."""
-        before, self.facts = self.facts, narrowed(c, self.facts)
+        before = self.facts, self.multiples
+        self.facts = narrowed(c, self.facts)
+        if self.host is not None:
+            self.multiples = {**self.multiples, **dict(multiples_in(c))}
         yield
-        self.facts = before
+        self.facts, self.multiples = before
 
     @contextmanager
     def in_lanes(self, lanes: Lanes | None) -> Iterator[None]:
