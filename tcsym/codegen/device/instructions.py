@@ -1,4 +1,4 @@
-"""What differs between devices: how threads wait, exchange values, copy and multiply.
+"""What differs between devices: how threads begin, wait, exchange values, copy and multiply.
 
 `Instructions` is the table; code for regions asks nothing else of a device. The twin has a function
 for each in tcsym/native/simt.c, whose state `%simt` each thread is told.
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tcsym.codegen.scalar.context import Context
+from tcsym.codegen.scalar.text import Function, Module
 from tcsym.codegen.scalar.values import Code, Val, constant
 from tcsym.types import DType
 
@@ -27,7 +28,14 @@ class Fragments:
 
 
 class Instructions(Protocol):
-    """Each method writes code into the function of the context."""
+    """Each method but the first writes code into the function of the context."""
+
+    def entry(self, module: Module, name: str, words: Sequence[str], threads: int) -> None:
+        """Adds the function that is launched, with words of these types as its parameters.
+
+        It calls `NAME.body` with the first, the block's shared memory, the numbers of the block and
+        of the thread (i64), `%simt`, and the other words.
+        """
 
     def barrier(self, context: Context) -> None:
         """All threads of the block wait for each other."""
@@ -53,6 +61,17 @@ class Instructions(Protocol):
 
 class OfTwin:
     """Calls, by which the host sees all that threads do to each other."""
+
+    def entry(self, module: Module, name: str, words: Sequence[str], threads: int) -> None:
+        place = "ptr %shared, i64 %block, i64 %thread, ptr %simt"
+        f = Function(module, f"define void @{name}(ptr %data, {place}) #0")
+        given = []
+        for k, kind in enumerate(word.split(" ")[0] for word in words):
+            at = f.pure(f"getelementptr i64, ptr %data, i64 {k}")
+            given.append(f"{kind} " + f.pure(f"load {kind}, ptr {at}, align 8"))
+        f.do(f"call void @{name}.body({', '.join([given[0], place, *given[1:]])})")
+        f.do("ret void")
+        f.finish()
 
     def barrier(self, context: Context) -> None:
         _call(context, "barrier")
