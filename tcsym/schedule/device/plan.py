@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tcsym.index.expr import TRUE, Condition
+from tcsym.ir.device import WARP
 
 BLOCK_THREADS = 256
 
@@ -34,11 +35,12 @@ class BlockRows:
 
 
 @dataclass(frozen=True, slots=True)
-class SharedTiles:
+class Tiles:
     """Blocks of rows x columns; operands staged in shared memory, `depth` steps of a sum at a time.
 
-    Each thread holds `row_points` x `column_points` of the block's points in registers. `sum`: the
-    loop whose steps are staged; the others of the sums run around it.
+    `sum`: the loop whose steps are staged; the others of the sums run around it. `stages`: panels
+    that are there at once: all but one are copied while one is used. `copied`: bytes that a copy
+    may move at once, where an operand lies so.
     """
 
     rows: str
@@ -47,6 +49,20 @@ class SharedTiles:
     block_rows: int
     block_columns: int
     depth: int
+    stages: int
+    copied: int
+
+    def _text(self) -> str:
+        return (
+            f"blocks of {self.block_rows} {self.rows} x {self.block_columns} {self.columns}, "
+            f"{self.depth} {self.sum} at a time, {self.stages} stages, {self.copied} bytes a copy"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SharedTiles(Tiles):
+    """Each thread holds `row_points` x `column_points` of the block's points in registers."""
+
     row_points: int
     column_points: int
 
@@ -57,13 +73,27 @@ class SharedTiles:
         return self.block_rows * self.block_columns // points
 
     def __str__(self) -> str:
-        return (
-            f"blocks of {self.block_rows} {self.rows} x {self.block_columns} {self.columns}, "
-            f"{self.depth} {self.sum} at a time, {self.row_points} x {self.column_points} a thread"
-        )
+        return f"{self._text()}, {self.row_points} x {self.column_points} a thread"
 
 
-DevicePlan = ThreadPoints | BlockRows | SharedTiles
+@dataclass(frozen=True, slots=True)
+class WarpTiles(Tiles):
+    """Each warp holds `warp_rows` x `warp_columns` points, as matrices that it multiplies."""
+
+    warp_rows: int
+    warp_columns: int
+
+    @property
+    def threads(self) -> int:
+        """Of a block."""
+        warps = self.block_rows // self.warp_rows * (self.block_columns // self.warp_columns)
+        return warps * WARP
+
+    def __str__(self) -> str:
+        return f"{self._text()}, {self.warp_rows} x {self.warp_columns} a warp"
+
+
+DevicePlan = ThreadPoints | BlockRows | SharedTiles | WarpTiles
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,18 +11,28 @@ from functools import reduce
 from operator import mul
 
 from tcsym.frontend.program import Read
-from tcsym.index.expr import ONE, TRUE, Index, all_of, ceildiv, ge
+from tcsym.index.expr import TRUE, Index, all_of, ceildiv, ge
 from tcsym.ir.bounds import extent
 from tcsym.ir.device import WARP
 from tcsym.ir.loops import Branch, Kernel, Loop, Node, Store, Update
 from tcsym.ir.traverse import loads, walk
 from tcsym.schedule.analysis.band import Band, contraction_roles
 from tcsym.schedule.analysis.loops import chain_of, children
-from tcsym.schedule.device.plan import BLOCK_THREADS, BlockRows, SharedTiles, ThreadPoints, Version
+from tcsym.schedule.device.panels import Roles, aligned, matrix_factors, panels_of
+from tcsym.schedule.device.plan import (
+    BLOCK_THREADS,
+    BlockRows,
+    SharedTiles,
+    ThreadPoints,
+    Version,
+    WarpTiles,
+)
 from tcsym.target.machine import Machine
 
 ROW_THREADS = 128
-LARGE, SMALL = (128, 128, 16, 8, 8), (64, 64, 16, 4, 4)  # rows, columns, depth; points a thread
+# Rows and columns of a block, depth, stages; rows and columns of a thread, or of a warp.
+LARGE, SMALL = (128, 128, 16, 2, 8, 8), (64, 64, 16, 2, 4, 4)
+WARPS_LARGE, WARPS_SMALL = (128, 128, 32, 3, 64, 32), (64, 64, 32, 3, 32, 16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +80,28 @@ def tiles(nest: Nest, machine: Machine) -> Iterator[Version]:
     shape = tile_loops(nest)
     if shape is None:
         return
-    roles, total = shape
-    rows, columns = (extent(_loop(nest, v)) for v in roles)
-    others = reduce(mul, [extent(x) for x in nest.chain if x.variable not in roles], ONE)
-    for size in (LARGE, SMALL):
-        blocks = ceildiv(rows, size[0]) * ceildiv(columns, size[1]) * others
-        enough = ge(blocks, machine.workers) if size is LARGE else TRUE
-        wide = all_of((ge(rows, size[0] // 4), ge(columns, size[1] // 4), enough))
-        yield Version(SharedTiles(*roles, total, *size), wide)
+    kernel, others = nest.kernel, [x for x in nest.chain if x not in (shape.rows, shape.columns)]
+    terms = [x for x, _ in walk(nest.body) if isinstance(x, Update)]
+    rows, columns = extent(shape.rows), extent(shape.columns)
+    panels = panels_of(kernel, terms, shape)
+    wide = aligned(kernel, panels, shape)
+    matrices = matrix_factors(terms, shape) is not None
+    loops = (shape.rows.variable, shape.columns.variable, shape.sum.variable)
+    for size in (WARPS_LARGE, WARPS_SMALL) if matrices else (LARGE, SMALL):
+        block_rows, block_columns, depth, stages, down, along = size
+        blocks = ceildiv(rows, block_rows) * ceildiv(columns, block_columns)
+        blocks = reduce(mul, map(extent, others), blocks)
+        enough = ge(blocks, machine.workers) if size in (LARGE, WARPS_LARGE) else TRUE
+        when = all_of((ge(rows, block_rows // 4), ge(columns, block_columns // 4), enough))
+        for bytes_, holds in ((16, wide), (4, TRUE)):
+            if holds is not None:
+                kind = WarpTiles if matrices else SharedTiles
+                tile = (block_rows, block_columns, depth, stages, bytes_)
+                yield Version(kind(*loops, *tile, down, along), all_of((when, holds)))
 
 
-def tile_loops(nest: Nest) -> tuple[tuple[str, str], str] | None:
-    """BlockRows and columns, and the loop of the sum that is staged; None: no such sum.
+def tile_loops(nest: Nest) -> Roles | None:
+    """Rows and columns, and the loop of the sum that is staged; None: no such sum.
 
     One sum, or several in one nest of loops, in private elements that nothing else adds to.
     """
@@ -104,8 +124,9 @@ def tile_loops(nest: Nest) -> tuple[tuple[str, str], str] | None:
     roles = contraction_roles(kernel, Band(nest.chain, nest.body))
     if roles is None or roles.rows is None:
         return None
-    known = [x.variable for x in around if extent(x).as_int() is None]
-    return (roles.rows, roles.columns), (known or [around[-1].variable])[-1]
+    known = [x for x in around if extent(x).as_int() is None]
+    total = (known or [around[-1]])[-1]
+    return Roles(_loop(nest, roles.rows), _loop(nest, roles.columns), total)
 
 
 def _starts_with_stores(body: tuple[Node, ...], loop: Loop) -> bool:
