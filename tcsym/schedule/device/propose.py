@@ -11,11 +11,12 @@ from functools import reduce
 from operator import mul
 
 from tcsym.frontend.program import Read
-from tcsym.index.expr import TRUE, Index, all_of, ceildiv, ge
+from tcsym.index.expr import TRUE, Index, all_of, ceildiv, ge, var
 from tcsym.ir.bounds import extent
 from tcsym.ir.device import WARP
 from tcsym.ir.loops import Branch, Kernel, Loop, Node, Store, Update
 from tcsym.ir.traverse import loads, walk
+from tcsym.schedule.analysis.access import subscript_variables
 from tcsym.schedule.analysis.band import Band, contraction_roles
 from tcsym.schedule.analysis.loops import chain_of, children
 from tcsym.schedule.device.panels import Roles, aligned, matrix_factors, panels_of
@@ -125,8 +126,16 @@ def tile_loops(nest: Nest) -> Roles | None:
     if roles is None or roles.rows is None:
         return None
     known = [x for x in around if extent(x).as_int() is None]
-    total = (known or [around[-1]])[-1]
+    long = [x for x in known if _is_alone(nest.body, x.variable)]
+    total = (long or known or [around[-1]])[-1]
     return Roles(_loop(nest, roles.rows), _loop(nest, roles.columns), total)
+
+
+def _is_alone(n: Node, variable: str) -> bool:
+    """No subscript has it beside other variables, as those of windows do, which are short."""
+    subscripts = [s for r in _reads(n) for s in r.subscripts]
+    moving = [s for s in subscripts if variable in subscript_variables((s,))]
+    return all(s == var(variable) for s in moving)
 
 
 def _starts_with_stores(body: tuple[Node, ...], loop: Loop) -> bool:

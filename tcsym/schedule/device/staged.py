@@ -141,7 +141,9 @@ def _placed(n: Node, places: Mapping[str, Index | tuple[Index, ...]]) -> Node:
         return x
 
     def value(v: Value) -> Value:
-        return Read(v.tensor, at[v.tensor], v.dtype) if isinstance(v, Read) and v.tensor in at else v
+        return (
+            Read(v.tensor, at[v.tensor], v.dtype) if isinstance(v, Read) and v.tensor in at else v
+        )
 
     return map_node(n, node, value)
 
@@ -189,14 +191,21 @@ class Sum:
         panels = ceildiv(extent(total), plan.depth)
         first = [self.fill(index(s), panels) for s in range(plan.stages - 1)]
         ahead = plan.stages - 1
-        waits = replace(self.tiles.threads(), body=WaitCopies(plan.stages - 2))
-        inside = block(waits, Barrier(), self.fill(var(panel) + ahead, panels), self.use(panel))
+        inside = block(
+            self.wait(plan.stages - 2),
+            Barrier(),
+            self.fill(var(panel) + ahead, panels),
+            self.use(panel),
+        )
         n = block(*first, Loop(panel, ZERO, panels, inside, "serial", "reduction"))
         if others:
-            n = block(n, Barrier())
+            n = block(n, self.wait(0), Barrier())
         for x in reversed(others):
             n = replace(x, body=n)
         return n
+
+    def wait(self, pending: int) -> Node:
+        return replace(self.tiles.threads(), body=WaitCopies(pending))
 
     # ---- into shared memory
 
