@@ -130,8 +130,8 @@ class Cpu:
         return assembly(text, target)
 
 
-class Twin(Cpu):
-    """The kernels of a device, on the host (tcsym/native/simt.c)."""
+class Device(Cpu):
+    """The kernels of a device, launched by a half on the host."""
 
     def map(self, kernel: Kernel, target: Target, options: Options, whole: bool) -> Mapped:
         from tcsym.schedule.map_gpu import map_gpu
@@ -139,10 +139,24 @@ class Twin(Cpu):
         return map_gpu(kernel, target.machine)
 
 
+class Twin(Device):
+    """All of them on the host (tcsym/native/simt.c)."""
+
+    def begin(self, kernel: Kernel, target: Target, min_work_per_thread: int) -> Modules:
+        from tcsym.codegen.device.roll import roll
+
+        return super().begin(roll(kernel), target, min_work_per_thread)
+
+    def explain(self, stage: str, kernel: Kernel, target: Target, min_work_per_thread: int) -> str:
+        from tcsym.codegen.device.roll import roll
+
+        return super().explain(stage, roll(kernel), target, min_work_per_thread)
+
+
 DEVICE_STAGES = ("cuda", "ptx", "sass")
 
 
-class Cuda(Twin):
+class Cuda(Device):
     """NVIDIA's devices, by way of LLVM: the device's half is PTX."""
 
     stages: tuple[str, ...] = ("llvm", "asm", *DEVICE_STAGES)
