@@ -9,6 +9,7 @@ from typing import assert_never
 from tcsym.codegen.device.instructions import Fragments, Instructions
 from tcsym.codegen.scalar.addresses import Address, address
 from tcsym.codegen.scalar.by_element import by_element
+from tcsym.codegen.scalar.casts import from_memory
 from tcsym.codegen.scalar.context import Context
 from tcsym.codegen.scalar.control import statement
 from tcsym.codegen.scalar.expressions import value
@@ -103,7 +104,11 @@ def _held(
 
 
 def _loaded(context: Context, buffer: str, places: list[Address]) -> list[Val]:
-    return [context.memory.load(context, at, context.buffers[buffer], None) for at in places]
+    b = context.buffers[buffer]
+    found = [context.memory.load(context, at, b, None) for at in places]
+    if b.space == "register":
+        return found
+    return [from_memory(context.code, x, b.dtype) for x in found]
 
 
 def _other(code: Code, v: Shuffle, lane: Val) -> Val:
