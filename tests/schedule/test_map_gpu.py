@@ -155,7 +155,17 @@ def test_wide_copies_in_the_twin(text: str, wide_plans: None) -> None:
 
 
 @in_twin
-@pytest.mark.parametrize("sizes", [(1, 1), (5, 300), (70, 33), (2, 1000)])
+def test_maps_of_four_points_in_the_twin(wide_plans: None) -> None:
+    text = "def f(float(N,M) X, float(M) b) -> (Y) { Y(i,j) = X(i,j) + b(j) }"
+    kernel = tc.define(text, target="cuda:twin")
+    assert "a thread for each 4 neighbours of i.1, j.1" in kernel.explain("plan")
+    for n, m in ((1, 4), (9, 36), (3, 7)):
+        x, b = np.ones((n, m), np.float32), np.arange(m, dtype=np.float32)
+        np.testing.assert_array_equal(kernel(x, b), x + b)
+
+
+@in_twin
+@pytest.mark.parametrize("sizes", [(1, 1), (5, 300), (70, 33), (2, 1100)])
 def test_rows_in_the_twin(sizes: tuple[int, int]) -> None:
     kernel = tc.define(SOFTMAX, target="cuda:twin")
     x = np.random.default_rng(1).standard_normal(sizes, dtype=np.float32)
@@ -172,8 +182,9 @@ def test_plans_follow_from_what_a_nest_is() -> None:
     rest = [BlockRows, ThreadPoints]
     assert plans(MM) == [SharedTiles] * 4 + rest
     assert plans(MATRICES) == [WarpTiles] * 4 + rest
-    assert plans(SOFTMAX) == [BlockRows, ThreadPoints]
-    assert plans("def f(float(N,M) X) -> (Y) { Y(i,j) = X(i,j) + 1 }") == [ThreadPoints]
+    assert plans(SOFTMAX) == [BlockRows, BlockRows, ThreadPoints]
+    assert plans("def f(float(N,M) X) -> (Y) { Y(i,j) = X(i,j) + 1 }") == [ThreadPoints] * 2
+    assert plans("def f(float(N,M) X) -> (Y) { Y(i,j) = X(j,i) + 1 }") == [ThreadPoints]
     gathered = "def f(float(V,D) T, int32(N) I) -> (Y) { Y(n,d) = T(I(n),d) }"
     assert plans(gathered) == [ThreadPoints]
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import reduce
 from operator import mul
 from typing import assert_never
 
-from tcsym.index.expr import ZERO, ceildiv, index, var
+from tcsym.index.expr import ZERO, ceildiv, floordiv, index, var
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Loop
+from tcsym.ir.traverse import substitute_node
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.device.grid import Applied, Grid, at_iteration
 from tcsym.schedule.device.plan import (
@@ -29,7 +31,7 @@ def apply(plan: DevicePlan, nest: Nest, names: Names) -> Applied:
     grid = Grid(nest, names)
     match plan:
         case ThreadPoints():
-            return _points(grid)
+            return _points(plan, grid)
         case BlockRows():
             return apply_rows(plan, grid)
         case SharedTiles() | WarpTiles():
@@ -38,13 +40,19 @@ def apply(plan: DevicePlan, nest: Nest, names: Names) -> Applied:
             assert_never(plan)
 
 
-def _points(grid: Grid) -> Applied:
-    outer, chain = grid.names.fresh("block"), grid.nest.chain
-    total = reduce(mul, map(extent, chain))
+def _points(plan: ThreadPoints, grid: Grid) -> Applied:
+    outer, (*chain, last) = grid.names.fresh("block"), grid.nest.chain
+    body = grid.nest.body
+    if plan.points > 1:
+        some, own = grid.names.fresh(last.variable), grid.names.fresh(last.variable)
+        at = last.lower + var(some) * plan.points + var(own)
+        body = substitute_node(body, {last.variable: at})
+        body = Loop(own, ZERO, index(plan.points), body, "unrolled", "parallel")
+        last = Loop(some, ZERO, floordiv(extent(last), plan.points), body, "serial", "parallel")
+        grid.share(plan.loops[-1], some)
+        grid.share(plan.loops[-1], own)
+    total = reduce(mul, map(extent, (*chain, last)))
     threads = grid.threads(BLOCK_THREADS, mask=total - var(outer) * BLOCK_THREADS)
     flat = var(outer) * BLOCK_THREADS + var(threads.variable)
-    body = at_iteration(chain, flat, grid.nest.body)
-    inside = Loop(
-        threads.variable, ZERO, index(BLOCK_THREADS), body, "thread", "parallel", threads.mask
-    )
-    return grid.applied(outer, ceildiv(total, BLOCK_THREADS), inside)
+    body = at_iteration((*chain, last), flat, body)
+    return grid.applied(outer, ceildiv(total, BLOCK_THREADS), replace(threads, body=body))

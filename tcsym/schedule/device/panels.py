@@ -15,7 +15,7 @@ from tcsym.ir.bounds import extent
 from tcsym.ir.device import COPIED_BYTES
 from tcsym.ir.loops import Buffer, Kernel, Loop, Update, Value
 from tcsym.ir.traverse import loads
-from tcsym.schedule.analysis.access import stride, subscript_variables, value_variables
+from tcsym.schedule.analysis.access import Subscripts, stride, subscript_variables, value_variables
 from tcsym.schedule.analysis.casts import under_casts
 from tcsym.types import DType
 
@@ -145,7 +145,10 @@ def copied_elements(kernel: Kernel, panel: Panel, roles: Roles, most: int) -> in
     if source.element_strides()[-1] != ONE:
         return 0
     whole = most // v.dtype.bytes
-    if most == MOST_COPIED and _rows_apart(source, v, roles.loop(along), whole) is not None:
+    if (
+        most == MOST_COPIED
+        and rows_apart(source, v.subscripts, roles.loop(along), whole) is not None
+    ):
         return whole
     return 1 if v.dtype.bytes in COPIED_BYTES else 0
 
@@ -160,7 +163,7 @@ def aligned(kernel: Kernel, panels: Sequence[Panel], roles: Roles) -> Condition 
         assert isinstance(p.value, Read)
         source = kernel.buffer(p.value.tensor)
         along = roles.loop(roles.sum.variable if p.across else p.side)
-        apart = _rows_apart(source, p.value, along, n)
+        apart = rows_apart(source, p.value.subscripts, along, n)
         assert apart is not None
         first = [var(phase_of(source))] if source.space == "argument" else []
         found += [eq(mod(x, n), 0) for x in (*first, *apart, extent(along))]
@@ -172,9 +175,11 @@ def phase_of(buffer: Buffer) -> str:
     return f"{buffer.name}.phase"
 
 
-def _rows_apart(source: Buffer, r: Read, along: Loop, n: int) -> tuple[Index, ...] | None:
+def rows_apart(
+    source: Buffer, subscripts: Subscripts, along: Loop, n: int
+) -> tuple[Index, ...] | None:
     """Distances that must be multiples of n for `n` neighbours to lie at such; None: none help."""
-    *rows, last = r.subscripts
+    *rows, last = subscripts
     if not isinstance(last, Index) or along.lower != ZERO:
         return None
     rest = (last - var(along.variable)).as_int()

@@ -12,26 +12,38 @@ BLOCK_THREADS = 256
 
 @dataclass(frozen=True, slots=True)
 class ThreadPoints:
-    """A thread for each iteration of the loops, which are parallel and nest perfectly."""
+    """A thread for each iteration of the loops, which are parallel and nest perfectly.
+
+    points: neighbours along the last of them are one thread's; its extent is a multiple of them.
+    """
 
     loops: tuple[str, ...]
+    points: int = 1
 
     def __str__(self) -> str:
-        return f"a thread for each of {', '.join(self.loops)}"
+        number = f"{self.points} neighbours " if self.points > 1 else ""
+        return f"a thread for each {number}of {', '.join(self.loops)}"
 
 
 @dataclass(frozen=True, slots=True)
 class BlockRows:
-    """A block for each iteration of the loops; its threads share the loops inside.
+    """`width` threads for each iteration of the loops, which share the loops inside.
 
-    Sums are combined by threads: within a warp by shuffles, then through shared memory.
+    Sums are combined by threads: within a warp by shuffles, then through shared memory. A block has
+    `rows` iterations, one of them if they are wider than a warp.
     """
 
     loops: tuple[str, ...]
-    threads: int
+    width: int
+    rows: int = 1
+
+    @property
+    def threads(self) -> int:
+        """Of a block."""
+        return self.width * self.rows
 
     def __str__(self) -> str:
-        return f"{self.threads} threads for each of {', '.join(self.loops)}"
+        return f"{self.width} threads for each of {', '.join(self.loops)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,15 +11,35 @@ from functools import reduce
 from operator import mul
 
 from tcsym.frontend.program import Read
-from tcsym.index.expr import TRUE, Index, all_of, ceildiv, ge, var
+from tcsym.index.expr import (
+    ONE,
+    TRUE,
+    ZERO,
+    Condition,
+    Index,
+    all_of,
+    any_of,
+    ceildiv,
+    eq,
+    ge,
+    mod,
+    var,
+)
 from tcsym.ir.bounds import extent
 from tcsym.ir.device import WARP
 from tcsym.ir.loops import Branch, Kernel, Loop, Node, Store, Update
 from tcsym.ir.traverse import loads, walk
-from tcsym.schedule.analysis.access import subscript_variables
+from tcsym.schedule.analysis.access import accesses, stride, subscript_variables
 from tcsym.schedule.analysis.band import Band, contraction_roles
 from tcsym.schedule.analysis.loops import chain_of, children
-from tcsym.schedule.device.panels import Roles, aligned, matrix_factors, panels_of
+from tcsym.schedule.device.panels import (
+    Roles,
+    aligned,
+    matrix_factors,
+    panels_of,
+    phase_of,
+    rows_apart,
+)
 from tcsym.schedule.device.plan import (
     BLOCK_THREADS,
     BlockRows,
@@ -31,6 +51,7 @@ from tcsym.schedule.device.plan import (
 from tcsym.target.machine import Machine
 
 ROW_THREADS = 128
+MAP_POINTS = 4
 # Rows and columns of a block, depth, stages; rows and columns of a thread, or of a warp.
 LARGE, SMALL = (128, 128, 16, 2, 8, 8), (64, 64, 16, 2, 4, 4)
 WARPS_LARGE, WARPS_SMALL = (128, 128, 32, 3, 64, 32), (64, 64, 32, 3, 32, 16)
@@ -159,13 +180,54 @@ def _loop(nest: Nest, variable: str) -> Loop:
 
 
 def rows(nest: Nest, machine: Machine) -> Iterator[Version]:
-    """Few long rows: each with loops that its threads can share."""
+    """Long rows, each with loops that its threads can share: a block for each, or a warp."""
     longest = row_extent(nest)
     if longest is None:
         return
     many = reduce(mul, map(extent, nest.chain))
     few = ge(machine.workers * BLOCK_THREADS * 8, many)
-    yield Version(BlockRows(nest.variables, ROW_THREADS), all_of((ge(longest, 2 * WARP), few)))
+    if not _reads_along_rows(nest):
+        yield Version(BlockRows(nest.variables, ROW_THREADS), all_of((ge(longest, 2 * WARP), few)))
+        return
+    fewer = ge(machine.workers * BLOCK_THREADS // WARP, many)
+    long = any_of((ge(longest, WARP * WARP), all_of((ge(longest, ROW_THREADS), fewer))))
+    yield Version(BlockRows(nest.variables, ROW_THREADS), long)
+    yield Version(BlockRows(nest.variables, WARP, BLOCK_THREADS // WARP), ge(longest, WARP))
+
+
+def _reads_along_rows(nest: Nest) -> bool:
+    """Neighbours of a row are neighbours in memory, so that a warp's loads are few lines."""
+    kernel = nest.kernel
+    loops = [x for x in children(nest.body) if isinstance(x, Loop)]
+    return all(
+        stride(kernel.buffer(r.tensor), r.subscripts, x.variable) in (ZERO, ONE)
+        for x in loops
+        for r in _reads(x)
+    )
+
+
+def maps(nest: Nest, machine: Machine) -> Iterator[Version]:
+    """Points along memory: four of them are one access of each operand."""
+    body, last = children(nest.body), nest.chain[-1]
+    if not all(isinstance(x, Store) for x in body) or last.lower != ZERO:
+        return
+    kernel, found = nest.kernel, list[Condition]()
+    for a in accesses(nest.body):
+        b = kernel.buffer(a.buffer)
+        step = stride(b, a.subscripts, last.variable)
+        if any(a.checked) or step not in (ZERO, ONE):
+            return
+        if step == ONE and b.space in ("argument", "arena"):
+            apart = rows_apart(b, a.subscripts, last, MAP_POINTS)
+            if apart is None:
+                return
+            first = [var(phase_of(b))] if b.space == "argument" else []
+            found += [eq(mod(e, MAP_POINTS), 0) for e in (*first, *apart)]
+    if not found:
+        return
+    many = reduce(mul, map(extent, nest.chain))
+    found += [eq(mod(extent(last), MAP_POINTS), 0), ge(many, machine.workers * BLOCK_THREADS * 8)]
+    yield Version(ThreadPoints(nest.variables, MAP_POINTS), all_of(found))
 
 
 def row_extent(nest: Nest) -> Index | None:
@@ -226,4 +288,4 @@ def is_own(nest: Nest, buffer: str) -> bool:
 
 
 Propose = Callable[[Nest, Machine], Iterator[Version]]
-PROPOSALS: tuple[Propose, ...] = (tiles, rows)
+PROPOSALS: tuple[Propose, ...] = (tiles, rows, maps)
