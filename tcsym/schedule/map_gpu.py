@@ -35,6 +35,7 @@ from tcsym.schedule.analysis.loops import loops_in
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.combine.accumulate import accumulate_privately
 from tcsym.schedule.device.apply import apply
+from tcsym.schedule.device.nest import nest_of
 from tcsym.schedule.device.panels import phase_of
 from tcsym.schedule.device.plan import (
     BlockRows,
@@ -44,7 +45,7 @@ from tcsym.schedule.device.plan import (
     Version,
     WarpTiles,
 )
-from tcsym.schedule.device.propose import nest_of, versions
+from tcsym.schedule.device.propose import versions
 from tcsym.schedule.map_cpu import Mapped
 from tcsym.schedule.multiples import condition_in_sizes, in_quotients, in_sizes
 from tcsym.schedule.order.follow_steps import follow_steps

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from tcsym.target.cpu import TRIPLE as HOST_TRIPLE
-from tcsym.target.machine import Level, Machine, Tile
+from tcsym.target.machine import Level, Machine, Multiprocessor, Tile
 from tcsym.target.target import TWIN, Target
 
 
@@ -36,6 +36,12 @@ KINDS = (
     Kind("sm_100", "ptx86", 227 * 1024, 126 << 20, 148),
 )
 TRIPLE = "nvptx64-nvidia-cuda"
+MULTIPROCESSORS = {
+    "sm_80": Multiprocessor(1 << 16, 2048, 164 * 1024, 64, 1024, 10),
+    "sm_86": Multiprocessor(1 << 16, 1536, 100 * 1024, 128, 512, 6),
+    "sm_90a": Multiprocessor(1 << 16, 2048, 228 * 1024, 128, 1280, 14),
+    "sm_100": Multiprocessor(1 << 16, 2048, 228 * 1024, 128, 1280, 29),
+}
 REGISTERS = 255  # of a thread, at most
 LINE_BYTES = 128
 
@@ -60,6 +66,7 @@ def machine_of(kind: Kind, halves: bool = True) -> Machine:
         stream_bytes=16,
         has_libm=False,
         workers=kind.multiprocessors,
+        multiprocessor=MULTIPROCESSORS[kind.name],
     )
 
 

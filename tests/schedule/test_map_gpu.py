@@ -20,6 +20,7 @@ from tcsym.options import Options
 from tcsym.runtime.native import HAS_ENTRIES
 from tcsym.schedule import map_gpu as module
 from tcsym.schedule.device import propose
+from tcsym.schedule.device.nest import Nest
 from tcsym.schedule.device.plan import (
     BlockRows,
     SharedTiles,
@@ -55,7 +56,7 @@ def first_plans(monkeypatch: pytest.MonkeyPatch, small_blocks: None) -> None:
     """Small blocks, and the first plan of each nest that is for all sizes and addresses."""
     versions = propose.versions
 
-    def first(nest: propose.Nest, machine: Machine) -> tuple[Version, ...]:
+    def first(nest: Nest, machine: Machine) -> tuple[Version, ...]:
         plans = [v.plan for v in versions(nest, machine)]
         return (Version(next(p for p in plans if not isinstance(p, Tiles) or p.copied == 4)),)
 
@@ -67,7 +68,7 @@ def wide_plans(monkeypatch: pytest.MonkeyPatch, small_blocks: None) -> None:
     """Small blocks, whose copies move 16 bytes where they may, at all sizes for which they may."""
     versions = propose.versions
 
-    def wide(nest: propose.Nest, machine: Machine) -> tuple[Version, ...]:
+    def wide(nest: Nest, machine: Machine) -> tuple[Version, ...]:
         first, *_, last = versions(nest, machine)
         return (first, last)
 

@@ -13,6 +13,7 @@ from tcsym.ir.loops import Loop
 from tcsym.ir.traverse import substitute_node
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.device.grid import Applied, Grid, at_iteration
+from tcsym.schedule.device.nest import Nest
 from tcsym.schedule.device.plan import (
     BLOCK_THREADS,
     BlockRows,
@@ -21,7 +22,6 @@ from tcsym.schedule.device.plan import (
     ThreadPoints,
     WarpTiles,
 )
-from tcsym.schedule.device.propose import Nest
 from tcsym.schedule.device.rows import apply_rows
 from tcsym.schedule.device.tiles import apply_tiles
 

@@ -13,7 +13,7 @@ from tcsym.index.expr import ZERO, Index, floordiv, index, mod
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Buffer, Kernel, Loop, Node, Space, block
 from tcsym.schedule.analysis.names import Names
-from tcsym.schedule.device.propose import Nest
+from tcsym.schedule.device.nest import Nest
 from tcsym.types import DType
 
 

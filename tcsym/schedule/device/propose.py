@@ -6,7 +6,7 @@ A proposal looks and rewrites nothing. It answers None where the nest is not of 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import reduce
 from operator import mul
 
@@ -26,13 +26,16 @@ from tcsym.index.expr import (
     var,
 )
 from tcsym.ir.bounds import extent
-from tcsym.ir.device import WARP
-from tcsym.ir.loops import Branch, Kernel, Loop, Node, Store, Update
+from tcsym.ir.device import COPIED_BYTES, WARP
+from tcsym.ir.loops import Branch, Loop, Node, Store, Update
 from tcsym.ir.traverse import loads, walk
 from tcsym.schedule.analysis.access import accesses, stride, subscript_variables
 from tcsym.schedule.analysis.band import Band, contraction_roles
 from tcsym.schedule.analysis.loops import chain_of, children
+from tcsym.schedule.device.cost import tile_cost
+from tcsym.schedule.device.nest import Nest, is_own
 from tcsym.schedule.device.panels import (
+    MOST_COPIED,
     Roles,
     aligned,
     matrix_factors,
@@ -52,41 +55,10 @@ from tcsym.target.machine import Machine
 
 ROW_THREADS = 128
 MAP_POINTS = 4
-# Rows and columns of a block, depth, stages; rows and columns of a thread, or of a warp.
+# Rows and columns of a block, depth, stages; rows and columns of a thread, or of a warp. Those of a
+# kind have one depth, as costs are compared for each panel.
 LARGE, SMALL = (128, 128, 16, 2, 8, 8), (64, 64, 16, 2, 4, 4)
-WARPS_LARGE, WARPS_SMALL = (128, 128, 32, 3, 64, 32), (64, 64, 32, 3, 32, 16)
-
-
-@dataclass(frozen=True, slots=True)
-class Nest:
-    """A parallel loop of the host, and the perfect chain of rectangular loops from it."""
-
-    kernel: Kernel
-    chain: tuple[Loop, ...]
-
-    @property
-    def top(self) -> Loop:
-        return self.chain[0]
-
-    @property
-    def body(self) -> Node:
-        return self.chain[-1].body
-
-    @property
-    def variables(self) -> tuple[str, ...]:
-        return tuple(x.variable for x in self.chain)
-
-
-def nest_of(kernel: Kernel, top: Loop) -> Nest:
-    """The loops from `top` whose bounds do not move with each other."""
-    chain, node = [top], top.body
-    while isinstance(node, Loop) and node.order == "parallel":
-        around = {x.variable for x in chain}
-        if (node.lower.variables() | node.upper.variables()) & around:
-            break
-        chain.append(node)
-        node = node.body
-    return Nest(kernel, tuple(chain))
+WARPS_LARGE, WARPS_SMALL = (128, 128, 32, 3, 64, 32), (64, 64, 32, 3, 32, 32)
 
 
 def versions(nest: Nest, machine: Machine) -> tuple[Version, ...]:
@@ -109,17 +81,22 @@ def tiles(nest: Nest, machine: Machine) -> Iterator[Version]:
     wide = aligned(kernel, panels, shape)
     matrices = matrix_factors(terms, shape) is not None
     loops = (shape.rows.variable, shape.columns.variable, shape.sum.variable)
+    options: list[tuple[SharedTiles | WarpTiles, Condition, Index]] = []
     for size in (WARPS_LARGE, WARPS_SMALL) if matrices else (LARGE, SMALL):
         block_rows, block_columns, depth, stages, down, along = size
-        blocks = ceildiv(rows, block_rows) * ceildiv(columns, block_columns)
-        blocks = reduce(mul, map(extent, others), blocks)
-        enough = ge(blocks, machine.workers) if size in (LARGE, WARPS_LARGE) else TRUE
-        when = all_of((ge(rows, block_rows // 4), ge(columns, block_columns // 4), enough))
-        for bytes_, holds in ((16, wide), (4, TRUE)):
+        kind = WarpTiles if matrices else SharedTiles
+        plan = kind(*loops, block_rows, block_columns, depth, stages, MOST_COPIED, down, along)
+        cost = tile_cost(plan, panels, machine)
+        if cost.resident:
+            blocks = ceildiv(rows, block_rows) * ceildiv(columns, block_columns)
+            blocks = reduce(mul, map(extent, others), blocks)
+            worth = all_of((ge(rows, block_rows // 4), ge(columns, block_columns // 4)))
+            options.append((plan, worth, cost.total(blocks, machine)))
+    for k, (plan, worth, cycles) in enumerate(options):
+        best = all_of([ge(other, cycles) for _, _, other in options[k + 1 :]])
+        for most, holds in ((MOST_COPIED, wide), (min(COPIED_BYTES), TRUE)):
             if holds is not None:
-                kind = WarpTiles if matrices else SharedTiles
-                tile = (block_rows, block_columns, depth, stages, bytes_)
-                yield Version(kind(*loops, *tile, down, along), all_of((when, holds)))
+                yield Version(replace(plan, copied=most), all_of((worth, best, holds)))
 
 
 def tile_loops(nest: Nest) -> Roles | None:
@@ -277,14 +254,6 @@ def _moves(nest: Nest, x: Store | Update, loop: Loop, around: tuple[Loop, ...]) 
     if loop.variable in nest.kernel.buffer(x.buffer).private:
         return True
     return any(loop.variable in s.variables() for s in x.subscripts)
-
-
-def is_own(nest: Nest, buffer: str) -> bool:
-    """A scalar of the row."""
-    b = nest.kernel.buffer(buffer)
-    if b.space == "argument" or not b.private >= {*nest.variables}:
-        return False
-    return len(b.shape) <= len(nest.chain)
 
 
 Propose = Callable[[Nest, Machine], Iterator[Version]]

@@ -21,8 +21,8 @@ from tcsym.schedule.analysis.identities import identity
 from tcsym.schedule.analysis.loops import children
 from tcsym.schedule.analysis.names import renamed_loops
 from tcsym.schedule.device.grid import Applied, Grid, at_iteration
+from tcsym.schedule.device.nest import is_own
 from tcsym.schedule.device.plan import BlockRows
-from tcsym.schedule.device.propose import is_own
 
 
 def apply_rows(plan: BlockRows, grid: Grid) -> Applied:
