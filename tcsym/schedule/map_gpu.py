@@ -41,6 +41,7 @@ from tcsym.schedule.device.plan import (
     BlockRows,
     DevicePlan,
     SharedTiles,
+    SplitSum,
     ThreadPoints,
     Version,
     WarpTiles,
@@ -183,6 +184,10 @@ class _Host:
             case SharedTiles() | WarpTiles():
                 rows, columns, total = new[plan.rows], new[plan.columns], new[plan.sum]
                 return replace(plan, rows=rows, columns=columns, sum=total)
+            case SplitSum(tiles):
+                moved = self.moved(tiles, top, node)
+                assert isinstance(moved, SharedTiles | WarpTiles)
+                return replace(plan, tiles=moved)
             case _:
                 assert_never(plan)
 

@@ -24,6 +24,7 @@ from tcsym.schedule.device.nest import Nest
 from tcsym.schedule.device.plan import (
     BlockRows,
     SharedTiles,
+    SplitSum,
     ThreadPoints,
     Tiles,
     Version,
@@ -57,7 +58,7 @@ def first_plans(monkeypatch: pytest.MonkeyPatch, small_blocks: None) -> None:
     versions = propose.versions
 
     def first(nest: Nest, machine: Machine) -> tuple[Version, ...]:
-        plans = [v.plan for v in versions(nest, machine)]
+        plans = [v.plan for v in versions(nest, machine) if not isinstance(v.plan, SplitSum)]
         return (Version(next(p for p in plans if not isinstance(p, Tiles) or p.copied == 4)),)
 
     monkeypatch.setattr(module, "versions", first)
@@ -69,8 +70,9 @@ def wide_plans(monkeypatch: pytest.MonkeyPatch, small_blocks: None) -> None:
     versions = propose.versions
 
     def wide(nest: Nest, machine: Machine) -> tuple[Version, ...]:
-        first, *_, last = versions(nest, machine)
-        return (first, last)
+        found = versions(nest, machine)
+        first = next(v for v in found if not isinstance(v.plan, SplitSum))
+        return (first, found[-1])
 
     monkeypatch.setattr(module, "versions", wide)
     monkeypatch.setattr(propose, "ge", lambda a, b: TRUE)
@@ -156,6 +158,26 @@ def test_wide_copies_in_the_twin(text: str, wide_plans: None) -> None:
 
 
 @in_twin
+@pytest.mark.parametrize("text", [MM, MATRICES])
+def test_sums_in_parts_in_the_twin(
+    text: str, monkeypatch: pytest.MonkeyPatch, small_blocks: None
+) -> None:
+    versions = propose.versions
+
+    def split(nest: Nest, machine: Machine) -> tuple[Version, ...]:
+        plans = [v.plan for v in versions(nest, machine)]
+        return (Version([p for p in plans if isinstance(p, SplitSum)][-1]),)
+
+    monkeypatch.setattr(module, "versions", split)
+    assert list(races(mapped(text))) == []
+    kernel, rng = tc.define(text, target="cuda:twin"), np.random.default_rng(0)
+    dtype = np.float32 if text == MM else np.float16
+    for m, k, n in ((1, 1, 1), (17, 300, 20), (3, 0, 2), (40, 513, 5)):
+        a, b = (rng.integers(-2, 3, s).astype(dtype) for s in ((m, k), (k, n)))
+        np.testing.assert_array_equal(kernel(a, b), a @ b)
+
+
+@in_twin
 def test_maps_of_four_points_in_the_twin(wide_plans: None) -> None:
     text = "def f(float(N,M) X, float(M) b) -> (Y) { Y(i,j) = X(i,j) + b(j) }"
     kernel = tc.define(text, target="cuda:twin")
@@ -181,8 +203,8 @@ def test_plans_follow_from_what_a_nest_is() -> None:
         return [type(x.plan) for x in choice.versions]  # type: ignore[union-attr]
 
     rest = [BlockRows, ThreadPoints]
-    assert plans(MM) == [SharedTiles] * 4 + rest
-    assert plans(MATRICES) == [WarpTiles] * 4 + rest
+    assert plans(MM) == [SplitSum] * 2 + [SharedTiles] * 4 + rest
+    assert plans(MATRICES) == [SplitSum] * 2 + [WarpTiles] * 4 + rest
     assert plans(SOFTMAX) == [BlockRows, BlockRows, ThreadPoints]
     assert plans("def f(float(N,M) X) -> (Y) { Y(i,j) = X(i,j) + 1 }") == [ThreadPoints] * 2
     assert plans("def f(float(N,M) X) -> (Y) { Y(i,j) = X(j,i) + 1 }") == [ThreadPoints]

@@ -9,7 +9,7 @@ from typing import assert_never
 
 from tcsym.index.expr import ZERO, ceildiv, floordiv, index, var
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import Loop
+from tcsym.ir.loops import Loop, block
 from tcsym.ir.traverse import substitute_node
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.device.grid import Applied, Grid, at_iteration
@@ -19,10 +19,12 @@ from tcsym.schedule.device.plan import (
     BlockRows,
     DevicePlan,
     SharedTiles,
+    SplitSum,
     ThreadPoints,
     WarpTiles,
 )
 from tcsym.schedule.device.rows import apply_rows
+from tcsym.schedule.device.split import split_sum
 from tcsym.schedule.device.tiles import apply_tiles
 
 
@@ -36,6 +38,12 @@ def apply(plan: DevicePlan, nest: Nest, names: Names) -> Applied:
             return apply_rows(plan, grid)
         case SharedTiles() | WarpTiles():
             return apply_tiles(plan, grid)
+        case SplitSum():
+            tiles, first, second = split_sum(plan, nest, names)
+            sums = apply_tiles(tiles, Grid(first, names))
+            second = replace(second, kernel=sums.kernel)
+            total = _points(ThreadPoints(second.variables), Grid(second, names))
+            return replace(total, node=block(sums.node, total.node))
         case _:
             assert_never(plan)
 

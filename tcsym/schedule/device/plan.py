@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tcsym.index.expr import TRUE, Condition
+from tcsym.index.expr import TRUE, Condition, Index
 from tcsym.ir.device import WARP
 
 BLOCK_THREADS = 256
@@ -105,7 +105,21 @@ class WarpTiles(Tiles):
         return f"{self._text()}, {self.warp_rows} x {self.warp_columns} a warp"
 
 
-DevicePlan = ThreadPoints | BlockRows | SharedTiles | WarpTiles
+@dataclass(frozen=True, slots=True)
+class SplitSum:
+    """Parts of the sum of tiles, each by blocks of their own; a second grid adds them, in order.
+
+    terms: of a part, a multiple of the tiles' depth.
+    """
+
+    tiles: SharedTiles | WarpTiles
+    terms: Index
+
+    def __str__(self) -> str:
+        return f"sums of parts of {self.terms} {self.tiles.sum}, then added; {self.tiles}"
+
+
+DevicePlan = ThreadPoints | BlockRows | SharedTiles | WarpTiles | SplitSum
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,10 @@ from tcsym.index.expr import (
     any_of,
     ceildiv,
     eq,
+    floordiv,
     ge,
+    maximum,
+    minimum,
     mod,
     var,
 )
@@ -47,6 +50,7 @@ from tcsym.schedule.device.plan import (
     BLOCK_THREADS,
     BlockRows,
     SharedTiles,
+    SplitSum,
     ThreadPoints,
     Version,
     WarpTiles,
@@ -55,6 +59,7 @@ from tcsym.target.machine import Machine
 
 ROW_THREADS = 128
 MAP_POINTS = 4
+MOST_PARTS = 16
 # Rows and columns of a block, depth, stages; rows and columns of a thread, or of a warp. Those of a
 # kind have one depth, as costs are compared for each panel.
 LARGE, SMALL = (128, 128, 16, 2, 8, 8), (64, 64, 16, 2, 4, 4)
@@ -81,7 +86,7 @@ def tiles(nest: Nest, machine: Machine) -> Iterator[Version]:
     wide = aligned(kernel, panels, shape)
     matrices = matrix_factors(terms, shape) is not None
     loops = (shape.rows.variable, shape.columns.variable, shape.sum.variable)
-    options: list[tuple[SharedTiles | WarpTiles, Condition, Index]] = []
+    options: list[tuple[SharedTiles | WarpTiles, Condition, Index, Index]] = []
     for size in (WARPS_LARGE, WARPS_SMALL) if matrices else (LARGE, SMALL):
         block_rows, block_columns, depth, stages, down, along = size
         kind = WarpTiles if matrices else SharedTiles
@@ -91,12 +96,27 @@ def tiles(nest: Nest, machine: Machine) -> Iterator[Version]:
             blocks = ceildiv(rows, block_rows) * ceildiv(columns, block_columns)
             blocks = reduce(mul, map(extent, others), blocks)
             worth = all_of((ge(rows, block_rows // 4), ge(columns, block_columns // 4)))
-            options.append((plan, worth, cost.total(blocks, machine)))
-    for k, (plan, worth, cycles) in enumerate(options):
-        best = all_of([ge(other, cycles) for _, _, other in options[k + 1 :]])
-        for most, holds in ((MOST_COPIED, wide), (min(COPIED_BYTES), TRUE)):
-            if holds is not None:
-                yield Version(replace(plan, copied=most), all_of((worth, best, holds)))
+            options.append((plan, worth, blocks, cost.total(blocks, machine)))
+    copied = [(MOST_COPIED, wide)] if wide is not None else []
+    copied.append((min(COPIED_BYTES), TRUE))
+    if options and len(terms) == 1:
+        plan, worth, blocks, _ = options[-1]
+        each, few = _parts(plan.depth, extent(shape.sum), blocks, machine)
+        for most, holds in copied:
+            split = SplitSum(replace(plan, copied=most), each)
+            yield Version(split, all_of((worth, few, holds)))
+    for k, (plan, worth, _, cycles) in enumerate(options):
+        best = all_of([ge(other, cycles) for *_, other in options[k + 1 :]])
+        for most, holds in copied:
+            yield Version(replace(plan, copied=most), all_of((worth, best, holds)))
+
+
+def _parts(depth: int, terms: Index, blocks: Index, machine: Machine) -> tuple[Index, Condition]:
+    """Terms of each part of a long sum that keep all multiprocessors busy, where blocks do not."""
+    panels = ceildiv(terms, depth)
+    parts = minimum(MOST_PARTS, maximum(1, floordiv(machine.workers, blocks)))
+    few = all_of((ge(machine.workers // 2, blocks), ge(panels, MOST_PARTS)))
+    return floordiv(panels + parts - 1, parts) * depth, few
 
 
 def tile_loops(nest: Nest) -> Roles | None:
