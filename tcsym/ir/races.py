@@ -18,7 +18,6 @@ from typing import NamedTuple, assert_never
 import islpy as isl
 
 from tcsym.index.expr import (
-    TRUE,
     ZERO,
     All,
     Condition,
@@ -251,6 +250,8 @@ class _Order:
     known: Condition
     syncs: Sequence[_Sync]
     depth: int
+    touched: dict[_Touch, isl.Set] = field(default_factory=dict)
+    elements: dict[tuple[_Touch, bool], isl.Map] = field(default_factory=dict)
 
     def is_race(self, a: _Touch, b: _Touch) -> bool:
         """Instances at one element, neither of which is over for the other when that begins.
@@ -265,7 +266,7 @@ class _Order:
             alone = self._unordered(a, b, *ends)
         if others.is_empty() and alone.is_empty():
             return False
-        return all(self._meet(x(a), x(b), others, alone) for x in (_loose, _exact))
+        return all(self._meet(a, b, others, alone, guarded) for guarded in (False, True))
 
     def _unordered(self, a: _Touch, b: _Touch, after_a: isl.Map, after_b: isl.Map) -> isl.Map:
         """{ place of a -> place of b that may come at the same time }"""
@@ -273,37 +274,49 @@ class _Order:
         return pairs.subtract(after_a).subtract(after_b.reverse()).coalesce()
 
     def _touched(self, x: _Touch) -> isl.Set:
-        at = x.at
-        condition = all_of(at.conditions)
-        variables = (*at.threads, *at.variables)
-        place = self._filled(at.place)
-        return self.presburger.relation("D", variables, "P", place, condition).range()
+        if x not in self.touched:
+            place = self._filled(x.at.place)
+            self.touched[x] = self._relation(x.at, "P", place, x.at.conditions).range()
+        return self.touched[x]
 
-    def _meet(self, a: _Touch, b: _Touch, others: isl.Map, alone: isl.Map) -> bool:
-        """Two threads touch one element at such places, or one does at those of `alone`."""
-        pairs = self._elements(a).apply_range(self._elements(b).reverse())
+    def _meet(self, a: _Touch, b: _Touch, others: isl.Map, alone: isl.Map, guarded: bool) -> bool:
+        """Two threads touch one element at such places, or one does at those of `alone`.
+
+        guarded: under all conditions.
+        """
+        pairs = self._elements(a, guarded).apply_range(self._elements(b, guarded).reverse())
         n, points = len(a.at.threads), pairs.get_space().domain()
         same_thread = _equal(points, range(n))
         met = pairs.intersect(self._lifted(others, points, n))
         if not met.subtract(same_thread).is_empty():
             return True
         own = pairs.intersect(self._lifted(alone, points, n)).intersect(same_thread)
-        if a.node is b.node:
+        if a is b:
             own = own.subtract(_equal(points, range(n + self.depth)))
         return not own.is_empty()
 
-    def _elements(self, x: _Touch) -> isl.Map:
+    def _elements(self, x: _Touch, guarded: bool) -> isl.Map:
         """{ [threads, place] -> element }, perhaps too many."""
-        threads = [var(v) for v in x.at.threads]
-        element = self._relation(x.at, "E", x.subscripts)
-        points = self._relation(x.at, "X", (*threads, *self._filled(x.at.place)))
-        return points.reverse().apply_range(element)
+        found = self.elements.get((x, guarded))
+        if found is None:
+            threads = [var(v) for v in x.at.threads]
+            conditions = (*x.at.conditions, *((self.known, *x.at.guards) if guarded else ()))
+            element = self._relation(x.at, "E", x.subscripts, conditions)
+            place = (*threads, *self._filled(x.at.place))
+            points = self._relation(x.at, "X", place, conditions)
+            found = points.reverse().apply_range(element)
+            self.elements[x, guarded] = found
+        return found
 
-    def _relation(self, at: _At, target: str, subscripts: Sequence[Index | None]) -> isl.Map:
-        known = self.known if at.guards else TRUE
-        condition = all_of((known, *at.conditions, *at.guards))
+    def _relation(
+        self,
+        at: _At,
+        target: str,
+        subscripts: Sequence[Index | None],
+        conditions: Sequence[Condition],
+    ) -> isl.Map:
         variables = (*at.threads, *at.variables)
-        return self.presburger.relation("D", variables, target, subscripts, condition)
+        return self.presburger.relation("D", variables, target, subscripts, all_of(conditions))
 
     def _filled(self, place: tuple[Index, ...]) -> tuple[Index, ...]:
         return (*place, *(ZERO,) * (self.depth - len(place)))
@@ -365,15 +378,7 @@ class _Order:
         sizes = self.presburger.sizes
         if not is_quasi_affine(condition, sizes):
             return isl.Set.empty(self.presburger.space("P", self.depth))
-        return self._relation(sync.at, "P", place).range()
-
-
-def _loose(x: _Touch) -> _Touch:
-    return replace(x, at=replace(x.at, guards=()))
-
-
-def _exact(x: _Touch) -> _Touch:
-    return replace(x, at=replace(x.at, guards=(TRUE, *x.at.guards)))
+        return self._relation(sync.at, "P", place, (condition,)).range()
 
 
 def _equal(points: isl.Space, dimensions: range) -> isl.Map:
