@@ -24,7 +24,9 @@ def roll(kernel: Kernel) -> Kernel:
 
 
 def _rolled(n: Node) -> Node:
-    if not isinstance(n, Loop) or n.kind != "unrolled":
+    if not isinstance(n, Loop):
         return n
+    if n.kind != "unrolled":
+        return replace(n, unroll=1)
     body = n.body if n.mask is None else Branch(ge(n.mask - 1, var(n.variable)), n.body)
     return replace(n, body=body, kind="serial", mask=None)

@@ -13,7 +13,7 @@ from tcsym.frontend.program import Binary, Cast, Const, Expr, Read, Unary, dtype
 from tcsym.index.expr import ONE, ZERO, Condition, Index, all_of, eq, mod, var
 from tcsym.ir.bounds import extent
 from tcsym.ir.device import COPIED_BYTES
-from tcsym.ir.loops import Buffer, Kernel, Loop, Update, Value
+from tcsym.ir.loops import Buffer, Kernel, Loop, Store, Update, Value
 from tcsym.ir.traverse import loads
 from tcsym.schedule.analysis.access import Subscripts, stride, subscript_variables, value_variables
 from tcsym.schedule.analysis.casts import under_casts
@@ -168,6 +168,18 @@ def aligned(kernel: Kernel, panels: Sequence[Panel], roles: Roles) -> Condition 
         first = [var(phase_of(source))] if source.space == "argument" else []
         found += [eq(mod(x, n), 0) for x in (*first, *apart, extent(along))]
     return all_of(found) if found else None
+
+
+def stored_along(kernel: Kernel, stores: Sequence[Store], roles: Roles) -> Condition:
+    """When neighbours along columns that are stored lie at multiples of MOST_COPIED bytes."""
+    found: list[Condition] = []
+    for x in stores:
+        b = kernel.buffer(x.buffer)
+        n = MOST_COPIED // b.dtype.bytes
+        apart = rows_apart(b, x.subscripts, roles.columns, n)
+        if b.space == "argument" and apart is not None:
+            found += [eq(mod(e, n), 0) for e in (var(phase_of(b)), *apart)]
+    return all_of(found)
 
 
 def phase_of(buffer: Buffer) -> str:

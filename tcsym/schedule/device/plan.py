@@ -116,7 +116,7 @@ class SplitSum:
     terms: Index
 
     def __str__(self) -> str:
-        return f"sums of parts of {self.terms} {self.tiles.sum}, then added; {self.tiles}"
+        return f"sums of parts of {self.tiles.sum}, then added; {self.tiles}"
 
 
 DevicePlan = ThreadPoints | BlockRows | SharedTiles | WarpTiles | SplitSum

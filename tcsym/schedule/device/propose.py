@@ -45,6 +45,7 @@ from tcsym.schedule.device.panels import (
     panels_of,
     phase_of,
     rows_apart,
+    stored_along,
 )
 from tcsym.schedule.device.plan import (
     BLOCK_THREADS,
@@ -84,6 +85,9 @@ def tiles(nest: Nest, machine: Machine) -> Iterator[Version]:
     rows, columns = extent(shape.rows), extent(shape.columns)
     panels = panels_of(kernel, terms, shape)
     wide = aligned(kernel, panels, shape)
+    if wide is not None:
+        stores = [x for x in children(nest.body) if isinstance(x, Store)]
+        wide = all_of((wide, stored_along(kernel, stores, shape)))
     matrices = matrix_factors(terms, shape) is not None
     loops = (shape.rows.variable, shape.columns.variable, shape.sum.variable)
     options: list[tuple[SharedTiles | WarpTiles, Condition, Index, Index]] = []

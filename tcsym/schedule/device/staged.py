@@ -56,7 +56,7 @@ from tcsym.schedule.device.panels import (
     unstaged,
 )
 from tcsym.schedule.device.plan import SharedTiles, WarpTiles
-from tcsym.schedule.device.points import Points, Side
+from tcsym.schedule.device.points import NEIGHBOURS, Points, Side
 
 DEPTH = 16  # of a product of matrices of 16 bits
 PADDING = 16  # bytes between rows of a panel of which a warp reads several at once
@@ -64,7 +64,8 @@ PADDING = 16  # bytes between rows of a panel of which a warp reads several at o
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """`start`: of the block's rows and columns. `registers`: temporaries of a point."""
+    """`start`: of the block's rows and columns. `registers`: temporaries of a point. `whole`: all
+    neighbours of a thread along columns are there, or none."""
 
     plan: SharedTiles | WarpTiles
     grid: Grid
@@ -72,6 +73,7 @@ class Tiles:
     points: Points
     start: Mapping[str, Index]
     registers: frozenset[str]
+    whole: bool
 
     def threads(self) -> Loop:
         return self.grid.threads(self.plan.threads)
@@ -98,9 +100,14 @@ class Tiles:
         numbers = {plan.rows: points.rows.number(i), plan.columns: points.columns.number(j)}
         n = _placed(n, {b: numbers[side] for b, side in (fragment or {}).items()})
         n = substitute_node(n, {plan.rows: row, plan.columns: column})
+        extents = (*points.rows.extents, *points.columns.extents)
+        if guarded and self.whole:
+            n = nested(loops[3:], extents[3:], n)
+            first_column = substitute(column, {loops[3]: ZERO})
+            n = conditional(self.inside(row, first_column), n)
+            return nested(loops[:3], extents[:3], n)
         if guarded:
             n = conditional(self.inside(row, column), n)
-        extents = (*points.rows.extents, *points.columns.extents)
         return nested(loops, extents, n)
 
     def side(self, variable: str, thread: str) -> tuple[Side, Index]:
@@ -273,7 +280,7 @@ class Sum:
         guarded = any(unstaged(t.value, tiles.roles) for t in self.terms)
         sides = {r.tensor: s.panel.side for s, r in zip(self.staged, kept.values(), strict=True)}
         body = block(*loads, tiles.each(use, thread, guarded, sides))
-        return Loop(step, ZERO, count, body, "serial", "reduction")
+        return Loop(step, ZERO, count, body, "serial", "reduction", unroll=NEIGHBOURS)
 
     def stage(self, panel: str) -> Index:
         return mod(var(panel), self.tiles.plan.stages)

@@ -16,7 +16,7 @@ from tcsym.ir.loops import Loop, Update, block
 from tcsym.schedule.analysis.access import accesses
 from tcsym.schedule.analysis.loops import chain_of, children
 from tcsym.schedule.device.grid import Applied, Grid, at_iteration
-from tcsym.schedule.device.panels import Roles, panels_of
+from tcsym.schedule.device.panels import Roles, copied_elements, panels_of
 from tcsym.schedule.device.plan import SharedTiles, WarpTiles
 from tcsym.schedule.device.points import Points, points_of
 from tcsym.schedule.device.staged import Sum, Tiles
@@ -36,7 +36,10 @@ def apply_tiles(plan: SharedTiles | WarpTiles, grid: Grid) -> Applied:
     sizes = {plan.rows: plan.block_rows, plan.columns: plan.block_columns}
     tiles = {v: grid.names.fresh(v) for v in sizes}
     start = {v: by[v].lower + var(tiles[v]) * n for v, n in sizes.items()}
-    made = Tiles(plan, grid, roles, points, start, _registers(grid, points, plan))
+    along = [p for p in panels if p.side == plan.columns and not p.across]
+    copied = [copied_elements(grid.nest.kernel, p, roles, plan.copied) for p in along]
+    whole = max(copied, default=0) >= points.columns.extents[1]
+    made = Tiles(plan, grid, roles, points, start, _registers(grid, points, plan), whole)
     phases = (
         made.at_points(block(*body[:at])),
         Sum(made, around, terms, made.staged(panels)).node(),
