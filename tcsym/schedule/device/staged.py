@@ -280,7 +280,12 @@ class Sum:
         guarded = any(unstaged(t.value, tiles.roles) for t in self.terms)
         sides = {r.tensor: s.panel.side for s, r in zip(self.staged, kept.values(), strict=True)}
         body = block(*loads, tiles.each(use, thread, guarded, sides))
-        return Loop(step, ZERO, count, body, "serial", "reduction", unroll=NEIGHBOURS)
+        if count.as_int() is None:
+            return Loop(step, ZERO, count, body, "serial", "reduction")
+        fours, one = tiles.grid.names.fresh(plan.sum), tiles.grid.names.fresh(plan.sum)
+        body = substitute_node(body, {step: var(fours) * NEIGHBOURS + var(one)})
+        body = Loop(one, ZERO, index(NEIGHBOURS), body, "unrolled", "reduction")
+        return Loop(fours, ZERO, ceildiv(count, NEIGHBOURS), body, "serial", "reduction")
 
     def stage(self, panel: str) -> Index:
         return mod(var(panel), self.tiles.plan.stages)
