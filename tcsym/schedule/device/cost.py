@@ -16,7 +16,7 @@ from tcsym.index.values import evaluate
 from tcsym.ir.device import TILE_COLUMNS, TILE_ROWS, WARP, held, n_held
 from tcsym.schedule.device.panels import Panel
 from tcsym.schedule.device.plan import SharedTiles, WarpTiles
-from tcsym.schedule.device.points import points_of
+from tcsym.schedule.device.points import NEIGHBOURS, points_of
 from tcsym.schedule.device.staged import DEPTH, PADDING
 from tcsym.target.machine import Machine, Multiprocessor
 
@@ -49,7 +49,7 @@ def tile_cost(plan: SharedTiles | WarpTiles, panels: Sequence[Panel], machine: M
     """Of a device's machine."""
     unit = machine.multiprocessor
     assert unit is not None, f"{machine.name} is no device"
-    registers, shared = _registers(plan), sum(_panel_bytes(plan, p) for p in panels)
+    registers, shared = _registers(plan, panels), sum(_panel_bytes(plan, p) for p in panels)
     held = [
         unit.blocks,
         unit.threads // plan.threads,
@@ -67,10 +67,12 @@ def _in_units(n: int, unit: int) -> int:
     return -(-n // unit) * unit
 
 
-def _registers(plan: SharedTiles | WarpTiles) -> int:
+def _registers(plan: SharedTiles | WarpTiles, panels: Sequence[Panel]) -> int:
+    """Of a thread: sums, operands of the steps that are loaded at once, and the rest."""
     if isinstance(plan, SharedTiles):
-        rows, columns = plan.row_points, plan.column_points
-        return rows * columns + rows + columns + ADDRESSES
+        points = {plan.rows: plan.row_points, plan.columns: plan.column_points}
+        operands = sum(points[p.side] * (NEIGHBOURS if p.across else 1) for p in panels)
+        return plan.row_points * plan.column_points + operands + ADDRESSES
     down, along = plan.warp_rows // TILE_ROWS, plan.warp_columns // TILE_COLUMNS
     left, right = n_held("left", DEPTH) // 2 * down, n_held("right", DEPTH) // 2 * along
     return n_held("target", DEPTH) * down * along + left + right + ADDRESSES
@@ -115,7 +117,7 @@ def _loads(plan: SharedTiles | WarpTiles, p: Panel) -> float:
         held = n_held("left" if is_row else "right", DEPTH)
         return tiles * held / (2 if p.across else 1) * plan.depth / DEPTH
     points = plan.row_points if is_row else plan.column_points
-    at_once = min(points, PADDING // p.dtype.bytes) if not p.across else 1
+    at_once = NEIGHBOURS if p.across else min(points, NEIGHBOURS)
     return points / at_once * plan.depth
 
 
@@ -134,7 +136,7 @@ def wavefronts(plan: SharedTiles | WarpTiles, p: Panel) -> int:
         n_bytes = p.dtype.bytes * (2 if p.across else 1)
     else:
         place, step = side.place(first, (ZERO, ZERO)), ZERO
-        n_bytes = p.dtype.bytes * (1 if p.across else side.extents[1])
+        n_bytes = p.dtype.bytes * (NEIGHBOURS if p.across else side.extents[1])
     at = place * pitch + step if p.across else step * pitch + place
     banks: dict[int, set[int]] = {}
     for lane in range(WARP):
