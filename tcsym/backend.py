@@ -47,7 +47,15 @@ class Modules(Protocol):
         """The code of these modules."""
 
     def archive(self) -> bytes:
-        """What is made, in the order in which modules may be linked."""
+        """What is made of the host's, in the order in which modules may be linked."""
+
+    @property
+    def device_code(self) -> bytes:
+        """What a device loads, if that is made."""
+
+    @property
+    def device_functions(self) -> tuple[str, ...]:
+        """Those that the host half launches by number."""
 
 
 class Assembler(Protocol):
@@ -122,8 +130,8 @@ class Cpu:
         return assembly(text, target)
 
 
-class Twin(Cpu):
-    """The kernels of a device, on the host (tcsym/native/simt.c)."""
+class Device(Cpu):
+    """The kernels of a device, launched by a half on the host."""
 
     def map(self, kernel: Kernel, target: Target, options: Options, whole: bool) -> Mapped:
         from tcsym.schedule.map_gpu import map_gpu
@@ -131,7 +139,36 @@ class Twin(Cpu):
         return map_gpu(kernel, target.machine)
 
 
+class Twin(Device):
+    """All of them on the host (tcsym/native/simt.c)."""
+
+    def begin(self, kernel: Kernel, target: Target, min_work_per_thread: int) -> Modules:
+        from tcsym.codegen.device.roll import roll
+
+        return super().begin(roll(kernel), target, min_work_per_thread)
+
+    def explain(self, stage: str, kernel: Kernel, target: Target, min_work_per_thread: int) -> str:
+        from tcsym.codegen.device.roll import roll
+
+        return super().explain(stage, roll(kernel), target, min_work_per_thread)
+
+
+DEVICE_STAGES = ("cuda", "ptx", "sass")
+
+
+class Cuda(Device):
+    """NVIDIA's devices, by way of LLVM: the device's half is PTX."""
+
+    stages: tuple[str, ...] = ("llvm", "asm", *DEVICE_STAGES)
+
+    def explain(self, stage: str, kernel: Kernel, target: Target, min_work_per_thread: int) -> str:
+        from tcsym.codegen.device.explain import explain_device
+
+        return explain_device(stage, kernel, target, min_work_per_thread)
+
+
 BACKENDS: dict[str, Backend] = {
     "cpu": Cpu(),
     "twin": Twin(),
+    "cuda": Cuda(),
 }

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from tcsym.backend import BACKENDS, Backend, Modules
-from tcsym.errors import OptionError
+from tcsym.backend import BACKENDS, DEVICE_STAGES, Backend, Modules
+from tcsym.errors import OptionError, TargetError
 from tcsym.frontend.program import Program
 from tcsym.ir.compiled import Compiled, Layout
 from tcsym.options import Bind, Options
@@ -189,6 +189,8 @@ class Unfinished:
             notes=notes,
             milliseconds=tuple(self._stages.milliseconds.items()),
             leaves_out=self._leaves_out,
+            device_code=code.device_code,
+            device_functions=code.device_functions,
         )
 
 
@@ -244,6 +246,9 @@ def explain_stage(
     from tcsym.schedule.plan_text import choices_text
 
     backend = BACKENDS[target.kind]
+    if stage in DEVICE_STAGES and stage not in backend.stages:
+        hint = 'define the kernel with target="cuda:sm_90a", or another of its kind'
+        raise TargetError(f"stage `{stage}` needs a CUDA target", hint=hint)
     if stage not in STAGES and stage not in backend.stages:
         known = ", ".join((*STAGES, *backend.stages, "options", "variants"))
         raise OptionError(f"unknown stage `{stage}`", hint=f"stages are {known}")

@@ -62,7 +62,7 @@ def test_define_raises_compile_errors() -> None:
         ({"target": "gpu"}, tc.OptionError),
         ({"target": 3}, tc.OptionError),
         ({"target": []}, tc.OptionError),
-        ({"target": "cuda:sm_90"}, tc.TargetError),
+        ({"target": "cuda:sm_90"}, tc.OptionError),
         ({"options": {"bind": "never"}}, tc.OptionError),
     ],
 )

@@ -12,21 +12,23 @@ from dataclasses import dataclass
 from tcsym.codegen.cpu.clipped_blocks import define_clipped
 from tcsym.codegen.cpu.finite import all_finite
 from tcsym.codegen.cpu.intrinsics import VectorIntrinsics
-from tcsym.codegen.cpu.parallel import Tasks, field
+from tcsym.codegen.cpu.parallel import Tasks
 from tcsym.codegen.cpu.vector_memory import vector_memory
+from tcsym.codegen.device.instructions import Instructions, OfTwin
 from tcsym.codegen.device.intrinsics import DeviceIntrinsics
-from tcsym.codegen.device.launch import Twin
-from tcsym.codegen.device.memory import thread_memory
+from tcsym.codegen.device.launch import Grids, Twin, device_module
+from tcsym.codegen.device.memory import ThreadMemory
+from tcsym.codegen.device.nvptx import OfNvptx
 from tcsym.codegen.object_code import pipeline_line
 from tcsym.codegen.scalar.backend import Backend
-from tcsym.codegen.scalar.context import Bound, Context, Faults
+from tcsym.codegen.scalar.context import Bound, Context, Faults, launch_field
 from tcsym.codegen.scalar.control import LAUNCHED, statement
 from tcsym.codegen.scalar.functions import define
 from tcsym.codegen.scalar.index_code import condition
 from tcsym.codegen.scalar.least import ranges_of_sizes
 from tcsym.codegen.scalar.share_loops import SharedLoops, share_loops
 from tcsym.codegen.scalar.sizes import viewed_sizes
-from tcsym.codegen.scalar.text import Function, Module
+from tcsym.codegen.scalar.text import WEIGHTS, Function, Module
 from tcsym.codegen.scalar.values import Code
 from tcsym.index.expr import ZERO, Index
 from tcsym.index.values import substitute
@@ -36,9 +38,13 @@ from tcsym.ir.loops import THREADS, Kernel, Loop
 from tcsym.ir.regions import Host, outline
 from tcsym.ir.traverse import walk
 from tcsym.ir.views import viewed_values
+from tcsym.target.cuda import TRIPLE as NVPTX
+from tcsym.target.cuda import host_half
 from tcsym.target.machine import Machine
 from tcsym.target.target import Target
 
+TABLES: dict[str, Instructions] = {NVPTX: OfNvptx()}  # of devices, by LLVM's names
+DEVICE = "device"  # the name of the module of what a device runs
 APART = 2048  # bytes between two tasks' arenas: what one prefetches ahead are not the other's lines
 
 
@@ -47,6 +53,7 @@ class Generated:
     """LLVM IR and what a launch must know; byte counts are expressions over the kernel's sizes.
 
     `ir_text`: all of it as one module. `modules`: the same as modules that are compiled one by one.
+    `device_text`: what a device runs, if that is something else.
     """
 
     ir_text: str
@@ -54,19 +61,25 @@ class Generated:
     faults: tuple[Fault, ...]
     shared_bytes: Index
     private_bytes: Index
+    device_text: str = ""
 
 
 def emit(kernel: Kernel, target: Target, min_work_per_thread: int) -> Generated:
     """LLVM IR for the kernel. A parallel loop uses a thread for each `min_work_per_thread`."""
     emission = begin(kernel, target, min_work_per_thread)
     modules = tuple([emission.text(name) for name in emission.names])
-    whole = emission.main.whole_text()
-    return Generated(whole, modules, emission.faults, emission.shared_bytes, emission.private_bytes)
+    whole, device = emission.main.whole_text(), emission.device
+    code = "" if device is None else device.whole_text()
+    counts = emission.shared_bytes, emission.private_bytes
+    return Generated(whole, modules, emission.faults, *counts, code)
 
 
 @dataclass(slots=True)
 class Emission:
-    """The main module of a kernel, and its parts, each written when it is first asked for."""
+    """The main module of a kernel, and its parts, each written when it is first asked for.
+
+    `device`: of what a device runs.
+    """
 
     kernel: Kernel
     main: Module
@@ -75,10 +88,13 @@ class Emission:
     found: Faults
     shared_bytes: Index
     private_bytes: Index
+    device: Module | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
         """Of the modules: functions before those that call them, the main one last."""
+        if self.device is not None:
+            return DEVICE, SYMBOL
         return (*self.main.parts, SYMBOL) if self.in_parts else (SYMBOL,)
 
     @property
@@ -88,6 +104,9 @@ class Emission:
 
     def text(self, name: str) -> str:
         """LLVM IR of a module."""
+        if name == DEVICE:
+            assert self.device is not None
+            return self.device.whole_text()
         if not self.in_parts:
             return self.main.whole_text()
         return self._module(name).text()
@@ -109,9 +128,13 @@ def begin(kernel: Kernel, target: Target, min_work_per_thread: int) -> Emission:
     Every shared function and every parallel loop is a part of its own. Code without vectors is
     one module: LLVM's pipeline for it looks across functions.
     """
-    backend = _backend(target, min_work_per_thread)
-    has_vectors = _has_vectors(kernel)
-    module, faults = Module(pipeline_line(has_vectors), _attributes(target)), Faults()
+    device = device_module(target.triple) if target.kind == "cuda" else None
+    backend = _backend(target, min_work_per_thread, device)
+    has_vectors = backend.has_lanes and _has_vectors(kernel)
+    module = Module(
+        pipeline_line(has_vectors), _attributes(target if device is None else host_half(target))
+    )
+    faults = Faults()
     define_clipped(kernel, module, target.machine)  # first: shared functions call it
     loops = share_loops(kernel) if has_vectors else SharedLoops()
     for function in loops.functions:
@@ -126,13 +149,16 @@ def begin(kernel: Kernel, target: Target, min_work_per_thread: int) -> Emission:
         values = viewed_values(kernel.view)
         shared, private = substitute(shared, values), substitute(private, values)
     in_parts = has_vectors and bool(module.parts)
-    return Emission(kernel, module, host, in_parts, faults, shared, private)
+    return Emission(kernel, module, host, in_parts, faults, shared, private, device)
 
 
-def _backend(target: Target, min_work_per_thread: int) -> Backend:
-    if target.kind == "twin":
-        return Backend(thread_memory, Twin(), DeviceIntrinsics())
-    return Backend(vector_memory, Tasks(min_work_per_thread), VectorIntrinsics())
+def _backend(target: Target, min_work_per_thread: int, device: Module | None) -> Backend:
+    if device is None and target.kind != "twin":
+        return Backend(vector_memory, Tasks(min_work_per_thread), VectorIntrinsics())
+    table = TABLES[target.triple] if device is not None else OfTwin()
+    launcher = Twin(table) if device is None else Grids(device, table)
+    memory = ThreadMemory(table)
+    return Backend(lambda *_: memory, launcher, DeviceIntrinsics(table), has_lanes=False)
 
 
 def _body(
@@ -166,7 +192,7 @@ def _body(
         facts=ranges_of_sizes(kernel),
         pointers={name: f"%p{i}" for i, name in enumerate(kernel.arguments)},
     )
-    context.arena = field(context, "shared_arena", "ptr")
+    context.arena = launch_field(context, "shared_arena", "ptr")
     _leave_out(context)
     _bind_launched(context)
     statement(context, host.body)
@@ -205,7 +231,7 @@ def _bind_launched(context: Context) -> None:
     """The number of threads; of arguments, addresses modulo a cache line's and finite values."""
     f = context.function
     several = _has_tasks(context.kernel)  # or else nothing runs on other threads
-    context.variables[THREADS] = Bound(field(context, "threads", "i64") if several else "1")
+    context.variables[THREADS] = Bound(launch_field(context, "threads", "i64") if several else "1")
     for buffer in context.kernel.buffers:
         if buffer.phase:
             address = f.pure(f"ptrtoint ptr {context.pointers[buffer.name]} to i64")
@@ -244,11 +270,7 @@ def _attributes(target: Target) -> str:
     bits = target.machine.vector_bits
     if bits:
         common += f' "prefer-vector-width"="{bits}" "min-legal-vector-width"="{bits}"'
-    return (
-        f"attributes #0 = {{ {common} }}\nattributes #1 = {{ noinline {common} }}\n"
-        '!0 = !{!"branch_weights", i32 1, i32 1000}\n!1 = !{!"branch_weights", i32 1000, i32 1}\n'
-        "!2 = !{i32 1}"
-    )
+    return f"attributes #0 = {{ {common} }}\nattributes #1 = {{ noinline {common} }}\n" + WEIGHTS
 
 
 def _has_vectors(kernel: Kernel) -> bool:

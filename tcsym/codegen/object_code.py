@@ -1,11 +1,12 @@
-"""LLVM IR text -> object code or assembly, through LLVM's passes.
+"""LLVM IR text -> object code or assembly, through LLVM's passes. A device's object is PTX.
 
 Code that is already vectors takes three passes: the emitter numbers values, moves invariant ones
 out of loops, and tests loops at their end, so more passes find nothing to do. Scalar code takes O2,
-with loop vectorisation as the target allows. Two parts of LLVM are off for the process: the machine
-scheduler, which hoists broadcasts out of register tiles and spills (recipes/cpu.md), and loop
-strength reduction, which takes half of the code generation time and rebuilds our addresses for the
-worse.
+with loop vectorisation as the target allows. Code for devices takes the three, too: what assembles
+it optimises again, and needs more registers after O2. Two parts of LLVM are off for the process:
+the machine scheduler, which hoists broadcasts out of register tiles and spills (recipes/cpu.md),
+and loop strength reduction, which takes half of the code generation time and rebuilds our addresses
+for the worse.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from functools import lru_cache
 from queue import SimpleQueue
 
 from tcsym.process.threads import ShortTurns
+from tcsym.target.cuda import host_half
 from tcsym.target.llvm import Module, TargetMachine, set_option
 from tcsym.target.target import Target
 
 _LOCK = threading.RLock()
 _SHORT = ("sroa", "instruction_combine", "simplify_cfg")
+_DEVICE = ("inline", *_SHORT)
 _VECTORS = "; vectors: explicit\n"
 _SCALAR = "; vectors: none\n"
 
@@ -29,10 +32,20 @@ def pipeline_line(has_vectors: bool) -> str:
     return _VECTORS if has_vectors else _SCALAR
 
 
+def device_line(triple: str) -> str:
+    """First lines of the text of what a device runs, by the triple of its kind."""
+    return f'{_SCALAR}target triple = "{triple}"\n'
+
+
+def _is_device(ir_text: str) -> bool:
+    return ir_text.startswith(f"{_SCALAR}target triple")
+
+
 def object_code(ir_text: str, target: Target) -> bytes:
-    """Relocatable object that defines `tcsym_kernel`."""
-    machine = _machine(target)
-    return _optimised(ir_text, target, machine).emitted(machine)
+    """Relocatable object, or text that a device's driver loads."""
+    machine = _machine(ir_text, target)
+    as_object = not _is_device(ir_text)
+    return _optimised(ir_text, target, machine).emitted(machine, as_object)
 
 
 class Assembler:
@@ -83,13 +96,13 @@ class Assembler:
 
 
 def assembly(ir_text: str, target: Target) -> str:
-    machine = _machine(target)
+    machine = _machine(ir_text, target)
     return _optimised(ir_text, target, machine).emitted(machine, as_object=False).decode()
 
 
 def optimised_ir(ir_text: str, target: Target) -> str:
     """The IR after the passes, for reading."""
-    return str(_optimised(ir_text, target, _machine(target)))
+    return str(_optimised(ir_text, target, _machine(ir_text, target)))
 
 
 @lru_cache(None)
@@ -98,16 +111,20 @@ def _set_options() -> None:
         set_option(option)
 
 
-def _machine(target: Target) -> TargetMachine:
+def _machine(ir_text: str, target: Target) -> TargetMachine:
     with _LOCK:
         _set_options()
+    if target.kind == "cuda" and not _is_device(ir_text):
+        target = host_half(target)
     return TargetMachine(target.triple, target.cpu, ",".join("+" + f for f in target.features))
 
 
 def _optimised(ir_text: str, target: Target, machine: TargetMachine) -> Module:
     module = Module(ir_text)
     module.target(machine)
-    if ir_text.startswith(_SCALAR):
+    if _is_device(ir_text):
+        module.run(_DEVICE, machine)
+    elif ir_text.startswith(_SCALAR):
         module.optimise(machine, vectorise=target.machine.vector_bits > 0)
     else:
         module.run(_SHORT, machine)

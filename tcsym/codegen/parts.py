@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from tcsym.codegen.emit import begin
+from tcsym.codegen.emit import DEVICE, begin
 from tcsym.index.expr import FALSE
 from tcsym.index.values import holds
 from tcsym.ir.archive import pack
@@ -34,6 +34,8 @@ class PartialCode:
 
     def needed(self, sizes: Mapping[str, int]) -> tuple[str, ...]:
         """The modules without which a call of these sizes might miss a task."""
+        if self._emission.device is not None:
+            return self._emission.names
         from tcsym.ir.launched import launched  # for large kernels only
 
         emission = self._emission
@@ -74,5 +76,17 @@ class PartialCode:
         self._objects |= dict(zip(names, objects, strict=True))
 
     def archive(self) -> bytes:
-        """What is made, in the order in which modules may be linked."""
-        return pack([self._objects[n] for n in self._emission.names if n in self._objects])
+        """What is made of the host's, in the order in which modules may be linked."""
+        names = [n for n in self._emission.names if n != DEVICE]
+        return pack([self._objects[n] for n in names if n in self._objects])
+
+    @property
+    def device_code(self) -> bytes:
+        """What a device loads, if that is made."""
+        return self._objects.get(DEVICE, b"")
+
+    @property
+    def device_functions(self) -> tuple[str, ...]:
+        """Those that the host half launches by number."""
+        device = self._emission.device
+        return () if device is None else tuple(device.parts)

@@ -10,6 +10,14 @@ Calling convention of the code, symbol `tcsym_kernel`:
 for 0 <= task < n, each on its own thread, and returns when all are done. It chooses n <= n_tasks by
 `work`, the estimated time of all tasks in sixteenths of a processor cycle; n_tasks <= threads.
 Task t uses the private arena at private_arena + t * private_bytes.
+
+For a device the same code is the host half. Buffers and arenas are then the device's memory, which
+it does not touch, and `parallel_for` is
+    i32 run(pool, i64 function, ptr words, i64 n_words, i64 blocks, i64 threads, i64 shared_bytes)
+It begins function number `function` of `device_functions` on a grid of one dimension, and returns 0
+or a negative code. `words` are the function's parameters, of 8 bytes each, and are read before it
+returns; the first is `fault_word`: 32 bits in which a thread that finds a fault notes 1 + its index
+if they are 0.
 """
 
 from __future__ import annotations
@@ -30,6 +38,7 @@ CONTEXT_FIELDS = (
     "shared_arena",  # at least shared_bytes, at a line
     "private_arena",  # at least threads * private_bytes, at a line
     "private_bytes",  # distance between the arenas of two tasks
+    "fault_word",  # of a device: what its functions note faults in; 0 before a call
 )
 
 # dense: row-major by shape. rows: the last stride is 1, the others any. columns: the last but one
@@ -72,7 +81,8 @@ class Fault:
 @dataclass(frozen=True, slots=True)
 class Compiled:
     """One variant. `object_code`: an object file or an archive of them, the one with `SYMBOL` last;
-    byte counts are expressions over `sizes`.
+    byte counts are expressions over `sizes`. `device_code`: what a device loads, which defines
+    `device_functions`.
     """
 
     object_code: bytes
@@ -85,6 +95,8 @@ class Compiled:
     notes: tuple[str, ...] = ()  # decisions worth telling: the schedule of each nest
     milliseconds: tuple[tuple[str, float], ...] = ()  # per stage, in order
     leaves_out: bool = False  # some sizes (`Kernel.left_out`), with which it says that
+    device_code: bytes = b""
+    device_functions: tuple[str, ...] = ()
 
     def manifest(self) -> dict[str, Any]:
         """Everything but the object code, as JSON data; `from_manifest` is the inverse."""
@@ -99,6 +111,8 @@ class Compiled:
             "fallbacks": list(self.fallbacks),
             "notes": list(self.notes),
             "leaves_out": self.leaves_out,
+            "device_code": self.device_code.decode("latin-1"),
+            "device_functions": list(self.device_functions),
         }
 
     @staticmethod
@@ -113,4 +127,6 @@ class Compiled:
             fallbacks=tuple(data["fallbacks"]),
             notes=tuple(data["notes"]),
             leaves_out=data["leaves_out"],
+            device_code=data["device_code"].encode("latin-1"),
+            device_functions=tuple(data["device_functions"]),
         )

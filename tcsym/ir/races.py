@@ -17,7 +17,19 @@ from typing import NamedTuple, assert_never
 
 import islpy as isl
 
-from tcsym.index.expr import ZERO, Condition, Index, all_of, ge, index, lt, negate, var
+from tcsym.index.expr import (
+    ZERO,
+    All,
+    Condition,
+    Index,
+    all_of,
+    condition_variables,
+    ge,
+    index,
+    lt,
+    negate,
+    var,
+)
 from tcsym.index.presburger import Presburger
 from tcsym.index.quasi_affine import is_quasi_affine
 from tcsym.ir.device import Barrier, BeginCopy, CommitCopies, DeviceNode, WaitCopies
@@ -68,14 +80,15 @@ def _races_of(kernel: Kernel, region: Loop, around: tuple[Loop, ...]) -> Iterato
     known = all_of((context_condition(kernel.context), *facts))
     names = (*kernel.sizes, *kernel.launched, *outer)
     order = _Order(Presburger(names), known, tuple(found.syncs), found.depth)
-    for a, b in combinations_with_replacement(found.touches, 2):
+    for a, b in combinations_with_replacement(found.distinct(), 2):
         if a.buffer == b.buffer and (a.writes or b.writes) and order.is_race(a, b):
             yield Race(a.buffer, a.node, b.node)
 
 
 def _grid(region: Loop, around: tuple[Loop, ...]) -> tuple[list[str], Node, list[Condition]]:
-    """Variables of the loops of the host and of blocks, counted from 0, the code inside of them,
-    and what is known of these variables."""
+    """Variables that all threads of a block agree on, the code inside of their loops, and what is
+    known of them: of loops of the host and of blocks, counted from 0, and of loops that run once.
+    """
     names, facts = [], []
     body: Node = region
     for loop in around:
@@ -87,7 +100,16 @@ def _grid(region: Loop, around: tuple[Loop, ...]) -> tuple[list[str], Node, list
         names.append(body.variable)
         facts.append(lt(var(body.variable), body.upper))
         body = body.body
+    while isinstance(body, Allocate) or (isinstance(body, Loop) and _runs_once(body)):
+        if isinstance(body, Loop):
+            names.append(body.variable)
+            facts += [ge(var(body.variable), body.lower), lt(var(body.variable), body.upper)]
+        body = body.body
     return names, body, facts
+
+
+def _runs_once(loop: Loop) -> bool:
+    return loop.kind == "serial" and loop.mask is None and (loop.upper - loop.lower).as_int() == 1
 
 
 # ---- what a block does
@@ -95,25 +117,36 @@ def _grid(region: Loop, around: tuple[Loop, ...]) -> tuple[list[str], Node, list
 
 @dataclass(frozen=True, slots=True)
 class _At:
-    """Where a node is: loops around it and conditions of them, its place among all that orders."""
+    """Where a node is: loops around it and conditions of them, its place among all that orders.
+
+    guards: conditions on more than these loops, which no barrier or wait is under.
+    """
 
     threads: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
     conditions: tuple[Condition, ...] = ()
+    guards: tuple[Condition, ...] = ()
     place: tuple[Index, ...] = ()
 
-    def inside(self, loop: Loop) -> _At:
+    def inside(self, loop: Loop, orders: bool) -> _At:
         v = var(loop.variable)
         ends = [ge(v, loop.lower), lt(v, loop.upper)]
         if loop.mask is not None:
             ends.append(lt(v, loop.mask))
-        at = self.under(*ends)
         if loop.kind == "thread":
-            return replace(at, threads=(*at.threads, loop.variable))
-        return replace(at, variables=(*at.variables, loop.variable))
+            at = replace(self, threads=(*self.threads, loop.variable))
+        else:
+            at = replace(self, variables=(*self.variables, loop.variable))
+        return at.under(orders, *ends)
 
-    def under(self, *conditions: Condition) -> _At:
-        return replace(self, conditions=(*self.conditions, *conditions))
+    def under(self, orders: bool, *conditions: Condition) -> _At:
+        """orders: other places are under them, too, those of barriers."""
+        own = {*self.threads, *self.variables}
+        parts = [x for c in conditions for x in (c.conditions if isinstance(c, All) else (c,))]
+        kept = [c for c in parts if orders or condition_variables(c) <= own]
+        rest = [c for c in parts if c not in kept]
+        at = replace(self, conditions=(*self.conditions, *kept))
+        return replace(at, guards=(*self.guards, *rest))
 
     def then(self, *place: Index) -> _At:
         return replace(self, place=(*self.place, *place))
@@ -145,6 +178,11 @@ class _Found:
     touches: list[_Touch] = field(default_factory=list)
     syncs: list[_Sync] = field(default_factory=list)
 
+    def distinct(self) -> tuple[_Touch, ...]:
+        """Touches of one kind at one place by one subscript are one, but for two copies."""
+        found = [(x if x.beside else replace(x, node=Barrier()), x) for x in self.touches]
+        return tuple(dict(reversed(found)).values())[::-1]
+
     @property
     def depth(self) -> int:
         places = [x.at.place for x in self.touches] + [x.at.place for x in self.syncs]
@@ -158,11 +196,13 @@ class _Found:
                     self.node(x, at.then(index(k)) if ordered else at)
             case Loop():
                 counts = ordered and n.kind != "thread"
-                self.node(n.body, (at.then(var(n.variable)) if counts else at).inside(n))
+                around = at.then(var(n.variable)) if counts else at
+                self.node(n.body, around.inside(n, ordered))
             case Branch(c, then, orelse):
-                self.node(then, (at.then(ZERO) if ordered else at).under(c))
+                self.node(then, (at.then(ZERO) if ordered else at).under(ordered, c))
                 if orelse is not None:
-                    self.node(orelse, (at.then(index(1)) if ordered else at).under(negate(c)))
+                    around = at.then(index(1)) if ordered else at
+                    self.node(orelse, around.under(ordered, negate(c)))
             case Allocate(_, body):
                 self.node(body, at)
             case Barrier() | CommitCopies() | WaitCopies():
@@ -185,7 +225,7 @@ def _touches(n: Node, at: _At) -> Iterator[_Touch]:
             *rows, first = n.target_subscripts
             e = var(_ELEMENT)
             moved = replace(at, variables=(*at.variables, _ELEMENT))
-            moved = moved.under(ge(e, 0), lt(e, n.elements))
+            moved = moved.under(False, ge(e, 0), lt(e, n.elements))
             yield _Touch(n, moved, n.target, (*rows, first + e), True, beside=True)
         case _:
             pass
@@ -210,39 +250,73 @@ class _Order:
     known: Condition
     syncs: Sequence[_Sync]
     depth: int
+    touched: dict[_Touch, isl.Set] = field(default_factory=dict)
+    elements: dict[tuple[_Touch, bool], isl.Map] = field(default_factory=dict)
 
     def is_race(self, a: _Touch, b: _Touch) -> bool:
-        """Instances at one element, neither of which is over for the other when that begins."""
-        pairs = self._elements(a).apply_range(self._elements(b).reverse())
-        n = len(a.at.threads)
-        points = pairs.get_space().domain()
-        same_thread = _equal(points, range(n))
+        """Instances at one element, neither of which is over for the other when that begins.
 
-        def unordered(found: isl.Map, after_a: isl.Map, after_b: isl.Map) -> bool:
-            found = found.subtract(self._lifted(after_a, points, n))
-            return not found.subtract(self._lifted(after_b, points, n).reverse()).is_empty()
-
-        others = pairs.subtract(same_thread)
-        if unordered(others, *(self._done if x.beside else self._parted for x in (a, b))):
-            return True
-        if not (a.beside or b.beside):
+        Places alone rule most out, and what moves with the loops of a tile all but few others: so
+        conditions on sizes come last.
+        """
+        others = self._unordered(a, b, *(self._done if x.beside else self._parted for x in (a, b)))
+        alone = isl.Map.empty(others.get_space())
+        if a.beside or b.beside:
+            ends = (self._done_alone if x.beside else self._before for x in (a, b))
+            alone = self._unordered(a, b, *ends)
+        if others.is_empty() and alone.is_empty():
             return False
-        alone = pairs.intersect(same_thread)
+        return all(self._meet(a, b, others, alone, guarded) for guarded in (False, True))
+
+    def _unordered(self, a: _Touch, b: _Touch, after_a: isl.Map, after_b: isl.Map) -> isl.Map:
+        """{ place of a -> place of b that may come at the same time }"""
+        pairs = isl.Map.from_domain_and_range(self._touched(a), self._touched(b))
+        return pairs.subtract(after_a).subtract(after_b.reverse()).coalesce()
+
+    def _touched(self, x: _Touch) -> isl.Set:
+        if x not in self.touched:
+            place = self._filled(x.at.place)
+            self.touched[x] = self._relation(x.at, "P", place, x.at.conditions).range()
+        return self.touched[x]
+
+    def _meet(self, a: _Touch, b: _Touch, others: isl.Map, alone: isl.Map, guarded: bool) -> bool:
+        """Two threads touch one element at such places, or one does at those of `alone`.
+
+        guarded: under all conditions.
+        """
+        pairs = self._elements(a, guarded).apply_range(self._elements(b, guarded).reverse())
+        n, points = len(a.at.threads), pairs.get_space().domain()
+        same_thread = _equal(points, range(n))
+        met = pairs.intersect(self._lifted(others, points, n))
+        if not met.subtract(same_thread).is_empty():
+            return True
+        own = pairs.intersect(self._lifted(alone, points, n)).intersect(same_thread)
         if a is b:
-            alone = alone.subtract(_equal(points, range(n + self.depth)))
-        return unordered(alone, *(self._done_alone if x.beside else self._before for x in (a, b)))
+            own = own.subtract(_equal(points, range(n + self.depth)))
+        return not own.is_empty()
 
-    def _elements(self, x: _Touch) -> isl.Map:
+    def _elements(self, x: _Touch, guarded: bool) -> isl.Map:
         """{ [threads, place] -> element }, perhaps too many."""
-        threads = [var(v) for v in x.at.threads]
-        element = self._relation(x.at, "E", x.subscripts)
-        points = self._relation(x.at, "X", (*threads, *self._filled(x.at.place)))
-        return points.reverse().apply_range(element)
+        found = self.elements.get((x, guarded))
+        if found is None:
+            threads = [var(v) for v in x.at.threads]
+            conditions = (*x.at.conditions, *((self.known, *x.at.guards) if guarded else ()))
+            element = self._relation(x.at, "E", x.subscripts, conditions)
+            place = (*threads, *self._filled(x.at.place))
+            points = self._relation(x.at, "X", place, conditions)
+            found = points.reverse().apply_range(element)
+            self.elements[x, guarded] = found
+        return found
 
-    def _relation(self, at: _At, target: str, subscripts: Sequence[Index | None]) -> isl.Map:
-        condition = all_of((self.known, *at.conditions))
+    def _relation(
+        self,
+        at: _At,
+        target: str,
+        subscripts: Sequence[Index | None],
+        conditions: Sequence[Condition],
+    ) -> isl.Map:
         variables = (*at.threads, *at.variables)
-        return self.presburger.relation("D", variables, target, subscripts, condition)
+        return self.presburger.relation("D", variables, target, subscripts, all_of(conditions))
 
     def _filled(self, place: tuple[Index, ...]) -> tuple[Index, ...]:
         return (*place, *(ZERO,) * (self.depth - len(place)))
@@ -299,12 +373,12 @@ class _Order:
 
     def _places(self, sync: _Sync) -> isl.Set:
         """All places of a node that orders others; none where they are not known exactly."""
-        condition = all_of(sync.at.conditions)
+        condition = all_of((*sync.at.conditions, *sync.at.guards))
         place = self._filled(sync.at.place)
         sizes = self.presburger.sizes
         if not is_quasi_affine(condition, sizes):
             return isl.Set.empty(self.presburger.space("P", self.depth))
-        return self._relation(sync.at, "P", place).range()
+        return self._relation(sync.at, "P", place, (condition,)).range()
 
 
 def _equal(points: isl.Space, dimensions: range) -> isl.Map:

@@ -118,7 +118,7 @@ def _lines(n: Node, indent: int) -> Iterator[str]:
     match n:
         case Store() | Update():
             sign = "=" if isinstance(n, Store) else _ASSIGN[n.op]
-            left = _access(n.buffer, n.subscripts)
+            left = access_text(n.buffer, n.subscripts)
             end = "  streamed" if isinstance(n, Store) and n.streamed else ""
             yield f"{pad}{left} {sign} {value_text(n.value)}{end}{_tag(n.name)}"
         case Verify(value, name):
@@ -162,8 +162,8 @@ def loop_text(loop: Loop) -> str:
 
 
 def _transpose_text(n: TransposeBlock) -> str:
-    target = _access(n.target, n.target_subscripts)
-    source = _access(n.source, n.source_subscripts)
+    target = access_text(n.target, n.target_subscripts)
+    source = access_text(n.source, n.source_subscripts)
     shape = f"{n.block}" if n.blocks == 1 else f"{n.blocks}x{n.block}"
     text = f"transpose {shape} {target} = {source} rows {n.rows} columns {n.columns}"
     if (n.source_row, n.target_column) != (-2, -2):
@@ -178,8 +178,8 @@ def _device_text(n: OnDevice) -> str:
         case Barrier():
             return "barrier"
         case BeginCopy():
-            target = _access(n.target, n.target_subscripts)
-            source = _access(n.source, n.source_subscripts)
+            target = access_text(n.target, n.target_subscripts)
+            source = access_text(n.source, n.source_subscripts)
             where = "" if n.condition == TRUE else f" if {condition_text(n.condition)} else 0"
             return f"begin copy {n.elements} {target} = {source}{where}"
         case CommitCopies():
@@ -187,8 +187,11 @@ def _device_text(n: OnDevice) -> str:
         case WaitCopies(pending):
             return f"wait for copies but {pending}" if pending else "wait for copies"
         case MatrixMultiply():
-            target = _access(n.target, n.target_subscripts)
-            left, right = _access(n.left, n.left_subscripts), _access(n.right, n.right_subscripts)
+            target = access_text(n.target, n.target_subscripts)
+            left, right = (
+                access_text(n.left, n.left_subscripts),
+                access_text(n.right, n.right_subscripts),
+            )
             return f"multiply 16x8x{n.depth} {target} += {left} * {right}"
         case _:
             assert_never(n)
@@ -209,7 +212,7 @@ def value_text(v: Value) -> str:
         case IndexValue(i, dtype):
             return f"{dtype}({i})"
         case Read(tensor, subscripts, _, checked):
-            return _access(tensor, subscripts) + ("?" if any(checked) else "")
+            return access_text(tensor, subscripts) + ("?" if any(checked) else "")
         case Cast(x, dtype):
             return f"{dtype}({value_text(x)})"
         case Unary(op, x, _):
@@ -243,6 +246,6 @@ def _operand(v: Value) -> str:
     return f"({text})" if nested else text
 
 
-def _access(buffer: str, subscripts: tuple[Index | Value, ...]) -> str:
+def access_text(buffer: str, subscripts: tuple[Index | Value, ...]) -> str:
     texts = [str(s) if isinstance(s, Index) else value_text(s) for s in subscripts]
     return f"{buffer}[{', '.join(texts)}]"

@@ -18,7 +18,7 @@ from tcsym.dispatch.making import Making
 from tcsym.dispatch.points import COMPILE_SECONDS
 from tcsym.dispatch.policy import Single
 from tcsym.dispatch.version import Version
-from tcsym.errors import SizeError, TargetError
+from tcsym.errors import SizeError
 from tcsym.frontend.program import Program
 from tcsym.index.expr import condition_text
 from tcsym.ir.compiled import Compiled
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from tcsym.tuning.choice import Choice
 
 Function = Callable[..., Any]
-_DEVICE_STAGES = ("cuda", "ptx")
 _OPTIONS = ("out", "sizes", "threads")
 
 
@@ -305,8 +304,6 @@ class Serving:
 
     def explain(self, stage: str, sizes: Mapping[str, int]) -> str:
         """The text of one stage, of the version that serves the given sizes."""
-        if stage in _DEVICE_STAGES:
-            raise TargetError(f"stage `{stage}` needs a CUDA target", hint="this version has none")
         from tcsym.dispatch.texts import explain_version, explain_versions
 
         given = checked_sizes(self.plan, sizes)

@@ -294,15 +294,19 @@ typedef struct {
     int64_t threads;
     void *shared, *private;
     int64_t private_bytes;
+    int32_t *fault; /* of regions of a device; a processor's leave it alone */
 } Context;
 
 /* Calls a kernel with scratch memory from the arena. `private_bytes` is a multiple of 64. */
 int32_t tcsym_launch(Kernel *kernel, void *const *buffers, const int64_t *sizes, Arena *arena,
                      int64_t shared_bytes, int64_t private_bytes, int64_t threads, Pool *pool) {
-    Context context = {tcsym_parallel_for, pool, threads, NULL, NULL, private_bytes};
+    int32_t fault = 0;
+    Context context = {tcsym_parallel_for, pool, threads, NULL, NULL, private_bytes, &fault};
     int64_t idle = 0;
-    if (!shared_bytes && !private_bytes)
-        return kernel(buffers, sizes, &context);
+    if (!shared_bytes && !private_bytes) {
+        int32_t result = kernel(buffers, sizes, &context);
+        return result ? result : fault;
+    }
     if (!__atomic_compare_exchange_n(&arena->busy, &idle, 1, false, __ATOMIC_ACQ_REL,
                                      __ATOMIC_ACQUIRE))
         return ARENA_BUSY;
@@ -314,7 +318,7 @@ int32_t tcsym_launch(Kernel *kernel, void *const *buffers, const int64_t *sizes,
         result = kernel(buffers, sizes, &context);
     }
     __atomic_store_n(&arena->busy, 0, __ATOMIC_RELEASE);
-    return result;
+    return result ? result : fault;
 }
 
 /* Stands for a task whose code is not made yet: the kernel's result is CODE_MISSING. The data's first

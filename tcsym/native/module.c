@@ -46,6 +46,7 @@ PyMODINIT_FUNC PyInit__native(void) {
         !add_address(module, "simt_copy", tcsym_simt_copy) ||
         !add_address(module, "simt_commit", tcsym_simt_commit) ||
         !add_address(module, "simt_wait", tcsym_simt_wait) ||
+        !add_address(module, "simt_multiply", tcsym_simt_multiply) ||
         PyModule_AddIntConstant(module, "LARGE_BYTES", (long)tcsym_large) ||
         PyModule_AddIntMacro(module, ARENA_BUSY) || PyModule_AddIntMacro(module, OUT_OF_MEMORY) ||
         PyModule_AddIntMacro(module, CODE_MISSING) || PyModule_AddIntMacro(module, SIMT_FAULT) ||

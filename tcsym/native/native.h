@@ -158,6 +158,7 @@ void tcsym_simt_touch(Simt *simt, const char *at, int64_t bytes, int64_t writes)
 void tcsym_simt_copy(Simt *simt, char *to, const char *from, int64_t bytes, int64_t reads);
 void tcsym_simt_commit(Simt *simt);
 void tcsym_simt_wait(Simt *simt, int64_t left);
+void tcsym_simt_multiply(Simt *simt, float *held, int64_t depth);
 PyObject *tcsym_simt_report(PyObject *module, PyObject *nothing);
 
 #endif

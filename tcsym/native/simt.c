@@ -14,7 +14,7 @@
 
 enum { LANES = 32, MOST_THREADS = 1024, MOST_COPIES = 256, GRANULE = 1, NOBODY = -1, SEVERAL = -2 };
 enum { STACK_BYTES = 256 * 1024, GUARD_BYTES = 4096 };
-typedef enum { READY, AT_BARRIER, IN_SHUFFLE, ENDED } State;
+typedef enum { READY, AT_BARRIER, IN_SHUFFLE, IN_PRODUCT, ENDED } State;
 
 /* `copies` before `waited` groups are done; those of the last `group` are not committed yet. */
 typedef struct {
@@ -22,6 +22,8 @@ typedef struct {
     void *stack_pointer;
     char *stack;
     int64_t value, source; /* of a shuffle */
+    float *held;           /* in a product: 4 elements of the result, those of both factors */
+    int64_t depth;
     int n_copies, group;
     struct {
         char *to;
@@ -201,6 +203,71 @@ void tcsym_simt_wait(Simt *simt, int64_t left) {
     fiber->n_copies = kept;
 }
 
+/* held[0..3] += what this thread holds of a product of two matrices, 16 x depth and depth x 8, of
+ * which the elements that it holds follow. All 32 threads of the warp take part. */
+void tcsym_simt_multiply(Simt *simt, float *held, int64_t depth) {
+    Fiber *fiber = &simt->fibers[simt->current];
+    fiber->state = IN_PRODUCT;
+    fiber->held = held;
+    fiber->depth = depth;
+    yield(simt);
+}
+
+/* ---- products. Reference: PTX ISA, fragments of mma.m16n8k16 (16 bits) and mma.m16n8k8 (tf32) */
+
+enum { TILE_ROWS = 16, TILE_COLUMNS = 8, MOST_DEPTH = 16, SUMS = 4 };
+
+/* What the multiplier sees: of float32 ten bits behind the point. */
+static float factor(float x, int64_t depth) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    bits &= depth == 8 ? ~UINT32_C(0x1fff) : ~UINT32_C(0);
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* Depth and row (or column) of element `e` of a factor that a lane holds. */
+static int along(int lane, int e, int64_t depth, bool left) {
+    int pair = left ? e / 4 : e / 2;
+    if (depth == 8)
+        return lane % 4 + 4 * (left ? e / 2 : e);
+    return 2 * (lane % 4) + e % 2 + 8 * pair;
+}
+
+static int across(int lane, int e, int64_t depth, bool left) {
+    int second = depth == 8 ? e % 2 : e / 2 % 2;
+    return lane / 4 + (left ? 8 * second : 0);
+}
+
+/* True if all threads of the warp that begins at `first` stand in a product, which is then done. */
+static bool multiply_warp(Simt *simt, int first) {
+    Fiber *fibers = &simt->fibers[first];
+    if (simt->n_threads - first < LANES)
+        return false;
+    int64_t depth = fibers[0].depth;
+    for (int k = 0; k < LANES; k++)
+        if (fibers[k].state != IN_PRODUCT || fibers[k].depth != depth)
+            return false;
+    float left[TILE_ROWS][MOST_DEPTH], right[MOST_DEPTH][TILE_COLUMNS];
+    int n_left = TILE_ROWS * (int)depth / LANES, n_right = TILE_COLUMNS * (int)depth / LANES;
+    for (int k = 0; k < LANES; k++) {
+        const float *a = fibers[k].held + SUMS, *b = a + n_left;
+        for (int e = 0; e < n_left; e++)
+            left[across(k, e, depth, true)][along(k, e, depth, true)] = factor(a[e], depth);
+        for (int e = 0; e < n_right; e++)
+            right[along(k, e, depth, false)][across(k, e, depth, false)] = factor(b[e], depth);
+    }
+    for (int k = 0; k < LANES; k++) {
+        for (int e = 0; e < SUMS; e++) {
+            int row = k / 4 + 8 * (e / 2), column = 2 * (k % 4) + e % 2;
+            for (int t = 0; t < depth; t++)
+                fibers[k].held[e] += left[row][t] * right[t][column];
+        }
+        fibers[k].state = READY;
+    }
+    return true;
+}
+
 /* ---- the scheduler */
 
 /* True if all threads of the warp that begins at `first` stand in a shuffle, which is then done. */
@@ -255,10 +322,10 @@ static void run_block(Simt *simt, bool backwards) {
             simt->phase++;
             continue;
         }
-        bool shuffled = false;
+        bool exchanged = false;
         for (int k = 0; k < simt->n_threads; k += LANES)
-            shuffled |= shuffle_warp(simt, k);
-        if (!shuffled) {
+            exchanged |= shuffle_warp(simt, k) || multiply_warp(simt, k);
+        if (!exchanged) {
             snprintf(report, sizeof report,
                      "block %lld: %d of %d threads wait at a barrier, %d have ended",
                      (long long)simt->block, waiting, simt->n_threads, ended);

@@ -13,6 +13,7 @@ from tcsym.runtime.native import HAS_ENTRIES
 from tcsym.runtime.processor import known_processor
 from tcsym.runtime.view import Library, View
 from tcsym.target.host import runs_here
+from tcsym.target.target import TWIN
 
 if TYPE_CHECKING:
     from tcsym.ir.compiled import Compiled
@@ -65,3 +66,15 @@ class Twin(Cpu):
                 f"target `{target.name}` needs the native part of the run time",
                 hint="install tcsym where there is a C compiler; `tcsym doctor` says more",
             )
+
+
+class Nowhere(Cpu):
+    """No device: its code can be made and told, but does not run."""
+
+    name = "CUDA"
+
+    def require(self, target: Target) -> None:
+        raise TargetError(
+            f"code for target `{target.name}` does not run here",
+            hint=f'"{TWIN}" runs the kernels of a device on the host',
+        )

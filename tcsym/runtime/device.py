@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tcsym.runtime.cpu import Cpu, Twin
+from tcsym.runtime.cpu import Cpu, Nowhere, Twin
 from tcsym.target.target import Target, kind_of
 
 if TYPE_CHECKING:
@@ -81,6 +81,7 @@ class Device(Protocol):
 DEVICES: dict[str, Device] = {
     "cpu": Cpu(),
     "twin": Twin(),
+    "cuda": Nowhere(),
 }
 
 

@@ -35,8 +35,18 @@ from tcsym.schedule.analysis.loops import loops_in
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.combine.accumulate import accumulate_privately
 from tcsym.schedule.device.apply import apply
-from tcsym.schedule.device.plan import BlockRows, DevicePlan, SharedTiles, ThreadPoints, Version
-from tcsym.schedule.device.propose import nest_of, versions
+from tcsym.schedule.device.nest import nest_of
+from tcsym.schedule.device.panels import phase_of
+from tcsym.schedule.device.plan import (
+    BlockRows,
+    DevicePlan,
+    SharedTiles,
+    SplitSum,
+    ThreadPoints,
+    Version,
+    WarpTiles,
+)
+from tcsym.schedule.device.propose import versions
 from tcsym.schedule.map_cpu import Mapped
 from tcsym.schedule.multiples import condition_in_sizes, in_quotients, in_sizes
 from tcsym.schedule.order.follow_steps import follow_steps
@@ -157,7 +167,11 @@ class _Host:
 
     def versions(self, top: Loop) -> tuple[Version, ...]:
         found = versions(nest_of(self.kernel, top), self.machine)
-        sizes = frozenset(self.kernel.sizes)
+        phases = {phase_of(b): b for b in self.kernel.buffers if b.space == "argument"}
+        for name in frozenset[str]().union(*[condition_variables(v.when) for v in found]):
+            if name in phases:
+                self.kernel = self.kernel.with_buffer(replace(phases[name], phase=name))
+        sizes = {*self.kernel.sizes, *self.kernel.launched}
         known = [v for v in found if condition_variables(v.when) <= sizes]
         return tuple(replace(v, when=in_context(self.kernel, v.when)) for v in known)
 
@@ -167,9 +181,13 @@ class _Host:
         match plan:
             case ThreadPoints() | BlockRows():
                 return replace(plan, loops=tuple(new[v] for v in plan.loops))
-            case SharedTiles():
+            case SharedTiles() | WarpTiles():
                 rows, columns, total = new[plan.rows], new[plan.columns], new[plan.sum]
                 return replace(plan, rows=rows, columns=columns, sum=total)
+            case SplitSum(tiles):
+                moved = self.moved(tiles, top, node)
+                assert isinstance(moved, SharedTiles | WarpTiles)
+                return replace(plan, tiles=moved)
             case _:
                 assert_never(plan)
 

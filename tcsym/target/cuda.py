@@ -1,41 +1,54 @@
 """NVIDIA's devices, a line each: all that schedules and code depend on.
 
-The twin of one runs the same kernels on the host, for tests and where there is no device: one
-thread of it at a time, by scalar code that any x86-64 processor runs.
+Code for one is two halves: what the device runs, and what the host does around launches, which is
+scalar code that any x86-64 processor runs. The twin of a device runs the same kernels on the host,
+for tests and where there is no device.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from tcsym.target.cpu import TRIPLE as HOST_TRIPLE
-from tcsym.target.machine import Level, Machine, Tile
+from tcsym.target.machine import Level, Machine, Multiprocessor, Tile
 from tcsym.target.target import TWIN, Target
 
 
 class Kind(NamedTuple):
     """Devices of one compute capability. shared_bytes: most of a block. l2_bytes: of the smallest.
 
-    multiprocessors: of a usual device, each of which runs a few blocks at once.
+    ptx: the first version of the ISA that has it, as LLVM names it. multiprocessors: of a usual
+    device, each of which runs a few blocks at once.
     """
 
     name: str
+    ptx: str
     shared_bytes: int
     l2_bytes: int
     multiprocessors: int
 
 
 KINDS = (
-    Kind("sm_80", 163 * 1024, 40 << 20, 108),
-    Kind("sm_86", 99 * 1024, 4 << 20, 68),
-    Kind("sm_90a", 227 * 1024, 50 << 20, 132),
+    Kind("sm_80", "ptx70", 163 * 1024, 40 << 20, 108),
+    Kind("sm_86", "ptx71", 99 * 1024, 4 << 20, 68),
+    Kind("sm_90a", "ptx80", 227 * 1024, 50 << 20, 132),
+    Kind("sm_100", "ptx86", 227 * 1024, 126 << 20, 148),
 )
+TRIPLE = "nvptx64-nvidia-cuda"
+MULTIPROCESSORS = {
+    "sm_80": Multiprocessor(1 << 16, 2048, 164 * 1024, 64, 1024, 10),
+    "sm_86": Multiprocessor(1 << 16, 1536, 100 * 1024, 128, 512, 6),
+    "sm_90a": Multiprocessor(1 << 16, 2048, 228 * 1024, 128, 1280, 14),
+    "sm_100": Multiprocessor(1 << 16, 2048, 228 * 1024, 128, 1280, 29),
+}
 REGISTERS = 255  # of a thread, at most
 LINE_BYTES = 128
 
 
-def machine_of(kind: Kind) -> Machine:
-    """Scalar code for each thread, with fused multiply-add and no C library."""
+def machine_of(kind: Kind, halves: bool = True) -> Machine:
+    """Scalar code for each thread, with fused multiply-add and no C library. halves: it converts
+    float16 by instructions."""
     return Machine(
         name=kind.name,
         levels=(
@@ -46,16 +59,27 @@ def machine_of(kind: Kind) -> Machine:
         vector_registers=REGISTERS,
         has_fma=True,
         has_masks=False,
-        has_halves=False,
+        has_halves=halves,
         dots=(),
         tile=Tile(8, 8),
         strip_vectors=1,
         stream_bytes=16,
         has_libm=False,
         workers=kind.multiprocessors,
+        multiprocessor=MULTIPROCESSORS[kind.name],
     )
+
+
+def cuda_target(kind: Kind) -> Target:
+    """Of all devices of a kind."""
+    return Target(f"cuda:{kind.name}", TRIPLE, kind.name, (kind.ptx,), machine_of(kind))
 
 
 def twin_target() -> Target:
     """Of the first kind, on the host."""
-    return Target(TWIN, HOST_TRIPLE, "x86-64", (), machine_of(KINDS[0]))
+    return Target(TWIN, HOST_TRIPLE, "x86-64", (), machine_of(KINDS[0], halves=False))
+
+
+def host_half(target: Target) -> Target:
+    """What the code around launches is compiled for."""
+    return replace(target, triple=HOST_TRIPLE, cpu="x86-64", features=())

@@ -13,6 +13,7 @@ from typing import Any
 from llvmlite import binding
 
 PASSES = {
+    "inline": "add_always_inliner_pass",
     "sroa": "add_sroa_pass",
     "instruction_combine": "add_instruction_combine_pass",
     "simplify_cfg": "add_simplify_cfg_pass",
@@ -37,9 +38,14 @@ def set_option(option: str) -> None:
 
 
 @lru_cache(None)
-def _initialise() -> None:
-    binding.initialize_native_target()
-    binding.initialize_native_asmprinter()
+def _initialise(is_native: bool) -> None:
+    """Targets of other machines are loaded when they are asked for."""
+    if is_native:
+        binding.initialize_native_target()
+        binding.initialize_native_asmprinter()
+    else:
+        binding.initialize_all_targets()
+        binding.initialize_all_asmprinters()
 
 
 class TargetMachine:
@@ -49,7 +55,7 @@ class TargetMachine:
     """
 
     def __init__(self, triple: str, cpu: str, features: str = "") -> None:
-        _initialise()
+        _initialise(triple.startswith("x86_64"))
         target = binding.Target.from_triple(triple)
         how = {"opt": _LEVEL, "reloc": "pic", "codemodel": "small"}
         self.machine: Any = target.create_target_machine(cpu, features, **how)

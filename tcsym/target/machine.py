@@ -34,6 +34,25 @@ class Tile:
 
 
 @dataclass(frozen=True, slots=True)
+class Multiprocessor:
+    """What runs blocks of a device: what it holds at once, and what it does in a cycle.
+
+    products: of 16-bit numbers, by instructions for matrices. memory_bytes: its share of the
+    device's memory. latency: of that memory, in cycles. Reference: NVIDIA's tuning guides.
+    """
+
+    registers: int
+    threads: int
+    shared_bytes: int
+    fmas: int
+    products: int
+    memory_bytes: int
+    latency: int = 600
+    blocks: int = 32
+    bank_bytes: int = 128
+
+
+@dataclass(frozen=True, slots=True)
 class Machine:
     """A machine. `levels`: nearest first. `vector_bits` 0: scalar code only.
 
@@ -41,7 +60,7 @@ class Machine:
     has_halves: float16 is converted in registers. strip_vectors: of a strip of columns.
     stream_bytes: stores that bypass the caches go to multiples of that. has_libm: code may call the
     C library's functions; a machine without it has fused multiply-add. workers: of a device, what
-    runs blocks beside each other.
+    runs blocks beside each other, each a `multiprocessor`.
     """
 
     name: str
@@ -57,6 +76,7 @@ class Machine:
     stream_bytes: int
     has_libm: bool = True
     workers: int = 1
+    multiprocessor: Multiprocessor | None = None
 
     def level(self, name: str) -> Level:
         """The level of that name: on a CPU a cache, `l1`, `l2` or `l3`."""

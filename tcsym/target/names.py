@@ -5,12 +5,14 @@ from __future__ import annotations
 from tcsym.errors import OptionError, TargetError
 from tcsym.target.caches import cache_bytes
 from tcsym.target.cpu import KINDS, cpu_target, host_target
-from tcsym.target.cuda import twin_target
+from tcsym.target.cuda import KINDS as CUDA_KINDS
+from tcsym.target.cuda import cuda_target, twin_target
 from tcsym.target.host import Processor, processor
-from tcsym.target.target import TWIN, Target, kind_of
+from tcsym.target.target import TWIN, Target
 
 HOST = "cpu"  # what the machine at hand is made of
 NAMED = {f"cpu:{kind.name}": kind for kind in KINDS}
+DEVICES = {f"cuda:{kind.name}": kind for kind in CUDA_KINDS}
 
 
 def resolve_target(name: str | None, here: Processor | None = None) -> Target:
@@ -19,9 +21,11 @@ def resolve_target(name: str | None, here: Processor | None = None) -> Target:
         return host_target(here or processor(), cache_bytes())
     if name in NAMED:
         return cpu_target(NAMED[name], cache_bytes())
+    if name in DEVICES:
+        return cuda_target(DEVICES[name])
     if name == TWIN:
         return twin_target()
-    if kind_of(name) == "cuda":
+    if name == "cuda":
         raise TargetError(
             "target `cuda` is not available in this version",
             hint=f'use "cpu"; "{TWIN}" runs the kernels of a device on the host',
@@ -31,5 +35,5 @@ def resolve_target(name: str | None, here: Processor | None = None) -> Target:
 
 def known_targets() -> str:
     """For messages."""
-    *names, last = (HOST, *NAMED, TWIN)
+    *names, last = (HOST, *NAMED, *DEVICES, TWIN)
     return f"{', '.join(names)} or {last}"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tcsym.target.machine import Level, Machine, Tile
+from tcsym.target.machine import Level, Machine, Multiprocessor, Tile
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,8 @@ class Target:
         machine["levels"] = tuple(Level(**level) for level in machine["levels"])
         machine["dots"] = tuple(machine["dots"])
         machine["tile"] = Tile(**machine["tile"])
+        if machine["multiprocessor"] is not None:
+            machine["multiprocessor"] = Multiprocessor(**machine["multiprocessor"])
         given = {**facts, "features": tuple(facts["features"]), "machine": Machine(**machine)}
         return Target(**given)
 

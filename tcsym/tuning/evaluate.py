@@ -155,7 +155,7 @@ def evaluate_job(job: Job) -> Outcome:
 
 
 def fingerprint_of(compiled: Compiled) -> str:
-    return hexdigest(compiled.object_code)
+    return hexdigest(compiled.object_code + compiled.device_code)
 
 
 def _timed(job: Job, candidate: LoadedCode, fingerprint: str) -> Outcome:

@@ -30,6 +30,8 @@ COMPILED = Compiled(
     shared_bytes=var("N") * 4 + floordiv(var("M"), 8) * 32,
     private_bytes=Index((), 64),
     notes=("no packing: too small",),
+    device_code=b".version 7.0\n",
+    device_functions=("tcsym_task0",),
 )
 TARGET = target_of("novector")
 

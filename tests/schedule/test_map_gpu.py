@@ -12,36 +12,70 @@ from tcsym.compiler import analyse
 from tcsym.errors import TCError
 from tcsym.frontend.interpret import interpret
 from tcsym.index.expr import TRUE
+from tcsym.ir.device import Barrier, WaitCopies
+from tcsym.ir.loops import Kernel, Node
 from tcsym.ir.races import races
+from tcsym.ir.traverse import map_node
 from tcsym.options import Options
 from tcsym.runtime.native import HAS_ENTRIES
 from tcsym.schedule import map_gpu as module
 from tcsym.schedule.device import propose
-from tcsym.schedule.device.plan import BlockRows, SharedTiles, ThreadPoints, Version
+from tcsym.schedule.device.nest import Nest
+from tcsym.schedule.device.plan import (
+    BlockRows,
+    SharedTiles,
+    SplitSum,
+    ThreadPoints,
+    Tiles,
+    Version,
+    WarpTiles,
+)
 from tcsym.schedule.map_gpu import map_gpu
 from tcsym.schedule.proved import schedule_program
 from tcsym.target.cuda import twin_target
+from tcsym.target.machine import Machine
 from tests.polyhedral.programs import SOURCES, program
 from tests.schedule.test_map_programs import inputs_of
 
 MACHINE = twin_target().machine
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
+MATRICES = MM.replace("float", "float16")
 SOFTMAX = tc.library.source("softmax")
 in_twin = pytest.mark.skipif(not HAS_ENTRIES, reason="the native part was not built")
 
 
 @pytest.fixture
-def first_plans(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small blocks, and the first plan of each nest at all sizes."""
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LARGE", "SMALL"):
+        monkeypatch.setattr(propose, name, (16, 16, 4, 2, 2, 2))
+        monkeypatch.setattr(propose, f"WARPS_{name}", (16, 16, 16, 3, 16, 8))
+    monkeypatch.setattr(propose, "ROW_THREADS", 64)
+
+
+@pytest.fixture
+def first_plans(monkeypatch: pytest.MonkeyPatch, small_blocks: None) -> None:
+    """Small blocks, and the first plan of each nest that is for all sizes and addresses."""
     versions = propose.versions
 
-    def first(*given: propose.Nest) -> tuple[Version, ...]:
-        return (replace(versions(*given)[0], when=TRUE),)  # type: ignore[call-arg]
+    def first(nest: Nest, machine: Machine) -> tuple[Version, ...]:
+        plans = [v.plan for v in versions(nest, machine) if not isinstance(v.plan, SplitSum)]
+        return (Version(next(p for p in plans if not isinstance(p, Tiles) or p.copied == 4)),)
 
     monkeypatch.setattr(module, "versions", first)
-    monkeypatch.setattr(propose, "LARGE", (16, 16, 4, 2, 2))
-    monkeypatch.setattr(propose, "SMALL", (16, 16, 4, 2, 2))
-    monkeypatch.setattr(propose, "ROW_THREADS", 64)
+
+
+@pytest.fixture
+def wide_plans(monkeypatch: pytest.MonkeyPatch, small_blocks: None) -> None:
+    """Small blocks, whose copies move 16 bytes where they may, at all sizes for which they may."""
+    versions = propose.versions
+
+    def wide(nest: Nest, machine: Machine) -> tuple[Version, ...]:
+        found = versions(nest, machine)
+        first = next(v for v in found if not isinstance(v.plan, SplitSum))
+        return (first, found[-1])
+
+    monkeypatch.setattr(module, "versions", wide)
+    monkeypatch.setattr(propose, "ge", lambda a, b: TRUE)
 
 
 def check(name: str) -> None:
@@ -73,11 +107,25 @@ def test_first_plans_agree_with_the_interpreter(name: str, first_plans: None) ->
     check(name)
 
 
-@pytest.mark.parametrize("text", [MM, SOFTMAX])
-def test_threads_are_proved_not_to_race(text: str, first_plans: None) -> None:
+def mapped(text: str) -> Kernel:
     (p,) = analyse(text).values()
-    kernel = map_gpu(schedule_program(p, Options(), {}).kernel, MACHINE).kernel
-    assert list(races(kernel)) == []
+    return map_gpu(schedule_program(p, Options(), {}).kernel, MACHINE).kernel
+
+
+@pytest.mark.parametrize("text", [MM, MATRICES, SOFTMAX])
+def test_threads_are_proved_not_to_race(text: str) -> None:
+    assert list(races(mapped(text))) == []
+
+
+def test_threads_of_a_window_are_proved_not_to_race(first_plans: None) -> None:
+    assert list(races(mapped(tc.library.source("conv2d")))) == []
+
+
+@pytest.mark.parametrize("dropped", [Barrier, WaitCopies])
+def test_what_orders_threads_of_tiles_is_needed(dropped: type[Node], first_plans: None) -> None:
+    kernel = mapped(MM)
+    body = map_node(kernel.body, lambda n: None if isinstance(n, dropped) else n)
+    assert list(races(replace(kernel, body=body))) != []
 
 
 @in_twin
@@ -90,7 +138,57 @@ def test_matmul_in_the_twin(sizes: tuple[int, int, int], first_plans: None) -> N
 
 
 @in_twin
-@pytest.mark.parametrize("sizes", [(1, 1), (5, 300), (70, 33), (2, 1000)])
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (17, 5, 33), (64, 40, 70), (33, 16, 17), (3, 0, 2)])
+def test_products_of_matrices_in_the_twin(sizes: tuple[int, int, int], first_plans: None) -> None:
+    m, k, n = sizes
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-4, 5, s).astype(np.float16) for s in ((m, k), (k, n)))
+    np.testing.assert_array_equal(tc.define(MATRICES, target="cuda:twin")(a, b), a @ b)
+
+
+@in_twin
+@pytest.mark.parametrize("text", [MM, MATRICES])
+def test_wide_copies_in_the_twin(text: str, wide_plans: None) -> None:
+    kernel = tc.define(text, target="cuda:twin")
+    assert "copy 4 " in kernel.explain("mapped") or "copy 8 " in kernel.explain("mapped")
+    dtype, rng = np.float32 if text == MM else np.float16, np.random.default_rng(0)
+    for m, k, n in ((5, 8, 24), (40, 48, 16), (7, 9, 24)):
+        a, b = (rng.integers(-4, 5, s).astype(dtype) for s in ((m, k), (k, n)))
+        np.testing.assert_array_equal(kernel(a, b), a @ b)
+
+
+@in_twin
+@pytest.mark.parametrize("text", [MM, MATRICES])
+def test_sums_in_parts_in_the_twin(
+    text: str, monkeypatch: pytest.MonkeyPatch, small_blocks: None
+) -> None:
+    versions = propose.versions
+
+    def split(nest: Nest, machine: Machine) -> tuple[Version, ...]:
+        plans = [v.plan for v in versions(nest, machine)]
+        return (Version([p for p in plans if isinstance(p, SplitSum)][-1]),)
+
+    monkeypatch.setattr(module, "versions", split)
+    assert list(races(mapped(text))) == []
+    kernel, rng = tc.define(text, target="cuda:twin"), np.random.default_rng(0)
+    dtype = np.float32 if text == MM else np.float16
+    for m, k, n in ((1, 1, 1), (17, 300, 20), (3, 0, 2), (40, 513, 5)):
+        a, b = (rng.integers(-2, 3, s).astype(dtype) for s in ((m, k), (k, n)))
+        np.testing.assert_array_equal(kernel(a, b), a @ b)
+
+
+@in_twin
+def test_maps_of_four_points_in_the_twin(wide_plans: None) -> None:
+    text = "def f(float(N,M) X, float(M) b) -> (Y) { Y(i,j) = X(i,j) + b(j) }"
+    kernel = tc.define(text, target="cuda:twin")
+    assert "a thread for each 4 neighbours of i.1, j.1" in kernel.explain("plan")
+    for n, m in ((1, 4), (9, 36), (3, 7)):
+        x, b = np.ones((n, m), np.float32), np.arange(m, dtype=np.float32)
+        np.testing.assert_array_equal(kernel(x, b), x + b)
+
+
+@in_twin
+@pytest.mark.parametrize("sizes", [(1, 1), (5, 300), (70, 33), (2, 1100)])
 def test_rows_in_the_twin(sizes: tuple[int, int]) -> None:
     kernel = tc.define(SOFTMAX, target="cuda:twin")
     x = np.random.default_rng(1).standard_normal(sizes, dtype=np.float32)
@@ -104,10 +202,12 @@ def test_plans_follow_from_what_a_nest_is() -> None:
         (choice,) = map_gpu(kernel, MACHINE).choices
         return [type(x.plan) for x in choice.versions]  # type: ignore[union-attr]
 
-    tiled = [SharedTiles, SharedTiles, BlockRows, ThreadPoints]
-    assert plans(MM) == tiled
-    assert plans(SOFTMAX) == [BlockRows, ThreadPoints]
-    assert plans("def f(float(N,M) X) -> (Y) { Y(i,j) = X(i,j) + 1 }") == [ThreadPoints]
+    rest = [BlockRows, ThreadPoints]
+    assert plans(MM) == [SplitSum] * 2 + [SharedTiles] * 4 + rest
+    assert plans(MATRICES) == [SplitSum] * 2 + [WarpTiles] * 4 + rest
+    assert plans(SOFTMAX) == [BlockRows, BlockRows, ThreadPoints]
+    assert plans("def f(float(N,M) X) -> (Y) { Y(i,j) = X(i,j) + 1 }") == [ThreadPoints] * 2
+    assert plans("def f(float(N,M) X) -> (Y) { Y(i,j) = X(j,i) + 1 }") == [ThreadPoints]
     gathered = "def f(float(V,D) T, int32(N) I) -> (Y) { Y(n,d) = T(I(n),d) }"
     assert plans(gathered) == [ThreadPoints]
 
@@ -122,6 +222,8 @@ def test_gathers_out_of_range_are_errors_in_the_twin() -> None:
 
 def test_targets_of_devices() -> None:
     assert tc.define(MM, target="cuda:twin").explain("plan").count("a thread for each of m, n") == 1
-    for name in ("cuda", "cuda:sm_90a"):
-        with pytest.raises(tc.TargetError, match="cuda:twin"):
-            tc.define(MM, target=name)
+    with pytest.raises(tc.TargetError, match="cuda:twin"):
+        tc.define(MM, target="cuda")
+    kernel = tc.define(MM, target="cuda:sm_90a")
+    with pytest.raises(tc.TargetError, match="cuda:twin"):
+        kernel(np.ones((2, 2), np.float32), np.ones((2, 2), np.float32))

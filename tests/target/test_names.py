@@ -12,8 +12,9 @@ import pytest
 import tcsym
 from tcsym.errors import OptionError, TargetError
 from tcsym.target.cpu import KINDS
+from tcsym.target.cuda import host_half
 from tcsym.target.host import Processor, runs_here
-from tcsym.target.names import NAMED, resolve_target
+from tcsym.target.names import DEVICES, NAMED, resolve_target
 from tcsym.target.target import Target, kind_of
 
 OWN = {kind.name: frozenset(kind.features) for kind in KINDS}
@@ -58,7 +59,7 @@ def test_what_some_processors_have_is_used_by_these_only() -> None:
     assert "avx512vnni" not in resolve_target("cpu:avx512").features
 
 
-@pytest.mark.parametrize("name", NAMED)
+@pytest.mark.parametrize("name", [*NAMED, *DEVICES])
 def test_targets_survive_json(name: str) -> None:
     target = resolve_target(name)
     assert Target.from_json(json.loads(json.dumps(asdict(target)))) == target
@@ -73,13 +74,19 @@ def test_lanes_and_levels() -> None:
 
 
 def test_unknown_names_are_told_the_known_ones() -> None:
-    for name in ("cpu:avx", "gpu", "CPU"):
+    for name in ("cpu:avx", "gpu", "CPU", "cuda:sm_90"):
         with pytest.raises(OptionError) as error:
             resolve_target(name)
         assert all(known in error.value.hint for known in ("cpu,", *NAMED))
-    with pytest.raises(TargetError):
-        resolve_target("cuda:sm_90")
     assert (kind_of("cuda:sm_90"), kind_of("cpu:avx2"), kind_of(None)) == ("cuda", "cpu", "cpu")
+
+
+def test_devices_are_what_code_is_made_for_anywhere() -> None:
+    target = resolve_target("cuda:sm_90a")
+    assert (target.kind, target.cpu, target.machine.name) == ("cuda", "sm_90a", "sm_90a")
+    assert host_half(target).triple == resolve_target("cpu:avx2").triple
+    with pytest.raises(TargetError, match="cuda:twin"):
+        resolve_target("cuda")
 
 
 def test_schedules_know_machines_not_targets() -> None:

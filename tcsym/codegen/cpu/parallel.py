@@ -18,7 +18,6 @@ from tcsym.codegen.scalar.regions import inside, received
 from tcsym.codegen.scalar.text import Function, Module
 from tcsym.codegen.scalar.values import Val
 from tcsym.index.expr import Index, of_atom, var
-from tcsym.ir.compiled import CONTEXT_FIELDS
 from tcsym.ir.regions import Region
 
 
@@ -30,13 +29,6 @@ class _Item:
     text: str
     array: Literal["", "buffers", "sizes"] = ""
     at: int = 0
-
-
-def field(context: Context, name: str, kind: str) -> str:
-    """A field of the launch's context struct."""
-    place, f = CONTEXT_FIELDS.index(name), context.function
-    address = f.pure(f"getelementptr i64, ptr %context, i64 {place}")
-    return f.pure(f"load {kind}, ptr {address}, align 8")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import assert_never
 
+from tcsym.codegen.device.instructions import Fragments, Instructions
+from tcsym.codegen.scalar.addresses import Address, address
 from tcsym.codegen.scalar.by_element import by_element
+from tcsym.codegen.scalar.casts import from_memory
 from tcsym.codegen.scalar.context import Context
 from tcsym.codegen.scalar.control import statement
 from tcsym.codegen.scalar.expressions import value
+from tcsym.codegen.scalar.index_code import condition
 from tcsym.codegen.scalar.values import Code, Val, constant
 from tcsym.frontend.program import Call
+from tcsym.index.expr import Index
 from tcsym.ir.device import (
     WARP,
     Barrier,
@@ -19,12 +25,16 @@ from tcsym.ir.device import (
     MatrixMultiply,
     OnDevice,
     WaitCopies,
+    n_held,
 )
 from tcsym.ir.loops import Prefetch, Shuffle, TransposeBlock, Update
 
 
+@dataclass(frozen=True, slots=True)
 class DeviceIntrinsics:
     """Nothing is packed, and nothing is fetched ahead by itself."""
+
+    instructions: Instructions
 
     def value(self, context: Context, v: Call) -> Val | None:
         return None
@@ -38,25 +48,67 @@ class DeviceIntrinsics:
                 buffers = context.buffers[n.source], context.buffers[n.target]
                 statement(context, by_element(n, *buffers))
             case Barrier():
-                context.module.declare("void", "tcsym_simt_barrier", "ptr")
-                context.function.do("call void @tcsym_simt_barrier(ptr %simt)")
+                self.instructions.barrier(context)
                 _forget(context)
             case Prefetch():
                 pass
-            case BeginCopy() | CommitCopies() | WaitCopies() | MatrixMultiply():
-                raise AssertionError(f"not planned for yet: {n}")
+            case BeginCopy():
+                self.begin_copy(context, n)
+            case CommitCopies():
+                self.instructions.commit_copies(context)
+            case WaitCopies(pending):
+                self.instructions.wait_copies(context, pending)
+                _forget(context)
+            case MatrixMultiply():
+                self.multiply(context, n)
             case _:
                 assert_never(n)
 
+    def begin_copy(self, context: Context, n: BeginCopy) -> None:
+        to, source = context.buffers[n.target], context.buffers[n.source]
+        held = condition(context, n.condition)
+        place = at = address(context, to, n.target_subscripts).pointer
+        if held is not False:
+            place = address(context, source, n.source_subscripts).pointer
+        reads = constant(held, "i1") if isinstance(held, bool) else held
+        n_bytes = n.elements * to.dtype.bytes
+        self.instructions.begin_copy(context, at, place, n_bytes, None if held is True else reads)
+        context.note_store(n.target)
+
+    def multiply(self, context: Context, n: MatrixMultiply) -> None:
+        sums = _held(context, n.target, n.target_subscripts, n_held("target", n.depth))
+        left = _held(context, n.left, n.left_subscripts, n_held("left", n.depth))
+        right = _held(context, n.right, n.right_subscripts, n_held("right", n.depth))
+        buffer = context.buffers[n.target]
+        held = Fragments(
+            sums=_loaded(context, n.target, sums),
+            left=_loaded(context, n.left, left),
+            right=_loaded(context, n.right, right),
+            dtype=context.buffers[n.left].dtype,
+        )
+        for at, x in zip(sums, self.instructions.multiply(context, held, n.depth), strict=True):
+            context.memory.store(context, at, buffer, x, None)
+
     def shuffle(self, context: Context, v: Shuffle) -> Val:
-        """As 64 bits, whatever their type."""
         code, own = context.code, value(context, v.value)
         lane = code.binary("and", Val("%thread", "i64"), constant(WARP - 1, "i64"))
-        other = _other(code, v, lane)
-        context.module.declare("i64", "tcsym_simt_shuffle", "ptr, i64, i64")
-        bits = _bits(code, own)
-        text = f"call i64 @tcsym_simt_shuffle(ptr %simt, i64 {bits.text}, i64 {other.text})"
-        return _value(code, Val(context.function.result(text), "i64"), own.kind)
+        return self.instructions.shuffle(context, own, _other(code, v, lane))
+
+
+def _held(
+    context: Context, buffer: str, subscripts: tuple[Index, ...], count: int
+) -> list[Address]:
+    """Of the elements from those subscripts on."""
+    *rows, first = subscripts
+    return [address(context, context.buffers[buffer], (*rows, first + k)) for k in range(count)]
+
+
+def _loaded(context: Context, buffer: str, places: list[Address]) -> list[Val]:
+    b = context.buffers[buffer]
+    found = [context.memory.load(context, at, b, None) for at in places]
+    if b.space == "register":
+        return found
+    return [from_memory(context.code, x, b.dtype) for x in found]
 
 
 def _other(code: Code, v: Shuffle, lane: Val) -> Val:
@@ -70,19 +122,6 @@ def _other(code: Code, v: Shuffle, lane: Val) -> Val:
             return code.binary("add", lane, step)
         case _:
             assert_never(v.direction)
-
-
-def _bits(code: Code, v: Val) -> Val:
-    kinds = {"half": "i16", "float": "i32", "double": "i64"}
-    whole = code.convert("bitcast", v, kinds[v.kind]) if v.kind in kinds else v
-    return whole if whole.kind == "i64" else code.convert("zext", whole, "i64")
-
-
-def _value(code: Code, bits: Val, kind: str) -> Val:
-    kinds = {"half": "i16", "float": "i32", "double": "i64"}
-    whole = kinds.get(kind, kind)
-    part = bits if whole == "i64" else code.convert("trunc", bits, whole)
-    return code.convert("bitcast", part, kind) if kind in kinds else part
 
 
 def _forget(context: Context) -> None:

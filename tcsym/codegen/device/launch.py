@@ -1,68 +1,115 @@
 """Grids: the body of a region becomes a function of one thread, launched for all of them.
 
-A launch passes words: the address of the error cell, then the region's numbers, formulas and
-pointers. On the host, `taskN(data, shared, block, thread, simt)` reads them from `data`, and
-`tcsym_simt_grid` calls it for all threads of all blocks (tcsym/native/simt.c).
+A launch passes words: the address of the word for faults, then the region's numbers, formulas and
+pointers. `NAME.body` is the same function on a device and in the twin; what differs is how it is
+entered. A device's functions are in a module of their own, have the words as their parameters, and
+are launched by number (`ir.compiled`). In the twin, `NAME(data, shared, block, thread, simt)` reads
+the words from `data`, and `tcsym_simt_grid` calls it for all threads (tcsym/native/simt.c).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import mul
 
-from tcsym.codegen.scalar.context import Bound, Context
+from tcsym.codegen.device.instructions import Instructions
+from tcsym.codegen.object_code import device_line
+from tcsym.codegen.scalar.context import Bound, Context, launch_field
 from tcsym.codegen.scalar.control import statement
 from tcsym.codegen.scalar.index_code import as_val, number
+from tcsym.codegen.scalar.least import starts_at
 from tcsym.codegen.scalar.regions import inside, received
-from tcsym.codegen.scalar.text import Function, Module
-from tcsym.index.expr import Index, of_atom, var
-from tcsym.ir.loops import Loop
+from tcsym.codegen.scalar.text import WEIGHTS, Function, Module
+from tcsym.index.expr import ZERO, Index, floordiv, mod, of_atom, var
+from tcsym.ir.bounds import extent
+from tcsym.ir.loops import Loop, Node, Store, TransposeBlock, Update
 from tcsym.ir.regions import Region
-from tcsym.ir.traverse import walk
+from tcsym.ir.traverse import substitute_node, walk
 
 GRID = "tcsym_simt_grid"
+SHARED = "shared"  # the memory of a device's block, of as many bytes as a launch says
+BLOCK = "device.block"  # of a grid: its number
 _HEAD = ("ptr %error", "ptr %arena", "i64 %block", "i64 %thread", "ptr %simt")
 
 
+def device_module(triple: str) -> Module:
+    """An empty module of what devices of that kind run."""
+    shared = f"@{SHARED} = external addrspace(3) global [0 x i8], align 128\n"
+    attributes = "attributes #0 = { nounwind }\nattributes #1 = { noinline nounwind }\n"
+    return Module(device_line(triple) + shared, attributes + WEIGHTS)
+
+
+@dataclass(frozen=True, slots=True)
+class Grids:
+    """Launches on a device. module: of what runs there, a part for each function."""
+
+    module: Module
+    instructions: Instructions
+
+    def launch(self, context: Context, region: Region) -> None:
+        name, around = region.name, replace(context)
+        words = list(words_of(context, region))
+
+        def write(part: Module) -> None:
+            write_body(around, part, region, "#0 alwaysinline")
+            self.instructions.entry(part, name, parameters(region), threads_of(region.loop))
+
+        self.module.part(name, write)
+        number = list(self.module.parts).index(name)
+        run = launch_field(context, "parallel_for", "ptr")
+        given = [f"ptr {launch_field(context, 'pool', 'ptr')}", f"i64 {number}"]
+        given += [f"ptr {filled(context, words)}", f"i64 {len(words)}"]
+        run_grid(context, run, [*given, *shape_of(context, region)])
+
+
+@dataclass(frozen=True, slots=True)
 class Twin:
     """Launches on the host: for tests of what a device would do, and on machines without one."""
 
+    instructions: Instructions
+
     def launch(self, context: Context, region: Region) -> None:
-        f, name = context.function, region.name
-        words, around = list(_words(context, region)), replace(context)
-        kinds = [kind for kind, _ in words]
+        name, around = region.name, replace(context)
+        words = list(words_of(context, region))
 
         def write(part: Module) -> None:
-            _body(around, part, region)
-            _entry(part, name, kinds)
+            write_body(around, part, region, "#1")
+            self.instructions.entry(part, name, parameters(region), threads_of(region.loop))
 
         context.module.part(name, write)
         context.module.declare("void", name, "ptr, ptr, i64, i64, ptr")
         context.module.declare("i32", GRID, "ptr, ptr, i64, i64, i64, i64")
-        blocks = as_val(number(context, region.loop.upper)).text
-        grid = f"i64 {blocks}, i64 {_threads(region.loop)}, "
-        grid += f"i64 {context.storage.block_bytes}, i64 0"
-        data = _filled(context, words)
-        code = f.result(f"call i32 @{GRID}(ptr @{name}, ptr {data}, {grid})")
-        _note_failure(f, context.error, code)
-        context.registers.forget()
-        for buffer in context.buffers:
-            context.note_store(buffer)
+        given = [f"ptr @{name}", f"ptr {filled(context, words)}", *shape_of(context, region)]
+        run_grid(context, f"@{GRID}", [*given, "i64 0"])
 
 
-def _words(context: Context, region: Region) -> Iterator[tuple[str, str]]:
+def words_of(context: Context, region: Region) -> Iterator[tuple[str, str]]:
     """Types and values of what the region is told."""
 
     def value(e: Index) -> tuple[str, str]:
         return "i64", as_val(number(context, e)).text
 
-    yield "ptr", context.error
+    yield "ptr", launch_field(context, "fault_word", "ptr")
     yield from (value(var(n)) for n in region.numbers)
     yield from (value(of_atom(atom)) for atom in region.formulas)
     yield from (("ptr", context.pointers[n]) for n in region.pointers)
 
 
-def _filled(context: Context, words: list[tuple[str, str]]) -> str:
+def parameters(region: Region) -> list[str]:
+    """Types of the words, and what is known of pointers."""
+    nodes = [n for n, _ in walk(region.loop)]
+    written = {n.buffer for n in nodes if isinstance(n, Store | Update)}
+    written |= {n.target for n in nodes if isinstance(n, TransposeBlock)}
+    n_numbers = len(region.numbers) + len(region.formulas)
+    pointers = ["ptr noalias" + " readonly" * (n not in written) for n in region.pointers]
+    return ["ptr", *["i64"] * n_numbers, *pointers]
+
+
+def filled(context: Context, words: list[tuple[str, str]]) -> str:
+    """Memory with the words."""
     f = context.function
     data = f.alloca(f"[{len(words)} x i64]", 16)
     for k, (kind, text) in enumerate(words):
@@ -71,39 +118,63 @@ def _filled(context: Context, words: list[tuple[str, str]]) -> str:
     return data
 
 
-def _threads(loop: Loop) -> int:
-    """Of a block."""
-    inside = (x for x, _ in walk(loop.body) if isinstance(x, Loop) and x.kind == "thread")
-    return max(x.upper.as_int() or 1 for x in inside)
+def shape_of(context: Context, region: Region) -> list[str]:
+    """Numbers of blocks and of a block's threads, and bytes that these share."""
+    blocks = reduce(mul, map(extent, block_loops(region.loop)))
+    n_blocks = as_val(number(context, blocks)).typed
+    threads = threads_of(region.loop)
+    return [n_blocks, f"i64 {threads}", f"i64 {context.storage.block_bytes}"]
 
 
-def _note_failure(f: Function, error: str, code: str) -> None:
+def run_grid(context: Context, function: str, arguments: list[str]) -> None:
+    """Calls what launches a grid, notes its failure, and forgets what memory was."""
+    f = context.function
+    code = f.result(f"call i32 {function}({', '.join(arguments)})")
     failed, end = f.new_label("failed"), f.new_label("launched")
     f.branch(f.result(f"icmp ne i32 {code}, 0"), failed, end, False)
     f.start_block(failed)
-    f.do(f"store i32 {code}, ptr {error}, align 4")
+    f.do(f"store i32 {code}, ptr {context.error}, align 4")
     f.jump(end)
     f.start_block(end)
+    context.registers.forget()
+    for buffer in context.buffers:
+        context.note_store(buffer)
 
 
-def _entry(module: Module, name: str, kinds: list[str]) -> None:
-    head = "ptr %data, ptr %shared, i64 %block, i64 %thread, ptr %simt"
-    f = Function(module, f"define void @{name}({head}) #0")
-    words = []
-    for k, kind in enumerate(kinds):
-        place = f.pure(f"getelementptr i64, ptr %data, i64 {k}")
-        words.append(f"{kind} " + f.pure(f"load {kind}, ptr {place}, align 8"))
-    given = [words[0], "ptr %shared", "i64 %block", "i64 %thread", "ptr %simt", *words[1:]]
-    f.do(f"call void @{name}.body({', '.join(given)})")
-    f.do("ret void")
-    f.finish()
+def threads_of(loop: Loop) -> int:
+    """Of a block: all its nests of threads are of one shape."""
+    found = 1
+    for x, around in walk(loop):
+        if isinstance(x, Loop) and x.kind == "thread":
+            nest = [x, *(y for y in around if y.kind == "thread")]
+            found = max(found, math.prod(y.upper.as_int() or 1 for y in nest))
+    return found
 
 
-def _body(context: Context, module: Module, region: Region) -> None:
+def write_body(context: Context, module: Module, region: Region, attributes: str) -> None:
+    """`NAME.body`: what one thread does, told of its block and of its number there."""
     parameters = ", ".join([*_HEAD, *received(region)])
-    f = Function(module, f"define internal void @{region.name}.body({parameters}) #1")
-    inner = inside(context, region, f)
-    with inner.bound(region.loop.variable, Bound("%block")):
-        statement(inner, region.loop.body)
-    f.do("ret void")
-    f.finish()
+    head = f"define internal void @{region.name}.body({parameters}) {attributes}"
+    inner = inside(context, region, Function(module, head))
+    starts_at(inner, BLOCK, ZERO)
+    with inner.bound(BLOCK, Bound("%block")):
+        statement(inner, _in_block(region.loop))
+    inner.function.do("ret void")
+    inner.function.finish()
+
+
+def block_loops(loop: Loop) -> list[Loop]:
+    """The nest of a grid: block loops, each the whole body of the one around it."""
+    nest = [loop]
+    while isinstance(nest[-1].body, Loop) and nest[-1].body.kind == "block":
+        nest.append(nest[-1].body)
+    return nest
+
+
+def _in_block(loop: Loop) -> Node:
+    """The body of the nest in the block of that number; the innermost loop counts fastest."""
+    nest, place, at = block_loops(loop), var(BLOCK), dict[str, Index]()
+    for x in reversed(nest):
+        at[x.variable] = x.lower + (place if x is loop else mod(place, extent(x)))
+        place = floordiv(place, extent(x))
+    return substitute_node(nest[-1].body, at)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from math import gcd
+
+from tcsym.codegen.device.instructions import Instructions
 from tcsym.codegen.scalar.addresses import Address
 from tcsym.codegen.scalar.context import Context
 from tcsym.codegen.scalar.control import statement
@@ -9,19 +13,27 @@ from tcsym.codegen.scalar.memory import load_element, store_element
 from tcsym.codegen.scalar.stores import element_of, store_statement, update_statement
 from tcsym.codegen.scalar.values import Val
 from tcsym.frontend.program import Read
-from tcsym.ir.loops import Buffer, Kernel, Node, Store, Update
-from tcsym.target.machine import Machine
+from tcsym.index.expr import Index, var
+from tcsym.index.values import substitute
+from tcsym.ir.compiled import ARENA_LINE
+from tcsym.ir.loops import Buffer, Node, Store, Update
+from tcsym.sizes.multiples import divisor
+
+MOST_ALIGNED = 16  # bytes that one access moves
 
 
+@dataclass(frozen=True, slots=True)
 class ThreadMemory:
     """No lanes, so no masks and no order of them."""
+
+    instructions: Instructions
 
     def of_another(self) -> ThreadMemory:
         return self
 
     def load(self, context: Context, at: Address, buffer: Buffer, mask: Val | None) -> Val:
-        _note(context, at, buffer, writes=False)
-        return load_element(context, at, buffer)
+        self._note(context, at, buffer, writes=False)
+        return load_element(context, at, buffer, alignment(context, at, buffer))
 
     def store(
         self,
@@ -32,8 +44,8 @@ class ThreadMemory:
         mask: Val | None,
         streamed: int = 0,
     ) -> None:
-        _note(context, at, buffer, writes=True)
-        store_element(context, at, buffer, value)
+        self._note(context, at, buffer, writes=True)
+        store_element(context, at, buffer, value, alignment(context, at, buffer))
 
     def read(self, context: Context, r: Read) -> Val | None:
         return None
@@ -51,14 +63,29 @@ class ThreadMemory:
     def finish(self, context: Context, body: Node) -> None:
         """Stores are seen as they are done."""
 
-
-def _note(context: Context, at: Address, buffer: Buffer, writes: bool) -> None:
-    """Tells the host's blocks which bytes of shared memory are used: races are found so."""
-    if buffer.space == "shared":
-        context.module.declare("void", "tcsym_simt_touch", "ptr, ptr, i64, i64")
-        what = f"i64 {buffer.dtype.bytes}, i64 {int(writes)}"
-        context.function.do(f"call void @tcsym_simt_touch(ptr %simt, ptr {at.pointer}, {what})")
+    def _note(self, context: Context, at: Address, buffer: Buffer, writes: bool) -> None:
+        if buffer.space == "shared":
+            self.instructions.touch(context, at.pointer, buffer.dtype.bytes, writes)
 
 
-def thread_memory(kernel: Kernel, machine: Machine) -> ThreadMemory:
-    return ThreadMemory()
+def alignment(context: Context, at: Address, buffer: Buffer) -> int:
+    """Bytes, a power of two, that the address is a multiple of: neighbours become one access.
+
+    The host has decided what it is to be aligned for (`Context.multiples`).
+    """
+    if buffer.space == "register" or at.index is None:
+        return 1
+    size, known = buffer.dtype.bytes, context.multiples
+    first = ARENA_LINE
+    if buffer.space == "argument":
+        first = size * (known.get(buffer.phase, 1) if buffer.phase else 1)
+    whole = gcd(first, size * divisor(_unrolled(context, at.index), known))
+    return min(whole & -whole, MOST_ALIGNED)
+
+
+def _unrolled(context: Context, e: Index) -> Index:
+    """With what variables of unrolled loops stand for, and what copies of a step add."""
+    bounds = {n: context.variables[n] for n in e.variables() if n in context.variables}
+    values = {n: Index((), b.offset) for n, b in bounds.items() if b.text is None}
+    values |= {n: var(n) + b.offset for n, b in bounds.items() if b.text is not None and b.offset}
+    return substitute(e, values) if values else e

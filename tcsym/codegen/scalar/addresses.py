@@ -49,6 +49,7 @@ class Address:
     """Where the lanes of an access lie. `offsets`, if given, replaces `stride`.
 
     `place`: elements from the buffer's base to lane 0, if known. `places`: the offsets, if known.
+    `index`: the same as an expression; None with registers among the subscripts.
     """
 
     pointer: str
@@ -57,6 +58,7 @@ class Address:
     offsets: Val | None = None
     place: int | None = None
     places: tuple[int, ...] | None = None
+    index: Index | None = None
 
     @property
     def is_uniform(self) -> bool:
@@ -86,14 +88,14 @@ def _address(
 ) -> Address:
     code = context.code
     kind = element_kind(buffer.dtype, buffer.space == "register")
-    row = from_first_row(context, buffer, total)
+    whole, row = total, from_first_row(context, buffer, total)
     lane, total = context.lane_variable, steady(context, total - row)
     fixed = tuple(t for t in total.terms if lane not in atom_variables(t[0]))
     moving = tuple(t for t in total.terms if lane in atom_variables(t[0]))
     pointer, place = _base(context, buffer, (fixed, row), total.constant, kind)
     stride, offsets = _lane_part(context, moving)
-    places = None
-    if offsets is not None and not any(isinstance(s, Val) for s in subscripts):
+    places, in_registers = None, any(isinstance(s, Val) for s in subscripts)
+    if offsets is not None and not in_registers:
         places = known_places(context, moving)
     for s, step in zip(subscripts, buffer.element_strides()):
         if isinstance(s, Val):
@@ -105,7 +107,8 @@ def _address(
     if offsets is not None and stride != 0:
         along = multiply(code, code.lane_numbers(context.width, "i64"), stride)
         offsets, stride = code.binary("add", offsets, as_val(along)), 0
-    return Address(pointer, kind, stride, offsets, place, places)
+    at = None if in_registers else whole
+    return Address(pointer, kind, stride, offsets, place, places, at)
 
 
 def _base(

@@ -91,8 +91,12 @@ class Intrinsics(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """A target's. `memory`: that of a kernel's first function."""
+    """A target's. `memory`: that of a kernel's first function.
+
+    has_lanes: it has vectors; else iterations of vector loops are copies side by side.
+    """
 
     memory: Callable[[Kernel, Machine], Memory]
     launcher: Launcher
     intrinsics: Intrinsics
+    has_lanes: bool = True

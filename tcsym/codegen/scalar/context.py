@@ -19,11 +19,13 @@ from tcsym.codegen.scalar.values import Code, Val
 from tcsym.errors import Span
 from tcsym.index.expr import ZERO, Atom, Condition, Index
 from tcsym.ir.allocate import Storage
-from tcsym.ir.compiled import Fault
+from tcsym.ir.compiled import CONTEXT_FIELDS, Fault
+from tcsym.ir.device import BeginCopy, MatrixMultiply
 from tcsym.ir.loops import Buffer, Kernel, Loop, Node, Store, TransposeBlock, Update, Value
 from tcsym.ir.regions import Host
 from tcsym.ir.traverse import walk
 from tcsym.sizes.context import Interval, Ranges, narrowed
+from tcsym.sizes.multiples import Multiples, multiples_in
 from tcsym.target.machine import Machine
 
 
@@ -82,6 +84,7 @@ class Context:
     `ranges`: of variables. `intervals`: of expressions, as far as asked for.
     `facts`: ranges of sizes where this code runs, by the conditions around it. Only control flow
     may rest on them: values may be computed in front of what the conditions guard.
+    `multiples`: sizes that are multiples of numbers, by conditions of the host around the function.
     """
 
     kernel: Kernel
@@ -101,6 +104,7 @@ class Context:
     ranges: dict[str, Interval] = field(default_factory=dict)
     intervals: dict[Index, Interval] = field(default_factory=dict)
     facts: Ranges = field(default_factory=dict)
+    multiples: Multiples = field(default_factory=dict)
     pointers: dict[str, str] = field(default_factory=dict)
     formulas: Mapping[Atom, Val] = field(default_factory=dict)
     depth: int = 0
@@ -110,6 +114,7 @@ class Context:
     offsets: dict[tuple[str, tuple[Index, ...]], Index] = field(default_factory=dict)
     zeros: str = ""
     body: Node | None = None  # of the innermost loop around what is being written
+    in_copies: bool = False  # of an unrolled loop, in front of which they share what they can
     # Keyed by identity; the second part of an entry keeps the object, and so its id, alive.
     stored_in: dict[int, tuple[frozenset[str], Loop]] = field(default_factory=dict)
     depths: dict[tuple[int, int, int, Val | None], tuple[int, Value]] = field(default_factory=dict)
@@ -152,9 +157,12 @@ class Context:
     @contextmanager
     def where(self, c: Condition) -> Iterator[None]:
         """What is written inside runs only where `c` holds."""
-        before, self.facts = self.facts, narrowed(c, self.facts)
+        before = self.facts, self.multiples
+        self.facts = narrowed(c, self.facts)
+        if self.host is not None:
+            self.multiples = {**self.multiples, **dict(multiples_in(c))}
         yield
-        self.facts = before
+        self.facts, self.multiples = before
 
     @contextmanager
     def in_lanes(self, lanes: Lanes | None) -> Iterator[None]:
@@ -175,9 +183,9 @@ class Context:
         found = self.stored_in.get(id(loop))
         if found is None:
             names = frozenset(
-                n.target if isinstance(n, TransposeBlock) else n.buffer
+                n.buffer if isinstance(n, Store | Update) else n.target
                 for n, _ in walk(loop.body)
-                if isinstance(n, Store | Update | TransposeBlock)
+                if isinstance(n, Store | Update | TransposeBlock | BeginCopy | MatrixMultiply)
             )
             found = self.stored_in[id(loop)] = (names, loop)
         return found[0]
@@ -222,3 +230,10 @@ class Context:
     def forget_loads(self) -> None:
         """At a loop's entry and exit: loads before it do not stand for loads after it."""
         self.epoch += 1
+
+
+def launch_field(context: Context, name: str, kind: str) -> str:
+    """In the host: a field of the launch's context struct."""
+    place, f = CONTEXT_FIELDS.index(name), context.function
+    address = f.pure(f"getelementptr i64, ptr %context, i64 {place}")
+    return f.pure(f"load {kind}, ptr {address}, align 8")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import assert_never
 
@@ -53,7 +54,7 @@ from tcsym.ir.loops import (
     Verify,
 )
 from tcsym.ir.regions import sizes_in
-from tcsym.ir.traverse import substitute_node
+from tcsym.ir.traverse import substitute_node, walk
 from tcsym.sizes.context import interval
 
 LAUNCHED = ("parallel", "block")
@@ -86,7 +87,8 @@ def statement(context: Context, n: Node) -> None:
 
 
 def _loop(context: Context, loop: Loop) -> None:
-    if loop.kind == "vector" and loop.upper.as_int() != 1:
+    in_lanes = loop.kind == "vector" and context.backend.has_lanes
+    if in_lanes and loop.upper.as_int() != 1:
         _vector_loop(context, loop)
     elif loop.kind in ("unrolled", "vector"):
         _unrolled_loop(context, loop)
@@ -127,9 +129,30 @@ def _unrolled_loop(context: Context, loop: Loop) -> None:
     body: Node = loop.body
     if loop.mask is not None:
         body = Branch(ge(loop.mask - 1, var(loop.variable)), body)
-    for i in range(count):
-        with context.bound(loop.variable, Bound(None, i)):
-            statement(context, body)
+    shares = not (context.backend.has_lanes or context.in_copies) and _has_branches(body)
+    with _before_copies(context, loop) if shares else nullcontext():
+        for i in range(count):
+            with context.bound(loop.variable, Bound(None, i)):
+                statement(context, body)
+
+
+def _has_branches(n: Node) -> bool:
+    return any(isinstance(x, Branch) for x, _ in walk(n))
+
+
+@contextmanager
+def _before_copies(context: Context, loop: Loop) -> Iterator[None]:
+    """What copies of guarded statements share is computed in front of all of them, as for a loop.
+
+    Where there are vectors, full tiles have no guards in them.
+    """
+    f = context.function
+    f.jump(start := f.new_label("copies"))
+    f.start_block(start)
+    context.depth, context.in_copies = context.depth + 1, True
+    with f.loop(context.stored(loop)), context.inside(loop):
+        yield
+    context.depth, context.in_copies = context.depth - 1, False
 
 
 def _vector_loop(context: Context, loop: Loop) -> None:

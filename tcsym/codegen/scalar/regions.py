@@ -40,4 +40,5 @@ def inside(context: Context, region: Region, f: Function) -> Context:
         ranges=context.ranges,
         intervals=context.intervals,
         facts=context.facts,
+        multiples=context.multiples,
     )

@@ -14,6 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 _HERE = 1 << 30
+WEIGHTS = (  # metadata that branches and loads refer to
+    '!0 = !{!"branch_weights", i32 1, i32 1000}\n!1 = !{!"branch_weights", i32 1000, i32 1}\n'
+    "!2 = !{i32 1}"
+)
 
 
 @dataclass(slots=True)

@@ -6,55 +6,65 @@ A proposal looks and rewrites nothing. It answers None where the nest is not of 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import reduce
 from operator import mul
 
 from tcsym.frontend.program import Read
-from tcsym.index.expr import ONE, TRUE, Index, all_of, ceildiv, ge
+from tcsym.index.expr import (
+    ONE,
+    TRUE,
+    ZERO,
+    Condition,
+    Index,
+    all_of,
+    any_of,
+    ceildiv,
+    eq,
+    floordiv,
+    ge,
+    maximum,
+    minimum,
+    mod,
+    var,
+)
 from tcsym.ir.bounds import extent
-from tcsym.ir.device import WARP
-from tcsym.ir.loops import Branch, Kernel, Loop, Node, Store, Update
+from tcsym.ir.device import COPIED_BYTES, WARP
+from tcsym.ir.loops import Branch, Loop, Node, Store, Update
 from tcsym.ir.traverse import loads, walk
+from tcsym.schedule.analysis.access import accesses, stride, subscript_variables
 from tcsym.schedule.analysis.band import Band, contraction_roles
 from tcsym.schedule.analysis.loops import chain_of, children
-from tcsym.schedule.device.plan import BLOCK_THREADS, BlockRows, SharedTiles, ThreadPoints, Version
+from tcsym.schedule.device.cost import tile_cost
+from tcsym.schedule.device.nest import Nest, is_own
+from tcsym.schedule.device.panels import (
+    MOST_COPIED,
+    Roles,
+    aligned,
+    matrix_factors,
+    panels_of,
+    phase_of,
+    rows_apart,
+    stored_along,
+)
+from tcsym.schedule.device.plan import (
+    BLOCK_THREADS,
+    BlockRows,
+    SharedTiles,
+    SplitSum,
+    ThreadPoints,
+    Version,
+    WarpTiles,
+)
 from tcsym.target.machine import Machine
 
 ROW_THREADS = 128
-LARGE, SMALL = (128, 128, 16, 8, 8), (64, 64, 16, 4, 4)  # rows, columns, depth; points a thread
-
-
-@dataclass(frozen=True, slots=True)
-class Nest:
-    """A parallel loop of the host, and the perfect chain of rectangular loops from it."""
-
-    kernel: Kernel
-    chain: tuple[Loop, ...]
-
-    @property
-    def top(self) -> Loop:
-        return self.chain[0]
-
-    @property
-    def body(self) -> Node:
-        return self.chain[-1].body
-
-    @property
-    def variables(self) -> tuple[str, ...]:
-        return tuple(x.variable for x in self.chain)
-
-
-def nest_of(kernel: Kernel, top: Loop) -> Nest:
-    """The loops from `top` whose bounds do not move with each other."""
-    chain, node = [top], top.body
-    while isinstance(node, Loop) and node.order == "parallel":
-        around = {x.variable for x in chain}
-        if (node.lower.variables() | node.upper.variables()) & around:
-            break
-        chain.append(node)
-        node = node.body
-    return Nest(kernel, tuple(chain))
+MAP_POINTS = 4
+MOST_PARTS = 16
+# Rows and columns of a block, depth, stages; rows and columns of a thread, or of a warp. Those of a
+# kind have one depth, as costs are compared for each panel.
+LARGE, SMALL = (128, 128, 16, 2, 8, 8), (64, 64, 16, 2, 4, 4)
+WARPS_LARGE, WARPS_SMALL = (128, 128, 32, 3, 64, 32), (64, 64, 32, 3, 32, 32)
 
 
 def versions(nest: Nest, machine: Machine) -> tuple[Version, ...]:
@@ -70,18 +80,51 @@ def tiles(nest: Nest, machine: Machine) -> Iterator[Version]:
     shape = tile_loops(nest)
     if shape is None:
         return
-    roles, total = shape
-    rows, columns = (extent(_loop(nest, v)) for v in roles)
-    others = reduce(mul, [extent(x) for x in nest.chain if x.variable not in roles], ONE)
-    for size in (LARGE, SMALL):
-        blocks = ceildiv(rows, size[0]) * ceildiv(columns, size[1]) * others
-        enough = ge(blocks, machine.workers) if size is LARGE else TRUE
-        wide = all_of((ge(rows, size[0] // 4), ge(columns, size[1] // 4), enough))
-        yield Version(SharedTiles(*roles, total, *size), wide)
+    kernel, others = nest.kernel, [x for x in nest.chain if x not in (shape.rows, shape.columns)]
+    terms = [x for x, _ in walk(nest.body) if isinstance(x, Update)]
+    rows, columns = extent(shape.rows), extent(shape.columns)
+    panels = panels_of(kernel, terms, shape)
+    wide = aligned(kernel, panels, shape)
+    if wide is not None:
+        stores = [x for x in children(nest.body) if isinstance(x, Store)]
+        wide = all_of((wide, stored_along(kernel, stores, shape)))
+    matrices = matrix_factors(terms, shape) is not None
+    loops = (shape.rows.variable, shape.columns.variable, shape.sum.variable)
+    options: list[tuple[SharedTiles | WarpTiles, Condition, Index, Index]] = []
+    for size in (WARPS_LARGE, WARPS_SMALL) if matrices else (LARGE, SMALL):
+        block_rows, block_columns, depth, stages, down, along = size
+        kind = WarpTiles if matrices else SharedTiles
+        plan = kind(*loops, block_rows, block_columns, depth, stages, MOST_COPIED, down, along)
+        cost = tile_cost(plan, panels, machine)
+        if cost.resident:
+            blocks = ceildiv(rows, block_rows) * ceildiv(columns, block_columns)
+            blocks = reduce(mul, map(extent, others), blocks)
+            worth = all_of((ge(rows, block_rows // 4), ge(columns, block_columns // 4)))
+            options.append((plan, worth, blocks, cost.total(blocks, machine)))
+    copied = [(MOST_COPIED, wide)] if wide is not None else []
+    copied.append((min(COPIED_BYTES), TRUE))
+    if options and len(terms) == 1:
+        plan, worth, blocks, _ = options[-1]
+        each, few = _parts(plan.depth, extent(shape.sum), blocks, machine)
+        for most, holds in copied:
+            split = SplitSum(replace(plan, copied=most), each)
+            yield Version(split, all_of((worth, few, holds)))
+    for k, (plan, worth, _, cycles) in enumerate(options):
+        best = all_of([ge(other, cycles) for *_, other in options[k + 1 :]])
+        for most, holds in copied:
+            yield Version(replace(plan, copied=most), all_of((worth, best, holds)))
 
 
-def tile_loops(nest: Nest) -> tuple[tuple[str, str], str] | None:
-    """BlockRows and columns, and the loop of the sum that is staged; None: no such sum.
+def _parts(depth: int, terms: Index, blocks: Index, machine: Machine) -> tuple[Index, Condition]:
+    """Terms of each part of a long sum that keep all multiprocessors busy, where blocks do not."""
+    panels = ceildiv(terms, depth)
+    parts = minimum(MOST_PARTS, maximum(1, floordiv(machine.workers, blocks)))
+    few = all_of((ge(machine.workers // 2, blocks), ge(panels, MOST_PARTS)))
+    return floordiv(panels + parts - 1, parts) * depth, few
+
+
+def tile_loops(nest: Nest) -> Roles | None:
+    """Rows and columns, and the loop of the sum that is staged; None: no such sum.
 
     One sum, or several in one nest of loops, in private elements that nothing else adds to.
     """
@@ -104,8 +147,17 @@ def tile_loops(nest: Nest) -> tuple[tuple[str, str], str] | None:
     roles = contraction_roles(kernel, Band(nest.chain, nest.body))
     if roles is None or roles.rows is None:
         return None
-    known = [x.variable for x in around if extent(x).as_int() is None]
-    return (roles.rows, roles.columns), (known or [around[-1].variable])[-1]
+    known = [x for x in around if extent(x).as_int() is None]
+    long = [x for x in known if _is_alone(nest.body, x.variable)]
+    total = (long or known or [around[-1]])[-1]
+    return Roles(_loop(nest, roles.rows), _loop(nest, roles.columns), total)
+
+
+def _is_alone(n: Node, variable: str) -> bool:
+    """No subscript has it beside other variables, as those of windows do, which are short."""
+    subscripts = [s for r in _reads(n) for s in r.subscripts]
+    moving = [s for s in subscripts if variable in subscript_variables((s,))]
+    return all(s == var(variable) for s in moving)
 
 
 def _starts_with_stores(body: tuple[Node, ...], loop: Loop) -> bool:
@@ -129,13 +181,54 @@ def _loop(nest: Nest, variable: str) -> Loop:
 
 
 def rows(nest: Nest, machine: Machine) -> Iterator[Version]:
-    """Few long rows: each with loops that its threads can share."""
+    """Long rows, each with loops that its threads can share: a block for each, or a warp."""
     longest = row_extent(nest)
     if longest is None:
         return
     many = reduce(mul, map(extent, nest.chain))
     few = ge(machine.workers * BLOCK_THREADS * 8, many)
-    yield Version(BlockRows(nest.variables, ROW_THREADS), all_of((ge(longest, 2 * WARP), few)))
+    if not _reads_along_rows(nest):
+        yield Version(BlockRows(nest.variables, ROW_THREADS), all_of((ge(longest, 2 * WARP), few)))
+        return
+    fewer = ge(machine.workers * BLOCK_THREADS // WARP, many)
+    long = any_of((ge(longest, WARP * WARP), all_of((ge(longest, ROW_THREADS), fewer))))
+    yield Version(BlockRows(nest.variables, ROW_THREADS), long)
+    yield Version(BlockRows(nest.variables, WARP, BLOCK_THREADS // WARP), ge(longest, WARP))
+
+
+def _reads_along_rows(nest: Nest) -> bool:
+    """Neighbours of a row are neighbours in memory, so that a warp's loads are few lines."""
+    kernel = nest.kernel
+    loops = [x for x in children(nest.body) if isinstance(x, Loop)]
+    return all(
+        stride(kernel.buffer(r.tensor), r.subscripts, x.variable) in (ZERO, ONE)
+        for x in loops
+        for r in _reads(x)
+    )
+
+
+def maps(nest: Nest, machine: Machine) -> Iterator[Version]:
+    """Points along memory: four of them are one access of each operand."""
+    body, last = children(nest.body), nest.chain[-1]
+    if not all(isinstance(x, Store) for x in body) or last.lower != ZERO:
+        return
+    kernel, found = nest.kernel, list[Condition]()
+    for a in accesses(nest.body):
+        b = kernel.buffer(a.buffer)
+        step = stride(b, a.subscripts, last.variable)
+        if any(a.checked) or step not in (ZERO, ONE):
+            return
+        if step == ONE and b.space in ("argument", "arena"):
+            apart = rows_apart(b, a.subscripts, last, MAP_POINTS)
+            if apart is None:
+                return
+            first = [var(phase_of(b))] if b.space == "argument" else []
+            found += [eq(mod(e, MAP_POINTS), 0) for e in (*first, *apart)]
+    if not found:
+        return
+    many = reduce(mul, map(extent, nest.chain))
+    found += [eq(mod(extent(last), MAP_POINTS), 0), ge(many, machine.workers * BLOCK_THREADS * 8)]
+    yield Version(ThreadPoints(nest.variables, MAP_POINTS), all_of(found))
 
 
 def row_extent(nest: Nest) -> Index | None:
@@ -187,13 +280,5 @@ def _moves(nest: Nest, x: Store | Update, loop: Loop, around: tuple[Loop, ...]) 
     return any(loop.variable in s.variables() for s in x.subscripts)
 
 
-def is_own(nest: Nest, buffer: str) -> bool:
-    """A scalar of the row."""
-    b = nest.kernel.buffer(buffer)
-    if b.space == "argument" or not b.private >= {*nest.variables}:
-        return False
-    return len(b.shape) <= len(nest.chain)
-
-
 Propose = Callable[[Nest, Machine], Iterator[Version]]
-PROPOSALS: tuple[Propose, ...] = (tiles, rows)
+PROPOSALS: tuple[Propose, ...] = (tiles, rows, maps)

@@ -1,0 +1,144 @@
+"""NVIDIA's devices: the table of instructions, and how their functions begin.
+
+References: PTX ISA; LLVM, User Guide for NVPTX. Pointers of regions are generic, as the host's are:
+LLVM sees which memory each is of from where it begins, and the instructions say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tcsym.codegen.device.instructions import Fragments, as_bits, of_bits
+from tcsym.codegen.device.launch import SHARED
+from tcsym.codegen.scalar.casts import to_bits
+from tcsym.codegen.scalar.context import Context
+from tcsym.codegen.scalar.text import Function, Module
+from tcsym.codegen.scalar.values import Code, Val, constant
+from tcsym.ir.device import WARP
+from tcsym.types import DType
+
+_ALL = "i32 -1"  # threads of a warp
+_MMA = {
+    DType.BFLOAT16: "m16n8k16.row.col.bf16",
+    DType.FLOAT16: "m16n8k16.row.col.f32.f32",
+    DType.FLOAT32: "m16n8k8.row.col.tf32",
+}
+
+
+class OfNvptx:
+    """LLVM's intrinsics for NVPTX."""
+
+    def entry(self, module: Module, name: str, words: Sequence[str], threads: int) -> None:
+        words = [word.replace("ptr", "ptr addrspace(1)") for word in words]
+        kinds = [word.removesuffix(" readonly").removesuffix(" noalias") for word in words]
+        given = ", ".join(f"{word} %w{k}" for k, word in enumerate(words))
+        head = f"define ptx_kernel void @{name}({given}) #0"
+        f = Function(module, f'{head} "nvvm.maxntid"="{threads}"')
+        told = [generic(f, kind, f"%w{k}") for k, kind in enumerate(kinds)]
+        own = [generic(f, "ptr addrspace(3)", f"@{SHARED}")]
+        own += [f"i64 {_special(f, register)}" for register in ("ctaid", "tid")]
+        f.do(f"call void @{name}.body({', '.join([told[0], *own, 'ptr null', *told[1:]])})")
+        f.do("ret void")
+        f.finish()
+
+    def barrier(self, context: Context) -> None:
+        _do(context, "barrier.cta.sync.aligned.all", "i32 0")
+
+    def shuffle(self, context: Context, value: Val, lane: Val) -> Val:
+        code, source = context.code, context.code.convert("trunc", lane, "i32")
+        if value.kind not in ("i64", "double"):
+            return of_bits(code, _shuffled(context, as_bits(code, value, 32), source), value.kind)
+        whole, half = as_bits(code, value, 64), constant(32, "i64")
+        parts = whole, code.binary("lshr", whole, half)
+        low, high = (
+            code.convert("zext", _shuffled(context, code.convert("trunc", x, "i32"), source), "i64")
+            for x in parts
+        )
+        return of_bits(code, code.binary("or", low, code.binary("shl", high, half)), value.kind)
+
+    def begin_copy(
+        self, context: Context, to: str, source: str, n_bytes: int, reads: Val | None
+    ) -> None:
+        f, cache = context.function, "cg" if n_bytes == 16 else "ca"
+        given = [
+            f"ptr addrspace({space}) " + f.pure(f"addrspacecast ptr {x} to ptr addrspace({space})")
+            for space, x in ((3, to), (1, source))
+        ]
+        name = f"cp.async.{cache}.shared.global.{n_bytes}"
+        if reads is not None:
+            some, none = constant(n_bytes, "i32"), constant(0, "i32")
+            given.append(context.code.select(reads, some, none).typed)
+            name += ".s"
+        _do(context, name, *given)
+
+    def commit_copies(self, context: Context) -> None:
+        _do(context, "cp.async.commit.group")
+
+    def wait_copies(self, context: Context, pending: int) -> None:
+        _do(context, "cp.async.wait.group", f"i32 {pending}")
+
+    def multiply(self, context: Context, held: Fragments, depth: int) -> list[Val]:
+        code = context.code
+        if held.dtype is DType.FLOAT32:
+            factors = [as_bits(code, x, 32).typed for x in (*held.left, *held.right)]
+        else:
+            short = [to_exact_bits(code, x, held.dtype) for x in (*held.left, *held.right)]
+            pairs = [_pair(code, *short[k : k + 2]) for k in range(0, len(short), 2)]
+            if held.dtype is DType.FLOAT16:
+                pairs = [code.convert("bitcast", x, "<2 x half>") for x in pairs]
+            factors = [x.typed for x in pairs]
+        result = "{float, float, float, float}"
+        given = [*factors, *(x.typed for x in held.sums)]
+        name = f"llvm.nvvm.mma.{_MMA[held.dtype]}"
+        context.module.declare(result, name, ", ".join(_type(x) for x in given))
+        f = context.function
+        whole = f.result(f"call {result} @{name}({', '.join(given)})")
+        n = range(len(held.sums))
+        return [Val(f.result(f"extractvalue {result} {whole}, {k}"), "float") for k in n]
+
+    def touch(self, context: Context, pointer: str, n_bytes: int, writes: bool) -> None:
+        """Nobody looks."""
+
+
+def generic(f: Function, kind: str, value: str) -> str:
+    """A value with its type; a pointer to some memory as one to any."""
+    if not kind.startswith("ptr"):
+        return f"{kind} {value}"
+    return f"ptr {f.pure(f'addrspacecast {kind} {value} to ptr')}"
+
+
+def _special(f: Function, register: str) -> str:
+    """A number of the thread in one dimension, as 64 bits."""
+    name = f"llvm.nvvm.read.ptx.sreg.{register}.x"
+    f.module.declare("i32", name, "")
+    return f.pure(f"zext i32 {f.pure(f'call i32 @{name}()')} to i64")
+
+
+def _do(context: Context, name: str, *arguments: str) -> None:
+    context.module.declare("void", f"llvm.nvvm.{name}", ", ".join(map(_type, arguments)))
+    context.function.do(f"call void @llvm.nvvm.{name}({', '.join(arguments)})")
+
+
+def _type(argument: str) -> str:
+    return argument.rpartition(" ")[0]
+
+
+def _shuffled(context: Context, value: Val, lane: Val) -> Val:
+    name = "llvm.nvvm.shfl.sync.idx.i32"
+    context.module.declare("i32", name, "i32, i32, i32, i32")
+    given = f"{_ALL}, {value.typed}, {lane.typed}, i32 {WARP - 1}"
+    return Val(context.function.result(f"call i32 @{name}({given})"), "i32")
+
+
+def to_exact_bits(code: Code, a: Val, dtype: DType) -> Val:
+    """The 16 bits of a float32 that has a value of the short type: nothing is rounded."""
+    if dtype is not DType.BFLOAT16:
+        return to_bits(code, a, dtype)
+    bits = code.convert("bitcast", a, "i32")
+    return code.convert("trunc", code.binary("lshr", bits, constant(16, "i32")), "i16")
+
+
+def _pair(code: Code, first: Val, second: Val) -> Val:
+    """Two short numbers as one of 32 bits, the first in its lower half."""
+    low, high = (code.convert("zext", x, "i32") for x in (first, second))
+    return code.binary("or", low, code.binary("shl", high, constant(16, "i32")))

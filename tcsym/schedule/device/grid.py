@@ -1,0 +1,95 @@
+"""A nest -> what all plans make of it: loops over blocks and threads, and what is private to them.
+
+Positions of loops are substituted: `m` becomes `64*tile + 4*(thread/16) + i`. What of a temporary's
+subscripts moves with blocks and threads is dropped later (`storage.contract_storage`), and so sums
+become registers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from tcsym.index.expr import ZERO, Index, floordiv, index, mod
+from tcsym.ir.bounds import extent
+from tcsym.ir.loops import Buffer, Kernel, Loop, Node, Space, block
+from tcsym.schedule.analysis.names import Names
+from tcsym.schedule.device.nest import Nest
+from tcsym.types import DType
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """`node`: the grid in place of the nest."""
+
+    kernel: Kernel
+    node: Node
+
+
+@dataclass(slots=True)
+class Grid:
+    """A grid in the making.
+
+    own: thread loops so far. added: registers of each thread. private: temporaries of which each
+    has a few elements.
+    """
+
+    nest: Nest
+    names: Names
+    own: list[str] = field(default_factory=list)
+    added: list[Buffer] = field(default_factory=list)
+    private: list[str] = field(default_factory=list)
+
+    def applied(self, outer: str, blocks: Index, body: Node, *own: str) -> Applied:
+        """What is private to all of the nest's loops is private to threads, `own` and the block.
+
+        What is private to some of them keeps an element for each: their iterations run at once.
+        """
+        kernel, loops = self.nest.kernel, {*self.nest.variables}
+        own = (outer, *self.own, *own)
+        for b in kernel.buffers:
+            if loops <= b.private or b.name in self.private:
+                kernel = kernel.with_buffer(replace(b, private=b.private | {*own}))
+            elif b.space == "shared" and not b.private:
+                kernel = kernel.with_buffer(replace(b, private=frozenset((outer,))))
+            elif b.private & loops:
+                kernel = kernel.with_buffer(replace(b, private=b.private - loops))
+        for b in self.added:
+            kernel = kernel.with_buffer(replace(b, private=b.private | {*own}))
+        return Applied(kernel, Loop(outer, ZERO, blocks, body, "block", "parallel"))
+
+    def threads(self, n: int, mask: Index | None = None) -> Loop:
+        """A loop over threads, without a body yet."""
+        thread = self.names.fresh("thread")
+        self.own.append(thread)
+        return Loop(thread, ZERO, index(n), block(), "thread", "parallel", mask=mask)
+
+    def share(self, loop: str, step: str) -> None:
+        """What is private to iterations of a loop is private to a thread's steps of it."""
+        kernel = self.nest.kernel
+        for b in kernel.buffers:
+            if loop in b.private:
+                kernel = kernel.with_buffer(replace(b, private=b.private | {step}))
+        self.nest = replace(self.nest, kernel=kernel)
+
+    def shared(self, name: str, dtype: DType, *shape: int) -> Buffer:
+        """A new buffer of a block's threads."""
+        b = Buffer(self.names.fresh(name), dtype, tuple(map(index, shape)), "shared")
+        self.nest = replace(self.nest, kernel=self.nest.kernel.with_buffer(b))
+        return b
+
+    def register(self, name: str, dtype: DType, *shape: int) -> Buffer:
+        """A new buffer of each thread."""
+        space: Space = "register" if shape else "arena"
+        b = Buffer(self.names.fresh(name), dtype, tuple(map(index, shape)), space)
+        self.added.append(b)
+        return b
+
+
+def at_iteration(chain: tuple[Loop, ...], flat: Index, body: Node) -> Node:
+    """`body` in the one iteration of the loops that has the number `flat`."""
+    for loop in reversed(chain):
+        n = extent(loop)
+        at = loop.lower + (flat if loop is chain[0] else mod(flat, n))
+        flat = floordiv(flat, n)
+        body = Loop(loop.variable, at, at + 1, body, "serial", loop.order)
+    return body

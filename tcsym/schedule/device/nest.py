@@ -1,0 +1,47 @@
+"""A parallel loop -> the nest that becomes a grid."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tcsym.ir.loops import Kernel, Loop, Node
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """A parallel loop of the host, and the perfect chain of rectangular loops from it."""
+
+    kernel: Kernel
+    chain: tuple[Loop, ...]
+
+    @property
+    def top(self) -> Loop:
+        return self.chain[0]
+
+    @property
+    def body(self) -> Node:
+        return self.chain[-1].body
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        return tuple(x.variable for x in self.chain)
+
+
+def nest_of(kernel: Kernel, top: Loop) -> Nest:
+    """The loops from `top` whose bounds do not move with each other."""
+    chain, node = [top], top.body
+    while isinstance(node, Loop) and node.order == "parallel":
+        around = {x.variable for x in chain}
+        if (node.lower.variables() | node.upper.variables()) & around:
+            break
+        chain.append(node)
+        node = node.body
+    return Nest(kernel, tuple(chain))
+
+
+def is_own(nest: Nest, buffer: str) -> bool:
+    """A scalar of the row."""
+    b = nest.kernel.buffer(buffer)
+    if b.space == "argument" or not b.private >= {*nest.variables}:
+        return False
+    return len(b.shape) <= len(nest.chain)

@@ -1,0 +1,211 @@
+"""Terms of sums -> the operands that a block stages in shared memory, and how they are copied.
+
+An operand moves with the sum and with one side, rows or columns, so that all of the other side use
+it again. Its panel lies as it lies in memory, so that neighbours are copied together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from tcsym.frontend.program import Binary, Cast, Const, Expr, Read, Unary, dtype_of
+from tcsym.index.expr import ONE, ZERO, Condition, Index, all_of, eq, mod, var
+from tcsym.ir.bounds import extent
+from tcsym.ir.device import COPIED_BYTES
+from tcsym.ir.loops import Buffer, Kernel, Loop, Store, Update, Value
+from tcsym.ir.traverse import loads
+from tcsym.schedule.analysis.access import Subscripts, stride, subscript_variables, value_variables
+from tcsym.schedule.analysis.casts import under_casts
+from tcsym.types import DType
+
+MOST_COPIED = max(COPIED_BYTES)
+MATRIX_TYPES = frozenset((DType.FLOAT16, DType.BFLOAT16))
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """Loops that have a part in a tile: of rows, of columns, and of the sum's steps."""
+
+    rows: Loop
+    columns: Loop
+    sum: Loop
+
+    def loop(self, variable: str) -> Loop:
+        return next(x for x in (self.rows, self.columns, self.sum) if x.variable == variable)
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """`value` at all of one side and of some steps. across: neighbours in memory are steps."""
+
+    value: Expr
+    side: str
+    across: bool
+
+    @property
+    def dtype(self) -> DType:
+        return dtype_of(self.value)
+
+
+def panels_of(kernel: Kernel, terms: Sequence[Update], roles: Roles) -> tuple[Panel, ...]:
+    """Of all terms, each once."""
+    found: dict[Expr, Panel] = {}
+
+    def note(v: Expr, side: str) -> Expr:
+        across = any(_lies_along(kernel, r, roles.sum.variable) for r in loads(v))
+        found[v] = Panel(v, side, across)
+        return v
+
+    for t in terms:
+        replaced(t.value, roles, note)
+    return tuple(found.values())
+
+
+def replaced(v: Value, roles: Roles, of: Callable[[Expr, str], Expr]) -> Expr:
+    """The value with other ones for its operands, given those and the sides that they move with."""
+    assert isinstance(v, Expr)
+    side = _side(v, roles)
+    if side is not None:
+        inner = under_casts(v)
+        if v is inner or not isinstance(inner, Read):
+            return of(v, side)
+    match v:
+        case Binary(_, a, b):
+            return replace(v, left=replaced(a, roles, of), right=replaced(b, roles, of))
+        case Cast(a) | Unary(_, a):
+            return replace(v, operand=replaced(a, roles, of))
+        case _:
+            return v
+
+
+def _side(v: Expr, roles: Roles) -> str | None:
+    used = value_variables(v)
+    sides = [x.variable for x in (roles.rows, roles.columns) if x.variable in used]
+    return sides[0] if len(sides) == 1 and loads(v) and roles.sum.variable in used else None
+
+
+def is_zero_beyond(v: Value, roles: Roles) -> bool:
+    """Zeros in place of all operands make the value zero: it is a product of them alone."""
+    assert isinstance(v, Expr)
+    if _side(v, roles) is not None:
+        return True
+    match v:
+        case Binary("mul", a, b):
+            return is_zero_beyond(a, roles) and is_zero_beyond(b, roles)
+        case Cast(a) | Unary("neg", a):
+            return is_zero_beyond(a, roles)
+        case _:
+            return False
+
+
+def unstaged(v: Value, roles: Roles) -> bool:
+    """The value loads what no panel holds."""
+    assert isinstance(v, Expr)
+    rest = replaced(v, roles, lambda x, side: Const(0, dtype_of(x)))
+    return bool(loads(rest))
+
+
+def matrix_factors(terms: Sequence[Update], roles: Roles) -> tuple[Read, Read] | None:
+    """Of rows and of columns, if what is summed is one product of them that matrices multiply."""
+    if len(terms) != 1 or terms[0].op != "add":
+        return None
+    v = _uncast(terms[0].value)
+    if not isinstance(v, Binary) or v.op != "mul" or v.exact:
+        return None
+    sides: dict[str, Read] = {}
+    for x in map(_uncast, (v.left, v.right)):
+        side = _side(x, roles) if isinstance(x, Read) else None
+        if side is None or not isinstance(x, Read):
+            return None
+        sides[side] = x
+    types = {x.dtype for x in sides.values()}
+    if len(sides) != 2 or len(types) != 1 or not types <= MATRIX_TYPES:
+        return None
+    return sides[roles.rows.variable], sides[roles.columns.variable]
+
+
+def _uncast(v: Value) -> Expr:
+    assert isinstance(v, Expr)
+    return under_casts(v)
+
+
+# ---- copies
+
+
+def copied_elements(kernel: Kernel, panel: Panel, roles: Roles, most: int) -> int:
+    """How many elements a copy of at most so many bytes moves; 0: threads load and store them."""
+    v = panel.value
+    if not isinstance(v, Read):
+        return 0
+    source = kernel.buffer(v.tensor)
+    along = roles.sum.variable if panel.across else panel.side
+    if source.space not in ("argument", "arena") or not source.shape or source.dtype is not v.dtype:
+        return 0
+    if source.element_strides()[-1] != ONE:
+        return 0
+    whole = most // v.dtype.bytes
+    if (
+        most == MOST_COPIED
+        and rows_apart(source, v.subscripts, roles.loop(along), whole) is not None
+    ):
+        return whole
+    return 1 if v.dtype.bytes in COPIED_BYTES else 0
+
+
+def aligned(kernel: Kernel, panels: Sequence[Panel], roles: Roles) -> Condition | None:
+    """When copies move MOST_COPIED bytes; None: never. It asks for phases of arguments."""
+    found: list[Condition] = []
+    for p in panels:
+        n = copied_elements(kernel, p, roles, MOST_COPIED)
+        if n <= 1:
+            continue
+        assert isinstance(p.value, Read)
+        source = kernel.buffer(p.value.tensor)
+        along = roles.loop(roles.sum.variable if p.across else p.side)
+        apart = rows_apart(source, p.value.subscripts, along, n)
+        assert apart is not None
+        first = [var(phase_of(source))] if source.space == "argument" else []
+        found += [eq(mod(x, n), 0) for x in (*first, *apart, extent(along))]
+    return all_of(found) if found else None
+
+
+def stored_along(kernel: Kernel, stores: Sequence[Store], roles: Roles) -> Condition:
+    """When neighbours along columns that are stored lie at multiples of MOST_COPIED bytes."""
+    found: list[Condition] = []
+    for x in stores:
+        b = kernel.buffer(x.buffer)
+        n = MOST_COPIED // b.dtype.bytes
+        apart = rows_apart(b, x.subscripts, roles.columns, n)
+        if b.space == "argument" and apart is not None:
+            found += [eq(mod(e, n), 0) for e in (var(phase_of(b)), *apart)]
+    return all_of(found)
+
+
+def phase_of(buffer: Buffer) -> str:
+    """The variable of its address."""
+    return f"{buffer.name}.phase"
+
+
+def rows_apart(
+    source: Buffer, subscripts: Subscripts, along: Loop, n: int
+) -> tuple[Index, ...] | None:
+    """Distances that must be multiples of n for `n` neighbours to lie at such; None: none help."""
+    *rows, last = subscripts
+    if not isinstance(last, Index) or not _is_multiple(along.lower, n):
+        return None
+    rest = (last - var(along.variable)).as_int()
+    moves = any(along.variable in subscript_variables((s,)) for s in rows)
+    if rest is None or rest % n or moves:
+        return None
+    if source.strides is None:
+        return source.shape[-1:] if rows else ()
+    return tuple(s for s in source.strides[:-1] if s != ZERO)
+
+
+def _is_multiple(e: Index, n: int) -> bool:
+    return e.constant % n == 0 and all(c % n == 0 for _, c in e.terms)
+
+
+def _lies_along(kernel: Kernel, r: Read, v: str) -> bool:
+    return stride(kernel.buffer(r.tensor), r.subscripts, v) == ONE

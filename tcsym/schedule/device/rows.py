@@ -1,0 +1,151 @@
+"""A nest of rows, a plan -> a block or a warp for each row, whose threads share the loops inside.
+
+What one thread writes and others read has a barrier between; sums are combined by shuffles within
+warps, then through shared memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import mul
+
+from tcsym.frontend.program import Binary, Read
+from tcsym.index.expr import ZERO, Index, ceildiv, eq, floordiv, index, lt, mod, var
+from tcsym.ir.bounds import extent
+from tcsym.ir.device import WARP, Barrier
+from tcsym.ir.loops import Branch, Buffer, Loop, Node, Shuffle, Store, Update, block
+from tcsym.ir.traverse import map_node, substitute_node, walk
+from tcsym.schedule.analysis.identities import identity
+from tcsym.schedule.analysis.loops import children
+from tcsym.schedule.analysis.names import renamed_loops
+from tcsym.schedule.device.grid import Applied, Grid, at_iteration
+from tcsym.schedule.device.nest import is_own
+from tcsym.schedule.device.plan import BlockRows
+
+
+def apply_rows(plan: BlockRows, grid: Grid) -> Applied:
+    """The nest by the plan, which was proposed for it."""
+    return _Rows(plan, grid, grid.names.fresh("block")).applied()
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    plan: BlockRows
+    grid: Grid
+    outer: str
+
+    def applied(self) -> Applied:
+        grid, chain, rows = self.grid, self.grid.nest.chain, self.plan.rows
+        self.keep_between_phases()
+        total = reduce(mul, map(extent, chain))
+        body = children(grid.nest.body)
+        if rows == 1:
+            phases = [n for x in body for n in self.phase(x)]
+            inside = at_iteration(chain, var(self.outer), block(*phases))
+        else:
+            inside = block(*[self.of_warps(n, total) for x in body for n in self.phase(x)])
+        return grid.applied(self.outer, ceildiv(total, rows), inside)
+
+    def of_warps(self, n: Node, total: Index) -> Node:
+        """A phase for the rows of a block, a warp for each."""
+        if not isinstance(n, Loop):
+            return n
+        row = var(self.outer) * self.plan.rows + floordiv(var(n.variable), self.plan.width)
+        left = total - var(self.outer) * self.plan.rows
+        at = dict[str, Index]()
+        for x in reversed(self.grid.nest.chain):
+            count = extent(x)
+            at[x.variable] = x.lower + (row if x is self.grid.nest.top else mod(row, count))
+            row = floordiv(row, count)
+        body = substitute_node(renamed_loops(n.body, self.grid.names), at)
+        there = lt(floordiv(var(n.variable), self.plan.width), left)
+        return replace(n, body=Branch(there, body))
+
+    def lane(self, threads: Loop) -> Index:
+        """Of a thread among those of its row."""
+        thread = var(threads.variable)
+        return thread if self.plan.rows == 1 else mod(thread, self.plan.width)
+
+    def keep_between_phases(self) -> None:
+        """Arrays that belong to a row are all threads': one may read what another wrote."""
+        nest = self.grid.nest
+        kernel, chain = nest.kernel, {*nest.variables}
+        inside = {x.variable for x in children(nest.body) if isinstance(x, Loop)}
+        for b in kernel.buffers:
+            if chain <= b.private and not is_own(nest, b.name) and not inside & b.private:
+                kernel = kernel.with_buffer(replace(b, private=b.private - chain))
+        self.grid.nest = replace(nest, kernel=kernel)
+
+    def threads(self) -> Loop:
+        return self.grid.threads(self.plan.threads)
+
+    def phase(self, x: Node) -> list[Node]:
+        """What the threads do of one part of the row, and a barrier."""
+        if isinstance(x, Store):
+            threads = self.threads()
+            if is_own(self.grid.nest, x.buffer):
+                return [replace(threads, body=x)]
+            return [replace(threads, body=Branch(eq(self.lane(threads), 0), x)), Barrier()]
+        assert isinstance(x, Loop)
+        threads, n = self.threads(), self.plan.width
+        sums = [u for u, _ in walk(x.body) if isinstance(u, Update) and self.is_sum(u, x)]
+        parts = {u.buffer: self.register(u.buffer, "part") for u in sums}
+        step = self.grid.names.fresh(x.variable)
+        count = ceildiv(extent(x) - self.lane(threads), n)
+        at = x.lower + self.lane(threads) + var(step) * n
+        body = substitute_node(x.body, {x.variable: at})
+        body = map_node(body, lambda u: _into(u, parts))
+        steps = Loop(step, ZERO, count, body, "serial", x.order)
+        first = [Store(p.name, (), identity(u.op, p.dtype)) for u, p in _of(sums, parts)]
+        self.grid.share(x.variable, step)
+        out: list[Node] = [replace(threads, body=block(*first, steps))]
+        out += [y for u, p in _of(sums, parts) for y in self.combined(u, p)]
+        return out if sums else [*out, Barrier()]
+
+    def is_sum(self, u: Update, x: Loop) -> bool:
+        nest = self.grid.nest
+        if not is_own(nest, u.buffer):
+            return False
+        moves = any(x.variable in s.variables() for s in u.subscripts)
+        return not moves and x.variable not in nest.kernel.buffer(u.buffer).private
+
+    def register(self, buffer: str, what: str) -> Buffer:
+        """A number that each thread has, of the type of the buffer."""
+        return self.grid.register(f"{buffer}_{what}", self.grid.nest.kernel.buffer(buffer).dtype)
+
+    def combined(self, u: Update, part: Buffer) -> list[Node]:
+        """The parts of all threads of a row, added to the sum of each."""
+        dtype = part.dtype
+        got = self.register(u.buffer, "other")
+        mine, other = Read(part.name, (), dtype), Read(got.name, (), dtype)
+        steps: list[Node] = []
+        lanes = WARP // 2
+        while lanes:
+            steps.append(Store(got.name, (), Shuffle("across", lanes, mine, dtype)))
+            steps.append(Store(part.name, (), Binary(u.op, mine, other, dtype)))
+            lanes //= 2
+        warp = self.threads()
+        if self.plan.width == WARP:
+            steps.append(replace(u, value=mine))
+            return [replace(warp, body=block(*steps))]
+        warps = self.plan.width // WARP
+        kept = self.grid.shared(f"{u.buffer}_warps", dtype, warps)
+        at, every = var(warp.variable), self.threads()
+        note = Store(kept.name, (floordiv(at, WARP),), mine)
+        steps.append(Branch(eq(mod(at, WARP), 0), note))
+        w = self.grid.names.fresh("warp")
+        add = replace(u, value=Read(kept.name, (var(w),), dtype))
+        total = Loop(w, ZERO, index(warps), add, "unrolled", "reduction")
+        return [replace(warp, body=block(*steps)), Barrier(), replace(every, body=total)]
+
+
+def _into(u: Node, parts: Mapping[str, Buffer]) -> Node:
+    if isinstance(u, Update) and u.buffer in parts:
+        return replace(u, buffer=parts[u.buffer].name, subscripts=())
+    return u
+
+
+def _of(sums: Sequence[Update], parts: Mapping[str, Buffer]) -> list[tuple[Update, Buffer]]:
+    return [(u, parts[u.buffer]) for u in {u.buffer: u for u in sums}.values()]

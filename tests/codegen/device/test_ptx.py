@@ -1,0 +1,107 @@
+"""PTX of kernels for NVIDIA's devices: its instructions, and what NVIDIA's assembler says of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import tcsym as tc
+from tcsym.codegen import emit, object_code
+from tcsym.compiler import analyse, compile_program
+from tcsym.index.expr import TRUE, Condition, all_of, eq, floordiv, mod, var
+from tcsym.ir.loops import Branch, Kernel
+from tcsym.ir.verify import verify
+from tcsym.options import Options
+from tcsym.target.names import DEVICES, resolve_target
+from tests.ir.device_kernels import CASES, argument, loop, made
+from tests.ptxas import assembled, assembler
+from tests.schedule.naive import con, op, rd, st
+
+needs_ptxas = pytest.mark.skipif(
+    assembler() is None, reason="NVIDIA's `ptxas` is not here (`./dev ptx` installs it)"
+)
+# Ceilings of registers of a thread, and instructions that a kernel is made for.
+# ptxas spills a few numbers where more blocks then fit on a multiprocessor.
+FEW_BYTES = 256
+KERNELS = {
+    "matmul": (48, ["bar.sync", "ld.shared.b32", "st.shared.b32", "fma.rn.f32"]),
+    "pipelined_3": (64, ["cp.async.ca.shared.global", "cp.async.wait_group", "bar.sync"]),
+    "row_sums": (32, ["shfl.sync.idx.b32", "bar.sync", "ld.global.nc.b32"]),
+    "transposition": (32, ["bar.sync", "ld.shared.b32"]),
+    "instructions_16": (56, ["mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"]),
+    "instructions_8": (64, ["mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32"]),
+}
+
+
+def ptx_of(kernel: Kernel, name: str = "cuda:sm_80") -> str:
+    target = resolve_target(name)
+    return object_code(emit(kernel, target, 1).device_text, target).decode()
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_instructions(name: str) -> None:
+    ptx = ptx_of(CASES[name].kernel)
+    found = set(re.findall(r"^\s*(?:@!?%p\d+ )?([a-z][\w.]+)", ptx, re.MULTILINE))
+    assert found.issuperset(KERNELS[name][1]), sorted(found)
+    # Memory is known, nothing lies on a stack, and nothing is called.
+    assert not [x for x in found if x.startswith(("cvta", "call", "ld.local", "st.local"))]
+    assert not re.search(r"\b(ld|st)\.b\d+", ptx) and ptx.count(".extern") == 1
+
+
+def test_devices_get_code_of_their_own() -> None:
+    for name, kind in DEVICES.items():
+        head = ptx_of(CASES["transposition"].kernel, name)[:300]
+        assert f".target {kind.name}" in head
+        assert f".version {kind.ptx[3]}.{kind.ptx[4]}" in head
+
+
+def scaled(guard: Condition) -> Kernel:
+    """A vector of four elements to a thread, of a length that only the guard can promise."""
+    first = 1024 * var("b") + 4 * var("t") + var("e")
+    store = st("O", (first,), op("mul", rd("X", first), con(2.0)))
+    threads = loop("thread", "t", 256, loop("vector", "e", 4, store))
+    grid = loop("block", "b", floordiv(var("N"), 1024), threads)
+    buffers = [replace(argument(x, "N"), phase=f"{x}.phase") for x in "XO"]
+    kernel = made("scaled", "N", buffers, grid if guard == TRUE else Branch(guard, grid))
+    verify(kernel, "device")
+    return kernel
+
+
+def aligned(*names: str) -> Condition:
+    return all_of(eq(mod(var(f"{x}.phase"), 4), 0) for x in names)
+
+
+def test_accesses_are_as_wide_as_the_host_promises() -> None:
+    wide = ptx_of(scaled(aligned("X", "O")))
+    assert "ld.global.nc.v4.b32" in wide and "st.global.v4.b32" in wide
+    reads = ptx_of(scaled(aligned("X")))
+    assert "ld.global.nc.v4.b32" in reads and ".v4" not in reads.replace("nc.v4", "")
+    assert ".v4" not in ptx_of(scaled(TRUE))
+
+
+def on_devices(names: Sequence[str]) -> list[tuple[str, str]]:
+    return [(name, device) for name in names for device in ("sm_80", "sm_90a")]
+
+
+@needs_ptxas
+@pytest.mark.parametrize(("name", "device"), on_devices(list(KERNELS)))
+def test_no_function_spills(name: str, device: str, tmp_path: Path) -> None:
+    (used,) = assembled(ptx_of(CASES[name].kernel, f"cuda:{device}"), device, tmp_path).values()
+    assert (used.spills, used.stack) == (0, 0)
+    assert used.registers <= KERNELS[name][0]
+
+
+@needs_ptxas
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "device"), on_devices(tc.library.names()))
+def test_the_library_assembles(name: str, device: str, tmp_path: Path) -> None:
+    program = analyse(tc.library.source(name))[name]
+    dense = ("dense",) * (len(program.inputs) + len(program.outputs))
+    kernel = compile_program(program, resolve_target(f"cuda:{device}"), Options(), {}, dense)
+    used = assembled(kernel.device_code.decode(), device, tmp_path)
+    assert set(used) == set(kernel.device_functions)
+    assert max(x.spills for x in used.values()) <= FEW_BYTES
