@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from tcsym.options import Options
     from tcsym.process.threads import get_num_threads, set_num_threads
     from tcsym.runtime.blocks import get_result_memory, set_result_memory
+    from tcsym.runtime.device import synchronize
     from tcsym.sizes.dims import Dim, Sizes
     from tcsym.types import DType
 
@@ -97,6 +98,7 @@ __all__ = [
     "set_num_threads",
     "set_result_memory",
     "strategy",
+    "synchronize",
     "trace",
 ]
 
@@ -112,6 +114,7 @@ _HOMES = {
     "kernel.signature": ("Signature", "Spec", "TensorType"),
     "sizes.dims": ("Dim", "Sizes"),
     "runtime.blocks": ("get_result_memory", "set_result_memory"),
+    "runtime.device": ("synchronize",),
     "process.threads": ("get_num_threads", "set_num_threads"),
     "types": ("DType",),
 }

@@ -18,6 +18,7 @@ from tcsym.index.expr import ZERO
 from tcsym.index.values import evaluate
 from tcsym.ir.compiled import Compiled, layout_strides, stride_name
 from tcsym.runtime.variants import Layouts, Variant, Variants
+from tcsym.runtime.view import HERE, Place
 from tcsym.types import DType
 
 
@@ -29,7 +30,9 @@ class InterpretedKernel:
         self.compiled = compiled
         self.runs: list[tuple[dict[str, int], int]] = []
 
-    def run(self, pointers: Sequence[int], sizes: Sequence[int], threads: int) -> int:
+    def run(
+        self, pointers: Sequence[int], sizes: Sequence[int], threads: int, place: Place = HERE
+    ) -> int:
         values = dict(zip(self.compiled.sizes, sizes, strict=True))
         self.runs.append((values, threads))
         arrays = {

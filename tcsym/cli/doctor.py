@@ -7,11 +7,12 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
+from shutil import which
 
 import click
 
 from tcsym.cli.output import byte_text, json_option, print_json, print_table
-from tcsym.errors import TCError
+from tcsym.errors import TargetError, TCError
 from tcsym.process.config import CACHE, CACHE_DIR, OPTIONS, VARIABLES
 from tcsym.process.system import runs_code
 
@@ -145,8 +146,22 @@ def _options() -> Iterator[Finding]:
     yield Finding("tuned options", f"{n} programs of the user, in {database.directory}", True)
 
 
-def _gpu() -> Iterator[Finding]:
-    yield Finding("GPU", "not used: kernels of this version run on the processor")
+def _cuda() -> Iterator[Finding]:
+    """Whether target `cuda` can run here. Neither good nor bad: nobody needs a device."""
+    from tcsym.target.devices import kind_here, names
+
+    found = _version("pycuda")
+    how = 'pip install "tcsym[cuda]"; docs/cuda.md says what its build needs'
+    yield Finding("pycuda", found or "not installed", None, "" if found else how)
+    try:
+        kind = kind_here()
+        devices = ", ".join(names())
+        yield Finding("CUDA devices", f"{devices}: code for {kind.name}", True)
+    except TargetError as error:
+        yield Finding("CUDA devices", f"none: {error.message}", None, error.hint)
+    assembler = which("ptxas")
+    how = 'with CUDA\'s toolkit; only `explain("sass")` needs it: the driver translates kernels'
+    yield Finding("ptxas", assembler or "not found", None, "" if assembler else f"it comes {how}")
 
 
 def _variables() -> Iterator[Finding]:
@@ -163,6 +178,6 @@ _PARTS = (
     _threads,
     _caches,
     _options,
-    _gpu,
+    _cuda,
     _variables,
 )

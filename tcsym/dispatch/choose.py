@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import assert_never
 
 from tcsym.dispatch.making import Making
@@ -33,6 +34,8 @@ def _chosen(strategy: Strategy, making: Making) -> Policy:
         if isinstance(strategy, Symbolic | Auto):
             return Substituted(making)
         require_substituted(making, strategy)
+    if not making.plan.device.waits:
+        strategy = _without_clock(strategy)
     match strategy:
         case Symbolic():
             return Policy(making)
@@ -56,5 +59,20 @@ def _chosen(strategy: Strategy, making: Making) -> Policy:
             from tcsym.dispatch.adaptive import Adaptive
 
             return Adaptive(making, strategy)
+        case _:
+            assert_never(strategy)
+
+
+def _without_clock(strategy: Strategy) -> Strategy:
+    """In place of one that times calls, or copies arrays, where calls only begin kernels."""
+    match strategy:
+        case Auto():
+            return Symbolic()
+        case Specialize():
+            return replace(strategy, background=False)
+        case Pad():
+            raise OptionError("strategy Pad copies arrays, which calls on a device do not")
+        case Symbolic() | Bucket():
+            return strategy
         case _:
             assert_never(strategy)

@@ -18,7 +18,7 @@ def run_on_copies(
     passed = [v if v.dense else device.private_copy(v) for v in views[:n_inputs]]
     for view in views[n_inputs:]:
         assert view.dtype is not None
-        passed.append(view if view.dense else device.temporary(view.shape, view.dtype))
+        passed.append(view if view.dense else device.temporary(view.shape, view.dtype, view.place))
     dense, fault = variants.run(dense, passed, sizes, threads)
     if not fault:
         for given, used in zip(views[n_inputs:], passed[n_inputs:]):

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tcsym.ir.compiled import Layout, serves
+from tcsym.process.config import SYNC
 from tcsym.runtime.plan import CallPlan
 from tcsym.runtime.variants import Variant, layout_of
-from tcsym.runtime.view import View
+from tcsym.runtime.view import HERE, View
 
 if TYPE_CHECKING:
     from tcsym.runtime._native import Entry
@@ -121,8 +122,10 @@ class Ways:
 def kind_of(views: Sequence[View], variant: Variant) -> Kind | None:
     """What an entry can know the arguments by; None if none could serve them."""
     for view in views:
-        if view.original is not None or view.library == "jax":
+        if view.original is not None or view.library not in ("numpy", "torch"):
             return None
+    if SYNC.read() and not all(view.place == HERE for view in views):
+        return None  # Python waits
     if any(view.library == "torch" for view in views):
         from tcsym.runtime.entering import read_tensors
 

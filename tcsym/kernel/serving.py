@@ -32,6 +32,7 @@ from tcsym.process.recursion import deep_recursion
 from tcsym.process.threads import get_num_threads, require_threads
 from tcsym.runtime.arguments import MISSING, Bound, bind, checked_sizes, match_arguments
 from tcsym.runtime.arrays import dense_view, empty, numpy_array, result_object, view_of
+from tcsym.runtime.device import device_of
 from tcsym.runtime.packing import packed
 from tcsym.runtime.plan import CallPlan, Parameter, plan_call
 from tcsym.runtime.results import match_outputs, prepare_outputs, result_library
@@ -223,7 +224,7 @@ class Serving:
         with Inside():
             from tcsym.frontend.interpret import interpret
 
-        plan = self.plan
+        plan = dataclasses.replace(self.plan, device=device_of("cpu"))
         bound = bind(plan, match_arguments(plan, args, kwargs), sizes)
         inputs = {p.name: numpy_array(v) for p, v in zip(plan.inputs, bound.views)}
         arrays = interpret(self.program, inputs, dict(zip(plan.sizes, bound.sizes)))

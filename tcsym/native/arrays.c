@@ -204,7 +204,10 @@ static bool read_exchanged(PyObject *object, Array *array) {
     array->data = (char *)view.data + view.byte_offset;
     array->dense = is_dense(array);
     array->writable = true;
-    if (view.device.type != DLPACK_CPU || (!view.data && !is_empty(array)))
+    array->place = view.device.type;
+    array->device = view.device.id;
+    if ((view.device.type != DLPACK_CPU && view.device.type != DLPACK_CUDA) ||
+        (!view.data && !is_empty(array)))
         return false; /* without memory: it stands for another, as under torch's transforms */
     /* Lazily negated: its memory has the opposite of its values. */
     return is_false(PyObject_CallMethodNoArgs(object, exchange.is_neg));
@@ -248,6 +251,8 @@ void tcsym_read_array(PyObject *object, Array *array) {
         if (!(flags & NPY_ARRAY_ALIGNED))
             return;
         array->library = NUMPY;
+        array->place = DLPACK_CPU;
+        array->device = 0;
         array->dense = flags & NPY_ARRAY_C_CONTIGUOUS;
         array->writable = flags & NPY_ARRAY_WRITEABLE;
         array->rank = PyArray_NDIM(found);
@@ -400,6 +405,42 @@ static PyObject *new_exchanged(const Wanted *wanted, const int64_t *extents, int
     return object;
 }
 
+static void set_error(void *context, const char *kind, const char *message) {}
+
+/* As the library itself makes it: it knows which memory its streams have done with. */
+static PyObject *new_on_device(int device, const Wanted *wanted, const int64_t *extents,
+                               Array *array) {
+    DLTensor prototype = {
+        .device = {DLPACK_CUDA, device},
+        .ndim = (int32_t)wanted->rank,
+        .dtype = {(uint8_t)wanted->code, (uint8_t)(wanted->code >> 8), 1},
+        .shape = (int64_t *)extents,
+    };
+    DLManagedTensorVersioned *managed = NULL;
+    void *object = NULL;
+    if (!exchange.api->allocate || exchange.api->allocate(&prototype, &managed, NULL, set_error)) {
+        PyErr_Clear();
+        return NULL;
+    }
+    array->data = (char *)managed->dl_tensor.data + managed->dl_tensor.byte_offset;
+    array->unit = wanted->bytes;
+    array->strides = NULL; /* they go with `managed`; entries make dense arrays and ask for none */
+    if (exchange.api->object_from_managed(managed, &object)) {
+        PyErr_Clear();
+        return NULL;
+    }
+    return object;
+}
+
+bool tcsym_current_stream(int device, void **stream) {
+    if (!exchange.api->current_stream ||
+        exchange.api->current_stream(DLPACK_CUDA, device, stream)) {
+        PyErr_Clear();
+        return false;
+    }
+    return true;
+}
+
 static PyObject *new_numpy(const Wanted *wanted, const int64_t *extents, int64_t bytes,
                            Array *array) {
     int rank = (int)wanted->rank;
@@ -423,7 +464,7 @@ static PyObject *new_numpy(const Wanted *wanted, const int64_t *extents, int64_t
     return made;
 }
 
-PyObject *tcsym_new_array(Library library, const Wanted *wanted, const int64_t *extents,
+PyObject *tcsym_new_array(Library library, int device, const Wanted *wanted, const int64_t *extents,
                           Array *array) {
     double most = (double)wanted->bytes;
     int64_t bytes = wanted->bytes;
@@ -433,6 +474,8 @@ PyObject *tcsym_new_array(Library library, const Wanted *wanted, const int64_t *
         return NULL;
     for (int64_t d = 0; d < wanted->rank; d++)
         bytes *= extents[d];
+    if (device != ON_HOST)
+        return library == EXCHANGED ? new_on_device(device, wanted, extents, array) : NULL;
     if (bytes >= tcsym_large && !tcsym_is_decided())
         return NULL;
     return (library == EXCHANGED ? new_exchanged : new_numpy)(wanted, extents, bytes, array);

@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-enum { DLPACK_MAJOR = 1, DLPACK_CPU = 1, DLPACK_FLOAT = 2 };
+enum { DLPACK_MAJOR = 1, DLPACK_CPU = 1, DLPACK_CUDA = 2, DLPACK_FLOAT = 2 };
 
 typedef struct {
     uint32_t major, minor;

@@ -5,6 +5,7 @@
  * calls `slow` with the same arguments: another entry, in the end the Python function that serves
  * every call and says what is wrong. */
 #include "native.h"
+#include "dlpack.h"
 
 static const double LARGE_WORK = 32768.0; /* product of sizes from which on the GIL is released */
 enum { MOST_THREADS = 4096 };
@@ -27,6 +28,7 @@ typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;
     PyObject *slow, *names, *free_names, *types, *results, *kept, *arena, *pool, *words, *weak;
+    PyObject *grids; /* of a device, owned by `arena`; null: the kernel runs here */
     int64_t cores, *served;
     const int64_t *threads; /* most threads of a call; 0: not decided yet */
     Kernel *kernel;
@@ -38,10 +40,21 @@ typedef struct {
 typedef struct {
     Library library;
     int64_t threads;
+    void *stream; /* of a device */
     int64_t numbers[MOST_ARRAYS]; /* elements of arguments that are numbers */
     Array outputs[MOST_ARRAYS];
     PyObject *made[MOST_ARRAYS]; /* owned */
 } Run;
+
+static int device_of(const Entry *entry) {
+    return entry->grids ? tcsym_device_of(entry->grids) : ON_HOST;
+}
+
+/* The kernel reads the array's memory. */
+static bool is_there(const Entry *entry, const Array *array) {
+    return entry->grids ? array->place == DLPACK_CUDA && array->device == device_of(entry)
+                        : array->place == DLPACK_CPU;
+}
 
 static bool read_inputs(const Entry *entry, const Call *call, Run *run, int64_t *values) {
     run->library = OTHER;
@@ -49,13 +62,13 @@ static bool read_inputs(const Entry *entry, const Call *call, Run *run, int64_t 
         const Wanted *wanted = entry->plan.arrays + k;
         const Array *array = call->arrays + k;
         if (array->library == OTHER) {
-            if (wanted->rank || !tcsym_element(call->given[k], wanted, run->numbers + k))
+            if (wanted->rank || entry->grids || !tcsym_element(call->given[k], wanted, run->numbers + k))
                 return false;
             continue;
         }
         if (run->library == OTHER)
             run->library = array->library;
-        if (run->library != array->library || !tcsym_fits(array, wanted))
+        if (run->library != array->library || !is_there(entry, array) || !tcsym_fits(array, wanted))
             return false;
         for (int64_t d = 0; d < wanted->rank; d++) {
             int64_t *value = values + wanted->axes[d];
@@ -64,6 +77,9 @@ static bool read_inputs(const Entry *entry, const Call *call, Run *run, int64_t 
             *value = array->extents[d];
         }
     }
+    if (entry->grids)
+        return run->library == EXCHANGED && !tcsym_has_faults(entry->grids) &&
+               tcsym_current_stream(device_of(entry), &run->stream);
     if (run->library == OTHER)
         run->library = NUMPY;
     return true;
@@ -90,7 +106,8 @@ static bool take_given(const Entry *entry, const Call *call, Run *run, PyObject 
         PyObject *object = plan->n_outputs > 1 ? PyTuple_GET_ITEM(given, k) : given;
         Array *array = run->outputs + k;
         tcsym_read_array(object, array);
-        if (array->library != run->library || !array->writable || !tcsym_fits(array, wanted))
+        if (array->library != run->library || !is_there(entry, array) || !array->writable ||
+            !tcsym_fits(array, wanted))
             return false;
         for (int64_t d = 0; d < wanted->rank; d++)
             if (array->extents[d] != values[wanted->axes[d]])
@@ -111,14 +128,14 @@ static bool make_outputs(const Entry *entry, Run *run, const int64_t *values) {
     for (int64_t k = 0; k < plan->n_outputs; k++) {
         const Wanted *wanted = plan->arrays + plan->n_inputs + k;
         int64_t extents[NPY_MAXDIMS];
-        if (wanted->exact && wanted->layout != DENSE)
-            return false; /* new memory is dense */
+        if (wanted->layout != DENSE && (wanted->exact || entry->grids))
+            return false; /* new memory is dense; a device's library does not tell its strides */
         for (int64_t d = 0; d < wanted->rank; d++) {
             extents[d] = values[wanted->axes[d]];
             if (extents[d] < 0)
                 return false;
         }
-        run->made[k] = tcsym_new_array(run->library, wanted, extents, run->outputs + k);
+        run->made[k] = tcsym_new_array(run->library, device_of(entry), wanted, extents, run->outputs + k);
         if (!run->made[k])
             return false;
     }
@@ -147,6 +164,8 @@ static bool run_kernel(const Entry *entry, const Call *call, Run *run, const int
         arguments[k] =
             place < 0 ? values[at] : array->strides[at] / (plan->arrays[place].bytes / array->unit);
     }
+    if (entry->grids)
+        return !tcsym_enqueue(entry->grids, entry->kernel, buffers, arguments, shared, run->stream);
     double work = 1.0;
     for (int64_t k = 0; k < plan->n_sizes; k++)
         work *= (double)values[k];
@@ -272,15 +291,20 @@ static PyObject *entry_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     PyObject *words, *names, *free_names, *types, *results, *kernel, *threads, *served, *arena, *pool,
         *kept, *slow;
     long long cores;
-    if (!PyArg_ParseTuple(args, "SO!O!O!OO!O!O!O!O!LOO:Entry", &words, &PyTuple_Type, &names,
+    if (!PyArg_ParseTuple(args, "SO!O!O!OO!O!O!OO!LOO:Entry", &words, &PyTuple_Type, &names,
                           &PyTuple_Type, &free_names, &PyTuple_Type, &types, &results, &PyLong_Type,
-                          &kernel, &PyLong_Type, &threads, &PyLong_Type, &served, &tcsym_Arena,
-                          &arena, &tcsym_Pool, &pool, &cores, &kept, &slow))
+                          &kernel, &PyLong_Type, &threads, &PyLong_Type, &served, &arena,
+                          &tcsym_Pool, &pool, &cores, &kept, &slow))
         return NULL;
+    if (!Py_IS_TYPE(arena, &tcsym_Arena) && !Py_IS_TYPE(arena, &tcsym_Grids)) {
+        PyErr_SetString(PyExc_TypeError, "an Arena or Grids");
+        return NULL;
+    }
     Entry *entry = (Entry *)type->tp_alloc(type, 0);
     if (!entry)
         return NULL;
     entry->vectorcall = entry_vectorcall;
+    entry->grids = Py_IS_TYPE(arena, &tcsym_Grids) ? arena : NULL;
     entry->cores = cores;
     entry->kernel = (Kernel *)PyLong_AsVoidPtr(kernel);
     entry->threads = PyLong_AsVoidPtr(threads);

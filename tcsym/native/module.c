@@ -11,6 +11,10 @@ static PyMethodDef functions[] = {
      "large_array(shape, dtype): an array over a block; None if it is not large."},
     {"set_idle_memory", tcsym_set_idle_memory, METH_O, "Most bytes of blocks kept for later."},
     {"idle_memory", tcsym_idle_memory, METH_NOARGS, "Bytes and number of the blocks that are kept."},
+    {"read_capsule", tcsym_read_capsule, METH_O,
+     "read_capsule(capsule): (pointer, shape, strides, type, writable) of the tensor it now owns."},
+    {"make_capsule", tcsym_make_capsule, METH_VARARGS,
+     "make_capsule(owner, pointer, shape, type, device type, device, versioned): of dense memory."},
     {"simt_report", tcsym_simt_report, METH_NOARGS,
      "What a grid on the host found to be wrong, of the last one of this thread that failed."},
     {NULL},
@@ -30,7 +34,8 @@ static bool add_address(PyObject *module, const char *name, void *address) {
 
 PyMODINIT_FUNC PyInit__native(void) {
     import_array();
-    PyTypeObject *types[] = {&tcsym_Entry, &tcsym_Switch, &tcsym_Arena, &tcsym_Pool};
+    PyTypeObject *types[] = {&tcsym_Entry, &tcsym_Switch, &tcsym_Arena, &tcsym_Pool,
+                             &tcsym_Grids};
     PyObject *module = PyModule_Create(&definition);
     if (!module || !tcsym_make_handler())
         return NULL;
@@ -50,7 +55,7 @@ PyMODINIT_FUNC PyInit__native(void) {
         PyModule_AddIntConstant(module, "LARGE_BYTES", (long)tcsym_large) ||
         PyModule_AddIntMacro(module, ARENA_BUSY) || PyModule_AddIntMacro(module, OUT_OF_MEMORY) ||
         PyModule_AddIntMacro(module, CODE_MISSING) || PyModule_AddIntMacro(module, SIMT_FAULT) ||
-        PyModule_AddIntMacro(module, MOST_ARRAYS))
+        PyModule_AddIntMacro(module, DRIVER_ERROR) || PyModule_AddIntMacro(module, MOST_ARRAYS))
         return NULL;
     return module;
 }

@@ -45,9 +45,11 @@ bool tcsym_evaluate(const Step *steps, int64_t n_steps, int64_t *values);
 typedef enum { OTHER, NUMPY, EXCHANGED } Library;
 
 /* Memory of an array. Strides times `unit` are bytes. `type`: an element type of numpy's, or one of
- * DLPack's in `code`. Extents and strides belong to the array object. */
+ * DLPack's in `code`. `place`, `device`: DLPack's type and number of the device that has the memory.
+ * Extents and strides belong to the array object. */
 typedef struct {
     Library library;
+    int32_t place, device;
     bool dense, writable;
     int rank;
     uint32_t code;
@@ -91,9 +93,13 @@ bool tcsym_integer(PyObject *x, int64_t low, int64_t high, int64_t *value);
 void tcsym_read_array(PyObject *object, Array *array);
 bool tcsym_fits(const Array *array, const Wanted *wanted);
 bool tcsym_element(PyObject *number, const Wanted *wanted, int64_t *element);
-/* A new dense array of a library; null, and no error set, if there is none. */
-PyObject *tcsym_new_array(Library library, const Wanted *wanted, const int64_t *extents,
+/* A new dense array of a library, on the host or on a device of that number; null, and no error set,
+ * if there is none. */
+enum { ON_HOST = -1 };
+PyObject *tcsym_new_array(Library library, int device, const Wanted *wanted, const int64_t *extents,
                           Array *array);
+/* The stream on which the library of exchanged arrays works on a device. False if it does not say. */
+bool tcsym_current_stream(int device, void **stream);
 /* True if the caller may have `array` written: no two elements share a byte, and none of them is in
  * one of the `n` arrays before it. */
 bool tcsym_is_apart(const Array *array, const Array *others, int n, int64_t bytes);
@@ -123,6 +129,7 @@ typedef struct {
 } PoolObject;
 typedef int32_t Kernel(void *const *buffers, const int64_t *sizes, void *context);
 enum { ARENA_BUSY = -1, OUT_OF_MEMORY = -2, CODE_MISSING = -3, SIMT_FAULT = -5 };
+enum { DRIVER_ERROR = -1000 }; /* less what a device's driver calls the error */
 
 extern PyTypeObject tcsym_Arena, tcsym_Pool;
 int32_t tcsym_launch(Kernel *kernel, void *const *buffers, const int64_t *sizes, Arena *arena,
@@ -145,6 +152,18 @@ PyObject *tcsym_large_array(PyObject *module, PyObject *args);
 PyObject *tcsym_set_idle_memory(PyObject *module, PyObject *most);
 PyObject *tcsym_idle_memory(PyObject *module, PyObject *nothing);
 bool tcsym_make_handler(void);
+
+/* ---- device.c: grids of a device, arrays of others on it */
+
+extern PyTypeObject tcsym_Grids;
+int tcsym_device_of(PyObject *grids);
+bool tcsym_has_faults(PyObject *grids);
+/* Calls the host half of a kernel, which enqueues on `stream`. ARENA_BUSY: there is no scratch memory
+ * of so many bytes for that. */
+int32_t tcsym_enqueue(PyObject *grids, Kernel *kernel, void *const *buffers, const int64_t *sizes,
+                      int64_t scratch_bytes, void *stream);
+PyObject *tcsym_read_capsule(PyObject *module, PyObject *capsule);
+PyObject *tcsym_make_capsule(PyObject *module, PyObject *args);
 
 /* ---- simt.c: blocks of a device on the host */
 

@@ -102,4 +102,12 @@ RECORD: Variable[str | None] = Variable(
     "append a trace of all kernel calls to this file, for `tcsym tune`; default: no trace",
 )
 
-VARIABLES = (NUM_THREADS, CACHE_DIR, CACHE, OPTIONS, VERIFY, RESULT_MEMORY, RECORD)
+SYNC: Variable[bool] = Variable(
+    "TCSYM_SYNC",
+    _switch,
+    False,
+    "0 or 1",
+    "1: calls wait for their kernel on a device, and raise what it finds",
+)
+
+VARIABLES = (NUM_THREADS, CACHE_DIR, CACHE, OPTIONS, VERIFY, RESULT_MEMORY, RECORD, SYNC)

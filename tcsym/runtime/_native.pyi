@@ -9,6 +9,7 @@ ARENA_BUSY: int
 OUT_OF_MEMORY: int
 CODE_MISSING: int
 SIMT_FAULT: int
+DRIVER_ERROR: int
 LARGE_BYTES: int
 MOST_ARRAYS: int
 missing_task: int
@@ -24,6 +25,25 @@ simt_wait: int
 class Arena:
     shared_bytes: int
     private_bytes: int
+
+class Grids:
+    def __init__(
+        self,
+        launch: int,
+        push: int,
+        pop: int,
+        context: int,
+        fault_word: int,
+        words: int,
+        n_words: int,
+        device: int,
+        functions: tuple[int, ...],
+        /,
+    ) -> None: ...
+    def lend(self, stream: int, memory: int, n_bytes: int, /) -> bool: ...
+    def enqueue(
+        self, kernel: int, buffers: bytes, sizes: bytes, arena: int, stream: int, /
+    ) -> int: ...
 
 class Pool:
     address: int
@@ -47,7 +67,7 @@ class Entry:
         kernel: int,
         threads: int,
         served: int,
-        arena: Arena,
+        arena: Arena | Grids,
         pool: Pool,
         cores: int,
         kept: object,
@@ -104,5 +124,18 @@ def set_exchange(
 ) -> bool: ...
 def large_array(shape: tuple[int, ...], dtype: np.dtype[Any], /) -> np.ndarray[Any, Any] | None: ...
 def set_idle_memory(most: int, /) -> None: ...
+def read_capsule(
+    capsule: object, /
+) -> tuple[int, tuple[int, ...], tuple[int, ...] | None, int, bool]: ...
+def make_capsule(
+    owner: object,
+    pointer: int,
+    shape: tuple[int, ...],
+    code: int,
+    device_type: int,
+    device: int,
+    versioned: bool,
+    /,
+) -> object: ...
 def simt_report() -> str: ...
 def idle_memory() -> tuple[int, int]: ...

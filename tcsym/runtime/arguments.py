@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from tcsym.errors import Span, TCError, n_dimensions
+from tcsym.runtime.arrays import CPU_READS, numpy_view
 from tcsym.runtime.arrays import numpy_array as array_of_view
-from tcsym.runtime.arrays import numpy_view, view_of
 from tcsym.runtime.plan import CallPlan, Parameter
 from tcsym.runtime.scalars import is_scalar, scalar_array
 from tcsym.runtime.size_functions import Shape
-from tcsym.runtime.view import Elsewhere, Unusable, View
+from tcsym.runtime.view import HERE, Elsewhere, Misplaced, Place, Unusable, View
 from tcsym.sizes.dims import size_value
 from tcsym.types import holds
 
@@ -30,21 +30,26 @@ Values = list[int | None]
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A call whose arguments are in order: ready for a kernel or for the interpreter."""
+    """A call whose arguments are in order: ready for a kernel or for the interpreter.
+
+    place: where it runs.
+    """
 
     views: tuple[View, ...]
     sizes: tuple[int, ...]
     shapes: tuple[Shape, ...]
+    place: Place = HERE
 
 
 def bind(
     plan: CallPlan,
     given: Sequence[object],
     sizes: object,
-    adapt: Callable[[object], View] = view_of,
+    adapt: Callable[[object], View] | None = None,
 ) -> Bound:
     """Check a call whose arguments `match_arguments` has ordered."""
     values = initial_values(plan, sizes)
+    adapt = adapt or plan.device.view_of
     views = tuple([_bind_parameter(plan, p, x, values, adapt) for p, x in zip(plan.inputs, given)])
     known = values[: len(plan.sizes)]
     failing = plan.first_failing(*known)
@@ -54,7 +59,12 @@ def bind(
     for k, shape in enumerate(shapes):
         if shape and min(shape) < 0:
             raise _negative(plan, k, shape)
-    return Bound(views, tuple(known), shapes)  # type: ignore[arg-type]
+    try:
+        views, place = plan.device.gathered([p.name for p in plan.inputs], views)
+    except Misplaced as why:
+        p = plan.inputs[why.k]
+        raise plan.error("device", f"`{p.name}` {why}", p.span, why.hint) from None
+    return Bound(views, tuple(known), shapes, place)  # type: ignore[arg-type]
 
 
 def _negative(plan: CallPlan, k: int, shape: Shape) -> TCError:
@@ -176,7 +186,10 @@ def _bind_parameter(
         elif values[slot] != extent:
             raise _contradiction(plan, p, axis, extent, values)
     if not view.aligned:
-        return plan.device.private_copy(view)
+        try:
+            return plan.device.private_copy(view)
+        except Unusable as why:
+            raise unusable(plan, f"`{p.name}`", p.span, why) from None
     return view
 
 
@@ -213,7 +226,8 @@ def _fitting(plan: CallPlan, p: Parameter, view: View) -> View:
     if len(view.shape) != p.rank:
         raise plan.error("rank", rank_message(f"`{p.name}`", view, p.rank, p.type_text), p.span)
     if view.dtype is not p.dtype:
-        if p.rank == 0 and view.dtype is not None and holds(p.dtype, view.dtype):
+        is_small = p.rank == 0 and view.dtype is not None and holds(p.dtype, view.dtype)
+        if is_small and view.place.type in CPU_READS:
             return _converted(view, p)
         raise plan.error(
             "type", type_message(f"`{p.name}`", view, p.type_text), p.span, type_hint(p, view)

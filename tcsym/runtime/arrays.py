@@ -8,13 +8,14 @@ A view keeps its memory alive through `owner`.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from tcsym.runtime.blocks import large_array, prepare
-from tcsym.runtime.view import Elsewhere, Library, Place, Unusable, View
+from tcsym.runtime.view import HERE, Elsewhere, Library, Place, Unusable, View
 from tcsym.types import DType
 
 Array = np.ndarray[Any, np.dtype[Any]]  # importing numpy.typing takes a millisecond
@@ -184,11 +185,11 @@ def empty(library: Library, shape: tuple[int, ...], dtype: DType) -> View:
     return empty_tensor(shape, dtype, sys.modules["torch"])
 
 
-def written_view(x: object) -> View:
+def written_view(x: object, adapt: Callable[[object], View] = view_of) -> View:
     """View of an array to write into. Raises Unusable."""
     if isinstance(x, np.generic):  # numpy would offer a copy
         raise Unusable("is a scalar, not an array")
-    return view_of(x)
+    return adapt(x)
 
 
 def note_written(x: Any) -> None:
@@ -200,6 +201,8 @@ def note_written(x: Any) -> None:
 
 def result_object(view: View) -> Any:
     """The array to hand to the user for an output made by `empty`."""
+    if view.library == "jax" and view.place != HERE:
+        return sys.modules["jax"].dlpack.from_dlpack(view.owner)
     if view.library == "jax":
         return _jax_array(view.owner)
     return view.owner

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tcsym.errors import TargetError
 from tcsym.process.system import require_runs_code
-from tcsym.runtime.arrays import CPU_READS, empty, numpy_array, private_copy
+from tcsym.runtime.arrays import CPU_READS, empty, numpy_array, private_copy, view_of
 from tcsym.runtime.native import HAS_ENTRIES
 from tcsym.runtime.processor import known_processor
-from tcsym.runtime.view import Library, View
+from tcsym.runtime.view import HERE, Library, Place, View
 from tcsym.target.host import runs_here
-from tcsym.target.target import TWIN
 
 if TYPE_CHECKING:
-    from tcsym.ir.compiled import Compiled
+    from tcsym.errors import TCError
+    from tcsym.ir.compiled import Compiled, Fault
     from tcsym.runtime.jit import LoadedKernel
     from tcsym.target.target import Target
     from tcsym.types import DType
@@ -26,6 +27,7 @@ class Cpu:
     """x86-64."""
 
     name = "CPU"
+    waits = True
     reads = CPU_READS
 
     def require(self, target: Target) -> None:
@@ -36,15 +38,26 @@ class Cpu:
                 hint='use "cpu", or "cpu:novector"',
             )
 
-    def load(self, compiled: Compiled) -> LoadedKernel:
+    def load(self, compiled: Compiled, fault_error: Callable[[Fault], TCError]) -> LoadedKernel:
         from tcsym.runtime.jit import load
 
         return load(compiled)
 
-    def result(self, library: Library, shape: tuple[int, ...], dtype: DType) -> View:
+    def view_of(self, x: object) -> View:
+        return view_of(x)
+
+    def gathered(
+        self, names: Sequence[str], views: Sequence[View]
+    ) -> tuple[tuple[View, ...], Place]:
+        return tuple(views), HERE
+
+    def admitted(self, view: View, place: Place) -> View:
+        return view
+
+    def result(self, library: Library, shape: tuple[int, ...], dtype: DType, place: Place) -> View:
         return empty(library, shape, dtype)
 
-    def temporary(self, shape: tuple[int, ...], dtype: DType) -> View:
+    def temporary(self, shape: tuple[int, ...], dtype: DType, place: Place) -> View:
         return empty("numpy", shape, dtype)
 
     def private_copy(self, view: View) -> View:
@@ -52,6 +65,9 @@ class Cpu:
 
     def copy(self, to: View, source: View) -> None:
         np.copyto(numpy_array(to), numpy_array(source))
+
+    def synchronize(self) -> None:
+        """Nothing runs when a call has returned."""
 
 
 class Twin(Cpu):
@@ -66,15 +82,3 @@ class Twin(Cpu):
                 f"target `{target.name}` needs the native part of the run time",
                 hint="install tcsym where there is a C compiler; `tcsym doctor` says more",
             )
-
-
-class Nowhere(Cpu):
-    """No device: its code can be made and told, but does not run."""
-
-    name = "CUDA"
-
-    def require(self, target: Target) -> None:
-        raise TargetError(
-            f"code for target `{target.name}` does not run here",
-            hint=f'"{TWIN}" runs the kernels of a device on the host',
-        )

@@ -2,7 +2,8 @@
 
 `DEVICES` has a line for each kind. Calls, layouts, variants and dispatch know a device by these
 protocols alone; scratch memory, threads and pages of code are its own affair. Faults that code
-finds are the result of `Code.run`, so whoever runs code elsewhere waits there for its end.
+finds are the result of `Code.run`, if that waits for the end of the code; else a later one raises
+them.
 """
 
 from __future__ import annotations
@@ -10,11 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tcsym.runtime.cpu import Cpu, Nowhere, Twin
+from tcsym.runtime.cpu import Cpu, Twin
+from tcsym.runtime.cuda.device import Cuda
+from tcsym.runtime.view import HERE, Place
 from tcsym.target.target import Target, kind_of
 
 if TYPE_CHECKING:
-    from tcsym.ir.compiled import Compiled
+    from tcsym.errors import TCError
+    from tcsym.ir.compiled import Compiled, Fault
     from tcsym.runtime.entering import EntryImage
     from tcsym.runtime.view import Library, View
     from tcsym.types import DType
@@ -31,8 +35,17 @@ class Code(Protocol):
     def is_whole(self) -> bool:
         """True if no code is missing."""
 
-    def run(self, data_pointers: Sequence[int], sizes: Sequence[int], threads: int) -> int:
-        """Runs on arguments and sizes in the variant's order: 0, or 1 + the index of a fault."""
+    def run(
+        self,
+        data_pointers: Sequence[int],
+        sizes: Sequence[int],
+        threads: int,
+        place: Place = HERE,
+    ) -> int:
+        """Runs on arguments and sizes in the variant's order: 0, or 1 + the index of a fault.
+
+        place: where the arguments are. There it may run after this returns.
+        """
 
     def whole(self) -> LoadedCode:
         """With all of the code; what is missing is compiled now."""
@@ -54,37 +67,66 @@ class LoadedCode(Code, Protocol):
 class Device(Protocol):
     """What one kind of target runs on.
 
-    name: in messages. reads: DLPack's types of devices whose memory its code reads in place.
+    name: in messages. reads: DLPack's types of devices whose memory its code reads in place. waits:
+    a call returns when its results are there, so that it can be timed.
     """
 
     name: str
+    waits: bool
     reads: frozenset[int]
 
     def require(self, target: Target) -> None:
         """TargetError if code for the target cannot run here."""
 
-    def load(self, compiled: Compiled) -> LoadedCode: ...
+    def load(self, compiled: Compiled, fault_error: Callable[[Fault], TCError]) -> LoadedCode:
+        """Code that can be run. fault_error: of a check that failed in it."""
 
-    def result(self, library: Library, shape: tuple[int, ...], dtype: DType) -> View:
+    def view_of(self, x: object) -> View:
+        """View of any array, also where the device cannot read it. Raises Unusable."""
+
+    def gathered(
+        self, names: Sequence[str], views: Sequence[View]
+    ) -> tuple[tuple[View, ...], Place]:
+        """The inputs of a call as its code reads them, and where it runs.
+
+        Raises Misplaced.
+        """
+
+    def admitted(self, view: View, place: Place) -> View:
+        """An array that a call there may write. Raises Unusable."""
+
+    def result(self, library: Library, shape: tuple[int, ...], dtype: DType, place: Place) -> View:
         """New uninitialised memory for a result, in the library's kind of array."""
 
-    def temporary(self, shape: tuple[int, ...], dtype: DType) -> View:
+    def temporary(self, shape: tuple[int, ...], dtype: DType, place: Place) -> View:
         """New uninitialised memory that no caller sees."""
 
     def private_copy(self, view: View) -> View:
-        """A dense copy; it remembers what it was copied from."""
+        """A dense copy; it remembers what it was copied from. Raises Unusable."""
 
     def copy(self, to: View, source: View) -> None:
         """All elements, between memory of the device."""
+
+    def synchronize(self) -> None:
+        """Until all that was begun there is done. Raises what checks in it found."""
 
 
 DEVICES: dict[str, Device] = {
     "cpu": Cpu(),
     "twin": Twin(),
-    "cuda": Nowhere(),
+    "cuda": Cuda(),
 }
 
 
 def device_of(target: Target | str | None) -> Device:
     """That of a target, or of the target of that name."""
     return DEVICES[target.kind if isinstance(target, Target) else kind_of(target)]
+
+
+def synchronize() -> None:
+    """Wait for all kernels that were called: those on a device may run after their call returned.
+
+    Errors: those of checks that kernels make while they run, such as BoundsError of a gather.
+    """
+    for device in DEVICES.values():
+        device.synchronize()

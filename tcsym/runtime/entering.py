@@ -22,7 +22,8 @@ from tcsym.runtime.packing import results_type
 from tcsym.runtime.pool import process_pool
 
 if TYPE_CHECKING:
-    from tcsym.runtime._native import Entry
+    from tcsym.runtime._native import Arena, Entry, Grids
+    from tcsym.runtime.cuda.code import CudaKernel
 
 OPTIONS = ("out", "threads", "sizes")  # in the order of tcsym/native/native.h
 Slow = Callable[..., Any]
@@ -52,8 +53,10 @@ class EntryImage:
         return tuple(vars(self).values())
 
 
-def load_entry(image: EntryImage, kernel: KernelCode, slow: Slow) -> Entry:
-    """The entry; it passes to `slow` what it does not serve."""
+def load_entry(
+    image: EntryImage, kernel: KernelCode | CudaKernel, slow: Slow, where: Arena | Grids
+) -> Entry:
+    """The entry; it passes to `slow` what it does not serve. where: it runs."""
     served = ctypes.c_int64(0)
     outputs = tuple([name for name, _ in image.outputs])
     return native.Entry(
@@ -65,7 +68,7 @@ def load_entry(image: EntryImage, kernel: KernelCode, slow: Slow) -> Entry:
         kernel.address,
         address_of_choice(),
         ctypes.addressof(served),
-        kernel.arenas.main,
+        where,
         process_pool().native,
         available_cores(),
         (kernel, served),

@@ -13,12 +13,12 @@ from tcsym.runtime.entering import EntryImage
 from tcsym.runtime.formulas import Formulas, packed_words
 from tcsym.runtime.native import HAS_ENTRIES, native
 from tcsym.runtime.plan import CallPlan
+from tcsym.runtime.view import dlpack_type
 from tcsym.sizes.dims import Dim
 from tcsym.types import DType
 
 _LAYOUTS: tuple[Layout, ...] = ("dense", "rows", "columns", "any")
 _MOST_VALUES = 4096  # they are on the stack of a call
-_DLPACK_KINDS = {"i": 0, "u": 1, "f": 2, "b": 6}  # codes of types; bfloat16 has its own, 4
 
 
 def entry_image(
@@ -99,9 +99,7 @@ def _arrays(
 
 
 def _type_words(dtype: DType, layout: Layout) -> tuple[int, ...]:
-    code = 4 if dtype is DType.BFLOAT16 else _DLPACK_KINDS[dtype.numpy.kind]
-    dlpack = code | dtype.bits << 8 | 1 << 16
-    return _LAYOUTS.index(layout), dtype.bytes, dlpack, *number_kind(dtype)
+    return _LAYOUTS.index(layout), dtype.bytes, dlpack_type(dtype), *number_kind(dtype)
 
 
 def number_kind(dtype: DType) -> tuple[int, int, int]:

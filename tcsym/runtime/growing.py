@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tcsym.ir.compiled import LEFT_OUT
 from tcsym.runtime.background import beside, compiling_parts
 from tcsym.runtime.native import CODE_MISSING
+from tcsym.runtime.view import HERE, Place
 
 if TYPE_CHECKING:
     from tcsym.compiler import Unfinished
@@ -50,15 +51,21 @@ class GrowingKernel:
         self._growing = threading.Lock()  # held beside calls only: forks wait for that
         self._coming = _Coming(frozenset(), threading.Event())
 
-    def run(self, data_pointers: Sequence[int], sizes: Sequence[int], threads: int) -> int:
+    def run(
+        self,
+        data_pointers: Sequence[int],
+        sizes: Sequence[int],
+        threads: int,
+        place: Place = HERE,
+    ) -> int:
         """As `LoadedCode.run`, after compiling what the call needs, if it is not left out."""
         unfinished = self._unfinished
         if unfinished is not None and unfinished.leaves_out(sizes):
             return LEFT_OUT
         kernel = self._serving(tuple(sizes))
-        result = kernel.run(data_pointers, sizes, threads)
+        result = kernel.run(data_pointers, sizes, threads, place)
         if result == CODE_MISSING:  # sizes so large that the machine's integers do not hold them
-            result = self.whole().run(data_pointers, sizes, threads)
+            result = self.whole().run(data_pointers, sizes, threads, place)
         if self._unfinished is not None and not self._is_growing:
             self._is_growing = True
             beside(self._grow)

@@ -11,6 +11,7 @@ from tcsym.runtime.arena import private_stride
 from tcsym.runtime.kernel_code import KernelCode
 from tcsym.runtime.native import ARENA_BUSY, OUT_OF_MEMORY, SIMT_FAULT, native
 from tcsym.runtime.size_functions import shapes_of
+from tcsym.runtime.view import HERE, Place
 
 _MOST_BYTES = 2**46  # of address space; above it no allocation can succeed
 
@@ -28,7 +29,13 @@ class LoadedKernel(KernelCode):
         counts = compiled.shared_bytes, compiled.private_bytes
         self._bytes_of = shapes_of([counts], compiled.sizes)
 
-    def run(self, data_pointers: Sequence[int], sizes: Sequence[int], threads: int) -> int:
+    def run(
+        self,
+        data_pointers: Sequence[int],
+        sizes: Sequence[int],
+        threads: int,
+        place: Place = HERE,
+    ) -> int:
         """Runs the kernel on arguments and sizes in the variant's order, on at most `threads`.
 
         Returns 0, or 1 + the index in `compiled.faults`. MemoryError if there is no room for

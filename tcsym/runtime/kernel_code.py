@@ -40,4 +40,4 @@ class KernelCode:
         """A native way in, which passes what it does not serve to `slow`."""
         from tcsym.runtime.entering import load_entry
 
-        return load_entry(image, self, slow)
+        return load_entry(image, self, slow, self.arenas.main)

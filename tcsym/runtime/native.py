@@ -7,7 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-__all__ = ["ARENA_BUSY", "CODE_MISSING", "HAS_ENTRIES", "OUT_OF_MEMORY", "SIMT_FAULT", "native"]
+__all__ = [
+    "ARENA_BUSY",
+    "CODE_MISSING",
+    "DRIVER_ERROR",
+    "HAS_ENTRIES",
+    "OUT_OF_MEMORY",
+    "SIMT_FAULT",
+    "native",
+]
 
 if TYPE_CHECKING:
     from tcsym.runtime import _native as native
@@ -20,3 +28,4 @@ else:
 HAS_ENTRIES = hasattr(native, "Entry")
 ARENA_BUSY, OUT_OF_MEMORY = native.ARENA_BUSY, native.OUT_OF_MEMORY
 CODE_MISSING, SIMT_FAULT = native.CODE_MISSING, native.SIMT_FAULT
+DRIVER_ERROR = getattr(native, "DRIVER_ERROR", 0)  # devices need the native part

@@ -32,7 +32,7 @@ from tcsym.runtime.arrays import (
 )
 from tcsym.runtime.plan import CallPlan, Output, type_text
 from tcsym.runtime.size_functions import Shape
-from tcsym.runtime.view import Library, Unusable, View
+from tcsym.runtime.view import Library, Place, Unusable, View
 
 MAX_OVERLAP_WORK: Any = 100_000  # numpy's annotation allows only two of the values it takes
 
@@ -62,22 +62,22 @@ class Outputs:
 
 def prepare_outputs(plan: CallPlan, bound: Bound, given: Sequence[object] | None) -> Outputs:
     """Memory for all outputs; `given` as ordered by `match_outputs`."""
-    library = result_library(bound.views)
+    library, place = result_library(bound.views), bound.place
     if given is None:
-        made = [_allocate(plan, k, library, shape) for k, shape in enumerate(bound.shapes)]
+        made = [_allocate(plan, k, library, shape, place) for k, shape in enumerate(bound.shapes)]
         return Outputs(tuple(made), (None,) * len(made))
     views: list[View] = []
     pending: list[tuple[View, View]] = []
     taken = [(p.name, v.original or v) for p, v in zip(plan.inputs, bound.views)]
     for k, (output, x, shape) in enumerate(zip(plan.outputs, given, bound.shapes)):
         if x is None:
-            views.append(_allocate(plan, k, library, shape))
+            views.append(_allocate(plan, k, library, shape, place))
             continue
-        view = _given_output(plan, output, x, shape)
+        view = _given_output(plan, output, x, shape, place)
         _require_writable(plan, output, view, taken)
         taken.append((output.name, view))
         if not view.aligned:
-            pending.append((view, plan.device.temporary(shape, output.dtype)))
+            pending.append((view, plan.device.temporary(shape, output.dtype, place)))
             view = pending[-1][1]
         views.append(view)
     return Outputs(tuple(views), tuple(given), tuple(pending))
@@ -91,11 +91,11 @@ def result_library(views: Sequence[View]) -> Library:
     return "numpy"
 
 
-def _allocate(plan: CallPlan, k: int, library: Library, shape: Shape) -> View:
+def _allocate(plan: CallPlan, k: int, library: Library, shape: Shape, place: Place) -> View:
     output = plan.outputs[k]
     if math.prod([max(1, extent) for extent in shape]) * output.dtype.bytes > INT64_LIMIT:
         raise plan.error("size", f"`{output.name}` is too large: {shape}", output.span)
-    return plan.device.result(library, shape, output.dtype)
+    return plan.device.result(library, shape, output.dtype, place)
 
 
 # ---- out=
@@ -125,13 +125,14 @@ def match_outputs(plan: CallPlan, out: object) -> list[object] | None:
     return [out]
 
 
-def _given_output(plan: CallPlan, output: Output, x: object, shape: Shape) -> View:
+def _given_output(plan: CallPlan, output: Output, x: object, shape: Shape, place: Place) -> View:
     """View of a caller's array of the right rank, type and shape."""
     try:
-        view = written_view(x)
+        view = written_view(x, plan.device.view_of)
+        require_place(plan, f"`out` for `{output.name}`", output.span, view)
+        view = plan.device.admitted(view, place)
     except Unusable as why:
         raise unusable(plan, f"`out` for `{output.name}`", output.span, why) from None
-    require_place(plan, f"`out` for `{output.name}`", output.span, view)
     if view.shape != shape or view.dtype is not output.dtype:
         raise _unfitting(plan, output, view, shape)
     return view

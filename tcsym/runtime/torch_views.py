@@ -51,14 +51,14 @@ def torch_view(x: Any, torch: Any) -> View:
             raise Unusable(f"has no memory that can be read ({why})", _OPERATOR) from None
 
 
-def empty_tensor(shape: tuple[int, ...], dtype: DType, torch: Any) -> View:
+def empty_tensor(shape: tuple[int, ...], dtype: DType, torch: Any, place: Place = HERE) -> View:
     """View of a new uninitialised tensor, plain also inside of functions that torch transforms."""
-    tensor = torch.empty(shape, dtype=getattr(torch, dtype.value), device="cpu")
+    tensor = torch.empty(shape, dtype=getattr(torch, dtype.value), device=place.name)
     while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
         functional = torch._is_functional_tensor(tensor)
         unwrap = torch._from_functional_tensor if functional else torch._C._functorch.get_unwrapped
         tensor = unwrap(tensor)
-    return _view(tensor, torch)
+    return _view(tensor, torch)._replace(place=place)
 
 
 def _view(x: Any, torch: Any) -> View:

@@ -25,7 +25,7 @@ from tcsym.target.names import resolve_target
 from tcsym.target.target import Target
 
 if TYPE_CHECKING:
-    from tcsym.runtime.device import Code
+    from tcsym.runtime.device import Code, LoadedCode
     from tcsym.sizes.context import Context
 
 MAX_VARIANTS = 4
@@ -101,7 +101,8 @@ class Variant:
         LEFT_OUT with sizes that it leaves out (`Variants.run`).
         """
         values = _values(self.slots, views, sizes)
-        return self.kernel.run([views[k].pointer for k in self.pointers], values, threads)
+        pointers = [views[k].pointer for k in self.pointers]
+        return self.kernel.run(pointers, values, threads, views[-1].place)
 
 
 class Variants:
@@ -232,11 +233,14 @@ class Variants:
             if is_all:
                 self.keep(layouts, compiled)
 
-        kernel = GrowingKernel(begun, self.plan.device.load, grown)
+        kernel = GrowingKernel(begun, self._load_code, grown)
         return self.variant_of(layouts, kernel.compiled, kernel)
 
     def _loaded(self, layouts: Layouts, compiled: Compiled) -> Variant:
-        return self.variant_of(layouts, compiled, self.plan.device.load(compiled))
+        return self.variant_of(layouts, compiled, self._load_code(compiled))
+
+    def _load_code(self, compiled: Compiled) -> LoadedCode:
+        return self.plan.device.load(compiled, self.plan.fault_error)
 
     def variant_of(self, layouts: Layouts, compiled: Compiled, kernel: Code) -> Variant:
         """Loaded code, and where its arguments come from."""

@@ -6,7 +6,17 @@ from typing import Any, Literal, NamedTuple
 
 from tcsym.types import DType
 
-Library = Literal["numpy", "torch", "jax"]
+# `pycuda`: its GPUArrays. `dlpack`: whatever else shows its memory on a device.
+Library = Literal["numpy", "torch", "jax", "cupy", "pycuda", "dlpack"]
+CUDA, CUDA_MANAGED = 2, 13  # DLPack's types of devices
+ANY_STREAM = -1
+_DLPACK_KINDS = {"i": 0, "u": 1, "f": 2, "b": 6}  # bfloat16 has its own, 4
+
+
+def dlpack_type(dtype: DType) -> int:
+    """DLPack's code, bits and lanes in one number."""
+    code = 4 if dtype is DType.BFLOAT16 else _DLPACK_KINDS[dtype.numpy.kind]
+    return code | dtype.bits << 8 | 1 << 16
 
 
 class Unusable(Exception):
@@ -20,13 +30,15 @@ class Unusable(Exception):
 class Place(NamedTuple):
     """A device that holds memory: DLPack's type and number of it, and what its library calls it.
 
-    `hint`: how an array gets from there to the kernel's device.
+    `hint`: how an array gets from there to the kernel's device. `stream`: handle of the one on
+    which its library works now, or `ANY_STREAM`.
     """
 
     type: int
     number: int
     name: str
     hint: str = "copy it there first"
+    stream: int = 0
 
 
 HERE = Place(1, 0, "cpu")
@@ -37,6 +49,14 @@ class Elsewhere(Unusable):
 
     def __init__(self, place: Place) -> None:
         super().__init__(f"is on device {place.name}", place.hint)
+
+
+class Misplaced(Unusable):
+    """Of the arguments of a call, the one of this number is not where others are."""
+
+    def __init__(self, k: int, why: str, hint: str) -> None:
+        super().__init__(why, hint)
+        self.k = k
 
 
 class View(NamedTuple):

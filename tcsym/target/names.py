@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tcsym.errors import OptionError, TargetError
+from tcsym.errors import OptionError
 from tcsym.target.caches import cache_bytes
 from tcsym.target.cpu import KINDS, cpu_target, host_target
 from tcsym.target.cuda import KINDS as CUDA_KINDS
@@ -11,6 +11,7 @@ from tcsym.target.host import Processor, processor
 from tcsym.target.target import TWIN, Target
 
 HOST = "cpu"  # what the machine at hand is made of
+DEVICE = "cuda"  # its first CUDA device
 NAMED = {f"cpu:{kind.name}": kind for kind in KINDS}
 DEVICES = {f"cuda:{kind.name}": kind for kind in CUDA_KINDS}
 
@@ -25,15 +26,13 @@ def resolve_target(name: str | None, here: Processor | None = None) -> Target:
         return cuda_target(DEVICES[name])
     if name == TWIN:
         return twin_target()
-    if name == "cuda":
-        raise TargetError(
-            "target `cuda` is not available in this version",
-            hint=f'use "cpu"; "{TWIN}" runs the kernels of a device on the host',
-        )
+    if name == DEVICE:
+        from tcsym.target.devices import kind_here
+
+        return cuda_target(kind_here())
     raise OptionError(f"unknown target `{name}`", hint=f"use {known_targets()}")
 
 
 def known_targets() -> str:
     """For messages."""
-    *names, last = (HOST, *NAMED, *DEVICES, TWIN)
-    return f"{', '.join(names)} or {last}"
+    return f"{', '.join((HOST, *NAMED, DEVICE, *DEVICES))} or {TWIN}"

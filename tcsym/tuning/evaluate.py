@@ -24,6 +24,7 @@ from tcsym.options import Options
 from tcsym.process.recursion import deep_recursion
 from tcsym.runtime.device import LoadedCode, device_of
 from tcsym.runtime.digest import hexdigest
+from tcsym.runtime.plan import plan_call
 from tcsym.sizes.context import Context
 from tcsym.target.names import resolve_target
 from tcsym.target.target import Target
@@ -318,4 +319,5 @@ def loaded(
 def _loaded(
     program: Program, target: Target, options: Options, compile: Compile, _copy: int
 ) -> LoadedCode:
-    return device_of(target).load(compile(program, target, options))
+    error = plan_call(program, {}, frozenset(), target).fault_error
+    return device_of(target).load(compile(program, target, options), error)

@@ -124,7 +124,7 @@ def fast_entry(
     """Entry for arrays of these layouts (all dense); None where it is not safe."""
     layouts = layouts or all_dense(plan)
     image = entry_image(plan, kernel.compiled, pointers, slots, layouts, exact)
-    return None if image is None else load_entry(image, kernel, slow)
+    return None if image is None else load_entry(image, kernel, slow, kernel.arenas.main)
 
 
 def make(

@@ -42,17 +42,17 @@ class Noting(Cpu):
     def require(self, target: Target) -> None:
         self.asked.append(f"require {target.name}")
 
-    def load(self, compiled: Any) -> Any:
+    def load(self, compiled: Any, fault_error: Any) -> Any:
         self.asked.append("load")
-        return super().load(compiled)
+        return super().load(compiled, fault_error)
 
-    def result(self, library: Any, shape: tuple[int, ...], dtype: DType) -> View:
+    def result(self, library: Any, shape: tuple[int, ...], dtype: DType, place: Place) -> View:
         self.asked.append("result")
-        return super().result(library, shape, dtype)
+        return super().result(library, shape, dtype, place)
 
-    def temporary(self, shape: tuple[int, ...], dtype: DType) -> View:
+    def temporary(self, shape: tuple[int, ...], dtype: DType, place: Place) -> View:
         self.asked.append("temporary")
-        return super().temporary(shape, dtype)
+        return super().temporary(shape, dtype, place)
 
     def private_copy(self, view: View) -> View:
         self.asked.append("private_copy")
@@ -84,7 +84,8 @@ def test_code_of_the_cpu_is_code() -> None:
     target = resolve_target("cpu:novector")
     layouts: Any = ("dense",) * 3
     code: LoadedCode = device_of(target).load(
-        compile_program(analyse(ADD)["add"], target, Options(), {}, layouts)
+        compile_program(analyse(ADD)["add"], target, Options(), {}, layouts),
+        plan_on(None).fault_error,
     )
     assert code.is_whole and code.whole() is code and code.grown() is code
     a, b, c = ones(5), ones(5), np.zeros(5, F32)

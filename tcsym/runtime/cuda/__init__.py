@@ -1,0 +1,1 @@
+"""CUDA devices: their memory, and kernels on them."""

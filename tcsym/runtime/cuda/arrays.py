@@ -1,0 +1,247 @@
+"""Arrays on devices -> `View`s, and new arrays there in the kind of a call's arguments.
+
+torch's tensors and cupy's arrays are read by their attributes, all others through DLPack or
+`__cuda_array_interface__` (which has no bfloat16). What has neither is a host's.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from tcsym.runtime.arrays import dense_view, view_of
+from tcsym.runtime.cuda.driver import device_of_pointer, order
+from tcsym.runtime.cuda.primary import primary
+from tcsym.runtime.native import native
+from tcsym.runtime.view import (
+    ANY_STREAM,
+    CUDA,
+    Library,
+    Place,
+    Unusable,
+    View,
+    dlpack_type,
+)
+from tcsym.target.devices import driver
+from tcsym.types import DType
+
+_LEGACY, _LEGACY_HANDLE = 1, 0  # the default stream: in the protocols, and the driver's
+_TYPES = {dlpack_type(t): t for t in DType}
+_NUMPY = {t.numpy.str: t for t in DType if t is not DType.BFLOAT16}
+_COPY = "copy it there first"
+
+
+def device_view(x: Any) -> View:
+    """View of any array; of a host's where it is. Raises Unusable."""
+    torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
+    if torch is not None and isinstance(x, torch.Tensor):
+        return _torch_view(x, torch)
+    if cupy is not None and isinstance(x, cupy.ndarray):
+        return _cupy_view(x, cupy)
+    if isinstance(x, DeviceArray):
+        return x.view
+    kind, number = _dlpack_device(x)
+    if kind == CUDA and type(x).__module__.partition(".")[0] in ("jax", "jaxlib"):
+        return _dlpack_view(x, number, "jax")
+    interface = getattr(x, "__cuda_array_interface__", None)
+    if isinstance(interface, dict):
+        return _interface_view(x, interface, number if kind == CUDA else None)
+    return _dlpack_view(x, number, "dlpack") if kind == CUDA else view_of(x)
+
+
+def place_of(number: int, stream: int) -> Place:
+    return Place(CUDA, number, f"cuda:{number}", _COPY, stream)
+
+
+def _torch_view(x: Any, torch: Any) -> View:
+    from tcsym.runtime.torch_views import torch_view
+
+    view = torch_view(x, torch)
+    if view.place.type != CUDA:
+        return view._replace(place=view.place._replace(hint=f"pass `x.to({_first_device()!r})`"))
+    number = view.place.number
+    return view._replace(place=place_of(number, torch.cuda.current_stream(number).cuda_stream))
+
+
+def _first_device() -> str:
+    return "cuda"
+
+
+def _cupy_view(x: Any, cupy: Any) -> View:
+    number = int(x.device.id)
+    with cupy.cuda.Device(number):
+        stream = int(cupy.cuda.get_current_stream().ptr)
+    dtype = _NUMPY.get(x.dtype.str)
+    given = int(x.data.ptr), x.shape, x.strides
+    return _view("cupy", dtype, *given, True, x, place_of(number, stream))
+
+
+def _dlpack_device(x: Any) -> tuple[int, int]:
+    find = getattr(x, "__dlpack_device__", None)
+    if find is None or isinstance(x, np.ndarray):
+        return 1, 0
+    kind, number = find()
+    return int(kind), int(number)
+
+
+def _interface_view(x: Any, interface: dict[str, Any], number: int | None) -> View:
+    """https://numba.readthedocs.io/en/stable/cuda/cuda_array_interface.html, versions 2 and 3."""
+    pointer, is_read_only = interface["data"]
+    if interface.get("mask") is not None:
+        raise Unusable("is a masked array", "fill it first")
+    shape, dtype = tuple(interface["shape"]), _NUMPY.get(interface["typestr"])
+    strides = interface.get("strides")
+    stream = interface.get("stream", _LEGACY if interface.get("version", 0) < 3 else None)
+    if number is None:
+        several = driver().Device.count() > 1 and pointer
+        number = device_of_pointer(pointer) if several else 0
+    place = place_of(number, ANY_STREAM if stream is None else _handle(int(stream)))
+    library: Library = "pycuda" if type(x).__module__ == "pycuda.gpuarray" else "dlpack"
+    if strides is None:
+        itemsize = np.dtype(interface["typestr"]).itemsize
+        strides = [
+            s // (dtype.bytes if dtype else itemsize) * itemsize for s in _dense(shape, dtype)
+        ]
+    return _view(
+        library, dtype, int(pointer or 0), shape, tuple(strides), not is_read_only, x, place
+    )
+
+
+def _dense(shape: tuple[int, ...], dtype: DType | None) -> tuple[int, ...]:
+    return dense_view(shape, dtype or DType.UINT8).strides
+
+
+def _handle(stream: int) -> int:
+    """That of the driver; the protocols' 0 is ambiguous and nobody's."""
+    return _LEGACY_HANDLE if stream == _LEGACY else stream
+
+
+def _dlpack_view(x: Any, number: int, library: Library) -> View:
+    """The producer makes the default stream wait for what it has begun."""
+    try:
+        try:
+            capsule = x.__dlpack__(stream=_LEGACY, max_version=(1, 0))
+        except TypeError:  # of before version 1
+            capsule = x.__dlpack__(stream=_LEGACY)
+        pointer, shape, strides, code, writable = native.read_capsule(capsule)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise Unusable(f"cannot be read through DLPack ({error})") from None
+    dtype = _TYPES.get(code)
+    size = dtype.bytes if dtype else 1
+    in_bytes = _dense(shape, dtype) if strides is None else tuple([s * size for s in strides])
+    place = place_of(number, _LEGACY_HANDLE)
+    return _view(library, dtype, pointer, shape, in_bytes, writable, (x, capsule), place)
+
+
+def _view(
+    library: Library,
+    dtype: DType | None,
+    pointer: int,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    writable: bool,
+    owner: Any,
+    place: Place,
+) -> View:
+    size = dtype.bytes if dtype else 1
+    expected = _dense(shape, dtype)
+    dense = 0 in shape or all(
+        extent == 1 or s == e for extent, s, e in zip(shape, strides, expected)
+    )
+    aligned = not pointer % size and not any(s % size for s in strides)
+    return View(
+        library, dtype, shape, strides, pointer, dense, aligned, writable, owner, place=place
+    )
+
+
+# ---- new arrays
+
+
+class DeviceArray:
+    """A dense array on a device, for libraries to take over: DLPack, `__cuda_array_interface__`.
+
+    Its memory is of a pool of the stream it was made on, so what follows there may use it again.
+    """
+
+    def __init__(self, shape: tuple[int, ...], dtype: DType, place: Place) -> None:
+        empty = dense_view(shape, dtype)
+        n_bytes = dtype.bytes * max(1, int(np.prod(shape, dtype=np.int64)))
+        pointer = primary(place.number).pool(place.stream).memory(n_bytes, self)
+        self.dtype = dtype.numpy
+        self.shape = shape
+        self._view = empty._replace(library="dlpack", pointer=pointer, place=place)
+
+    @property
+    def view(self) -> View:
+        """It owns what it shows. (Kept, that would be a cycle.)"""
+        return self._view._replace(owner=self)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        view = self.view
+        if view.dtype is DType.BFLOAT16:
+            raise AttributeError("bfloat16 has no typestr: use DLPack")
+        return {
+            "version": 3,
+            "shape": self.shape,
+            "typestr": self.dtype.str,
+            "data": (view.pointer, False),
+            "strides": None,
+            "stream": view.place.stream or _LEGACY,
+        }
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return CUDA, self.view.place.number
+
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> object:
+        place = self.view.place
+        if copy or (dl_device is not None and dl_device != self.__dlpack_device__()):
+            raise BufferError("it is shown where it is, and not copied")
+        taker = _handle(_LEGACY if stream is None else stream)
+        if stream != -1 and taker != place.stream:
+            with primary(place.number):
+                order(place.stream, taker)
+        assert self.view.dtype is not None
+        given = self.view.pointer, self.shape, dlpack_type(self.view.dtype), CUDA, place.number
+        return native.make_capsule(self, *given, bool(max_version and max_version[0] >= 1))
+
+    def copy_to_host(self) -> np.ndarray[Any, Any]:
+        """Once it is computed."""
+        host = np.empty(self.shape, self.dtype)
+        if host.nbytes:
+            with primary(self.view.place.number):
+                driver().Context.synchronize()
+                driver().memcpy_dtoh(host, self.view.pointer)
+        return host
+
+    def __repr__(self) -> str:
+        return f"DeviceArray({self.shape}, {self.dtype}, {self.view.place.name})"
+
+
+def new_array(library: Library, shape: tuple[int, ...], dtype: DType, place: Place) -> View:
+    """Uninitialised, in the library's kind of array if it has the type."""
+    if library == "torch":
+        from tcsym.runtime.torch_views import empty_tensor
+
+        return empty_tensor(shape, dtype, sys.modules["torch"], place)
+    if library == "cupy" and dtype is not DType.BFLOAT16:
+        cupy = sys.modules["cupy"]
+        with cupy.cuda.Device(place.number):
+            return _cupy_view(cupy.empty(shape, dtype.numpy), cupy)._replace(place=place)
+    if library == "pycuda" and dtype is not DType.BFLOAT16:
+        from pycuda.gpuarray import empty
+
+        with primary(place.number):
+            made = empty(shape, dtype.numpy)
+        return device_view(made)._replace(place=place)
+    view = DeviceArray(shape, dtype, place).view
+    return view._replace(library="jax") if library == "jax" else view

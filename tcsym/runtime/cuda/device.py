@@ -1,0 +1,171 @@
+"""CUDA devices as a `Device`. Nothing of pycuda is loaded before a call needs it."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from tcsym.errors import TargetError
+from tcsym.process.system import require_runs_code
+from tcsym.runtime.native import HAS_ENTRIES
+from tcsym.runtime.view import (
+    ANY_STREAM,
+    CUDA,
+    CUDA_MANAGED,
+    Library,
+    Misplaced,
+    Place,
+    Unusable,
+    View,
+)
+from tcsym.target.target import TWIN
+
+if TYPE_CHECKING:
+    from tcsym.errors import TCError
+    from tcsym.ir.compiled import Compiled, Fault
+    from tcsym.runtime.cuda.code import CudaKernel
+    from tcsym.runtime.cuda.primary import Memory
+    from tcsym.target.target import Target
+    from tcsym.types import DType
+
+_NUMBER_BYTES, _MOST_NUMBERS = 8, 64
+
+
+class Cuda:
+    """NVIDIA's devices."""
+
+    name = "CUDA device"
+    waits = False
+    reads = frozenset((CUDA, CUDA_MANAGED))
+
+    def __init__(self) -> None:
+        self._numbers = threading.local()
+
+    def require(self, target: Target) -> None:
+        from tcsym.target.devices import capability, runs_on
+
+        require_runs_code()
+        if not HAS_ENTRIES:
+            raise TargetError(
+                f"target `{target.name}` needs the native part of the run time",
+                hint="install tcsym where there is a C compiler; `tcsym doctor` says more",
+            )
+        here = capability()
+        if not runs_on(target.machine.name, here):
+            major, minor = here
+            raise TargetError(
+                f"code for `{target.machine.name}` does not run on the device here, "
+                f"of compute capability {major}.{minor}",
+                hint=f'use "cuda" for this device; "{TWIN}" runs on the host',
+            )
+
+    def load(self, compiled: Compiled, fault_error: Callable[[Fault], TCError]) -> CudaKernel:
+        from tcsym.runtime.cuda.code import load
+
+        return load(compiled, fault_error)
+
+    def view_of(self, x: object) -> View:
+        from tcsym.runtime.cuda.arrays import device_view
+
+        return device_view(x)
+
+    def gathered(
+        self, names: Sequence[str], views: Sequence[View]
+    ) -> tuple[tuple[View, ...], Place]:
+        """On the stream on which the library of the arguments works, which waits for the others'.
+
+        Numbers, which are no library's, are written into memory of the device.
+        """
+        from tcsym.runtime.cuda.arrays import place_of
+
+        arrays = [(k, v) for k, v in enumerate(views) if v.place.type in self.reads]
+        place = place_of(0, 0)
+        if arrays:
+            first, place = arrays[0][0], arrays[0][1].place
+            for k, view in arrays:
+                if view.place.number != place.number:
+                    why = f"is on {view.place.name}, but `{names[first]}` is on {place.name}"
+                    raise Misplaced(k, why, "all arguments of a call have to be on one device")
+            place = place_of(place.number, _stream([view for _, view in arrays]))
+            for _, view in arrays:
+                _follow(view.place.stream, place)
+        is_number = [v.place.type not in self.reads for v in views]
+        moved = [self._number(v, k, place) if is_number[k] else v for k, v in enumerate(views)]
+        return tuple(moved), place
+
+    def _number(self, view: View, k: int, place: Place) -> View:
+        """Each thread has memory for them on each stream, where its calls follow each other."""
+        from tcsym.runtime.arrays import numpy_array
+        from tcsym.runtime.cuda.driver import set_number
+        from tcsym.runtime.cuda.primary import primary
+
+        key = place.number, place.stream
+        kept: dict[tuple[int, int], Memory] = self._numbers.__dict__.setdefault("kept", {})
+        if key not in kept:
+            kept[key] = primary(place.number).allocate(_NUMBER_BYTES * _MOST_NUMBERS)
+        pointer = kept[key].pointer + k % _MOST_NUMBERS * _NUMBER_BYTES
+        with primary(place.number):
+            set_number(pointer, numpy_array(view).tobytes(), place.stream)
+        return view._replace(pointer=pointer, place=place)
+
+    def admitted(self, view: View, place: Place) -> View:
+        """An array to write into, on the call's stream."""
+        if view.place.number != place.number:
+            raise Unusable(f"is on {view.place.name}, but the arguments are on {place.name}")
+        if not view.aligned:
+            raise _unaligned()
+        _follow(view.place.stream, place)
+        return view._replace(place=place)
+
+    def result(self, library: Library, shape: tuple[int, ...], dtype: DType, place: Place) -> View:
+        from tcsym.runtime.cuda.arrays import new_array
+
+        return new_array(library, shape, dtype, place)
+
+    def temporary(self, shape: tuple[int, ...], dtype: DType, place: Place) -> View:
+        return self.result("dlpack", shape, dtype, place)
+
+    def private_copy(self, view: View) -> View:
+        raise _unaligned()
+
+    def copy(self, to: View, source: View) -> None:
+        raise _unaligned()
+
+    def synchronize(self) -> None:
+        if "tcsym.runtime.cuda.primary" in sys.modules:  # else nothing of ours is there
+            from tcsym.runtime.cuda.primary import used
+
+            places = used()
+            for place in places:
+                place.synchronize()
+            for place in places:
+                place.faults.raise_found()
+
+
+def _stream(views: Sequence[View]) -> int:
+    """torch and cupy work on streams that they call the current ones; others do not move."""
+    for library in ("torch", "cupy"):
+        for view in views:
+            if view.library == library:
+                return view.place.stream
+    streams = [v.place.stream for v in views if v.place.stream != ANY_STREAM]
+    return streams[0] if streams else 0
+
+
+def _follow(stream: int, place: Place) -> None:
+    """What the call does comes after what is on the stream now."""
+    if stream not in (ANY_STREAM, place.stream):
+        from tcsym.runtime.cuda.driver import order
+        from tcsym.runtime.cuda.primary import primary
+
+        with primary(place.number):
+            order(stream, place.stream)
+
+
+def _unaligned() -> Unusable:
+    return Unusable(
+        "does not lie at multiples of its element, and copies on devices are not made",
+        "make a copy: `x.clone()`, `x.copy()`",
+    )
