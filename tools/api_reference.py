@@ -60,6 +60,7 @@ SECTIONS = (
     ("Reading traces: `tcsym.recorded`", "tcsym.recorded", ("load", "Recorded", "Calls")),
     ("Threads", "tcsym", ("set_num_threads", "get_num_threads")),
     ("Memory of results", "tcsym", ("set_result_memory", "get_result_memory")),
+    ("Devices", "tcsym", ("synchronize",)),
     ("Errors", "tcsym", ("TCError",)),
 )
 

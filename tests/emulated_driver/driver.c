@@ -1,0 +1,333 @@
+/* A stand-in for libcuda.so.1 with two devices: pycuda, unmodified, and our own run time run on it.
+ *
+ * The device's memory is memory of the host that ends at a page which must not be touched. A module
+ * is a text that a test has announced (`emulated_module`), with functions of the host's for its
+ * entries: those that the twin launches. Work on streams is done as late as it may: when something
+ * waits for it. What a device would refuse (no current context, more shared memory than a function
+ * was allowed, memory or waiting while a stream is captured) is refused.
+ *
+ * All other names that pycuda links with are weak functions which say CUDA_ERROR_STUB_LIBRARY. */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+typedef int Result;
+typedef uint64_t Pointer;
+enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_DEVICE = 101, INVALID_CONTEXT = 201 };
+enum { INVALID_PTX = 218, NOT_FOUND = 500, LAUNCH_FAILED = 719, CAPTURED = 900 };
+enum { DEVICES = 2, MOST_DEPTH = 64, MOST_WORK = 4096, MOST_MODULES = 512, MOST_FUNCTIONS = 64, MOST_OWNED = 65536 };
+enum { PAGE = 4096, ALIGNED = 256, PLAIN_SHARED = 48 * 1024, MOST_SHARED = 227 * 1024 };
+
+typedef void Region(void *data, char *shared, int64_t block, int64_t thread, void *simt);
+typedef int32_t Grid(Region *, void *, int64_t, int64_t, int64_t, int64_t);
+typedef struct {
+    char name[64];
+    Region *region;
+    int shared_bytes; /* most it may have */
+} Function;
+typedef struct {
+    char *text;
+    int n_functions;
+    Function functions[MOST_FUNCTIONS];
+} Module;
+typedef struct {
+    Function *function; /* null: a memset of `blocks` values of `threads` bytes */
+    void *words, *stream;
+    Pointer at;
+    unsigned value;
+    int64_t blocks, threads, shared_bytes;
+} Work;
+
+static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+static struct {
+    Pointer first, end;
+    int device;
+} owned[MOST_OWNED]; /* a ring of the last allocations */
+static int n_owned;
+static Module modules[MOST_MODULES];
+static Work work[MOST_WORK];
+static int n_modules, n_work;
+static Grid *grid;
+static Result broken; /* what every call says after a kernel failed */
+/* What tests look at and set. */
+static struct {
+    int64_t launches, allocations, frees, waits, modules, memsets, orders, depth; /* counts */
+    int64_t stream, shared_bytes, blocks, threads, device, allowed;               /* of a last launch */
+    int64_t capability, captured, fail_launch, is_noop, devices;                  /* set by tests */
+} seen = {.capability = 80, .devices = DEVICES};
+static _Thread_local intptr_t stack[MOST_DEPTH];
+static _Thread_local int depth;
+static const intptr_t CONTEXTS = 0x1000; /* of device k: that plus k */
+
+int64_t *emulated(void) { return (int64_t *)&seen; }
+void emulated_grid(Grid *simt) { grid = simt; }
+
+static Module *module_of(const char *text) {
+    for (int k = 0; k < n_modules; k++)
+        if (!strcmp(modules[k].text, text))
+            return modules + k;
+    return NULL;
+}
+
+void emulated_module(const char *text, const char *name, Region *region) {
+    pthread_mutex_lock(&lock);
+    Module *module = module_of(text);
+    if (!module) {
+        module = modules + n_modules++ % MOST_MODULES;
+        module->text = strdup(text);
+        module->n_functions = 0;
+    }
+    Function *function = module->functions + module->n_functions++;
+    snprintf(function->name, sizeof function->name, "%s", name);
+    function->region = region;
+    function->shared_bytes = PLAIN_SHARED;
+    pthread_mutex_unlock(&lock);
+}
+
+static void finish(void) {
+    for (int k = 0; k < n_work; k++) {
+        Work *w = work + k;
+        if (!w->function) {
+            for (int64_t i = 0; i < w->blocks; i++)
+                memcpy((char *)w->at + i * w->threads, &w->value, w->threads);
+        } else if (!broken) {
+            if (grid(w->function->region, w->words, w->blocks, w->threads, w->shared_bytes, 0))
+                broken = LAUNCH_FAILED;
+        }
+        free(w->words);
+    }
+    n_work = 0;
+}
+
+static Result add(Work w) {
+    pthread_mutex_lock(&lock);
+    if (n_work == MOST_WORK)
+        finish();
+    work[n_work++] = w;
+    pthread_mutex_unlock(&lock);
+    return broken;
+}
+
+static Result waited(void) {
+    if (seen.captured)
+        return CAPTURED;
+    pthread_mutex_lock(&lock);
+    seen.waits++;
+    finish();
+    pthread_mutex_unlock(&lock);
+    return broken;
+}
+
+static Result needed(void) { return depth ? broken : INVALID_CONTEXT; }
+
+/* ---- devices and contexts */
+
+Result cuInit(unsigned flags) { return OK; }
+Result cuDriverGetVersion(int *v) { return *v = 13000, OK; }
+Result cuDeviceGetCount(int *n) { return *n = (int)seen.devices, OK; }
+Result cuDeviceGet(int *device, int k) { return *device = k, k < DEVICES ? OK : INVALID_DEVICE; }
+Result cuDeviceGetName(char *s, int n, int device) {
+    return snprintf(s, n, "emulated device %d", device), OK;
+}
+Result cuDeviceComputeCapability(int *major, int *minor, int device) {
+    *major = (int)seen.capability / 10;
+    *minor = (int)seen.capability % 10;
+    return OK;
+}
+Result cuDeviceTotalMem_v2(size_t *n, int device) { return *n = (size_t)1 << 32, OK; }
+Result cuDeviceGetAttribute(int *v, int attribute, int device) {
+    enum { THREADS = 1, WARP = 10, PROCESSORS = 16, MAJOR = 75, MINOR = 76, OPTIN = 97 };
+    int major = (int)seen.capability / 10, minor = (int)seen.capability % 10;
+    *v = attribute == THREADS      ? 1024
+         : attribute == WARP       ? 32
+         : attribute == PROCESSORS ? 4
+         : attribute == MAJOR      ? major
+         : attribute == MINOR      ? minor
+         : attribute == OPTIN      ? MOST_SHARED
+                                   : 0;
+    return OK;
+}
+Result cuDevicePrimaryCtxRetain(void **context, int device) {
+    return *context = (void *)(CONTEXTS + device), OK;
+}
+Result cuDevicePrimaryCtxRelease_v2(int device) { return OK; }
+Result cuCtxPushCurrent_v2(void *context) {
+    stack[depth++] = (intptr_t)context;
+    seen.depth = depth;
+    return OK;
+}
+Result cuCtxPopCurrent_v2(void **context) {
+    if (!depth)
+        return INVALID_CONTEXT;
+    *context = (void *)stack[--depth];
+    seen.depth = depth;
+    return OK;
+}
+Result cuCtxGetCurrent(void **context) {
+    return *context = depth ? (void *)stack[depth - 1] : NULL, OK;
+}
+Result cuCtxSetCurrent(void *context) {
+    if (!depth)
+        depth = 1;
+    return stack[depth - 1] = (intptr_t)context, OK;
+}
+Result cuCtxGetDevice(int *device) {
+    return depth ? (*device = (int)(stack[depth - 1] - CONTEXTS), OK) : INVALID_CONTEXT;
+}
+Result cuCtxSynchronize(void) { return depth ? waited() : INVALID_CONTEXT; }
+Result cuCtxAttach(void **context, unsigned flags) { return cuCtxGetCurrent(context); }
+Result cuCtxDetach(void *context) { return OK; }
+
+/* ---- memory */
+
+Result cuMemAlloc_v2(Pointer *p, size_t n) {
+    if (needed())
+        return needed();
+    if (seen.captured)
+        return CAPTURED;
+    if (n > (size_t)1 << 32)
+        return OUT_OF_MEMORY;
+    size_t size = (n + PAGE - 1) / PAGE * PAGE;
+    char *base = mmap(NULL, size + PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    mprotect(base + size, PAGE, PROT_NONE);
+    memset(base, 0xff, size); /* no numbers */
+    *p = (Pointer)(base + (size - n) / ALIGNED * ALIGNED);
+    pthread_mutex_lock(&lock);
+    int k = n_owned++ % MOST_OWNED;
+    owned[k].first = *p;
+    owned[k].end = *p + n;
+    cuCtxGetDevice(&owned[k].device);
+    seen.allocations++;
+    pthread_mutex_unlock(&lock);
+    return OK;
+}
+Result cuPointerGetAttribute(void *value, int attribute, Pointer p) {
+    enum { DEVICE_ORDINAL = 9 };
+    for (int k = 0; attribute == DEVICE_ORDINAL && k < n_owned && k < MOST_OWNED; k++)
+        if (owned[k].first <= p && p < owned[k].end)
+            return *(int *)value = owned[k].device, OK;
+    return INVALID_VALUE;
+}
+Result cuMemFree_v2(Pointer p) { return seen.frees++, waited(); } /* never used again: late uses crash not */
+Result cuMemGetInfo_v2(size_t *left, size_t *all) { return *left = *all = (size_t)1 << 32, OK; }
+Result cuMemHostAlloc(void **p, size_t n, unsigned flags) {
+    return *p = aligned_alloc(PAGE, (n + PAGE - 1) / PAGE * PAGE), OK;
+}
+Result cuMemFreeHost(void *p) { return free(p), OK; }
+Result cuMemHostGetDevicePointer_v2(Pointer *p, void *host, unsigned flags) {
+    return *p = (Pointer)host, OK;
+}
+static Result moved(void *to, const void *from, size_t n) {
+    if (needed())
+        return needed();
+    Result result = waited();
+    memcpy(to, from, n);
+    return result;
+}
+Result cuMemcpyHtoD_v2(Pointer to, const void *from, size_t n) { return moved((void *)to, from, n); }
+Result cuMemcpyDtoH_v2(void *to, Pointer from, size_t n) { return moved(to, (void *)from, n); }
+Result cuMemcpyDtoD_v2(Pointer to, Pointer from, size_t n) {
+    return moved((void *)to, (void *)from, n);
+}
+static Result set(Pointer at, unsigned value, size_t n, int bytes, void *stream) {
+    if (needed())
+        return needed();
+    seen.memsets++;
+    return add((Work){.at = at, .value = value, .blocks = n, .threads = bytes, .stream = stream});
+}
+Result cuMemsetD8Async(Pointer at, unsigned char v, size_t n, void *s) { return set(at, v, n, 1, s); }
+Result cuMemsetD16Async(Pointer at, uint16_t v, size_t n, void *s) { return set(at, v, n, 2, s); }
+Result cuMemsetD32Async(Pointer at, unsigned v, size_t n, void *s) { return set(at, v, n, 4, s); }
+
+/* ---- streams and events */
+
+Result cuStreamCreate(void **stream, unsigned flags) {
+    static intptr_t next = 0x2000;
+    return *stream = (void *)(next += 16), OK;
+}
+Result cuStreamDestroy_v2(void *stream) { return OK; }
+Result cuStreamSynchronize(void *stream) { return waited(); }
+Result cuStreamQuery(void *stream) { return OK; }
+Result cuStreamWaitEvent(void *stream, void *event, unsigned flags) { return seen.orders++, OK; }
+Result cuEventCreate(void **event, unsigned flags) { return *event = calloc(1, 8), OK; }
+Result cuEventDestroy_v2(void *event) { return free(event), OK; }
+Result cuEventRecord(void *event, void *stream) { return OK; }
+Result cuEventSynchronize(void *event) { return waited(); }
+Result cuEventQuery(void *event) { return OK; }
+
+/* ---- modules and launches */
+
+Result cuModuleLoadDataEx(void **module, const void *image, unsigned n, int *options, void **values) {
+    enum { ERROR_LOG = 5 };
+    if (needed())
+        return needed();
+    *module = module_of(image);
+    if (*module)
+        return seen.modules++, OK;
+    for (unsigned k = 0; k < n; k++)
+        if (options[k] == ERROR_LOG)
+            strcpy(values[k], "ptxas fatal: a text that nobody announced");
+    return INVALID_PTX;
+}
+Result cuModuleLoadData(void **module, const void *image) {
+    return cuModuleLoadDataEx(module, image, 0, NULL, NULL);
+}
+Result cuModuleUnload(void *module) { return OK; }
+Result cuModuleGetFunction(void **function, void *module, const char *name) {
+    Module *m = module;
+    for (int k = 0; k < m->n_functions; k++)
+        if (!strcmp(m->functions[k].name, name))
+            return *function = m->functions + k, OK;
+    return NOT_FOUND;
+}
+Result cuFuncSetAttribute(void *function, int attribute, int value) {
+    enum { SHARED = 8 };
+    if (attribute == SHARED && value > MOST_SHARED)
+        return INVALID_VALUE;
+    if (attribute == SHARED)
+        seen.allowed = ((Function *)function)->shared_bytes = value;
+    return OK;
+}
+Result cuFuncGetAttribute(int *v, int attribute, void *function) { return *v = 0, OK; }
+Result cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                      unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
+                      void *stream, void **parameters, void **extra) {
+    Function *f = function;
+    if (needed() || seen.is_noop)
+        return needed();
+    if (seen.fail_launch)
+        return (Result)seen.fail_launch;
+    if (!grid_x || !block_x || block_x > 1024 || (int)shared_bytes > f->shared_bytes || parameters)
+        return INVALID_VALUE;
+    size_t bytes = *(size_t *)extra[3];
+    void *words = malloc(bytes);
+    memcpy(words, extra[1], bytes);
+    seen.launches++;
+    seen.stream = (int64_t)stream;
+    seen.shared_bytes = shared_bytes;
+    seen.blocks = grid_x;
+    seen.threads = block_x;
+    seen.device = stack[depth - 1] - CONTEXTS;
+    return add((Work){.function = f,
+                      .words = words,
+                      .stream = stream,
+                      .blocks = grid_x,
+                      .threads = block_x,
+                      .shared_bytes = shared_bytes});
+}
+Result cuGetErrorString(Result error, const char **text) {
+    *text = error == INVALID_PTX       ? "a PTX JIT compilation failed"
+            : error == INVALID_VALUE   ? "invalid argument"
+            : error == INVALID_CONTEXT ? "invalid device context"
+            : error == OUT_OF_MEMORY   ? "out of memory"
+            : error == NOT_FOUND       ? "named symbol not found"
+            : error == CAPTURED        ? "operation not permitted when stream is capturing"
+            : error == LAUNCH_FAILED   ? "unspecified launch failure"
+                                       : "another error";
+    return OK;
+}
+Result cuGetErrorName(Result error, const char **text) { return cuGetErrorString(error, text); }

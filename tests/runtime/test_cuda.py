@@ -1,0 +1,356 @@
+"""Kernels through pycuda and the driver, which is emulated: what calls do, and what they refuse."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+from collections.abc import Iterator
+from functools import lru_cache
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tcsym as tc
+from tcsym.runtime.entry_image import all_dense, entry_image
+from tcsym.runtime.native import native
+from tests.emulated_driver import Driver, tensors
+
+SUM = "def sum2(float(N,M) A, float(N,M) B) -> (C) { C(i,j) = A(i,j) + B(i,j) }"
+MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
+ADD = "def add(float(N) A, float(N) B, float s) -> (C) { C(i) = A(i) + s * B(i) }"
+PICK = "def pick(float(N) A, int32(M) I) -> (O) { O(i) = A(I(i)) }"
+TWICE = "def twice(float(N,M) A) -> (O) { B(i) +=! A(i,j)  S +=! B(i) O(i,j) = A(i,j) * B(i) + S }"
+F32 = np.float32
+STREAM, OTHER = 0x7730, 0x8840
+
+
+class Memory:
+    """An array on a device, which ends at a page without access: `__cuda_array_interface__`."""
+
+    def __init__(self, x: Any, number: int = 0, stream: int | None = 1) -> None:
+        import pycuda.driver as drv
+
+        from tcsym.runtime.cuda.primary import primary
+
+        self.memory = primary(number).allocate(x.nbytes)
+        whole = x if x.base is None else x.base
+        with primary(number):
+            drv.memcpy_htod(self.memory.pointer, np.ascontiguousarray(whole))
+        self.__cuda_array_interface__ = {
+            "version": 3,
+            "shape": x.shape,
+            "typestr": x.dtype.str,
+            "strides": x.strides,
+            "data": (self.memory.pointer, False),
+            "stream": stream,
+        }
+
+
+class Exported:
+    """The same, through DLPack alone."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+        self.streams: list[object] = []
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.array.__dlpack_device__()
+
+    def __dlpack__(self, *, stream: int | None = None, **settings: Any) -> object:
+        self.streams.append(stream)
+        return self.array.__dlpack__(stream=stream, **settings)
+
+
+def random(*shape: int) -> Any:
+    return np.random.default_rng(0).standard_normal(shape).astype(F32)
+
+
+@lru_cache(None)
+def compiled(text: str) -> Any:
+    """The kernel of all tests, as compiling takes a while."""
+    name = text[4 : text.index("(")]
+    return tc.define(text, target="cuda")[name]
+
+
+def same(device: Any, host: Any) -> None:
+    np.testing.assert_allclose(device.copy_to_host(), host, rtol=1e-4, atol=1e-4)
+
+
+def test_products_of_ragged_sizes(cuda: Driver) -> None:
+    mm = compiled(MM)
+    for m, k, n in ((5, 7, 9), (64, 33, 65), (0, 3, 4), (3, 0, 4)):
+        a, b = random(m, k), random(k, n)
+        same(mm(Memory(a), Memory(b)), a @ b)
+
+
+def test_arrays_have_strides(cuda: Driver) -> None:
+    add2, a, b = compiled(SUM), random(6, 8).T, random(8, 6)
+    same(add2(Memory(a), Memory(b)), a + b)
+
+
+def test_softmax(cuda: Driver) -> None:
+    x = random(5, 37)
+    e = np.exp(x - x.max(1, keepdims=True))
+    softmax = tc.define(tc.library.source("softmax"), target="cuda").softmax
+    same(softmax(Memory(x)), e / e.sum(1, keepdims=True))
+
+
+def test_numbers_are_arguments(cuda: Driver) -> None:
+    add, a, b = compiled(ADD), random(7), random(7)
+    for s in (2.5, np.float32(-1), 3):
+        same(add(Memory(a), Memory(b), s), a + F32(s) * b)
+    assert cuda.memsets == 3
+
+
+def test_calls_settle(cuda: Driver) -> None:
+    """Once sizes were there, a call allocates nothing and waits for nothing: graphs capture it."""
+    twice, x = compiled(TWICE), random(9, 70)
+    a = Memory(x)
+    expected = x * x.sum(1, keepdims=True) + x.sum()
+    outputs = [twice(a), twice(a)]
+    del outputs[:]
+    before = cuda.allocations, cuda.modules, cuda.waits
+    cuda.captured = 1
+    outputs = [twice(a), twice(a)]
+    cuda.captured = 0
+    assert (cuda.allocations, cuda.modules, cuda.waits) == before
+    for out in outputs:
+        same(out, expected)
+    cuda.captured = 1
+    with pytest.raises(tc.TargetError, match="capturing") as error:
+        outputs += [twice(a)]
+    cuda.captured = 0
+    assert "before a graph captures" in error.value.hint
+
+
+def test_calls_run_on_the_arguments_stream(cuda: Driver) -> None:
+    add2, x = compiled(SUM), random(4, 4)
+    out = add2(Memory(x, stream=STREAM), Memory(x, stream=STREAM))
+    assert (cuda.stream, cuda.orders) == (STREAM, 0)
+    assert out.__cuda_array_interface__["stream"] == STREAM
+    add2(Memory(x, stream=STREAM), Memory(x, stream=OTHER))
+    assert (cuda.stream, cuda.orders) == (STREAM, 1)
+    add2(Memory(x, stream=None), Memory(x, stream=OTHER))
+    assert (cuda.stream, cuda.orders) == (OTHER, 1)
+    out.__dlpack__(stream=OTHER)
+    assert cuda.orders == 2
+
+
+def test_results_come_in_kind(cuda: Driver) -> None:
+    from pycuda import gpuarray
+
+    from tcsym.runtime.cuda.primary import primary
+
+    add2, x = compiled(SUM), random(5, 5)
+    with primary(0):
+        a = gpuarray.to_gpu(x)
+        out = add2(a, a)
+        assert isinstance(out, gpuarray.GPUArray)
+        np.testing.assert_allclose(out.get(), 2 * x, rtol=1e-4, atol=1e-4)
+        given = gpuarray.empty((5, 5), F32)
+        assert add2(a, a, out=given) is given
+        np.testing.assert_allclose(given.get(), 2 * x, rtol=1e-4, atol=1e-4)
+
+
+def test_arrays_pass_through_dlpack(cuda: Driver) -> None:
+    add2, x = compiled(SUM), random(5, 5)
+    first = add2(Memory(x), Memory(x))
+    shown = Exported(first)
+    del first
+    same(add2(shown, shown), 4 * x)
+    assert set(shown.streams) == {1}
+    capsule = shown.array.__dlpack__(max_version=(1, 0))
+    pointer, shape, strides, code, writable = native.read_capsule(capsule)
+    assert (pointer, shape, strides) == (shown.array.view.pointer, (5, 5), (5, 1))
+    assert writable and code == 2 | 32 << 8 | 1 << 16
+    with pytest.raises(ValueError):
+        native.read_capsule(capsule)  # it was taken
+
+
+def test_bfloat16_passes_through_dlpack(cuda: Driver) -> None:
+    half = compiled("def f(float(N) A) -> (O) { O(i) = bfloat16(A(i)) }")
+    back = compiled("def f(bfloat16(N) A) -> (O) { O(i) = float(A(i)) * 2 }")
+    x = np.arange(9, dtype=F32)
+    made = half(Memory(x))
+    assert not hasattr(made, "__cuda_array_interface__")
+    same(back(Exported(made)), 2 * x)
+
+
+def test_arguments_have_one_place(cuda: Driver) -> None:
+    add2, x = compiled(SUM), random(4, 4)
+    with pytest.raises(tc.DeviceError) as error:
+        add2(Memory(x), x)
+    assert "`B` is on device cpu, this kernel runs on the CUDA device" in error.value.message
+    with pytest.raises(tc.DeviceError) as error:
+        add2(Memory(x), Memory(x, number=1))
+    assert "`B` is on cuda:1, but `A` is on cuda:0" in error.value.message
+    with pytest.raises(tc.DeviceError, match="`out` for `C` is on device cpu"):
+        add2(Memory(x), Memory(x), out=np.zeros((4, 4), F32))
+
+
+def test_each_device_has_its_module(cuda: Driver) -> None:
+    """Of which blocks may have all shared memory that there is."""
+    twofold, x = compiled("def twofold(float(N) A) -> (O) { O(i) = 2 * A(i) }"), random(4)
+    for number, modules in ((0, 1), (0, 1), (1, 2), (1, 2)):
+        out = twofold(Memory(x, number))
+        assert (cuda.device, cuda.modules) == (number, modules)
+        assert out.__dlpack_device__() == (2, number)
+        same(out, 2 * x)
+    assert cuda.allowed == 227 * 1024
+
+
+def test_a_fault_is_raised_later_and_once(cuda: Driver) -> None:
+    pick, add2, a = compiled(PICK), compiled(SUM), random(5)
+    good, bad = np.array([4, 0], np.int32), np.array([0, 7], np.int32)
+    kept = Memory(a), Memory(bad), Memory(random(4, 4))
+    pick(*kept[:2])
+    cuda_wait()
+    with pytest.raises(tc.BoundsError) as error:
+        add2(kept[2], kept[2])
+    assert "pick: " in error.value.message and error.value.column == PICK.index("I(i)") + 1 - 2
+    assert "TCSYM_SYNC=1" in error.value.hint
+    same(add2(kept[2], kept[2]), 2 * random(4, 4))
+    same(pick(Memory(a), Memory(good)), a[good])
+    pick(*kept[:2])
+    with pytest.raises(tc.BoundsError):
+        tc.synchronize()
+    tc.synchronize()
+
+
+def cuda_wait() -> None:
+    import pycuda.driver as drv
+
+    from tcsym.runtime.cuda.primary import primary
+
+    with primary(0):
+        drv.Context.synchronize()
+
+
+def test_a_fault_is_raised_at_once(cuda: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TCSYM_SYNC", "1")
+    pick = compiled(PICK)
+    with pytest.raises(tc.BoundsError) as error:
+        pick(Memory(random(5)), Memory(np.array([5], np.int32)))
+    assert error.value.hint == "" and error.value.line == 1
+    tc.synchronize()
+
+
+def test_what_the_driver_says_is_an_error(cuda: Driver) -> None:
+    add2, x = compiled(SUM), Memory(random(4, 4))
+    add2(x, x)
+    cuda.fail_launch = 1
+    with pytest.raises(tc.TargetError, match=r"launched: the CUDA driver says: invalid argument"):
+        add2(x, x)
+    cuda.fail_launch = 2
+    with pytest.raises(MemoryError, match="out of memory"):
+        add2(x, x)
+
+
+def test_code_that_does_not_load_is_an_error(emulated: Driver) -> None:
+    from tcsym.runtime.cuda.driver import Module
+    from tcsym.runtime.cuda.primary import primary
+
+    with primary(0), pytest.raises(tc.TargetError, match="ptxas fatal: a text that nobody"):
+        Module(b".version 7.0\n")
+
+
+def test_threads_call_at_once(cuda: Driver) -> None:
+    twice, found = compiled(TWICE), {}
+    arrays = {k: random(6, 40) * k for k in range(1, 5)}
+
+    def work(k: int) -> None:
+        own = Memory(arrays[k])
+        found[k] = [twice(own).copy_to_host() for _ in range(8)]
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in arrays]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    for k, x in arrays.items():
+        for out in found[k]:
+            np.testing.assert_allclose(out, x * x.sum(1, keepdims=True) + x.sum(), rtol=1e-3)
+
+
+def test_results_memory_is_used_again(cuda: Driver) -> None:
+    add2, x = compiled(SUM), Memory(random(4, 4))
+    first = add2(x, x)
+    pointer = first.view.pointer
+    kept = add2(x, x)
+    assert kept.view.pointer != pointer
+    del first
+    assert add2(x, x).view.pointer == pointer
+
+
+@pytest.fixture
+def tensor(cuda: Driver) -> Iterator[Any]:
+    """As torch's, which native entries read; the exchange is the process's, as torch's would be."""
+    if "torch" in sys.modules:
+        pytest.skip("entries read torch's tensors")
+    library = tensors()
+    level = SimpleNamespace(_current_level=-1)
+    given = library.Tensor, library.Tensor, lambda: False, lambda x: None, level
+    assert native.set_exchange(library.exchange, *given, (lambda: 0, lambda: 0))
+    yield library.Tensor
+
+
+def filled(tensor: Any, x: Any) -> Any:
+    made = tensor(0, *x.shape)
+    host(made, *x.shape)[...] = x
+    return made
+
+
+def host(x: Any, *shape: int) -> Any:
+    values = (ctypes.c_float * int(np.prod(shape))).from_address(x.pointer)
+    return np.frombuffer(values, F32).reshape(shape)
+
+
+def entered(kernel: Any, x: Any) -> Any:
+    """The entry for dense arrays, of a kernel that was called with `x`; it passes on nothing."""
+    variant = kernel._serving.dispatcher.versions[0].variants.ready_dense
+    dense = all_dense(kernel._serving.plan)
+    image = entry_image(
+        kernel._serving.plan, variant.compiled, variant.pointers, variant.slots, dense
+    )
+    return variant.kernel.whole().enter(image, lambda *args, **options: None)
+
+
+def test_tensors_enter_natively(cuda: Driver, tensor: Any) -> None:
+    twice, x = compiled(TWICE), random(6, 50)
+    twice(Memory(x))
+    entry, a = entered(twice, x), filled(tensor, x)
+    before = cuda.allocations, cuda.waits
+    tensors().work_on(0)
+    outputs = [entry(a), entry(a)]
+    assert (cuda.allocations, cuda.waits) == before
+    tc.synchronize()
+    expected = x * x.sum(1, keepdims=True) + x.sum()
+    for out in outputs:
+        np.testing.assert_allclose(host(out, 6, 50), expected, rtol=1e-3)
+    out = tensor(0, 6, 50)
+    assert entry(a, out=out) is out
+    tc.synchronize()
+    np.testing.assert_allclose(host(out, 6, 50), expected, rtol=1e-3)
+    assert entry(tensor(1, 6, 50)) is None  # on another device
+    assert entry(x) is None
+    tensors().work_on(STREAM)
+    assert entry(a) is None  # no scratch memory there yet
+    twice(Memory(x, stream=STREAM))
+    assert type(entry(a)) is tensor and cuda.stream == STREAM
+    cuda.fail_launch = 1
+    assert entry(a) is None
+
+
+def test_entries_leave_faults_to_python(cuda: Driver, tensor: Any) -> None:
+    add2, pick, x = compiled(SUM), compiled(PICK), random(4, 4)
+    add2(Memory(x), Memory(x))
+    entry, a = entered(add2, x), filled(tensor, x)
+    tensors().work_on(0)
+    assert type(entry(a, a)) is tensor
+    pick(Memory(random(5)), Memory(np.array([9], np.int32)))
+    cuda_wait()
+    assert entry(a, a) is None
+    with pytest.raises(tc.BoundsError):
+        add2(Memory(x), Memory(x))
+    assert type(entry(a, a)) is tensor
