@@ -18,9 +18,10 @@ pytestmark = pytest.mark.skipif(not HAS_ENTRIES, reason="the native part was not
 THREADS, FAULT = 64, -5
 GRID = ctypes.CFUNCTYPE(ctypes.c_int32, *(ctypes.c_void_p,) * 2, *(ctypes.c_int64,) * 4)
 DECLARED = """
-declare void @tcsym_simt_barrier(ptr)
-declare i64 @tcsym_simt_shuffle(ptr, i64, i64)
-declare void @tcsym_simt_touch(ptr, ptr, i64, i64)
+declare void @tcsym_simt_barrier(ptr, i64)
+declare i64 @tcsym_simt_shuffle(ptr, i64, i64, i64)
+declare void @tcsym_simt_touch(ptr, ptr, i64, i64, i64)
+declare void @tcsym_simt_global(ptr, ptr, i64, i64, i64, i64)
 declare void @tcsym_simt_copy(ptr, ptr, ptr, i64, i64)
 declare void @tcsym_simt_commit(ptr)
 declare void @tcsym_simt_wait(ptr, i64)
@@ -34,12 +35,12 @@ define void @region(ptr %data, ptr %shared, i64 %block, i64 %thread, ptr %simt) 
 """
 STORE = """
   %v = load i64, ptr %p
-  call void @tcsym_simt_touch(ptr %simt, ptr %own, i64 8, i64 1)
+  call void @tcsym_simt_touch(ptr %simt, ptr %own, i64 8, i64 1, i64 0)
   store i64 %v, ptr %own
 """
-BARRIER = "  call void @tcsym_simt_barrier(ptr %simt)\n"
+BARRIER = "  call void @tcsym_simt_barrier(ptr %simt, i64 1)\n"
 LOAD = """
-  call void @tcsym_simt_touch(ptr %simt, ptr %other, i64 8, i64 0)
+  call void @tcsym_simt_touch(ptr %simt, ptr %other, i64 8, i64 0, i64 0)
   %w = load i64, ptr %other
   store i64 %w, ptr %p
 """
@@ -95,7 +96,7 @@ def test_shuffles_move_values_within_a_warp(lane: str, moved: int) -> None:
     body = (
         "  %v = load i64, ptr %p\n  %in = and i64 %thread, 31\n"
         f"  %to = {lane.replace('%thread', '%in')}\n"
-        "  %x = call i64 @tcsym_simt_shuffle(ptr %simt, i64 %v, i64 %to)\n  store i64 %x, ptr %p\n"
+        "  %x = call i64 @tcsym_simt_shuffle(ptr %simt, i64 %v, i64 %to, i64 2)\n  store i64 %x, ptr %p\n"
     )
     data = np.arange(3 * THREADS)
     expected = data ^ 1 if moved else data // 32 * 32
@@ -104,7 +105,7 @@ def test_shuffles_move_values_within_a_warp(lane: str, moved: int) -> None:
 
 def test_a_shuffle_that_some_threads_leave_out_is_told() -> None:
     some = "  %few = icmp slt i64 %thread, 3\n  br i1 %few, label %a, label %z\na:\n"
-    shuffle = "  %x = call i64 @tcsym_simt_shuffle(ptr %simt, i64 0, i64 0)\n"
+    shuffle = "  %x = call i64 @tcsym_simt_shuffle(ptr %simt, i64 0, i64 0, i64 2)\n"
     assert "61 have ended" in run(some + shuffle + "  br label %z\nz:\n")
 
 
