@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tcsym.errors import TargetError
+from tcsym.process.config import CHECK_TWIN, VERIFY
 from tcsym.process.system import require_runs_code
 from tcsym.runtime.arrays import CPU_READS, empty, numpy_array, private_copy
-from tcsym.runtime.native import HAS_ENTRIES
+from tcsym.runtime.native import HAS_ENTRIES, native
 from tcsym.runtime.processor import known_processor
 from tcsym.runtime.view import Library, View
 from tcsym.target.host import runs_here
@@ -67,6 +68,9 @@ class Twin(Cpu):
                 hint="install tcsym where there is a C compiler; `tcsym doctor` says more",
             )
 
+    def load(self, compiled: Compiled) -> LoadedKernel:
+        native.simt_check(CHECK_TWIN.read() or VERIFY.read())
+        return super().load(compiled)
 
 class Nowhere(Cpu):
     """No device: its code can be made and told, but does not run."""

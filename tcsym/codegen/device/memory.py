@@ -17,10 +17,10 @@ from tcsym.index.expr import Index, var
 from tcsym.index.values import substitute
 from tcsym.ir.compiled import ARENA_LINE
 from tcsym.ir.loops import Buffer, Node, Store, Update
+from tcsym.ir.traverse import loads
 from tcsym.sizes.multiples import divisor
 
 MOST_ALIGNED = 16  # bytes that one access moves
-from tcsym.ir.traverse import loads
 
 
 @dataclass(slots=True)
