@@ -72,6 +72,7 @@ class Twin(Cpu):
         native.simt_check(CHECK_TWIN.read() or VERIFY.read())
         return super().load(compiled)
 
+
 class Nowhere(Cpu):
     """No device: its code can be made and told, but does not run."""
 
