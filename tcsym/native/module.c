@@ -17,6 +17,8 @@ static PyMethodDef functions[] = {
      "make_capsule(owner, pointer, shape, type, device type, device, versioned): of dense memory."},
     {"simt_report", tcsym_simt_report, METH_NOARGS,
      "What a grid on the host found to be wrong, of the last one of this thread that failed."},
+    {"simt_check", tcsym_simt_check, METH_O,
+     "simt_check(whether): grids on the host run in two orders, and note who touches memory."},
     {NULL},
 };
 
@@ -48,6 +50,8 @@ PyMODINIT_FUNC PyInit__native(void) {
         !add_address(module, "simt_barrier", tcsym_simt_barrier) ||
         !add_address(module, "simt_shuffle", tcsym_simt_shuffle) ||
         !add_address(module, "simt_touch", tcsym_simt_touch) ||
+        !add_address(module, "simt_global", tcsym_simt_global) ||
+        !add_address(module, "simt_globals", tcsym_simt_globals) ||
         !add_address(module, "simt_copy", tcsym_simt_copy) ||
         !add_address(module, "simt_commit", tcsym_simt_commit) ||
         !add_address(module, "simt_wait", tcsym_simt_wait) ||

@@ -171,13 +171,17 @@ typedef struct Simt Simt;
 typedef void Region(void *data, char *shared, int64_t block, int64_t thread, Simt *simt);
 int32_t tcsym_simt_grid(Region *region, void *data, int64_t blocks, int64_t threads,
                         int64_t shared_bytes, int64_t backwards);
-void tcsym_simt_barrier(Simt *simt);
-int64_t tcsym_simt_shuffle(Simt *simt, int64_t value, int64_t source);
-void tcsym_simt_touch(Simt *simt, const char *at, int64_t bytes, int64_t writes);
+void tcsym_simt_barrier(Simt *simt, int64_t site);
+int64_t tcsym_simt_shuffle(Simt *simt, int64_t value, int64_t source, int64_t site);
+void tcsym_simt_touch(Simt *simt, const char *at, int64_t bytes, int64_t writes, int64_t line);
+void tcsym_simt_global(Simt *simt, const char *at, int64_t bytes, int64_t writes, int64_t k,
+                       int64_t line);
+void tcsym_simt_globals(const void *globals, int64_t n, const int32_t *fault);
 void tcsym_simt_copy(Simt *simt, char *to, const char *from, int64_t bytes, int64_t reads);
 void tcsym_simt_commit(Simt *simt);
 void tcsym_simt_wait(Simt *simt, int64_t left);
-void tcsym_simt_multiply(Simt *simt, float *held, int64_t depth);
+void tcsym_simt_multiply(Simt *simt, float *held, int64_t depth, int64_t site);
 PyObject *tcsym_simt_report(PyObject *module, PyObject *nothing);
+PyObject *tcsym_simt_check(PyObject *module, PyObject *whether);
 
 #endif

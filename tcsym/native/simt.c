@@ -3,57 +3,19 @@
  * Generated code of a region is a function of one thread. Where threads wait for each other it calls
  * a function below, which switches to the next fiber; so a thread runs until it has to wait. What a
  * device leaves open is decided against the program: shared memory starts as NaN, asynchronous copies
- * happen as late as they may, threads run forwards or backwards. What a device would not notice is
- * an error: races, threads that never come to a barrier, shuffles of threads that are not there.
+ * happen as late as they may. What a device would not notice is an error: accesses beside a buffer,
+ * races on shared memory, threads that never come to a barrier or come to different ones, shuffles
+ * of threads that are not there.
+ *
+ * When checks are on (`simt_check`), a grid runs twice: forwards, then from the last block and
+ * thread on, with other contents of shared memory. What differs then was not defined. Threads that
+ * touch one element of a global buffer, not both to read it, with no barrier of theirs between, are
+ * an error too.
  */
-#include "native.h"
+#include "simt.h"
 #include <pthread.h>
-#include <stdio.h>
-#include <string.h>
+#include <stdarg.h>
 #include <sys/mman.h>
-
-enum { LANES = 32, MOST_THREADS = 1024, MOST_COPIES = 256, GRANULE = 1, NOBODY = -1, SEVERAL = -2 };
-enum { STACK_BYTES = 256 * 1024, GUARD_BYTES = 4096 };
-typedef enum { READY, AT_BARRIER, IN_SHUFFLE, IN_PRODUCT, ENDED } State;
-
-/* `copies` before `waited` groups are done; those of the last `group` are not committed yet. */
-typedef struct {
-    State state;
-    void *stack_pointer;
-    char *stack;
-    int64_t value, source; /* of a shuffle */
-    float *held;           /* in a product: 4 elements of the result, those of both factors */
-    int64_t depth;
-    int n_copies, group;
-    struct {
-        char *to;
-        const char *from;
-        int64_t bytes;
-        int group;
-    } copies[MOST_COPIES];
-} Fiber;
-
-/* Who touched a granule of shared memory since the last barrier, and how many copies to it are on
- * their way. */
-typedef struct {
-    int16_t writer, reader, pending;
-    uint32_t written_in, read_in;
-} Shadow;
-
-struct Simt {
-    Region *region;
-    void *data;
-    void *host; /* stack pointer of the scheduler */
-    char *shared;
-    int64_t shared_bytes, block;
-    int n_threads, current;
-    uint32_t phase; /* barriers passed so far, in all blocks */
-    Shadow *shadow;
-    char *stacks;
-    int n_stacks;
-    bool failed;
-    Fiber fibers[MOST_THREADS];
-};
 
 static _Thread_local char report[256];
 
@@ -71,11 +33,25 @@ static void yield(Simt *simt) {
     tcsym_switch_fiber(&simt->fibers[simt->current].stack_pointer, simt->host);
 }
 
-static void fail(Simt *simt, const char *what) {
+void tcsym_simt_say(Simt *simt, const char *format, ...) {
+    va_list values;
+    va_start(values, format);
     if (!simt->failed)
-        snprintf(report, sizeof report, "block %lld, thread %d: %s", (long long)simt->block,
-                 simt->current, what);
+        vsnprintf(report, sizeof report, format, values);
+    va_end(values);
     simt->failed = true;
+}
+
+void tcsym_simt_fail(Simt *simt, int64_t line, const char *format, ...) {
+    char what[192], where[32] = "";
+    va_list values;
+    va_start(values, format);
+    vsnprintf(what, sizeof what, format, values);
+    va_end(values);
+    if (line)
+        snprintf(where, sizeof where, ", line %lld", (long long)line);
+    tcsym_simt_say(simt, "block %lld, thread %d%s: %s", (long long)simt->block, simt->current,
+                   where, what);
     yield(simt); /* for good: the scheduler gives up */
 }
 
@@ -83,7 +59,7 @@ static void start(Simt *simt) {
     simt->region(simt->data, simt->shared, simt->block, simt->current, simt);
     Fiber *fiber = &simt->fibers[simt->current];
     if (fiber->n_copies)
-        fail(simt, "ends with asynchronous copies that nothing waits for");
+        tcsym_simt_fail(simt, 0, "ends with asynchronous copies that nothing waits for");
     fiber->state = ENDED;
     yield(simt);
 }
@@ -110,107 +86,48 @@ static void prepare(Simt *simt, Fiber *fiber) {
     fiber->n_copies = fiber->group = 0;
 }
 
-/* ---- shared memory */
-
-static void touch(Simt *simt, const char *at, int64_t bytes, bool writes, int pending) {
-    int64_t first = at - simt->shared;
-    if (first < 0 || first + bytes > simt->shared_bytes)
-        fail(simt, "an access beside shared memory");
-    for (int64_t g = first / GRANULE; g < (first + bytes + GRANULE - 1) / GRANULE; g++) {
-        Shadow *s = &simt->shadow[g];
-        bool is_written = s->written_in == simt->phase && s->writer != simt->current;
-        bool is_read = s->read_in == simt->phase && s->reader != simt->current;
-        char what[96];
-        if (s->pending && !pending) {
-            fail(simt, "shared memory is used while a copy to it is on its way");
-        } else if (is_written && s->writer != NOBODY) {
-            snprintf(what, sizeof what, "a race: thread %d wrote byte %lld of shared memory",
-                     s->writer, (long long)(g * GRANULE));
-            fail(simt, what);
-        } else if (writes && is_read && s->reader != NOBODY) {
-            snprintf(what, sizeof what, "a race: thread %d read byte %lld of shared memory",
-                     s->reader, (long long)(g * GRANULE));
-            fail(simt, what);
-        }
-        if (writes) {
-            s->writer = (int16_t)simt->current;
-            s->written_in = simt->phase;
-        } else {
-            bool again = s->read_in == simt->phase && s->reader != simt->current;
-            s->reader = again ? SEVERAL : (int16_t)simt->current;
-            s->read_in = simt->phase;
-        }
-        s->pending = (int16_t)(s->pending + pending);
-    }
-}
-
 /* ---- what generated code calls */
 
-void tcsym_simt_barrier(Simt *simt) {
+/* `site`: a number that barriers and shuffles elsewhere in the region do not have. */
+void tcsym_simt_barrier(Simt *simt, int64_t site) {
     simt->fibers[simt->current].state = AT_BARRIER;
+    simt->fibers[simt->current].site = site;
     yield(simt);
 }
 
-/* The value of thread `source` of the same warp; all of the warp take part. */
-int64_t tcsym_simt_shuffle(Simt *simt, int64_t value, int64_t source) {
+/* The value of thread `source` of the same warp, or its own if that is no lane of a warp. All of the
+ * warp take part. */
+int64_t tcsym_simt_shuffle(Simt *simt, int64_t value, int64_t source, int64_t site) {
     Fiber *fiber = &simt->fibers[simt->current];
     fiber->state = IN_SHUFFLE;
+    fiber->site = site;
     fiber->value = value;
     fiber->source = source;
     yield(simt);
     return fiber->value;
 }
 
-void tcsym_simt_touch(Simt *simt, const char *at, int64_t bytes, int64_t writes) {
-    touch(simt, at, bytes, writes, 0);
-}
-
-/* A copy into shared memory that begins now and is done when a wait says so; zeros, unless `reads`. */
-void tcsym_simt_copy(Simt *simt, char *to, const char *from, int64_t bytes, int64_t reads) {
-    Fiber *fiber = &simt->fibers[simt->current];
-    if ((uintptr_t)to % bytes || (reads && (uintptr_t)from % bytes))
-        fail(simt, "an asynchronous copy that is not aligned");
-    if (fiber->n_copies == MOST_COPIES)
-        fail(simt, "too many asynchronous copies at once");
-    touch(simt, to, bytes, true, 1);
-    int k = fiber->n_copies++;
-    fiber->copies[k].to = to;
-    fiber->copies[k].from = reads ? from : NULL;
-    fiber->copies[k].bytes = bytes;
-    fiber->copies[k].group = fiber->group;
-}
-
-void tcsym_simt_commit(Simt *simt) { simt->fibers[simt->current].group++; }
-
-/* Until no more than the last `left` groups of this thread are on their way. */
-void tcsym_simt_wait(Simt *simt, int64_t left) {
-    Fiber *fiber = &simt->fibers[simt->current];
-    int kept = 0;
-    for (int k = 0; k < fiber->n_copies; k++) {
-        if (fiber->copies[k].group >= fiber->group - left) {
-            fiber->copies[kept++] = fiber->copies[k];
-            continue;
-        }
-        char *to = fiber->copies[k].to;
-        if (fiber->copies[k].from)
-            memcpy(to, fiber->copies[k].from, fiber->copies[k].bytes);
-        else
-            memset(to, 0, fiber->copies[k].bytes);
-        int64_t first = to - simt->shared, end = first + fiber->copies[k].bytes;
-        for (int64_t g = first / GRANULE; g < (end + GRANULE - 1) / GRANULE; g++)
-            simt->shadow[g].pending--;
-    }
-    fiber->n_copies = kept;
-}
-
 /* held[0..3] += what this thread holds of a product of two matrices, 16 x depth and depth x 8, of
  * which the elements that it holds follow. All 32 threads of the warp take part. */
-void tcsym_simt_multiply(Simt *simt, float *held, int64_t depth) {
+void tcsym_simt_multiply(Simt *simt, float *held, int64_t depth, int64_t site) {
     Fiber *fiber = &simt->fibers[simt->current];
+    fiber->site = site;
     fiber->state = IN_PRODUCT;
     fiber->held = held;
     fiber->depth = depth;
     yield(simt);
+}
+
+/* Threads that wait for each other stand at one place. */
+static bool are_together(Simt *simt, int first, int n, const char *what) {
+    for (int k = first + 1; k < first + n; k++) {
+        if (simt->fibers[k].site == simt->fibers[first].site)
+            continue;
+        tcsym_simt_say(simt, "block %lld: threads %d and %d wait at different %s",
+                       (long long)simt->block, first, k, what);
+        return false;
+    }
+    return true;
 }
 
 /* ---- products. Reference: PTX ISA, fragments of mma.m16n8k16 (16 bits) and mma.m16n8k8 (tf32) */
@@ -248,6 +165,8 @@ static bool multiply_warp(Simt *simt, int first) {
     for (int k = 0; k < LANES; k++)
         if (fibers[k].state != IN_PRODUCT || fibers[k].depth != depth)
             return false;
+    if (!are_together(simt, first, LANES, "products"))
+        return false;
     float left[TILE_ROWS][MOST_DEPTH], right[MOST_DEPTH][TILE_COLUMNS];
     int n_left = TILE_ROWS * (int)depth / LANES, n_right = TILE_COLUMNS * (int)depth / LANES;
     for (int k = 0; k < LANES; k++) {
@@ -279,10 +198,18 @@ static bool shuffle_warp(Simt *simt, int first) {
             return false;
         values[k] = simt->fibers[first + k].value;
     }
+    if (!are_together(simt, first, n, "shuffles"))
+        return false;
     for (int k = 0; k < n; k++) {
         Fiber *fiber = &simt->fibers[first + k];
-        bool there = 0 <= fiber->source && fiber->source < n;
-        fiber->value = there ? values[fiber->source] : values[k];
+        int64_t source = fiber->source;
+        if (n <= source && source < LANES) {
+            tcsym_simt_say(simt, "block %lld, thread %d: a shuffle from lane %lld of %d",
+                           (long long)simt->block, first + k, (long long)source, n);
+            return false;
+        }
+        bool there = 0 <= source && source < n;
+        fiber->value = there ? values[source] : values[k];
         fiber->state = READY;
     }
     return true;
@@ -302,7 +229,7 @@ static bool run_ready(Simt *simt, bool backwards) {
 }
 
 static void run_block(Simt *simt, bool backwards) {
-    memset(simt->shared, 0xff, simt->shared_bytes);
+    memset(simt->shared, backwards ? 0x5a : 0xff, simt->shared_bytes);
     for (int k = 0; k < simt->n_threads; k++)
         prepare(simt, &simt->fibers[k]);
     simt->phase++;
@@ -317,6 +244,8 @@ static void run_block(Simt *simt, bool backwards) {
         if (ended == simt->n_threads)
             return;
         if (waiting == simt->n_threads) {
+            if (!are_together(simt, 0, waiting, "barriers"))
+                return;
             for (int k = 0; k < simt->n_threads; k++)
                 simt->fibers[k].state = READY;
             simt->phase++;
@@ -325,12 +254,9 @@ static void run_block(Simt *simt, bool backwards) {
         bool exchanged = false;
         for (int k = 0; k < simt->n_threads; k += LANES)
             exchanged |= shuffle_warp(simt, k) || multiply_warp(simt, k);
-        if (!exchanged) {
-            snprintf(report, sizeof report,
-                     "block %lld: %d of %d threads wait at a barrier, %d have ended",
-                     (long long)simt->block, waiting, simt->n_threads, ended);
-            simt->failed = true;
-        }
+        if (!exchanged)
+            tcsym_simt_say(simt, "block %lld: %d of %d threads wait at a barrier, %d have ended",
+                           (long long)simt->block, waiting, simt->n_threads, ended);
     }
 }
 
@@ -388,7 +314,15 @@ static Simt *take(int64_t threads, int64_t shared_bytes) {
     return simt;
 }
 
-/* Runs all blocks. 0; OUT_OF_MEMORY; or SIMT_FAULT, and `simt_report` tells what happened. */
+static void run_blocks(Simt *simt, int64_t blocks, bool backwards) {
+    for (int64_t k = 0; k < blocks && !simt->failed; k++) {
+        simt->block = backwards ? blocks - 1 - k : k;
+        run_block(simt, backwards);
+    }
+}
+
+/* Runs all blocks; if checks are on, once more the other way round. 0; OUT_OF_MEMORY; or SIMT_FAULT,
+ * and `simt_report` tells what happened. */
 int32_t tcsym_simt_grid(Region *region, void *data, int64_t blocks, int64_t threads,
                         int64_t shared_bytes, int64_t backwards) {
     if (blocks <= 0)
@@ -406,10 +340,18 @@ int32_t tcsym_simt_grid(Region *region, void *data, int64_t blocks, int64_t thre
     simt->n_threads = (int)threads;
     simt->phase = 0;
     simt->failed = false;
-    for (int64_t k = 0; k < blocks && !simt->failed; k++) {
-        simt->block = backwards ? blocks - 1 - k : k;
-        run_block(simt, backwards);
+    tcsym_simt_take_globals(simt);
+    if (!tcsym_simt_watch(simt)) {
+        tcsym_simt_forget(simt);
+        return OUT_OF_MEMORY;
     }
+    run_blocks(simt, blocks, backwards);
+    if (simt->watched && !simt->failed && !(simt->fault && *simt->fault)) {
+        tcsym_simt_set_back(simt);
+        run_blocks(simt, blocks, !backwards);
+        tcsym_simt_compare(simt);
+    }
+    tcsym_simt_forget(simt);
     return simt->failed ? SIMT_FAULT : 0;
 }
 

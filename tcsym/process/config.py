@@ -87,6 +87,13 @@ OPTIONS: Variable[bool] = Variable(
 VERIFY: Variable[bool] = Variable(
     "TCSYM_VERIFY", _switch, False, "0 or 1", "1: run every stage's verifier, as the tests do"
 )
+CHECK_TWIN: Variable[bool] = Variable(
+    "TCSYM_CHECK_TWIN",
+    _switch,
+    False,
+    "0 or 1",
+    "1: with cuda:twin, find races and what depends on the order of threads; TCSYM_VERIFY does too",
+)
 RESULT_MEMORY: Variable[int] = Variable(
     "TCSYM_RESULT_MEMORY",
     _bytes,
@@ -110,4 +117,14 @@ SYNC: Variable[bool] = Variable(
     "1: calls wait for their kernel on a device, and raise what it finds",
 )
 
-VARIABLES = (NUM_THREADS, CACHE_DIR, CACHE, OPTIONS, VERIFY, RESULT_MEMORY, RECORD, SYNC)
+VARIABLES = (
+    NUM_THREADS,
+    CACHE_DIR,
+    CACHE,
+    OPTIONS,
+    VERIFY,
+    CHECK_TWIN,
+    RESULT_MEMORY,
+    RECORD,
+    SYNC,
+)

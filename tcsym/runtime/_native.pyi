@@ -18,6 +18,8 @@ simt_grid: int
 simt_barrier: int
 simt_shuffle: int
 simt_touch: int
+simt_global: int
+simt_globals: int
 simt_copy: int
 simt_commit: int
 simt_wait: int
@@ -138,4 +140,5 @@ def make_capsule(
     /,
 ) -> object: ...
 def simt_report() -> str: ...
+def simt_check(whether: bool, /) -> None: ...
 def idle_memory() -> tuple[int, int]: ...

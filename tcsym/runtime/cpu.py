@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tcsym.errors import TargetError
+from tcsym.process.config import CHECK_TWIN, VERIFY
 from tcsym.process.system import require_runs_code
 from tcsym.runtime.arrays import CPU_READS, empty, numpy_array, private_copy, view_of
-from tcsym.runtime.native import HAS_ENTRIES
+from tcsym.runtime.native import HAS_ENTRIES, native
 from tcsym.runtime.processor import known_processor
 from tcsym.runtime.view import HERE, Library, Place, View
 from tcsym.target.host import runs_here
@@ -82,3 +83,7 @@ class Twin(Cpu):
                 f"target `{target.name}` needs the native part of the run time",
                 hint="install tcsym where there is a C compiler; `tcsym doctor` says more",
             )
+
+    def load(self, compiled: Compiled, fault_error: Callable[[Fault], TCError]) -> LoadedKernel:
+        native.simt_check(CHECK_TWIN.read() or VERIFY.read())
+        return super().load(compiled, fault_error)

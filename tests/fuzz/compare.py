@@ -22,6 +22,7 @@ from tcsym.errors import TCError
 from tests.fuzz import memory
 from tests.fuzz.cached import Stale, cached_kernels
 from tests.fuzz.calls import Outcome, Results, Spoilt, called, called_again, outcome
+from tests.fuzz.device_tiles import small_tiles
 from tests.fuzz.effort import drawn_effort
 from tests.fuzz.model import Case, Sizes
 from tests.fuzz.modes import drawn_binding, drawn_modes, is_tried, kernel, kernel_key
@@ -262,12 +263,15 @@ class _Run:
     # ---- one mode
 
     def _failure(self, mode: str, at: _At, compiled: dict[str, Any]) -> Failure | None:
-        is_drawn = mode in ("thresholds", "memory")
         turn = self.case.turn(at.sizes) if mode == "memory" else 0
-        drawn = random_thresholds(random.Random(self.case.seed + turn))
+        rng, drawn = random.Random(self.case.seed + turn), nullcontext()
+        if mode in ("thresholds", "memory"):
+            drawn = random_thresholds(rng)
+        elif mode == "cuda:twin":
+            drawn = small_tiles(rng)
         before = {name: np.array(a) for name, a in at.inputs.items()}
         try:
-            with drawn if is_drawn else nullcontext():
+            with drawn:
                 if mode == "memory":
                     return self._in_memory(at, compiled)
                 kind, details = self._difference(mode, at, compiled)

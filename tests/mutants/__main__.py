@@ -1,8 +1,9 @@
 """`python -m tests.mutants`: plants each bug in a copy of the package and sees who finds it.
 
-By the verifier and the proofs (`proofs`), by the tests of the part that is changed and the
-differential ones (`differential`), and by the fuzzer in its default modes (`fuzz`), within two
-minutes each. The package as it is comes first, as `control`: what fails there finds nothing.
+By the verifier and the proofs (`proofs`), a few programs in the twin of a device (`twin`), tests of
+the part that is changed and the differential ones (`differential`), and the fuzzer in its default
+modes (`fuzz`), within two minutes each. The package as it is comes first, as `control`: what fails
+there finds nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 
 from tests.mutants.means import MEANS, Limits, Outcome, end_all, planted, reached, tried
 from tests.mutants.reach import Ways
-from tests.mutants.table import MUTANTS
+from tests.mutants.table import MUTANTS, PARTS
 
 CONTROL = "control"
 GOAL, GOAL_OF_FUZZ = 0.95, 0.8
@@ -29,7 +30,7 @@ Found = dict[str, dict[str, Outcome]]
 
 def main() -> int:
     arguments = _arguments()
-    names = arguments.only or [CONTROL, *MUTANTS]
+    names = arguments.only or [CONTROL, *_of(arguments.part)]
     means = tuple(arguments.by.split(","))
     results = Path(arguments.results) if arguments.results else None
     arguments.ways = _ways(arguments)
@@ -84,6 +85,10 @@ def _known(results: Path | None) -> Found:
     return {n: {m: Outcome(**o) for m, o in x.items()} for n, x in data.items()}
 
 
+def _of(part: str) -> list[str]:
+    return [m.name for m in PARTS[part]] if part else list(MUTANTS)
+
+
 # ---- what is printed
 
 
@@ -124,7 +129,8 @@ def _summary(found: Found, means: tuple[str, ...]) -> int:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="./dev mutants", description=__doc__)
     parser.add_argument("--only", nargs="+", metavar="NAME", choices=[CONTROL, *MUTANTS])
-    parser.add_argument("--by", default=",".join(MEANS), help="of proofs, differential and fuzz")
+    parser.add_argument("--part", default="", choices=PARTS, help="of the table")
+    parser.add_argument("--by", default=",".join(MEANS), help="of " + ", ".join(MEANS))
     parser.add_argument("--jobs", type=int, default=1, help="bugs at a time")
     parser.add_argument("--seconds", type=float, default=120, help="for each means")
     parser.add_argument(

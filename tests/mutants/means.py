@@ -19,8 +19,8 @@ from tests.mutants.model import ROOT, Mutant, Place, place_of
 from tests.mutants.reach import Ways, marked
 from tests.mutants.table import MUTANTS
 
-MEANS = ("proofs", "differential", "fuzz")
-COPIED = ("tcsym", "tests", "pyproject.toml")
+MEANS = ("proofs", "twin", "differential", "fuzz")
+COPIED = ("setup.py", "tcsym", "tests", "pyproject.toml")
 _running: set[subprocess.Popen[bytes]] = set()
 GRACE = 90  # seconds that a run may take to end by itself
 
@@ -94,8 +94,13 @@ def _commands(
     means: str, directory: Path, place: Place | None, limits: Limits
 ) -> Iterator[list[str]]:
     python = [sys.executable, "-m"]
-    if means == "proofs":
+    on_device = place is not None and ("device" in place.path or "map_gpu" in place.path)
+    if means == "proofs" and on_device:
+        yield [*python, "tests.mutants.twin", "--proofs"]
+    elif means == "proofs":
         yield [*python, "tests.mutants.proofs"]
+    elif means == "twin":
+        yield [*python, "tests.mutants.twin"]
     elif means == "fuzz":
         limit = ["--minutes", f"{limits.seconds / 60:g}"]
         if limits.programs:
@@ -104,6 +109,8 @@ def _commands(
             file = directory / "ways.json"
             file.write_text(json.dumps(limits.ways))
             limit = ["--minutes", "60", "--ways", str(file)]
+        if on_device:
+            limit += ["--modes", "cuda:twin"]
         yield [*python, "tests.fuzz", *limit, "--fail-fast", "--no-reduce"]
     else:
         options = ["-x", "-q", "-p", "no:xdist", "-p", "no:cacheprovider"]

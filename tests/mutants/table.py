@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from tests.mutants import analysis, code, passes, serving
+from tests.mutants import analysis, code, device, passes, serving
 from tests.mutants.model import Mutant
 
-MUTANTS: dict[str, Mutant] = {
-    m.name: m for table in (analysis, passes, code, serving) for m in table.MUTANTS
+PARTS = {
+    "analysis": analysis.MUTANTS,
+    "passes": passes.MUTANTS,
+    "code": code.MUTANTS,
+    "serving": serving.MUTANTS,
+    "device": device.MUTANTS,
 }
+MUTANTS: dict[str, Mutant] = {m.name: m for part in PARTS.values() for m in part}

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
 import pytest
 
-from tests.mutants import analysis, code, passes, serving
+from tcsym.errors import TCError
+from tcsym.runtime.native import HAS_ENTRIES
+from tests.mutants import twin
 from tests.mutants.model import DoesNotApply, Mutant, place_of
 from tests.mutants.reach import MARK, marked
-from tests.mutants.table import MUTANTS
+from tests.mutants.table import MUTANTS, PARTS
 
 LEAST = 60
 
 
 def test_names_are_unique_and_there_are_enough() -> None:
-    every = [m for table in (analysis, passes, code, serving) for m in table.MUTANTS]
+    every = [m for part in PARTS.values() for m in part]
     assert len(MUTANTS) == len(every) >= LEAST
 
 
@@ -39,3 +48,37 @@ def test_the_statement_that_a_mutant_changes_is_marked() -> None:
         (k,) = (n for n, line in enumerate(lines) if MARK in line)
         (name,) = (n for n in names if f"{MARK}('{n}')" in lines[k])
         assert MUTANTS[name].old in lines[k + 1]
+
+
+# ---- bugs of devices, planted in this process
+
+CAUGHT = {
+    "wait-for-one-less": "product",
+    "columns-beyond-the-edge": "integers",
+    "no-barrier-between-warps": "softmax",
+    "points-unmasked": "points",
+    "temporary-shared-by-threads": "softmax",
+}
+
+
+@contextmanager
+def planted_here(mutant: Mutant) -> Iterator[None]:
+    """Within, the function has the code of the mutant."""
+    place = place_of(mutant)
+    function: Any = importlib.import_module(".".join(Path(place.path).with_suffix("").parts))
+    code = compile(place.text, place.path, "exec")
+    for name in mutant.function.split("."):
+        function = getattr(function, name)
+        code = next(c for c in code.co_consts if isinstance(c, CodeType) and c.co_name == name)
+    before, function.__code__ = function.__code__, code
+    try:
+        yield
+    finally:
+        function.__code__ = before
+
+
+@pytest.mark.skipif(not HAS_ENTRIES, reason="the native part was not built")
+@pytest.mark.parametrize("name", CAUGHT)
+def test_the_twin_catches(name: str) -> None:
+    with planted_here(MUTANTS[name]), pytest.raises((TCError, AssertionError)):
+        twin.run(CAUGHT[name])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -17,10 +18,12 @@ pytestmark = pytest.mark.skipif(not HAS_ENTRIES, reason="the native part was not
 
 THREADS, FAULT = 64, -5
 GRID = ctypes.CFUNCTYPE(ctypes.c_int32, *(ctypes.c_void_p,) * 2, *(ctypes.c_int64,) * 4)
+ANNOUNCE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
 DECLARED = """
-declare void @tcsym_simt_barrier(ptr)
-declare i64 @tcsym_simt_shuffle(ptr, i64, i64)
-declare void @tcsym_simt_touch(ptr, ptr, i64, i64)
+declare void @tcsym_simt_barrier(ptr, i64)
+declare i64 @tcsym_simt_shuffle(ptr, i64, i64, i64)
+declare void @tcsym_simt_touch(ptr, ptr, i64, i64, i64)
+declare void @tcsym_simt_global(ptr, ptr, i64, i64, i64, i64)
 declare void @tcsym_simt_copy(ptr, ptr, ptr, i64, i64)
 declare void @tcsym_simt_commit(ptr)
 declare void @tcsym_simt_wait(ptr, i64)
@@ -34,12 +37,12 @@ define void @region(ptr %data, ptr %shared, i64 %block, i64 %thread, ptr %simt) 
 """
 STORE = """
   %v = load i64, ptr %p
-  call void @tcsym_simt_touch(ptr %simt, ptr %own, i64 8, i64 1)
+  call void @tcsym_simt_touch(ptr %simt, ptr %own, i64 8, i64 1, i64 0)
   store i64 %v, ptr %own
 """
-BARRIER = "  call void @tcsym_simt_barrier(ptr %simt)\n"
+BARRIER = "  call void @tcsym_simt_barrier(ptr %simt, i64 1)\n"
 LOAD = """
-  call void @tcsym_simt_touch(ptr %simt, ptr %other, i64 8, i64 0)
+  call void @tcsym_simt_touch(ptr %simt, ptr %other, i64 8, i64 0, i64 0)
   %w = load i64, ptr %other
   store i64 %w, ptr %p
 """
@@ -49,12 +52,37 @@ WAIT = "  call void @tcsym_simt_wait(ptr %simt, i64 0)\n"
 END = "  ret void\n}\n"
 
 
+class Global(ctypes.Structure):
+    """As in simt.h."""
+
+    _fields_ = (
+        ("base", ctypes.c_void_p),
+        *((n, ctypes.c_int64) for n in ("first", "last", "count", "bytes", "is_written")),
+        ("name", ctypes.c_char_p),
+    )
+
+
+@pytest.fixture(autouse=True)
+def few_checks() -> None:
+    native.simt_check(False)
+
+
+@pytest.fixture
+def all_checks(few_checks: None) -> Iterator[None]:
+    native.simt_check(True)
+    yield
+    native.simt_check(False)
+
+
 def run(body: str, blocks: int = 3, shared: int = 512, backwards: bool = False) -> np.ndarray | str:
     """The data after the grid, or what was wrong."""
     text = "; vectors: none\n" + DECLARED + body + END
     image = load_object(object_code(text, resolve_target("cpu:novector")), _resolve)
     data = np.arange(blocks * THREADS)
+    n, at = len(data), data.ctypes.data
     ends = blocks, THREADS, shared, backwards
+    table = (Global * 1)(Global(at, 0, n - 1, n, 8, 1, b"X"))
+    ANNOUNCE(native.simt_globals)(ctypes.addressof(table), 1, None)
     result = GRID(native.simt_grid)(image.address("region"), data.ctypes.data, *ends)
     assert result in (0, FAULT)
     return native.simt_report() if result else data
@@ -95,7 +123,8 @@ def test_shuffles_move_values_within_a_warp(lane: str, moved: int) -> None:
     body = (
         "  %v = load i64, ptr %p\n  %in = and i64 %thread, 31\n"
         f"  %to = {lane.replace('%thread', '%in')}\n"
-        "  %x = call i64 @tcsym_simt_shuffle(ptr %simt, i64 %v, i64 %to)\n  store i64 %x, ptr %p\n"
+        "  %x = call i64 @tcsym_simt_shuffle(ptr %simt, i64 %v, i64 %to, i64 2)\n"
+        "  store i64 %x, ptr %p\n"
     )
     data = np.arange(3 * THREADS)
     expected = data ^ 1 if moved else data // 32 * 32
@@ -104,7 +133,7 @@ def test_shuffles_move_values_within_a_warp(lane: str, moved: int) -> None:
 
 def test_a_shuffle_that_some_threads_leave_out_is_told() -> None:
     some = "  %few = icmp slt i64 %thread, 3\n  br i1 %few, label %a, label %z\na:\n"
-    shuffle = "  %x = call i64 @tcsym_simt_shuffle(ptr %simt, i64 0, i64 0)\n"
+    shuffle = "  %x = call i64 @tcsym_simt_shuffle(ptr %simt, i64 0, i64 0, i64 2)\n"
     assert "61 have ended" in run(some + shuffle + "  br label %z\nz:\n")
 
 
@@ -120,3 +149,52 @@ def test_blocks_and_threads_are_bounded() -> None:
     assert region(0, 0, 0, THREADS, 0, 0) == 0
     assert region(0, 0, 1, 2000, 0, 0) == FAULT
     assert "2000 threads" in native.simt_report()
+
+
+# ---- the device's memory: the threads of all blocks have an element each, of `X`
+
+USE = "  call void @tcsym_simt_global(ptr %simt, ptr {}, i64 8, i64 {}, i64 0, i64 7)\n"
+AT = "  %j = add i64 %i, {0}\n  %q = getelementptr i64, ptr %data, i64 %j\n"
+SET = "  store i64 %i, ptr {}\n"
+SAME = "  %q = getelementptr i64, ptr %data, i64 %base\n"  # one element of a block's threads
+
+
+def test_accesses_end_where_a_buffer_ends() -> None:
+    assert isinstance(run(USE.format("%p", 1) + SET.format("%p")), np.ndarray)
+    told = "line 7: element {} of `X`, which has elements 0 to 191"
+    for by, where, element in ((1, "block 2, thread 63", 192), (-1, "block 0, thread 0", -1)):
+        for writes in (0, 1):
+            said = run(AT.format(by) + USE.format("%q", writes))
+            assert f"{where}, {told.format(element)}" in said
+
+
+def test_threads_race_in_global_memory(all_checks: None) -> None:
+    both = USE.format("%q", 1) + SET.format("%q")
+    assert "a race: thread 0 of block 0 wrote element 0 of `X`" in run(SAME + both)
+    read = SAME + USE.format("%q", 0) + "  %s = load i64, ptr %q\n"
+    own = USE.format("%p", 1) + "  store i64 %i, ptr %p\n"
+    assert "of block 0 read element 0" in run(read + own, blocks=1, backwards=True)
+    assert "thread 0 of block 0 wrote element 0" in run(own + read, blocks=1)
+    assert isinstance(run(own + BARRIER + read, blocks=1), np.ndarray)  # of one block
+    read = USE.format("%q", 0) + "  %s = load i64, ptr %q\n"
+    first = "  %k = urem i64 %i, 64\n  %q = getelementptr i64, ptr %data, i64 %k\n"
+    assert "of block 0 wrote" in run(first + own + BARRIER + read, blocks=2)
+
+
+def test_what_nothing_set_is_found_though_it_is_no_float(all_checks: None) -> None:
+    body = "  %w = load i64, ptr %own\n" + USE.format("%p", 1) + "  store i64 %w, ptr %p\n"
+    assert "element 0 of `X` depends on the order" in run(body)
+    unused = body.replace("store i64 %w", "store i64 %i")
+    assert isinstance(run(unused), np.ndarray)
+
+
+def test_barriers_at_different_places_are_told() -> None:
+    some = "  %few = icmp slt i64 %thread, 3\n  br i1 %few, label %a, label %b\na:\n"
+    body = some + BARRIER + "  br label %z\nb:\n" + BARRIER.replace("i64 1", "i64 2")
+    assert "threads 0 and 3 wait at different barriers" in run(body + "  br label %z\nz:\n")
+
+
+def test_copies_are_seen_by_others_behind_a_barrier_only() -> None:
+    last = "  %last = icmp eq i64 %thread, 63\n  br i1 %last, label %a, label %z\na:\n"
+    late = COPY + COMMIT + BARRIER + WAIT + last + LOAD + "  br label %z\nz:\n"
+    assert "thread 63: a race: thread 0 wrote byte 0" in run(late)

@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from tcsym.codegen.device.announce import number_of
 from tcsym.codegen.scalar.context import Context
 from tcsym.codegen.scalar.text import Function, Module
 from tcsym.codegen.scalar.values import Code, Val, constant
+from tcsym.ir.loops import Buffer
 from tcsym.types import DType
 
 
@@ -55,12 +57,20 @@ class Instructions(Protocol):
     def multiply(self, context: Context, held: Fragments, depth: int) -> list[Val]:
         """The sums, greater by what this thread holds of the product."""
 
-    def touch(self, context: Context, pointer: str, n_bytes: int, writes: bool) -> None:
-        """This thread is about to use bytes of shared memory."""
+    def touch(
+        self, context: Context, pointer: str, buffer: Buffer, writes: bool, line: int
+    ) -> None:
+        """This thread is about to use an element of memory that others see."""
 
 
+@dataclass(slots=True)
 class OfTwin:
-    """Calls, by which the host sees all that threads do to each other."""
+    """Calls, by which the host sees all that threads do to each other.
+
+    sites: places where they wait, so far.
+    """
+
+    sites: int = 0
 
     def entry(self, module: Module, name: str, words: Sequence[str], threads: int) -> None:
         place = "ptr %shared, i64 %block, i64 %thread, ptr %simt"
@@ -74,12 +84,13 @@ class OfTwin:
         f.finish()
 
     def barrier(self, context: Context) -> None:
-        _call(context, "barrier")
+        _call(context, "barrier", self._site())
 
     def shuffle(self, context: Context, value: Val, lane: Val) -> Val:
         bits = as_bits(context.code, value, 64)
-        context.module.declare("i64", "tcsym_simt_shuffle", "ptr, i64, i64")
-        text = f"call i64 @tcsym_simt_shuffle(ptr %simt, {bits.typed}, {lane.typed})"
+        context.module.declare("i64", "tcsym_simt_shuffle", "ptr, i64, i64, i64")
+        arguments = f"{bits.typed}, {lane.typed}, {self._site()}"
+        text = f"call i64 @tcsym_simt_shuffle(ptr %simt, {arguments})"
         return of_bits(context.code, Val(context.function.result(text), "i64"), value.kind)
 
     def begin_copy(
@@ -94,18 +105,28 @@ class OfTwin:
     def wait_copies(self, context: Context, pending: int) -> None:
         _call(context, "wait", f"i64 {pending}")
 
+    def _site(self) -> str:
+        self.sites += 1
+        return f"i64 {self.sites}"
+
     def multiply(self, context: Context, held: Fragments, depth: int) -> list[Val]:
         f, given = context.function, [*held.sums, *held.left, *held.right]
         memory = f.alloca(f"[{len(given)} x float]", 16)
         places = [f.pure(f"getelementptr float, ptr {memory}, i64 {k}") for k in range(len(given))]
         for at, x in zip(places, given, strict=True):
             f.do(f"store {x.typed}, ptr {at}, align 4")
-        _call(context, "multiply", f"ptr {memory}", f"i64 {depth}")
+        _call(context, "multiply", f"ptr {memory}", f"i64 {depth}", self._site())
         loads = [f.result(f"load float, ptr {at}, align 4") for at in places[: len(held.sums)]]
         return [Val(x, "float") for x in loads]
 
-    def touch(self, context: Context, pointer: str, n_bytes: int, writes: bool) -> None:
-        _call(context, "touch", f"ptr {pointer}", f"i64 {n_bytes}", f"i64 {int(writes)}")
+    def touch(
+        self, context: Context, pointer: str, buffer: Buffer, writes: bool, line: int
+    ) -> None:
+        use = f"ptr {pointer}", f"i64 {buffer.dtype.bytes}", f"i64 {int(writes)}"
+        if buffer.space == "shared":
+            _call(context, "touch", *use, f"i64 {line}")
+        else:
+            _call(context, "global", *use, f"i64 {number_of(context, buffer)}", f"i64 {line}")
 
 
 def _call(context: Context, name: str, *arguments: str) -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from operator import mul
 
+from tcsym.codegen.device.announce import announce
 from tcsym.codegen.device.instructions import Instructions
 from tcsym.codegen.object_code import device_line
 from tcsym.codegen.scalar.context import Bound, Context, launch_field
@@ -83,6 +84,7 @@ class Twin:
         context.module.declare("void", name, "ptr, ptr, i64, i64, ptr")
         context.module.declare("i32", GRID, "ptr, ptr, i64, i64, i64, i64")
         given = [f"ptr @{name}", f"ptr {filled(context, words)}", *shape_of(context, region)]
+        announce(context, region, words[0][1])
         run_grid(context, f"@{GRID}", [*given, "i64 0"])
 
 

@@ -17,19 +17,22 @@ from tcsym.index.expr import Index, var
 from tcsym.index.values import substitute
 from tcsym.ir.compiled import ARENA_LINE
 from tcsym.ir.loops import Buffer, Node, Store, Update
+from tcsym.ir.traverse import loads
 from tcsym.sizes.multiples import divisor
 
 MOST_ALIGNED = 16  # bytes that one access moves
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ThreadMemory:
-    """No lanes, so no masks and no order of them."""
+    """No lanes, so no masks and no order of them. line: of the program, of what is being written;
+    0 if that is not known."""
 
     instructions: Instructions
+    line: int = 0
 
     def of_another(self) -> ThreadMemory:
-        return self
+        return ThreadMemory(self.instructions)
 
     def load(self, context: Context, at: Address, buffer: Buffer, mask: Val | None) -> Val:
         self._note(context, at, buffer, writes=False)
@@ -51,6 +54,7 @@ class ThreadMemory:
         return None
 
     def assign(self, context: Context, n: Store | Update) -> None:
+        self.line = next((r.span.line for r in loads(n.value)), 0)
         if isinstance(n, Store):
             store_statement(context, n, element_of(context, n))
         else:
@@ -64,8 +68,8 @@ class ThreadMemory:
         """Stores are seen as they are done."""
 
     def _note(self, context: Context, at: Address, buffer: Buffer, writes: bool) -> None:
-        if buffer.space == "shared":
-            self.instructions.touch(context, at.pointer, buffer.dtype.bytes, writes)
+        if buffer.space not in ("register", "stack"):
+            self.instructions.touch(context, at.pointer, buffer, writes, self.line)
 
 
 def alignment(context: Context, at: Address, buffer: Buffer) -> int:

@@ -15,6 +15,7 @@ from tcsym.codegen.scalar.context import Context
 from tcsym.codegen.scalar.text import Function, Module
 from tcsym.codegen.scalar.values import Code, Val, constant
 from tcsym.ir.device import WARP
+from tcsym.ir.loops import Buffer
 from tcsym.types import DType
 
 _ALL = "i32 -1"  # threads of a warp
@@ -96,7 +97,9 @@ class OfNvptx:
         n = range(len(held.sums))
         return [Val(f.result(f"extractvalue {result} {whole}, {k}"), "float") for k in n]
 
-    def touch(self, context: Context, pointer: str, n_bytes: int, writes: bool) -> None:
+    def touch(
+        self, context: Context, pointer: str, buffer: Buffer, writes: bool, line: int
+    ) -> None:
         """Nobody looks."""
 
 

@@ -102,7 +102,8 @@ class _Rows:
         self.grid.share(x.variable, step)
         out: list[Node] = [replace(threads, body=block(*first, steps))]
         out += [y for u, p in _of(sums, parts) for y in self.combined(u, p)]
-        return out if sums else [*out, Barrier()]
+        is_told = sums and self.plan.width > WARP  # a barrier stands between warps and their sum
+        return out if is_told else [*out, Barrier()]
 
     def is_sum(self, u: Update, x: Loop) -> bool:
         nest = self.grid.nest

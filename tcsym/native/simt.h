@@ -1,0 +1,89 @@
+/* Blocks of a device on the host: what simt.c, which runs them, and simt_memory.c share. */
+#ifndef TCSYM_SIMT_H
+#define TCSYM_SIMT_H
+#include "native.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { LANES = 32, MOST_THREADS = 1024, MOST_COPIES = 256, GRANULE = 1, NOBODY = -1, SEVERAL = -2 };
+enum { STACK_BYTES = 256 * 1024, GUARD_BYTES = 4096 };
+typedef enum { READY, AT_BARRIER, IN_SHUFFLE, IN_PRODUCT, ENDED } State;
+
+/* `copies` before `waited` groups are done; those of the last `group` are not committed yet. */
+typedef struct {
+    State state;
+    void *stack_pointer;
+    char *stack;
+    int64_t value, source; /* of a shuffle */
+    float *held;           /* in a product: 4 elements of the result, those of both factors */
+    int64_t depth;
+    int64_t site;          /* of the barrier or shuffle that it waits at */
+    int n_copies, group;
+    struct {
+        char *to;
+        const char *from;
+        int64_t bytes;
+        int group;
+    } copies[MOST_COPIES];
+} Fiber;
+
+/* Who touched a granule of shared memory since the last barrier, and how many copies to it are on
+ * their way. */
+typedef struct {
+    int16_t writer, reader, pending;
+    uint32_t written_in, read_in;
+} Shadow;
+
+/* What a region reads and writes of the device's memory: `first` to `last` element from `base`, if
+ * it has `count` of them. The layout is that of codegen/device/checks.py. */
+typedef struct {
+    char *base;
+    int64_t first, last, count, bytes, is_written;
+    const char *name;
+} Global;
+
+/* Who touched an element in this grid, as 1 + thread, counted over all blocks, and how many barriers
+ * were passed then, in all blocks. `another` is in another block than `reader`, if there was one. */
+typedef struct {
+    uint32_t thread, phase;
+} Touch;
+typedef struct {
+    Touch writer, reader, another;
+} Mark;
+typedef struct {
+    Mark *marks;
+    char *before, *after; /* all bytes, at the start and at the end of the first run */
+} Watched;
+
+struct Simt {
+    Region *region;
+    void *data;
+    void *host; /* stack pointer of the scheduler */
+    char *shared;
+    int64_t shared_bytes, block;
+    int n_threads, current;
+    uint32_t phase; /* barriers passed so far, in all blocks */
+    Shadow *shadow;
+    char *stacks;
+    int n_stacks;
+    bool failed;
+    const Global *globals;
+    Watched *watched; /* of each, null if checks are off */
+    int64_t n_globals;
+    const int32_t *fault; /* not 0: the program's own, and results do not matter */
+    Fiber fibers[MOST_THREADS];
+};
+
+/* simt.c. `say` ends the grid with this report, if it is the first one; `fail` does of a thread, which
+ * does not go on. `line`: of the program, 0 if that is not known. */
+void tcsym_simt_say(Simt *simt, const char *format, ...);
+void tcsym_simt_fail(Simt *simt, int64_t line, const char *format, ...);
+
+/* simt_memory.c: what is watched if checks are on. */
+void tcsym_simt_take_globals(Simt *simt);
+bool tcsym_simt_watch(Simt *simt);
+void tcsym_simt_set_back(Simt *simt);
+void tcsym_simt_compare(Simt *simt);
+void tcsym_simt_forget(Simt *simt);
+
+#endif

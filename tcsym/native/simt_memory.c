@@ -1,0 +1,274 @@
+/* What threads of a device on the host do to memory: accesses beside it, races, what no order settles.
+ *
+ * Generated code tells of each access. Of each byte of shared memory it is known who touched it since
+ * the last barrier; if checks are on, of each element of a global buffer who did in this grid.
+ */
+#include "simt.h"
+
+static _Thread_local const Global *next_globals; /* of the grid that is launched next */
+static _Thread_local int64_t n_next_globals;
+static _Thread_local const int32_t *next_fault;
+static bool checks_are_on;
+
+/* ---- shared memory */
+
+static void touch(Simt *simt, const char *at, int64_t bytes, bool writes, int pending,
+                  int64_t line) {
+    int64_t first = at - simt->shared;
+    if (first < 0 || first + bytes > simt->shared_bytes)
+        tcsym_simt_fail(simt, line, "an access beside shared memory");
+    for (int64_t g = first / GRANULE; g < (first + bytes + GRANULE - 1) / GRANULE; g++) {
+        Shadow *s = &simt->shadow[g];
+        bool is_written = s->written_in == simt->phase && s->writer != simt->current;
+        bool is_read = s->read_in == simt->phase && s->reader != simt->current;
+        long long byte = g * GRANULE;
+        if (s->pending && !pending)
+            tcsym_simt_fail(simt, line, "shared memory is used while a copy to it is on its way");
+        else if (is_written && s->writer != NOBODY)
+            tcsym_simt_fail(simt, line, "a race: thread %d wrote byte %lld of shared memory",
+                            s->writer, byte);
+        else if (writes && is_read && s->reader == SEVERAL)
+            tcsym_simt_fail(simt, line, "a race: others read byte %lld of shared memory", byte);
+        else if (writes && is_read && s->reader != NOBODY)
+            tcsym_simt_fail(simt, line, "a race: thread %d read byte %lld of shared memory",
+                            s->reader, byte);
+        if (writes) {
+            s->writer = (int16_t)simt->current;
+            s->written_in = simt->phase;
+        } else {
+            bool again = s->read_in == simt->phase && s->reader != simt->current;
+            s->reader = again ? SEVERAL : (int16_t)simt->current;
+            s->read_in = simt->phase;
+        }
+        s->pending = (int16_t)(s->pending + pending);
+    }
+}
+
+/* ---- the device's memory */
+
+static int64_t block_of(const Simt *simt, Touch touch) {
+    return (touch.thread - 1) / simt->n_threads;
+}
+
+/* True if nothing orders an earlier access and this one. */
+static bool meets(const Simt *simt, Touch earlier, Touch now) {
+    if (!earlier.thread || earlier.thread == now.thread)
+        return false;
+    return block_of(simt, earlier) != block_of(simt, now) || earlier.phase == now.phase;
+}
+
+static void note_read(const Simt *simt, Mark *mark, Touch now) {
+    Touch *reader = &mark->reader, *another = &mark->another;
+    if (reader->thread && reader->thread != now.thread) {
+        bool moves = block_of(simt, *reader) != block_of(simt, now);
+        if (moves || !another->thread || block_of(simt, *another) == block_of(simt, now))
+            *another = *reader;
+    }
+    *reader = now;
+}
+
+static void mark(Simt *simt, const Global *global, Mark *mark, int64_t element, bool writes,
+                 int64_t line) {
+    Touch now = {(uint32_t)(simt->block * simt->n_threads + simt->current + 1), simt->phase};
+    const Touch earlier[] = {mark->writer, mark->reader, mark->another};
+    for (int k = 0; k < (writes ? 3 : 1); k++)
+        if (meets(simt, earlier[k], now))
+            tcsym_simt_fail(simt, line, "a race: thread %lld of block %lld %s element %lld of `%s`",
+                            (long long)((earlier[k].thread - 1) % simt->n_threads),
+                            (long long)block_of(simt, earlier[k]), k ? "read" : "wrote",
+                            (long long)element, global->name);
+    if (writes)
+        mark->writer = now;
+    else
+        note_read(simt, mark, now);
+}
+
+static int64_t first_byte(const Global *global) { return global->first * global->bytes; }
+
+static int64_t n_elements(const Global *global) {
+    return global->count > 0 ? global->last - global->first + 1 : 0;
+}
+
+/* ---- two runs of a grid */
+
+void tcsym_simt_forget(Simt *simt) {
+    for (int64_t k = 0; simt->watched && k < simt->n_globals; k++) {
+        Watched *w = &simt->watched[k];
+        free(w->marks);
+        free(w->before);
+        free(w->after);
+    }
+    free(simt->watched);
+    simt->watched = NULL;
+}
+
+bool tcsym_simt_watch(Simt *simt) {
+    if (!checks_are_on)
+        return true;
+    simt->watched = calloc(simt->n_globals + 1, sizeof *simt->watched);
+    for (int64_t k = 0; simt->watched && k < simt->n_globals; k++) {
+        const Global *global = &simt->globals[k];
+        int64_t n = n_elements(global);
+        if (!global->is_written || !n)
+            continue;
+        Watched *w = &simt->watched[k];
+        w->marks = calloc(n, sizeof *w->marks);
+        w->before = malloc(n * global->bytes);
+        w->after = malloc(n * global->bytes);
+        if (!w->marks || !w->before || !w->after)
+            return false;
+        memcpy(w->before, global->base + first_byte(global), n * global->bytes);
+    }
+    return simt->watched;
+}
+
+/* Keeps what the first run wrote, and sets the memory back. */
+void tcsym_simt_set_back(Simt *simt) {
+    for (int64_t k = 0; k < simt->n_globals; k++) {
+        const Global *global = &simt->globals[k];
+        Watched *w = &simt->watched[k];
+        if (!w->marks)
+            continue;
+        int64_t n = n_elements(global);
+        memcpy(w->after, global->base + first_byte(global), n * global->bytes);
+        memcpy(global->base + first_byte(global), w->before, n * global->bytes);
+        memset(w->marks, 0, n * sizeof *w->marks);
+    }
+}
+
+void tcsym_simt_compare(Simt *simt) {
+    for (int64_t k = 0; k < simt->n_globals && !simt->failed; k++) {
+        const Global *global = &simt->globals[k];
+        const Watched *w = &simt->watched[k];
+        const char *now = global->base + first_byte(global);
+        for (int64_t e = 0; w->marks && e < n_elements(global); e++) {
+            if (!memcmp(now + e * global->bytes, w->after + e * global->bytes, global->bytes))
+                continue;
+            Touch writer = w->marks[e].writer;
+            long long at = e + global->first, block = 0, thread = 0;
+            if (writer.thread) {
+                block = block_of(simt, writer);
+                thread = (writer.thread - 1) % simt->n_threads;
+            }
+            tcsym_simt_say(simt,
+                           "block %lld, thread %lld: element %lld of `%s` depends on the order of "
+                           "threads or on shared memory that nothing set",
+                           block, thread, at, global->name);
+            break;
+        }
+    }
+}
+
+/* ---- what generated code calls */
+
+void tcsym_simt_touch(Simt *simt, const char *at, int64_t bytes, int64_t writes, int64_t line) {
+    touch(simt, at, bytes, writes, 0, line);
+}
+
+static bool is_inside(const Global *global, const char *at, int64_t bytes) {
+    int64_t from = at - global->base - first_byte(global);
+    return 0 <= from && from + bytes <= n_elements(global) * global->bytes;
+}
+
+static void use(Simt *simt, int64_t k, const char *at, int64_t bytes, bool writes, int64_t line) {
+    const Global *global = &simt->globals[k];
+    Mark *marks = simt->watched ? simt->watched[k].marks : NULL;
+    int64_t from = at - global->base - first_byte(global);
+    if (marks)
+        for (int64_t e = from / global->bytes; e * global->bytes < from + bytes; e++)
+            mark(simt, global, &marks[e], e + global->first, writes, line);
+}
+
+/* An access to global buffer number `k` of the region. */
+void tcsym_simt_global(Simt *simt, const char *at, int64_t bytes, int64_t writes, int64_t k,
+                       int64_t line) {
+    if (k >= simt->n_globals)
+        tcsym_simt_fail(simt, line, "memory that the launch does not name");
+    const Global *global = &simt->globals[k];
+    long long first = global->first, n = n_elements(global);
+    if (!is_inside(global, at, bytes))
+        tcsym_simt_fail(simt, line, "element %lld of `%s`, which has elements %lld to %lld",
+                        (long long)((at - global->base) / global->bytes), global->name, first,
+                        first + n - 1);
+    use(simt, k, at, bytes, writes, line);
+}
+
+/* What is copied from a global buffer, if it is from one of the region's. */
+static void use_any(Simt *simt, const char *at, int64_t bytes) {
+    for (int64_t k = 0; k < simt->n_globals; k++)
+        if (is_inside(&simt->globals[k], at, bytes)) {
+            use(simt, k, at, bytes, false, 0);
+            return;
+        }
+    if (simt->globals)
+        tcsym_simt_fail(simt, 0, "a copy from beside all buffers");
+}
+
+/* The global buffers of the next grid, and where it notes faults. */
+void tcsym_simt_globals(const void *globals, int64_t n, const int32_t *fault) {
+    next_globals = globals;
+    n_next_globals = n;
+    next_fault = fault;
+}
+
+void tcsym_simt_take_globals(Simt *simt) {
+    simt->globals = next_globals;
+    simt->n_globals = n_next_globals;
+    simt->fault = next_fault;
+    next_globals = NULL;
+    n_next_globals = 0;
+    next_fault = NULL;
+}
+
+/* A copy into shared memory that begins now and is done when a wait says so; zeros, unless `reads`. */
+void tcsym_simt_copy(Simt *simt, char *to, const char *from, int64_t bytes, int64_t reads) {
+    Fiber *fiber = &simt->fibers[simt->current];
+    if ((uintptr_t)to % bytes || (reads && (uintptr_t)from % bytes))
+        tcsym_simt_fail(simt, 0, "an asynchronous copy that is not aligned");
+    if (fiber->n_copies == MOST_COPIES)
+        tcsym_simt_fail(simt, 0, "too many asynchronous copies at once");
+    touch(simt, to, bytes, true, 1, 0);
+    if (reads)
+        use_any(simt, from, bytes);
+    int k = fiber->n_copies++;
+    fiber->copies[k].to = to;
+    fiber->copies[k].from = reads ? from : NULL;
+    fiber->copies[k].bytes = bytes;
+    fiber->copies[k].group = fiber->group;
+}
+
+void tcsym_simt_commit(Simt *simt) { simt->fibers[simt->current].group++; }
+
+/* Until no more than the last `left` groups of this thread are on their way. */
+void tcsym_simt_wait(Simt *simt, int64_t left) {
+    Fiber *fiber = &simt->fibers[simt->current];
+    int kept = 0;
+    for (int k = 0; k < fiber->n_copies; k++) {
+        if (fiber->copies[k].group >= fiber->group - left) {
+            fiber->copies[kept++] = fiber->copies[k];
+            continue;
+        }
+        char *to = fiber->copies[k].to;
+        if (fiber->copies[k].from)
+            memcpy(to, fiber->copies[k].from, fiber->copies[k].bytes);
+        else
+            memset(to, 0, fiber->copies[k].bytes);
+        int64_t first = to - simt->shared, end = first + fiber->copies[k].bytes;
+        for (int64_t g = first / GRANULE; g < (end + GRANULE - 1) / GRANULE; g++) {
+            simt->shadow[g].pending--;
+            simt->shadow[g].writer = (int16_t)simt->current; /* others see it after a barrier */
+            simt->shadow[g].written_in = simt->phase;
+        }
+    }
+    fiber->n_copies = kept;
+}
+
+/* Whether what costs much is checked, of all grids from now on. */
+PyObject *tcsym_simt_check(PyObject *module, PyObject *whether) {
+    int on = PyObject_IsTrue(whether);
+    if (on < 0)
+        return NULL;
+    checks_are_on = on;
+    Py_RETURN_NONE;
+}
+

@@ -1,0 +1,161 @@
+"""`python -m tests.mutants.twin`: a few programs in the twin of a device, with all checks.
+
+Tiles are small, so that small ragged sizes have several blocks. With `--proofs` nothing runs: the
+same kernels are verified, and that threads do not race is proved.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tcsym.compiler import analyse
+from tcsym.errors import TCError
+from tcsym.frontend.interpret import interpret
+from tcsym.frontend.program import Program
+from tcsym.index.values import evaluate
+from tcsym.ir.verify import verify
+from tcsym.kernel.definition import define
+from tcsym.options import Options
+from tcsym.schedule.map_gpu import map_gpu
+from tcsym.schedule.proved import schedule_program
+from tcsym.target.cuda import twin_target
+from tests.fuzz.device_tiles import small_tiles
+
+REFUSED = "a device would not run this kernel so: "
+
+
+class Case(NamedTuple):
+    """`sizes`: of each call, in the order of the program's."""
+
+    text: str
+    sizes: tuple[tuple[int, ...], ...]
+
+
+CASES = {
+    # tiles: ragged sizes, then such that copies move several elements at once
+    "product": Case(
+        "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }",
+        ((17, 13, 70), (5, 3, 33), (32, 16, 64), (16, 4, 16)),
+    ),
+    "transposed": Case(
+        "def f(float(K,M) A, float(N,K) B, float(N) b) -> (C) {"
+        " t(m,n) +=! A(k,m) * B(n,k) C(m,n) = fmax(t(m,n) + b(n), 0.0) }",
+        ((18, 11, 5), (33, 7, 19), (32, 8, 32)),
+    ),
+    "batches": Case(
+        "def f(float(B,M,K) A, float(B,K,N) W) -> (C) { C(b,m,n) +=! (A(b,m,k) + 1) * W(b,k,n) }",
+        ((3, 9, 5, 21), (2, 16, 8, 16)),
+    ),
+    "integers": Case(
+        "def f(int32(M,K) A, int32(K,N) B) -> (C) { C(m,n) max=! (A(m,k) - 9) + (B(k,n) - 9) }",
+        ((17, 5, 18), (5, 9, 33)),
+    ),
+    "bounded": Case(
+        "def f(float(M,K) A, float(K,N) B, float(M,N) w) -> (C) {"
+        " C(m,n) +=! fmax(A(m,k) * B(k,n), w(m,n)) }",
+        ((17, 5, 37),),
+    ),
+    "windows": Case(
+        "def f(float(N,C,H,W) I, float(M,C,3,3) F) -> (O) {"
+        " O(n,m,h,w) +=! I(n,c,h+r,w+s) * F(m,c,r,s) }",
+        ((2, 3, 6, 9, 5), (1, 5, 5, 21, 6)),
+    ),
+    "halves": Case(
+        "def f(half(M,K) A, half(K,N) B) -> (half(M,N) C) { C(m,n) +=! A(m,k) * B(k,n) }",
+        ((33, 40, 17), (9, 70, 19), (32, 64, 32)),
+    ),
+    # rows
+    "softmax": Case(
+        "def f(float(N,D) X) -> (O) { m(n) max=! X(n,d) e(n,d) = exp(X(n,d) - m(n))"
+        " s(n) +=! e(n,d) O(n,d) = e(n,d) / s(n) }",
+        ((3, 203), (2, 64), (11, 40), (5, 7)),
+    ),
+    "neighbours": Case(
+        "def f(float(N,D) X) -> (O) { s(n) +=! X(n,d) q(n,d) = X(n,d) * s(n)"
+        " O(n,d) = q(n,d) + q(n,D-1-d) }",
+        ((3, 131), (9, 45)),
+    ),
+    "short": Case(
+        "def f(float(N,100) X) -> (O) { s(n) +=! X(n,d) q(n,d) = X(n,d) * s(n)"
+        " O(n,d) = q(n,d) + q(n,99-d) }",
+        ((3,),),
+    ),
+    "several": Case(
+        "def f(int32(N,D) X) -> (S, M) { S(n) +=! X(n,d) M(n) min=! X(n,d) + 9 }",
+        ((4, 301), (1, 100)),
+    ),
+    # points
+    "points": Case(
+        "def f(float(N,M,K) X) -> (Y) { Y(k,n,m) = X(n,m,k) + 0.5 }", ((3, 11, 17), (1, 1, 257))
+    ),
+    "gathered": Case(
+        "def f(float(V,D) T, int32(N) I) -> (Y) { Y(n,d) = T(I(n),d) }",
+        ((4, 9, 37), (4, 3, 1)),
+    ),
+    "sums": Case("def f(float(M,N) X) -> (O) { O(j) +=! X(i,j) }", ((5, 300), (40, 3))),
+    "total": Case("def f(float(N,M) X) -> (s) { s +=! X(i,j) }", ((3, 5), (1, 1))),
+    "steps": Case(
+        "def f(float(T,B) x, float(B) h0) -> (float(T,B) h) { for t in T {"
+        " if t == 0 { h(t,b) = x(t,b) + h0(b) } else { h(t,b) = x(t,b) + 0.5 * h(t-1,b) } } }",
+        ((4, 270), (70, 5)),
+    ),
+}
+
+
+def inputs_of(p: Program, sizes: dict[str, int]) -> dict[str, Any]:
+    """Small whole numbers: sums of them are exact in any order."""
+    rng = np.random.default_rng(len(p.name) + sum(sizes.values()))
+    shapes = {t.name: (tuple(evaluate(x, sizes) for x in t.shape), t.dtype) for t in p.inputs}
+    return {n: rng.integers(-3, 4, shape).astype(t.numpy) for n, (shape, t) in shapes.items()}
+
+
+def run(name: str) -> None:
+    """Raises what the twin finds, or where it and the interpreter differ."""
+    case = CASES[name]
+    with small_tiles():
+        kernel = define(case.text, target="cuda:twin", strategy="symbolic")
+        (p,) = analyse(case.text).values()
+        for values in case.sizes:
+            sizes = dict(zip(p.sizes, values, strict=True))
+            inputs = inputs_of(p, sizes)
+            if name == "gathered":
+                inputs["I"] %= sizes["V"]
+            want = interpret(p, inputs, sizes)
+            got = kernel(**inputs, sizes=sizes)
+            for tensor, x in zip(want, got if isinstance(got, tuple) else (got,), strict=True):
+                a, b = np.asarray(x, np.float64), np.asarray(want[tensor], np.float64)
+                np.testing.assert_allclose(a, b, 1e-5, 1e-6, err_msg=f"{name} {sizes}")
+
+
+def prove(name: str) -> None:
+    (p,) = analyse(CASES[name].text).values()
+    with small_tiles():
+        naive = schedule_program(p, Options(), {}).kernel
+        verify(map_gpu(naive, twin_target().machine).kernel, "device")
+
+
+def failures(names: Iterator[str], check: Any) -> Iterator[str]:
+    for name in names:
+        try:
+            check(name)
+        except TCError as e:
+            yield f"==== {name}: {e.message.removeprefix(REFUSED)}"
+        except Exception:
+            yield f"==== {name}: {traceback.format_exc(limit=-2)}"
+
+
+def main() -> int:
+    check = prove if "--proofs" in sys.argv else run
+    found = next(failures(iter(CASES), check), "")
+    if found:
+        print(found, flush=True)
+    return int(bool(found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
