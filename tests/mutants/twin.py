@@ -40,7 +40,7 @@ CASES = {
     # tiles: ragged sizes, then such that copies move several elements at once
     "product": Case(
         "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }",
-        ((17, 13, 70), (5, 3, 33), (32, 16, 64), (16, 4, 16)),
+        ((17, 13, 70), (17, 13, 64), (5, 3, 33), (32, 16, 64), (16, 4, 16)),
     ),
     "transposed": Case(
         "def f(float(K,M) A, float(N,K) B, float(N) b) -> (C) {"

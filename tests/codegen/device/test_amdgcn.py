@@ -15,6 +15,7 @@ from tcsym.codegen.emit import TABLES
 from tcsym.codegen.scalar.context import Context
 from tcsym.codegen.scalar.text import Function, Module
 from tcsym.codegen.scalar.values import Val, constant
+from tcsym.ir.loops import Buffer
 from tcsym.target.cuda import KINDS, machine_of
 from tcsym.target.target import Target
 from tests.ir.device_kernels import CASES
@@ -76,7 +77,9 @@ class OfAmd:
     def multiply(self, context: Context, held: Fragments, depth: int) -> list[Val]:
         raise AssertionError("its fragments are others")
 
-    def touch(self, context: Context, pointer: str, n_bytes: int, writes: bool) -> None:
+    def touch(
+        self, context: Context, pointer: str, buffer: Buffer, writes: bool, line: int
+    ) -> None:
         pass
 
 
