@@ -45,7 +45,8 @@ def object_code(ir_text: str, target: Target) -> bytes:
     """Relocatable object, or text that a device's driver loads."""
     machine = _machine(ir_text, target)
     as_object = not _is_device(ir_text)
-    return _optimised(ir_text, target, machine).emitted(machine, as_object)
+    with _optimised(ir_text, target, machine) as module:
+        return module.emitted(machine, as_object)
 
 
 class Assembler:
@@ -97,12 +98,14 @@ class Assembler:
 
 def assembly(ir_text: str, target: Target) -> str:
     machine = _machine(ir_text, target)
-    return _optimised(ir_text, target, machine).emitted(machine, as_object=False).decode()
+    with _optimised(ir_text, target, machine) as module:
+        return module.emitted(machine, as_object=False).decode()
 
 
 def optimised_ir(ir_text: str, target: Target) -> str:
     """The IR after the passes, for reading."""
-    return str(_optimised(ir_text, target, _machine(ir_text, target)))
+    with _optimised(ir_text, target, _machine(ir_text, target)) as module:
+        return str(module)
 
 
 @lru_cache(None)

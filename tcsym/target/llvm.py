@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, Self
 
 from llvmlite import binding
 
@@ -70,11 +70,29 @@ class TargetMachine:
 
 
 class Module:
-    """The verified module of a text. For one thread. RuntimeError for a mistake in the text."""
+    """The verified module of a text. For one thread; use `with`, which ends it before its context:
+    the garbage collector may not. RuntimeError for a mistake in the text.
+    """
 
     def __init__(self, text: str) -> None:
-        self.module: Any = binding.parse_assembly(text, binding.create_context())
-        self.module.verify()  # else a mistake of ours would abort the process
+        self._context: Any = binding.create_context()
+        self.module: Any = binding.parse_assembly(text, self._context)
+        try:
+            self.module.verify()  # else a mistake of ours would abort the process
+        except RuntimeError:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Frees it."""
+        self.module.close()
+        self._context.close()
 
     def __str__(self) -> str:
         return str(self.module)

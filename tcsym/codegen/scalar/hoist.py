@@ -28,7 +28,8 @@ from tcsym.ir.loops import Holds, HorizontalReduce, Shuffle, Value
 from tcsym.ir.traverse import subvalues, value_children
 
 FIXED = 1 << 30  # the depth of what must stay
-_BRANCHING = frozenset({"cos", "fmod", "remainder", "sin", "tan"})
+# Functions that `library.or_library` has a part in; the others have no branches.
+_BRANCHING = frozenset({"cos", "fmod", "j0", "j1", "remainder", "sin", "tan", "y0", "y1"})
 
 
 def hoist_level(context: Context, v: Value) -> int:

@@ -19,6 +19,7 @@ from tcsym.codegen.scalar.built_ins import NAMES
 from tcsym.frontend.interpret_functions import FUNCTIONS
 from tcsym.frontend.program import Call, Read
 from tcsym.index.expr import var
+from tcsym.target.llvm import Module
 from tcsym.target.names import resolve_target
 from tcsym.target.target import Target
 from tcsym.types import DType
@@ -380,3 +381,14 @@ def symbols(kernel: Any, target: str) -> set[str]:
     resolved = resolve_target(target)
     text = assembly(emit(kernel, resolved, 1).ir_text, resolved)
     return set(re.findall(r"(?:callq?|jmp)\s+([A-Za-z_][\w.]*)(?:@PLT)?$", text, re.MULTILINE))
+
+
+@pytest.mark.parametrize(("dtype", "target"), [("float", "cpu:avx2"), ("double", "cpu:novector")])
+def test_code_of_arguments_that_a_loop_does_not_change(dtype: str, target: str) -> None:
+    """Values move in front of loops, blocks do not: LLVM refuses what mixes them up."""
+    for name in NAMES:
+        args = ", ".join(f"A({k},t)" for k in range(N_ARGS.get(name, 1)))
+        head = f"def f({dtype}(4,T) A, {dtype}(J) B) -> ({dtype}(T,J) O)"
+        kernel = tcsym.define(f"{head} {{ O(t,j) = B(j) * {name}({args}) }}", target=target).f
+        with Module(kernel.explain("llvm")):
+            pass
