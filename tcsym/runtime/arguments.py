@@ -217,6 +217,7 @@ def unusable(plan: CallPlan, what: str, span: Span, why: Unusable) -> TCError:
 def require_place(plan: CallPlan, what: str, span: Span, view: View) -> None:
     """The kernel's device reads the view's memory."""
     if view.place.type not in plan.device.reads:
+        plan.device.present()  # else no array can be where it would have to be
         raise unusable(plan, what, span, Elsewhere(view.place))
 
 

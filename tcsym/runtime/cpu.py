@@ -39,6 +39,9 @@ class Cpu:
                 hint='use "cpu", or "cpu:novector"',
             )
 
+    def present(self) -> None:
+        """Always."""
+
     def load(self, compiled: Compiled, fault_error: Callable[[Fault], TCError]) -> LoadedKernel:
         from tcsym.runtime.jit import load
 

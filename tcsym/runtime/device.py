@@ -78,6 +78,9 @@ class Device(Protocol):
     def require(self, target: Target) -> None:
         """TargetError if code for the target cannot run here."""
 
+    def present(self) -> None:
+        """TargetError if there is none here."""
+
     def load(self, compiled: Compiled, fault_error: Callable[[Fault], TCError]) -> LoadedCode:
         """Code that can be run. fault_error: of a check that failed in it."""
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tcsym as tc
@@ -110,3 +111,12 @@ def test_a_named_kind_needs_a_device_to_run(monkeypatch: pytest.MonkeyPatch) -> 
     found(monkeypatch, module())
     with pytest.raises(tc.TargetError, match=r"`sm_90a` does not run on .* 8\.6"):
         device_of(target).require(target)
+
+
+def test_a_call_without_a_device_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pycuda", None)
+    devices.driver.cache_clear()
+    kernel = tc.define("def f(float(N) x) -> (y) { y(i) = x(i) + 1 }", target="cuda:sm_90a")
+    with pytest.raises(tc.TargetError, match="not installed") as error:
+        kernel(np.ones(3, np.float32))
+    assert "cuda:twin" in error.value.hint

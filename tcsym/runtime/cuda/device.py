@@ -61,6 +61,11 @@ class Cuda:
                 hint=f'use "cuda" for this device; "{TWIN}" runs on the host',
             )
 
+    def present(self) -> None:
+        from tcsym.target.devices import driver
+
+        driver()
+
     def load(self, compiled: Compiled, fault_error: Callable[[Fault], TCError]) -> CudaKernel:
         from tcsym.runtime.cuda.code import load
 
