@@ -392,8 +392,8 @@ class Kernel:
         Without sizes, or with some, a stage is that of the first of the versions which may serve;
         its first line says which. Arguments are taken to be dense.
         Stages: syntax program ranges scop dependences schedule loops plan mapped llvm asm options
-        variants. Errors: OptionError for another name, SizeError for what is no size of this def,
-        TargetError for cuda and ptx.
+        variants; for a device also cuda ptx sass. Errors: OptionError for another name, SizeError
+        for what is no size of this def, TargetError for a device's stages on another target.
         """
         return self._serving.explain(stage, sizes)
 

@@ -35,7 +35,7 @@ typedef struct {
 } Shadow;
 
 /* What a region reads and writes of the device's memory: `first` to `last` element from `base`, if
- * it has `count` of them. The layout is that of codegen/device/checks.py. */
+ * it has `count` of them. The layout is that of codegen/device/announce.py. */
 typedef struct {
     char *base;
     int64_t first, last, count, bytes, is_written;

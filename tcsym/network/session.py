@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from tcsym.errors import OptionError
+from tcsym.errors import OptionError, TargetError
 from tcsym.ir.compiled import ARENA_LINE
 from tcsym.network.made import MadeStep, made_steps
 from tcsym.network.plan import Plan, require_within
@@ -21,10 +21,11 @@ from tcsym.process.threads import get_num_threads, require_threads
 from tcsym.runtime.arguments import MISSING, Bound, bind, match_arguments
 from tcsym.runtime.arrays import Array, numpy_view, result_object
 from tcsym.runtime.packing import packed
-from tcsym.runtime.results import result_library
+from tcsym.runtime.results import overlap, result_library
 from tcsym.runtime.size_functions import shapes_of
 from tcsym.runtime.variants import Variant
-from tcsym.runtime.view import Library, View
+from tcsym.runtime.view import HERE, Library, View
+from tcsym.types import DType
 
 KEPT_SIZES = 64  # choices of sizes whose views a session keeps
 Sizes = tuple[int, ...]
@@ -71,10 +72,22 @@ def _aligned(n: int) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """All that a call of some sizes needs. runs: step, code, views of planned tensors by place."""
+    """All that a call of some sizes needs. runs: step, code, its sizes, and arguments, which are
+    places of inputs or planned tensors. memory: storages that are written. outputs: of a call.
+    """
 
     runs: tuple[tuple[MadeStep, Variant, Sizes, tuple[int | View, ...]], ...]
-    results: tuple[Any, ...]
+    memory: tuple[View, ...]
+    outputs: tuple[View, ...]
+    library: Library
+    arrays: tuple[Any, ...]  # of the outputs, in a library that shares memory
+
+    @property
+    def results(self) -> tuple[Any, ...]:
+        """What the call gives back, once it has run."""
+        if self.library == "jax":  # whose arrays are copies
+            return tuple([result_object(v._replace(library="jax")) for v in self.outputs])
+        return self.arrays
 
 
 class Session:
@@ -92,6 +105,11 @@ class Session:
         memory: Literal["planned", "exact"] | None = None,
         state: Mapping[str, str] | None = None,
     ) -> None:
+        if HERE.type not in plan.call.device.reads:
+            raise TargetError(
+                f"sessions on a {plan.call.device.name} are not there yet",
+                hint='call the kernel itself, or define it with target="cpu"',
+            )
         self.plan = plan
         self._allocator = _allocator(plan, memory)
         self._feeds = _checked_state(plan, state or {})
@@ -129,8 +147,9 @@ class Session:
             require_within(self.plan, bound.sizes)
             n_threads = get_num_threads() if threads is None else require_threads(threads)
             prepared = self._prepare(bound)
+            inputs = [self._apart(view, prepared) for view in bound.views]
             for step, variant, own, places in prepared.runs:
-                views = [bound.views[x] if isinstance(x, int) else x for x in places]
+                views = [inputs[x] if isinstance(x, int) else x for x in places]
                 fault = variant.run(views, own, n_threads)
                 if fault:
                     raise step.error(variant, fault)
@@ -143,6 +162,12 @@ class Session:
         return self._allocator.bytes
 
     # ---- memory of some sizes
+
+    def _apart(self, view: View, prepared: _Prepared) -> View:
+        """An input; a copy of a result that is still in memory which this call writes."""
+        if any(overlap(view, storage) for storage in prepared.memory):
+            return self.plan.call.device.private_copy(view)
+        return view
 
     def _prepare(self, bound: Bound) -> _Prepared:
         library = result_library(bound.views)
@@ -177,8 +202,10 @@ class Session:
             own = step.sizes(bound.sizes)
             shown = [bound.views[x] if isinstance(x, int) else x for x in places]
             runs.append((step, step.variant(shown, own), own, places))
-        results = [_in_library(views[name], library) for name in self.plan.call.output_names]
-        return _Prepared(tuple(runs), tuple(results))
+        outputs = tuple([views[name] for name in self.plan.call.output_names])
+        arrays = () if library == "jax" else tuple([_in_library(v, library) for v in outputs])
+        written = tuple([numpy_view(storage) for storage in memory])
+        return _Prepared(tuple(runs), written, outputs, library, arrays)
 
     # ---- state
 
@@ -201,8 +228,7 @@ class Session:
 
     def _keep_state(self, prepared: _Prepared) -> None:
         for name, output in self._feeds.items():
-            result = prepared.results[self.plan.call.output_names.index(output)]
-            array = np.asarray(result)
+            array = prepared.outputs[self.plan.call.output_names.index(output)].owner
             kept = self._state.get(name)
             if kept is None or kept.shape != array.shape:
                 self._state[name] = array.copy()
@@ -236,9 +262,12 @@ class Session:
 
 
 def _in_library(view: View, library: Library) -> Any:
-    if library == "torch":
-        return sys.modules["torch"].from_numpy(view.owner)
-    return result_object(view._replace(library=library))
+    if library != "torch":
+        return view.owner
+    torch = sys.modules["torch"]
+    if view.dtype is DType.BFLOAT16:  # numpy's is unknown to torch
+        return torch.from_numpy(view.owner.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(view.owner)
 
 
 def _allocator(plan: Plan, memory: str | None) -> Allocator:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tcsym
-from tcsym.errors import BoundsError, OptionError, SizeError
+from tcsym.errors import BoundsError, OptionError, SizeError, TargetError
 from tests.network.test_plan import CAT, LAYERS
 
 STEP = """
@@ -107,6 +107,21 @@ def test_a_state_goes_from_call_to_call_and_to_a_file(tmp_path: Path) -> None:
     np.testing.assert_array_equal(other(x=x, U=u, V=v), session(x=x, U=u, V=v))
     with pytest.raises(OptionError, match="no output"):
         kernel.plan().session(state={"h": "q"})
+
+
+def test_a_result_may_be_the_next_input() -> None:
+    kernel = tcsym.define(LAYERS)
+    session = kernel.plan().session()
+    x, u, v, w = _layers(80, 80, 80, 80)
+    y = session(x, u, v, w)
+    want = kernel.reference(y.copy(), u, v, w)
+    np.testing.assert_allclose(session(y, u, v, w), want, 1e-3, 1e-3 * abs(want).max())
+
+
+def test_sessions_are_the_hosts() -> None:
+    plan = tcsym.define(STEP, target="cuda:sm_80").plan()
+    with pytest.raises(TargetError, match="sessions on a CUDA device"):
+        plan.session()
 
 
 def test_a_failed_check_in_a_step_is_the_error_of_the_kernel() -> None:
