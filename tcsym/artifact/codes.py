@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tcsym.compiler import compile_program
@@ -72,6 +72,3 @@ def default_targets(target: Target | str | None) -> tuple[str, ...]:
         return (name,)
     here = processor().features
     return (f"cpu:{next(k for k in KINDS if here.issuperset(k.features)).name}",)
-
-
-Bounds = Mapping[str, int]

@@ -49,7 +49,7 @@ class Artifact:
         self.manifest = manifest
         self._inputs = manifest["inputs"]
         self._outputs = manifest["outputs"]
-        self._types = [_type(t["type"]) for t in (*self._inputs, *self._outputs)]
+        self._types = [NAMES[t["type"]] for t in (*self._inputs, *self._outputs)]
         self._sizes: list[str] = manifest["sizes"]
         self._run = library[f"{self.name}_run"]
         self._extents = library[f"{self.name}_extents"]
@@ -160,7 +160,3 @@ class Artifact:
             f"{t['type']}({', '.join(t['shape'])}) {t['name']}" for t in self._inputs
         )
         return f"<tcsym artifact {self.name}({inputs})>"
-
-
-def _type(name: str) -> DType:
-    return NAMES[name]

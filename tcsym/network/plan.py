@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from tcsym.errors import SizeError
 from tcsym.frontend.program import Program
 from tcsym.network.steps import Step, steps_of
 from tcsym.network.storage import Bounds, Planned, Storage, arena_bytes, place
@@ -202,6 +201,4 @@ def require_within(plan: Plan, sizes: tuple[int, ...]) -> None:
         if most is not None and value > most:
             message = f"size `{name}` is {value}, but memory is planned for at most {most}"
             hint = f'plan for more: `plan(bounds={{"{name}": {value}}})`, or use memory="exact"'
-            error = plan.call.error("size", message, plan.program.span, hint)
-            assert isinstance(error, SizeError)
-            raise error
+            raise plan.call.error("size", message, plan.program.span, hint)

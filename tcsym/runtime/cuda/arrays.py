@@ -60,13 +60,9 @@ def _torch_view(x: Any, torch: Any) -> View:
 
     view = torch_view(x, torch)
     if view.place.type != CUDA:
-        return view._replace(place=view.place._replace(hint=f"pass `x.to({_first_device()!r})`"))
+        return view._replace(place=view.place._replace(hint="pass `x.to('cuda')`"))
     number = view.place.number
     return view._replace(place=place_of(number, torch.cuda.current_stream(number).cuda_stream))
-
-
-def _first_device() -> str:
-    return "cuda"
 
 
 def _cupy_view(x: Any, cupy: Any) -> View:
