@@ -86,11 +86,11 @@ def as_condition(e: Expr) -> Condition | None:
         case Unary("not", x, _):
             inner = as_condition(x)
             return None if inner is None else negate(inner)
-        case Binary("and" | "or" as op, a, b, _):
+        case Binary("and" | "or" | "bitand" | "bitor" as op, a, b, DType.BOOL):
             parts = [c for c in (as_condition(a), as_condition(b)) if c is not None]
             if len(parts) < 2:
                 return None
-            return all_of(parts) if op == "and" else any_of(parts)
+            return all_of(parts) if op in ("and", "bitand") else any_of(parts)
         case _:
             return None
 
@@ -113,9 +113,9 @@ def implied_condition(e: Expr, holds: bool) -> Condition:
     if whole is not None:
         return whole if holds else negate(whole)
     match e:
-        case Binary("and", a, b, _) if holds:
+        case Binary("and" | "bitand", a, b, DType.BOOL) if holds:
             return all_of((implied_condition(a, True), implied_condition(b, True)))
-        case Binary("or", a, b, _) if not holds:
+        case Binary("or" | "bitor", a, b, DType.BOOL) if not holds:
             return all_of((implied_condition(a, False), implied_condition(b, False)))
         case Unary("not", x, _):
             return implied_condition(x, not holds)

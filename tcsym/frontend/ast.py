@@ -74,11 +74,13 @@ class Extremum(Node):
 
 @dataclass(frozen=True, slots=True)
 class Prefix(Node):
-    op: Literal["-", "!"]
+    op: Literal["-", "!", "~"]
     operand: Expr
 
 
-InfixOp = Literal["+", "-", "*", "/", "%", "<", ">", "<=", ">=", "==", "!=", "&&", "||"]
+InfixOp = Literal[
+    "+", "-", "*", "/", "%", "<<", ">>", "&", "^", "|", "<", ">", "<=", ">=", "==", "!=", "&&", "||"
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ integers are exact int64 values; under a cast or built-in, and everywhere else, 
 
 from __future__ import annotations
 
-from typing import assert_never
+from typing import assert_never, get_args
 
 from tcsym.errors import (
     AffineError,
@@ -20,11 +20,13 @@ from tcsym.errors import (
 )
 from tcsym.frontend import ast
 from tcsym.frontend.affine import as_index
+from tcsym.frontend.bit_operations import BIT_OPERATORS, bit_operation, complement
 from tcsym.frontend.builtins import ARITY
 from tcsym.frontend.idioms import stride_hint, unwritten_hint
 from tcsym.frontend.literals import Literal, cast_literal, literal_of
 from tcsym.frontend.program import (
     Binary,
+    BitOp,
     Call,
     Cast,
     Const,
@@ -92,6 +94,9 @@ def _present(literal: Literal | None) -> Literal:
 
 def _wrapped(e: ast.Number | ast.Paren | ast.Prefix, c: Context) -> Typed:
     """Parentheses or a prefix operator around something that is no literal."""
+    if isinstance(e, ast.Prefix) and e.op == "~":
+        inner = c.with_exact(False)
+        return _widened(complement(typed_expression(e.operand, inner), e.span), c, e.span)
     if isinstance(e, ast.Prefix):
         return prefix(e.op, typed_expression(e.operand, c), e.span, c.exact)
     return typed_expression(ast.unparenthesised(e), c)
@@ -103,16 +108,24 @@ def _cast(x: Expr, dtype: DType) -> Expr:
 
 
 def _infix_chain(e: ast.Infix, c: Context) -> Typed:
-    """`a + b + c + …` from the left, in a loop: chains may be longer than the stack."""
-    chain = []
+    """`a + b + c + …` from the left, in a loop: chains may be longer than the stack.
+
+    Operands of bit operations have their types, also inside a subscript (LANGUAGE F6).
+    """
+    chain: list[tuple[ast.Infix, Context, Context]] = []
     first: ast.Expr = e
     while isinstance(first, ast.Infix):
-        chain.append(first)
-        first = first.left
+        inner = c.with_exact(False) if first.op in BIT_OPERATORS else c
+        chain.append((first, c, inner))
+        first, c = first.left, inner
     left = typed_expression(first, c)
-    for node in reversed(chain):
-        right = typed_expression(node.right, c)
-        left = infix(node.op, left, right, (node.left.span, node.right.span), c.exact)
+    for node, outer, inner in reversed(chain):
+        right = typed_expression(node.right, inner)
+        spans = node.left.span, node.right.span
+        if node.op in BIT_OPERATORS:
+            left = _widened(bit_operation(node.op, left, right, spans[0]), outer, spans[0])
+        else:
+            left = infix(node.op, left, right, spans, inner.exact)
     return left
 
 
@@ -257,7 +270,11 @@ def _integral(value: Expr, e: ast.Expr, what: str) -> Expr:
 
 def is_pure(e: Expr) -> bool:
     """Made of index variables, loop variables, sizes and literals only."""
-    return not any(isinstance(x, Read | Cast | Call) for x in subexpressions(e))
+    return not any(isinstance(x, Read | Cast | Call) or _is_of_bits(x) for x in subexpressions(e))
+
+
+def _is_of_bits(e: Expr) -> bool:
+    return isinstance(e, Binary) and e.op in get_args(BitOp)
 
 
 def _check_products(e: ast.Expr, value: Expr, c: Context) -> None:

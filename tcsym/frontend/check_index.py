@@ -20,6 +20,7 @@ from tcsym.errors import (
 )
 from tcsym.frontend import ast
 from tcsym.frontend.affine import as_condition, as_index
+from tcsym.frontend.bit_operations import BIT_OPERATORS
 from tcsym.frontend.builtins import ARITY
 from tcsym.frontend.check_expressions import integer_expression, is_pure, value_of
 from tcsym.frontend.idioms import name_hint
@@ -182,6 +183,8 @@ def condition(e: ast.Expr, scope: Scope) -> Condition:
             continue
         hint = "choose between values with `condition ? a : b` instead"
         raise ConditionError(message, span=x.span, hint=hint)
+    if any(_is_bit_operation(x) for x in ast.subexpressions(e)):
+        raise AffineError("the condition of an `if` uses bit operations", span=e.span)
     value = value_of(e, Context(scope, StatementNames(closed=True), exact=True))
     if dtype_of(value) is not DType.BOOL:
         raise ConditionError(
@@ -196,6 +199,10 @@ def condition(e: ast.Expr, scope: Scope) -> Condition:
             span=e.span,
         )
     return test
+
+
+def _is_bit_operation(x: ast.Expr) -> bool:
+    return isinstance(x, ast.Infix | ast.Prefix) and x.op in (*BIT_OPERATORS, "~")
 
 
 def _compares_affine(e: Expr, names: frozenset[str]) -> bool:

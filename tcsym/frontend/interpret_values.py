@@ -89,6 +89,11 @@ _ON_BOOL: dict[str, Callable[[Array, Array], Array]] = {
     "mul": np.logical_and,
     "min": np.logical_and,
 }
+_ON_BITS: dict[str, Callable[[Array, Array], Array]] = {
+    "bitand": np.bitwise_and,
+    "bitor": np.bitwise_or,
+    "bitxor": np.bitwise_xor,
+}
 _ON_NUMBERS: dict[str, Callable[[Array, Array], Array]] = {
     "add": np.add,
     "sub": np.subtract,
@@ -101,11 +106,26 @@ _ON_NUMBERS: dict[str, Callable[[Array, Array], Array]] = {
 
 def arithmetic(op: str, a: Array, b: Array) -> Array:
     """Operands of one type; integers wrap, their quotients round down and are 0 by zero."""
+    if op in _ON_BITS:
+        return _ON_BITS[op](a, b)
     if a.dtype == np.bool_:
         return _ON_BOOL[op](a, b)
+    if op in ("shl", "shr"):
+        return _shifted(op, a, b)
     if op == "div":
         return np.divide(a, b) if a.dtype.kind == "f" else np.floor_divide(a, b)
     return _ON_NUMBERS[op](a, b)
+
+
+def _shifted(op: str, a: Array, b: Array) -> Array:
+    """The count is `b` read as unsigned (LANGUAGE F6)."""
+    width = 8 * a.dtype.itemsize
+    count = b.view(np.dtype(f"u{a.dtype.itemsize}"))
+    beyond = count >= width
+    inside = np.where(beyond, 0, count).astype(a.dtype)
+    if op == "shl":
+        return np.where(beyond, 0, np.left_shift(a, inside)).astype(a.dtype)
+    return np.where(beyond, np.where(a < 0, -1, 0), np.right_shift(a, inside)).astype(a.dtype)
 
 
 def exact_arithmetic(op: str, a: Array, b: Array) -> Array | None:

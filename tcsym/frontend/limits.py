@@ -22,7 +22,8 @@ MAX_TEXT = 1 << 20
 MAX_DIGITS = 400
 MAX_OPERATORS = 1000  # binary ones in a statement: `a+b+c+…` is as deep a tree as it is long
 
-_OPERATORS = frozenset({"COMPARISON", "OR", "AND", "PLUS", "MINUS", "PRODUCT", "QMARK"})
+BIT_OPERATORS = frozenset({"SHIFT", "BITAND", "BITXOR", "BITOR"})
+_OPERATORS = BIT_OPERATORS | {"COMPARISON", "OR", "AND", "PLUS", "MINUS", "PRODUCT", "QMARK"}
 _OPERAND_ENDS = frozenset({"NAME", "INTEGER", "FLOAT", "CONSTANT", "RPAR"})
 
 
@@ -132,7 +133,7 @@ def _follow(n: _Nesting, token: Token, before: str, before_that: str) -> None:
             n.pop_one((Open.BRACE,))
         case "IF" if before == "ELSE":
             n.push(Open.ELSE_IF, token)
-        case "MINUS" | "NOT" if before not in _OPERAND_ENDS:
+        case "MINUS" | "NOT" | "TILDE" if before not in _OPERAND_ENDS:
             n.push(Open.PREFIX, token)
         case "QMARK":
             n.push(Open.TERNARY if n.in_ternary else Open.OUTER_TERNARY, token)

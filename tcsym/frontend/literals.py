@@ -67,6 +67,11 @@ def default_type(literal: Literal, exact: bool = False) -> DType:
     return DType.INT64 if exact else DType.INT32
 
 
+def fits(literal: Literal, dtype: DType) -> bool:
+    """True for an integer that `dtype`, bool or an integer type, has."""
+    return not literal.is_float and dtype.lowest <= literal.value <= dtype.highest
+
+
 def literal_to_const(literal: Literal, dtype: DType) -> Const:
     """The literal as a constant of `dtype`; TCTypeError if it does not fit."""
     value = literal.value

@@ -14,7 +14,7 @@ from lark import Lark, Token, UnexpectedCharacters, UnexpectedToken
 from tcsym.errors import Span, TCSyntaxError
 from tcsym.frontend import ast
 from tcsym.frontend.build import TreeBuilder
-from tcsym.frontend.limits import MAX_TEXT, within_limits
+from tcsym.frontend.limits import BIT_OPERATORS, MAX_TEXT, within_limits
 from tcsym.frontend.syntax_hints import FILE_HINT, character_hint, is_file_name, token_hint
 from tcsym.frontend.tokens import span_of, unexpected_character
 
@@ -82,9 +82,11 @@ def _found(token: Token) -> str:
 
 
 _EXPRESSION_STARTS = {
-    "NAME", "INTEGER", "FLOAT", "CONSTANT", "SCALAR", "MIN", "MAX", "LPAR", "MINUS", "NOT"
+    "NAME", "INTEGER", "FLOAT", "CONSTANT", "SCALAR", "MIN", "MAX", "LPAR", "MINUS", "NOT", "TILDE"
 }  # fmt: skip
-_OPERATORS = {"COMPARISON", "OR", "AND", "PLUS", "MINUS", "PRODUCT", "QMARK"}
+_OPERATORS = {
+    "COMPARISON", "OR", "AND", "PLUS", "MINUS", "PRODUCT", "QMARK", *BIT_OPERATORS
+}  # fmt: skip
 _ASSIGNMENTS = {"EQUAL", "UPDATE"}
 _GROUPS: tuple[tuple[set[str], str], ...] = (
     (_EXPRESSION_STARTS, "an expression"),
@@ -112,6 +114,11 @@ _WORDS = {
     "PLUS": "`+`",
     "MINUS": "`-`",
     "NOT": "`!`",
+    "TILDE": "`~`",
+    "SHIFT": "`<<` or `>>`",
+    "BITAND": "`&`",
+    "BITXOR": "`^`",
+    "BITOR": "`|`",
     "OR": "`||`",
     "AND": "`&&`",
     "$END": "end of input",

@@ -75,7 +75,8 @@ class Unary:
     dtype: DType
 
 
-BinaryOp = Literal["add", "sub", "mul", "div", "mod", "min", "max", "and", "or"]
+BitOp = Literal["bitand", "bitor", "bitxor", "shl", "shr"]
+BinaryOp = Literal["add", "sub", "mul", "div", "mod", "min", "max", "and", "or"] | BitOp
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,7 @@ class Binary:
 
     `div`/`mod` round down for integers and give 0 for a zero divisor; float `mod` is
     a - b*floor(a/b); `min`/`max` propagate NaN. On bool `add`,`max` are or, `mul`,`min` are and.
+    `shl`/`shr`: the count is the right operand read as unsigned; from the width on, all bits go.
     `exact`: int64 arithmetic inside a subscript; overflow is a `size` error, not a wrap.
     """
 

@@ -93,6 +93,7 @@ def infix(op: ast.InfixOp, a: Typed, b: Typed, spans: tuple[Span, Span], exact: 
             require_bool(x, f"an operand of `{op}`", span)
         return Binary("and" if op == "&&" else "or", settle(a), settle(b), DType.BOOL)
     if op in _COMPARISONS:
+        _check_chained(op, a, b, spans[0])
         return _comparison(_COMPARISONS[op], a, b, exact)
     return arithmetic(op, a, b, spans[0], exact)
 
@@ -108,6 +109,17 @@ def arithmetic(op: str, a: Typed, b: Typed, span: Span, exact: bool) -> Expr:
         )
     left, right = convert(a, dtype), convert(b, dtype)
     return Binary(_ARITHMETIC[op], left, right, dtype, exact and dtype is DType.INT64, span)
+
+
+def _check_chained(op: str, a: Typed, b: Typed, span: Span) -> None:
+    """`a < b < c`, `a > 0 & b < c`: the result of a comparison is no number (LANGUAGE F6)."""
+    is_bool = [typed_dtype(x) is DType.BOOL for x in (a, b)]
+    if not all(is_bool) and any(isinstance(x, Compare) for x in (a, b)):
+        raise TCTypeError(
+            f"`{op}` compares the result of a comparison with a number",
+            span=span,
+            hint="`&`, `^` and `|` bind closer than comparisons: write `a > 0 && a < 9`",
+        )
 
 
 def _comparison(op: CompareOp, a: Typed, b: Typed, exact: bool) -> Compare:

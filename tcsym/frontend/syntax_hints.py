@@ -13,7 +13,6 @@ from tcsym.frontend.idioms import SAME_TYPES, TYPES, block, type_hint
 _CHARACTERS = {
     "[": "shapes and subscripts stand in parentheses: `A(i,j)`",
     ";": "statements need no separator",
-    "^": "write `pow(a, b)`, or `a * a`",
     "@": "write the sum: `C(i,j) +=! A(i,k) * B(k,j)`",
     "'": "there are no strings",
     '"': "there are no strings",

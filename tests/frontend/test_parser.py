@@ -222,7 +222,6 @@ def test_an_earlier_syntax_error_comes_before_a_limit() -> None:
         ("def f(int(N) A) -> (C) { C(i) = A(i) }", "`int32`"),
         ("def f(float(N) A) -> (C) { C(i) = A(i); }", "no separator"),
         ("def f(float(N) A) -> (C) { C(i) = A(i) ** 2 }", "`pow(a, b)`"),
-        ("def f(float(N) A) -> (C) { C(i) = A(i)^2 }", "`pow(a, b)`"),
         ("def f(float(N) A) -> (C) { C(i) = if A(i) > 0 }", "`condition ? a : b`"),
         ("def f(float(N) A) -> (C) { let x = A(i) C(i) = x }", "where x ="),
         ("def f(float(N) A) -> (C) { C(i) = A(i) } }", ""),

@@ -83,6 +83,7 @@ def number(s: Scope, depth: int) -> Value:
         (2, _select),
         (2, _cast),
         (1, _negated),
+        (1, _bits),
         (2, lambda s, _: leaf(s)),
     ]
     weights = [w for w, _ in kinds]
@@ -163,6 +164,25 @@ def _negated(s: Scope, depth: int) -> Value:
     return Value(f"(-{v.text})", v.dtype, v.magnitude)
 
 
+def _bits(s: Scope, depth: int) -> Value:
+    """Masks, shifts by any count, complements: of integers, and of floats that become ones."""
+    a, b = (x if x.dtype.is_integer else _as_integer(s, x) for x in (number(s, depth), leaf(s)))
+    op = s.rng.choice(["&", "|", "^", "<<", ">>", "~"])
+    if op == "~":
+        return Value(f"(~{a.text})", a.dtype, 300.0)
+    if op in ("<<", ">>"):
+        count = s.rng.choice([b.text, "1", "3", "40"])
+        return Value(f"({a.text} {op} {count})", a.dtype, 300.0)
+    if s.chance(0.4):
+        return Value(f"({a.text} {op} {s.rng.randint(0, 127)})", a.dtype, 300.0)
+    return Value(f"({a.text} {op} {b.text})", common_type(a, b), 300.0)
+
+
+def _as_integer(s: Scope, v: Value) -> Value:
+    dtype = s.rng.choice([t for t in DType if t.is_integer])
+    return Value(f"{dtype}({v.text})", dtype, 300.0)
+
+
 def condition(s: Scope, depth: int) -> str:
     """A bool expression."""
     flags = [t for t in s.tensors if t.dtype is DType.BOOL]
@@ -173,7 +193,8 @@ def condition(s: Scope, depth: int) -> str:
         s.guards += 1
         right = condition(s, depth - 1)
         s.guards -= 1
-        return s.rng.choice([f"({left} && {right})", f"({left} || {right})", f"(!({left}))"])
+        op = s.rng.choice(["&&", "||", "&", "|", "^"])
+        return s.rng.choice([f"({left} {op} {right})", f"({left} {op} {right})", f"(!({left}))"])
     op = s.rng.choice(["<", "<=", ">", ">=", "==", "!="])
     if s.extents and s.chance(0.4):
         v = s.rng.choice(sorted(s.extents))

@@ -7,6 +7,7 @@ and rounded where they are computed or stored. Meant for small sizes.
 from __future__ import annotations
 
 import math
+import operator
 import random
 from collections.abc import Collection, Iterable, Mapping
 from ctypes import c_float
@@ -88,6 +89,17 @@ _TYPES = {str(t): t for t in DType}
 _ENDS = {name: (t.lowest, t.highest) for name, t in _TYPES.items()}
 
 
+_BITS = {"bitand": operator.and_, "bitor": operator.or_, "bitxor": operator.xor}
+
+
+def of_bits(op: str, a: int, b: int, dtype: DType) -> int:
+    """The count of a shift is read as unsigned."""
+    if op in _BITS:
+        return _BITS[op](a, b)
+    count = min(b % (1 << dtype.bits), dtype.bits)
+    return a << count if op == "shl" else a >> count
+
+
 class _Runtime:
     """What the generated text calls."""
 
@@ -126,6 +138,8 @@ class _Runtime:
 
     @staticmethod
     def binary(op: str, a, b, t: str):
+        if op in _BITS or op in ("shl", "shr"):
+            return of_bits(op, a, b, _TYPES[t])
         if t == "bool":
             return bool(a or b) if op in ("add", "max") else bool(a and b)
         match op:

@@ -11,11 +11,12 @@ from collections.abc import Callable
 from tcsym.codegen.scalar.extrema import extremum
 from tcsym.codegen.scalar.floats import Num
 from tcsym.codegen.scalar.remainders import float_modulo
-from tcsym.codegen.scalar.values import Code, Val, constant
+from tcsym.codegen.scalar.values import Code, Val, bits_of, constant
 from tcsym.types import DType
 
 _FLOAT = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
 _INTEGER = {"add": "add", "sub": "sub", "mul": "mul"}
+_BITS = {"bitand": "and", "bitor": "or", "bitxor": "xor"}
 _BOOL = {"add": "or", "max": "or", "or": "or", "mul": "and", "min": "and", "and": "and"}
 _ORDERED = {"lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "eq": "oeq", "ne": "une"}
 _INTEGER_ORDER = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
@@ -23,6 +24,8 @@ _INTEGER_ORDER = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
 
 def arithmetic(code: Code, op: str, a: Val, b: Val, dtype: DType) -> Val:
     """`op` of two values of `dtype`, in the register type of `dtype`."""
+    if op in _BITS:
+        return code.binary(_BITS[op], a, b)
     if dtype is DType.BOOL:
         return code.binary(_BOOL[op], a, b)
     if op in ("min", "max"):
@@ -35,12 +38,27 @@ def arithmetic(code: Code, op: str, a: Val, b: Val, dtype: DType) -> Val:
         )
     if op in _INTEGER:
         return code.binary(_INTEGER[op], a, b)
+    if op in ("shl", "shr"):
+        return _shift(code, op, a, b, dtype.is_signed)
     divide = floor_divide if op == "div" else floor_modulo
     return divide(code, a, b, dtype.is_signed)
 
 
 def negate(code: Code, a: Val, dtype: DType) -> Val:
     return code.unary("fneg", a) if dtype.is_float else code.binary("sub", constant(0, a.kind), a)
+
+
+def _shift(code: Code, op: str, a: Val, b: Val, signed: bool) -> Val:
+    """The count is `b` read as unsigned; LLVM leaves open what counts from the width on do."""
+    last, known = bits_of(a.kind) - 1, _literal(b)
+    instruction = "shl" if op == "shl" else "ashr" if signed else "lshr"
+    if known is not None and 0 <= known <= last:
+        return code.binary(instruction, a, b)
+    beyond = code.compare("icmp ugt", b, constant(last, b.kind))
+    if instruction == "ashr":
+        return code.binary(instruction, a, code.select(beyond, constant(last, b.kind), b))
+    shifted = code.binary(instruction, a, code.select(beyond, constant(0, b.kind), b))
+    return code.select(beyond, constant(0, a.kind), shifted)
 
 
 # ---- division
