@@ -29,7 +29,7 @@ from benchmarks.record import SCHEMA, row_record, summary
 from benchmarks.rounds import FULL, QUICK, Field
 from benchmarks.sizes import Row, rows_of
 from benchmarks.startup import startup_record
-from benchmarks.suite import CALL, CASES, LARGE, SUITE
+from benchmarks.suite import CALL, CASES, LARGE, STEPS, SUITE
 from benchmarks.surroundings import busy_seconds, cores_for, environment_for
 from benchmarks.tables import print_tables, row_text
 
@@ -40,7 +40,12 @@ def arguments_of(given: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__)
     add = parser.add_argument
     add("--only", nargs="+", default=[], metavar="TEXT", help="kernels whose name or row has one")
-    add("--part", choices=("suite", "other", "all"), default="all", help="kernels of the suite")
+    add(
+        "--part",
+        choices=("suite", "other", "all", "recurrent"),
+        default="all",
+        help="kernels of the suite",
+    )
     add("--sizes", choices=("suite", "ragged", "random"), default="suite")
     add("--seed", type=int, default=0, help="of random sizes")
     add("--count", type=int, help="random sizes of each kernel (50, quick: 4)")
@@ -75,6 +80,7 @@ def chosen_rows(arguments: argparse.Namespace) -> list[Row]:
         "suite": SUITE,
         "all": CASES,
         "other": tuple(c for c in CASES if c.part == "other"),
+        "recurrent": STEPS,
     }
     is_brief = arguments.quick and not arguments.only and arguments.part == "all"
     cases = SUITE if is_brief else parts[arguments.part]

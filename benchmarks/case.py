@@ -67,7 +67,8 @@ Draw = tuple[int, int] | int | str  # log-uniform between; a value; a formula of
 class Case:
     """A kernel.
 
-    goal: the class whose goal it counts for. part: `suite`, or `other`: nobody tunes for these.
+    goal: the class whose goal it counts for. part: `suite`, or `other`: nobody tunes for these, or
+        `recurrent`: a grid of steps and batches.
     reference: numpy, on the arrays as libraries see them (`library_dims`: shapes of inputs, by
         position, that differ from those of the text; the memory is the same).
     flops: useful operations. traffic: compulsory bytes; empty: all inputs and outputs once.
@@ -84,7 +85,7 @@ class Case:
     flops: str
     sizes: Mapping[str, Sizes]
     ranges: Mapping[str, Draw]
-    part: Literal["suite", "other"] = "suite"
+    part: Literal["suite", "other", "recurrent"] = "suite"
     traffic: str = ""
     library_dims: Mapping[int, str] = field(default_factory=dict)
     tolerance: float = 5e-4

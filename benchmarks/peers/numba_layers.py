@@ -145,7 +145,7 @@ def rnn(X, h0, W, U, b):
     return S
 
 
-@loops_for("qrnn")
+@loops_for("qrnn", "qrnn_steps")
 def qrnn(Z, G, out):
     T, B, H = Z.shape
     result = np.empty(Z.shape, F)
@@ -215,6 +215,56 @@ def viterbi(E, A):
                 best[j] = max(best[j], V[t - 1, i] + A[i, j])
         V[t] = best + E[t]
     return V
+
+
+@loops_for("viterbi_batch")
+def viterbi_batch(E, A):
+    T, B, S = E.shape
+    V = np.empty(E.shape, F)
+    for b in prange(B):
+        V[0, b] = E[0, b]
+        for t in range(1, T):
+            best = np.full(S, F(-3e38))
+            for i in range(S):
+                for j in range(S):
+                    best[j] = max(best[j], V[t - 1, b, i] + A[i, j])
+            V[t, b] = best + E[t, b]
+    return V
+
+
+@loops_for("state_space")
+def state_space(X, Dt, A, Bm, C):
+    T, B, D = X.shape
+    S = A.shape[1]
+    Y = np.empty(X.shape, F)
+    for b in prange(B):
+        h = np.zeros((D, S), F)
+        for t in range(T):
+            for d in range(D):
+                total = F(0)
+                for s in range(S):
+                    keep = np.exp(-Dt[t, b, d] * A[d, s])
+                    h[d, s] = keep * h[d, s] + Dt[t, b, d] * X[t, b, d] * Bm[t, b, s]
+                    total += h[d, s] * C[t, b, s]
+                Y[t, b, d] = total
+    return Y
+
+
+@loops_for("linear_attention")
+def linear_attention(Q, K, V):
+    T, B, N = Q.shape
+    M = V.shape[2]
+    Y = np.empty(V.shape, F)
+    for b in prange(B):
+        state = np.zeros((N, M), F)
+        for t in range(T):
+            row = np.zeros(M, F)
+            for k in range(N):
+                for v in range(M):
+                    state[k, v] += K[t, b, k] * V[t, b, v]
+                    row[v] += Q[t, b, k] * state[k, v]
+            Y[t, b] = row
+    return Y
 
 
 @loops_for("prefix_sum")

@@ -117,6 +117,54 @@ def _viterbi(E: Any, A: Any) -> Any:
     return jnp.concatenate([E[:1], lax.scan(step, E[0], E[1:])[1]])
 
 
+def _lstm(X: Any, h: Any, c: Any, W: Any, U: Any, b: Any) -> Any:
+    def step(state: Any, p: Any) -> Any:
+        h, c = state
+        i, f, g, o = jnp.split(p + h @ U.T, 4, 1)
+        c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+        h = jax.nn.sigmoid(o) * jnp.tanh(c)
+        return (h, c), h
+
+    return lax.scan(step, (h, c), X @ W.T + b)[1]
+
+
+def _gru(X: Any, h: Any, W: Any, U: Any, b: Any, c: Any) -> Any:
+    def step(h: Any, p: Any) -> Any:
+        r, z, m = jnp.split(p, 3, 1)
+        hr, hz, hm = jnp.split(h @ U.T + c, 3, 1)
+        z = jax.nn.sigmoid(z + hz)
+        h = (1 - z) * jnp.tanh(m + jax.nn.sigmoid(r + hr) * hm) + z * h
+        return h, h
+
+    return lax.scan(step, h, X @ W.T + b)[1]
+
+
+def _state_space(X: Any, D: Any, A: Any, Bm: Any, C: Any) -> Any:
+    def step(h: Any, now: Any) -> Any:
+        x, d, b, c = now
+        h = jnp.exp(-d[:, :, None] * A) * h + (d * x)[:, :, None] * b[:, None, :]
+        return h, (h * c[:, None, :]).sum(2)
+
+    return lax.scan(step, jnp.zeros((X.shape[1], *A.shape)), (X, D, Bm, C))[1]
+
+
+def _linear_attention(Q: Any, K: Any, V: Any) -> Any:
+    def step(state: Any, now: Any) -> Any:
+        q, k, v = now
+        state = state + k[:, :, None] * v[:, None, :]
+        return state, (q[:, :, None] * state).sum(1)
+
+    return lax.scan(step, jnp.zeros((Q.shape[1], Q.shape[2], V.shape[2])), (Q, K, V))[1]
+
+
+def _viterbi_batch(E: Any, A: Any) -> Any:
+    def step(v: Any, e: Any) -> Any:
+        v = (v[:, :, None] + A).max(1) + e
+        return v, v
+
+    return jnp.concatenate([E[:1], lax.scan(step, E[0], E[1:])[1]])
+
+
 FUNCTIONS: dict[str, Function] = {
     "mlp1": lambda X, W, b: _relu(X @ W.T + b),
     "mlp3": _mlp3,
@@ -144,6 +192,12 @@ FUNCTIONS: dict[str, Function] = {
     "wavenet": _wavenet,
     "lstm_cell": _lstm_cell,
     "viterbi": _viterbi,
+    "lstm": _lstm,
+    "gru": _gru,
+    "qrnn_steps": _qrnn,
+    "state_space": _state_space,
+    "linear_attention": _linear_attention,
+    "viterbi_batch": _viterbi_batch,
     "prefix_sum": lambda X: jnp.cumsum(X, 1),
     "lut1": lambda T, at: T[at].sum(1),
     "maxpool": _max_pool,

@@ -78,6 +78,37 @@ def _viterbi(E: Any, A: Any) -> Any:
     return torch.stack(scores)
 
 
+def _lstm(X: Any, h: Any, c: Any, W: Any, U: Any, b: Any) -> Any:
+    weights = [W, U, b, torch.zeros_like(b)]
+    return torch.lstm(X, (h[None], c[None]), weights, True, 1, 0.0, False, False, False)[0]
+
+
+def _gru(X: Any, h: Any, W: Any, U: Any, b: Any, c: Any) -> Any:
+    return torch.gru(X, h[None], [W, U, b, c], True, 1, 0.0, False, False, False)[0]
+
+
+def _state_space(X: Any, D: Any, A: Any, Bm: Any, C: Any) -> Any:
+    h = torch.zeros(X.shape[1], *A.shape)
+    out = []
+    for x, d, b, c in zip(X, D, Bm, C):
+        h = torch.exp(-d[:, :, None] * A) * h + (d * x)[:, :, None] * b[:, None, :]
+        out.append(torch.bmm(h, c[:, :, None])[:, :, 0])
+    return torch.stack(out)
+
+
+def _linear_attention(Q: Any, K: Any, V: Any) -> Any:
+    """All steps at once: scores under a mask, which for these lengths is quicker than a loop."""
+    scores = torch.einsum("tbk,sbk->bts", Q, K).tril()
+    return torch.einsum("bts,sbv->tbv", scores, V)
+
+
+def _viterbi_batch(E: Any, A: Any) -> Any:
+    scores = [E[0]]
+    for e in E[1:]:
+        scores.append((scores[-1][:, :, None] + A).amax(1) + e)
+    return torch.stack(scores)
+
+
 def _nhwc(x: Any, w: Any) -> Any:
     """Channels-last tensors are this memory, so torch converts nothing but the filter."""
     return fn.conv2d(x.permute(0, 3, 1, 2), w.permute(3, 2, 0, 1)).permute(0, 2, 3, 1)
@@ -117,6 +148,12 @@ EAGER: dict[str, Function] = {
     "wavenet": _wavenet,
     "lstm_cell": lambda X, h, c, W, U, b: torch.lstm_cell(X, (h, c), W, U, b),
     "viterbi": _viterbi,
+    "lstm": _lstm,
+    "gru": _gru,
+    "qrnn_steps": _qrnn,
+    "state_space": _state_space,
+    "linear_attention": _linear_attention,
+    "viterbi_batch": _viterbi_batch,
     "prefix_sum": lambda X: torch.cumsum(X, 1),
     "outer": lambda X, Y: X[:, :, None] * Y[:, None, :],
     "lut1": lambda T, at: fn.embedding_bag(at, T, mode="sum"),

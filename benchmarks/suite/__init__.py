@@ -1,12 +1,13 @@
 """All kernels, by family. `CALL` is a kernel with no work: what it takes is the cost of a call.
 
-`LARGE` are programs of many statements: their start-up is measured, not their speed.
+`LARGE` are programs of many statements: their start-up is measured, not their speed. `STEPS` are
+recurrent layers over a grid of steps and batches, measured by `--part recurrent`.
 """
 
 from __future__ import annotations
 
 from benchmarks.case import Case, normal
-from benchmarks.suite import contractions, convolutions, large, memory, norms, recurrent
+from benchmarks.suite import contractions, convolutions, large, memory, norms, recurrent, steps
 
 CALL = Case(
     "call",
@@ -28,5 +29,6 @@ CASES: tuple[Case, ...] = (
     *memory.CASES,
 )
 LARGE = large.CASES
-BY_NAME = {case.name: case for case in (*CASES, *LARGE, CALL)}
+STEPS = steps.CASES
+BY_NAME = {case.name: case for case in (*CASES, *LARGE, *STEPS, CALL)}
 SUITE = tuple(case for case in CASES if case.part == "suite")
