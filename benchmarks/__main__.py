@@ -4,7 +4,8 @@
 `tuned`: options tuned at few sizes, used at others; `searches`: guided against genetic search;
 `noisy`: tunes beside other work, and what they kept when it is quiet;
 `reuse`: docs/notes/reuse.md from the figures of `stream` and `tuned`;
-`against COMMIT`: another commit beside these files, one thread.
+`against COMMIT`: another commit beside these files, one thread;
+`network`: a network with planned memory beside torch.
 """
 
 from __future__ import annotations
@@ -180,7 +181,7 @@ def say(text: str) -> None:
 
 
 def main() -> None:
-    commands = ("stream", "strategies", "tuned", "searches", "noisy", "reuse", "against")
+    commands = ("stream", "strategies", "tuned", "searches", "noisy", "reuse", "against", "network")
     if sys.argv[1:] and sys.argv[1] in commands:
         import_module(f"benchmarks.{sys.argv[1]}").main(sys.argv[2:])
         return
