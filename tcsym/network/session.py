@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -71,13 +71,33 @@ def _aligned(n: int) -> Array:
 
 
 @dataclass(frozen=True, slots=True)
-class _Prepared:
-    """All that a call of some sizes needs. runs: step, code, its sizes, and arguments, which are
-    places of inputs or planned tensors. memory: storages that are written. outputs: of a call.
+class _Run:
+    """Of one step. places: for each argument the place of an input, or -1 - its address, which is
+    that of a planned tensor. sizes: as the code takes them.
     """
 
-    runs: tuple[tuple[MadeStep, Variant, Sizes, tuple[int | View, ...]], ...]
+    step: MadeStep
+    variant: Variant
+    places: Sizes
+    sizes: Sizes
+
+    def __call__(self, inputs: Sequence[int], threads: int) -> None:
+        """Run. inputs: addresses. Errors: what the kernel checks while it runs."""
+        pointers = [inputs[k] if k >= 0 else -1 - k for k in self.places]
+        fault = self.variant.kernel.run(pointers, self.sizes, threads)
+        if fault:
+            raise self.step.error(self.variant, fault)
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """All that a call of some sizes and layouts needs. memory: storages that are written, all of
+    them in `span`, from the first byte to behind the last. outputs: of a call.
+    """
+
+    runs: tuple[_Run, ...]
     memory: tuple[View, ...]
+    span: tuple[int, int]
     outputs: tuple[View, ...]
     library: Library
     arrays: tuple[Any, ...]  # of the outputs, in a library that shares memory
@@ -148,11 +168,9 @@ class Session:
             n_threads = get_num_threads() if threads is None else require_threads(threads)
             prepared = self._prepare(bound)
             inputs = [self._apart(view, prepared) for view in bound.views]
-            for step, variant, own, places in prepared.runs:
-                views = [inputs[x] if isinstance(x, int) else x for x in places]
-                fault = variant.run(views, own, n_threads)
-                if fault:
-                    raise step.error(variant, fault)
+            addresses = [view.pointer for view in inputs]
+            for run in prepared.runs:
+                run(addresses, n_threads)
             self._keep_state(prepared)
             return packed(plan.output_names, prepared.results)
 
@@ -165,6 +183,9 @@ class Session:
 
     def _apart(self, view: View, prepared: _Prepared) -> View:
         """An input; a copy of a result that is still in memory which this call writes."""
+        low, high = prepared.span
+        if view.dense and (view.pointer >= high or view.end <= low):
+            return view
         if any(overlap(view, storage) for storage in prepared.memory):
             return self.plan.call.device.private_copy(view)
         return view
@@ -201,11 +222,18 @@ class Session:
             )
             own = step.sizes(bound.sizes)
             shown = [bound.views[x] if isinstance(x, int) else x for x in places]
-            runs.append((step, step.variant(shown, own), own, places))
+            variant = step.variant(shown, own)
+            used = [places[k] for k in variant.pointers]
+            coded = tuple([x if isinstance(x, int) else -1 - x.pointer for x in used])
+            runs.append(_Run(step, variant, coded, variant.values(shown, own)))
         outputs = tuple([views[name] for name in self.plan.call.output_names])
         arrays = () if library == "jax" else tuple([_in_library(v, library) for v in outputs])
         written = tuple([numpy_view(storage) for storage in memory])
-        return _Prepared(tuple(runs), written, outputs, library, arrays)
+        span = (
+            min([v.pointer for v in written], default=0),
+            max([v.end for v in written], default=0),
+        )
+        return _Prepared(tuple(runs), written, span, outputs, library, arrays)
 
     # ---- state
 

@@ -28,6 +28,7 @@ class LoadedKernel(KernelCode):
         self._pack_sizes = struct.Struct(f"{len(compiled.sizes)}q").pack
         counts = compiled.shared_bytes, compiled.private_bytes
         self._bytes_of = shapes_of([counts], compiled.sizes)
+        self._counted: tuple[Sequence[int], tuple[int, int]] | None = None
 
     def run(
         self,
@@ -61,8 +62,12 @@ class LoadedKernel(KernelCode):
 
     def byte_counts(self, sizes: tuple[int, ...], threads: int) -> tuple[int, int]:
         """Bytes of the shared scratch memory, and of each task's private part."""
-        ((shared, private),) = self._bytes_of(*sizes)
-        shared, private = max(0, shared), private_stride(max(0, private))
+        counted = self._counted  # of the last sizes, which mostly come again
+        if counted is None or counted[0] != sizes:
+            ((shared, private),) = self._bytes_of(*sizes)
+            counted = sizes, (max(0, shared), private_stride(max(0, private)))
+            self._counted = counted
+        shared, private = counted[1]
         if shared + private * threads > _MOST_BYTES:
             raise MemoryError(f"no {shared + private * threads} bytes of scratch memory")
         return shared, private

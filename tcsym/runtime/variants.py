@@ -66,11 +66,13 @@ def _itemsize(view: View) -> int:
 Slots = tuple[int | tuple[int, int], ...]
 
 
-def _values(slots: Slots, views: Sequence[View], sizes: tuple[int, ...]) -> list[int]:
-    return [
-        sizes[s] if isinstance(s, int) else views[s[0]].strides[s[1]] // _itemsize(views[s[0]])
-        for s in slots
-    ]
+def _values(slots: Slots, views: Sequence[View], sizes: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(
+        [
+            sizes[s] if isinstance(s, int) else views[s[0]].strides[s[1]] // _itemsize(views[s[0]])
+            for s in slots
+        ]
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +97,16 @@ class Variant:
         """With all of its code, compiled now."""
         return replace(self, kernel=self.kernel.whole())
 
+    def values(self, views: Sequence[View], sizes: tuple[int, ...]) -> tuple[int, ...]:
+        """Sizes and strides as its code takes them."""
+        return _values(self.slots, views, sizes)
+
     def run(self, views: Sequence[View], sizes: tuple[int, ...], threads: int) -> int:
         """Run on inputs and outputs in order; 0 or 1 + the index of a fault.
 
         LEFT_OUT with sizes that it leaves out (`Variants.run`).
         """
-        values = _values(self.slots, views, sizes)
+        values = self.values(views, sizes)
         pointers = [views[k].pointer for k in self.pointers]
         return self.kernel.run(pointers, values, threads, views[-1].place)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal, NamedTuple
 
 from tcsym.types import DType
@@ -76,6 +77,12 @@ class View(NamedTuple):
     owner: Any
     original: View | None = None
     place: Place = HERE
+
+    @property
+    def end(self) -> int:
+        """Address behind the last element of a dense array of a type that tcsym has."""
+        assert self.dense and self.dtype is not None
+        return self.pointer + math.prod(self.shape) * self.dtype.bytes
 
     @property
     def type_name(self) -> str:

@@ -65,7 +65,7 @@ def test_exact_memory_is_what_the_formula_says() -> None:
         scratch = sum(
             shared + private
             for shared, private in (
-                x[1].kernel.byte_counts(x[2], 1)  # type: ignore[attr-defined]
+                x.variant.kernel.byte_counts(x.sizes, 1)  # type: ignore[attr-defined]
                 for p in session._prepared.values()
                 for x in p.runs
             )
