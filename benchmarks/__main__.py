@@ -30,7 +30,7 @@ from benchmarks.record import SCHEMA, row_record, summary
 from benchmarks.rounds import FULL, QUICK, Field
 from benchmarks.sizes import Row, rows_of
 from benchmarks.startup import startup_record
-from benchmarks.suite import CALL, CASES, LARGE, STEPS, SUITE
+from benchmarks.suite import CALL, CASES, LARGE, RAGGED, STEPS, SUITE
 from benchmarks.surroundings import busy_seconds, cores_for, environment_for
 from benchmarks.tables import print_tables, row_text
 
@@ -82,6 +82,7 @@ def chosen_rows(arguments: argparse.Namespace) -> list[Row]:
         "all": CASES,
         "other": tuple(c for c in CASES if c.part == "other"),
         "recurrent": STEPS,
+        "ragged": RAGGED,
     }
     is_brief = arguments.quick and not arguments.only and arguments.part == "all"
     cases = SUITE if is_brief else parts[arguments.part]

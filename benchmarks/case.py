@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 
 Sizes = Mapping[str, int]
-Kind = Literal["normal", "uniform", "indices"]
+Kind = Literal["normal", "uniform", "indices", "offsets"]
 
 
 def value_of(formula: str, sizes: Sizes) -> float:
@@ -23,7 +23,8 @@ def value_of(formula: str, sizes: Sizes) -> float:
 class Input:
     """One array. `dims`: formulas without spaces, separated by spaces.
 
-    normal: times `scale`. uniform: in [0, 1). indices: below the size `below`. Never all zero.
+    normal: times `scale`. uniform: in [0, 1). indices: below the size `below`. offsets: ascending,
+    from 0 to the size `below`. Never all zero.
     """
 
     dims: str
@@ -39,6 +40,9 @@ class Input:
         shape = self.shape(sizes)
         if self.kind == "indices":
             return rng.integers(0, sizes[self.below], shape).astype(self.dtype)
+        if self.kind == "offsets":
+            inner = np.sort(rng.integers(0, sizes[self.below] + 1, shape[0] - 2))
+            return np.array([0, *inner, sizes[self.below]], self.dtype)
         if self.dtype == "int8":
             return rng.integers(-127, 128, shape, dtype=np.int8)
         if self.kind == "uniform":
@@ -60,6 +64,10 @@ def indices(dims: str, below: str) -> Input:
     return Input(dims, kind="indices", dtype="int32", below=below)
 
 
+def offsets(dims: str, below: str) -> Input:
+    return Input(dims, kind="offsets", dtype="int32", below=below)
+
+
 Draw = tuple[int, int] | int | str  # log-uniform between; a value; a formula of earlier ones
 
 
@@ -68,7 +76,7 @@ class Case:
     """A kernel.
 
     goal: the class whose goal it counts for. part: `suite`, or `other`: nobody tunes for these, or
-        `recurrent`: a grid of steps and batches.
+        `recurrent`: a grid of steps and batches; `ragged`: ranges and positions that are data.
     reference: numpy, on the arrays as libraries see them (`library_dims`: shapes of inputs, by
         position, that differ from those of the text; the memory is the same).
     flops: useful operations. traffic: compulsory bytes; empty: all inputs and outputs once.
@@ -85,7 +93,7 @@ class Case:
     flops: str
     sizes: Mapping[str, Sizes]
     ranges: Mapping[str, Draw]
-    part: Literal["suite", "other", "recurrent"] = "suite"
+    part: Literal["suite", "other", "recurrent", "ragged"] = "suite"
     traffic: str = ""
     library_dims: Mapping[int, str] = field(default_factory=dict)
     tolerance: float = 5e-4

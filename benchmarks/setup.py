@@ -23,6 +23,7 @@ def requirements() -> dict[str, list[str]]:
         "jax": ["jax"],
         "numba": ["numba"],
         "opt_einsum": ["opt_einsum"],
+        "scipy": ["scipy"],
         "halide": ["halide"],
         "plots": ["-e", ".[plots]"],
     }

@@ -28,6 +28,7 @@ PEERS = {
         ("benchmarks.peers.with_tcsym", "substituted"), ("tcsym",), every_size=False
     ),
     "numpy": PeerEntry(("benchmarks.peers.with_numpy", "contestants"), ("numpy", "opt_einsum")),
+    "scipy": PeerEntry(("benchmarks.peers.with_scipy", "contestants"), ("scipy",)),
     "torch": PeerEntry(("benchmarks.peers.with_torch", "contestants"), ("torch",)),
     "compile": PeerEntry(
         ("benchmarks.peers.with_torch", "static"), ("torch",), in_quick=False, every_size=False

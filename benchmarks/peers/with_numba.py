@@ -8,7 +8,11 @@ import numba
 
 from benchmarks.case import as_tuple
 from benchmarks.contestant import Contestant, Maker, Problem
-from benchmarks.peers import numba_layers, numba_products  # noqa: F401  (they register)
+from benchmarks.peers import (  # they register
+    numba_layers,  # noqa: F401
+    numba_products,  # noqa: F401
+    numba_ragged,  # noqa: F401
+)
 from benchmarks.peers.numba_loops import FUNCTIONS
 
 

@@ -109,6 +109,27 @@ def _viterbi_batch(E: Any, A: Any) -> Any:
     return torch.stack(scores)
 
 
+def _csr(value: Any, column: Any, off: Any, X: Any) -> Any:
+    shape = (len(off) - 1, len(X))
+    return torch.sparse_csr_tensor(off, column, value, shape, check_invariants=False) @ X
+
+
+def _window(q: Any, k: Any, v: Any) -> Any:
+    at = torch.arange(q.shape[2])
+    apart = at[:, None] - at
+    seen = (apart >= 0) & (apart < 64)
+    return fn.scaled_dot_product_attention(q, k, v, attn_mask=seen)
+
+
+def _mixture(X: Any, W: Any, chosen: Any, gate: Any) -> Any:
+    """By experts: each one product with the tokens that chose it."""
+    Y = torch.zeros(len(X), W.shape[1])
+    for e in range(len(W)):
+        n, j = torch.where(chosen == e)
+        Y.index_add_(0, n, gate[n, j, None] * (X[n] @ W[e].t()))
+    return Y
+
+
 def _nhwc(x: Any, w: Any) -> Any:
     """Channels-last tensors are this memory, so torch converts nothing but the filter."""
     return fn.conv2d(x.permute(0, 3, 1, 2), w.permute(3, 2, 0, 1)).permute(0, 2, 3, 1)
@@ -148,6 +169,18 @@ EAGER: dict[str, Function] = {
     "wavenet": _wavenet,
     "lstm_cell": lambda X, h, c, W, U, b: torch.lstm_cell(X, (h, c), W, U, b),
     "viterbi": _viterbi,
+    "ragged_bag": lambda E, at, off: fn.embedding_bag(
+        at, E, off, mode="sum", include_last_offset=True
+    ),
+    "segment_sum": lambda X, off: torch.segment_reduce(X, "sum", offsets=off.long()),
+    "csr_dense": _csr,
+    "histogram": lambda at: torch.bincount(at, minlength=256).int(),
+    "scatter_rows": lambda base, X, at: base.index_add(0, at, X),
+    "ranged_causal_attention": lambda q, k, v: fn.scaled_dot_product_attention(
+        q, k, v, is_causal=True
+    ),
+    "window_attention": _window,
+    "mixture": _mixture,
     "lstm": _lstm,
     "gru": _gru,
     "qrnn_steps": _qrnn,

@@ -2,12 +2,22 @@
 
 `LARGE` are programs of many statements: their start-up is measured, not their speed. `STEPS` are
 recurrent layers over a grid of steps and batches, measured by `--part recurrent`.
+`RAGGED` have ranges and positions that are data: `--part ragged`.
 """
 
 from __future__ import annotations
 
 from benchmarks.case import Case, normal
-from benchmarks.suite import contractions, convolutions, large, memory, norms, recurrent, steps
+from benchmarks.suite import (
+    contractions,
+    convolutions,
+    large,
+    memory,
+    norms,
+    ragged,
+    recurrent,
+    steps,
+)
 
 CALL = Case(
     "call",
@@ -30,5 +40,6 @@ CASES: tuple[Case, ...] = (
 )
 LARGE = large.CASES
 STEPS = steps.CASES
-BY_NAME = {case.name: case for case in (*CASES, *LARGE, *STEPS, CALL)}
+RAGGED = ragged.CASES
+BY_NAME = {case.name: case for case in (*CASES, *LARGE, *STEPS, *RAGGED, CALL)}
 SUITE = tuple(case for case in CASES if case.part == "suite")
