@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from tcsym.frontend.rename import Renaming
 from tcsym.frontend.resolved import (
+    SAYS_NOTHING_BY_DEFAULT,
     ResolvedFor,
     ResolvedIf,
     ResolvedItem,
@@ -44,7 +45,10 @@ def _tokens(program: ResolvedProgram) -> Iterator[str]:
             todo += top[::-1]
         elif is_dataclass(top) and not isinstance(top, type):
             yield type(top).__name__
-            todo += [getattr(top, f.name) for f in reversed(_meaningful(type(top)))]
+            values = [(f, getattr(top, f.name)) for f in reversed(_meaningful(type(top)))]
+            todo += [
+                v for f, v in values if v is not f.default or f.metadata != SAYS_NOTHING_BY_DEFAULT
+            ]
         else:
             yield repr(top)
 

@@ -25,7 +25,7 @@ from tcsym.frontend.builtins import ARITY
 from tcsym.frontend.check_expressions import integer_expression, is_pure, value_of
 from tcsym.frontend.idioms import name_hint
 from tcsym.frontend.literals import is_float_text
-from tcsym.frontend.program import Binary, Expr, dtype_of, subexpressions
+from tcsym.frontend.program import Binary, Expr, Read, dtype_of, subexpressions
 from tcsym.frontend.scope import Context, Scope, StatementNames, a_kind, kind_in
 from tcsym.index.expr import Condition, Index, Product, index, var
 from tcsym.types import DType
@@ -65,26 +65,65 @@ def _loop_names(c: Context) -> frozenset[str]:
 # ---- left subscripts
 
 
-def left_subscript(e: ast.Expr, c: Context) -> Index:
-    """An index variable, which must be new on this left side, or a fixed position (LANGUAGE C3)."""
+def left_subscript(e: ast.Expr, op: str, c: Context) -> Index | Expr:
+    """An index variable, which must be new on this left side, or a position (LANGUAGE C3, F4).
+
+    An `Index` that mentions index variables, or an expression: a scattered subscript.
+    """
     inner = ast.unparenthesised(e)
-    if isinstance(inner, ast.Name) and inner.name not in c.scope.loops | c.scope.sizes:
+    if isinstance(inner, ast.Name) and not (_is_plain(inner, c) or _is_scalar(inner, c)):
         return _left_variable(inner, c)
-    not_affine = AffineError(
-        "a left subscript must be an index variable, or affine in sizes and loop variables",
-        span=e.span,
-        hint="compute the position on the right, or name the range with `where`",
-    )
-    for x in named(e):
-        if isinstance(x, ast.Apply) or c.scope.kind(x.name) not in ("size", "loop variable"):
-            raise not_affine
-    if not _is_integer_text(e):
-        raise not_affine
-    value = value_of(e, c.with_exact(True))
-    position = as_index(value) if dtype_of(value).is_integer and is_pure(value) else None
-    if position is None or not is_affine(position, _loop_names(c)):
-        raise not_affine
+    if not all(_is_plain(x, c) for x in named(e)):
+        return _scattered(e, op, c)
+    position = _affine(value_of(e, c.with_exact(True)), c) if _is_integer_text(e) else None
+    if position is None:
+        raise _not_affine(e, "=")
     return position
+
+
+def _is_plain(x: ast.Name | ast.Apply, c: Context) -> bool:
+    return isinstance(x, ast.Name) and c.scope.kind(x.name) in ("size", "loop variable")
+
+
+def _is_scalar(x: ast.Name | ast.Apply, c: Context) -> bool:
+    """A tensor without dimensions."""
+    tensor = c.scope.tensors.get(x.name) if c.scope.kind(x.name) == "tensor" else None
+    return tensor is not None and tensor.rank == 0
+
+
+def _affine(value: Expr, c: Context) -> Index | None:
+    position = as_index(value) if dtype_of(value).is_integer and is_pure(value) else None
+    names = _loop_names(c) | c.names.variables.keys()
+    return position if position is not None and is_affine(position, names) else None
+
+
+def _scattered(e: ast.Expr, op: str, c: Context) -> Index | Expr:
+    """A position that reads tensors, or that index variables move (LANGUAGE F4)."""
+    if op == "=" and not all(_is_plain(x, c) or _is_scalar(x, c) for x in named(e)):
+        raise _not_affine(e, op)
+    value = integer_expression(e, c, "a left subscript")
+    if any(isinstance(x, Read) for x in subexpressions(value)):
+        return value
+    position = _affine(value, c)
+    if position is None:
+        raise _not_affine(e, op)
+    only = next((v for v in c.names.variables if position == var(v)), None)
+    return position if only is None else _left_variable(ast.Name(only, span=e.span), c)
+
+
+def _not_affine(e: ast.Expr, op: str) -> AffineError:
+    if op == "=":
+        return AffineError(
+            "a left subscript must be an index variable, or affine in sizes and loop variables",
+            span=e.span,
+            hint="compute the position on the right, or name the range with `where`; "
+            "the positions of a reduction (`+=!`, …) may read tensors and move with indices",
+        )
+    return AffineError(
+        "a left subscript must read a tensor, or be affine in index variables, loop variables and "
+        "sizes",
+        span=e.span,
+    )
 
 
 def _is_integer_text(e: ast.Expr) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import ParamSpec, TypeVar, assert_never
@@ -24,11 +24,11 @@ from tcsym.frontend.check_expressions import typed_expression, value_of
 from tcsym.frontend.check_index import left_subscript, named, range_bound
 from tcsym.frontend.idioms import accumulated_hint
 from tcsym.frontend.literals import Literal, default_type, literal_to_const
-from tcsym.frontend.program import AssignOp, Cast, Expr, dtype_of
+from tcsym.frontend.program import AssignOp, Cast, Expr, dtype_of, is_fixed
 from tcsym.frontend.promotion import Typed
 from tcsym.frontend.resolved import ResolvedStatement, Variable
 from tcsym.frontend.scope import Context, Scope, StatementNames, Tensor, Unresolved, a_kind, kind_in
-from tcsym.index.expr import Index
+from tcsym.index.expr import Index, var
 from tcsym.types import DType, holds
 
 P = ParamSpec("P")
@@ -117,14 +117,15 @@ def _resolve(s: ast.Assign, scope: Scope, found: Findings) -> ResolvedStatement:
     names = StatementNames()
     c = Context(scope, names)
     found.attempt(check_target, scope, s.target, s.span)
-    subscripts = [found.attempt(left_subscript, e, c) for e in s.subscripts or ()]
+    places = [found.attempt(left_subscript, e, s.op, c) for e in s.subscripts or ()]
     where = _clauses(s.clauses, c, found)
     value = found.attempt(typed_expression, s.value, c)
     if s.equivalent is not None:
         found.attempt(_check_equivalent, s.equivalent, c)
     found.raise_first()
     assert value is not None
-    op, initialise = _operator(s, names)
+    subscripts, positions = _positions(s, places, names)
+    op, initialise = _operator(s, names, positions)
     tensor = scope.tensors.get(s.target)
     found.attempt(_check_target_state, s, tensor, scope)
     found.attempt(_check_reduction, op, names)
@@ -133,10 +134,10 @@ def _resolve(s: ast.Assign, scope: Scope, found: Findings) -> ResolvedStatement:
     assert stored is not None
     return ResolvedStatement(
         s.target,
-        tuple(i for i in subscripts if i is not None),
+        subscripts,
         op,
         initialise,
-        _variables(names, where),
+        (*_variables(names, where), *positions),
         stored,
         tuple(where.exists),
         s.span,
@@ -153,6 +154,27 @@ def _variables(names: StatementNames, where: Where) -> tuple[Variable, ...]:
         )
         for name, span in names.variables.items()
     )
+
+
+def _positions(
+    s: ast.Assign, places: Sequence[Index | Expr | None], names: StatementNames
+) -> tuple[tuple[Index, ...], tuple[Variable, ...]]:
+    """The left subscripts, and a variable for each that is scattered (LANGUAGE F4)."""
+    subscripts: list[Index] = []
+    positions: list[Variable] = []
+    for d, (e, place) in enumerate(zip(s.subscripts or (), places, strict=True)):
+        assert place is not None
+        if isinstance(place, Index) and _is_left_or_fixed(place, names):
+            subscripts.append(place)
+            continue
+        name = f"{s.target}.{d}"
+        positions.append(Variable(name, False, span=e.span, at=place))
+        subscripts.append(var(name))
+    return tuple(subscripts), tuple(positions)
+
+
+def _is_left_or_fixed(place: Index, names: StatementNames) -> bool:
+    return place.variables().isdisjoint(names.variables) or any(place == var(v) for v in names.left)
 
 
 # ---- clauses
@@ -219,13 +241,18 @@ def _check_equivalent(e: ast.Equivalent, c: Context) -> None:
 # ---- target and types
 
 
-def _operator(s: ast.Assign, names: StatementNames) -> tuple[AssignOp, bool]:
-    """Operator and whether it initialises; `+=!` without reduction variables is `=`."""
+def _operator(
+    s: ast.Assign, names: StatementNames, positions: tuple[Variable, ...]
+) -> tuple[AssignOp, bool]:
+    """Operator and whether it initialises; `+=!` without reduction variables is `=`, unless it is
+    scattered."""
     if s.op == "=":
         return "=", False
     initialise = s.op.endswith("!")
     op: AssignOp = s.op.rstrip("!")  # type: ignore[assignment]
-    if op == "+=" and initialise and names.variables.keys() == names.left.keys():
+    indices = frozenset(names.variables)
+    fixed = all(v.at is None or is_fixed(v.at, indices) for v in positions)
+    if op == "+=" and initialise and fixed and names.variables.keys() == names.left.keys():
         return "=", False
     return op, initialise
 

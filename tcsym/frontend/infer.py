@@ -26,9 +26,9 @@ from tcsym.frontend.infer_messages import (
 )
 from tcsym.frontend.infer_paths import Path, visit_reads
 from tcsym.frontend.infer_walk import Branch, Nest, Node, Placed, place, placed_statements
-from tcsym.frontend.program import Check, For, If, Item, Program, Read, Statement, Tensor
+from tcsym.frontend.program import Check, For, If, Item, Program, Range, Read, Statement, Tensor
 from tcsym.frontend.resolved import ResolvedProgram, ResolvedTensor
-from tcsym.index.expr import FALSE, TRUE, Condition, Index, ge
+from tcsym.index.expr import FALSE, TRUE, Condition, Index, ge, var
 
 
 def infer(program: ResolvedProgram) -> Program:
@@ -103,6 +103,7 @@ class _Finish:
         found = [*placed.checks, *write_checks(placed, shape, self.facts)]
         if not placed.defines:
             found += one.accumulation()
+        domain = tuple(one.position(r) for r in placed.domain)
         value = visit_reads(s.value, Path(), one.read)
         exists = tuple(visit_reads(e, Path(), one.exists) for e in s.exists)
         found += one.checks
@@ -113,7 +114,7 @@ class _Finish:
             s.subscripts,
             s.op,
             s.initialise,
-            placed.domain,
+            domain,
             value,
             exists,
             s.span,
@@ -171,10 +172,19 @@ class _OneStatement:
         self.checks += [replace(c, span=read.span) for c in checks]
         return read if unwritten is None else replace(read, unwritten=unwritten)
 
+    def position(self, r: Range) -> Range:
+        """The range with what is to be checked of the reads in a scattered subscript."""
+        if r.at is None or isinstance(r.at, Index):
+            return r
+        return replace(r, at=visit_reads(r.at, Path(), self.read))
+
     def accumulation(self) -> list[Check]:
-        """Accumulating without `!` reads the old element at every executed point (B6)."""
+        """Accumulating without `!` reads the old element at every executed point (B6), and where it
+        is scattered all elements that it might write (F4)."""
         s = self.placed.statement
-        checks, unwritten = self._init(s.target, s.subscripts, Path())
+        scattered = [var(v.name) for v in s.positions]
+        places = tuple(None if e in scattered else e for e in s.subscripts)
+        checks, unwritten = self._init(s.target, places, Path())
         if unwritten is not None:  # no read carries it into the kernel
             checks = [Check("init", FALSE, "")]
         hint = accumulated_hint(s.op, plain(s.target))

@@ -166,9 +166,15 @@ def write_checks(placed: Placed, shape: Sequence[Index], facts: Facts) -> list[C
     A fixed position that isl cannot follow is held to its worst case over the loops.
     """
     s = placed.statement
-    points = points_of(placed, Path(), left_only=placed.defines)
+    left = points_of(placed, Path(), left_only=placed.defines)
+    all_points = points_of(placed, Path())
+    positions = {var(v.name): v.at for v in s.positions}
     found = []
     for d, (e, extent) in enumerate(zip(s.subscripts, shape, strict=True)):
+        at = positions.get(e, e)
+        if not isinstance(at, Index):
+            continue  # the kernel checks it
+        points, e = (left if at is e else all_points), at
         condition = within(e, extent, points, Path(), facts)
         if condition is None:
             box = Points(points.scope)

@@ -114,7 +114,10 @@ def _positions(body: tuple[ResolvedItem, ...]) -> dict[tuple[str, int], list[Ind
     fixed: dict[tuple[str, int], list[Index | None]] = {}
     spanned: set[tuple[str, int]] = set()
     for s, loops in _statements(body, ()):
+        positions = {v.name for v in s.positions}
         for d, e in enumerate(s.subscripts):
+            if index_variable_at(s, d) in positions:
+                continue
             if index_variable_at(s, d) is not None:
                 spanned.add((s.target, d))
                 continue
@@ -132,6 +135,16 @@ def _unknown_extent(s: ResolvedStatement, d: int) -> RangeError:
     name = plain(s.target)
     message = f"the extent of `{name}` in dimension {d} cannot be inferred from fixed positions"
     return RangeError(message, span=s.span, hint=f"declare the shape of `{name}` as an output")
+
+
+def unknown_extent(s: ResolvedStatement, d: int, span: Span) -> RangeError:
+    """A scattered subscript says nothing about its dimension (LANGUAGE F4)."""
+    name = plain(s.target)
+    return RangeError(
+        f"the extent of `{name}` in dimension {d} is not known: this position does not bound it",
+        span=span,
+        hint=f"declare the shape of `{name}` as an output, or write all of it before",
+    )
 
 
 def _statements(

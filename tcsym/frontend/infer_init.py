@@ -46,7 +46,7 @@ class Written:
 
     def after(self, placed: Placed, shape: Sequence[Index], facts: Facts) -> Written:
         """With what `placed` surely writes; an interval short of its dimension adds nothing."""
-        if not placed.defines:
+        if not placed.surely_writes:
             return self
         place: list[Index | None] = []
         for d, extent in enumerate(shape):
@@ -135,7 +135,7 @@ class Initialised:
     def of_nodes(nodes: tuple[Node, ...], extents: Extents, facts: Facts) -> Initialised:
         found: dict[str, tuple[Placed, ...]] = {}
         for p in placed_statements(nodes):
-            if p.defines:
+            if p.surely_writes:
                 found[p.statement.target] = (*found.get(p.statement.target, ()), p)
         return Initialised(found, extents, facts)
 

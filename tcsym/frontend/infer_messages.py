@@ -39,7 +39,7 @@ def narrowed_by_reads(
 ) -> str:
     """Why a statement leaves out elements of `tensor`: reads bound its range, guarded ones too."""
     for x, domain in statements:
-        given = {v.name for v in x.variables if v.where is not None}
+        given = {v.name for v in x.variables if v.where is not None or v.at is not None}
         for r in domain if x.target == tensor else ():
             d = _dimension(x.subscripts, r.variable)
             if d is not None and r.variable not in given and (r.lower, r.upper) != (ZERO, shape[d]):

@@ -12,9 +12,9 @@ from typing import assert_never
 
 from tcsym.errors import InitError, SizeError, Span
 from tcsym.frontend.idioms import accumulated_hint
-from tcsym.frontend.infer_extents import Extents, index_variable_at
+from tcsym.frontend.infer_extents import Extents, index_variable_at, unknown_extent
 from tcsym.frontend.infer_facts import Facts
-from tcsym.frontend.infer_forms import Interval
+from tcsym.frontend.infer_forms import Interval, split
 from tcsym.frontend.infer_messages import plain
 from tcsym.frontend.infer_paths import Path, guarded_reads, substitute_expr
 from tcsym.frontend.infer_ranges import Demand, demands, resolve_ranges
@@ -26,8 +26,9 @@ from tcsym.frontend.resolved import (
     ResolvedProgram,
     ResolvedStatement,
     Unify,
+    Variable,
 )
-from tcsym.index.expr import FALSE, TRUE, Condition, Index, eq, ge, index, negate, var
+from tcsym.index.expr import FALSE, TRUE, ZERO, Condition, Index, eq, ge, index, negate, var
 from tcsym.index.values import condition_substitute, substitute
 
 
@@ -51,9 +52,14 @@ class Placed:
         """True if elements need not be written before this statement writes them."""
         return self.statement.op == "=" or self.statement.initialise
 
+    @property
+    def surely_writes(self) -> bool:
+        """True if it defines all of its image, at positions that are known before the call runs."""
+        return self.defines and self.statement.writes_known_elements
+
     def intervals(self, left_only: bool = False) -> tuple[Interval, ...]:
         """Index variables, then loop variables from the inside out: an order of elimination."""
-        own = [r for r in self.domain if not (left_only and r.reduced)]
+        own = [r for r in self.domain if r.at is None and not (left_only and r.reduced)]
         return (*(Interval(r.variable, r.lower, r.upper) for r in own), *reversed(self.loops))
 
 
@@ -201,14 +207,14 @@ class _Walk:
     # ---- statements
 
     def statement(self, item: ResolvedStatement, at: Context) -> Placed:
-        s = _substituted(item, self.values(at))
+        s = self.with_whole_dimensions(_substituted(item, self.values(at)))
         self.require_defined(s)
         ranges = resolve_ranges(s.variables, self.demands(s), at.loops, self.facts)
-        checks = [self.stride_check(e, s) for e in ranges.strides]
+        checks = [self.stride_check(e, s) for e in (*ranges.strides, *_symbolic_strides(s))]
         fixed = self.extents.meet_write(s, ranges.intervals)
         checks += self.size_checks(s, ranges.intervals, fixed)
         domain = tuple(
-            Range(i.variable, i.lower, i.upper, v.reduced)
+            Range(i.variable, i.lower, i.upper, v.reduced, v.at)
             for i, v in zip(ranges.intervals, s.variables, strict=True)
         )
         placed = Placed(self.n_statements, s, domain, at.loops, at.conditions, tuple(checks))
@@ -225,10 +231,30 @@ class _Walk:
                 hint=accumulated_hint(s.op, plain(s.target)),
             )
 
+    def with_whole_dimensions(self, s: ResolvedStatement) -> ResolvedStatement:
+        """Variables of scattered subscripts range over their dimensions (LANGUAGE F4)."""
+        if not s.positions:
+            return s
+        variables = list(s.variables)
+        for d, e in enumerate(s.subscripts):
+            k = next(
+                (k for k, v in enumerate(variables) if v.at is not None and e == var(v.name)), -1
+            )
+            if k < 0:
+                continue
+            extent = self.extents.dimension(s.target, d)
+            if extent is None:
+                raise unknown_extent(s, d, variables[k].span)
+            variables[k] = replace(variables[k], where=(ZERO, extent))
+        return replace(s, variables=tuple(variables))
+
     def demands(self, s: ResolvedStatement) -> list[Demand]:
-        names = frozenset(v.name for v in s.variables)
+        names = frozenset(v.name for v in s.variables if v.at is None)
         found: list[Demand] = []
-        for read, path in guarded_reads((s.value, *s.exists)):
+        places = tuple(
+            v.at for v in s.positions if v.at is not None and not isinstance(v.at, Index)
+        )
+        for read, path in guarded_reads((*places, s.value, *s.exists)):
             shape = self.extents.shape_for_read(read.tensor, read.span)
             for e, extent in zip(read.subscripts, shape, strict=True):
                 if isinstance(e, Index):
@@ -254,6 +280,8 @@ class _Walk:
         found = []
         for d in range(len(s.subscripts)):
             name = index_variable_at(s, d)
+            if name is not None and any(v.name == name for v in s.positions):
+                continue
             if name is not None:
                 i = by_name[name]
                 extent, what = i.upper - i.lower, f"the range of `{plain(name)}`"
@@ -274,16 +302,30 @@ class _Walk:
 def _substituted(s: ResolvedStatement, values: dict[str, Index]) -> ResolvedStatement:
     if not values:
         return s
-    variables = tuple(
-        v
-        if v.where is None
-        else replace(v, where=(substitute(v.where[0], values), substitute(v.where[1], values)))
-        for v in s.variables
-    )
     return replace(
         s,
         subscripts=tuple(substitute(e, values) for e in s.subscripts),
-        variables=variables,
+        variables=tuple(_substituted_variable(v, values) for v in s.variables),
         value=substitute_expr(s.value, values),
         exists=tuple(substitute_expr(e, values) for e in s.exists),
     )
+
+
+def _substituted_variable(v: Variable, values: dict[str, Index]) -> Variable:
+    at, where = v.at, v.where
+    if where is not None:
+        where = substitute(where[0], values), substitute(where[1], values)
+    if at is not None:
+        at = substitute(at, values) if isinstance(at, Index) else substitute_expr(at, values)
+    return replace(v, where=where, at=at)
+
+
+def _symbolic_strides(s: ResolvedStatement) -> tuple[Index, ...]:
+    """Sizes that multiply an index in a scattered subscript: at least 1, as in inference."""
+    names = [v.name for v in s.variables if v.at is None]
+    found: dict[Index, None] = {}
+    for p in s.positions:
+        for parts in (split(p.at, n) for n in names if isinstance(p.at, Index)):
+            if parts is not None and not parts[0].is_constant:
+                found[parts[0]] = None
+    return tuple(found)

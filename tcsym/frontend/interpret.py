@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tcsym.frontend.interpret_expressions import Memory, evaluate
-from tcsym.frontend.interpret_points import INT64_LIMIT, Array, Points, box_points
+from tcsym.frontend.interpret_points import INT64_LIMIT, Array, Points, box_points, index_at
 from tcsym.frontend.interpret_values import (
     accumulate,
     accumulated_in,
@@ -26,8 +26,8 @@ from tcsym.frontend.interpret_values import (
     identity,
     stored,
 )
-from tcsym.frontend.program import For, If, Item, Program, Statement, Tensor
-from tcsym.index.expr import Index
+from tcsym.frontend.program import Expr, For, If, Item, Program, Statement, Tensor, is_fixed
+from tcsym.index.expr import Index, var
 from tcsym.index.values import evaluate as index_value
 from tcsym.index.values import holds
 from tcsym.types import DType
@@ -120,16 +120,17 @@ class _Image:
 def _execute(s: Statement, values: Bindings, memory: Memory) -> None:
     dtype = memory.program.tensor(s.target).dtype
     ranges = _ranges(s, values, memory)
-    image = _image(s, ranges, values, memory)
-    is_empty = any(upper <= lower for lower, upper in ranges.values())
-    if 0 in image.shape or (is_empty and not s.initialise):
+    empty = {name for name, (lower, upper) in ranges.items() if upper <= lower}
+    if empty and not (s.initialise and all(r.reduced for r in s.domain if r.variable in empty)):
         return
+    image = _image(s, ranges, values, memory)
     new = _before(s, image, dtype, memory)
     flat = new.reshape(-1)
     unchecked = replace(
         memory, written={}
     )  # `exists` needs its elements to exist, not to be written
     for points in box_points([(name, *bounds) for name, bounds in ranges.items()], values):
+        points = _with_positions(s, points, memory)
         for e in s.exists:
             evaluate(e, points, unchecked)
         value = evaluate(s.value, points, memory)
@@ -145,9 +146,9 @@ def _execute(s: Statement, values: Bindings, memory: Memory) -> None:
 def _ranges(s: Statement, values: Bindings, memory: Memory) -> dict[str, tuple[int, int]]:
     """Lower and upper bound of each index variable, in the order of the domain."""
     ranges = {
-        r.variable: (index_value(r.lower, values), index_value(r.upper, values)) for r in s.domain
+        r.variable: (index_value(r.lower, values), index_value(r.upper, values)) for r in s.walked
     }
-    for r in s.domain:
+    for r in s.walked:
         lower, upper = ranges[r.variable]
         if upper < lower and not r.reduced:
             message = f"`{r.variable}` has a negative size: {lower}:{upper}"
@@ -163,9 +164,16 @@ def _image(
 ) -> _Image:
     place: list[slice | int] = []
     axes: list[tuple[str, int, int]] = []
-    for subscript in s.subscripts:
+    moving = frozenset(ranges)
+    positions = {r.variable: r.at for r in s.scattered if r.at is not None}
+    for subscript, extent in zip(s.subscripts, memory.values[s.target].shape):
         variable = _variable(subscript)
-        if variable in ranges:
+        if variable in positions and is_fixed(positions[variable], moving):
+            place.append(int(_at(positions[variable], Points(1, {}, values), memory)[0]))
+        elif variable in positions:
+            place.append(slice(0, extent))
+            axes.append((variable, 0, extent))
+        elif variable in ranges:
             lower, upper = ranges[variable]
             place.append(slice(lower, upper))
             axes.append((variable, lower, upper - lower))
@@ -175,6 +183,28 @@ def _image(
     if 0 not in image.shape:
         _require_inside(s, image, memory)
     return image
+
+
+def _with_positions(s: Statement, points: Points, memory: Memory) -> Points:
+    """The points with the positions of scattered subscripts, which must lie inside."""
+    found = dict(points.variables)
+    for r in s.scattered:
+        assert r.at is not None
+        values = _at(r.at, points, memory)
+        extent = memory.values[s.target].shape[s.subscripts.index(var(r.variable))]
+        outside = (values < 0) | (values >= extent)
+        if outside.any():
+            message = (
+                f"`{s.target}` is written at {values[outside][0]} on axis "
+                f"{s.subscripts.index(var(r.variable))}, where its size is {extent}"
+            )
+            raise memory.error("bounds", message, s.span)
+        found[r.variable] = values.astype(np.int64)
+    return replace(points, variables=found)
+
+
+def _at(at: Index | Expr, points: Points, memory: Memory) -> Array:
+    return index_at(at, points) if isinstance(at, Index) else evaluate(at, points, memory)
 
 
 def _variable(subscript: Index) -> str:

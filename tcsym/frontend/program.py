@@ -10,7 +10,7 @@ exact (`Index`).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Literal, assert_never
 
 from tcsym.errors import NOWHERE, Span
@@ -143,13 +143,17 @@ def dtype_of(e: Expr) -> DType:
 class Range:
     """Index variable `lower <= variable < upper`; bounds over sizes and enclosing loop variables.
 
-    `upper <= lower` is empty. `reduced`: the variable does not occur on the left.
+    `upper <= lower` is empty. `reduced`: the variable does not occur on the left. `at`: the
+    variable stands for a scattered left subscript (LANGUAGE F4), over the whole dimension, and a
+    point runs only where it equals this: an affine `Index`, proved or covered by checks to lie
+    inside, or an int64 expression that reads tensors, which the kernel checks to lie inside.
     """
 
     variable: str
     lower: Index
     upper: Index
     reduced: bool
+    at: Index | Expr | None = None
 
 
 AssignOp = Literal["=", "+=", "*=", "min=", "max="]
@@ -160,9 +164,10 @@ class Statement:
     """`target(subscripts) op value` at every point of `domain`, simultaneously (LANGUAGE B10).
 
     `initialise`: elements in the domain's image are first set to the identity of `op`, also where
-    the reduction is empty. Left subscripts are an index variable or an affine expression of sizes
-    and loop variables. `value` has the target's type, except that a reduction's term keeps its own
-    type and is converted when accumulated. `exists` reads are only bounds-checked at every point.
+    the reduction is empty; a scattered dimension is in the image as a whole, unless its position
+    is fixed. Left subscripts are an index variable or an affine expression of sizes and loop
+    variables. `value` has the target's type, except that a reduction's term keeps its own type and
+    is converted when accumulated. `exists` reads are only bounds-checked at every point.
     """
 
     name: str
@@ -174,6 +179,27 @@ class Statement:
     value: Expr
     exists: tuple[Expr, ...] = ()
     span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+    @property
+    def scattered(self) -> tuple[Range, ...]:
+        """The ranges of left subscripts that are positions (LANGUAGE F4)."""
+        return tuple(r for r in self.domain if r.at is not None)
+
+    @property
+    def walked(self) -> tuple[Range, ...]:
+        """The ranges whose points run: all others."""
+        return tuple(r for r in self.domain if r.at is None)
+
+    @property
+    def image(self) -> tuple[Range, ...]:
+        """The ranges of what `initialise` sets: scattered dimensions as a whole, at fixed
+        positions only these."""
+        moving = frozenset(r.variable for r in self.walked)
+        return tuple(
+            r if r.at is None or is_fixed(r.at, moving) else replace(r, at=None)
+            for r in self.domain
+            if not r.reduced
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +327,16 @@ def subexpressions(e: Expr) -> Iterator[Expr]:
 
 def reads(e: Expr) -> tuple[Read, ...]:
     return tuple(x for x in subexpressions(e) if isinstance(x, Read))
+
+
+def is_fixed(at: Index | Expr, variables: frozenset[str]) -> bool:
+    """True for a position that reads tensors without dimensions only, and none of the index
+    `variables`."""
+    if isinstance(at, Index):
+        return variables.isdisjoint(at.variables())
+    values = [x.index for x in subexpressions(at) if isinstance(x, IndexValue)]
+    plain = not any(r.subscripts for r in reads(at))
+    return plain and all(variables.isdisjoint(i.variables()) for i in values)
 
 
 def statements(items: tuple[Item, ...]) -> Iterator[Statement]:

@@ -74,9 +74,14 @@ def _tensor_text(t: Tensor) -> str:
 
 
 def _domain_text(domain: tuple[Range, ...]) -> str:
-    return ", ".join(
-        f"{r.variable} in {r.lower}:{r.upper}{' reduced' if r.reduced else ''}" for r in domain
-    )
+    return ", ".join(map(_range_text, domain))
+
+
+def _range_text(r: Range) -> str:
+    text = f"{r.variable} in {r.lower}:{r.upper}{' reduced' if r.reduced else ''}"
+    if r.at is None:
+        return text
+    return f"{text} at {r.at if isinstance(r.at, Index) else expr_text(r.at)}"
 
 
 def _item_lines(item: Item, indent: str) -> Iterator[str]:

@@ -85,7 +85,10 @@ class Renaming:
 
     def _variable(self, v: Variable) -> Variable:
         where = None if v.where is None else (self.index(v.where[0]), self.index(v.where[1]))
-        return replace(v, name=self.name(v.name), where=where)
+        at = v.at
+        if at is not None:
+            at = self.index(at) if isinstance(at, Index) else self.expression(at)
+        return replace(v, name=self.name(v.name), where=where, at=at)
 
     def expression(self, e: Expr) -> Expr:
         match e:

@@ -9,9 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tcsym.errors import NOWHERE, Span
-from tcsym.frontend.program import AssignOp, Expr, Role
+from tcsym.frontend.program import AssignOp, Expr, Role, is_fixed
 from tcsym.index.expr import Condition, Index
 from tcsym.types import DType
+
+SAYS_NOTHING_BY_DEFAULT = {"default": "says nothing"}
+"""Of a field whose default value means what programs without the field meant: it is not hashed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +22,7 @@ class Variable:
     """An index variable of a statement, in order of first occurrence: left, clauses, right.
 
     `where`: its given range as (lower, upper), half open, over sizes and loop variables, or None.
+    `at`: it stands for a scattered left subscript, as in `program.Range`.
     """
 
     name: str
@@ -26,6 +30,7 @@ class Variable:
     where: tuple[Index, Index] | None = None
     span: Span = field(default=NOWHERE, compare=False, repr=False)
     where_span: Span = field(default=NOWHERE, compare=False, repr=False)
+    at: Index | Expr | None = field(default=None, metadata=SAYS_NOTHING_BY_DEFAULT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,20 @@ class ResolvedStatement:
     exists: tuple[Expr, ...] = ()
     span: Span = field(default=NOWHERE, compare=False, repr=False)
     subscript_spans: tuple[Span, ...] = field(default=(), compare=False, repr=False)
+
+    @property
+    def positions(self) -> tuple[Variable, ...]:
+        """The variables that stand for scattered left subscripts."""
+        return tuple(v for v in self.variables if v.at is not None)
+
+    @property
+    def writes_known_elements(self) -> bool:
+        """True if no element that it defines is known at run time only: a `!` sets whole scattered
+        dimensions, at fixed positions only these."""
+        if self.initialise:
+            moving = frozenset(v.name for v in self.variables if v.at is None)
+            return not any(v.at is not None and is_fixed(v.at, moving) for v in self.variables)
+        return not self.positions
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 
 import islpy as isl
 
-from tcsym.frontend.program import Program
+from tcsym.errors import TargetError
+from tcsym.frontend.program import Program, statements
 from tcsym.index.presburger import Presburger
 from tcsym.ir.compiled import Layout
 from tcsym.ir.loops import Kernel, Node
@@ -74,6 +75,8 @@ def schedule_program(
     program: Program, options: Options, layouts: Mapping[str, Layout], context: Context = ()
 ) -> Scheduled:
     """Schedule for all sizes in `context`; takes at most about `options.time_limit` seconds."""
+    if any(s.scattered for s in statements(program.body)):
+        raise TargetError("scattered left subscripts run in the interpreter only, so far")
     log = _Log()
     presburger = Presburger(program.sizes)
     deadline = Deadline.after(options.time_limit)
