@@ -117,10 +117,10 @@ def _operations(items: Iterable[Item], sizes: Mapping[str, int]) -> int | None:
     for item in items:
         match item:
             case Statement():
-                bounds = [b for r in item.domain for b in (r.lower, r.upper)]
+                bounds = [b for r in item.walked for b in (r.lower, r.upper)]
                 if not _are_known(bounds, sizes):
                     return None
-                extents = (evaluate(r.upper, sizes) - evaluate(r.lower, sizes) for r in item.domain)
+                extents = (evaluate(r.upper, sizes) - evaluate(r.lower, sizes) for r in item.walked)
                 points = math.prod(max(0, n) for n in extents)
                 total += points * (_of_value(item.value) + (item.op != "="))
             case For(_, lower, upper, body):
@@ -149,7 +149,7 @@ def contraction(program: Program) -> str | None:
             factors = _factors(statement.value)
         case _:
             return None
-    if factors is None or len(statement.domain) > 26:
+    if factors is None or statement.scattered or len(statement.domain) > 26:
         return None
     letters = {r.variable: chr(ord("a") + k) for k, r in enumerate(statement.domain)}
     extents = {r.variable: r.upper for r in statement.domain if r.lower.as_int() == 0}

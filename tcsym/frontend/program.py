@@ -191,6 +191,17 @@ class Statement:
         return tuple(r for r in self.domain if r.at is None)
 
     @property
+    def read_positions(self) -> tuple[Expr, ...]:
+        """The positions that read tensors."""
+        places = (r.at for r in self.domain)
+        return tuple(p for p in places if p is not None and not isinstance(p, Index))
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        """All that reads tensors."""
+        return (*self.read_positions, self.value, *self.exists)
+
+    @property
     def image(self) -> tuple[Range, ...]:
         """The ranges of what `initialise` sets: scattered dimensions as a whole, at fixed
         positions only these."""
@@ -332,11 +343,17 @@ def reads(e: Expr) -> tuple[Read, ...]:
 def is_fixed(at: Index | Expr, variables: frozenset[str]) -> bool:
     """True for a position that reads tensors without dimensions only, and none of the index
     `variables`."""
+    plain = isinstance(at, Index) or not any(r.subscripts for r in reads(at))
+    return plain and variables.isdisjoint(position_variables(at))
+
+
+def position_variables(at: Index | Expr) -> frozenset[str]:
+    """Variables of a position, those that subscripts of its reads mention included."""
     if isinstance(at, Index):
-        return variables.isdisjoint(at.variables())
-    values = [x.index for x in subexpressions(at) if isinstance(x, IndexValue)]
-    plain = not any(r.subscripts for r in reads(at))
-    return plain and all(variables.isdisjoint(i.variables()) for i in values)
+        return at.variables()
+    found = [x.index for x in subexpressions(at) if isinstance(x, IndexValue)]
+    found += [i for r in reads(at) for i in r.subscripts if isinstance(i, Index)]
+    return frozenset[str]().union(*(i.variables() for i in found))
 
 
 def statements(items: tuple[Item, ...]) -> Iterator[Statement]:

@@ -112,6 +112,8 @@ class Loop:
         reduction carried: any order, but not concurrently), `sequential`.
     unroll: the emitter repeats a serial body that often. work: estimated time of an iteration, in
         sixteenths of a processor cycle.
+    at: of a serial loop that runs in order: only the iteration variable == at does something, if
+        there is one. Its reads are those of a `Verify` before the loop, too.
     """
 
     variable: str
@@ -123,6 +125,7 @@ class Loop:
     mask: Index | None = None
     unroll: int = 1
     work: Index = ONE
+    at: Index | Expr | None = None
 
 
 @dataclass(frozen=True, slots=True)

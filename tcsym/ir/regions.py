@@ -38,7 +38,7 @@ from tcsym.ir.loops import (
     Verify,
 )
 from tcsym.ir.text import loop_text, node_text
-from tcsym.ir.traverse import loads, map_node, walk
+from tcsym.ir.traverse import loads, map_node, position_loads, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +196,9 @@ def buffers_used(body: Node) -> frozenset[str]:
                 used |= {n.target, n.source}
             case DeviceNode():
                 used.update(buffers_of(n))
-            case Loop() | Branch() | Block() | Allocate():
+            case Loop():
+                used.update(r.tensor for r in position_loads(n))
+            case Branch() | Block() | Allocate():
                 pass
             case _:
                 assert_never(n)

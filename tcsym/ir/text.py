@@ -159,6 +159,8 @@ def loop_text(loop: Loop) -> str:
         text += f" by {loop.unroll}"
     if loop.mask is not None:
         text += f" mask {loop.mask}"
+    if loop.at is not None:
+        text += f" at {loop.at if isinstance(loop.at, Index) else value_text(loop.at)}"
     if loop.order != "sequential" and loop.kind in ("serial", "unrolled"):
         text += f"  ({loop.order})"
     if loop.kind == "parallel" and loop.work != ONE:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from operator import is_
-from typing import Any, assert_never
+from typing import Any, assert_never, cast
 
 from tcsym.frontend.program import (
     Binary,
@@ -13,6 +13,7 @@ from tcsym.frontend.program import (
     Cast,
     Compare,
     Const,
+    Expr,
     IndexValue,
     Read,
     Select,
@@ -149,7 +150,7 @@ def _with_parts(
             v = value(n.value)
             return n if v is n.value else replace(n, value=v)
         case Loop():
-            return _with_loop_parts(n, go(n.body), ix)
+            return _with_loop_parts(n, go(n.body), value, ix)
         case Branch():
             return _with_branch_parts(n, go, ix)
         case Allocate(b, body):
@@ -197,7 +198,12 @@ def _with_branch_parts(n: Branch, go: Callable[[Node], Node], ix: Callable[[Inde
     return n if unchanged else Branch(condition, then, orelse)
 
 
-def _with_loop_parts(n: Loop, body: Node, ix: Callable[[Index], Index]) -> Loop:
+def _with_loop_parts(
+    n: Loop, body: Node, value: Callable[[Value], Value], ix: Callable[[Index], Index]
+) -> Loop:
+    if n.at is not None:
+        at = ix(n.at) if isinstance(n.at, Index) else cast(Expr, value(n.at))
+        n = n if at is n.at else replace(n, at=at)
     if ix is _same_index:
         return n if body is n.body else replace(n, body=body)
     lower, upper, work = ix(n.lower), ix(n.upper), ix(n.work)
@@ -275,3 +281,8 @@ def subvalues(v: Value) -> Iterator[Value]:
 def loads(v: Value) -> tuple[Read, ...]:
     """All loads in `v`, also those inside subscripts."""
     return tuple([x for x in subvalues(v) if isinstance(x, Read)])
+
+
+def position_loads(loop: Loop) -> tuple[Read, ...]:
+    """The loads that find the one iteration of a loop (`Loop.at`)."""
+    return () if loop.at is None or isinstance(loop.at, Index) else loads(loop.at)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, assert_never
 
-from tcsym.frontend.program import Read
+from tcsym.frontend.program import IndexValue, Read
 from tcsym.index.expr import ZERO, Index, condition_variables
 from tcsym.ir.device import BeginCopy, DeviceNode, MatrixMultiply, OnDevice
 from tcsym.ir.loops import (
@@ -262,6 +262,11 @@ def _verify_loop(loop: Loop, scope: _Scope, seen: set[str]) -> None:
     _require(used <= scope.variables, loop, f"unknown {sorted(used - scope.variables)}")
     _require(scope.lane is None or scope.lane not in used, loop, "a bound varies with the lane")
     _require(loop.unroll >= 1, loop, "the unroll factor is not positive")
+    if loop.at is not None:
+        _require(loop.kind == "serial" and loop.order == "sequential", loop, "a position in a loop")
+        _require(scope.lane is None, loop, "a position inside a vector loop")
+        at = IndexValue(loop.at, DType.INT64) if isinstance(loop.at, Index) else loop.at
+        _verify_value(loop, at, scope)
     if loop.kind in ("unrolled", "vector", "thread"):
         bounds = (loop.lower.as_int(), loop.upper.as_int())
         _require(bounds[0] == 0 and bounds[1] is not None, loop, "bounds are not constant from 0")

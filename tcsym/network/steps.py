@@ -103,7 +103,7 @@ def _touched(items: Group) -> tuple[set[str], set[str]]:
     written: set[str] = set()
     for s in statements(items):
         written.add(s.target)
-        for e in (s.value, *s.exists):
+        for e in s.expressions:
             read |= {r.tensor for r in reads(e)}
     return read, written
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from itertools import combinations
 
+from tcsym.frontend.program import position_variables
 from tcsym.index.expr import Index, var
 from tcsym.polyhedral.scop import ScopStatement
 
@@ -35,14 +36,26 @@ def loop_order(s: ScopStatement) -> tuple[str, ...]:
     """Iterators of `s` below its `for` loops, outermost first.
 
     Parallel ones as on the left-hand side, then reduction ones, those that run along the last
-    dimension of a read innermost.
+    dimension of a read innermost. Of a scattered statement those that move its positions come
+    first, in that order, then the positions.
     """
+    moved = moving(s)
     left = [v for x in s.subscripts for v in x.variables()]
     parallel = [r.variable for r in s.ranges if r.variable not in s.reduced]
     parallel.sort(key=lambda v: left.index(v) if v in left else len(left))
     reduced = [r.variable for r in s.ranges if r.variable in s.reduced]
     reduced.sort(key=lambda v: _runs_along_last_dimension(s, v))
-    return (*parallel, *reduced)
+    if not s.positions:
+        return (*parallel, *reduced)
+    first = [v for v in (*parallel, *reduced) if v in moved]
+    rest = [v for v in (*parallel, *reduced) if v not in s.positions and v not in moved]
+    return (*first, *(v for v in parallel if v in s.positions), *rest)
+
+
+def moving(s: ScopStatement) -> frozenset[str]:
+    """Iterators that the positions of a scattered statement depend on."""
+    places = (position_variables(r.at) for r in s.ranges if r.at is not None)
+    return frozenset[str]().union(*places)
 
 
 def _runs_along_last_dimension(s: ScopStatement, v: str) -> int:

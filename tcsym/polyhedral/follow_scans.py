@@ -30,7 +30,9 @@ def following_maps(
         if isinstance(name, ScopLoop):
             break
         s = scop.statement(name)
-        free = s.role == "assign" and passed.isdisjoint(dependences.sources(name))
+        free = (
+            s.role == "assign" and not s.positions and passed.isdisjoint(dependences.sources(name))
+        )
         v = _iterator(loop, inside, s, dependences) if free and _is_cheap(s.value) else None
         if v is None:
             passed.add(name)

@@ -11,6 +11,7 @@ joins a run only to add to the same tensor, or after a reduction of an earlier c
 (attention); a loop that is parallel for one statement and a reduction for another is shared only
 below a parallel loop; single terms of a sum and rows of them do not share its loop, nor arms of a
 condition on sizes any. The init of a reduction stands just outside its outermost reduction loop.
+Scattered statements share no loops.
 """
 
 from __future__ import annotations
@@ -143,6 +144,10 @@ def _nest(units: list[_Unit], depth: int, fu: _Fusing) -> list[Tree]:
             out.extend(_leaf(first))
             units = units[1:]
             continue
+        if first.statement.positions:
+            out.extend(_shared([first], (first.left[0],), depth, fu))
+            units = units[1:]
+            continue
         run, columns, units = _run(units, depth, fu)
         out.extend(_shared(run, _best(run, columns), depth, fu))
     return out
@@ -184,7 +189,7 @@ def _shared(run: list[_Unit], column: tuple[str, ...], depth: int, fu: _Fusing) 
     for u, iterator in zip(run, column):
         reduced = iterator in u.statement.reduced
         reducing |= reduced
-        if u.init is not None and reduced:
+        if u.init is not None and (reduced or iterator in u.statement.positions):
             kept = tuple(v for v in u.left if v not in u.statement.reduced)
             out.extend(_nest([_Unit(u.init, None, kept)], depth, fu))
             u = replace(u, init=None)
@@ -223,7 +228,7 @@ def _joined(
     """The columns of `run` extended by an iterator of `u`; none if it should stay apart."""
     fu.dependences.relations.deadline.check()
     linked = any(_linked(r, u, fu) for r in run) or _feed_one(run, u, later, fu)
-    if not u.left or not linked or not _contraction_fits(run, u, fu):
+    if not u.left or u.statement.positions or not linked or not _contraction_fits(run, u, fu):
         return []
     extended: list[tuple[str, ...]] = []
     for column in columns:

@@ -27,6 +27,8 @@ def isl_schedule(scop: Scop, dependences: Dependences, fusion: Fusion) -> Tree:
     """All loops `sequential`; those over plain iterators have bounds. Raises Unsuitable."""
     _set_options(dependences.relations.presburger.context, fusion)
     problem = constraints(scop, dependences)
+    if any(s.positions for s in scop.statements):
+        raise Unsuitable("isl does not order scattered statements")
     try:
         root = problem.compute_schedule().get_root()
     except isl.Error as e:

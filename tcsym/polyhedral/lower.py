@@ -9,10 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import assert_never
+from typing import assert_never, cast
 
-from tcsym.frontend.program import Program, Tensor
-from tcsym.index.expr import TRUE, All, Condition, Index, condition_variables, maximum, negate, var
+from tcsym.frontend.program import Expr, Program, Read, Tensor
+from tcsym.index.expr import (
+    TRUE,
+    ZERO,
+    All,
+    Condition,
+    Index,
+    condition_variables,
+    maximum,
+    negate,
+    var,
+)
 from tcsym.index.values import condition_substitute, substitute
 from tcsym.ir.bounds import is_nonnegative
 from tcsym.ir.compiled import Layout, layout_strides
@@ -107,6 +117,9 @@ def _loop(t: TreeLoop, scop: Scop, renaming: Renaming) -> Node:
         outside, inside = _split(body.condition, t.variable)
         body = conditional(inside, body.then)
     values = renaming.get(t.members[0].statement, {})
+    at = _position(t, scop)
+    if at is not None:
+        return conditional(outside, _at_position(t, at, scop, body, values))
     lower, upper = substitute(t.lower, values), substitute(t.upper, values)
     loop = Loop(
         t.variable,
@@ -116,6 +129,31 @@ def _loop(t: TreeLoop, scop: Scop, renaming: Renaming) -> Node:
         order=t.order,
     )
     return conditional(outside, loop)
+
+
+def _position(t: TreeLoop, scop: Scop) -> Index | Expr | None:
+    """The position at which the loop's one statement is, if it goes along a scattered dimension."""
+    s = scop.statement(t.members[0].statement)
+    return next((r.at for r in s.ranges if t.members[0].value == var(r.variable)), None)
+
+
+def _at_position(
+    t: TreeLoop, at: Index | Expr, scop: Scop, body: Node, values: Mapping[str, Index]
+) -> Node:
+    """The loop over a scattered dimension, behind the check that its position lies inside."""
+    assert t.lower is not None and t.upper is not None
+    loop = Loop(t.variable, t.lower, t.upper, body)
+    if isinstance(at, Index):
+        return replace(loop, at=substitute(at, values))
+    s = scop.statement(t.members[0].statement)
+    place = cast(Expr, substitute_value(at, values))
+    own = [t.members[0].value == x for x in s.subscripts]
+    others = [
+        substitute(x, values) if x.variables() <= values.keys() else ZERO for x in s.subscripts
+    ]
+    subscripts = tuple(place if here else x for here, x in zip(own, others))
+    checked = Read(s.target, subscripts, scop.tensor(s.target).dtype, tuple(own), span=s.span)
+    return block(Verify(checked, f"{s.name}.position"), replace(loop, at=place))
 
 
 def _is_checked(t: TreeLoop, scop: Scop) -> bool:

@@ -84,8 +84,8 @@ def _common(*uses: _Use) -> int:
 
 def _feeds(w: _Use, r: _Use) -> bool:
     """Each element `r` reads was written by `w` in the same iteration of all common loops."""
-    if w.position >= r.position:
-        return False
+    if w.position >= r.position or w.statement.positions:
+        return False  # what is scattered only may be written
     common = w.loops[: _common(w, r)]
     shared = {loop.variable for loop in common}
     mine, yours = _renaming(w), _renaming(r)
@@ -150,7 +150,8 @@ def _no_stricter(
 
 def _fed_depth(writes: list[_Use], r: _Use, least: int, most: int, relations: Relations) -> int:
     """Within one iteration of that many loops (least … most) all that `r` reads was written."""
-    exact = [w for w in writes if relations.is_exact(w.statement, w.access)]
+    certain = [w for w in writes if not w.statement.positions]
+    exact = [w for w in certain if relations.is_exact(w.statement, w.access)]
     read = _inside_tensor(relations.access(r.statement, r.access), r.access, relations)
     for depth in range(most, least, -1):
         fed = [m for w in exact if (m := _fed(w, r, depth, relations)) is not None]

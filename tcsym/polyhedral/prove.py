@@ -15,6 +15,7 @@ import islpy as isl
 
 from tcsym.index.expr import Index, var
 from tcsym.ir.loops import LoopOrder
+from tcsym.polyhedral.classify import moving
 from tcsym.polyhedral.dependence import Dependence, Dependences
 from tcsym.polyhedral.relations import IN, OUT
 from tcsym.polyhedral.scop import Scop, ScopStatement
@@ -206,7 +207,7 @@ def loop_orders(
             for c in proof.carried.get(loop.variable, ())
             if loop.variable not in private.get(c.dependence.tensor, frozenset())
         )
-        if any(_really(c, dependences) for c in carried):
+        if any(_really(c, dependences) for c in carried) or _is_scattered(loop, scop):
             orders[loop.variable] = "sequential"
         elif _reduces(loop, scop):
             orders[loop.variable] = "reduction"
@@ -219,6 +220,17 @@ def _really(c: Carried, dependences: Dependences) -> bool:
     if c.relation is not None:
         return not c.relation.is_empty()
     return not dependences.is_empty(c.dependence)
+
+
+def _is_scattered(loop: TreeLoop, scop: Scop) -> bool:
+    """It goes along a position, or its iterations may add to one position: they keep their order,
+    so that results are the same in every call."""
+    for m in loop.members:
+        s = scop.statement(m.statement)
+        names = m.value.variables()
+        if names & s.positions or names & s.reduced & moving(s):
+            return True
+    return False
 
 
 def _reduces(loop: TreeLoop, scop: Scop) -> bool:

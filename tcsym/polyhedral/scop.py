@@ -8,9 +8,10 @@ makes isl objects from it when a proof asks for one.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, assert_never
 
+from tcsym.errors import NOWHERE, Span
 from tcsym.frontend.affine import implied_condition
 from tcsym.frontend.program import (
     Binary,
@@ -75,6 +76,8 @@ class ScopStatement:
     role: `assign` and `init` store `value`, `update` combines with `op`, `check` only verifies
     reads. partner: of an init its update and the other way round. `condition`: the enclosing `if`s.
     reads: elements read by value at a point, each once; an update also reads what it updates.
+    Ranges of scattered subscripts (`Range.at`) count with all of their values, so what is written
+    there is what may be written.
     """
 
     name: str
@@ -88,6 +91,7 @@ class ScopStatement:
     op: ReduceOp = "add"
     partner: str = ""
     reads: tuple[Access, ...] = ()
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
 
     def __hash__(self) -> int:
         return hash(self.name)  # names are unique in a scop; hashing expressions is slow
@@ -95,6 +99,11 @@ class ScopStatement:
     @property
     def iterators(self) -> tuple[str, ...]:
         return tuple(r.variable for r in (*self.outer, *self.ranges))
+
+    @property
+    def positions(self) -> frozenset[str]:
+        """Iterators that stand for scattered subscripts."""
+        return frozenset(r.variable for r in self.ranges if r.at is not None)
 
     @property
     def reduced(self) -> frozenset[str]:
@@ -213,22 +222,21 @@ def _scop_statements(
             touched = _read_accesses(e)
             yield ScopStatement(name, "check", outer, s.domain, condition, e, reads=touched)
     whole = ScopStatement(
-        s.name, "assign", outer, s.domain, condition, s.value, s.target, s.subscripts
+        s.name, "assign", outer, s.domain, condition, s.value, s.target, s.subscripts, span=s.span
     )
+    at = _read_accesses(*s.read_positions)
     if s.op == "=":
-        yield replace(whole, reads=_read_accesses(s.value))
+        yield replace(whole, reads=_read_accesses(*s.read_positions, s.value))
         return
     dtype = program.tensor(s.target).dtype
     op = REDUCE_OPS[s.op]
     init = f"{s.name}.init" if s.initialise else ""
     if init:
-        kept = tuple(r for r in s.domain if not r.reduced)
         neutral = Const(identity(op, dtype), dtype)
-        yield replace(
-            whole, name=init, role="init", ranges=kept, value=neutral, op=op, partner=s.name
-        )
+        first = replace(whole, name=init, role="init", ranges=s.image, value=neutral, op=op)
+        yield replace(first, partner=s.name, reads=at if any(r.at for r in s.image) else ())
     value = s.value if dtype_of(s.value) is dtype else Cast(s.value, dtype)
-    touched = tuple(dict.fromkeys((*_read_accesses(value), Access(s.target, s.subscripts))))
+    touched = tuple(dict.fromkeys((*at, *_read_accesses(value), Access(s.target, s.subscripts))))
     yield replace(whole, role="update", value=value, op=op, partner=init, reads=touched)
 
 
@@ -244,10 +252,11 @@ def identity(op: ReduceOp, dtype: DType) -> int | float:
 # ---- accesses
 
 
-def _read_accesses(e: Expr) -> tuple[Access, ...]:
+def _read_accesses(*values: Expr) -> tuple[Access, ...]:
     return tuple(
         dict.fromkeys(
             Access(r.tensor, tuple(x if isinstance(x, Index) else None for x in r.subscripts), g)
+            for e in values
             for r, g in guarded_reads(e)
         )
     )

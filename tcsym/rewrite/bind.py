@@ -69,7 +69,11 @@ def _expr(e: Expr, values: Values) -> Expr:
 
 
 def _range(r: Range, values: Values) -> Range:
-    return replace(r, lower=substitute(r.lower, values), upper=substitute(r.upper, values))
+    at = r.at
+    if at is not None:
+        at = substitute(at, values) if isinstance(at, Index) else _expr(at, values)
+    lower, upper = substitute(r.lower, values), substitute(r.upper, values)
+    return replace(r, lower=lower, upper=upper, at=at)
 
 
 def _item(item: Item, values: Values) -> Item:

@@ -31,6 +31,7 @@ from tcsym.frontend.program import (
     Statement,
     Tensor,
     dtype_of,
+    reads,
 )
 from tcsym.index.expr import TRUE, Condition, Index, all_of, ge, lt, negate, var
 from tcsym.index.presburger import Presburger
@@ -106,8 +107,11 @@ def _statement(s: Statement, place: _Place, rw: _Rewriting) -> tuple[Statement, 
 
 
 def _as_assignment(s: Statement, dtype: DType) -> Statement:
-    """`op=` without reduction variables is `=` (LANGUAGE A14)."""
+    """`op=` without reduction variables is `=` (LANGUAGE A14), unless it is scattered and sets
+    whole dimensions first, or finds its positions in its target."""
     if s.op == "=" or any(r.reduced for r in s.domain):
+        return s
+    if s.scattered and (s.initialise or any(_reads_target(p, s) for p in s.read_positions)):
         return s
     term = _converted(s.value, dtype)
     if s.initialise:
@@ -124,7 +128,7 @@ def _converted(e: Expr, dtype: DType) -> Expr:
 def _through_temporary(s: Statement, dtype: DType, rw: _Rewriting) -> tuple[Statement, ...]:
     """[load the old value;] compute into a temporary; store it."""
     wide = dtype if s.op == "=" else dtype.accumulator
-    kept = tuple(r for r in s.domain if not r.reduced)
+    kept = s.domain if s.op == "=" else s.image
     indices = {r.variable for r in kept}
     dims = [k for k, x in enumerate(s.subscripts) if _plain_variable(x) in indices]
     shape = rw.program.tensor(s.target).shape
@@ -147,6 +151,10 @@ def _through_temporary(s: Statement, dtype: DType, rw: _Rewriting) -> tuple[Stat
         value=_converted(old, wide),
     )
     return load, main, store
+
+
+def _reads_target(e: Expr, s: Statement) -> bool:
+    return any(r.tensor == s.target for r in reads(e))
 
 
 def _plain_variable(e: Index) -> str:
@@ -222,7 +230,8 @@ def _read_before(s: Statement, place: _Place, rw: _Rewriting) -> tuple[Guarded, 
 
     None: not known. Reads of other iterations count for none, nor does the point's own ('=').
     """
-    own = [x for x in guarded_reads(s.value) if x[0].tensor == s.target]
+    values = (s.value, *s.read_positions)
+    own = [x for e in values for x in guarded_reads(e) if x[0].tensor == s.target]
     own = [x for x in own if s.op != "=" or x[0].subscripts != s.subscripts]
     try:
         return tuple(x for x in own if _meets(s, place, rw, _known(x[0]), x[1]))

@@ -120,7 +120,10 @@ def _gathered(program: Program, tensor: str) -> set[int]:
     """Dimensions that the running kernel checks an access against."""
     found: set[int] = set()
     for s in statements(program.body):
-        for value in (s.value, *s.exists):
+        if s.target == tensor:
+            places = [var(r.variable) for r in s.scattered]
+            found |= {d for d, e in enumerate(s.subscripts) if e in places}
+        for value in s.expressions:
             for r in reads(value):
                 if r.tensor == tensor:
                     found |= {d for d, c in enumerate(r.checked) if c}
@@ -226,9 +229,11 @@ class _Ranges:
 
 
 def _affine_reads(s: Statement) -> Iterator[Read]:
-    for value in (s.value, *s.exists):
+    for value in s.expressions:
         yield from reads(value)
 
 
 def _is_checked(s: Statement) -> bool:
-    return any(any(r.checked) or r.unwritten is not None for r in _affine_reads(s))
+    return bool(s.scattered) or any(
+        any(r.checked) or r.unwritten is not None for r in _affine_reads(s)
+    )

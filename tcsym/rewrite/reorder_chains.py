@@ -233,7 +233,7 @@ class _Chaining:
     def chains(self) -> tuple[_Chain, ...]:
         for s in statements(self.program.body):
             self.written[s.target] += 1
-            self.read.update(r.tensor for e in (s.value, *s.exists) for r in reads(e))
+            self.read.update(r.tensor for e in s.expressions for r in reads(e))
         for place, item in enumerate(self.program.body):
             if isinstance(item, Statement) and _is_product(item, self.program):
                 chain = self.linked(place, item)

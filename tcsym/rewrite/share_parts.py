@@ -40,7 +40,8 @@ def share_parts(program: Program) -> Program:
     sharing = _Sharing(program)
     body: list[Item] = []
     for item in program.body:
-        if isinstance(item, Statement) and item.op == "=" and len(item.domain) > 1:
+        plain = isinstance(item, Statement) and item.op == "=" and not item.scattered
+        if isinstance(item, Statement) and plain and len(item.domain) > 1:
             body.extend(sharing.statement(item))
         else:
             body.append(item)

@@ -18,7 +18,7 @@ from tcsym.schedule.ahead.prefetch_rows import prefetch_rows
 from tcsym.schedule.ahead.stream_stores import stream_stores
 from tcsym.schedule.analysis.access import accesses
 from tcsym.schedule.analysis.assume import assume
-from tcsym.schedule.analysis.loops import outermost_loop, replace_loop
+from tcsym.schedule.analysis.loops import finds_positions, outermost_loop, replace_loop
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.combine.accumulate import accumulate_privately
@@ -151,10 +151,10 @@ def _verified(kernel: Kernel) -> Kernel:
 
 
 def nests(node: Node) -> tuple[str, ...]:
-    """Outermost loops that need not run in order, below the ones that do."""
+    """Outermost loops that need not run in order, below the ones that do or find positions."""
     match node:
         case Loop():
-            inside = node.order == "sequential" or is_blocked_scan(node)
+            inside = node.order == "sequential" or is_blocked_scan(node) or finds_positions(node)
             return nests(node.body) if inside else (node.variable,)
         case Block(body):
             return tuple(v for x in body for v in nests(x))

@@ -1,8 +1,8 @@
 """Program -> proved schedule and naive loop IR: the polyhedral middle on one page.
 
-pair operands -> normalise -> share parts -> scop -> dependences -> fuse -> prove -> lower. A
-strategy whose tree is not proved, or whose time is up, gives way to the next simpler one; the last
-is the order of the text, which needs no proof.
+gather form, pair operands -> normalise -> share parts -> scop -> dependences -> fuse -> prove ->
+lower. A strategy whose tree is not proved, or whose time is up, gives way to the next simpler one;
+the last is the order of the text, which needs no proof.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 
 import islpy as isl
 
-from tcsym.errors import TargetError
-from tcsym.frontend.program import Program, statements
+from tcsym.frontend.program import Program
 from tcsym.index.presburger import Presburger
 from tcsym.ir.compiled import Layout
 from tcsym.ir.loops import Kernel, Node
@@ -30,6 +29,7 @@ from tcsym.polyhedral.prove import loop_orders, prove
 from tcsym.polyhedral.relations import Relations
 from tcsym.polyhedral.scop import Scop, program_to_scop
 from tcsym.polyhedral.tree import Tree, with_orders
+from tcsym.rewrite.gather_form import gather_form
 from tcsym.rewrite.normalise import normalise
 from tcsym.rewrite.pair_operands import pair_operands
 from tcsym.rewrite.separate_sums import separate_sums
@@ -75,13 +75,11 @@ def schedule_program(
     program: Program, options: Options, layouts: Mapping[str, Layout], context: Context = ()
 ) -> Scheduled:
     """Schedule for all sizes in `context`; takes at most about `options.time_limit` seconds."""
-    if any(s.scattered for s in statements(program.body)):
-        raise TargetError("scattered left subscripts run in the interpreter only, so far")
     log = _Log()
     presburger = Presburger(program.sizes)
     deadline = Deadline.after(options.time_limit)
     with log.step("normalise"):
-        program = pair_operands(separate_sums(program), context)
+        program = pair_operands(separate_sums(gather_form(program)), context)
         program = share_parts(_normalised(program, presburger, deadline))
     with log.step("scop"):
         scop = program_to_scop(program, context_condition(context))

@@ -26,7 +26,7 @@ def _work(item: Item, values: Mapping[str, int]) -> int:
     match item:
         case Statement():
             points = 1
-            for r in item.domain:
+            for r in item.walked:
                 points *= _extent(r.lower, r.upper, values)
             return points * sum(1 for _ in subexpressions(item.value))
         case For(variable, lower, upper, body):

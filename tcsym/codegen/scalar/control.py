@@ -27,6 +27,7 @@ from tcsym.codegen.scalar.index_code import smallest as extremum
 from tcsym.codegen.scalar.least import starts_at
 from tcsym.codegen.scalar.quotients import begin_quotients, next_quotients, note_quotients
 from tcsym.codegen.scalar.values import Code, Val, constant
+from tcsym.frontend.program import Expr, dtype_of
 from tcsym.index.expr import (
     ZERO,
     Condition,
@@ -98,6 +99,8 @@ def _loop(context: Context, loop: Loop) -> None:
         _thread(context, loop)
     elif loop.kind in LAUNCHED and context.host is not None and context.lanes is None:
         context.backend.launcher.launch(context, context.host.region(loop))
+    elif loop.at is not None:
+        _at_position(context, loop, loop.at)
     elif (loop.upper - loop.lower).as_int() == 1:
         _single(context, loop)
     else:
@@ -180,6 +183,26 @@ def _single(context: Context, loop: Loop) -> None:
     bound = Bound(None, place) if isinstance(place, int) else Bound(place.text, 0, depth)
     with context.bound(loop.variable, bound):
         statement(context, loop.body)
+
+
+def _at_position(context: Context, loop: Loop, at: Index | Expr) -> None:
+    """The iteration that the position is, if it is one of the loop."""
+    if isinstance(at, Index):
+        place = as_val(number(context, at))
+    else:
+        signed = dtype_of(at).is_signed
+        place = context.code.convert("sext" if signed else "zext", value(context, at), "i64")
+    compare = context.code.compare
+    lower, upper = (as_val(number(context, x)) for x in (loop.lower, loop.upper))
+    inside = compare("icmp sge", place, lower)
+    inside = context.code.binary("and", inside, compare("icmp slt", place, upper))
+
+    def iteration() -> None:
+        bound = Bound(place.text, 0, context.depth)
+        with context.bound(loop.variable, bound), context.inside(loop):
+            statement(context, loop.body)
+
+    in_blocks(context, inside, [iteration])
 
 
 def _has_iteration(context: Context, loop: Loop) -> bool:

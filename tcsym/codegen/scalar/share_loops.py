@@ -151,6 +151,8 @@ def _can_move(loop: Loop, buffers: dict[str, Buffer]) -> bool:
         match n:
             case Verify() | Allocate() | DeviceNode():
                 return False
+            case Loop() if n.at is not None:
+                return False
             case Store() | Update():
                 values = list(subvalues(n.value))
                 names = [n.buffer, *(x.tensor for x in values if isinstance(x, Read))]

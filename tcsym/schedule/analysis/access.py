@@ -22,7 +22,7 @@ from tcsym.ir.loops import (
     Value,
     Verify,
 )
-from tcsym.ir.traverse import loads, map_node, subvalues, walk
+from tcsym.ir.traverse import loads, map_node, position_loads, subvalues, walk
 
 Subscripts = tuple[Index | Expr, ...]
 
@@ -58,6 +58,8 @@ def accesses(node: Node) -> Iterator[Access]:
                 yield from value_accesses(x.value)
             case Prefetch():
                 yield from value_accesses(x.read)
+            case Loop():
+                yield from (Access(r.tensor, r.subscripts, False) for r in position_loads(x))
             case TransposeBlock():
                 target, source = x.spans
                 yield Access(x.target, x.target_subscripts, True, spans=target)

@@ -116,7 +116,7 @@ class Costs:
             case Loop() if is_copied(n):
                 return self._node(n.body, known, loop, (*tile, Copies.of(n)))
             case Loop():
-                trips = relax(trip_bound(n), known, True) or ONE
+                trips = (relax(trip_bound(n), known, True) if n.at is None else None) or ONE
                 inner = self._node(n.body, known | {n.variable}, n.variable, ())
                 if inner.is_constant:
                     inner += STEP // n.unroll

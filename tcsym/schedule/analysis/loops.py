@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import assert_never
 
+from tcsym.frontend.program import position_variables
 from tcsym.ir.device import DeviceNode
 from tcsym.ir.loops import (
     Allocate,
@@ -129,3 +130,14 @@ def statements_in(node: Node) -> Iterator[tuple[Statement, tuple[Loop, ...]]]:
     for x, around in walk(node):
         if isinstance(x, Store | Update | Verify):
             yield x, around
+
+
+def finds_positions(node: Node) -> bool:
+    """Something below runs only at positions that are found there (`Loop.at`)."""
+    return any(isinstance(x, Loop) and x.at is not None for x, _ in walk(node))
+
+
+def scatters(loop: Loop) -> bool:
+    """Its iterations, in order, find positions each: what is inside is too little for threads."""
+    inside = (x.at for x, _ in walk(loop.body) if isinstance(x, Loop) and x.at is not None)
+    return any(loop.variable in position_variables(at) for at in inside)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tcsym.index.expr import Index, var
 from tcsym.ir.loops import Kernel, Loop, Node
@@ -46,9 +46,7 @@ def rename_loops(node: Node, new: dict[str, str]) -> Node:
 
     def rename(x: Node) -> Node:
         if isinstance(x, Loop) and x.variable in new:
-            return Loop(
-                new[x.variable], x.lower, x.upper, x.body, x.kind, x.order, x.mask, x.unroll, x.work
-            )
+            return replace(x, variable=new[x.variable])
         return x
 
     return map_node(substitute_node(node, values), rename)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import assert_never
+from typing import assert_never, cast
 
+from tcsym.frontend.program import Expr
+from tcsym.index.expr import Index
 from tcsym.ir.device import DeviceNode, OnDevice
 from tcsym.ir.loops import (
     Allocate,
@@ -20,6 +22,7 @@ from tcsym.ir.loops import (
     Verify,
     block,
 )
+from tcsym.ir.traverse import position_loads
 from tcsym.schedule.analysis.access import Access, accesses
 
 Leaf = Store | Update | Verify | Prefetch | TransposeBlock | OnDevice
@@ -44,7 +47,9 @@ class Touched:
         match n:
             case Block(body):
                 return frozenset[str]().union(*map(self, body))
-            case Loop() | Allocate():
+            case Loop():
+                return self(n.body) | {r.tensor for r in position_loads(n)}
+            case Allocate():
                 return self(n.body)
             case Branch(_, a, b):
                 return self(a) if b is None else self(a) | self(b)
@@ -72,6 +77,7 @@ class Touched:
                     todo += [(x, loops) for x in reversed(body)]
                 case Loop():
                     todo.append((n.body, (*loops, n)))
+                    todo += [(Verify(at), loops) for at in _position(n)]
                 case Branch(_, a, b):
                     yield n, loops
                     todo += [(x, loops) for x in (b, a) if x is not None]
@@ -89,7 +95,13 @@ class Touched:
         match node:
             case Block(body):
                 return block(*(self.rewrite(x, buffer, change) for x in body))
-            case Loop() | Allocate():
+            case Loop():
+                at = node.at
+                for found in (change(Verify(x)) for x in _position(node)):
+                    assert isinstance(found, Verify)
+                    at = cast(Expr, found.value)
+                return replace(node, at=at, body=self.rewrite(node.body, buffer, change))
+            case Allocate():
                 return replace(node, body=self.rewrite(node.body, buffer, change))
             case Branch(c, a, b):
                 orelse = b and self.rewrite(b, buffer, change)
@@ -98,3 +110,8 @@ class Touched:
                 return change(node)
             case _:
                 assert_never(node)
+
+
+def _position(loop: Loop) -> tuple[Expr, ...]:
+    """The value that finds the loop's one iteration, if it reads anything."""
+    return () if loop.at is None or isinstance(loop.at, Index) else (loop.at,)

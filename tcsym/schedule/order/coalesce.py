@@ -12,7 +12,7 @@ from tcsym.ir.loops import THREADS, Allocate, Block, Branch, Kernel, Loop, Node,
 from tcsym.ir.traverse import walk
 from tcsym.schedule.analysis.access import accesses
 from tcsym.schedule.analysis.cost import PER_CYCLE, Costs
-from tcsym.schedule.analysis.loops import chain_of, loops_in
+from tcsym.schedule.analysis.loops import chain_of, loops_in, scatters
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.order.parallelise import is_free
 from tcsym.target.machine import Machine
@@ -78,6 +78,8 @@ class _Collapse:
             case Loop() if is_free(node):
                 nest = self._collapsible(node)
                 return node if len(nest.loops) < 2 else self._collapsed(nest, known)
+            case Loop() if scatters(node):
+                return node
             case Loop():
                 return replace(node, body=self.outermost(node.body, known | {node.variable}))
             case Block(body):

@@ -8,6 +8,7 @@ from tcsym.index.expr import ONE
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Allocate, Block, Branch, Kernel, Loop, Node, block
 from tcsym.schedule.analysis.cost import Costs
+from tcsym.schedule.analysis.loops import scatters
 from tcsym.target.machine import Machine
 
 
@@ -31,6 +32,8 @@ def _outermost(node: Node, costs: Costs, known: frozenset[str]) -> Node:
                 noted = node.work != ONE
                 work = node.work if noted else costs.of_iteration((node,), known)
                 return replace(node, kind="parallel", work=work)
+            if scatters(node):
+                return node
             return replace(node, body=_outermost(node.body, costs, known | {node.variable}))
         case Block(body):
             return block(*(_outermost(x, costs, known) for x in body)) if body else node
