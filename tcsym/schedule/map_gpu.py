@@ -31,7 +31,7 @@ from tcsym.ir.loops import (
 from tcsym.ir.traverse import walk
 from tcsym.process.config import VERIFY
 from tcsym.schedule.analysis.assume import assume, in_context
-from tcsym.schedule.analysis.loops import loops_in
+from tcsym.schedule.analysis.loops import loops_in, scatters
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.combine.accumulate import accumulate_privately
 from tcsym.schedule.device.apply import apply
@@ -47,6 +47,7 @@ from tcsym.schedule.device.plan import (
     WarpTiles,
 )
 from tcsym.schedule.device.propose import versions
+from tcsym.schedule.device.scatter import owned
 from tcsym.schedule.map_cpu import Mapped
 from tcsym.schedule.multiples import condition_in_sizes, in_quotients, in_sizes
 from tcsym.schedule.order.follow_steps import follow_steps
@@ -105,6 +106,9 @@ class _Host:
             case Loop():
                 if n.order == "parallel":
                     return self.grids(n)
+                if _is_scattered(n):
+                    nest = owned(n, self.names)
+                    return self.single(n) if nest is None else self.grids(nest)
                 if _has_parallel(n.body):
                     return replace(n, body=self.node(n.body))
                 return self.single(n)
@@ -126,7 +130,7 @@ class _Host:
         out: list[Node] = []
         alone: list[Node] = []
         for x in (*nodes, None):
-            if x is not None and not _has_parallel(x):
+            if x is not None and not _has_parallel(x) and not _is_scattered(x):
                 alone.append(x)
                 continue
             if alone:
@@ -190,6 +194,10 @@ class _Host:
                 return replace(plan, tiles=moved)
             case _:
                 assert_never(plan)
+
+
+def _is_scattered(n: Node) -> bool:
+    return isinstance(n, Loop) and (n.at is not None or scatters(n))
 
 
 def _has_parallel(n: Node) -> bool:

@@ -129,6 +129,12 @@ class _Text:
             yield pad + self.launch(regions[0])
         elif loop.kind == "thread":
             yield from self.threads(loop, indent)
+        elif loop.at is not None:
+            at, i = loop.at, loop.variable
+            yield f"{pad}const int64 {i} = {at if isinstance(at, Index) else _value(at)};"
+            yield f"{pad}if ({loop.lower} <= {i} && {i} < {loop.upper}) {{"
+            yield from self.lines(loop.body, indent + 1)
+            yield f"{pad}}}"
         elif (loop.upper - loop.lower).as_int() == 1:
             yield f"{pad}const int64 {loop.variable} = {loop.lower};"
             yield from self.lines(loop.body, indent)

@@ -26,8 +26,9 @@ from tcsym.codegen.scalar.index_code import (
 from tcsym.codegen.scalar.index_code import smallest as extremum
 from tcsym.codegen.scalar.least import starts_at
 from tcsym.codegen.scalar.quotients import begin_quotients, next_quotients, note_quotients
+from tcsym.codegen.scalar.reads import verify_place
 from tcsym.codegen.scalar.values import Code, Val, constant
-from tcsym.frontend.program import Expr, dtype_of
+from tcsym.frontend.program import Expr, Read, dtype_of
 from tcsym.index.expr import (
     ZERO,
     Condition,
@@ -68,6 +69,8 @@ def statement(context: Context, n: Node) -> None:
     match n:
         case Store() | Update():
             context.memory.assign(context, n)
+        case Verify(Read() as r, _) if context.lanes is None:
+            verify_place(context, r, value)
         case Verify(v, _):
             value(context, v)
         case Loop():

@@ -46,6 +46,17 @@ def read(context: Context, r: Read, evaluate: Evaluate) -> Val:
     return from_memory(context.code, element, buffer.dtype)
 
 
+def verify_place(context: Context, r: Read, evaluate: Evaluate) -> None:
+    """Only the checks of a read outside of vectors: its element is not touched."""
+    buffer = context.buffers[r.tensor]
+    inside = _inside(context, buffer, r, _subscripts(context, r, evaluate))
+    if r.unwritten is not None:
+        _check_written(context, r)
+    if inside is not None:
+        fault = Fault("bounds", f"index out of range in `{r.tensor}`", r.span)
+        fail_if(context, context.code.not_(inside), fault)
+
+
 def place(context: Context, r: Read, evaluate: Evaluate) -> Address:
     """Where the element of a read lies, unchecked."""
     return address(context, context.buffers[r.tensor], _subscripts(context, r, evaluate))
