@@ -18,7 +18,9 @@ from tcsym.index.expr import (
     All,
     Condition,
     Index,
+    all_of,
     condition_variables,
+    ge,
     maximum,
     negate,
     var,
@@ -119,7 +121,8 @@ def _loop(t: TreeLoop, scop: Scop, renaming: Renaming) -> Node:
     values = renaming.get(t.members[0].statement, {})
     at = _position(t, scop)
     if at is not None:
-        return conditional(outside, _at_position(t, at, scop, body, values))
+        found = _at_position(t, at, scop, body, values)
+        return conditional(all_of((outside, _has_points(t, scop, values))), found)
     lower, upper = substitute(t.lower, values), substitute(t.upper, values)
     loop = Loop(
         t.variable,
@@ -135,6 +138,13 @@ def _position(t: TreeLoop, scop: Scop) -> Index | Expr | None:
     """The position at which the loop's one statement is, if it goes along a scattered dimension."""
     s = scop.statement(t.members[0].statement)
     return next((r.at for r in s.ranges if t.members[0].value == var(r.variable)), None)
+
+
+def _has_points(t: TreeLoop, scop: Scop, values: Mapping[str, Index]) -> Condition:
+    """The loops inside have iterations: else nothing is written, wherever the position is."""
+    s = scop.statement(t.members[0].statement)
+    left = [r for r in s.ranges if r.at is None and r.variable not in values]
+    return all_of(ge(substitute(r.upper - r.lower, values), 1) for r in left)
 
 
 def _at_position(
