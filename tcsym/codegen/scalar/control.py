@@ -197,8 +197,11 @@ def _at_position(context: Context, loop: Loop, at: Index | Expr) -> None:
         place = context.code.convert("sext" if signed else "zext", value(context, at), "i64")
     compare = context.code.compare
     lower, upper = (as_val(number(context, x)) for x in (loop.lower, loop.upper))
-    inside = compare("icmp sge", place, lower)
-    inside = context.code.binary("and", inside, compare("icmp slt", place, upper))
+    if loop.lower == ZERO:
+        inside = compare("icmp ult", place, upper)  # as the check before it asks
+    else:
+        inside = compare("icmp sge", place, lower)
+        inside = context.code.binary("and", inside, compare("icmp slt", place, upper))
 
     def iteration() -> None:
         bound = Bound(place.text, 0, context.depth)
