@@ -75,8 +75,10 @@ def separate_windows(kernel: Kernel, nest: str, setting: Setting) -> Separated |
     windows = symbolic_windows(kernel, band, 1)
     if windows.loops:
         literal = literal_copy(kernel, nest, windows, names)
-        kernel = literal.before(nest, windows.are_literal)
-        copies.append(literal.new[nest])
+        both = literal.before(nest, windows.are_literal)
+        if separable(both, band_of(find_loop(both.body, literal.new[nest]))):
+            kernel = both  # where steps are far apart, windows so short stay whole
+            copies.append(literal.new[nest])
     nests, long, lanes = list[str](), list[str](), setting.lanes(kernel, band.body)
     ahead: dict[str, tuple[Prefetch, ...]] = {}
     for x in copies:
