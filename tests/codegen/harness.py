@@ -33,10 +33,14 @@ WAYS = [(t, w) for t in TARGETS for w in (0, 8) if w or t != "cpu:avx512"]
 
 @dataclass
 class Launches:
-    """Numbers of tasks of the parallel loops that ran."""
+    """Numbers of tasks of the parallel loops that ran, and the tasks' scratch memory, in a row each.
+
+    Memory that no task has written holds 0xFF.
+    """
 
     tasks: list[int] = field(default_factory=list)
     threaded: bool = False
+    scratch: Any = None
 
     def parallel_for(self, _pool: int, function: int, data: int, n_tasks: int, _: int) -> None:
         self.tasks.append(n_tasks)
@@ -76,6 +80,7 @@ class Loaded:
         private = evaluate(self.generated.private_bytes, sizes)
         shared = aligned(evaluate(self.generated.shared_bytes, sizes))
         own = aligned(private * threads)
+        launches.scratch = own.reshape(threads, private)
         run = _FOR(launches.parallel_for)
         context = (ctypes.c_int64 * 6)(
             ctypes.cast(run, ctypes.c_void_p).value or 0,

@@ -54,6 +54,7 @@ class Draft:
     kept: set[str] = field(default_factory=set)
     may_fail: bool = False
     exact: set[str] = field(default_factory=set)
+    alike: list[tuple[str, str]] = field(default_factory=list)
 
     def chance(self, p: float) -> bool:
         return self.rng.random() < p
@@ -92,6 +93,12 @@ class Draft:
         self.inputs.append(Input(model, kind, "plain"))
         return Tensor(model.name, dtype, tuple(shape))
 
+    def table(self, shape: list[Index], bound: Index, place: str, at: list[str]) -> Tensor:
+        """An input of the places `place` in 0:bound, where `at` are the subscripts."""
+        model = TensorModel(f"I{len(self.inputs)}", DType.INT32, tuple(shape), bound=bound)
+        self.inputs.append(Input(model, f"{' '.join(at)}: {place}", "plain"))
+        return Tensor(model.name, model.dtype, tuple(shape))
+
     def source(self, rank: int, shape: list[Index], dtype: DType) -> Tensor:
         """A tensor to read: what an earlier layer made, if its rank fits, or an input."""
         fit = [t for t in self.made if len(t.shape) == rank and t.dtype is dtype]
@@ -123,8 +130,8 @@ class Draft:
         inputs = random_layouts(self.rng, self.inputs)
         given = (), inputs, tuple(outputs), tuple(self.items), sizes, (), seed
         expected = tuple((t.name, t.shape, None) for t in self.made)
-        exact = frozenset(self.exact)
-        return Case(*given, expected, tuple(self.points), self.may_fail, exact=exact)
+        told = {"exact": frozenset(self.exact), "alike": tuple(self.alike)}
+        return Case(*given, expected, tuple(self.points), self.may_fail, **told)
 
     def _appears(self, name: str) -> bool:
         return any(var(name) == e for i in self.inputs for e in i.tensor.shape)

@@ -238,9 +238,9 @@ def scan(d: Draft) -> None:
 
 def another_row(d: Draft, element: str, row: str, n: Index) -> str:
     """Sometimes the element of another row, so that rows are no loops apart from each other."""
-    if d.chance(0.6):
+    if d.chance(0.5):
         return element
-    others = [f"{n} - 1 - {row}", f"({row} + 1) % ({n})", f"max({row} - 1, 0)"]
+    others = [*[f"{n} - 1 - {row}"] * 3, f"({row} + 1) % ({n})", f"max({row} - 1, 0)"]
     return element.replace(f"{row})", f"{d.rng.choice(others)})").replace(
         f"({row},", f"({d.rng.choice(others)},"
     )

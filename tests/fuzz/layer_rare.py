@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tcsym.index.expr import Index
+from tcsym.index.expr import Index, index
 from tests.fuzz.draft import Draft
 from tests.fuzz.layer_forms import accumulated, call, product, ranges, rng_float
 from tests.fuzz.layer_moves import another_row
@@ -61,6 +61,31 @@ def products_between(d: Draft) -> None:
         q = d.make(dtype, [shape[v] for v in order])
         text = f"{call(p, ['b', 'i', 'k'])} * {call(third, ['b', 'k', 'l'])}"
         d.statement(f"{call(q, order)} +=! {text}", [b, i, j, k])
+
+
+def crops(d: Draft) -> None:
+    """Maps on a few columns of longer rows, beside what moves with rows or columns alone."""
+    rng, dtype, n = d.rng, d.dtype(), d.size("rows")
+    outer = [("b", d.size("batch"))] if d.chance(0.4) else []
+    first, gap = rng.choice([0, 1, 1, 2]), rng.choice([0, 0, 1])
+    if d.chance(0.7):
+        width: Index = index(rng.choice([2, 3, 4, 5, 6, 7]))
+        columns = width - first - gap if d.chance(0.3) else width
+        width = columns + first + gap
+    else:
+        width = d.size("kernel")
+        columns, gap = width - first, 0
+        d.may_fail = True
+    vs, es = [*(v for v, _ in outer), "i"], [*(e for _, e in outer), n]
+    text = call(d.tensor([*es, width], dtype), [*vs, f"j + {first}" if first else "j"])
+    others = [call(d.tensor(es, dtype), vs), call(d.tensor([n], dtype), ["i"])]
+    if isinstance(columns.as_int(), int):
+        others.append(call(d.tensor([columns], dtype), ["j"]))
+    for other in rng.sample(others, rng.choice([0, 1, 1, 2])):
+        text = f"({text}) {rng.choice('+-*')} {other}"
+    o = d.make(dtype, [*es, columns])
+    bounds = ranges({**dict(zip(vs, es)), "j": columns})
+    d.statement(f"{call(o, [*vs, 'j'])} = {text}{bounds}", [*es, columns])
 
 
 def first_step(d: Draft) -> None:

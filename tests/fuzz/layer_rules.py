@@ -8,7 +8,7 @@ from tests.fuzz.layer_forms import call, ranges
 
 SHORT = (DType.INT8, DType.UINT8, DType.INT16, DType.BFLOAT16, DType.FLOAT16)
 INTEGERS = tuple(t for t in DType if t.is_integer)
-
+ORDER = ("<", "<=", ">", ">=", "==", "!=")
 
 FEW = 4  # statements on the same operands: each costs little beside the rest of a program
 
@@ -19,7 +19,7 @@ def odd_floats(d: Draft) -> None:
     n, m = d.size("rows"), d.size("columns")
     kind = rng.choice(["special", "special", "special", "ties", "wide", ""])
     x, y = (call(d.tensor([n, m], dtype, kind), ["i", "j"]) for _ in "xy")
-    for _ in range(rng.randint(1, FEW)):
+    for _ in range(rng.randint(2, FEW)):
         made, text, is_exact = _odd_float(d, x, y, dtype)
         o = d.make(made, [n, m])
         if is_exact:
@@ -33,14 +33,13 @@ def odd_floats(d: Draft) -> None:
 
 def _odd_float(d: Draft, x: str, y: str, dtype: DType) -> tuple[DType, str, bool]:
     """Type, value, and whether the language says every bit of it."""
-    rng, short = d.rng, d.rng.choice(SHORT)
-    op = rng.choice(["<", "<=", ">", ">=", "==", "!="])
+    rng, short, op = d.rng, d.rng.choice(SHORT), d.rng.choice(ORDER)
     made, text, is_exact = rng.choice(
         [
             (dtype, f"{rng.choice(['fmax', 'fmin', 'max', 'min'])}({x}, {y})", False),
             (dtype, f"max(min({x}, {y}), {rng.choice(['0.5', x])})", False),
             (dtype, f"({x} {op} {y} ? {x} : {y} * 0.5)", False),
-            (DType.INT32, f"int32({x} {op} {rng.choice([x, y])})", True),
+            (DType.INT32, _compared(d, x, rng.choice([x, y, y])), True),
             (dtype, f"{x} % {rng.choice([y, '1.5', '-0.75'])}", False),
             (short, f"{short}({x})", True),
             (short, f"{short}({x})", True),
@@ -50,6 +49,12 @@ def _odd_float(d: Draft, x: str, y: str, dtype: DType) -> tuple[DType, str, bool
     return made, f"{made}({text})" if made.is_integer and made.bits < 32 else text, is_exact
 
 
+def _compared(d: Draft, x: str, y: str) -> str:
+    """The bits of a number say what three comparisons gave."""
+    bits = zip((1, 2, 4), d.rng.sample(ORDER, 3))
+    return " + ".join(f"{n} * int32({x} {op} {y})" for n, op in bits)
+
+
 def odd_integers(d: Draft) -> None:
     """Quotients, remainders, comparisons and casts between any two integer types."""
     rng = d.rng
@@ -57,14 +62,15 @@ def odd_integers(d: Draft) -> None:
     n, m = d.size("rows"), d.size("columns")
     kinds = ["tame", "wide", "wide", "negative"]
     x, y = (call(d.tensor([n, m], t, rng.choice(kinds)), ["i", "j"]) for t in (a, b))
-    for _ in range(rng.randint(1, FEW)):
-        op = rng.choice(["<", "<=", ">", ">=", "==", "!="])
+    for _ in range(rng.randint(2, FEW)):
         by, scale = rng.choice([y, y, "3", "7", "8", "16"]), rng.choice([x, y, "3", "7"])
         text = rng.choice(
             [
-                f"{x} {rng.choice('/%')} {by}",
+                f"{x} / {by}",
+                f"{x} % {by}",
                 f"({x} {rng.choice('/%+-*')} {y}) {rng.choice('/%+-*')} {scale}",
-                f"{x} {op} {y}",
+                _compared(d, x, y),
+                _compared(d, x, y),
                 f"{rng.choice(['min', 'max'])}({x}, {y})",
                 x,
             ]
@@ -82,7 +88,7 @@ def extremes(d: Draft) -> None:
     kind = rng.choice(["negative", "negative", "positive", "equal", "special"])
     x = call(d.tensor(shape, dtype, kind), vs)
     extents = dict(zip(vs, shape))
-    kept = [v for v in rng.sample(vs, len(vs)) if d.chance(0.4)]
+    kept = [v for v in rng.sample(vs, len(vs)) if d.chance(0.5 if v == vs[-1] else 0.3)]
     op = rng.choice(["max", "max", "min", "*"])
     text = f"{x} * {dtype}({rng.choice([1, 2])})" if d.chance(0.3) else x
     if op == "*" and dtype.is_float:
@@ -96,6 +102,18 @@ def extremes(d: Draft) -> None:
         d.statement(f"{call(o, kept)} = {text}", shape)
         return
     d.statement(f"{call(o, kept)} {op}=! {text}", shape)
+
+
+def halves(d: Draft) -> None:
+    """Sums of many short numbers of one sign: they have more digits until they are stored."""
+    rng, dtype = d.rng, d.rng.choice([DType.BFLOAT16, DType.FLOAT16])
+    shape = {"i": d.size("rows"), "k": d.size("reduced")}
+    kind = rng.choice(["equal", "positive", "negative"])
+    x, y = (call(d.tensor([*shape.values()], dtype, kind), ["i", "k"]) for _ in "xy")
+    kept = rng.choice([["i"], ["k"], []])
+    t = d.make(dtype, [shape[v] for v in kept])
+    term = rng.choice([x, x, f"{x} * {y}", f"{x} + {y}"])
+    d.statement(f"{call(t, kept)} +=! {term}", [*shape.values()])
 
 
 def gather(d: Draft) -> None:

@@ -10,7 +10,15 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from tests.fuzz import layer_forms, layer_moves, layer_rare, layer_rules, layer_strided, layer_sums
+from tests.fuzz import (
+    layer_forms,
+    layer_moves,
+    layer_places,
+    layer_rare,
+    layer_rules,
+    layer_strided,
+    layer_sums,
+)
 from tests.fuzz.draft import Draft
 from tests.fuzz.model import Case
 
@@ -26,20 +34,23 @@ FORMS: list[tuple[Callable[[Draft], None], int]] = [
     (layer_moves.padding, 2),
     (layer_moves.rows_reduced, 3),
     (layer_moves.recurrence, 2),
-    (layer_moves.scan, 3),
+    (layer_moves.scan, 5),
     (layer_moves.stencil, 2),
     (layer_sums.guarded_sum, 4),
     (layer_sums.alike, 3),
     (layer_sums.state, 2),
     (layer_sums.rolled, 2),
     (layer_rules.odd_floats, 12),
-    (layer_rules.odd_integers, 6),
+    (layer_rules.odd_integers, 8),
     (layer_rules.extremes, 7),
-    (layer_rules.gather, 3),
-    (layer_rules.other_ranges, 3),
+    (layer_rules.halves, 4),
+    (layer_rules.gather, 5),
+    (layer_rules.other_ranges, 5),
+    (layer_places.places, 4),
     (layer_rare.bordered_window, 3),
     (layer_rare.products_between, 3),
-    (layer_rare.first_step, 2),
+    (layer_rare.first_step, 3),
+    (layer_rare.crops, 4),
     (layer_rare.powers, 2),
     (layer_rare.there_and_back, 3),
     (layer_rare.ranges_of_terms, 2),

@@ -40,6 +40,26 @@ def recurrence(w: Writer) -> None:
     w.add(name, first, (extent, *rest.values()), 1e3)
 
 
+def coupled(w: Writer) -> None:
+    """Two or three tensors, each step of which is made from others, none from its own alone."""
+    n, rest, count = var(w.rng.choice(w.sizes)), variables(w.shape(1), "j"), w.rng.choice([2, 2, 3])
+    names = [f"T{len(w.made) + k}" for k in range(count)]
+    first, lines = Value("", DType.FLOAT32, 1.0), []
+    for k, name in enumerate(names):
+        start, step = w.scope(rest), w.scope({**rest, "t": n})
+        value = f"sin(float32({tame(number(start, 0)).text}))"
+        w.items.append(f"{left_side(name, ['0', *rest])} = {value}{where(w, start)}")
+        other = w.rng.choice([x for x in names if x != name])
+        made = "t + 1" if names.index(other) < k and w.chance(0.5) else "t"
+        old = left_side(other, [made, *rest])
+        value = f"0.5 * {old} + cos(float32({tame(number(step, 1)).text}))"
+        lines.append(f"  {left_side(name, ['t + 1', *rest])} = {value}{where(w, step, loop='t')}")
+    w.items.append(f"for t in {n} {{\n" + "\n".join(lines) + "\n}")
+    for name in names:
+        w.declared.add(name)
+        w.add(name, first, (n + 1, *rest.values()), 1e3)
+
+
 def carried(w: Writer) -> None:
     """A tensor without a step dimension, of which each step reads what the one before has left."""
     n, m, name, out = var(w.rng.choice(w.sizes)), var(w.rng.choice(w.sizes)), w.fresh(), ""

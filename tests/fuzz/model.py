@@ -45,7 +45,7 @@ class TensorModel:
 @dataclass(frozen=True, slots=True)
 class Input:
     tensor: TensorModel
-    values: str  # one of KINDS, "index" or "stray" (some indices outside)
+    values: str  # one of KINDS, "index", "stray" (some indices outside), or "i j: their place"
     layout: str
     varies: bool = False  # `values` is drawn anew for each sizes
 
@@ -66,7 +66,8 @@ class Case:
 
     `expected`: of tensors, what the generator knows of them without the compiler. `points`: the
     extents of statements, where known. `may_fail`: some accesses may lie outside. `exact`: tensors
-    of which the language says every bit, as of casts of inputs.
+    of which the language says every bit, as of casts of inputs. `alike`: pairs of results that are
+    the same, whatever the reference says of both.
     """
 
     helpers: tuple[str, ...]
@@ -82,6 +83,7 @@ class Case:
     name: str = "fuzz"
     first_turn: int = 0
     exact: frozenset[str] = frozenset()
+    alike: tuple[tuple[str, str], ...] = ()
 
     @property
     def source(self) -> str:
@@ -127,11 +129,15 @@ class Case:
         return any(i.values == "special" for i in self.inputs)
 
     def unexpected(self, results: Mapping[str, NDArray[Any]], sizes: Sizes) -> str:
-        """Which result has another type or shape than it must have; '' if none."""
+        """Which result has another type, shape or value than it must have; '' if none."""
         for name, extents, dtype in self.expected:
             x, shape = results.get(name), tuple(evaluate(d, sizes) for d in extents)
             if x is not None and (x.shape != shape or (dtype and x.dtype != dtype.numpy)):
                 return f"`{name}` is {x.dtype}{x.shape}, not {dtype or ''}{shape}"
+        for a, b in self.alike:
+            x, y = results.get(a), results.get(b)
+            if x is not None and y is not None and x.tobytes() != y.tobytes():
+                return f"`{a}` is not `{b}`"
         return ""
 
     def is_assigned(self, name: str) -> bool:
@@ -176,15 +182,27 @@ def _values(
     spec: Input, shape: tuple[int, ...], sizes: Sizes, rng: np.random.Generator
 ) -> NDArray[Any]:
     dtype = spec.tensor.dtype
+    if ":" in spec.values:
+        return _places(spec.values, shape, sizes).astype(dtype.numpy)
     if spec.tensor.bound is not None:
-        stray = 1 if spec.values == "stray" else 0
-        high = max(evaluate(spec.tensor.bound, sizes), 1) + stray
-        return rng.integers(-stray if dtype.is_signed else 0, high, shape).astype(dtype.numpy)
+        low, high = 0, max(evaluate(spec.tensor.bound, sizes), 1)
+        if spec.values == "stray":  # mostly beyond, where there may be padding
+            low, high = [(-1, high), (0, high + 1), (0, high + 3)][rng.integers(3)]
+        return rng.integers(low if dtype.is_signed else 0, high, shape).astype(dtype.numpy)
     if dtype is DType.BOOL:
         return rng.integers(0, 2, shape).astype(bool)
     if dtype.is_integer:
         return _integers(spec.values, dtype, shape, rng)
     return _floats(spec.values, shape, rng).astype(dtype.numpy)
+
+
+def _places(text: str, shape: tuple[int, ...], sizes: Sizes) -> NDArray[Any]:
+    """By numpy's quotients and remainders, which are those of the language."""
+    names, _, place = text.partition(": ")
+    at = dict(zip(names.split(), np.indices(shape), strict=True))
+    known = {**sizes, **at, "min": np.minimum, "max": np.maximum, "__builtins__": {}}
+    with np.errstate(divide="ignore"):  # of extents that are zero
+        return np.broadcast_to(eval(place.replace("/", "//"), known), shape)
 
 
 def _integers(

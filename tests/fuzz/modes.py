@@ -33,7 +33,7 @@ WEIGHTS: dict[str, float] = {
     "cuda:twin": 1,
     "declared": 2,
     "specialize": 2,
-    "bucket": 1,
+    "bucket": 2,
     "pad": 1,
     "pad-max": 2,
     "auto": 1.5,
@@ -61,6 +61,8 @@ BOUNDED = ("bucket", "pad-max", "declared")
 def drawn_modes(case: Case) -> tuple[str, ...]:
     """The default: a few, by weight."""
     rng, left = random.Random(case.seed + 2), dict(WEIGHTS)
+    if any(i.values == "stray" for i in case.inputs):  # they might stray into padding
+        left |= {mode: 4 * left[mode] for mode in ("pad", "pad-max")}
     found = []
     for _ in range(DRAWN_MODES):
         (mode,) = rng.choices(list(left), list(left.values()))
@@ -74,6 +76,8 @@ def kernel(case: Case, mode: str, sizes: Sizes) -> Any:
     options: dict[str, Any] = {"strategy": STRATEGIES.get(mode, "symbolic")}
     if mode in BOUNDED:
         options["sizes"] = declared(case)
+    if mode == "bucket" and is_narrow(case):
+        options["strategy"] = Bucket(edges=_edges(case))
     if mode == "before" and sizes:
         options = {"sizes": dict(sizes), "options": Options(bind="before")}
     elif (mode == "after" or (mode == "wrong" and is_fixed(case))) and sizes:
@@ -101,6 +105,8 @@ def is_tried(case: Case, mode: str, sizes: Sizes) -> bool:
     """Where code is made for single sizes, a few are enough; loops run in Python if short."""
     if mode == "memory" and case.work(sizes) > FEW_POINTS:
         return False
+    if mode in BOUNDED and dict(sizes) not in _served(case):
+        return False
     is_bound = mode in DRAWN and drawn_binding(case) != "never"
     many = mode not in (*PER_SIZES, "memory") and not is_bound
     return many or sizes in case.sizes[:FEW_SIZES]
@@ -121,7 +127,21 @@ def is_fixed(case: Case) -> bool:
     return case.seed % 2 == 1
 
 
+def is_narrow(case: Case) -> bool:
+    """What is declared serves few of the sizes: at their bounds much more is known."""
+    return random.Random(case.seed + 6).random() < 0.5
+
+
+def _served(case: Case) -> tuple[dict[str, int], ...]:
+    return case.sizes[-FEW_SIZES:] if is_narrow(case) else case.sizes
+
+
 def declared(case: Case) -> dict[str, Dim]:
     """The tightest ranges and multiples, so that calls lie at their bounds."""
-    values = {n: [s[n] for s in case.sizes] for n in case.sizes[0]}
+    values = {n: [s[n] for s in _served(case)] for n in case.sizes[0]}
     return {n: Dim(min(v), max(v), max(1, gcd(*v))) for n, v in values.items()}
+
+
+def _edges(case: Case) -> dict[str, tuple[int, ...]]:
+    """Every size has a bucket of its own."""
+    return {n: tuple(sorted({s[n] for s in _served(case)})) for n in case.sizes[0]}

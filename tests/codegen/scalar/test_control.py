@@ -216,6 +216,7 @@ def test_arenas(threads: int, target: str) -> None:
         at = np.arange(n)
         want = ((x + 1)[None, :] + at[:, None]) @ (at % 5)
         np.testing.assert_array_equal(out, want)
+    assert np.any(launches.scratch != 0xFF, axis=1).all()  # no task in that of another
     sizes = {"N": 9, "M": 0}
     assert evaluate(run.generated.shared_bytes, sizes) == 192  # the larger of 128 and 192
     assert evaluate(run.generated.private_bytes, sizes) == 128 + 64 + APART
