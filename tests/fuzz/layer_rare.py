@@ -88,6 +88,23 @@ def crops(d: Draft) -> None:
     d.statement(f"{call(o, [*vs, 'j'])} = {text}{bounds}", [*es, columns])
 
 
+def first_and_last(d: Draft) -> None:
+    """Single rows of a tensor, read and replaced in turn: the first may be the last as well."""
+    rng, dtype, n, m = d.rng, rng_float(d), d.size("batch"), d.size("columns")
+    d.may_fail = True  # there may be none
+    t, row = d.make(dtype, [n, m]), d.tensor([m], dtype)
+    d.statement(f"{call(t, ['i', 'j'])} = {call(d.tensor([n, m], dtype), ['i', 'j'])}", [n, m])
+    for k in range(rng.choice([3, 4, 5])):
+        j = rng.choice(["j", "j", f"{m} - 1 - j"])
+        here = call(t, [rng.choice(["0", f"{n} - 1"]), "j"])
+        other = f" + {call(row, [j])}" if d.chance(0.7) else " * 0.5"
+        if k % 2 == 0:
+            row = d.make(dtype, [m], declared=d.chance(0.5))
+            d.statement(f"{call(row, ['j'])} = {here}{other}{ranges({'j': m})}", [m])
+        else:
+            d.statement(f"{here} = {call(row, [j])} * 0.5{other}{ranges({'j': m})}", [m])
+
+
 def first_step(d: Draft) -> None:
     """A scan whose first step has its place written as a number, and other steps before others."""
     rng, dtype, n, m = d.rng, rng_float(d), d.size("rows"), d.size("columns")

@@ -51,6 +51,7 @@ FORMS: list[tuple[Callable[[Draft], None], int]] = [
     (layer_rare.products_between, 3),
     (layer_rare.first_step, 3),
     (layer_rare.crops, 4),
+    (layer_rare.first_and_last, 3),
     (layer_rare.powers, 2),
     (layer_rare.there_and_back, 3),
     (layer_rare.ranges_of_terms, 2),

@@ -120,16 +120,24 @@ def _commands(
 
 
 def _own_tests(directory: Path, place: Place | None) -> list[str]:
-    """Those of the changed file, then all of its folder; of the whole, those of calls."""
+    """Those of the changed file, all that use it, its folder, its part; of the whole, of calls."""
     if place is None:
         return ["tests/dispatch", "tests/runtime"]
     folder, stem = Path("tests", *Path(place.path).parent.parts[1:]), Path(place.path).stem
     while not (directory / folder).exists():
         folder = folder.parent
-    found = [folder / f"test_{stem}.py", folder]
+    found = [folder / f"test_{stem}.py", *_users(directory, place), folder, Path(*folder.parts[:2])]
     if folder == Path("tests"):
         found = [folder / f"test_{stem}.py", folder / "dispatch", folder / "runtime"]
-    return [str(x) for x in found if (directory / x).exists()]
+    return [str(x) for x in dict.fromkeys(found) if (directory / x).exists()]
+
+
+def _users(directory: Path, place: Place) -> list[Path]:
+    """Tests that import the changed file; the fuzzer's are another means."""
+    module = ".".join(Path(place.path).with_suffix("").parts)
+    tests = sorted((directory / "tests").rglob("test_*.py"))
+    found = [x.relative_to(directory) for x in tests if f"from {module} import" in x.read_text()]
+    return [x for x in found if x.parts[1] not in ("fuzz", "mutants")]
 
 
 def _run(command: Sequence[str], directory: Path, seconds: float) -> tuple[int | None, str]:
