@@ -120,13 +120,13 @@ def _commands(
 
 
 def _own_tests(directory: Path, place: Place | None) -> list[str]:
-    """Those of the changed file, all that use it, its folder, its part; of the whole, of calls."""
+    """Those of the changed file, its folder, all that use it, its part; of the whole, of calls."""
     if place is None:
         return ["tests/dispatch", "tests/runtime"]
     folder, stem = Path("tests", *Path(place.path).parent.parts[1:]), Path(place.path).stem
     while not (directory / folder).exists():
         folder = folder.parent
-    found = [folder / f"test_{stem}.py", *_users(directory, place), folder, Path(*folder.parts[:2])]
+    found = [folder / f"test_{stem}.py", folder, *_users(directory, place), Path(*folder.parts[:2])]
     if folder == Path("tests"):
         found = [folder / f"test_{stem}.py", folder / "dispatch", folder / "runtime"]
     return [str(x) for x in dict.fromkeys(found) if (directory / x).exists()]
