@@ -25,6 +25,7 @@ def epilogue(d: Draft) -> None:
         text = f"{t.dtype}({text})"
     o = t if d.chance(0.6) else d.make(t.dtype, shape)
     d.exact.discard(o.name)
+    d.alike = [pair for pair in d.alike if o.name not in pair]
     d.statement(f"{call(o, vs)} = {text}", shape)
 
 

@@ -67,7 +67,7 @@ def crops(d: Draft) -> None:
     """Maps on a few columns of longer rows, beside what moves with rows or columns alone."""
     rng, dtype, n = d.rng, d.dtype(), d.size("rows")
     outer = [("b", d.size("batch"))] if d.chance(0.4) else []
-    first, gap = rng.choice([0, 1, 1, 2]), rng.choice([0, 0, 1])
+    first, gap = rng.choice([0, 0, 1, 2]), rng.choice([0, 1, 1])
     if d.chance(0.7):
         width: Index = index(rng.choice([2, 3, 4, 5, 6, 7]))
         columns = width - first - gap if d.chance(0.3) else width

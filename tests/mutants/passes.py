@@ -150,11 +150,11 @@ MUTANTS = (
         "return whole, None",
     ),
     Mutant(
-        "rows-with-gaps-folded",
-        "rows with gaps between them count as one run of memory",
-        "_is_run",
-        "== ONE and across == extent(columns)",
-        "== ONE and across is not None",
+        "rows-with-gaps-merged",
+        "loops over parts of rows become one, as if the rows had no gaps between them",
+        "_dimension",
+        "whole = b.shape[d + 1] == extent(inner)",
+        "whole = True",
     ),
     Mutant(
         "strided-dimensions-merged",
