@@ -13,9 +13,9 @@ from tcsym.errors import TCError
 from tcsym.frontend.interpret import interpret
 from tcsym.index.expr import TRUE
 from tcsym.ir.device import Barrier, WaitCopies
-from tcsym.ir.loops import Kernel, Node
+from tcsym.ir.loops import Kernel, Node, Update
 from tcsym.ir.races import races
-from tcsym.ir.traverse import map_node
+from tcsym.ir.traverse import map_node, walk
 from tcsym.options import Options
 from tcsym.runtime.native import HAS_ENTRIES
 from tcsym.schedule import map_gpu as module
@@ -110,6 +110,19 @@ def test_first_plans_agree_with_the_interpreter(name: str, first_plans: None) ->
 def mapped(text: str) -> Kernel:
     (p,) = analyse(text).values()
     return map_gpu(schedule_program(p, Options(), {}).kernel, MACHINE).kernel
+
+
+def test_sums_of_steps_in_order_are_in_registers() -> None:
+    """Whose tiles have points beyond the edges: in memory, these would lie beside the sums."""
+    kernel = mapped("""def f(float(N,M,M) A, float(M,M) B) -> (float(N+1,M,M) S) {
+      S(0,i,j) = B(i,j)
+      for t in N {
+        P(i,j) +=! A(t,i,k) * B(k,j)
+        S(t+1,i,j) = P(i,j) * S(t,i,j)
+      }
+    }""")
+    sums = {x.buffer for x, _ in walk(kernel.body) if isinstance(x, Update)}
+    assert {kernel.buffer(b).space for b in sums} == {"register"}
 
 
 @pytest.mark.parametrize("text", [MM, MATRICES, SOFTMAX])

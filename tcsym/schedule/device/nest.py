@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tcsym.index.expr import var
 from tcsym.ir.loops import Kernel, Loop, Node
+from tcsym.schedule.analysis.access import accesses, subscript_variables
+from tcsym.schedule.analysis.loops import loops_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +48,20 @@ def is_own(nest: Nest, buffer: str) -> bool:
     if b.space == "argument" or not b.private >= {*nest.variables}:
         return False
     return len(b.shape) <= len(nest.chain)
+
+
+def is_of_points(nest: Nest, buffer: str, *sides: str) -> bool:
+    """A temporary of which each iteration has one element, by `sides` among the nest's loops.
+
+    Other subscripts are those loops, or what no loop of the nest moves: a step around it.
+    """
+    b, plain = nest.kernel.buffer(buffer), {var(v) for v in nest.variables}
+    uses = [a.subscripts for a in accesses(nest.body) if a.buffer == buffer]
+    if b.space != "arena" or not b.private >= {*nest.variables} or not uses:
+        return False
+    moving = {*nest.variables, *(x.variable for x in loops_in(nest.body))}
+    by_points = all({var(v) for v in sides} <= {*subscripts} for subscripts in uses)
+    return by_points and all(
+        {*column} <= plain or (len({*column}) == 1 and not subscript_variables(column) & moving)
+        for column in zip(*uses)
+    )

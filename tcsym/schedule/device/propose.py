@@ -36,7 +36,7 @@ from tcsym.schedule.analysis.access import accesses, stride, subscript_variables
 from tcsym.schedule.analysis.band import Band, contraction_roles
 from tcsym.schedule.analysis.loops import chain_of, children
 from tcsym.schedule.device.cost import tile_cost
-from tcsym.schedule.device.nest import Nest, is_own
+from tcsym.schedule.device.nest import Nest, is_of_points, is_own
 from tcsym.schedule.device.panels import (
     MOST_COPIED,
     Roles,
@@ -140,12 +140,12 @@ def tile_loops(nest: Nest) -> Roles | None:
     if not all(isinstance(x, Update) for x in children(inside)):
         return None
     own = {x.buffer for x in children(inside) if isinstance(x, Update)}
-    if not all(outside <= kernel.buffer(b).private for b in own):
-        return None
     if any(any(r.checked) or r.unwritten for r in _reads(nest.body)):
         return None
     roles = contraction_roles(kernel, Band(nest.chain, nest.body))
     if roles is None or roles.rows is None:
+        return None
+    if not all(is_of_points(nest, b, roles.rows, roles.columns) for b in own):
         return None
     known = [x for x in around if extent(x).as_int() is None]
     long = [x for x in known if _is_alone(nest.body, x.variable)]

@@ -13,9 +13,9 @@ from operator import mul
 from tcsym.index.expr import ZERO, ceildiv, index, var
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Loop, Update, block
-from tcsym.schedule.analysis.access import accesses
 from tcsym.schedule.analysis.loops import chain_of, children
 from tcsym.schedule.device.grid import Applied, Grid, at_iteration
+from tcsym.schedule.device.nest import is_of_points
 from tcsym.schedule.device.panels import Roles, copied_elements, panels_of
 from tcsym.schedule.device.plan import SharedTiles, WarpTiles
 from tcsym.schedule.device.points import Points, points_of
@@ -60,11 +60,7 @@ def _registers(grid: Grid, points: Points, plan: SharedTiles | WarpTiles) -> fro
     """Temporaries of a point become registers of the thread, an element for each of its points."""
     nest, found = grid.nest, set[str]()
     for b in nest.kernel.buffers:
-        uses = [a for a in accesses(nest.body) if a.buffer == b.name]
-        own = b.space == "arena" and {*nest.variables} <= b.private and bool(uses)
-        plain = tuple(map(var, nest.variables))
-        if own and all(set(a.subscripts) <= {*plain} for a in uses):
-            assert all({var(plan.rows), var(plan.columns)} <= {*a.subscripts} for a in uses)
+        if is_of_points(nest, b.name, plan.rows, plan.columns):
             found.add(b.name)
             small = replace(b, space="register", shape=tuple(map(index, points.shape)))
             nest = replace(nest, kernel=nest.kernel.with_buffer(replace(small, strides=None)))
