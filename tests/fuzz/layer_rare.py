@@ -105,6 +105,21 @@ def first_and_last(d: Draft) -> None:
             d.statement(f"{here} = {call(row, [j])} * 0.5{other}{ranges({'j': m})}", [m])
 
 
+def from_there_on(d: Draft) -> None:
+    """Elements that all indices behind them read: where none is, they need not be there."""
+    rng, dtype, n, m = d.rng, rng_float(d), d.size("rows"), d.size("columns")
+    x, k = d.tensor([n, m], dtype), rng.randrange(2)
+    c = rng.choice([1, 2, 3, 5, 9, 20])
+    at = ["i", "j"]
+    there = call(x, [*at[:k], str(c), *at[k + 1 :]])
+    here, more = call(x, at), rng.choice(["", f" && {call(x, at)} > 0"])
+    t = d.make(dtype, [n, m])
+    text = f"({at[k]} >= {c}{more} ? {there} - {here} : {here})"
+    if d.chance(0.3):
+        text = f"{text} * {call(d.tensor([n, m], dtype), at)}"
+    d.statement(f"{call(t, at)} = {text}{ranges({'i': n, 'j': m})}", [n, m])
+
+
 def first_step(d: Draft) -> None:
     """A scan whose first step has its place written as a number, and other steps before others."""
     rng, dtype, n, m = d.rng, rng_float(d), d.size("rows"), d.size("columns")

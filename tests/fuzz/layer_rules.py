@@ -148,6 +148,8 @@ def other_ranges(d: Draft) -> None:
     place, extent = rng.choice(
         [
             ("i", m),
+            ("i", m),
+            ("i", m),
             (f"i + {m}", n - m),
             (f"{n} - 1 - i", m),
             (f"({k} * i + 1) / {c * k}", c * n - 1),

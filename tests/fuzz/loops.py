@@ -81,6 +81,26 @@ def carried(w: Writer) -> None:
     w.add(name, e, (m,), 9.0)
 
 
+def evolving(w: Writer) -> None:
+    """A table of which each step reads whole rows before it makes the next one of it."""
+    n, m, k = (var(w.rng.choice(w.sizes)) for _ in "nmk")
+    out, table = w.fresh(), f"S{len(w.items)}"
+    step = w.scope({"t": n, "i": m, "j": k})
+    e = f"sin(float32({tame(number(step, 1)).text}))"
+    ranges = where(w, step, loop="t")
+    start = f"{table}(i, j) = cos(float32(i + j)) where i in 0:{m}, j in 0:{k}"
+    read = w.rng.choice([f"{table}(i, j)", f"{table}(i, {k} - 1 - j)"])
+    lines = [f"  {out}(t, i) +=! {read} * 0.5 where i in 0:{m}, j in 0:{k}"]
+    lines.append(f"  {table}(i, j) = {e}{ranges}")
+    if w.chance(0.6):
+        lines.insert(0, f"  if t == 0 {{\n    {start}\n  }}")
+    else:
+        w.items.append(start)
+    w.items.append(f"for t in {n} {{\n" + "\n".join(lines) + "\n}")
+    w.declared.add(out)
+    w.add(out, Value("", DType.FLOAT32, 1.0), (n, m), 40.0)
+
+
 def triangular(w: Writer) -> None:
     """Prefix reductions over `k in 0:t+1`."""
     n = var(w.rng.choice(w.sizes))

@@ -229,7 +229,8 @@ def _floats(kind: str, shape: tuple[int, ...], rng: np.random.Generator) -> NDAr
         case "positive":
             return np.abs(values) + 0.1
         case "ties":  # sums of a few: of 8 bits for bfloat16, of 11 for half
-            return rng.integers(-4, 5, shape) * 0.5 + rng.choice([0, 2**-8, 2**-11], shape)
+            beside = rng.choice([0, 0, 2**-40, -(2**-40)], shape)  # only in 64 bits
+            return rng.integers(-4, 5, shape) * 0.5 + rng.choice([0, 2**-8, 2**-11], shape) + beside
         case "wide":
             return values * 10.0 ** rng.integers(-3, 3, shape)
         case "equal":

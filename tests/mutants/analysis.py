@@ -120,13 +120,6 @@ MUTANTS = (
         "return not pairs.is_empty()",
         "return False",
     ),
-    Mutant(
-        "halves-summed-in-halves",
-        "half numbers are accumulated in half precision",
-        "_statement",
-        'narrow = s.op != "=" and dtype is not dtype.accumulator',
-        "narrow = False",
-    ),
     # ---- padding
     Mutant(
         "padding-need-not-cancel",

@@ -63,6 +63,13 @@ MUTANTS = (
         "_int(0x7FFF)), _int(1))",
     ),
     Mutant(
+        "beside-ties-is-a-tie",
+        "a long number just beside the middle of two short floats is taken for the middle",
+        "_to_odd_float",
+        'bits = code.binary("or", bits, code.convert("zext", inexact, "i32"))',
+        "bits = bits",
+    ),
+    Mutant(
         "widening-keeps-no-sign",
         "integers are widened as if they had signs",
         "_resize",
