@@ -34,11 +34,16 @@ class Spoilt(Exception):
 def outcome(call: Any, names: Sequence[str], inputs: Mapping[str, Any], sizes: Sizes) -> Outcome:
     """Named results of a kernel or of its reference, or the error it raised."""
     try:
-        results = call(**inputs, sizes=dict(sizes))
+        results = call(**inputs, **_told(sizes))
     except TCError as e:
         return e
     arrays = (results,) if len(names) == 1 else tuple(results)
     return {name: np.asarray(a) for name, a in zip(names, arrays)}
+
+
+def _told(sizes: Sizes) -> dict[str, Any]:
+    """Calls that say nothing of sizes enter native code."""
+    return {"sizes": dict(sizes)} if sizes else {}
 
 
 def called(kernel: Any, mode: str, inputs: Mapping[str, Any], want: Outcome, n: int) -> Any:
@@ -109,7 +114,8 @@ def called_again(
 def _into(call: Any, arrays: Mapping[str, Any], out: Mapping[str, Laid], sizes: Sizes) -> Outcome:
     given = tuple(x.array for x in out.values())
     try:
-        results = call(**arrays, sizes=dict(sizes), out=given if len(given) > 1 else given[0])
+        out_given = given if len(given) > 1 else given[0]
+        results = call(**arrays, **_told(sizes), out=out_given)
     except TCError as e:
         return e
     back = (results,) if len(given) == 1 else tuple(results)

@@ -301,7 +301,8 @@ class _Run:
             return _refused(e) or difference(e, at.want, at.allowed)
         n = case.seed + case.sizes.index(at.sizes)
         call = called(compiled[key], mode, at.inputs, at.want, n)
-        got: Outcome | None = outcome(call, self.names, at.inputs, at.sizes)
+        told = case.told(at.sizes)
+        got: Outcome | None = outcome(call, self.names, at.inputs, told)
         if isinstance(got, TCError) and got.kind == "option":
             return "", ""  # a strategy that this program does not allow
         assert got is not None
@@ -310,7 +311,7 @@ class _Run:
             return refused_wrongly(case, compiled[key], at.inputs, at.sizes, at.want)
         if not kind:
             rng = random.Random(f"{case.seed} {mode}")  # for all sizes: layouts are compiled for
-            got = called_again(compiled[key], mode, at.inputs, at.want, at.sizes, rng)
+            got = called_again(compiled[key], mode, at.inputs, at.want, told, rng)
             if got is not None:
                 kind, details = difference(got, at.want, at.allowed)
         return kind, details

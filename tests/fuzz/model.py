@@ -107,6 +107,12 @@ class Case:
         """Counts the sizes, for what is drawn for each: the same when only one is left."""
         return self.first_turn + self.sizes.index(dict(sizes))
 
+    def told(self, sizes: Sizes) -> Sizes:
+        """What a call says of its sizes: all in every other one, else what arrays do not tell."""
+        if (self.seed + self.turn(sizes)) % 2:
+            return sizes
+        return {name: sizes[name] for name in self.free_sizes}
+
     def arrays(self, sizes: Sizes) -> dict[str, NDArray[Any]]:
         rng = np.random.default_rng(self.seed)
         return {i.tensor.name: i.array(sizes, rng) for i in self.at(sizes).inputs}

@@ -78,7 +78,9 @@ def kernel(case: Case, mode: str, sizes: Sizes) -> Any:
         options["sizes"] = declared(case)
     if mode == "bucket" and is_narrow(case):
         options["strategy"] = Bucket(edges=_edges(case))
-    if mode == "before" and sizes:
+    if mode in ("before", "after") and sizes and not is_fixed(case):
+        options["options"] = Options(bind=dict.fromkeys(_substituted(case), mode))
+    elif mode == "before" and sizes:
         options = {"sizes": dict(sizes), "options": Options(bind="before")}
     elif (mode == "after" or (mode == "wrong" and is_fixed(case))) and sizes:
         options = {"sizes": dict(sizes), "options": Options(bind="after")}
@@ -114,8 +116,9 @@ def is_tried(case: Case, mode: str, sizes: Sizes) -> bool:
 
 def kernel_key(case: Case, mode: str, sizes: Sizes) -> str:
     """Calls of the same key enter the same kernel."""
-    is_fixed_now = mode in ("before", "after") or (mode == "wrong" and is_fixed(case))
-    if is_fixed_now or (mode in DRAWN and drawn_binding(case) != "never"):
+    if (mode in ("before", "after", "wrong") and is_fixed(case)) or (
+        mode in DRAWN and drawn_binding(case) != "never"
+    ):
         return f"{mode} {sizes}"
     if mode == "memory":  # loops cost little to make
         return f"{mode} {case.turn(sizes)}"
@@ -123,8 +126,15 @@ def kernel_key(case: Case, mode: str, sizes: Sizes) -> str:
 
 
 def is_fixed(case: Case) -> bool:
-    """Wrong calls meet a kernel of which the sizes are fixed."""
+    """Kernels with numbers for sizes, and those that wrong calls meet, are for one call's sizes."""
     return case.seed % 2 == 1
+
+
+def _substituted(case: Case) -> list[str]:
+    """Some of the sizes: a kernel has code for each of their values."""
+    names = sorted(case.sizes[0])
+    rng = random.Random(case.seed + 7)
+    return rng.sample(names, rng.randint(1, len(names)))
 
 
 def is_narrow(case: Case) -> bool:
