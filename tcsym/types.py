@@ -118,6 +118,25 @@ def _promote_float(a: DType, b: DType) -> DType:
     return a if a.bits >= b.bits else b
 
 
+_SIGNIFICANT_BITS = {
+    DType.FLOAT16: 11, DType.BFLOAT16: 8, DType.FLOAT32: 24, DType.FLOAT64: 53
+}  # fmt: skip
+
+
+def is_narrower(dtype: DType, wide: DType) -> bool:
+    """True if a value of `dtype` is converted first where `wide` is declared (LANGUAGE F8).
+
+    Integers of 32 bits stay what they are under `int64`, too: indices and terms wrap (E3, E4).
+    """
+    if dtype is wide:
+        return False
+    if not wide.is_float:
+        return not dtype.is_float and dtype.bits <= 16 and holds(wide, dtype)
+    if dtype.is_float:
+        return dtype.bits < wide.bits
+    return dtype.bits - dtype.is_signed <= _SIGNIFICANT_BITS[wide]
+
+
 def holds(wide: DType, narrow: DType) -> bool:
     """True if every value of `narrow` may be stored into `wide` without a cast (never narrower)."""
     if wide is narrow or narrow is DType.BOOL:

@@ -6,6 +6,7 @@ integers are exact int64 values; under a cast or built-in, and everywhere else, 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import assert_never, get_args
 
 from tcsym.errors import (
@@ -23,7 +24,13 @@ from tcsym.frontend.affine import as_index
 from tcsym.frontend.bit_operations import BIT_OPERATORS, bit_operation, complement
 from tcsym.frontend.builtins import ARITY
 from tcsym.frontend.idioms import stride_hint, unwritten_hint
-from tcsym.frontend.literals import Literal, cast_literal, literal_of
+from tcsym.frontend.literals import (
+    Literal,
+    cast_literal,
+    default_type,
+    literal_of,
+    literal_to_const,
+)
 from tcsym.frontend.program import (
     Binary,
     BitOp,
@@ -48,7 +55,7 @@ from tcsym.frontend.promotion import (
 )
 from tcsym.frontend.scope import Context, Tensor, Unresolved, undefined
 from tcsym.index.expr import Index, var
-from tcsym.types import DType
+from tcsym.types import DType, is_narrower
 
 
 def value_of(e: ast.Expr, c: Context) -> Expr:
@@ -63,11 +70,11 @@ def typed_expression(e: ast.Expr, c: Context) -> Typed:
             return _infix_chain(e, c)
         case ast.Number() | ast.Paren() | ast.Prefix():
             literal = literal_of(e)
-            return literal if literal is not None else _wrapped(e, c)
+            return _widened_literal(literal, c) if literal is not None else _wrapped(e, c)
         case ast.Constant(name):
             if name in ("true", "false"):
                 return Const(int(name == "true"), DType.BOOL)
-            return _present(literal_of(e))
+            return _widened_literal(_present(literal_of(e)), c)
         case ast.Name():
             return _name(e, c)
         case ast.Apply():
@@ -80,7 +87,7 @@ def typed_expression(e: ast.Expr, c: Context) -> Typed:
             left, right = typed_expression(a, c), typed_expression(b, c)
             return arithmetic(op, left, right, e.span, c.exact)
         case ast.Ternary(condition, a, b):
-            test = typed_expression(condition, c)
+            test = typed_expression(condition, c.keeping_types)
             then, orelse = typed_expression(a, c), typed_expression(b, c)
             return select(test, then, orelse, condition.span, c.exact)
         case _:
@@ -98,7 +105,8 @@ def _wrapped(e: ast.Number | ast.Paren | ast.Prefix, c: Context) -> Typed:
         inner = c.with_exact(False)
         return _widened(complement(typed_expression(e.operand, inner), e.span), c, e.span)
     if isinstance(e, ast.Prefix):
-        return prefix(e.op, typed_expression(e.operand, c), e.span, c.exact)
+        inner = c if e.op == "-" else c.keeping_types
+        return prefix(e.op, typed_expression(e.operand, inner), e.span, c.exact)
     return typed_expression(ast.unparenthesised(e), c)
 
 
@@ -115,7 +123,7 @@ def _infix_chain(e: ast.Infix, c: Context) -> Typed:
     chain: list[tuple[ast.Infix, Context, Context]] = []
     first: ast.Expr = e
     while isinstance(first, ast.Infix):
-        inner = c.with_exact(False) if first.op in BIT_OPERATORS else c
+        inner = _of_operands(first.op, c)
         chain.append((first, c, inner))
         first, c = first.left, inner
     left = typed_expression(first, c)
@@ -127,6 +135,18 @@ def _infix_chain(e: ast.Infix, c: Context) -> Typed:
         else:
             left = infix(node.op, left, right, spans, inner.exact)
     return left
+
+
+def _of_operands(op: ast.InfixOp, c: Context) -> Context:
+    if op in ("+", "-", "*"):
+        return c
+    return c.with_exact(False) if op in BIT_OPERATORS else c.keeping_types
+
+
+def _widened_literal(literal: Literal, c: Context) -> Typed:
+    if c.wide is None or not is_narrower(default_type(literal), c.wide):
+        return literal
+    return literal_to_const(literal, c.wide)
 
 
 def _widened(x: Expr, c: Context, span: Span) -> Expr:
@@ -162,7 +182,7 @@ def _name(e: ast.Name, c: Context) -> Expr:
 
 def _let(e: ast.Name, c: Context) -> Expr:
     """The value of a `where x = …`, substituted here."""
-    key = (e.name, c.exact)
+    key = (e.name, c.exact, c.wide)
     if key not in c.names.values:
         value = c.names.lets[e.name]
         if value is None:
@@ -196,7 +216,7 @@ def _built_in(e: ast.Apply, c: Context) -> Expr:
             f"built-in `{e.name}` takes {wanted} {plural}, not {len(e.args)} arguments", span=e.span
         )
     args = []
-    inner = c.with_exact(False)
+    inner = replace(c, exact=False)
     for arg in e.args:
         args.append(typed_expression(arg, inner))
     return built_in(e.name, args)
@@ -227,7 +247,8 @@ def _read(e: ast.Apply, c: Context) -> Expr:
     inner = c.with_exact(True)
     for arg in e.args:
         subscripts.append(_subscript(typed_expression(arg, inner), arg, c))
-    return _widened(Read(e.name, tuple(subscripts), dtype, span=e.span), c, e.span)
+    read = _widened(Read(e.name, tuple(subscripts), dtype, span=e.span), c, e.span)
+    return convert(read, c.wide) if c.wide is not None and is_narrower(dtype, c.wide) else read
 
 
 def _readable(tensor: Tensor, e: ast.Apply, c: Context) -> DType:

@@ -115,7 +115,9 @@ def check_target(scope: Scope, name: str, span: Span) -> None:
 
 def _resolve(s: ast.Assign, scope: Scope, found: Findings) -> ResolvedStatement:
     names = StatementNames()
-    c = Context(scope, names)
+    tensor = scope.tensors.get(s.target)
+    is_declared = tensor is not None and tensor.is_declared_output
+    c = Context(scope, names, wide=tensor.dtype if tensor is not None and is_declared else None)
     found.attempt(check_target, scope, s.target, s.span)
     places = [found.attempt(left_subscript, e, s.op, c) for e in s.subscripts or ()]
     where = _clauses(s.clauses, c, found)
@@ -126,7 +128,6 @@ def _resolve(s: ast.Assign, scope: Scope, found: Findings) -> ResolvedStatement:
     assert value is not None
     subscripts, positions = _positions(s, places, names)
     op, initialise = _operator(s, names, positions)
-    tensor = scope.tensors.get(s.target)
     found.attempt(_check_target_state, s, tensor, scope)
     found.attempt(_check_reduction, op, names)
     stored = found.attempt(_stored, value, op, tensor, s)

@@ -91,7 +91,7 @@ class StatementNames:
     variables: dict[str, Span] = field(default_factory=dict)
     left: dict[str, None] = field(default_factory=dict)
     lets: dict[str, ast.Expr | None] = field(default_factory=dict)
-    values: dict[tuple[str, bool], Expr] = field(default_factory=dict)
+    values: dict[tuple[str, bool, DType | None], Expr] = field(default_factory=dict)
     closed: bool = False
 
     def see(self, name: str, span: Span) -> None:
@@ -103,15 +103,26 @@ class StatementNames:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Where an expression stands: `exact` in subscripts (LANGUAGE E4), `exists` in `exists`."""
+    """Where an expression stands: `exact` in subscripts (LANGUAGE E4), `exists` in `exists`.
+
+    `wide`: the declared type to which narrower reads and literals are converted here (LANGUAGE F8).
+    """
 
     scope: Scope
     names: StatementNames
     exact: bool = False
     exists: bool = False
+    wide: DType | None = None
 
     def with_exact(self, exact: bool) -> Context:
-        return self if exact is self.exact else Context(self.scope, self.names, exact, self.exists)
+        """As an operand that keeps its type."""
+        if exact is self.exact and self.wide is None:
+            return self
+        return Context(self.scope, self.names, exact, self.exists)
+
+    @property
+    def keeping_types(self) -> Context:
+        return self.with_exact(self.exact)
 
 
 def a_kind(kind: str) -> str:

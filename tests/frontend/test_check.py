@@ -148,7 +148,7 @@ def test_a_let_has_the_type_of_its_expression() -> None:
         ("int8", "-128", Const(-128, I8)),
         ("bool", "1", Const(1, BOOL)),
         ("float", "Q(i)", Cast(Q, F32)),
-        ("double", "U(i) + A(i)", Cast(Binary("add", Cast(U, F32), A, F32), F64)),
+        ("double", "U(i) + A(i)", Binary("add", Cast(U, F64), Cast(A, F64), F64)),
         ("half", "0.1", Const(0.0999755859375, F16)),
         ("float", "A(i)", A),
     ],
