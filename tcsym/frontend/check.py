@@ -15,6 +15,7 @@ from tcsym.frontend.calls import as_call, call
 from tcsym.frontend.check_header import header
 from tcsym.frontend.check_index import condition, loop_bound
 from tcsym.frontend.check_statements import fail_target, statement
+from tcsym.frontend.half import in_float32
 from tcsym.frontend.resolved import (
     ResolvedFor,
     ResolvedIf,
@@ -43,7 +44,7 @@ def resolve(module: ast.Module) -> dict[str, ResolvedProgram]:
         errors[0].others = tuple(errors[1:MAX_ERRORS])
         raise errors[0]
     programs = {d.name: resolved[d.name] for d in module.defs}
-    return {name: p for name, p in programs.items() if p is not None}
+    return {name: in_float32(p) for name, p in programs.items() if p is not None}
 
 
 def _check_names_of_defs(module: ast.Module) -> list[TCError]:

@@ -111,8 +111,11 @@ def _wrapped(e: ast.Number | ast.Paren | ast.Prefix, c: Context) -> Typed:
 
 
 def _cast(x: Expr, dtype: DType) -> Expr:
-    """An element is exact; other values of its type may have more digits (halves)."""
-    return x if isinstance(x, Read) and x.dtype is dtype else Cast(x, dtype)
+    """An element is exact. Other values of half types have more digits: a cast to its own type
+    rounds, one from another type to a half does not yet (`half`)."""
+    if isinstance(x, Read) and x.dtype is dtype:
+        return x
+    return Cast(convert(x, dtype), dtype) if dtype.accumulator is not dtype else Cast(x, dtype)
 
 
 def _infix_chain(e: ast.Infix, c: Context) -> Typed:

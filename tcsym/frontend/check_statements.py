@@ -23,7 +23,7 @@ from tcsym.frontend import ast
 from tcsym.frontend.check_expressions import typed_expression, value_of
 from tcsym.frontend.check_index import left_subscript, named, range_bound
 from tcsym.frontend.idioms import accumulated_hint
-from tcsym.frontend.literals import Literal, default_type, literal_to_const
+from tcsym.frontend.literals import Literal, default_type, literal_to_const, stored_literal
 from tcsym.frontend.program import AssignOp, Cast, Expr, dtype_of, is_fixed
 from tcsym.frontend.promotion import Typed
 from tcsym.frontend.resolved import ResolvedStatement, Variable
@@ -295,7 +295,8 @@ def _stored(value: Typed, op: AssignOp, tensor: Tensor | None, s: ast.Assign) ->
         if target is None:
             return literal_to_const(value, default_type(value))
         if target.is_float or not value.is_float:
-            return literal_to_const(value, target)
+            kept = tensor is None or tensor.role == "temporary"  # in float32
+            return (literal_to_const if kept else stored_literal)(value, target)
     dtype = default_type(value) if isinstance(value, Literal) else dtype_of(value)
     if target is not None and not holds(target, dtype):
         raise narrower(s.target, target, dtype, s.span)

@@ -76,7 +76,7 @@ def literal_to_const(literal: Literal, dtype: DType) -> Const:
     """The literal as a constant of `dtype`; TCTypeError if it does not fit."""
     value = literal.value
     if dtype.is_float:
-        rounded = round_to(value, dtype)
+        rounded = round_to(value, dtype.accumulator)  # halves are computed in float32
         if math.isinf(rounded) and not literal.text.endswith("INFINITY"):
             raise _misfit(literal, dtype, ": it becomes infinite")
         return Const(rounded, dtype)
@@ -85,6 +85,14 @@ def literal_to_const(literal: Literal, dtype: DType) -> Const:
     if not dtype.lowest <= value <= dtype.highest:
         raise _misfit(literal, dtype, f", which holds {dtype.lowest} to {dtype.highest}")
     return Const(value, dtype)
+
+
+def stored_literal(literal: Literal, dtype: DType) -> Const:
+    """The literal as what a tensor of `dtype` keeps; TCTypeError if it does not fit."""
+    infinite = dtype.is_float and math.isinf(round_to(literal.value, dtype))
+    if infinite and not literal.text.endswith("INFINITY"):
+        raise _misfit(literal, dtype, ": it becomes infinite")
+    return literal_to_const(literal, dtype)
 
 
 def _misfit(literal: Literal, dtype: DType, why: str) -> TCTypeError:

@@ -6,12 +6,13 @@ already int64 and the result is an exact operation.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Literal as OneOf
 
 from tcsym.errors import Span, TCTypeError
 from tcsym.frontend import ast
-from tcsym.frontend.literals import Literal, default_type, literal_to_const
+from tcsym.frontend.literals import Literal, cast_literal, default_type, literal_to_const
 from tcsym.frontend.program import (
     Binary,
     BinaryOp,
@@ -129,7 +130,14 @@ def _comparison(op: CompareOp, a: Typed, b: Typed, exact: bool) -> Compare:
     elif (integers := _integer_comparison(op, a, b, exact)) is not None:
         return integers
     dtype = common_type((a, b), exact)
-    return Compare(op, convert(a, dtype), convert(b, dtype))
+    return Compare(op, _compared(a, dtype), _compared(b, dtype))
+
+
+def _compared(x: Typed, dtype: DType) -> Expr:
+    """A literal beside a half is one that a half may equal (LANGUAGE E2)."""
+    wide = convert(x, dtype)
+    rounded = cast_literal(x, dtype) if isinstance(x, Literal) and dtype.is_float else wide
+    return wide if isinstance(rounded, Const) and math.isinf(rounded.value) else rounded
 
 
 def _integer_comparison(op: CompareOp, a: Typed, b: Typed, exact: bool) -> Compare | None:

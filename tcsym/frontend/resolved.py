@@ -6,7 +6,9 @@ shapes.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import assert_never
 
 from tcsym.errors import NOWHERE, Span
 from tcsym.frontend.program import AssignOp, Expr, Role, is_fixed
@@ -94,6 +96,22 @@ class ResolvedIf:
 
 
 ResolvedItem = ResolvedStatement | Unify | ResolvedFor | ResolvedIf
+
+
+def statements_of(items: tuple[ResolvedItem, ...]) -> Iterator[ResolvedStatement]:
+    """All statements in text order."""
+    for item in items:
+        match item:
+            case ResolvedStatement():
+                yield item
+            case Unify():
+                continue
+            case ResolvedFor(_, _, _, body):
+                yield from statements_of(body)
+            case ResolvedIf(_, then, orelse):
+                yield from statements_of((*then, *orelse))
+            case _:
+                assert_never(item)
 
 
 @dataclass(frozen=True, slots=True)

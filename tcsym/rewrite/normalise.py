@@ -113,12 +113,13 @@ def _as_assignment(s: Statement, dtype: DType) -> Statement:
         return s
     if s.scattered and (s.initialise or any(_reads_target(p, s) for p in s.read_positions)):
         return s
-    term = _converted(s.value, dtype)
     if s.initialise:
-        return replace(s, op="=", initialise=False, value=term)
+        return replace(s, op="=", initialise=False, value=_converted(s.value, dtype))
     operator: BinaryOp = REDUCE_OPS[s.op]
     old = Read(s.target, s.subscripts, dtype, (False,) * len(s.subscripts), span=s.span)
-    return replace(s, op="=", value=Binary(operator, old, term, dtype))
+    wide = dtype.accumulator
+    value = Binary(operator, _converted(old, wide), _converted(s.value, wide), wide)
+    return replace(s, op="=", value=_converted(value, dtype))
 
 
 def _converted(e: Expr, dtype: DType) -> Expr:

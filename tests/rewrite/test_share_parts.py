@@ -28,6 +28,7 @@ SHARED = {
     "guarded": ("def f(float(M,N) X, float(N) A) -> (Y) {"
                 " Y(m,n) = X(m,n) > 0.0 ? sqrt(A(n)) : X(m,n) }", ["n"]),
     "of the index": ("def f(float(M,N) X) -> (Y) { Y(m,n) = X(m,n) * exp(float(n) * 0.5) }", ["n"]),
+    "half": ("def f(half(M,N) X, half(N) A) -> (Y) { Y(m,n) = X(m,n) * exp(A(n)) }", ["n"]),
 }  # fmt: skip
 KEPT = {
     "moved out of the loop": """def f(float(M,N) X, float(M) A) -> (Y) {
@@ -36,7 +37,6 @@ KEPT = {
     "all of it": "def f(float(M,N) X) -> (Y) { Y(m,n) = exp(X(m,n)) }",
     "cheap": "def f(float(M,N) X, float(N) A) -> (Y) { Y(m,n) = X(m,n) * fmax(A(n), 0.0) }",
     "by a constant": "def f(float(M,N) X, float(N) A) -> (Y) { Y(m,n) = X(m,n) * (A(n) / 3.0) }",
-    "half": "def f(half(M,N) X, half(N) A) -> (Y) { Y(m,n) = X(m,n) * exp(A(n)) }",
     "another part": """def f(float(M,N) X, float(K) A) -> (Y) {
       Y(m,n) = X(m,n) * exp(A(n+1))
     }""",

@@ -1,0 +1,135 @@
+"""Resolved program with half types -> the same, computed in float32 (LANGUAGE F7).
+
+Until here expressions have the types of the language. From here on values of half and bfloat16 are
+float32, temporaries of these types, too; only elements of other tensors, and what casts and stores
+round, are short. A cast of such a value to its own type is one that the text asks for: it rounds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import assert_never
+
+from tcsym.frontend.literals import round_to
+from tcsym.frontend.program import (
+    Binary,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    Expr,
+    IndexValue,
+    Read,
+    Select,
+    Unary,
+    children,
+    dtype_of,
+)
+from tcsym.frontend.rename import Renaming
+from tcsym.frontend.resolved import ResolvedProgram, ResolvedStatement, statements_of
+from tcsym.index.expr import Index
+from tcsym.types import DType
+
+F32 = DType.FLOAT32
+
+
+def in_float32(program: ResolvedProgram) -> ResolvedProgram:
+    """`program` itself if it has no values of half types."""
+    if not any(map(_has_halves, statements_of(program.body))):
+        return program
+    rewriting = _Rewriting(program)
+    tensors = tuple([replace(t, dtype=rewriting.types[t.name]) for t in program.tensors])
+    return replace(program, tensors=tensors, body=rewriting.items(program.body))
+
+
+def _has_halves(s: ResolvedStatement) -> bool:
+    todo = [s.value, *s.exists]
+    while todo:
+        e = todo.pop()
+        if is_half(dtype_of(e)):
+            return True
+        todo += children(e)
+    return False
+
+
+def is_half(dtype: DType) -> bool:
+    return dtype.accumulator is not dtype
+
+
+class _Rewriting(Renaming):
+    """`types`: of the tensors in memory."""
+
+    def __init__(self, program: ResolvedProgram) -> None:
+        super().__init__({})
+        self.types = {
+            t.name: t.dtype.accumulator if t.role == "temporary" else t.dtype
+            for t in program.tensors
+        }
+
+    def _statement(self, s: ResolvedStatement) -> ResolvedStatement:
+        value, dtype = self.expression(s.value), self.types[s.target]
+        if s.op == "=" and dtype is not dtype_of(value):
+            value = _stored(value, dtype)
+        return replace(s, value=value, exists=tuple(map(self.expression, s.exists)))
+
+    def expression(self, e: Expr) -> Expr:
+        """Its value; float32 where `e` has a half type."""
+        match e:
+            case Const(value, dtype):
+                return Const(value, dtype.accumulator)
+            case IndexValue():
+                return e
+            case Read():
+                return self._read(e)
+            case Cast():
+                return self._cast(e)
+            case Unary(op, x, dtype):
+                return Unary(op, self.expression(x), dtype.accumulator)
+            case Binary():
+                return self._chain(e)
+            case Compare(relation, a, b):
+                return Compare(relation, self.expression(a), self.expression(b))
+            case Select(c, a, b, dtype):
+                arms = self.expression(a), self.expression(b)
+                return Select(self.expression(c), *arms, dtype.accumulator)
+            case Call(function, args, dtype):
+                return Call(function, tuple(map(self.expression, args)), dtype.accumulator)
+            case _:
+                assert_never(e)
+
+    def _chain(self, e: Binary) -> Expr:
+        chain = [e]
+        while isinstance(chain[-1].left, Binary):
+            chain.append(chain[-1].left)
+        left = self.expression(chain[-1].left)
+        for node in reversed(chain):
+            right = self.expression(node.right)
+            left = replace(node, left=left, right=right, dtype=node.dtype.accumulator)
+        return left
+
+    def _read(self, e: Read) -> Expr:
+        subscripts = tuple(s if isinstance(s, Index) else self.expression(s) for s in e.subscripts)
+        read = replace(e, subscripts=subscripts, dtype=self.types[e.tensor])
+        return Cast(read, F32) if is_half(read.dtype) else read
+
+    def _cast(self, e: Cast) -> Expr:
+        value = self.expression(e.operand)
+        if not is_half(e.dtype):
+            widened = is_half(dtype_of(e.operand)) and e.dtype is F32
+            return value if widened else replace(e, operand=value)
+        if dtype_of(e.operand) is not e.dtype:
+            return value if dtype_of(value) is F32 else Cast(value, F32)
+        return Cast(_stored(value, e.dtype), F32)
+
+
+def _stored(value: Expr, dtype: DType) -> Expr:
+    """`value` as an element of `dtype`, rounded once."""
+    match value:
+        case Const(x, DType.FLOAT32) if is_half(dtype):
+            return Const(round_to(x, dtype), dtype)
+        case Cast(x, DType.FLOAT32) if dtype_of(x) is dtype:
+            return x
+        case Cast(x, DType.FLOAT32) if not dtype_of(x).is_float:
+            return Cast(x, dtype)
+        case _:
+            return Cast(value, dtype)
