@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         TCNameError,
         TCSyntaxError,
         TCTypeError,
+        TCWarning,
     )
     from tcsym.kernel.definition import define
     from tcsym.kernel.kernel import Executable, Kernel
@@ -83,6 +84,7 @@ __all__ = [
     "TCNameError",
     "TCSyntaxError",
     "TCTypeError",
+    "TCWarning",
     "TargetError",
     "TensorType",
     "__version__",

@@ -192,6 +192,24 @@ class TargetError(TCError, NotImplementedError):
     kind = "target"
 
 
+class TCWarning(UserWarning):
+    """A text says something that its author may not mean (docs/errors.md#warnings).
+
+    kind: "division", "narrow", "range" or "literal". line, column: where in the text, from 1.
+    hint: how to say what is meant. `str(warning)` shows the line of the text, too.
+    """
+
+    def __init__(self, kind: str, error: TCError) -> None:
+        super().__init__(kind, error)
+        self.kind = kind
+        self.message, self.span, self.hint = error.message, error.span, error.hint
+        self.line, self.column = error.line, error.column
+        self._shown = str(error)
+
+    def __str__(self) -> str:
+        return self._shown
+
+
 ERROR_KINDS: dict[str, type[TCError]] = {
     cls.kind: cls
     for cls in (

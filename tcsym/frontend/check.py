@@ -202,6 +202,7 @@ def _resolve_def(
         module.source,
         module.filename,
         d.span,
+        tuple(scope.traps),
     )
 
 

@@ -54,6 +54,7 @@ from tcsym.frontend.promotion import (
     settle,
 )
 from tcsym.frontend.scope import Context, Tensor, Unresolved, undefined
+from tcsym.frontend.traps import literal_trap
 from tcsym.index.expr import Index, var
 from tcsym.types import DType, is_narrower
 
@@ -81,7 +82,9 @@ def typed_expression(e: ast.Expr, c: Context) -> Typed:
             return _apply(e, c)
         case ast.CastTo(dtype, operand):
             x = typed_expression(operand, c.with_exact(False))
-            cast = cast_literal(x, dtype) if isinstance(x, Literal) else _cast(x, dtype)
+            if isinstance(x, Literal):
+                c.scope.traps += literal_trap(x, dtype)
+            cast = cast_literal(x, dtype) if isinstance(x, Literal) else _cast(x, dtype, e.span)
             return _widened(cast, c, e.span)
         case ast.Extremum(op, a, b):
             left, right = typed_expression(a, c), typed_expression(b, c)
@@ -110,12 +113,13 @@ def _wrapped(e: ast.Number | ast.Paren | ast.Prefix, c: Context) -> Typed:
     return typed_expression(ast.unparenthesised(e), c)
 
 
-def _cast(x: Expr, dtype: DType) -> Expr:
+def _cast(x: Expr, dtype: DType, span: Span) -> Expr:
     """An element is exact. Other values of half types have more digits: a cast to its own type
     rounds, one from another type to a half does not yet (`half`)."""
     if isinstance(x, Read) and x.dtype is dtype:
         return x
-    return Cast(convert(x, dtype), dtype) if dtype.accumulator is not dtype else Cast(x, dtype)
+    is_half = dtype.accumulator is not dtype
+    return Cast(convert(x, dtype) if is_half else x, dtype, span=span)
 
 
 def _infix_chain(e: ast.Infix, c: Context) -> Typed:

@@ -28,6 +28,7 @@ from tcsym.frontend.program import AssignOp, Cast, Expr, dtype_of, is_fixed
 from tcsym.frontend.promotion import Typed
 from tcsym.frontend.resolved import ResolvedStatement, Variable
 from tcsym.frontend.scope import Context, Scope, StatementNames, Tensor, Unresolved, a_kind, kind_in
+from tcsym.frontend.traps import literal_trap, traps_of
 from tcsym.index.expr import Index, var
 from tcsym.types import DType, holds
 
@@ -133,7 +134,7 @@ def _resolve(s: ast.Assign, scope: Scope, found: Findings) -> ResolvedStatement:
     stored = found.attempt(_stored, value, op, tensor, s)
     found.raise_first()
     assert stored is not None
-    return ResolvedStatement(
+    resolved = ResolvedStatement(
         s.target,
         subscripts,
         op,
@@ -144,6 +145,12 @@ def _resolve(s: ast.Assign, scope: Scope, found: Findings) -> ResolvedStatement:
         s.span,
         tuple(e.span for e in s.subscripts or ()),
     )
+    dtype = tensor.dtype if tensor is not None and tensor.dtype else dtype_of(stored)
+    scope.traps += traps_of(resolved, s.value, dtype, is_declared)
+    if isinstance(value, Literal):
+        kept = tensor is None or tensor.role == "temporary"
+        scope.traps += literal_trap(value, dtype.accumulator if kept else dtype)
+    return resolved
 
 
 def _variables(names: StatementNames, where: Where) -> tuple[Variable, ...]:

@@ -45,7 +45,7 @@ def infer(program: ResolvedProgram) -> Program:
 def _infer(program: ResolvedProgram) -> Program:
     facts = Facts(program.sizes)
     extents = Extents.of_program(program, facts)
-    nodes = place(program, extents, facts)
+    nodes, traps = place(program, extents, facts)
     _require_outputs(program, extents)
     finish = _Finish(facts, extents, Initialised.of_nodes(nodes, extents, facts))
     body, written = finish.items(nodes, Written())
@@ -60,6 +60,7 @@ def _infer(program: ResolvedProgram) -> Program:
         program.source,
         program.filename,
         program.span,
+        traps=(*program.traps, *traps),
     )
 
 

@@ -18,7 +18,7 @@ from tcsym.frontend.infer_forms import Interval, split
 from tcsym.frontend.infer_messages import plain
 from tcsym.frontend.infer_paths import Path, guarded_reads, substitute_expr
 from tcsym.frontend.infer_ranges import Demand, demands, resolve_ranges
-from tcsym.frontend.program import Check, Range
+from tcsym.frontend.program import Check, Range, Trap
 from tcsym.frontend.resolved import (
     ResolvedFor,
     ResolvedIf,
@@ -28,6 +28,7 @@ from tcsym.frontend.resolved import (
     Unify,
     Variable,
 )
+from tcsym.frontend.trap_ranges import range_trap
 from tcsym.index.expr import FALSE, TRUE, ZERO, Condition, Index, eq, ge, index, negate, var
 from tcsym.index.values import condition_substitute, substitute
 
@@ -107,10 +108,13 @@ class Context:
     renamed: dict[str, Index] = field(default_factory=dict)
 
 
-def place(program: ResolvedProgram, extents: Extents, facts: Facts) -> tuple[Node, ...]:
+def place(
+    program: ResolvedProgram, extents: Extents, facts: Facts
+) -> tuple[tuple[Node, ...], list[Trap]]:
     """The body with all ranges; `extents` is complete afterwards. Raises the first error found."""
     taken = set(program.sizes) | _index_names(program.body)
-    return _Walk(extents, facts, taken).items(program.body, Context())
+    walk = _Walk(extents, facts, taken)
+    return walk.items(program.body, Context()), walk.traps
 
 
 def _index_names(items: tuple[ResolvedItem, ...]) -> set[str]:
@@ -137,6 +141,7 @@ class _Walk:
     taken: set[str]
     loop_names: set[str] = field(default_factory=set)
     n_statements: int = 0
+    traps: list[Trap] = field(default_factory=list)
 
     def items(self, items: tuple[ResolvedItem, ...], at: Context) -> tuple[Node, ...]:
         nodes: list[Node] = []
@@ -211,6 +216,7 @@ class _Walk:
         self.require_defined(s)
         ranges = resolve_ranges(s.variables, self.demands(s), at.loops, self.facts)
         checks = [self.stride_check(e, s) for e in (*ranges.strides, *_symbolic_strides(s))]
+        self.note_traps(s)
         fixed = self.extents.meet_write(s, ranges.intervals)
         checks += self.size_checks(s, ranges.intervals, fixed)
         domain = tuple(
@@ -220,6 +226,19 @@ class _Walk:
         placed = Placed(self.n_statements, s, domain, at.loops, at.conditions, tuple(checks))
         self.n_statements += 1
         return placed
+
+    def note_traps(self, s: ResolvedStatement) -> None:
+        """Extents of outputs that this statement makes known (LANGUAGE F9)."""
+        if self.extents.role(s.target) != "output":
+            return
+        given = {v.name for v in s.variables if v.where is not None}
+        for d in range(len(s.subscripts)):
+            name = index_variable_at(s, d)
+            known = self.extents.dimension(s.target, d) is not None
+            if name is not None and not known and name not in given:
+                self.traps += range_trap(
+                    s, d, name, lambda r: self.extents.shape_for_read(r.tensor, r.span)
+                )
 
     def require_defined(self, s: ResolvedStatement) -> None:
         """An undeclared tensor must be written in the text before it is accumulated into."""

@@ -95,6 +95,14 @@ def stored_literal(literal: Literal, dtype: DType) -> Const:
     return literal_to_const(literal, dtype)
 
 
+def is_lost(literal: Literal, dtype: DType) -> bool:
+    """True if a number that is not 0 becomes 0 or subnormal in `dtype`."""
+    value = literal.value
+    if not (isinstance(value, float) and dtype.is_float) or value == 0 or not math.isfinite(value):
+        return False
+    return abs(round_to(value, dtype)) < 2.0 ** _LEAST_EXPONENT[dtype]
+
+
 def _misfit(literal: Literal, dtype: DType, why: str) -> TCTypeError:
     text = literal.text if len(literal.text) <= 24 else literal.text[:24] + "…"
     return TCTypeError(
@@ -130,6 +138,9 @@ _PRECISION = {  # significant bits, least normal exponent, greatest finite value
     DType.BFLOAT16: (8, -126, (2 - 2.0**-7) * 2.0**127),
     DType.FLOAT32: (24, -126, (2 - 2.0**-23) * 2.0**127),
 }
+
+
+_LEAST_EXPONENT = {DType.FLOAT64: -1022, **{t: p[1] for t, p in _PRECISION.items()}}
 
 
 def round_to(value: int | float, dtype: DType) -> float:

@@ -264,6 +264,16 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
+class Trap:
+    """What the text says and its author may not mean (LANGUAGE F9): a warning of `define`."""
+
+    kind: str
+    message: str
+    hint: str = ""
+    span: Span = NOWHERE
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """One def, ready to run.
 
@@ -283,6 +293,7 @@ class Program:
     filename: str = field(default="<tc>", compare=False, repr=False)
     span: Span = field(default=NOWHERE, compare=False, repr=False)
     canonical: str = field(default="", compare=False, repr=False)
+    traps: tuple[Trap, ...] = field(default=(), compare=False, repr=False)
 
     # Trees may be deeper than Python can hash, compare and print.
 

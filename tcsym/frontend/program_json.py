@@ -47,6 +47,7 @@ _CLASSES: tuple[type, ...] = (
     program.If,
     program.Tensor,
     program.Check,
+    program.Trap,
     program.Program,
 )
 _TUPLE, _DTYPE = "", "DType"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from tcsym.errors import NOWHERE, Span
-from tcsym.frontend.program import AssignOp, Expr, Role, is_fixed
+from tcsym.frontend.program import AssignOp, Expr, Role, Trap, is_fixed
 from tcsym.index.expr import Condition, Index
 from tcsym.types import DType
 
@@ -139,3 +139,4 @@ class ResolvedProgram:
     source: str = field(default="", compare=False, repr=False)
     filename: str = field(default="<tc>", compare=False, repr=False)
     span: Span = field(default=NOWHERE, compare=False, repr=False)
+    traps: tuple[Trap, ...] = field(default=(), compare=False, repr=False)

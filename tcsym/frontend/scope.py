@@ -13,7 +13,7 @@ from tcsym.errors import NOWHERE, DuplicateError, Span, TCError, TCNameError
 from tcsym.frontend import ast
 from tcsym.frontend.builtins import ARITY
 from tcsym.frontend.idioms import name_hint
-from tcsym.frontend.program import Expr, Role
+from tcsym.frontend.program import Expr, Role, Trap
 from tcsym.index.expr import Index
 from tcsym.types import DType
 
@@ -60,6 +60,7 @@ class Scope:
     tensors: dict[str, Tensor] = field(default_factory=dict)
     loops: dict[str, str] = field(default_factory=dict)
     fresh: set[str] = field(default_factory=set)
+    traps: list[Trap] = field(default_factory=list)
 
     def kind(self, name: str) -> str | None:
         """What `name` is in words, or None if it is free."""

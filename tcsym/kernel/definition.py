@@ -5,6 +5,7 @@ Where an earlier process kept how calls of the text are served, hardly anything 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from os import PathLike, fspath
 from typing import TYPE_CHECKING
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from tcsym.sizes.dims import Dim
     from tcsym.strategy import Strategy
     from tcsym.target.target import Target
+
+
+_WRITTEN_HERE = ("<einsum>", "<trace>")  # names of texts that no user wrote
 
 
 @outside_graphs
@@ -87,4 +91,7 @@ def define(
         kept = ready(source, counted=strategy == "auto")
         if kept is not None:
             return Module(ready_kernels(kept, settings))
-    return module_of(settings())
+    module = module_of(settings())
+    for found in module.warnings if filename not in _WRITTEN_HERE else ():
+        warnings.warn(found, stacklevel=4)  # at the caller, beyond what wraps this function
+    return module

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from tcsym.dispatch.dispatcher import Dispatcher
     from tcsym.dispatch.switch import Switch
+    from tcsym.errors import TCWarning
     from tcsym.frontend.program import Program
     from tcsym.kernel.serving import Serving
     from tcsym.kernel.settings import Settings
@@ -41,12 +42,17 @@ Make = Callable[["Kernel"], "Serving"]
 
 def kernels_of(settings: Settings) -> dict[str, Kernel]:
     """The kernels of a text, in text order. Errors: all of the compile phase, OptionError."""
+    return checked(settings)[0]
+
+
+def checked(settings: Settings) -> tuple[dict[str, Kernel], tuple[TCWarning, ...]]:
+    """`kernels_of`, and what the text warns of."""
     from tcsym.process.recursion import deep_recursion
 
-    return deep_recursion(_kernels_of)(settings)
+    return deep_recursion(_checked)(settings)
 
 
-def _kernels_of(settings: Settings) -> dict[str, Kernel]:
+def _checked(settings: Settings) -> tuple[dict[str, Kernel], tuple[TCWarning, ...]]:
     go_first()
     from tcsym.dispatch.choose import require_one_served
     from tcsym.kernel.serving import Text
@@ -54,7 +60,7 @@ def _kernels_of(settings: Settings) -> dict[str, Kernel]:
     text = Text(settings)
     kernels = {n: Kernel(n, _of_text(lambda: text, n)) for n in text.programs}
     require_one_served([kernel._dispatcher.policy for kernel in kernels.values()])
-    return kernels
+    return kernels, text.warnings
 
 
 def ready_kernels(

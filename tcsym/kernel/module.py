@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from tcsym.kernel.kernel import Kernel, kernels_of
+from tcsym.kernel.kernel import Kernel, checked
 from tcsym.kernel.outside_graphs import ends_graphs
 
 if TYPE_CHECKING:
+    from tcsym.errors import TCWarning
     from tcsym.kernel.settings import Settings
 
 _DELEGATED = frozenset([name for name in dir(Kernel) if not name.startswith("_")]) | {"name"}
@@ -22,8 +23,12 @@ class Module:
     whose name is an attribute of the module is reached by `m["name"]`.
     """
 
-    def __init__(self, kernels: Mapping[str, Kernel]) -> None:
+    warnings: tuple[TCWarning, ...]
+    """What the text says and its author may not mean, in text order; `define` warns of it."""
+
+    def __init__(self, kernels: Mapping[str, Kernel], warnings: tuple[TCWarning, ...] = ()) -> None:
         self._kernels = kernels
+        self.warnings = warnings
         # As attributes proper they are found without `__getattr__`, which costs more than a call.
         taken = _DELEGATED if len(self._kernels) == 1 else frozenset[str]()
         self.__dict__ |= {
@@ -100,4 +105,4 @@ class Module:
 
 def module_of(settings: Settings) -> Module:
     """The module of a text. Errors: all of the compile phase, OptionError."""
-    return Module(kernels_of(settings))
+    return Module(*checked(settings))

@@ -26,6 +26,7 @@ from tcsym.kernel import ready
 from tcsym.kernel.analysed import analysed
 from tcsym.kernel.settings import Settings, validated
 from tcsym.kernel.tracing import traced_call
+from tcsym.kernel.warned import warnings_of
 from tcsym.options import Options
 from tcsym.process.forks import Inside
 from tcsym.process.recursion import deep_recursion
@@ -63,6 +64,7 @@ class Text:
     def __init__(self, settings: Settings) -> None:
         self.programs = analysed(settings.source, settings.filename)
         self.settings = validated(settings, self.programs)
+        self.warnings = warnings_of(self.programs.values())
         self.all_sizes = frozenset(name for p in self.programs.values() for name in p.sizes)
 
     @deep_recursion
@@ -79,6 +81,8 @@ class Text:
     def _is_kept(self, plan: CallPlan) -> bool:
         """True if later processes will find what serves calls of dense arrays (`ready`)."""
         given = self.settings
+        if self.warnings:
+            return False  # who defines it again is warned again
         plain = not given.sizes and given.target in (None, "cpu") and given.options == Options()
         types = {x.dtype.value for x in plan.inputs} | {x.dtype.value for x in plan.outputs}
         return plain and given.strategy in (Symbolic(), Auto()) and "bfloat16" not in types
