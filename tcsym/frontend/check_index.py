@@ -116,8 +116,8 @@ def _not_affine(e: ast.Expr, op: str) -> AffineError:
         return AffineError(
             "a left subscript must be an index variable, or affine in sizes and loop variables",
             span=e.span,
-            hint="compute the position on the right, name the range with `where`, or scatter with a "
-            "reduction (`+=!`)",
+            hint="compute the position on the right, name the range with `where`, or scatter "
+            "with a reduction (`+=!`)",
         )
     return AffineError(
         "a left subscript must read a tensor, or be affine in index variables, loop variables and "

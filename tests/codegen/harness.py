@@ -33,7 +33,7 @@ WAYS = [(t, w) for t in TARGETS for w in (0, 8) if w or t != "cpu:avx512"]
 
 @dataclass
 class Launches:
-    """Numbers of tasks of the parallel loops that ran, and the tasks' scratch memory, in a row each.
+    """Numbers of tasks of the parallel loops that ran, and their scratch memory, in a row each.
 
     Memory that no task has written holds 0xFF.
     """
