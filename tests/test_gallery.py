@@ -100,6 +100,16 @@ def patches(image: Array, F: Array) -> Array:
     return np.einsum("ncaibj,ecij->nabe", blocks, F)
 
 
+def conv_transpose(X: Array, F: Array) -> Array:
+    n, _, h, w = X.shape
+    _, o, kh, kw = F.shape
+    Y = np.zeros((n, o, 2 * h + kh - 2, 2 * w + kw - 2), np.float32)
+    for i, j in np.ndindex(h, w):
+        window = np.einsum("nc,coij->noij", X[:, :, i, j], F)
+        Y[:, :, 2 * i : 2 * i + kh, 2 * j : 2 * j + kw] += window
+    return Y
+
+
 def pool(X: Array) -> tuple[Array, Array]:
     windows = np.lib.stride_tricks.sliding_window_view(X, (3, 3), (2, 3))[:, :, ::2, ::2]
     return windows.max((-1, -2)), X.mean((2, 3))
@@ -191,6 +201,25 @@ def top2(X: Array) -> tuple[Array, ...]:
     at = np.argsort(-X, 1, kind="stable")[:, :2]
     first, second = np.take_along_axis(X, at, 1).T
     return first, second, at[:, 0], at[:, 1]
+
+
+def messages(X: Array, W: Array, source: Array, to: Array, weight: Array) -> Array:
+    Y = np.zeros((len(X), len(W)), np.float32)
+    np.add.at(Y, to, weight[:, None] * (X @ W.T)[source])
+    return Y
+
+
+def token_means(token: Array, X: Array, P: int = 9) -> tuple[Array, Array]:
+    total = np.zeros((P, X.shape[1]), np.float32)
+    np.add.at(total, token, X)
+    count = np.bincount(token, minlength=P)
+    return count, total / np.maximum(count, 1)[:, None]
+
+
+def append(cache: Array, key: Array, at: int) -> Array:
+    Y = cache.copy()
+    Y[:, :, at] = key
+    return Y
 
 
 def distances(X: Array, Y: Array) -> tuple[Array, Array]:
@@ -285,6 +314,7 @@ CASES: dict[str, Case] = {
     "conv1d_causal": (lambda: (draw(2, 3, 11), draw(4, 3, 3)), conv1d_causal),
     "conv2d_grouped": (lambda: (draw(1, 2, 3, 7, 6), draw(2, 4, 3, 3, 3)), conv2d_grouped),
     "patches": (lambda: (draw(1, 3, 32, 16), draw(5, 3, 16, 16)), patches),
+    "conv_transpose": (lambda: (draw(2, 3, 4, 5), draw(3, 2, 3, 4)), conv_transpose),
     "pool": (lambda: (draw(2, 3, 7, 9),), pool),
     "upsample_nearest": (lambda: (draw(1, 2, 3, 4),), lambda X: X.repeat(2, 2).repeat(2, 3)),
     "upsample_rows": (lambda: (draw(1, 2, 5, 3),), upsample_rows),
@@ -341,6 +371,12 @@ CASES: dict[str, Case] = {
         lambda: (draw(5, 3), whole(2, 5, 5).astype(np.float32), draw(4, 3)),
         lambda X, A, W: A @ (X @ W.T) / np.maximum(A.sum(1), 1)[:, None],
     ),
+    "messages": (
+        lambda: (draw(5, 3), draw(4, 3), whole(5, 11), whole(4, 11), draw(11)),
+        messages,
+    ),
+    "token_means": (lambda: (whole(7, 20), draw(20, 3)), token_means),
+    "append": (lambda: (draw(2, 3, 5, 4), draw(2, 3, 4), 2), append),
     "distances": (lambda: (draw(4, 3), draw(5, 3)), distances),
     "cosine": (lambda: (draw(4, 3), draw(5, 3)), cosine),
     "viterbi": (lambda: (draw(6, 2, 4), draw(4, 4)), viterbi),
@@ -348,7 +384,7 @@ CASES: dict[str, Case] = {
     "ctc": (lambda: (np.log(softmax(draw(5, 2, 3))), LABELS), ctc),
     "warping": (lambda: (draw(6), draw(8)), warping),
 }
-SIZES = {"sinusoids": {"L": 5, "D": 4}}
+SIZES = {"sinusoids": {"L": 5, "D": 4}, "token_means": {"P": 9}}
 
 
 @pytest.mark.parametrize("name", TEXTS)
