@@ -180,6 +180,12 @@ class ConditionError(TCError, ValueError):
     kind = "condition"
 
 
+class DerivativeError(TCError, ValueError):
+    """What has no derivative, or none that can be written as a program."""
+
+    kind = "derivative"
+
+
 class OptionError(TCError, ValueError):
     """An option, strategy, target or stage name that does not exist or does not fit."""
 
@@ -229,6 +235,7 @@ ERROR_KINDS: dict[str, type[TCError]] = {
         CallError,
         LoopError,
         ConditionError,
+        DerivativeError,
         OptionError,
         TargetError,
     )

@@ -1,0 +1,208 @@
+"""Items -> the same without statements that combine with old values or write a slice twice.
+
+`T(i) += e` becomes a sum of its own and `T(i) = T(i) + sum(i)`; then a slice of a tensor that a
+later statement of the same block replaces whole gets a name of its own, as do all that read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from tcsym.differentiate.algebra import converted, with_reads
+from tcsym.differentiate.names import Names
+from tcsym.differentiate.places import Bounds, is_at_least, range_of
+from tcsym.frontend.program import (
+    Binary,
+    Compare,
+    Expr,
+    For,
+    If,
+    Item,
+    Range,
+    Read,
+    Select,
+    Statement,
+    Tensor,
+    reads,
+    statements,
+)
+from tcsym.index.expr import ZERO, Index, var
+
+Slice = tuple[Index | None, ...]  # fixed positions; None: the whole dimension
+Tensors = dict[str, Tensor]
+
+
+def without_accumulation(
+    items: tuple[Item, ...], tensors: Tensors, names: Names
+) -> tuple[Item, ...]:
+    """Every statement assigns; new temporaries go to `tensors`."""
+    return _Block(tensors, names, {}).items(items)
+
+
+def own_subscripts(s: Statement) -> tuple[tuple[Range, int], ...]:
+    """The left index variables' ranges, with their dimensions."""
+    found = [(range_of(e, s.domain), d) for d, e in enumerate(s.subscripts)]
+    return tuple((r, d) for r, d in found if r is not None)
+
+
+def reduces(s: Statement) -> bool:
+    return any(r.reduced for r in s.domain)
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    tensors: Tensors
+    names: Names
+    bounds: Mapping[str, tuple[Index, Index]]
+
+    def items(self, items: tuple[Item, ...]) -> tuple[Item, ...]:
+        found: list[Item] = []
+        for item in items:
+            match item:
+                case Statement():
+                    found += self._assigned(item)
+                case For(variable, lower, upper, body):
+                    inner = _Block(
+                        self.tensors, self.names, {**self.bounds, variable: (lower, upper)}
+                    )
+                    found.append(replace(item, body=inner.items(body)))
+                case If(_, then, orelse):
+                    found.append(
+                        replace(item, then=self.items(then), orelse=self.items(orelse))
+                    )
+                case _:
+                    assert_never(item)
+        k = 0
+        while k < len(found):
+            k = 0 if self._renamed_slice(found, k) else k + 1
+        return tuple(found)
+
+    def _assigned(self, s: Statement) -> list[Statement]:
+        if s.op == "=" or (s.initialise and not reduces(s)):
+            return [replace(s, op="=", initialise=False, value=self._stored(s, s.value))]
+        if s.initialise:
+            return [s]
+        old = Read(s.target, s.subscripts, self.tensors[s.target].dtype)
+        if not reduces(s):
+            value = _combined(s, old, self._stored(s, s.value))
+            return [replace(s, op="=", value=value)]
+        dtype = self.tensors[s.target].dtype
+        partial = self.temporary(s, self.names.fresh(f"{s.target}_sum"))
+        own = tuple(var(r.variable) for r, _ in own_subscripts(s))
+        total = _combined(s, old, Read(partial.name, own, dtype))
+        domain = tuple(r for r in s.domain if not r.reduced)
+        return [
+            replace(s, target=partial.name, subscripts=own, initialise=True),
+            replace(s, op="=", domain=domain, value=total),
+        ]
+
+    def _stored(self, s: Statement, e: Expr) -> Expr:
+        return converted(e, self.tensors[s.target].dtype)
+
+    def temporary(self, s: Statement, name: str) -> Tensor:
+        """For what `s` writes, by its left index variables alone."""
+        shape = tuple(r.upper for r, _ in own_subscripts(s))
+        made = Tensor(name, self.tensors[s.target].dtype, shape, "temporary")
+        self.tensors[name] = made
+        return made
+
+    # ---- slices that are replaced
+
+    def _renamed_slice(self, block: list[Item], j: int) -> bool:
+        """Whether the slice that `block[j]` replaces was renamed in front of it."""
+        s = block[j]
+        key = self._slice(s) if isinstance(s, Statement) else None
+        if not isinstance(s, Statement) or key is None:
+            return False
+        for i in range(j - 1, -1, -1):
+            earlier = block[i]
+            if isinstance(earlier, Statement) and earlier.target == s.target:
+                if self._slice(earlier) != key:
+                    return False
+                between = tuple(block[i + 1 : j + 1])
+                if not all(self._reads_apart_or_in(r, s.target, key) for r in _reads(between)):
+                    return False
+                self._rename(block, i, j, key)
+                return True
+            if any(x.target == s.target for x in statements((earlier,))):
+                return False
+        return False
+
+    def _slice(self, s: Statement) -> Slice | None:
+        """What `s` writes, if that is a slice whole in the other dimensions."""
+        shape = self.tensors[s.target].shape
+        found: list[Index | None] = []
+        for e, extent in zip(s.subscripts, shape, strict=True):
+            r = range_of(e, s.domain)
+            if r is not None and (r.lower != ZERO or r.upper != extent):
+                return None
+            found.append(e if r is None else None)
+        return tuple(found)
+
+    def _reads_apart_or_in(self, r: Read, tensor: str, key: Slice) -> bool:
+        return r.tensor != tensor or _is_in(r, key) or _is_apart(r, key, self.bounds)
+
+    def _rename(self, block: list[Item], i: int, j: int, key: Slice) -> None:
+        s = block[i]
+        assert isinstance(s, Statement)
+        made = self.temporary(s, self.names.fresh(f"{s.target}_{self._count(s.target)}"))
+        own = tuple(var(r.variable) for r, _ in own_subscripts(s))
+        block[i] = replace(s, target=made.name, subscripts=own)
+
+        def read(r: Read) -> Expr:
+            if r.tensor != s.target or not _is_in(r, key):
+                return r
+            kept = tuple(e for e, fixed in zip(r.subscripts, key) if fixed is None)
+            return Read(made.name, kept, r.dtype)
+
+        for k in range(i + 1, j + 1):
+            block[k] = reads_replaced(block[k], read)
+
+    def _count(self, tensor: str) -> int:
+        return 1 + sum(name.startswith(f"{tensor}_") for name in self.tensors)
+
+
+def _combined(s: Statement, old: Read, new: Expr) -> Expr:
+    match s.op:
+        case "+=":
+            return Binary("add", old, new, old.dtype)
+        case "*=":
+            return Binary("mul", old, new, old.dtype)
+        case "min=":
+            return Select(Compare("le", old, new), old, new, old.dtype)
+        case _:
+            return Select(Compare("ge", old, new), old, new, old.dtype)
+
+
+def reads_replaced(item: Item, f: Callable[[Read], Expr]) -> Item:
+    match item:
+        case Statement():
+            return replace(item, value=with_reads(item.value, f))
+        case For(_, _, _, body):
+            return replace(item, body=tuple(reads_replaced(x, f) for x in body))
+        case If(_, then, orelse):
+            return replace(
+                item,
+                then=tuple(reads_replaced(x, f) for x in then),
+                orelse=tuple(reads_replaced(x, f) for x in orelse),
+            )
+        case _:
+            assert_never(item)
+
+
+def _reads(items: tuple[Item, ...]) -> list[Read]:
+    return [r for s in statements(items) for r in reads(s.value)]
+
+
+def _is_in(r: Read, key: Slice) -> bool:
+    return all(fixed is None or e == fixed for e, fixed in zip(r.subscripts, key))
+
+
+def _is_apart(r: Read, key: Slice, bounds: Bounds) -> bool:
+    for e, fixed in zip(r.subscripts, key):
+        if fixed is not None and isinstance(e, Index):
+            if is_at_least(e - fixed, 1, bounds) or is_at_least(fixed - e, 1, bounds):
+                return True
+    return False

@@ -1,0 +1,111 @@
+"""Which tensors the derivative goes through: they depend on `wrt`, and outputs depend on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tcsym.differentiate.accumulate import Tensors
+from tcsym.differentiate.places import Write, writes
+from tcsym.differentiate.single import Single
+from tcsym.frontend.program import (
+    Call,
+    Compare,
+    Expr,
+    For,
+    Read,
+    Select,
+    children,
+    dtype_of,
+    statements,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """`active`: names. `definitions`: of each tensor, the statements that write it."""
+
+    active: frozenset[str]
+    definitions: dict[str, tuple[Write, ...]]
+
+    def home(self, tensor: str, loops: tuple[For, ...]) -> int:
+        """How many of the enclosing `loops` also are around a definition of the tensor."""
+        depths = [0]
+        for w in self.definitions.get(tensor, ()):
+            common = 0
+            for a, b in zip(w.loops, loops):
+                if a is not b:
+                    break
+                common += 1
+            depths.append(common)
+        return max(depths)
+
+
+def activity(single: Single, wrt: frozenset[str], outputs: frozenset[str]) -> Activity:
+    definitions: dict[str, tuple[Write, ...]] = {}
+    for w in writes(single.items):
+        target = w.statement.target
+        definitions[target] = (*definitions.get(target, ()), w)
+    edges = _edges(single)
+    depends = _reached(wrt, edges)
+    back: dict[str, set[str]] = {}
+    for source, targets in edges.items():
+        for target in targets:
+            back.setdefault(target, set()).add(source)
+    matters = _reached(outputs, back)
+    return Activity(frozenset(depends & matters), definitions)
+
+
+def _edges(single: Single) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for s in statements(single.items):
+        if single.tensors[s.target].dtype.is_float:
+            for r in smooth_reads(s.value):
+                found.setdefault(r.tensor, set()).add(s.target)
+    return found
+
+
+def smooth_reads(e: Expr) -> list[Read]:
+    """Reads that the value depends on as a function of real numbers."""
+    if not dtype_of(e).is_float or isinstance(e, Compare):
+        return []
+    match e:
+        case Read():
+            return [e]
+        case Select(_, a, b, _):
+            return smooth_reads(a) + smooth_reads(b)
+        case Call(_, args, _):
+            return [r for a in args for r in smooth_reads(a)]
+    return [r for x in children(e) for r in smooth_reads(x)]
+
+
+def _reached(start: frozenset[str], edges: dict[str, set[str]]) -> set[str]:
+    found, todo = set(start), list(start)
+    while todo:
+        for x in edges.get(todo.pop(), ()):
+            if x not in found:
+                found.add(x)
+                todo.append(x)
+    return found
+
+
+def is_open(name: str, single: Single, active: Activity, tensors: Tensors) -> bool:
+    """True if the gradient of a tensor is added up over iterations, or in several pieces."""
+    found = active.definitions[name]
+    (first, *others) = found
+    if others or first.arms:
+        return True
+    if not first.loops:
+        return not all(not first.is_fixed(d) for d in range(len(tensors[name].shape)))
+    if tensors[name].role == "output":
+        return True
+    fixed = {d: e for d, e in enumerate(first.statement.subscripts) if first.is_fixed(d)}
+    for w in writes(single.items):
+        for r in smooth_reads(w.statement.value):
+            if r.tensor != name:
+                continue
+            same_loops = len(w.loops) >= len(first.loops) and all(
+                a is b for a, b in zip(first.loops, w.loops)
+            )
+            if not same_loops or any(r.subscripts[d] != e for d, e in fixed.items()):
+                return True
+    return False

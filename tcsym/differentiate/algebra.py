@@ -1,0 +1,283 @@
+"""Expressions of derivatives: made with constants folded, rebuilt with other indices and reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Literal, assert_never
+
+from tcsym.frontend.program import (
+    Binary,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    Expr,
+    IndexValue,
+    Read,
+    Select,
+    Unary,
+    dtype_of,
+)
+from tcsym.index.expr import (
+    All,
+    Any_,
+    Condition,
+    Index,
+    IsZero,
+    NonNegative,
+    Not,
+    condition_parts,
+)
+from tcsym.index.values import substitute
+from tcsym.types import DType
+
+TRUTH = Const(1, DType.BOOL)
+FALSEHOOD = Const(0, DType.BOOL)
+Subscript = Index | Expr
+
+
+def constant(value: float, dtype: DType) -> Const:
+    return Const(value, dtype)
+
+
+def is_constant(e: Expr, value: float) -> bool:
+    return isinstance(e, Const) and e.value == value and e.dtype is not DType.BOOL
+
+
+def add(a: Expr, b: Expr) -> Expr:
+    if is_constant(a, 0):
+        return b
+    if is_constant(b, 0):
+        return a
+    match b:
+        case Unary("neg", x, _):
+            return subtract(a, x)
+        case Binary("sub", x, y, dtype) if is_constant(x, 0):
+            return Binary("sub", a, y, dtype)
+    return Binary("add", a, b, dtype_of(a))
+
+
+def subtract(a: Expr, b: Expr) -> Expr:
+    if is_constant(b, 0):
+        return a
+    if is_constant(a, 0):
+        return negative(b)
+    match b:
+        case Unary("neg", x, _):
+            return add(a, x)
+    return Binary("sub", a, b, dtype_of(a))
+
+
+def negative(a: Expr) -> Expr:
+    match a:
+        case Const(value, dtype) if dtype.is_float:
+            return Const(-value, dtype)
+        case Unary("neg", x, _):
+            return x
+        case Binary("sub", x, y, dtype) if dtype.is_float:
+            return Binary("sub", y, x, dtype)
+        case Binary("mul" | "div" as op, x, y, dtype) if isinstance(x, Unary | Const):
+            return Binary(op, negative(x), y, dtype)
+    return Unary("neg", a, dtype_of(a))
+
+
+def multiply(a: Expr, b: Expr) -> Expr:
+    if is_constant(a, 0) or is_constant(b, 1):
+        return a
+    if is_constant(b, 0) or is_constant(a, 1):
+        return b
+    if is_constant(a, -1):
+        return negative(b)
+    if is_constant(b, -1):
+        return negative(a)
+    match a, b:
+        case Unary("neg", x, _), _:
+            return negative(multiply(x, b))
+        case _, Unary("neg", y, _):
+            return negative(multiply(a, y))
+        case Const(x, dtype), Const(y, _):
+            return Const(x * y, dtype)
+        case _, Binary("div", x, y, dtype) if is_constant(x, 1):
+            return divide(a, y)
+        case Select(c, x, y, dtype), _ if is_constant(y, 0):
+            return Select(c, multiply(x, b), y, dtype)
+    return Binary("mul", a, b, dtype_of(a))
+
+
+def divide(a: Expr, b: Expr) -> Expr:
+    if is_constant(a, 0) or is_constant(b, 1):
+        return a
+    match a:
+        case Unary("neg", x, _):
+            return negative(divide(x, b))
+    return Binary("div", a, b, dtype_of(a))
+
+
+def select(condition: Expr, a: Expr, b: Expr) -> Expr:
+    if condition == TRUTH or a == b:
+        return a
+    if condition == FALSEHOOD:
+        return b
+    return Select(condition, a, b, dtype_of(a))
+
+
+def both(a: Expr, b: Expr) -> Expr:
+    if a == TRUTH or b == FALSEHOOD:
+        return b
+    if b == TRUTH or a == FALSEHOOD:
+        return a
+    return a if a == b else Binary("and", a, b, DType.BOOL)
+
+
+def negation(a: Expr) -> Expr:
+    opposite: Mapping[str, Literal["lt", "le", "gt", "ge", "eq", "ne"]]
+    opposite = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le", "eq": "ne", "ne": "eq"}
+    match a:
+        case Const(value, DType.BOOL):
+            return FALSEHOOD if value else TRUTH
+        case Unary("not", x, _):
+            return x
+        case Compare(op, x, y) if not dtype_of(x).is_float:  # NaN compares as false both ways
+            return Compare(opposite[op], x, y)
+    return Unary("not", a, DType.BOOL)
+
+
+def converted(e: Expr, dtype: DType) -> Expr:
+    if dtype_of(e) is dtype:
+        return e
+    if isinstance(e, Const):
+        return Const(float(e.value) if dtype.is_float else e.value, dtype)
+    return Cast(e, dtype)
+
+
+def wide_type(dtype: DType) -> DType:
+    """The type in which derivatives of values of `dtype` are computed."""
+    return dtype.accumulator
+
+
+def wide(e: Expr) -> Expr:
+    """`e` with half types computed in float32."""
+    dtype = dtype_of(e)
+    if dtype.accumulator is dtype and not isinstance(e, Compare | Cast):
+        return rebuilt(e, wide)
+    match e:
+        case Const(value, _):
+            return Const(value, dtype.accumulator)
+        case Read():
+            return Cast(rebuilt(e, wide), dtype.accumulator)
+        case Cast(x, _):
+            return converted(wide(x), dtype.accumulator) if dtype.is_float else rebuilt(e, wide)
+        case Compare():
+            return rebuilt(e, wide)
+        case IndexValue():
+            return e
+        case Unary() | Binary() | Select() | Call():
+            return replace(rebuilt(e, wide), dtype=dtype.accumulator)
+        case _:
+            assert_never(e)
+
+
+def index_value(e: Index) -> Expr:
+    known = e.as_int()
+    return IndexValue(e, DType.INT32) if known is None else Const(known, DType.INT32)
+
+
+def truth(c: Condition) -> Expr:
+    """A condition on indices as a value."""
+    match c:
+        case NonNegative(i):
+            left = Index(tuple((a, k) for a, k in i.terms if k > 0), max(i.constant, 0))
+            right = Index(tuple((a, -k) for a, k in i.terms if k < 0), max(-i.constant, 0))
+            if i.constant == -1 and left.terms:  # a >= b + 1
+                right = Index(right.terms, 0)
+                return Compare("gt", index_value(left), index_value(right))
+            return Compare("ge", index_value(left), index_value(right))
+        case IsZero(i):
+            left = Index(tuple((a, k) for a, k in i.terms if k > 0), max(i.constant, 0))
+            right = Index(tuple((a, -k) for a, k in i.terms if k < 0), max(-i.constant, 0))
+            return Compare("eq", index_value(left), index_value(right))
+        case Not(inner):
+            return negation(truth(inner))
+        case All(cs):
+            joined = TRUTH if not cs else truth(cs[0])
+            for x in cs[1:]:
+                joined = both(joined, truth(x))
+            return joined
+        case Any_(cs):
+            joined = FALSEHOOD if not cs else truth(cs[0])
+            for x in cs[1:]:
+                joined = Binary("or", joined, truth(x), DType.BOOL)
+            return joined
+        case _:
+            assert_never(c)
+
+
+# ---- rebuilding
+
+
+def rebuilt(
+    e: Expr, f: Callable[[Expr], Expr], of_index: Callable[[Index], Index] = lambda i: i
+) -> Expr:
+    """`e` with `f` applied to its direct parts, and `of_index` to its index expressions."""
+    match e:
+        case Const():
+            return e
+        case IndexValue(i, dtype):
+            return IndexValue(of_index(i), dtype)
+        case Read(_, subscripts):
+            parts: list[Subscript] = []
+            for s in subscripts:
+                parts.append(of_index(s) if isinstance(s, Index) else f(s))
+            return replace(e, subscripts=tuple(parts), checked=(), unwritten=None)
+        case Cast(x, _) | Unary(_, x, _):
+            return replace(e, operand=f(x))
+        case Binary(_, a, b) | Compare(_, a, b):
+            return replace(e, left=f(a), right=f(b))
+        case Select(c, a, b, _):
+            return replace(e, condition=f(c), then=f(a), orelse=f(b))
+        case Call(_, args, _):
+            return replace(e, args=tuple([f(a) for a in args]))
+        case _:
+            assert_never(e)
+
+
+def with_indices(e: Expr, values: Mapping[str, Index]) -> Expr:
+    """`e` with variables replaced everywhere."""
+    if not values:
+        return e
+
+    def inner(x: Expr) -> Expr:
+        return rebuilt(x, inner, lambda i: substitute(i, values))
+
+    return inner(e)
+
+
+def with_reads(e: Expr, f: Callable[[Read], Expr]) -> Expr:
+    """`e` with what `f` has for each read; reads in its subscripts come first."""
+
+    def inner(x: Expr) -> Expr:
+        made = rebuilt(x, inner)
+        return f(made) if isinstance(made, Read) else made
+
+    return inner(e)
+
+
+def index_variables(e: Expr) -> frozenset[str]:
+    """Names of all index variables, loop variables and sizes in `e`."""
+    found: set[str] = set()
+
+    def note(i: Index) -> Index:
+        found.update(i.variables())
+        return i
+
+    def inner(x: Expr) -> Expr:
+        rebuilt(x, inner, note)
+        return x
+
+    inner(e)
+    return frozenset(found)
+
+
+def variables_of(c: Condition) -> frozenset[str]:
+    return frozenset[str]().union(*(i.variables() for i in condition_parts(c)))

@@ -1,0 +1,144 @@
+"""Expression, gradient of its value -> what each read in it contributes: the chain rule.
+
+Ties and kinks are as in torch: of `max(a, b)` and `min(a, b)` each side has half where they are
+equal; of `fmax` and `fmin` the first has all; `fabs` has 0 at 0; `c ? a : b` has the side it took.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from tcsym.differentiate.algebra import (
+    TRUTH,
+    both,
+    constant,
+    converted,
+    divide,
+    multiply,
+    negation,
+    negative,
+    select,
+)
+from tcsym.differentiate.functions import partials
+from tcsym.frontend.program import (
+    Binary,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    Expr,
+    IndexValue,
+    Read,
+    Select,
+    Unary,
+    dtype_of,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """`read` gets `gradient` where `guard` holds. `gradient` has the type of the read, widened."""
+
+    read: Read
+    gradient: Expr
+    guard: Expr = field(default=TRUTH)
+
+
+def contributions(
+    value: Expr, gradient: Expr, result: Expr, wanted: Callable[[Read], bool]
+) -> Iterator[Contribution]:
+    """What reads that are `wanted` get of `gradient`, that of `value` (computed in wide types).
+
+    result: an expression with the same value, such as the tensor it was stored to.
+    """
+    yield from _Chain(wanted).of(value, gradient, result, TRUTH)
+
+
+@dataclass(frozen=True, slots=True)
+class _Chain:
+    wanted: Callable[[Read], bool]
+
+    def of(self, e: Expr, g: Expr, result: Expr, guard: Expr) -> Iterator[Contribution]:
+        if not dtype_of(e).is_float or not self.is_active(e):
+            return
+        match e:
+            case Const() | IndexValue() | Compare():
+                return
+            case Read():
+                yield Contribution(e, g, guard)
+            case Cast(x, _):
+                yield from self.of(x, converted(g, dtype_of(x).accumulator), x, guard)
+            case Unary(_, x, _):
+                yield from self.of(x, negative(g), x, guard)
+            case Binary():
+                yield from self._binary(e, g, result, guard)
+            case Select(c, a, b, _):
+                yield from self.of(a, g, a, both(guard, c))
+                yield from self.of(b, g, b, both(guard, negation(c)))
+            case Call(_, args, _):
+                for x, partial in zip(args, partials(e, result), strict=True):
+                    if partial is not None and self.is_active(x):
+                        yield from self.of(x, multiply(g, partial), x, guard)
+            case _:
+                assert_never(e)
+
+    def is_active(self, e: Expr) -> bool:
+        if not dtype_of(e).is_float:
+            return False
+        match e:
+            case Read():
+                return self.wanted(e)
+            case Const() | IndexValue() | Compare():
+                return False
+            case Cast(x, _) | Unary(_, x, _):
+                return self.is_active(x)
+            case Binary(_, a, b, _) | Select(_, a, b, _):
+                return self.is_active(a) or self.is_active(b)
+            case Call(_, args, _):
+                return any(map(self.is_active, args))
+            case _:
+                assert_never(e)
+
+    def _binary(self, e: Binary, g: Expr, result: Expr, guard: Expr) -> Iterator[Contribution]:
+        a, b = e.left, e.right
+        for x, partial in ((a, _by_left(e, g, result)), (b, _by_right(e, g, result))):
+            if self.is_active(x):
+                yield from self.of(x, partial(), x, guard)
+
+
+def _by_left(e: Binary, g: Expr, result: Expr) -> Callable[[], Expr]:
+    match e.op:
+        case "add" | "sub" | "mod":
+            return lambda: g
+        case "mul":
+            return lambda: multiply(g, e.right)
+        case "div":
+            return lambda: divide(g, e.right)
+        case _:
+            return lambda: multiply(g, _share(e, e.left, e.right))
+
+
+def _by_right(e: Binary, g: Expr, result: Expr) -> Callable[[], Expr]:
+    match e.op:
+        case "add":
+            return lambda: g
+        case "sub":
+            return lambda: negative(g)
+        case "mul":
+            return lambda: multiply(g, e.left)
+        case "div":
+            return lambda: negative(divide(multiply(g, result), e.right))
+        case "mod":
+            quotient: Expr = Call("floor", (divide(e.left, e.right),), e.dtype)
+            return lambda: negative(multiply(g, quotient))
+        case _:
+            return lambda: multiply(g, _share(e, e.right, e.left))
+
+
+def _share(e: Binary, x: Expr, other: Expr) -> Expr:
+    """Of a minimum or maximum: 1 where `x` is it, half where both are."""
+    one, half, none = (constant(k, e.dtype) for k in (1.0, 0.5, 0.0))
+    wins = Compare("lt" if e.op == "min" else "gt", x, other)
+    return select(wins, one, select(Compare("eq", x, other), half, none))

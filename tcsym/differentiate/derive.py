@@ -1,0 +1,81 @@
+"""Program -> the text of a def that computes gradients of its inputs, or tangents of its outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+
+from tcsym.differentiate.activity import activity
+from tcsym.differentiate.header import Header, written
+from tcsym.differentiate.names import gradient_names, names_of, written_plainly
+from tcsym.differentiate.needed import needed_items
+from tcsym.differentiate.reverse import Reverse
+from tcsym.differentiate.single import single_assignment
+from tcsym.errors import DerivativeError
+from tcsym.frontend.program import Program, Tensor
+
+Analyse = Callable[[str], Program]
+
+
+def gradient_text(
+    program: Program, wrt: Collection[str] | None, *, outputs: bool, analyse: Analyse
+) -> str:
+    """The def `<name>_grad`. outputs: whether it may take what the program computed.
+
+    analyse: text of one def -> its program.
+    """
+    program = written_plainly(program)
+    inputs = differentiable(program, wrt)
+    names = names_of(program)
+    called = gradient_names(program)
+    names.taken |= set(called.values())
+    single = single_assignment(program, names)
+    floats = [t for t in program.outputs if t.dtype.is_float]
+    found = activity(
+        single, frozenset(t.name for t in inputs), frozenset(t.name for t in floats)
+    )
+    floats = [t for t in floats if t.name in found.active]
+    if not floats:
+        raise _independent(program, inputs)
+    given = {t.name: replace(t, name=called[t.name], role="input") for t in floats}
+    results = {t.name: replace(t, name=called[t.name], role="output") for t in inputs}
+    reverse = Reverse(single, names, found, frozenset(program.sizes), given)
+    back = reverse.run(results)
+    taken = {t.name for t in program.outputs} if outputs else set()
+    forward, used = needed_items(single, back, reverse.beside, taken)
+    header = Header(
+        f"{program.name}_grad",
+        program,
+        tuple(t for t in program.inputs if t.name in used),
+        tuple(t for t in program.outputs if t.name in used and t.name in taken),
+        tuple(given.values()),
+        tuple(results.values()),
+    )
+    return written(header, (*forward, *back), names, analyse)
+
+
+def differentiable(program: Program, wrt: Collection[str] | None) -> Sequence[Tensor]:
+    """The inputs that `wrt` names. Errors: DerivativeError."""
+    known = {t.name: t for t in program.inputs}
+    if wrt is None:
+        found = [t for t in program.inputs if t.dtype.is_float]
+        if not found:
+            raise DerivativeError(f"`{program.name}` has no input of a floating type")
+        return found
+    wanted = [wrt] if isinstance(wrt, str) else list(wrt)
+    for name in wanted:
+        if name not in known:
+            listed = ", ".join(known) or "none"
+            message = f"`{name}` in `wrt` is no input of `{program.name}`"
+            raise DerivativeError(message, hint=f"inputs are {listed}")
+        if not known[name].dtype.is_float:
+            message = f"`{name}` in `wrt` has type {known[name].dtype}: it has no gradient"
+            raise DerivativeError(message, hint="leave it out of `wrt`")
+    if not wanted:
+        raise DerivativeError("`wrt` names no input")
+    return [t for t in program.inputs if t.name in wanted]
+
+
+def _independent(program: Program, inputs: Sequence[Tensor]) -> DerivativeError:
+    listed = ", ".join(f"`{t.name}`" for t in inputs)
+    return DerivativeError(f"no floating output of `{program.name}` depends on {listed}")

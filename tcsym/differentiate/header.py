@@ -1,0 +1,256 @@
+"""Statements and their tensors -> a def: parameters that bind all sizes, ranges where needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tcsym.differentiate.algebra import index_variables, rebuilt
+from tcsym.differentiate.names import Names
+from tcsym.differentiate.text import item_lines, type_name
+from tcsym.errors import DerivativeError, TCError
+from tcsym.frontend.program import Expr, For, If, Item, Program, Range, Statement, Tensor, statements
+from tcsym.index.expr import Index, condition_variables, var
+from tcsym.index.values import map_condition
+
+_ROUNDS = 12
+_WIDTH = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a def takes, in this order, and gives."""
+
+    name: str
+    program: Program
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]  # of the program, as arguments
+    gradients: tuple[Tensor, ...]
+    results: tuple[Tensor, ...]
+
+
+def written(
+    header: Header, items: tuple[Item, ...], names: Names, analyse: Callable[[str], Program]
+) -> str:
+    """The text of the def."""
+    extents = _named_extents(header, names)
+    items = tuple(_with_extents(items, extents))
+    header = _bound(header, items, extents)
+    head = _header_lines(header, extents)
+    found = list(statements(items))
+    needed: dict[int, set[str]] = {}
+    for _ in range(_ROUNDS):
+        text = _text(head, items, needed)
+        more = _missing_ranges(text, len(head), found, items, needed, analyse)
+        if not more:
+            return text
+        for key, variables in more.items():
+            needed.setdefault(key, set()).update(variables)
+    needed = {id(s): {r.variable for r in s.domain} for s in found}
+    return _text(head, items, needed)
+
+
+def _text(head: list[str], items: Collection[Item], needed: Mapping[int, Collection[str]]) -> str:
+    return "\n".join([*head, *item_lines(items, needed, "  "), "}", ""])
+
+
+def _missing_ranges(
+    text: str,
+    first_line: int,
+    found: list[Statement],
+    items: tuple[Item, ...],
+    needed: Mapping[int, Collection[str]],
+    analyse: Callable[[str], Program],
+) -> dict[int, set[str]]:
+    """Variables by statement whose ranges inference does not find as they are."""
+    try:
+        program = analyse(text)
+    except TCError as error:
+        lines = [e.line for e in (error, *error.others)]
+        at = _statement_at(lines[0], first_line, items, needed)
+        wrong = {id(s): {r.variable for r in s.domain} for s in ([found[at]] if at >= 0 else [])}
+        fresh = {k: v for k, v in wrong.items() if v - set(needed.get(k, ()))}
+        if fresh:
+            return fresh
+        rest = {id(s): {r.variable for r in s.domain} for s in found}
+        rest = {k: v for k, v in rest.items() if v - set(needed.get(k, ()))}
+        if not rest:
+            raise
+        return rest
+    more: dict[int, set[str]] = {}
+    for s, inferred in zip(found, statements(program.body), strict=True):
+        ranges = {r.variable: (r.lower, r.upper) for r in inferred.domain}
+        differ = {
+            r.variable for r in s.domain if ranges.get(r.variable) != (r.lower, r.upper)
+        } - set(needed.get(id(s), ()))
+        if differ:
+            more[id(s)] = differ
+    return more
+
+
+def _statement_at(
+    line: int, first_line: int, items: tuple[Item, ...], needed: Mapping[int, Collection[str]]
+) -> int:
+    """The number of the statement that a line of the text is part of."""
+    at, number = first_line, -1
+    for n, last in _last_lines(items, needed, at):
+        number, at = n, last
+        if line <= at:
+            return number
+    return number
+
+
+def _last_lines(
+    items: Collection[Item], needed: Mapping[int, Collection[str]], at: int
+) -> Iterator[tuple[int, int]]:
+    n = 0
+
+    def inner(block: Collection[Item], at: int) -> Iterator[tuple[int, int]]:
+        nonlocal n
+        for item in block:
+            lines = len(item_lines([item], needed, "  "))
+            match item:
+                case Statement():
+                    yield n, at + lines
+                    n += 1
+                case For(_, _, _, body):
+                    yield from inner(body, at + 1)
+                case If(_, then, orelse):
+                    yield from inner(then, at + 1)
+                    yield from inner(orelse, at + lines - 1 - len(item_lines(orelse, needed, "")))
+            at += lines
+
+    yield from inner(items, at)
+
+
+# ---- sizes
+
+
+def _named_extents(header: Header, names: Names) -> dict[Index, str]:
+    """Names for extents of arguments that are neither sizes nor numbers."""
+    found: dict[Index, str] = {}
+    for t in (*header.outputs, *header.gradients):
+        for e in t.shape:
+            if not _is_plain(e) and e not in found:
+                found[e] = names.fresh("PQRSUV"[len(found) % 6])
+    return found
+
+
+def _is_plain(e: Index) -> bool:
+    return e.is_constant or (len(e.terms) == 1 and e == var(str(e)))
+
+
+def _bound(header: Header, items: tuple[Item, ...], extents: Mapping[Index, str]) -> Header:
+    """With more inputs if sizes need them."""
+    program = header.program
+    used = _variables(items) & {*program.sizes}
+    for t in header.results:
+        used |= {v for e in t.shape for v in e.variables()}
+
+    def known(tensors: Sequence[Tensor]) -> set[str]:
+        return {v for t in tensors for e in t.shape if _is_plain(e) for v in e.variables()}
+
+    inputs = list(header.inputs)
+    missing = used - known((*inputs, *header.outputs, *header.gradients))
+    for t in program.inputs:
+        if missing & known((t,)):
+            inputs.append(t)
+            missing -= known((t,))
+    outputs = list(header.outputs)
+    for t in program.outputs:
+        if missing & known((t,)):
+            outputs.append(t)
+            missing -= known((t,))
+    if missing:
+        message = f"size `{min(missing)}` of `{program.name}` is that of no argument"
+        raise DerivativeError(message)
+    inputs.sort(key=program.tensors.index)
+    outputs.sort(key=program.tensors.index)
+    return replace(header, inputs=tuple(inputs), outputs=tuple(outputs))
+
+
+def _variables(items: Collection[Item]) -> set[str]:
+    found: set[str] = set()
+    for item in items:
+        match item:
+            case Statement():
+                found |= index_variables(item.value)
+                for e in item.subscripts:
+                    found |= e.variables()
+                for r in item.domain:
+                    found |= r.lower.variables() | r.upper.variables()
+            case For(_, lower, upper, body):
+                found |= lower.variables() | upper.variables() | _variables(body)
+            case If(condition, then, orelse):
+                found |= condition_variables(condition) | _variables(then) | _variables(orelse)
+    return found
+
+
+def _with_extents(items: Collection[Item], extents: Mapping[Index, str]) -> Iterator[Item]:
+    """Items in which what has a name is called by it."""
+
+    def of_index(e: Index) -> Index:
+        return shorter(e, extents)
+
+    def of_expression(e: Expr) -> Expr:
+        return rebuilt(e, of_expression, of_index)
+
+    for item in items:
+        match item:
+            case Statement():
+                domain = [
+                    Range(r.variable, of_index(r.lower), of_index(r.upper), r.reduced)
+                    for r in item.domain
+                ]
+                yield replace(
+                    item,
+                    subscripts=tuple(map(of_index, item.subscripts)),
+                    domain=tuple(domain),
+                    value=of_expression(item.value),
+                )
+            case For(_, lower, upper, body):
+                inner = tuple(_with_extents(body, extents))
+                yield replace(item, lower=of_index(lower), upper=of_index(upper), body=inner)
+            case If(condition, then, orelse):
+                yield If(
+                    map_condition(condition, of_index),
+                    tuple(_with_extents(then, extents)),
+                    tuple(_with_extents(orelse, extents)),
+                )
+
+
+def shorter(e: Index, extents: Mapping[Index, str]) -> Index:
+    """`e` by names of extents: T - K + 1 - p is P - p."""
+    for extent, name in extents.items():
+        atom, factor = extent.terms[0]
+        times, rest = divmod(e.coefficient(atom), factor)
+        if rest or not times:
+            continue
+        made = e - extent * times + var(name) * times
+        if len(made.terms) < len(e.terms) or made == var(name):
+            e = made
+    return e
+
+
+# ---- the first lines
+
+
+def _header_lines(header: Header, extents: Mapping[Index, str]) -> list[str]:
+    def parameter(t: Tensor) -> str:
+        sizes = ",".join(extents.get(e, str(e)) for e in t.shape)
+        return f"{type_name(t.dtype)}({sizes}) {t.name}" if t.shape else f"{type_name(t.dtype)} {t.name}"
+
+    params = [parameter(t) for t in (*header.inputs, *header.outputs, *header.gradients)]
+    results = [parameter(t) for t in header.results]
+    start, end = f"def {header.name}(", f"-> ({', '.join(results)}) {{"
+    lines = [start]
+    for k, p in enumerate(params):
+        part = p + (", " if k + 1 < len(params) else ") ")
+        if len(lines[-1]) + len(part.rstrip()) > _WIDTH:
+            lines[-1] = lines[-1].rstrip()
+            lines.append("    ")
+        lines[-1] += part
+    if len(lines[-1]) + len(end) <= _WIDTH:
+        lines[-1] += end
+        return lines
+    return [*lines[:-1], lines[-1].rstrip(), f"    {end}"]

@@ -1,0 +1,70 @@
+"""Items that a gradient reads -> the part of the program that must be computed again for it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from tcsym.differentiate.single import Single
+from tcsym.frontend.program import For, If, Item, Statement, reads, statements
+
+
+def needed_items(
+    single: Single,
+    back: Collection[Item],
+    beside: Mapping[int, tuple[Statement, ...]],
+    taken: Collection[str],
+) -> tuple[tuple[Item, ...], frozenset[str]]:
+    """The items, and the names of all tensors of the program that are read.
+
+    beside: what stands behind a statement of the program. taken: tensors that are given.
+    """
+    items = tuple(_with_all(single.items, beside))
+    sources: dict[str, set[str]] = {}
+    for s in statements(items):
+        sources.setdefault(s.target, set()).update(_read(s))
+    todo = [name for s in statements(tuple(back)) for name in _read(s)]
+    used: set[str] = set()
+    while todo:
+        name = todo.pop()
+        if name not in used:
+            used.add(name)
+            todo += () if name in taken else sources.get(name, ())
+    kept = used - set(taken)
+    return _kept(items, kept), frozenset(used)
+
+
+def _read(s: Statement) -> set[str]:
+    return {r.tensor for r in reads(s.value)}
+
+
+def _with_all(
+    items: tuple[Item, ...], beside: Mapping[int, tuple[Statement, ...]]
+) -> list[Item]:
+    found: list[Item] = []
+    for item in items:
+        match item:
+            case Statement():
+                found += [item, *beside.get(id(item), ())]
+            case For():
+                found.append(replace(item, body=tuple(_with_all(item.body, beside))))
+            case If():
+                then, orelse = _with_all(item.then, beside), _with_all(item.orelse, beside)
+                found.append(replace(item, then=tuple(then), orelse=tuple(orelse)))
+    return found
+
+
+def _kept(items: tuple[Item, ...], targets: set[str]) -> tuple[Item, ...]:
+    found: list[Item] = []
+    for item in items:
+        match item:
+            case Statement():
+                found += [item] if item.target in targets else []
+            case For():
+                body = _kept(item.body, targets)
+                found += [replace(item, body=body)] if body else []
+            case If():
+                then, orelse = _kept(item.then, targets), _kept(item.orelse, targets)
+                if then or orelse:
+                    found.append(replace(item, then=then, orelse=orelse))
+    return tuple(found)

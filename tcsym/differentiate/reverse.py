@@ -1,0 +1,316 @@
+"""Single assignment -> statements that compute gradients, from the last one of the program back.
+
+Every definition of a tensor is a place where its gradient must be complete: all terms that its
+readers gave are summed there. Terms for tensors that a loop does not define are summed behind it,
+over its iterations at once; a recurrence adds to the gradients of earlier steps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import assert_never
+
+from tcsym.differentiate.activity import Activity, is_open
+from tcsym.differentiate.algebra import (
+    TRUTH,
+    both,
+    converted,
+    negation,
+    truth,
+    variables_of,
+    wide,
+    with_indices,
+)
+from tcsym.differentiate.chain import contributions
+from tcsym.differentiate.gradient import Place, added, definition
+from tcsym.differentiate.names import Names
+from tcsym.differentiate.places import least
+from tcsym.differentiate.single import Single
+from tcsym.differentiate.transpose import Sum, Term, simplified, transposed
+from tcsym.differentiate.witness import shared, witness
+from tcsym.frontend.program import Expr, For, If, Item, Range, Read, Statement, Tensor
+from tcsym.index.expr import Condition, Index, ge, lt, negate, var
+from tcsym.index.values import condition_substitute, substitute
+from tcsym.types import DType
+
+
+@dataclass(slots=True)
+class _Frame:
+    """A block that is being written: `later` goes behind what is being written into it now."""
+
+    depth: int
+    guard: Condition | None
+    items: list[Item] = field(default_factory=list)
+    later: list[Item] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Reverse:
+    """`run` gives the statements. `beside`: what belongs behind a statement of the program."""
+
+    single: Single
+    names: Names
+    activity: Activity
+    sizes: frozenset[str]
+    given: dict[str, Tensor]  # output -> the argument that is its gradient
+    pending: dict[str, list[Term]] = field(default_factory=dict)
+    gradients: dict[str, Tensor] = field(default_factory=dict)
+    beside: dict[int, tuple[Statement, ...]] = field(default_factory=dict)
+    opened: set[str] = field(default_factory=set)
+    frames: list[_Frame] = field(default_factory=list)
+    loops: tuple[For, ...] = ()
+
+    def run(self, wrt: dict[str, Tensor]) -> list[Item]:
+        """wrt: input -> the result that is its gradient."""
+        self.frames = [_Frame(0, None)]
+        self._block(self.single.items)
+        for name, result in wrt.items():
+            self._result(name, result)
+        return self.frames[0].items
+
+    # ---- walking back
+
+    def _block(self, items: tuple[Item, ...]) -> None:
+        for item in reversed(items):
+            self._open_all(item)
+            match item:
+                case Statement():
+                    self._statement(item)
+                case For():
+                    self._for(item)
+                case If():
+                    self._if(item)
+                case _:
+                    assert_never(item)
+            frame = self.frames[-1]
+            frame.items += frame.later
+            frame.later = []
+
+    def _for(self, loop: For) -> None:
+        self.loops = (*self.loops, loop)
+        self.frames.append(_Frame(len(self.loops), None))
+        self._block(loop.body)
+        self.loops = self.loops[:-1]
+        body = self.frames.pop().items
+        if body:
+            back = {loop.variable: loop.lower + loop.upper - 1 - var(loop.variable)}
+            made = For(loop.variable, loop.lower, loop.upper, _substituted(body, back))
+            self.frames[-1].items.append(made)
+
+    def _if(self, item: If) -> None:
+        arms: list[tuple[Item, ...]] = []
+        for condition, body in (
+            (item.condition, item.then),
+            (negate(item.condition), item.orelse),
+        ):
+            self.frames.append(_Frame(len(self.loops), condition))
+            self._block(body)
+            arms.append(tuple(self.frames.pop().items))
+        then, orelse = arms
+        if then:
+            self.frames[-1].items.append(If(item.condition, then, orelse))
+        elif orelse:
+            self.frames[-1].items.append(If(negate(item.condition), orelse))
+
+    def _statement(self, s: Statement) -> None:
+        if s.target not in self.activity.active:
+            return
+        if s.target not in self.opened:
+            self._complete(s)
+        stored = self.gradients.get(s.target)
+        if stored is None:
+            return
+        dtype = self.single.tensors[s.target].dtype.accumulator
+        gradient = converted(Read(stored.name, s.subscripts, stored.dtype), dtype)
+        value = wide(s.value)
+        result = value
+        if s.op in ("*=", "min=", "max="):
+            found = witness(s, self.single.tensors, self.names)
+            self.beside[id(s)] = found.statements
+            gradient = shared(gradient, wide(found.share))
+        elif s.op == "=":
+            result = wide(Read(s.target, s.subscripts, self.single.tensors[s.target].dtype))
+        gradient = converted(gradient, value.dtype)  # type: ignore[union-attr]
+        for c in contributions(value, gradient, result, self._is_wanted):
+            self._contribute(s, Term(c.read.tensor, c.read.subscripts, c.gradient, c.guard, s.domain))
+
+    def _is_wanted(self, r: Read) -> bool:
+        return r.tensor in self.activity.active
+
+    # ---- terms
+
+    def _contribute(self, s: Statement, term: Term) -> None:
+        home = self.activity.home(term.tensor, self.loops)
+        is_now = term.tensor in self.opened
+        guard = term.guard
+        for frame in self.frames:
+            if frame.guard is not None and (frame.depth > home or not is_now):
+                guard = both(truth(frame.guard), guard)
+        summed = [Range(f.variable, f.lower, f.upper, True) for f in self.loops[home:]]
+        term = self._boxed(replace(term, guard=guard, domain=(*summed, *term.domain)), summed)
+        if not is_now:
+            self.pending.setdefault(term.tensor, []).append(term)
+            return
+        frame = [f for f in self.frames if f.depth == home][-1]
+        made = added(self._transposed(term), self.gradients[term.tensor].name)
+        where = frame.items if frame is self.frames[-1] else frame.later
+        where.append(made)
+
+    def _boxed(self, term: Term, summed: list[Range]) -> Term:
+        """Ranges that use loop variables which are summed now: their hull, under a condition."""
+        bounds = {r.variable: (r.lower, r.upper) for r in summed}
+        domain, guard = [], term.guard
+        for r in term.domain:
+            if not (r.lower.variables() | r.upper.variables()) & bounds.keys():
+                domain.append(r)
+                continue
+            lower, upper = least(r.lower, bounds), least(-r.upper, bounds)
+            assert lower is not None and upper is not None  # bounds are affine
+            inside = both(
+                truth(ge(var(r.variable), r.lower)), truth(lt(var(r.variable), r.upper))
+            )
+            guard = both(inside, guard)
+            domain.append(replace(r, lower=lower, upper=-upper))
+        return replace(term, domain=tuple(domain), guard=guard)
+
+    def _transposed(self, term: Term) -> Sum:
+        shape = self.single.tensors[term.tensor].shape
+        return transposed(term, shape, self.names, self.sizes)
+
+    # ---- gradients
+
+    def _open_all(self, item: Item) -> None:
+        """Gradients that `item` adds to while it uses them are defined in front of it."""
+        if self.loops:
+            return
+        for name, found in self.activity.definitions.items():
+            if name in self.opened or name not in self.activity.active:
+                continue
+            if not any(_contains(item, w.statement) for w in found):
+                continue
+            if is_open(name, self.single, self.activity, self.single.tensors):
+                self.opened.add(name)
+                self._define(name, {}, force=True)
+
+    def _complete(self, s: Statement) -> None:
+        """The gradient of what `s` defines, all terms of which are known."""
+        ranges = {r.variable for r in s.domain}
+        fixed = {
+            d: e for d, e in enumerate(s.subscripts) if not e.variables() & ranges
+        }
+        self._define(s.target, fixed, force=False)
+
+    def _define(self, name: str, fixed: dict[int, Index], force: bool) -> None:
+        terms = self.pending.pop(name, [])
+        given = self.given.get(name)
+        if not terms and given is not None and not (force and self._is_read(name)):
+            self.gradients[name] = given
+            return
+        if not terms and not force:
+            return
+        tensor = self.single.tensors[name]
+        dtype = tensor.dtype.accumulator
+        wanted = f"d{name}" if given is None else f"d{name}_sum"
+        made = Tensor(self.names.fresh(wanted), dtype, tensor.shape, "temporary")
+        base = None if given is None else Read(given.name, (), given.dtype)
+        sums = [self._transposed(t) for t in terms]
+        place = Place(made.name, dtype, tensor.shape, fixed)
+        found = definition(place, sums, base, self.names)
+        alias = _copied(found, place)
+        if alias is not None and not force:
+            self.gradients[name] = replace(made, name=alias.tensor, dtype=alias.dtype)
+            return
+        self.gradients[name] = made
+        self.frames[-1].items += found
+
+    def _is_read(self, name: str) -> bool:
+        """Whether what the program computes reads a tensor."""
+        from tcsym.differentiate.activity import smooth_reads
+        from tcsym.frontend.program import statements
+
+        found = [s for s in statements(self.single.items) if s.target in self.activity.active]
+        return any(r.tensor == name for s in found for r in smooth_reads(s.value))
+
+    def _result(self, name: str, result: Tensor) -> None:
+        tensor = self.single.tensors[name]
+        sums = [self._transposed(t) for t in self.pending.pop(name, [])]
+        dtype = tensor.dtype.accumulator
+        items = self.frames[0].items
+        if dtype is tensor.dtype:
+            items += definition(Place(result.name, dtype, tensor.shape, {}), sums, None, self.names)
+            return
+        wide_name = self.names.fresh(f"{result.name}_sum")
+        found = definition(Place(wide_name, dtype, tensor.shape, {}), sums, None, self.names)
+        if len(found) == 1 and found[0].op == "=":
+            (s,) = found
+            items.append(replace(s, target=result.name, value=converted(s.value, tensor.dtype)))
+            return
+        last = found[-1]
+        left = tuple(var(v) for v in self.names.variables(len(tensor.shape)))
+        domain = tuple(
+            Range(v, _zero(), e, False)
+            for v, e in zip(self.names.variables(len(tensor.shape)), tensor.shape)
+        )
+        assert last.target == wide_name
+        value = converted(Read(wide_name, left, dtype), tensor.dtype)
+        items += [*found, Statement("", result.name, left, "=", False, domain, value)]
+
+
+def _zero() -> Index:
+    from tcsym.index.expr import ZERO
+
+    return ZERO
+
+
+def _contains(item: Item, s: Statement) -> bool:
+    match item:
+        case Statement():
+            return item is s
+        case For(_, _, _, body):
+            return any(_contains(x, s) for x in body)
+        case If(_, then, orelse):
+            return any(_contains(x, s) for x in (*then, *orelse))
+        case _:
+            assert_never(item)
+
+
+def _copied(found: list[Statement], place: Place) -> Read | None:
+    """What a gradient is, element by element, if it is that of something else."""
+    match found:
+        case [Statement(op="=", value=Read() as r) as s] if r.subscripts == s.subscripts:
+            return r
+    return None
+
+
+def _substituted(items: list[Item], values: dict[str, Index]) -> tuple[Item, ...]:
+    found: list[Item] = []
+    for item in items:
+        match item:
+            case Statement():
+                domain = tuple(
+                    replace(
+                        r, lower=substitute(r.lower, values), upper=substitute(r.upper, values)
+                    )
+                    for r in item.domain
+                )
+                left = tuple(substitute(e, values) for e in item.subscripts)
+                value = with_indices(item.value, values)
+                found.append(replace(item, domain=domain, subscripts=left, value=value))
+            case For(_, lower, upper, body):
+                lower, upper = substitute(lower, values), substitute(upper, values)
+                body = _substituted(list(body), values)
+                found.append(replace(item, lower=lower, upper=upper, body=body))
+            case If(condition, then, orelse):
+                found.append(
+                    If(
+                        condition_substitute(condition, values),
+                        _substituted(list(then), values),
+                        _substituted(list(orelse), values),
+                    )
+                )
+            case _:
+                assert_never(item)
+    return tuple(found)
+
+
+__all__ = ["Reverse", "simplified", "Expr", "variables_of", "negation", "TRUTH", "DType"]

@@ -1,0 +1,273 @@
+"""Program -> the same in single assignment: each element of each tensor is written at most once.
+
+Then every value that the derivative needs is still there when it needs it. A tensor that a loop
+replaces in every iteration gets a dimension for the iterations; one that straight code replaces,
+another name. What is so already stays as it is, names and all: steps of a state, for instance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from tcsym.differentiate.accumulate import (
+    Tensors,
+    own_subscripts,
+    reads_replaced,
+    reduces,
+    without_accumulation,
+)
+from tcsym.differentiate.algebra import both, select, truth, with_indices, with_reads
+from tcsym.differentiate.names import Names, Renaming
+from tcsym.differentiate.places import Bounds, are_single, least, range_of, writes
+from tcsym.frontend.program import (
+    Expr,
+    For,
+    If,
+    Item,
+    Program,
+    Range,
+    Read,
+    Statement,
+    Tensor,
+    reads,
+    statements,
+)
+from tcsym.index.expr import ZERO, Index, all_of, eq, ge, lt, maximum, var
+
+
+@dataclass(frozen=True, slots=True)
+class Single:
+    """`items` write each element once; inputs and outputs have the names they had."""
+
+    items: tuple[Item, ...]
+    tensors: Tensors
+
+
+@dataclass(frozen=True, slots=True)
+class _At:
+    """Where the values of a tensor are now: `name(prefix, subscripts)`."""
+
+    name: str
+    prefix: tuple[Index, ...] = ()
+
+
+Places = dict[str, _At]
+
+
+def single_assignment(program: Program, names: Names) -> Single:
+    tensors = {t.name: t for t in program.tensors}
+    items = without_accumulation(program.body, tensors, names)
+    written = list(writes(items))
+    moved = {
+        t for t in tensors if not are_single([w for w in written if w.statement.target == t])
+    }
+    made = _Versions(items, tensors, names, frozenset(moved))
+    places: Places = {}
+    found = made.items(items, places, ())
+    last: dict[str, str] = {}
+    for t in program.outputs:
+        if t.name in moved and not places[t.name].prefix:
+            last[places[t.name].name] = t.name
+        elif t.name in moved:
+            found.append(made.copy(places[t.name], _At(t.name), t))
+    kept = {n: t for n, t in tensors.items() if n not in moved or t.role == "output"}
+    kept = {n: t for n, t in kept.items() if n not in last}
+    return Single(Renaming(last).items(tuple(found)), kept)
+
+
+def step_of(loop: For, outer: tuple[For, ...]) -> tuple[Index, Index, Index]:
+    """Of a loop: the number of an iteration from 0, its first value over all, how many there are.
+
+    Bounds that use outer loop variables count with their hull.
+    """
+    bounds: Bounds = {f.variable: (f.lower, f.upper) for f in outer}
+    lower = least(loop.lower, bounds)
+    upper = least(-loop.upper, bounds)
+    lower = loop.lower if lower is None else lower
+    upper = loop.upper if upper is None else -upper
+    return var(loop.variable) - lower, lower, maximum(upper - lower, 0) if lower.terms else upper - lower
+
+
+@dataclass(frozen=True, slots=True)
+class _Versions:
+    body: tuple[Item, ...]
+    tensors: Tensors
+    names: Names
+    moved: frozenset[str]
+
+    def items(self, items: tuple[Item, ...], places: Places, loops: tuple[For, ...]) -> list[Item]:
+        """`items` with versions for tensors; `places` are then those behind them."""
+        found: list[Item] = []
+        for item in items:
+            match item:
+                case Statement():
+                    found += self._statement(item, places, loops)
+                case For():
+                    found += self._for(item, places, loops)
+                case If():
+                    found.append(self._if(item, places, loops))
+                case _:
+                    assert_never(item)
+        return found
+
+    def _read(self, e: Expr, places: Places) -> Expr:
+        def read(r: Read) -> Expr:
+            at = places.get(r.tensor)
+            return r if at is None else replace(r, tensor=at.name, subscripts=at.prefix + r.subscripts)
+
+        return with_reads(e, read)
+
+    def version(self, t: Tensor, loops: tuple[For, ...], more: int = 0) -> _At:
+        """A new tensor for values of `t`, with a dimension for each loop; the last has `more`."""
+        steps = [step_of(f, loops[:k]) for k, f in enumerate(loops)]
+        extents = [n for _, _, n in steps]
+        if more:
+            extents[-1] = extents[-1] + more
+        name = self.names.fresh(f"{t.name}_1")
+        self.tensors[name] = Tensor(name, t.dtype, (*extents, *t.shape), "temporary")
+        return _At(name, tuple(e for e, _, _ in steps))
+
+    def copy(self, source: _At, target: _At, t: Tensor) -> Statement:
+        variables = [var(v) for v in self.names.variables(len(t.shape))]
+        domain = tuple(
+            Range(next(iter(v.variables())), ZERO, extent, False)
+            for v, extent in zip(variables, t.shape)
+        )
+        value = Read(source.name, (*source.prefix, *variables), t.dtype)
+        left = (*target.prefix, *variables)
+        return Statement("", target.name, left, "=", False, domain, value)
+
+    # ---- statements
+
+    def _statement(self, s: Statement, places: Places, loops: tuple[For, ...]) -> list[Item]:
+        s = replace(s, value=self._read(s.value, places))
+        if s.target not in self.moved:
+            return [s]
+        t = self.tensors[s.target]
+        if _is_whole(s, t):
+            at = places[t.name] = self.version(t, loops)
+            return [replace(s, target=at.name, subscripts=at.prefix + s.subscripts)]
+        found: list[Item] = []
+        if reduces(s):
+            own = tuple(r for r, _ in own_subscripts(s))
+            part = Tensor(f"{t.name}_part", t.dtype, tuple(r.upper for r in own), "temporary")
+            at = self.version(part, loops)
+            left = at.prefix + tuple(var(r.variable) for r in own)
+            found.append(replace(s, target=at.name, subscripts=left))
+            domain = tuple(r for r in s.domain if not r.reduced)
+            s = replace(
+                s, op="=", initialise=False, domain=domain, value=Read(at.name, left, t.dtype)
+            )
+        old = places.get(t.name)
+        at = places[t.name] = self.version(t, loops)
+        return [*found, self._merged(s, t, old, at)]
+
+    def _merged(self, s: Statement, t: Tensor, old: _At | None, at: _At) -> Statement:
+        """All of a tensor, of which `s` writes a part: the new value there, else the old one."""
+        variables = [var(v) for v in self.names.variables(len(t.shape))]
+        conditions, values, domain = [], {}, []
+        for v, e, extent in zip(variables, s.subscripts, t.shape):
+            r = range_of(e, s.domain)
+            domain.append(Range(next(iter(v.variables())), ZERO, extent, False))
+            if r is None:
+                conditions.append(eq(v, e))
+                continue
+            values[r.variable] = v
+            if r.lower != ZERO:
+                conditions.append(ge(v, r.lower))
+            if r.upper != extent:
+                conditions.append(lt(v, r.upper))
+        value = with_indices(s.value, values)
+        if old is not None:
+            before = Read(old.name, (*old.prefix, *variables), t.dtype)
+            guard = truth(all_of(conditions))
+            value = select(guard, value, before)
+        left = (*at.prefix, *variables)
+        return replace(s, target=at.name, subscripts=left, domain=tuple(domain), value=value)
+
+    # ---- loops and branches
+
+    def _for(self, loop: For, places: Places, loops: tuple[For, ...]) -> list[Item]:
+        before: list[Item] = []
+        inside = (*loops, loop)
+        step, first, _ = step_of(loop, loops)
+        prefix = tuple(step_of(f, loops[:k])[0] for k, f in enumerate(loops))
+        assigned = list(dict.fromkeys(s.target for s in statements(loop.body)))
+        carried: dict[str, _At] = {}
+        inner = dict(places)
+        for name in assigned:
+            if name not in self.moved or self._is_local(name, loop):
+                continue
+            t = self.tensors[name]
+            at = carried[name] = self.version(t, inside, more=1)
+            if name in places:
+                start = _At(at.name, (*prefix, loop.lower - first))
+                before.append(self.copy(places[name], start, t))
+            inner[name] = at
+        body = self.items(loop.body, inner, inside)
+        for name, at in carried.items():
+            target = _At(at.name, (*prefix, step + 1))
+            body = self._ended(body, inner[name], target, self.tensors[name])
+            end = maximum(loop.upper, loop.lower) if loop.lower != ZERO else loop.upper
+            places[name] = _At(at.name, (*prefix, end - first))
+        return [*before, replace(loop, body=tuple(body))]
+
+    def _ended(self, body: list[Item], last: _At, target: _At, t: Tensor) -> list[Item]:
+        """At the end of an iteration, `last` is in `target`: by its name, or by a copy."""
+        if not any(isinstance(s, Statement) and s.target == last.name for s in body):
+            return [*body, self.copy(last, target, t)]
+        n = len(target.prefix)
+
+        def read(r: Read) -> Expr:
+            if r.tensor != last.name:
+                return r
+            return replace(r, tensor=target.name, subscripts=target.prefix + r.subscripts[n:])
+
+        found: list[Item] = []
+        for item in body:
+            made = reads_replaced(item, read)
+            if isinstance(made, Statement) and made.target == last.name:
+                left = target.prefix + made.subscripts[n:]
+                made = replace(made, target=target.name, subscripts=left)
+            found.append(made)
+        del self.tensors[last.name]
+        return found
+
+    def _is_local(self, name: str, loop: For) -> bool:
+        """True if each iteration writes all of the tensor first, and only it reads that."""
+        if self.tensors[name].role == "output":
+            return False
+        inside = sum(r.tensor == name for s in statements(loop.body) for r in reads(s.value))
+        everywhere = sum(r.tensor == name for s in statements(self.body) for r in reads(s.value))
+        if inside != everywhere:
+            return False
+        for item in loop.body:
+            if isinstance(item, Statement) and item.target == name:
+                read = any(r.tensor == name for r in reads(item.value))
+                return not read and _is_whole(item, self.tensors[name])
+            named = list(statements((item,)))
+            if any(s.target == name or any(r.tensor == name for r in reads(s.value)) for s in named):
+                return False
+        return False
+
+    def _if(self, item: If, places: Places, loops: tuple[For, ...]) -> If:
+        then, orelse = dict(places), dict(places)
+        yes, no = self.items(item.then, then, loops), self.items(item.orelse, orelse, loops)
+        for name in dict.fromkeys((*then, *orelse)):
+            if then.get(name) == orelse.get(name):
+                continue
+            t = self.tensors[name]
+            places[name] = self.version(t, loops)
+            for arm, ended in ((yes, then), (no, orelse)):
+                if name in ended:
+                    arm.append(self.copy(ended[name], places[name], t))
+        return replace(item, then=tuple(yes), orelse=tuple(no))
+
+
+def _is_whole(s: Statement, t: Tensor) -> bool:
+    for e, extent in zip(s.subscripts, t.shape, strict=True):
+        r = range_of(e, s.domain)
+        if r is None or r.lower != ZERO or r.upper != extent:
+            return False
+    return True

@@ -1,0 +1,252 @@
+"""Typed expressions and statements -> text that the front end reads back with the same types."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import assert_never
+
+from tcsym.frontend.program import (
+    Binary,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    Expr,
+    For,
+    If,
+    IndexValue,
+    Item,
+    Range,
+    Read,
+    Select,
+    Statement,
+    Unary,
+    dtype_of,
+)
+from tcsym.index.expr import ZERO, Condition, Index, condition_text
+from tcsym.types import DType
+
+_WIDTH = 100
+# How tightly operators bind: a looser one inside a tighter one gets parentheses.
+_CHOICE, _OR, _AND, _COMPARISON, _SUM, _PRODUCT, _PREFIX, _ATOM = range(8)
+_SYMBOLS: dict[str, tuple[str, int]] = {
+    "or": ("||", _OR),
+    "and": ("&&", _AND),
+    "lt": ("<", _COMPARISON),
+    "le": ("<=", _COMPARISON),
+    "gt": (">", _COMPARISON),
+    "ge": (">=", _COMPARISON),
+    "eq": ("==", _COMPARISON),
+    "ne": ("!=", _COMPARISON),
+    "add": ("+", _SUM),
+    "sub": ("-", _SUM),
+    "mul": ("*", _PRODUCT),
+    "div": ("/", _PRODUCT),
+    "mod": ("%", _PRODUCT),
+}
+_SHORT = {DType.FLOAT32: "float", DType.FLOAT64: "double", DType.FLOAT16: "half"}
+Text = tuple[str, int]  # and how tightly its outermost operator binds
+
+
+def type_name(dtype: DType) -> str:
+    return _SHORT.get(dtype, str(dtype))
+
+
+def item_lines(items: Collection[Item], ranges: Mapping[int, Collection[str]], indent: str) -> list[str]:
+    """ranges: of a statement (by id), the variables whose ranges must be written."""
+    lines: list[str] = []
+    for item in items:
+        match item:
+            case Statement():
+                lines += _statement_lines(item, ranges.get(id(item), ()), indent)
+            case For(variable, lower, upper, body):
+                start = "" if lower == ZERO else f"{lower}:"
+                lines.append(f"{indent}for {variable} in {start}{upper} {{")
+                lines += [*item_lines(body, ranges, indent + "  "), indent + "}"]
+            case If(condition, then, orelse):
+                lines.append(f"{indent}if {_condition(condition)} {{")
+                lines += item_lines(then, ranges, indent + "  ")
+                if orelse:
+                    lines.append(indent + "} else {")
+                    lines += item_lines(orelse, ranges, indent + "  ")
+                lines.append(indent + "}")
+            case _:
+                assert_never(item)
+    return lines
+
+
+def _condition(c: Condition) -> str:
+    return condition_text(c)
+
+
+def _statement_lines(s: Statement, written: Collection[str], indent: str) -> list[str]:
+    left = f"{s.target}({', '.join(map(str, s.subscripts))})" if s.subscripts else s.target
+    head = f"{indent}{left} {s.op}{'!' if s.initialise else ''} "
+    value = expression_text(s.value)
+    where = ", ".join(_range(r) for r in s.domain if r.variable in written)
+    line = head + value + (f" where {where}" if where else "")
+    if len(line) <= _WIDTH:
+        return [line]
+    lines = _broken(head, value, indent + "    ")
+    if where and len(lines[-1]) + len(where) + 7 <= _WIDTH:
+        lines[-1] += f" where {where}"
+    elif where:
+        lines.append(f"{indent}    where {where}")
+    return lines
+
+
+def _broken(head: str, value: str, indent: str) -> list[str]:
+    """`head value` over several lines, cut in front of operators outside of subscripts."""
+    lines, line = [], head
+    for part in _parts(value):
+        if len(line) + len(part) > _WIDTH and line.strip() and line != head:
+            lines.append(line.rstrip())
+            line = indent
+        line += part
+    return [*lines, line]
+
+
+def _parts(value: str) -> list[str]:
+    """Pieces that begin with an operator between spaces, or behind `(`."""
+    words = value.split(" ")
+    pieces: list[str] = []
+    operators = {symbol for symbol, _ in _SYMBOLS.values()} | {"?", ":"}
+    for word in words:
+        if pieces and word not in operators and pieces[-1].strip() in operators:
+            pieces[-1] += word + " "
+        else:
+            pieces.append(word + " ")
+    pieces[-1] = pieces[-1].rstrip()
+    return pieces
+
+
+def _range(r: Range) -> str:
+    return f"{r.variable} in {r.lower}:{r.upper}"
+
+
+def expression_text(e: Expr) -> str:
+    return _text(e)[0]
+
+
+def _text(e: Expr) -> Text:
+    match e:
+        case Const():
+            return _constant(e)
+        case IndexValue(i, _):
+            return _index_text(i)
+        case Read(tensor, subscripts):
+            parts = [str(s) if isinstance(s, Index) else _subscript(s) for s in subscripts]
+            return (f"{tensor}({', '.join(parts)})" if parts else tensor), _ATOM
+        case Cast(x, dtype):
+            return f"{type_name(dtype)}({_text(x)[0]})", _ATOM
+        case Unary(op, x, _):
+            return f"{'-' if op == 'neg' else '!'}{_inside(_text(x), _PREFIX)}", _PREFIX
+        case Binary("min" | "max" as op, a, b, dtype):
+            left, right = _operands(a, b, dtype)
+            return f"{op}({left[0]}, {right[0]})", _ATOM
+        case Binary(op, a, b, dtype):
+            left, right = _operands(a, b, dtype)
+            symbol, level = _SYMBOLS[op]
+            return f"{_inside(left, level)} {symbol} {_inside(right, level + 1)}", level
+        case Compare(op, a, b):
+            left, right = _operands(a, b, dtype_of(a))
+            symbol, level = _SYMBOLS[op]
+            return f"{_inside(left, level + 1)} {symbol} {_inside(right, level + 1)}", level
+        case Select(c, a, b, dtype):
+            left, right = _operands(a, b, dtype)
+            test = _inside(_text(c), _OR)
+            return f"{test} ? {_inside(left, _OR)} : {right[0]}", _CHOICE
+        case Call(function, args, dtype):
+            texts = [_argument(a, args, dtype) for a in args]
+            return f"{function}({', '.join(texts)})", _ATOM
+        case _:
+            assert_never(e)
+
+
+def _inside(text: Text, level: int) -> str:
+    return text[0] if text[1] >= level else f"({text[0]})"
+
+
+def _argument(a: Expr, args: tuple[Expr, ...], dtype: DType) -> str:
+    """A literal takes the type of its neighbours; alone it needs its own."""
+    if isinstance(a, Const) and dtype is not DType.FLOAT32:
+        if all(isinstance(x, Const) for x in args):
+            return f"{type_name(dtype)}({_text(a)[0]})"
+    return _text(a)[0]
+
+
+def _operands(a: Expr, b: Expr, dtype: DType) -> tuple[Text, Text]:
+    """Literals take the other side's type; conversions that the language makes are left out."""
+    if isinstance(a, Const) and isinstance(b, Const) and dtype_of(a) not in (
+        DType.FLOAT32,
+        DType.INT32,
+        DType.BOOL,
+    ):
+        return (f"{type_name(dtype_of(a))}({_text(a)[0]})", _ATOM), _text(b)
+    return _text(_implicit(a, b, dtype)), _text(_implicit(b, a, dtype))
+
+
+def _implicit(e: Expr, other: Expr, dtype: DType) -> Expr:
+    """The operand of a conversion to the float type that the other side has anyway."""
+    match e:
+        case Cast(x, to) if to is dtype and dtype.is_float and not dtype_of(x).is_float:
+            is_literal = isinstance(other, Const | Cast)
+            if not is_literal and dtype_of(other) is dtype and not isinstance(x, Const):
+                return x
+    return e
+
+
+def _constant(e: Const) -> Text:
+    value, dtype = e.value, e.dtype
+    if dtype is DType.BOOL:
+        return ("true" if value else "false"), _ATOM
+    if not dtype.is_float:
+        text = str(int(value))
+        if dtype not in (DType.INT32, DType.INT64):
+            return f"{type_name(dtype)}({text})", _ATOM
+        return (text, _ATOM) if value >= 0 else (text, _PREFIX)
+    if value != value:
+        return "NAN", _ATOM
+    if value in (float("inf"), float("-inf")):
+        return ("INFINITY", _ATOM) if value > 0 else ("-INFINITY", _PREFIX)
+    text = _float_text(float(value), dtype)
+    return (text, _ATOM) if not text.startswith("-") else (text, _PREFIX)
+
+
+def _float_text(value: float, dtype: DType) -> str:
+    """The shortest decimal that is this value in its type."""
+    import numpy as np
+
+    if dtype is DType.FLOAT64:
+        return repr(value)
+    text = str(np.float32(value))
+    return text if "." in text or "e" in text else text + ".0"
+
+
+def _index_text(i: Index) -> Text:
+    text = str(i)
+    if len(i.terms) + (i.constant != 0) > 1:
+        return text, _SUM
+    if i.terms and i.terms[0][1] == 1 and isinstance(i.terms[0][0], str):
+        return text, _ATOM
+    return (text, _PREFIX) if text.startswith("-") and "*" not in text else (text, _PRODUCT)
+
+
+def _subscript(e: Expr) -> str:
+    """Everything in a subscript is exact: conversions to int64 are not written."""
+    return _text(_exact(e))[0]
+
+
+def _exact(e: Expr) -> Expr:
+    match e:
+        case Cast(x, DType.INT64) if not dtype_of(x).is_float:
+            return _exact(x)
+        case IndexValue(i, _):
+            return IndexValue(i, DType.INT32)
+        case Binary(op, a, b, _):
+            return Binary(op, _exact(a), _exact(b), DType.INT32)
+        case Unary(op, x, _):
+            return Unary(op, _exact(x), DType.INT32)
+        case Select(c, a, b, _):
+            return Select(c, _exact(a), _exact(b), DType.INT32)
+    return e

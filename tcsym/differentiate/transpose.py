@@ -1,0 +1,303 @@
+"""A contribution to `X(f(i))` for all i -> a statement that gathers, for each element of X, its terms.
+
+Subscripts are solved for index variables: `X(i + k)` at p is reached from `i = p - k`, where that
+lies in the range of i; `X(2*i + k)` where `p - k` is even; `X(i/2)` from `i = 2*p + r`. What cannot
+be solved is a condition: all terms with `f(i) == p`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from tcsym.differentiate.algebra import (
+    TRUTH,
+    Subscript,
+    both,
+    constant,
+    index_value,
+    select,
+    truth,
+    with_indices,
+)
+from tcsym.differentiate.names import Names
+from tcsym.differentiate.places import is_at_least
+from tcsym.frontend.program import (
+    Binary,
+    Compare,
+    Const,
+    Expr,
+    IndexValue,
+    Range,
+    Select,
+    dtype_of,
+)
+from tcsym.index.expr import TRUE as CERTAIN
+from tcsym.index.expr import (
+    ZERO,
+    Condition,
+    FloorDiv,
+    Index,
+    eq,
+    floordiv,
+    ge,
+    index,
+    lt,
+    of_atom,
+    var,
+)
+from tcsym.index.values import substitute
+from tcsym.types import DType
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """What `tensor(subscripts)` gets at every point of `domain` where `guard` holds."""
+
+    tensor: str
+    subscripts: tuple[Subscript, ...]
+    value: Expr
+    guard: Expr
+    domain: tuple[Range, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """`left += value` over `domain`, in which the variables not on the left are reduced.
+
+    fixed: dimensions at a position that the index variables do not say.
+    whole: in the other dimensions, every element has a term.
+    """
+
+    left: tuple[Index, ...]
+    domain: tuple[Range, ...]
+    value: Expr
+    fixed: frozenset[int]
+    whole: bool
+
+    @property
+    def reduces(self) -> bool:
+        return any(r.reduced for r in self.domain)
+
+
+def transposed(
+    term: Term, shape: tuple[Index, ...], names: Names, sizes: frozenset[str]
+) -> Sum:
+    """`term` as a sum at each element of its tensor. `shape`: of the tensor."""
+    solving = _Solving(term, shape, names, sizes)
+    for d, e in enumerate(term.subscripts):
+        solving.exactly(d, e)
+    for d, e in enumerate(term.subscripts):
+        if d not in solving.left:
+            solving.solved(d, e)
+    return solving.result()
+
+
+@dataclass(slots=True)
+class _Solving:
+    term: Term
+    shape: tuple[Index, ...]
+    names: Names
+    sizes: frozenset[str]
+    fixed: set[int] = field(default_factory=set)
+    left: dict[int, Index] = field(default_factory=dict)
+    ranges: dict[str, Range] = field(default_factory=dict)  # of what is on the left
+    open: dict[str, Range] = field(default_factory=dict)  # variables that are not solved
+    values: dict[str, Index] = field(default_factory=dict)  # of those that are
+    guard: Expr = TRUTH
+    whole: bool = True
+
+    def __post_init__(self) -> None:
+        self.open = {r.variable: r for r in self.term.domain}
+
+    def exactly(self, d: int, e: Subscript) -> None:
+        """`X(.., i, ..)`: i stays on the left."""
+        r = next((r for v, r in self.open.items() if e == var(v)), None)
+        if r is None:
+            return
+        del self.open[r.variable]
+        self.left[d] = var(r.variable)
+        if (r.lower.variables() | r.upper.variables()) <= self.sizes:
+            self.ranges[r.variable] = replace(r, reduced=False)
+            self.whole = self.whole and r.lower == ZERO and r.upper == self.shape[d]
+        else:
+            self.ranges[r.variable] = Range(r.variable, ZERO, self.shape[d], False)
+            self._within(var(r.variable), r)
+
+    def solved(self, d: int, e: Subscript) -> None:
+        if not isinstance(e, Index):
+            self._gathered(d, e)
+            return
+        e = substitute(e, self.values)
+        ours = self.open.keys() | self.ranges.keys()
+        if not e.variables() & ours:
+            self.left[d] = e
+            self.fixed.add(d)
+            return
+        found = self._linear(e)
+        if found is not None:
+            self._substituted(d, e, *found)
+        elif not self._quotient(d, e):
+            self.require(eq(self._position(d), e))
+
+    # ---- ways of solving
+
+    def _linear(self, e: Index) -> tuple[str, int] | None:
+        """Variables of the result before those that were summed: these have the longer ranges."""
+        for wide, fits in ((True, _is_unit), (True, _is_any), (False, _is_unit), (False, _is_any)):
+            found = self._candidate(e, fits, wide)
+            if found is not None:
+                return found
+        return None
+
+    def _candidate(
+        self, e: Index, fits: Callable[[int], bool], wide: bool
+    ) -> tuple[str, int] | None:
+        for v, r in self.open.items():
+            factor = e.coefficient(v)
+            fitting = factor and fits(factor) and r.reduced is not wide
+            if fitting and v not in (e - var(v) * factor).variables():
+                return v, factor
+        return None
+
+    def _substituted(self, d: int, e: Index, v: str, factor: int) -> None:
+        r = self.open.pop(v)
+        rest = e - var(v) * factor
+        if abs(factor) == 1 and not rest.variables() & (self.open.keys() | self.ranges.keys()):
+            if self._shifted(d, r, rest, factor):
+                return
+        p = self._position(d, v)
+        over = p - rest if factor > 0 else rest - p
+        if abs(factor) > 1:
+            rest_of = Binary("mod", index_value(over), index_value(index(abs(factor))), DType.INT32)
+            self.guard = both(self.guard, Compare("eq", rest_of, index_value(ZERO)))
+        self._put(v, floordiv(over, abs(factor)))
+        self._within(self.values[v], r)
+
+    def _shifted(self, d: int, r: Range, rest: Index, factor: int) -> bool:
+        """`X(i + 1)`: the range of positions says which i there are."""
+        if (rest.variables() | r.lower.variables() | r.upper.variables()) - self.sizes:
+            return False
+        first = r.lower + rest if factor > 0 else rest - r.upper + 1
+        last = r.upper + rest if factor > 0 else rest - r.lower + 1
+        if not is_at_least(first, 0, {}):
+            return False
+        p = var(r.variable)
+        self.left[d] = p
+        self.ranges[r.variable] = Range(r.variable, first, last, False)
+        self.whole = self.whole and first == ZERO and last == self.shape[d]
+        self.values[r.variable] = p - rest if factor > 0 else rest - p
+        return True
+
+    def _quotient(self, d: int, e: Index) -> bool:
+        """`X(i/2 + j)` with j known."""
+        for atom, factor in e.terms:
+            if not isinstance(atom, FloorDiv) or abs(factor) != 1:
+                continue
+            n = atom.divisor.as_int()
+            rest = e - of_atom(atom) * factor
+            v = next((x for x in self.open if atom.dividend.coefficient(x) == 1), None)
+            if n is None or v is None or v in rest.variables():
+                continue
+            inner = atom.dividend - var(v)
+            if v in inner.variables():
+                continue
+            r = self.open.pop(v)
+            p = self._position(d)
+            whole = p - rest if factor > 0 else rest - p
+            remainder = self.names.fresh("r")
+            self.open[remainder] = Range(remainder, ZERO, index(n), True)
+            self._put(v, whole * n + var(remainder) - inner)
+            self._within(self.values[v], r)
+            return True
+        return False
+
+    def _gathered(self, d: int, e: Expr) -> None:
+        p = self._position(d)
+        here = Compare("eq", with_indices(e, self.values), index_value(p))
+        self.guard = both(self.guard, here)
+
+    # ---- parts
+
+    def _position(self, d: int, name: str | None = None) -> Index:
+        """A new variable on the left for dimension `d`."""
+        name = self.names.fresh("p") if name is None else name
+        self.left[d] = var(name)
+        self.ranges[name] = Range(name, ZERO, self.shape[d], False)
+        return var(name)
+
+    def _put(self, v: str, value: Index) -> None:
+        """`v` is `value` from here on."""
+        one = {v: value}
+        self.values = {name: substitute(e, one) for name, e in self.values.items()} | one
+
+    def _within(self, e: Index, r: Range) -> None:
+        if ge(e, r.lower) != CERTAIN:
+            self.guard = both(self.guard, Compare("ge", index_value(e), index_value(r.lower)))
+        if lt(e, r.upper) != CERTAIN:
+            self.guard = both(self.guard, Compare("lt", index_value(e), index_value(r.upper)))
+
+    def require(self, condition: Condition) -> None:
+        self.guard = both(self.guard, truth(condition))
+
+    def bounds(self) -> Mapping[str, tuple[Index, Index]]:
+        return {r.variable: (r.lower, r.upper) for r in (*self.ranges.values(), *self.open.values())}
+
+    def result(self) -> Sum:
+        guard = both(self.guard, with_indices(self.term.guard, self.values))
+        value = with_indices(self.term.value, self.values)
+        bounds = self.bounds()
+        value = simplified(select(guard, value, constant(0.0, dtype_of(value))), bounds)
+        domain = (
+            *self.ranges.values(),
+            *(replace(r, reduced=True) for r in self.open.values()),
+        )
+        left = tuple(self.left[d] for d in range(len(self.shape)))
+        return Sum(left, domain, value, frozenset(self.fixed), self.whole)
+
+
+def simplified(e: Expr, bounds: Mapping[str, tuple[Index, Index]]) -> Expr:
+    """`e` without conditions of its outermost choice that hold in the box of `bounds`."""
+    if not isinstance(e, Select):
+        return e
+    kept = TRUTH
+    for c in conjuncts(e.condition):
+        if not _holds(c, bounds):
+            kept = both(kept, c)
+    return select(kept, e.then, e.orelse)
+
+
+def conjuncts(e: Expr) -> list[Expr]:
+    match e:
+        case Binary("and", a, b, DType.BOOL):
+            left = conjuncts(a)
+            return left + [x for x in conjuncts(b) if x not in left]
+    return [e]
+
+
+def _holds(c: Expr, bounds: Mapping[str, tuple[Index, Index]]) -> bool:
+    match c:
+        case Compare("ge" | "gt" | "le" | "lt" as op, a, b):
+            left, right = _index(a), _index(b)
+            if left is None or right is None:
+                return False
+            difference = left - right if op in ("ge", "gt") else right - left
+            return is_at_least(difference, 1 if op in ("gt", "lt") else 0, bounds)
+    return c == TRUTH
+
+
+def _index(e: Expr) -> Index | None:
+    match e:
+        case IndexValue(i, _):
+            return i
+        case Const(int() as n, dtype) if dtype.is_integer:
+            return index(n)
+    return None
+
+
+def _is_unit(factor: int) -> bool:
+    return abs(factor) == 1
+
+
+def _is_any(factor: int) -> bool:
+    return factor != 0

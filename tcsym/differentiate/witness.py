@@ -1,0 +1,105 @@
+"""What the derivative of `min= max= *=` needs beside their results: who won, and which are zero."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tcsym.differentiate.accumulate import Tensors
+from tcsym.differentiate.algebra import both, constant, converted, divide, index_value, multiply, select
+from tcsym.differentiate.names import Names
+from tcsym.frontend.program import (
+    Binary,
+    Cast,
+    Compare,
+    Const,
+    Expr,
+    IndexValue,
+    Read,
+    Statement,
+    Tensor,
+    dtype_of,
+)
+from tcsym.index.expr import ONE, Index, var
+from tcsym.types import DType
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """`statements` belong behind the reduction; a term gets `share` of the result's gradient."""
+
+    statements: tuple[Statement, ...]
+    share: Expr
+
+
+def witness(s: Statement, tensors: Tensors, names: Names) -> Witness:
+    return _product(s, tensors, names) if s.op == "*=" else _winner(s, tensors, names)
+
+
+def _winner(s: Statement, tensors: Tensors, names: Names) -> Witness:
+    """The first term that is the result, counted in the order of the summed variables."""
+    t = tensors[s.target]
+    rank, end = _rank(s)
+    won = Tensor(names.fresh(f"{s.target}_at"), dtype_of(rank), t.shape, "temporary")
+    tensors[won.name] = won
+    is_result = Compare("eq", converted(s.value, t.dtype), Read(t.name, s.subscripts, t.dtype))
+    found = replace(s, target=won.name, op="min=", value=select(is_result, rank, end))
+    one, zero = constant(1.0, t.dtype.accumulator), constant(0.0, t.dtype.accumulator)
+    wins = Compare("eq", rank, Read(won.name, s.subscripts, won.dtype))
+    return Witness((found,), select(wins, one, zero))
+
+
+def _rank(s: Statement) -> tuple[Expr, Expr]:
+    """The number of a term among those of an element, and a number beyond all of them."""
+    reduced = [r for r in s.domain if r.reduced]
+    if len(reduced) == 1:
+        (r,) = reduced
+        return index_value(var(r.variable)), index_value(r.upper)
+    strides: list[Index] = [ONE]
+    for r in reversed(reduced):
+        strides.insert(0, strides[0] * (r.upper - r.lower))
+    if strides[0].is_constant:
+        parts = [(var(r.variable) - r.lower) * n for r, n in zip(reduced, strides[1:])]
+        return index_value(sum(parts[1:], parts[0])), index_value(strides[0])
+    rank: Expr = Const(0, DType.INT64)
+    size: Expr = Const(1, DType.INT64)
+    for r in reduced:
+        n = _long(r.upper - r.lower)
+        rank = Binary("add", Binary("mul", rank, n, DType.INT64), _long(var(r.variable) - r.lower), DType.INT64)
+        size = Binary("mul", size, n, DType.INT64)
+    return rank, size
+
+
+def _long(e: Index) -> Expr:
+    known = e.as_int()
+    if known is not None:
+        return Const(known, DType.INT64)
+    return Cast(IndexValue(e, DType.INT32), DType.INT64)
+
+
+def _product(s: Statement, tensors: Tensors, names: Names) -> Witness:
+    """The product of the other terms: over this one, or of all that are not the only zero."""
+    t = tensors[s.target]
+    term = converted(s.value, t.dtype)
+    zero, one = constant(0.0, t.dtype), constant(1.0, t.dtype)
+    is_zero = Compare("eq", term, zero)
+    count = Tensor(names.fresh(f"{s.target}_zeros"), DType.INT32, t.shape, "temporary")
+    rest = Tensor(names.fresh(f"{s.target}_rest"), t.dtype, t.shape, "temporary")
+    tensors[count.name], tensors[rest.name] = count, rest
+    ones = [Const(k, DType.INT32) for k in (0, 1)]
+    counted = replace(s, target=count.name, op="+=", value=select(is_zero, ones[1], ones[0]))
+    others = replace(s, target=rest.name, value=select(is_zero, one, term))
+    zeros = Read(count.name, s.subscripts, DType.INT32)
+    product: Expr = Read(rest.name, s.subscripts, t.dtype)
+    product = converted(product, t.dtype.accumulator)
+    none = constant(0.0, t.dtype.accumulator)
+    alone = both(Compare("eq", zeros, ones[1]), is_zero)
+    share = select(
+        Compare("eq", zeros, ones[0]),
+        divide(product, converted(term, t.dtype.accumulator)),
+        select(alone, product, none),
+    )
+    return Witness((counted, others), share)
+
+
+def shared(gradient: Expr, share: Expr) -> Expr:
+    return multiply(share, gradient)
