@@ -147,7 +147,7 @@ class _Block:
     def _rename(self, block: list[Item], i: int, j: int, key: Slice) -> None:
         s = block[i]
         assert isinstance(s, Statement)
-        made = self.temporary(s, self.names.fresh(f"{s.target}_{self._count(s.target)}"))
+        made = self.temporary(s, self.names.version(s.target))
         own = tuple(var(r.variable) for r, _ in own_subscripts(s))
         block[i] = replace(s, target=made.name, subscripts=own)
 
@@ -159,9 +159,6 @@ class _Block:
 
         for k in range(i + 1, j + 1):
             block[k] = reads_replaced(block[k], read)
-
-    def _count(self, tensor: str) -> int:
-        return 1 + sum(name.startswith(f"{tensor}_") for name in self.tensors)
 
 
 def _combined(s: Statement, old: Read, new: Expr) -> Expr:

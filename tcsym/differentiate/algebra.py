@@ -100,6 +100,10 @@ def multiply(a: Expr, b: Expr) -> Expr:
             return Const(x * y, dtype)
         case _, Binary("div", x, y, dtype) if is_constant(x, 1):
             return divide(a, y)
+        case _, Select(c, Const() as x, Const() as y, dtype):
+            return Select(c, multiply(a, x), multiply(a, y), dtype)
+        case Select(c, Const() as x, Const() as y, dtype), _:
+            return Select(c, multiply(x, b), multiply(y, b), dtype)
         case Select(c, x, y, dtype), _ if is_constant(y, 0):
             return Select(c, multiply(x, b), y, dtype)
     return Binary("mul", a, b, dtype_of(a))

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from tcsym.differentiate.algebra import (
+    FALSEHOOD,
     add,
     both,
     divide,
@@ -76,11 +77,11 @@ def _sign(x: Expr) -> Expr:
 
 
 def _is_nan(x: Expr) -> Expr:
-    return _truth("ne", x, x)
+    return FALSEHOOD if isinstance(x, Const) and x.value == x.value else _truth("ne", x, x)
 
 
 def _either(a: Expr, b: Expr) -> Expr:
-    return Binary("or", a, b, DType.BOOL)
+    return a if b == FALSEHOOD else Binary("or", a, b, DType.BOOL)
 
 
 def _chosen(a: Expr, b: Expr, op: str) -> tuple[Expr, Expr]:

@@ -34,6 +34,13 @@ class Names:
         self.taken.add(name)
         return name
 
+    def version(self, name: str) -> str:
+        """`name_1`, or the first number that is free."""
+        n = 1
+        while f"{name}_{n}" in self.taken:
+            n += 1
+        return self.fresh(f"{name}_{n}")
+
     def variables(self, n: int) -> list[str]:
         """Index variables for statements of our own; the same every time."""
         while len(self.ours) < n:

@@ -124,7 +124,7 @@ class _Versions:
         extents = [n for _, _, n in steps]
         if more:
             extents[-1] = extents[-1] + more
-        name = self.names.fresh(f"{t.name}_1")
+        name = self.names.version(t.name)
         self.tensors[name] = Tensor(name, t.dtype, (*extents, *t.shape), "temporary")
         return _At(name, tuple(e for e, _, _ in steps))
 
@@ -151,7 +151,7 @@ class _Versions:
         found: list[Item] = []
         if reduces(s):
             own = tuple(r for r, _ in own_subscripts(s))
-            part = Tensor(f"{t.name}_part", t.dtype, tuple(r.upper for r in own), "temporary")
+            part = Tensor(t.name, t.dtype, tuple(r.upper for r in own), "temporary")
             at = self.version(part, loops)
             left = at.prefix + tuple(var(r.variable) for r in own)
             found.append(replace(s, target=at.name, subscripts=left))

@@ -82,7 +82,7 @@ def _condition(c: Condition) -> str:
 def _statement_lines(s: Statement, written: Collection[str], indent: str) -> list[str]:
     left = f"{s.target}({', '.join(map(str, s.subscripts))})" if s.subscripts else s.target
     head = f"{indent}{left} {s.op}{'!' if s.initialise else ''} "
-    value = expression_text(s.value)
+    value = _stored(s.value)
     where = ", ".join(_range(r) for r in s.domain if r.variable in written)
     line = head + value + (f" where {where}" if where else "")
     if len(line) <= _WIDTH:
@@ -93,6 +93,14 @@ def _statement_lines(s: Statement, written: Collection[str], indent: str) -> lis
     elif where:
         lines.append(f"{indent}    where {where}")
     return lines
+
+
+def _stored(e: Expr) -> str:
+    """A literal alone would make a `float`."""
+    plain = (DType.FLOAT32, DType.INT32, DType.BOOL)
+    text = expression_text(e)
+    is_literal = isinstance(e, Const) and e.dtype not in plain
+    return f"{type_name(dtype_of(e))}({text})" if is_literal else text
 
 
 def _broken(head: str, value: str, indent: str) -> list[str]:
