@@ -17,13 +17,14 @@ from tcsym.process.forks import Inside
 
 if TYPE_CHECKING:
     from tcsym import library, strategy
-    from tcsym.api import einsum, einsum_kernel
+    from tcsym.api import derivative, einsum, einsum_kernel
     from tcsym.artifact.load import load
     from tcsym.errors import (
         AffineError,
         BoundsError,
         CallError,
         ConditionError,
+        DerivativeError,
         DeviceError,
         DuplicateError,
         ImmutableError,
@@ -62,6 +63,7 @@ __all__ = [
     "CallError",
     "ConditionError",
     "DType",
+    "DerivativeError",
     "DeviceError",
     "Dim",
     "DuplicateError",
@@ -89,6 +91,7 @@ __all__ = [
     "TensorType",
     "__version__",
     "define",
+    "derivative",
     "einsum",
     "einsum_kernel",
     "get_num_threads",
@@ -105,7 +108,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "api": ("einsum", "einsum_kernel"),
+    "api": ("derivative", "einsum", "einsum_kernel"),
     "artifact.load": ("load",),
     "kernel.definition": ("define",),
     "kernel.kernel": ("Executable", "Kernel"),

@@ -1,14 +1,15 @@
-"""`einsum` and `einsum_kernel`: subscripts -> the text of a def, and that defined."""
+"""`einsum`, `einsum_kernel`: subscripts -> a def. `derivative`: kernels -> those of gradients."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from tcsym.errors import DeviceError, OptionError, TCTypeError
 from tcsym.kernel.definition import define
 from tcsym.kernel.kernel import Kernel
+from tcsym.kernel.module import Module
 from tcsym.kernel.outside_graphs import outside_graphs
 from tcsym.process.forks import inside
 from tcsym.runtime.arrays import numpy_array, view_of
@@ -65,6 +66,21 @@ def einsum_kernel(
     given = [dtypes] * n_operands if isinstance(dtypes, str | DType) else list(dtypes)
     found = einsum_source(spec, [_named_type(t) for t in given])
     return define(found.source, filename="<einsum>", **settings)[NAME]
+
+
+@outside_graphs
+@inside
+def derivative(
+    of: Kernel | Module, wrt: str | Collection[str] | None = None, *, recompute: str = "auto"
+) -> Module:
+    """The defs `<name>_grad` that compute gradients of inputs, in one text (`module.source`).
+
+    of: a kernel, or a module for the gradients of all its defs. The rest is as in `Kernel.grad`.
+    """
+    from tcsym.kernel.derivatives import gradient_module
+
+    kernels = [of[name] for name in of] if isinstance(of, Module) else [of]
+    return gradient_module(kernels, wrt, recompute)
 
 
 @lru_cache(256)

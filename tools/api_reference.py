@@ -47,6 +47,7 @@ SECTIONS = (
         "tcsym.strategy",
         ("Auto", "Symbolic", "Specialize", "Bucket", "Pad"),
     ),
+    ("Derivatives", "tcsym", ("derivative",)),
     ("Kernels of kernels", "tcsym", ("trace",)),
     ("Programs of several kernels", "tcsym.network.plan", ("Plan",)),
     ("Calls in memory of their own", "tcsym.network.session", ("Session",)),

@@ -69,9 +69,7 @@ class _Block:
                     )
                     found.append(replace(item, body=inner.items(body)))
                 case If(_, then, orelse):
-                    found.append(
-                        replace(item, then=self.items(then), orelse=self.items(orelse))
-                    )
+                    found.append(replace(item, then=self.items(then), orelse=self.items(orelse)))
                 case _:
                     assert_never(item)
         k = 0

@@ -6,13 +6,14 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from tcsym.differentiate.activity import activity
+from tcsym.differentiate.forward import Forward
 from tcsym.differentiate.header import Header, written
 from tcsym.differentiate.names import gradient_names, names_of, written_plainly
-from tcsym.differentiate.needed import needed_items
+from tcsym.differentiate.needed import needed_for, needed_items
 from tcsym.differentiate.reverse import Reverse
 from tcsym.differentiate.single import single_assignment
 from tcsym.errors import DerivativeError
-from tcsym.frontend.program import Program, Tensor
+from tcsym.frontend.program import Program, Tensor, reads, statements
 
 Analyse = Callable[[str], Program]
 
@@ -31,9 +32,7 @@ def gradient_text(
     names.taken |= set(called.values())
     single = single_assignment(program, names)
     floats = [t for t in program.outputs if t.dtype.is_float]
-    found = activity(
-        single, frozenset(t.name for t in inputs), frozenset(t.name for t in floats)
-    )
+    found = activity(single, frozenset(t.name for t in inputs), frozenset(t.name for t in floats))
     floats = [t for t in floats if t.name in found.active]
     if not floats:
         raise _independent(program, inputs)
@@ -52,6 +51,35 @@ def gradient_text(
         tuple(results.values()),
     )
     return written(header, (*forward, *back), names, analyse)
+
+
+def tangent_text(program: Program, wrt: Collection[str] | None, *, analyse: Analyse) -> str:
+    """The def `<name>_jvp`: inputs and tangents of those in `wrt` -> tangents of the outputs."""
+    program = written_plainly(program)
+    inputs = differentiable(program, wrt)
+    names = names_of(program)
+    called = gradient_names(program)
+    names.taken |= set(called.values())
+    single = single_assignment(program, names)
+    floats = [t for t in program.outputs if t.dtype.is_float]
+    found = activity(single, frozenset(t.name for t in inputs), frozenset(t.name for t in floats))
+    floats = [t for t in floats if t.name in found.active]
+    if not floats:
+        raise _independent(program, inputs)
+    tangents = {t.name: replace(t, name=called[t.name]) for t in (*inputs, *floats)}
+    forward = Forward(single, names, found)
+    results = tuple(tangents[t.name] for t in floats)
+    items = needed_for(forward.run(tangents), [t.name for t in results])
+    used = {r.tensor for s in statements(items) for r in reads(s.value)}
+    header = Header(
+        f"{program.name}_jvp",
+        program,
+        tuple(t for t in program.inputs if t.name in used),
+        (),
+        tuple(tangents[t.name] for t in inputs),
+        results,
+    )
+    return written(header, items, names, analyse)
 
 
 def differentiable(program: Program, wrt: Collection[str] | None) -> Sequence[Tensor]:

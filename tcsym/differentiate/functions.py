@@ -152,9 +152,7 @@ _TABLE: dict[str, Partial] = {
     "asin": _one(lambda x, y: _f("rsqrt", _one_minus(_square(x)))),
     "atan": _one(lambda x, y: _over(add(_c(1.0, x), _square(x)))),
     "acosh": _one(
-        lambda x, y: multiply(
-            _f("rsqrt", subtract(x, _c(1.0, x))), _f("rsqrt", add(x, _c(1.0, x)))
-        )
+        lambda x, y: multiply(_f("rsqrt", subtract(x, _c(1.0, x))), _f("rsqrt", add(x, _c(1.0, x))))
     ),
     "asinh": _one(lambda x, y: _f("rsqrt", add(_square(x), _c(1.0, x)))),
     "atanh": _one(lambda x, y: _over(_one_minus(_square(x)))),
@@ -167,9 +165,7 @@ _TABLE: dict[str, Partial] = {
     "erf": _one(lambda x, y: _gaussian(_TWO_OVER_ROOT_PI, x, -1.0)),
     "erfc": _one(lambda x, y: _gaussian(-_TWO_OVER_ROOT_PI, x, -1.0)),
     "erfcinv": _one(lambda x, y: _gaussian(-1 / _TWO_OVER_ROOT_PI, y, 1.0)),
-    "erfcx": _one(
-        lambda x, y: subtract(multiply(_scaled(2.0, x), y), _c(_TWO_OVER_ROOT_PI, x))
-    ),
+    "erfcx": _one(lambda x, y: subtract(multiply(_scaled(2.0, x), y), _c(_TWO_OVER_ROOT_PI, x))),
     "erfinv": _one(lambda x, y: _gaussian(1 / _TWO_OVER_ROOT_PI, y, 1.0)),
     "exp": _one(lambda x, y: y),
     "exp10": _one(lambda x, y: _scaled(_LN10, y)),

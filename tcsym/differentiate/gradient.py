@@ -37,8 +37,7 @@ def definition(
     for s in at_once:
         total = add(total, with_indices(s.value, _renamed(s, variables)))
     domain = tuple(
-        Range(v, ZERO, extent, False)
-        for (d, extent), v in zip(_dimensions(place), variables)
+        Range(v, ZERO, extent, False) for (d, extent), v in zip(_dimensions(place), variables)
     )
     others.sort(key=lambda s: not _is_whole(s, place))
     whole = bool(others) and _is_whole(others[0], place)

@@ -9,7 +9,17 @@ from tcsym.differentiate.algebra import index_variables, rebuilt
 from tcsym.differentiate.names import Names
 from tcsym.differentiate.text import item_lines, type_name
 from tcsym.errors import DerivativeError, TCError
-from tcsym.frontend.program import Expr, For, If, Item, Program, Range, Statement, Tensor, statements
+from tcsym.frontend.program import (
+    Expr,
+    For,
+    If,
+    Item,
+    Program,
+    Range,
+    Statement,
+    Tensor,
+    statements,
+)
 from tcsym.index.expr import Index, condition_variables, var
 from tcsym.index.values import map_condition
 
@@ -158,7 +168,8 @@ def _bound(header: Header, items: tuple[Item, ...], extents: Mapping[Index, str]
             missing -= known((t,))
     outputs = list(header.outputs)
     for t in program.outputs:
-        if missing & known((t,)):
+        is_made = any(s.target == t.name for s in statements(items))
+        if missing & known((t,)) and not is_made:
             outputs.append(t)
             missing -= known((t,))
     if missing:
@@ -238,7 +249,7 @@ def shorter(e: Index, extents: Mapping[Index, str]) -> Index:
 def _header_lines(header: Header, extents: Mapping[Index, str]) -> list[str]:
     def parameter(t: Tensor) -> str:
         sizes = ",".join(extents.get(e, str(e)) for e in t.shape)
-        return f"{type_name(t.dtype)}({sizes}) {t.name}" if t.shape else f"{type_name(t.dtype)} {t.name}"
+        return f"{type_name(t.dtype)}{f'({sizes})' if t.shape else ''} {t.name}"
 
     params = [parameter(t) for t in (*header.inputs, *header.outputs, *header.gradients)]
     results = [parameter(t) for t in header.results]

@@ -94,7 +94,9 @@ def written_plainly(program: Program) -> Program:
     """Names that inlining made (`fc1.Y`) get plain ones that are free."""
     all_names = _all_names(program)
     names = Names({n for n in all_names if "." not in n})
-    found = {n: names.fresh(plain(n) if plain(n)[:1].isalpha() else "x") for n in all_names if "." in n}
+    found = {
+        n: names.fresh(plain(n) if plain(n)[:1].isalpha() else "x") for n in all_names if "." in n
+    }
     return renamed(program, found) if found else program
 
 

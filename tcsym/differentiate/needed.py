@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from tcsym.differentiate.single import Single
 from tcsym.frontend.program import For, If, Item, Statement, reads, statements
+from tcsym.index.expr import negate
 
 
 def needed_items(
@@ -34,13 +35,25 @@ def needed_items(
     return _kept(items, kept), frozenset(used)
 
 
+def needed_for(items: tuple[Item, ...], results: Collection[str]) -> tuple[Item, ...]:
+    """What of `items` the tensors `results` depend on."""
+    sources: dict[str, set[str]] = {}
+    for s in statements(items):
+        sources.setdefault(s.target, set()).update(_read(s))
+    todo, used = list(results), set[str]()
+    while todo:
+        name = todo.pop()
+        if name not in used:
+            used.add(name)
+            todo += sources.get(name, ())
+    return _kept(items, used)
+
+
 def _read(s: Statement) -> set[str]:
     return {r.tensor for r in reads(s.value)}
 
 
-def _with_all(
-    items: tuple[Item, ...], beside: Mapping[int, tuple[Statement, ...]]
-) -> list[Item]:
+def _with_all(items: tuple[Item, ...], beside: Mapping[int, tuple[Statement, ...]]) -> list[Item]:
     found: list[Item] = []
     for item in items:
         match item:
@@ -65,6 +78,8 @@ def _kept(items: tuple[Item, ...], targets: set[str]) -> tuple[Item, ...]:
                 found += [replace(item, body=body)] if body else []
             case If():
                 then, orelse = _kept(item.then, targets), _kept(item.orelse, targets)
-                if then or orelse:
+                if then:
                     found.append(replace(item, then=then, orelse=orelse))
+                elif orelse:
+                    found.append(If(negate(item.condition), orelse))
     return tuple(found)

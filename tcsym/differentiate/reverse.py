@@ -132,7 +132,9 @@ class Reverse:
             result = wide(Read(s.target, s.subscripts, self.single.tensors[s.target].dtype))
         gradient = converted(gradient, value.dtype)  # type: ignore[union-attr]
         for c in contributions(value, gradient, result, self._is_wanted):
-            self._contribute(s, Term(c.read.tensor, c.read.subscripts, c.gradient, c.guard, s.domain))
+            self._contribute(
+                s, Term(c.read.tensor, c.read.subscripts, c.gradient, c.guard, s.domain)
+            )
 
     def _is_wanted(self, r: Read) -> bool:
         return r.tensor in self.activity.active
@@ -166,9 +168,7 @@ class Reverse:
                 continue
             lower, upper = least(r.lower, bounds), least(-r.upper, bounds)
             assert lower is not None and upper is not None  # bounds are affine
-            inside = both(
-                truth(ge(var(r.variable), r.lower)), truth(lt(var(r.variable), r.upper))
-            )
+            inside = both(truth(ge(var(r.variable), r.lower)), truth(lt(var(r.variable), r.upper)))
             guard = both(inside, guard)
             domain.append(replace(r, lower=lower, upper=-upper))
         return replace(term, domain=tuple(domain), guard=guard)
@@ -195,9 +195,7 @@ class Reverse:
     def _complete(self, s: Statement) -> None:
         """The gradient of what `s` defines, all terms of which are known."""
         ranges = {r.variable for r in s.domain}
-        fixed = {
-            d: e for d, e in enumerate(s.subscripts) if not e.variables() & ranges
-        }
+        fixed = {d: e for d, e in enumerate(s.subscripts) if not e.variables() & ranges}
         self._define(s.target, fixed, force=False)
 
     def _define(self, name: str, fixed: dict[int, Index], force: bool) -> None:
@@ -288,9 +286,7 @@ def _substituted(items: list[Item], values: dict[str, Index]) -> tuple[Item, ...
         match item:
             case Statement():
                 domain = tuple(
-                    replace(
-                        r, lower=substitute(r.lower, values), upper=substitute(r.upper, values)
-                    )
+                    replace(r, lower=substitute(r.lower, values), upper=substitute(r.upper, values))
                     for r in item.domain
                 )
                 left = tuple(substitute(e, values) for e in item.subscripts)

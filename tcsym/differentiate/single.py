@@ -59,9 +59,7 @@ def single_assignment(program: Program, names: Names) -> Single:
     tensors = {t.name: t for t in program.tensors}
     items = without_accumulation(program.body, tensors, names)
     written = list(writes(items))
-    moved = {
-        t for t in tensors if not are_single([w for w in written if w.statement.target == t])
-    }
+    moved = {t for t in tensors if not are_single([w for w in written if w.statement.target == t])}
     made = _Versions(items, tensors, names, frozenset(moved))
     places: Places = {}
     found = made.items(items, places, ())
@@ -86,7 +84,11 @@ def step_of(loop: For, outer: tuple[For, ...]) -> tuple[Index, Index, Index]:
     upper = least(-loop.upper, bounds)
     lower = loop.lower if lower is None else lower
     upper = loop.upper if upper is None else -upper
-    return var(loop.variable) - lower, lower, maximum(upper - lower, 0) if lower.terms else upper - lower
+    return (
+        var(loop.variable) - lower,
+        lower,
+        maximum(upper - lower, 0) if lower.terms else upper - lower,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,9 @@ class _Versions:
     def _read(self, e: Expr, places: Places) -> Expr:
         def read(r: Read) -> Expr:
             at = places.get(r.tensor)
-            return r if at is None else replace(r, tensor=at.name, subscripts=at.prefix + r.subscripts)
+            return (
+                r if at is None else replace(r, tensor=at.name, subscripts=at.prefix + r.subscripts)
+            )
 
         return with_reads(e, read)
 
@@ -247,7 +251,9 @@ class _Versions:
                 read = any(r.tensor == name for r in reads(item.value))
                 return not read and _is_whole(item, self.tensors[name])
             named = list(statements((item,)))
-            if any(s.target == name or any(r.tensor == name for r in reads(s.value)) for s in named):
+            if any(
+                s.target == name or any(r.tensor == name for r in reads(s.value)) for s in named
+            ):
                 return False
         return False
 

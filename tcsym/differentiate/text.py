@@ -28,7 +28,8 @@ from tcsym.types import DType
 
 _WIDTH = 100
 # How tightly operators bind: a looser one inside a tighter one gets parentheses.
-_CHOICE, _OR, _AND, _COMPARISON, _SUM, _PRODUCT, _PREFIX, _ATOM = range(8)
+_CHOICE, _OR, _AND, _COMPARISON, _BIT_OR, _BIT_XOR, _BIT_AND, _SHIFT = range(8)
+_SUM, _PRODUCT, _PREFIX, _ATOM = range(8, 12)
 _SYMBOLS: dict[str, tuple[str, int]] = {
     "or": ("||", _OR),
     "and": ("&&", _AND),
@@ -38,6 +39,11 @@ _SYMBOLS: dict[str, tuple[str, int]] = {
     "ge": (">=", _COMPARISON),
     "eq": ("==", _COMPARISON),
     "ne": ("!=", _COMPARISON),
+    "bitor": ("|", _BIT_OR),
+    "bitxor": ("^", _BIT_XOR),
+    "bitand": ("&", _BIT_AND),
+    "shl": ("<<", _SHIFT),
+    "shr": (">>", _SHIFT),
     "add": ("+", _SUM),
     "sub": ("-", _SUM),
     "mul": ("*", _PRODUCT),
@@ -52,7 +58,9 @@ def type_name(dtype: DType) -> str:
     return _SHORT.get(dtype, str(dtype))
 
 
-def item_lines(items: Collection[Item], ranges: Mapping[int, Collection[str]], indent: str) -> list[str]:
+def item_lines(
+    items: Collection[Item], ranges: Mapping[int, Collection[str]], indent: str
+) -> list[str]:
     """ranges: of a statement (by id), the variables whose ranges must be written."""
     lines: list[str] = []
     for item in items:
@@ -107,7 +115,7 @@ def _broken(head: str, value: str, indent: str) -> list[str]:
     """`head value` over several lines, cut in front of operators outside of subscripts."""
     lines, line = [], head
     for part in _parts(value):
-        if len(line) + len(part) > _WIDTH and line.strip() and line != head:
+        if len(line) + len(part.rstrip()) > _WIDTH and line != head:
             lines.append(line.rstrip())
             line = indent
         line += part
@@ -115,16 +123,20 @@ def _broken(head: str, value: str, indent: str) -> list[str]:
 
 
 def _parts(value: str) -> list[str]:
-    """Pieces that begin with an operator between spaces, or behind `(`."""
-    words = value.split(" ")
-    pieces: list[str] = []
+    """Pieces that begin with an operator and are not cut inside of subscripts and arguments."""
     operators = {symbol for symbol, _ in _SYMBOLS.values()} | {"?", ":"}
-    for word in words:
-        if pieces and word not in operators and pieces[-1].strip() in operators:
-            pieces[-1] += word + " "
-        else:
-            pieces.append(word + " ")
-    pieces[-1] = pieces[-1].rstrip()
+    pieces = [""]
+    within: list[bool] = []  # of each open parenthesis: whether a name stands in front of it
+    words = value.split(" ")
+    for k, word in enumerate(words):
+        if word in operators and not any(within):
+            pieces.append("")
+        pieces[-1] += word + (" " if k + 1 < len(words) else "")
+        for n, c in enumerate(word):
+            if c == "(":
+                within.append(n > 0 and (word[n - 1].isalnum() or word[n - 1] == "_"))
+            elif c == ")":
+                within.pop()
     return pieces
 
 
@@ -185,10 +197,15 @@ def _argument(a: Expr, args: tuple[Expr, ...], dtype: DType) -> str:
 
 def _operands(a: Expr, b: Expr, dtype: DType) -> tuple[Text, Text]:
     """Literals take the other side's type; conversions that the language makes are left out."""
-    if isinstance(a, Const) and isinstance(b, Const) and dtype_of(a) not in (
-        DType.FLOAT32,
-        DType.INT32,
-        DType.BOOL,
+    if (
+        isinstance(a, Const)
+        and isinstance(b, Const)
+        and dtype_of(a)
+        not in (
+            DType.FLOAT32,
+            DType.INT32,
+            DType.BOOL,
+        )
     ):
         return (f"{type_name(dtype_of(a))}({_text(a)[0]})", _ATOM), _text(b)
     return _text(_implicit(a, b, dtype)), _text(_implicit(b, a, dtype))

@@ -80,9 +80,7 @@ class Sum:
         return any(r.reduced for r in self.domain)
 
 
-def transposed(
-    term: Term, shape: tuple[Index, ...], names: Names, sizes: frozenset[str]
-) -> Sum:
+def transposed(term: Term, shape: tuple[Index, ...], names: Names, sizes: frozenset[str]) -> Sum:
     """`term` as a sum at each element of its tensor. `shape`: of the tensor."""
     solving = _Solving(term, shape, names, sizes)
     for d, e in enumerate(term.subscripts):
@@ -241,7 +239,9 @@ class _Solving:
         self.guard = both(self.guard, truth(condition))
 
     def bounds(self) -> Mapping[str, tuple[Index, Index]]:
-        return {r.variable: (r.lower, r.upper) for r in (*self.ranges.values(), *self.open.values())}
+        return {
+            r.variable: (r.lower, r.upper) for r in (*self.ranges.values(), *self.open.values())
+        }
 
     def result(self) -> Sum:
         guard = both(self.guard, with_indices(self.term.guard, self.values))

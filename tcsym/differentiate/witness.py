@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tcsym.differentiate.accumulate import Tensors
-from tcsym.differentiate.algebra import both, constant, converted, divide, index_value, multiply, select
+from tcsym.differentiate.algebra import (
+    both,
+    constant,
+    converted,
+    divide,
+    index_value,
+    multiply,
+    select,
+)
 from tcsym.differentiate.names import Names
 from tcsym.frontend.program import (
     Binary,
@@ -64,7 +72,12 @@ def _rank(s: Statement) -> tuple[Expr, Expr]:
     size: Expr = Const(1, DType.INT64)
     for r in reduced:
         n = _long(r.upper - r.lower)
-        rank = Binary("add", Binary("mul", rank, n, DType.INT64), _long(var(r.variable) - r.lower), DType.INT64)
+        rank = Binary(
+            "add",
+            Binary("mul", rank, n, DType.INT64),
+            _long(var(r.variable) - r.lower),
+            DType.INT64,
+        )
         size = Binary("mul", size, n, DType.INT64)
     return rank, size
 

@@ -6,7 +6,7 @@ Where an earlier process kept how calls are served (`ready`), the rest is loaded
 from __future__ import annotations
 
 from _thread import RLock
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -107,6 +107,7 @@ class Kernel:
         self._entered: tuple[ready.Ready, Entry, Switch | None] | None = None
         self._lock = RLock()
         self._through: Through | None = None
+        self._derivatives: dict[tuple[Any, ...], Kernel] = {}
         self._inner: Function = self._checked_call if kept is None else self._first_call
         self._entry: Function = self._inner
         register(self)
@@ -283,6 +284,50 @@ class Kernel:
         """
         self._dispatcher.policy.precompile()
         return self
+
+    # ---- derivatives
+
+    @outside_graphs
+    @inside
+    def grad(self, wrt: str | Collection[str] | None = None, *, recompute: str = "auto") -> Kernel:
+        """The kernel `<name>_grad` that computes gradients of inputs; its `source` is a def.
+
+        It takes, by their names and only if it needs them: inputs; outputs; and of each floating
+        output `Y` the gradient `dY`. It gives `dX` of each floating input `X`. Where such a name is
+        taken, `_` is appended. It is a kernel like any other, with a gradient of its own.
+        wrt: the inputs that gradients are for; default: all floating ones.
+        recompute: "auto" takes outputs that it needs as arguments, "all" computes them again, so
+            that it depends on inputs and `dY` only.
+        Errors: DerivativeError for what has no gradient; OptionError.
+        """
+        from tcsym.kernel.derivatives import gradient_kernel
+
+        names = wrt if wrt is None or isinstance(wrt, str) else tuple(wrt)
+        return self._derived(
+            ("grad", names, recompute),
+            lambda: gradient_kernel(self.program, self.settings, names, recompute),
+        )
+
+    @outside_graphs
+    @inside
+    def jvp(self, wrt: str | Collection[str] | None = None) -> Kernel:
+        """The kernel `<name>_jvp` that computes tangents of outputs: derivatives along a direction.
+
+        It takes inputs, if it needs them, and the direction `dX` of each floating input; it gives
+        `dY` of each floating output that depends on them. Names, `wrt` and errors: as of `grad`.
+        """
+        from tcsym.kernel.derivatives import tangent_kernel
+
+        names = wrt if wrt is None or isinstance(wrt, str) else tuple(wrt)
+        return self._derived(
+            ("jvp", names), lambda: tangent_kernel(self.program, self.settings, names)
+        )
+
+    def _derived(self, key: tuple[Any, ...], make: Callable[[], Kernel]) -> Kernel:
+        with self._lock:
+            if key not in self._derivatives:
+                self._derivatives[key] = make()
+            return self._derivatives[key]
 
     # ---- tuning
 

@@ -41,14 +41,14 @@ def bound(program: Program, arrays: Mapping[str, Array]) -> dict[str, int]:
     return sizes
 
 
-def run(program: Program, arrays: Mapping[str, Array], sizes: Mapping[str, int]) -> dict[str, Array]:
+def run(
+    program: Program, arrays: Mapping[str, Array], sizes: Mapping[str, int]
+) -> dict[str, Array]:
     given = {t.name: arrays[t.name] for t in program.inputs}
     return interpret(program, given, {**bound(program, given), **sizes})
 
 
-def drawn(
-    program: Program, sizes: Mapping[str, int], rng: np.random.Generator
-) -> dict[str, Array]:
+def drawn(program: Program, sizes: Mapping[str, int], rng: np.random.Generator) -> dict[str, Array]:
     """Inputs: floats in 0.5 .. 1.5, integers that are positions in anything not empty."""
     arrays = {}
     least = max(1, min([n for n in sizes.values() if n > 0], default=1))

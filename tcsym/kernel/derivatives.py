@@ -1,0 +1,78 @@
+"""Kernel -> the kernels that compute its gradients and tangents."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+from tcsym.errors import OptionError
+from tcsym.process.recursion import deep_recursion
+
+if TYPE_CHECKING:
+    from tcsym.frontend.program import Program
+    from tcsym.kernel.kernel import Kernel
+    from tcsym.kernel.module import Module
+    from tcsym.kernel.settings import Settings
+
+Wanted = str | Collection[str] | None
+RECOMPUTE = ("auto", "all")
+
+
+def gradient_kernel(program: Program, settings: Settings, wrt: Wanted, recompute: str) -> Kernel:
+    """Errors: DerivativeError, OptionError."""
+    text = gradient_source(program, wrt, recompute)
+    return _defined([text], settings)[f"{program.name}_grad"]
+
+
+def tangent_kernel(program: Program, settings: Settings, wrt: Wanted) -> Kernel:
+    """Errors: DerivativeError."""
+    text = tangent_source(program, wrt)
+    return _defined([text], settings)[f"{program.name}_jvp"]
+
+
+def gradient_module(kernels: Sequence[Kernel], wrt: Wanted, recompute: str) -> Module:
+    """The gradients of several defs of one text. Errors: DerivativeError, OptionError."""
+    texts = [gradient_source(k.program, wrt, recompute) for k in kernels]
+    return _defined(texts, kernels[0].settings)
+
+
+@deep_recursion
+def gradient_source(program: Program, wrt: Wanted, recompute: str) -> str:
+    from tcsym.differentiate.derive import gradient_text
+
+    if recompute not in RECOMPUTE:
+        hint = f"one of {', '.join(RECOMPUTE)}"
+        raise OptionError(f"recompute is {recompute!r}", hint=hint)
+    return gradient_text(program, wrt, outputs=recompute == "auto", analyse=_analysed)
+
+
+@deep_recursion
+def tangent_source(program: Program, wrt: Wanted) -> str:
+    from tcsym.differentiate.derive import tangent_text
+
+    return tangent_text(program, wrt, analyse=_analysed)
+
+
+def _analysed(text: str) -> Program:
+    from tcsym.compiler import analyse
+
+    (program,) = analyse(text).values()
+    return program
+
+
+def _defined(texts: list[str], settings: Settings) -> Module:
+    """With what the kernel was given; its options are for another program."""
+    from tcsym.kernel.analysed import analysed
+    from tcsym.kernel.definition import define
+
+    source = "\n".join(texts)
+    programs = analysed(source, "<derivative>")
+    known = {name for p in programs.values() for name in p.sizes}
+    sizes = {name: size for name, size in settings.sizes.items() if name in known}
+    return define(
+        source,
+        sizes=sizes or None,
+        strategy=settings.strategy,
+        target=settings.target,
+        filename="<derivative>",
+    )
