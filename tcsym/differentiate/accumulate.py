@@ -197,7 +197,8 @@ def _is_in(r: Read, key: Slice) -> bool:
 
 def _is_apart(r: Read, key: Slice, bounds: Bounds) -> bool:
     for e, fixed in zip(r.subscripts, key):
-        if fixed is not None and isinstance(e, Index):
-            if is_at_least(e - fixed, 1, bounds) or is_at_least(fixed - e, 1, bounds):
-                return True
+        if fixed is None or not isinstance(e, Index):
+            continue
+        if is_at_least(e - fixed, 1, bounds) or is_at_least(fixed - e, 1, bounds):
+            return True
     return False

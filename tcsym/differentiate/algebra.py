@@ -176,8 +176,14 @@ def wide(e: Expr) -> Expr:
             return rebuilt(e, wide)
         case IndexValue():
             return e
-        case Unary() | Binary() | Select() | Call():
-            return replace(rebuilt(e, wide), dtype=dtype.accumulator)
+        case Unary(op, x, _):
+            return Unary(op, wide(x), dtype.accumulator)
+        case Binary(op, x, y, _):
+            return Binary(op, wide(x), wide(y), dtype.accumulator)
+        case Select(c, x, y, _):
+            return Select(wide(c), wide(x), wide(y), dtype.accumulator)
+        case Call(function, args, _):
+            return Call(function, tuple(map(wide, args)), dtype.accumulator)
         case _:
             assert_never(e)
 

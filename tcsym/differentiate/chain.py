@@ -20,6 +20,7 @@ from tcsym.differentiate.algebra import (
     negation,
     negative,
     select,
+    subtract,
 )
 from tcsym.differentiate.functions import partials
 from tcsym.frontend.program import (
@@ -77,6 +78,10 @@ class _Chain:
             case Select(c, a, b, _):
                 yield from self.of(a, g, a, both(guard, c))
                 yield from self.of(b, g, b, both(guard, negation(c)))
+            case Call("log", (x,), dtype) if (exponent := logistic(x)) is not None:
+                one = constant(1.0, dtype)
+                rest = subtract(one, divide(one, x))
+                yield from self.of(exponent, multiply(g, rest), exponent, guard)
             case Call(_, args, _):
                 for x, partial in zip(args, partials(e, result), strict=True):
                     if partial is not None and self.is_active(x):
@@ -103,9 +108,33 @@ class _Chain:
 
     def _binary(self, e: Binary, g: Expr, result: Expr, guard: Expr) -> Iterator[Contribution]:
         a, b = e.left, e.right
+        exponent = logistic(b) if e.op == "div" else None
+        if exponent is not None and self.is_active(exponent):
+            # exp(u) / (1 + exp(u)) without infinity over infinity
+            rest = subtract(constant(1.0, e.dtype), reciprocal(e, result))
+            yield from self.of(a, divide(g, b), a, guard)
+            inner = negative(multiply(multiply(g, result), rest))
+            yield from self.of(exponent, inner, exponent, guard)
+            return
         for x, partial in ((a, _by_left(e, g, result)), (b, _by_right(e, g, result))):
             if self.is_active(x):
                 yield from self.of(x, partial(), x, guard)
+
+
+def logistic(e: Expr) -> Expr | None:
+    """u of `1 + exp(u)`."""
+    match e:
+        case Binary("add", Const() as one, Call("exp", (u,), _), _) if one.value == 1:
+            return u
+        case Binary("add", Call("exp", (u,), _), Const() as one, _) if one.value == 1:
+            return u
+    return None
+
+
+def reciprocal(e: Binary, result: Expr) -> Expr:
+    """1 / b of `a / b`: the result itself if a is 1."""
+    one = constant(1.0, e.dtype)
+    return result if e.left == one else divide(one, e.right)
 
 
 def _by_left(e: Binary, g: Expr, result: Expr) -> Callable[[], Expr]:

@@ -1,9 +1,9 @@
-"""Program -> the text of a def that computes gradients of its inputs, or tangents of its outputs."""
+"""Program -> the text of a def with gradients of its inputs, or tangents of its outputs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tcsym.differentiate.activity import activity
 from tcsym.differentiate.forward import Forward

@@ -14,9 +14,8 @@ from tcsym.index.expr import Index, var
 from tcsym.index.values import condition_substitute, substitute
 from tcsym.types import NAMES
 
-RESERVED = frozenset(
-    "def where exists in min max for if else true false INFINITY NAN inout size".split()
-)
+_WORDS = "def where exists in min max for if else true false INFINITY NAN inout size"
+RESERVED = frozenset(_WORDS.split(" "))
 
 
 @dataclass(slots=True)

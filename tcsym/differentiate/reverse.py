@@ -12,12 +12,9 @@ from typing import assert_never
 
 from tcsym.differentiate.activity import Activity, is_open
 from tcsym.differentiate.algebra import (
-    TRUTH,
     both,
     converted,
-    negation,
     truth,
-    variables_of,
     wide,
     with_indices,
 )
@@ -26,12 +23,11 @@ from tcsym.differentiate.gradient import Place, added, definition
 from tcsym.differentiate.names import Names
 from tcsym.differentiate.places import least
 from tcsym.differentiate.single import Single
-from tcsym.differentiate.transpose import Sum, Term, simplified, transposed
+from tcsym.differentiate.transpose import Sum, Term, transposed
 from tcsym.differentiate.witness import shared, witness
-from tcsym.frontend.program import Expr, For, If, Item, Range, Read, Statement, Tensor
+from tcsym.frontend.program import For, If, Item, Range, Read, Statement, Tensor
 from tcsym.index.expr import Condition, Index, ge, lt, negate, var
 from tcsym.index.values import condition_substitute, substitute
-from tcsym.types import DType
 
 
 @dataclass(slots=True)
@@ -307,6 +303,3 @@ def _substituted(items: list[Item], values: dict[str, Index]) -> tuple[Item, ...
             case _:
                 assert_never(item)
     return tuple(found)
-
-
-__all__ = ["Reverse", "simplified", "Expr", "variables_of", "negation", "TRUTH", "DType"]

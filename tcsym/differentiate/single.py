@@ -17,7 +17,7 @@ from tcsym.differentiate.accumulate import (
     reduces,
     without_accumulation,
 )
-from tcsym.differentiate.algebra import both, select, truth, with_indices, with_reads
+from tcsym.differentiate.algebra import select, truth, with_indices, with_reads
 from tcsym.differentiate.names import Names, Renaming
 from tcsym.differentiate.places import Bounds, are_single, least, range_of, writes
 from tcsym.frontend.program import (

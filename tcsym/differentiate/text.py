@@ -189,10 +189,8 @@ def _inside(text: Text, level: int) -> str:
 
 def _argument(a: Expr, args: tuple[Expr, ...], dtype: DType) -> str:
     """A literal takes the type of its neighbours; alone it needs its own."""
-    if isinstance(a, Const) and dtype is not DType.FLOAT32:
-        if all(isinstance(x, Const) for x in args):
-            return f"{type_name(dtype)}({_text(a)[0]})"
-    return _text(a)[0]
+    alone = dtype is not DType.FLOAT32 and all(isinstance(x, Const) for x in args)
+    return f"{type_name(dtype)}({_text(a)[0]})" if alone else _text(a)[0]
 
 
 def _operands(a: Expr, b: Expr, dtype: DType) -> tuple[Text, Text]:

@@ -1,4 +1,4 @@
-"""A contribution to `X(f(i))` for all i -> a statement that gathers, for each element of X, its terms.
+"""A contribution to `X(f(i))` for all i -> for each element of X, the sum of what it gets.
 
 Subscripts are solved for index variables: `X(i + k)` at p is reached from `i = p - k`, where that
 lies in the range of i; `X(2*i + k)` where `p - k` is even; `X(i/2)` from `i = 2*p + r`. What cannot
@@ -161,9 +161,8 @@ class _Solving:
     def _substituted(self, d: int, e: Index, v: str, factor: int) -> None:
         r = self.open.pop(v)
         rest = e - var(v) * factor
-        if abs(factor) == 1 and not rest.variables() & (self.open.keys() | self.ranges.keys()):
-            if self._shifted(d, r, rest, factor):
-                return
+        if abs(factor) == 1 and self._shifted(d, r, rest, factor):
+            return
         p = self._position(d, v)
         over = p - rest if factor > 0 else rest - p
         if abs(factor) > 1:
@@ -260,7 +259,7 @@ def simplified(e: Expr, bounds: Mapping[str, tuple[Index, Index]]) -> Expr:
     """`e` without conditions of its outermost choice that hold in the box of `bounds`."""
     if not isinstance(e, Select):
         return e
-    kept = TRUTH
+    kept: Expr = TRUTH
     for c in conjuncts(e.condition):
         if not _holds(c, bounds):
             kept = both(kept, c)
