@@ -1,0 +1,204 @@
+"""Gradients and tangents beside finite differences: a small program for each rule, and layers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tcsym
+from tcsym import library
+from tcsym.differentiate.derive import tangent_text
+from tcsym.errors import DerivativeError
+from tcsym.frontend.builtins import ARITY
+
+from .differences import disagreement, doubled, drawn, gradient_of, only, run
+
+N3 = {"N": 3}
+PROGRAMS = {
+    "chain": ("def f(double(N) X) -> (Y) { Y(i) = exp(-X(i)) / (1 + X(i) * X(i)) % 0.7 }", N3),
+    "extrema": (
+        "def f(double(N) X, double(N) Z) -> (Y) "
+        "{ Y(i) = min(X(i), Z(i)) * max(X(i), 1.0) + (X(i) > Z(i) ? X(i) * Z(i) : sqrt(Z(i))) }",
+        N3,
+    ),
+    "several outputs": (
+        "def f(double(N,M) X) -> (Y, s) { Y(i) +=! X(i,j) s +=! Y(i) * Y(i) }",
+        {"N": 3, "M": 2},
+    ),
+    "accumulates": (
+        "def f(double(N) O, double(N,M) X) -> (Y) "
+        "{ Y(i) = O(i) Y(i) += X(i,j) * X(i,j) Y(i) *= X(i,j) Y(i) = Y(i) * O(i) }",
+        {"N": 3, "M": 2},
+    ),
+    "products": ("def f(double(N,M) X) -> (Y) { Y(i) *=! X(i,j) }", {"N": 3, "M": 4}),
+    "largest of a box": (
+        "def f(double(N,M,K) X) -> (Y) { Y(j) max=! X(i,j,k) * X(i,j,k) }",
+        {"N": 2, "M": 3, "K": 4},
+    ),
+    "diagonal": ("def f(double(N,N) X) -> (Y) { Y(i) = X(i,i) }", N3),
+    "shift": ("def f(double(N) X) -> (double(N) Y) { Y(i) = i > 0 ? X(i-1) : 0.0 }", N3),
+    "reversed": ("def f(double(N) X) -> (double(N) Y) { Y(i) = X(N-1-i) }", N3),
+    "fixed": ("def f(double(N) X) -> (Y) { Y(i) = X(i) * X(N-1) + X(0) }", N3),
+    "halves": ("def f(double(N) X) -> (double(2*N) Y) { Y(i) = X(i/2) * X(i/2) }", N3),
+    "remainders": ("def f(double(N) X) -> (double(2*N) Y) { Y(i) = X(i%N) }", N3),
+    "clamped": (
+        "def f(double(N) X, double(K) W) -> (Y) "
+        "{ Y(i) +=! X(min(i + k, N - 1)) * W(k) where i in 0:N }",
+        {"N": 4, "K": 3},
+    ),
+    "stride": (
+        "def f(double(N) X, double(K) W) -> (Y) { Y(i) +=! X(3*i + 2*k) * W(k) }",
+        {"N": 9, "K": 2},
+    ),
+    "border": (
+        "def f(double(N) X) -> (double(N+2) Y) { Y(i) = 0.0 Y(0) = X(0) Y(N+1) = X(N-1) * X(0) }",
+        N3,
+    ),
+    "overwritten in a loop": (
+        "def f(double(T,N) X, double a) -> (Y) { h(i) = 0.0 where i in 0:N "
+        "for t in T { h(i) = a * h(i) + X(t,i) Y(t,i) = h(i) * h(i) } }",
+        {"T": 3, "N": 2},
+    ),
+    "last step": (
+        "def f(double(T,N) X) -> (double(N) h) { h(i) = 1.0 "
+        "for t in T { h(i) = tanh(h(i) * X(t,i)) } }",
+        {"T": 3, "N": 2},
+    ),
+    "triangle": (
+        "def f(double(N,N) L, double(N) b) -> (double(N) x) { for i in N "
+        "{ s +=! L(i,j) * x(j) where j in 0:i x(i) = (b(i) - s) / L(i,i) } }",
+        {"N": 4},
+    ),
+    "branches": (
+        "def f(double(N) X) -> (Y) { for i in N { if i == 0 { Y(i) = X(i) } "
+        "else { if i % 2 == 0 { Y(i) = Y(i-1) * X(i) } else { Y(i) = Y(i-1) + X(i) } } } }",
+        {"N": 5},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_gradients_are_those_of_differences(name: str) -> None:
+    text, sizes = PROGRAMS[name]
+    assert disagreement(text, sizes) == ""
+    assert disagreement(text, sizes, outputs=False) == ""
+
+
+@pytest.mark.parametrize("n", [0, 1])
+@pytest.mark.parametrize("name", ["several outputs", "largest of a box", "last step", "products"])
+def test_gradients_at_sizes_0_and_1(name: str, n: int) -> None:
+    text, sizes = PROGRAMS[name]
+    assert disagreement(text, dict.fromkeys(sizes, n)) == ""
+
+
+@pytest.mark.parametrize("name", ["softmax", "conv2d_stride2", "embedding_bag", "lstm", "viterbi"])
+def test_gradients_of_layers(name: str) -> None:
+    program = only(doubled(library.source(name)))
+    sizes = {
+        s: 5 if s in "HW" and name == "conv2d_stride2" else 2 + (s in "TD") for s in program.sizes
+    }
+    assert disagreement(doubled(library.source(name)), sizes) == ""
+
+
+def test_gradients_of_gradients() -> None:
+    text = tcsym.define(
+        "def f(double(N,M) X, double(M) w) -> (Y) "
+        "{ e(i,j) = exp(X(i,j) * w(j)) s(i) +=! e(i,j) Y(i,j) = e(i,j) / s(i) }"
+    )
+    twice = text.grad(recompute="all")
+    assert disagreement(twice.source, {"N": 2, "M": 3}) == ""
+    assert disagreement(twice.grad(recompute="all").source, {"N": 2, "M": 3}) == ""
+
+
+@pytest.mark.parametrize("name", ["chain", "several outputs", "products", "triangle", "branches"])
+def test_tangents_and_gradients_agree(name: str) -> None:
+    text, sizes = PROGRAMS[name]
+    program, rng = only(text), np.random.default_rng(0)
+    given = drawn(program, sizes, rng)
+    results = run(program, given, sizes)
+    weights = {f"d{n}": rng.uniform(-1, 1, y.shape) for n, y in results.items()}
+    along = {f"d{n}": rng.uniform(-1, 1, x.shape) for n, x in given.items()}
+    back = run(gradient_of(program), {**given, **results, **weights}, {})
+    forth = run(only(tangent_text(program, None, analyse=only)), {**given, **along}, {})
+    left = sum(float((back[n] * x).sum()) for n, x in along.items())
+    right = sum(float((weights[n] * y).sum()) for n, y in forth.items())
+    assert left == pytest.approx(right, rel=1e-9)
+
+
+_UNKNOWN = {"lgamma", "tgamma"}
+
+
+@pytest.mark.parametrize("function", sorted(ARITY))
+def test_every_function_has_a_derivative_or_says_that_it_has_none(function: str) -> None:
+    names = "ABCD"[: ARITY[function]]
+    params = ", ".join(f"double(N) {x}" for x in names)
+    reads = ", ".join(f"{x}(i)" for x in names)
+    less = ("acos", "asin", "atanh", "erfinv", "normcdfinv")
+    first = "1.0 + A(i)" if function == "acosh" else "0.5 * A(i)" if function in less else "A(i)"
+    reads = reads.replace("A(i)", first)
+    text = f"def f({params}) -> (Y) {{ Y(i) = {function}({reads}) }}"
+    if function in _UNKNOWN:
+        with pytest.raises(DerivativeError, match=function):
+            gradient_of(only(text))
+        return
+    rng = np.random.default_rng(3)
+    arrays = {x: rng.uniform(0.55, 1.45, 4) for x in names}
+    assert disagreement(text, {"N": 4}, arrays=arrays) == ""
+
+
+def test_ties_are_as_in_torch() -> None:
+    text = (
+        "def f(double(N) A, double(N) B) -> (X, F, G) "
+        "{ X(i) = max(A(i), B(i)) F(i) = fmax(A(i), B(i)) G max=! A(i) }"
+    )
+    ones = {x: np.ones(2) for x in ("A", "B", "dX", "dF")} | {"dG": np.ones(())}
+    program = only(text)
+    found = run(gradient_of(program), {**ones, **run(program, ones, {})}, {})
+    assert found["dA"].tolist() == [2.5, 1.5]
+    assert found["dB"].tolist() == [0.5, 0.5]
+
+
+def test_products_with_zeros() -> None:
+    program = only("def f(double(N) X) -> (Y) { Y *=! X(i) }")
+    for x, expected in (([2, 0, 3], [0, 6, 0]), ([0, 0, 3], [0, 0, 0]), ([2, 4, 3], [12, 6, 8])):
+        given = {"X": np.array(x, float), "dY": np.ones(())}
+        assert run(gradient_of(program), given, {})["dX"].tolist() == expected
+
+
+def test_sigmoids_of_large_numbers_have_finite_gradients() -> None:
+    program = only("def f(double(N) X) -> (Y) { Y(i) = 1.0 / (1.0 + exp(-X(i))) }")
+    given = {"X": np.array([-1000.0, 0, 1000]), "dY": np.ones(3)}
+    given |= run(program, given, {})
+    assert run(gradient_of(program), given, {})["dX"].tolist() == [0, 0.25, 0]
+
+
+def test_halves_are_summed_in_float() -> None:
+    program = only("def f(half(N,M) X, half(M) w) -> (Y) { Y(i) +=! X(i,j) * w(j) }")
+    gradient = gradient_of(program)
+    given = {
+        "X": np.full((4096, 1), 1, np.float16),
+        "w": np.ones(1, np.float16),
+        "dY": np.full(4096, 1, np.float16),
+    }
+    found = run(gradient, given, {})
+    assert found["dw"].dtype == np.float16
+    assert found["dw"].tolist() == [4096]
+
+
+def test_what_has_no_gradient_is_said() -> None:
+    f = tcsym.define("def f(float(N) X, int32(N) k) -> (Y, n) { Y(i) = float(k(i)) n(i) = k(i) }").f
+    with pytest.raises(DerivativeError, match="no floating output of `f` depends on `X`"):
+        f.grad()
+    with pytest.raises(DerivativeError, match="`k` in `wrt` has type int32"):
+        f.grad(wrt="k")
+    with pytest.raises(tcsym.OptionError, match="recompute"):
+        f.grad(recompute="some")
+
+
+def test_names_that_are_taken() -> None:
+    f = tcsym.define("def f(float(N) X, float(N) dX) -> (dY) { dY(i) = X(i) * dX(i) }").f
+    gradient = f.grad()
+    assert list(gradient.signature.inputs) == ["X", "dX", "ddY"]
+    assert list(gradient.signature.outputs) == ["dX_", "ddX"]
+    assert f.grad() is gradient
+    assert list(tcsym.derivative(f)) == ["f_grad"]
