@@ -9,7 +9,7 @@ from tcsym.differentiate.activity import activity
 from tcsym.differentiate.forward import Forward
 from tcsym.differentiate.header import Header, written
 from tcsym.differentiate.names import gradient_names, names_of, written_plainly
-from tcsym.differentiate.needed import needed_for, needed_items
+from tcsym.differentiate.needed import defined_first, needed_for, needed_items
 from tcsym.differentiate.reverse import Reverse
 from tcsym.differentiate.single import single_assignment
 from tcsym.errors import DerivativeError
@@ -50,7 +50,7 @@ def gradient_text(
         tuple(given.values()),
         tuple(results.values()),
     )
-    return written(header, (*forward, *back), names, analyse)
+    return written(header, (*defined_first(forward, single, (), names), *back), names, analyse)
 
 
 def tangent_text(program: Program, wrt: Collection[str] | None, *, analyse: Analyse) -> str:
@@ -70,6 +70,7 @@ def tangent_text(program: Program, wrt: Collection[str] | None, *, analyse: Anal
     forward = Forward(single, names, found)
     results = tuple(tangents[t.name] for t in floats)
     items = needed_for(forward.run(tangents), [t.name for t in results])
+    items = defined_first(items, single, [t.name for t in results], names)
     used = {r.tensor for s in statements(items) for r in reads(s.value)}
     header = Header(
         f"{program.name}_jvp",

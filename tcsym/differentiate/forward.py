@@ -77,5 +77,5 @@ class Forward:
         if known is None:
             name = self.names.fresh(f"d{tensor.name}")
             known = replace(tensor, name=name, role="temporary")
-            self.tangents[tensor.name] = known
+            self.tangents[tensor.name] = self.single.tensors[name] = known
         return known.name

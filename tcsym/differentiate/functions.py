@@ -34,7 +34,7 @@ def partials(call: Call, result: Expr) -> tuple[Expr | None, ...]:
 
 
 # Constant wherever they have a derivative.
-_STEPS = frozenset(("ceil", "floor", "round", "trunc", "logb", "nextafter"))
+_STEPS = frozenset(("ceil", "floor", "round", "trunc", "logb"))
 
 
 def _c(value: float, like: Expr) -> Const:
@@ -208,6 +208,7 @@ _TABLE: dict[str, Partial] = {
     "fmin": lambda args, y: _chosen(args[0], args[1], "le"),
     "fmod": lambda args, y: _remainder(args, "trunc"),
     "hypot": _norm,
+    "nextafter": lambda args, y: (_c(1.0, y), None),
     "norm3d": _norm,
     "norm4d": _norm,
     "pow": lambda args, y: _power(args[0], args[1], y),

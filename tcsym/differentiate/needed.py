@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
+from tcsym.differentiate.names import Names
 from tcsym.differentiate.single import Single
-from tcsym.frontend.program import For, If, Item, Statement, reads, statements
-from tcsym.index.expr import negate
+from tcsym.frontend.program import Const, For, If, Item, Range, Statement, reads, statements
+from tcsym.index.expr import ZERO, negate, var
 
 
 def needed_items(
@@ -47,6 +48,35 @@ def needed_for(items: tuple[Item, ...], results: Collection[str]) -> tuple[Item,
             used.add(name)
             todo += sources.get(name, ())
     return _kept(items, used)
+
+
+def defined_first(
+    items: tuple[Item, ...], single: Single, results: Collection[str], names: Names
+) -> tuple[Item, ...]:
+    """With zeros in front for temporaries that loops read above what writes them.
+
+    In the program these were outputs, which may be read so.
+    """
+    targets = {s.target for s in statements(items)}
+    written: set[str] = set()
+    early: dict[str, None] = {}
+    for s in statements(items):
+        early |= dict.fromkeys(
+            n for n in sorted(_read(s) & targets) if n not in {*written, *results}
+        )
+        written.add(s.target)
+    zeros: list[Item] = []
+    for name in early:
+        t = single.tensors[name]
+        variables = names.variables(len(t.shape))
+        domain = tuple(Range(v, ZERO, e, False) for v, e in zip(variables, t.shape))
+        left = tuple(map(var, variables))
+        zeros.append(
+            Statement(
+                "", name, left, "=", False, domain, Const(0.0 if t.dtype.is_float else 0, t.dtype)
+            )
+        )
+    return (*zeros, *items)
 
 
 def _read(s: Statement) -> set[str]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from tcsym.compiler import analyse
 from tcsym.differentiate.derive import gradient_text
+from tcsym.differentiate.names import gradient_names
 from tcsym.frontend.interpret import interpret
 from tcsym.frontend.program import Program
 from tcsym.index.values import evaluate
@@ -77,7 +78,8 @@ def disagreement(
     gradient = gradient_of(program, wrt, outputs)
     results = run(program, given, sizes)
     weights = {n: rng.uniform(-1, 1, y.shape) for n, y in results.items()}
-    arguments = {**given, **results, **{f"d{n}": w for n, w in weights.items()}}
+    called = gradient_names(program)
+    arguments = {**given, **results, **{called[n]: w for n, w in weights.items() if n in called}}
     found = run(gradient, arguments, {k: v for k, v in sizes.items() if k in gradient.sizes})
     for _ in range(2):
         along = {
@@ -97,7 +99,7 @@ def disagreement(
                 )
             )
         expected = (moved[0] - moved[1]) / (2 * STEP)
-        actual = sum(float((found[f"d{n}"] * v).sum()) for n, v in along.items())
+        actual = sum(float((found[called[n]] * v).sum()) for n, v in along.items())
         if not abs(expected - actual) <= 2e-7 * (1 + abs(expected)):
             return f"{actual} instead of {expected}"
     return ""

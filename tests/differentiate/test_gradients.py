@@ -55,7 +55,7 @@ PROGRAMS = {
         N3,
     ),
     "overwritten in a loop": (
-        "def f(double(T,N) X, double a) -> (Y) { h(i) = 0.0 where i in 0:N "
+        "def f(double(T,N) X, double a) -> (Y) { h(i) = double(0.0) where i in 0:N "
         "for t in T { h(i) = a * h(i) + X(t,i) Y(t,i) = h(i) * h(i) } }",
         {"T": 3, "N": 2},
     ),
