@@ -23,6 +23,7 @@ from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.combine.accumulate import accumulate_privately
 from tcsym.schedule.combine.rfactor import rfactor
+from tcsym.schedule.combine.scatter_parts import scatter_in_parts
 from tcsym.schedule.multiples import condition_in_sizes, in_quotients, in_sizes
 from tcsym.schedule.order.associate_factors import associate_factors
 from tcsym.schedule.order.coalesce import coalesce_outermost
@@ -102,6 +103,8 @@ def _mapped(kernel: Kernel, machine: Machine, options: Options, whole: bool) -> 
     kernel = _verified(split_choices(kernel, setting.names))
     kernel = _verified(split_guards(unroll_choices(kernel), setting.names))
     kernel = _verified(find_positions(kernel, nests(kernel.body), setting.names))
+    if options.parallelize:
+        kernel = _verified(scatter_in_parts(kernel, machine, setting.names))
     kernel = _verified(interchange_scans(kernel, setting.names, options.parallelize))
     if options.parallelize:
         kernel = _verified(rfactor(kernel, machine, setting.names))

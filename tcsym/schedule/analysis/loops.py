@@ -141,3 +141,15 @@ def scatters(loop: Loop) -> bool:
     """Its iterations, in order, find positions each: what is inside is too little for threads."""
     inside = (x.at for x, _ in walk(loop.body) if isinstance(x, Loop) and x.at is not None)
     return any(loop.variable in position_variables(at) for at in inside)
+
+
+def position_in(node: Node) -> Loop | None:
+    """The innermost position of loops in order that do nothing but find it."""
+    match node:
+        case Loop() if node.order == "sequential":
+            below = position_in(node.body)
+            return below if below is not None or node.at is None else node
+        case Block((*checks, Loop() as last)) if all(isinstance(x, Verify) for x in checks):
+            return position_in(last)
+        case _:
+            return None

@@ -11,14 +11,14 @@ from dataclasses import replace
 from itertools import takewhile
 
 from tcsym.index.expr import var
-from tcsym.ir.loops import Block, Loop, Node, Store, Update, Verify, block
-from tcsym.schedule.analysis.loops import chain_of, loops_in
+from tcsym.ir.loops import Block, Loop, Node, Store, Update, block
+from tcsym.schedule.analysis.loops import chain_of, loops_in, position_in
 from tcsym.schedule.analysis.names import Names
 
 
 def owned(loop: Loop, names: Names) -> Loop | None:
     """None where one thread has to do it all."""
-    found = _position(loop)
+    found = position_in(loop)
     if found is None:
         return None
     inside = {x.variable for x in loops_in(loop)}
@@ -49,18 +49,6 @@ def _adds(node: Node) -> bool:
             return _adds(node.body)
         case _:
             return False
-
-
-def _position(node: Node) -> Loop | None:
-    """The innermost position of loops in order that do nothing but find it."""
-    match node:
-        case Loop() if node.order == "sequential":
-            below = _position(node.body)
-            return below if below is not None or node.at is None else node
-        case Block((*checks, Loop() as last)) if all(isinstance(x, Verify) for x in checks):
-            return _position(last)
-        case _:
-            return None
 
 
 def _with(node: Node, old: Loop, new: Node) -> Node:
