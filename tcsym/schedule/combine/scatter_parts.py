@@ -1,8 +1,9 @@
-"""A long scatter into few elements -> parts on threads, each into a copy of its own, then added up.
+"""A long scatter -> parts on threads, with copies of what they add to, or with their own columns.
 
 `H[bin[i]] += W[i]` runs in the order of i, as two terms may meet. Where there are many terms for
 each element, every thread takes a run of them and has a whole H for these; the copies are combined
-in their order. So results are the same in every call with as many threads.
+in their order. Else threads own columns of rows, `G[id[j], d] += Y[j, d]`, and go through all rows.
+So results are the same in every call with as many threads.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from functools import reduce
 from operator import mul
 
 from tcsym.frontend.program import Read
-from tcsym.index.expr import ONE, ZERO, Index, floordiv, ge, maximum, minimum, var
+from tcsym.index.expr import ONE, ZERO, Condition, Index, floordiv, ge, maximum, minimum, var
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import THREADS, Branch, Buffer, Kernel, Loop, Node, Store, Update, block
 from tcsym.ir.traverse import loads, map_node
@@ -33,15 +34,18 @@ from tcsym.target.machine import Machine
 
 MOST_PARTS = 16
 TERMS_EACH = 16  # of an element of a copy, for which that is set and added up
+LEAST_COLUMNS = 64  # of a thread: two lines of memory, at least
 PART_WORK = 65536 * PER_CYCLE
 
 
 @dataclass(frozen=True, slots=True)
 class _Scatter:
-    """All that the scan `loop` does. terms: of all its loops; elements: positions they meet in."""
+    """All that the scan `loop` does. rows: parallel loops inside, around the update; terms: of all
+    its loops; elements: positions they meet in."""
 
     loop: Loop
     update: Update
+    rows: tuple[Loop, ...]
     terms: Index
     elements: Index
 
@@ -74,17 +78,49 @@ def _scatter(kernel: Kernel, loop: Loop) -> _Scatter | None:
         return None
     terms = [maximum(ZERO, extent(x)) for x in around if x.at is None]
     elements = [maximum(1, extent(x)) for x in positions]
-    return _Scatter(loop, update, reduce(mul, terms, ONE), reduce(mul, elements, ONE))
+    return _Scatter(loop, update, tuple(rows), reduce(mul, terms, ONE), reduce(mul, elements, ONE))
 
 
 def _split(kernel: Kernel, found: _Scatter, machine: Machine, names: Names) -> Kernel:
+    """The versions side by side, those for more threads first."""
+    loop = found.loop
+    each = Costs.of(kernel, machine).of_iteration((loop,), frozenset(kernel.sizes))
+    work = floordiv(maximum(ZERO, extent(loop)) * each, PART_WORK)
+    kernel, columns = _in_columns(kernel, found, work, names)
+    kernel, copies = _in_copies(kernel, found, work, names)
+    node = Branch(copies[0], copies[1], Branch(*columns, loop) if columns else loop)
+    return replace(kernel, body=replace_loop(kernel.body, loop.variable, lambda _: node))
+
+
+def _in_columns(
+    kernel: Kernel, found: _Scatter, work: Index, names: Names
+) -> tuple[Kernel, tuple[Condition, Node] | None]:
+    """Every thread goes through all terms, for its own part of the outermost of the rows' loops."""
+    if not found.rows:
+        return kernel, None
+    row = found.rows[0]
+    if not row.lower.variables() | row.upper.variables() <= frozenset(kernel.sizes):
+        return kernel, None
+    least = 1 if len(found.rows) > 1 else LEAST_COLUMNS
+    parts = minimum(var(THREADS), work, floordiv(extent(row), least))
+    kernel, copy, new = duplicate(kernel, found.loop, names)
+    part = names.fresh(row.variable)
+
+    def block_of(x: Loop) -> Loop:
+        size = floordiv(extent(x) + parts - 1, parts)
+        first = x.lower + var(part) * size
+        return replace(x, lower=first, upper=minimum(x.upper, first + size))
+
+    body = replace_loop(copy, new[row.variable], block_of)
+    return kernel, (ge(parts, 2), Loop(part, ZERO, parts, body, "serial", "parallel"))
+
+
+def _in_copies(
+    kernel: Kernel, found: _Scatter, work: Index, names: Names
+) -> tuple[Kernel, tuple[Condition, Node]]:
+    """Every thread takes some of the terms, and adds them into a copy of the target."""
     loop, target = found.loop, kernel.buffer(found.update.buffer)
-    work = Costs.of(kernel, machine).of_iteration((loop,), frozenset(kernel.sizes))
-    most = minimum(
-        MOST_PARTS,
-        floordiv(found.terms, found.elements * TERMS_EACH),
-        floordiv(maximum(ZERO, extent(loop)) * work, PART_WORK),
-    )
+    most = minimum(MOST_PARTS, floordiv(found.terms, found.elements * TERMS_EACH), work)
     parts = minimum(most, var(THREADS))
     shape = (maximum(1, most), *target.shape)
     own = Buffer(names.fresh(f"{target.name}_parts"), target.dtype, shape, "arena")
@@ -105,8 +141,7 @@ def _split(kernel: Kernel, found: _Scatter, machine: Machine, names: Names) -> K
         return Loop(last, ZERO, parts, add, "serial", "reduction")
 
     both = Loop(part, ZERO, parts, block(start, run), "serial", "parallel")
-    node = Branch(ge(parts, 2), block(both, _over(target, names, combined)), loop)
-    return replace(kernel, body=replace_loop(kernel.body, loop.variable, lambda _: node))
+    return kernel, (ge(parts, 2), block(both, _over(target, names, combined)))
 
 
 def _redirected(node: Node, target: str, own: str, part: str) -> Node:
