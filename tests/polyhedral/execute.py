@@ -174,10 +174,13 @@ class _Machine:
     def _loop(self, n: Loop) -> Run:
         lower, upper, body = _integer(n.lower), _integer(n.upper), self.node(n.body)
         mask = None if n.mask is None else _integer(n.mask)
+        at = n.at and (_integer(n.at) if isinstance(n.at, Index) else self.value(n.at))
         own = [b.name for b in self.buffers.values() if n.variable in b.private]
 
         def loop(env: Env) -> None:
             values = list(range(lower(env), upper(env)))
+            if at is not None:
+                values = [v for v in values if v == int(at(env))]
             if self.chance is not None and n.order != "sequential":
                 self.chance.shuffle(values)
             limit = None if mask is None else mask(env)

@@ -241,6 +241,8 @@ def _loop(n: Loop, k: Kernel, pad: str) -> list[str]:
         return _threads(n, k, pad)
     steps = f"_.steps({_index(n.lower)},{_index(n.upper)},{n.order!r},{n.variable!r})"
     out = [f"{pad}for {python_name(n.variable)} in {steps}:"]
+    if n.at is not None:
+        out.append(f"{pad} if {python_name(n.variable)} != {_subscript(n.at)}: continue")
     if n.mask is not None:
         out.append(f"{pad} if {python_name(n.variable)} >= {_index(n.mask)}:")
         out += [*_other_lanes(n, k, pad + "  "), f"{pad}  continue"]
