@@ -109,7 +109,7 @@ class Case:
 
     def told(self, sizes: Sizes) -> Sizes:
         """What a call says of its sizes: all in every other one, else what arrays do not tell."""
-        if (self.seed + self.turn(sizes)) % 2:
+        if (self.seed // 2 + self.turn(sizes)) % 2:
             return sizes
         return {name: sizes[name] for name in self.free_sizes}
 
