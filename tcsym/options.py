@@ -6,6 +6,7 @@ Tile shapes and thread counts are rules in sizes and machine facts, not literals
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -62,6 +63,9 @@ class Options:
         as many tiles; more if the second cache or the threads ask for it.
     block_tiles: least row tiles in a block, where threads share rows because columns are few.
     row_block: height, in register tiles, of the blocks of rows that fused nests share.
+    plan: the plan that nests get wherever it can be carried out, whatever is said to be quicker, by
+        the name of its class in `schedule/plan.py`: `Panels`, or `Panels:2` for the second that is
+        proposed. A nest that is not offered it, or `""`: as sizes say.
     nests: (k, field, value): the k-th outermost loop nest, in the order in which they run, has
         another value of a field that says how it is tiled, packed or unrolled.
     vectorize, parallelize: allow vector loops, threads.
@@ -90,6 +94,7 @@ class Options:
     panel_parts: int = 1
     block_tiles: int = 16
     row_block: int = 1
+    plan: str = ""
     nests: tuple[tuple[int, str, NestValue], ...] = ()
     vectorize: bool = True
     parallelize: bool = True
@@ -113,6 +118,7 @@ class Options:
         object.__setattr__(self, "bind", _checked_bind(self.bind))
         for name in (*_CHOICES, *_RANGES, *_SWITCHES):
             _require_value(name, getattr(self, name))
+        _require_value("plan", self.plan)
         object.__setattr__(self, "nests", _checked_nests(self.nests))
         limit = self.time_limit
         if not isinstance(limit, int | float) or isinstance(limit, bool) or not limit > 0:
@@ -170,6 +176,7 @@ class Options:
 
 
 _FIELDS = dataclasses.fields(Options)
+_PLAN = re.compile(r"[A-Z][A-Za-z]*(:[1-9][0-9]?)?")
 _BINDS = get_args(Bind)
 _CHOICES: dict[str, tuple[str, ...]] = {
     "scheduler": get_args(Scheduler),
@@ -195,6 +202,7 @@ _RANGES: dict[str, tuple[int, int]] = {
 }
 _SWITCHES = ("pack", "vectorize", "parallelize")
 NEST_FIELDS = (
+    "plan",
     "register_rows",
     "register_vectors",
     "reduction_unroll",
@@ -253,6 +261,9 @@ def _require_value(name: str, value: object) -> None:
         _require_choice(name, value, _CHOICES[name])
     elif name in _RANGES:
         _require_integer(name, value, *_RANGES[name])
+    elif name == "plan":
+        if not isinstance(value, str) or (value and not _PLAN.fullmatch(value)):
+            raise OptionError(f"option `plan` is {value!r}, expected a name as in `Panels:2`")
     elif not isinstance(value, bool):
         raise OptionError(f"option `{name}` is {value!r}, expected True or False")
 

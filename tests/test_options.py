@@ -41,6 +41,7 @@ _values = {
     **{name: st.sampled_from(choices) for name, choices in _CHOICES.items()},
     **{name: st.booleans() for name in ("pack", "vectorize", "parallelize")},
     **{name: st.integers(*bounds) for name, bounds in _RANGES.items()},
+    "plan": st.sampled_from(("", "Panels", "InPlace:2")),
     "time_limit": st.floats(1e-3, 1e3),
 }
 _values["nests"] = st.dictionaries(

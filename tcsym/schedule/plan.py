@@ -8,7 +8,7 @@ carries them out. Each prints in one line.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Generic, Literal, TypeVar
 
 from tcsym.index.expr import TRUE, Condition
@@ -404,7 +404,8 @@ class Version(Generic[P_co]):
       `after`    the copy gets the plan: `if !when { nest } { copy }`
     is_seldom: few calls have such sizes, for which another kernel may serve (`Kernel.left_out`).
     note: what to tell of it, in terms of the nest. keeps_rest: the nest gets other plans, too, even
-    if the condition always holds.
+    if the condition always holds. needs: what the plan cannot do without; the rest of `when` says
+    where it pays. None: all of `when`.
     """
 
     when: Condition
@@ -413,6 +414,7 @@ class Version(Generic[P_co]):
     is_seldom: bool = False
     note: str = ""
     keeps_rest: bool = False
+    needs: Condition | None = None
 
 
 def always(plan: P, note: str = "") -> Version[P]:
@@ -456,10 +458,14 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The versions of a nest: the first whose condition holds runs."""
+    """The versions of a nest: the first whose condition holds runs.
+
+    offered: all versions that were proposed, by the names that `Options.plan` has for their plans.
+    """
 
     nest: str
     versions: tuple[Taken | Note, ...]
+    offered: tuple[tuple[str, Version[Any]], ...] = field(default=(), compare=False)
 
 
 def notes_of(record: Iterable[Choice | Taken | Note]) -> Iterator[Note]:
@@ -485,6 +491,6 @@ def with_conditions(
         return replace(x, when=change(x.when), inside=with_conditions(x.inside, change))
 
     return tuple(
-        x if isinstance(x, Note) else Choice(x.nest, tuple(map(version, x.versions)))
+        x if isinstance(x, Note) else replace(x, versions=tuple(map(version, x.versions)))
         for x in record
     )

@@ -147,6 +147,7 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
     "reduction_unroll": (1, 2, 4, 5),
     "pack": (True, True, True, False),
     "pack_columns": ("auto", "auto", "never"),
+    "plan": ("", "", "Panels", "InPlace", "Products", "ColumnBlocks", "Strips", "Rows"),
     "pack_rows": ("auto", "always", "never"),
     "pack_reuse": (0, 1, 2, 8),
     "panel_percent": (1, 50),

@@ -81,7 +81,8 @@ def record(
 class _Rest(Generic[P]):
     """What versions have left of a nest. `loops`: its loops, by those that a proposal saw.
 
-    stays: something is left even where a version always holds.
+    stays: something is left even where a version always holds. wanted: the plan that options ask
+    for (`Options.plan`), until it comes.
     """
 
     kernel: Kernel
@@ -91,24 +92,48 @@ class _Rest(Generic[P]):
     stays: bool = False
     taken: list[Taken | Note] = field(default_factory=list)
     loops: Loops = field(default_factory=dict)
+    wanted: str = ""
+    offered: list[tuple[str, Version[P]]] = field(default_factory=list)
 
     def take_all(self, proposals: Iterable[Proposal[P]]) -> bool:
         """Versions until nothing is left; False if something is. What was taken is recorded."""
-        nest, is_done = self.nest, False
+        nest, given = self.nest, tuple(proposals)
+        self.wanted = self.setting.options.plan
+        is_done = self._take_all(given)
+        if self.wanted:  # not one of these: maybe of a nest inside
+            self.wanted, self.offered = "", []
+            is_done = self._take_all(given)
+        if self.taken:
+            self.setting.record.append(Choice(nest, tuple(self.taken), tuple(self.offered)))
+        return is_done
+
+    def _take_all(self, proposals: tuple[Proposal[P], ...]) -> bool:
         for propose in proposals:
             self.loops = {}
-            is_done = any(self.take(x) for x in propose(self.kernel, self.nest, self.setting))
-            if is_done:
-                break
-        if self.taken:
-            self.setting.record.append(Choice(nest, tuple(self.taken)))
-        return is_done
+            if any(self.take(x) for x in propose(self.kernel, self.nest, self.setting)):
+                return True
+        return False
 
     def take(self, x: Version[P] | Refusal) -> bool:
         """True if nothing is left."""
         if isinstance(x, Refusal):
-            self.taken.append(Note(self.nest, x.reason))
+            if not self.wanted:
+                self.taken.append(Note(self.nest, x.reason))
             return False
+        kind = type(x.plan).__name__
+        n = sum(isinstance(y.plan, type(x.plan)) for _, y in self.offered)
+        name = f"{kind}:{n + 1}" if n else kind
+        self.offered.append((name, x))
+        if self.wanted and self.wanted != name:
+            return False
+        if self.wanted:
+            options = replace(self.setting.options, plan="")
+            self.wanted, self.setting = "", replace(self.setting, options=options)
+            when = x.when if x.needs is None else x.needs
+            return self._taken(replace(x, when=when, is_seldom=False, keeps_rest=False))
+        return self._taken(x)
+
+    def _taken(self, x: Version[P]) -> bool:
         when = in_context(self.kernel, x.when)
         if when == FALSE:
             return False

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from tcsym.frontend.program import Call
 from tcsym.index.expr import (
     FALSE,
+    TRUE,
     Condition,
     all_of,
     any_of,
@@ -107,7 +108,8 @@ def few_columns(
             yield _exchanged(kernel, nest, other, shared, setting, seldom)
         elif along.operands:  # else the version without panels is one of products
             few = products_pay(kernel, nest, roles, along)
-            yield Version(few, Products(few_columns=True), "after", keeps_rest=True)
+            plan = Products(few_columns=True)
+            yield Version(few, plan, "after", keeps_rest=True, needs=TRUE)
     elif other is not None and steps_apart(kernel, nest, other):
         yield _exchanged(kernel, nest, other, exchange_pays(kernel, nest, roles, False), setting)
 
@@ -123,7 +125,7 @@ def _exchanged(
     """Rows as columns, in place if they can be."""
     lies_well = streams_in_place(kernel, nest, other, setting)
     plan = (_in_place if lies_well else _in_panels)(kernel, nest, other, setting)
-    return Version(few, plan, "after", is_seldom, keeps_rest=True)
+    return Version(few, plan, "after", is_seldom, keeps_rest=True, needs=TRUE)
 
 
 def long_sums(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[SplitK]]:
@@ -166,7 +168,7 @@ def _panels(
     along = along_sum(kernel, nest, roles, roles.columns, setting.names)
     if along is not None and not along.operands and beside_products:
         pays = all_of((pays, negate(products_pay(kernel, nest, roles, along))))
-    yield Version(pays, _in_panels(kernel, nest, roles, setting))
+    yield Version(pays, _in_panels(kernel, nest, roles, setting), needs=TRUE)
 
 
 def _in_panels(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Panels:

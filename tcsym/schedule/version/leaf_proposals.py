@@ -11,6 +11,7 @@ from tcsym.index.expr import FALSE
 from tcsym.ir.loops import Kernel
 from tcsym.schedule.analysis.assume import in_context
 from tcsym.schedule.analysis.band import band_of
+from tcsym.schedule.analysis.checked_rows import gathered_rows
 from tcsym.schedule.analysis.loops import find_loop, loops_around, outermost_loops
 from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.plan import (
@@ -57,7 +58,9 @@ def _column_blocks(
     note = f"few columns: vectors of several rows of {columns}"
     few = folding_pays(kernel, columns, setting)
     yield Version(few, FoldColumns(columns), "before", note=note, keeps_rest=True)
-    yield Version(pays, ColumnBlocks(columns, not around), note=f"blocks of columns {columns}")
+    plan = ColumnBlocks(columns, not around)
+    needs = gathered_rows(kernel, band_of(find_loop(kernel.body, columns)))
+    yield Version(pays, plan, note=f"blocks of columns {columns}", needs=needs)
 
 
 def in_rows(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[LeafPlan]]:

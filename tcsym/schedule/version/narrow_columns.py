@@ -58,7 +58,8 @@ def narrow_columns(
         plan = SingleColumn(size, may_be_short=True)
         some = FALSE if in_context(kernel, single) == TRUE else single
         yield Version(some, plan, "before", seldom, keeps_rest=True)
-    yield Version(functions, FunctionsApart(), "after", seldom, keeps_rest=True)
+    if functions != FALSE:
+        yield Version(functions, FunctionsApart(), "after", seldom, keeps_rest=True, needs=TRUE)
 
 
 def _single_pays(kernel: Kernel, nest: str, roles: Roles) -> Condition:

@@ -19,6 +19,7 @@ from tcsym.index.expr import (
     Index,
     all_of,
     any_of,
+    condition_variables,
     eq,
     ge,
     maximum,
@@ -100,7 +101,8 @@ def short_versions(
     estimated time says. folded: another version has vectors across rows, if these are many.
     """
     choices = tuple(_choices(kernel, nest, columns, setting, most))
-    body = band_of(find_loop(kernel.body, nest)).body
+    band = band_of(find_loop(kernel.body, nest))
+    body = band.body
     copied = setting.machine.has_masks and not isinstance(body, Store)  # one way for what is summed
     for found in _interleavings(kernel, nest, choices, setting):
         longer = [_longer(kernel, nest, x, found, setting, most) for x in choices]
@@ -117,7 +119,11 @@ def short_versions(
     for short in () if folded else choices:
         yield from _single_row(kernel, nest, short, setting)
         note = f"short rows: vectors along {short.columns}"
-        yield Version(short.condition, short.plan, "before", note=note, keeps_rest=True)
+        wide = ge(extent(band.loop(short.columns)), setting.lanes(kernel, band.body))
+        needs = wide if condition_variables(wide) <= frozenset(kernel.sizes) else None
+        yield Version(
+            short.condition, short.plan, "before", note=note, keeps_rest=True, needs=needs
+        )
 
 
 def _single_row(
