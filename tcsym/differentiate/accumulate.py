@@ -13,6 +13,7 @@ from typing import assert_never
 from tcsym.differentiate.algebra import converted, with_reads
 from tcsym.differentiate.names import Names
 from tcsym.differentiate.places import Bounds, is_at_least, range_of
+from tcsym.errors import DerivativeError
 from tcsym.frontend.program import (
     Binary,
     Compare,
@@ -48,7 +49,7 @@ def own_subscripts(s: Statement) -> tuple[tuple[Range, int], ...]:
 
 
 def reduces(s: Statement) -> bool:
-    return any(r.reduced for r in s.domain)
+    return any(r.reduced or r.at is not None for r in s.domain)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,9 @@ class _Block:
         return tuple(found)
 
     def _assigned(self, s: Statement) -> list[Statement]:
+        if s.op == "=" and s.scattered:
+            message = f"`{s.target}` is assigned at a position that is read from a tensor"
+            raise DerivativeError(message, span=s.span, hint="sum into it: `+=!`")
         if s.op == "=" or (s.initialise and not reduces(s)):
             return [replace(s, op="=", initialise=False, value=self._stored(s, s.value))]
         if s.initialise:
@@ -90,7 +94,7 @@ class _Block:
         partial = self.temporary(s, self.names.fresh(f"{s.target}_sum"))
         own = tuple(var(r.variable) for r, _ in own_subscripts(s))
         total = _combined(s, old, Read(partial.name, own, dtype))
-        domain = tuple(r for r in s.domain if not r.reduced)
+        domain = tuple(replace(r, at=None) for r in s.domain if not r.reduced)
         return [
             replace(s, target=partial.name, subscripts=own, initialise=True),
             replace(s, op="=", domain=domain, value=total),

@@ -14,8 +14,10 @@ from tcsym.frontend.program import (
     Const,
     Expr,
     IndexValue,
+    Range,
     Read,
     Select,
+    Statement,
     Unary,
     dtype_of,
 )
@@ -27,7 +29,7 @@ from tcsym.index.expr import (
     IsZero,
     NonNegative,
     Not,
-    condition_parts,
+    var,
 )
 from tcsym.index.values import substitute
 from tcsym.types import DType
@@ -289,5 +291,23 @@ def index_variables(e: Expr) -> frozenset[str]:
     return frozenset(found)
 
 
-def variables_of(c: Condition) -> frozenset[str]:
-    return frozenset[str]().union(*(i.variables() for i in condition_parts(c)))
+def with_bounds(r: Range, f: Callable[[Index], Index]) -> Range:
+    """A range with `f` applied to its index expressions, those of a scattered position included."""
+
+    def inner(x: Expr) -> Expr:
+        return rebuilt(x, inner, f)
+
+    at = r.at
+    if at is not None:
+        at = f(at) if isinstance(at, Index) else inner(at)
+    return replace(r, lower=f(r.lower), upper=f(r.upper), at=at)
+
+
+def positions(s: Statement) -> tuple[Subscript, ...]:
+    """Where each point of a statement writes: scattered subscripts by what they are."""
+    scattered = {r.variable: r.at for r in s.domain if r.at is not None}
+    found: list[Subscript] = []
+    for e in s.subscripts:
+        at = next((at for v, at in scattered.items() if e == var(v)), None)
+        found.append(e if at is None else at)
+    return tuple(found)

@@ -71,7 +71,9 @@ def tangent_text(program: Program, wrt: Collection[str] | None, *, analyse: Anal
     results = tuple(tangents[t.name] for t in floats)
     items = needed_for(forward.run(tangents), [t.name for t in results])
     items = defined_first(items, single, [t.name for t in results], names)
-    used = {r.tensor for s in statements(items) for r in reads(s.value)}
+    used = {
+        r.tensor for s in statements(items) for e in (*s.read_positions, s.value) for r in reads(e)
+    }
     header = Header(
         f"{program.name}_jvp",
         program,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tcsym.differentiate.algebra import index_variables, rebuilt
+from tcsym.differentiate.algebra import index_variables, rebuilt, with_bounds
 from tcsym.differentiate.names import Names
 from tcsym.differentiate.text import item_lines, type_name
 from tcsym.errors import DerivativeError, TCError
@@ -15,9 +15,9 @@ from tcsym.frontend.program import (
     If,
     Item,
     Program,
-    Range,
     Statement,
     Tensor,
+    position_variables,
     statements,
 )
 from tcsym.index.expr import Index, condition_variables, var
@@ -56,7 +56,7 @@ def written(
             return text
         for key, variables in more.items():
             needed.setdefault(key, set()).update(variables)
-    needed = {id(s): {r.variable for r in s.domain} for s in found}
+    needed = {id(s): {r.variable for r in s.walked} for s in found}
     return _text(head, items, needed)
 
 
@@ -78,20 +78,20 @@ def _missing_ranges(
     except TCError as error:
         lines = [e.line for e in (error, *error.others)]
         at = _statement_at(lines[0], first_line, items, needed)
-        wrong = {id(s): {r.variable for r in s.domain} for s in ([found[at]] if at >= 0 else [])}
+        wrong = {id(s): {r.variable for r in s.walked} for s in ([found[at]] if at >= 0 else [])}
         fresh = {k: v for k, v in wrong.items() if v - set(needed.get(k, ()))}
         if fresh:
             return fresh
-        rest = {id(s): {r.variable for r in s.domain} for s in found}
+        rest = {id(s): {r.variable for r in s.walked} for s in found}
         rest = {k: v for k, v in rest.items() if v - set(needed.get(k, ()))}
         if not rest:
             raise
         return rest
     more: dict[int, set[str]] = {}
     for s, inferred in zip(found, statements(program.body), strict=True):
-        ranges = {r.variable: (r.lower, r.upper) for r in inferred.domain}
+        ranges = {r.variable: (r.lower, r.upper) for r in inferred.walked}
         differ = {
-            r.variable for r in s.domain if ranges.get(r.variable) != (r.lower, r.upper)
+            r.variable for r in s.walked if ranges.get(r.variable) != (r.lower, r.upper)
         } - set(needed.get(id(s), ()))
         if differ:
             more[id(s)] = differ
@@ -190,6 +190,7 @@ def _variables(items: Collection[Item]) -> set[str]:
                     found |= e.variables()
                 for r in item.domain:
                     found |= r.lower.variables() | r.upper.variables()
+                    found |= frozenset() if r.at is None else position_variables(r.at)
             case For(_, lower, upper, body):
                 found |= lower.variables() | upper.variables() | _variables(body)
             case If(condition, then, orelse):
@@ -209,10 +210,7 @@ def _with_extents(items: Collection[Item], extents: Mapping[Index, str]) -> Iter
     for item in items:
         match item:
             case Statement():
-                domain = [
-                    Range(r.variable, of_index(r.lower), of_index(r.upper), r.reduced)
-                    for r in item.domain
-                ]
+                domain = [with_bounds(r, of_index) for r in item.domain]
                 yield replace(
                     item,
                     subscripts=tuple(map(of_index, item.subscripts)),

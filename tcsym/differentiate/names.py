@@ -9,7 +9,18 @@ from dataclasses import dataclass, field, replace
 from tcsym.differentiate.algebra import rebuilt
 from tcsym.frontend.builtins import ARITY
 from tcsym.frontend.infer_messages import plain
-from tcsym.frontend.program import Expr, For, If, Item, Program, Read, Statement, Tensor, statements
+from tcsym.frontend.program import (
+    Expr,
+    For,
+    If,
+    Item,
+    Program,
+    Range,
+    Read,
+    Statement,
+    Tensor,
+    statements,
+)
 from tcsym.index.expr import Index, var
 from tcsym.index.values import condition_substitute, substitute
 from tcsym.types import NAMES
@@ -129,21 +140,20 @@ class Renaming:
         made = rebuilt(e, self.expression, self.index)
         return replace(made, tensor=self.name(made.tensor)) if isinstance(made, Read) else made
 
+    def range(self, r: Range) -> Range:
+        at = r.at
+        if at is not None:
+            at = self.index(at) if isinstance(at, Index) else self.expression(at)
+        lower, upper = self.index(r.lower), self.index(r.upper)
+        return Range(self.name(r.variable), lower, upper, r.reduced, at)
+
     def items(self, items: tuple[Item, ...]) -> tuple[Item, ...]:
         return tuple(map(self.item, items))
 
     def item(self, item: Item) -> Item:
         match item:
             case Statement():
-                ranges = [
-                    replace(
-                        r,
-                        variable=self.name(r.variable),
-                        lower=self.index(r.lower),
-                        upper=self.index(r.upper),
-                    )
-                    for r in item.domain
-                ]
+                ranges = [self.range(r) for r in item.domain]
                 return replace(
                     item,
                     target=self.name(item.target),

@@ -53,9 +53,9 @@ def needed_for(items: tuple[Item, ...], results: Collection[str]) -> tuple[Item,
 def defined_first(
     items: tuple[Item, ...], single: Single, results: Collection[str], names: Names
 ) -> tuple[Item, ...]:
-    """With zeros in front for temporaries that loops read above what writes them.
+    """With zeros in front for temporaries that need them.
 
-    In the program these were outputs, which may be read so.
+    Loops read some above what writes them: in the program these were outputs, which may be read so.
     """
     targets = {s.target for s in statements(items)}
     written: set[str] = set()
@@ -64,6 +64,8 @@ def defined_first(
         early |= dict.fromkeys(
             n for n in sorted(_read(s) & targets) if n not in {*written, *results}
         )
+        if s.scattered and s.target not in {*written, *results}:
+            early[s.target] = None  # a position does not say the extent
         written.add(s.target)
     zeros: list[Item] = []
     for name in early:
@@ -80,7 +82,7 @@ def defined_first(
 
 
 def _read(s: Statement) -> set[str]:
-    return {r.tensor for r in reads(s.value)}
+    return {r.tensor for e in (*s.read_positions, s.value) for r in reads(e)}
 
 
 def _with_all(items: tuple[Item, ...], beside: Mapping[int, tuple[Statement, ...]]) -> list[Item]:

@@ -14,8 +14,10 @@ from tcsym.differentiate.activity import Activity, is_open
 from tcsym.differentiate.algebra import (
     both,
     converted,
+    positions,
     truth,
     wide,
+    with_bounds,
     with_indices,
 )
 from tcsym.differentiate.chain import contributions
@@ -117,7 +119,7 @@ class Reverse:
         if stored is None:
             return
         dtype = self.single.tensors[s.target].dtype.accumulator
-        gradient = converted(Read(stored.name, s.subscripts, stored.dtype), dtype)
+        gradient = converted(Read(stored.name, positions(s), stored.dtype), dtype)
         value = wide(s.value)
         result = value
         if s.op in ("*=", "min=", "max="):
@@ -129,7 +131,7 @@ class Reverse:
         gradient = converted(gradient, value.dtype)  # type: ignore[union-attr]
         for c in contributions(value, gradient, result, self._is_wanted):
             self._contribute(
-                s, Term(c.read.tensor, c.read.subscripts, c.gradient, c.guard, s.domain)
+                s, Term(c.read.tensor, c.read.subscripts, c.gradient, c.guard, s.walked)
             )
 
     def _is_wanted(self, r: Read) -> bool:
@@ -206,6 +208,7 @@ class Reverse:
         dtype = tensor.dtype.accumulator
         wanted = f"d{name}" if given is None else f"d{name}_sum"
         made = Tensor(self.names.fresh(wanted), dtype, tensor.shape, "temporary")
+        self.single.tensors[made.name] = made
         base = None if given is None else Read(given.name, (), given.dtype)
         sums = [self._transposed(t) for t in terms]
         place = Place(made.name, dtype, tensor.shape, fixed)
@@ -234,6 +237,7 @@ class Reverse:
             items += definition(Place(result.name, dtype, tensor.shape, {}), sums, None, self.names)
             return
         wide_name = self.names.fresh(f"{result.name}_sum")
+        self.single.tensors[wide_name] = Tensor(wide_name, dtype, tensor.shape, "temporary")
         found = definition(Place(wide_name, dtype, tensor.shape, {}), sums, None, self.names)
         if len(found) == 1 and found[0].op == "=":
             (s,) = found
@@ -281,10 +285,7 @@ def _substituted(items: list[Item], values: dict[str, Index]) -> tuple[Item, ...
     for item in items:
         match item:
             case Statement():
-                domain = tuple(
-                    replace(r, lower=substitute(r.lower, values), upper=substitute(r.upper, values))
-                    for r in item.domain
-                )
+                domain = tuple(with_bounds(r, lambda e: substitute(e, values)) for r in item.domain)
                 left = tuple(substitute(e, values) for e in item.subscripts)
                 value = with_indices(item.value, values)
                 found.append(replace(item, domain=domain, subscripts=left, value=value))

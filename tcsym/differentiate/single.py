@@ -159,7 +159,7 @@ class _Versions:
             at = self.version(part, loops)
             left = at.prefix + tuple(var(r.variable) for r in own)
             found.append(replace(s, target=at.name, subscripts=left))
-            domain = tuple(r for r in s.domain if not r.reduced)
+            domain = tuple(replace(r, at=None) for r in s.domain if not r.reduced)
             s = replace(
                 s, op="=", initialise=False, domain=domain, value=Read(at.name, left, t.dtype)
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import assert_never
 
+from tcsym.differentiate.algebra import positions
 from tcsym.frontend.program import (
     Binary,
     Call,
@@ -88,10 +89,11 @@ def _condition(c: Condition) -> str:
 
 
 def _statement_lines(s: Statement, written: Collection[str], indent: str) -> list[str]:
-    left = f"{s.target}({', '.join(map(str, s.subscripts))})" if s.subscripts else s.target
+    parts = [str(e) if isinstance(e, Index) else _subscript(e) for e in positions(s)]
+    left = f"{s.target}({', '.join(parts)})" if parts else s.target
     head = f"{indent}{left} {s.op}{'!' if s.initialise else ''} "
     value = _stored(s.value)
-    where = ", ".join(_range(r) for r in s.domain if r.variable in written)
+    where = ", ".join(_range(r) for r in s.walked if r.variable in written)
     line = head + value + (f" where {where}" if where else "")
     if len(line) <= _WIDTH:
         return [line]

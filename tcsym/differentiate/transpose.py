@@ -77,7 +77,7 @@ class Sum:
 
     @property
     def reduces(self) -> bool:
-        return any(r.reduced for r in self.domain)
+        return any(r.reduced or r.at is not None for r in self.domain)
 
 
 def transposed(term: Term, shape: tuple[Index, ...], names: Names, sizes: frozenset[str]) -> Sum:
@@ -210,9 +210,10 @@ class _Solving:
         return False
 
     def _gathered(self, d: int, e: Expr) -> None:
+        """F4's form: the compiler inverts it."""
         p = self._position(d)
-        here = Compare("eq", with_indices(e, self.values), index_value(p))
-        self.guard = both(self.guard, here)
+        name = next(iter(p.variables()))
+        self.ranges[name] = replace(self.ranges[name], at=e)
 
     # ---- parts
 
@@ -237,6 +238,12 @@ class _Solving:
     def require(self, condition: Condition) -> None:
         self.guard = both(self.guard, truth(condition))
 
+    def _placed(self, r: Range) -> Range:
+        at = r.at
+        if at is None or isinstance(at, Index):
+            return r
+        return replace(r, at=with_indices(at, self.values))
+
     def bounds(self) -> Mapping[str, tuple[Index, Index]]:
         return {
             r.variable: (r.lower, r.upper) for r in (*self.ranges.values(), *self.open.values())
@@ -248,7 +255,7 @@ class _Solving:
         bounds = self.bounds()
         value = simplified(select(guard, value, constant(0.0, dtype_of(value))), bounds)
         domain = (
-            *self.ranges.values(),
+            *map(self._placed, self.ranges.values()),
             *(replace(r, reduced=True) for r in self.open.values()),
         )
         left = tuple(self.left[d] for d in range(len(self.shape)))

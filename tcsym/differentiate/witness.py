@@ -12,6 +12,7 @@ from tcsym.differentiate.algebra import (
     divide,
     index_value,
     multiply,
+    positions,
     select,
 )
 from tcsym.differentiate.names import Names
@@ -49,10 +50,10 @@ def _winner(s: Statement, tensors: Tensors, names: Names) -> Witness:
     rank, end = _rank(s)
     won = Tensor(names.fresh(f"{s.target}_at"), dtype_of(rank), t.shape, "temporary")
     tensors[won.name] = won
-    is_result = Compare("eq", converted(s.value, t.dtype), Read(t.name, s.subscripts, t.dtype))
+    is_result = Compare("eq", converted(s.value, t.dtype), Read(t.name, positions(s), t.dtype))
     found = replace(s, target=won.name, op="min=", value=select(is_result, rank, end))
     one, zero = constant(1.0, t.dtype.accumulator), constant(0.0, t.dtype.accumulator)
-    wins = Compare("eq", rank, Read(won.name, s.subscripts, won.dtype))
+    wins = Compare("eq", rank, Read(won.name, positions(s), won.dtype))
     return Witness((found,), select(wins, one, zero))
 
 
@@ -101,8 +102,8 @@ def _product(s: Statement, tensors: Tensors, names: Names) -> Witness:
     ones = [Const(k, DType.INT32) for k in (0, 1)]
     counted = replace(s, target=count.name, op="+=", value=select(is_zero, ones[1], ones[0]))
     others = replace(s, target=rest.name, value=select(is_zero, one, term))
-    zeros = Read(count.name, s.subscripts, DType.INT32)
-    product: Expr = Read(rest.name, s.subscripts, t.dtype)
+    zeros = Read(count.name, positions(s), DType.INT32)
+    product: Expr = Read(rest.name, positions(s), t.dtype)
     product = converted(product, t.dtype.accumulator)
     none = constant(0.0, t.dtype.accumulator)
     alone = both(Compare("eq", zeros, ones[1]), is_zero)
