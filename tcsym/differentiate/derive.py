@@ -42,6 +42,8 @@ def gradient_text(
     back = reverse.run(results)
     taken = {t.name for t in program.outputs} if outputs else set()
     forward, used = needed_items(single, back, reverse.beside, taken)
+    named = [t.name for t in results.values()]
+    items = defined_first((*forward, *back), single, named, names)
     header = Header(
         f"{program.name}_grad",
         program,
@@ -50,7 +52,7 @@ def gradient_text(
         tuple(given.values()),
         tuple(results.values()),
     )
-    return written(header, (*defined_first(forward, single, (), names), *back), names, analyse)
+    return written(header, items, names, analyse)
 
 
 def tangent_text(program: Program, wrt: Collection[str] | None, *, analyse: Analyse) -> str:
@@ -71,9 +73,7 @@ def tangent_text(program: Program, wrt: Collection[str] | None, *, analyse: Anal
     results = tuple(tangents[t.name] for t in floats)
     items = needed_for(forward.run(tangents), [t.name for t in results])
     items = defined_first(items, single, [t.name for t in results], names)
-    used = {
-        r.tensor for s in statements(items) for e in (*s.read_positions, s.value) for r in reads(e)
-    }
+    used = {r.tensor for s in statements(items) for e in s.expressions for r in reads(e)}
     header = Header(
         f"{program.name}_jvp",
         program,

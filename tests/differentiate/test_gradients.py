@@ -69,6 +69,28 @@ PROGRAMS = {
         "{ s +=! L(i,j) * x(j) where j in 0:i x(i) = (b(i) - s) / L(i,i) } }",
         {"N": 4},
     ),
+    "gathers": (
+        "def f(double(E,D) X, int32(B,L) id) -> (Y) { z(b,d) +=! X(id(b,l), d) * X(id(b,l), d) "
+        "Y(b,d) = z(b,d) * z(b,d) }",
+        {"E": 4, "D": 2, "B": 3, "L": 2},
+    ),
+    "gathers what it computes": (
+        "def f(double(E) X, int32(B) id) -> (Y) { z(e) = exp(X(e)) Y(b) = z(id(b)) * z(id(b)) }",
+        {"E": 4, "B": 3},
+    ),
+    "scatters": (
+        "def f(double(B,D) X, int32(B) id) -> (double(5,D) Y) { Y(id(b), d) +=! X(b,d) * X(b,d) }",
+        {"B": 4, "D": 2},
+    ),
+    "scatters the largest": (
+        "def f(double(B) X, double(4) Z, int32(B) id) -> (double(4) Y) "
+        "{ Y(i) = Z(i) Y(id(b)) max= 2 * X(b) }",
+        {"B": 4},
+    ),
+    "scatters with steps": (
+        "def f(double(B) X, double(K) W) -> (double(2*B+K) Y) { Y(2*i+k) +=! X(i) * W(k) }",
+        {"B": 4, "K": 3},
+    ),
     "branches": (
         "def f(double(N) X) -> (Y) { for i in N { if i == 0 { Y(i) = X(i) } "
         "else { if i % 2 == 0 { Y(i) = Y(i-1) * X(i) } else { Y(i) = Y(i-1) + X(i) } } } }",
