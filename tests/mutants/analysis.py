@@ -110,8 +110,8 @@ MUTANTS = (
         "privacy-before-write",
         "a temporary is private though what writes it comes later",
         "_feeds",
-        "if w.position >= r.position:",
-        "if w is r:",
+        "if w.position >= r.position",
+        "if w is r",
     ),
     Mutant(
         "statement-reads-what-it-wrote",
