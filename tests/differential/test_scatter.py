@@ -110,3 +110,13 @@ def test_results_are_the_same_in_every_call() -> None:
     assert all((kernel(ids, x, sizes={"B": 50}) == first).all() for _ in range(3))
     exact = np.bincount(ids, x.astype(float), 50)
     np.testing.assert_allclose(first, exact, 1e-4)
+
+
+@pytest.mark.parametrize(("j", "b", "d"), [(3000, 9, 40), (2000, 3000, 300)])  # copies, columns
+def test_threads(j: int, b: int, d: int) -> None:
+    kernel = compiled(ROWS.format("float", "+=!"), "cpu")
+    ids, y = small(j, dtype="i4", low=0, high=b), small(j, d)
+    want = np.zeros((b, d), "f4")
+    np.add.at(want, ids, y)
+    for threads in (1, 2, 3):
+        np.testing.assert_array_equal(kernel(ids, y, sizes={"B": b}, threads=threads), want)
