@@ -43,7 +43,8 @@ def in_float32(program: ResolvedProgram) -> ResolvedProgram:
 
 
 def _has_halves(s: ResolvedStatement) -> bool:
-    todo = [s.value, *s.exists]
+    positions = [v.at for v in s.variables if v.at is not None and not isinstance(v.at, Index)]
+    todo = [s.value, *s.exists, *positions]
     while todo:
         e = todo.pop()
         if is_half(dtype_of(e)):
@@ -70,7 +71,12 @@ class _Rewriting(Renaming):
         value, dtype = self.expression(s.value), self.types[s.target]
         if s.op == "=" and dtype is not dtype_of(value):
             value = _stored(value, dtype)
-        return replace(s, value=value, exists=tuple(map(self.expression, s.exists)))
+        return replace(
+            s,
+            variables=tuple(map(self._variable, s.variables)),
+            value=value,
+            exists=tuple(map(self.expression, s.exists)),
+        )
 
     def expression(self, e: Expr) -> Expr:
         """Its value; float32 where `e` has a half type."""
