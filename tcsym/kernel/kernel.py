@@ -6,7 +6,7 @@ Where an earlier process kept how calls are served (`ready`), the rest is loaded
 from __future__ import annotations
 
 from _thread import RLock
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -368,6 +368,20 @@ class Kernel:
     def options_for(self, **sizes: int) -> Choice:
         """Which options serve these sizes, and why: region, origin, distance to what was tuned."""
         return self._serving.options_for(sizes)
+
+    # ---- as part of another program
+
+    @outside_graphs
+    @inside
+    def batched(self, inputs: Iterable[str] | None = None) -> Kernel:
+        """The kernel for a batch: another dimension in front of these inputs, by default of all.
+
+        Results have it, too, if they depend on one of them. It is one program, not a loop, with a
+        text to read. Errors: OptionError for what is no input.
+        """
+        from tcsym.kernel.batched import batched_kernel
+
+        return batched_kernel(self, inputs).kernel
 
     # ---- as a program of several kernels
 

@@ -1,0 +1,1 @@
+"""A def -> the same for many inputs at once: another dimension in front of tensors."""
