@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from _thread import RLock
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from sys import modules
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any
 
-from tcsym.kernel import ready
-from tcsym.kernel.outside_graphs import ends_graphs, outside_graphs
+from tcsym.kernel import in_torch, ready
+from tcsym.kernel.outside_graphs import outside_graphs
 from tcsym.kernel.registry import Through, register
 from tcsym.process.forks import Inside, go_first, inside
 
@@ -145,7 +146,6 @@ class Kernel:
 
     # ---- calls
 
-    @ends_graphs
     def __call__(
         self,
         /,
@@ -163,14 +163,33 @@ class Kernel:
         Returns one array, or a named tuple in declaration order, of the inputs' library.
         Errors: TCError of the kinds call, size, rank, type, bounds, init, immutable.
         """
+        if "torch" in modules and in_torch.in_graph():
+            return self._graph_call(args, kwargs, out, sizes, threads)
         if out is None and sizes is None and threads is None:
             return self._entry(*args, **kwargs)
         return self._entry(*args, out=out, sizes=sizes, threads=threads, **kwargs)
 
-    @outside_graphs
-    @inside
+    def _graph_call(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, sizes: Any, threads: Any
+    ) -> Any:
+        """A call that torch.compile reads, as an operator. It imports what it reads here."""
+        from tcsym.operators.torch.graphs import graph_call
+
+        given = {"out": out, "sizes": sizes, "threads": threads}
+        return graph_call(self, args, kwargs, {n: x for n, x in given.items() if x is not None})
+
     def _checked_call(self, /, *args: Any, **kwargs: Any) -> Any:
         """What `_entry` does, the straight way: it serves every call."""
+        if "torch" in modules:
+            served = in_torch.in_torch(self, args, kwargs)
+            if served is not NotImplemented:
+                return served
+        return self._plain_call(*args, **kwargs)
+
+    @outside_graphs
+    @inside
+    def _plain_call(self, /, *args: Any, **kwargs: Any) -> Any:
+        """A call of arrays whose memory is there."""
         return self._serving.call(*args, **kwargs)
 
     @outside_graphs
@@ -488,7 +507,6 @@ class Executable:
         self.sizes = sizes
         self.shapes = shapes
 
-    @ends_graphs
     def __call__(
         self, /, *args: Any, out: Any = None, threads: int | None = None, **kwargs: Any
     ) -> Any:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
+from sys import modules
 from typing import TYPE_CHECKING, Any
 
+from tcsym.kernel import in_torch
 from tcsym.kernel.kernel import Kernel, checked
-from tcsym.kernel.outside_graphs import ends_graphs
 
 if TYPE_CHECKING:
     from tcsym.errors import TCWarning
@@ -77,10 +78,11 @@ class Module:
     def _settings(self) -> Settings:
         return self._only.settings
 
-    @ends_graphs
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the only def; see `Kernel.__call__`."""
         if len(self._kernels) == 1:
+            if "torch" in modules and in_torch.in_graph():
+                return self._only(*args, **kwargs)
             return self._only._entry(*args, **kwargs)
         from tcsym.errors import CallError
 

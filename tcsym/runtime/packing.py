@@ -15,9 +15,10 @@ def packed(names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
 @lru_cache(None)
 def results_type(names: tuple[str, ...]) -> Any:
     """Named tuple with these fields; one that is no Python field name is reached by position."""
-    base = namedtuple("Results", names, rename=True)  # type: ignore[misc]
+    made = namedtuple("Results", names, rename=True)  # type: ignore[misc]
 
     def reduce(self: tuple[Any, ...]) -> tuple[Any, ...]:
         return packed, (names, tuple(self))
 
-    return type("Results", (base,), {"__slots__": (), "__reduce__": reduce})
+    made.__reduce__ = reduce  # type: ignore[assignment, method-assign]
+    return made

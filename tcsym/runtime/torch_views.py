@@ -61,6 +61,27 @@ def empty_tensor(shape: tuple[int, ...], dtype: DType, torch: Any, place: Place 
     return _view(tensor, torch)._replace(place=place)
 
 
+def is_undisturbed(torch: Any) -> bool:
+    """torch neither traces nor transforms nor watches operators in this thread now, nor chooses
+    their types."""
+    busy = torch._C._is_tracing() or torch._C._are_functorch_transforms_active()
+    cast = torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
+    return not (busy or cast or torch._C._len_torch_dispatch_stack())
+
+
+def needs_operator(x: Any, torch: Any) -> bool:
+    """A tensor that only an operator can be called with: it has no memory, stands for another one,
+    has operators of its own, or operators are recorded."""
+    if isinstance(x, torch.fx.Proxy):
+        return True
+    try:
+        _require_plain_thread(torch)
+        _require_no_wrapper(x, torch)
+    except Unusable:
+        return not torch.nn.parameter.is_lazy(x)
+    return bool(x.is_meta)
+
+
 def _view(x: Any, torch: Any) -> View:
     size = x.element_size()
     pointer = x.data_ptr()
@@ -69,7 +90,7 @@ def _view(x: Any, torch: Any) -> View:
         raise Unusable("has no memory: its storage was freed, or never allocated")
     return View(
         "torch",
-        _type(x.dtype, torch),
+        element_type(x.dtype, torch),
         tuple(x.shape),
         tuple([stride * size for stride in x.stride()]),
         pointer,
@@ -143,7 +164,8 @@ def _require_no_gradient(x: Any, torch: Any) -> None:
         )
 
 
-def _type(dtype: Any, torch: Any) -> DType | None:
+def element_type(dtype: Any, torch: Any) -> DType | None:
+    """None for types that tcsym does not have."""
     if not _types:
         found = {getattr(torch, t.value, None): t for t in DType}
         _types.update({name: t for name, t in found.items() if name is not None})

@@ -1,0 +1,1 @@
+"""Kernels as operators of other libraries. What is here is loaded when such a library is in use."""

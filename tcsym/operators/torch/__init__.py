@@ -1,0 +1,1 @@
+"""Kernels as operators of torch, which must be installed."""

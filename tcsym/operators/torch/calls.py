@@ -1,0 +1,98 @@
+"""Calls whose tensors torch records, transforms, traces or fakes -> those of the operator.
+
+A kernel comes here with every call that its native entry passes on. Plain tensors that only need
+gradients are recorded by an autograd function at once; whatever else torch is about to do with the
+call, the operator knows its rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy
+import torch
+
+from tcsym.operators.called import Called
+from tcsym.operators.torch.operator import operator_of
+from tcsym.runtime.arguments import initial_values, match_arguments
+from tcsym.runtime.packing import packed
+from tcsym.runtime.plan import CallPlan, Parameter
+from tcsym.runtime.scalars import is_scalar, scalar_array
+from tcsym.runtime.torch_views import element_type, is_undisturbed, needs_operator
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+_TENSORS = (torch.Tensor, torch.fx.Proxy)
+_OPTIONS = ("out", "sizes", "threads")
+
+
+def torch_call(kernel: Called, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """The call's result, or NotImplemented where it is the kernel's own to serve or to refuse."""
+    if not kwargs and torch.is_grad_enabled() and is_undisturbed(torch):
+        needs = False
+        for x in args:
+            if type(x) not in _PLAIN:
+                break
+            needs = needs or x.requires_grad
+        else:
+            plan = kernel._plan
+            if needs and len(args) == len(plan.inputs) and not plan.free_slots:
+                result = operator_of(kernel).record(*args)
+                return packed(plan.output_names, result) if type(result) is tuple else result
+    with torch._C.DisableTorchFunctionSubclass():  # what a subclass makes of its attributes
+        return _any_call(kernel, args, kwargs)
+
+
+def _any_call(kernel: Called, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """A call with arguments of any kind, of which some may be tensors."""
+    tensors = [x for x in (*args, *kwargs.values()) if isinstance(x, _TENSORS)]
+    if not tensors or any(kwargs.get(n) is not None for n in ("out", "threads")):
+        return NotImplemented
+    plan = kernel._plan
+    given = match_arguments(plan, args, {n: x for n, x in kwargs.items() if n not in _OPTIONS})
+    is_recorded = torch.is_grad_enabled() and any(_requires_grad(x) for x in tensors)
+    is_operator = any(needs_operator(x, torch) for x in tensors) or _is_cast(plan, given)
+    arguments = [_tensor(x, p) for x, p in zip(given, plan.inputs)]
+    if not (is_operator or is_recorded) or any(x is None for x in arguments):
+        return NotImplemented
+    made = operator_of(kernel)
+    is_plain = not is_operator and is_undisturbed(torch)
+    serve = made.record if is_plain else made.packet
+    result = serve(*arguments, *_sizes(plan, kwargs.get("sizes")))
+    return packed(plan.output_names, tuple(result)) if len(plan.outputs) > 1 else result
+
+
+def _sizes(plan: CallPlan, given: Any) -> list[Any]:
+    """Values of free sizes, of which some may be symbols of torch."""
+    symbols: dict[str, Any] = {}
+    if isinstance(given, Mapping):
+        symbols = {n: x for n, x in given.items() if isinstance(x, torch.SymInt)}
+        given = {n: 0 if n in symbols else x for n, x in given.items()}
+    values = initial_values(plan, given)
+    return [symbols.get(plan.sizes[slot], values[slot]) for slot in plan.free_slots]
+
+
+def _requires_grad(x: Any) -> bool:
+    return isinstance(x, torch.Tensor) and x.requires_grad
+
+
+def _is_cast(plan: CallPlan, given: Sequence[Any]) -> bool:
+    """torch is to choose types, and chose others than the kernel's for some floating input."""
+    return any(
+        isinstance(x, torch.Tensor)
+        and x.is_floating_point()
+        and torch.is_autocast_enabled(x.device.type)
+        and p.dtype.is_float
+        and element_type(x.dtype, torch) is not p.dtype
+        for x, p in zip(given, plan.inputs)
+    )
+
+
+def _tensor(x: Any, p: Parameter) -> Any:
+    """An argument as a tensor; None if it cannot be one, or is missing."""
+    if isinstance(x, _TENSORS):
+        return x
+    if is_scalar(x) and not p.rank:
+        array = scalar_array(x, p.dtype)
+        return None if array is None else torch.tensor(x, dtype=getattr(torch, p.dtype.value))
+    return torch.from_numpy(x) if type(x) is numpy.ndarray else None

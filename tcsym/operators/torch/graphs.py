@@ -1,0 +1,60 @@
+"""Calls of kernels as torch.compile reads them: each becomes one node of the graph.
+
+torch.compile follows `graph_call` line by line; what is marked as constant it runs, and takes the
+result for one that never changes. Such results are of Python's own types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from tcsym.operators.called import Called
+from tcsym.operators.torch.operator import operator_name, operator_of
+from tcsym.runtime.packing import results_type
+
+_results: dict[str, Any] = {}  # by operators that give several
+
+
+def graph_call(
+    kernel: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Mapping[str, Any]
+) -> Any:
+    """The call as an operator's; one that is wrong, or has options, ends the graph and runs."""
+    names, free, types = _parameters(kernel)
+    given = [*args, *[kwargs[n] for n in names[len(args) :] if n in kwargs]]
+    sizes = options.get("sizes") or {}
+    is_plain = set(options) <= {"sizes"} and set(sizes) == set(free)
+    if len(given) != len(names) or len(args) + len(kwargs) != len(names) or not is_plain:
+        return kernel._plain_call(*args, **kwargs, **options)
+    tensors = [
+        x if isinstance(x, torch.Tensor) else torch.as_tensor(x, dtype=getattr(torch, t))
+        for x, t in zip(given, types)
+    ]
+    name = _operator(kernel)
+    result = getattr(torch.ops.tcsym, name).default(*tensors, *[sizes[n] for n in free])
+    return _results[name](*result) if name in _results else result
+
+
+@torch.compiler.assume_constant_result
+def _parameters(kernel: Called) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """Names of inputs, names of sizes to give, element types of inputs."""
+    plan = kernel._plan
+    free = [plan.sizes[slot] for slot in plan.free_slots if plan.initial[slot] is None]
+    return (
+        tuple([p.name for p in plan.inputs]),
+        tuple(free),
+        tuple([p.dtype.value for p in plan.inputs]),
+    )
+
+
+@torch.compiler.assume_constant_result
+def _operator(kernel: Called) -> str:
+    """Its name, now that it is registered."""
+    operator_of(kernel)
+    name = operator_name(kernel)
+    outputs = kernel._plan.output_names
+    if len(outputs) > 1:
+        _results[name] = results_type(outputs)
+    return name

@@ -1,0 +1,143 @@
+"""A kernel -> an operator of torch, `torch.ops.tcsym.<name>`, with all that torch asks of one.
+
+Its name ends with a digest of what the kernel was defined from, so that graphs which torch keeps on
+disk find the same operator in another process. Arguments are the inputs in order, then free sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from keyword import iskeyword
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+
+from tcsym.operators.called import Called
+from tcsym.operators.torch.gradients import Recorder, recorded_function, run
+from tcsym.operators.torch.shapes import result_shapes
+from tcsym.runtime.digest import hexdigest
+from tcsym.types import DType
+
+_library = torch.library.Library("tcsym", "FRAGMENT")
+_AUTOCAST = ("cpu", "cuda")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Operator:
+    """packet: what graphs call; its `default` is the one operator. record: `apply` of the function
+    that records a plain call."""
+
+    kernel: Called
+    packet: Any
+    record: Any
+
+
+_of_kernel: WeakKeyDictionary[Called, Operator] = WeakKeyDictionary()
+_of_name: dict[str, Operator] = {}
+
+
+def operator_of(kernel: Called) -> Operator:
+    """Registered when it is first asked for; equal kernels share one, which then stays."""
+    found = _of_kernel.get(kernel)
+    if found is None:
+        name = operator_name(kernel)
+        found = _of_name.get(name)
+        if found is None:
+            found = _of_name[name] = _registered(kernel, name)
+        _of_kernel[kernel] = found
+    return found
+
+
+def operator_name(kernel: Called) -> str:
+    """Of everything that a call's results depend on, and its speed."""
+    own, plan = kernel.settings, kernel._plan
+    whole = own.source, kernel.name, plan.initial, own.strategy, str(own.target), str(own.options)
+    return f"{kernel.name}_{hexdigest(repr(whole).encode('utf-8', 'surrogatepass'))[:12]}"
+
+
+def _registered(kernel: Called, name: str) -> Operator:
+    program = kernel.program
+    recorder = Recorder(kernel)
+    n_inputs = recorder.n_inputs
+    dtypes = tuple([torch_type(t.dtype) for t in program.inputs])
+    results = [torch_type(t.dtype) for t in program.outputs]
+
+    def fake(*args: Any) -> Any:
+        tensors = args[:n_inputs]
+        sizes = dict(zip(program.free_sizes, args[n_inputs:]))
+        shapes = result_shapes(kernel._plan, tensors, sizes)
+        device = next((x.device for x in tensors if x.dim()), None)
+        device = device or next((x.device for x in tensors), None)
+        made = [torch.empty(s, dtype=d, device=device) for s, d in zip(shapes, results)]
+        return made[0] if len(made) == 1 else tuple(made)
+
+    _library.define(name + _schema(kernel), tags=_tags())
+    _library.impl(name, lambda *args: run(kernel, n_inputs, args), "CompositeExplicitAutograd")
+    qualified = f"tcsym::{name}"
+    torch.library.register_fake(qualified, fake, lib=_library)
+    torch.library.register_autograd(
+        qualified,
+        recorder.backward,
+        setup_context=lambda ctx, inputs, output: recorder.setup(ctx, inputs, output),
+        lib=_library,
+    )
+    torch.library.register_vmap(
+        qualified, lambda info, in_dims, *args: _batch(kernel, in_dims, args), lib=_library
+    )
+    packet = getattr(torch.ops.tcsym, name)
+    for device in _AUTOCAST:
+        _library.impl(name, _autocast(packet.default, dtypes, device), f"Autocast{device.upper()}")
+    return Operator(kernel, packet, recorded_function(kernel, recorder).apply)
+
+
+def _tags() -> tuple[Any, ...]:
+    """Traced by torch.compile without danger; arguments may have any strides."""
+    return torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout
+
+
+def torch_type(dtype: DType) -> torch.dtype:
+    made: torch.dtype = getattr(torch, dtype.value)
+    return made
+
+
+def _schema(kernel: Called) -> str:
+    program = kernel.program
+    given = [f"Tensor {_plain(t.name)}" for t in program.inputs]
+    given += [f"SymInt {_plain(n)}" for n in program.free_sizes]
+    results = ["Tensor"] * len(program.outputs)
+    return f"({', '.join(given)}) -> ({', '.join(results)})"
+
+
+def _plain(name: str) -> str:
+    return f"{name}_" if iskeyword(name) else name
+
+
+def _batch(kernel: Called, in_dims: Sequence[int | None], args: tuple[Any, ...]) -> Any:
+    """All elements of a batch at once, by a kernel with one more index."""
+    program = kernel.program
+    names = [t.name for t in program.inputs]
+    batched = [n for n, d in zip(names, in_dims) if d is not None]
+    made = kernel.batched(batched)
+    given = [x if d is None else x.movedim(d, 0) for x, d in zip(args, in_dims)]
+    known = dict(zip(program.free_sizes, args[len(names) :]))
+    sizes = [known[n] for n in made.program.free_sizes]
+    results = operator_of(made).packet(*given[: len(names)], *sizes)
+    pairs = zip(made.program.outputs, program.outputs)
+    dims = [0 if len(b.shape) > len(o.shape) else None for b, o in pairs]
+    return (results, dims[0]) if len(dims) == 1 else (tuple(results), tuple(dims))
+
+
+def _autocast(overload: Any, dtypes: tuple[torch.dtype, ...], device: str) -> Any:
+    """The text says the types: where torch chooses them, floating tensors get those."""
+
+    def cast(*args: Any) -> Any:
+        tensors = [
+            x.to(t) if t.is_floating_point and x.is_floating_point() else x
+            for x, t in zip(args, dtypes)
+        ]
+        with torch.autocast(device, enabled=False):
+            return overload(*tensors, *args[len(dtypes) :])
+
+    return cast
