@@ -42,7 +42,8 @@ def in_torch(kernel: Kernel, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
         from tcsym.operators.torch.calls import torch_call
 
         _torch_call = torch_call
-    return _torch_call(kernel, args, kwargs)
+    serve: Any = _torch_call
+    return serve(kernel, args, kwargs)
 
 
 def _has_any(values: tuple[Any, ...], kinds: Any) -> bool:

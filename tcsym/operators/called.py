@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, Protocol
 
 from tcsym.frontend.program import Program
@@ -30,4 +30,4 @@ class Called(Protocol):
 
     def batched(self, inputs: Iterable[str] | None = None) -> Called: ...
 
-    def grad(self, wrt: Iterable[str] | None = None) -> Called: ...
+    def grad(self, wrt: Collection[str] | None = None) -> Called: ...

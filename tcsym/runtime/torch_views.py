@@ -28,9 +28,8 @@ _REPLACING = {
     "FunctionalTensorMode": "records operators without changes in place, as torch.export does",
 }
 _GRADIENT = (
-    "to evaluate, call it under `with torch.no_grad():` (`model.eval()` leaves gradients on); "
-    "to train through it, give it a backward pass in a `torch.autograd.Function`; "
-    "`x.detach()` gives up the gradient of what lies before it"
+    "calls with `out=` or `threads=` are not recorded: leave these out to train through it, or "
+    "evaluate under `with torch.no_grad():`"
 )
 _types: dict[Any, DType] = {}
 
@@ -67,6 +66,13 @@ def is_undisturbed(torch: Any) -> bool:
     busy = torch._C._is_tracing() or torch._C._are_functorch_transforms_active()
     cast = torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
     return not (busy or cast or torch._C._len_torch_dispatch_stack())
+
+
+def is_transformed(x: Any, torch: Any) -> bool:
+    """A tensor that torch.func batches or differentiates."""
+    functorch = torch._C._functorch
+    is_tensor = isinstance(x, torch.Tensor)
+    return is_tensor and (functorch.is_batchedtensor(x) or functorch.is_gradtrackingtensor(x))
 
 
 def needs_operator(x: Any, torch: Any) -> bool:

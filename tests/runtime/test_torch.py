@@ -79,13 +79,13 @@ def test_type_message_is_in_torch_words() -> None:
     assert "complex64" in refused(tc.define(ONE), torch.ones(3, dtype=torch.complex64)).message
 
 
-def test_gradients_are_not_lost_silently() -> None:
+def test_gradients_are_recorded_where_torch_records() -> None:
     f = tc.define(ONE)
     x = torch.ones(3, requires_grad=True)
-    error = refused(f, x)
-    assert "gradient" in error.message and error.hint.startswith("to evaluate, call it under")
-    assert "`with torch.no_grad():`" in error.hint and "`model.eval()` leaves" in error.hint
-    assert "`torch.autograd.Function`" in error.hint and "`x.detach()` gives up" in error.hint
+    assert f(x).requires_grad
+    (f(x) * torch.arange(3.0)).sum().backward()
+    assert x.grad.tolist() == [0, 1, 2]
+    assert "`out=`" in refused(f, x, out=torch.empty(3)).hint
     with torch.no_grad():
         assert f(x).tolist() == [2, 2, 2]
     assert f(x.detach()).tolist() == [2, 2, 2]
@@ -95,8 +95,7 @@ def test_gradients_are_not_lost_silently() -> None:
 
 
 def test_not_on_the_cpu() -> None:
-    error = refused(tc.define(ONE), torch.ones(3, device="meta"), kind="device")
-    assert "`A` is on device meta" in error.message and ".cpu()" in error.hint
+    assert tc.define(ONE)(torch.ones(3, device="meta")).shape == (3,)  # a shape needs no memory
     f, x = tc.define(ONE), torch.ones(3)
     assert "`out` for" in refused(f, x, out=x.to("meta"), kind="device").message
     assert "dense" in refused(tc.define(ONE), torch.ones(3).to_sparse()).hint

@@ -109,14 +109,6 @@ def _no_gradients(f: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 REFUSED: dict[str, tuple[Callable[[Any], Any], str, str]] = {
-    "fake tensors": (_fake, "FakeTensorMode", OPERATOR),
-    "tensors faked before": (_faked_before, "FakeTensor", "plain tensor"),
-    "plain tensors under fake mode": (_under_fake_mode, "FakeTensorMode", OPERATOR),
-    "functionalize": (
-        lambda k: torch.func.functionalize(lambda x: k(x, x))(torch.ones(6)),
-        "functionalize",
-        OPERATOR,
-    ),
     "functionalize, out": (
         lambda k: torch.func.functionalize(lambda x: k(torch.ones(6), torch.ones(6), out=x))(
             torch.ones(6)
@@ -124,55 +116,10 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str, str]] = {
         "functionalize",
         OPERATOR,
     ),
-    "jit.trace": (
-        lambda k: torch.jit.trace(Model(k), torch.ones(6)),
-        "torch.jit.trace",
-        OPERATOR,
-    ),
-    "make_fx": (_make_fx, "ProxyTorchDispatchMode", OPERATOR),
-    "export": (
-        lambda k: torch.export.export(Model(k), (torch.ones(6),), strict=False),
-        "FakeTensorMode",
-        OPERATOR,
-    ),
-    "symbolic_trace": (lambda k: torch.fx.symbolic_trace(Model(k)), "Proxy", "torch.fx.wrap"),
-    "vmap": (
-        lambda k: torch.func.vmap(lambda x: k(x, x))(torch.ones(3, 6)),
-        "vmap",
-        "torch.autograd.Function",
-    ),
-    "grad": (
-        lambda k: torch.func.grad(lambda x: k(x, x).sum())(torch.ones(6)),
-        "differentiated",
-        "torch.autograd.Function",
-    ),
-    "grad without grad": (
-        lambda k: torch.func.grad(_no_gradients(lambda x: k(x, x).sum()))(torch.ones(6)),
-        "differentiated",
-        "torch.autograd.Function",
-    ),
-    "jvp": (
-        lambda k: torch.func.jvp(lambda x: k(x, x), (torch.ones(6),), (torch.ones(6),)),
-        "differentiated",
-        "torch.autograd.Function",
-    ),
     "dual tensors": (_dual, "tangent", "primal"),
-    "subclass without memory": (
-        lambda k: k(Wrapper(torch.ones(6)), torch.ones(6)),
-        "Wrapper",
-        "plain tensor",
-    ),
     "subclass without memory, out": (
         lambda k: k(torch.ones(6), torch.ones(6), out=Wrapper(torch.ones(6))),
         "Wrapper",
-        "plain tensor",
-    ),
-    "masked": (
-        lambda k: k(
-            torch.masked.masked_tensor(torch.ones(6), torch.ones(6, dtype=torch.bool)),
-            torch.ones(6),
-        ),
-        "MaskedTensor",
         "plain tensor",
     ),
     "freed": (_freed, "no memory", ""),
@@ -192,7 +139,6 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str, str]] = {
         "not initialised",
         "run its module once",
     ),
-    "meta": (lambda k: k(torch.ones(6, device="meta"), torch.ones(6)), "meta", "x.cpu()"),
 }
 
 

@@ -19,7 +19,7 @@ from tcsym.runtime.arguments import initial_values, match_arguments
 from tcsym.runtime.packing import packed
 from tcsym.runtime.plan import CallPlan, Parameter
 from tcsym.runtime.scalars import is_scalar, scalar_array
-from tcsym.runtime.torch_views import element_type, is_undisturbed, needs_operator
+from tcsym.runtime.torch_views import element_type, is_transformed, is_undisturbed, needs_operator
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _TENSORS = (torch.Tensor, torch.fx.Proxy)
@@ -57,7 +57,10 @@ def _any_call(kernel: Called, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
         return NotImplemented
     made = operator_of(kernel)
     is_plain = not is_operator and is_undisturbed(torch)
-    serve = made.record if is_plain else made.packet
+    if any(is_transformed(x, torch) for x in tensors):
+        serve = made.transform
+    else:
+        serve = made.record if is_plain else made.packet
     result = serve(*arguments, *_sizes(plan, kwargs.get("sizes")))
     return packed(plan.output_names, tuple(result)) if len(plan.outputs) > 1 else result
 

@@ -5,7 +5,7 @@ torch counts arguments and results, derivatives know them by name.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,7 +43,7 @@ class Backward:
 
 def backward_of(kernel: Called, needs: Sequence[bool]) -> Backward:
     """needs: for each input. Errors: DerivativeError for a kernel without a derivative."""
-    from tcsym.derivative.names import gradient_names
+    from tcsym.differentiate.names import gradient_names
 
     program = kernel.program
     inputs, outputs = ([t.name for t in ts] for ts in (program.inputs, program.outputs))
@@ -71,12 +71,15 @@ class Recorder:
         self.kernel = kernel
         self.n_inputs = len(kernel.program.inputs)
         self.n_sizes = len(kernel.program.free_sizes)
+        self._floating = tuple([t.dtype.is_float for t in kernel.program.inputs])
         self._made: dict[tuple[bool, ...], Backward] = {}
 
     def setup(self, ctx: Any, inputs: Sequence[Any], output: Any) -> None:
         """Keeps of a call what its gradients need."""
         results = output if isinstance(output, tuple) else (output,)
         needs = ctx.needs_input_grad[: self.n_inputs]
+        if True not in needs:  # torch.func does not tell
+            needs = self._floating
         made = self._made.get(needs)
         if made is None:
             made = self._made[needs] = backward_of(self.kernel, needs)
@@ -102,6 +105,22 @@ def recorded_function(kernel: Called, recorder: Recorder) -> Any:
         return output
 
     members = {"forward": staticmethod(forward), "backward": staticmethod(recorder.backward)}
+    return type(kernel.name, (torch.autograd.Function,), members)
+
+
+def transformed_function(kernel: Called, recorder: Recorder, batch: Callable[..., Any]) -> Any:
+    """The same for tensors that torch.func transforms; it asks for more, at every call."""
+
+    def forward(*args: Any) -> Any:
+        output = run(kernel, recorder.n_inputs, args)
+        return tuple(output) if isinstance(output, tuple) else output
+
+    members = {
+        "forward": staticmethod(forward),
+        "setup_context": staticmethod(recorder.setup),
+        "backward": staticmethod(recorder.backward),
+        "vmap": staticmethod(lambda info, in_dims, *args: batch(in_dims, args)),
+    }
     return type(kernel.name, (torch.autograd.Function,), members)
 
 

@@ -37,7 +37,7 @@ def graph_call(
     return _results[name](*result) if name in _results else result
 
 
-@torch.compiler.assume_constant_result
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _parameters(kernel: Called) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
     """Names of inputs, names of sizes to give, element types of inputs."""
     plan = kernel._plan
@@ -49,7 +49,7 @@ def _parameters(kernel: Called) -> tuple[tuple[str, ...], tuple[str, ...], tuple
     )
 
 
-@torch.compiler.assume_constant_result
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _operator(kernel: Called) -> str:
     """Its name, now that it is registered."""
     operator_of(kernel)

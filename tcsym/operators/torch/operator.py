@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from tcsym.operators.called import Called
-from tcsym.operators.torch.gradients import Recorder, recorded_function, run
+from tcsym.operators.torch.gradients import Recorder, recorded_function, run, transformed_function
 from tcsym.operators.torch.shapes import result_shapes
 from tcsym.runtime.digest import hexdigest
 from tcsym.types import DType
@@ -27,11 +27,12 @@ _AUTOCAST = ("cpu", "cuda")
 @dataclass(frozen=True, slots=True, eq=False)
 class Operator:
     """packet: what graphs call; its `default` is the one operator. record: `apply` of the function
-    that records a plain call."""
+    that records a plain call. transform: the same for tensors that torch.func transforms."""
 
     kernel: Called
     packet: Any
     record: Any
+    transform: Any
 
 
 _of_kernel: WeakKeyDictionary[Called, Operator] = WeakKeyDictionary()
@@ -89,7 +90,9 @@ def _registered(kernel: Called, name: str) -> Operator:
     packet = getattr(torch.ops.tcsym, name)
     for device in _AUTOCAST:
         _library.impl(name, _autocast(packet.default, dtypes, device), f"Autocast{device.upper()}")
-    return Operator(kernel, packet, recorded_function(kernel, recorder).apply)
+    record = recorded_function(kernel, recorder).apply
+    transformed = transformed_function(kernel, recorder, lambda *given: _batch(kernel, *given))
+    return Operator(kernel, packet, record, transformed.apply)
 
 
 def _tags() -> tuple[Any, ...]:
@@ -122,8 +125,8 @@ def _batch(kernel: Called, in_dims: Sequence[int | None], args: tuple[Any, ...])
     made = kernel.batched(batched)
     given = [x if d is None else x.movedim(d, 0) for x, d in zip(args, in_dims)]
     known = dict(zip(program.free_sizes, args[len(names) :]))
-    sizes = [known[n] for n in made.program.free_sizes]
-    results = operator_of(made).packet(*given[: len(names)], *sizes)
+    sizes = {n: known[n] for n in made.program.free_sizes}
+    results = made(*given[: len(names)], **({"sizes": sizes} if sizes else {}))
     pairs = zip(made.program.outputs, program.outputs)
     dims = [0 if len(b.shape) > len(o.shape) else None for b, o in pairs]
     return (results, dims[0]) if len(dims) == 1 else (tuple(results), tuple(dims))
