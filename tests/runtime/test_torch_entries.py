@@ -109,18 +109,12 @@ def test_autograd_is_respected(m: tc.Module) -> None:
     def call() -> Any:
         return m.add(x, w)
 
-    def error() -> str:
-        with pytest.raises(tc.TCTypeError, match="requires a gradient") as caught:
-            call()
-        return str(caught.value)
-
-    first = error()
+    assert call().requires_grad
     with torch.no_grad():
         assert entered(call).tolist() == [2] * 6
         assert not call().requires_grad
-    assert error() == first
-    with pytest.raises(tc.TCTypeError, match="requires a gradient"):
-        m.add(x, (w * 2))
+    m.add(x, (w * 2)).sum().backward()
+    assert w.grad.tolist() == [2] * 6
     with pytest.raises(tc.TCTypeError, match="requires a gradient"):
         m.add(x, x, out=torch.ones(6, requires_grad=True))
     assert entered(lambda: m.add(x, w.detach())).tolist() == [2] * 6
@@ -136,7 +130,6 @@ def others() -> dict[str, Callable[[], Any]]:
 
     return {
         "sparse": lambda: torch.ones(6).to_sparse(),
-        "meta": lambda: torch.ones(6, device="meta"),
         "negated": lambda: torch.ones(6, dtype=torch.complex64).conj().imag,
         "double": lambda: torch.ones(6).double(),
         "complex": lambda: torch.ones(6, dtype=torch.complex64),
