@@ -13,8 +13,8 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 REASON = (
-    "tcsym runs this outside of graphs; call the kernel itself, with its inputs and sizes only, for "
-    "a graph without a break"
+    "tcsym runs this outside of graphs; call the kernel itself, with its inputs and sizes only, "
+    "for a graph without a break"
 )
 
 Arguments = ParamSpec("Arguments")
