@@ -198,6 +198,8 @@ def _node(n: Node, k: Kernel, pad: str) -> list[str]:
             return [pad + _store(n, k)]
         case Update():
             return _update(n, k.buffer(n.buffer).dtype, pad)
+        case Verify(Read(b, subs)):  # the element is not touched
+            return [f"{pad}memory[{b!r}].checked({','.join(map(_subscript, subs))})"]
         case Verify(v):
             return [f"{pad}{_value(v)}"]
         case Loop():
