@@ -162,6 +162,7 @@ def _bound(header: Header, items: tuple[Item, ...], extents: Mapping[Index, str]
 
     inputs = list(header.inputs)
     missing = used - known((*inputs, *header.outputs, *header.gradients))
+    missing -= known(header.results) & {*program.free_sizes}
     for t in program.inputs:
         if missing & known((t,)):
             inputs.append(t)

@@ -129,8 +129,7 @@ class _Solving:
         e = substitute(e, self.values)
         ours = self.open.keys() | self.ranges.keys()
         if not e.variables() & ours:
-            self.left[d] = e
-            self.fixed.add(d)
+            self._fixed(d, e)
             return
         found = self._linear(e)
         if found is not None:
@@ -139,6 +138,15 @@ class _Solving:
             self.require(eq(self._position(d), e))
 
     # ---- ways of solving
+
+    def _fixed(self, d: int, e: Index) -> None:
+        """`X(N-1)`, or under a guard that it may need a condition on all positions."""
+        inside = is_at_least(e, 0, {}) and is_at_least(self.shape[d] - 1 - e, 0, {})
+        if inside or self.term.guard == TRUTH or e.variables() - self.sizes:
+            self.left[d] = e
+            self.fixed.add(d)
+        else:
+            self.require(eq(self._position(d), e))
 
     def _linear(self, e: Index) -> tuple[str, int] | None:
         """Variables of the result before those that were summed: these have the longer ranges."""
@@ -165,10 +173,10 @@ class _Solving:
             return
         p = self._position(d, v)
         over = p - rest if factor > 0 else rest - p
+        self._put(v, floordiv(over, abs(factor)))
         if abs(factor) > 1:
             rest_of = Binary("mod", index_value(over), index_value(index(abs(factor))), DType.INT32)
             self.guard = both(self.guard, Compare("eq", rest_of, index_value(ZERO)))
-        self._put(v, floordiv(over, abs(factor)))
         self._within(self.values[v], r)
 
     def _shifted(self, d: int, r: Range, rest: Index, factor: int) -> bool:
@@ -177,13 +185,13 @@ class _Solving:
             return False
         first = r.lower + rest if factor > 0 else rest - r.upper + 1
         last = r.upper + rest if factor > 0 else rest - r.lower + 1
-        if not is_at_least(first, 0, {}):
-            return False
+        if not (is_at_least(first, 0, {}) and is_at_least(self.shape[d] - last, 0, {})):
+            return False  # a guard kept the read inside
         p = var(r.variable)
         self.left[d] = p
         self.ranges[r.variable] = Range(r.variable, first, last, False)
         self.whole = self.whole and first == ZERO and last == self.shape[d]
-        self.values[r.variable] = p - rest if factor > 0 else rest - p
+        self._put(r.variable, p - rest if factor > 0 else rest - p)
         return True
 
     def _quotient(self, d: int, e: Index) -> bool:
@@ -228,6 +236,7 @@ class _Solving:
         """`v` is `value` from here on."""
         one = {v: value}
         self.values = {name: substitute(e, one) for name, e in self.values.items()} | one
+        self.guard = with_indices(self.guard, one)
 
     def _within(self, e: Index, r: Range) -> None:
         if ge(e, r.lower) != CERTAIN:

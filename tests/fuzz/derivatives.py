@@ -1,0 +1,126 @@
+"""`python -m tests.fuzz.derivatives --minutes 5 --seed 0`: derivatives of random programs.
+
+Every float is a double. Gradient and tangent must be transposes of each other, whatever the program
+does; where differences of two steps agree (no kink is near), they must be the tangent, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import re
+import time
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from tcsym.differentiate.derive import gradient_text, tangent_text
+from tcsym.differentiate.names import gradient_names
+from tcsym.errors import DerivativeError, TCError
+from tcsym.frontend.program import Program
+from tests.differentiate.differences import drawn, only, run
+from tests.fuzz.generate import random_program
+
+_FLOATS = re.compile(r"\b(float32|float16|bfloat16|half|float)\b")
+_MOST_POINTS = 4  # of a size
+Array = Any
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=5.0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--level", type=int, default=2)
+    arguments = parser.parse_args()
+    deadline = time.monotonic() + 60 * arguments.minutes
+    totals: Counter[str] = Counter()
+    seed = arguments.seed
+    while time.monotonic() < deadline:
+        source = _FLOATS.sub("double", random_program(random.Random(seed), arguments.level).source)
+        said = tried(source, seed)
+        totals[said.split(":")[0]] += 1
+        if said.startswith("wrong"):
+            print(f"---- seed {seed} {said}\n{source}", flush=True)
+        seed += 1
+    print(dict(totals))
+    return int(totals["wrong"] > 0)
+
+
+def tried(source: str, seed: int) -> str:
+    """What became of a program: "right", "wrong: ...", or why there was nothing to compare."""
+    try:
+        program = only(source)
+    except (TCError, ValueError):
+        return "not a program of doubles"
+    rng = np.random.default_rng(seed)
+    sizes = {n: int(rng.integers(0, _MOST_POINTS + 1)) for n in program.sizes}
+    given = drawn(program, sizes, rng)
+    try:
+        results = run(program, given, sizes)
+    except TCError:
+        return "refused at these sizes"
+    try:
+        back = only(gradient_text(program, None, outputs=bool(seed % 2), analyse=only))
+        forth = only(tangent_text(program, None, analyse=only))
+    except DerivativeError as error:
+        return f"no derivative: {error.message}"
+    except Exception as error:
+        return f"wrong: {type(error).__name__}: {error}"
+    try:
+        return compared(program, back, forth, given, results, sizes, rng)
+    except Exception as error:
+        return f"wrong: {type(error).__name__}: {error}\n{back.source}\n{forth.source}"
+
+
+def compared(
+    program: Program,
+    back: Program,
+    forth: Program,
+    given: dict[str, Array],
+    results: dict[str, Array],
+    sizes: dict[str, int],
+    rng: np.random.Generator,
+) -> str:
+    called = gradient_names(program)
+    weights = {n: rng.uniform(-1, 1, y.shape) for n, y in results.items() if n in called}
+    along = {n: rng.uniform(-1, 1, x.shape) for n, x in given.items() if n in called}
+    known = {**given, **results}
+    dy = {called[n]: w for n, w in weights.items()}
+    dx = {called[n]: v for n, v in along.items()}
+    left_sizes = {k: v for k, v in sizes.items() if k in back.sizes}
+    gradients = run(back, {**known, **dy}, left_sizes)
+    tangents = run(forth, {**given, **dx}, {k: v for k, v in sizes.items() if k in forth.sizes})
+    a = sum(float((gradients[n] * v).sum()) for n, v in dx.items())
+    b = sum(float((dy[n] * t).sum()) for n, t in tangents.items())
+    if not (np.isfinite(a) and np.isfinite(b)):
+        return "not finite"
+    scale = 1 + sum(float(np.abs(gradients[n] * v).sum()) for n, v in dx.items())
+    if abs(a - b) > 1e-9 * scale:
+        return f"wrong: gradient {a}, tangent {b}\n{back.source}\n{forth.source}"
+    steps = [_difference(program, given, along, weights, sizes, h) for h in (1e-5, 2e-5)]
+    if not abs(steps[0] - steps[1]) <= 1e-7 * scale:
+        return "right, differences are not smooth"
+    if abs(steps[0] - b) > 1e-5 * scale:
+        return f"wrong: tangent {b}, differences {steps[0]}\n{forth.source}"
+    return "right"
+
+
+def _difference(
+    program: Program,
+    given: dict[str, Array],
+    along: dict[str, Array],
+    weights: dict[str, Array],
+    sizes: dict[str, int],
+    step: float,
+) -> float:
+    found = []
+    for h in (step, -step):
+        moved = {**given, **{n: given[n] + h * v for n, v in along.items()}}
+        after = run(program, moved, sizes)
+        found.append(sum(float((after[n] * w).sum()) for n, w in weights.items()))
+    return (found[0] - found[1]) / (2 * step)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
