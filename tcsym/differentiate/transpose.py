@@ -31,6 +31,7 @@ from tcsym.frontend.program import (
     Range,
     Select,
     dtype_of,
+    reads,
 )
 from tcsym.index.expr import TRUE as CERTAIN
 from tcsym.index.expr import (
@@ -253,6 +254,18 @@ class _Solving:
             return r
         return replace(r, at=with_indices(at, self.values))
 
+    def _unscattered(self, guard: Expr, bounds: Mapping[str, tuple[Index, Index]]) -> Expr:
+        """Positions are evaluated at every point: where a guard on indices kept their reads inside,
+        they become conditions behind it."""
+        if all(c == TRUTH or reads(c) or _holds(c, bounds) for c in conjuncts(guard)):
+            return guard
+        for name, r in self.ranges.items():
+            if r.at is not None and not isinstance(r.at, Index):
+                here = Compare("eq", with_indices(r.at, self.values), index_value(var(name)))
+                guard = both(guard, here)
+                self.ranges[name] = replace(r, at=None)
+        return guard
+
     def bounds(self) -> Mapping[str, tuple[Index, Index]]:
         return {
             r.variable: (r.lower, r.upper) for r in (*self.ranges.values(), *self.open.values())
@@ -262,6 +275,7 @@ class _Solving:
         guard = both(self.guard, with_indices(self.term.guard, self.values))
         value = with_indices(self.term.value, self.values)
         bounds = self.bounds()
+        guard = self._unscattered(guard, bounds)
         value = simplified(select(guard, value, constant(0.0, dtype_of(value))), bounds)
         domain = (
             *map(self._placed, self.ranges.values()),

@@ -114,12 +114,12 @@ def _difference(
     sizes: dict[str, int],
     step: float,
 ) -> float:
-    found = []
-    for h in (step, -step):
-        moved = {**given, **{n: given[n] + h * v for n, v in along.items()}}
-        after = run(program, moved, sizes)
-        found.append(sum(float((after[n] * w).sum()) for n, w in weights.items()))
-    return (found[0] - found[1]) / (2 * step)
+    before, behind = (
+        run(program, {**given, **{n: given[n] + h * v for n, v in along.items()}}, sizes)
+        for h in (-step, step)
+    )
+    parts = [float(((behind[n] - before[n]) * w).sum()) for n, w in weights.items()]
+    return sum(parts) / (2 * step)
 
 
 if __name__ == "__main__":
