@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from typing import assert_never
 
@@ -28,6 +29,7 @@ from tcsym.index.expr import ZERO, Condition, Index, condition_text
 from tcsym.types import DType
 
 _WIDTH = 100
+_EXTREMUM = re.compile(r"(?<!\w)(min|max)\(")
 # How tightly operators bind: a looser one inside a tighter one gets parentheses.
 _CHOICE, _OR, _AND, _COMPARISON, _BIT_OR, _BIT_XOR, _BIT_AND, _SHIFT = range(8)
 _SUM, _PRODUCT, _PREFIX, _ATOM = range(8, 12)
@@ -91,8 +93,9 @@ def _condition(c: Condition) -> str:
 def _statement_lines(s: Statement, written: Collection[str], indent: str) -> list[str]:
     parts = [str(e) if isinstance(e, Index) else _subscript(e) for e in positions(s)]
     left = f"{s.target}({', '.join(parts)})" if parts else s.target
-    head = f"{indent}{left} {s.op}{'!' if s.initialise else ''} "
     value = _stored(s.value)
+    left, value = in_pairs(left), in_pairs(value)
+    head = f"{indent}{left} {s.op}{'!' if s.initialise else ''} "
     where = ", ".join(_range(r) for r in s.walked if r.variable in written)
     line = head + value + (f" where {where}" if where else "")
     if len(line) <= _WIDTH:
@@ -143,7 +146,25 @@ def _parts(value: str) -> list[str]:
 
 
 def _range(r: Range) -> str:
-    return f"{r.variable} in {r.lower}:{r.upper}"
+    return in_pairs(f"{r.variable} in {r.lower}:{r.upper}")
+
+
+def in_pairs(text: str) -> str:
+    """`min(a, b, c)` of index expressions as `min(a, min(b, c))`."""
+    found = _EXTREMUM.search(text)
+    if found is None:
+        return text
+    depth, start, args, at = 0, found.end(), [], found.end()
+    while depth >= 0:
+        depth += {"(": 1, ")": -1}.get(text[at], 0)
+        if depth < 0 or (depth == 0 and text[at] == ","):
+            args.append(in_pairs(text[start:at].strip()))
+            start = at + 1
+        at += 1
+    name, inner = found[1], args[-1]
+    for a in reversed(args[:-1]):
+        inner = f"{name}({a}, {inner})"
+    return text[: found.start()] + inner + in_pairs(text[at:])
 
 
 def expression_text(e: Expr) -> str:

@@ -116,9 +116,10 @@ class _Solving:
             return
         del self.open[r.variable]
         self.left[d] = var(r.variable)
-        if (r.lower.variables() | r.upper.variables()) <= self.sizes:
+        inside = r.lower == ZERO and is_at_least(self.shape[d] - r.upper, 0, {})
+        if inside and r.upper.variables() <= self.sizes:
             self.ranges[r.variable] = replace(r, reduced=False)
-            self.whole = self.whole and r.lower == ZERO and r.upper == self.shape[d]
+            self.whole = self.whole and r.upper == self.shape[d]
         else:
             self.ranges[r.variable] = Range(r.variable, ZERO, self.shape[d], False)
             self._within(var(r.variable), r)
@@ -257,7 +258,10 @@ class _Solving:
     def _unscattered(self, guard: Expr, bounds: Mapping[str, tuple[Index, Index]]) -> Expr:
         """Positions are evaluated at every point: where a guard on indices kept their reads inside,
         they become conditions behind it."""
-        if all(c == TRUTH or reads(c) or _holds(c, bounds) for c in conjuncts(guard)):
+        places = [r.at for r in self.ranges.values() if r.at is not None]
+        used = {x.tensor for at in places if not isinstance(at, Index) for x in reads(at)}
+        kept = [c for c in conjuncts(guard) if c != TRUTH and not _holds(c, bounds)]
+        if all(reads(c) and not {x.tensor for x in reads(c)} & used for c in kept):
             return guard
         for name, r in self.ranges.items():
             if r.at is not None and not isinstance(r.at, Index):
