@@ -149,7 +149,7 @@ def contraction(program: Program) -> str | None:
             factors = _factors(statement.value)
         case _:
             return None
-    if factors is None or statement.scattered or len(statement.domain) > 26:
+    if factors is None or statement.scattered or not statement.is_box or len(statement.domain) > 26:
         return None
     letters = {r.variable: chr(ord("a") + k) for k, r in enumerate(statement.domain)}
     extents = {r.variable: r.upper for r in statement.domain if r.lower.as_int() == 0}

@@ -5,6 +5,9 @@ Guards (LANGUAGE C7) and schedules use the affine part of a condition; what depe
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from tcsym.frontend.program import (
     Binary,
     Call,
@@ -37,24 +40,31 @@ from tcsym.index.expr import (
 )
 from tcsym.types import DType
 
+NOTHING: Mapping[Read, Index] = MappingProxyType({})
 
-def as_index(e: Expr) -> Index | None:
-    """`e` as an exact integer expression (as if nothing wrapped), or None if it depends on data."""
+
+def as_index(e: Expr, known: Mapping[Read, Index] = NOTHING) -> Index | None:
+    """`e` as an exact integer expression (as if nothing wrapped), or None if it depends on data.
+
+    known: what stands for some reads.
+    """
     match e:
         case Const(value, dtype) if not dtype.is_float:
             return index(int(value))
         case IndexValue(i, _):
             return i
         case Unary("neg", x, _):
-            inner = as_index(x)
+            inner = as_index(x, known)
             return None if inner is None else -inner
         case Cast(x, DType.INT64 | DType.INT32):
-            return as_index(x)
+            return as_index(x, known)
+        case Read():
+            return known.get(e)
         case Binary(op, a, b, dtype) if dtype.is_integer:
-            left, right = as_index(a), as_index(b)
+            left, right = as_index(a, known), as_index(b, known)
             return None if left is None or right is None else _arithmetic(op, left, right)
         case Select(c, a, b, dtype) if dtype.is_integer:
-            condition, then, orelse = as_condition(c), as_index(a), as_index(b)
+            condition, then, orelse = as_condition(c), as_index(a, known), as_index(b, known)
             if condition is None or then is None or orelse is None:
                 return None
             return choose(condition, then, orelse)

@@ -92,6 +92,7 @@ def _items(
         match item:
             case ResolvedStatement():
                 variables = _numbered("i", tuple(v.name for v in item.variables))
+                variables |= _numbered("g", tuple(g.name for g in item.given))
                 renamed += Renaming({**outer.names, **variables}).items((item,))
             case Unify():
                 renamed += outer.items((item,))

@@ -7,13 +7,13 @@ each may use only some names, and each misuse has its own error and place.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import assert_never
 
 from tcsym.errors import (
     AffineError,
     ConditionError,
     DuplicateError,
     LoopError,
-    RangeError,
     Span,
     TCNameError,
     TCTypeError,
@@ -21,13 +21,24 @@ from tcsym.errors import (
 from tcsym.frontend import ast
 from tcsym.frontend.affine import as_condition, as_index
 from tcsym.frontend.bit_operations import BIT_OPERATORS
-from tcsym.frontend.builtins import ARITY
 from tcsym.frontend.check_expressions import integer_expression, is_pure, value_of
 from tcsym.frontend.idioms import name_hint
 from tcsym.frontend.literals import is_float_text
 from tcsym.frontend.program import Binary, Expr, Read, dtype_of, subexpressions
-from tcsym.frontend.scope import Context, Scope, StatementNames, a_kind, kind_in
-from tcsym.index.expr import Condition, Index, Product, index, var
+from tcsym.frontend.scope import Context, Scope, StatementNames, a_kind
+from tcsym.index.expr import (
+    Atom,
+    Choose,
+    Condition,
+    FloorDiv,
+    Index,
+    Max,
+    Min,
+    Mod,
+    Product,
+    index,
+    var,
+)
 from tcsym.types import DType
 
 _NAMES_HINT = "it may use sizes, integers and enclosing loop variables"
@@ -58,7 +69,7 @@ def _variables(atom: object) -> frozenset[str]:
     return Index(((atom, 1),)).variables()  # type: ignore[arg-type]
 
 
-def _loop_names(c: Context) -> frozenset[str]:
+def loop_names(c: Context) -> frozenset[str]:
     return frozenset(c.scope.loops.values())
 
 
@@ -93,7 +104,7 @@ def _is_scalar(x: ast.Name | ast.Apply, c: Context) -> bool:
 
 def _affine(value: Expr, c: Context) -> Index | None:
     position = as_index(value) if dtype_of(value).is_integer and is_pure(value) else None
-    names = _loop_names(c) | c.names.variables.keys()
+    names = loop_names(c) | c.names.variables.keys()
     return position if position is not None and is_affine(position, names) else None
 
 
@@ -147,43 +158,31 @@ def _left_variable(e: ast.Name, c: Context) -> Index:
     return var(e.name)
 
 
-# ---- ranges and loop bounds
+# ---- loop bounds
 
 
-def range_bound(e: ast.Expr, variable: str, c: Context) -> Index:
-    """An end of `variable in lower:upper`; left index variables may not follow a loop variable."""
-    for x in _named_through_lets(e, c):
-        kind = kind_in(c, x.name)
-        follows = kind == "loop variable" and variable in c.names.left
-        if kind == "tensor" or (isinstance(x, ast.Apply) and x.name in c.scope.assigned):
-            message = f"the range of `{variable}` reads the tensor `{x.name}`"
-        elif follows:
-            message = (
-                f"the range of left index variable `{variable}` uses a loop variable, `{x.name}`"
-            )
-        elif isinstance(x, ast.Apply) and x.name in ARITY:
-            continue
-        elif kind not in ("size", "loop variable"):
-            what = kind or "unknown name"
-            message = f"the range of `{variable}` uses `{x.name}`, which is no size ({what})"
-        else:
-            continue
-        raise RangeError(message, span=x.span, hint=_NAMES_HINT)
-    return _bound(e, "the end of a range", c)
+def is_range_affine(e: Index, names: frozenset[str]) -> bool:
+    """True if `e` is linear in `names`, also under `min`, `max` and `/` by positive constants."""
+    return all(_is_range_atom(atom, names) for atom, _ in e.terms)
 
 
-def _named_through_lets(e: ast.Expr, c: Context) -> Iterable[ast.Name | ast.Apply]:
-    """Names in `e`; those in the value of a let stand at the let's use."""
-    for x in named(e):
-        value = c.names.lets.get(x.name) if isinstance(x, ast.Name) else None
-        if value is None:
-            yield x
-            continue
-        for y in _named_through_lets(value, c):
-            if isinstance(y, ast.Name):
-                yield ast.Name(y.name, span=x.span)
-            else:
-                yield ast.Apply(y.name, y.args, span=x.span)
+def _is_range_atom(atom: Atom, names: frozenset[str]) -> bool:
+    if not _variables(atom) & names:
+        return True
+    match atom:
+        case str():
+            return True
+        case Product(factors):
+            moving = [f for f in factors if _variables(f) & names]
+            return len(moving) == 1 and moving[0] in names
+        case FloorDiv(a, b):
+            return (b.as_int() or 0) > 0 and is_range_affine(a, names)
+        case Min(args) | Max(args):
+            return all(is_range_affine(a, names) for a in args)
+        case Mod() | Choose():
+            return False
+        case _:
+            assert_never(atom)
 
 
 def loop_bound(e: ast.Expr, scope: Scope) -> Index:
@@ -203,7 +202,7 @@ def loop_bound(e: ast.Expr, scope: Scope) -> Index:
 def _bound(e: ast.Expr, what: str, c: Context) -> Index:
     value = integer_expression(e, c, what)
     bound = as_index(value) if is_pure(value) else None
-    if bound is None or not is_affine(bound, _loop_names(c)):
+    if bound is None or not is_range_affine(bound, loop_names(c)):
         raise AffineError(f"{what} must be affine in the loop variables", span=e.span)
     return bound
 

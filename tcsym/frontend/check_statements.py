@@ -21,7 +21,8 @@ from tcsym.errors import (
 )
 from tcsym.frontend import ast
 from tcsym.frontend.check_expressions import typed_expression, value_of
-from tcsym.frontend.check_index import left_subscript, named, range_bound
+from tcsym.frontend.check_index import left_subscript, named
+from tcsym.frontend.check_ranges import GivenRanges
 from tcsym.frontend.idioms import accumulated_hint
 from tcsym.frontend.literals import Literal, default_type, literal_to_const, stored_literal
 from tcsym.frontend.program import AssignOp, Cast, Expr, dtype_of, is_fixed
@@ -29,7 +30,7 @@ from tcsym.frontend.promotion import Typed
 from tcsym.frontend.resolved import ResolvedStatement, Variable
 from tcsym.frontend.scope import Context, Scope, StatementNames, Tensor, Unresolved, a_kind, kind_in
 from tcsym.frontend.traps import literal_trap, traps_of
-from tcsym.index.expr import Index, var
+from tcsym.index.expr import ZERO, Index, var
 from tcsym.types import DType, holds
 
 P = ParamSpec("P")
@@ -63,7 +64,7 @@ class Findings:
 class Where:
     """What the clauses of a statement say."""
 
-    ranges: dict[str, tuple[tuple[Index, Index], Span]] = field(default_factory=dict)
+    ranges: GivenRanges = field(default_factory=GivenRanges)
     exists: list[Expr] = field(default_factory=list)
 
 
@@ -144,6 +145,7 @@ def _resolve(s: ast.Assign, scope: Scope, found: Findings) -> ResolvedStatement:
         tuple(where.exists),
         s.span,
         tuple(e.span for e in s.subscripts or ()),
+        tuple(where.ranges.given),
     )
     dtype = tensor.dtype if tensor is not None and tensor.dtype else dtype_of(stored)
     scope.traps += traps_of(resolved, s.value, dtype, is_declared)
@@ -154,13 +156,19 @@ def _resolve(s: ast.Assign, scope: Scope, found: Findings) -> ResolvedStatement:
 
 
 def _variables(names: StatementNames, where: Where) -> tuple[Variable, ...]:
+    ranges = where.ranges.ends
+    ordered = dict.fromkeys(names.variables)
+    for name, (ends, _) in ranges.items():
+        if not ordered.keys().isdisjoint(_used(ends)):  # it stands behind what its ends use
+            del ordered[name]
+            ordered[name] = None
     return tuple(
-        Variable(name, name not in names.left, None, span)
-        if name not in where.ranges
+        Variable(name, name not in names.left, None, names.variables[name])
+        if name not in ranges
         else Variable(
-            name, name not in names.left, where.ranges[name][0], span, where.ranges[name][1]
+            name, name not in names.left, ranges[name][0], names.variables[name], ranges[name][1]
         )
-        for name, span in names.variables.items()
+        for name in ordered
     )
 
 
@@ -183,6 +191,10 @@ def _positions(
 
 def _is_left_or_fixed(place: Index, names: StatementNames) -> bool:
     return place.variables().isdisjoint(names.variables) or any(place == var(v) for v in names.left)
+
+
+def _used(ends: tuple[Index, Index]) -> frozenset[str]:
+    return ends[0].variables() | ends[1].variables()
 
 
 # ---- clauses
@@ -211,15 +223,11 @@ def _range(r: ast.RangeClause, c: Context, where: Where) -> None:
     if kind is not None and kind != "index variable":
         message = f"`{name}` is {a_kind(kind)}, not an index variable; it has no range"
         raise TCNameError(message, span=span)
-    if name in where.ranges:
+    if name in where.ranges.ends:
         raise DuplicateError(f"index variable `{name}` has two ranges", span=span)
     c.names.see(name, span)
-    where.ranges[name] = ((_ZERO, _ZERO), r.span)
-    bounds = range_bound(r.lower, name, c), range_bound(r.upper, name, c)
-    where.ranges[name] = (bounds, r.span)
-
-
-_ZERO = Index()
+    where.ranges.ends[name] = ((ZERO, ZERO), r.span)
+    where.ranges.read(r, c)
 
 
 def _let(let: ast.Let, c: Context) -> None:

@@ -9,11 +9,18 @@ on data is left to the kernel (`Read.checked`, `Read.unwritten`).
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import assert_never
 
 from tcsym.errors import ERROR_KINDS, InitError, TCError
 from tcsym.frontend.idioms import accumulated_hint
-from tcsym.frontend.infer_bounds import Points, points_of, read_bounds, write_checks
+from tcsym.frontend.infer_bounds import (
+    Points,
+    points_of,
+    points_of_given,
+    read_bounds,
+    write_checks,
+)
 from tcsym.frontend.infer_extents import Extents
 from tcsym.frontend.infer_facts import Facts
 from tcsym.frontend.infer_init import Access, Initialised, Place, Written
@@ -26,7 +33,18 @@ from tcsym.frontend.infer_messages import (
 )
 from tcsym.frontend.infer_paths import Path, visit_reads
 from tcsym.frontend.infer_walk import Branch, Nest, Node, Placed, place, placed_statements
-from tcsym.frontend.program import Check, For, If, Item, Program, Range, Read, Statement, Tensor
+from tcsym.frontend.program import (
+    Check,
+    For,
+    Given,
+    If,
+    Item,
+    Program,
+    Range,
+    Read,
+    Statement,
+    Tensor,
+)
 from tcsym.frontend.resolved import ResolvedProgram, ResolvedTensor
 from tcsym.index.expr import FALSE, TRUE, Condition, Index, ge, var
 
@@ -107,6 +125,9 @@ class _Finish:
         domain = tuple(one.position(r) for r in placed.domain)
         value = visit_reads(s.value, Path(), one.read)
         exists = tuple(visit_reads(e, Path(), one.exists) for e in s.exists)
+        given = tuple(
+            Given(g.name, visit_reads(g.value, Path(), partial(one.read_given, g))) for g in s.given
+        )
         found += one.checks
         self.report(sorted(found, key=lambda c: (c.span.line, c.span.column)))
         return Statement(
@@ -119,6 +140,7 @@ class _Finish:
             value,
             exists,
             s.span,
+            given,
         )
 
     def report(self, checks: list[Check]) -> None:
@@ -152,10 +174,18 @@ class _OneStatement:
 
     def exists(self, read: Read, path: Path) -> Read:
         """An `exists` read is bounds-checked but needs no written element (E5)."""
+        return self._bounded(read, path, points_of(self.placed, path))
+
+    def read(self, read: Read, path: Path) -> Read:
+        return self._written(read, path, points_of(self.placed, path))
+
+    def read_given(self, given: Given, read: Read, path: Path) -> Read:
+        return self._written(read, path, points_of_given(self.placed, given))
+
+    def _bounded(self, read: Read, path: Path, points: Points) -> Read:
         extents, facts = self.finish.extents, self.finish.facts
         shape = extents.shape(read.tensor)
-        places = tuple(e if isinstance(e, Index) else None for e in read.subscripts)
-        points = points_of(self.placed, path)
+        places = tuple(map(self.placed.known, read.subscripts))
         conditions, checked = read_bounds(read.tensor, places, shape, points, path, facts)
         for d, condition in conditions:
             e = places[d]
@@ -164,12 +194,12 @@ class _OneStatement:
             self.checks.append(Check("bounds", condition, message, NARROW, read.span))
         return replace(read, checked=checked)
 
-    def read(self, read: Read, path: Path) -> Read:
-        read = self.exists(read, path)
+    def _written(self, read: Read, path: Path, points: Points) -> Read:
+        read = self._bounded(read, path, points)
         if self.finish.extents.role(read.tensor) == "input":
             return read
-        places = tuple(e if isinstance(e, Index) else None for e in read.subscripts)
-        checks, unwritten = self._init(read.tensor, places, path)
+        places = tuple(map(self.placed.known, read.subscripts))
+        checks, unwritten = self._init(read.tensor, places, points)
         self.checks += [replace(c, span=read.span) for c in checks]
         return read if unwritten is None else replace(read, unwritten=unwritten)
 
@@ -185,19 +215,21 @@ class _OneStatement:
         s = self.placed.statement
         scattered = [var(v.name) for v in s.positions]
         places = tuple(None if e in scattered else e for e in s.subscripts)
-        checks, unwritten = self._init(s.target, places, Path())
+        points = points_of(self.placed, Path())
+        checks, unwritten = self._init(s.target, places, points)
         if unwritten is not None:  # no read carries it into the kernel
             checks = [Check("init", FALSE, "")]
         hint = accumulated_hint(s.op, plain(s.target))
         message = f"`{plain(s.target)}` is accumulated into before it is written"
         return [replace(c, message=message, span=s.span, hint=hint) for c in checks]
 
-    def _init(self, tensor: str, places: Place, path: Path) -> tuple[list[Check], Condition | None]:
+    def _init(
+        self, tensor: str, places: Place, points: Points
+    ) -> tuple[list[Check], Condition | None]:
         """The check on sizes that `tensor` at `places` is written, or where it is not."""
         if self.written.covers(tensor, places):
             return [], None
         placed = self.placed
-        points = points_of(placed, path)
         access = Access(tensor, places, points, placed.loops, placed.number)
         missing = self.finish.initialised.missing(access)
         if missing.points is not None:

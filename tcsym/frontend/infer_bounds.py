@@ -23,11 +23,12 @@ from tcsym.frontend.infer_forms import (
 from tcsym.frontend.infer_messages import NARROW, out_of_range
 from tcsym.frontend.infer_paths import Path, nonempty
 from tcsym.frontend.infer_walk import Placed
-from tcsym.frontend.program import Check
+from tcsym.frontend.program import Check, Given
 from tcsym.index.expr import (
     FALSE,
     TRUE,
     ZERO,
+    All,
     Condition,
     Index,
     all_of,
@@ -81,7 +82,29 @@ class Points:
 def points_of(placed: Placed, path: Path, left_only: bool = False) -> Points:
     """Where an access of `placed` happens under the guards of `path`."""
     condition = all_of((*placed.conditions, path.condition))
-    return Points(placed.intervals(left_only), condition, path.by_data)
+    lost = placed.ragged
+    if lost & condition_variables(condition):
+        condition = all_of(c for c in parts_of(condition) if not lost & condition_variables(c))
+    return Points(placed.intervals(left_only), condition, path.by_data or bool(lost))
+
+
+def points_of_given(placed: Placed, given: Given) -> Points:
+    """Where a scalar is read: at every point of what it varies with."""
+    own = frozenset(r.variable for r in placed.domain)
+    used = given.variables() & own
+    grown = frozenset[str]()
+    while grown != used:
+        grown = used
+        ends = (
+            r.lower.variables() | r.upper.variables() for r in placed.domain if r.variable in used
+        )
+        used = used.union(*(x & own for x in ends))
+    scope = (i for i in placed.intervals() if i.variable in used or i.variable not in own)
+    return Points(tuple(scope), all_of(placed.conditions), bool(used & placed.ragged))
+
+
+def parts_of(c: Condition) -> tuple[Condition, ...]:
+    return c.conditions if isinstance(c, All) else (c,)
 
 
 def within(e: Index, extent: Index, points: Points, path: Path, facts: Facts) -> Condition | None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tcsym.errors import InitError, RangeError, Span
+from tcsym.frontend.infer_dependent import loop_hulls
 from tcsym.frontend.infer_facts import Facts
 from tcsym.frontend.infer_forms import Interval, extreme
 from tcsym.frontend.infer_messages import plain
@@ -121,7 +122,8 @@ def _positions(body: tuple[ResolvedItem, ...]) -> dict[tuple[str, int], list[Ind
             if index_variable_at(s, d) is not None:
                 spanned.add((s.target, d))
                 continue
-            top = extreme(e, tuple(reversed(loops)), greatest=True)
+            around = loop_hulls(loops, frozenset())
+            top = extreme(e, tuple(reversed(around)), greatest=True)
             fixed.setdefault((s.target, d), []).append(top)
     known = {k: [p for p in places if p is not None] for k, places in fixed.items()}
     return {

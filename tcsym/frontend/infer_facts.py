@@ -83,6 +83,8 @@ class Facts:
         e = substitute(e, self.equalities)
         if is_nonnegative(e, self.positive):
             return True
+        if not e.variables() <= frozenset(self.sizes):
+            return False
         if all(isinstance(a, str) for a, _ in e.terms):
             return False  # for independent sizes the quick test is complete
         return self.decide(ge(e, 0)) == TRUE

@@ -12,14 +12,22 @@ Example: X(i + k) over N with 0 <= k < K gives 0 <= i < N - K + 1.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tcsym.errors import RangeError
+from tcsym.frontend.infer_dependent import (
+    at_worst_ends,
+    dependents,
+    hull,
+    loop_hulls,
+    ragged,
+)
 from tcsym.frontend.infer_facts import Facts
 from tcsym.frontend.infer_forms import Interval, extreme, sign, split
 from tcsym.frontend.infer_messages import plain
 from tcsym.frontend.infer_paths import Path
+from tcsym.frontend.program import Given
 from tcsym.frontend.resolved import Variable
 from tcsym.index.expr import ZERO, Atom, Index, Product, ceildiv, floordiv
 
@@ -62,21 +70,32 @@ class Ranges:
 
 
 def resolve_ranges(
-    variables: Sequence[Variable], needs: Sequence[Demand], loops: Sequence[Interval], facts: Facts
+    variables: Sequence[Variable],
+    needs: Sequence[Demand],
+    loops: Sequence[Interval],
+    facts: Facts,
+    given: Sequence[Given] = (),
 ) -> Ranges:
     """Ranges of all `variables`; `loops` are the enclosing loops, outermost first.
 
     Raises RangeError at the first variable that no rule bounds.
     """
-    known = {v.name: Interval(v.name, *v.where) for v in variables if v.where is not None}
+    waiting = dependents(variables)
+    plain = [v for v in variables if v.where is not None and v.name not in waiting]
+    exact = {v.name: Interval(v.name, *v.where) for v in variables if v.where is not None}
+    known = {v.name: exact[v.name] for v in plain}
+    needs = _at_worst(needs, waiting, variables, ragged(tuple(exact.values()), given))
+    loops = loop_hulls(loops, facts.positive)
     strides: dict[Index, None] = {}
-    while len(known) < len(variables):
+    while any(v.where is None and v.name not in known for v in variables):
+        open_ = {v.name: v for v in variables if v.where is None and v.name not in known}
+        _add_hulls(waiting, open_, known, facts)
         scope = [*known.values(), *reversed(loops)]
-        open_ = {v.name: v for v in variables if v.name not in known}
+        unknown = open_.keys() | (waiting.keys() - known.keys())
         found = {n: Bounds(lower=[] if v.reduced else [ZERO]) for n, v in open_.items()}
         for need in needs:
-            unresolved = need.variables & open_.keys()
-            if len(unresolved) == 1:
+            unresolved = need.variables & unknown
+            if len(unresolved) == 1 and unresolved <= open_.keys():
                 (name,) = unresolved
                 _solve(need.e, name, scope, found[name], strides, facts)
         done = {n: b for n, b in found.items() if b.lower and b.upper}
@@ -84,7 +103,36 @@ def resolve_ranges(
             raise _not_inferable(list(open_.values()))
         for n, b in done.items():
             known[n] = Interval(n, facts.greatest(b.lower), facts.smallest(b.upper))
-    return Ranges(tuple(known[v.name] for v in variables), tuple(strides))
+    return Ranges(tuple((known | exact)[v.name] for v in variables), tuple(strides))
+
+
+def _at_worst(
+    needs: Sequence[Demand],
+    waiting: Mapping[str, Variable],
+    variables: Sequence[Variable],
+    lost: frozenset[str],
+) -> Sequence[Demand]:
+    """Demands with dependent variables at their worst ends; without those on ragged ones (F3)."""
+    if not waiting and not lost:
+        return needs
+    names = frozenset(v.name for v in variables)
+    ends = (e for need in needs for e in at_worst_ends(need.e, waiting, names | lost))
+    return [Demand(e, e.variables() & names) for e in ends if lost.isdisjoint(e.variables())]
+
+
+def _add_hulls(
+    waiting: Mapping[str, Variable], open_: Container[str], known: dict[str, Interval], facts: Facts
+) -> None:
+    """Hulls of the dependent variables whose ends are over known ones now."""
+    for name, v in waiting.items():
+        if name in known or v.where is None:
+            continue
+        used = v.where[0].variables() | v.where[1].variables()
+        if any(n in open_ or (n in waiting and n not in known) for n in used):
+            continue
+        wide = hull(Interval(name, *v.where), tuple(known.values()), facts.positive)
+        if wide is not None:
+            known[name] = wide
 
 
 def _solve(

@@ -12,13 +12,14 @@ from typing import assert_never
 
 from tcsym.errors import InitError, SizeError, Span
 from tcsym.frontend.idioms import accumulated_hint
+from tcsym.frontend.infer_dependent import inside_out, ragged
 from tcsym.frontend.infer_extents import Extents, index_variable_at, unknown_extent
 from tcsym.frontend.infer_facts import Facts
 from tcsym.frontend.infer_forms import Interval, split
 from tcsym.frontend.infer_messages import plain
 from tcsym.frontend.infer_paths import Path, guarded_reads, substitute_expr
 from tcsym.frontend.infer_ranges import Demand, demands, resolve_ranges
-from tcsym.frontend.program import Check, Range, Trap
+from tcsym.frontend.program import Check, Expr, Given, Range, Trap
 from tcsym.frontend.resolved import (
     ResolvedFor,
     ResolvedIf,
@@ -59,9 +60,27 @@ class Placed:
         return self.defines and self.statement.writes_known_elements
 
     def intervals(self, left_only: bool = False) -> tuple[Interval, ...]:
-        """Index variables, then loop variables from the inside out: an order of elimination."""
-        own = [r for r in self.domain if r.at is None and not (left_only and r.reduced)]
-        return (*(Interval(r.variable, r.lower, r.upper) for r in own), *reversed(self.loops))
+        """Index variables, then loop variables from the inside out: an order of elimination.
+
+        Without the ragged ones, of which nothing is known (F3).
+        """
+        lost = self.ragged
+        own = [
+            r
+            for r in self.domain
+            if r.at is None and not (left_only and r.reduced) and r.variable not in lost
+        ]
+        inner = inside_out([Interval(r.variable, r.lower, r.upper) for r in own])
+        return (*inner, *reversed(self.loops))
+
+    @property
+    def ragged(self) -> frozenset[str]:
+        """Index variables whose ranges depend on tensors, and what these read."""
+        return ragged(self.domain, self.statement.given)
+
+    def known(self, e: Index | Expr) -> Index | None:
+        """A subscript of which something is known before it runs."""
+        return e if isinstance(e, Index) and self.ragged.isdisjoint(e.variables()) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +233,8 @@ class _Walk:
     def statement(self, item: ResolvedStatement, at: Context) -> Placed:
         s = self.with_whole_dimensions(_substituted(item, self.values(at)))
         self.require_defined(s)
-        ranges = resolve_ranges(s.variables, self.demands(s), at.loops, self.facts)
+        given = self.demands(s), at.loops, self.facts, s.given
+        ranges = resolve_ranges(s.variables, *given)
         checks = [self.stride_check(e, s) for e in (*ranges.strides, *_symbolic_strides(s))]
         self.note_traps(s)
         fixed = self.extents.meet_write(s, ranges.intervals)
@@ -273,7 +293,8 @@ class _Walk:
         places = tuple(
             v.at for v in s.positions if v.at is not None and not isinstance(v.at, Index)
         )
-        for read, path in guarded_reads((*places, s.value, *s.exists)):
+        given = (g.value for g in s.given)
+        for read, path in guarded_reads((*places, s.value, *s.exists, *given)):
             shape = self.extents.shape_for_read(read.tensor, read.span)
             for e, extent in zip(read.subscripts, shape, strict=True):
                 if isinstance(e, Index):
@@ -327,6 +348,7 @@ def _substituted(s: ResolvedStatement, values: dict[str, Index]) -> ResolvedStat
         variables=tuple(_substituted_variable(v, values) for v in s.variables),
         value=substitute_expr(s.value, values),
         exists=tuple(substitute_expr(e, values) for e in s.exists),
+        given=tuple(Given(g.name, substitute_expr(g.value, values)) for g in s.given),
     )
 
 

@@ -9,7 +9,7 @@ every element. Reductions of floats accumulate one type wider than the target an
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, assert_never
 
@@ -17,7 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tcsym.frontend.interpret_expressions import Memory, evaluate
-from tcsym.frontend.interpret_points import INT64_LIMIT, Array, Points, box_points, index_at
+from tcsym.frontend.interpret_points import (
+    INT64_LIMIT,
+    Array,
+    Points,
+    box_points,
+    index_at,
+    ranged_points,
+)
 from tcsym.frontend.interpret_values import (
     accumulate,
     accumulated_in,
@@ -26,7 +33,17 @@ from tcsym.frontend.interpret_values import (
     identity,
     stored,
 )
-from tcsym.frontend.program import Expr, For, If, Item, Program, Statement, Tensor, is_fixed
+from tcsym.frontend.program import (
+    Expr,
+    For,
+    If,
+    Item,
+    Program,
+    Range,
+    Statement,
+    Tensor,
+    is_fixed,
+)
 from tcsym.index.expr import Index, var
 from tcsym.index.values import evaluate as index_value
 from tcsym.index.values import holds
@@ -129,7 +146,7 @@ def _execute(s: Statement, values: Bindings, memory: Memory) -> None:
     unchecked = replace(
         memory, written={}
     )  # `exists` needs its elements to exist, not to be written
-    for points in box_points([(name, *bounds) for name, bounds in ranges.items()], values):
+    for points in _domain_points(s, ranges, values, memory):
         points = _with_positions(s, points, memory)
         for e in s.exists:
             evaluate(e, points, unchecked)
@@ -143,12 +160,42 @@ def _execute(s: Statement, values: Bindings, memory: Memory) -> None:
     memory.written[s.target][image.place] = True
 
 
+def _domain_points(
+    s: Statement, ranges: Mapping[str, tuple[int, int]], values: Bindings, memory: Memory
+) -> Iterator[Points]:
+    """The box of `ranges`, then at each of its points the ranges that depend on it."""
+    inner = [r for r in s.walked if r.variable not in ranges]
+    for points in box_points([(name, *bounds) for name, bounds in ranges.items()], values):
+        yield from _inner_points(s, inner, points, memory)
+
+
+def _inner_points(
+    s: Statement, inner: list[Range], points: Points, memory: Memory
+) -> Iterator[Points]:
+    if not inner:
+        yield points
+        return
+    r, *rest = inner
+    for g in s.given:
+        if g.name in r.lower.variables() | r.upper.variables():
+            value = evaluate(g.value, points, memory)
+            points = replace(points, variables={**points.variables, g.name: value})
+    try:
+        for found in ranged_points(points, r.variable, r.lower, r.upper, INT64_LIMIT):
+            yield from _inner_points(s, rest, found, memory)
+    except OverflowError:
+        message = f"the range of `{r.variable}` does not fit in 64 bits"
+        raise memory.error("size", message, s.span) from None
+
+
 def _ranges(s: Statement, values: Bindings, memory: Memory) -> dict[str, tuple[int, int]]:
-    """Lower and upper bound of each index variable, in the order of the domain."""
+    """Lower and upper bound of each index variable whose range is the same at all points, in the
+    order of the domain."""
+    fixed = [r for r in s.walked if r.lower.variables() | r.upper.variables() <= values.keys()]
     ranges = {
-        r.variable: (index_value(r.lower, values), index_value(r.upper, values)) for r in s.walked
+        r.variable: (index_value(r.lower, values), index_value(r.upper, values)) for r in fixed
     }
-    for r in s.walked:
+    for r in fixed:
         lower, upper = ranges[r.variable]
         if upper < lower and not r.reduced:
             message = f"`{r.variable}` has a negative size: {lower}:{upper}"

@@ -69,6 +69,24 @@ def box_points(
         yield Points(count, variables, scalars)
 
 
+def ranged_points(
+    points: Points, name: str, lower: Index, upper: Index, most: int
+) -> Iterator[Points]:
+    """Each of the points once for each value of a variable in its own range, in chunks."""
+    low, high = index_at(lower, points), index_at(upper, points)
+    if any(max(abs(int(x)), abs(int(y))) > most for x, y in zip(low, high)):
+        raise OverflowError(name)
+    counts = np.maximum(high.astype(np.int64) - low.astype(np.int64), 0)
+    ends = np.cumsum(counts)
+    total = int(ends[-1]) if points.count else 0
+    for start in range(0, total, CHUNK):
+        places = np.arange(start, min(start + CHUNK, total), dtype=np.int64)
+        at = np.searchsorted(ends, places, side="right")
+        variables = {n: values[at] for n, values in points.variables.items()}
+        variables[name] = low[at].astype(np.int64) + places - (ends[at] - counts[at])
+        yield Points(len(places), variables, points.scalars)
+
+
 def index_at(e: Index, points: Points) -> Array:
     """Exact values of `e`: int64, or (dtype object) Python integers if int64 might overflow."""
     values: dict[str, Any] = {

@@ -3,8 +3,9 @@
 Everything is resolved: names, types (every conversion is an explicit `Cast`), literals, `let`s,
 calls (inlined with fresh names), ranges (`domain` of each statement), shapes, and which checks
 remain for the call or for the running kernel. Iteration domains are boxes whose bounds depend on
-sizes and enclosing loop variables only. All integer work in subscripts, bounds and conditions is
-exact (`Index`).
+sizes and enclosing loop variables, and reduction ranges inside them whose bounds may depend on what
+stands before them in the domain, and on scalars that are read (`Range`, `Given`). All integer work
+in subscripts, bounds and conditions is exact (`Index`).
 """
 
 from __future__ import annotations
@@ -143,7 +144,9 @@ def dtype_of(e: Expr) -> DType:
 class Range:
     """Index variable `lower <= variable < upper`; bounds over sizes and enclosing loop variables.
 
-    `upper <= lower` is empty. `reduced`: the variable does not occur on the left. `at`: the
+    Those of a reduction variable also over left index variables, reduction variables that stand
+    before it in the domain, and what is `given`. `upper <= lower` is empty. `reduced`: the variable
+    does not occur on the left. `at`: the
     variable stands for a scattered left subscript (LANGUAGE F4), over the whole dimension, and a
     point runs only where it equals this: an affine `Index`, proved or covered by checks to lie
     inside, or an int64 expression that reads tensors, which the kernel checks to lie inside.
@@ -154,6 +157,27 @@ class Range:
     upper: Index
     reduced: bool
     at: Index | Expr | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """An end of a range that reads tensors (LANGUAGE F3): `name` has that `value`, an exact int64.
+
+    Its reads have subscripts over sizes, loop variables and left index variables; it varies with
+    these and with the index variables that stand in `value` beside them.
+    """
+
+    name: str
+    value: Expr
+
+    def variables(self) -> frozenset[str]:
+        """What the value varies with, sizes too."""
+        found = frozenset[str]()
+        for x in subexpressions(self.value):
+            indices = x.subscripts if isinstance(x, Read) else ()
+            indices = (x.index,) if isinstance(x, IndexValue) else indices
+            found = found.union(*(i.variables() for i in indices if isinstance(i, Index)))
+        return found
 
 
 AssignOp = Literal["=", "+=", "*=", "min=", "max="]
@@ -167,7 +191,8 @@ class Statement:
     the reduction is empty; a scattered dimension is in the image as a whole, unless its position
     is fixed. Left subscripts are an index variable or an affine expression of sizes and loop
     variables. `value` has the target's type, except that a reduction's term keeps its own type and
-    is converted when accumulated. `exists` reads are only bounds-checked at every point.
+    is converted when accumulated. `exists` reads are only bounds-checked at every point. `given`:
+    scalars that bounds of the domain use.
     """
 
     name: str
@@ -179,6 +204,14 @@ class Statement:
     value: Expr
     exists: tuple[Expr, ...] = ()
     span: Span = field(default=NOWHERE, compare=False, repr=False)
+    given: tuple[Given, ...] = ()
+
+    @property
+    def is_box(self) -> bool:
+        """The ranges of its domain do not depend on each other, nor on what is read."""
+        names = {r.variable for r in self.domain}
+        ends = (e for r in self.domain for e in (r.lower, r.upper))
+        return not self.given and all(names.isdisjoint(e.variables()) for e in ends)
 
     @property
     def scattered(self) -> tuple[Range, ...]:
@@ -199,7 +232,8 @@ class Statement:
     @property
     def expressions(self) -> tuple[Expr, ...]:
         """All that reads tensors."""
-        return (*self.read_positions, self.value, *self.exists)
+        given = (g.value for g in self.given)
+        return (*self.read_positions, self.value, *self.exists, *given)
 
     @property
     def image(self) -> tuple[Range, ...]:

@@ -42,6 +42,7 @@ _CLASSES: tuple[type, ...] = (
     program.Select,
     program.Call,
     program.Range,
+    program.Given,
     program.Statement,
     program.For,
     program.If,

@@ -92,6 +92,8 @@ def _item_lines(item: Item, indent: str) -> Iterator[str]:
             yield f"{indent}{item.name}: {left} {op} {expr_text(item.value)}"
             if item.domain:
                 yield f"{indent}    where {_domain_text(item.domain)}"
+            for g in item.given:
+                yield f"{indent}    given {g.name} = {expr_text(g.value)}"
             for e in item.exists:
                 yield f"{indent}    exists {expr_text(e)}"
         case For():

@@ -13,6 +13,7 @@ from tcsym.frontend.program import (
     Compare,
     Const,
     Expr,
+    Given,
     IndexValue,
     Read,
     Select,
@@ -81,6 +82,7 @@ class Renaming:
             variables=tuple(map(self._variable, s.variables)),
             value=self.expression(s.value),
             exists=tuple(map(self.expression, s.exists)),
+            given=tuple(Given(self.name(g.name), self.expression(g.value)) for g in s.given),
         )
 
     def _variable(self, v: Variable) -> Variable:
@@ -128,12 +130,13 @@ class Renaming:
 
 
 def index_variables(items: tuple[ResolvedItem, ...]) -> dict[str, None]:
-    """Names of all index and loop variables, in text order."""
+    """Names of all index and loop variables and of given scalars, in text order."""
     found: dict[str, None] = {}
     for item in items:
         match item:
             case ResolvedStatement():
                 found.update(dict.fromkeys(v.name for v in item.variables))
+                found.update(dict.fromkeys(g.name for g in item.given))
             case Unify():
                 pass
             case ResolvedFor(variable, _, _, body):

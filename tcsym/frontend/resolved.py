@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from tcsym.errors import NOWHERE, Span
-from tcsym.frontend.program import AssignOp, Expr, Role, Trap, is_fixed
+from tcsym.frontend.program import AssignOp, Expr, Given, Role, Trap, is_fixed
 from tcsym.index.expr import Condition, Index
 from tcsym.types import DType
 
@@ -23,8 +23,8 @@ SAYS_NOTHING_BY_DEFAULT = {"default": "says nothing"}
 class Variable:
     """An index variable of a statement, in order of first occurrence: left, clauses, right.
 
-    `where`: its given range as (lower, upper), half open, over sizes and loop variables, or None.
-    `at`: it stands for a scattered left subscript, as in `program.Range`.
+    `where`: its given range as (lower, upper), half open, or None; of a left index variable over
+    sizes, else as in `program.Range`. `at`: it stands for a scattered left subscript, as there.
     """
 
     name: str
@@ -37,7 +37,10 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedStatement:
-    """As `program.Statement`, with `variables` in place of the domain; reads carry no flags yet."""
+    """As `program.Statement`, with `variables` in place of the domain; reads carry no flags yet.
+
+    A variable stands behind those that the ends of its range use.
+    """
 
     target: str
     subscripts: tuple[Index, ...]
@@ -48,6 +51,7 @@ class ResolvedStatement:
     exists: tuple[Expr, ...] = ()
     span: Span = field(default=NOWHERE, compare=False, repr=False)
     subscript_spans: tuple[Span, ...] = field(default=(), compare=False, repr=False)
+    given: tuple[Given, ...] = field(default=(), metadata=SAYS_NOTHING_BY_DEFAULT)
 
     @property
     def positions(self) -> tuple[Variable, ...]:

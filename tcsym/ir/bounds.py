@@ -92,6 +92,8 @@ def eliminate(e: Index, loops: Iterable[Loop], high: bool) -> Index | None:
         if bound is None:
             return None
         if loop.variable in bound.variables():
+            if loop.value is not None:
+                return None
             bound = _eliminate_one(bound, loop, high, names)
     return bound
 

@@ -114,6 +114,10 @@ class Loop:
         sixteenths of a processor cycle.
     at: of a serial loop that runs in order: only the iteration variable == at does something, if
         there is one. Its reads are those of a `Verify` before the loop, too.
+    independent: its iterations are proved independent, though its order is `sequential`: ranges
+        inside vary with it, so schedules take what is inside for one iteration at a time.
+    value: if given, an int64: of all iterations only the one for which the variable has this value
+        does something. Such a loop runs in order; whoever writes code reads the value instead.
     """
 
     variable: str
@@ -126,6 +130,13 @@ class Loop:
     unroll: int = 1
     work: Index = ONE
     at: Index | Expr | None = None
+    independent: bool = False
+    value: Value | None = None
+
+    @property
+    def is_steps(self) -> bool:
+        """Iterations that depend on those before, as far as is known."""
+        return self.order == "sequential" and not self.independent and self.value is None
 
 
 @dataclass(frozen=True, slots=True)

@@ -198,6 +198,7 @@ def buffers_used(body: Node) -> frozenset[str]:
                 used.update(buffers_of(n))
             case Loop():
                 used.update(r.tensor for r in position_loads(n))
+                used.update(r.tensor for r in (loads(n.value) if n.value is not None else ()))
             case Branch() | Block() | Allocate():
                 pass
             case _:

@@ -161,6 +161,10 @@ def loop_text(loop: Loop) -> str:
         text += f" mask {loop.mask}"
     if loop.at is not None:
         text += f" at {loop.at if isinstance(loop.at, Index) else value_text(loop.at)}"
+    if loop.value is not None:
+        return f"read {loop.variable} = {value_text(loop.value)}"
+    if loop.independent and loop.kind == "serial":
+        text += "  (independent)"
     if loop.order != "sequential" and loop.kind in ("serial", "unrolled"):
         text += f"  ({loop.order})"
     if loop.kind == "parallel" and loop.work != ONE:

@@ -204,6 +204,9 @@ def _with_loop_parts(
     if n.at is not None:
         at = ix(n.at) if isinstance(n.at, Index) else cast(Expr, value(n.at))
         n = n if at is n.at else replace(n, at=at)
+    if n.value is not None:
+        v = value(n.value)
+        n = n if v is n.value else replace(n, value=v)
     if ix is _same_index:
         return n if body is n.body else replace(n, body=body)
     lower, upper, work = ix(n.lower), ix(n.upper), ix(n.work)

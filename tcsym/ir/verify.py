@@ -267,6 +267,11 @@ def _verify_loop(loop: Loop, scope: _Scope, seen: set[str]) -> None:
         _require(scope.lane is None, loop, "a position inside a vector loop")
         at = IndexValue(loop.at, DType.INT64) if isinstance(loop.at, Index) else loop.at
         _verify_value(loop, at, scope)
+    if loop.value is not None:
+        plain = (loop.kind, loop.order) == ("serial", "sequential")
+        _require(plain, loop, "a loop over one value that does not run in order")
+        _verify_value(loop, loop.value, scope)
+        _verify_type(loop, DType.INT64, value_dtype(loop.value))
     if loop.kind in ("unrolled", "vector", "thread"):
         bounds = (loop.lower.as_int(), loop.upper.as_int())
         _require(bounds[0] == 0 and bounds[1] is not None, loop, "bounds are not constant from 0")

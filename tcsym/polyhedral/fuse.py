@@ -19,12 +19,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from tcsym.index.expr import All, Condition, condition_variables, negate, var
+from tcsym.frontend.program import Read, subexpressions
+from tcsym.index.expr import All, Condition, Index, condition_variables, negate, var
+from tcsym.index.values import substitute
 from tcsym.options import Fusion
 from tcsym.polyhedral.classify import contracted, innermost, loop_order
 from tcsym.polyhedral.dependence import Dependences
 from tcsym.polyhedral.follow_scans import following_maps, statement_names
-from tcsym.polyhedral.scop import Scop, ScopItem, ScopLoop, ScopStatement
+from tcsym.polyhedral.scop import Scop, ScopItem, ScopLoop, ScopStatement, is_ragged
 from tcsym.polyhedral.tree import Leaf, Member, Tree, TreeLoop, sequence
 
 
@@ -35,13 +37,26 @@ class _Unit:
     statement: ScopStatement
     init: ScopStatement | None
     left: tuple[str, ...]
+    loops: tuple[tuple[str, str], ...] = ()  # of the other iterators
 
     @property
     def parallel_left(self) -> tuple[str, ...]:
         return tuple(v for v in self.left if v not in self.statement.reduced)
 
-    def without(self, iterator: str) -> _Unit:
-        return replace(self, left=tuple(v for v in self.left if v != iterator))
+    @property
+    def free(self) -> tuple[str, ...]:
+        """Iterators left whose ranges use none that is left."""
+        return tuple(v for v in self.left if self.statement.follows(v).isdisjoint(self.left))
+
+    def without(self, iterator: str, loop: str) -> _Unit:
+        left = tuple(v for v in self.left if v != iterator)
+        return replace(self, left=left, loops=(*self.loops, (iterator, loop)))
+
+    def ends(self, iterator: str) -> tuple[Index, Index]:
+        """Of its range, over loop variables. Contract: it is free."""
+        r = self.statement.range_of(iterator)
+        at = {v: var(loop) for v, loop in self.loops}
+        return substitute(r.lower, at), substitute(r.upper, at)
 
 
 @dataclass(slots=True)
@@ -118,7 +133,8 @@ def _program_loop(
     """`maps`: statements after the loop that join it, with their iterators for it."""
     r = item.range
     last = tuple(
-        u.without(maps[u.statement.name]) for u in _units(list(map(fu.scop.statement, maps)))
+        u.without(maps[u.statement.name], r.variable)
+        for u in _units(list(map(fu.scop.statement, maps)))
     )
     body = sequence(_items(item.items, (*outer, r.variable), fu, last))
     own = ((n, r.variable) for n in statement_names(item.items))
@@ -161,7 +177,7 @@ def _run(
     A unit joins past others that it does not depend on.
     """
     run, skipped, passed = units[:1], list[_Unit](), set[str]()
-    columns: list[tuple[str, ...]] = [(v,) for v in units[0].left]
+    columns: list[tuple[str, ...]] = [(v,) for v in units[0].free]
     for k, u in enumerate(units[1:], 1):
         if fu.strategy == "min":
             return run, columns, units[1:]
@@ -183,7 +199,7 @@ def _leaf(u: _Unit) -> list[Tree]:
 def _shared(run: list[_Unit], column: tuple[str, ...], depth: int, fu: _Fusing) -> list[Tree]:
     """One loop over `column` around `run`, behind the inits of what it reduces."""
     out: list[Tree] = []
-    inside: list[_Unit] = []
+    units: list[_Unit] = []
     members: list[Member] = []
     reducing = False
     for u, iterator in zip(run, column):
@@ -191,16 +207,17 @@ def _shared(run: list[_Unit], column: tuple[str, ...], depth: int, fu: _Fusing) 
         reducing |= reduced
         if u.init is not None and (reduced or iterator in u.statement.positions):
             kept = tuple(v for v in u.left if v not in u.statement.reduced)
-            out.extend(_nest([_Unit(u.init, None, kept)], depth, fu))
+            out.extend(_nest([_Unit(u.init, None, kept, u.loops)], depth, fu))
             u = replace(u, init=None)
         if u.init is not None:
             members.append(Member(u.init.name, var(iterator)))
         members.append(Member(u.statement.name, var(iterator)))
-        inside.append(u.without(iterator))
-    r = run[0].statement.range_of(column[0])
+        units.append(u)
+    lower, upper = run[0].ends(column[0])
     name = fu.name(column[0])
+    inside = [u.without(iterator, name) for u, iterator in zip(units, column)]
     body = sequence(_nest(inside, depth + (not reducing), fu.below()))
-    out.append(TreeLoop(name, r.lower, r.upper, tuple(members), body))
+    out.append(TreeLoop(name, lower, upper, tuple(members), body))
     return out
 
 
@@ -230,13 +247,22 @@ def _joined(
     linked = any(_linked(r, u, fu) for r in run) or _feed_one(run, u, later, fu)
     if not u.left or u.statement.positions or not linked or not _contraction_fits(run, u, fu):
         return []
+    if any(_gives(r, u) or _gives(u, r) for r in run):
+        return []
     extended: list[tuple[str, ...]] = []
     for column in columns:
-        for v in u.left:
+        for v in u.free:
             if _column_fits(run, column, u, v, depth, fu):
                 extended.append((*column, v))
                 break
     return extended
+
+
+def _gives(a: _Unit, b: _Unit) -> bool:
+    """Ends of ranges of `b` read what `a` writes: they are read before the loops around `b`."""
+    return a.statement.target in {
+        r.tensor for g in b.statement.given for r in subexpressions(g.value) if isinstance(r, Read)
+    }
 
 
 def _linked(a: _Unit, b: _Unit, fu: _Fusing) -> bool:
@@ -347,12 +373,11 @@ def _has_rows(u: _Unit, shared: str) -> bool:
 def _aligned(a: _Unit, x: str, b: _Unit, y: str, fu: _Fusing) -> bool:
     """Equal ranges, and every dependence from `a` to `b` is equal at iterators x and y."""
     edges = ((source, sink) for source in _parts(a) for sink in _parts(b))
-    first, second = a.statement.range_of(x), b.statement.range_of(y)
     same = fu.dependences.relations.equal_for_all_sizes
     return (
         all(_edge_aligned(source, x, sink, y, fu) for source, sink in edges)
-        and same(first.lower, second.lower)
-        and same(first.upper, second.upper)
+        and not (is_ragged(a.statement, x) or is_ragged(b.statement, y))
+        and all(same(p, q) for p, q in zip(a.ends(x), b.ends(y)))
     )
 
 

@@ -12,6 +12,7 @@ from functools import reduce
 import islpy as isl
 
 from tcsym.index.expr import Index, var
+from tcsym.index.values import substitute
 from tcsym.options import Fusion
 from tcsym.polyhedral.dependence import Dependences
 from tcsym.polyhedral.relations import IN, OUT
@@ -29,6 +30,8 @@ def isl_schedule(scop: Scop, dependences: Dependences, fusion: Fusion) -> Tree:
     problem = constraints(scop, dependences)
     if any(s.positions for s in scop.statements):
         raise Unsuitable("isl does not order scattered statements")
+    if any(s.given for s in scop.statements):
+        raise Unsuitable("bounds of ranges are read from tensors")
     try:
         root = problem.compute_schedule().get_root()
     except isl.Error as e:
@@ -167,12 +170,12 @@ def with_bounds(tree: Tree, scop: Scop, dependences: Dependences) -> Tree:
 
 
 def _bounded(
-    t: Tree, scop: Scop, dependences: Dependences, around: dict[str, frozenset[str]]
+    t: Tree, scop: Scop, dependences: Dependences, around: dict[str, dict[str, Index]]
 ) -> Tree | None:
-    """`around`: by statement, the iterators that outer loops determine."""
+    """`around`: by statement, the loops of the iterators that outer loops determine."""
     match t:
         case Leaf(name, _):
-            determined = around.get(name, frozenset())
+            determined = around.get(name, {}).keys()
             return t if determined == set(scop.statement(name).iterators) else None
         case Sequence(children):
             inside = [_bounded(c, scop, dependences, around) for c in children]
@@ -180,20 +183,19 @@ def _bounded(
             return Sequence(known) if len(known) == len(inside) else None
     same = dependences.relations.equal_for_all_sizes
     inner = dict(around)
-    ranges = []
+    ends: list[tuple[Index, Index]] = []
     for m in t.members:
         s = scop.statement(m.statement)
         if not _is_variable(m.value):
             return None
         r = s.range_of(str(m.value))
-        determined = around.get(m.statement, frozenset())
-        used = (r.lower.variables() | r.upper.variables()) & set(s.iterators)
-        if r.variable in determined or not used <= determined:
+        at = around.get(m.statement, {})
+        if r.variable in at or not s.follows(r.variable) <= at.keys():
             return None
-        inner[m.statement] = determined | {r.variable}
-        ranges.append(r)
-    first = ranges[0]
-    if not all(same(r.lower, first.lower) and same(r.upper, first.upper) for r in ranges):
+        inner[m.statement] = {**at, r.variable: var(t.variable)}
+        ends.append((substitute(r.lower, at), substitute(r.upper, at)))
+    lower, upper = ends[0]
+    if not all(same(a, lower) and same(b, upper) for a, b in ends):
         return None
     body = _bounded(t.body, scop, dependences, inner)
-    return None if body is None else replace(t, lower=first.lower, upper=first.upper, body=body)
+    return None if body is None else replace(t, lower=lower, upper=upper, body=body)

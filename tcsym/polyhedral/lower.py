@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import assert_never, cast
 
-from tcsym.frontend.program import Expr, Program, Read, Tensor
+from tcsym.frontend.program import Expr, Given, Program, Read, Tensor
 from tcsym.index.expr import (
     TRUE,
     ZERO,
@@ -21,6 +21,7 @@ from tcsym.index.expr import (
     all_of,
     condition_variables,
     ge,
+    index,
     maximum,
     negate,
     var,
@@ -39,11 +40,12 @@ from tcsym.ir.loops import (
     Node,
     Store,
     Update,
+    Value,
     Verify,
     block,
     conditional,
 )
-from tcsym.ir.traverse import substitute_value
+from tcsym.ir.traverse import substitute_value, walk
 from tcsym.polyhedral.scop import Scop, ScopStatement
 from tcsym.polyhedral.tree import Leaf, Sequence, Tree, TreeLoop, leaves
 from tcsym.sizes.context import Context
@@ -109,6 +111,7 @@ def _loop(t: TreeLoop, scop: Scop, renaming: Renaming) -> Node:
     """The loop, inside those parts of its body's guard that do not depend on it."""
     assert t.lower is not None and t.upper is not None
     inner = {name: dict(values) for name, values in renaming.items()}
+    given = _read_here(t, scop, inner)
     for m in t.members:
         ((iterator, _),) = m.value.terms
         assert isinstance(iterator, str)
@@ -118,19 +121,25 @@ def _loop(t: TreeLoop, scop: Scop, renaming: Renaming) -> Node:
     if isinstance(body, Branch) and body.orelse is None:
         outside, inside = _split(body.condition, t.variable)
         body = conditional(inside, body.then)
-    values = renaming.get(t.members[0].statement, {})
     at = _position(t, scop)
     if at is not None:
+        values = renaming.get(t.members[0].statement, {})
         found = _at_position(t, at, scop, body, values)
         return conditional(all_of((outside, _has_points(t, scop, values))), found)
-    lower, upper = substitute(t.lower, values), substitute(t.upper, values)
-    loop = Loop(
+    names = {g.name for m in t.members for g in scop.statement(m.statement).given}
+    scalars = {v: x for v, x in inner[t.members[0].statement].items() if v in names}
+    lower, upper = substitute(t.lower, scalars), substitute(t.upper, scalars)
+    varies = _varies_inside(body, t.variable)
+    loop: Node = Loop(
         t.variable,
         lower,
         upper if _is_checked(t, scop) else proper_end(lower, upper, t.order, scop.sizes),
         body,
-        order=t.order,
+        order="sequential" if varies else t.order,
+        independent=varies and t.order == "parallel",
     )
+    for variable, value in reversed(given):
+        loop = Loop(variable, index(-MOST_GIVEN), index(MOST_GIVEN), loop, value=value)
     return conditional(outside, loop)
 
 
@@ -164,6 +173,49 @@ def _at_position(
     subscripts = tuple(place if here else x for here, x in zip(own, others))
     checked = Read(s.target, subscripts, scop.tensor(s.target).dtype, tuple(own), span=s.span)
     return block(Verify(checked, f"{s.name}.position"), replace(loop, at=place))
+
+
+MOST_GIVEN = 1 << 62
+
+
+def _varies_inside(body: Node, variable: str) -> bool:
+    """Ranges of loops inside vary, with the variable or with another one."""
+    for x, _ in walk(body):
+        if isinstance(x, Loop):
+            if x.independent or x.value is not None:
+                return True
+            used = x.lower.variables() | x.upper.variables()
+            if variable in used or (x.value is not None and variable in given_by(x.value)):
+                return True
+    return False
+
+
+def given_by(value: Value) -> frozenset[str]:
+    """Variables of an end of a range that reads tensors."""
+    return Given("", cast(Expr, value)).variables()
+
+
+def _read_here(
+    t: TreeLoop, scop: Scop, renaming: dict[str, dict[str, Index]]
+) -> list[tuple[str, Expr]]:
+    """Scalars to read in front of the loop: as far outside as all that they vary with is known.
+
+    Under a condition of the program only where the range itself is. `renaming` learns their names.
+    """
+    found: list[tuple[str, Expr]] = []
+    for m in t.members:
+        s = scop.statement(m.statement)
+        values = renaming.setdefault(s.name, {})
+        late = s.condition != TRUE
+        ends = (t.lower, t.upper)
+        used = frozenset[str]().union(*(e.variables() for e in ends if e is not None))
+        for g in s.given:
+            inside = (frozenset(s.iterators) | {x.name for x in s.given}) - values.keys()
+            if g.name in values or g.variables() & inside or (late and g.name not in used):
+                continue
+            values[g.name] = var(f"{s.name}.{g.name}")
+            found.append((f"{s.name}.{g.name}", cast(Expr, substitute_value(g.value, values))))
+    return found
 
 
 def _is_checked(t: TreeLoop, scop: Scop) -> bool:

@@ -13,12 +13,14 @@ from dataclasses import dataclass
 
 import islpy as isl
 
+from tcsym.frontend.program import reads
 from tcsym.index.expr import Index, var
+from tcsym.index.values import substitute
 from tcsym.ir.loops import LoopOrder
 from tcsym.polyhedral.classify import moving
 from tcsym.polyhedral.dependence import Dependence, Dependences
 from tcsym.polyhedral.relations import IN, OUT
-from tcsym.polyhedral.scop import Scop, ScopStatement
+from tcsym.polyhedral.scop import Scop, ScopStatement, is_ragged
 from tcsym.polyhedral.tree import Tree, TreeLoop, leaves, tree_loops
 
 
@@ -72,29 +74,52 @@ def _shape_problem(tree: Tree, scop: Scop, dependences: Dependences) -> str:
             continue
         if not _is_injective(s, values, dependences):
             return f"the loops around {name} do not determine its instances"
-    for loop in tree_loops(tree):
-        if not _bounds_fit(loop, scop, dependences):
-            return f"the bounds of loop {loop.variable} are not those of its statements"
+    for name, loops in found:
+        problem = _misfit(scop.statement(name), loops, dependences)
+        if problem:
+            return f"the bounds of loop {problem} are not those of its statements"
+    late = _late_write(found, scop)
+    if late:
+        return late
     variables = [loop.variable for loop in tree_loops(tree)]
     if len(variables) != len(set(variables)):
         return "two loops have one variable"
     return ""
 
 
-def _bounds_fit(loop: TreeLoop, scop: Scop, dependences: Dependences) -> bool:
-    """Own loops run exactly over the range of each member's iterator."""
-    if loop.lower is None or loop.upper is None:
-        return True
+def _late_write(found: list[tuple[str, tuple[TreeLoop, ...]]], scop: Scop) -> str:
+    """Scalars are read in front of loops: none is written inside one that the reader is in, too,
+    but for loops of the program."""
+    for name, loops in found:
+        s = scop.statement(name)
+        tensors = {r.tensor for g in s.given for r in reads(g.value)}
+        own = {x.variable for x in loops} - {r.variable for r in s.outer}
+        for other, around in found if tensors else ():
+            shared = own & {x.variable for x in around}
+            if scop.statement(other).target in tensors and shared:
+                return f"{other} writes in loop {min(shared)} what a range of {name} reads"
+    return ""
+
+
+def _misfit(s: ScopStatement, loops: tuple[TreeLoop, ...], dependences: Dependences) -> str:
+    """The loop that does not run exactly over the range of the statement's iterator, if it is one
+    of our own; what the range uses has loops around it."""
     same = dependences.relations.equal_for_all_sizes
-    for m in loop.members:
-        s = scop.statement(m.statement)
-        k = _position(s, m.value)
-        if k < 0:
-            return False
-        r = s.range_of(s.iterators[k])
-        if not (same(r.lower, loop.lower) and same(r.upper, loop.upper)):
-            return False
-    return True
+    at: dict[str, Index] = {}
+    for loop in loops:
+        k = _position(s, loop.value(s.name))
+        if loop.lower is not None and loop.upper is not None:
+            if k < 0 or not s.follows(s.iterators[k]) <= at.keys():
+                return loop.variable
+            if is_ragged(s, s.iterators[k]) and len(loop.members) > 1:
+                return loop.variable  # one name may stand for two scalars
+            r = s.range_of(s.iterators[k])
+            lower, upper = substitute(r.lower, at), substitute(r.upper, at)
+            if not (same(lower, loop.lower) and same(upper, loop.upper)):
+                return loop.variable
+        if k >= 0:
+            at[s.iterators[k]] = var(loop.variable)
+    return ""
 
 
 def _is_injective(s: ScopStatement, values: list[Index], dependences: Dependences) -> bool:

@@ -56,6 +56,8 @@ class Relations:
 
     def is_exact(self, s: ScopStatement, a: Access) -> bool:
         """True if isl represents the instances and elements of that access exactly."""
+        if s.given:
+            return False
         sizes = self.scop.sizes
         known = [i for i in a.subscripts if i is not None]
         return len(known) == len(a.subscripts) and all(

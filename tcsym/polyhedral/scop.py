@@ -21,6 +21,7 @@ from tcsym.frontend.program import (
     Const,
     Expr,
     For,
+    Given,
     If,
     IndexValue,
     Item,
@@ -40,6 +41,7 @@ from tcsym.index.expr import (
     Index,
     all_of,
     condition_text,
+    condition_variables,
     ge,
     lt,
     negate,
@@ -78,6 +80,8 @@ class ScopStatement:
     reads: elements read by value at a point, each once; an update also reads what it updates.
     Ranges of scattered subscripts (`Range.at`) count with all of their values, so what is written
     there is what may be written.
+    given: scalars that bounds of the ranges use. To proofs, what such a bound moves runs over all
+    integers.
     """
 
     name: str
@@ -92,6 +96,7 @@ class ScopStatement:
     partner: str = ""
     reads: tuple[Access, ...] = ()
     span: Span = field(default=NOWHERE, compare=False, repr=False)
+    given: tuple[Given, ...] = ()
 
     def __hash__(self) -> int:
         return hash(self.name)  # names are unique in a scop; hashing expressions is slow
@@ -115,12 +120,21 @@ class ScopStatement:
 
     @property
     def domain(self) -> Condition:
+        names = {g.name for g in self.given}
         bounds = [
             c
             for r in (*self.outer, *self.ranges)
             for c in (ge(var(r.variable), r.lower), lt(var(r.variable), r.upper))
+            if names.isdisjoint(condition_variables(c))
         ]
         return all_of((*bounds, self.condition))
+
+    def follows(self, iterator: str) -> frozenset[str]:
+        """Iterators that its range uses, also through what is given."""
+        r = self.range_of(iterator)
+        used = r.lower.variables() | r.upper.variables()
+        used = used.union(*(g.variables() for g in self.given if g.name in used))
+        return used & frozenset(self.iterators)
 
     @property
     def write(self) -> Access | None:
@@ -144,6 +158,13 @@ class ScopLoop:
 
 
 ScopItem = str | ScopLoop
+
+
+def is_ragged(s: ScopStatement, iterator: str) -> bool:
+    """Tensors are read for an end of its range."""
+    r = s.range_of(iterator)
+    names = {g.name for g in s.given}
+    return not names.isdisjoint(r.lower.variables() | r.upper.variables())
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,11 +237,13 @@ def _items(
 def _scop_statements(
     program: Program, s: Statement, outer: tuple[Range, ...], condition: Condition
 ) -> Iterator[ScopStatement]:
+    given_reads = _given_accesses(s)
     for k, e in enumerate(s.exists):
         if any(any(r.checked) for r in reads(e)):
             name = f"{s.name}.exists{k or ''}"
-            touched = _read_accesses(e)
-            yield ScopStatement(name, "check", outer, s.domain, condition, e, reads=touched)
+            touched = tuple(dict.fromkeys((*_read_accesses(e), *given_reads)))
+            check = ScopStatement(name, "check", outer, s.domain, condition, e, reads=touched)
+            yield replace(check, given=s.given)
     whole = ScopStatement(
         s.name, "assign", outer, s.domain, condition, s.value, s.target, s.subscripts, span=s.span
     )
@@ -236,8 +259,26 @@ def _scop_statements(
         first = replace(whole, name=init, role="init", ranges=s.image, value=neutral, op=op)
         yield replace(first, partner=s.name, reads=at if any(r.at for r in s.image) else ())
     value = s.value if dtype_of(s.value) is dtype else Cast(s.value, dtype)
-    touched = tuple(dict.fromkeys((*at, *_read_accesses(value), Access(s.target, s.subscripts))))
-    yield replace(whole, role="update", value=value, op=op, partner=init, reads=touched)
+    own = Access(s.target, s.subscripts)
+    touched = tuple(dict.fromkeys((*at, *_read_accesses(value), own, *given_reads)))
+    update = replace(whole, role="update", value=value, op=op, partner=init, reads=touched)
+    yield replace(update, given=s.given)
+
+
+def _given_accesses(s: Statement) -> list[Access]:
+    """What scalars are read from; at a subscript that is one, anywhere."""
+    names = {g.name for g in s.given}
+    return [
+        replace(
+            a,
+            subscripts=tuple(
+                None if i is None or names & i.variables() else i for i in a.subscripts
+            ),
+            guard=TRUE,
+        )
+        for g in s.given
+        for a in _read_accesses(g.value)
+    ]
 
 
 def identity(op: ReduceOp, dtype: DType) -> int | float:

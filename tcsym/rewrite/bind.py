@@ -13,6 +13,7 @@ from typing import assert_never
 from tcsym.frontend.program import (
     Expr,
     For,
+    Given,
     If,
     Item,
     Program,
@@ -85,6 +86,7 @@ def _item(item: Item, values: Values) -> Item:
                 domain=tuple(_range(r, values) for r in item.domain),
                 value=_expr(item.value, values),
                 exists=tuple(_expr(e, values) for e in item.exists),
+                given=tuple(Given(g.name, _expr(g.value, values)) for g in item.given),
             )
         case For():
             return replace(

@@ -54,7 +54,7 @@ def _item(item: Item, program: Program) -> Item:
 
 
 def _gathered(s: Statement, program: Program) -> Statement:
-    for p in s.scattered:
+    for p in s.scattered if s.is_box else ():
         solved = _solvable(s, p)
         if solved is not None:
             return _gathered(_inverted(s, p, solved, program), program)

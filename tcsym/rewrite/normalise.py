@@ -33,7 +33,17 @@ from tcsym.frontend.program import (
     dtype_of,
     reads,
 )
-from tcsym.index.expr import TRUE, Condition, Index, all_of, ge, lt, negate, var
+from tcsym.index.expr import (
+    TRUE,
+    Condition,
+    Index,
+    all_of,
+    condition_variables,
+    ge,
+    lt,
+    negate,
+    var,
+)
 from tcsym.index.presburger import Presburger
 from tcsym.ir.loops import Value
 from tcsym.ir.traverse import map_value
@@ -98,12 +108,17 @@ def _statement(s: Statement, place: _Place, rw: _Rewriting) -> tuple[Statement, 
     dtype = rw.program.tensor(s.target).dtype
     s = _as_assignment(s, dtype)
     narrow = s.op != "=" and dtype is not dtype.accumulator
-    early = None if narrow else _read_before(s, place, rw)
+    early = None if narrow or _gives_itself(s) else _read_before(s, place, rw)
     if early == ():
         return (s if s.op == "=" else replace(s, value=_converted(s.value, dtype)),)
     if early is not None and s.op == "=" and _may_be_copied(s, early, place, rw):
         return _with_copies(s, early, dtype, rw)
     return _through_temporary(s, dtype, rw)
+
+
+def _gives_itself(s: Statement) -> bool:
+    """Its ranges depend on what it writes."""
+    return any(r.tensor == s.target for g in s.given for r in reads(g.value))
 
 
 def _as_assignment(s: Statement, dtype: DType) -> Statement:
@@ -139,7 +154,7 @@ def _through_temporary(s: Statement, dtype: DType, rw: _Rewriting) -> tuple[Stat
     subscripts = tuple(s.subscripts[k] for k in dims)
     result = Read(temporary.name, subscripts, wide, (False,) * len(dims), span=s.span)
     main = replace(s, target=temporary.name, subscripts=subscripts, value=_converted(s.value, wide))
-    plain = replace(s, op="=", initialise=False, domain=kept, exists=())
+    plain = replace(s, op="=", initialise=False, domain=kept, exists=(), given=())
     store = replace(plain, name=f"{s.name}.store", value=_converted(result, dtype))
     if s.op == "=" or s.initialise:
         return main, store
@@ -199,7 +214,7 @@ def _may_be_copied(s: Statement, early: tuple[Guarded, ...], place: _Place, rw: 
     """All move with fewer variables than the statement has, and lie inside the target in all of
     their ranges, even if those of the others are empty."""
     indices = {r.variable for r in s.domain}
-    if {_plain_variable(x) for x in s.subscripts} < indices:
+    if not s.is_box or {_plain_variable(x) for x in s.subscripts} < indices:
         return False
     for r, guard in early:
         plain = guard == TRUE and r.unwritten is None and not any(r.checked)
@@ -210,7 +225,7 @@ def _may_be_copied(s: Statement, early: tuple[Guarded, ...], place: _Place, rw: 
 
 def _is_inside(r: Read, s: Statement, place: _Place, rw: _Rewriting) -> bool:
     ranges = (*place.outer, *(x for x in s.domain if x.variable in _variables(r)))
-    domain = all_of((*_bounds(ranges), place.condition))
+    domain = all_of((*_bounds(ranges, s), place.condition))
     shape = rw.program.tensor(r.tensor).shape
     subscripts = tuple(x for x in r.subscripts if isinstance(x, Index))
     inside = all_of(c for x, n in zip(subscripts, shape) for c in (ge(x, 0), lt(x, n)))
@@ -244,9 +259,14 @@ def _known(r: Read) -> tuple[Index | None, ...]:
     return tuple(x if isinstance(x, Index) else None for x in r.subscripts)
 
 
-def _bounds(ranges: tuple[Range, ...]) -> tuple[Condition, ...]:
+def _bounds(ranges: tuple[Range, ...], s: Statement) -> tuple[Condition, ...]:
+    """Without those that are given: what they move may be anywhere."""
+    given = {g.name for g in s.given}
     return tuple(
-        c for r in ranges for c in (ge(var(r.variable), r.lower), lt(var(r.variable), r.upper))
+        c
+        for r in ranges
+        for c in (ge(var(r.variable), r.lower), lt(var(r.variable), r.upper))
+        if given.isdisjoint(condition_variables(c))
     )
 
 
@@ -260,7 +280,7 @@ def _meets(
     """A point reads an element that (for '=': another) point of the same iteration writes."""
     ranges = (*place.outer, *s.domain)
     names = tuple(r.variable for r in ranges)
-    domain = all_of((*_bounds(ranges), place.condition))
+    domain = all_of((*_bounds(ranges, s), place.condition))
     relation = rw.presburger.relation
     writes = relation(s.name, names, s.target, s.subscripts, domain)
     reads = relation(s.name, names, s.target, subscripts, all_of((domain, guard)))

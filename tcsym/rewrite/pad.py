@@ -167,6 +167,9 @@ class _Ranges:
         return tuple(self.item(a, b, outer) for a, b in zip(old, new))
 
     def _statement(self, old: Statement, new: Statement, outer: tuple[Range, ...]) -> Statement:
+        if not new.is_box:
+            self.notes.append(f"{new.name}: true bounds, ranges depend on each other")
+            return new
         for k, r in enumerate(old.domain):
             if new.domain[k].upper == r.upper:
                 continue

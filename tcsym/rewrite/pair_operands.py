@@ -159,7 +159,9 @@ def best_pairs(s: Statement, operands: tuple[Operand, ...]) -> tuple[Found, ...]
 def summed_operands(s: Statement, program: Program) -> tuple[Operand, ...]:
     """Those of a sum of floating products over whole tensors; else none."""
     dtype = dtype_of(s.value)
-    if s.op != "+=" or s.exists or s.scattered or dtype is not program.tensor(s.target).dtype:
+    if s.op != "+=" or s.exists or s.scattered or not s.is_box:
+        return ()
+    if dtype is not program.tensor(s.target).dtype:
         return ()
     if dtype not in (DType.FLOAT32, DType.FLOAT64) or any(r.lower != ZERO for r in s.domain):
         return ()

@@ -54,11 +54,9 @@ def _separated(item: Item) -> tuple[Item, ...]:
 
 def _choosing(s: Statement) -> Range | None:
     """The short index that alone tells which arm of some choice is summed."""
-    if (
-        s.scattered
-        or not any(r.reduced for r in s.domain)
-        or any(r.tensor == s.target for r in reads(s.value))
-    ):
+    if s.scattered or not s.is_box or not any(r.reduced for r in s.domain):
+        return None
+    if any(r.tensor == s.target for r in reads(s.value)):
         return None
     short = {r.variable: r for r in s.domain if _count(r) and var(r.variable) in s.subscripts}
     for x in subexpressions(s.value):

@@ -30,12 +30,13 @@ from tcsym.schedule.order.coalesce import coalesce_outermost
 from tcsym.schedule.order.follow_steps import follow_steps
 from tcsym.schedule.order.interchange_scans import interchange_scans, is_blocked_scan
 from tcsym.schedule.order.merge_loops import merge_loops
-from tcsym.schedule.order.parallelise import parallelise
+from tcsym.schedule.order.parallelise import independent_as_parallel, parallelise
 from tcsym.schedule.order.strength_reduction import reduce_strength
 from tcsym.schedule.plan import Choice, Note, notes_of, with_conditions
 from tcsym.schedule.split.canonical_guards import canonical_guards
 from tcsym.schedule.split.choices import split_choices
 from tcsym.schedule.split.clamp_rows import clamp_rows, drop_masks
+from tcsym.schedule.split.clip_sums import clip_sums
 from tcsym.schedule.split.drop_empty import drop_empty
 from tcsym.schedule.split.full_tiles import full_tiles
 from tcsym.schedule.split.guards import split_guards
@@ -43,6 +44,7 @@ from tcsym.schedule.split.merge_branches import merge_branches
 from tcsym.schedule.split.quotients import split_quotients
 from tcsym.schedule.split.residues import split_residues
 from tcsym.schedule.split.share_conditions import share_conditions
+from tcsym.schedule.split.strip_ranges import strip_ranges
 from tcsym.schedule.split.unroll_choices import unroll_choices
 from tcsym.schedule.split.unswitch import unswitch, unswitch_serial
 from tcsym.schedule.stage.find_positions import find_positions
@@ -91,7 +93,8 @@ def _mapped(kernel: Kernel, machine: Machine, options: Options, whole: bool) -> 
     setting = Setting(machine, options, Names.of(kernel), [], whole=whole)
     body = without_allocations(kernel.body)
     body = unswitch(body, setting.names)
-    kernel = reduce_strength(share_conditions(replace(kernel, body=body)))
+    kernel = strip_ranges(replace(kernel, body=body), setting.names)
+    kernel = reduce_strength(share_conditions(kernel))
     kernel = _verified(accumulate_privately(kernel, setting.names))
     kernel = follow_steps(kernel)
     kernel = fold_storage(without_unit_loops(privatise(associate_factors(kernel))))
@@ -112,13 +115,14 @@ def _mapped(kernel: Kernel, machine: Machine, options: Options, whole: bool) -> 
     for k, nest in enumerate(nests(kernel.body)):
         schedule = schedule_leaf if nest in seldom else schedule_nest
         kernel = _verified(_scheduled(kernel, nest, schedule, setting.of_nest(k)))
-    kernel = _verified(skip_unit_windows(kernel, setting.names))
+    kernel = _verified(skip_unit_windows(clip_sums(kernel), setting.names))
     kernel = _verified(clamp_rows(drop_empty(assume(contract_storage(kernel)))))
     kernel = _verified(full_tiles(drop_masks(pad_rows(kernel)), setting.names))
     kernel = _verified(stream_stores(kernel, machine, setting.names))
     if machine.vector_bits:
         kernel = _verified(prefetch_gathers(prefetch_rows(kernel, machine), machine))
     kernel = _verified(fetch_ahead(kernel, setting.ahead, machine, setting.names))
+    kernel = replace(kernel, body=independent_as_parallel(kernel.body))
     if options.parallelize:
         grain, loops = options.min_work_per_thread, options.parallel_loops
         kernel = coalesce_outermost(kernel, machine, setting.names, grain, loops)

@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
+from tcsym.errors import TargetError
 from tcsym.index.expr import FALSE, TRUE, ZERO, condition_variables, index
 from tcsym.ir.device import DeviceNode
 from tcsym.ir.loops import (
@@ -69,6 +70,9 @@ THREAD_BYTES = 512  # of a temporary that each thread has for itself
 
 def map_gpu(kernel: Kernel, machine: Machine) -> Mapped:
     """A correct kernel for every naive one, and all sizes."""
+    if any(isinstance(x, Loop) and x.value is not None for x, _ in walk(kernel.body)):
+        hint = "compute it on a processor, or with a condition in place of the range"
+        raise TargetError("ranges whose bounds are read from tensors, on a device", hint=hint)
     small = drop_empty(in_quotients(kernel))
     names = Names.of(small)
     body = unswitch(without_allocations(small.body), names)

@@ -29,6 +29,7 @@ from tcsym.polyhedral.prove import loop_orders, prove
 from tcsym.polyhedral.relations import Relations
 from tcsym.polyhedral.scop import Scop, program_to_scop
 from tcsym.polyhedral.tree import Tree, with_orders
+from tcsym.rewrite.check_ranges import check_ranges
 from tcsym.rewrite.gather_form import gather_form
 from tcsym.rewrite.normalise import normalise
 from tcsym.rewrite.pair_operands import pair_operands
@@ -79,7 +80,8 @@ def schedule_program(
     presburger = Presburger(program.sizes)
     deadline = Deadline.after(options.time_limit)
     with log.step("normalise"):
-        program = pair_operands(separate_sums(gather_form(program)), context)
+        program = gather_form(check_ranges(program))
+        program = pair_operands(separate_sums(program), context)
         program = share_parts(_normalised(program, presburger, deadline))
     with log.step("scop"):
         scop = program_to_scop(program, context_condition(context))

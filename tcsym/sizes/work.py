@@ -12,7 +12,9 @@ from tcsym.index.values import evaluate
 
 
 def estimated_work(program: Program, sizes: Mapping[str, int]) -> float:
-    """Points of all statements times operations of each; loop variables at their upper ends."""
+    """Points of all statements times operations of each; loop variables at their upper ends.
+
+    Ranges that use other indices count as at the middle of these, ranges that are read as one."""
     return float(sum(_work(item, sizes) for item in program.body))
 
 
@@ -25,9 +27,10 @@ def n_elements(program: Program, sizes: Mapping[str, int]) -> int:
 def _work(item: Item, values: Mapping[str, int]) -> int:
     match item:
         case Statement():
-            points = 1
+            points, inside = 1, dict.fromkeys((g.name for g in item.given), 0) | dict(values)
             for r in item.walked:
-                points *= _extent(r.lower, r.upper, values)
+                points *= max(_extent(r.lower, r.upper, inside), int(bool(item.given)))
+                inside[r.variable] = (evaluate(r.lower, inside) + evaluate(r.upper, inside)) // 2
             return points * sum(1 for _ in subexpressions(item.value))
         case For(variable, lower, upper, body):
             n = _extent(lower, upper, values)

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from tcsym.index.expr import index, var
 from tcsym.types import DType
-from tests.fuzz import loops, scatter, statements
+from tests.fuzz import loops, ranges, scatter, statements
 from tests.fuzz.layers import layered_program
 from tests.fuzz.model import (
     LAYOUTS,
@@ -50,6 +50,8 @@ FORMS: list[tuple[Form, int, int]] = [  # form, weight, least level
     (scatter.scattered, 3, 1),
     (scatter.inverted, 2, 1),
     (scatter.placed, 1, 1),
+    (ranges.dependent, 3, 2),
+    (ranges.ragged, 3, 2),
     (loops.recurrence, 2, 2),
     (loops.coupled, 3, 2),
     (loops.carried, 2, 2),

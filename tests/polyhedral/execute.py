@@ -129,7 +129,7 @@ class _Machine:
             case Verify(value):
                 return self.value(value)
             case Loop():
-                return self._loop(n)
+                return self._loop(n) if n.value is None else self._read(n, self.value(n.value))
             case Branch(c, a, b):
                 test, yes = _condition(c), self.node(a)
                 no = self.node(b) if b is not None else (lambda env: None)
@@ -170,6 +170,17 @@ class _Machine:
             self.arrays[n.buffer][at] = stored(np.asarray(new), dtype)
 
         return update
+
+    def _read(self, n: Loop, value: Run) -> Run:
+        """The one iteration for which the variable has that value."""
+        body = self.node(n.body)
+
+        def read(env: Env) -> None:
+            env[n.variable] = int(value(env))
+            body(env)
+            env.pop(n.variable, None)
+
+        return read
 
     def _loop(self, n: Loop) -> Run:
         lower, upper, body = _integer(n.lower), _integer(n.upper), self.node(n.body)

@@ -241,6 +241,11 @@ def _loop(n: Loop, k: Kernel, pad: str) -> list[str]:
         return [f"{pad}_.clock.grid += 1", *_grid(n, k, pad)]
     if n.kind == "thread":
         return _threads(n, k, pad)
+    if n.value is not None:
+        return [
+            f"{pad}for {python_name(n.variable)} in [int({_value(n.value)})]:",
+            *_arm(n.body, k, pad),
+        ]
     steps = f"_.steps({_index(n.lower)},{_index(n.upper)},{n.order!r},{n.variable!r})"
     out = [f"{pad}for {python_name(n.variable)} in {steps}:"]
     if n.at is not None:

@@ -53,6 +53,7 @@ from tcsym.ir.loops import (
     Store,
     TransposeBlock,
     Update,
+    Value,
     Verify,
 )
 from tcsym.ir.regions import sizes_in
@@ -92,7 +93,9 @@ def statement(context: Context, n: Node) -> None:
 
 def _loop(context: Context, loop: Loop) -> None:
     in_lanes = loop.kind == "vector" and context.backend.has_lanes
-    if in_lanes and loop.upper.as_int() != 1:
+    if loop.value is not None:
+        _read_scalar(context, loop, loop.value)
+    elif in_lanes and loop.upper.as_int() != 1:
         _vector_loop(context, loop)
     elif loop.kind in ("unrolled", "vector"):
         _unrolled_loop(context, loop)
@@ -175,6 +178,15 @@ def _vector_loop(context: Context, loop: Loop) -> None:
             count = active_under(context, loop.mask)
         lanes = replace(lanes, mask=active, ragged=moving, active=count)
     with context.in_lanes(lanes):
+        statement(context, loop.body)
+
+
+def _read_scalar(context: Context, loop: Loop, read: Value) -> None:
+    """The one iteration for which the variable has that value."""
+    with context.in_lanes(None):
+        given = value(context, read)
+    starts_at(context, loop.variable, loop.lower)
+    with context.bound(loop.variable, Bound(given.text, 0, len(context.function.loops))):
         statement(context, loop.body)
 
 

@@ -151,7 +151,7 @@ def _can_move(loop: Loop, buffers: dict[str, Buffer]) -> bool:
         match n:
             case Verify() | Allocate() | DeviceNode():
                 return False
-            case Loop() if n.at is not None:
+            case Loop() if n.at is not None or n.value is not None:
                 return False
             case Store() | Update():
                 values = list(subvalues(n.value))

@@ -56,6 +56,8 @@ def accesses(node: Node) -> Iterator[Access]:
                 yield from value_accesses(x.value)
             case Verify():
                 yield from value_accesses(x.value)
+            case Loop() if x.value is not None:
+                yield from value_accesses(x.value)
             case Prefetch():
                 yield from value_accesses(x.read)
             case Loop():

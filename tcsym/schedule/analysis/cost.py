@@ -10,11 +10,11 @@ two or three: it chooses numbers of threads.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 
 from tcsym.frontend.program import Binary, Call, Cast, Const, IndexValue, Read
-from tcsym.index.expr import ONE, ZERO, Index, index, maximum
+from tcsym.index.expr import ONE, ZERO, Index, Max, Min, floordiv, index, maximum, minimum
 from tcsym.ir.bounds import eliminate, relax, trip_bound
 from tcsym.ir.device import DeviceNode, not_on_a_cpu
 from tcsym.ir.loops import (
@@ -37,7 +37,7 @@ from tcsym.ir.loops import (
     value_dtype,
 )
 from tcsym.ir.packed import is_dot
-from tcsym.ir.traverse import value_children, walk
+from tcsym.ir.traverse import loads, value_children, walk
 from tcsym.schedule.analysis.access import linear_coefficient
 from tcsym.target.machine import Machine
 from tcsym.types import DType
@@ -86,14 +86,24 @@ class Copies:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Of the loops of a kernel on a target. `vector_bytes`: of a register, 0 without vectors."""
+    """Of the loops of a kernel on a target. `vector_bytes`: of a register, 0 without vectors.
+
+    scalars: by variable with a value that is read, how many elements may be read for it.
+    """
 
     buffers: Mapping[str, Buffer]
     vector_bytes: int
+    scalars: Mapping[str, Index] = field(default_factory=dict)
 
     @staticmethod
     def of(kernel: Kernel, machine: Machine) -> Costs:
-        return Costs({b.name: b for b in kernel.buffers}, machine.vector_bits // 8)
+        buffers = {b.name: b for b in kernel.buffers}
+        scalars = {
+            x.variable: _elements(buffers, x.value)
+            for x, _ in walk(kernel.body)
+            if isinstance(x, Loop) and x.value is not None
+        }
+        return Costs(buffers, machine.vector_bits // 8, scalars)
 
     def of_iteration(self, loops: tuple[Loop, ...], known: frozenset[str]) -> Index:
         """Bound of one iteration of a perfect chain, in the variables `known` around it."""
@@ -116,7 +126,7 @@ class Costs:
             case Loop() if is_copied(n):
                 return self._node(n.body, known, loop, (*tile, Copies.of(n)))
             case Loop():
-                trips = (relax(trip_bound(n), known, True) if n.at is None else None) or ONE
+                trips = self._trips(n, known)
                 inner = self._node(n.body, known | {n.variable}, n.variable, ())
                 if inner.is_constant:
                     inner += STEP // n.unroll
@@ -134,6 +144,42 @@ class Costs:
                 return index(PLAIN)
             case DeviceNode():
                 raise not_on_a_cpu(n)
+
+    def _trips(self, n: Loop, known: frozenset[str]) -> Index:
+        """Those of a range between two scalars that are read: all ranges together are as long as
+        what they run along."""
+        lower, upper = (e.variables() & self.scalars.keys() for e in (n.lower, n.upper))
+        if n.value is not None or n.at is not None:
+            return ONE
+        if not lower | upper:
+            return relax(trip_bound(n), known, True) or ONE
+        most = _least_known(n.upper, known - self.scalars.keys())
+        if most is None:
+            return ONE
+        rows = [self.scalars[v] for v in upper] if lower and upper else []
+        return floordiv(most, maximum(1, rows[0])) + 1 if rows else most
+
+
+def _elements(buffers: Mapping[str, Buffer], value: Value) -> Index:
+    read = next((x for x in loads(value) if x.subscripts), None)
+    moving = (
+        []
+        if read is None
+        else [n for n, s in zip(buffers[read.tensor].shape, read.subscripts) if _variables((s,))]
+    )
+    return prod(moving, start=ONE)
+
+
+def _least_known(e: Index, known: frozenset[str]) -> Index | None:
+    """What a minimum in the expression says in known variables."""
+    for atom, _ in e.terms:
+        if isinstance(atom, Min | Max):
+            plain = [a for a in atom.args if a.variables() <= known and not a.is_constant]
+            if plain and isinstance(atom, Min):
+                return minimum(*plain)
+            inner = (_least_known(a, known) for a in atom.args)
+            return next((x for x in inner if x is not None), None)
+    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,6 @@ from tcsym.ir.loops import (
     Verify,
     block,
 )
-from tcsym.ir.traverse import position_loads
 from tcsym.schedule.analysis.access import Access, accesses
 
 Leaf = Store | Update | Verify | Prefetch | TransposeBlock | OnDevice
@@ -48,7 +47,7 @@ class Touched:
             case Block(body):
                 return frozenset[str]().union(*map(self, body))
             case Loop():
-                return self(n.body) | {r.tensor for r in position_loads(n)}
+                return self(n.body) | {a.buffer for x in _read_first(n) for a in accesses(x)}
             case Allocate():
                 return self(n.body)
             case Branch(_, a, b):
@@ -77,7 +76,7 @@ class Touched:
                     todo += [(x, loops) for x in reversed(body)]
                 case Loop():
                     todo.append((n.body, (*loops, n)))
-                    todo += [(Verify(at), loops) for at in _position(n)]
+                    todo += [(x, loops) for x in _read_first(n)]
                 case Branch(_, a, b):
                     yield n, loops
                     todo += [(x, loops) for x in (b, a) if x is not None]
@@ -96,11 +95,17 @@ class Touched:
             case Block(body):
                 return block(*(self.rewrite(x, buffer, change) for x in body))
             case Loop():
-                at = node.at
-                for found in (change(Verify(x)) for x in _position(node)):
+                at, value = node.at, node.value
+                for x in _position(node):
+                    found = change(Verify(x))
                     assert isinstance(found, Verify)
                     at = cast(Expr, found.value)
-                return replace(node, at=at, body=self.rewrite(node.body, buffer, change))
+                if value is not None:
+                    found = change(Verify(value))
+                    assert isinstance(found, Verify)
+                    value = found.value
+                inner = self.rewrite(node.body, buffer, change)
+                return replace(node, at=at, value=value, body=inner)
             case Allocate():
                 return replace(node, body=self.rewrite(node.body, buffer, change))
             case Branch(c, a, b):
@@ -110,6 +115,12 @@ class Touched:
                 return change(node)
             case _:
                 assert_never(node)
+
+
+def _read_first(loop: Loop) -> tuple[Verify, ...]:
+    """What is read to find the loop's one iteration, as statements in front of it."""
+    values = [*_position(loop), *(() if loop.value is None else (loop.value,))]
+    return tuple(map(Verify, values))
 
 
 def _position(loop: Loop) -> tuple[Expr, ...]:

@@ -20,7 +20,7 @@ Places = dict[tuple[str, int], Index]
 def follow_steps(kernel: Kernel) -> Kernel:
     """In loops in order, where stores of other branches move with the step."""
     for loop, _ in tuple(walk(kernel.body)):
-        if isinstance(loop, Loop) and loop.order == "sequential":
+        if isinstance(loop, Loop) and loop.is_steps:
             kernel = _following(kernel, loop.variable)
     return kernel
 

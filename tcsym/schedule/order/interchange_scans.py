@@ -32,7 +32,7 @@ def interchange_scans(kernel: Kernel, names: Names, in_blocks: bool = True) -> K
     in_blocks: or else inside a loop over blocks of these.
     """
     for loop, around in tuple(walk(kernel.body)):
-        if isinstance(loop, Loop) and loop.order == "sequential" and not around:
+        if isinstance(loop, Loop) and loop.is_steps and not around:
             kernel = _interchanged(kernel, loop, names, in_blocks)
     return kernel
 
@@ -42,7 +42,7 @@ def is_blocked_scan(node: Node) -> bool:
     if not isinstance(node, Loop) or node.order != "parallel":
         return False
     scan = node.body
-    return isinstance(scan, Loop) and scan.order == "sequential" and bool(_chains(scan.body))
+    return isinstance(scan, Loop) and scan.is_steps and bool(_chains(scan.body))
 
 
 def _interchanged(kernel: Kernel, scan: Loop, names: Names, in_blocks: bool) -> Kernel:

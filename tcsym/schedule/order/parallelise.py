@@ -7,9 +7,21 @@ from dataclasses import replace
 from tcsym.index.expr import ONE
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Allocate, Block, Branch, Kernel, Loop, Node, block
+from tcsym.ir.traverse import map_node
 from tcsym.schedule.analysis.cost import Costs
 from tcsym.schedule.analysis.loops import scatters
 from tcsym.target.machine import Machine
+
+
+def independent_as_parallel(node: Node) -> Node:
+    """`node` in which loops that were taken iteration by iteration count as parallel again."""
+
+    def again(x: Node) -> Node:
+        if isinstance(x, Loop) and x.independent:
+            return replace(x, order="parallel", independent=False)
+        return x
+
+    return map_node(node, again)
 
 
 def parallelise(kernel: Kernel, machine: Machine) -> Kernel:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tcsym.index.expr import Condition
 from tcsym.ir.loops import Allocate, Block, Branch, Kernel, Loop, Node, block
-from tcsym.ir.traverse import map_node
+from tcsym.ir.traverse import loads, map_node
 from tcsym.schedule.analysis.touched import Touched
 
 
@@ -44,6 +44,8 @@ def _inside_parallel(
             if node.kind in ("parallel", "thread"):
                 inner = Allocate(buffer, node.body)
                 return replace(node, body=inner) if node.variable in private else None
+            if node.value is not None and any(r.tensor == buffer for r in loads(node.value)):
+                return None
             found = _inside_parallel(node.body, buffer, private, touched)
             if found is None and node.kind == "block" and node.variable in private:
                 found = Allocate(buffer, node.body)

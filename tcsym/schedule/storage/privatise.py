@@ -85,7 +85,9 @@ def _coefficient(s: Index | Expr, variable: str) -> Index | None:
 
 def _give_up(kernel: Kernel, buffer: str, variable: str) -> Kernel:
     b = kernel.buffer(buffer)
-    body = replace_loop(kernel.body, variable, lambda x: replace(x, order="sequential"))
+    body = replace_loop(
+        kernel.body, variable, lambda x: replace(x, order="sequential", independent=False)
+    )
     return replace(kernel, body=body).with_buffer(replace(b, private=b.private - {variable}))
 
 

@@ -70,7 +70,7 @@ def fold_storage(kernel: Kernel) -> Kernel:
     Contract: temporaries are in the arena and have plain subscripts, as before any schedule.
     """
     for loop, around in tuple(walk(kernel.body)):
-        if isinstance(loop, Loop) and loop.order == "sequential":
+        if isinstance(loop, Loop) and loop.is_steps:
             outside = frozenset(x.variable for x in around)
             for b in kernel.buffers:
                 if b.space == "arena" and b.private == outside:

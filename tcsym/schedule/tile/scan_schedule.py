@@ -36,7 +36,7 @@ def is_scan(kernel: Kernel, nest: str) -> bool:
     return (
         bool(band.loops)
         and isinstance(scan, Loop)
-        and scan.order == "sequential"
+        and scan.is_steps
         and not loops_in(scan.body)
         and can_sink(scan, frozenset(band.variables))
     )

@@ -29,7 +29,7 @@ def step_lanes(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[
     """Rows in lanes, if the nest is part of a step."""
     roles = roles_at(kernel, nest)
     around = loops_around(kernel.body, nest)
-    if roles is None or roles.rows is None or not any(x.order == "sequential" for x in around):
+    if roles is None or roles.rows is None or not any(x.is_steps for x in around):
         return
     band = band_of(find_loop(kernel.body, nest))
     lanes = setting.lanes(kernel, band.body)

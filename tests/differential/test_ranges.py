@@ -1,0 +1,106 @@
+"""Ranges that use indices or read tensors, compiled, against the interpreter."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tcsym
+from tcsym.errors import BoundsError, TargetError
+
+ATTENTION = """def f(float(H,L,D) Q, float(H,L,D) K, float(H,L,E) V, float(R) w) -> (O) {{
+  S(h,i,j) +=! Q(h,i,d) * K(h,j,d)
+  m(h,i) max=! S(h,i,j) where j in {0}
+  P(h,i,j) = exp(S(h,i,j) - m(h,i))
+  z(h,i) +=! P(h,i,j) where j in {0}
+  O(h,i,e) +=! P(h,i,j) * V(h,j,e) where j in {0}
+  O(h,i,e) = O(h,i,e) / z(h,i)
+}}"""
+TARGETS = ["cpu", "cpu:avx2"]
+BAG = """def f(int32(P) off, int32(J) id, float(V,D) E) -> (Y) {
+  Y(b,d) +=! E(id(j),d) where j in off(b):off(b+1)
+}"""
+
+
+def _normal(*shape: int) -> Any:
+    return np.random.default_rng(0).standard_normal(shape).astype("f4")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("ends", ["0:i+1", "max(i-R,0):i+1"])
+def test_attention_over_a_triangle_and_a_band(ends: str, target: str) -> None:
+    kernel = tcsym.define(ATTENTION.format(ends), target=target, strategy="symbolic").f
+    for length in (1, 50, 101):
+        given = (_normal(2, length, 8), _normal(2, length, 8) + 1, _normal(2, length, 20))
+        args = (*given, np.zeros(9, "f4"))
+        np.testing.assert_allclose(kernel(*args), kernel.reference(*args), 1e-4, 1e-5)
+
+
+@pytest.mark.parametrize("ends", ["0:i+1", "i:N", "i/2:min(i+5,N)"])
+@pytest.mark.parametrize("target", TARGETS)
+def test_triangular_products_let_in_nothing_from_outside(ends: str, target: str) -> None:
+    text = (
+        f"def f(float(N,N) A, float(N,M) B) -> (C) {{ C(i,j) +=! A(i,k)*B(k,j) where k in {ends} }}"
+    )
+    kernel = tcsym.define(text.replace("where", "where i in 0:N,"), target=target).f
+    for n, m in ((1, 1), (50, 33), (101, 64)):
+        a = _normal(n, n)
+        full = np.abs(np.subtract.outer(np.arange(n), np.arange(n))) < n
+        a[full & ~_held(ends, n)] = np.nan
+        found, want = kernel(a, _normal(n, m)), np.where(_held(ends, n), a, 0) @ _normal(n, m)
+        np.testing.assert_allclose(found, want, 1e-4, 1e-4)
+
+
+def _held(ends: str, n: int) -> Any:
+    lower, upper = ends.split(":")
+    k = np.arange(n)
+    return np.array(
+        [
+            (k >= int(eval(lower.replace("/", "//"), {"i": i})))
+            & (k < eval(upper, {"i": i, "N": n, "min": min}))
+            for i in range(n)
+        ]
+    )
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_bags_whose_lengths_differ_by_a_thousand(threads: int) -> None:
+    lengths = np.where(np.arange(200) % 50 == 3, 1000, 1)
+    offsets = np.concatenate([[0], lengths.cumsum()]).astype("i4")
+    at = np.random.default_rng(1).integers(0, 9, offsets[-1]).astype("i4")
+    table = np.random.default_rng(2).integers(-3, 4, (9, 37)).astype("f4")
+    kernel = tcsym.define(BAG).f
+    want = np.stack([table[at[a:b]].sum(0) for a, b in pairwise(offsets)])
+    np.testing.assert_array_equal(kernel(offsets, at, table, threads=threads), want)
+
+
+@pytest.mark.parametrize("offsets", [[0, 3, 6], [-1, 2, 3], [2, 1, 9], [0, 2**31 - 1, 1]])
+def test_a_row_that_ends_outside_is_an_error(offsets: list[int]) -> None:
+    kernel = tcsym.define(BAG).f
+    with pytest.raises(BoundsError, match="in `id`"):
+        kernel(np.array(offsets, "i4"), np.zeros(5, "i4"), np.ones((2, 3), "f4"))
+
+
+def test_ranges_that_read_are_not_for_devices_yet() -> None:
+    with pytest.raises(TargetError, match="bounds are read from tensors"):
+        tcsym.define(BAG, target="cuda:twin").f(
+            np.zeros(3, "i4"), np.zeros(5, "i4"), np.ones((2, 3), "f4")
+        )
+
+
+def test_a_condition_known_in_front_of_a_sum_ends_it() -> None:
+    text = "def f(float(N,N) X) -> (s) { s(i) +=! k <= i ? X(k,i) : 0.0 where k in 0:N, i in 0:N }"
+    kernel = tcsym.define(text, target="cpu:novector", strategy="symbolic").f
+    assert "serial k in 0:max(0, min(N, i + 1))" in kernel.explain("mapped")
+    x = _normal(9, 9)
+    np.testing.assert_allclose(kernel(x), kernel.reference(x), 1e-5, 1e-5)
+
+
+def test_sums_over_triangles_stand_below_loops_for_threads_and_in_strips() -> None:
+    mapped = tcsym.define(ATTENTION.format("0:i+1"), target="cpu:avx2").f.explain("mapped")
+    assert "O_acc.1[" in mapped and "0:48*i.1 + 1" in mapped and "parallel" in mapped
+    bag = tcsym.define(BAG, target="cpu:avx2").f.explain("mapped")
+    assert "parallel b in 0:P - 1" in bag and "read S0.j.lower = int64(off[b])" in bag
