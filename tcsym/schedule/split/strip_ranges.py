@@ -53,6 +53,8 @@ def _stripped(kernel: Kernel, rows: Loop, names: Names) -> Kernel:
     fixed = not any(x.independent or x.value is not None for x in inside)
     if not fixed or not varying or not all(map(_is_sum, varying)) or not _contracts(kernel, rows):
         return kernel
+    if any(rows.variable in x.lower.variables() for x in varying):
+        return kernel
     strip = names.fresh(rows.variable)
     first = rows.lower + var(strip) * ROWS
     end = minimum(first + ROWS, rows.upper)
