@@ -20,9 +20,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
+
+from msgspec import Struct
 
 from benchmarks.rounds import WorkerDied, WorkerProcess
 from benchmarks.sizes import Row, rows_of
@@ -53,8 +54,7 @@ Turns = tuple[list[float], list[float]]  # the commit's ms and ours, of a pair o
 Samples = dict[str, list[Turns]]  # by contestant
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
+class Compared(Struct, frozen=True):
     """One row: what was measured, and failures by version."""
 
     name: str
@@ -175,8 +175,7 @@ def line_of(row: Compared) -> str:
 # ---- what it comes to
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     mean: float
     rows: int
     below: list[Compared]  # with their whole interval

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import ml_dtypes
 import numpy as np
+from msgspec import Struct, field
 
 Sizes = Mapping[str, int]
 Kind = Literal["normal", "uniform", "indices", "offsets"]
@@ -19,8 +19,7 @@ def value_of(formula: str, sizes: Sizes) -> float:
     return float(eval(formula, {"__builtins__": {}}, dict(sizes)))
 
 
-@dataclass(frozen=True, slots=True)
-class Input:
+class Input(Struct, frozen=True):
     """One array. `dims`: formulas without spaces, separated by spaces.
 
     normal: times `scale`. uniform: in [0, 1). indices: below the size `below`. offsets: ascending,
@@ -71,8 +70,7 @@ def offsets(dims: str, below: str) -> Input:
 Draw = tuple[int, int] | int | str  # log-uniform between; a value; a formula of earlier ones
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+class Case(Struct, frozen=True):
     """A kernel.
 
     goal: the class whose goal it counts for. part: `suite`, or `other`: nobody tunes for these, or

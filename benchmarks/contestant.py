@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from benchmarks.case import Case, Sizes
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """One case at one size: arrays as our text and as libraries see them, and what is right."""
 
     case: Case
@@ -22,8 +22,7 @@ class Problem:
     target: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Contestant:
+class Contestant(Struct, frozen=True):
     """`to_numpy`: of what `call` returns. `ready`: waits for work a first call left running.
 
     A contestant that writes into given arrays is named with ` out=` at the end.

@@ -10,11 +10,11 @@ import platform
 import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, to_builtins
 
 from benchmarks.native import Loops, compile_loops, host_lanes
 
@@ -23,8 +23,7 @@ _LEVEL_SECONDS = 0.05
 _PASS_BYTES = 10_000_000  # read by one call, in as many passes as that takes
 
 
-@dataclass(frozen=True, slots=True)
-class Level:
+class Level(Struct, frozen=True):
     """A cache of `bytes` for all threads together (memory: 0), read at `gb_per_s`."""
 
     name: str
@@ -32,8 +31,7 @@ class Level:
     gb_per_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
+class Machine(Struct, frozen=True):
     name: str
     system: str
     threads: int
@@ -47,7 +45,7 @@ class Machine:
         return max(flops / self.gflop_per_s, n_bytes / holding.gb_per_s) / 1e6
 
     def as_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return to_builtins(self)
 
 
 class Guard:

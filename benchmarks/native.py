@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 _CHAINS = 12  # independent accumulators: more than latency times throughput of any x86 core
 _STREAMS = 8
 _LOADS = 2 * _STREAMS  # of one block
 
 
-@dataclass(frozen=True, slots=True)
-class Loops:
+class Loops(Struct, frozen=True):
     """fma(n, out): n rounds of `flops_per_round`.
 
     read(p, n, passes, out): `passes` times n blocks of `block_bytes`. All write a vector to `out`.

@@ -11,17 +11,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from benchmarks.machine import Guard
 from benchmarks.peers import PEERS
 from benchmarks.sizes import Row
 
 
-@dataclass(frozen=True, slots=True)
-class Effort:
+class Effort(Struct, frozen=True):
     """rounds: undisturbed ones wanted of each contestant, of at most `most_rounds`.
 
     sample_ms: shortest timed stretch. seconds: after so many a row ends with the rounds it has.

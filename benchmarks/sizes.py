@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from benchmarks.case import Case, Sizes, value_of
 
@@ -15,8 +16,7 @@ _FEWEST_ELEMENTS = 64
 _KEPT = ("KH", "KW", "K")  # a filter stays a filter
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Struct, frozen=True):
     """A kernel at given sizes: one line of the table."""
 
     case: Case

@@ -6,14 +6,14 @@ import math
 import random
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 _RESAMPLES = 1000
 LEAST_ROUNDS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Ratio:
+class Ratio(Struct, frozen=True):
     """`value`: their least time over ours. [low, high]: 95 % interval by resampling rounds."""
 
     value: float

@@ -19,9 +19,11 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 os.environ["TCSYM_VERIFY"] = "0"
 
@@ -47,8 +49,7 @@ LEAST_GAIN, WORST = 0.01, 0.10  # logarithms of time: in the mean beyond doubt; 
 _DOUBT = 1.96  # standard errors
 
 
-@dataclass(frozen=True, slots=True)
-class Proof:
+class Proof(Struct, frozen=True):
     """Logarithms of time by the default's at fresh sizes; for each number of threads."""
 
     logs: Mapping[int, Mapping[Values, float]]
@@ -103,8 +104,7 @@ def proof_of(request: Request, options: Options, sizes: Sequence[Values], most: 
     return Proof(logs)
 
 
-@dataclass(frozen=True, slots=True)
-class Kernel:
+class Kernel(Struct, frozen=True):
     """One kernel of the library on this machine."""
 
     name: str

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.backend import BACKENDS, DEVICE_STAGES, Backend, Modules
 from tcsym.errors import OptionError, TargetError
@@ -51,8 +53,7 @@ def schedule_tree(program: Program, options: Options) -> Tree:
     return schedule_program(program, options, layouts).tree
 
 
-@dataclass(slots=True)
-class Lowering:
+class Lowering(Struct):
     """Values of all stages of one variant, and the milliseconds each took."""
 
     program: Program

@@ -5,12 +5,12 @@ Not derived from SyntaxError: traceback formatting would then replace our text b
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True)
-class Span:
+
+class Span(Struct, frozen=True):
     """Half-open piece of a source text: 1-based line and column, length in code points."""
 
     line: int

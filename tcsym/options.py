@@ -5,11 +5,12 @@ Tile shapes and thread counts are rules in sizes and machine facts, not literals
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
+
+from msgspec import Struct, StructMeta
+from msgspec.structs import asdict, force_setattr, replace
 
 from tcsym.errors import OptionError
 
@@ -25,18 +26,16 @@ NestValue = int | str | bool
 SCHEMA = 1  # raised when a field changes its meaning; new fields with defaults do not raise it
 
 
-class _Signature:
-    """What `inspect.signature` says of a class: its fields, which its `__new__` would hide."""
+class _Named(StructMeta):
+    """Of `Options`: a field that there is not is an OptionError, with the nearest name."""
 
-    def __get__(self, instance: object, owner: type) -> object:
-        from inspect import signature
+    def __call__(cls, *args: Any, **fields: Any) -> Any:
+        for name in fields:
+            _require_field(name)
+        return super().__call__(*args, **fields)
 
-        whole = signature(owner.__init__)  # type: ignore[misc]
-        return whole.replace(parameters=list(whole.parameters.values())[1:])
 
-
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(Struct, frozen=True, metaclass=_Named):
     """How a program is compiled.
 
     bind: when sizes become numbers in the code. A word is for the sizes fixed at `define(sizes=)`:
@@ -104,29 +103,19 @@ class Options:
     min_work_per_thread: int = 131072
     time_limit: float = 5.0
 
-    if not TYPE_CHECKING:
-
-        def __new__(cls, *_args: Any, **fields: Any) -> Options:
-            """Fields that there are not: OptionError, with the nearest name."""
-            for name in fields:
-                _require_field(name)
-            return object.__new__(cls)
-
-        __signature__ = _Signature()
-
     def __post_init__(self) -> None:
-        object.__setattr__(self, "bind", _checked_bind(self.bind))
+        force_setattr(self, "bind", _checked_bind(self.bind))
         for name in (*_CHOICES, *_RANGES, *_SWITCHES):
             _require_value(name, getattr(self, name))
         _require_value("plan", self.plan)
-        object.__setattr__(self, "nests", _checked_nests(self.nests))
+        force_setattr(self, "nests", _checked_nests(self.nests))
         limit = self.time_limit
         if not isinstance(limit, int | float) or isinstance(limit, bool) or not limit > 0:
             raise OptionError(f"option `time_limit` is {limit!r}, expected seconds > 0")
 
     def changed(self) -> dict[str, Any]:
         """The fields that differ from the defaults, in the order of declaration."""
-        return {f.name: v for f in _FIELDS if (v := getattr(self, f.name)) != f.default}
+        return {name: v for name, v in asdict(self).items() if v != _DEFAULTS[name]}
 
     def __str__(self) -> str:
         """`register_rows=4 pack=False`: what differs from the defaults; stable."""
@@ -142,7 +131,7 @@ class Options:
         if not self.nests:
             return self
         own: dict[str, Any] = {name: value for nest, name, value in self.nests if nest == k}
-        return dataclasses.replace(self, **own, nests=())
+        return replace(self, **own, nests=())
 
     @property
     def bind_of(self) -> dict[str, Bind]:
@@ -153,7 +142,7 @@ class Options:
         """All fields, with the version of their meaning. Equal options are equal text."""
         import json  # takes 5 ms, and most processes need none
 
-        fields = {"schema": SCHEMA, **dataclasses.asdict(self)}
+        fields = {"schema": SCHEMA, **asdict(self)}
         if not isinstance(self.bind, str):
             fields["bind"] = self.bind_of
         return json.dumps(fields, sort_keys=True)
@@ -175,7 +164,7 @@ class Options:
         return Options(**data)
 
 
-_FIELDS = dataclasses.fields(Options)
+_DEFAULTS = dict(zip(Options.__struct_fields__, Options.__struct_defaults__))
 _PLAN = re.compile(r"[A-Z][A-Za-z]*(:[1-9][0-9]?)?")
 _BINDS = get_args(Bind)
 _CHOICES: dict[str, tuple[str, ...]] = {
@@ -222,7 +211,7 @@ MOST_NESTS = 64
 
 def _require_field(name: str) -> None:
     """OptionError with the nearest field, or with all, if there is none of this name."""
-    known = [f.name for f in _FIELDS]
+    known = Options.__struct_fields__
     if name in known:
         return
     from difflib import get_close_matches

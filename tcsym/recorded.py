@@ -6,16 +6,16 @@ import json
 import logging
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from tcsym.errors import OptionError
 
 _log = logging.getLogger("tcsym.record")
 
 
-@dataclass(frozen=True, slots=True)
-class Calls:
+class Calls(Struct, frozen=True):
     """Calls of one def at one choice of sizes.
 
     sizes: name -> value.
@@ -30,8 +30,7 @@ class Calls:
     default_options: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
+class Recorded(Struct, frozen=True):
     """One def of a trace: `define(source, filename=…, target=…)[kernel]` is it again.
 
     program: its canonical hash; names and comments do not matter.

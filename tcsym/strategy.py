@@ -7,9 +7,11 @@ on it. docs/strategies.md says when which is worth it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from tcsym.errors import OptionError
 
@@ -17,13 +19,11 @@ DEFAULT_SHARE = 0.25
 MOST_VERSIONS = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Symbolic:
+class Symbolic(Struct, frozen=True):
     """One version for all sizes; with tuned options, one for each of their regions."""
 
 
-@dataclass(frozen=True, slots=True)
-class Specialize:
+class Specialize(Struct, frozen=True):
     """A version with numbers for sizes, compiled on demand for each choice of sizes that turns up.
 
     bind: numbers before scheduling, or after it (only code generation sees them).
@@ -48,8 +48,7 @@ class Specialize:
         return DEFAULT_SHARE if self.background is True else float(self.background)
 
 
-@dataclass(frozen=True, slots=True)
-class Bucket:
+class Bucket(Struct, frozen=True):
     """Versions for ranges of declared sizes, made ahead by `precompile()` or at the first call.
 
     edges: size -> upper ends of its buckets, ascending; the declared upper bound ends the last.
@@ -71,11 +70,10 @@ class Bucket:
             if not isinstance(value, int) or isinstance(value, bool) or value < 0:
                 raise OptionError(f"Bucket: `{name}` is {value!r}, expected an integer >= 0")
         if self.edges is not None:
-            object.__setattr__(self, "edges", _checked_edges(self.edges))
+            force_setattr(self, "edges", _checked_edges(self.edges))
 
 
-@dataclass(frozen=True, slots=True)
-class Pad:
+class Pad(Struct, frozen=True):
     """Inputs are padded to few sizes, results cropped: few versions with numbers for sizes.
 
     to: "max": to the declared upper bound of each size that has one. A number: to its multiples.
@@ -100,11 +98,10 @@ class Pad:
             names = (self.sizes,) if isinstance(self.sizes, str) else tuple(self.sizes)
             if not names or not all(isinstance(name, str) for name in names):
                 raise OptionError(f"Pad: `sizes` is {self.sizes!r}, expected names of sizes")
-            object.__setattr__(self, "sizes", names)
+            force_setattr(self, "sizes", names)
 
 
-@dataclass(frozen=True, slots=True)
-class Auto:
+class Auto(Struct, frozen=True):
     """The symbolic version answers at once; sizes that cost much are specialised beside it.
 
     hot: sizes are worth it once calls with them took this many times the compilation's time.

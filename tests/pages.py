@@ -23,9 +23,10 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 ROOT = Path(__file__).resolve().parent.parent
 _BLOCK = re.compile(
@@ -36,8 +37,7 @@ _NUMBER = re.compile(r"(?<![=\w.])\d+(\.\d+)?(e[+-]\d+)?(?![\w.=])")
 _NOT_HERE = ("./dev ", "pip install ", "python -m pip ")  # lines of `sh` blocks that install
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(Struct, frozen=True):
     """`start`, `end`: where its text is in the page. `line`: of its first line, from 1."""
 
     language: str

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 import subprocess
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 from shutil import which
 
+from msgspec import Struct
 
-@dataclass(frozen=True)
-class Used:
+
+class Used(Struct, frozen=True):
     """What a function needs. spills: bytes that are stored for want of registers."""
 
     registers: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from tcsym.target.cpu import KINDS, cpu_target
 from tcsym.target.machine import Machine

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 import tcsym as tc
 from tcsym.backend import BACKENDS, Cpu

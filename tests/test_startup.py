@@ -24,7 +24,7 @@ from tcsym.target import host as host_module
 from tcsym.target.host import Processor, processor
 
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
-HEAVY = ("llvmlite", "islpy", "lark", "ml_dtypes", "rich", "click")
+HEAVY = ("llvmlite", "islpy", "lark", "msgspec", "ml_dtypes", "rich", "click")
 PROBE = f"""
 import json, sys
 import numpy as np

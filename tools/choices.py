@@ -23,12 +23,12 @@ import re
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 import tcsym
 from tcsym.compiler import Lowering, analyse
@@ -48,8 +48,7 @@ SAMPLE_NS, ROUNDS = 300_000, 9
 Sizes = dict[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Drawn:
+class Drawn(Struct, frozen=True):
     """A program to measure. case: the suite's, which says how its sizes are drawn."""
 
     name: str
@@ -150,8 +149,7 @@ def _row(rng: random.Random, k: int) -> Drawn:
 # ---- alternatives
 
 
-@dataclass(frozen=True, slots=True)
-class Alternative:
+class Alternative(Struct, frozen=True):
     """`choices`: with the code for what few sizes need."""
 
     option: str

@@ -6,11 +6,10 @@ within it; the others have a process each, and rounds alternate between processe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class PeerEntry:
+class PeerEntry(Struct, frozen=True):
     """place: module and function. packages: from the index, for the environment and the record."""
 
     place: tuple[str, str]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tcsym.compiler import compile_program
 from tcsym.dispatch.making import Making
@@ -20,16 +21,14 @@ from tcsym.target.names import resolve_target
 from tcsym.target.target import Target
 
 
-@dataclass(frozen=True, slots=True)
-class Code:
+class Code(Struct, frozen=True):
     """One version: the sizes it serves where none before it does, and its code."""
 
     context: Condition
     compiled: Compiled
 
 
-@dataclass(frozen=True, slots=True)
-class Level:
+class Level(Struct, frozen=True):
     """The versions for one kind of processor. `features`: LLVM's names of what it must have."""
 
     target: Target

@@ -11,8 +11,10 @@ A tensor is batched if anything that goes into it is. Example, for a batch of `X
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from typing import assert_never
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tcsym.frontend import ast
 from tcsym.frontend.builtins import ARITY
@@ -23,8 +25,7 @@ from tcsym.frontend.parser import parse
 _Key = tuple[str, frozenset[str], frozenset[str]]
 
 
-@dataclass(frozen=True, slots=True)
-class Batched:
+class Batched(Struct, frozen=True):
     """`source` has def `name`; `outputs` of its results have the batch in front, others are whole.
 
     size: of the batch.
@@ -47,8 +48,7 @@ def batched_source(source: str, name: str, inputs: Collection[str]) -> Batched:
     return Batched(text, made, batch.size, frozenset(batch.tensors(key) & results))
 
 
-@dataclass(slots=True)
-class _Batch:
+class _Batch(Struct):
     """`made`: by what they are batched in; `taken`: all names of the text."""
 
     defs: Mapping[str, ast.Def]
@@ -137,8 +137,7 @@ def _made_def(batch: _Batch, key: _Key) -> ast.Def:
     return replace(d, name=batch.names[key], params=params, results=results, body=body)
 
 
-@dataclass(frozen=True, slots=True)
-class _Body:
+class _Body(Struct, frozen=True):
     """Statements of a def, with the batch's index where tensors are `batched`."""
 
     batch: _Batch

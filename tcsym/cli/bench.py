@@ -6,10 +6,10 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, to_builtins
 
 from tcsym.cli.run import free_sizes, kernel_inputs
 from tcsym.frontend.program import (
@@ -35,8 +35,7 @@ _ROUNDS = 10
 _ROUND_SECONDS = 0.02
 
 
-@dataclass(frozen=True, slots=True)
-class Speed:
+class Speed(Struct, frozen=True):
     """At one set of sizes. Times in seconds.
 
     gflops: floating operations of the text by our least time, where their number is known.
@@ -52,7 +51,7 @@ class Speed:
     einsum: float | None
 
     def as_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return dict(to_builtins(self))
 
 
 def bench_kernel(kernel: Kernel, sizes: Mapping[str, int], threads: int | None, seed: int) -> Speed:

@@ -5,23 +5,22 @@ from __future__ import annotations
 import platform
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from shutil import which
 
 import click
+from msgspec import Struct, to_builtins
 
 from tcsym.cli.output import byte_text, json_option, print_json, print_table
 from tcsym.errors import TargetError, TCError
 from tcsym.process.config import CACHE, CACHE_DIR, OPTIONS, VARIABLES
 from tcsym.process.system import runs_code
 
-_REQUIRED = ("numpy", "ml_dtypes", "islpy", "llvmlite", "click", "rich")
+_REQUIRED = ("numpy", "ml_dtypes", "islpy", "lark", "llvmlite", "msgspec", "click", "rich")
 _OPTIONAL = (("torch", "pip install tcsym[torch]"), ("jax", "pip install tcsym[jax]"))
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """One line of the report. `good` None: neither good nor bad."""
 
     name: str
@@ -36,7 +35,7 @@ def doctor(as_json: bool) -> None:
     """What was found on this machine, what is missing and how to get it."""
     findings = list(examine())
     if as_json:
-        print_json([asdict(f) for f in findings])
+        print_json([to_builtins(f) for f in findings])
     else:
         marks = {True: "ok", False: "MISSING", None: ""}
         rows = [

@@ -5,8 +5,9 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from tcsym.cli.arrays import sizes_of_arrays
 from tcsym.errors import SizeError
@@ -18,8 +19,7 @@ _SECONDS = 0.2  # of repetition, for the times
 _FEWEST, _MOST = 3, 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(Struct, frozen=True):
     """What `tcsym run` reports. Times in seconds."""
 
     kernel: Kernel

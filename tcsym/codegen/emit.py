@@ -7,18 +7,13 @@ only read, unless there are tasks: these find the same pointers in the launch's 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from tcsym.codegen.cpu.clipped_blocks import define_clipped
 from tcsym.codegen.cpu.finite import all_finite
 from tcsym.codegen.cpu.intrinsics import VectorIntrinsics
 from tcsym.codegen.cpu.parallel import Tasks
 from tcsym.codegen.cpu.vector_memory import vector_memory
-from tcsym.codegen.device.instructions import Instructions, OfTwin
-from tcsym.codegen.device.intrinsics import DeviceIntrinsics
-from tcsym.codegen.device.launch import Grids, Twin, device_module
-from tcsym.codegen.device.memory import ThreadMemory
-from tcsym.codegen.device.nvptx import OfNvptx
 from tcsym.codegen.object_code import pipeline_line
 from tcsym.codegen.scalar.backend import Backend
 from tcsym.codegen.scalar.context import Bound, Context, Faults, launch_field
@@ -26,6 +21,7 @@ from tcsym.codegen.scalar.control import LAUNCHED, statement
 from tcsym.codegen.scalar.functions import define
 from tcsym.codegen.scalar.index_code import condition
 from tcsym.codegen.scalar.least import ranges_of_sizes
+from tcsym.codegen.scalar.registers import Registers
 from tcsym.codegen.scalar.share_loops import SharedLoops, share_loops
 from tcsym.codegen.scalar.sizes import viewed_sizes
 from tcsym.codegen.scalar.text import WEIGHTS, Function, Module
@@ -38,18 +34,15 @@ from tcsym.ir.loops import THREADS, Kernel, Loop
 from tcsym.ir.regions import Host, outline
 from tcsym.ir.traverse import walk
 from tcsym.ir.views import viewed_values
-from tcsym.target.cuda import TRIPLE as NVPTX
 from tcsym.target.cuda import host_half
 from tcsym.target.machine import Machine
 from tcsym.target.target import Target
 
-TABLES: dict[str, Instructions] = {NVPTX: OfNvptx()}  # of devices, by LLVM's names
 DEVICE = "device"  # the name of the module of what a device runs
 APART = 2048  # bytes between two tasks' arenas: what one prefetches ahead are not the other's lines
 
 
-@dataclass(frozen=True, slots=True)
-class Generated:
+class Generated(Struct, frozen=True):
     """LLVM IR and what a launch must know; byte counts are expressions over the kernel's sizes.
 
     `ir_text`: all of it as one module. `modules`: the same as modules that are compiled one by one.
@@ -74,8 +67,7 @@ def emit(kernel: Kernel, target: Target, min_work_per_thread: int) -> Generated:
     return Generated(whole, modules, emission.faults, *counts, code)
 
 
-@dataclass(slots=True)
-class Emission:
+class Emission(Struct):
     """The main module of a kernel, and its parts, each written when it is first asked for.
 
     `device`: of what a device runs.
@@ -128,8 +120,7 @@ def begin(kernel: Kernel, target: Target, min_work_per_thread: int) -> Emission:
     Every shared function and every parallel loop is a part of its own. Code without vectors is
     one module: LLVM's pipeline for it looks across functions.
     """
-    device = device_module(target.triple) if target.kind == "cuda" else None
-    backend = _backend(target, min_work_per_thread, device)
+    backend, device = _backend(target, min_work_per_thread)
     has_vectors = backend.has_lanes and _has_vectors(kernel)
     module = Module(
         pipeline_line(has_vectors), _attributes(target if device is None else host_half(target))
@@ -152,13 +143,13 @@ def begin(kernel: Kernel, target: Target, min_work_per_thread: int) -> Emission:
     return Emission(kernel, module, host, in_parts, faults, shared, private, device)
 
 
-def _backend(target: Target, min_work_per_thread: int, device: Module | None) -> Backend:
-    if device is None and target.kind != "twin":
-        return Backend(vector_memory, Tasks(min_work_per_thread), VectorIntrinsics())
-    table = TABLES[target.triple] if device is not None else OfTwin()
-    launcher = Twin(table) if device is None else Grids(device, table)
-    memory = ThreadMemory(table)
-    return Backend(lambda *_: memory, launcher, DeviceIntrinsics(table), has_lanes=False)
+def _backend(target: Target, min_work_per_thread: int) -> tuple[Backend, Module | None]:
+    """And the module of what a device runs, if it runs that itself."""
+    if target.kind not in ("twin", "cuda"):
+        return Backend(vector_memory, Tasks(min_work_per_thread), VectorIntrinsics()), None
+    from tcsym.codegen.device.backend import device_backend  # code of a CPU needs none of it
+
+    return device_backend(target)
 
 
 def _body(
@@ -182,6 +173,7 @@ def _body(
         backend=backend,
         memory=backend.memory(kernel, machine),
         code=Code(f, machine),
+        registers=Registers(f),
         error="%error",
         storage=storage,
         arena="",

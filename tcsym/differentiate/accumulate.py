@@ -7,8 +7,10 @@ later statement of the same block replaces whole gets a name of its own, as do a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import assert_never
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.differentiate.algebra import converted, with_reads
 from tcsym.differentiate.names import Names
@@ -52,8 +54,7 @@ def reduces(s: Statement) -> bool:
     return any(r.reduced or r.at is not None for r in s.domain)
 
 
-@dataclass(frozen=True, slots=True)
-class _Block:
+class _Block(Struct, frozen=True):
     tensors: Tensors
     names: Names
     bounds: Mapping[str, tuple[Index, Index]]

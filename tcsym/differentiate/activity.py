@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from tcsym.differentiate.accumulate import Tensors
 from tcsym.differentiate.places import Write, writes
@@ -20,8 +20,7 @@ from tcsym.frontend.program import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Activity:
+class Activity(Struct, frozen=True):
     """`active`: names. `definitions`: of each tensor, the statements that write it."""
 
     active: frozenset[str]

@@ -7,8 +7,9 @@ equal; of `fmax` and `fmin` the first has all; `fabs` has 0 at 0; `c ? a : b` ha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import assert_never
+
+from msgspec import Struct
 
 from tcsym.differentiate.algebra import (
     TRUTH,
@@ -38,13 +39,12 @@ from tcsym.frontend.program import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Contribution:
+class Contribution(Struct, frozen=True):
     """`read` gets `gradient` where `guard` holds. `gradient` has the type of the read, widened."""
 
     read: Read
     gradient: Expr
-    guard: Expr = field(default=TRUTH)
+    guard: Expr = TRUTH
 
 
 def contributions(
@@ -57,8 +57,7 @@ def contributions(
     yield from _Chain(wanted).of(value, gradient, result, TRUTH)
 
 
-@dataclass(frozen=True, slots=True)
-class _Chain:
+class _Chain(Struct, frozen=True):
     wanted: Callable[[Read], bool]
 
     def of(self, e: Expr, g: Expr, result: Expr, guard: Expr) -> Iterator[Contribution]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tcsym.differentiate.activity import activity
 from tcsym.differentiate.forward import Forward

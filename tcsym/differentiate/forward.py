@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import assert_never
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tcsym.differentiate.activity import Activity
 from tcsym.differentiate.algebra import add, constant, converted, multiply, select, wide
@@ -15,8 +17,7 @@ from tcsym.differentiate.witness import shared, witness
 from tcsym.frontend.program import Expr, For, If, Item, Read, Statement, Tensor, dtype_of
 
 
-@dataclass(slots=True)
-class Forward:
+class Forward(Struct):
     """tangents: of inputs, which are arguments, and of outputs, which are results."""
 
     single: Single

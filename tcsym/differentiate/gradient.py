@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tcsym.differentiate.algebra import add, constant, converted, with_indices
 from tcsym.differentiate.names import Names
@@ -13,8 +14,7 @@ from tcsym.index.expr import ZERO, Index, var
 from tcsym.types import DType
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """What is defined: a tensor, or of one with iterations the slice at `fixed` positions."""
 
     name: str

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.differentiate.algebra import index_variables, rebuilt, with_bounds
 from tcsym.differentiate.names import Names
@@ -27,8 +29,7 @@ _ROUNDS = 12
 _WIDTH = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(Struct, frozen=True):
     """What a def takes, in this order, and gives."""
 
     name: str

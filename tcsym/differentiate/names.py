@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import keyword
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tcsym.differentiate.algebra import rebuilt
 from tcsym.frontend.builtins import ARITY
@@ -29,8 +31,7 @@ _WORDS = "def where exists in min max for if else true false INFINITY NAN inout 
 RESERVED = frozenset(_WORDS.split(" "))
 
 
-@dataclass(slots=True)
-class Names:
+class Names(Struct):
     """Every name of a def, so that new ones are none of them."""
 
     taken: set[str] = field(default_factory=set)

@@ -6,7 +6,8 @@ Everything is decided for all sizes, each at least 0; what cannot be decided cou
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tcsym.frontend.program import For, If, Item, Range, Statement
 from tcsym.index.expr import Index, var
@@ -40,8 +41,7 @@ def is_at_least(e: Index, minimum: int, bounds: Bounds) -> bool:
     return known.constant >= 0 and all(c > 0 and isinstance(a, str) for a, c in known.terms)
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(Struct, frozen=True):
     """A statement with the loops around it, and the arms of `if` as (its number, which arm)."""
 
     statement: Statement

@@ -7,8 +7,10 @@ over its iterations at once; a recurrence adds to the gradients of earlier steps
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from typing import assert_never
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tcsym.differentiate.activity import Activity, is_open
 from tcsym.differentiate.algebra import (
@@ -32,8 +34,7 @@ from tcsym.index.expr import Condition, Index, ge, lt, negate, var
 from tcsym.index.values import condition_substitute, substitute
 
 
-@dataclass(slots=True)
-class _Frame:
+class _Frame(Struct):
     """A block that is being written: `later` goes behind what is being written into it now."""
 
     depth: int
@@ -42,8 +43,7 @@ class _Frame:
     later: list[Item] = field(default_factory=list)
 
 
-@dataclass(slots=True)
-class Reverse:
+class Reverse(Struct):
     """`run` gives the statements. `beside`: what belongs behind a statement of the program."""
 
     single: Single

@@ -7,8 +7,10 @@ another name. What is so already stays as it is, names and all: steps of a state
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import assert_never
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.differentiate.accumulate import (
     Tensors,
@@ -36,16 +38,14 @@ from tcsym.frontend.program import (
 from tcsym.index.expr import ZERO, Index, all_of, eq, ge, lt, maximum, var
 
 
-@dataclass(frozen=True, slots=True)
-class Single:
+class Single(Struct, frozen=True):
     """`items` write each element once; inputs and outputs have the names they had."""
 
     items: tuple[Item, ...]
     tensors: Tensors
 
 
-@dataclass(frozen=True, slots=True)
-class _At:
+class _At(Struct, frozen=True):
     """Where the values of a tensor are now: `name(prefix, subscripts)`."""
 
     name: str
@@ -91,8 +91,7 @@ def step_of(loop: For, outer: tuple[For, ...]) -> tuple[Index, Index, Index]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Versions:
+class _Versions(Struct, frozen=True):
     body: tuple[Item, ...]
     tensors: Tensors
     names: Names

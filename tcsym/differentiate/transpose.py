@@ -8,7 +8,9 @@ be solved is a condition: all terms with `f(i) == p`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tcsym.differentiate.algebra import (
     TRUTH,
@@ -51,8 +53,7 @@ from tcsym.index.values import substitute
 from tcsym.types import DType
 
 
-@dataclass(frozen=True, slots=True)
-class Term:
+class Term(Struct, frozen=True):
     """What `tensor(subscripts)` gets at every point of `domain` where `guard` holds."""
 
     tensor: str
@@ -62,8 +63,7 @@ class Term:
     domain: tuple[Range, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Sum:
+class Sum(Struct, frozen=True):
     """`left += value` over `domain`, in which the variables not on the left are reduced.
 
     fixed: dimensions at a position that the index variables do not say.
@@ -92,8 +92,7 @@ def transposed(term: Term, shape: tuple[Index, ...], names: Names, sizes: frozen
     return solving.result()
 
 
-@dataclass(slots=True)
-class _Solving:
+class _Solving(Struct):
     term: Term
     shape: tuple[Index, ...]
     names: Names

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.differentiate.accumulate import Tensors
 from tcsym.differentiate.algebra import (
@@ -32,8 +33,7 @@ from tcsym.index.expr import ONE, Index, var
 from tcsym.types import DType
 
 
-@dataclass(frozen=True, slots=True)
-class Witness:
+class Witness(Struct, frozen=True):
     """`statements` belong behind the reduction; a term gets `share` of the result's gradient."""
 
     statements: tuple[Statement, ...]

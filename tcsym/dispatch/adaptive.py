@@ -14,7 +14,8 @@ or measured next: always beside the calls, in another process.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tcsym.dispatch.beside import Beside
 from tcsym.dispatch.hot_sizes import HotSizes

@@ -10,10 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.dispatch.buckets import Buckets
 from tcsym.dispatch.made_up import MOST_ELEMENTS, made_up
@@ -37,8 +39,7 @@ PYTHON_SECONDS = 20e-6  # what a call costs more that no native entry serves
 LEAST_GAIN, MOST_LOSS = 1.02, 0.97
 
 
-@dataclass(frozen=True, slots=True)
-class Weighed:
+class Weighed(Struct, frozen=True):
     """`seconds`: of one call, by way and then by `sizes`; median, and minimum."""
 
     sizes: tuple[Values, ...]

@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from tcsym.dispatch.entries import Kind, Ways, kind_of
 from tcsym.dispatch.policy import Edit, Policy

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from tcsym.ir.compiled import Layout, serves
 from tcsym.process.config import SYNC
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
 Function = Callable[..., Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(Struct, frozen=True):
     """Arguments that one entry serves: of these layouts and, if `exact`, of no stricter ones."""
 
     exact: bool

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
+
+from msgspec.structs import replace
 
 from tcsym.dispatch.version import Kind, Values, Version
 from tcsym.index.expr import FALSE, TRUE, Condition, all_of, eq, var

@@ -7,7 +7,8 @@ version of its own, compiled once calls need it: a chain costs no more to compil
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Program
 from tcsym.index.expr import TRUE, Condition, all_of, any_of, negate

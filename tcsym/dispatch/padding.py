@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
 
 from tcsym.runtime.arrays import empty, numpy_array, numpy_view
 from tcsym.runtime.size_functions import Shape, shapes_of
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 Values = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Padding:
+class Padding(Struct, frozen=True):
     """`sizes` of the def, of which `extents` are padded; the code takes all, then the `true` ones.
 
     `fill`: what the padding of each input holds. `shapes`: of all arguments, from these sizes.

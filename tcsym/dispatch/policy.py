@@ -7,8 +7,9 @@ knows nothing of entries and switches: the dispatcher makes them from the table.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from tcsym.dispatch.making import Making
 from tcsym.dispatch.table import Ranges, Table

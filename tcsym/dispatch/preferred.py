@@ -8,9 +8,10 @@ cover. What was chosen is kept in the options store; a later process takes it wi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from threading import RLock
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from tcsym.dispatch.beside import Beside
 from tcsym.dispatch.requests import Weighing

@@ -7,10 +7,11 @@ is kept in the options store; a later process takes it from its first call on.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from threading import RLock
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from tcsym.dispatch.beside import Beside
 from tcsym.dispatch.requests import Refining

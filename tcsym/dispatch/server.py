@@ -12,9 +12,11 @@ import os
 import struct
 import sys
 import time
-from dataclasses import asdict, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, BinaryIO, assert_never
+
+from msgspec import to_builtins
+from msgspec.structs import replace
 
 from tcsym.compiler import compile_program
 from tcsym.dispatch.requests import AnyWork, Refining, Weighing, Work
@@ -87,7 +89,7 @@ def _text(program: Program, target: Target, options: Options) -> dict[str, Any]:
         "program": programs_to_json([program]),
         "source": program.source,
         "filename": program.filename,
-        "target": asdict(target),
+        "target": to_builtins(target),
         "options": options.to_json(),
     }
 

@@ -6,7 +6,8 @@ that is compiled stands in until calls in the region took so long that compiling
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.dispatch.beside import Beside
 from tcsym.dispatch.table import Table
@@ -15,8 +16,7 @@ from tcsym.dispatch.version import Version
 MOST_CALLS = 1000  # through Python, where time is not taken
 
 
-@dataclass(slots=True)
-class _Waiting:
+class _Waiting(Struct):
     """What calls of a version without code took so far."""
 
     seconds: float = 0.0

@@ -14,8 +14,10 @@ The dispatcher holds the table and makes from it what calls enter.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import NamedTuple
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tcsym.dispatch.switch import NOTICED_FROM
 from tcsym.dispatch.version import Values, Version
@@ -28,8 +30,7 @@ def _first(*_: int) -> int:
     return 0
 
 
-@dataclass(frozen=True, slots=True)
-class Ranges:
+class Ranges(Struct, frozen=True):
     """Versions in the order in which they are asked. find: sizes -> place of the one for them."""
 
     versions: tuple[Version, ...] = ()
@@ -63,8 +64,7 @@ class Point(NamedTuple):
     decide: Decide | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Struct, frozen=True):
     """key: of `points`, from sizes; None: sizes themselves.
 
     ready: those of `preferred` that have code. before: the one of them that is asked before the

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
 
 from tcsym.index.expr import TRUE, Condition, condition_text
 from tcsym.process.recursion import deep_recursion
@@ -19,8 +20,7 @@ Values = tuple[int, ...]
 Kind = Literal["symbolic", "refined", "specialised", "bucket", "padded"]
 
 
-@dataclass(slots=True, eq=False)
-class Version:
+class Version(Struct, eq=False):
     """Sizes that satisfy `context` are served by `variants`, made with the options of `region`.
 
     `fixed`: sizes that are numbers in its code. `calls`: served through Python so far (native
@@ -34,8 +34,8 @@ class Version:
     fixed: Mapping[str, int]
     variants: Variants
     padding: Padding | None = None
-    calls: int = field(default=0)
-    is_gone: bool = field(default=False)
+    calls: int = 0
+    is_gone: bool = False
     compile_beside: Callable[[Variants, Layouts], None] | None = None
 
     def run(

@@ -7,73 +7,63 @@ and parsing it again gives an equal tree. Spans start at the first token and nev
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Literal, assert_never
+from typing import ClassVar, Literal, assert_never
 
 from tcsym.errors import NOWHERE, Span
+from tcsym.keyed import Keyed
 from tcsym.types import DType
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
+class Node(Keyed, frozen=True, kw_only=True):
+    span: Span = NOWHERE
 
 
-@dataclass(frozen=True, slots=True)
-class Identifier(Node):
+class Identifier(Node, frozen=True):
     name: str
 
 
 # ---- expressions
 
 
-@dataclass(frozen=True, slots=True)
-class Number(Node):
+class Number(Node, frozen=True):
     """Unsigned number as written; float if it has `.`, `e` or `E`."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Constant(Node):
+class Constant(Node, frozen=True):
     name: Literal["true", "false", "INFINITY", "NAN"]
 
 
-@dataclass(frozen=True, slots=True)
-class Name(Node):
+class Name(Node, frozen=True):
     """A name without arguments: index or loop variable, size, `let`, or 0-d tensor."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Apply(Node):
+class Apply(Node, frozen=True):
     """`name(args)`: a read, a built-in, or (where allowed) a call."""
 
     name: str
     args: tuple[Expr, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Paren(Node):
+class Paren(Node, frozen=True):
     inner: Expr
 
 
-@dataclass(frozen=True, slots=True)
-class CastTo(Node):
+class CastTo(Node, frozen=True):
     dtype: DType
     operand: Expr
 
 
-@dataclass(frozen=True, slots=True)
-class Extremum(Node):
+class Extremum(Node, frozen=True):
     op: Literal["min", "max"]
     left: Expr
     right: Expr
 
 
-@dataclass(frozen=True, slots=True)
-class Prefix(Node):
+class Prefix(Node, frozen=True):
     op: Literal["-", "!", "~"]
     operand: Expr
 
@@ -83,15 +73,13 @@ InfixOp = Literal[
 ]  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Infix(Node):
+class Infix(Node, frozen=True):
     op: InfixOp
     left: Expr
     right: Expr
 
 
-@dataclass(frozen=True, slots=True)
-class Ternary(Node):
+class Ternary(Node, frozen=True):
     condition: Expr
     then: Expr
     orelse: Expr
@@ -103,8 +91,7 @@ Expr = Number | Constant | Name | Apply | Paren | CastTo | Extremum | Prefix | I
 # ---- statements
 
 
-@dataclass(frozen=True, slots=True)
-class RangeClause(Node):
+class RangeClause(Node, frozen=True):
     """`variable in lower : upper`"""
 
     variable: Identifier
@@ -112,24 +99,21 @@ class RangeClause(Node):
     upper: Expr
 
 
-@dataclass(frozen=True, slots=True)
-class Let(Node):
+class Let(Node, frozen=True):
     """`name = value` in a `where`."""
 
     name: Identifier
     value: Expr
 
 
-@dataclass(frozen=True, slots=True)
-class Exists(Node):
+class Exists(Node, frozen=True):
     value: Expr
 
 
 Clause = RangeClause | Let | Exists
 
 
-@dataclass(frozen=True, slots=True)
-class Equivalent(Node):
+class Equivalent(Node, frozen=True):
     """`<=> name(args)`, which has no effect (LANGUAGE A7)."""
 
     name: str
@@ -139,8 +123,7 @@ class Equivalent(Node):
 AssignOp = Literal["=", "+=", "*=", "min=", "max=", "+=!", "*=!", "min=!", "max=!"]
 
 
-@dataclass(frozen=True, slots=True)
-class Assign(Node):
+class Assign(Node, frozen=True):
     """`target(subscripts) op value where clauses`; without parentheses `subscripts` is None.
 
     Its span is the left name. A call with one target looks the same; `check` decides.
@@ -154,8 +137,7 @@ class Assign(Node):
     clauses: tuple[Clause, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class CallStatement(Node):
+class CallStatement(Node, frozen=True):
     """`targets = function(args)` with two or more targets."""
 
     targets: tuple[Identifier, ...]
@@ -163,8 +145,7 @@ class CallStatement(Node):
     args: tuple[Expr, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class For(Node):
+class For(Node, frozen=True):
     """`for variable in lower : upper`; without `lower` it is 0."""
 
     variable: Identifier
@@ -173,8 +154,7 @@ class For(Node):
     body: tuple[Item, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class If(Node):
+class If(Node, frozen=True):
     condition: Expr
     then: tuple[Item, ...]
     orelse: tuple[Item, ...] = ()
@@ -186,15 +166,13 @@ Item = Assign | CallStatement | For | If
 # ---- definitions
 
 
-@dataclass(frozen=True, slots=True)
-class Dimension(Node):
+class Dimension(Node, frozen=True):
     """Size of an input: a name or an integer."""
 
     size: str | int
 
 
-@dataclass(frozen=True, slots=True)
-class Param(Node):
+class Param(Node, frozen=True):
     """Its span is the name."""
 
     dtype: DType
@@ -202,8 +180,7 @@ class Param(Node):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Result(Node):
+class Result(Node, frozen=True):
     """Output: `name`, or with a declared type and shape. Its span is the name."""
 
     name: str
@@ -211,8 +188,7 @@ class Result(Node):
     dimensions: tuple[Expr, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Def(Node):
+class Def(Node, frozen=True):
     """Its span is the name."""
 
     name: str
@@ -221,13 +197,14 @@ class Def(Node):
     body: tuple[Item, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Module:
+class Module(Keyed, frozen=True):
     """All defs of a text."""
 
+    aside: ClassVar[tuple[str, ...]] = ("source", "filename")
+
     defs: tuple[Def, ...]
-    source: str = field(default="", compare=False, repr=False)
-    filename: str = field(default="<tc>", compare=False, repr=False)
+    source: str = ""
+    filename: str = "<tc>"
 
 
 # ---- traversal

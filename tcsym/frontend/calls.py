@@ -8,7 +8,8 @@ replaced by a copy after its sizes are compared.
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from tcsym.errors import (
     CallError,
@@ -178,8 +179,7 @@ def _check_result(target: ast.Identifier, result: ResolvedTensor, scope: Scope) 
 # ---- inlining
 
 
-@dataclass(slots=True)
-class _Inlining:
+class _Inlining(Struct):
     """One call being inlined: `names` maps the callee's names to the caller's."""
 
     call: ast.CallStatement

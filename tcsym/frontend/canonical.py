@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import Field, fields, is_dataclass, replace
-from functools import lru_cache
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.frontend.rename import Renaming
 from tcsym.frontend.resolved import (
-    SAYS_NOTHING_BY_DEFAULT,
+    LATER,
     ResolvedFor,
     ResolvedIf,
     ResolvedItem,
@@ -24,9 +25,7 @@ from tcsym.frontend.resolved import (
     Unify,
 )
 from tcsym.index.values import condition_substitute
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
+from tcsym.keyed import key_fields
 
 
 def canonical_hash(program: ResolvedProgram) -> str:
@@ -43,19 +42,12 @@ def _tokens(program: ResolvedProgram) -> Iterator[str]:
         if isinstance(top, tuple):
             yield f"tuple {len(top)}"
             todo += top[::-1]
-        elif is_dataclass(top) and not isinstance(top, type):
+        elif isinstance(top, Struct):
             yield type(top).__name__
-            values = [(f, getattr(top, f.name)) for f in reversed(_meaningful(type(top)))]
-            todo += [
-                v for f, v in values if v is not f.default or f.metadata != SAYS_NOTHING_BY_DEFAULT
-            ]
+            values = [(name, getattr(top, name)) for name in reversed(key_fields(type(top)))]
+            todo += [v for name, v in values if name not in LATER or v != LATER[name]]
         else:
             yield repr(top)
-
-
-@lru_cache(None)
-def _meaningful(kind: type[DataclassInstance]) -> tuple[Field[object], ...]:
-    return tuple(f for f in fields(kind) if f.compare and not f.name.startswith("_"))
 
 
 def canonical_program(program: ResolvedProgram) -> ResolvedProgram:

@@ -6,8 +6,9 @@ integers are exact int64 values; under a cast or built-in, and everywhere else, 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import assert_never, get_args
+
+from msgspec.structs import replace
 
 from tcsym.errors import (
     AffineError,

@@ -8,7 +8,8 @@ variable of its own, which has the value of the whole end.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from tcsym.errors import AffineError, RangeError, Span
 from tcsym.frontend import ast
@@ -28,8 +29,7 @@ _HINT = (
 )
 
 
-@dataclass(slots=True)
-class GivenRanges:
+class GivenRanges(Struct):
     """Ranges of one statement in the order of its text, and the scalars that their ends read."""
 
     ends: dict[str, tuple[tuple[Index, Index], Span]] = field(default_factory=dict)

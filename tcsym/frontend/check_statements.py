@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import ParamSpec, TypeVar, assert_never
+
+from msgspec import Struct, field
 
 from tcsym.errors import (
     DuplicateError,
@@ -37,8 +38,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-@dataclass(slots=True)
-class Findings:
+class Findings(Struct):
     """Errors of the parts of one statement; the first in text order is raised."""
 
     errors: list[TCError] = field(default_factory=list)
@@ -60,8 +60,7 @@ class Findings:
             raise Unresolved
 
 
-@dataclass(slots=True)
-class Where:
+class Where(Struct):
     """What the clauses of a statement say."""
 
     ranges: GivenRanges = field(default_factory=GivenRanges)

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import string
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tcsym.errors import RankError, TCSyntaxError, n_dimensions
 from tcsym.frontend.einsum_order import Order, has_choice, order, take
@@ -20,8 +21,7 @@ from tcsym.types import DType, promote
 NAME = "einsum"
 
 
-@dataclass(frozen=True, slots=True)
-class EinsumSource:
+class EinsumSource(Struct, frozen=True):
     """`source` defines `einsum(x0, x1, …) -> (O)`; `squeezed[k]`: axes to drop from operand k."""
 
     source: str

@@ -7,8 +7,9 @@ round, are short. A cast of such a value to its own type is one that the text as
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import assert_never
+
+from msgspec.structs import replace
 
 from tcsym.frontend.literals import round_to
 from tcsym.frontend.program import (

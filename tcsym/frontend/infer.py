@@ -8,9 +8,11 @@ on data is left to the kernel (`Read.checked`, `Read.unwritten`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import assert_never
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tcsym.errors import ERROR_KINDS, InitError, TCError
 from tcsym.frontend.idioms import accumulated_hint
@@ -82,8 +84,7 @@ def _infer(program: ResolvedProgram) -> Program:
     )
 
 
-@dataclass(slots=True)
-class _Finish:
+class _Finish(Struct):
     """Second pass: placed statements to statements, collecting their checks."""
 
     facts: Facts
@@ -163,8 +164,7 @@ def raise_if_certain(c: Check) -> None:
         raise ERROR_KINDS[c.kind](c.message, span=c.span, hint=c.hint)
 
 
-@dataclass(slots=True)
-class _OneStatement:
+class _OneStatement(Struct):
     """Annotates the reads of one statement."""
 
     finish: _Finish

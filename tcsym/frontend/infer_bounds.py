@@ -9,7 +9,8 @@ products that isl does not know, are left to the running kernel. Nothing is ever
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tcsym.frontend.infer_facts import Facts
 from tcsym.frontend.infer_forms import (
@@ -42,8 +43,7 @@ from tcsym.index.expr import (
 from tcsym.index.quasi_affine import is_quasi_affine
 
 
-@dataclass(frozen=True, slots=True)
-class Points:
+class Points(Struct, frozen=True):
     """Executed points of an access: `scope` in order of elimination, and what holds there."""
 
     scope: tuple[Interval, ...]

@@ -8,7 +8,8 @@ met.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tcsym.errors import InitError, RangeError, Span
 from tcsym.frontend.infer_dependent import loop_hulls
@@ -39,8 +40,7 @@ def index_variable_at(s: ResolvedStatement, d: int) -> str | None:
     return None
 
 
-@dataclass(slots=True)
-class Extents:
+class Extents(Struct):
     """Shapes so far. `sizes` maps a callee's sizes to expressions over the program's own."""
 
     tensors: dict[str, ResolvedTensor]

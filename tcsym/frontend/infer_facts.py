@@ -7,9 +7,9 @@ fails refutes "always", one that holds refutes "never"), and only then isl.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import islpy as isl
+from msgspec import Struct, field
 
 from tcsym.frontend.infer_forms import is_nonnegative
 from tcsym.index.expr import (
@@ -33,8 +33,7 @@ from tcsym.index.values import condition_substitute, evaluate, holds, substitute
 Sample = dict[str, int]
 
 
-@dataclass(slots=True)
-class Facts:
+class Facts(Struct):
     """What is known about the sizes of one program, and the prover over them.
 
     `equalities` come from calls whose agreement is checked (LANGUAGE C6): size -> equal expression.

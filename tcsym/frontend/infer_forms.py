@@ -8,7 +8,8 @@ soundly; what is left over goes to isl (`infer_facts`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tcsym.index.expr import (
     ONE,
@@ -28,8 +29,7 @@ from tcsym.index.expr import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
+class Interval(Struct, frozen=True):
     """`lower <= variable < upper`; the bounds may use variables that enclose this one."""
 
     variable: str

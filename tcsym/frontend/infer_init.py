@@ -10,9 +10,9 @@ the common loops compared lexicographically, then text order (a 2d+1 schedule).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import islpy as isl
+from msgspec import Struct
 
 from tcsym.frontend.infer_bounds import Points
 from tcsym.frontend.infer_extents import Extents, index_variable_at
@@ -30,8 +30,7 @@ Place = tuple[Index | None, ...]
 # ---- what plain reading shows
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(Struct, frozen=True):
     """Slabs that are completely written whenever control is here: (tensor, place)."""
 
     slabs: frozenset[tuple[str, Place]] = frozenset()
@@ -100,8 +99,7 @@ def _sweeps(e: Index, loop: Interval, extent: Index, facts: Facts) -> bool:
 # ---- exact
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(Struct, frozen=True):
     """A read of `tensor`; a subscript None reaches the whole dimension (a gather)."""
 
     tensor: str
@@ -111,8 +109,7 @@ class Access:
     number: int | None = None  # of its statement; None: after the whole program
 
 
-@dataclass(frozen=True, slots=True)
-class Missing:
+class Missing(Struct, frozen=True):
     """Where an access meets elements that were not written.
 
     `sizes`: the condition under which there is no such point. `points`: where they are, over index
@@ -123,8 +120,7 @@ class Missing:
     points: Condition | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Initialised:
+class Initialised(Struct, frozen=True):
     """The statements that define elements, by tensor, in text order."""
 
     definitions: Mapping[str, tuple[Placed, ...]]

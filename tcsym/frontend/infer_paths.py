@@ -7,8 +7,10 @@ visitor returns, so that analysis and annotation cannot disagree about guards.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from typing import assert_never
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.frontend.affine import as_condition, implied_condition
 from tcsym.frontend.program import (
@@ -27,8 +29,7 @@ from tcsym.index.expr import TRUE, All, Any_, Condition, Index, IsZero, NonNegat
 from tcsym.index.values import Values, substitute
 
 
-@dataclass(frozen=True, slots=True)
-class Path:
+class Path(Struct, frozen=True):
     """`condition` holds wherever the read happens; `by_data`: only some such points read."""
 
     condition: Condition = TRUE

@@ -13,7 +13,8 @@ Example: X(i + k) over N with 0 <= k < K gives 0 <= i < N - K + 1.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from tcsym.errors import RangeError
 from tcsym.frontend.infer_dependent import (
@@ -32,8 +33,7 @@ from tcsym.frontend.resolved import Variable
 from tcsym.index.expr import ZERO, Atom, Index, Product, ceildiv, floordiv
 
 
-@dataclass(frozen=True, slots=True)
-class Demand:
+class Demand(Struct, frozen=True):
     """`e >= 0` must hold at every point; `variables`: the index variables it mentions."""
 
     e: Index
@@ -53,16 +53,14 @@ def demands(
     return found
 
 
-@dataclass(slots=True)
-class Bounds:
+class Bounds(Struct):
     """Bounds collected for one variable in one round."""
 
     lower: list[Index] = field(default_factory=list)
     upper: list[Index] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class Ranges:
+class Ranges(Struct, frozen=True):
     """Intervals in the order of the statement's variables; `strides` must be >= 1."""
 
     intervals: tuple[Interval, ...]

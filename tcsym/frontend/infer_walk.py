@@ -7,8 +7,10 @@ all that the bounds and initialisation analyses need.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 from typing import assert_never
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tcsym.errors import InitError, SizeError, Span
 from tcsym.frontend.idioms import accumulated_hint
@@ -34,8 +36,7 @@ from tcsym.index.expr import FALSE, TRUE, ZERO, Condition, Index, eq, ge, index,
 from tcsym.index.values import condition_substitute, substitute
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(Struct, frozen=True):
     """A statement with its ranges and where it stands. `number` counts statements in text order."""
 
     number: int
@@ -83,15 +84,13 @@ class Placed:
         return e if isinstance(e, Index) and self.ragged.isdisjoint(e.variables()) else None
 
 
-@dataclass(frozen=True, slots=True)
-class Nest:
+class Nest(Struct, frozen=True):
     loop: Interval
     body: tuple[Node, ...]
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Branch:
+class Branch(Struct, frozen=True):
     condition: Condition
     then: tuple[Node, ...]
     orelse: tuple[Node, ...]
@@ -118,8 +117,7 @@ def placed_statements(nodes: tuple[Node, ...]) -> Iterator[Placed]:
                 assert_never(node)
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(Struct, frozen=True):
     """Where the walk stands."""
 
     loops: tuple[Interval, ...] = ()
@@ -153,8 +151,7 @@ def _index_names(items: tuple[ResolvedItem, ...]) -> set[str]:
     return names
 
 
-@dataclass(slots=True)
-class _Walk:
+class _Walk(Struct):
     extents: Extents
     facts: Facts
     taken: set[str]

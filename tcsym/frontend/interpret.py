@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import Any, assert_never
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tcsym.frontend.interpret_expressions import Memory, evaluate
@@ -111,8 +112,7 @@ def _run(items: tuple[Item, ...], values: Bindings, memory: Memory) -> None:
 # ---- one statement
 
 
-@dataclass(frozen=True, slots=True)
-class _Image:
+class _Image(Struct, frozen=True):
     """The box of elements that a statement writes.
 
     `place` selects it from the target; `axes` are its index variables as (name, lower, extent),

@@ -7,10 +7,10 @@ needed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import assert_never
 
 import numpy as np
+from msgspec import Struct
 
 from tcsym.errors import ERROR_KINDS, Span, TCError
 from tcsym.frontend.interpret_functions import call
@@ -43,8 +43,7 @@ from tcsym.types import DType
 _TOO_LARGE = "an integer of a subscript does not fit in 64 bits"
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(Struct, frozen=True):
     """Tensors of one run. `written` marks the elements that have a value (inputs are not in it)."""
 
     program: Program

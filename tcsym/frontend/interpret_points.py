@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from typing import Any, assert_never
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from tcsym.index.expr import (
@@ -39,8 +39,7 @@ CHUNK = 1 << 16
 INT64_LIMIT = (1 << 63) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Points:
+class Points(Struct, frozen=True):
     """`count` points: one array per index variable, and the sizes and loop variables they share."""
 
     count: int

@@ -8,10 +8,10 @@ binary.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from lark import Token
+from msgspec import Struct, field
 
 from tcsym.errors import TCSyntaxError
 from tcsym.frontend.tokens import span_of
@@ -44,8 +44,7 @@ _PARENS = (Open.PAREN, Open.SHAPE, Open.LEFT)
 _EXPRESSION_PARTS = (Open.PREFIX, Open.TERNARY, Open.OUTER_TERNARY)
 
 
-@dataclass(slots=True)
-class _Nesting:
+class _Nesting(Struct):
     """Open constructs, innermost last; `entries` of the innermost ranked parentheses.
 
     `operators`: of the statement, so far.

@@ -7,21 +7,20 @@ adapts its type to what it meets; whether it fits is decided here.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 
 from tcsym.errors import NOWHERE, Span, TCTypeError
 from tcsym.frontend import ast
 from tcsym.frontend.program import Const
+from tcsym.keyed import Keyed
 from tcsym.types import DType
 
 
-@dataclass(frozen=True, slots=True)
-class Literal:
+class Literal(Keyed, frozen=True):
     """`value` is exact if an integer. `span`: from its sign or first digit."""
 
     text: str
     value: int | float
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
+    span: Span = NOWHERE
 
     @property
     def is_float(self) -> bool:

@@ -11,34 +11,34 @@ in subscripts, bounds and conditions is exact (`Index`).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import Literal, assert_never
+from typing import ClassVar, Literal, assert_never
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.errors import NOWHERE, Span
 from tcsym.index.expr import Condition, Index
+from tcsym.keyed import Keyed, key_fields
 from tcsym.types import DType
 
 # ---- expressions. Spans never take part in equality.
 
 
-@dataclass(frozen=True, slots=True)
-class Const:
+class Const(Struct, frozen=True):
     """A literal of its final type: exact int (bool: 0 or 1), or float already rounded to it."""
 
     value: int | float
     dtype: DType
 
 
-@dataclass(frozen=True, slots=True)
-class IndexValue:
+class IndexValue(Struct, frozen=True):
     """An exact index expression as a value: wrapped to `dtype` (int32; int64 inside subscripts)."""
 
     index: Index
     dtype: DType
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
+class Read(Keyed, frozen=True):
     """Element of a tensor.
 
     A subscript is an `Index` over index variables, loop variables and sizes, or, for a gather, an
@@ -53,11 +53,10 @@ class Read:
     dtype: DType
     checked: tuple[bool, ...] = ()
     unwritten: Condition | None = None
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
+    span: Span = NOWHERE
 
 
-@dataclass(frozen=True, slots=True)
-class Cast:
+class Cast(Keyed, frozen=True):
     """Conversion by the rules of LANGUAGE B8 (saturating float to integer, wrapping integers).
 
     `exact`: of a uint64 to int64 inside a subscript; beyond int64 is a `size` error, not a wrap.
@@ -66,11 +65,10 @@ class Cast:
     operand: Expr
     dtype: DType
     exact: bool = False
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
+    span: Span = NOWHERE
 
 
-@dataclass(frozen=True, slots=True)
-class Unary:
+class Unary(Struct, frozen=True):
     op: Literal["neg", "not"]
     operand: Expr
     dtype: DType
@@ -80,8 +78,7 @@ BitOp = Literal["bitand", "bitor", "bitxor", "shl", "shr"]
 BinaryOp = Literal["add", "sub", "mul", "div", "mod", "min", "max", "and", "or"] | BitOp
 
 
-@dataclass(frozen=True, slots=True)
-class Binary:
+class Binary(Keyed, frozen=True):
     """Operands have type `dtype` (`and`/`or`: bool, and they stop early).
 
     `div`/`mod` round down for integers and give 0 for a zero divisor; float `mod` is
@@ -95,11 +92,10 @@ class Binary:
     right: Expr
     dtype: DType
     exact: bool = False
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
+    span: Span = NOWHERE
 
 
-@dataclass(frozen=True, slots=True)
-class Compare:
+class Compare(Struct, frozen=True):
     """bool. Operands have one type, or are integers of any two types, compared by value."""
 
     op: Literal["lt", "le", "gt", "ge", "eq", "ne"]
@@ -107,8 +103,7 @@ class Compare:
     right: Expr
 
 
-@dataclass(frozen=True, slots=True)
-class Select:
+class Select(Struct, frozen=True):
     """`then` where `condition` (bool) holds, else `orelse`; the other arm is not evaluated.
 
     `eager`: a pass has proved that both arms may be evaluated wherever the statement runs.
@@ -121,8 +116,7 @@ class Select:
     eager: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Struct, frozen=True):
     """A built-in on arguments of type `dtype` (a floating type), giving `dtype`."""
 
     function: str
@@ -140,8 +134,7 @@ def dtype_of(e: Expr) -> DType:
 # ---- statements
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(Struct, frozen=True):
     """Index variable `lower <= variable < upper`; bounds over sizes and enclosing loop variables.
 
     Those of a reduction variable also over left index variables, reduction variables that stand
@@ -159,8 +152,7 @@ class Range:
     at: Index | Expr | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
+class Given(Struct, frozen=True):
     """An end of a range that reads tensors (LANGUAGE F3): `name` has that `value`, an exact int64.
 
     Its reads have subscripts over sizes, loop variables and left index variables; it varies with
@@ -183,8 +175,7 @@ class Given:
 AssignOp = Literal["=", "+=", "*=", "min=", "max="]
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
+class Statement(Keyed, frozen=True):
     """`target(subscripts) op value` at every point of `domain`, simultaneously (LANGUAGE B10).
 
     `initialise`: elements in the domain's image are first set to the identity of `op`, also where
@@ -203,7 +194,7 @@ class Statement:
     domain: tuple[Range, ...]
     value: Expr
     exists: tuple[Expr, ...] = ()
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
+    span: Span = NOWHERE
     given: tuple[Given, ...] = ()
 
     @property
@@ -247,23 +238,21 @@ class Statement:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class For:
+class For(Keyed, frozen=True):
     """Ordered iterations lower <= variable < upper. Loop variables are unique in the program."""
 
     variable: str
     lower: Index
     upper: Index
     body: tuple[Item, ...]
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
+    span: Span = NOWHERE
 
 
-@dataclass(frozen=True, slots=True)
-class If:
+class If(Keyed, frozen=True):
     condition: Condition
     then: tuple[Item, ...]
     orelse: tuple[Item, ...] = ()
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
+    span: Span = NOWHERE
 
 
 Item = Statement | For | If
@@ -274,31 +263,30 @@ Item = Statement | For | If
 Role = Literal["input", "output", "temporary"]
 
 
-@dataclass(frozen=True, slots=True)
-class Tensor:
+class Tensor(Keyed, frozen=True):
     """`shape` over sizes; `dimension_spans`: the dimensions in the header, for errors."""
+
+    aside: ClassVar[tuple[str, ...]] = ("span", "dimension_spans")
 
     name: str
     dtype: DType
     shape: tuple[Index, ...]
     role: Role
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
-    dimension_spans: tuple[Span, ...] = field(default=(), compare=False, repr=False)
+    span: Span = NOWHERE
+    dimension_spans: tuple[Span, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(Keyed, frozen=True):
     """`condition` over the sizes must hold at the call, else an error of `kind` at `span`."""
 
     kind: str
     condition: Condition
     message: str
     hint: str = ""
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
+    span: Span = NOWHERE
 
 
-@dataclass(frozen=True, slots=True)
-class Trap:
+class Trap(Struct, frozen=True):
     """What the text says and its author may not mean (LANGUAGE F9): a warning of `define`."""
 
     kind: str
@@ -307,8 +295,7 @@ class Trap:
     span: Span = NOWHERE
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(Keyed, frozen=True):
     """One def, ready to run.
 
     `sizes`: all size names, in order of appearance; `free_sizes` of them come from the caller only.
@@ -317,17 +304,19 @@ class Program:
     meaning, equal for programs that differ in names only: the key of what tuning learned.
     """
 
+    aside: ClassVar[tuple[str, ...]] = ("source", "filename", "span", "canonical", "traps")
+
     name: str
     sizes: tuple[str, ...]
     free_sizes: tuple[str, ...]
     tensors: tuple[Tensor, ...]
-    body: tuple[Item, ...] = field(repr=False)
-    checks: tuple[Check, ...] = field(repr=False)
-    source: str = field(default="", compare=False, repr=False)
-    filename: str = field(default="<tc>", compare=False, repr=False)
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
-    canonical: str = field(default="", compare=False, repr=False)
-    traps: tuple[Trap, ...] = field(default=(), compare=False, repr=False)
+    body: tuple[Item, ...]
+    checks: tuple[Check, ...]
+    source: str = ""
+    filename: str = "<tc>"
+    span: Span = NOWHERE
+    canonical: str = ""
+    traps: tuple[Trap, ...] = ()
 
     # Trees may be deeper than Python can hash, compare and print.
 
@@ -336,6 +325,10 @@ class Program:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Program) and (self is other or _are_equal(self, other))
+
+    def __repr__(self) -> str:
+        head = f"name={self.name!r}, sizes={self.sizes!r}, free_sizes={self.free_sizes!r}"
+        return f"Program({head}, tensors={self.tensors!r})"
 
     def tensor(self, name: str) -> Tensor:
         return next(t for t in self.tensors if t.name == name)
@@ -417,7 +410,7 @@ def statements(items: tuple[Item, ...]) -> Iterator[Statement]:
 
 
 def _are_equal(a: object, b: object) -> bool:
-    """As dataclasses compare, one node after the other."""
+    """As structs compare, one node after the other."""
     waiting = [(a, b)]
     while waiting:
         x, y = waiting.pop()
@@ -429,8 +422,8 @@ def _are_equal(a: object, b: object) -> bool:
             if len(x) != len(y):
                 return False
             waiting.extend(zip(x, y))
-        elif is_dataclass(x):
-            compared = [f.name for f in fields(x) if f.compare]
+        elif isinstance(x, Struct):
+            compared = key_fields(type(x))
             waiting.extend([(getattr(x, name), getattr(y, name)) for name in compared])
         elif x != y:
             return False

@@ -8,9 +8,10 @@ direction recurses, however deep an expression is, and shared parts stay shared.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 from operator import attrgetter
 from typing import Any
+
+from msgspec import Struct
 
 from tcsym.errors import Span
 from tcsym.frontend import program
@@ -18,7 +19,7 @@ from tcsym.frontend.program import Program
 from tcsym.index import expr as index
 from tcsym.types import DType
 
-_CLASSES: tuple[type, ...] = (
+_CLASSES: tuple[type[Struct], ...] = (
     Span,
     index.Index,
     index.Product,
@@ -58,9 +59,9 @@ def _tuple(*items: Any) -> tuple[Any, ...]:
     return items
 
 
-def _parts(cls: type) -> Callable[[Any], tuple[Any, ...]]:
+def _parts(cls: type[Struct]) -> Callable[[Any], tuple[Any, ...]]:
     """Function of a node: what its constructor takes."""
-    names = [f.name for f in fields(cls) if f.init]
+    names: tuple[str, ...] = cls.__struct_fields__
     get = attrgetter(*names)
     return get if len(names) > 1 else lambda node: (get(node),)
 

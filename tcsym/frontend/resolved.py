@@ -7,40 +7,44 @@ shapes.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import assert_never
+from typing import ClassVar, assert_never
+
+from msgspec import Struct
 
 from tcsym.errors import NOWHERE, Span
 from tcsym.frontend.program import AssignOp, Expr, Given, Role, Trap, is_fixed
 from tcsym.index.expr import Condition, Index
+from tcsym.keyed import Keyed
 from tcsym.types import DType
 
-SAYS_NOTHING_BY_DEFAULT = {"default": "says nothing"}
-"""Of a field whose default value means what programs without the field meant: it is not hashed."""
+LATER: dict[str, object] = {"at": None, "given": ()}
+"""Fields that came later. Their defaults mean what programs meant without: they are not hashed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Variable:
+class Variable(Keyed, frozen=True):
     """An index variable of a statement, in order of first occurrence: left, clauses, right.
 
     `where`: its given range as (lower, upper), half open, or None; of a left index variable over
     sizes, else as in `program.Range`. `at`: it stands for a scattered left subscript, as there.
     """
 
+    aside: ClassVar[tuple[str, ...]] = ("span", "where_span")
+
     name: str
     reduced: bool
     where: tuple[Index, Index] | None = None
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
-    where_span: Span = field(default=NOWHERE, compare=False, repr=False)
-    at: Index | Expr | None = field(default=None, metadata=SAYS_NOTHING_BY_DEFAULT)
+    span: Span = NOWHERE
+    where_span: Span = NOWHERE
+    at: Index | Expr | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ResolvedStatement:
+class ResolvedStatement(Keyed, frozen=True):
     """As `program.Statement`, with `variables` in place of the domain; reads carry no flags yet.
 
     A variable stands behind those that the ends of its range use.
     """
+
+    aside: ClassVar[tuple[str, ...]] = ("span", "subscript_spans")
 
     target: str
     subscripts: tuple[Index, ...]
@@ -49,9 +53,9 @@ class ResolvedStatement:
     variables: tuple[Variable, ...]
     value: Expr
     exists: tuple[Expr, ...] = ()
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
-    subscript_spans: tuple[Span, ...] = field(default=(), compare=False, repr=False)
-    given: tuple[Given, ...] = field(default=(), metadata=SAYS_NOTHING_BY_DEFAULT)
+    span: Span = NOWHERE
+    subscript_spans: tuple[Span, ...] = ()
+    given: tuple[Given, ...] = ()
 
     @property
     def positions(self) -> tuple[Variable, ...]:
@@ -68,8 +72,7 @@ class ResolvedStatement:
         return not self.positions
 
 
-@dataclass(frozen=True, slots=True)
-class Unify:
+class Unify(Keyed, frozen=True):
     """Dimensions of `tensor` against a callee's parameter, at the place of a call in text order.
 
     Each entry of `dimensions` is the name of a size of the callee (renamed fresh; its first
@@ -79,24 +82,22 @@ class Unify:
 
     tensor: str
     dimensions: tuple[str | int, ...]
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
+    span: Span = NOWHERE
 
 
-@dataclass(frozen=True, slots=True)
-class ResolvedFor:
+class ResolvedFor(Keyed, frozen=True):
     variable: str
     lower: Index
     upper: Index
     body: tuple[ResolvedItem, ...]
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
+    span: Span = NOWHERE
 
 
-@dataclass(frozen=True, slots=True)
-class ResolvedIf:
+class ResolvedIf(Keyed, frozen=True):
     condition: Condition
     then: tuple[ResolvedItem, ...]
     orelse: tuple[ResolvedItem, ...] = ()
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
+    span: Span = NOWHERE
 
 
 ResolvedItem = ResolvedStatement | Unify | ResolvedFor | ResolvedIf
@@ -118,29 +119,31 @@ def statements_of(items: tuple[ResolvedItem, ...]) -> Iterator[ResolvedStatement
                 assert_never(item)
 
 
-@dataclass(frozen=True, slots=True)
-class ResolvedTensor:
+class ResolvedTensor(Struct, frozen=True):
     """`shape`: dimensions of an input or of a declared output, else None (to be inferred)."""
+
+    aside: ClassVar[tuple[str, ...]] = ("span", "dimension_spans")
 
     name: str
     dtype: DType
     rank: int
     shape: tuple[Index, ...] | None
     role: Role
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
-    dimension_spans: tuple[Span, ...] = field(default=(), compare=False, repr=False)
+    span: Span = NOWHERE
+    dimension_spans: tuple[Span, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ResolvedProgram:
+class ResolvedProgram(Keyed, frozen=True):
     """One def with all calls inlined. `sizes`: those of its own header (not of inlined callees)."""
+
+    aside: ClassVar[tuple[str, ...]] = ("source", "filename", "span")
 
     name: str
     sizes: tuple[str, ...]
     free_sizes: tuple[str, ...]
     tensors: tuple[ResolvedTensor, ...]
     body: tuple[ResolvedItem, ...]
-    source: str = field(default="", compare=False, repr=False)
-    filename: str = field(default="<tc>", compare=False, repr=False)
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
-    traps: tuple[Trap, ...] = field(default=(), compare=False, repr=False)
+    source: str = ""
+    filename: str = "<tc>"
+    span: Span = NOWHERE
+    traps: tuple[Trap, ...] = ()

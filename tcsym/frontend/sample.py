@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from tcsym.index.expr import Index
@@ -20,8 +20,7 @@ _SLACK = 16  # roundings of an element apart from its sum
 _DISTURBED = 4  # roundings of an input
 
 
-@dataclass(frozen=True, slots=True)
-class Deviation:
+class Deviation(Struct, frozen=True):
     """Of one output from the interpreter's: largest absolute error, and the largest allowed."""
 
     output: str

@@ -6,8 +6,9 @@ One namespace (LANGUAGE A8): the functions here say what a name means and which 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from tcsym.errors import NOWHERE, DuplicateError, Span, TCError, TCNameError
 from tcsym.frontend import ast
@@ -25,8 +26,7 @@ class Unresolved(Exception):
     """Something depends on a statement that failed; its own errors are not worth reporting."""
 
 
-@dataclass(slots=True)
-class Tensor:
+class Tensor(Struct):
     """`dtype` and `rank` are None until a tensor without a declared type is first assigned."""
 
     name: str
@@ -44,8 +44,7 @@ class Tensor:
         return self.role == "output" and self.shape is not None and self.dtype is not None
 
 
-@dataclass(slots=True)
-class Scope:
+class Scope(Struct):
     """Names of a def at one place of its text.
 
     `loops`: enclosing loop variables, each with its name in the resolved program. `assigned`: every
@@ -82,8 +81,7 @@ class Scope:
         return name
 
 
-@dataclass(slots=True)
-class StatementNames:
+class StatementNames(Struct):
     """Names that live in one statement: index variables by first place in the text, and lets.
 
     A let is None where its value failed. With `closed` an unknown name is an error instead.
@@ -102,8 +100,7 @@ class StatementNames:
             self.variables[name] = span
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(Struct, frozen=True):
     """Where an expression stands: `exact` in subscripts (LANGUAGE E4), `exists` in `exists`.
 
     `wide`: the declared type to which narrower reads and literals are converted here (LANGUAGE F8).

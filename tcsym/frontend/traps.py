@@ -7,8 +7,10 @@ the rules of types ask for have none, so `int32(i/N)` says that the quotient is 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import assert_never
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.errors import NOWHERE, Span
 from tcsym.frontend import ast
@@ -30,8 +32,7 @@ from tcsym.frontend.resolved import ResolvedStatement
 from tcsym.types import DType
 
 
-@dataclass(frozen=True, slots=True)
-class _Use:
+class _Use(Struct, frozen=True):
     """What becomes of a value: it meets floats; it is kept, or meets wider integers; its quotients
     count."""
 

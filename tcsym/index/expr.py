@@ -13,53 +13,47 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, assert_never
+
+from msgspec import Struct
 
 
 class _Kept:
-    """Of an atom: its hash and text once they were wanted, each hundreds of times in a kernel."""
+    """Of an atom: its text once it was wanted, as it is hundreds of times in a kernel."""
 
-    __slots__ = ("_hash", "_text")
-    _hash: int
+    __slots__ = ("_text",)
     _text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Product(_Kept):
+class Product(_Kept, Struct, frozen=True, cache_hash=True):
     """Product of two or more atoms, sorted by text."""
 
     factors: tuple[Atom, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class FloorDiv(_Kept):
+class FloorDiv(_Kept, Struct, frozen=True, cache_hash=True):
     """floor(dividend / divisor); 0 where the divisor is 0."""
 
     dividend: Index
     divisor: Index
 
 
-@dataclass(frozen=True, slots=True)
-class Mod(_Kept):
+class Mod(_Kept, Struct, frozen=True, cache_hash=True):
     """dividend - divisor * floor(dividend / divisor); 0 where the divisor is 0."""
 
     dividend: Index
     divisor: Index
 
 
-@dataclass(frozen=True, slots=True)
-class Min(_Kept):
+class Min(_Kept, Struct, frozen=True, cache_hash=True):
     args: tuple[Index, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Max(_Kept):
+class Max(_Kept, Struct, frozen=True, cache_hash=True):
     args: tuple[Index, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Choose(_Kept):
+class Choose(_Kept, Struct, frozen=True, cache_hash=True):
     """`then` where `condition` holds, else `orelse`."""
 
     condition: Condition
@@ -68,59 +62,26 @@ class Choose(_Kept):
 
 
 Atom = str | Product | FloorDiv | Mod | Min | Max | Choose
-_keep_hash: Callable[[_Kept, int], None] = vars(_Kept)["_hash"].__set__
 _keep_text: Callable[[_Kept, str], None] = vars(_Kept)["_text"].__set__
 
 
-def _hash_kept(compute: Callable[[Any], int]) -> Callable[[Any], int]:
-    def __hash__(self: Any) -> int:
-        try:
-            kept: int = self._hash
-            return kept
-        except AttributeError:
-            value = compute(self)
-            _keep_hash(self, value)
-            return value
+class _KeptOfIndex:
+    """Of an index expression: its text and variables once they were wanted."""
 
-    return __hash__
+    __slots__ = ("_text", "_variables")
+    _text: str
+    _variables: frozenset[str]
 
 
-for _kind in (Product, FloorDiv, Mod, Min, Max, Choose):
-    _kind.__hash__ = _hash_kept(_kind.__hash__)  # type: ignore[assignment, method-assign]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Index:
+class Index(_KeptOfIndex, Struct, frozen=True, cache_hash=True):
     """sum(coefficient * atom) + constant; `terms` sorted by the atom's text, none is zero."""
 
     terms: tuple[tuple[Atom, int], ...] = ()
     constant: int = 0
-    _hash: int = field(init=False, repr=False)
-    _variables: frozenset[str] | None = field(init=False, repr=False, compare=False)
-    _text: str | None = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        _set_hash(self, hash((self.terms, self.constant)))
-        _set_variables(self, None)
-        _set_text(self, None)
-
-    def __hash__(self) -> int:
-        return self._hash
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Made again: hashes of names differ from process to process."""
         return _shared, (self.terms, self.constant)
-
-    def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        if not isinstance(other, Index):
-            return NotImplemented
-        return (
-            self._hash == other._hash
-            and self.constant == other.constant
-            and self.terms == other.terms
-        )
 
     def __add__(self, other: Index | int) -> Index:
         if not isinstance(other, Index):
@@ -180,25 +141,25 @@ class Index:
 
     def variables(self) -> frozenset[str]:
         """Names of all variables, also those inside quotients, minima and conditions."""
-        found = self._variables
-        if found is None:
+        try:
+            return self._variables
+        except AttributeError:
             found = frozenset[str]().union(*[_atom_variables(a) for a, _ in self.terms])
             _set_variables(self, found)
-        return found
+            return found
 
     def __str__(self) -> str:
-        text = self._text
-        if text is None:
+        try:
+            return self._text
+        except AttributeError:
             text = _sum_text(self)
             _set_text(self, text)
-        return text
+            return text
 
 
-# The setters of the slots: Index is frozen, and made so often that half of the time counts.
-# The text is kept because terms are sorted by it.
-_set_hash: Callable[[Index, int], None] = vars(Index)["_hash"].__set__
-_set_variables: Callable[[Index, frozenset[str] | None], None] = vars(Index)["_variables"].__set__
-_set_text: Callable[[Index, str | None], None] = vars(Index)["_text"].__set__
+# The setters of the slots, for Index is frozen. The text is kept because terms are sorted by it.
+_set_variables: Callable[[Index, frozenset[str]], None] = vars(_KeptOfIndex)["_variables"].__set__
+_set_text: Callable[[Index, str], None] = vars(_KeptOfIndex)["_text"].__set__
 
 
 _MOST_SHARED = 1 << 16
@@ -355,34 +316,29 @@ def choose(condition: Condition, then: Index | int, orelse: Index | int) -> Inde
 # ---- conditions
 
 
-@dataclass(frozen=True, slots=True)
-class NonNegative:
+class NonNegative(Struct, frozen=True):
     """index >= 0"""
 
     index: Index
 
 
-@dataclass(frozen=True, slots=True)
-class IsZero:
+class IsZero(Struct, frozen=True):
     """index == 0"""
 
     index: Index
 
 
-@dataclass(frozen=True, slots=True)
-class Not:
+class Not(Struct, frozen=True):
     condition: Condition
 
 
-@dataclass(frozen=True, slots=True)
-class All:
+class All(Struct, frozen=True):
     """Conjunction; empty: true."""
 
     conditions: tuple[Condition, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Any_:
+class Any_(Struct, frozen=True):
     """Disjunction; empty: false."""
 
     conditions: tuple[Condition, ...]

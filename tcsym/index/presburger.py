@@ -12,10 +12,10 @@ existentially quantified unknown, so that relations over-approximate.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import reduce
 
 import islpy as isl
+from msgspec import Struct, field
 
 from tcsym.index.expr import (
     FALSE,
@@ -43,8 +43,7 @@ from tcsym.index.quasi_affine import odd_atoms
 PARAM, IN, OUT, SET = isl.dim_type.param, isl.dim_type.in_, isl.dim_type.out, isl.dim_type.set
 
 
-@dataclass(slots=True)
-class Presburger:
+class Presburger(Struct):
     """Translation for one compilation. `sizes` are the parameters; all are assumed >= 0."""
 
     sizes: tuple[str, ...]

@@ -8,8 +8,9 @@ are expressions in the kernel's sizes. Buffers in registers and on the stack hav
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import assert_never
+
+from msgspec import Struct
 
 from tcsym.index.expr import ZERO, Index, floordiv, index, maximum
 from tcsym.ir.compiled import ARENA_LINE
@@ -31,8 +32,7 @@ from tcsym.ir.loops import (
 from tcsym.ir.traverse import grids, walk
 
 
-@dataclass(frozen=True, slots=True)
-class Storage:
+class Storage(Struct, frozen=True):
     """Offsets of buffers in their memory, in bytes; bytes of the shared arena, of a task's, and the
     most that the threads of a device's block share."""
 

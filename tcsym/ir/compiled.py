@@ -22,8 +22,9 @@ if they are 0.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from msgspec import Struct
 
 from tcsym.errors import NOWHERE, Span
 from tcsym.index.expr import Index, var
@@ -69,17 +70,15 @@ def serves(layout: Layout, other: Layout) -> bool:
 LEFT_OUT = -4  # the result of a kernel that has no code for these sizes
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(Struct, frozen=True):
     """A check made by the running kernel, and the error it raises."""
 
     kind: str
     message: str
-    span: Span = field(default=NOWHERE)
+    span: Span = NOWHERE
 
 
-@dataclass(frozen=True, slots=True)
-class Compiled:
+class Compiled(Struct, frozen=True):
     """One variant. `object_code`: an object file or an archive of them, the one with `SYMBOL` last;
     byte counts are expressions over `sizes`. `device_code`: what a device loads, which defines
     `device_functions`.

@@ -8,8 +8,9 @@ threads come to together. Reference: PTX ISA (`bar.sync`, `cp.async`, `mma`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from tcsym.index.expr import TRUE, Condition, Index, floordiv, mod
 
@@ -24,13 +25,11 @@ class DeviceNode:
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Barrier(DeviceNode):
+class Barrier(Struct, DeviceNode, frozen=True):
     """No thread of a block goes on before all are here; each then sees what the others wrote."""
 
 
-@dataclass(frozen=True, slots=True)
-class BeginCopy(DeviceNode):
+class BeginCopy(Struct, DeviceNode, frozen=True):
     """target[t.., u + e] = source[s.., v + e] for 0 <= e < elements; zeros unless `condition`.
 
     From global to shared memory, at any time until the thread has waited for it. It moves one of
@@ -45,20 +44,17 @@ class BeginCopy(DeviceNode):
     condition: Condition = TRUE
 
 
-@dataclass(frozen=True, slots=True)
-class CommitCopies(DeviceNode):
+class CommitCopies(Struct, DeviceNode, frozen=True):
     """What the thread has begun to copy since the last one is a group."""
 
 
-@dataclass(frozen=True, slots=True)
-class WaitCopies(DeviceNode):
+class WaitCopies(Struct, DeviceNode, frozen=True):
     """All groups of the thread but the last `pending` are in place, as it sees memory."""
 
     pending: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class MatrixMultiply(DeviceNode):
+class MatrixMultiply(Struct, DeviceNode, frozen=True):
     """target[i, j] += sum over k < depth of left[i, k] * right[k, j], by a warp: 16 x 8 elements.
 
     Each matrix lies in registers of all its threads: from the subscripts given on, along the last

@@ -6,8 +6,9 @@ Conditions that depend on more than sizes (loop variables, addresses) may hold o
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import assert_never
+
+from msgspec import Struct
 
 from tcsym.index.expr import Condition, Index
 from tcsym.index.values import evaluate, holds
@@ -34,8 +35,7 @@ def launched(kernel: Kernel, sizes: Mapping[str, int]) -> Iterator[Loop]:
     yield from _Given(body_sizes(kernel, sizes), {}).launched(kernel.body)
 
 
-@dataclass(frozen=True, slots=True)
-class _Given:
+class _Given(Struct, frozen=True):
     """Sizes of the body, and the values of expressions found so far."""
 
     values: Mapping[str, int]

@@ -9,8 +9,10 @@ this is a table of `tcsym.ir.verify`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from typing import Literal
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Compare, Expr, Read
 from tcsym.index.expr import FALSE, ONE, TRUE, ZERO, Condition, Index
@@ -21,15 +23,13 @@ from tcsym.types import DType
 # ---- values
 
 
-@dataclass(frozen=True, slots=True)
-class Holds:
+class Holds(Struct, frozen=True):
     """A condition on indices as a bool value."""
 
     condition: Condition
 
 
-@dataclass(frozen=True, slots=True)
-class HorizontalReduce:
+class HorizontalReduce(Struct, frozen=True):
     """`op` over the lanes 0 <= variable < width of `value`; gives a scalar."""
 
     op: ReduceOp
@@ -39,8 +39,7 @@ class HorizontalReduce:
     dtype: DType
 
 
-@dataclass(frozen=True, slots=True)
-class Shuffle:
+class Shuffle(Struct, frozen=True):
     """The `value` of another thread of the warp, of which all threads compute it together.
 
     `across`: that of lane ^ lanes; `up`, `down`: of lane - lanes, lane + lanes, or its own where
@@ -62,8 +61,7 @@ ReduceOp = Literal["add", "mul", "min", "max"]
 Indices = tuple[Index, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Store:
+class Store(Struct, frozen=True):
     """buffer[subscripts] = value, of the buffer's type.
 
     `streamed`: whole vectors bypass the caches, at addresses that the machine takes for that.
@@ -76,8 +74,7 @@ class Store:
     streamed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Update:
+class Update(Struct, frozen=True):
     """buffer[subscripts] = buffer[subscripts] op value; siblings may be reassociated."""
 
     buffer: str
@@ -87,8 +84,7 @@ class Update:
     name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Verify:
+class Verify(Struct, frozen=True):
     """Only the run-time checks of the reads in `value` (and of their guards)."""
 
     value: Value
@@ -100,8 +96,7 @@ LAUNCHED = ("parallel", "block")  # kinds of which the outermost loops are launc
 LoopOrder = Literal["parallel", "reduction", "sequential"]
 
 
-@dataclass(frozen=True, slots=True)
-class Loop:
+class Loop(Struct, frozen=True):
     """lower <= variable < upper, step 1.
 
     kind: how it is executed. vector, unrolled and thread loops run from 0 to a constant; with
@@ -139,20 +134,17 @@ class Loop:
         return self.order == "sequential" and not self.independent and self.value is None
 
 
-@dataclass(frozen=True, slots=True)
-class Branch:
+class Branch(Struct, frozen=True):
     condition: Condition
     then: Node
     orelse: Node | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(Struct, frozen=True):
     body: tuple[Node, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Allocate:
+class Allocate(Struct, frozen=True):
     """`buffer` exists during `body`; inside a parallel loop each thread has its own, and so has
     each thread of a device's block, unless the buffer is `shared`."""
 
@@ -160,15 +152,13 @@ class Allocate:
     body: Node
 
 
-@dataclass(frozen=True, slots=True)
-class Prefetch:
+class Prefetch(Struct, frozen=True):
     """The line of memory that a load will read. It may lie beyond the end: nothing is fetched."""
 
     read: Read
 
 
-@dataclass(frozen=True, slots=True)
-class TransposeBlock:
+class TransposeBlock(Struct, frozen=True):
     """target[t.., c.., r] = source[s.., r.., c] for r < rows, c < columns.
 
     Elsewhere in the block a padded target gets zeros, any other stays as it is. The last subscript
@@ -228,8 +218,7 @@ Node = (
 Space = Literal["argument", "register", "stack", "arena", "shared"]
 
 
-@dataclass(frozen=True, slots=True)
-class Buffer:
+class Buffer(Struct, frozen=True):
     """Storage. `strides` in elements; None: row-major by `shape`.
 
     space: `argument` (caller's memory), `register` (every subscript consists of unrolled and vector
@@ -266,8 +255,7 @@ class Buffer:
 THREADS = "launch.threads"  # as many threads as the call may use, at least 1
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(Struct, frozen=True):
     """If all of `units` are 1 in a call, the body runs with other sizes, for which it does the same
     to the same memory: in each group the last size is the product of all, the others are 1."""
 
@@ -275,8 +263,7 @@ class View:
     groups: tuple[tuple[str, ...], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Kernel:
+class Kernel(Struct, frozen=True):
     """`arguments`: buffer names in calling order (inputs, then outputs). `sizes`: 64-bit run-time
     arguments in calling order: the program's sizes, then the symbolic strides of arguments.
     `context`: the sizes it is for; others need not be served. `left_out`: sizes of the body with

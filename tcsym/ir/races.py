@@ -10,12 +10,13 @@ begins until its thread has waited for it, and its own thread can race with it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from itertools import combinations_with_replacement
 from typing import NamedTuple, assert_never
 
 import islpy as isl
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tcsym.index.expr import (
     ZERO,
@@ -115,8 +116,7 @@ def _runs_once(loop: Loop) -> bool:
 # ---- what a block does
 
 
-@dataclass(frozen=True, slots=True)
-class _At:
+class _At(Struct, frozen=True):
     """Where a node is: loops around it and conditions of them, its place among all that orders.
 
     guards: conditions on more than these loops, which no barrier or wait is under.
@@ -152,8 +152,7 @@ class _At:
         return replace(self, place=(*self.place, *place))
 
 
-@dataclass(frozen=True, slots=True)
-class _Touch:
+class _Touch(Struct, frozen=True):
     """A statement that reads or writes a shared buffer. `beside`: until it is waited for."""
 
     node: Node
@@ -164,14 +163,12 @@ class _Touch:
     beside: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Sync:
+class _Sync(Struct, frozen=True):
     node: Barrier | CommitCopies | WaitCopies
     at: _At
 
 
-@dataclass(slots=True)
-class _Found:
+class _Found(Struct):
     """Of a block: all touches of shared buffers, all that orders them."""
 
     shared: frozenset[str]
@@ -238,8 +235,7 @@ def _touches(n: Node, at: _At) -> Iterator[_Touch]:
 # ---- the proof
 
 
-@dataclass(frozen=True)
-class _Order:
+class _Order(Struct, frozen=True, dict=True):
     """What a block's barriers and waits say of the order of two places.
 
     Places are points of `depth` dimensions; shorter ones are filled up with zeros, as what is

@@ -14,8 +14,10 @@ tcsym_task0  parallel i in 0:N  work 8*D
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import assert_never
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.index.expr import All, Atom, Condition, Index, IsZero, of_atom
 from tcsym.index.values import substitute
@@ -41,8 +43,7 @@ from tcsym.ir.text import loop_text, node_text
 from tcsym.ir.traverse import loads, map_node, position_loads, walk
 
 
-@dataclass(frozen=True, slots=True)
-class Region:
+class Region(Struct, frozen=True):
     """A function `name` of a range of iterations of `loop`, and of what it receives.
 
     `numbers`: variables from outside, sizes first. `known`: those that have one value wherever it
@@ -73,8 +74,7 @@ class Region:
         return "\n".join([f"{self.name}  {loop_text(self.loop)}", *lines])
 
 
-@dataclass(frozen=True, slots=True)
-class Host:
+class Host(Struct, frozen=True):
     """`body`: of the kernel; its outermost loops to launch stand for launches of their regions."""
 
     body: Node
@@ -108,8 +108,7 @@ def outline(kernel: Kernel) -> Host:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Around:
+class _Around(Struct, frozen=True):
     """What exists at a place, from the outside in: variables, with their values if known, and
     buffers."""
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tcsym.index.expr import Atom, Index, atom_parts, of_atom, var
 from tcsym.index.values import map_atoms

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from operator import is_
 from typing import Any, assert_never, cast
+
+from msgspec.structs import replace
 
 from tcsym.frontend.program import (
     Binary,

@@ -10,8 +10,10 @@ threads and what they share is checked as well (`verify_device`, `races`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import Literal, assert_never
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.frontend.program import IndexValue, Read
 from tcsym.index.expr import ZERO, Index, condition_variables
@@ -44,8 +46,7 @@ from tcsym.target.cpu import LINE_BYTES
 from tcsym.types import DType
 
 
-@dataclass(frozen=True, slots=True)
-class Admitted:
+class Admitted(Struct, frozen=True):
     """What kernels for a kind of target may have; values and nodes beside those that all may."""
 
     loops: frozenset[LoopKind]
@@ -79,8 +80,7 @@ class InternalError(AssertionError):
     """A pass produced an ill-formed kernel."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Scope:
+class _Scope(Struct, frozen=True):
     """What is visible at a node. `constants`: unrolled and vector variables."""
 
     buffers: dict[str, Buffer]

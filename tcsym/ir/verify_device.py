@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from typing import assert_never
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.index.expr import (
     ONE,
@@ -93,8 +95,7 @@ def _extents(n: Node) -> tuple[int, ...]:
     return tuple(extents)
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(Struct, frozen=True):
     """Thread loops around a node, and conditions on it that differ between threads; those of a loop
     are that it runs."""
 
@@ -119,8 +120,7 @@ class _Place:
         return replace(self.under(*ends), in_lanes=in_lanes)
 
 
-@dataclass(frozen=True, slots=True)
-class _Region:
+class _Region(Struct, frozen=True):
     buffers: dict[str, Buffer]
     require: Require
     shape: tuple[int, ...]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import marshal
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Program
 from tcsym.frontend.program_json import programs_from_json, programs_to_json

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
+
+from msgspec import Struct
 
 from tcsym.errors import OptionError
 from tcsym.kernel.definition import define
@@ -14,8 +15,7 @@ if TYPE_CHECKING:
     from tcsym.kernel.kernel import Kernel
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(Struct, frozen=True):
     """`outputs`: names of the results that have the batch in front; others do not depend on it."""
 
     kernel: Kernel

@@ -15,8 +15,9 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from tcsym.kernel.registry import enter_through
 from tcsym.process.config import RECORD
@@ -32,8 +33,7 @@ _FLUSH_SECONDS = 10.0
 Sizes = tuple[int, ...]
 
 
-@dataclass(slots=True)
-class _Calls:
+class _Calls(Struct):
     """Calls of one kernel at one choice of sizes since the last line about them."""
 
     default_options: bool
@@ -41,8 +41,7 @@ class _Calls:
     seconds: float = 0.0
 
 
-@dataclass(slots=True, eq=False)
-class Recorder:
+class Recorder(Struct, eq=False):
     """One trace being written. Lines are appended whole; a fork's child writes its own calls."""
 
     path: str

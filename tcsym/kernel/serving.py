@@ -6,11 +6,11 @@ version by sizes (`dispatch`) and its variant by memory layout (`variants`), and
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from tcsym.dispatch.choose import policy_for
 from tcsym.dispatch.dispatcher import Dispatcher
@@ -167,9 +167,7 @@ class Serving:
     ) -> Serving:
         """The same, accepting only these sizes, which `version` serves."""
         literals = self.plan.initial[len(sizes) :]
-        plan = dataclasses.replace(
-            self.plan, initial=(*sizes, *literals), fixed_where="fixed at `compile`"
-        )
+        plan = replace(self.plan, initial=(*sizes, *literals), fixed_where="fixed at `compile`")
         made = Serving(self.program, self.settings, plan, self.stats)
         making = self.dispatcher.making
         made.dispatcher = Dispatcher(Single(making, version), slow, install, plan)
@@ -228,7 +226,7 @@ class Serving:
         with Inside():
             from tcsym.frontend.interpret import interpret
 
-        plan = dataclasses.replace(self.plan, device=device_of("cpu"))
+        plan = replace(self.plan, device=device_of("cpu"))
         bound = bind(plan, match_arguments(plan, args, kwargs), sizes)
         inputs = {p.name: numpy_array(v) for p, v in zip(plan.inputs, bound.views)}
         arrays = interpret(self.program, inputs, dict(zip(plan.sizes, bound.sizes)))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from os import PathLike
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.errors import NOWHERE, OptionError, SizeError, TCTypeError
 from tcsym.frontend.program import Program
@@ -17,8 +19,7 @@ from tcsym.target.names import resolve_target
 from tcsym.target.target import Target
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(Struct, frozen=True):
     """Everything `define` was given: what a pickled module or kernel consists of."""
 
     source: str

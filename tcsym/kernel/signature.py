@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from tcsym.errors import OptionError
 from tcsym.frontend.program import Program, Tensor
@@ -13,8 +16,7 @@ from tcsym.sizes.dims import size_value
 from tcsym.types import NAMES, DType
 
 
-@dataclass(frozen=True, slots=True)
-class TensorType:
+class TensorType(Struct, frozen=True):
     """Element type and symbolic shape; prints as `float32(M, N)`."""
 
     dtype: DType
@@ -46,21 +48,25 @@ def _listed(types: Mapping[str, TensorType]) -> str:
     return ", ".join(f"{t} {name}" for name, t in types.items())
 
 
-@dataclass(frozen=True, slots=True)
-class Spec:
+class Spec(Struct, frozen=True):
     """Shape and element type of an argument without its data; dtype None: as declared.
 
     Example: `kernel.compile(Spec((64, 64)), Spec((64, 8), "float32"))`.
     """
 
     shape: tuple[int, ...]
-    dtype: DType | None
+    dtype: DType | None = None
 
-    def __init__(self, shape: tuple[int, ...], dtype: DType | str | None = None) -> None:
-        extents = tuple(size_value(extent) for extent in shape)
+    if TYPE_CHECKING:
+
+        def __init__(self, shape: tuple[int, ...], dtype: DType | str | None = None) -> None: ...
+
+    def __post_init__(self) -> None:
+        dtype: object = self.dtype
+        extents = tuple(size_value(extent) for extent in self.shape)
         if any(extent is None or extent < 0 for extent in extents):
-            raise OptionError(f"Spec: shape is {shape!r}, expected integers >= 0")
+            raise OptionError(f"Spec: shape is {self.shape!r}, expected integers >= 0")
         if isinstance(dtype, str) and dtype not in NAMES:
             raise OptionError(f"Spec: unknown type {dtype!r}", hint=f"one of {', '.join(NAMES)}")
-        object.__setattr__(self, "shape", extents)
-        object.__setattr__(self, "dtype", NAMES[dtype] if isinstance(dtype, str) else dtype)
+        force_setattr(self, "shape", extents)
+        force_setattr(self, "dtype", NAMES[dtype] if isinstance(dtype, str) else dtype)

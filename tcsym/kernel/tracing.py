@@ -10,8 +10,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from tcsym.errors import CallError, OptionError
 from tcsym.runtime.arguments import MISSING, match_arguments
@@ -23,18 +24,16 @@ if TYPE_CHECKING:
     from tcsym.kernel.kernel import Kernel
 
 
-@dataclass(slots=True, eq=False)
-class Symbol:
+class Symbol(Struct, eq=False):
     """A tensor while a function is traced. A parameter's type and extents are its first use's."""
 
     name: str
-    trace: Trace = field(repr=False)
+    trace: Trace
     dtype: DType | None = None
     extents: tuple[str, ...] | None = None
 
 
-@dataclass(slots=True, eq=False)
-class Trace:
+class Trace(Struct, eq=False):
     """What a function did so far."""
 
     texts: dict[str, str] = field(default_factory=dict)  # def -> the text it stands in

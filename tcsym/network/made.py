@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tcsym.dispatch.making import Making
 from tcsym.dispatch.policy import Policy
@@ -18,8 +19,7 @@ from tcsym.runtime.variants import Variant
 from tcsym.runtime.view import View
 
 
-@dataclass(frozen=True, slots=True)
-class MadeStep:
+class MadeStep(Struct, frozen=True):
     """A step and its versions; `places`: of its sizes among those of the plan."""
 
     step: Step

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tcsym.errors import OptionError, SizeError
 from tcsym.index.expr import ZERO, Index, ceildiv, index, maximum, var
@@ -21,8 +22,7 @@ _UNITS |= {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _MOST = 1 << 40
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(Struct, frozen=True):
     """Bytes of a call in a session with exact memory. Each is a formula; `peak` is their sum.
 
     inputs: of the caller. storages: results, and what kernels hand on. scratch: of kernels, which

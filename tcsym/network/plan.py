@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tcsym.frontend.program import Program
+from tcsym.keyed import Keyed
 from tcsym.network.steps import Step, steps_of
 from tcsym.network.storage import Bounds, Planned, Storage, arena_bytes, place
 from tcsym.options import Options
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from tcsym.network.session import Session
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(Keyed, frozen=True):
     """A program as steps, each one kernel, with storage for what they hand on.
 
     bounds: largest values of sizes.
@@ -31,14 +30,16 @@ class Plan:
     storages: memory that tensors share in turn.
     """
 
-    program: Program = field(repr=False)
+    aside: ClassVar[tuple[str, ...]] = ("call",)
+
+    program: Program
     bounds: Bounds
-    steps: tuple[Step, ...] = field(repr=False)
+    steps: tuple[Step, ...]
     tensors: tuple[Planned, ...]
     storages: tuple[Storage, ...]
-    call: CallPlan = field(repr=False, compare=False)
-    target: Target | str | None = field(repr=False, default=None)
-    options: Options = field(repr=False, default=Options())
+    call: CallPlan
+    target: Target | str | None = None
+    options: Options = Options()
 
     @property
     def arena_bytes(self) -> int | None:
@@ -104,6 +105,10 @@ class Plan:
                 for s in self.steps
             ],
         }
+
+    def __repr__(self) -> str:
+        placed = f"tensors={self.tensors!r}, storages={self.storages!r}"
+        return f"Plan(bounds={self.bounds!r}, {placed})"
 
     def __str__(self) -> str:
         lines = [f"plan of {self.program.name}({', '.join(self.program.sizes)})"]

@@ -6,12 +6,12 @@ import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
+from msgspec import Struct
 
 from tcsym.errors import OptionError, TargetError
 from tcsym.ir.compiled import ARENA_LINE
@@ -70,8 +70,7 @@ def _aligned(n: int) -> Array:
     return memory[start : start + n]
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
+class _Run(Struct, frozen=True):
     """Of one step. places: for each argument the place of an input, or -1 - its address, which is
     that of a planned tensor. sizes: as the code takes them.
     """
@@ -89,8 +88,7 @@ class _Run:
             raise self.step.error(self.variant, fault)
 
 
-@dataclass(frozen=True, slots=True)
-class _Prepared:
+class _Prepared(Struct, frozen=True):
     """All that a call of some sizes and layouts needs. memory: storages that are written, all of
     them in `span`, from the first byte to behind the last. outputs: of a call.
     """

@@ -11,17 +11,19 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Item, Program, Tensor, reads, statements
 from tcsym.frontend.program_json import programs_to_json
 from tcsym.index.expr import Condition, Index, condition_variables
+from tcsym.keyed import key_fields
 from tcsym.polyhedral.tree import Sequence as InOrder
 from tcsym.polyhedral.tree import Tree, leaves
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """One kernel. `reads` and `writes`: tensors of the whole program, in declaration order."""
 
     program: Program
@@ -158,8 +160,8 @@ def sizes_in(part: object) -> frozenset[str]:
                 found |= condition_variables(x)
             case tuple() | list():
                 waiting.extend(x)
-            case _ if is_dataclass(x):
-                waiting.extend([getattr(x, f.name) for f in fields(x) if f.compare])
+            case Struct():
+                waiting.extend([getattr(x, name) for name in key_fields(type(x))])
             case _:
                 pass
     return frozenset(found)

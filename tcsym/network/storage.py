@@ -9,7 +9,8 @@ assignment serves all sizes; it is chosen by what tensors need at the bounds.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tcsym.frontend.program import Program, Role
 from tcsym.index.expr import Index, index, maximum
@@ -22,8 +23,7 @@ from tcsym.types import DType
 Bounds = Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
+class Planned(Struct, frozen=True):
     """A tensor of a program. `bytes`: of its elements, `max_bytes`: at the bounds, or None.
 
     storage: its number; None for what belongs to the caller. first, last: steps that need it.
@@ -40,8 +40,7 @@ class Planned:
     last: int
 
 
-@dataclass(frozen=True, slots=True)
-class Storage:
+class Storage(Struct, frozen=True):
     """Memory of tensors that take turns. `offset`: in the arena; both None without bounds."""
 
     tensors: tuple[str, ...]

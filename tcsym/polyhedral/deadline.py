@@ -16,10 +16,10 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
 
 import islpy as isl
+from msgspec import Struct
 
 _MAGIC = 0x5EED_C0DE_7357
 _SIGEV_THREAD = 2
@@ -31,8 +31,7 @@ class TimeLimit(Exception):
     """The time for scheduling is used up."""
 
 
-@dataclass(frozen=True, slots=True)
-class Deadline:
+class Deadline(Struct, frozen=True):
     """A moment of `time.perf_counter()`."""
 
     at: float

@@ -12,10 +12,10 @@ Equal iterators are read off the subscripts; isl is asked only where they do not
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Literal
 
 import islpy as isl
+from msgspec import Struct, field
 
 from tcsym.index.expr import TRUE, Index, var
 from tcsym.polyhedral.relations import IN, OUT, Relations
@@ -24,8 +24,7 @@ from tcsym.polyhedral.scop import Access, Scop, ScopStatement
 Kind = Literal["flow", "anti", "output"]
 
 
-@dataclass(frozen=True, slots=True)
-class Dependence:
+class Dependence(Struct, frozen=True):
     """`source` before `sink`, through elements that both access.
 
     The first `depth` iterators are common `for` variables: equal on both sides, or, if `carried`,
@@ -53,8 +52,7 @@ class Dependence:
         return f"{ends}: {self.kind} through {self.source_access} / {self.sink_access}{how}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Solved:
+class _Solved(Struct, frozen=True):
     """Positions (i, j) with source iterator i == sink iterator j; `complete`: there are no more.
 
     `empty`: the subscripts can never be equal.
@@ -65,8 +63,7 @@ class _Solved:
     empty: bool
 
 
-@dataclass(slots=True)
-class Dependences:
+class Dependences(Struct):
     """All dependences of a scop, and what is known about them."""
 
     all: tuple[Dependence, ...]

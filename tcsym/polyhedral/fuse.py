@@ -17,7 +17,9 @@ Scattered statements share no loops.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Read, subexpressions
 from tcsym.index.expr import All, Condition, Index, condition_variables, negate, var
@@ -30,8 +32,7 @@ from tcsym.polyhedral.scop import Scop, ScopItem, ScopLoop, ScopStatement, is_ra
 from tcsym.polyhedral.tree import Leaf, Member, Tree, TreeLoop, sequence
 
 
-@dataclass(frozen=True, slots=True)
-class _Unit:
+class _Unit(Struct, frozen=True):
     """A statement with its init, and the iterators for which it has no loop yet, in order."""
 
     statement: ScopStatement
@@ -59,8 +60,7 @@ class _Unit:
         return substitute(r.lower, at), substitute(r.upper, at)
 
 
-@dataclass(slots=True)
-class _Fusing:
+class _Fusing(Struct):
     scop: Scop
     dependences: Dependences
     strategy: Fusion

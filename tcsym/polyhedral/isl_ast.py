@@ -8,10 +8,11 @@ from.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from functools import reduce
 
 import islpy as isl
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tcsym.index.expr import (
     FALSE,
@@ -124,8 +125,7 @@ def _map(
     return isl.UnionMap.from_map(relation)
 
 
-@dataclass(slots=True)
-class _Reader:
+class _Reader(Struct):
     """isl's AST -> loop IR."""
 
     scop: Scop

@@ -6,10 +6,11 @@ other; bands whose members depend on sizes (fusion by parameter shifts) are refu
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from functools import reduce
 
 import islpy as isl
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tcsym.index.expr import Index, var
 from tcsym.index.values import substitute
@@ -86,8 +87,7 @@ def _reordered_updates(s: ScopStatement, dependences: Dependences) -> isl.UnionM
     return isl.UnionMap.from_map(pairs.intersect(forward))
 
 
-@dataclass(slots=True)
-class _Walk:
+class _Walk(Struct):
     """isl's schedule tree -> ours."""
 
     scop: Scop

@@ -8,8 +8,9 @@ passes contract them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import assert_never, cast
+
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Expr, Given, Program, Read, Tensor
 from tcsym.index.expr import (

@@ -8,10 +8,10 @@ own storage. Loops count from outside: private to a loop implies private to thos
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import reduce
 
 import islpy as isl
+from msgspec import Struct
 
 from tcsym.frontend.program import Range
 from tcsym.index.expr import TRUE, Condition, Index, all_of, ge, lt, var
@@ -21,8 +21,7 @@ from tcsym.polyhedral.scop import Access, Scop, ScopStatement
 from tcsym.polyhedral.tree import Tree, TreeLoop, leaves
 
 
-@dataclass(frozen=True, slots=True)
-class _Use:
+class _Use(Struct, frozen=True):
     """An access in its place: `position` in the text of the tree, `loops` around it."""
 
     statement: ScopStatement

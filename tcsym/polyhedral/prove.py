@@ -9,9 +9,9 @@ and loop.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import islpy as isl
+from msgspec import Struct
 
 from tcsym.frontend.program import reads
 from tcsym.index.expr import Index, var
@@ -24,16 +24,14 @@ from tcsym.polyhedral.scop import Scop, ScopStatement, is_ragged
 from tcsym.polyhedral.tree import Tree, TreeLoop, leaves, tree_loops
 
 
-@dataclass(frozen=True, slots=True)
-class Carried:
+class Carried(Struct, frozen=True):
     """`dependence` may connect iterations of a loop; `relation`: where (None: not asked)."""
 
     dependence: Dependence
     relation: isl.Map | None
 
 
-@dataclass(frozen=True, slots=True)
-class Proof:
+class Proof(Struct, frozen=True):
     """`violations`: empty if the tree is legal. `carried`: by loop variable."""
 
     violations: tuple[str, ...]

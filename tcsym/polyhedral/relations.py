@@ -5,10 +5,10 @@ The one mutable helper of this stage: a cache of domains and access relations in
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import assert_never
 
 import islpy as isl
+from msgspec import Struct, field
 
 from tcsym.index.expr import All, Any_, Condition, Index, IsZero, NonNegative, Not, all_of
 from tcsym.index.presburger import Presburger
@@ -19,8 +19,7 @@ from tcsym.polyhedral.scop import Access, Scop, ScopStatement
 IN, OUT = isl.dim_type.in_, isl.dim_type.out
 
 
-@dataclass(slots=True)
-class Relations:
+class Relations(Struct):
     """isl objects of one scop. Every request checks the deadline."""
 
     scop: Scop

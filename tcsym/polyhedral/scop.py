@@ -8,8 +8,10 @@ makes isl objects from it when a proof asks for one.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 from typing import Literal, assert_never
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.errors import NOWHERE, Span
 from tcsym.frontend.affine import implied_condition
@@ -54,8 +56,7 @@ Role = Literal["assign", "init", "update", "check"]
 REDUCE_OPS: dict[str, ReduceOp] = {"+=": "add", "*=": "mul", "min=": "min", "max=": "max"}
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(Struct, frozen=True):
     """Element of a tensor touched at a point; a subscript None may be any position (gather).
 
     `guard`: the access happens at most where it holds.
@@ -71,8 +72,7 @@ class Access:
         return f"{self.tensor}[{', '.join('?' if s is None else str(s) for s in self.subscripts)}]"
 
 
-@dataclass(frozen=True, slots=True)
-class ScopStatement:
+class ScopStatement(Struct, frozen=True):
     """One scheduled unit. Its iteration vector is `outer` (`for` variables) then `ranges`.
 
     role: `assign` and `init` store `value`, `update` combines with `op`, `check` only verifies
@@ -95,7 +95,7 @@ class ScopStatement:
     op: ReduceOp = "add"
     partner: str = ""
     reads: tuple[Access, ...] = ()
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
+    span: Span = NOWHERE
     given: tuple[Given, ...] = ()
 
     def __hash__(self) -> int:
@@ -149,8 +149,7 @@ class ScopStatement:
         return f"{head}: {self.role}{' for ' + bounds if bounds else ''}{guard}"
 
 
-@dataclass(frozen=True, slots=True)
-class ScopLoop:
+class ScopLoop(Struct, frozen=True):
     """A `for` of the program around `items`."""
 
     range: Range
@@ -167,8 +166,7 @@ def is_ragged(s: ScopStatement, iterator: str) -> bool:
     return not names.isdisjoint(r.lower.variables() | r.upper.variables())
 
 
-@dataclass(frozen=True, slots=True)
-class Scop:
+class Scop(Struct, frozen=True):
     """`statements` in text order; `items`: their nesting in `for` loops; `context`: of sizes."""
 
     sizes: tuple[str, ...]

@@ -7,23 +7,23 @@ iterators (for own trees simply one of them). Each statement stands at exactly o
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import assert_never
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.index.expr import TRUE, Condition, Index, condition_text
 from tcsym.ir.loops import LoopOrder
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(Struct, frozen=True):
     """At this loop, `statement` runs its instance x in the iteration `value`(x)."""
 
     statement: str
     value: Index
 
 
-@dataclass(frozen=True, slots=True)
-class TreeLoop:
+class TreeLoop(Struct, frozen=True):
     """Iterations in ascending order; `variable` is unique in the tree.
 
     lower, upper: bounds over sizes and variables of outer loops, None where only isl can tell them.
@@ -43,16 +43,14 @@ class TreeLoop:
         return tree_text(self)
 
 
-@dataclass(frozen=True, slots=True)
-class Sequence:
+class Sequence(Struct, frozen=True):
     children: tuple[Tree, ...]
 
     def __str__(self) -> str:
         return tree_text(self)
 
 
-@dataclass(frozen=True, slots=True)
-class Leaf:
+class Leaf(Struct, frozen=True):
     """`condition`: the guard of the statement, over its own iterators (for readers of the tree)."""
 
     statement: str

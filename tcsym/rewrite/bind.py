@@ -7,8 +7,9 @@ a run never differs. The sizes stay arguments of the call (and are checked there
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import assert_never
+
+from msgspec.structs import replace
 
 from tcsym.frontend.program import (
     Expr,

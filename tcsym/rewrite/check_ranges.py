@@ -8,8 +8,10 @@ its points ask no more. A range far outside is an error at once.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import cast
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.frontend.program import (
     Binary,
@@ -56,8 +58,7 @@ def _items(items: tuple[Item, ...], program: Program) -> tuple[Item, ...]:
     return tuple(out)
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(Struct, frozen=True):
     """Dimension `d` of a read at `variable + rest`, of the given extent."""
 
     read: Read

@@ -9,9 +9,10 @@ scattered (`A(i,i+1) +=! X(i)`), as do those that read tensors.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import reduce
 from typing import cast
+
+from msgspec.structs import replace
 
 from tcsym.frontend.infer_forms import split
 from tcsym.frontend.program import (

@@ -12,10 +12,11 @@ Three rewrites, each only where needed:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from typing import assert_never, cast
 
 import islpy as isl
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tcsym.frontend.program import (
     Binary,
@@ -55,16 +56,14 @@ IN, OUT = isl.dim_type.in_, isl.dim_type.out
 Guarded = tuple[Read, Condition]  # the affine part of what holds where it is read
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(Struct, frozen=True):
     """Where a statement stands: enclosing loops and the conjunction of the enclosing conditions."""
 
     outer: tuple[Range, ...] = ()
     condition: Condition = TRUE
 
 
-@dataclass(slots=True)
-class _Rewriting:
+class _Rewriting(Struct):
     program: Program
     presburger: Presburger
     temporaries: list[Tensor] = field(default_factory=list)

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from itertools import combinations
 from operator import mul
+
+from msgspec import Struct
 
 from tcsym.frontend.einsum_order import GAIN, Order, after, own_sums, take
 from tcsym.index.expr import ONE, ZERO, Index
@@ -24,8 +25,7 @@ MOST_OPERANDS = 5  # they have 180 orders
 Extents = tuple[Index, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Operands:
+class Operands(Struct, frozen=True):
     """Each by the labels of its dimensions; `output`: those that are not summed."""
 
     terms: tuple[tuple[str, ...], ...]
@@ -33,8 +33,7 @@ class Operands:
     extents: Mapping[str, Index]
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     """An order, its points, and extents of what it sums before the last step and not there."""
 
     order: Order
@@ -42,8 +41,7 @@ class Found:
     inner: tuple[Index, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Steps:
+class Steps(Struct, frozen=True):
     """An order: the extents of each step's loops, and of what lies between two steps."""
 
     order: Order
@@ -51,8 +49,7 @@ class Steps:
     temporaries: tuple[Extents, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
+class _Step(Struct, frozen=True):
     """The labels of the operands of a step, and of its result."""
 
     used: tuple[tuple[str, ...], ...]
@@ -67,8 +64,7 @@ class _Step:
         return self.labels - frozenset(self.result)
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
+class _Candidate(Struct, frozen=True):
     """An order; how often each product of extents that are no numbers is among its points."""
 
     order: Order

@@ -13,8 +13,10 @@ Extents that guard a gather stay true: an index into the padding must remain an 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import assert_never
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.frontend.program import (
     Check,
@@ -36,8 +38,7 @@ from tcsym.rewrite.bind import bind_program
 from tcsym.rewrite.pad_values import Fill, fills_that_cancel
 
 
-@dataclass(frozen=True, slots=True)
-class PaddedProgram:
+class PaddedProgram(Struct, frozen=True):
     """`program` over its sizes and `true` sizes: size -> name of the size that was meant.
 
     `fill`: input -> what its padding must hold (0 where nothing depends on it). `notes`: one line

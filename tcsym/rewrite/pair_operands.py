@@ -8,7 +8,8 @@ docs/decisions/0019 says why this may be done.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tcsym.frontend.einsum_order import Order, take
 from tcsym.frontend.program import (
@@ -34,8 +35,7 @@ from tcsym.sizes.context import Context, Ranges, decided, ranges_of
 from tcsym.types import DType
 
 
-@dataclass(frozen=True, slots=True)
-class Operand:
+class Operand(Struct, frozen=True):
     """Factors of a term that move with the same loops, or with fewer.
 
     variables: of these loops, as they stand in subscripts. places: of the factors in the term.
@@ -58,8 +58,7 @@ def pair_operands(program: Program, context: Context = ()) -> Program:
     return replace(program, body=tuple(body), tensors=tensors)
 
 
-@dataclass(slots=True)
-class Pairing:
+class Pairing(Struct):
     """Statements of a program to steps; `ranges`: of its sizes."""
 
     program: Program

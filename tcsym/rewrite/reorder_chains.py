@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import add, and_, mul
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tcsym.frontend.einsum_order import Order
@@ -38,8 +39,7 @@ Bools = NDArray[np.bool_]
 Extent = Mapping[Index, Floats]
 
 
-@dataclass(frozen=True, slots=True)
-class _Cost:
+class _Cost(Struct, frozen=True):
     """The extents of each statement's loops, and of each temporary."""
 
     points: tuple[Extents, ...]
@@ -55,8 +55,7 @@ class _Cost:
         return total(self.points), total(self.memory)
 
 
-@dataclass(frozen=True, slots=True)
-class _Chain:
+class _Chain(Struct, frozen=True):
     """Statements at these places of the body, and the one sum that they are; it has their last
     one's name and place. `cost`: as they are written."""
 
@@ -65,8 +64,7 @@ class _Chain:
     cost: _Cost
 
 
-@dataclass(frozen=True, slots=True)
-class _Other:
+class _Other(Struct, frozen=True):
     """Another order of a chain."""
 
     chain: _Chain
@@ -220,8 +218,7 @@ def _chains(program: Program) -> tuple[_Chain, ...]:
     return _Chaining(program).chains()
 
 
-@dataclass(slots=True)
-class _Chaining:
+class _Chaining(Struct):
     """`open`: by temporary, the chains that end in a sum which the one later reader may take."""
 
     program: Program

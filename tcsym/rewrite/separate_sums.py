@@ -7,8 +7,9 @@ that each arm is a sum of products of matrices.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import cast
+
+from msgspec.structs import replace
 
 from tcsym.frontend.affine import as_condition
 from tcsym.frontend.program import (

@@ -7,8 +7,10 @@ their own. Parts that do not vary along the last dimension are left: they are mo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from typing import assert_never
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tcsym.frontend.program import (
     Binary,
@@ -52,8 +54,7 @@ def share_parts(program: Program) -> Program:
     )
 
 
-@dataclass(slots=True)
-class _Sharing:
+class _Sharing(Struct):
     """`parts`: temporaries of the statement at hand by the values that they hold."""
 
     program: Program

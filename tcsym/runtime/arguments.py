@@ -8,10 +8,10 @@ the declaration it violates.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from tcsym.errors import Span, TCError, n_dimensions
 from tcsym.runtime.arrays import CPU_READS, numpy_view
@@ -28,8 +28,7 @@ INT64_LIMIT = (1 << 63) - 1
 Values = list[int | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(Struct, frozen=True):
     """A call whose arguments are in order: ready for a kernel or for the interpreter.
 
     place: where it runs.

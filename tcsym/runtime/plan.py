@@ -7,12 +7,15 @@ those, filled from `initial`, so each dimension of each argument is one comparis
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from typing import ClassVar
+
+from msgspec import Struct
 
 from tcsym.errors import ERROR_KINDS, Span, TCError
 from tcsym.frontend.program import Program, Tensor
 from tcsym.index.expr import Index, condition_variables
 from tcsym.ir.compiled import Fault
+from tcsym.keyed import Keyed
 from tcsym.runtime.device import Device, device_of
 from tcsym.runtime.size_functions import Shape, first_failing, shapes_of
 from tcsym.sizes.dims import Dim
@@ -22,8 +25,7 @@ from tcsym.types import DType
 FIXED_AT_DEFINE = "fixed at `define`"
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(Struct, frozen=True):
     """An input: `dimensions` are size names or integers, `slots` where their values are."""
 
     name: str
@@ -39,8 +41,7 @@ class Parameter:
         return type_text(self.dtype, self.dimensions)
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
+class Output(Struct, frozen=True):
     name: str
     dtype: DType
     shape: tuple[Index, ...]
@@ -48,8 +49,7 @@ class Output:
     dimension_spans: tuple[Span, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CallPlan:
+class CallPlan(Keyed, frozen=True):
     """How to check a call of one program and what to allocate for it.
 
     `initial`: values of the slots before a call, None where unknown; `fixed_where` says who fixed
@@ -58,6 +58,8 @@ class CallPlan:
     `program.checks` that does not hold, or -1. `shapes(*sizes)`: shapes of the outputs. `device`:
     where it runs, and arguments must be.
     """
+
+    aside: ClassVar[tuple[str, ...]] = ("device", "first_failing", "shapes")
 
     program: Program
     inputs: tuple[Parameter, ...]
@@ -68,9 +70,9 @@ class CallPlan:
     initial: tuple[int | None, ...]
     promises: Mapping[int, Dim]
     foreign_sizes: frozenset[str]
-    device: Device = field(compare=False)
-    first_failing: Callable[..., int] = field(compare=False, repr=False)
-    shapes: Callable[..., tuple[Shape, ...]] = field(compare=False, repr=False)
+    device: Device
+    first_failing: Callable[..., int]
+    shapes: Callable[..., tuple[Shape, ...]]
     fixed_where: str = FIXED_AT_DEFINE
 
     def error(self, kind: str, message: str, span: Span, hint: str = "") -> TCError:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from tcsym.errors import TCError
 from tcsym.runtime.arguments import (
@@ -37,8 +37,7 @@ from tcsym.runtime.view import Library, Place, Unusable, View
 MAX_OVERLAP_WORK: Any = 100_000  # numpy's annotation allows only two of the values it takes
 
 
-@dataclass(frozen=True, slots=True)
-class Outputs:
+class Outputs(Struct, frozen=True):
     """`views`: what the kernel writes. `objects`: what the caller gave, or None for new memory."""
 
     views: tuple[View, ...]

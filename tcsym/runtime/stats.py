@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from tcsym.ir.compiled import Compiled, Layout
 
 _KEPT_DECISIONS = 256
 
 
-@dataclass(frozen=True, slots=True)
-class VariantStats:
+class VariantStats(Struct, frozen=True):
     """One compiled variant.
 
     layouts: how arguments and results lie in memory, for which it was made.
@@ -40,8 +40,7 @@ class VariantStats:
         return f"({', '.join(self.layouts)}): {made}"
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Struct, frozen=True):
     """A choice between versions, and what it rests on.
 
     sizes: of the calls that it is for; empty: all.
@@ -61,8 +60,7 @@ class Decision:
         return f"{where}: {self.chosen}, {self.why}{costs}"
 
 
-@dataclass(slots=True)
-class Stats:
+class Stats(Struct):
     """Counters of one kernel; they only grow. Prints as a list.
 
     compilations: how many times code was generated.
@@ -80,7 +78,11 @@ class Stats:
     variants: list[VariantStats] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
-    counter: Callable[[], Mapping[str, int]] = field(default=dict, repr=False)
+    counter: Callable[[], Mapping[str, int]] = dict
+
+    def __repr__(self) -> str:
+        names = [name for name in self.__struct_fields__ if name != "counter"]
+        return f"Stats({', '.join([f'{name}={getattr(self, name)!r}' for name in names])})"
 
     @property
     def dispatch(self) -> Mapping[str, int]:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.ir.compiled import LEFT_OUT, Compiled, Layout, stride_name
 from tcsym.options import Options
@@ -75,8 +77,7 @@ def _values(slots: Slots, views: Sequence[View], sizes: tuple[int, ...]) -> tupl
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Variant:
+class Variant(Struct, frozen=True):
     """Loaded code and where its arguments come from. Some of it may be made yet, as calls need it.
 
     `pointers`: position of each of its arguments among inputs and outputs. `slots`: each of its

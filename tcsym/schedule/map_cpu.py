@@ -7,7 +7,8 @@ only orders them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.ir.loops import Allocate, Block, Branch, Kernel, Loop, Node
 from tcsym.options import Options
@@ -65,8 +66,7 @@ from tcsym.schedule.version.unit_windows import (
 from tcsym.target.machine import Machine
 
 
-@dataclass(frozen=True, slots=True)
-class Mapped:
+class Mapped(Struct, frozen=True):
     """`choices`: the plans of all nests, at which sizes, and why not better ones."""
 
     kernel: Kernel

@@ -8,8 +8,10 @@ and small, else in the device's memory.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
 from typing import assert_never
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tcsym.errors import TargetError
 from tcsym.index.expr import FALSE, TRUE, ZERO, condition_variables, index
@@ -94,8 +96,7 @@ def map_gpu(kernel: Kernel, machine: Machine) -> Mapped:
     )
 
 
-@dataclass(slots=True)
-class _Host:
+class _Host(Struct):
     """Host code around grids. on_threads: the loops that threads stand for."""
 
     kernel: Kernel

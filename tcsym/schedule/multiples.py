@@ -8,7 +8,9 @@ vectors cancel, so no masks, minima and remainders are made where nothing remain
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tcsym.index.expr import (
     Atom,
@@ -88,8 +90,7 @@ def _rewritten(kernel: Kernel, change: Callable[[Index], Index]) -> Kernel:
     return replace(kernel, buffers=buffers, body=body, left_out=left_out)
 
 
-@dataclass(frozen=True, slots=True)
-class _Restore:
+class _Restore(Struct, frozen=True):
     """found: expressions in sizes by those in quotients, as these share parts."""
 
     steps: Steps

@@ -8,10 +8,13 @@ carries them out. Each prints in one line.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.index.expr import TRUE, Condition
+from tcsym.keyed import Keyed
 from tcsym.schedule.device.plan import DevicePlan
 
 
@@ -22,8 +25,7 @@ def _vectors(n: int) -> str:
 # ---- leaves: whatever needs no register tile of rows and columns
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(Struct, frozen=True):
     """Every innermost loop in vectors along the loop that memory favours. vectors: most in flight;
     None: as the options say."""
 
@@ -33,8 +35,7 @@ class Rows:
         return "vectors" if self.vectors is None else f"{_vectors(self.vectors)} at a time"
 
 
-@dataclass(frozen=True, slots=True)
-class Strips:
+class Strips(Struct, frozen=True):
     """Strips of `columns` in lanes, so many `vectors` wide, sums along rows inside."""
 
     columns: str
@@ -45,8 +46,7 @@ class Strips:
         return f"strips of columns {self.columns}{wide}"
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnBlocks:
+class ColumnBlocks(Struct, frozen=True):
     """Rows streamed over blocks of `columns`. splits_rows: threads share rows (rfactor)."""
 
     columns: str
@@ -57,8 +57,7 @@ class ColumnBlocks:
         return f"rows streamed over blocks of columns {self.columns}{threads}"
 
 
-@dataclass(frozen=True, slots=True)
-class FoldColumns:
+class FoldColumns(Struct, frozen=True):
     """Several short rows of `columns` as a long one, in vectors."""
 
     columns: str
@@ -67,8 +66,7 @@ class FoldColumns:
         return f"several rows of columns {self.columns} folded into vectors"
 
 
-@dataclass(frozen=True, slots=True)
-class WindowTile:
+class WindowTile(Struct, frozen=True):
     """A tile of `n_rows` of `rows` by `vectors` of `columns`, which share what windows read.
 
     is_masked: at the edges; else the last tiles overlap. has_literal: windows of symbolic size are
@@ -90,8 +88,7 @@ class WindowTile:
         return f"windows in {ends} tiles of {shape}"
 
 
-@dataclass(frozen=True, slots=True)
-class RowBlocks:
+class RowBlocks(Struct, frozen=True):
     """Unroll-and-jam: `n_rows` of the loop `rows` by `n_outer` of the loop `outer`, in vectors,
     so many `vectors` of each in flight."""
 
@@ -107,8 +104,7 @@ class RowBlocks:
         return f"unroll-and-jam of {block}, vectors inside"
 
 
-@dataclass(frozen=True, slots=True)
-class PairRows:
+class PairRows(Struct, frozen=True):
     """Whole overlapping vectors for two of `rows` at a time, which share what they load."""
 
     rows: str
@@ -117,8 +113,7 @@ class PairRows:
         return f"two rows {self.rows} at a time, in whole vectors"
 
 
-@dataclass(frozen=True, slots=True)
-class InnerLeaves:
+class InnerLeaves(Struct, frozen=True):
     """Every nest inside the band by a leaf's plan of its own."""
 
     def __str__(self) -> str:
@@ -132,8 +127,7 @@ LeafPlan = (
 # ---- maps and short rows
 
 
-@dataclass(frozen=True, slots=True)
-class FoldRows:
+class FoldRows(Struct, frozen=True):
     """Vectors that run on across short rows, which are the last loop but `columns`."""
 
     columns: str
@@ -142,8 +136,7 @@ class FoldRows:
         return f"vectors across short rows of {self.columns}"
 
 
-@dataclass(frozen=True, slots=True)
-class Lanes:
+class Lanes(Struct, frozen=True):
     """`columns` in the lanes, with the short `rows`, of at most so many elements, inside."""
 
     columns: str
@@ -155,8 +148,7 @@ class Lanes:
         return f"columns {self.columns} in lanes{inside}"
 
 
-@dataclass(frozen=True, slots=True)
-class Interleave:
+class Interleave(Struct, frozen=True):
     """`loop` in the lanes, inside the loops `outer`, on interleaved copies of buffers.
 
     moved: of each buffer, the dimension that moves with the loop. rows: of a register tile, if any,
@@ -178,8 +170,7 @@ class Interleave:
         return f"iterations of {self.loop} in lanes{tile}, interleaves {copies}"
 
 
-@dataclass(frozen=True, slots=True)
-class SingleColumn:
+class SingleColumn(Struct, frozen=True):
     """For the `size` of columns being one: no loop over them, and vectors along what is a row
     then. may_be_short: that row may be short, too."""
 
@@ -190,24 +181,21 @@ class SingleColumn:
         return f"the only column of {self.size} as a row"
 
 
-@dataclass(frozen=True, slots=True)
-class SplitWindows:
+class SplitWindows(Struct, frozen=True):
     """Separable windows in two parts, along one dimension after the other."""
 
     def __str__(self) -> str:
         return "separable windows, one dimension after the other"
 
 
-@dataclass(frozen=True, slots=True)
-class PermuteFactors:
+class PermuteFactors(Struct, frozen=True):
     """A map on copies of its operands that lie as the result does."""
 
     def __str__(self) -> str:
         return "a map on transposed copies of operands"
 
 
-@dataclass(frozen=True, slots=True)
-class OneTerm:
+class OneTerm(Struct, frozen=True):
     """Sums of one term: no loops over terms, an outer product."""
 
     def __str__(self) -> str:
@@ -219,8 +207,7 @@ RowPlan = FoldRows | Lanes | Interleave | SingleColumn | SplitWindows | PermuteF
 # ---- contractions
 
 
-@dataclass(frozen=True, slots=True)
-class Panels:
+class Panels(Struct, frozen=True):
     """A register tile of `rows` x `columns`, of at most `tile` rows and vectors, on packed panels
     of what the columns `stream`."""
 
@@ -235,8 +222,7 @@ class Panels:
         return f"register tile of {loops}, panels of {', '.join(self.stream)}"
 
 
-@dataclass(frozen=True, slots=True)
-class RegisterTile:
+class RegisterTile(Struct, frozen=True):
     """A register tile on packed panels, with no other copies: few rows of a block read them."""
 
     columns: str
@@ -246,8 +232,7 @@ class RegisterTile:
         return f"register tile of rows {self.rows} x columns {self.columns}"
 
 
-@dataclass(frozen=True, slots=True)
-class InPlace:
+class InPlace(Struct, frozen=True):
     """A register tile of at most `height` rows on operands as they lie."""
 
     columns: str
@@ -259,8 +244,7 @@ class InPlace:
         return f"register tile of {loops}, operands in place"
 
 
-@dataclass(frozen=True, slots=True)
-class Products:
+class Products(Struct, frozen=True):
     """Dot products of two vectors along the sum for each element. few_columns: the columns are the
     few, else the rows; their operand may need a copy."""
 
@@ -270,8 +254,7 @@ class Products:
         return f"dot products along the sum, for few {'columns' if self.few_columns else 'rows'}"
 
 
-@dataclass(frozen=True, slots=True)
-class SplitK:
+class SplitK(Struct, frozen=True):
     """Blocks of a long sum, each in register tiles, added at the end."""
 
     columns: str
@@ -281,8 +264,7 @@ class SplitK:
         return f"split-K: blocks of the sum in tiles of rows {self.rows} x columns {self.columns}"
 
 
-@dataclass(frozen=True, slots=True)
-class UnitWindows:
+class UnitWindows(Struct, frozen=True):
     """`windows` of one point: no loops over them, vectors along `columns`."""
 
     columns: str
@@ -297,16 +279,14 @@ ContractionPlan = Panels | RegisterTile | InPlace | Products | SplitK | UnitWind
 # ---- whole nests
 
 
-@dataclass(frozen=True, slots=True)
-class Scan:
+class Scan(Struct, frozen=True):
     """Groups of rows around a loop in order, their state in registers."""
 
     def __str__(self) -> str:
         return "scan: rows at once, state in registers"
 
 
-@dataclass(frozen=True, slots=True)
-class Staged:
+class Staged(Struct, frozen=True):
     """The nest reads copies that are made before it, and gets a plan of its own with them."""
 
     what: str
@@ -315,24 +295,21 @@ class Staged:
         return f"stages {self.what}"
 
 
-@dataclass(frozen=True, slots=True)
-class SumTerms:
+class SumTerms(Struct, frozen=True):
     """Products in a sum, or under a guard, apart from the rest of the sum."""
 
     def __str__(self) -> str:
         return "products apart from the rest of the sum"
 
 
-@dataclass(frozen=True, slots=True)
-class FunctionsApart:
+class FunctionsApart(Struct, frozen=True):
     """Functions of sums in a nest of their own, across rows."""
 
     def __str__(self) -> str:
         return "functions of sums apart from the sums"
 
 
-@dataclass(frozen=True, slots=True)
-class SharedRows:
+class SharedRows(Struct, frozen=True):
     """Several nests share rows, which become the band's last loop."""
 
     height: int
@@ -341,8 +318,7 @@ class SharedRows:
         return "several nests on the same rows"
 
 
-@dataclass(frozen=True, slots=True)
-class Blocked:
+class Blocked(Struct, frozen=True):
     """All nests of the band on `height` rows before the next ones."""
 
     height: int
@@ -351,8 +327,7 @@ class Blocked:
         return f"all nests on blocks of {self.height} rows"
 
 
-@dataclass(frozen=True, slots=True)
-class Distribute:
+class Distribute(Struct, frozen=True):
     """Each nest over all rows, of which there are `most`."""
 
     most: int
@@ -361,8 +336,7 @@ class Distribute:
         return f"each nest over all rows, at most {self.most}"
 
 
-@dataclass(frozen=True, slots=True)
-class InnerNests:
+class InnerNests(Struct, frozen=True):
     """Every nest inside the band by a plan of its own, one of them a contraction."""
 
     def __str__(self) -> str:
@@ -386,7 +360,7 @@ def renamed(plan: P, new: Mapping[str, str]) -> P:
             return tuple(map(change, x))
         return new.get(x, x) if isinstance(x, str) else x
 
-    return replace(plan, **{f.name: change(getattr(plan, f.name)) for f in fields(plan)})
+    return replace(plan, **{name: change(getattr(plan, name)) for name in plan.__struct_fields__})
 
 
 # ---- versions
@@ -394,8 +368,7 @@ def renamed(plan: P, new: Mapping[str, str]) -> P:
 Side = Literal["instead", "before", "after"]
 
 
-@dataclass(frozen=True, slots=True)
-class Version(Generic[P_co]):
+class Version(Struct, Generic[P_co], frozen=True):
     """A plan for a nest at the sizes for which `when` holds.
 
     side: how the nest and its copy share the sizes.
@@ -422,8 +395,7 @@ def always(plan: P, note: str = "") -> Version[P]:
     return Version(TRUE, plan, note=note)
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(Struct, frozen=True):
     """Why a better plan is not possible."""
 
     reason: str
@@ -432,8 +404,7 @@ class Refusal:
 # ---- what was chosen
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(Struct, frozen=True):
     """What to tell of a nest."""
 
     nest: str
@@ -443,8 +414,7 @@ class Note:
         return f"{self.nest}: {self.text}"
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
+class Taken(Struct, frozen=True):
     """A version that the kernel has, and what was chosen for the nests inside it.
 
     is_left_out: it has none for these sizes, which are left to another kernel.
@@ -456,16 +426,17 @@ class Taken:
     is_left_out: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Keyed, frozen=True):
     """The versions of a nest: the first whose condition holds runs.
 
     offered: all versions that were proposed, by the names that `Options.plan` has for their plans.
     """
 
+    aside: ClassVar[tuple[str, ...]] = ("offered",)
+
     nest: str
     versions: tuple[Taken | Note, ...]
-    offered: tuple[tuple[str, Version[Any]], ...] = field(default=(), compare=False)
+    offered: tuple[tuple[str, Version[Any]], ...] = ()
 
 
 def notes_of(record: Iterable[Choice | Taken | Note]) -> Iterator[Note]:

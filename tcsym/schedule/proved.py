@@ -10,9 +10,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 
 import islpy as isl
+from msgspec import Struct, field
 
 from tcsym.frontend.program import Program
 from tcsym.index.presburger import Presburger
@@ -40,8 +40,7 @@ from tcsym.sizes.context import Context, context_condition
 _FUSIONS: tuple[Fusion, ...] = ("max", "preserve-coincident", "min")
 
 
-@dataclass(frozen=True, slots=True)
-class Scheduled:
+class Scheduled(Struct, frozen=True):
     """What the later stages need (`kernel`) and what a person may want to see.
 
     `scop`, `dependences` and `tree` print as text. `notes`: fall-backs taken and why.
@@ -57,8 +56,7 @@ class Scheduled:
     milliseconds: Mapping[str, float]
 
 
-@dataclass(slots=True)
-class _Log:
+class _Log(Struct):
     notes: list[str] = field(default_factory=list)
     milliseconds: dict[str, float] = field(default_factory=dict)
 
@@ -102,8 +100,7 @@ def _normalised(program: Program, presburger: Presburger, deadline: Deadline) ->
         return normalise(program, presburger)
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
+class _Found(Struct, frozen=True):
     dependences: Dependences
     tree: Tree
     private: Mapping[str, frozenset[str]]

@@ -8,8 +8,9 @@ relates two sizes, and never claims what is not so.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple, assert_never
+
+from msgspec import Struct, field
 
 from tcsym.index.expr import (
     FALSE,
@@ -57,8 +58,7 @@ class Known(NamedTuple):
 Context = tuple[Known, ...]  # (): all sizes
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
+class Interval(Struct, frozen=True):
     """Least and largest value; None: unbounded."""
 
     low: int | None = None
@@ -74,8 +74,7 @@ ANY = Interval()
 Ranges = Mapping[str, Interval]
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     """What is known of expressions in certain ranges; it grows."""
 
     intervals: dict[Index, Interval] = field(default_factory=dict)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from tcsym.errors import SizeError
 
 
-@dataclass(frozen=True, slots=True)
-class Dim:
+class Dim(Struct, frozen=True):
     """A promise about a size: lo <= size <= hi (None: no bound) and size % multiple_of == 0.
 
     Example: `define(source, sizes={"B": Dim(1, 128), "K": Dim(multiple_of=16)})`. A call that
@@ -30,7 +31,7 @@ class Dim:
             number = size_value(value)
             if number is None or number < least:
                 raise SizeError(f"Dim: `{name}` is {value!r}, expected an integer >= {least}")
-            object.__setattr__(self, name, number)
+            force_setattr(self, name, number)
         if self.hi is not None and self.hi < self.lo:
             raise SizeError(f"Dim: `hi` is {self.hi}, below `lo`, which is {self.lo}")
         if self.hi is not None and self.hi // self.multiple_of * self.multiple_of < self.lo:

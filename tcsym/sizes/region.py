@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from tcsym.index.expr import TRUE, Condition, condition_text
 from tcsym.options import Options
@@ -11,8 +12,7 @@ from tcsym.options import Options
 Origin = Literal["analytic", "shipped", "user", "measured", "given"]
 
 
-@dataclass(frozen=True, slots=True)
-class Region:
+class Region(Struct, frozen=True):
     """Sizes that satisfy `context` (over size parameters) are served with `options`.
 
     The regions of a kernel cover its declared sizes; the first that has a size is meant. `origin`:

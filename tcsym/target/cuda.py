@@ -7,8 +7,9 @@ for tests and where there is no device.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from tcsym.target.cpu import TRIPLE as HOST_TRIPLE
 from tcsym.target.machine import Level, Machine, Multiprocessor, Tile

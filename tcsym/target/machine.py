@@ -5,15 +5,15 @@ No other stage knows a number of a processor, and none asks which processor it i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 # Sums of products of short elements side by side in 32 bits, as instructions (`ir.packed`).
 Dot = Literal["dot_int16", "dot_uint8_int8", "dot_bfloat16"]
 
 
-@dataclass(frozen=True, slots=True)
-class Level:
+class Level(Struct, frozen=True):
     """A level of memory that holds data near: its capacity and its lines, in bytes.
 
     ways: lines at addresses that are alike which it holds at once.
@@ -25,16 +25,14 @@ class Level:
     ways: int
 
 
-@dataclass(frozen=True, slots=True)
-class Tile:
+class Tile(Struct, frozen=True):
     """The register tile that contractions have by default: rows, and vectors of columns."""
 
     rows: int
     vectors: int
 
 
-@dataclass(frozen=True, slots=True)
-class Multiprocessor:
+class Multiprocessor(Struct, frozen=True):
     """What runs blocks of a device: what it holds at once, and what it does in a cycle.
 
     products: of 16-bit numbers, by instructions for matrices. memory_bytes: its share of the
@@ -52,8 +50,7 @@ class Multiprocessor:
     bank_bytes: int = 128
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
+class Machine(Struct, frozen=True):
     """A machine. `levels`: nearest first. `vector_bits` 0: scalar code only.
 
     name: of machines with the same vectors; one's tuned options are a good guess for another's.

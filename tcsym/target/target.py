@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from tcsym.target.machine import Level, Machine, Multiprocessor, Tile
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Struct, frozen=True):
     """`triple`, `cpu` and `features` are LLVM's names; all else that code depends on: `machine`."""
 
     name: str
@@ -26,7 +26,7 @@ class Target:
 
     @staticmethod
     def from_json(facts: Mapping[str, Any]) -> Target:
-        """The inverse of `dataclasses.asdict`, by way of JSON."""
+        """The inverse of `msgspec.to_builtins`, by way of JSON."""
         machine = dict(facts["machine"])
         machine["levels"] = tuple(Level(**level) for level in machine["levels"])
         machine["dots"] = tuple(machine["dots"])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tcsym.options import Options
 from tcsym.process.threads import get_num_threads
@@ -16,8 +17,7 @@ from tcsym.tuning.stores import machines_tuned_on, tuned_for
 Values = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Struct, frozen=True):
     """The answer of `kernel.options_for`: which options serve some sizes, and why. Prints well.
 
     options: what the code is made with.

@@ -13,8 +13,10 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from concurrent.futures import TimeoutError as Late
-from dataclasses import dataclass, field, replace
 from typing import TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Program
 from tcsym.ir.compiled import Compiled
@@ -43,8 +45,7 @@ _USED = 0.01  # share of the time that another thread must have run to count as 
 Answer = TypeVar("Answer")
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
+class Given(Struct, frozen=True):
     """Compiles what is not among `codes`: they were compiled where the search ran."""
 
     codes: tuple[tuple[Options, Compiled], ...]
@@ -55,8 +56,7 @@ class Given:
         return self.otherwise(program, target, options) if found is None else found
 
 
-@dataclass(frozen=True, slots=True)
-class RoundsJob:
+class RoundsJob(Struct, frozen=True):
     """The default, its copy and a candidate at one size, for `seconds`."""
 
     program: Program
@@ -67,7 +67,7 @@ class RoundsJob:
     seconds: float = CONFIRMED
     seed: int = 0
     context: Context = ()
-    compile: Compile = field(default=compile_dense)
+    compile: Compile = compile_dense
     is_reversed: bool = False
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from tcsym.errors import SizeError
 from tcsym.frontend.program import Program
@@ -22,8 +23,7 @@ SMALL = 8
 _ATTEMPTS, _EACH, _POOL = 20000, 100, 200
 
 
-@dataclass(frozen=True, slots=True)
-class Distribution:
+class Distribution(Struct, frozen=True):
     """Sizes to tune at, in the order of `Program.sizes`, with weights that sum to 1.
 
     ranges: what sizes other than these may be drawn from (lo, hi, multiple of). is_drawn: the

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct, field
 
 from tcsym.compiler import Lowering
 from tcsym.frontend.program import Program
@@ -21,8 +21,7 @@ from tcsym.tuning.grow_tree import Figures, Matrix, Sizes
 CALL = 50_000.0  # sixteenths of a cycle that any call takes: a microsecond
 
 
-@dataclass(slots=True)
-class Estimates:
+class Estimates(Struct):
     """Of a program on a target. Schedules, which take longest, are made once for all options."""
 
     program: Program

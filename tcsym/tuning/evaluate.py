@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
 
 import numpy as np
+from msgspec import Struct, field
 
 from tcsym.compiler import begin_program, compile_program
 from tcsym.frontend.interpret import interpret
@@ -41,8 +41,7 @@ _CAPS = (1, 3, 17, 37)
 _CHECKED = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Dense:
+class Dense(Struct, frozen=True):
     """Compiles the symbolic variant for dense arguments, for sizes in `context`.
 
     served: if there are some, code for others may be left out, as it is where calls had no others.
@@ -68,8 +67,7 @@ class Dense:
 compile_dense = Dense()
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(Struct, frozen=True):
     """One candidate against `rival` at some sizes (values in the order of `Program.sizes`).
 
     seconds: most time for one size. precision: standard error of the logarithm of the ratio at
@@ -92,11 +90,10 @@ class Job:
     context: Context = ()
     served: tuple[Values, ...] = ()
     expected: str = ""
-    compile: Compile = field(default=compile_dense)
+    compile: Compile = compile_dense
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """What became of a candidate. `ratios`: of its time and the rival's, for sizes measured."""
 
     state: State
@@ -105,8 +102,7 @@ class Outcome:
     ratios: tuple[tuple[Values, Ratio], ...] = ()
 
 
-@dataclass(slots=True)
-class RunnableKernel:
+class RunnableKernel(Struct):
     """Loaded code with the arguments it is run on."""
 
     program: Program

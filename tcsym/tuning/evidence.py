@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tcsym.tuning.timing import Ratio
 
@@ -25,8 +26,7 @@ CROWDED = 0.05  # share of the time that threads of a call waited for a core
 SLOWER = 0.02  # logarithm of time that options may cost at one size of a region where they win
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(Struct, frozen=True):
     """Seconds of a call of the default, of its copy and of the candidate, by rounds; one process.
 
     waited: share of the time that threads beside the first were ready to run and had no core.
@@ -36,8 +36,7 @@ class Sample:
     waited: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """Logarithms of a candidate's time by the default's: the median, the ends of its 95 % interval.
 
     noise: as much was seen between copies of the default. seconds: of a call of the candidate.

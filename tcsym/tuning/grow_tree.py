@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from tcsym.options import Options
@@ -28,8 +28,7 @@ LARGEST = 10**6  # of a size that another is divided by
 FILLED = (4, 6, 8, 16)  # elements, of what a last tile or vector is full of
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Struct, frozen=True):
     """What a threshold is for: a product of sizes, by another one, or how full a last block is."""
 
     sizes: tuple[int, ...]
@@ -64,8 +63,7 @@ def questions(n: int) -> list[Question]:
     return found + [Question((k,), divisor=d) for k in every for d in FILLED]
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(Struct, frozen=True):
     """`loss`: with one leaf here. weight, n_sizes: of the sizes that come here. No test: a leaf."""
 
     options: Options
@@ -76,8 +74,7 @@ class Node:
     below: tuple[Node, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Ground:
+class Ground(Struct, frozen=True):
     """What a tree is grown on, sizes by options, the default first.
 
     logs: of times by the default's. loss: how bad that is, weighted.

@@ -11,10 +11,10 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from tcsym.options import Options
@@ -134,8 +134,7 @@ class Guided:
         return np.array([1.0] + [SINGLE] * n_singles + [PAIR] * n_pairs)
 
 
-@dataclass(frozen=True, slots=True)
-class _Posterior:
+class _Posterior(Struct, frozen=True):
     """Weights are prior * u; the covariance of u is I - basis diag(1 - (1 - shrink)^2) basis'."""
 
     prior: Vector

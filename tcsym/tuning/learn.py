@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tcsym.index.expr import Condition, any_of, negate
 from tcsym.options import Options
@@ -42,8 +43,7 @@ def lost(regret: Any) -> Any:
     return capped + CONVEX * capped * capped
 
 
-@dataclass(frozen=True, slots=True)
-class Between:
+class Between(Struct, frozen=True):
     """Sizes that a tree is for, too, and what tells options apart there.
 
     estimate: logarithms of the estimated times of options at sizes, sizes by options.
@@ -56,16 +56,14 @@ class Between:
 NOWHERE = Between()
 
 
-@dataclass(frozen=True, slots=True)
-class Learned:
+class Learned(Struct, frozen=True):
     """`held_out`: what a tree without them loses (logarithm of time) at each of the sizes."""
 
     tree: Tree
     held_out: Mapping[Values, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class _Measured:
+class _Measured(Struct, frozen=True):
     """What is known, sizes by options, the default first. `logs` are worse by their noise.
 
     estimates: what is estimated there, and at the sizes between.

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
+
+from msgspec import Struct
 
 _LINE_SECONDS = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(Struct, frozen=True):
     """share: of the budget that is used. gain: how many times faster than the default now."""
 
     share: float

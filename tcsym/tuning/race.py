@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, wait
-from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tcsym.options import Options
 from tcsym.tuning.evaluate import Job, Outcome, Values, evaluate_job
@@ -20,8 +22,7 @@ Answer = TypeVar("Answer")
 CLOSE = 0.05  # a candidate this near the incumbent at a size may be the best there
 
 
-@dataclass(slots=True)
-class Attempt:
+class Attempt(Struct):
     """What is known of one candidate. Ratios are by the default's time.
 
     is_lost: its last job died with its worker, of whatever cause.
@@ -56,8 +57,7 @@ class Attempt:
         return self.state == "measured" and all(v in self.ratios for v in weights)
 
 
-@dataclass(slots=True)
-class Race:
+class Race(Struct):
     """Runs jobs like `template` on an executor; `timeout` in seconds a job.
 
     left: seconds until the race is over, whatever still runs. What had no time is no failure.
@@ -67,7 +67,7 @@ class Race:
     executor: Executor
     timeout: float
     seconds: dict[Values, float]
-    left: Callable[[], float] = field(default=lambda: math.inf)
+    left: Callable[[], float] = lambda: math.inf
     twins: dict[str, Attempt] = field(default_factory=dict)
 
     def is_over(self) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from textwrap import indent
+
+from msgspec import Struct, field
 
 from tcsym.errors import TCError
 from tcsym.ir.compiled import Compiled
@@ -19,8 +20,7 @@ _NORMAL_95 = 1.96
 _SHOWN = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Regret:
+class Regret(Struct, frozen=True):
     """Time lost against per-size tuning, as factors >= 1, on sizes that were not tuned for.
 
     mean: geometric.
@@ -62,8 +62,7 @@ class Regret:
         )
 
 
-@dataclass(slots=True)
-class TuningReport:
+class TuningReport(Struct):
     """Returned by `kernel.tune`. Prints as a table; `options` is the tree as text.
 
     gain: how many times faster than the analytic default over the tuned sizes (geometric mean,
@@ -93,16 +92,17 @@ class TuningReport:
     seconds: float
     stopped: str
     is_kept: bool
-    certify: Callable[[Sequence[Values]], Iterable[tuple[Values, tuple[float, ...]]]] = field(
-        repr=False
-    )
-    draw: Callable[[int, int], Sequence[Values]] = field(repr=False)
+    certify: Callable[[Sequence[Values]], Iterable[tuple[Values, tuple[float, ...]]]]
+    draw: Callable[[int, int], Sequence[Values]]
     n_visited: int = 0
     held_out: Mapping[Values, float] = field(default_factory=dict)
     n_resumed: int = 0
     least: float = 0.0
     notes: tuple[str, ...] = ()
-    code: Mapping[Options, Compiled] = field(default_factory=dict, repr=False)
+    code: Mapping[Options, Compiled] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return str(self)
 
     @property
     def is_short(self) -> bool:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
 from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Program
 from tcsym.options import Options
@@ -19,8 +21,7 @@ Search = Literal["guided", "genetic"]
 DEFAULT = Options()
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """What to tune and how far. context: what all sizes lie in; code is made for it. compile: tests
     put faulty compilers here.
 

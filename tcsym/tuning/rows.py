@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
 from typing import Any
+
+from msgspec import Struct
 
 from tcsym.runtime.digest import hexdigest
 
 
-@dataclass(frozen=True, slots=True)
-class Tuned:
+class Tuned(Struct, frozen=True):
     """The decision tree of one program on one machine.
 
     program: canonical hash. structure: class of similar programs. tree: JSON. measured: JSON list
@@ -30,8 +30,7 @@ class Tuned:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
+class Trial(Struct, frozen=True):
     """One candidate at one size, or (sizes "") its failure.
 
     compiler: version of what generated the code. options, sizes: JSON. ratio: its time by that of
@@ -52,8 +51,7 @@ class Trial:
     created: str
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
+class Chosen(Struct, frozen=True):
     """How strategy `auto` serves a program's calls on one machine.
 
     question: JSON of all that the answer depends on beside: declared and known sizes, options,
@@ -69,8 +67,7 @@ class Chosen:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Fastest:
+class Fastest(Struct, frozen=True):
     """Which of a program's tuned options was measured to be the fastest at single sizes.
 
     question: digest of all that the answer depends on beside: candidates, declared and known sizes,
@@ -91,7 +88,7 @@ class Fastest:
 
 Row = Tuned | Trial | Chosen | Fastest
 COLUMNS: dict[type, tuple[str, ...]] = {
-    kind: tuple(f.name for f in fields(kind)) for kind in (Tuned, Trial, Chosen, Fastest)
+    kind: kind.__struct_fields__ for kind in (Tuned, Trial, Chosen, Fastest)
 }
 
 

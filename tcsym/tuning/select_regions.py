@@ -8,8 +8,9 @@ reach. Where there is less, options serve just the tuned sizes at which they won
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
+
+from msgspec import Struct, field
 
 from tcsym.options import Options
 from tcsym.tuning.distribution import Values, distance
@@ -30,8 +31,7 @@ class Judge(Protocol):
     def verdict(self, options: Options, values: Values) -> Verdict | str: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Conclusion:
+class Conclusion(Struct, frozen=True):
     """The tree; its ratios to the default at the tuned sizes; what people should be told.
 
     interrupted: by Ctrl-C, before all was confirmed.
@@ -43,8 +43,7 @@ class Conclusion:
     is_interrupted: bool = False
 
 
-@dataclass(slots=True)
-class _Evidence:
+class _Evidence(Struct):
     """Verdicts of one leaf's options."""
 
     way: Way

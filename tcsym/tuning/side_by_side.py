@@ -7,7 +7,9 @@ are interleaved, inputs and expected results are made once. So hundreds of sizes
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Program
 from tcsym.options import Options
@@ -28,8 +30,7 @@ from tcsym.tuning.evaluate import (
 from tcsym.tuning.timing import Ratio, compare_all
 
 
-@dataclass(frozen=True, slots=True)
-class FieldJob:
+class FieldJob(Struct, frozen=True):
     """Candidates at one size; the first is the yardstick. One that is listed twice is loaded twice.
 
     seconds: for all together, about. precision: as of `compare_all`.
@@ -44,11 +45,10 @@ class FieldJob:
     precision: float = 0.01
     seed: int = 0
     context: Context = ()
-    compile: Compile = field(default=compile_dense)
+    compile: Compile = compile_dense
 
 
-@dataclass(frozen=True, slots=True)
-class Entrant:
+class Entrant(Struct, frozen=True):
     """What became of one candidate: its ratio, or the reason why there is none."""
 
     ratio: Ratio | None

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.compiler import Lowering
 from tcsym.frontend.program import Program
@@ -50,8 +52,7 @@ SPILL_COST, LATENCY_TILES = 2.0, 8
 PRUNED_BEYOND = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class Space:
+class Space(Struct, frozen=True):
     """Axes with their values, the default first. Points are options; other fields are defaults."""
 
     axes: tuple[tuple[str, tuple[Value, ...]], ...]

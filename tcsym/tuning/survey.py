@@ -8,7 +8,8 @@ themselves. A tree distinguishes fewer. So only the most useful ones go on, to m
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tcsym.options import Options
 from tcsym.tuning.distribution import Values

@@ -11,9 +11,9 @@ import math
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 LEAST_BATCH = 2e-4
 LEAST_ROUNDS, MOST_ROUNDS = 5, 60
@@ -22,8 +22,7 @@ _RESAMPLES = 40
 CLEAR = 3.0  # standard errors
 
 
-@dataclass(frozen=True, slots=True)
-class Ratio:
+class Ratio(Struct, frozen=True):
     """`log`: logarithm of candidate's time by rival's; `noise`: its standard error.
 
     seconds: of one call of the candidate. gave_up: it was clearly slower, and measured no further.

@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from math import prod
 from operator import mul
 from typing import Any, assert_never
+
+from msgspec import Struct
 
 from tcsym.errors import OptionError
 from tcsym.index.expr import TRUE, Condition, Index, all_of, eq, ge, index, mod, negate, var
@@ -29,8 +30,7 @@ _MULTIPLE = re.compile(rf"{_NAMES} % (\d+) == 0")
 _FILLED = re.compile(rf"\({_NAMES} - 1\) % (\d+) >= (\d+)")
 
 
-@dataclass(frozen=True, slots=True)
-class Predicate:
+class Predicate(Struct, frozen=True):
     """A test of the product of `sizes` (positions).
 
     Without divisor: `scale` times it is at least `least` times the product of `other`.
@@ -73,8 +73,7 @@ def _product(sizes: Sequence[int], names: Sequence[str]) -> Index:
     return reduce(mul, (var(names[k]) for k in sizes), index(1))
 
 
-@dataclass(frozen=True, slots=True)
-class Box:
+class Box(Struct, frozen=True):
     """Every size lies between its bounds, both inclusive."""
 
     bounds: tuple[tuple[int, int], ...]
@@ -96,13 +95,11 @@ class Box:
         return " and ".join(f"{a} <= n{k} <= {b}" for k, (a, b) in enumerate(self.bounds))
 
 
-@dataclass(frozen=True, slots=True)
-class Leaf:
+class Leaf(Struct, frozen=True):
     options: Options
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
+class Split(Struct, frozen=True):
     test: Predicate | Box
     then: Tree
     orelse: Tree

@@ -11,8 +11,9 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import replace
 from typing import Any, get_args
+
+from msgspec.structs import replace
 
 from tcsym.errors import OptionError, TCError
 from tcsym.frontend.program import Program

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from benchmarks.against import Compared, Pair, compare_rows, lines_of, verdict_on
 from benchmarks.rounds import WorkerDied

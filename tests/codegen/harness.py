@@ -5,12 +5,12 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 import llvmlite.binding as llvm
 import numpy as np
+from msgspec import Struct, field
 
 from tcsym.codegen import Generated, emit, object_code
 from tcsym.index.expr import Index, ceildiv, var
@@ -31,8 +31,7 @@ _FOR = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, *[ctypes.c_int64] * 2)
 WAYS = [(t, w) for t in TARGETS for w in (0, 8) if w or t != "cpu:avx512"]
 
 
-@dataclass
-class Launches:
+class Launches(Struct, dict=True):
     """Numbers of tasks of the parallel loops that ran, and their scratch memory, in a row each.
 
     Memory that no task has written holds 0xFF.
@@ -56,8 +55,7 @@ class Launches:
             t.join()
 
 
-@dataclass
-class Loaded:
+class Loaded(Struct):
     """A kernel in this process."""
 
     kernel: Kernel

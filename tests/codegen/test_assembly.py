@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from tcsym.codegen import assembly, emit
 from tcsym.frontend.program import Binary, Call, Const, Read

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 Sizes = dict[str, int]
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(Struct, frozen=True):
     """`gen`: input name -> how its values are made (normal, index SIZE, bit, small, special)."""
 
     source: str

@@ -9,7 +9,8 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from tcsym.errors import Span
 from tcsym.frontend.affine import as_condition, as_index
@@ -34,8 +35,7 @@ Values = dict[str, int]
 Found = tuple[str, int, int]  # kind, line, column
 
 
-@dataclass
-class Enumeration:
+class Enumeration(Struct):
     """One run of `program` at `sizes`."""
 
     program: Program

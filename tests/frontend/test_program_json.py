@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
 from typing import Any
 
 import pytest
+from msgspec import Struct
 
 from tcsym.compiler import analyse, explain_stage
 from tcsym.frontend.program import Program
@@ -25,11 +25,10 @@ def through_text(programs: tuple[Program, ...]) -> tuple[Program, ...]:
 
 def all_values(x: object) -> Iterator[object]:
     """Everything `x` was made from, also what takes no part in equality."""
-    if is_dataclass(x):
+    if isinstance(x, Struct):
         yield type(x)
-        for f in fields(x):
-            if f.init:
-                yield from all_values(getattr(x, f.name))
+        for name in x.__struct_fields__:
+            yield from all_values(getattr(x, name))
     elif isinstance(x, tuple):
         yield len(x)
         for item in x:
@@ -60,7 +59,7 @@ def test_deep_expressions_need_no_stack() -> None:
     (program,) = analyse("def f(float(N) A) -> (C) { C(i) = A(i) }").values()
     body: Any = program.body[0]
     value = body.value
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     from tcsym.frontend.program import Unary
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
+
+from msgspec import Struct
 
 from tcsym.kernel.definition import define
 from tcsym.options import Options
@@ -26,8 +27,7 @@ class Stale(Exception):
     """Code came from the cache that was made for other settings."""
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(Struct, frozen=True):
     """What `define` is given, the layout of all arrays, and what the key must tell."""
 
     given: Mapping[str, Any]

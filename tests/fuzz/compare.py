@@ -11,11 +11,11 @@ import random
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from tcsym.errors import TCError
@@ -35,8 +35,7 @@ RUNS, MANY_RUNS = 4, 64
 MARGIN = 4.0
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Struct, frozen=True):
     """`kind` says what went wrong, without figures: the reducer keeps it the same."""
 
     kind: str
@@ -45,8 +44,7 @@ class Failure:
     details: str
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(Struct, frozen=True):
     elements: int = 0
     errors: int = 0  # calls for which all sides raised the same error
     rejected: str = ""  # kind of the compile-time error, if the program is none
@@ -183,8 +181,7 @@ def _report(case: Case, modes: Sequence[str]) -> Report:
     return Report(run.elements, run.errors, "", tuple(run.failures))
 
 
-@dataclass(frozen=True, slots=True)
-class _At:
+class _At(Struct, frozen=True):
     """A call that all modes make: `want` is the reference's result, `allowed` how far it may be."""
 
     sizes: dict[str, int]

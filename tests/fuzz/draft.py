@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from tcsym.index.expr import Index, index, var
 from tcsym.index.values import evaluate
@@ -33,16 +34,14 @@ DTYPES += [DType.FLOAT16, DType.INT16, DType.INT32]
 DTYPES += [DType.BFLOAT16, DType.INT8, DType.UINT8] * 2
 
 
-@dataclass(slots=True)
-class Tensor:
+class Tensor(Struct):
     name: str
     dtype: DType
     shape: tuple[Index, ...]
     declared: str = ""
 
 
-@dataclass(slots=True)
-class Draft:
+class Draft(Struct):
     """`points`: for each statement, the extents whose product is its number of points."""
 
     rng: random.Random

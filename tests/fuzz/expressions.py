@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tcsym.index.expr import Index
 from tcsym.types import DType, promote
@@ -29,16 +31,14 @@ FUNCTIONS: dict[str, tuple[int, Callable[[float], float]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
+class Value(Struct, frozen=True):
     text: str
     dtype: DType
     magnitude: float
     literal: bool = False
 
 
-@dataclass(slots=True)
-class Scope:
+class Scope(Struct):
     """Index and loop variables with their extents, and the tensors that may be read.
 
     `anchored` collects variables that some unguarded read gives exactly their extent.

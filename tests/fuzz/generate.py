@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tcsym.index.expr import index, var
 from tcsym.types import DType

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import DTypeLike, NDArray
 
 LAYOUTS = ("dense", "transposed", "rows", "columns", "sliced", "reversed", "turned", "lifted")
 GARBAGE, MARGIN = 0xA5, 64  # what memory holds before; bytes around every array
 
 
-@dataclass(frozen=True, slots=True)
-class Laid:
+class Laid(Struct, frozen=True):
     """`array` lies in `memory`, which is garbage around it."""
 
     memory: NDArray[np.uint8]

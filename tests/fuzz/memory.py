@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Literal
 from unittest.mock import patch
 
 import numpy as np
+from msgspec.structs import replace
 
 from tcsym.compiler import Lowering, analyse
 from tcsym.index.values import evaluate

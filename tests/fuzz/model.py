@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tcsym.index.expr import Index
@@ -31,8 +32,7 @@ KINDS = {
 LAYOUTS = ("plain", "plain", "transposed", "rows", "sliced", "reversed", "broadcast")
 
 
-@dataclass(frozen=True, slots=True)
-class TensorModel:
+class TensorModel(Struct, frozen=True):
     """What the generator believes about a tensor. `bound`: integer values lie in [0, bound)."""
 
     name: str
@@ -42,8 +42,7 @@ class TensorModel:
     bound: Index | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Input:
+class Input(Struct, frozen=True):
     tensor: TensorModel
     values: str  # one of KINDS, "index", "stray" (some indices outside), or "i j: their place"
     layout: str
@@ -60,8 +59,7 @@ class Input:
 Expected = tuple[str, tuple[Index, ...], DType | None]  # name, extents, type if that is known
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+class Case(Struct, frozen=True):
     """`outputs`: name -> header text. `items`: statements, loops and calls, each on its own.
 
     `expected`: of tensors, what the generator knows of them without the compiler. `points`: the

@@ -7,9 +7,10 @@ few programs in all of them.
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from math import gcd
 from typing import Any, Literal
+
+from msgspec.structs import replace
 
 from tcsym.kernel.definition import define
 from tcsym.options import Options

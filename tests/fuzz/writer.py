@@ -6,7 +6,8 @@ Extents are known symbolically, so that later reads fit.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from tcsym.index.expr import Index, var
 from tcsym.types import DType, holds
@@ -14,8 +15,7 @@ from tests.fuzz.expressions import Scope, Value, condition, number
 from tests.fuzz.model import TensorModel
 
 
-@dataclass(slots=True)
-class Writer:
+class Writer(Struct):
     rng: random.Random
     level: int
     sizes: list[str]

@@ -6,9 +6,10 @@ Tiles are as small as the threads of a warp let them be, so that small sizes are
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Cast, Expr, Select
 from tcsym.index.expr import Condition, Index, all_of, ceildiv, eq, floordiv, index, lt, mod, var
@@ -44,8 +45,7 @@ F32, BF16 = DType.FLOAT32, DType.BFLOAT16
 Arrays = Mapping[str, np.ndarray]
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(Struct, frozen=True):
     """A kernel, shapes of its arrays at given sizes, and what its last argument becomes."""
 
     kernel: Kernel

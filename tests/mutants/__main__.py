@@ -14,9 +14,10 @@ import signal
 import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import asdict
 
 from tests.mutants.means import MEANS, Limits, Outcome, end_all, planted, reached, tried
 from tests.mutants.reach import Ways

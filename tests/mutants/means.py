@@ -12,8 +12,9 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from tests.mutants.model import ROOT, Mutant, Place, place_of
 from tests.mutants.reach import Ways, marked
@@ -25,8 +26,7 @@ _running: set[subprocess.Popen[bytes]] = set()
 GRACE = 90  # seconds that a run may take to end by itself
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """`how`: the last words of the run that found the bug."""
 
     caught: bool
@@ -67,8 +67,7 @@ def reached(programs: int) -> dict[str, Ways]:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """Of each means: seconds, and for the fuzzer, if given, so many programs, or only these."""
 
     seconds: float

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+
+from msgspec import Struct
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@dataclass(frozen=True, slots=True)
-class Mutant:
+class Mutant(Struct, frozen=True):
     """`old` is found once in `function`, and in no other function of that name.
 
     `mechanism`: what no longer holds, as one would report the bug. `function`: its name, with that
@@ -29,8 +29,7 @@ class Mutant:
     new: str
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """Where a mutant changes the package: a file below the root, and its text afterwards."""
 
     path: str

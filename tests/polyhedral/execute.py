@@ -11,10 +11,10 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, assert_never
 
 import numpy as np
+from msgspec.structs import replace
 
 from tcsym.errors import ERROR_KINDS
 from tcsym.frontend.interpret_functions import call

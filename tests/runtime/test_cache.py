@@ -8,10 +8,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tcsym.errors import Span
 from tcsym.index.expr import Index, floordiv, var

@@ -8,10 +8,10 @@ import shutil
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tcsym.options import Options
 from tcsym.runtime import versions as versions_module

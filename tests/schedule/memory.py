@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from tcsym.ir.loops import Buffer
 
@@ -84,8 +84,7 @@ def _is_inside(i: int, n: int) -> bool:
     return 0 <= i < n
 
 
-@dataclass(slots=True)
-class Clock:
+class Clock(Struct):
     """Who runs: the thread of a block of a grid, or, with thread None, the host. `epoch` counts the
     barriers of the block."""
 

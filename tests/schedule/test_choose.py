@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tcsym.index.expr import FALSE, TRUE, Condition, any_of, ge, negate, var
 from tcsym.ir.loops import Branch, Kernel, Loop, Node

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Call, Cast, Expr, Unary
 from tcsym.index.values import holds

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from tcsym.index.expr import condition_variables, ge, index, minimum, var
 from tcsym.index.values import holds

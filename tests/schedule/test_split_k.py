@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import prod
 from unittest.mock import patch
 
 import pytest
+from msgspec.structs import replace
 
 from tcsym.index.expr import FALSE
 from tcsym.index.values import evaluate, holds

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import permutations
 from typing import TypeGuard
 
 import pytest
+from msgspec.structs import replace
 
 from tcsym.codegen import emit
 from tcsym.index.expr import All, eq, var

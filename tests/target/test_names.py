@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from msgspec import to_builtins
 
 import tcsym
 from tcsym.errors import OptionError
@@ -62,7 +62,7 @@ def test_what_some_processors_have_is_used_by_these_only() -> None:
 @pytest.mark.parametrize("name", [*NAMED, *DEVICES])
 def test_targets_survive_json(name: str) -> None:
     target = resolve_target(name)
-    assert Target.from_json(json.loads(json.dumps(asdict(target)))) == target
+    assert Target.from_json(json.loads(json.dumps(to_builtins(target)))) == target
 
 
 def test_lanes_and_levels() -> None:

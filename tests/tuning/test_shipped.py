@@ -88,7 +88,7 @@ def test_files_of_other_machines_stay(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(tune_library, "DIRECTORY", str(tmp_path))
     kernel = Kernel.named("row_sum")
     row = read(str(FILES[0]))[0]
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     mine = replace(row, program=kernel.program.canonical, machine=kernel.machine)
     for each in (replace(mine, machine="other avx2 l1=1K l2=2K"), mine, replace(mine, gain=1.5)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import logging
 import multiprocessing
@@ -13,10 +12,10 @@ import sqlite3
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import asdict, replace
 
 from tcsym.index.expr import TRUE
 from tcsym.options import Options
@@ -411,9 +410,9 @@ def test_a_damaged_shipped_file_is_no_file(base: Path, damage: str) -> None:
 @pytest.mark.parametrize("measured", ["[]", "[3]", "[[1, 2], [3]]", '[["a"]]', "{}", "[[1.5]]"])
 def test_what_tells_no_sizes_is_no_tuned_program(measured: str) -> None:
     """Whoever asks how far sizes are from measured ones would fail."""
-    row = dataclasses.replace(tuned(), measured=measured)
+    row = replace(tuned(), measured=measured)
     with pytest.raises(ValueError, match="no sizes"):
-        tuned_from(dataclasses.asdict(row))
+        tuned_from(asdict(row))
 
 
 def test_region_without_context_means_all_sizes() -> None:

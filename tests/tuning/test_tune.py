@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import os
@@ -18,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 import tcsym as tc
 from tcsym.cli.tune import short_text
@@ -378,7 +378,7 @@ def test_what_is_no_executor_is_refused() -> None:
 
 
 def test_a_machine_of_another_kind_is_told() -> None:
-    other = dataclasses.replace(TARGET, machine=with_level(TARGET.machine, "l2", 12345 * 1024))
+    other = replace(TARGET, machine=with_level(TARGET.machine, "l2", 12345 * 1024))
     given = Request(PROGRAM, other, distribution(), 3, executor=Inline(), progress=False)
     with pytest.raises(TCError, match="l2=12345K"):
         tune.tune(given)
@@ -388,7 +388,7 @@ class Mangling(Inline):
     """What it is sent arrives as something else."""
 
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
-        return super().submit(fn, dataclasses.replace(args[0], candidate=Options(pack=False)))
+        return super().submit(fn, replace(args[0], candidate=Options(pack=False)))
 
 
 def test_workers_that_compile_other_code_are_told() -> None:
@@ -402,7 +402,7 @@ def test_the_code_of_calls_is_what_workers_compile() -> None:
     job = baseline_job(request())
     pool = WorkerPool()
     try:
-        outcome = pool.submit(evaluate_job, dataclasses.replace(job, expected="none")).result()
+        outcome = pool.submit(evaluate_job, replace(job, expected="none")).result()
     finally:
         pool.shutdown()
     assert outcome.state == "failed" and outcome.fingerprint == job.expected

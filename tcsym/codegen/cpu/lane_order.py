@@ -8,7 +8,8 @@ only gathers such loads keeps their order, and is put right where another statem
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tcsym.frontend.program import Binary, Call, Const, Read, Unary
 from tcsym.index.expr import ONE, ZERO, Index, condition_variables
@@ -20,16 +21,14 @@ from tcsym.types import DType
 HALVES = 256  # bits of the vectors that have this order; wider ones shuffle across at once
 
 
-@dataclass(frozen=True, slots=True)
-class LaneOrder:
+class LaneOrder(Struct, frozen=True):
     """`buffers` in shuffled order. `whole`: trips of unrolled loops whose copies all run alike."""
 
     buffers: frozenset[str] = frozenset()
     whole: tuple[tuple[str, int], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(Struct, frozen=True):
     """A statement, its vector loop if it has one, and whether all its lanes always run."""
 
     statement: Store | Update

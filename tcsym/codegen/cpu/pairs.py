@@ -6,7 +6,8 @@ same two vectors: all elements of both are read in any case.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.codegen.cpu.lane_order import (
     HALVES,
@@ -26,8 +27,7 @@ from tcsym.ir.loops import Buffer, Store
 from tcsym.ir.traverse import loads, subvalues
 
 
-@dataclass(slots=True)
-class Shuffled:
+class Shuffled(Struct):
     """What is in shuffled order: buffers, and for a moment the statement being written.
 
     `together`: all that this statement reads, if it does so in any case.

@@ -7,8 +7,10 @@ whose pointer parameters are `noalias`. `launch` cuts the iterations into balanc
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.codegen.cpu.launch import HEAD, launch_call
 from tcsym.codegen.scalar.context import Context
@@ -21,8 +23,7 @@ from tcsym.index.expr import Index, of_atom, var
 from tcsym.ir.regions import Region
 
 
-@dataclass(frozen=True, slots=True)
-class _Item:
+class _Item(Struct, frozen=True):
     """One word that a task receives: `text`, stored in its data, or element `at` of `array`."""
 
     kind: str
@@ -31,8 +32,7 @@ class _Item:
     at: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Tasks:
+class Tasks(Struct, frozen=True):
     """Runs regions on threads, one for each `min_work` of the work (0: on all there are)."""
 
     min_work: int

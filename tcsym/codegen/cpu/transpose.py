@@ -9,9 +9,10 @@ last dimension is not contiguous, the block is moved by a loop over its elements
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import reduce
 from itertools import product
+
+from msgspec.structs import replace
 
 from tcsym.codegen.cpu.memory import load, store
 from tcsym.codegen.scalar.addresses import Address, address, moved_by

@@ -6,7 +6,7 @@ computed so and put right before it is stored.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from tcsym.codegen.cpu import memory
 from tcsym.codegen.cpu.lane_order import lane_order
@@ -27,8 +27,7 @@ from tcsym.target.machine import Machine
 from tcsym.types import DType
 
 
-@dataclass(slots=True)
-class VectorMemory:
+class VectorMemory(Struct):
     """`lanes`: in which order they lie, in the statement being written."""
 
     lanes: Shuffled

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import reduce
 from operator import mul
 from typing import assert_never
+
+from msgspec import Struct
 
 from tcsym.codegen.device.launch import block_loops, threads_of
 from tcsym.index.expr import TRUE, Index, condition_text, floordiv, mod, var
@@ -62,8 +63,7 @@ def c_text(kernel: Kernel) -> str:
     return whole.replace("[]", "")  # of single numbers
 
 
-@dataclass(frozen=True, slots=True)
-class _Text:
+class _Text(Struct, frozen=True):
     kernel: Kernel
     host: Host
     block_bytes: int

@@ -7,8 +7,9 @@ for each in tcsym/native/simt.c, whose state `%simt` each thread is told.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from tcsym.codegen.device.announce import number_of
 from tcsym.codegen.scalar.context import Context
@@ -18,8 +19,7 @@ from tcsym.ir.loops import Buffer
 from tcsym.types import DType
 
 
-@dataclass(frozen=True, slots=True)
-class Fragments:
+class Fragments(Struct, frozen=True):
     """What a thread of a warp holds of matrices, see `ir.device.held`. dtype: of both factors,
     whose elements are values of registers."""
 
@@ -63,8 +63,7 @@ class Instructions(Protocol):
         """This thread is about to use an element of memory that others see."""
 
 
-@dataclass(slots=True)
-class OfTwin:
+class OfTwin(Struct):
     """Calls, by which the host sees all that threads do to each other.
 
     sites: places where they wait, so far.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import assert_never
+
+from msgspec import Struct
 
 from tcsym.codegen.device.instructions import Fragments, Instructions
 from tcsym.codegen.scalar.addresses import Address, address
@@ -30,8 +31,7 @@ from tcsym.ir.device import (
 from tcsym.ir.loops import Prefetch, Shuffle, TransposeBlock, Update
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceIntrinsics:
+class DeviceIntrinsics(Struct, frozen=True):
     """Nothing is packed, and nothing is fetched ahead by itself."""
 
     instructions: Instructions

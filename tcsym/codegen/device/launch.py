@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from functools import reduce
 from operator import mul
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.codegen.device.announce import announce
 from tcsym.codegen.device.instructions import Instructions
@@ -43,8 +45,7 @@ def device_module(triple: str) -> Module:
     return Module(device_line(triple) + shared, attributes + WEIGHTS)
 
 
-@dataclass(frozen=True, slots=True)
-class Grids:
+class Grids(Struct, frozen=True):
     """Launches on a device. module: of what runs there, a part for each function."""
 
     module: Module
@@ -66,8 +67,7 @@ class Grids:
         run_grid(context, run, [*given, *shape_of(context, region)])
 
 
-@dataclass(frozen=True, slots=True)
-class Twin:
+class Twin(Struct, frozen=True):
     """Launches on the host: for tests of what a device would do, and on machines without one."""
 
     instructions: Instructions

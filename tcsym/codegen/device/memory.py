@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import gcd
+
+from msgspec import Struct
 
 from tcsym.codegen.device.instructions import Instructions
 from tcsym.codegen.scalar.addresses import Address
@@ -23,8 +24,7 @@ from tcsym.sizes.multiples import divisor
 MOST_ALIGNED = 16  # bytes that one access moves
 
 
-@dataclass(slots=True)
-class ThreadMemory:
+class ThreadMemory(Struct):
     """No lanes, so no masks and no order of them. line: of the program, of what is being written;
     0 if that is not known."""
 

@@ -6,7 +6,7 @@ thread's stack, and the code of a large tile a small part of what the copies wou
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from tcsym.index.expr import ge, var
 from tcsym.ir.loops import Branch, Kernel, Loop, Node

@@ -14,10 +14,11 @@ step of an innermost reduction comes after it: what is done in one is little. No
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import reduce
 from math import gcd
 from operator import mul
+
+from msgspec import Struct
 
 from tcsym.codegen.scalar.casts import element_kind
 from tcsym.codegen.scalar.context import Context
@@ -44,8 +45,7 @@ _LARGEST_SCALE = 8  # of an index in an address
 _Parts = tuple[tuple[tuple[Atom, int], ...], Index]  # terms, and what comes after the loops' steps
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(Struct, frozen=True):
     """Where the lanes of an access lie. `offsets`, if given, replaces `stride`.
 
     `place`: elements from the buffer's base to lane 0, if known. `places`: the offsets, if known.

@@ -9,8 +9,10 @@ are simplified first: parameters hide that a quotient times its divisor is the d
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import Any, assert_never
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.codegen.scalar.parameters import Parameters
 from tcsym.frontend.program import Expr, IndexValue, Read
@@ -43,8 +45,7 @@ from tcsym.ir.traverse import map_value, subvalues, walk
 LOCAL = ("register", "stack")
 
 
-@dataclass(frozen=True, slots=True)
-class Function:
+class Function(Struct, frozen=True):
     """A loop as a kernel: `sizes` and `variables` are numbers that it is called with.
 
     Buffers are pointers with strides; their shapes mean nothing.
@@ -58,8 +59,7 @@ class Function:
         return self.kernel.name
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Struct, frozen=True):
     """What stands for a loop: values of the function's sizes and variables, and its buffers."""
 
     function: str

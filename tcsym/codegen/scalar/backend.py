@@ -6,8 +6,9 @@ Shared code calls these; what implements them (`tcsym.codegen.cpu`) may use all 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct
 
 from tcsym.codegen.scalar.values import Val
 from tcsym.frontend.program import Call, Read
@@ -89,8 +90,7 @@ class Intrinsics(Protocol):
         """The statement."""
 
 
-@dataclass(frozen=True, slots=True)
-class Backend:
+class Backend(Struct, frozen=True):
     """A target's. `memory`: that of a kernel's first function.
 
     has_lanes: it has vectors; else iterations of vector loops are copies side by side.

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tcsym.codegen.scalar.alike import Call
 from tcsym.codegen.scalar.backend import Backend, Memory
@@ -40,8 +42,7 @@ class Bound(NamedTuple):
     depth: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Lanes:
+class Lanes(Struct, frozen=True):
     """The vector loop being emitted. `mask` None: all lanes are active.
 
     `ragged`: variables of the loop's own mask. `guarded`: the mask also comes from conditions.
@@ -56,8 +57,7 @@ class Lanes:
     active: Val | None = None
 
 
-@dataclass(slots=True)
-class Faults:
+class Faults(Struct):
     """Faults of the kernel so far; a code is 1 + the index."""
 
     found: dict[tuple[str, Span, str], int] = field(default_factory=dict)
@@ -72,8 +72,7 @@ class Faults:
         return self.found[key]
 
 
-@dataclass(slots=True)
-class Context:
+class Context(Struct):
     """State of the emission of one function of the kernel.
 
     `arena`: register of the address that offsets of `storage` start from.
@@ -95,6 +94,7 @@ class Context:
     backend: Backend
     memory: Memory
     code: Code
+    registers: Registers
     error: str
     storage: Storage
     arena: str
@@ -119,10 +119,6 @@ class Context:
     stored_in: dict[int, tuple[frozenset[str], Loop]] = field(default_factory=dict)
     depths: dict[tuple[int, int, int, Val | None], tuple[int, Value]] = field(default_factory=dict)
     row_groups: dict[int, tuple[Any, Node]] = field(default_factory=dict)
-    registers: Registers = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.registers = Registers(self.function)
 
     @property
     def function(self) -> Function:

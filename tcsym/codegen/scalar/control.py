@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 from typing import assert_never
+
+from msgspec.structs import replace
 
 from tcsym.codegen.scalar.branches import in_blocks
 from tcsym.codegen.scalar.casts import element_kind

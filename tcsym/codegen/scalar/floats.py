@@ -6,13 +6,12 @@ formulas become constants of its type.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from tcsym.codegen.scalar.values import Code, Val, constant
 
 
-@dataclass(frozen=True, slots=True)
-class Num:
+class Num(Struct, frozen=True):
     code: Code
     val: Val
 

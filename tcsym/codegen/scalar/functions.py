@@ -8,6 +8,7 @@ from tcsym.codegen.scalar.alike import Call, Function
 from tcsym.codegen.scalar.backend import Backend
 from tcsym.codegen.scalar.context import Bound, Context, Faults
 from tcsym.codegen.scalar.index_code import as_val, number
+from tcsym.codegen.scalar.registers import Registers
 from tcsym.codegen.scalar.text import Function as Text
 from tcsym.codegen.scalar.text import Module
 from tcsym.codegen.scalar.values import Code
@@ -48,6 +49,7 @@ def _write(
         backend=backend,
         memory=backend.memory(kernel, machine),
         code=Code(f, machine),
+        registers=Registers(f),
         error="",
         storage=allocate(kernel),
         arena="",

@@ -6,7 +6,7 @@ inside are quotient and remainder.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from tcsym.codegen.scalar.context import Context
 from tcsym.codegen.scalar.index_code import Number, as_val, atom_variables, number
@@ -16,8 +16,7 @@ from tcsym.index.expr import FloorDiv, Index, Mod, floordiv, mod, var
 from tcsym.ir.loops import Loop, Node
 
 
-@dataclass(frozen=True, slots=True)
-class Quotient:
+class Quotient(Struct, frozen=True):
     """counter / divisor and the remainder: in the first iteration, and their registers in all."""
 
     divisor: Index

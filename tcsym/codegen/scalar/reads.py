@@ -7,7 +7,8 @@ all lanes is loaded only if some lane wants it, and a failed check gives zero in
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tcsym.codegen.scalar.addresses import Address, address
 from tcsym.codegen.scalar.branches import choose, fail_if, record

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tcsym.codegen.scalar.context import Bound, Context
+from tcsym.codegen.scalar.registers import Registers
 from tcsym.codegen.scalar.text import Function
 from tcsym.codegen.scalar.values import Code, Val
 from tcsym.ir.regions import Region
@@ -29,6 +30,7 @@ def inside(context: Context, region: Region, f: Function) -> Context:
         backend=context.backend,
         memory=context.memory.of_another(),
         code=Code(f, context.machine),
+        registers=Registers(f),
         error="%error",
         storage=context.storage,
         arena="%arena",

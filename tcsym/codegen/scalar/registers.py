@@ -6,14 +6,13 @@ between blocks, so nothing has to be merged where blocks meet.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from tcsym.codegen.scalar.text import Function
 from tcsym.codegen.scalar.values import Val
 
 
-@dataclass(slots=True)
-class _Held:
+class _Held(Struct):
     """Lanes of a buffer from `place` on. `line`: of a store that nothing has read yet, or None."""
 
     place: int

@@ -10,8 +10,9 @@ loops: a call then costs nothing beside what it does.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import assert_never
+
+from msgspec import Struct, field
 
 from tcsym.codegen.scalar.alike import LOCAL, Alike, Call, Function
 from tcsym.frontend.program import Binary, Cast, Read
@@ -36,8 +37,7 @@ from tcsym.ir.traverse import loads, subvalues, walk
 LEAST_STATEMENTS = 8  # vector statements in the code; fewer are not worth a function
 
 
-@dataclass(frozen=True, slots=True)
-class SharedLoops:
+class SharedLoops(Struct, frozen=True):
     """Functions, the largest first, and the calls of them by the identity of the loop."""
 
     functions: tuple[Function, ...] = ()

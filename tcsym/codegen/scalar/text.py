@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 _HERE = 1 << 30
 WEIGHTS = (  # metadata that branches and loads refer to
@@ -20,8 +21,7 @@ WEIGHTS = (  # metadata that branches and loads refer to
 )
 
 
-@dataclass(slots=True)
-class OpenLoop:
+class OpenLoop(Struct):
     """A loop around the place being written.
 
     `before`: lines in front of it, where its `scope` begins; they run only if it has an iteration.

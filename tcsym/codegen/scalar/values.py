@@ -8,9 +8,10 @@ is decided here: bool is i1, half and bfloat16 are float.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from tcsym.codegen.scalar.text import Function
 from tcsym.target.machine import Machine
@@ -86,8 +87,7 @@ def constant(value: int | float, kind: str) -> Val:
     return Val(str(wrapped - (1 << bits) if wrapped >> (bits - 1) else wrapped), kind)
 
 
-@dataclass(slots=True)
-class Code:
+class Code(Struct):
     """Elementwise instructions appended to `function`."""
 
     function: Function

@@ -6,16 +6,15 @@ torch counts arguments and results, derivatives know them by name.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
+from msgspec import Struct
 
 from tcsym.operators.called import Called
 
 
-@dataclass(frozen=True, slots=True)
-class Backward:
+class Backward(Struct, frozen=True):
     """Of one kernel, for one choice of inputs.
 
     kept: places among inputs and results of the call. order: for each argument of `kernel`, its

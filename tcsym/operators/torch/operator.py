@@ -7,12 +7,12 @@ disk find the same operator in another process. Arguments are the inputs in orde
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from keyword import iskeyword
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
+from msgspec import Struct
 
 from tcsym.operators.called import Called
 from tcsym.operators.torch.gradients import Recorder, recorded_function, run, transformed_function
@@ -24,8 +24,7 @@ _library = torch.library.Library("tcsym", "FRAGMENT")
 _AUTOCAST = ("cpu", "cuda")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Operator:
+class Operator(Struct, frozen=True, eq=False):
     """packet: what graphs call; its `default` is the one operator. record: `apply` of the function
     that records a plain call. transform: the same for tensors that torch.func transforms."""
 

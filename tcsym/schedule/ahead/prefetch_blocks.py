@@ -10,9 +10,10 @@ a row, as windows do that move by one element.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import reduce
 from operator import mul
+
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Read
 from tcsym.index.expr import FALSE, ONE, TRUE, ZERO, Index, ge

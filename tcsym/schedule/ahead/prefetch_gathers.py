@@ -8,7 +8,8 @@ steps later. Tables that lie in the second cache are not worth it: a condition o
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Read, Select
 from tcsym.index.expr import ZERO, Index, ge, minimum, var

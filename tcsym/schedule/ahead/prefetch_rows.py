@@ -9,8 +9,10 @@ will read a little later. The address may lie beyond the end: a prefetch of no m
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from itertools import product
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Expr, Read
 from tcsym.index.expr import ZERO, Atom, Index, Min, index, minimum
@@ -37,8 +39,7 @@ PART_BYTES = 8192
 MOST_LINES = 4  # of an iteration
 
 
-@dataclass(frozen=True, slots=True)
-class _Stream:
+class _Stream(Struct, frozen=True):
     """What whole vectors read one after another: in an iteration of `loop`, `step` elements.
 
     points: loops along them. rows: loops over several rows at a time.

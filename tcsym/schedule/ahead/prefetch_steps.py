@@ -6,7 +6,7 @@ processor's own prefetcher follows.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Read
 from tcsym.index.expr import ONE, ZERO, Index, var

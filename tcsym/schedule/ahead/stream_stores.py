@@ -14,7 +14,9 @@ where the caches hold most of what is moved. They are there once, and only their
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.index.expr import (
     FALSE,
@@ -66,8 +68,7 @@ LEAST_SHARE = 4  # of the last cache: less than a quarter of it written is not w
 ALL_BUT = 8  # the part of the last cache without which it still is too small for a transposition
 
 
-@dataclass(frozen=True, slots=True)
-class _Streams:
+class _Streams(Struct, frozen=True):
     """Stores in the innermost loop `loop`, by identity, that may be streamed if `condition`."""
 
     loop: str

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from math import gcd
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Expr, IndexValue, Read
 from tcsym.index.expr import ONE, ZERO, FloorDiv, Index, Product, condition_variables, of_atom, var
@@ -29,8 +31,7 @@ Subscripts = tuple[Index | Expr, ...]
 FEW_LANES = 16  # of most vectors: what changes once in so many is one element for all
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(Struct, frozen=True):
     """`buffer[subscripts]`, written or read (an update does both and counts as written).
 
     spans: dimensions along which a block goes on from there; the subscripts do not say how far.
@@ -164,8 +165,7 @@ def is_shared(buffer: Buffer, subscripts: Subscripts, variable: str, lanes: int)
     return stride(buffer, tuple(replaced.get(s, s) for s in subscripts), variable) == ONE
 
 
-@dataclass(frozen=True, slots=True)
-class _ByQuotient:
+class _ByQuotient(Struct, frozen=True):
     """A subscript with a variable in place of its quotients by `divisors`."""
 
     plain: Index

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import assert_never
+
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Select
 from tcsym.index.expr import FALSE, TRUE, Condition, Index

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from tcsym.frontend.program import (
     Binary,
@@ -26,8 +26,7 @@ from tcsym.schedule.analysis.loops import chain_of, find_loop, statements_in
 MOST_OPERATIONS = 6  # of a light term
 
 
-@dataclass(frozen=True, slots=True)
-class Band:
+class Band(Struct, frozen=True):
     """A perfect chain of parallel loops and what is inside."""
 
     loops: tuple[Loop, ...]
@@ -41,8 +40,7 @@ class Band:
         return next(x for x in self.loops if x.variable == variable)
 
 
-@dataclass(frozen=True, slots=True)
-class Roles:
+class Roles(Struct, frozen=True):
     """columns: the loop that runs in vectors. rows: the loop unrolled over, if any.
 
     `streamed`: reads that move with the columns and the reduction but not with the rows, so that

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Cast, Const, Expr, Select, dtype_of
 from tcsym.ir.loops import Value

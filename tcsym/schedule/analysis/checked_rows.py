@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Binary, Const, Expr, IndexValue, Read
 from tcsym.index.expr import Condition, Index, all_of, ge, index
@@ -37,8 +38,7 @@ def gathered_rows(kernel: Kernel, band: Band) -> Condition:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
+class Checked(Struct, frozen=True):
     """`before`: the check of a row, and stores of its positions. `value`: makes no more checks."""
 
     before: tuple[Node, ...]

@@ -10,8 +10,10 @@ two or three: it chooses numbers of threads.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from math import prod
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Binary, Call, Cast, Const, IndexValue, Read
 from tcsym.index.expr import ONE, ZERO, Index, Max, Min, floordiv, index, maximum, minimum
@@ -71,8 +73,7 @@ def is_light(function: str) -> bool:
     return _FUNCTIONS.get(function, _FUNCTION) <= PLAIN
 
 
-@dataclass(frozen=True, slots=True)
-class Copies:
+class Copies(Struct, frozen=True):
     """An unrolled or vector loop around a statement."""
 
     variable: str
@@ -84,8 +85,7 @@ class Copies:
         return Copies(loop.variable, loop.upper.as_int() or 0, loop.kind == "vector")
 
 
-@dataclass(frozen=True, slots=True)
-class Costs:
+class Costs(Struct, frozen=True):
     """Of the loops of a kernel on a target. `vector_bytes`: of a register, 0 without vectors.
 
     scalars: by variable with a value that is read, how many elements may be read for it.
@@ -182,8 +182,7 @@ def _least_known(e: Index, known: frozenset[str]) -> Index | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class _Instructions:
+class _Instructions(Struct, frozen=True):
     """Of one statement in its copies. `seen`: values that are computed, and what they depend on."""
 
     costs: Costs

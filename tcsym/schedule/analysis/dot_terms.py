@@ -9,7 +9,7 @@ two unsigned ones one 128 lower. That, and zero points which the sum leaves as t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from tcsym.frontend.program import Binary, Cast, Const, Expr, Select, Unary, dtype_of
 from tcsym.ir.loops import Update
@@ -22,16 +22,14 @@ _SHIFT = 128
 _ZERO = Const(0, DType.INT32)
 
 
-@dataclass(frozen=True, slots=True)
-class Owed:
+class Owed(Struct, frozen=True):
     """`factor` times the sum of `value`, both in int32; of ones, if that is None."""
 
     factor: Expr
     value: Expr | None
 
 
-@dataclass(frozen=True, slots=True)
-class DotTerm:
+class DotTerm(Struct, frozen=True):
     """`function` of left and right, and what is owed to the sum of all."""
 
     function: str
@@ -81,8 +79,7 @@ def _bfloats(a: Expr, b: Expr) -> DotTerm | None:
     return DotTerm(BFLOAT, a.operand, b.operand) if types == {DType.BFLOAT16} else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Side:
+class _Side(Struct, frozen=True):
     """A factor is `value`, of this short type, less `zero`."""
 
     value: Expr

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tcsym.index.expr import Index, var
 from tcsym.ir.loops import Kernel, Loop, Node
 from tcsym.ir.traverse import map_node, substitute_node, walk
 
 
-@dataclass(slots=True)
-class Names:
+class Names(Struct):
     """The names in use; `fresh` adds one."""
 
     used: set[str]

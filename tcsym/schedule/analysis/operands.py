@@ -7,7 +7,9 @@ one side of the register tile only is done once, when the panel is filled.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Binary, Call, Cast, Const, Expr, Read, Select, Unary, dtype_of
 from tcsym.index.expr import ONE, ZERO, Index, var
@@ -28,8 +30,7 @@ HALVES = (DType.FLOAT16, DType.BFLOAT16)
 Fits = Callable[[Value], bool]
 
 
-@dataclass(frozen=True, slots=True)
-class Operand:
+class Operand(Struct, frozen=True):
     """`value` as in the naive kernel; it moves with `columns` and `inner` (outermost first).
 
     A panel has the dimensions of `inner` in the order in which the register tile runs over them.

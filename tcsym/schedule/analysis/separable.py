@@ -6,8 +6,9 @@ subscript that the row moves in; so what is reduced over it serves all windows o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
+
+from msgspec import Struct
 
 from tcsym.frontend.program import Binary, IndexValue, Read
 from tcsym.index.expr import Index, condition_variables
@@ -22,8 +23,7 @@ FEW_TERMS = 4  # of a window that is one expression
 MOST_STEP = 4  # between windows of unknown length, of which few columns are used
 
 
-@dataclass(frozen=True, slots=True)
-class Side:
+class Side(Struct, frozen=True):
     """A subscript of the operand that moves along the row: its least value and its extent."""
 
     subscript: Index
@@ -31,8 +31,7 @@ class Side:
     n: Index
 
 
-@dataclass(frozen=True, slots=True)
-class Separable:
+class Separable(Struct, frozen=True):
     """`update`, in the loops `around`, of which `first` can be done once for all of `inner`."""
 
     update: Update

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tcsym.ir.loops import Kernel, Node, Prefetch
 from tcsym.options import Options
@@ -12,8 +13,7 @@ from tcsym.schedule.plan import Choice, Note
 from tcsym.target.machine import Machine
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(Struct, frozen=True):
     """`names`, `record` and `ahead` grow while a kernel is mapped.
 
     record: choices and notes, in the order in which they were made.

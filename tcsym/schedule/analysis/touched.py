@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import assert_never, cast
+
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Expr
 from tcsym.index.expr import Index

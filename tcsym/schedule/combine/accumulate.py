@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Cast, Const, Expr, Read
 from tcsym.index.expr import condition_variables
@@ -42,8 +43,7 @@ def accumulate_privately(kernel: Kernel, names: Names) -> Kernel:
     return _Accumulation(kernel, names).run()
 
 
-@dataclass(slots=True)
-class _Accumulation:
+class _Accumulation(Struct):
     kernel: Kernel
     names: Names
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import prod
+
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Binary, Expr
 from tcsym.index.expr import ZERO, index

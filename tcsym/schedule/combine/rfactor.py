@@ -5,7 +5,7 @@ The number of parts follows from sizes alone, never from threads: so does the re
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Read
 from tcsym.index.expr import ZERO, Index, floordiv, maximum, minimum, var

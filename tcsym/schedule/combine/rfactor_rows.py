@@ -6,7 +6,8 @@ rows, whatever the threads: so the result does not depend on those.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Read
 from tcsym.index.expr import ZERO, Index, ceildiv, minimum, var
@@ -28,8 +29,7 @@ from tcsym.schedule.version.versioning import duplicate
 PART_ROWS = 256  # the sums of a part cost two accesses for as many terms
 
 
-@dataclass(frozen=True, slots=True)
-class SplitRows:
+class SplitRows(Struct, frozen=True):
     """`columns`: the loop over the columns of one part; the combination keeps the old one.
 
     `rows`: iterations of the loop that was split.

@@ -9,9 +9,11 @@ So results are the same in every call with as many threads.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import reduce
 from operator import mul
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Read
 from tcsym.index.expr import ONE, ZERO, Condition, Index, floordiv, ge, maximum, minimum, var
@@ -38,8 +40,7 @@ LEAST_COLUMNS = 64  # of a thread: two lines of memory, at least
 PART_WORK = 65536 * PER_CYCLE
 
 
-@dataclass(frozen=True, slots=True)
-class _Scatter:
+class _Scatter(Struct, frozen=True):
     """All that the scan `loop` does. rows: parallel loops inside, around the update; terms: of all
     its loops; elements: positions they meet in."""
 

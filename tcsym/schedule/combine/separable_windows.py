@@ -8,7 +8,8 @@ expression, without an accumulator. Box filters, pooling, dilation and erosion a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Read
 from tcsym.index.expr import (
@@ -47,8 +48,7 @@ from tcsym.schedule.version.versioning import duplicate
 ROWS = 4  # of a side at a time: what was just stored cannot be loaded at once
 
 
-@dataclass(frozen=True, slots=True)
-class Separated:
+class Separated(Struct, frozen=True):
     """What is left to schedule; in `long`, there are `ROWS` rows of `length` elements or more.
 
     ahead: what a vector of one of `long` may fetch, where the vector begins at its loop's variable.

@@ -14,9 +14,11 @@ sizes alone, never from threads: so does the result.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import reduce
 from operator import mul
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Read
 from tcsym.index.expr import (
@@ -60,8 +62,7 @@ MOST_PARTS = 64
 PARTS_BYTES = 1 << 22
 
 
-@dataclass(frozen=True, slots=True)
-class SplitDepth:
+class SplitDepth(Struct, frozen=True):
     """`sums`: the nest of the blocks, a batch of contractions, whose inner loops keep their names.
     `maps`: what fills the parts, and what combines them."""
 
@@ -70,8 +71,7 @@ class SplitDepth:
     maps: tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class _Blocks:
+class _Blocks(Struct, frozen=True):
     """`count` blocks of `steps` iterations of the outermost loop of the sum. `parts`: blocks whose
     sums are kept apart."""
 

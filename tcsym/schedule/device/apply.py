@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import reduce
 from operator import mul
 from typing import assert_never
+
+from msgspec.structs import replace
 
 from tcsym.index.expr import ZERO, ceildiv, floordiv, index, var
 from tcsym.ir.bounds import extent

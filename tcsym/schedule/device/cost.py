@@ -8,8 +8,9 @@ a panel takes as long as memory takes to answer.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import ceil
+
+from msgspec import Struct
 
 from tcsym.index.expr import ZERO, Index, ceildiv, maximum, var
 from tcsym.index.values import evaluate
@@ -27,8 +28,7 @@ OVERHEAD = 1.2  # instructions beside those that compute and load, of a panel
 BESIDE = 0.25  # of what is not busiest is not hidden
 
 
-@dataclass(frozen=True, slots=True)
-class TileCost:
+class TileCost(Struct, frozen=True):
     """registers: of a thread. resident: blocks of a multiprocessor at once; 0: it holds none.
     cycles: of a panel of one. waits: of a panel, at least."""
 

@@ -7,7 +7,8 @@ become registers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tcsym.index.expr import ZERO, Index, floordiv, index, mod
 from tcsym.ir.bounds import extent
@@ -17,16 +18,14 @@ from tcsym.schedule.device.nest import Nest
 from tcsym.types import DType
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
+class Applied(Struct, frozen=True):
     """`node`: the grid in place of the nest."""
 
     kernel: Kernel
     node: Node
 
 
-@dataclass(slots=True)
-class Grid:
+class Grid(Struct):
     """A grid in the making.
 
     own: thread loops so far. added: registers of each thread. private: temporaries of which each

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from tcsym.index.expr import var
 from tcsym.ir.loops import Kernel, Loop, Node
@@ -10,8 +10,7 @@ from tcsym.schedule.analysis.access import accesses, subscript_variables
 from tcsym.schedule.analysis.loops import loops_in
 
 
-@dataclass(frozen=True, slots=True)
-class Nest:
+class Nest(Struct, frozen=True):
     """A parallel loop of the host, and the perfect chain of rectangular loops from it."""
 
     kernel: Kernel

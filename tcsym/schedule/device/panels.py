@@ -7,7 +7,9 @@ it again. Its panel lies as it lies in memory, so that neighbours are copied tog
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Binary, Cast, Const, Expr, Read, Unary, dtype_of
 from tcsym.index.expr import ONE, ZERO, Condition, Index, all_of, eq, mod, var
@@ -23,8 +25,7 @@ MOST_COPIED = max(COPIED_BYTES)
 MATRIX_TYPES = frozenset((DType.FLOAT16, DType.BFLOAT16))
 
 
-@dataclass(frozen=True, slots=True)
-class Roles:
+class Roles(Struct, frozen=True):
     """Loops that have a part in a tile: of rows, of columns, and of the sum's steps."""
 
     rows: Loop
@@ -35,8 +36,7 @@ class Roles:
         return next(x for x in (self.rows, self.columns, self.sum) if x.variable == variable)
 
 
-@dataclass(frozen=True, slots=True)
-class Panel:
+class Panel(Struct, frozen=True):
     """`value` at all of one side and of some steps. across: neighbours in memory are steps."""
 
     value: Expr

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from tcsym.index.expr import TRUE, Condition, Index
 from tcsym.ir.device import WARP
@@ -10,8 +10,7 @@ from tcsym.ir.device import WARP
 BLOCK_THREADS = 256
 
 
-@dataclass(frozen=True, slots=True)
-class ThreadPoints:
+class ThreadPoints(Struct, frozen=True):
     """A thread for each iteration of the loops, which are parallel and nest perfectly.
 
     points: neighbours along the last of them are one thread's; its extent is a multiple of them.
@@ -25,8 +24,7 @@ class ThreadPoints:
         return f"a thread for each {number}of {', '.join(self.loops)}"
 
 
-@dataclass(frozen=True, slots=True)
-class BlockRows:
+class BlockRows(Struct, frozen=True):
     """`width` threads for each iteration of the loops, which share the loops inside.
 
     Sums are combined by threads: within a warp by shuffles, then through shared memory. A block has
@@ -46,8 +44,7 @@ class BlockRows:
         return f"{self.width} threads for each of {', '.join(self.loops)}"
 
 
-@dataclass(frozen=True, slots=True)
-class Tiles:
+class Tiles(Struct, frozen=True):
     """Blocks of rows x columns; operands staged in shared memory, `depth` steps of a sum at a time.
 
     `sum`: the loop whose steps are staged; the others of the sums run around it. `stages`: panels
@@ -71,8 +68,7 @@ class Tiles:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class SharedTiles(Tiles):
+class SharedTiles(Tiles, frozen=True):
     """Each thread holds `row_points` x `column_points` of the block's points in registers."""
 
     row_points: int
@@ -88,8 +84,7 @@ class SharedTiles(Tiles):
         return f"{self._text()}, {self.row_points} x {self.column_points} a thread"
 
 
-@dataclass(frozen=True, slots=True)
-class WarpTiles(Tiles):
+class WarpTiles(Tiles, frozen=True):
     """Each warp holds `warp_rows` x `warp_columns` points, as matrices that it multiplies."""
 
     warp_rows: int
@@ -105,8 +100,7 @@ class WarpTiles(Tiles):
         return f"{self._text()}, {self.warp_rows} x {self.warp_columns} a warp"
 
 
-@dataclass(frozen=True, slots=True)
-class SplitSum:
+class SplitSum(Struct, frozen=True):
     """Parts of the sum of tiles, each by blocks of their own; a second grid adds them, in order.
 
     terms: of a part, a multiple of the tiles' depth.
@@ -122,8 +116,7 @@ class SplitSum:
 DevicePlan = ThreadPoints | BlockRows | SharedTiles | WarpTiles | SplitSum
 
 
-@dataclass(frozen=True, slots=True)
-class Version:
+class Version(Struct, frozen=True):
     """The plan that a nest has where `when` holds and no version before it is for these sizes."""
 
     plan: DevicePlan

@@ -7,7 +7,7 @@ along the side, so that four are loaded at once, else they are as far apart as t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from tcsym.index.expr import Index, floordiv, mod, var
 from tcsym.ir.device import TILE_COLUMNS, TILE_ROWS, WARP
@@ -17,8 +17,7 @@ WARP_ROWS, WARP_COLUMNS = 4, 8  # threads
 NEIGHBOURS = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Side:
+class Side(Struct, frozen=True):
     """`extents` and `strides`: of the two loops over a thread's points along rows or columns."""
 
     extents: tuple[int, int]
@@ -37,8 +36,7 @@ class Side:
         return at[0] * self.extents[1] + at[1]
 
 
-@dataclass(frozen=True, slots=True)
-class Points:
+class Points(Struct, frozen=True):
     """Of each thread. `first`: of one, for rows and for columns."""
 
     plan: SharedTiles | WarpTiles

@@ -6,9 +6,10 @@ A proposal looks and rewrites nothing. It answers None where the nest is not of 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import reduce
 from operator import mul
+
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Read
 from tcsym.index.expr import (

@@ -7,9 +7,11 @@ warps, then through shared memory.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import reduce
 from operator import mul
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Binary, Read
 from tcsym.index.expr import ZERO, Index, ceildiv, eq, floordiv, index, lt, mod, var
@@ -30,8 +32,7 @@ def apply_rows(plan: BlockRows, grid: Grid) -> Applied:
     return _Rows(plan, grid, grid.names.fresh("block")).applied()
 
 
-@dataclass(frozen=True, slots=True)
-class _Rows:
+class _Rows(Struct, frozen=True):
     plan: BlockRows
     grid: Grid
     outer: str

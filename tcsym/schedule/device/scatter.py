@@ -7,8 +7,9 @@ and go through all rows; where single elements are, threads own elements and loo
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import takewhile
+
+from msgspec.structs import replace
 
 from tcsym.index.expr import var
 from tcsym.ir.loops import Block, Loop, Node, Store, Update, block

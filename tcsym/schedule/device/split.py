@@ -10,7 +10,7 @@ same in every call.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Read
 from tcsym.index.expr import ZERO, floordiv, minimum, var

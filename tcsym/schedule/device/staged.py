@@ -13,7 +13,9 @@ products need no ragged steps.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Const, Expr, Read
 from tcsym.index.expr import (
@@ -62,8 +64,7 @@ DEPTH = 16  # of a product of matrices of 16 bits
 PADDING = 16  # bytes between rows of a panel of which a warp reads several at once
 
 
-@dataclass(frozen=True, slots=True)
-class Tiles:
+class Tiles(Struct, frozen=True):
     """`start`: of the block's rows and columns. `registers`: temporaries of a point. `whole`: all
     neighbours of a thread along columns are there, or none."""
 
@@ -165,8 +166,7 @@ def nested(loops: Sequence[str], extents: Sequence[int], body: Node) -> Node:
     return body
 
 
-@dataclass(frozen=True, slots=True)
-class Staged:
+class Staged(Struct, frozen=True):
     """A panel in shared memory: `stages` times rows x columns. copied: elements at once, or 0."""
 
     panel: Panel
@@ -182,8 +182,7 @@ class Staged:
         return Read(self.buffer.name, self.at(stage, side, step), self.panel.dtype)
 
 
-@dataclass(frozen=True, slots=True)
-class Sum:
+class Sum(Struct, frozen=True):
     """Steps of the sum: operands staged, then used by all points."""
 
     tiles: Tiles

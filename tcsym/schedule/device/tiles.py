@@ -6,9 +6,10 @@ epilogue, is done there too.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import reduce
 from operator import mul
+
+from msgspec.structs import replace
 
 from tcsym.index.expr import ZERO, ceildiv, index, var
 from tcsym.ir.bounds import extent

@@ -7,7 +7,8 @@ point divides. docs/decisions/0017 says why this may be done.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Binary, BinaryOp, Expr, Select, dtype_of
 from tcsym.ir.loops import Kernel, Loop, Node, Update
@@ -17,8 +18,7 @@ from tcsym.schedule.analysis.access import value_variables
 from tcsym.schedule.analysis.operands import widened_term
 
 
-@dataclass(frozen=True, slots=True)
-class _Factor:
+class _Factor(Struct, frozen=True):
     """`op`: `mul` above the line, `div` below it. `loops`: the loops that it moves with.
 
     place: among the factors of its term, of which some may be equal.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import reduce
 from operator import mul
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.index.expr import ZERO, Index, floordiv, index, maximum, minimum, mod, var
 from tcsym.ir.bounds import extent
@@ -47,8 +49,7 @@ def coalesce_outermost(
     return kernel
 
 
-@dataclass(frozen=True, slots=True)
-class _Loops:
+class _Loops(Struct, frozen=True):
     """Loops that become one, and what stands inside the first `outer` of them in front of others:
     these run for each of the threads' parts, whatever loops follow."""
 
@@ -62,8 +63,7 @@ class _Loops:
         return frozenset(x.variable for x in loops)
 
 
-@dataclass(frozen=True, slots=True)
-class _Collapse:
+class _Collapse(Struct, frozen=True):
     """One run of the pass. found: new loops, with the ones that each stands for."""
 
     costs: Costs

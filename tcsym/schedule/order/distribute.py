@@ -7,7 +7,8 @@ subscripts). Where few points are known to come, that place is small.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.index.expr import ZERO, Product, index, minimum, var
 from tcsym.index.values import substitute
@@ -18,8 +19,7 @@ from tcsym.schedule.analysis.loops import find_loop, replace_loop
 from tcsym.schedule.analysis.names import Names, rename_loops
 
 
-@dataclass(frozen=True, slots=True)
-class Distributed:
+class Distributed(Struct, frozen=True):
     """`nests`: one band for each of the nests, in order."""
 
     kernel: Kernel

@@ -6,7 +6,7 @@ is written then: passes compare subscripts.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from tcsym.index.expr import Condition, Index, IsZero, NonNegative, negate, var
 from tcsym.index.values import substitute

@@ -7,7 +7,7 @@ that only the copies into panels see the seam (`contraction.copy_across`).
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from tcsym.frontend.program import IndexValue, Read
 from tcsym.index.expr import ONE, ZERO, Index, floordiv, var

@@ -8,7 +8,7 @@ needs a division: n*(r/n) + (r - n*(r/n)) is r.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from tcsym.index.expr import ZERO, Index, floordiv, var
 from tcsym.ir.bounds import extent

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from tcsym.index.expr import condition_variables, var
 from tcsym.index.values import substitute

@@ -8,7 +8,7 @@ the lanes of vectors that stay in registers from step to step, which memory is t
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from tcsym.index.expr import FALSE, ONE, ZERO, Index, ceildiv, floordiv, ge, maximum, minimum, var
 from tcsym.ir.bounds import extent

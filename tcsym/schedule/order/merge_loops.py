@@ -7,7 +7,8 @@ the remainder is paid once. Two dimensions of a buffer merge into one by rewriti
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Expr, IndexValue, Read
 from tcsym.index.expr import ONE, ZERO, Index, condition_variables, var
@@ -24,8 +25,7 @@ from tcsym.schedule.analysis.loops import loops_in, replace_loop
 from tcsym.schedule.analysis.names import Names
 
 
-@dataclass(frozen=True, slots=True)
-class _Pair:
+class _Pair(Struct, frozen=True):
     """`outer` holds just `inner`. `dimensions`: by buffer, that of `outer`; of `inner` the next."""
 
     outer: Loop
@@ -178,7 +178,7 @@ def _with_merged_dimensions(kernel: Kernel, buffer: str, d: int) -> Kernel:
 
     def statement(x: Node) -> Node:
         if isinstance(x, Store | Update) and x.buffer == buffer:
-            return replace(x, subscripts=one(x.subscripts))  # type: ignore[arg-type]
+            return replace(x, subscripts=one(x.subscripts))
         return x
 
     def value(v: Value) -> Value:

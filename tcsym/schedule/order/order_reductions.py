@@ -6,7 +6,7 @@ The element that a row adds next is then its neighbour, and the loops fuse
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Read
 from tcsym.index.expr import Index

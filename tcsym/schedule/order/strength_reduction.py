@@ -5,7 +5,7 @@ Code generation has products for more powers of anything (`codegen.scalar.powers
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Binary, Call, Const
 from tcsym.ir.loops import Kernel, Value

@@ -6,7 +6,7 @@ A term of a sum, `float(c ? a*b : 0)`, is `c ? float(a*b) : 0`: a guarded produc
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Binary, Cast, Const, Read, Select
 from tcsym.index.expr import Index

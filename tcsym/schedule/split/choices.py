@@ -8,7 +8,9 @@ the text's. (Quotients: `split_quotients`. Choices in sums: `windows.copy_choice
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.index.expr import (
     TRUE,
@@ -48,8 +50,7 @@ LONG, SHORT = 1000, 10  # a row's sizes and all others, where the lengths of sid
 MOST = 8  # choices of a row
 
 
-@dataclass(frozen=True, slots=True)
-class _Side:
+class _Side(Struct, frozen=True):
     """lowers <= variable < uppers, where a choice comes out as `value`."""
 
     value: Index

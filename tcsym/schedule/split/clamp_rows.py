@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Binary, Cast, Read
 from tcsym.index.expr import Index, minimum, var

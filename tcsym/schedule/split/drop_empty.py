@@ -3,7 +3,7 @@ main loops, and statements of sums without terms)."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from tcsym.index.expr import FALSE, TRUE
 from tcsym.ir.loops import Block, Branch, Kernel, Loop, Node

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Call
 from tcsym.index.expr import FALSE, TRUE, Condition, all_of, eq, ge

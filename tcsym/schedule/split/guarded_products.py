@@ -7,12 +7,12 @@ asking, which is legal where all its subscripts are inside.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Binary, Const, Expr, Read, Select
 from tcsym.index.expr import Index
 from tcsym.ir.bounds import eliminate, is_nonnegative
-from tcsym.ir.loops import Kernel, Loop, Node, Update
+from tcsym.ir.loops import Kernel, Loop, Node, Update, Value
 from tcsym.ir.traverse import map_node, walk
 from tcsym.schedule.analysis.casts import is_finite, is_zero, rebuilt, under_casts
 from tcsym.schedule.analysis.loops import find_loop, loops_around, replace_loop
@@ -21,7 +21,7 @@ from tcsym.schedule.analysis.loops import find_loop, loops_around, replace_loop
 def guard_factors(kernel: Kernel, nest: str) -> Kernel:
     """Guarded products that the nest sums, with guards on their factors."""
     outside = loops_around(kernel.body, nest)
-    changed: dict[Expr, Expr] = {}
+    changed: dict[Value, Expr] = {}
     for x, around in walk(find_loop(kernel.body, nest)):
         if isinstance(x, Update) and x.op == "add" and isinstance(x.value, Select):
             apart = _apart(kernel, x.value, (*outside, *around))

@@ -6,7 +6,8 @@ range: the loads in it need no guard and no mask, and outside of it there are no
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.frontend.affine import as_condition
 from tcsym.frontend.infer_paths import is_exact_in_int32
@@ -45,8 +46,7 @@ from tcsym.schedule.version.versioning import duplicate
 MOST_GUARDS = 2
 
 
-@dataclass(frozen=True, slots=True)
-class _Guard:
+class _Guard(Struct, frozen=True):
     """`condition` equals `holds` where `outside` is true and lower <= variable < upper.
 
     None: no bound on that side.

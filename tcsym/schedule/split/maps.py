@@ -8,7 +8,8 @@ less time than to store and load the sums, for which threads wait for each other
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Binary, Call, Compare, Const, Read, Select, Unary
 from tcsym.index.expr import Index

@@ -6,7 +6,7 @@ chunks) are computed anew in every branch, because no branch knows what another 
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from tcsym.ir.loops import Allocate, Block, Branch, Kernel, Loop, Node, block
 

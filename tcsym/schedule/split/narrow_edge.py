@@ -9,7 +9,9 @@ Full tiles, nearly all, have one of their own: there a row's address needs no cl
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.index.expr import Condition, Index, all_of, ge, index, negate, var
 from tcsym.ir.loops import Block, Branch, Kernel, Loop, Node, block
@@ -22,8 +24,7 @@ from tcsym.schedule.tile.tile_loop import is_multiple
 BUSY_SUMS = 8  # vectors added to in turn that keep two multipliers with a delay of four steps busy
 
 
-@dataclass(frozen=True, slots=True)
-class _Edge:
+class _Edge(Struct, frozen=True):
     """If `holds`, the unrolled loops of `full` points inside the reductions have `part` of them.
 
     known: tile loops of which no point is beyond the end then.
@@ -108,8 +109,7 @@ def _may_end(n: Index, least: int, most: int, whole: int) -> bool:
     return first <= most and (known is None or least <= known % whole <= most)
 
 
-@dataclass(frozen=True, slots=True)
-class _Versions:
+class _Versions(Struct, frozen=True):
     """`full`: no point beyond the ends of the loops `known`. `others`: tiles that are neither that
     nor at one of the `edges`."""
 

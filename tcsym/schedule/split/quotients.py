@@ -7,8 +7,10 @@ and stencils around a torus, are such rows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import reduce
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.index.expr import (
     ZERO,
@@ -35,8 +37,7 @@ FEW = 3  # elements of a piece that beats gathers, where rows have to stay as th
 MOST = 3  # quotients of a row
 
 
-@dataclass(frozen=True, slots=True)
-class _Quotient:
+class _Quotient(Struct, frozen=True):
     """(variable + offset) / divisor, in a row along the variable."""
 
     offset: Index

@@ -8,9 +8,10 @@ on all n.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import reduce
 from math import gcd
+
+from msgspec import Struct
 
 from tcsym.frontend.affine import as_condition
 from tcsym.frontend.infer_paths import is_exact_in_int32
@@ -32,8 +33,7 @@ from tcsym.types import DType
 MOST_CLASSES = 16  # of a loop: with more, each has few points
 
 
-@dataclass(frozen=True, slots=True)
-class Residue:
+class Residue(Struct, frozen=True):
     """`e` leaves the remainder `value` when divided by `n`. `e` has affine terms only."""
 
     e: Index
@@ -41,8 +41,7 @@ class Residue:
     value: int
 
 
-@dataclass(frozen=True, slots=True)
-class Guarded:
+class Guarded(Struct, frozen=True):
     """`term` where each of `guards` is as it says, else `neutral`."""
 
     guards: tuple[tuple[Expr, bool], ...]

@@ -9,8 +9,10 @@ leaves as a remainder is a formula in r and sizes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from math import gcd
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Read
 from tcsym.index.expr import ZERO, Index, ceildiv, index, mod, of_atom, var
@@ -31,8 +33,7 @@ from tcsym.schedule.split.residue_guards import Residue, guarded, simplified
 MOST_SPLITS = 6
 
 
-@dataclass(frozen=True, slots=True)
-class _Classes:
+class _Classes(Struct, frozen=True):
     """The guard of all updates in the loop `reduced`. `parallel`: the other loop that it is about,
     if there is one."""
 

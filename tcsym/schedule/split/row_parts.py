@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import takewhile
+
+from msgspec.structs import replace
 
 from tcsym.index.expr import TRUE, Condition, all_of, ge
 from tcsym.ir.bounds import extent

@@ -9,7 +9,8 @@ innermost loop, and sums beside it are taken from elements that nothing has set.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tcsym.index.expr import Condition, condition_variables
 from tcsym.ir.loops import Branch, Kernel, Loop, Node, Store, block

@@ -10,7 +10,8 @@ it does not compute.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Binary, Compare, Const, Expr, IndexValue, Read, Select
 from tcsym.index.expr import ZERO, Index, Max, Min, ceildiv, maximum, minimum, var

@@ -8,7 +8,8 @@ itself and its guard is no longer asked for at every point. Products of one elem
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.frontend.affine import as_condition
 from tcsym.frontend.infer_paths import is_exact_in_int32
@@ -109,8 +110,7 @@ def _share_rows(updates: list[Statement], columns: str) -> bool:
 # ---- guards
 
 
-@dataclass(frozen=True, slots=True)
-class Guard:
+class Guard(Struct, frozen=True):
     """Terms `value` are added where `variable` is in lower <= variable < upper, else nothing."""
 
     value: Select
@@ -164,8 +164,7 @@ def _variables(c: Condition) -> frozenset[str]:
     return c.index.variables() if isinstance(c, NonNegative) else frozenset(("",))
 
 
-@dataclass(frozen=True, slots=True)
-class Ranges:
+class Ranges(Struct, frozen=True):
     """`inside`: the nest where the guard holds; `outside`: its copies where it does not."""
 
     kernel: Kernel

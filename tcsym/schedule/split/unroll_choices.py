@@ -7,10 +7,11 @@ lanes.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import reduce
 from itertools import product
 from operator import mul
+
+from msgspec.structs import replace
 
 from tcsym.frontend.affine import as_condition
 from tcsym.frontend.program import Select

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from tcsym.index.expr import All, Condition, all_of, condition_variables
 from tcsym.ir.loops import Block, Branch, Loop, Node, Store, block, conditional

@@ -6,7 +6,7 @@ Each element of the contraction then is a product of two vectors that are read a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from tcsym.ir.loops import Kernel, Loop
 from tcsym.ir.traverse import loads
@@ -18,8 +18,7 @@ from tcsym.schedule.analysis.operands import Operand, own_operands, streamed_ope
 from tcsym.schedule.stage.copy_operand import copy_operand, depend_on_sizes
 
 
-@dataclass(frozen=True, slots=True)
-class Along:
+class Along(Struct, frozen=True):
     """Products can run along `variable` once `operands` (maybe none) are copied."""
 
     variable: str

@@ -11,7 +11,7 @@ elements: a copy then saves the tile. Dot products convert nothing.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Cast, Read, Select, dtype_of
 from tcsym.index.expr import ZERO, Index, var

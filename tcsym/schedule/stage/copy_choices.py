@@ -9,8 +9,10 @@ outer loops that have planes of their own.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from itertools import takewhile
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Read, Select
 from tcsym.index.expr import (
@@ -41,8 +43,7 @@ from tcsym.schedule.split.quotients import split_quotients
 _PLACE = "$place"  # in `_Axis.source`; no name of a program
 
 
-@dataclass(frozen=True, slots=True)
-class _Axis:
+class _Axis(Struct, frozen=True):
     """A dimension of the operand, which is read at `source` of `_PLACE` = `subscript`.
 
     low <= subscript < low + n, where the loops that move it run.
@@ -58,8 +59,7 @@ class _Axis:
         return _PLACE in (self.source - var(_PLACE)).variables()
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
+class Chosen(Struct, frozen=True):
     """`copies`: the nests that make the copy; `nest`: the outermost loop of what reads it."""
 
     kernel: Kernel

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from tcsym.frontend.program import Expr, Read, dtype_of
 from tcsym.index.expr import (
@@ -22,8 +22,7 @@ from tcsym.schedule.analysis.casts import rebuilt, under_casts
 from tcsym.schedule.analysis.names import Names
 
 
-@dataclass(frozen=True, slots=True)
-class Axis:
+class Axis(Struct, frozen=True):
     """One dimension of the operand, read at `subscript`.
 
     The copy's element u is the operand's u + low, for 0 <= u < n; first <= u < end is inside, the
@@ -45,8 +44,7 @@ def fixed_axis(subscript: Index, inside: Condition) -> Axis:
     return Axis(subscript, subscript, ZERO, ZERO, ZERO, False, inside)
 
 
-@dataclass(frozen=True, slots=True)
-class _Copy:
+class _Copy(Struct, frozen=True):
     """`element`: of the operand, converted or not. `places`: the copy's subscripts by axis."""
 
     element: Expr

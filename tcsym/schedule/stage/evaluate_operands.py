@@ -10,7 +10,7 @@ Gathered rows, `A(p(i),k) * B(k,j)`, are read once for each tile of columns, fou
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Read
 from tcsym.index.expr import ONE, Index, all_of, ge

@@ -7,7 +7,9 @@ weights, a page of a cache. Asked at every term, whether it is inside stands bet
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Read
 from tcsym.index.expr import Condition, Index, all_of, any_of, ge, var
@@ -35,8 +37,7 @@ from tcsym.schedule.stage.copy_operand import depend_on_sizes
 from tcsym.types import DType
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
+class _Found(Struct, frozen=True):
     """`read` by `update`, at positions that `loops`, the outer ones, move; `rest` are all others
     around it, of which `sums` are the update's own."""
 

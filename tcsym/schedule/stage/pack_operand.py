@@ -7,7 +7,7 @@ before a loop that does not move the operand, or in the panel loop (`contraction
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Const, Read, Select, dtype_of
 from tcsym.index.expr import ONE, ZERO, Index, all_of, ceildiv, floordiv, ge, index, minimum, var

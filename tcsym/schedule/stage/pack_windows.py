@@ -13,8 +13,10 @@ sides, which add nothing. What a term owes is the weights' sum, added once to ea
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Binary, Cast, Const, Expr, Read, Select
 from tcsym.index.expr import (
@@ -55,8 +57,7 @@ from tcsym.schedule.stage.window_sums import Side, WindowSum, window_sum
 from tcsym.types import DType
 
 
-@dataclass(frozen=True, slots=True)
-class PackedWindows:
+class PackedWindows(Struct, frozen=True):
     """`before`: the outermost loops of copies and of sums that are owed, not scheduled yet."""
 
     kernel: Kernel

@@ -11,9 +11,11 @@ loop of its own; what a term owes is summed in front of the nest and added once.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import reduce
 from operator import mul
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Binary, Cast, Const, Expr, IndexValue, Read, dtype_of
 from tcsym.index.expr import ONE, ZERO, Index, floordiv, var
@@ -32,8 +34,7 @@ from tcsym.schedule.tile.tile_loop import is_multiple
 from tcsym.types import DType
 
 
-@dataclass(frozen=True, slots=True)
-class PackedSteps:
+class PackedSteps(Struct, frozen=True):
     """`sums`: outermost loops of the nests that sum what is owed, not scheduled yet."""
 
     kernel: Kernel

@@ -10,7 +10,8 @@ inside those, where it stays in the first cache.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.frontend.affine import as_condition
 from tcsym.frontend.infer_paths import is_exact_in_int32
@@ -40,8 +41,7 @@ from tcsym.schedule.stage.copy_padded import Axis, copy_padded, fixed_axis
 from tcsym.types import DType
 
 
-@dataclass(frozen=True, slots=True)
-class Padded:
+class Padded(Struct, frozen=True):
     """`nest`: the outermost loop of what now reads the copy."""
 
     kernel: Kernel

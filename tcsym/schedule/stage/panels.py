@@ -10,10 +10,12 @@ capacity and the number of threads, evaluated at run time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import pairwise
 from operator import mul
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.index.expr import (
     ONE,
@@ -38,8 +40,7 @@ NARROW = 32  # tiles: too few to be shared evenly
 ROW_BYTES = 512  # copying as many takes as long as two threads writing to one line
 
 
-@dataclass(frozen=True, slots=True)
-class Panels:
+class Panels(Struct, frozen=True):
     """`copies`: the loop at whose start the panel is filled, for the tiles first <= t < end.
 
     `most`: bound of end - first, in sizes only.
@@ -51,8 +52,7 @@ class Panels:
     most: Index
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
+class Room(Struct, frozen=True):
     """What a panel may take. `bytes`: of the second cache. `fit`: tiles that fit there.
 
     `rows`: of a row tile. `threads`: that share the loops.
@@ -64,8 +64,7 @@ class Room:
     threads: Index
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
+class Sizes(Struct, frozen=True):
     """Column tiles in a panel, at most `most`; iterations of the blocked loop in a block."""
 
     panel: Index

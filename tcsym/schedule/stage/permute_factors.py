@@ -6,9 +6,11 @@ block of Y is transposed anew. The copy Y'(c,d) is transposed once, and read as 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import reduce
 from operator import mul
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Read
 from tcsym.index.expr import FALSE, ONE, TRUE, Condition, all_of, ge
@@ -26,8 +28,7 @@ from tcsym.schedule.version.versioning import beside
 LEAST_USES = 3  # of an element: with fewer, blocks are transposed where they are used
 
 
-@dataclass(frozen=True, slots=True)
-class Factors:
+class Factors(Struct, frozen=True):
     """`copies`: outermost loops of the nests that make them, not scheduled yet; `rest`: the map
     without them, where they are used less often."""
 

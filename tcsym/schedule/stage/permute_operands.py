@@ -7,7 +7,7 @@ transposition in blocks, made once for all that uses it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from tcsym.frontend.program import Read
 from tcsym.index.expr import Index
@@ -20,8 +20,7 @@ from tcsym.schedule.order.fuse_parallel import stores_follow
 from tcsym.schedule.stage.copy_operand import copy_operand, depend_on_sizes
 
 
-@dataclass(frozen=True, slots=True)
-class Permuted:
+class Permuted(Struct, frozen=True):
     """`copies`: outermost loops of the nests that make them, not scheduled yet."""
 
     kernel: Kernel

@@ -8,8 +8,10 @@ off, as long as what that owes is a sum of weights.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import cast
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Const, Expr, Read, dtype_of
 from tcsym.index.expr import ONE, ZERO, Index, ceildiv, var
@@ -35,8 +37,7 @@ from tcsym.types import DType
 FEW_ELEMENTS = 8  # at the end of a dimension, which no window reads
 
 
-@dataclass(frozen=True, slots=True)
-class Axis:
+class Axis(Struct, frozen=True):
     """A dimension that is read at `subscript`, in `n` elements from `low` on.
 
     n = 0: the subscript is the same for all of the nest.
@@ -47,8 +48,7 @@ class Axis:
     n: Index
 
 
-@dataclass(frozen=True, slots=True)
-class Side:
+class Side(Struct, frozen=True):
     """A factor of a dot product: `read`, perhaps with its sign bit turned over."""
 
     value: Expr
@@ -71,8 +71,7 @@ class Side:
         return cast(Expr, changed)
 
 
-@dataclass(frozen=True, slots=True)
-class WindowSum:
+class WindowSum(Struct, frozen=True):
     """`update` in the loops `around`, the loop of channels among them."""
 
     update: Update

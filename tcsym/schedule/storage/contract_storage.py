@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Read
 from tcsym.index.expr import (
@@ -38,8 +40,7 @@ STACK_BYTES = 16 * 1024
 REGISTER_ELEMENTS = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Hull:
+class Hull(Struct, frozen=True):
     """What a dimension keeps: subscripts lose private terms, if `dropped`, and `base`."""
 
     base: Index

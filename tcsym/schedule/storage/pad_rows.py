@@ -7,7 +7,7 @@ Where rows have room for whole vectors nothing overlaps, and no store needs a ma
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from tcsym.index.expr import ONE, Index, maximum
 from tcsym.index.values import substitute

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Expr, Read
 from tcsym.index.expr import ZERO, Index, var

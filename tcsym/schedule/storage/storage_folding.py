@@ -9,7 +9,9 @@ step, what is read behind it with its last one. Steps that never leave the cache
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Read
 from tcsym.index.expr import Index, index, mod, var
@@ -22,8 +24,7 @@ from tcsym.schedule.analysis.loops import find_loop
 Arms = tuple[tuple[int, bool], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Use:
+class _Use(Struct, frozen=True):
     """An access, its statement's place in the text, the loops and the sides of branches around."""
 
     access: Access
@@ -42,8 +43,7 @@ class _Use:
         return self.at <= other.at or any(sides.get(k, s) != s for k, s in other.arms)
 
 
-@dataclass(frozen=True, slots=True)
-class _Steps:
+class _Steps(Struct, frozen=True):
     """What a loop in order uses along one dimension: positions that move on by one in each step.
 
     newest: the last of them that a step uses. towards: 1, or -1 for positions that count down.

@@ -9,7 +9,9 @@ once a pass. Whole rows are one block in most programs.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Read
 from tcsym.index.expr import (
@@ -144,8 +146,7 @@ def _shared_columns(most: int, rows: Index) -> Index:
     return minimum(most, eighth * (1 + floordiv(rows, PART_ROWS)))
 
 
-@dataclass(slots=True)
-class _Blocks:
+class _Blocks(Struct):
     """`width` <= `most`: columns of a block. `rows`: temporaries of one element a column.
 
     `runs`: loops over a block's columns.
@@ -253,11 +254,11 @@ class _Blocks:
 
         def statement(x: Node) -> Node:
             known = isinstance(x, Store | Update) and x.buffer in self.rows
-            return replace(x, subscripts=at) if known else x  # type: ignore[arg-type]
+            return replace(x, subscripts=at) if known else x
 
         def value(v: Value) -> Value:
             known = isinstance(v, Read) and v.tensor in self.rows
-            return replace(v, subscripts=at, checked=()) if known else v  # type: ignore[arg-type]
+            return replace(v, subscripts=at, checked=()) if known else v
 
         return map_node(node, statement, value)
 

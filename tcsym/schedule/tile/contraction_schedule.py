@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Call, dtype_of
 from tcsym.index.expr import ONE, ZERO, Index, floordiv, index, maximum, var

@@ -7,7 +7,8 @@ sums of its places are sums of columns. Those are few, and are added in the end 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.frontend.program import IndexValue, Read
 from tcsym.index.expr import (
@@ -120,8 +121,7 @@ def _short(columns: Loop, sums: Loop, place: str, long: str, period: int) -> Val
     }
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(Struct, frozen=True):
     """`wide`: the nest over places of long rows; `narrow`: what replaces the loop over rows."""
 
     wide: Loop

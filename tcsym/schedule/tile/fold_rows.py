@@ -8,9 +8,11 @@ loaded once, a vector for a group, and permuted in registers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import mul
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Binary, Compare, Const, Expr, IndexValue, Read, Select
 from tcsym.index.expr import (
@@ -145,8 +147,7 @@ def _substituted(subscripts: tuple[Index | Expr, ...], at: Values) -> tuple[Inde
     return tuple(substitute(s, at) for s in subscripts if isinstance(s, Index))
 
 
-@dataclass(slots=True)
-class _Permuted:
+class _Permuted(Struct):
     """Operands of rows or columns alone: vectors of them, and how these are loaded.
 
     tables: by loop, the buffer with its iteration for each vector of a group and lane. at: these.

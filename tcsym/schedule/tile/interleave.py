@@ -7,9 +7,11 @@ back the same way. The last group of products starts early enough to be whole.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import mul
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Read
 from tcsym.index.expr import (
@@ -112,8 +114,7 @@ def schedule_interleaved(
     return kernel
 
 
-@dataclass(slots=True)
-class _Copies:
+class _Copies(Struct):
     """`made`: by buffer and place outside the dimension, its interleaved copy."""
 
     kernel: Kernel

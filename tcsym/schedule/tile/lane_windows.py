@@ -10,9 +10,11 @@ images, and for large windows.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add, mul
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.index.expr import FALSE, ONE, TRUE, ZERO, Condition, Index, all_of, ceildiv, ge, negate
 from tcsym.ir.bounds import extent
@@ -36,8 +38,7 @@ POINTS = 6  # of a row at once: sums enough in flight, and few rows are shorter
 PLACED, TILED, COPIED = 14, 36, 72
 
 
-@dataclass(frozen=True, slots=True)
-class LaneWindows:
+class LaneWindows(Struct, frozen=True):
     """How the nest runs interleaved where it `fits`; in less time than in place if it `pays`."""
 
     interleaving: Interleaving

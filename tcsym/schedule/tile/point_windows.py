@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from tcsym.ir.loops import Kernel, Loop, Node
 from tcsym.ir.traverse import substitute_node

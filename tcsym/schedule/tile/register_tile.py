@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.ir.loops import Buffer, Kernel, Loop, Node
 from tcsym.schedule.analysis.band import Band
@@ -12,8 +13,7 @@ from tcsym.schedule.order.interchange import reorder_chain, sink_points
 from tcsym.schedule.tile.tile_loop import split_point, tile_loop, tile_loop_overlapping
 
 
-@dataclass(frozen=True, slots=True)
-class TileShape:
+class TileShape(Struct, frozen=True):
     """rows x (vectors * lanes) points; lanes 1: no vectors. masks: registers of masks for them."""
 
     rows: int
@@ -26,8 +26,7 @@ class TileShape:
         return self.vectors * self.lanes
 
 
-@dataclass(frozen=True, slots=True)
-class Tiled:
+class Tiled(Struct, frozen=True):
     """Names of the tile loops; the outermost loop of the nest is now `top`."""
 
     kernel: Kernel

@@ -10,7 +10,8 @@ else that a tile of a few terms does: such epilogues are rolled only if they are
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Call, Read
 from tcsym.index.expr import ZERO, Index, floordiv, ge, minimum, var
@@ -37,8 +38,7 @@ PIECES_INSTRUCTIONS = 35  # of a vector stored in pieces, where the target has n
 _CONVERTED = (DType.BOOL, DType.FLOAT16, DType.BFLOAT16)  # other in registers than in memory
 
 
-@dataclass(frozen=True, slots=True)
-class _Tile:
+class _Tile(Struct, frozen=True):
     """A register buffer whose rows an epilogue reads, in vectors of `width`."""
 
     buffer: Buffer

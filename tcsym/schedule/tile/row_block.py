@@ -6,7 +6,8 @@ their register tiles; the temporaries between the nests hold one block of rows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.index.expr import ZERO, ceildiv, index, minimum, var
 from tcsym.ir.bounds import extent
@@ -19,8 +20,7 @@ from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.order.interchange import reorder_chain
 
 
-@dataclass(frozen=True, slots=True)
-class Blocked:
+class Blocked(Struct, frozen=True):
     """`nests`: the loops over the rows of a block; `contractions`: those of them that are one."""
 
     kernel: Kernel

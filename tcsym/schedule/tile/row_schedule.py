@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import gcd, lcm
+
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Call, Read
 from tcsym.index.expr import FloorDiv, Index, floordiv

@@ -5,7 +5,7 @@ One row waits for its own last step; the chains of several overlap.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Read
 from tcsym.index.expr import ONE, ZERO, Index, index, minimum, var

@@ -8,7 +8,7 @@ last rows overlap others, so that nothing is left over: one loop for a row, what
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Call, Select
 from tcsym.index.expr import (

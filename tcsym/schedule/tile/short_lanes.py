@@ -5,7 +5,7 @@ Elements of a vector lie apart in memory, but no lane is idle.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from tcsym.ir.loops import Kernel
 from tcsym.schedule.analysis.band import Band, band_of

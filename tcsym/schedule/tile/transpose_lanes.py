@@ -7,8 +7,10 @@ shuffles: half as many instructions, and a quarter of the loads.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import cast
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Binary, Call, Expr, Read, Select
 from tcsym.index.expr import ONE, ZERO, Index, ceildiv, floordiv, ge, index, minimum, var
@@ -53,8 +55,7 @@ from tcsym.schedule.tile.vector_rows import tree
 MOST_VALUES = 20  # of a point
 
 
-@dataclass(frozen=True, slots=True)
-class Strided:
+class Strided(Struct, frozen=True):
     """An element of `buffer`, for lane 0, that moves along `row` (from the end) with the lanes."""
 
     buffer: str

@@ -9,8 +9,10 @@ vectors take them, moved through registers as a plain transposition is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import partial
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Read
 from tcsym.index.expr import FALSE, TRUE, ZERO, Condition, Index, all_of, ge, index, var
@@ -32,8 +34,7 @@ from tcsym.schedule.tile.transposition import (
 from tcsym.schedule.version.versioning import duplicate
 
 
-@dataclass(frozen=True, slots=True)
-class TransposedValues:
+class TransposedValues(Struct, frozen=True):
     """`reads` along other loops than the store; a block has `rows` of the store's elements side by
     side, and `columns`. `fit`: there are as many."""
 

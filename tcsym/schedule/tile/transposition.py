@@ -8,7 +8,9 @@ element-wise, but reuse the cache lines of their strided side within a block.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Read
 from tcsym.index.expr import ONE, ZERO, Index, ceildiv, choose, eq, maximum, minimum, mod, var
@@ -28,8 +30,7 @@ CONFLICT_BYTES = 2048  # rows a multiple of it apart share one or two sets of th
 BLOCK_POINTS = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Transposition:
+class Transposition(Struct, frozen=True):
     """target[.., column.., row] = source[.., row.., column]
 
     source_row, target_column: positions of the slow subscripts, counted from the end.
@@ -153,8 +154,7 @@ def over_blocks(
     return node
 
 
-@dataclass(frozen=True, slots=True)
-class _TileOrder:
+class _TileOrder(Struct, frozen=True):
     """Loops over the tiles of a cache block; which tile of all rows and columns they are at."""
 
     loops: tuple[Loop, Loop]

@@ -9,8 +9,9 @@ lanes are added before the next loop over the row can start, which two rows do a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
+
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Call, Read
 from tcsym.index.expr import (

@@ -8,7 +8,7 @@ unrolled code.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Call
 from tcsym.index.expr import ZERO, Index, all_of, ge, index, var

@@ -7,8 +7,10 @@ elements that cannot be masked remain single.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import reduce
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Binary, Expr, Read
 from tcsym.index.expr import ZERO, Index, ceildiv, floordiv, ge, index, minimum, var
@@ -32,8 +34,7 @@ from tcsym.schedule.analysis.loops import find_loop, replace_loop, statements_in
 from tcsym.schedule.analysis.names import Names, renamed_loops
 
 
-@dataclass(frozen=True, slots=True)
-class RowShape:
+class RowShape(Struct, frozen=True):
     """lanes: elements of a vector; unroll: vectors in flight; masked: the remainder is a vector;
     overlapping: one that may make elements of the row again, if the row is long enough."""
 
@@ -43,8 +44,7 @@ class RowShape:
     overlapping: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Lanes:
+class _Lanes(Struct, frozen=True):
     """Lane-private accumulators of one reduction: buffer[unroll, lanes]."""
 
     update: Update

@@ -10,8 +10,9 @@ seen as one row, are done one by one; other images smaller than a tile get masks
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from math import prod
+
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Call, Read
 from tcsym.index.expr import FALSE, all_of, negate

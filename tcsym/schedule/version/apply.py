@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import assert_never
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.ir.loops import Kernel
 from tcsym.schedule.analysis.band import band_of, roles_at
@@ -69,8 +71,7 @@ def _without_copies(kernel: Kernel, nest: str, setting: Setting) -> Kernel:
     return choose(kernel, nest, setting, PARTS, apply)
 
 
-@dataclass(frozen=True, slots=True)
-class _Staged:
+class _Staged(Struct, frozen=True):
     """A nest that reads copies, before it gets its plan by `schedule`: all by `scheduled`."""
 
     kernel: Kernel
@@ -105,8 +106,7 @@ def _staged(kernel: Kernel, nest: str, setting: Setting) -> _Staged | None:
     return _Staged(packed.kernel, packed.before, nest, _without_copies, what, note)
 
 
-@dataclass(frozen=True, slots=True)
-class _SumTerms:
+class _SumTerms(Struct, frozen=True):
     """`outside`: nests for where a guard does not hold."""
 
     kernel: Kernel

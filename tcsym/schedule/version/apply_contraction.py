@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import assert_never
+
+from msgspec.structs import replace
 
 from tcsym.index.expr import FALSE, TRUE, Condition, all_of, condition_variables
 from tcsym.ir.loops import Kernel, Loop, Node

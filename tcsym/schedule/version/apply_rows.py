@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import assert_never
+
+from msgspec.structs import replace
 
 from tcsym.ir.loops import Kernel, Prefetch
 from tcsym.schedule.analysis.band import band_of

@@ -7,8 +7,10 @@ would do, and when; `apply` does it to the copy that is theirs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
 from typing import Generic
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tcsym.index.expr import FALSE, TRUE, any_of
 from tcsym.ir.loops import Kernel
@@ -77,8 +79,7 @@ def record(
     return kernel
 
 
-@dataclass(slots=True)
-class _Rest(Generic[P]):
+class _Rest(Struct, Generic[P]):
     """What versions have left of a nest. `loops`: its loops, by those that a proposal saw.
 
     stays: something is left even where a version always holds. wanted: the plan that options ask

@@ -6,7 +6,8 @@ cut into whole tiles, with one ragged end instead of one a row.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Kernel
@@ -31,8 +32,7 @@ from tcsym.schedule.order.interchange import reorder_chain
 from tcsym.schedule.stage.pack_operand import redirect_operand
 
 
-@dataclass(frozen=True, slots=True)
-class Sides:
+class Sides(Struct, frozen=True):
     """The kernel with operands redirected to panels and loops fused; `outer` loops stay around."""
 
     kernel: Kernel

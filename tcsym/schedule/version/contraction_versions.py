@@ -7,9 +7,10 @@ columns exchanged if need be, or products of two vectors along the sum.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import reduce
 from operator import mul
+
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Call, Read
 from tcsym.index.expr import (

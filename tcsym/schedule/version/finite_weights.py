@@ -12,8 +12,10 @@ costs what filling a panel costs.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from functools import reduce
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.frontend.affine import as_condition
 from tcsym.frontend.infer_paths import is_exact_in_int32
@@ -42,8 +44,7 @@ from tcsym.types import DType
 LEAST_USES = 16  # of a weight: else asking for it costs too much
 
 
-@dataclass(frozen=True, slots=True)
-class _Product:
+class _Product(Struct, frozen=True):
     """`image` where all of `guards` hold, times `weight`: inside of `term`, which converts it."""
 
     guards: Guarded
@@ -121,7 +122,7 @@ def _with_version(
 
     def change(x: Node) -> Node:
         product = found.get(x) if isinstance(x, Update) else None
-        return x if product is None else replace(x, value=product.value())  # type: ignore[arg-type]
+        return x if product is None else replace(x, value=product.value())
 
     new = map_node(loop, change)
     condition = all_of(eq(var(flag), 1) for flag in flags)

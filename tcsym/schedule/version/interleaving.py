@@ -8,9 +8,11 @@ same place of neighbouring products lie side by side (`contraction.interleave` c
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add, mul
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.index.expr import (
     FALSE,
@@ -57,8 +59,7 @@ LANE_ROWS = 4  # of a register tile of one vector
 CACHE_PART = 2  # of the second cache that the copies may fill
 
 
-@dataclass(frozen=True, slots=True)
-class Interleaving:
+class Interleaving(Struct, frozen=True):
     """`loop` runs in the lanes, inside the loops `outer`.
 
     moved: by buffer, the dimension that moves with the loop. rows: of a register tile, if any, of

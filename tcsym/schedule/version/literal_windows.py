@@ -8,7 +8,8 @@ what the arrays measure stays symbolic.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.index.expr import FALSE, ZERO, Condition, Index, all_of, eq, index
 from tcsym.index.values import condition_substitute
@@ -26,8 +27,7 @@ from tcsym.schedule.version.versioning import duplicate
 LITERAL = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Windows:
+class Windows(Struct, frozen=True):
     """Reduction loops of symbolic extent that slide over an operand; perhaps none."""
 
     loops: tuple[Loop, ...]
@@ -51,8 +51,7 @@ class Windows:
         return values
 
 
-@dataclass(frozen=True, slots=True)
-class LiteralCopy:
+class LiteralCopy(Struct, frozen=True):
     """`copy` may run instead of a loop where the windows are literal. `new`: loops by old names."""
 
     kernel: Kernel

@@ -9,7 +9,9 @@ several loops walk in each lane is copied, lanes side by side, if it stays in th
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.index.expr import (
     FALSE,
@@ -68,8 +70,7 @@ LEAST_TINY = 3  # elements, for a version of that
 GAIN = 2  # by interleaving, so that half as many groups as threads are as fast
 
 
-@dataclass(frozen=True, slots=True)
-class Short:
+class Short(Struct, frozen=True):
     """Where `condition` holds, `columns` runs in the lanes, with the loops `rows` inside.
 
     most: the longest row, or row and `window` that slides along it. cost: of an element, in place.

@@ -8,9 +8,10 @@ three loops seldom have one term: these sizes are left out (`Kernel.left_out`).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import reduce
 from operator import mul
+
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Binary, Const
 from tcsym.index.expr import FALSE, Condition, all_of, any_of, condition_variables, eq, ge

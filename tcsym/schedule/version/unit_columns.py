@@ -8,8 +8,9 @@ columns, and the last two subscripts the other way round, so that it runs along 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Read
 from tcsym.index.expr import ONE, TRUE, ZERO, eq, var

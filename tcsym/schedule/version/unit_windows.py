@@ -9,7 +9,7 @@ only H*W, and so is the same for all sizes with that product.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from tcsym.index.expr import ONE, ZERO, Index, Max, Product, all_of, eq, var
 from tcsym.index.values import substitute

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.index.expr import Condition, negate
 from tcsym.ir.loops import Branch, Kernel, Loop, Node
@@ -27,8 +29,7 @@ def duplicate(kernel: Kernel, node: Node, names: Names) -> tuple[Kernel, Node, d
     return kernel, copy, new
 
 
-@dataclass(frozen=True, slots=True)
-class Beside:
+class Beside(Struct, frozen=True):
     """`version`, `rest`: the loops of both, by those of the nest that they were."""
 
     kernel: Kernel

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 import re
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from tcsym.codegen import emit
 from tcsym.codegen.cpu.clipped_blocks import FEW, GATHERED

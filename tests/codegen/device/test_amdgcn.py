@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import pytest
 
 from tcsym.codegen import assembly, emit
+from tcsym.codegen.device.backend import TABLES
 from tcsym.codegen.device.instructions import Fragments, as_bits, of_bits
 from tcsym.codegen.device.launch import SHARED
 from tcsym.codegen.device.nvptx import generic
-from tcsym.codegen.emit import TABLES
 from tcsym.codegen.scalar.context import Context
 from tcsym.codegen.scalar.text import Function, Module
 from tcsym.codegen.scalar.values import Val, constant

@@ -18,6 +18,7 @@ from tcsym.codegen.scalar.control import serial_loop, statement
 from tcsym.codegen.scalar.least import ranges_of_sizes
 from tcsym.codegen.scalar.memory import load_element, store_element
 from tcsym.codegen.scalar.regions import inside, received
+from tcsym.codegen.scalar.registers import Registers
 from tcsym.codegen.scalar.stores import element_of, store_statement, update_statement
 from tcsym.codegen.scalar.text import Function, Module
 from tcsym.codegen.scalar.values import Code, Val
@@ -156,7 +157,8 @@ def written(kernel: Kernel, head: str, define: str) -> tuple[Host, str]:
         faults=Faults(),
         backend=Backend(memory_of, lane, lane),
         memory=lane,
-        code=Code(Function(module, ""), PLAIN.machine),
+        code=Code(f := Function(module, ""), PLAIN.machine),
+        registers=Registers(f),
         error="",
         storage=allocate(kernel),
         arena="",

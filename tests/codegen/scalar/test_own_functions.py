@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import llvmlite.binding as llvm
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from tcsym.codegen import emit
 from tcsym.codegen.scalar.built_ins import NAMES
