@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 import tcsym
 from tests.pages import blocks_of
-from tests.test_library import conv, normalised, padded, sigmoid, silu, softmax
+from tests.test_library import causal, conv, normalised, padded, sigmoid, silu, softmax
 
 Array = Any
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "gallery.md"
@@ -139,6 +140,16 @@ def alibi(Q: Array, K: Array, V: Array, slope: Array) -> Array:
     return softmax(np.where(apart <= 0, scores, -np.inf)) @ V
 
 
+def causal_attention(Q: Array, K: Array, V: Array) -> Array:
+    return causal(Q @ K.swapaxes(-1, -2) / np.sqrt(Q.shape[-1])) @ V
+
+
+def window_attention(Q: Array, K: Array, V: Array) -> Array:
+    at = np.arange(Q.shape[1])
+    scores = Q @ K.swapaxes(-1, -2) / np.sqrt(Q.shape[-1])
+    return softmax(np.where(abs(at[:, None] - at) <= 16, scores, -np.inf)) @ V
+
+
 def rotary(X: Array, angle: Array) -> Array:
     c, s = np.cos(angle)[:, None], np.sin(angle)[:, None]
     first, second = X[..., 0, :], X[..., 1, :]
@@ -201,6 +212,21 @@ def top2(X: Array) -> tuple[Array, ...]:
     at = np.argsort(-X, 1, kind="stable")[:, :2]
     first, second = np.take_along_axis(X, at, 1).T
     return first, second, at[:, 0], at[:, 1]
+
+
+def ragged_bag(table: Array, index: Array, offset: Array) -> Array:
+    return np.stack([table[index[a:b]].sum(0) for a, b in pairwise(offset)])
+
+
+def csr_dense(value: Array, column: Array, offset: Array, X: Array) -> Array:
+    rows = value[:, None] * X[column]
+    return np.stack([rows[a:b].sum(0) for a, b in pairwise(offset)])
+
+
+def cloud_pool(X: Array, offset: Array) -> tuple[Array, Array]:
+    clouds = [X[a:b] for a, b in pairwise(offset)]
+    means = [c.sum(0) / max(len(c), 1) for c in clouds]
+    return np.stack(means), np.stack([c.max(0, initial=-np.inf) for c in clouds])
 
 
 def messages(X: Array, W: Array, source: Array, to: Array, weight: Array) -> Array:
@@ -270,6 +296,7 @@ def warping(X: Array, Y: Array) -> Array:
 
 Case = tuple[Callable[[], tuple[Array, ...]], Callable[..., Any]]
 LABELS = np.array([[0, 1, 0, 1, 0], [0, 2, 0, 1, 0]], np.int32)  # CTC's: with blanks between
+OFFSETS = np.array([0, 3, 3, 10, 12], np.int32)
 CASES: dict[str, Case] = {
     "linear_relu": (
         lambda: (draw(3, 17), draw(9, 17), draw(9)),
@@ -331,6 +358,14 @@ CASES: dict[str, Case] = {
         lambda: (draw(1, 2, 6, 4), draw(1, 2, 6, 4, seed=1), draw(1, 2, 6, 5), draw(2)),
         alibi,
     ),
+    "causal_attention": (
+        lambda: (draw(1, 2, 9, 4), draw(1, 2, 9, 4, seed=1), draw(1, 2, 9, 5)),
+        causal_attention,
+    ),
+    "window_attention": (
+        lambda: (draw(2, 40, 4), draw(2, 40, 4, seed=1), draw(2, 40, 5)),
+        window_attention,
+    ),
     "rotary": (lambda: (draw(2, 3, 2, 2, 4), draw(3, 4)), rotary),
     "sinusoids": (lambda: (100.0,), sinusoids),
     "decode": (
@@ -371,6 +406,9 @@ CASES: dict[str, Case] = {
         lambda: (draw(5, 3), whole(2, 5, 5).astype(np.float32), draw(4, 3)),
         lambda X, A, W: A @ (X @ W.T) / np.maximum(A.sum(1), 1)[:, None],
     ),
+    "ragged_bag": (lambda: (draw(7, 5), whole(7, 12), OFFSETS), ragged_bag),
+    "csr_dense": (lambda: (draw(12), whole(7, 12), OFFSETS, draw(7, 5)), csr_dense),
+    "cloud_pool": (lambda: (draw(12, 3), OFFSETS), cloud_pool),
     "messages": (
         lambda: (draw(5, 3), draw(4, 3), whole(5, 11), whole(4, 11), draw(11)),
         messages,
