@@ -20,9 +20,9 @@ ROOT = Path(__file__).resolve().parent.parent
 
 PROBE = """
 import importlib.util, importlib.resources as r, pkgutil, tcsym
-has_torch = importlib.util.find_spec("torch") is not None
+missing = [f"{n}." for n in ("torch", "jax") if importlib.util.find_spec(n) is None]
 for module in pkgutil.walk_packages(tcsym.__path__, "tcsym."):
-    if not module.name.endswith("__main__") and (has_torch or "torch." not in f"{module.name}."):
+    if not module.name.endswith("__main__") and not any(n in f"{module.name}." for n in missing):
         importlib.import_module(module.name)
 assert r.files("tcsym.frontend").joinpath("grammar.lark").is_file()
 assert r.files("tcsym").joinpath("py.typed").is_file()

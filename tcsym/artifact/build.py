@@ -7,9 +7,6 @@ into one program.
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
@@ -19,6 +16,7 @@ from pathlib import Path
 from tcsym.artifact.c_text import filling, first_failing, holding, numbers, string
 from tcsym.artifact.codes import Level, default_targets, levels_of
 from tcsym.artifact.errors import CODES, FORMAT, MANIFEST
+from tcsym.artifact.tools import compiler, ran, tool
 from tcsym.errors import OptionError, TargetError
 from tcsym.index.expr import condition_text
 from tcsym.ir.archive import SYMBOL, members
@@ -96,11 +94,11 @@ class _Artifact:
                 part.write_bytes(content)
                 parts.append(str(part))
             whole = str(build / f"{level.name}_{k}.o")
-            _ran([_compiler(), "-r", "-nostdlib", "-o", whole, *parts])
+            ran([compiler(), "-r", "-nostdlib", "-o", whole, *parts])
             symbol = f"{SYMBOL}_{level.name}_{k}"
             renamed = f"--redefine-sym={SYMBOL}={symbol}"
-            _ran([_tool("objcopy"), f"--keep-global-symbol={SYMBOL}", whole])
-            _ran([_tool("objcopy"), renamed, whole])
+            ran([tool("objcopy"), f"--keep-global-symbol={SYMBOL}", whole])
+            ran([tool("objcopy"), renamed, whole])
             out.append(whole)
         return out
 
@@ -110,9 +108,9 @@ class _Artifact:
         source = str(build / "entry.c")
         rest = [source, *objects, "-o", str(library), f"-I{build}", "-lm", "-ldl"]
         try:
-            _ran([_compiler(), *flags, "-fopenmp", *rest])
+            ran([compiler(), *flags, "-fopenmp", *rest])
         except TargetError:  # a compiler without OpenMP: calls then run on one thread
-            _ran([_compiler(), *flags, *rest])
+            ran([compiler(), *flags, *rest])
 
     # ---- texts
 
@@ -298,23 +296,3 @@ def _tensor_data(name: str, dtype: DType, shape: Sequence[object]) -> dict[str, 
 
 def _fault_text(fault: Fault) -> tuple[str, str]:
     return fault.kind, fault.message
-
-
-def _compiler() -> str:
-    return _tool(os.environ.get("CC", "cc"))
-
-
-def _tool(name: str) -> str:
-    found = shutil.which(name)
-    if found is None:
-        hint = "install a C compiler and its binary utilities, or set CC"
-        raise TargetError(f"`{name}` was not found, which links artifacts", hint=hint)
-    return found
-
-
-def _ran(command: Sequence[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        what = " ".join(Path(x).name for x in command[:1])
-        last = done.stderr.strip().splitlines()[-1:] or [f"it ended with {done.returncode}"]
-        raise TargetError(f"`{what}` could not link the artifact: {last[0]}")

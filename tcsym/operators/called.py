@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from os import PathLike
+from pathlib import Path
 from typing import Any, Protocol
 
 from tcsym.frontend.program import Program
+from tcsym.runtime.digest import hexdigest
 from tcsym.runtime.plan import CallPlan
 
 
@@ -31,3 +34,12 @@ class Called(Protocol):
     def batched(self, inputs: Iterable[str] | None = None) -> Called: ...
 
     def grad(self, wrt: Collection[str] | None = None) -> Called: ...
+
+    def export(self, path: str | PathLike[str]) -> Path: ...
+
+
+def operator_name(kernel: Called) -> str:
+    """Of everything that a call's results depend on, and its speed."""
+    own, plan = kernel.settings, kernel._plan
+    whole = own.source, kernel.name, plan.initial, own.strategy, str(own.target), str(own.options)
+    return f"{kernel.name}_{hexdigest(repr(whole).encode('utf-8', 'surrogatepass'))[:12]}"

@@ -123,7 +123,7 @@ def _dlpack_array(x: Any) -> Array:
 
 def _jax_view(x: Any) -> View:
     if isinstance(x, sys.modules["jax"].core.Tracer):
-        raise Unusable("is being traced by jax", "call the kernel through `jax.pure_callback`")
+        raise Unusable("is being traced by jax", "call `tcsym.jax.operator(kernel)` instead")
     for device in x.devices():
         if device.platform != "cpu":
             cpu = "jax.devices('cpu')[0]"

@@ -39,4 +39,4 @@ def test_types_are_exact() -> None:
 def test_immutable_and_traced() -> None:
     f, x = tc.define(ONE), jax.numpy.arange(3.0)
     refused(f, np.ones(3, np.float32), out=x, kind="immutable")
-    assert "pure_callback" in refused(jax.jit(f), x).hint
+    assert "tcsym.jax.operator" in refused(jax.jit(f), x).hint

@@ -1,7 +1,4 @@
-"""Which inputs need a gradient -> the kernel that gives them, and what a call keeps for it.
-
-torch counts arguments and results, derivatives know them by name.
-"""
+"""A kernel -> the functions of torch that record its calls."""
 
 from __future__ import annotations
 
@@ -9,58 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from msgspec import Struct
 
+from tcsym.operators.backward import Backward, backward_of
 from tcsym.operators.called import Called
-
-
-class Backward(Struct, frozen=True):
-    """Of one kernel, for one choice of inputs.
-
-    kept: places among inputs and results of the call. order: for each argument of `kernel`, its
-    place among what is kept, or behind that among the results' gradients. wanted: for each input,
-    the place of its gradient among the results of `kernel`. sizes: those it must be given, with
-    their places among those of the call.
-    """
-
-    kernel: Called
-    kept: tuple[int, ...]
-    order: tuple[int, ...]
-    wanted: tuple[int | None, ...]
-    sizes: tuple[tuple[str, int], ...]
-
-    def gradients(
-        self, saved: Sequence[Any], given: Sequence[Any], sizes: Sequence[Any]
-    ) -> tuple[Any, ...]:
-        """Of each input; None where none is wanted."""
-        known = [*saved, *given]
-        more = {"sizes": {n: sizes[k] for n, k in self.sizes}} if self.sizes else {}
-        made = self.kernel(*[known[k] for k in self.order], **more)
-        results = made if isinstance(made, tuple) else (made,)
-        return tuple([None if k is None else results[k] for k in self.wanted])
-
-
-def backward_of(kernel: Called, needs: Sequence[bool]) -> Backward:
-    """needs: for each input. Errors: DerivativeError for a kernel without a derivative."""
-    from tcsym.differentiate.names import gradient_names
-
-    program = kernel.program
-    inputs, outputs = ([t.name for t in ts] for ts in (program.inputs, program.outputs))
-    names = gradient_names(program)
-    wrt = tuple([n for n, need in zip(inputs, needs) if need])
-    made = kernel.grad(wrt)
-    places = {names[n]: k for k, n in enumerate(outputs) if n in names}
-    known = {n: k for k, n in enumerate([*inputs, *outputs])}
-    parameters = [t.name for t in made.program.inputs]
-    kept = tuple([known[n] for n in parameters if n in known])
-    order = [
-        kept.index(known[n]) if n in known else len(kept) + places[n]  # behind what is kept
-        for n in parameters
-    ]
-    results = [t.name for t in made.program.outputs]
-    wanted = tuple([results.index(names[n]) if n in wrt else None for n in inputs])
-    sizes = tuple([(n, program.free_sizes.index(n)) for n in made.program.free_sizes])
-    return Backward(made, kept, tuple(order), wanted, sizes)
 
 
 class Recorder:
@@ -90,7 +38,7 @@ class Recorder:
     def backward(self, ctx: Any, *gradients: Any) -> tuple[Any, ...]:
         """Of the inputs; None for the sizes."""
         made: Backward = ctx.made
-        found = made.gradients(ctx.saved_tensors, gradients, ctx.sizes)
+        found = made.gradients(made.kernel, ctx.saved_tensors, gradients, ctx.sizes)
         return (*found, *(None,) * self.n_sizes)
 
 

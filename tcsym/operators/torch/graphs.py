@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from tcsym.operators.called import Called
-from tcsym.operators.torch.operator import operator_name, operator_of
+from tcsym.operators.called import Called, operator_name
+from tcsym.operators.torch.operator import operator_of
 from tcsym.runtime.packing import results_type
 
 _results: dict[str, Any] = {}  # by operators that give several

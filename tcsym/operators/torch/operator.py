@@ -14,10 +14,9 @@ from weakref import WeakKeyDictionary
 import torch
 from msgspec import Struct
 
-from tcsym.operators.called import Called
+from tcsym.operators.called import Called, operator_name
 from tcsym.operators.torch.gradients import Recorder, recorded_function, run, transformed_function
 from tcsym.operators.torch.shapes import result_shapes
-from tcsym.runtime.digest import hexdigest
 from tcsym.types import DType
 
 _library = torch.library.Library("tcsym", "FRAGMENT")
@@ -48,13 +47,6 @@ def operator_of(kernel: Called) -> Operator:
             found = _of_name[name] = _registered(kernel, name)
         _of_kernel[kernel] = found
     return found
-
-
-def operator_name(kernel: Called) -> str:
-    """Of everything that a call's results depend on, and its speed."""
-    own, plan = kernel.settings, kernel._plan
-    whole = own.source, kernel.name, plan.initial, own.strategy, str(own.target), str(own.options)
-    return f"{kernel.name}_{hexdigest(repr(whole).encode('utf-8', 'surrogatepass'))[:12]}"
 
 
 def _registered(kernel: Called, name: str) -> Operator:

@@ -1,0 +1,5 @@
+"""Kernels in JAX: functions that it compiles, differentiates and batches."""
+
+from tcsym.jax.operator import operator
+
+__all__ = ["operator"]

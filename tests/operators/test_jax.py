@@ -1,0 +1,111 @@
+"""Kernels as functions that JAX compiles, differentiates and batches."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tcsym as tc
+
+jax = pytest.importorskip("jax", reason="jax is not installed")
+if shutil.which("cc") is None or shutil.which("objcopy") is None:
+    pytest.skip("there is no C compiler", allow_module_level=True)
+
+from tcsym.jax import operator  # noqa: E402  # which needs jax
+
+module = tc.define("""
+def mv(float(M,K) A, float(K) B) -> (C) { C(m) +=! tanh(A(m,k)) * B(k) }
+def cube(float(N) X) -> (Y) { Y(n) = X(n) * X(n) * X(n) }
+def pick(float(N) X, int32(M) at) -> (Y) { Y(m) = X(at(m)) }
+def spread(float(N) X, float a) -> (float(M,N) Y, float(N) Z) {
+    Y(m,n) = a * X(n)
+    Z(n) = X(n) * X(n)
+}
+def wide(double(N) X) -> (Y) { Y(n) = 2 * X(n) }
+""")
+
+
+def arrays(m: int = 2, k: int = 3) -> tuple[Any, Any]:
+    rng = np.random.default_rng(0)
+    return tuple(jax.numpy.asarray(rng.random(s, np.float32)) for s in ((m, k), (k,)))  # type: ignore[return-value]
+
+
+def same_in_jax(a: Any, b: Any) -> Any:
+    return jax.numpy.tanh(a) @ b
+
+
+def close(have: Any, want: Any) -> None:
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5), have, want)
+
+
+def test_jit_at_every_size_with_one_library() -> None:
+    from tcsym.jax.handler import _made
+
+    mv = operator(module.mv)
+    run = jax.jit(lambda a, b: mv(a, B=b) + 1)
+    close(run(*arrays()), same_in_jax(*arrays()) + 1)
+    known = set(_made)
+    for sizes in ((1, 1), (0, 3), (17, 33)):
+        close(run(*arrays(*sizes)), same_in_jax(*arrays(*sizes)) + 1)
+    assert set(_made) == known
+    close(mv(*arrays()), same_in_jax(*arrays()))
+
+
+def test_gradients_of_any_order() -> None:
+    def loss(f: Any) -> Any:
+        return lambda a, b: jax.numpy.sum(f(a, b) ** 2)
+
+    mv, given = operator(module.mv), arrays()
+    have, want = (jax.jit(jax.grad(loss(f), argnums=(0, 1))) for f in (mv, same_in_jax))
+    close(have(*given), want(*given))
+    cube, x = operator(module.cube), jax.numpy.arange(3.0)
+    second = jax.grad(lambda x: jax.grad(lambda x: cube(x).sum())(x).sum())
+    close(second(x), 6 * x)
+
+
+def test_batches() -> None:
+    mv, (a, b) = operator(module.mv), arrays()
+    many = jax.numpy.stack([a, 2 * a, 3 * a], axis=1)  # the batch is in the middle
+    for transform in (
+        lambda f: jax.jit(jax.vmap(f, in_axes=(1, None))),
+        lambda f: jax.vmap(jax.grad(lambda a, b: f(a, b).sum()), in_axes=(1, None)),
+        lambda f: jax.grad(lambda a, b: jax.vmap(f, (1, None))(a, b).sum(), argnums=(0, 1)),
+    ):
+        close(transform(mv)(many, b), transform(same_in_jax)(many, b))
+
+
+def test_several_results_numbers_and_free_sizes() -> None:
+    x = jax.numpy.arange(3.0)
+    spread = operator(module.spread)
+    made = jax.jit(lambda x: spread(x, 2.0, sizes={"M": 2}))(x)
+    close(tuple(made), (jax.numpy.stack([2 * x, 2 * x]), x * x))
+    close(jax.grad(lambda x: spread(x, 2.0, sizes={"M": 2}).Z.sum())(x), 2 * x)
+    close(jax.vmap(lambda a: spread(x, a, sizes={"M": 1}).Y)(x), x[:, None, None] * x)
+
+
+def test_integers_have_no_gradient() -> None:
+    pick, at = operator(module.pick), jax.numpy.asarray([2, 0, 2], "int32")
+    close(jax.grad(lambda x: pick(x, at).sum())(jax.numpy.ones(3)), np.float32([1, 0, 2]))
+
+
+def test_errors() -> None:
+    pick, mv = operator(module.pick), operator(module.mv)
+    x, (a, b) = jax.numpy.ones(3), arrays()
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"OUT_OF_RANGE: pick: .*`X`"):
+        jax.jit(pick)(x, jax.numpy.asarray([3], "int32")).block_until_ready()
+    with pytest.raises(tc.SizeError, match="`B` has size 2 on axis 0"):
+        jax.jit(mv)(a, b[:2])
+    with pytest.raises(tc.TCTypeError, match="`A` has type int32"):
+        jax.jit(mv)(a.astype("int32"), b)
+    with pytest.raises(tc.TCTypeError, match="no float64 now for `X`"):
+        operator(module.wide)(np.ones(3))
+
+
+def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "no-such-compiler")
+    kernel = tc.define("def other(float(N) X) -> (Y) { Y(n) = 3 * X(n) }").other
+    with pytest.raises(tc.TargetError, match="`no-such-compiler` was not found"):
+        operator(kernel)(jax.numpy.ones(3))
