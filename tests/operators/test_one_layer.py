@@ -1,4 +1,4 @@
-"""One layer, one text: called from numpy and from torch in every way that torch has."""
+"""One layer, one text: called from numpy, from torch in every way that torch has, and from JAX."""
 
 from __future__ import annotations
 
@@ -119,3 +119,19 @@ def test_module() -> None:
         Layer(TEXT, W=None, sizes={"K": 3})
     with pytest.raises(tc.OptionError, match="no floating input `w`"):
         Layer(TEXT, w=None)
+
+
+def test_jax() -> None:
+    jax = pytest.importorskip("jax", reason="jax is not installed")
+    from tcsym.jax import operator
+
+    given = [t.numpy() for t in tensors()]
+    jax.config.update("jax_enable_x64", True)
+    try:
+        f, same = operator(layer), lambda x, w, b: jax.numpy.tanh(x @ w.T + b)
+        have, want = (jax.grad(lambda *a, g=g: g(*a).sum(), (0, 1, 2)) for g in (f, same))
+        assert np.allclose(jax.jit(f)(*given), same(*given))
+        for a, b in zip(jax.jit(have)(*given), want(*given)):
+            assert np.allclose(a, b)
+    finally:
+        jax.config.update("jax_enable_x64", False)
