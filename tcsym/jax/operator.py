@@ -40,7 +40,7 @@ def operator(kernel: Called) -> Operator:
     return Operator(kernel)
 
 
-class Operator(Struct, frozen=True):
+class Operator(Struct, frozen=True, weakref=True):
     """What `operator` gives. Equal for one kernel, so that `jax.jit` knows it again."""
 
     kernel: Called
