@@ -16,7 +16,7 @@ from tcsym.differentiate.algebra import (
     subtract,
 )
 from tcsym.errors import DerivativeError
-from tcsym.frontend.program import Binary, Call, Compare, Const, Expr, dtype_of
+from tcsym.frontend.program import Binary, Call, Compare, Const, Expr, Read, dtype_of
 from tcsym.types import DType
 
 Partial = Callable[[Sequence[Expr], Expr], tuple[Expr | None, ...]]
@@ -84,10 +84,13 @@ def _either(a: Expr, b: Expr) -> Expr:
     return a if b == FALSEHOOD else Binary("or", a, b, DType.BOOL)
 
 
-def _chosen(a: Expr, b: Expr, op: str) -> tuple[Expr, Expr]:
+def _chosen(a: Expr, b: Expr, y: Expr, op: str) -> tuple[Expr, Expr]:
     """As torch: the first where they are equal, and where the second is NaN."""
     one, zero = _c(1.0, a), _c(0.0, a)
-    first = _either(_truth(op, a, b), _is_nan(b))
+    if isinstance(a, Const) and isinstance(y, Read) and _is_nan(a) == FALSEHOOD:
+        first = _truth(op, a, y)  # then the second need not be computed again
+    else:
+        first = _either(_truth(op, a, b), _is_nan(b))
     return select(first, one, zero), select(first, zero, one)
 
 
@@ -204,8 +207,8 @@ _TABLE: dict[str, Partial] = {
     ),
     "fdivide": lambda args, y: _quotient(args[0], args[1], y),
     "fma": lambda args, y: (args[1], args[0], _c(1.0, y)),
-    "fmax": lambda args, y: _chosen(args[0], args[1], "ge"),
-    "fmin": lambda args, y: _chosen(args[0], args[1], "le"),
+    "fmax": lambda args, y: _chosen(args[0], args[1], y, "ge"),
+    "fmin": lambda args, y: _chosen(args[0], args[1], y, "le"),
     "fmod": lambda args, y: _remainder(args, "trunc"),
     "hypot": _norm,
     "nextafter": lambda args, y: (_c(1.0, y), None),

@@ -224,3 +224,21 @@ def test_names_that_are_taken() -> None:
     assert list(gradient.signature.outputs) == ["dX_", "ddX"]
     assert f.grad() is gradient
     assert list(tcsym.derivative(f)) == ["f_grad"]
+
+
+@pytest.mark.parametrize("function, above", [("fmax", 1.0), ("fmin", 0.0)])
+def test_bounds_that_are_constants_are_read_off_the_result(function: str, above: float) -> None:
+    bound = tcsym.define(f"def f(double(N) X) -> (Y) {{ Y(i) = {function}(2.0, X(i)) }}")
+    back = bound.f.grad()
+    assert [t.name for t in back.program.inputs] == ["Y", "dY"]
+    X = np.array([-np.inf, 1.0, 2.0, np.nan, np.nextafter(2.0, 3.0), np.inf])
+    expected = [1 - above, 1 - above, 0.0, 0.0, above, above]
+    assert np.array_equal(back(Y=bound.f(X), dY=np.ones(6)), expected)
+
+
+def test_bounds_of_rounded_results_are_not() -> None:
+    bound = tcsym.define("def f(half(N) X) -> (half(N) Y) { Y(i) = fmax(0.0, X(i) / 4096) }")
+    X = np.array([0.0, 1e-4], np.float16)  # the second gives 0, rounded
+    assert [t.name for t in bound.f.grad().program.inputs] == ["X", "dY"]
+    assert bound.f(X)[1] == 0
+    assert (bound.f.grad()(X=X, dY=np.full(2, 4096, np.float16)) == [0, 1]).all()
