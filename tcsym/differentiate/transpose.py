@@ -1,8 +1,9 @@
 """A contribution to `X(f(i))` for all i -> for each element of X, the sum of what it gets.
 
 Subscripts are solved for index variables: `X(i + k)` at p is reached from `i = p - k`, where that
-lies in the range of i; `X(2*i + k)` where `p - k` is even; `X(i/2)` from `i = 2*p + r`. What cannot
-be solved is a condition: all terms with `f(i) == p`.
+lies in the range of i; `X(2*i + k)` where `p - k` is even; `X(i/2)` from `i = 2*p + r`. Of windows
+that do not overlap, `X(2*i + k)` with k in 0:2, one has p: then `i = p/2` and `k = p % 2`, if that
+leaves no sum. What cannot be solved is a condition: all terms with `f(i) == p`.
 """
 
 from __future__ import annotations
@@ -84,12 +85,12 @@ class Sum(Struct, frozen=True):
 def transposed(term: Term, shape: tuple[Index, ...], names: Names, sizes: frozenset[str]) -> Sum:
     """`term` as a sum at each element of its tensor. `shape`: of the tensor."""
     solving = _Solving(term, shape, names, sizes)
-    for d, e in enumerate(term.subscripts):
-        solving.exactly(d, e)
-    for d, e in enumerate(term.subscripts):
-        if d not in solving.left:
-            solving.solved(d, e)
-    return solving.result()
+    found = solving.run()
+    if solving.disjoint and found.reduces:
+        one = _Solving(term, shape, names, sizes, apart=True).run()
+        if not one.reduces:  # schedules take sums by the window's conditions apart, as products
+            return one
+    return found
 
 
 class _Solving(Struct):
@@ -97,6 +98,8 @@ class _Solving(Struct):
     shape: tuple[Index, ...]
     names: Names
     sizes: frozenset[str]
+    apart: bool = False  # solve for both variables of a window that overlaps no other
+    disjoint: bool = False  # there was one
     fixed: set[int] = field(default_factory=set)
     left: dict[int, Index] = field(default_factory=dict)
     ranges: dict[str, Range] = field(default_factory=dict)  # of what is on the left
@@ -107,6 +110,14 @@ class _Solving(Struct):
 
     def __post_init__(self) -> None:
         self.open = {r.variable: r for r in self.term.domain}
+
+    def run(self) -> Sum:
+        for d, e in enumerate(self.term.subscripts):
+            self.exactly(d, e)
+        for d, e in enumerate(self.term.subscripts):
+            if d not in self.left:
+                self.solved(d, e)
+        return self.result()
 
     def exactly(self, d: int, e: Subscript) -> None:
         """`X(.., i, ..)`: i stays on the left."""
@@ -173,12 +184,40 @@ class _Solving(Struct):
         if abs(factor) == 1 and self._shifted(d, r, rest, factor):
             return
         p = self._position(d, v)
+        window = self._window(rest, factor)
+        self.disjoint = self.disjoint or window is not None
+        if window is not None and self.apart:
+            self._both(p - (rest - var(window.variable)), r, factor, window)
+            return
         over = p - rest if factor > 0 else rest - p
         self._put(v, floordiv(over, abs(factor)))
         if abs(factor) > 1:
             rest_of = Binary("mod", index_value(over), index_value(index(abs(factor))), DType.INT32)
             self.guard = both(self.guard, Compare("eq", rest_of, index_value(ZERO)))
         self._within(self.values[v], r)
+
+    def _window(self, rest: Index, factor: int) -> Range | None:
+        """k of `X(3*i + k)` if it has at most 3 values."""
+        for v, r in self.open.items():
+            extent = (r.upper - r.lower).as_int()
+            alone = rest.coefficient(v) == 1 and v not in (rest - var(v)).variables()
+            bounds = any(v in x.lower.variables() | x.upper.variables() for x in self.open.values())
+            if alone and extent is not None and extent <= factor > 1 and not bounds:
+                return r
+        return None
+
+    def _both(self, p: Index, r: Range, factor: int, window: Range) -> None:
+        """`factor * i + k == p`, i in `r`, k in `window`."""
+        del self.open[window.variable]
+        over = p - window.lower
+        whole = floordiv(over, factor)
+        self._put(r.variable, whole)
+        self._put(window.variable, p - whole * factor)
+        self._within(over, Range(r.variable, r.lower * factor, r.upper * factor, False))
+        extent = window.upper - window.lower
+        if extent.as_int() != factor:
+            at = index_value(over - whole * factor)
+            self.guard = both(self.guard, Compare("lt", at, index_value(extent)))
 
     def _shifted(self, d: int, r: Range, rest: Index, factor: int) -> bool:
         """`X(i + 1)`: the range of positions says which i there are."""

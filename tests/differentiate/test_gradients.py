@@ -50,6 +50,16 @@ PROGRAMS = {
         "def f(double(N) X, double(K) W) -> (Y) { Y(i) +=! X(3*i + 2*k) * W(k) }",
         {"N": 9, "K": 2},
     ),
+    "windows side by side": (
+        "def f(double(N) X, double a) -> (Y) "
+        "{ Y(i) *=! X(3*i + k - 1) * X(3*i + k - 1) * a where k in 2:5 }",
+        {"N": 12},
+    ),
+    "windows with gaps": (
+        "def f(double(N,M) X) -> (Y) { Y(i,j) max=! X(4*i + 2*k, 3*j + l) "
+        "where k in 0:2, l in 1:3 }",
+        {"N": 9, "M": 8},
+    ),
     "border": (
         "def f(double(N) X) -> (double(N+2) Y) { Y(i) = 0.0 Y(0) = X(0) Y(N+1) = X(N-1) * X(0) }",
         N3,
@@ -242,3 +252,9 @@ def test_bounds_of_rounded_results_are_not() -> None:
     assert [t.name for t in bound.f.grad().program.inputs] == ["X", "dY"]
     assert bound.f(X)[1] == 0
     assert (bound.f.grad()(X=X, dY=np.full(2, 4096, np.float16)) == [0, 1]).all()
+
+
+def test_of_windows_that_do_not_overlap_one_is_read() -> None:
+    text = "def f(float(N) X) -> (Y) {{ Y(i) max=! X(2*i + k) where k in 0:{} }}"
+    apart, overlapping = (tcsym.define(text.format(k)).f.grad().source for k in (2, 3))
+    assert "dX(i) = " in apart and "dX(i) +=! " in overlapping
