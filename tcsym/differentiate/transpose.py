@@ -184,7 +184,7 @@ class _Solving(Struct):
         if abs(factor) == 1 and self._shifted(d, r, rest, factor):
             return
         p = self._position(d, v)
-        window = self._window(rest, factor)
+        window = self._window(r, rest, factor)
         self.disjoint = self.disjoint or window is not None
         if window is not None and self.apart:
             self._both(p - (rest - var(window.variable)), r, factor, window)
@@ -196,13 +196,14 @@ class _Solving(Struct):
             self.guard = both(self.guard, Compare("eq", rest_of, index_value(ZERO)))
         self._within(self.values[v], r)
 
-    def _window(self, rest: Index, factor: int) -> Range | None:
-        """k of `X(3*i + k)` if it has at most 3 values."""
+    def _window(self, outer: Range, rest: Index, factor: int) -> Range | None:
+        """k of `X(3*i + k)`, i in `outer`, if it has at most 3 values and bounds nothing."""
+        ranges = (outer, *self.open.values())
+        bounding = {v for r in ranges for v in r.lower.variables() | r.upper.variables()}
         for v, r in self.open.items():
             extent = (r.upper - r.lower).as_int()
             alone = rest.coefficient(v) == 1 and v not in (rest - var(v)).variables()
-            bounds = any(v in x.lower.variables() | x.upper.variables() for x in self.open.values())
-            if alone and extent is not None and extent <= factor > 1 and not bounds:
+            if alone and extent is not None and extent <= factor > 1 and v not in bounding:
                 return r
         return None
 

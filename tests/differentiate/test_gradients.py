@@ -60,6 +60,10 @@ PROGRAMS = {
         "where k in 0:2, l in 1:3 }",
         {"N": 9, "M": 8},
     ),
+    "windows in a triangle": (
+        "def f(double(N) X) -> (s) { s +=! X(2*i + k) * X(2*i + k) where k in 0:2, i in 0:k+1 }",
+        {"N": 5},
+    ),
     "border": (
         "def f(double(N) X) -> (double(N+2) Y) { Y(i) = 0.0 Y(0) = X(0) Y(N+1) = X(N-1) * X(0) }",
         N3,
