@@ -21,6 +21,7 @@ from tcsym.frontend.program import (
     Compare,
     Expr,
     For,
+    Given,
     If,
     Item,
     Range,
@@ -98,7 +99,7 @@ class _Block(Struct, frozen=True):
         domain = tuple(replace(r, at=None) for r in s.domain if not r.reduced)
         return [
             replace(s, target=partial.name, subscripts=own, initialise=True),
-            replace(s, op="=", domain=domain, value=total),
+            replace(s, op="=", domain=domain, value=total, given=()),
         ]
 
     def _stored(self, s: Statement, e: Expr) -> Expr:
@@ -179,7 +180,8 @@ def _combined(s: Statement, old: Read, new: Expr) -> Expr:
 def reads_replaced(item: Item, f: Callable[[Read], Expr]) -> Item:
     match item:
         case Statement():
-            return replace(item, value=with_reads(item.value, f))
+            given = tuple(Given(g.name, with_reads(g.value, f)) for g in item.given)
+            return replace(item, value=with_reads(item.value, f), given=given)
         case For(_, _, _, body):
             return replace(item, body=tuple(reads_replaced(x, f) for x in body))
         case If(_, then, orelse):
@@ -193,7 +195,7 @@ def reads_replaced(item: Item, f: Callable[[Read], Expr]) -> Item:
 
 
 def _reads(items: tuple[Item, ...]) -> list[Read]:
-    return [r for s in statements(items) for r in reads(s.value)]
+    return [r for s in statements(items) for e in s.expressions for r in reads(e)]
 
 
 def _is_in(r: Read, key: Slice) -> bool:

@@ -8,6 +8,7 @@ from tcsym.differentiate.accumulate import Tensors
 from tcsym.differentiate.places import Write, writes
 from tcsym.differentiate.single import Single
 from tcsym.frontend.program import (
+    Binary,
     Call,
     Compare,
     Expr,
@@ -75,6 +76,17 @@ def smooth_reads(e: Expr) -> list[Read]:
         case Call(_, args, _):
             return [r for a in args for r in smooth_reads(a)]
     return [r for x in children(e) for r in smooth_reads(x)]
+
+
+def certain_reads(e: Expr) -> list[Read]:
+    """Reads that are evaluated wherever `e` is."""
+    match e:
+        case Select(c):
+            return certain_reads(c)
+        case Binary("and" | "or", a):
+            return certain_reads(a)
+    below = [r for x in children(e) for r in certain_reads(x)]
+    return [e, *below] if isinstance(e, Read) else below
 
 
 def _reached(start: frozenset[str], edges: dict[str, set[str]]) -> set[str]:

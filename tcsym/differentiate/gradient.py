@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tcsym.differentiate.algebra import add, constant, converted, with_indices
 from tcsym.differentiate.names import Names
 from tcsym.differentiate.transpose import Sum
-from tcsym.frontend.program import Expr, Range, Read, Statement
-from tcsym.index.expr import ZERO, Index, var
+from tcsym.frontend.program import Expr, For, If, Item, Range, Read, Statement
+from tcsym.index.expr import TRUE, ZERO, Index, var
 from tcsym.types import DType
 
 
@@ -23,9 +24,7 @@ class Place(Struct, frozen=True):
     fixed: dict[int, Index]
 
 
-def definition(
-    place: Place, sums: Sequence[Sum], base: Read | None, names: Names
-) -> list[Statement]:
+def definition(place: Place, sums: Sequence[Sum], base: Read | None, names: Names) -> list[Item]:
     """`place` is the sum of all `sums`, and of `base` at the same element."""
     at_once = [s for s in sums if not s.reduces and _is_whole(s, place)]
     others = [s for s in sums if s.reduces or not _is_whole(s, place)]
@@ -43,11 +42,11 @@ def definition(
     whole = bool(others) and _is_whole(others[0], place)
     if not whole:
         start = Statement("", place.name, left, "=", False, domain, total)
-        return [start, *(_added(s, place) for s in others)]
+        return [start, *(added(s, place.name) for s in others)]
     first, *rest = others
-    found = [
-        Statement("", place.name, first.left, "+=", True, first.domain, first.value),
-        *(_added(s, place) for s in rest),
+    found: list[Item] = [
+        replace(_statement(first, place.name), initialise=True),
+        *(added(s, place.name) for s in rest),
     ]
     if at_once or base is not None:
         value = add(Read(place.name, left, place.dtype), total)
@@ -55,13 +54,16 @@ def definition(
     return found
 
 
-def _added(s: Sum, place: Place) -> Statement:
-    return Statement("", place.name, s.left, "+=", False, s.domain, s.value)
-
-
-def added(s: Sum, name: str) -> Statement:
+def added(s: Sum, name: str) -> Item:
     """One more term of a gradient that is defined."""
-    return Statement("", name, s.left, "+=", False, s.domain, s.value)
+    item: Item = _statement(s, name)
+    for r in reversed(s.loops):
+        item = For(r.variable, r.lower, r.upper, (item,))
+    return item if s.when == TRUE else If(s.when, (item,))
+
+
+def _statement(s: Sum, name: str) -> Statement:
+    return Statement("", name, s.left, "+=", False, s.domain, s.value, given=s.given)
 
 
 def _is_whole(s: Sum, place: Place) -> bool:

@@ -14,6 +14,7 @@ from tcsym.errors import DerivativeError, TCError
 from tcsym.frontend.program import (
     Expr,
     For,
+    Given,
     If,
     Item,
     Program,
@@ -188,6 +189,7 @@ def _variables(items: Collection[Item]) -> set[str]:
         match item:
             case Statement():
                 found |= index_variables(item.value)
+                found = found.union(*(index_variables(g.value) for g in item.given))
                 for e in item.subscripts:
                     found |= e.variables()
                 for r in item.domain:
@@ -218,6 +220,7 @@ def _with_extents(items: Collection[Item], extents: Mapping[Index, str]) -> Iter
                     subscripts=tuple(map(of_index, item.subscripts)),
                     domain=tuple(domain),
                     value=of_expression(item.value),
+                    given=tuple(Given(g.name, of_expression(g.value)) for g in item.given),
                 )
             case For(_, lower, upper, body):
                 inner = tuple(_with_extents(body, extents))

@@ -14,6 +14,7 @@ from tcsym.frontend.infer_messages import plain
 from tcsym.frontend.program import (
     Expr,
     For,
+    Given,
     If,
     Item,
     Program,
@@ -162,6 +163,7 @@ class Renaming:
                     domain=tuple(ranges),
                     value=self.expression(item.value),
                     exists=(),
+                    given=tuple(Given(g.name, self.expression(g.value)) for g in item.given),
                 )
             case For():
                 return replace(

@@ -83,7 +83,7 @@ def defined_first(
 
 
 def _read(s: Statement) -> set[str]:
-    return {r.tensor for e in (*s.read_positions, s.value) for r in reads(e)}
+    return {r.tensor for e in s.expressions for r in reads(e)}
 
 
 def _with_all(items: tuple[Item, ...], beside: Mapping[int, tuple[Statement, ...]]) -> list[Item]:

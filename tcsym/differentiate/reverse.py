@@ -7,12 +7,13 @@ over its iterations at once; a recurrence adds to the gradients of earlier steps
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import assert_never
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tcsym.differentiate.activity import Activity, is_open
+from tcsym.differentiate.activity import Activity, certain_reads, is_open
 from tcsym.differentiate.algebra import (
     both,
     converted,
@@ -25,12 +26,11 @@ from tcsym.differentiate.algebra import (
 from tcsym.differentiate.chain import contributions
 from tcsym.differentiate.gradient import Place, added, definition
 from tcsym.differentiate.names import Names
-from tcsym.differentiate.places import least
 from tcsym.differentiate.single import Single
-from tcsym.differentiate.transpose import Sum, Term, transposed
+from tcsym.differentiate.transpose import Sum, Term, extents_of, transposed
 from tcsym.differentiate.witness import shared, witness
-from tcsym.frontend.program import For, If, Item, Range, Read, Statement, Tensor
-from tcsym.index.expr import Condition, Index, ge, lt, negate, var
+from tcsym.frontend.program import For, Given, If, Item, Range, Read, Statement, Tensor
+from tcsym.index.expr import Condition, Index, negate, var
 from tcsym.index.values import condition_substitute, substitute
 
 
@@ -129,17 +129,26 @@ class Reverse(Struct):
         elif s.op == "=":
             result = wide(Read(s.target, s.subscripts, self.single.tensors[s.target].dtype))
         gradient = converted(gradient, value.dtype)  # type: ignore[union-attr]
+        extents = self._extents(s)
         for c in contributions(value, gradient, result, self._is_wanted):
+            r = c.read
             self._contribute(
-                s, Term(c.read.tensor, c.read.subscripts, c.gradient, c.guard, s.walked)
+                Term(r.tensor, r.subscripts, c.gradient, c.guard, s.walked, s.given, extents)
             )
+
+    def _extents(self, s: Statement) -> dict[str, Index]:
+        """Of index variables that subscript what is read at every point of `s`."""
+        found: dict[str, Index] = {}
+        for r in certain_reads(s.value) if s.given else ():
+            found |= extents_of(r.subscripts, self.single.tensors[r.tensor].shape)
+        return found
 
     def _is_wanted(self, r: Read) -> bool:
         return r.tensor in self.activity.active
 
     # ---- terms
 
-    def _contribute(self, s: Statement, term: Term) -> None:
+    def _contribute(self, term: Term) -> None:
         home = self.activity.home(term.tensor, self.loops)
         is_now = term.tensor in self.opened
         guard = term.guard
@@ -147,33 +156,22 @@ class Reverse(Struct):
             if frame.guard is not None and (frame.depth > home or not is_now):
                 guard = both(truth(frame.guard), guard)
         summed = [Range(f.variable, f.lower, f.upper, True) for f in self.loops[home:]]
-        term = self._boxed(replace(term, guard=guard, domain=(*summed, *term.domain)), summed)
+        term = replace(term, guard=guard, domain=(*summed, *term.domain))
         if not is_now:
             self.pending.setdefault(term.tensor, []).append(term)
             return
-        frame = [f for f in self.frames if f.depth == home][-1]
-        made = added(self._transposed(term), self.gradients[term.tensor].name)
+        around = [f for f in self.frames if f.depth <= home]
+        frame = around[-1]
+        made = added(self._transposed(term, around), self.gradients[term.tensor].name)
         where = frame.items if frame is self.frames[-1] else frame.later
         where.append(made)
 
-    def _boxed(self, term: Term, summed: list[Range]) -> Term:
-        """Ranges that use loop variables which are summed now: their hull, under a condition."""
-        bounds = {r.variable: (r.lower, r.upper) for r in summed}
-        domain, guard = [], term.guard
-        for r in term.domain:
-            if not (r.lower.variables() | r.upper.variables()) & bounds.keys():
-                domain.append(r)
-                continue
-            lower, upper = least(r.lower, bounds), least(-r.upper, bounds)
-            assert lower is not None and upper is not None  # bounds are affine
-            inside = both(truth(ge(var(r.variable), r.lower)), truth(lt(var(r.variable), r.upper)))
-            guard = both(inside, guard)
-            domain.append(replace(r, lower=lower, upper=-upper))
-        return replace(term, domain=tuple(domain), guard=guard)
-
-    def _transposed(self, term: Term) -> Sum:
+    def _transposed(self, term: Term, frames: Sequence[_Frame]) -> Sum:
+        """`frames`: those around the sum."""
         shape = self.single.tensors[term.tensor].shape
-        return transposed(term, shape, self.names, self.sizes)
+        around = {f.variable: (f.lower, f.upper) for f in self.loops[: frames[-1].depth]}
+        known = [f.guard for f in frames if f.guard is not None]
+        return transposed(term, shape, self.names, self.sizes, around, known)
 
     # ---- gradients
 
@@ -210,10 +208,10 @@ class Reverse(Struct):
         made = Tensor(self.names.fresh(wanted), dtype, tensor.shape, "temporary")
         self.single.tensors[made.name] = made
         base = None if given is None else Read(given.name, (), given.dtype)
-        sums = [self._transposed(t) for t in terms]
+        sums = [self._transposed(t, self.frames) for t in terms]
         place = Place(made.name, dtype, tensor.shape, fixed)
         found = definition(place, sums, base, self.names)
-        alias = _copied(found, place)
+        alias = _copied(found)
         if alias is not None and not force:
             self.gradients[name] = replace(made, name=alias.tensor, dtype=alias.dtype)
             return
@@ -230,7 +228,7 @@ class Reverse(Struct):
 
     def _result(self, name: str, result: Tensor) -> None:
         tensor = self.single.tensors[name]
-        sums = [self._transposed(t) for t in self.pending.pop(name, [])]
+        sums = [self._transposed(t, self.frames) for t in self.pending.pop(name, [])]
         dtype = tensor.dtype.accumulator
         items = self.frames[0].items
         if dtype is tensor.dtype:
@@ -239,17 +237,14 @@ class Reverse(Struct):
         wide_name = self.names.fresh(f"{result.name}_sum")
         self.single.tensors[wide_name] = Tensor(wide_name, dtype, tensor.shape, "temporary")
         found = definition(Place(wide_name, dtype, tensor.shape, {}), sums, None, self.names)
-        if len(found) == 1 and found[0].op == "=":
-            (s,) = found
+        if len(found) == 1 and isinstance(s := found[0], Statement) and s.op == "=":
             items.append(replace(s, target=result.name, value=converted(s.value, tensor.dtype)))
             return
-        last = found[-1]
         left = tuple(var(v) for v in self.names.variables(len(tensor.shape)))
         domain = tuple(
             Range(v, _zero(), e, False)
             for v, e in zip(self.names.variables(len(tensor.shape)), tensor.shape)
         )
-        assert last.target == wide_name
         value = converted(Read(wide_name, left, dtype), tensor.dtype)
         items += [*found, Statement("", result.name, left, "=", False, domain, value)]
 
@@ -272,7 +267,7 @@ def _contains(item: Item, s: Statement) -> bool:
             assert_never(item)
 
 
-def _copied(found: list[Statement], place: Place) -> Read | None:
+def _copied(found: list[Item]) -> Read | None:
     """What a gradient is, element by element, if it is that of something else."""
     match found:
         case [Statement(op="=", value=Read() as r) as s] if r.subscripts == s.subscripts:
@@ -288,7 +283,10 @@ def _substituted(items: list[Item], values: dict[str, Index]) -> tuple[Item, ...
                 domain = tuple(with_bounds(r, lambda e: substitute(e, values)) for r in item.domain)
                 left = tuple(substitute(e, values) for e in item.subscripts)
                 value = with_indices(item.value, values)
-                found.append(replace(item, domain=domain, subscripts=left, value=value))
+                given = tuple(Given(g.name, with_indices(g.value, values)) for g in item.given)
+                found.append(
+                    replace(item, domain=domain, subscripts=left, value=value, given=given)
+                )
             case For(_, lower, upper, body):
                 lower, upper = substitute(lower, values), substitute(upper, values)
                 body = _substituted(list(body), values)

@@ -25,6 +25,7 @@ from tcsym.differentiate.places import Bounds, are_single, least, range_of, writ
 from tcsym.frontend.program import (
     Expr,
     For,
+    Given,
     If,
     Item,
     Program,
@@ -144,7 +145,8 @@ class _Versions(Struct, frozen=True):
     # ---- statements
 
     def _statement(self, s: Statement, places: Places, loops: tuple[For, ...]) -> list[Item]:
-        s = replace(s, value=self._read(s.value, places))
+        given = tuple(Given(g.name, self._read(g.value, places)) for g in s.given)
+        s = replace(s, value=self._read(s.value, places), given=given)
         if s.target not in self.moved:
             return [s]
         t = self.tensors[s.target]
@@ -160,7 +162,12 @@ class _Versions(Struct, frozen=True):
             found.append(replace(s, target=at.name, subscripts=left))
             domain = tuple(replace(r, at=None) for r in s.domain if not r.reduced)
             s = replace(
-                s, op="=", initialise=False, domain=domain, value=Read(at.name, left, t.dtype)
+                s,
+                op="=",
+                initialise=False,
+                domain=domain,
+                value=Read(at.name, left, t.dtype),
+                given=(),
             )
         old = places.get(t.name)
         at = places[t.name] = self.version(t, loops)

@@ -15,6 +15,7 @@ from tcsym.frontend.program import (
     Const,
     Expr,
     For,
+    Given,
     If,
     IndexValue,
     Item,
@@ -25,7 +26,7 @@ from tcsym.frontend.program import (
     Unary,
     dtype_of,
 )
-from tcsym.index.expr import ZERO, Condition, Index, condition_text
+from tcsym.index.expr import ZERO, Condition, Index, condition_text, var
 from tcsym.types import DType
 
 _WIDTH = 100
@@ -96,7 +97,7 @@ def _statement_lines(s: Statement, written: Collection[str], indent: str) -> lis
     value = _stored(s.value)
     left, value = in_pairs(left), in_pairs(value)
     head = f"{indent}{left} {s.op}{'!' if s.initialise else ''} "
-    where = ", ".join(_range(r) for r in s.walked if r.variable in written)
+    where = ", ".join(_range(r, s.given) for r in s.walked if r.variable in written)
     line = head + value + (f" where {where}" if where else "")
     if len(line) <= _WIDTH:
         return [line]
@@ -145,8 +146,10 @@ def _parts(value: str) -> list[str]:
     return pieces
 
 
-def _range(r: Range) -> str:
-    return in_pairs(f"{r.variable} in {r.lower}:{r.upper}")
+def _range(r: Range, given: Collection[Given]) -> str:
+    ends = {var(g.name): _subscript(g.value) for g in given}
+    lower, upper = (ends.get(e, str(e)) for e in (r.lower, r.upper))
+    return in_pairs(f"{r.variable} in {lower}:{upper}")
 
 
 def in_pairs(text: str) -> str:

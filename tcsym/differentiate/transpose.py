@@ -8,7 +8,7 @@ leaves no sum. What cannot be solved is a condition: all terms with `f(i) == p`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -21,15 +21,18 @@ from tcsym.differentiate.algebra import (
     index_value,
     select,
     truth,
+    with_bounds,
     with_indices,
 )
+from tcsym.differentiate.dependent import Placing, boxed
 from tcsym.differentiate.names import Names
-from tcsym.differentiate.places import is_at_least
+from tcsym.differentiate.places import Bounds, is_at_least
 from tcsym.frontend.program import (
     Binary,
     Compare,
     Const,
     Expr,
+    Given,
     IndexValue,
     Range,
     Select,
@@ -39,9 +42,12 @@ from tcsym.frontend.program import (
 from tcsym.index.expr import TRUE as CERTAIN
 from tcsym.index.expr import (
     ZERO,
+    All,
     Condition,
     FloorDiv,
     Index,
+    NonNegative,
+    all_of,
     eq,
     floordiv,
     ge,
@@ -55,13 +61,18 @@ from tcsym.types import DType
 
 
 class Term(Struct, frozen=True):
-    """What `tensor(subscripts)` gets at every point of `domain` where `guard` holds."""
+    """What `tensor(subscripts)` gets at every point of `domain` where `guard` holds.
+
+    extents: of index variables that subscript a tensor at all these points.
+    """
 
     tensor: str
     subscripts: tuple[Subscript, ...]
     value: Expr
     guard: Expr
     domain: tuple[Range, ...]
+    given: tuple[Given, ...] = ()
+    extents: Mapping[str, Index] = {}
 
 
 class Sum(Struct, frozen=True):
@@ -69,6 +80,8 @@ class Sum(Struct, frozen=True):
 
     fixed: dimensions at a position that the index variables do not say.
     whole: in the other dimensions, every element has a term.
+    when: where it does not hold there are no terms, and `left` may be no element.
+    loops: variables over which it is added up in order, as ranges read tensors at them.
     """
 
     left: tuple[Index, ...]
@@ -76,18 +89,35 @@ class Sum(Struct, frozen=True):
     value: Expr
     fixed: frozenset[int]
     whole: bool
+    given: tuple[Given, ...] = ()
+    when: Condition = CERTAIN
+    loops: tuple[Range, ...] = ()
 
     @property
     def reduces(self) -> bool:
         return any(r.reduced or r.at is not None for r in self.domain)
 
 
-def transposed(term: Term, shape: tuple[Index, ...], names: Names, sizes: frozenset[str]) -> Sum:
-    """`term` as a sum at each element of its tensor. `shape`: of the tensor."""
-    solving = _Solving(term, shape, names, sizes)
+def transposed(
+    term: Term,
+    shape: tuple[Index, ...],
+    names: Names,
+    sizes: frozenset[str],
+    loops: Bounds,
+    known: Sequence[Condition] = (),
+) -> Sum:
+    """`term` as a sum at each element of its tensor.
+
+    shape: of the tensor. loops: around the sum. known: what holds where it stands.
+    """
+    extents = {**term.extents, **extents_of(term.subscripts, shape)}
+    box, dependent = boxed(term.domain, term.given, extents)
+    term = replace(term, domain=box)
+    solving = _Solving(term, shape, names, sizes, dependent, loops, tuple(known))
     found = solving.run()
     if solving.disjoint and found.reduces:
-        one = _Solving(term, shape, names, sizes, apart=True).run()
+        again = _Solving(term, shape, names, sizes, dependent, loops, tuple(known), apart=True)
+        one = again.run()
         if not one.reduces:  # schedules take sums by the window's conditions apart, as products
             return one
     return found
@@ -98,6 +128,9 @@ class _Solving(Struct):
     shape: tuple[Index, ...]
     names: Names
     sizes: frozenset[str]
+    dependent: tuple[Range, ...]
+    loops: Bounds
+    known: tuple[Condition, ...]
     apart: bool = False  # solve for both variables of a window that overlaps no other
     disjoint: bool = False  # there was one
     fixed: set[int] = field(default_factory=set)
@@ -106,6 +139,7 @@ class _Solving(Struct):
     open: dict[str, Range] = field(default_factory=dict)  # variables that are not solved
     values: dict[str, Index] = field(default_factory=dict)  # of those that are
     guard: Expr = TRUTH
+    when: Condition = CERTAIN
     whole: bool = True
 
     def __post_init__(self) -> None:
@@ -152,13 +186,36 @@ class _Solving(Struct):
     # ---- ways of solving
 
     def _fixed(self, d: int, e: Index) -> None:
-        """`X(N-1)`, or under a guard that it may need a condition on all positions."""
-        inside = is_at_least(e, 0, {}) and is_at_least(self.shape[d] - 1 - e, 0, {})
-        if inside or self.term.guard == TRUTH or e.variables() - self.sizes:
-            self.left[d] = e
-            self.fixed.add(d)
-        else:
+        """`X(N-1)`; or under a guard that it may need, which then is around the statement, or
+        else a condition on all positions."""
+        needed = self._needed(e, self.shape[d] - 1 - e)
+        if self.term.guard != TRUTH and needed is None:
             self.require(eq(self._position(d), e))
+            return
+        self.left[d] = e
+        self.fixed.add(d)
+        if needed:
+            self.when = all_of((self.when, *needed))
+            self.whole = False
+
+    def _needed(self, *conditions: Index) -> list[Condition] | None:
+        """What of the guard says that all of them are at least 0; None if it does not."""
+        moving = {r.variable for r in self.term.domain}
+        found = [c for c in map(_index_condition, conjuncts(self.term.guard)) if c is not None]
+        found = [c for c in found if not c.index.variables() & moving]
+        known = [c for k in self.known for c in _all(k)]
+        needed: list[Condition] = []
+        for e in conditions:
+            if is_at_least(e, 0, self.loops) or any(self._follows(e, c) for c in known):
+                continue
+            c = next((c for c in found if self._follows(e, c)), None)
+            if c is None or not self.loops:
+                return None
+            needed.append(c)
+        return needed
+
+    def _follows(self, e: Index, c: NonNegative) -> bool:
+        return is_at_least(e - c.index, 0, self.loops)
 
     def _linear(self, e: Index) -> tuple[str, int] | None:
         """Variables of the result before those that were summed: these have the longer ranges."""
@@ -198,8 +255,10 @@ class _Solving(Struct):
 
     def _window(self, outer: Range, rest: Index, factor: int) -> Range | None:
         """k of `X(3*i + k)`, i in `outer`, if it has at most 3 values and bounds nothing."""
-        ranges = (outer, *self.open.values())
-        bounding = {v for r in ranges for v in r.lower.variables() | r.upper.variables()}
+        used = ({r.variable} | r.lower.variables() | r.upper.variables() for r in self.dependent)
+        bounding = frozenset[str]().union(*used)
+        if outer.variable in bounding:
+            return None
         for v, r in self.open.items():
             extent = (r.upper - r.lower).as_int()
             alone = rest.coefficient(v) == 1 and v not in (rest - var(v)).variables()
@@ -315,17 +374,65 @@ class _Solving(Struct):
         }
 
     def result(self) -> Sum:
-        guard = both(self.guard, with_indices(self.term.guard, self.values))
-        value = with_indices(self.term.value, self.values)
+        left = frozenset(self.ranges)
+        placing = Placing(left, self.open, self.values, self.term.given)
         bounds = self.bounds()
+        for r in self.dependent:
+            placing.place(r)
+        guard = both(both(self.guard, placing.guard), with_indices(self.term.guard, self.values))
+        value = with_indices(self.term.value, self.values)
         guard = self._unscattered(guard, bounds)
         value = simplified(select(guard, value, constant(0.0, dtype_of(value))), bounds)
-        domain = (
-            *map(self._placed, self.ranges.values()),
-            *(replace(r, reduced=True) for r in self.open.values()),
+        summed = [replace(r, reduced=True) for r in placing.summed()]
+        found = Sum(
+            tuple(self.left[d] for d in range(len(self.shape))),
+            (*map(self._placed, self.ranges.values()), *summed),
+            value,
+            frozenset(self.fixed),
+            self.whole and not placing.loops,
+            tuple(placing.kept),
+            self.when,
         )
-        left = tuple(self.left[d] for d in range(len(self.shape)))
-        return Sum(left, domain, value, frozenset(self.fixed), self.whole)
+        return _in_loops(found, tuple(placing.loops.values()), self.names)
+
+
+def _in_loops(s: Sum, loops: tuple[Range, ...], names: Names) -> Sum:
+    """With `loops` around it, whose variables have names of their own."""
+    if not loops:
+        return s
+    called = {r.variable: var(names.fresh(r.variable)) for r in loops}
+    return replace(
+        s,
+        domain=tuple(with_bounds(r, lambda e: substitute(e, called)) for r in s.domain),
+        value=with_indices(s.value, called),
+        given=tuple(Given(g.name, with_indices(g.value, called)) for g in s.given),
+        loops=tuple(replace(r, variable=str(called[r.variable])) for r in loops),
+    )
+
+
+def extents_of(subscripts: tuple[Subscript, ...], shape: tuple[Index, ...]) -> dict[str, Index]:
+    """Of the variables that are subscripts, in what is read and in its positions."""
+    found: dict[str, Index] = {}
+    for e, n in zip(subscripts, shape, strict=True):
+        if isinstance(e, Index) and len(e.terms) == 1 and e == var(str(e)):
+            found[str(e)] = n
+    return found
+
+
+def _index_condition(c: Expr) -> NonNegative | None:
+    match c:
+        case Compare("ge" | "gt" | "le" | "lt" as op, a, b):
+            left, right = _index(a), _index(b)
+            if left is None or right is None:
+                return None
+            difference = left - right if op in ("ge", "gt") else right - left
+            return NonNegative(difference - (op in ("gt", "lt")))
+    return None
+
+
+def _all(c: Condition) -> list[NonNegative]:
+    parts = c.conditions if isinstance(c, All) else (c,)
+    return [x for x in parts if isinstance(x, NonNegative)]
 
 
 def simplified(e: Expr, bounds: Mapping[str, tuple[Index, Index]]) -> Expr:

@@ -17,6 +17,7 @@ from tcsym.differentiate.algebra import (
     select,
 )
 from tcsym.differentiate.names import Names
+from tcsym.errors import DerivativeError
 from tcsym.frontend.program import (
     Binary,
     Cast,
@@ -24,6 +25,7 @@ from tcsym.frontend.program import (
     Const,
     Expr,
     IndexValue,
+    Range,
     Read,
     Statement,
     Tensor,
@@ -31,6 +33,8 @@ from tcsym.frontend.program import (
 )
 from tcsym.index.expr import ONE, Index, var
 from tcsym.types import DType
+
+_MOST = (1 << 31) - 1  # no index is this large
 
 
 class Witness(Struct, frozen=True):
@@ -62,7 +66,10 @@ def _rank(s: Statement) -> tuple[Expr, Expr]:
     reduced = [r for r in s.domain if r.reduced]
     if len(reduced) == 1:
         (r,) = reduced
-        return index_value(var(r.variable)), index_value(r.upper)
+        end = Const(_MOST, DType.INT32) if s.given else index_value(r.upper)
+        return index_value(var(r.variable)), end
+    if not s.is_box:
+        return _pair(s, reduced)
     strides: list[Index] = [ONE]
     for r in reversed(reduced):
         strides.insert(0, strides[0] * (r.upper - r.lower))
@@ -81,6 +88,17 @@ def _rank(s: Statement) -> tuple[Expr, Expr]:
         )
         size = Binary("mul", size, n, DType.INT64)
     return rank, size
+
+
+def _pair(s: Statement, reduced: list[Range]) -> tuple[Expr, Expr]:
+    """Ranges that depend on others say no strides: each variable has 32 bits."""
+    if len(reduced) != 2:
+        message = f"`{s.target}` is the largest or least over more than two variables, whose "
+        message += "ranges use others or read tensors"
+        raise DerivativeError(message, span=s.span, hint="reduce in several statements")
+    a, b = (_long(var(r.variable)) for r in reduced)
+    first = Binary("mul", a, Const(1 << 32, DType.INT64), DType.INT64)
+    return Binary("add", first, b, DType.INT64), Const((1 << 63) - 1, DType.INT64)
 
 
 def _long(e: Index) -> Expr:
