@@ -56,10 +56,11 @@ def boxed(
 class Placing(Struct):
     """`place` for each dependent range, when all is solved; then `summed` is the domain."""
 
-    left: frozenset[str]
+    left: Mapping[str, Range]
     open: dict[str, Range]
     values: Values
     given: tuple[Given, ...]
+    box: tuple[Range, ...]
     kept: list[Given] = field(default_factory=list)
     loops: dict[str, Range] = field(default_factory=dict)
     guard: Expr = TRUTH
@@ -80,7 +81,8 @@ class Placing(Struct):
         v = self.values.get(r.variable, var(r.variable))
         if read:
             values = {g.name: g.value for g in read}
-            self.guard = both(self.guard, Compare("ge", _value(v), _end(lower, values)))
+            if not is_at_least(v - lower, 0, self._bounds()):
+                self.guard = both(self.guard, Compare("ge", _value(v), _end(lower, values)))
             self.guard = both(self.guard, Compare("lt", _value(v), _end(upper, values)))
             return
         for end in _parts(lower, Max):
@@ -93,7 +95,7 @@ class Placing(Struct):
         done: set[str] = set()
         while len(done) < len(self.open):
             for name, r in self.open.items():
-                if name not in done and self.uses.get(name, set()) <= done:
+                if name not in done and self.uses.get(name, set()) & self.open.keys() <= done:
                     done.add(name)
                     yield r
 
@@ -101,9 +103,10 @@ class Placing(Struct):
 
     def _stands(self, v: str, lower: Index, upper: Index, read: Sequence[Given]) -> bool:
         used = (lower.variables() | upper.variables()) & self.open.keys()
-        moving = (
-            frozenset[str]().union(*(index_variables(g.value) for g in read)) & self.open.keys()
-        )
+        reads = frozenset[str]().union(*(index_variables(g.value) for g in read))
+        moving = reads & self.open.keys()
+        if not all(self._is_kept(x) for x in reads & self.left.keys()):
+            return False
         if any(v in self._all_uses(x) for x in (*used, *moving)):
             return False
         if any(self.uses.get(x) for x in moving):
@@ -113,17 +116,34 @@ class Placing(Struct):
         self.uses.setdefault(v, set()).update(used - moving)
         return True
 
+    def _is_kept(self, v: str) -> bool:
+        """Of a variable on the left: its values are those it had, so that reads there exist."""
+        ends = [(r.lower, r.upper) for r in self.box if r.variable == v]
+        return ends == [(self.left[v].lower, self.left[v].upper)] and v not in self.values
+
     def _all_uses(self, v: str) -> set[str]:
         return {v}.union(*(self._all_uses(x) for x in self.uses.get(v, ())))
 
+    def _bounds(self) -> dict[str, tuple[Index, Index]]:
+        ranges = {r.variable: r for r in (*self.left.values(), *self.open.values())}
+        ranges |= {r.variable: r for r in self.box if r.variable in ranges and self._reads(r)}
+        return {v: (r.lower, r.upper) for v, r in ranges.items()}
+
+    def _reads(self, r: Range) -> bool:
+        ends = self.open.get(r.variable, r)
+        used = ends.lower.variables() | ends.upper.variables()
+        return any(g.name in used for g in self.kept)
+
     def _bound(self, e: Index) -> None:
         """`e >= 0`, by the range of a summed variable if one is linear in it."""
-        box = {r.variable: (r.lower, r.upper) for r in self.open.values()}
+        box = self._bounds()
+        if is_at_least(e, 0, box):
+            return
         for v, r in self.open.items():
             factor = e.coefficient(v)
             rest = e - var(v) * factor
             used = rest.variables() & self.open.keys()
-            if abs(factor) != 1 or v in rest.variables():
+            if abs(factor) != 1 or v in rest.variables() or self._reads(r):
                 continue
             if any(v in self._all_uses(x) for x in used):
                 continue

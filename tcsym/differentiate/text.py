@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import assert_never
 
-from tcsym.differentiate.algebra import positions
+from tcsym.differentiate.algebra import positions, rebuilt
 from tcsym.frontend.program import (
     Binary,
     Call,
@@ -94,7 +94,7 @@ def _condition(c: Condition) -> str:
 def _statement_lines(s: Statement, written: Collection[str], indent: str) -> list[str]:
     parts = [str(e) if isinstance(e, Index) else _subscript(e) for e in positions(s)]
     left = f"{s.target}({', '.join(parts)})" if parts else s.target
-    value = _stored(s.value)
+    value = _stored(_meant(s))
     left, value = in_pairs(left), in_pairs(value)
     head = f"{indent}{left} {s.op}{'!' if s.initialise else ''} "
     where = ", ".join(_range(r, s.given) for r in s.walked if r.variable in written)
@@ -107,6 +107,30 @@ def _statement_lines(s: Statement, written: Collection[str], indent: str) -> lis
     elif where:
         lines.append(f"{indent}    where {where}")
     return lines
+
+
+def _meant(s: Statement) -> Expr:
+    """The value, with casts that say that quotients round down, and that narrow sums wrap: what
+    the program says so is no news."""
+    value, dtype = _with_casts(s.value), dtype_of(s.value)
+    accumulates = s.op in ("+=", "*=") and _is_narrow(dtype)
+    return Cast(value, dtype) if accumulates and not isinstance(value, Cast) else value
+
+
+def _with_casts(e: Expr) -> Expr:
+    if isinstance(e, Read):
+        return e
+    made = rebuilt(e, _with_casts)
+    match made:
+        case Binary("div", _, _, dtype) if dtype.is_integer:
+            return Cast(made, dtype)
+        case Binary("add" | "sub" | "mul", _, _, dtype) if _is_narrow(dtype):
+            return Cast(made, dtype)
+    return made
+
+
+def _is_narrow(dtype: DType) -> bool:
+    return dtype.is_integer and dtype.bits <= 16
 
 
 def _stored(e: Expr) -> str:

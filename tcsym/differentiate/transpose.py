@@ -53,6 +53,7 @@ from tcsym.index.expr import (
     ge,
     index,
     lt,
+    maximum,
     of_atom,
     var,
 )
@@ -162,7 +163,10 @@ class _Solving(Struct):
         self.left[d] = var(r.variable)
         inside = r.lower == ZERO and is_at_least(self.shape[d] - r.upper, 0, {})
         if inside and r.upper.variables() <= self.sizes:
-            self.ranges[r.variable] = replace(r, reduced=False)
+            upper = r.upper
+            if r.reduced and not is_at_least(upper, 0, {}):
+                upper = maximum(upper, 0)  # what goes to the left may not be negative
+            self.ranges[r.variable] = replace(r, upper=upper, reduced=False)
             self.whole = self.whole and r.upper == self.shape[d]
         else:
             self.ranges[r.variable] = Range(r.variable, ZERO, self.shape[d], False)
@@ -287,6 +291,8 @@ class _Solving(Struct):
         last = r.upper + rest if factor > 0 else rest - r.lower + 1
         if not (is_at_least(first, 0, {}) and is_at_least(self.shape[d] - last, 0, {})):
             return False  # a guard kept the read inside
+        if r.reduced and not is_at_least(last - first, 0, {}):
+            return False  # what goes to the left may not be negative
         p = var(r.variable)
         self.left[d] = p
         self.ranges[r.variable] = Range(r.variable, first, last, False)
@@ -339,6 +345,8 @@ class _Solving(Struct):
         self.guard = with_indices(self.guard, one)
 
     def _within(self, e: Index, r: Range) -> None:
+        if any(r.variable == x.variable for x in self.dependent):
+            return  # its own ends say more than the box
         if ge(e, r.lower) != CERTAIN:
             self.guard = both(self.guard, Compare("ge", index_value(e), index_value(r.lower)))
         if lt(e, r.upper) != CERTAIN:
@@ -374,8 +382,7 @@ class _Solving(Struct):
         }
 
     def result(self) -> Sum:
-        left = frozenset(self.ranges)
-        placing = Placing(left, self.open, self.values, self.term.given)
+        placing = Placing(self.ranges, self.open, self.values, self.term.given, self.term.domain)
         bounds = self.bounds()
         for r in self.dependent:
             placing.place(r)

@@ -110,6 +110,42 @@ PROGRAMS = {
         "else { if i % 2 == 0 { Y(i) = Y(i-1) * X(i) } else { Y(i) = Y(i-1) + X(i) } } } }",
         {"N": 5},
     ),
+    "guarded steps": (
+        "def f(double(T,N) A, double(T,N) B) -> (double(T,N) Y) { for t in T { "
+        "if t == 0 { h(n,t) = A(t,n) * A(t,n) } else { h(n,t) = h(n,t-1) * B(t,n) } "
+        "Y(t,n) = (t > 0 ? h(n,t-1) : h(n,t)) * (t > 0 ? h(n,t-1) : h(n,t)) } }",
+        {"T": 3, "N": 2},
+    ),
+    "triangles": (
+        "def f(double(N) X) -> (Y) { Y(i) +=! X(k) * X(p) where k in 0:i+1, p in k/2:k+1 }",
+        {"N": 4},
+    ),
+    "windows": (
+        "def f(double(N) X, double(R) W) -> (Y, M) { M(i) max=! X(k) where k in max(i-R,0):i+1 "
+        "Y(i) +=! X(i-k) * W(k) where k in 0:min(i+1,R), i in 0:N }",
+        {"N": 6, "R": 3},
+    ),
+    "causal attention": (
+        "def f(double(L,D) Q, double(L,D) K, double(L,E) V) -> (O) { S(i,j) +=! Q(i,d) * K(j,d) "
+        "m(i) max=! S(i,j) where j in 0:i+1 P(i,j) = exp(S(i,j) - m(i)) "
+        "z(i) +=! P(i,j) where j in 0:i+1 "
+        "O(i,e) +=! P(i,j) * V(j,e) where j in 0:i+1 O(i,e) = O(i,e) / z(i) }",
+        {"L": 3, "D": 2, "E": 2},
+    ),
+}
+RAGGED = {
+    "rows": "double(B,3) X) -> (Y) { Y(b) +=! X(b,l) * X(b,l) where n = min(at(b), 3), l in 0:n }",
+    "bag": "int32(5) id, double(4,2) X) -> (Y) "
+    "{ Y(b,d) +=! X(id(j),d) * X(id(j),d) where j in at(b):at(b+1) }",
+    "segments": "double(5,2) X, double(B) w) -> (Y) "
+    "{ Y(b,d) +=! X(j,d) * w(b) where j in at(b):at(b+1) }",
+    "pairs": "double(5) X) -> (Y) "
+    "{ Y(b) max=! X(j) * X(k) where n = min(at(b), 4), j in n:5, k in j/2:j+1 }",
+    "products": "double(5) X) -> (Y) { Y(b) *=! X(j) where j in 0:at(b) }",
+    "longer": "double(9) W, double(5) X) -> (double(B-1) Y) "
+    "{ Y(b) +=! W(b) * X(j) where j in at(b):at(b+1) }",
+    "steps": "double(5) X, double a) -> (double s) { s = a for t in B "
+    "{ c +=! X(j) * s where j in 0:at(t) s = s * 0.5 + c } }",
 }
 
 
@@ -118,6 +154,38 @@ def test_gradients_are_those_of_differences(name: str) -> None:
     text, sizes = PROGRAMS[name]
     assert disagreement(text, sizes) == ""
     assert disagreement(text, sizes, outputs=False) == ""
+
+
+@pytest.mark.parametrize("name", RAGGED)
+def test_gradients_of_ragged_ranges(name: str) -> None:
+    text = f"def f(int32(B) at, {RAGGED[name]}"
+    given = drawn(only(text), {"B": 4}, np.random.default_rng(0))
+    given |= {"at": np.array([0, 2, 2, 5], np.int32)}
+    if "id" in given:
+        given["id"] = np.array([1, 3, 1, 0, 2], np.int32)
+    assert disagreement(text, {"B": 4}, arrays=given) == ""
+
+
+def test_texts_of_gradients_invert_ranges() -> None:
+    f = only("def f(float(N) X) -> (Y) { Y(i) +=! X(k) where k in 0:i+1 }")
+    assert "dX(k) +=! dY(i) where i in k:N" in gradient_of(f).source
+    bag = "def f(int32(B) at, int32(J) id, float(V) X) -> (Y) "
+    bag += "{ Y(b) +=! X(id(j)) where j in at(b):at(b+1) }"
+    assert "dX(id(j)) += dY(b2) where j in at(b2):at(b2 + 1)" in gradient_of(only(bag)).source
+    with pytest.raises(DerivativeError, match="the range of `j` has no bound"):
+        gradient_of(
+            only("def f(int32(B) n, float(B) X) -> (Y) { Y(b) +=! X(b) where j in 0:n(b) }")
+        )
+
+
+def test_texts_of_gradients_give_no_warnings() -> None:
+    program = only(
+        "def f(double(N) X, uint8(N) B) -> (Y) { s +=! B(i) + B(i) "
+        "z(i) = i > 0 ? X(i-1) * (1 / N) : 0.0 Y(i) = exp(z(i) * (i / 2)) * s }"
+    )
+    assert {t.kind for t in program.traps} == {"division", "narrow"}
+    assert gradient_of(program, outputs=False).traps == ()
+    assert only(tangent_text(program, None, analyse=only)).traps == ()
 
 
 @pytest.mark.parametrize("n", [0, 1])
@@ -159,6 +227,14 @@ def test_tangents_and_gradients_agree(name: str) -> None:
     left = sum(float((back[n] * x).sum()) for n, x in along.items())
     right = sum(float((weights[n] * y).sum()) for n, y in forth.items())
     assert left == pytest.approx(right, rel=1e-9)
+
+
+def test_gradients_of_gradients_of_gates() -> None:
+    text = tcsym.define(
+        "def f(double(T,H) X, double(2,H) c) -> (double(T+1,H) S) { S(0,h) = 1.0 for t in T "
+        "{ g(q,h) = S(t,h) * c(q,h) S(t+1,h) = tanh(g(0,h) + X(t,h)) * g(1,h) } }"
+    )
+    assert disagreement(text.grad().source, {"T": 2, "H": 1, "P": 3}) == ""
 
 
 _UNKNOWN = {"lgamma", "tgamma"}

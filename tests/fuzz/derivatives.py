@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+import tcsym
 from tcsym.differentiate.derive import gradient_text, tangent_text
 from tcsym.differentiate.names import gradient_names
 from tcsym.errors import DerivativeError, TCError
@@ -24,6 +25,8 @@ from tests.fuzz.generate import random_program
 
 _FLOATS = re.compile(r"\b(float32|float16|bfloat16|half|float)\b")
 _MOST_POINTS = 4  # of a size
+_LARGE = 1e8
+_COMPILED = 0.15  # of the programs, by machine code, too
 Array = Any
 
 
@@ -82,6 +85,9 @@ def compared(
     sizes: dict[str, int],
     rng: np.random.Generator,
 ) -> str:
+    for made in (back, forth):
+        if made.traps:
+            return f"wrong: warns {made.traps[0].message}\n{made.source}"
     called = gradient_names(program)
     weights = {n: rng.uniform(-1, 1, y.shape) for n, y in results.items() if n in called}
     along = {n: rng.uniform(-1, 1, x.shape) for n, x in given.items() if n in called}
@@ -90,6 +96,10 @@ def compared(
     dx = {called[n]: v for n, v in along.items()}
     left_sizes = {k: v for k, v in sizes.items() if k in back.sizes}
     gradients = run(back, {**known, **dy}, left_sizes)
+    if rng.random() < _COMPILED:
+        said = _compiled(back, {**known, **dy}, left_sizes, gradients)
+        if said:
+            return f"wrong: {said}\n{back.source}"
     tangents = run(forth, {**given, **dx}, {k: v for k, v in sizes.items() if k in forth.sizes})
     a = sum(float((gradients[n] * v).sum()) for n, v in dx.items())
     b = sum(float((dy[n] * t).sum()) for n, t in tangents.items())
@@ -101,9 +111,26 @@ def compared(
     steps = [_difference(program, given, along, weights, sizes, h) for h in (1e-5, 2e-5)]
     if not abs(steps[0] - steps[1]) <= 1e-7 * scale:
         return "right, differences are not smooth"
+    if max((float(np.abs(y).max(initial=0)) for y in results.values()), default=0) > _LARGE:
+        return "right, differences are lost in rounding"
     if abs(steps[0] - b) > 1e-5 * scale:
         return f"wrong: tangent {b}, differences {steps[0]}\n{forth.source}"
     return "right"
+
+
+def _compiled(
+    back: Program, arrays: dict[str, Array], sizes: dict[str, int], expected: dict[str, Array]
+) -> str:
+    """Where the gradient as machine code is not that of the interpreter."""
+    kernel = tcsym.define(back.source)[back.name]
+    given = {t.name: arrays[t.name] for t in back.inputs}
+    free = {n: v for n, v in sizes.items() if n in back.free_sizes}
+    found = kernel(*given.values(), **({"sizes": free} if free else {}))
+    results = found if isinstance(found, tuple) else (found,)
+    for t, x in zip(back.outputs, results, strict=True):
+        if not np.allclose(x, expected[t.name], rtol=1e-9, atol=1e-9, equal_nan=True):
+            return f"compiled {t.name} differs"
+    return ""
 
 
 def _difference(
