@@ -12,7 +12,7 @@ from typing import assert_never
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tcsym.differentiate.algebra import converted, with_reads
+from tcsym.differentiate.algebra import converted, with_places, with_reads
 from tcsym.differentiate.names import Names
 from tcsym.differentiate.places import Bounds, is_at_least, range_of
 from tcsym.errors import DerivativeError
@@ -21,7 +21,6 @@ from tcsym.frontend.program import (
     Compare,
     Expr,
     For,
-    Given,
     If,
     Item,
     Range,
@@ -180,8 +179,7 @@ def _combined(s: Statement, old: Read, new: Expr) -> Expr:
 def reads_replaced(item: Item, f: Callable[[Read], Expr]) -> Item:
     match item:
         case Statement():
-            given = tuple(Given(g.name, with_reads(g.value, f)) for g in item.given)
-            return replace(item, value=with_reads(item.value, f), given=given)
+            return with_places(item, lambda e: with_reads(e, f))
         case For(_, _, _, body):
             return replace(item, body=tuple(reads_replaced(x, f) for x in body))
         case If(_, then, orelse):

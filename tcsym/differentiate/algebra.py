@@ -14,6 +14,7 @@ from tcsym.frontend.program import (
     Compare,
     Const,
     Expr,
+    Given,
     IndexValue,
     Range,
     Read,
@@ -312,3 +313,12 @@ def positions(s: Statement) -> tuple[Subscript, ...]:
         at = next((at for v, at in scattered.items() if e == var(v)), None)
         found.append(e if at is None else at)
     return tuple(found)
+
+
+def with_places(s: Statement, f: Callable[[Expr], Expr]) -> Statement:
+    """A statement with `f` applied to all that reads tensors: positions and ends of ranges, too."""
+    domain = tuple(
+        r if r.at is None or isinstance(r.at, Index) else replace(r, at=f(r.at)) for r in s.domain
+    )
+    given = tuple(Given(g.name, f(g.value)) for g in s.given)
+    return replace(s, value=f(s.value), domain=domain, given=given)

@@ -17,6 +17,7 @@ from tcsym.differentiate.activity import Activity, certain_reads, is_open
 from tcsym.differentiate.algebra import (
     both,
     converted,
+    index_variables,
     positions,
     truth,
     wide,
@@ -26,12 +27,25 @@ from tcsym.differentiate.algebra import (
 from tcsym.differentiate.chain import contributions
 from tcsym.differentiate.gradient import Place, added, definition
 from tcsym.differentiate.names import Names
+from tcsym.differentiate.places import range_of
 from tcsym.differentiate.single import Single
 from tcsym.differentiate.transpose import Sum, Term, extents_of, transposed
 from tcsym.differentiate.witness import shared, witness
-from tcsym.frontend.program import For, Given, If, Item, Range, Read, Statement, Tensor
-from tcsym.index.expr import Condition, Index, negate, var
+from tcsym.frontend.program import (
+    Cast,
+    For,
+    Given,
+    If,
+    IndexValue,
+    Item,
+    Range,
+    Read,
+    Statement,
+    Tensor,
+)
+from tcsym.index.expr import ZERO, Condition, Index, negate, var
 from tcsym.index.values import condition_substitute, substitute
+from tcsym.types import DType
 
 
 class _Frame(Struct):
@@ -156,7 +170,7 @@ class Reverse(Struct):
             if frame.guard is not None and (frame.depth > home or not is_now):
                 guard = both(truth(frame.guard), guard)
         summed = [Range(f.variable, f.lower, f.upper, True) for f in self.loops[home:]]
-        term = replace(term, guard=guard, domain=(*summed, *term.domain))
+        term = self._scattered(replace(term, guard=guard, domain=(*summed, *term.domain)))
         if not is_now:
             self.pending.setdefault(term.tensor, []).append(term)
             return
@@ -165,6 +179,30 @@ class Reverse(Struct):
         made = added(self._transposed(term, around), self.gradients[term.tensor].name)
         where = frame.items if frame is self.frames[-1] else frame.later
         where.append(made)
+
+    def _scattered(self, term: Term) -> Term:
+        """Segments, `X(j)` with j in at(b):at(b+1) and b summed, are added at positions that a
+        tensor holds: then each element is met once, not asked for in every segment."""
+        ends = {g.name: index_variables(g.value) for g in term.given}
+        exact = {str(e) for e in term.subscripts if isinstance(e, Index)}
+        summed = {r.variable for r in term.domain} - exact
+        for d, e in enumerate(term.subscripts if ends else ()):
+            r = range_of(e, term.domain) if isinstance(e, Index) else None
+            used = frozenset() if r is None else r.lower.variables() | r.upper.variables()
+            if r is None or not any(ends.get(v, frozenset()) & summed for v in used):
+                continue
+            extent = self.single.tensors[term.tensor].shape[d]
+            name = self.names.fresh(f"{r.variable}_at")
+            self.single.tensors[name] = Tensor(name, DType.INT32, (extent,), "temporary")
+            j = var(r.variable)
+            domain = (Range(r.variable, ZERO, extent, False),)
+            value = IndexValue(j, DType.INT32)
+            self.frames[0].items.append(Statement("", name, (j,), "=", False, domain, value))
+            at = Cast(Read(name, (j,), DType.INT32), DType.INT64)
+            subscripts = (*term.subscripts[:d], at, *term.subscripts[d + 1 :])
+            extents = {**term.extents, r.variable: extent}
+            term = replace(term, subscripts=subscripts, extents=extents)
+        return term
 
     def _transposed(self, term: Term, frames: Sequence[_Frame]) -> Sum:
         """`frames`: those around the sum."""
@@ -242,17 +280,11 @@ class Reverse(Struct):
             return
         left = tuple(var(v) for v in self.names.variables(len(tensor.shape)))
         domain = tuple(
-            Range(v, _zero(), e, False)
+            Range(v, ZERO, e, False)
             for v, e in zip(self.names.variables(len(tensor.shape)), tensor.shape)
         )
         value = converted(Read(wide_name, left, dtype), tensor.dtype)
         items += [*found, Statement("", result.name, left, "=", False, domain, value)]
-
-
-def _zero() -> Index:
-    from tcsym.index.expr import ZERO
-
-    return ZERO
 
 
 def _contains(item: Item, s: Statement) -> bool:

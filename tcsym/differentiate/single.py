@@ -19,13 +19,12 @@ from tcsym.differentiate.accumulate import (
     reduces,
     without_accumulation,
 )
-from tcsym.differentiate.algebra import select, truth, with_indices, with_reads
+from tcsym.differentiate.algebra import select, truth, with_indices, with_places, with_reads
 from tcsym.differentiate.names import Names, Renaming
 from tcsym.differentiate.places import Bounds, are_single, least, range_of, writes
 from tcsym.frontend.program import (
     Expr,
     For,
-    Given,
     If,
     Item,
     Program,
@@ -145,8 +144,7 @@ class _Versions(Struct, frozen=True):
     # ---- statements
 
     def _statement(self, s: Statement, places: Places, loops: tuple[For, ...]) -> list[Item]:
-        given = tuple(Given(g.name, self._read(g.value, places)) for g in s.given)
-        s = replace(s, value=self._read(s.value, places), given=given)
+        s = with_places(s, lambda e: self._read(e, places))
         if s.target not in self.moved:
             return [s]
         t = self.tensors[s.target]

@@ -105,6 +105,11 @@ PROGRAMS = {
         "def f(double(B) X, double(K) W) -> (double(2*B+K) Y) { Y(2*i+k) +=! X(i) * W(k) }",
         {"B": 4, "K": 3},
     ),
+    "scatters where it said before": (
+        "def f(double(N) X) -> (double(N) T, double(N) Y) { T(i) = X(i) > 1.0 ? 1.0 : 0.0 "
+        "Y(i) = 0.0 Y(min(int32(T(i)), N - 1)) += X(i) * X(i) T(i) = T(i) * X(i) }",
+        N3,
+    ),
     "branches": (
         "def f(double(N) X) -> (Y) { for i in N { if i == 0 { Y(i) = X(i) } "
         "else { if i % 2 == 0 { Y(i) = Y(i-1) * X(i) } else { Y(i) = Y(i-1) + X(i) } } } }",
@@ -172,6 +177,8 @@ def test_texts_of_gradients_invert_ranges() -> None:
     bag = "def f(int32(B) at, int32(J) id, float(V) X) -> (Y) "
     bag += "{ Y(b) +=! X(id(j)) where j in at(b):at(b+1) }"
     assert "dX(id(j)) += dY(b2) where j in at(b2):at(b2 + 1)" in gradient_of(only(bag)).source
+    segments = "def f(int32(B) at, float(J) X) -> (Y) { Y(b) +=! X(j) where j in at(b):at(b+1) }"
+    assert "dX(j_at(j)) += dY(b2) where j in at(b2)" in gradient_of(only(segments)).source
     with pytest.raises(DerivativeError, match="the range of `j` has no bound"):
         gradient_of(
             only("def f(int32(B) n, float(B) X) -> (Y) { Y(b) +=! X(b) where j in 0:n(b) }")
