@@ -60,6 +60,16 @@ PROGRAMS = {
         "where k in 0:2, l in 1:3 }",
         {"N": 9, "M": 8},
     ),
+    "what bounds another sum": (
+        "def f(double(N) X, double(N) Z) -> (s, Y) { s +=! X(i + k) where k in 0:2, i in 0:k+1 "
+        "Y(i) +=! X(i + 1) * Z(k) where k in 0:i+1 }",
+        {"N": 4},
+    ),
+    "what bounds another sum, backwards": (
+        "def f(double(N) X, double(N) Z) -> (double(N) Y) "
+        "{ Y(i) +=! X(i - k) * Z(k) where k in 0:i+1 }",
+        {"N": 4},
+    ),
     "windows in a triangle": (
         "def f(double(N) X) -> (s) { s +=! X(2*i + k) * X(2*i + k) where k in 0:2, i in 0:k+1 }",
         {"N": 5},
