@@ -70,6 +70,11 @@ PROGRAMS = {
         "{ Y(i) +=! X(i - k) * Z(k) where k in 0:i+1 }",
         {"N": 4},
     ),
+    "scatters by its own old values": (
+        "def f(double(N) X) -> (double(N) Y) "
+        "{ Y(i) = 2.0 * X(i) Y(int32(99 * Y(i)) % N) += X(i) * X(i) }",
+        {"N": 4},
+    ),
     "windows in a triangle": (
         "def f(double(N) X) -> (s) { s +=! X(2*i + k) * X(2*i + k) where k in 0:2, i in 0:k+1 }",
         {"N": 5},
