@@ -153,7 +153,8 @@ class Reverse(Struct):
     def _extents(self, s: Statement) -> dict[str, Index]:
         """Of index variables that subscript what is read at every point of `s`."""
         found: dict[str, Index] = {}
-        for r in certain_reads(s.value) if s.given else ():
+        evaluated = (s.value, *s.read_positions) if s.given else ()
+        for r in (r for e in evaluated for r in certain_reads(e)):
             found |= extents_of(r.subscripts, self.single.tensors[r.tensor].shape)
         return found
 

@@ -192,8 +192,12 @@ def test_texts_of_gradients_invert_ranges() -> None:
     bag = "def f(int32(B) at, int32(J) id, float(V) X) -> (Y) "
     bag += "{ Y(b) +=! X(id(j)) where j in at(b):at(b+1) }"
     assert "dX(id(j)) += dY(b2) where j in at(b2):at(b2 + 1)" in gradient_of(only(bag)).source
-    segments = "def f(int32(B) at, float(J) X) -> (Y) { Y(b) +=! X(j) where j in at(b):at(b+1) }"
-    assert "dX(j_at(j)) += dY(b2) where j in at(b2)" in gradient_of(only(segments)).source
+    segments = "def f(int32(B) at, double(J) X) -> (Y) { Y(b) +=! X(j) where j in at(b):at(b+1) }"
+    gradient = gradient_of(only(segments))
+    assert "dX(j_at(j)) += dY(b2) where j in at(b2)" in gradient.source
+    given = drawn(gradient, {"B": 4, "J": 5, "P": 3}, np.random.default_rng(0))
+    given |= {"at": np.array([0, 2, 2, 5], np.int32)}
+    assert disagreement(gradient.source, {}, arrays=given) == ""
     with pytest.raises(DerivativeError, match="the range of `j` has no bound"):
         gradient_of(
             only("def f(int32(B) n, float(B) X) -> (Y) { Y(b) +=! X(b) where j in 0:n(b) }")
