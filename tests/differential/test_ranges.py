@@ -10,6 +10,7 @@ import pytest
 
 import tcsym
 from tcsym.errors import BoundsError, TargetError
+from tests.guarded import guarded
 
 ATTENTION = """def f(float(H,L,D) Q, float(H,L,D) K, float(H,L,E) V, float(R) w) -> (O) {{
   S(h,i,j) +=! Q(h,i,d) * K(h,j,d)
@@ -104,3 +105,17 @@ def test_sums_over_triangles_stand_below_loops_for_threads_and_in_strips() -> No
     assert "O_acc.1[" in mapped and "0:48*i.1 + 1" in mapped and "parallel" in mapped
     bag = tcsym.define(BAG, target="cpu:avx2").f.explain("mapped")
     assert "parallel b in 0:P - 1" in bag and "read S0.j.lower = int64(off[b])" in bag
+
+
+EMPTY = ["max(9-i,0):min(K-3,i)", "max(i-3,0):min(i+3,K)", "i/2:K-2", "i+2:min(i+1,K)"]
+
+
+@pytest.mark.parametrize("ends", EMPTY)
+def test_rows_of_empty_ranges_that_lie_outside_add_nothing_to_a_strip(ends: str) -> None:
+    given = "double(K,N) A, double(M,K) B"
+    text = f"C(i,j) +=! A(k,i)*B(j,k) where i in 0:N, j in 0:M, k in {ends}"
+    kernel = tcsym.define(f"def f({given}) -> (C) {{ {text} }}", strategy="symbolic").f
+    for n, k in ((4, 4), (40, 1), (70, 3), (9, 9)):
+        args = np.ones((k, n)), np.ones((19, k))
+        found = kernel(*(guarded(x) for x in args))  # ends at a page that must not be read
+        np.testing.assert_array_equal(found, kernel.reference(*args))

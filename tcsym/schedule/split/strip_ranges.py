@@ -50,11 +50,10 @@ def strip_ranges(kernel: Kernel, names: Names) -> Kernel:
 def _stripped(kernel: Kernel, rows: Loop, names: Names) -> Kernel:
     inside = loops_in(rows.body)
     known = frozenset((*kernel.sizes, rows.variable if rows.lower == ZERO else ""))
-    varying = [_with_plain_ends(x, known) for x in inside if rows.variable in _used(x)]
+    stated = [_as_stated(x, known) for x in inside if rows.variable in _used(x)]
+    varying = [x for x in stated if x is not None and _is_sum(x)]
     fixed = not any(x.independent or x.value is not None for x in inside)
-    if not fixed or not varying or not all(map(_is_sum, varying)) or not _contracts(kernel, rows):
-        return kernel
-    if any(rows.variable in x.lower.variables() for x in varying):
+    if not fixed or not varying or len(varying) < len(stated) or not _contracts(kernel, rows):
         return kernel
     strip = names.fresh(rows.variable)
     first = rows.lower + var(strip) * ROWS
@@ -88,8 +87,23 @@ def _stripped(kernel: Kernel, rows: Loop, names: Names) -> Kernel:
     return kernel
 
 
-def _with_plain_ends(x: Loop, known: frozenset[str]) -> Loop:
-    return replace(x, lower=_plain(x.lower, known), upper=_plain(x.upper, known))
+def _as_stated(x: Loop, known: frozenset[str]) -> Loop | None:
+    """`x` with `hi` for an upper end `max(lo, hi)`; None if its range is plainly empty.
+
+    What is read lies inside tensors from the least `lo` of all rows to the greatest `hi`. The `lo`
+    of a row whose range is empty may lie beyond, and must not become a part of the hull.
+    """
+    lows = _arms(x.lower)
+    stated = [e for e in _arms(x.upper) if e not in lows]
+    if not stated:
+        return None
+    return replace(x, lower=_plain(x.lower, known), upper=_plain(maximum(*stated), known))
+
+
+def _arms(e: Index) -> tuple[Index, ...]:
+    """What a maximum is one of."""
+    atom = e.terms[0][0] if len(e.terms) == 1 and e.terms[0][1] == 1 else None
+    return tuple(a + e.constant for a in atom.args) if isinstance(atom, Max) else (e,)
 
 
 def _pieces(x: Loop, rows: Loop, known: frozenset[str], names: Names) -> tuple[Loop, ...] | None:
