@@ -119,3 +119,11 @@ def test_rows_of_empty_ranges_that_lie_outside_add_nothing_to_a_strip(ends: str)
         args = np.ones((k, n)), np.ones((19, k))
         found = kernel(*(guarded(x) for x in args))  # ends at a page that must not be read
         np.testing.assert_array_equal(found, kernel.reference(*args))
+
+
+def test_sizes_are_not_left_out_by_what_moves_with_a_strip() -> None:
+    text = "C(i,j) +=! A(i,k)*B(k,j) where i in 0:N, j in 0:N, k in max(0-i,0):N"
+    kernel = tcsym.define(f"def f(float(N,N) A, float(N,N) B) -> (C) {{ {text} }}").f
+    for n in (1, 50):
+        args = _normal(n, n), _normal(n, n)
+        np.testing.assert_allclose(kernel(*args), args[0] @ args[1], 1e-4, 1e-4)

@@ -132,6 +132,8 @@ def _value(v: Value) -> str:
             return _binary(v)
         case Compare(op, a, b):
             return f"_.compare({op!r},{_value(a)},{_value(b)})"
+        case Select(c, a, b, _, True):  # what is read there must be inside, whatever is chosen
+            return f"({_value(b)},{_value(a)})[bool({_value(c)})]"
         case Select(c, a, b, _):
             return f"({_value(a)} if {_value(c)} else {_value(b)})"
         case Call():

@@ -12,9 +12,10 @@ from typing import Generic
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tcsym.index.expr import FALSE, TRUE, any_of
+from tcsym.index.expr import FALSE, TRUE, Condition, any_of, condition_variables
 from tcsym.ir.loops import Kernel
 from tcsym.schedule.analysis.assume import in_context
+from tcsym.schedule.analysis.loops import loops_around
 from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.plan import (
     Choice,
@@ -138,7 +139,7 @@ class _Rest(Struct, Generic[P]):
         when = in_context(self.kernel, x.when)
         if when == FALSE:
             return False
-        if x.is_seldom and not self.setting.whole and when != TRUE:
+        if x.is_seldom and not self.setting.whole and when != TRUE and self._is_of_sizes(when):
             self.kernel = replace(self.kernel, left_out=any_of((self.kernel.left_out, when)))
             self.taken.append(Taken(when, renamed(x.plan, self.loops), is_left_out=True))
             return False
@@ -156,6 +157,11 @@ class _Rest(Struct, Generic[P]):
         self.kernel = self.apply(plan, self.kernel, nest, inside)
         self.taken.append(Taken(when, plan, tuple(inside.record)))
         return is_alone
+
+    def _is_of_sizes(self, when: Condition) -> bool:
+        """Known before the kernel begins; in a strip it may move with the strip."""
+        around = {x.variable for x in loops_around(self.kernel.body, self.nest)}
+        return around.isdisjoint(condition_variables(when))
 
 
 def _after(first: Loops, then: Loops) -> Loops:
