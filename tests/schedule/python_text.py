@@ -132,10 +132,8 @@ def _value(v: Value) -> str:
             return _binary(v)
         case Compare(op, a, b):
             return f"_.compare({op!r},{_value(a)},{_value(b)})"
-        case Select(c, a, b, _, True):  # what is read there must be inside, whatever is chosen
-            return f"({_value(b)},{_value(a)})[bool({_value(c)})]"
-        case Select(c, a, b, _):
-            return f"({_value(a)} if {_value(c)} else {_value(b)})"
+        case Select():
+            return _select(v)
         case Call():
             return _call(v)
         case Holds(c):
@@ -144,6 +142,13 @@ def _value(v: Value) -> str:
             return _of_lanes(v)
         case _:
             assert_never(v)
+
+
+def _select(v: Select) -> str:
+    condition, then, orelse = _value(v.condition), _value(v.then), _value(v.orelse)
+    if v.eager:  # what is read must be inside, whatever is chosen
+        return f"({orelse},{then})[bool({condition})]"
+    return f"({then} if {condition} else {orelse})"
 
 
 def _of_lanes(v: HorizontalReduce | Shuffle) -> str:
