@@ -32,7 +32,7 @@ def test_a_guard_goes_into_the_conversion_of_an_element() -> None:
 
 
 def test_a_guard_goes_out_of_the_conversion_of_a_term() -> None:
-    found = placed("float(k <= i ? a(k) * b(k) : half(0))")
+    found = placed("float(k <= i ? int32(a(k)) * 2 : 0)")
     assert isinstance(found, Select) and found.dtype is DType.FLOAT32
     assert isinstance(found.then, Cast) and not isinstance(found.orelse, Cast)
 
