@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, assert_never
 
-from msgspec import Struct
-
 from tcsym.errors import NOWHERE, Span
 from tcsym.frontend.program import AssignOp, Expr, Given, Role, Trap, is_fixed
 from tcsym.index.expr import Condition, Index
@@ -119,7 +117,7 @@ def statements_of(items: tuple[ResolvedItem, ...]) -> Iterator[ResolvedStatement
                 assert_never(item)
 
 
-class ResolvedTensor(Struct, frozen=True):
+class ResolvedTensor(Keyed, frozen=True):
     """`shape`: dimensions of an input or of a declared output, else None (to be inferred)."""
 
     aside: ClassVar[tuple[str, ...]] = ("span", "dimension_spans")
@@ -136,7 +134,7 @@ class ResolvedTensor(Struct, frozen=True):
 class ResolvedProgram(Keyed, frozen=True):
     """One def with all calls inlined. `sizes`: those of its own header (not of inlined callees)."""
 
-    aside: ClassVar[tuple[str, ...]] = ("source", "filename", "span")
+    aside: ClassVar[tuple[str, ...]] = ("source", "filename", "span", "traps")
 
     name: str
     sizes: tuple[str, ...]

@@ -50,6 +50,7 @@ from tcsym.index.expr import (
     var,
 )
 from tcsym.ir.loops import ReduceOp
+from tcsym.keyed import Keyed
 from tcsym.types import DType
 
 Role = Literal["assign", "init", "update", "check"]
@@ -72,7 +73,7 @@ class Access(Struct, frozen=True):
         return f"{self.tensor}[{', '.join('?' if s is None else str(s) for s in self.subscripts)}]"
 
 
-class ScopStatement(Struct, frozen=True):
+class ScopStatement(Keyed, frozen=True):
     """One scheduled unit. Its iteration vector is `outer` (`for` variables) then `ranges`.
 
     role: `assign` and `init` store `value`, `update` combines with `op`, `check` only verifies

@@ -59,6 +59,8 @@ def inverted(w: Writer) -> None:
     a, b, c = w.rng.randint(1, 3), w.rng.choice([1, 1, 2]), w.rng.randint(0, 2)
     rest = variables(w.shape(1), "jl")
     first = w.rng.choice([f"{a}*i", f"{a}*({i} - 1 - i)"])
+    if first == "1*i":
+        c = max(c, 1)  # `1*i + 0` is `i`, which moves nothing
     place = w.rng.choice([f"{first} + {b}*k + {c}", f"{c} + {b}*k + {first}", f"{first} + {c}"])
     s = w.scope({"i": i, "k": k, **rest})
     op, v, magnitude = operator(w, right_side(w, s))

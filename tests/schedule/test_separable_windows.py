@@ -6,7 +6,7 @@ import pytest
 
 from tcsym.compiler import analyse
 from tcsym.index.values import evaluate, holds
-from tcsym.ir.loops import THREADS, Branch, Kernel, Loop, Node, Prefetch, Read, Update
+from tcsym.ir.loops import THREADS, Branch, Kernel, Loop, Node, Prefetch, Read, Store, Update
 from tcsym.ir.text import node_text
 from tcsym.ir.traverse import loads, walk
 from tcsym.options import Options
@@ -135,7 +135,8 @@ def test_pooling_has_its_own_schedule() -> None:
     ).kernel
     mapped = map_cpu(kernel, AVX2, Options())
     assert any(note.endswith("windows in two parts") for note in mapped.notes)
-    reads = [r for x, _ in walk(mapped.kernel.body) if hasattr(x, "value") for r in loads(x.value)]
+    stores = [x for x, _ in walk(mapped.kernel.body) if isinstance(x, Store | Update)]
+    reads = [r for x in stores for r in loads(x.value)]
     assert all(isinstance(r, Read) for r in reads)
 
 
