@@ -12,7 +12,7 @@ from typing import assert_never, cast
 
 from msgspec.structs import replace
 
-from tcsym.frontend.program import Expr, Given, Program, Read, Tensor
+from tcsym.frontend.program import Expr, Program, Read, Tensor
 from tcsym.index.expr import (
     TRUE,
     ZERO,
@@ -41,7 +41,6 @@ from tcsym.ir.loops import (
     Node,
     Store,
     Update,
-    Value,
     Verify,
     block,
     conditional,
@@ -185,15 +184,9 @@ def _varies_inside(body: Node, variable: str) -> bool:
         if isinstance(x, Loop):
             if x.independent or x.value is not None:
                 return True
-            used = x.lower.variables() | x.upper.variables()
-            if variable in used or (x.value is not None and variable in given_by(x.value)):
+            if variable in x.lower.variables() | x.upper.variables():
                 return True
     return False
-
-
-def given_by(value: Value) -> frozenset[str]:
-    """Variables of an end of a range that reads tensors."""
-    return Given("", cast(Expr, value)).variables()
 
 
 def _read_here(
