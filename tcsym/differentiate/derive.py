@@ -4,19 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from tcsym.differentiate.activity import activity
+from tcsym.differentiate.activity import Activity, activity
 from tcsym.differentiate.forward import Forward
 from tcsym.differentiate.header import Header, written
-from tcsym.differentiate.names import gradient_names, names_of, written_plainly
+from tcsym.differentiate.names import Names, gradient_names, names_of, written_plainly
 from tcsym.differentiate.needed import defined_first, needed_for, needed_items
 from tcsym.differentiate.reverse import Reverse
-from tcsym.differentiate.single import single_assignment
+from tcsym.differentiate.single import Single, single_assignment
 from tcsym.errors import DerivativeError
 from tcsym.frontend.program import Program, Tensor, reads, statements
 
 Analyse = Callable[[str], Program]
+
+
+class _Analysed(Struct, frozen=True):
+    """A program in single assignment, and what its derivative is about.
+
+    called: names of gradients or tangents. outputs: those that depend on `inputs`.
+    """
+
+    program: Program
+    single: Single
+    names: Names
+    called: dict[str, str]
+    activity: Activity
+    inputs: Sequence[Tensor]
+    outputs: Sequence[Tensor]
+
+
+def _analysed(program: Program, wrt: Collection[str] | None) -> _Analysed:
+    """Errors: DerivativeError."""
+    program = written_plainly(program)
+    inputs = differentiable(program, wrt)
+    names, called = names_of(program), gradient_names(program)
+    names.taken |= set(called.values())
+    single = single_assignment(program, names)
+    floats = [t for t in program.outputs if t.dtype.is_float]
+    found = activity(single, frozenset(t.name for t in inputs), frozenset(t.name for t in floats))
+    outputs = [t for t in floats if t.name in found.active]
+    if not outputs:
+        raise _independent(program, inputs)
+    return _Analysed(program, single, names, called, found, inputs, outputs)
 
 
 def gradient_text(
@@ -26,20 +57,11 @@ def gradient_text(
 
     analyse: text of one def -> its program.
     """
-    program = written_plainly(program)
-    inputs = differentiable(program, wrt)
-    names = names_of(program)
-    called = gradient_names(program)
-    names.taken |= set(called.values())
-    single = single_assignment(program, names)
-    floats = [t for t in program.outputs if t.dtype.is_float]
-    found = activity(single, frozenset(t.name for t in inputs), frozenset(t.name for t in floats))
-    floats = [t for t in floats if t.name in found.active]
-    if not floats:
-        raise _independent(program, inputs)
-    given = {t.name: replace(t, name=called[t.name], role="input") for t in floats}
-    results = {t.name: replace(t, name=called[t.name], role="output") for t in inputs}
-    reverse = Reverse(single, names, found, frozenset(program.sizes), given)
+    whole = _analysed(program, wrt)
+    program, single, names, called = whole.program, whole.single, whole.names, whole.called
+    given = {t.name: replace(t, name=called[t.name], role="input") for t in whole.outputs}
+    results = {t.name: replace(t, name=called[t.name], role="output") for t in whole.inputs}
+    reverse = Reverse(single, names, whole.activity, frozenset(program.sizes), given)
     back = reverse.run(results)
     taken = {t.name for t in program.outputs} if outputs else set()
     forward, used = needed_items(single, back, reverse.beside, taken)
@@ -58,20 +80,12 @@ def gradient_text(
 
 def tangent_text(program: Program, wrt: Collection[str] | None, *, analyse: Analyse) -> str:
     """The def `<name>_jvp`: inputs and tangents of those in `wrt` -> tangents of the outputs."""
-    program = written_plainly(program)
-    inputs = differentiable(program, wrt)
-    names = names_of(program)
-    called = gradient_names(program)
-    names.taken |= set(called.values())
-    single = single_assignment(program, names)
-    floats = [t for t in program.outputs if t.dtype.is_float]
-    found = activity(single, frozenset(t.name for t in inputs), frozenset(t.name for t in floats))
-    floats = [t for t in floats if t.name in found.active]
-    if not floats:
-        raise _independent(program, inputs)
-    tangents = {t.name: replace(t, name=called[t.name]) for t in (*inputs, *floats)}
-    forward = Forward(single, names, found)
-    results = tuple(tangents[t.name] for t in floats)
+    whole = _analysed(program, wrt)
+    program, single, names, called = whole.program, whole.single, whole.names, whole.called
+    inputs, outputs = whole.inputs, whole.outputs
+    tangents = {t.name: replace(t, name=called[t.name]) for t in (*inputs, *outputs)}
+    forward = Forward(single, names, whole.activity)
+    results = tuple(tangents[t.name] for t in outputs)
     items = needed_for(forward.run(tangents), [t.name for t in results])
     items = defined_first(items, single, [t.name for t in results], names)
     used = {r.tensor for s in statements(items) for e in s.expressions for r in reads(e)}
