@@ -7,9 +7,9 @@ from typing import Literal, assert_never
 
 from msgspec.structs import replace
 
+from tcsym.frontend import program
 from tcsym.frontend.program import (
     Binary,
-    Call,
     Cast,
     Compare,
     Const,
@@ -159,37 +159,16 @@ def converted(e: Expr, dtype: DType) -> Expr:
     return Cast(e, dtype)
 
 
-def wide_type(dtype: DType) -> DType:
-    """The type in which derivatives of values of `dtype` are computed."""
-    return dtype.accumulator
-
-
 def wide(e: Expr) -> Expr:
-    """`e` with half types computed in float32."""
-    dtype = dtype_of(e)
-    if dtype.accumulator is dtype and not isinstance(e, Compare | Cast):
-        return rebuilt(e, wide)
+    """`e` with half types computed in float32, and nothing rounded to them in between."""
+    dtype = dtype_of(e).accumulator
     match e:
-        case Const(value, _):
-            return Const(value, dtype.accumulator)
+        case Cast(x, to) if to.is_float:
+            return converted(wide(x), dtype)
         case Read():
-            return Cast(rebuilt(e, wide), dtype.accumulator)
-        case Cast(x, _):
-            return converted(wide(x), dtype.accumulator) if dtype.is_float else rebuilt(e, wide)
-        case Compare():
-            return rebuilt(e, wide)
-        case IndexValue():
-            return e
-        case Unary(op, x, _):
-            return Unary(op, wide(x), dtype.accumulator)
-        case Binary(op, x, y, _):
-            return Binary(op, wide(x), wide(y), dtype.accumulator)
-        case Select(c, x, y, _):
-            return Select(wide(c), wide(x), wide(y), dtype.accumulator)
-        case Call(function, args, _):
-            return Call(function, tuple(map(wide, args)), dtype.accumulator)
-        case _:
-            assert_never(e)
+            return converted(rebuilt(e, wide), dtype)
+    made = rebuilt(e, wide)
+    return made if dtype_of(made) is dtype else replace(made, dtype=dtype)
 
 
 def index_value(e: Index) -> Expr:
@@ -233,27 +212,9 @@ def truth(c: Condition) -> Expr:
 def rebuilt(
     e: Expr, f: Callable[[Expr], Expr], of_index: Callable[[Index], Index] = lambda i: i
 ) -> Expr:
-    """`e` with `f` applied to its direct parts, and `of_index` to its index expressions."""
-    match e:
-        case Const():
-            return e
-        case IndexValue(i, dtype):
-            return IndexValue(of_index(i), dtype)
-        case Read(_, subscripts):
-            parts: list[Subscript] = []
-            for s in subscripts:
-                parts.append(of_index(s) if isinstance(s, Index) else f(s))
-            return replace(e, subscripts=tuple(parts), checked=(), unwritten=None)
-        case Cast(x, _) | Unary(_, x, _):
-            return replace(e, operand=f(x))
-        case Binary(_, a, b) | Compare(_, a, b):
-            return replace(e, left=f(a), right=f(b))
-        case Select(c, a, b, _):
-            return replace(e, condition=f(c), then=f(a), orelse=f(b))
-        case Call(_, args, _):
-            return replace(e, args=tuple([f(a) for a in args]))
-        case _:
-            assert_never(e)
+    """As `program.rebuilt`; what is to be checked of reads is found again from the text."""
+    made = program.rebuilt(e, f, of_index)
+    return replace(made, checked=(), unwritten=None) if isinstance(made, Read) else made
 
 
 def with_indices(e: Expr, values: Mapping[str, Index]) -> Expr:
@@ -275,22 +236,6 @@ def with_reads(e: Expr, f: Callable[[Read], Expr]) -> Expr:
         return f(made) if isinstance(made, Read) else made
 
     return inner(e)
-
-
-def index_variables(e: Expr) -> frozenset[str]:
-    """Names of all index variables, loop variables and sizes in `e`."""
-    found: set[str] = set()
-
-    def note(i: Index) -> Index:
-        found.update(i.variables())
-        return i
-
-    def inner(x: Expr) -> Expr:
-        rebuilt(x, inner, note)
-        return x
-
-    inner(e)
-    return frozenset(found)
 
 
 def with_bounds(r: Range, f: Callable[[Index], Index]) -> Range:

@@ -11,12 +11,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tcsym.differentiate.algebra import TRUTH, both, index_variables, truth, with_indices
+from tcsym.differentiate.algebra import TRUTH, both, truth, with_indices
 from tcsym.differentiate.places import is_at_least
 from tcsym.errors import DerivativeError
 from tcsym.frontend.infer_dependent import hull
 from tcsym.frontend.infer_forms import Interval
-from tcsym.frontend.program import Cast, Compare, Expr, Given, IndexValue, Range
+from tcsym.frontend.program import Cast, Compare, Expr, Given, IndexValue, Range, variables_of
 from tcsym.index.expr import ZERO, Index, Max, Min, ge, maximum, minimum, var
 from tcsym.index.values import substitute
 from tcsym.types import DType
@@ -103,7 +103,7 @@ class Placing(Struct):
 
     def _stands(self, v: str, lower: Index, upper: Index, read: Sequence[Given]) -> bool:
         used = (lower.variables() | upper.variables()) & self.open.keys()
-        reads = frozenset[str]().union(*(index_variables(g.value) for g in read))
+        reads = frozenset[str]().union(*(variables_of(g.value) for g in read))
         moving = reads & self.open.keys()
         if not all(self._is_kept(x) for x in reads & self.left.keys()):
             return False

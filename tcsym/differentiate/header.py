@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tcsym.differentiate.algebra import index_variables, rebuilt, with_bounds
+from tcsym.differentiate.algebra import rebuilt, with_bounds
 from tcsym.differentiate.names import Names
 from tcsym.differentiate.text import item_lines, type_name
 from tcsym.errors import DerivativeError, TCError
@@ -20,8 +20,8 @@ from tcsym.frontend.program import (
     Program,
     Statement,
     Tensor,
-    position_variables,
     statements,
+    variables_of,
 )
 from tcsym.index.expr import Index, condition_variables, var
 from tcsym.index.values import map_condition
@@ -188,13 +188,13 @@ def _variables(items: Collection[Item]) -> set[str]:
     for item in items:
         match item:
             case Statement():
-                found |= index_variables(item.value)
-                found = found.union(*(index_variables(g.value) for g in item.given))
+                found |= variables_of(item.value)
+                found = found.union(*(variables_of(g.value) for g in item.given))
                 for e in item.subscripts:
                     found |= e.variables()
                 for r in item.domain:
                     found |= r.lower.variables() | r.upper.variables()
-                    found |= frozenset() if r.at is None else position_variables(r.at)
+                    found |= frozenset() if r.at is None else variables_of(r.at)
             case For(_, lower, upper, body):
                 found |= lower.variables() | upper.variables() | _variables(body)
             case If(condition, then, orelse):

@@ -13,11 +13,10 @@ from typing import assert_never
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tcsym.differentiate.activity import Activity, certain_reads, is_open
+from tcsym.differentiate.activity import Activity, certain_reads, is_open, smooth_reads
 from tcsym.differentiate.algebra import (
     both,
     converted,
-    index_variables,
     positions,
     truth,
     wide,
@@ -42,6 +41,8 @@ from tcsym.frontend.program import (
     Read,
     Statement,
     Tensor,
+    statements,
+    variables_of,
 )
 from tcsym.index.expr import ZERO, Condition, Index, negate, var
 from tcsym.index.values import condition_substitute, substitute
@@ -184,7 +185,7 @@ class Reverse(Struct):
     def _scattered(self, term: Term) -> Term:
         """Segments, `X(j)` with j in at(b):at(b+1) and b summed, are added at positions that a
         tensor holds: then each element is met once, not asked for in every segment."""
-        ends = {g.name: index_variables(g.value) for g in term.given}
+        ends = {g.name: variables_of(g.value) for g in term.given}
         exact = {str(e) for e in term.subscripts if isinstance(e, Index)}
         summed = {r.variable for r in term.domain} - exact
         for d, e in enumerate(term.subscripts if ends else ()):
@@ -259,9 +260,6 @@ class Reverse(Struct):
 
     def _is_read(self, name: str) -> bool:
         """Whether what the program computes reads a tensor."""
-        from tcsym.differentiate.activity import smooth_reads
-        from tcsym.frontend.program import statements
-
         found = [s for s in statements(self.single.items) if s.target in self.activity.active]
         return any(r.tensor == name for s in found for r in smooth_reads(s.value))
 
@@ -279,11 +277,9 @@ class Reverse(Struct):
         if len(found) == 1 and isinstance(s := found[0], Statement) and s.op == "=":
             items.append(replace(s, target=result.name, value=converted(s.value, tensor.dtype)))
             return
-        left = tuple(var(v) for v in self.names.variables(len(tensor.shape)))
-        domain = tuple(
-            Range(v, ZERO, e, False)
-            for v, e in zip(self.names.variables(len(tensor.shape)), tensor.shape)
-        )
+        variables = self.names.variables(len(tensor.shape))
+        left = tuple(map(var, variables))
+        domain = tuple(Range(v, ZERO, e, False) for v, e in zip(variables, tensor.shape))
         value = converted(Read(wide_name, left, dtype), tensor.dtype)
         items += [*found, Statement("", result.name, left, "=", False, domain, value)]
 

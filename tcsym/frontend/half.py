@@ -7,24 +7,19 @@ round, are short. A cast of such a value to its own type is one that the text as
 
 from __future__ import annotations
 
-from typing import assert_never
-
 from msgspec.structs import replace
 
 from tcsym.frontend.literals import round_to
 from tcsym.frontend.program import (
     Binary,
-    Call,
     Cast,
     Compare,
     Const,
     Expr,
-    IndexValue,
     Read,
-    Select,
-    Unary,
     children,
     dtype_of,
+    rebuilt,
 )
 from tcsym.frontend.rename import Renaming
 from tcsym.frontend.resolved import ResolvedProgram, ResolvedStatement, statements_of
@@ -84,25 +79,15 @@ class _Rewriting(Renaming):
         match e:
             case Const(value, dtype):
                 return Const(value, dtype.accumulator)
-            case IndexValue():
-                return e
             case Read():
                 return self._read(e)
             case Cast():
                 return self._cast(e)
-            case Unary(op, x, dtype):
-                return Unary(op, self.expression(x), dtype.accumulator)
             case Binary():
                 return self._chain(e)
-            case Compare(relation, a, b):
-                return Compare(relation, self.expression(a), self.expression(b))
-            case Select(c, a, b, dtype):
-                arms = self.expression(a), self.expression(b)
-                return Select(self.expression(c), *arms, dtype.accumulator)
-            case Call(function, args, dtype):
-                return Call(function, tuple(map(self.expression, args)), dtype.accumulator)
-            case _:
-                assert_never(e)
+        made = rebuilt(e, self.expression)
+        is_short = not isinstance(made, Compare) and is_half(made.dtype)
+        return replace(made, dtype=F32) if is_short else made
 
     def _chain(self, e: Binary) -> Expr:
         chain = [e]

@@ -24,6 +24,7 @@ from tcsym.frontend.program import (
     Read,
     Select,
     Unary,
+    rebuilt,
 )
 from tcsym.index.expr import TRUE, All, Any_, Condition, Index, IsZero, NonNegative, Not, all_of, ge
 from tcsym.index.values import Values, substitute
@@ -131,28 +132,7 @@ def guarded_reads(exprs: tuple[Expr, ...]) -> Iterator[tuple[Read, Path]]:
 
 def substitute_expr(e: Expr, values: Values) -> Expr:
     """`e` with variables replaced in all subscripts and index values."""
-    match e:
-        case Const():
-            return e
-        case IndexValue(i, _):
-            return replace(e, index=substitute(i, values))
-        case Read(_, subscripts):
-            new = tuple(
-                substitute(s, values) if isinstance(s, Index) else substitute_expr(s, values)
-                for s in subscripts
-            )
-            return replace(e, subscripts=new)
-        case Cast(x, _) | Unary(_, x, _):
-            return replace(e, operand=substitute_expr(x, values))
-        case Binary(_, a, b) | Compare(_, a, b):
-            return replace(e, left=substitute_expr(a, values), right=substitute_expr(b, values))
-        case Select(c, a, b):
-            parts = [substitute_expr(x, values) for x in (c, a, b)]
-            return replace(e, condition=parts[0], then=parts[1], orelse=parts[2])
-        case Call(_, args):
-            return replace(e, args=tuple(substitute_expr(x, values) for x in args))
-        case _:
-            assert_never(e)
+    return rebuilt(e, lambda x: substitute_expr(x, values), lambda i: substitute(i, values))
 
 
 def nonempty(lower: Index, upper: Index) -> Condition:

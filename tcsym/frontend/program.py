@@ -10,7 +10,7 @@ in subscripts, bounds and conditions is exact (`Index`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import ClassVar, Literal, assert_never
 
 from msgspec import Struct
@@ -139,10 +139,10 @@ class Range(Struct, frozen=True):
 
     Those of a reduction variable also over left index variables, reduction variables that stand
     before it in the domain, and what is `given`. `upper <= lower` is empty. `reduced`: the variable
-    does not occur on the left. `at`: the
-    variable stands for a scattered left subscript (LANGUAGE F4), over the whole dimension, and a
-    point runs only where it equals this: an affine `Index`, proved or covered by checks to lie
-    inside, or an int64 expression that reads tensors, which the kernel checks to lie inside.
+    does not occur on the left. `at`: the variable stands for a scattered left subscript (LANGUAGE
+    F4), over the whole dimension, and a point runs only where it equals this: an affine `Index`,
+    proved or covered by checks to lie inside, or an int64 expression that reads tensors, which the
+    kernel checks to lie inside.
     """
 
     variable: str
@@ -164,12 +164,7 @@ class Given(Struct, frozen=True):
 
     def variables(self) -> frozenset[str]:
         """What the value varies with, sizes too."""
-        found = frozenset[str]()
-        for x in subexpressions(self.value):
-            indices = x.subscripts if isinstance(x, Read) else ()
-            indices = (x.index,) if isinstance(x, IndexValue) else indices
-            found = found.union(*(i.variables() for i in indices if isinstance(i, Index)))
-        return found
+        return variables_of(self.value)
 
 
 AssignOp = Literal["=", "+=", "*=", "min=", "max="]
@@ -367,6 +362,30 @@ def children(e: Expr) -> tuple[Expr, ...]:
             assert_never(e)
 
 
+def rebuilt(
+    e: Expr, f: Callable[[Expr], Expr], of_index: Callable[[Index], Index] = lambda i: i
+) -> Expr:
+    """`e` with `f` applied to its direct parts, and `of_index` to its index expressions."""
+    match e:
+        case Const():
+            return e
+        case IndexValue(i, _):
+            return replace(e, index=of_index(i))
+        case Read(_, subscripts):
+            parts = [of_index(s) if isinstance(s, Index) else f(s) for s in subscripts]
+            return replace(e, subscripts=tuple(parts))
+        case Cast(x, _) | Unary(_, x, _):
+            return replace(e, operand=f(x))
+        case Binary(_, a, b) | Compare(_, a, b):
+            return replace(e, left=f(a), right=f(b))
+        case Select(c, a, b):
+            return replace(e, condition=f(c), then=f(a), orelse=f(b))
+        case Call(_, args):
+            return replace(e, args=tuple([f(x) for x in args]))
+        case _:
+            assert_never(e)
+
+
 def subexpressions(e: Expr) -> Iterator[Expr]:
     """`e` and all below it, parents first."""
     yield e
@@ -382,15 +401,15 @@ def is_fixed(at: Index | Expr, variables: frozenset[str]) -> bool:
     """True for a position that reads tensors without dimensions only, and none of the index
     `variables`."""
     plain = isinstance(at, Index) or not any(r.subscripts for r in reads(at))
-    return plain and variables.isdisjoint(position_variables(at))
+    return plain and variables.isdisjoint(variables_of(at))
 
 
-def position_variables(at: Index | Expr) -> frozenset[str]:
-    """Variables of a position, those that subscripts of its reads mention included."""
-    if isinstance(at, Index):
-        return at.variables()
-    found = [x.index for x in subexpressions(at) if isinstance(x, IndexValue)]
-    found += [i for r in reads(at) for i in r.subscripts if isinstance(i, Index)]
+def variables_of(e: Index | Expr) -> frozenset[str]:
+    """Sizes, loop and index variables in an expression, in subscripts of its reads, too."""
+    if isinstance(e, Index):
+        return e.variables()
+    found = [x.index for x in subexpressions(e) if isinstance(x, IndexValue)]
+    found += [i for r in reads(e) for i in r.subscripts if isinstance(i, Index)]
     return frozenset[str]().union(*(i.variables() for i in found))
 
 

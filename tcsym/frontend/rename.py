@@ -9,16 +9,10 @@ from msgspec.structs import replace
 
 from tcsym.frontend.program import (
     Binary,
-    Call,
-    Cast,
-    Compare,
-    Const,
     Expr,
     Given,
-    IndexValue,
     Read,
-    Select,
-    Unary,
+    rebuilt,
 )
 from tcsym.frontend.resolved import (
     ResolvedFor,
@@ -94,30 +88,10 @@ class Renaming:
         return replace(v, name=self.name(v.name), where=where, at=at)
 
     def expression(self, e: Expr) -> Expr:
-        match e:
-            case Const():
-                return e
-            case IndexValue(i, dtype):
-                return IndexValue(self.index(i), dtype)
-            case Read(tensor, subscripts):
-                parts: list[Index | Expr] = []
-                for s in subscripts:
-                    parts.append(self.index(s) if isinstance(s, Index) else self.expression(s))
-                return replace(e, tensor=self.name(tensor), subscripts=tuple(parts))
-            case Cast(x):
-                return replace(e, operand=self.expression(x))
-            case Unary(op, x, dtype):
-                return Unary(op, self.expression(x), dtype)
-            case Binary():
-                return self._chain(e)
-            case Compare(relation, a, b):
-                return Compare(relation, self.expression(a), self.expression(b))
-            case Select(c, a, b, dtype):
-                return Select(self.expression(c), self.expression(a), self.expression(b), dtype)
-            case Call(function, args, dtype):
-                return Call(function, tuple([self.expression(a) for a in args]), dtype)
-            case _:
-                assert_never(e)
+        if isinstance(e, Binary):
+            return self._chain(e)
+        made = rebuilt(e, self.expression, self.index)
+        return replace(made, tensor=self.name(made.tensor)) if isinstance(made, Read) else made
 
     def _chain(self, e: Binary) -> Expr:
         """`a + b + c + …` from the left, in a loop: chains may be longer than the stack."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from itertools import combinations
 
-from tcsym.frontend.program import position_variables
+from tcsym.frontend.program import variables_of
 from tcsym.index.expr import Index, var
 from tcsym.polyhedral.scop import ScopStatement
 
@@ -54,7 +54,7 @@ def loop_order(s: ScopStatement) -> tuple[str, ...]:
 
 def moving(s: ScopStatement) -> frozenset[str]:
     """Iterators that the positions of a scattered statement depend on."""
-    places = (position_variables(r.at) for r in s.ranges if r.at is not None)
+    places = (variables_of(r.at) for r in s.ranges if r.at is not None)
     return frozenset[str]().union(*places)
 
 

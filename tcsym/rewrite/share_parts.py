@@ -7,16 +7,12 @@ their own. Parts that do not vary along the last dimension are left: they are mo
 
 from __future__ import annotations
 
-from typing import assert_never
-
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tcsym.frontend.program import (
     Binary,
     Call,
-    Cast,
-    Compare,
     Const,
     Expr,
     IndexValue,
@@ -24,11 +20,10 @@ from tcsym.frontend.program import (
     Program,
     Range,
     Read,
-    Select,
     Statement,
     Tensor,
-    Unary,
     dtype_of,
+    rebuilt,
     subexpressions,
 )
 from tcsym.index.expr import ZERO, Index, var
@@ -72,21 +67,7 @@ class _Sharing(Struct):
         used = self.variables_of(e, s)
         if used is not None:
             return self.part(e, used, s)
-        match e:
-            case Const() | IndexValue() | Read():
-                return e
-            case Cast(x) | Unary(_, x):
-                return replace(e, operand=self.cut(x, s))
-            case Binary(_, a, b) | Compare(_, a, b):
-                return replace(e, left=self.cut(a, s), right=self.cut(b, s))
-            case Select(c, a, b):
-                return replace(
-                    e, condition=self.cut(c, s), then=self.cut(a, s), orelse=self.cut(b, s)
-                )
-            case Call(_, args):
-                return replace(e, args=tuple(self.cut(x, s) for x in args))
-            case _:
-                assert_never(e)
+        return e if isinstance(e, Read) else rebuilt(e, lambda x: self.cut(x, s))
 
     def variables_of(self, e: Expr, s: Statement) -> frozenset[str] | None:
         """The index variables that `e` depends on, if it is worth a temporary, else None."""

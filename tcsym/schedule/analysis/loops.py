@@ -7,7 +7,7 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from tcsym.frontend.program import position_variables
+from tcsym.frontend.program import variables_of
 from tcsym.ir.device import DeviceNode
 from tcsym.ir.loops import (
     Allocate,
@@ -141,7 +141,7 @@ def finds_positions(node: Node) -> bool:
 def scatters(loop: Loop) -> bool:
     """Its iterations, in order, find positions each: what is inside is too little for threads."""
     inside = (x.at for x, _ in walk(loop.body) if isinstance(x, Loop) and x.at is not None)
-    return any(loop.variable in position_variables(at) for at in inside)
+    return any(loop.variable in variables_of(at) for at in inside)
 
 
 def position_in(node: Node) -> Loop | None:
