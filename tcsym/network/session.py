@@ -71,18 +71,20 @@ def _aligned(n: int) -> Array:
 
 
 class _Run(Struct, frozen=True):
-    """Of one step. places: for each argument the place of an input, or -1 - its address, which is
-    that of a planned tensor. sizes: as the code takes them.
+    """Of one step. inputs: for each argument its place among the call's inputs; None for a planned
+    tensor, whose address is in `planned`. sizes: as the code takes them.
     """
 
     step: MadeStep
     variant: Variant
-    places: Sizes
+    inputs: tuple[int | None, ...]
+    planned: tuple[int, ...]
     sizes: Sizes
 
-    def __call__(self, inputs: Sequence[int], threads: int) -> None:
-        """Run. inputs: addresses. Errors: what the kernel checks while it runs."""
-        pointers = [inputs[k] if k >= 0 else -1 - k for k in self.places]
+    def __call__(self, given: Sequence[int], threads: int) -> None:
+        """Run. given: addresses of the inputs. Errors: what the kernel checks while it runs."""
+        pairs = zip(self.inputs, self.planned)
+        pointers = [address if k is None else given[k] for k, address in pairs]
         fault = self.variant.kernel.run(pointers, self.sizes, threads)
         if fault:
             raise self.step.error(self.variant, fault)
@@ -222,8 +224,9 @@ class Session:
             shown = [bound.views[x] if isinstance(x, int) else x for x in places]
             variant = step.variant(shown, own)
             used = [places[k] for k in variant.pointers]
-            coded = tuple([x if isinstance(x, int) else -1 - x.pointer for x in used])
-            runs.append(_Run(step, variant, coded, variant.values(shown, own)))
+            inputs = tuple([x if isinstance(x, int) else None for x in used])
+            planned = tuple([0 if isinstance(x, int) else x.pointer for x in used])
+            runs.append(_Run(step, variant, inputs, planned, variant.values(shown, own)))
         outputs = tuple([views[name] for name in self.plan.call.output_names])
         arrays = () if library == "jax" else tuple([_in_library(v, library) for v in outputs])
         written = tuple([numpy_view(storage) for storage in memory])
