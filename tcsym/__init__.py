@@ -43,7 +43,8 @@ if TYPE_CHECKING:
         TCWarning,
     )
     from tcsym.kernel.definition import define
-    from tcsym.kernel.kernel import Executable, Kernel
+    from tcsym.kernel.executable import Executable
+    from tcsym.kernel.kernel import Kernel
     from tcsym.kernel.module import Module
     from tcsym.kernel.recording import record
     from tcsym.kernel.signature import Signature, Spec, TensorType
@@ -111,7 +112,8 @@ _HOMES = {
     "api": ("derivative", "einsum", "einsum_kernel"),
     "artifact.load": ("load",),
     "kernel.definition": ("define",),
-    "kernel.kernel": ("Executable", "Kernel"),
+    "kernel.executable": ("Executable",),
+    "kernel.kernel": ("Kernel",),
     "kernel.module": ("Module",),
     "options": ("Options",),
     "kernel.recording": ("record",),

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tcsym.dispatch.switch import Switch
     from tcsym.errors import TCWarning
     from tcsym.frontend.program import Program
+    from tcsym.kernel.executable import Executable
     from tcsym.kernel.serving import Serving
     from tcsym.kernel.settings import Settings
     from tcsym.kernel.signature import Signature
@@ -283,6 +284,8 @@ class Kernel:
         `compile((64, 8), (8, 9))`, `compile(M=64, K=8, N=9)`. The result is called like the kernel.
         Errors: SizeError if the shapes do not say all sizes, or contradict each other.
         """
+        from tcsym.kernel.executable import Executable  # most processes only call
+
         serving = self._serving
         bound = serving.bind_shapes(inputs, named)
         version, views, variant = serving.version_for(bound)
@@ -492,34 +495,3 @@ class Kernel:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return rebuild_kernel, (self.settings, self.name)
-
-
-class Executable:
-    """Result of `kernel.compile`: called like the kernel, with the shapes it was compiled for.
-
-    kernel: the same def, accepting only these sizes; other shapes are `size` errors.
-    sizes: name -> value.
-    shapes: of the inputs, in order.
-    """
-
-    def __init__(self, kernel: Kernel, sizes: dict[str, int], shapes: Shapes) -> None:
-        self.kernel = kernel
-        self.sizes = sizes
-        self.shapes = shapes
-
-    def __call__(
-        self, /, *args: Any, out: Any = None, threads: int | None = None, **kwargs: Any
-    ) -> Any:
-        """As `Kernel.__call__`, without `sizes=`."""
-        return self.kernel(*args, out=out, threads=threads, **kwargs)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _recompiled, (self.kernel, self.shapes, self.sizes)
-
-    def __repr__(self) -> str:
-        sizes = ", ".join(f"{n}={v}" for n, v in self.sizes.items())
-        return f"<tcsym executable {self.kernel.name} for {sizes or 'no sizes'}>"
-
-
-def _recompiled(kernel: Kernel, shapes: Shapes, sizes: dict[str, int]) -> Executable:
-    return kernel.compile(*shapes, **sizes)
