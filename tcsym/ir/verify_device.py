@@ -74,6 +74,8 @@ def verify_device(kernel: Kernel, require: Require) -> None:
         if id(n) not in inside:
             require(isinstance(n, Loop | Branch | Block | Allocate), n, "no thread does this")
             require(not isinstance(n, Loop) or n.kind == "serial", n, "a loop outside of a grid")
+            reads = isinstance(n, Loop) and (n.value is not None or n.at is not None)
+            require(not reads, n, "the host reads what is on the device")
             own = isinstance(n, Allocate) and kernel.buffer(n.buffer).space != "arena"
             require(not own, n, "allocated outside of a grid")
     buffers = {b.name: b for b in kernel.buffers}

@@ -13,7 +13,6 @@ from typing import assert_never
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tcsym.errors import TargetError
 from tcsym.index.expr import FALSE, TRUE, ZERO, condition_variables, index
 from tcsym.ir.device import DeviceNode
 from tcsym.ir.loops import (
@@ -50,6 +49,7 @@ from tcsym.schedule.device.plan import (
     WarpTiles,
 )
 from tcsym.schedule.device.propose import versions
+from tcsym.schedule.device.ragged import parallel_outside
 from tcsym.schedule.device.scatter import owned
 from tcsym.schedule.map_cpu import Mapped
 from tcsym.schedule.multiples import condition_in_sizes, in_quotients, in_sizes
@@ -72,9 +72,6 @@ THREAD_BYTES = 512  # of a temporary that each thread has for itself
 
 def map_gpu(kernel: Kernel, machine: Machine) -> Mapped:
     """A correct kernel for every naive one, and all sizes."""
-    if any(isinstance(x, Loop) and x.value is not None for x, _ in walk(kernel.body)):
-        hint = "compute it on a processor, or with a condition in place of the range"
-        raise TargetError("ranges whose bounds are read from tensors, on a device", hint=hint)
     small = drop_empty(in_quotients(kernel))
     names = Names.of(small)
     body = unswitch(without_allocations(small.body), names)
@@ -82,6 +79,7 @@ def map_gpu(kernel: Kernel, machine: Machine) -> Mapped:
     small = follow_steps(accumulate_privately(small, names))
     small = fold_storage(without_unit_loops(privatise(small)))
     small = interchange_scans(small, names, in_blocks=False)
+    small = replace(small, body=parallel_outside(small.body))
     host = _Host(small, machine, names)
     body = host.node(small.body)
     small = _contracted(replace(host.kernel, body=body), frozenset(host.on_threads))
@@ -114,7 +112,7 @@ class _Host(Struct):
                 if _is_scattered(n):
                     nest = owned(n, self.names)
                     return self.single(n) if nest is None else self.grids(nest)
-                if _has_parallel(n.body):
+                if n.value is None and _has_parallel(n.body):
                     return replace(n, body=self.node(n.body))
                 return self.single(n)
             case Branch(c, a, b):

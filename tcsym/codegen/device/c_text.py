@@ -135,6 +135,9 @@ class _Text(Struct, frozen=True):
             yield f"{pad}if ({loop.lower} <= {i} && {i} < {loop.upper}) {{"
             yield from self.lines(loop.body, indent + 1)
             yield f"{pad}}}"
+        elif loop.value is not None:
+            yield f"{pad}const int64 {loop.variable} = {_value(loop.value)};"
+            yield from self.lines(loop.body, indent)
         elif (loop.upper - loop.lower).as_int() == 1:
             yield f"{pad}const int64 {loop.variable} = {loop.lower};"
             yield from self.lines(loop.body, indent)

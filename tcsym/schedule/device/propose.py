@@ -57,6 +57,7 @@ from tcsym.schedule.device.plan import (
     Version,
     WarpTiles,
 )
+from tcsym.schedule.device.rows import read_ends
 from tcsym.target.machine import Machine
 
 ROW_THREADS = 128
@@ -183,28 +184,34 @@ def _loop(nest: Nest, variable: str) -> Loop:
 
 def rows(nest: Nest, machine: Machine) -> Iterator[Version]:
     """Long rows, each with loops that its threads can share: a block for each, or a warp."""
-    longest = row_extent(nest)
-    if longest is None:
+    found = row_extent(nest)
+    if found is None:
         return
+    longest, one = found  # of so many rows together
     many = reduce(mul, map(extent, nest.chain))
     few = ge(machine.workers * BLOCK_THREADS * 8, many)
     if not _reads_along_rows(nest):
-        yield Version(BlockRows(nest.variables, ROW_THREADS), all_of((ge(longest, 2 * WARP), few)))
+        worth = all_of((ge(longest, one * (2 * WARP)), few))
+        yield Version(BlockRows(nest.variables, ROW_THREADS), worth)
         return
     fewer = ge(machine.workers * BLOCK_THREADS // WARP, many)
-    long = any_of((ge(longest, WARP * WARP), all_of((ge(longest, ROW_THREADS), fewer))))
+    long = any_of((ge(longest, one * WARP**2), all_of((ge(longest, one * ROW_THREADS), fewer))))
     yield Version(BlockRows(nest.variables, ROW_THREADS), long)
-    yield Version(BlockRows(nest.variables, WARP, BLOCK_THREADS // WARP), ge(longest, WARP))
+    yield Version(BlockRows(nest.variables, WARP, BLOCK_THREADS // WARP), ge(longest, one * WARP))
 
 
 def _reads_along_rows(nest: Nest) -> bool:
-    """Neighbours of a row are neighbours in memory, so that a warp's loads are few lines."""
+    """Neighbours of a row are neighbours in memory, so that a warp's loads are few lines.
+
+    What is gathered lies anywhere.
+    """
     kernel = nest.kernel
-    loops = [x for x in children(nest.body) if isinstance(x, Loop)]
+    loops = [read_ends(x)[1] for x in children(nest.body) if isinstance(x, Loop)]
     return all(
         stride(kernel.buffer(r.tensor), r.subscripts, x.variable) in (ZERO, ONE)
         for x in loops
         for r in _reads(x)
+        if all(isinstance(s, Index) for s in r.subscripts)
     )
 
 
@@ -232,20 +239,34 @@ def maps(nest: Nest, machine: Machine) -> Iterator[Version]:
     yield Version(ThreadPoints(nest.variables, MAP_POINTS), all_of(found))
 
 
-def row_extent(nest: Nest) -> Index | None:
-    """Of the first loop of a row; None if not all of the row is loops that threads can share.
+def row_extent(nest: Nest) -> tuple[Index, Index] | None:
+    """Of the first loop of a row, of so many rows together; None if not all of the row is loops
+    that threads can share.
 
     Elements that belong to the row are scalars, of which each thread has its own.
     """
     body = children(nest.body)
-    found = [x for x in body if isinstance(x, Loop)]
+    found = [read_ends(x)[1] for x in body if isinstance(x, Loop)]
     if not found or any(not isinstance(x, Loop | Store) for x in body):
         return None
-    sizes = frozenset(nest.kernel.sizes)
-    for x in found:
-        if not extent(x).variables() <= sizes or not _is_shareable(nest, x):
-            return None
-    return extent(found[0])
+    if any(x.value is not None or not _is_shareable(nest, x) for x in found):
+        return None
+    if all(extent(x).variables() <= {*nest.kernel.sizes} for x in found):
+        return extent(found[0]), ONE
+    lengths = [_ragged_extent(nest, x) for x in found]
+    return next((n for n in lengths if n is not None), None)
+
+
+def _ragged_extent(nest: Nest, loop: Loop) -> tuple[Index, Index] | None:
+    """What sizes tell of ranges that differ from row to row: they are parts of a dimension, one of
+    each row if something else in the subscripts moves with it, else of all rows together."""
+    for r in _reads(loop.body):
+        shape = nest.kernel.buffer(r.tensor).shape
+        for s, n in zip(r.subscripts, shape, strict=True):
+            if s == var(loop.variable) and n.variables() <= {*nest.kernel.sizes}:
+                own = subscript_variables(r.subscripts) & {*nest.variables}
+                return n, ONE if own else reduce(mul, map(extent, nest.chain))
+    return None
 
 
 def _is_shareable(nest: Nest, loop: Loop) -> bool:

@@ -90,6 +90,7 @@ class _Rows(Struct, frozen=True):
                 return [replace(threads, body=x)]
             return [replace(threads, body=Branch(eq(self.lane(threads), 0), x)), Barrier()]
         assert isinstance(x, Loop)
+        read, x = read_ends(x)
         threads, n = self.threads(), self.plan.width
         sums = [u for u, _ in walk(x.body) if isinstance(u, Update) and self.is_sum(u, x)]
         parts = {u.buffer: self.register(u.buffer, "part") for u in sums}
@@ -99,6 +100,8 @@ class _Rows(Struct, frozen=True):
         body = substitute_node(x.body, {x.variable: at})
         body = map_node(body, lambda u: _into(u, parts))
         steps = Loop(step, ZERO, count, body, "serial", x.order)
+        for value in reversed(read):
+            steps = replace(value, body=steps)
         first = [Store(p.name, (), identity(u.op, p.dtype)) for u, p in _of(sums, parts)]
         self.grid.share(x.variable, step)
         out: list[Node] = [replace(threads, body=block(*first, steps))]
@@ -141,6 +144,15 @@ class _Rows(Struct, frozen=True):
         add = replace(u, value=Read(kept.name, (var(w),), dtype))
         total = Loop(w, ZERO, index(warps), add, "unrolled", "reduction")
         return [replace(warp, body=block(*steps)), Barrier(), replace(every, body=total)]
+
+
+def read_ends(x: Loop) -> tuple[list[Loop], Loop]:
+    """What is read of the ends of a range, and the loop over it."""
+    read: list[Loop] = []
+    while x.value is not None and isinstance(x.body, Loop):
+        read.append(x)
+        x = x.body
+    return read, x
 
 
 def _into(u: Node, parts: Mapping[str, Buffer]) -> Node:
