@@ -13,6 +13,7 @@ from typing import Literal
 from msgspec import Struct
 
 from tcsym.index.expr import TRUE, Condition, Index, floordiv, mod
+from tcsym.types import DType
 
 WARP = 32
 TILE_ROWS, TILE_COLUMNS = 16, 8  # of a `MatrixMultiply`
@@ -69,6 +70,12 @@ class MatrixMultiply(Struct, DeviceNode, frozen=True):
     right: str
     right_subscripts: tuple[Index, ...]
     depth: int
+
+
+def is_atomic(op: str, dtype: DType) -> bool:
+    """Devices update such an element as a whole, and no order of updates can be seen."""
+    exact = (op == "add" and dtype.is_integer) or op in ("min", "max")
+    return exact and dtype.bytes in (4, 8)
 
 
 OnDevice = Barrier | BeginCopy | CommitCopies | WaitCopies | MatrixMultiply

@@ -15,7 +15,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tcsym.frontend.program import Compare, Expr, Read
-from tcsym.index.expr import FALSE, ONE, TRUE, ZERO, Condition, Index
+from tcsym.index.expr import FALSE, ONE, TRUE, ZERO, Condition, Index, index
 from tcsym.ir.device import OnDevice
 from tcsym.sizes.context import Context
 from tcsym.types import DType
@@ -75,13 +75,17 @@ class Store(Struct, frozen=True):
 
 
 class Update(Struct, frozen=True):
-    """buffer[subscripts] = buffer[subscripts] op value; siblings may be reassociated."""
+    """buffer[subscripts] = buffer[subscripts] op value; siblings may be reassociated.
+
+    atomic: threads of a device may do it to one element at once, each as a whole, in any order.
+    """
 
     buffer: str
     subscripts: tuple[Index, ...]
     op: ReduceOp
     value: Value
     name: str = ""
+    atomic: bool = False
 
 
 class Verify(Struct, frozen=True):
@@ -300,6 +304,14 @@ def block(*nodes: Node | None) -> Node:
         if n is not None:
             flat.extend(n.body if isinstance(n, Block) else (n,))
     return flat[0] if len(flat) == 1 else Block(tuple(flat))
+
+
+MOST_GIVEN = 1 << 62
+
+
+def given(variable: str, value: Value, body: Node) -> Loop:
+    """`body` with a variable that has that value, an int64."""
+    return Loop(variable, index(-MOST_GIVEN), index(MOST_GIVEN), body, value=value)
 
 
 def value_dtype(v: Value) -> DType:

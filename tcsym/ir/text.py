@@ -125,6 +125,7 @@ def _lines(n: Node, indent: int) -> Iterator[str]:
             sign = "=" if isinstance(n, Store) else _ASSIGN[n.op]
             left = access_text(n.buffer, n.subscripts)
             end = "  streamed" if isinstance(n, Store) and n.streamed else ""
+            end = "  atomic" if isinstance(n, Update) and n.atomic else end
             yield f"{pad}{left} {sign} {value_text(n.value)}{end}{_tag(n.name)}"
         case Verify(value, name):
             yield f"{pad}verify {value_text(value)}{_tag(name)}"

@@ -139,6 +139,8 @@ def _verify_admitted(kernel: Kernel, kind: TargetKind) -> None:
     for n, _ in walk(kernel.body):
         fits = not isinstance(n, nodes) or isinstance(n, admitted.nodes)
         _require(fits, n, f"a {type(n).__name__} on a {kind}")
+        if isinstance(n, Update):
+            _require(kind == "device" or not n.atomic, n, f"an atomic update on a {kind}")
         if isinstance(n, Loop):
             _require(n.kind in admitted.loops, n, f"a {n.kind} loop on a {kind}")
         for v in subvalues(n.value) if isinstance(n, Store | Update | Verify) else ():

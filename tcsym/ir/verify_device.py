@@ -39,6 +39,7 @@ from tcsym.ir.device import (
     OnDevice,
     Operand,
     WaitCopies,
+    is_atomic,
     n_held,
 )
 from tcsym.ir.loops import (
@@ -164,6 +165,8 @@ class _Region(Struct, frozen=True):
                 self.loop(n, place)
             case Store() | Update() | Verify():
                 self.require(place.threads != (), n, "a statement of no thread")
+                if isinstance(n, Update) and n.atomic:
+                    self.atomic(n, place)
                 if any(isinstance(x, Shuffle) for x in subvalues(n.value)):
                     self.shuffle(n, place)
             case DeviceNode():
@@ -188,6 +191,12 @@ class _Region(Struct, frozen=True):
         in_nest = len(place.threads) < len(self.shape)
         require(in_nest, n, "a thread loop that is not part of a nest of them")
         self.node(n.body, place.inside(n))
+
+    def atomic(self, n: Update, place: _Place) -> None:
+        b = self.buffers[n.buffer]
+        self.require(b.space in ("argument", "arena"), n, "an atomic update of a thread's own")
+        self.require(is_atomic(n.op, b.dtype), n, f"no atomic {n.op} of {b.dtype}")
+        self.require(not place.in_lanes, n, "this is not done in lanes")
 
     def device_node(self, n: OnDevice, place: _Place) -> None:
         require = self.require

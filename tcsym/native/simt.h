@@ -7,6 +7,7 @@
 
 enum { LANES = 32, MOST_THREADS = 1024, MOST_COPIES = 256, GRANULE = 1, NOBODY = -1, SEVERAL = -2 };
 enum { STACK_BYTES = 256 * 1024, GUARD_BYTES = 4096 };
+typedef enum { READS, WRITES, UPDATES } Use; /* of an element, the last as a whole */
 typedef enum { READY, AT_BARRIER, IN_SHUFFLE, IN_PRODUCT, ENDED } State;
 
 /* `copies` before `waited` groups are done; those of the last `group` are not committed yet. */
@@ -43,12 +44,13 @@ typedef struct {
 } Global;
 
 /* Who touched an element in this grid, as 1 + thread, counted over all blocks, and how many barriers
- * were passed then, in all blocks. `another` is in another block than `reader`, if there was one. */
+ * were passed then, in all blocks. Of those that read it, and of those that updated it as a whole, the
+ * second is in another block than the first, if there was one. */
 typedef struct {
     uint32_t thread, phase;
 } Touch;
 typedef struct {
-    Touch writer, reader, another;
+    Touch writer, readers[2], updaters[2];
 } Mark;
 typedef struct {
     Mark *marks;

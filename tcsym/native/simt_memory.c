@@ -57,30 +57,30 @@ static bool meets(const Simt *simt, Touch earlier, Touch now) {
     return block_of(simt, earlier) != block_of(simt, now) || earlier.phase == now.phase;
 }
 
-static void note_read(const Simt *simt, Mark *mark, Touch now) {
-    Touch *reader = &mark->reader, *another = &mark->another;
-    if (reader->thread && reader->thread != now.thread) {
-        bool moves = block_of(simt, *reader) != block_of(simt, now);
-        if (moves || !another->thread || block_of(simt, *another) == block_of(simt, now))
-            *another = *reader;
+static void note(const Simt *simt, Touch last[2], Touch now) {
+    if (last[0].thread && last[0].thread != now.thread) {
+        bool moves = block_of(simt, last[0]) != block_of(simt, now);
+        if (moves || !last[1].thread || block_of(simt, last[1]) == block_of(simt, now))
+            last[1] = last[0];
     }
-    *reader = now;
+    last[0] = now;
 }
 
-static void mark(Simt *simt, const Global *global, Mark *mark, int64_t element, bool writes,
+static void mark(Simt *simt, const Global *global, Mark *mark, int64_t element, Use use,
                  int64_t line) {
     Touch now = {(uint32_t)(simt->block * simt->n_threads + simt->current + 1), simt->phase};
-    const Touch earlier[] = {mark->writer, mark->reader, mark->another};
-    for (int k = 0; k < (writes ? 3 : 1); k++)
-        if (meets(simt, earlier[k], now))
+    const Touch earlier[] = {mark->writer, mark->updaters[0], mark->updaters[1], mark->readers[0],
+                             mark->readers[1]};
+    for (int k = 0; k < (use == READS ? 3 : 5); k++)
+        if (!(use == UPDATES && (k == 1 || k == 2)) && meets(simt, earlier[k], now))
             tcsym_simt_fail(simt, line, "a race: thread %lld of block %lld %s element %lld of `%s`",
                             (long long)((earlier[k].thread - 1) % simt->n_threads),
-                            (long long)block_of(simt, earlier[k]), k ? "read" : "wrote",
+                            (long long)block_of(simt, earlier[k]), k > 2 ? "read" : "wrote",
                             (long long)element, global->name);
-    if (writes)
+    if (use == WRITES)
         mark->writer = now;
     else
-        note_read(simt, mark, now);
+        note(simt, use == READS ? mark->readers : mark->updaters, now);
 }
 
 static int64_t first_byte(const Global *global) { return global->first * global->bytes; }
@@ -144,7 +144,8 @@ void tcsym_simt_compare(Simt *simt) {
         for (int64_t e = 0; w->marks && e < n_elements(global); e++) {
             if (!memcmp(now + e * global->bytes, w->after + e * global->bytes, global->bytes))
                 continue;
-            Touch writer = w->marks[e].writer;
+            const Mark *mark = &w->marks[e];
+            Touch writer = mark->writer.thread ? mark->writer : mark->updaters[0];
             long long at = e + global->first, block = 0, thread = 0;
             if (writer.thread) {
                 block = block_of(simt, writer);
@@ -170,17 +171,17 @@ static bool is_inside(const Global *global, const char *at, int64_t bytes) {
     return 0 <= from && from + bytes <= n_elements(global) * global->bytes;
 }
 
-static void use(Simt *simt, int64_t k, const char *at, int64_t bytes, bool writes, int64_t line) {
+static void use(Simt *simt, int64_t k, const char *at, int64_t bytes, Use how, int64_t line) {
     const Global *global = &simt->globals[k];
     Mark *marks = simt->watched ? simt->watched[k].marks : NULL;
     int64_t from = at - global->base - first_byte(global);
     if (marks)
         for (int64_t e = from / global->bytes; e * global->bytes < from + bytes; e++)
-            mark(simt, global, &marks[e], e + global->first, writes, line);
+            mark(simt, global, &marks[e], e + global->first, how, line);
 }
 
 /* An access to global buffer number `k` of the region. */
-void tcsym_simt_global(Simt *simt, const char *at, int64_t bytes, int64_t writes, int64_t k,
+void tcsym_simt_global(Simt *simt, const char *at, int64_t bytes, int64_t how, int64_t k,
                        int64_t line) {
     if (!simt->globals)
         return; /* launched by others, who do not name what they give */
@@ -192,14 +193,14 @@ void tcsym_simt_global(Simt *simt, const char *at, int64_t bytes, int64_t writes
         tcsym_simt_fail(simt, line, "element %lld of `%s`, which has elements %lld to %lld",
                         (long long)((at - global->base) / global->bytes), global->name, first,
                         first + n - 1);
-    use(simt, k, at, bytes, writes, line);
+    use(simt, k, at, bytes, (Use)how, line);
 }
 
 /* What is copied from a global buffer, if it is from one of the region's. */
 static void use_any(Simt *simt, const char *at, int64_t bytes) {
     for (int64_t k = 0; k < simt->n_globals; k++)
         if (is_inside(&simt->globals[k], at, bytes)) {
-            use(simt, k, at, bytes, false, 0);
+            use(simt, k, at, bytes, READS, 0);
             return;
         }
     if (simt->globals)

@@ -22,7 +22,6 @@ from tcsym.index.expr import (
     all_of,
     condition_variables,
     ge,
-    index,
     maximum,
     negate,
     var,
@@ -44,6 +43,7 @@ from tcsym.ir.loops import (
     Verify,
     block,
     conditional,
+    given,
 )
 from tcsym.ir.traverse import substitute_value, walk
 from tcsym.polyhedral.scop import Scop, ScopStatement
@@ -111,7 +111,7 @@ def _loop(t: TreeLoop, scop: Scop, renaming: Renaming) -> Node:
     """The loop, inside those parts of its body's guard that do not depend on it."""
     assert t.lower is not None and t.upper is not None
     inner = {name: dict(values) for name, values in renaming.items()}
-    given = _read_here(t, scop, inner)
+    read = _read_here(t, scop, inner)
     for m in t.members:
         ((iterator, _),) = m.value.terms
         assert isinstance(iterator, str)
@@ -138,8 +138,8 @@ def _loop(t: TreeLoop, scop: Scop, renaming: Renaming) -> Node:
         order="sequential" if varies else t.order,
         independent=varies and t.order == "parallel",
     )
-    for variable, value in reversed(given):
-        loop = Loop(variable, index(-MOST_GIVEN), index(MOST_GIVEN), loop, value=value)
+    for variable, value in reversed(read):
+        loop = given(variable, value, loop)
     return conditional(outside, loop)
 
 
@@ -173,9 +173,6 @@ def _at_position(
     subscripts = tuple(place if here else x for here, x in zip(own, others))
     checked = Read(s.target, subscripts, scop.tensor(s.target).dtype, tuple(own), span=s.span)
     return block(Verify(checked, f"{s.name}.position"), replace(loop, at=place))
-
-
-MOST_GIVEN = 1 << 62
 
 
 def _varies_inside(body: Node, variable: str) -> bool:

@@ -13,7 +13,7 @@ from typing import assert_never
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tcsym.index.expr import FALSE, TRUE, ZERO, condition_variables, index
+from tcsym.index.expr import FALSE, TRUE, ZERO, condition_variables, ge, index
 from tcsym.ir.device import DeviceNode
 from tcsym.ir.loops import (
     Allocate,
@@ -50,7 +50,8 @@ from tcsym.schedule.device.plan import (
 )
 from tcsym.schedule.device.propose import versions
 from tcsym.schedule.device.ragged import parallel_outside
-from tcsym.schedule.device.scatter import owned
+from tcsym.schedule.device.scatter import at_once, owned, scatter_of
+from tcsym.schedule.device.sort import LEAST_TERMS, sorted_terms
 from tcsym.schedule.map_cpu import Mapped
 from tcsym.schedule.multiples import condition_in_sizes, in_quotients, in_sizes
 from tcsym.schedule.order.follow_steps import follow_steps
@@ -110,8 +111,7 @@ class _Host(Struct):
                 if n.order == "parallel":
                     return self.grids(n)
                 if _is_scattered(n):
-                    nest = owned(n, self.names)
-                    return self.single(n) if nest is None else self.grids(nest)
+                    return self.scatter(n)
                 if n.value is None and _has_parallel(n.body):
                     return replace(n, body=self.node(n.body))
                 return self.single(n)
@@ -127,6 +127,20 @@ class _Host(Struct):
                 raise AssertionError(f"not in a naive kernel: {n}")
             case _:
                 assert_never(n)
+
+    def scatter(self, n: Loop) -> Node:
+        """Terms that find their positions."""
+        nest = at_once(self.kernel, n)
+        if nest is not None:
+            return self.grids(nest)
+        self.kernel, copy, _ = duplicate(self.kernel, n, self.names)
+        assert isinstance(copy, Loop)
+        found, nest = scatter_of(copy), owned(n, self.names)
+        few = self.single(n) if nest is None else self.grids(nest)
+        if found is None:
+            return few
+        self.kernel, many = sorted_terms(found, self.kernel, self.names)
+        return Branch(ge(found.count, LEAST_TERMS), self.node(many), few)
 
     def in_sequence(self, nodes: tuple[Node, ...]) -> list[Node]:
         """Neighbours that one thread has to do are one grid."""

@@ -89,6 +89,39 @@ CASES = {
         "def f(int32(N,D) X) -> (S, M) { S(n) +=! X(n,d) M(n) min=! X(n,d) + 9 }",
         ((4, 301), (1, 100)),
     ),
+    # rows whose ranges are read
+    "ragged": Case(
+        "def f(int32(P) off, int32(J) I, float(V,D) T) -> (Y) {"
+        " Y(b,d) +=! T(I(j),d) where j in off(b):off(b+1) }",
+        ((9, 40, 7, 5), (1, 3, 2, 4)),
+    ),
+    "ragged_rows": Case(
+        "def f(int32(P) off, int32(J) I, float(J) w, float(V) x) -> (y) {"
+        " y(b) +=! w(j) * x(I(j)) where j in off(b):off(b+1) }",
+        ((4, 700, 9), (10, 400, 9), (12, 50, 9)),
+    ),
+    "ragged_steps": Case(
+        "def f(int32(P) off, float(J) X) -> (Y) {"
+        " Y(b) +=! X(j) * X(k) where j in off(b):off(b+1), k in off(b):j }",
+        ((7, 60),),
+    ),
+    # terms at positions
+    "counted": Case(
+        "def f(int32(J) I, int32(J,D) W) -> (int32(V,D) H) { H(I(j),d) +=! W(j,d) }",
+        ((40, 5, 7), (300, 3, 9)),
+    ),
+    "greatest": Case(
+        "def f(int32(J,K) I, float(J,K) W) -> (float(V) H) { H(I(j,k)) max=! W(j,k) - 1 }",
+        ((20, 15, 7),),
+    ),
+    "sorted": Case(
+        "def f(int32(J) I, float(J,D) W) -> (float(V,D) G) { G(I(j),d) +=! W(j,d) }",
+        ((40, 5, 7), (300, 3, 9), (261, 2, 300)),
+    ),
+    "sorted_products": Case(
+        "def f(int32(J,K) I, int32(J,K) W) -> (int32(V,V) G) { G(I(j,k),V-1-I(j,k)) *=! W(j,k) }",
+        ((24, 13, 5),),
+    ),
     # points
     "points": Case(
         "def f(float(N,M,K) X) -> (Y) { Y(k,n,m) = X(n,m,k) + 0.5 }", ((3, 11, 17), (1, 1, 257))
@@ -123,8 +156,11 @@ def run(name: str) -> None:
         for values in case.sizes:
             sizes = dict(zip(p.sizes, values, strict=True))
             inputs = inputs_of(p, sizes)
-            if name == "gathered":
+            if "V" in sizes:
                 inputs["I"] %= sizes["V"]
+            if "off" in inputs:
+                off = np.random.default_rng(3).integers(0, sizes["J"] + 1, sizes["P"])
+                inputs["off"] = np.sort(off).astype(np.int32)
             want = interpret(p, inputs, sizes)
             got = kernel(**inputs, sizes=sizes)
             for tensor, x in zip(want, got if isinstance(got, tuple) else (got,), strict=True):

@@ -10,9 +10,9 @@ import tcsym as tc
 from tcsym.compiler import analyse
 from tcsym.errors import TCError
 from tcsym.frontend.interpret import interpret
-from tcsym.index.expr import TRUE
+from tcsym.index.expr import TRUE, ZERO, var
 from tcsym.ir.device import Barrier, WaitCopies
-from tcsym.ir.loops import Kernel, Node, Update
+from tcsym.ir.loops import Kernel, Loop, Node, Update
 from tcsym.ir.races import races
 from tcsym.ir.traverse import map_node, walk
 from tcsym.options import Options
@@ -29,11 +29,13 @@ from tcsym.schedule.device.plan import (
     Version,
     WarpTiles,
 )
+from tcsym.schedule.device.scatter import scatter_of
 from tcsym.schedule.map_gpu import map_gpu
 from tcsym.schedule.proved import schedule_program
 from tcsym.target.cuda import twin_target
 from tcsym.target.machine import Machine
 from tests.polyhedral.programs import SOURCES, program
+from tests.schedule.naive import rd, up
 from tests.schedule.test_map_programs import inputs_of
 
 MACHINE = twin_target().machine
@@ -220,8 +222,43 @@ def test_plans_follow_from_what_a_nest_is() -> None:
     assert plans(SOFTMAX) == [BlockRows, BlockRows, ThreadPoints]
     assert plans("def f(float(N,M) X) -> (Y) { Y(i,j) = X(i,j) + 1 }") == [ThreadPoints] * 2
     assert plans("def f(float(N,M) X) -> (Y) { Y(i,j) = X(j,i) + 1 }") == [ThreadPoints]
+    bag = "def f(int32(P) o, float(J,D) E) -> (Y) { Y(b,d) +=! E(j,d) where j in o(b):o(b+1) }"
+    assert plans(bag) == [ThreadPoints]
+    assert plans(bag.replace(",D", "").replace(",d", "")) == [BlockRows] * 2 + [ThreadPoints]
     gathered = "def f(float(V,D) T, int32(N) I) -> (Y) { Y(n,d) = T(I(n),d) }"
     assert plans(gathered) == [ThreadPoints]
+
+
+def statements(text: str) -> list[Update]:
+    return [x for x, _ in walk(mapped(text).body) if isinstance(x, Update)]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "op", "is_atomic"),
+    [
+        ("int32", "+=!", True),
+        ("uint64", "max=!", True),
+        ("float", "min=!", True),
+        ("float", "+=!", False),
+        ("int8", "+=!", False),
+        ("int32", "*=!", False),
+    ],
+)
+def test_elements_are_updated_at_once_where_no_order_is_seen(
+    dtype: str, op: str, is_atomic: bool
+) -> None:
+    text = f"def f(int32(N) I, {dtype}(N) X) -> ({dtype}(V) H) {{ H(I(n)) {op} X(n) }}"
+    found = statements(text)
+    assert any(x.atomic for x in found) == is_atomic
+    assert any(x.buffer.startswith("counts") for x in found) != is_atomic
+
+
+def test_terms_that_read_what_they_update_are_no_scatter() -> None:
+    def terms(read: str) -> Loop:
+        add = up("H", (var("e"),), "add", rd(read, 0))
+        return Loop("n", ZERO, var("N"), Loop("e", ZERO, var("V"), add, at=rd("I", var("n"))))
+
+    assert scatter_of(terms("X")) is not None and scatter_of(terms("H")) is None
 
 
 @in_twin

@@ -189,6 +189,8 @@ def _statement(n: Store | Update) -> str:
     tag = f"  // {n.name}" if n.name else ""
     if isinstance(n, Store):
         return f"{left} = {right};{tag}"
+    if n.atomic:
+        return f"atomic{n.op.title()}(&{left}, {right});{tag}"
     if n.op in _ASSIGN:
         return f"{left} {_ASSIGN[n.op]} {right};{tag}"
     return f"{left} = {n.op}({left}, {right});{tag}"

@@ -57,10 +57,10 @@ class Instructions(Protocol):
     def multiply(self, context: Context, held: Fragments, depth: int) -> list[Val]:
         """The sums, greater by what this thread holds of the product."""
 
-    def touch(
-        self, context: Context, pointer: str, buffer: Buffer, writes: bool, line: int
-    ) -> None:
-        """This thread is about to use an element of memory that others see."""
+    def touch(self, context: Context, pointer: str, buffer: Buffer, use: int, line: int) -> None:
+        """This thread is about to use an element of memory that others see.
+
+        use: 0, it reads; 1, it writes; 2, it updates it as a whole."""
 
 
 class OfTwin(Struct):
@@ -118,14 +118,12 @@ class OfTwin(Struct):
         loads = [f.result(f"load float, ptr {at}, align 4") for at in places[: len(held.sums)]]
         return [Val(x, "float") for x in loads]
 
-    def touch(
-        self, context: Context, pointer: str, buffer: Buffer, writes: bool, line: int
-    ) -> None:
-        use = f"ptr {pointer}", f"i64 {buffer.dtype.bytes}", f"i64 {int(writes)}"
+    def touch(self, context: Context, pointer: str, buffer: Buffer, use: int, line: int) -> None:
+        given = f"ptr {pointer}", f"i64 {buffer.dtype.bytes}", f"i64 {use}"
         if buffer.space == "shared":
-            _call(context, "touch", *use, f"i64 {line}")
+            _call(context, "touch", *given, f"i64 {line}")
         else:
-            _call(context, "global", *use, f"i64 {number_of(context, buffer)}", f"i64 {line}")
+            _call(context, "global", *given, f"i64 {number_of(context, buffer)}", f"i64 {line}")
 
 
 def _call(context: Context, name: str, *arguments: str) -> None:

@@ -7,11 +7,11 @@ from math import gcd
 from msgspec import Struct
 
 from tcsym.codegen.device.instructions import Instructions
-from tcsym.codegen.scalar.addresses import Address
+from tcsym.codegen.scalar.addresses import Address, address
 from tcsym.codegen.scalar.context import Context
 from tcsym.codegen.scalar.control import statement
 from tcsym.codegen.scalar.memory import load_element, store_element
-from tcsym.codegen.scalar.stores import element_of, store_statement, update_statement
+from tcsym.codegen.scalar.stores import converted, element_of, store_statement, update_statement
 from tcsym.codegen.scalar.values import Val
 from tcsym.frontend.program import Read
 from tcsym.index.expr import Index, var
@@ -22,6 +22,7 @@ from tcsym.ir.traverse import loads
 from tcsym.sizes.multiples import divisor
 
 MOST_ALIGNED = 16  # bytes that one access moves
+_ANY_ORDER = 'syncscope("device") monotonic'  # of updates by threads of one device
 
 
 class ThreadMemory(Struct):
@@ -35,7 +36,7 @@ class ThreadMemory(Struct):
         return ThreadMemory(self.instructions)
 
     def load(self, context: Context, at: Address, buffer: Buffer, mask: Val | None) -> Val:
-        self._note(context, at, buffer, writes=False)
+        self._note(context, at, buffer, 0)
         return load_element(context, at, buffer, alignment(context, at, buffer))
 
     def store(
@@ -47,7 +48,7 @@ class ThreadMemory(Struct):
         mask: Val | None,
         streamed: int = 0,
     ) -> None:
-        self._note(context, at, buffer, writes=True)
+        self._note(context, at, buffer, 1)
         store_element(context, at, buffer, value, alignment(context, at, buffer))
 
     def read(self, context: Context, r: Read) -> Val | None:
@@ -55,10 +56,25 @@ class ThreadMemory(Struct):
 
     def assign(self, context: Context, n: Store | Update) -> None:
         self.line = next((r.span.line for r in loads(n.value)), 0)
-        if isinstance(n, Store):
+        if isinstance(n, Update) and n.atomic:
+            self.update_at_once(context, n)
+        elif isinstance(n, Store):
             store_statement(context, n, element_of(context, n))
         else:
             update_statement(context, n)
+
+    def update_at_once(self, context: Context, n: Update) -> None:
+        """Reference: LLVM, `atomicrmw`, which orders zeros by sign, so that no order is seen."""
+        buffer = context.buffers[n.buffer]
+        at, term = address(context, buffer, n.subscripts), converted(context, n.value, buffer.dtype)
+        self.instructions.touch(context, at.pointer, buffer, 2, self.line)
+        op: str = n.op
+        if op != "add" and buffer.dtype.is_float:
+            op = {"min": "fminimum", "max": "fmaximum"}[op]
+        elif op != "add" and not buffer.dtype.is_signed:
+            op = f"u{op}"
+        context.function.result(f"atomicrmw {op} ptr {at.pointer}, {term.typed} {_ANY_ORDER}")
+        context.note_store(n.buffer)
 
     def block(self, context: Context, body: tuple[Node, ...]) -> None:
         for n in body:
@@ -67,9 +83,9 @@ class ThreadMemory(Struct):
     def finish(self, context: Context, body: Node) -> None:
         """Stores are seen as they are done."""
 
-    def _note(self, context: Context, at: Address, buffer: Buffer, writes: bool) -> None:
+    def _note(self, context: Context, at: Address, buffer: Buffer, use: int) -> None:
         if buffer.space not in ("register", "stack"):
-            self.instructions.touch(context, at.pointer, buffer, writes, self.line)
+            self.instructions.touch(context, at.pointer, buffer, use, self.line)
 
 
 def alignment(context: Context, at: Address, buffer: Buffer) -> int:

@@ -97,9 +97,7 @@ class OfNvptx:
         n = range(len(held.sums))
         return [Val(f.result(f"extractvalue {result} {whole}, {k}"), "float") for k in n]
 
-    def touch(
-        self, context: Context, pointer: str, buffer: Buffer, writes: bool, line: int
-    ) -> None:
+    def touch(self, context: Context, pointer: str, buffer: Buffer, use: int, line: int) -> None:
         """Nobody looks."""
 
 

@@ -37,7 +37,7 @@ def store_statement(context: Context, n: Store, element: Val) -> None:
 def element_of(context: Context, n: Store, settled: Callable[[Val], Val] | None = None) -> Val:
     """What it stores. `settled`: made of the value before that becomes an element."""
     buffer = context.buffers[n.buffer]
-    result = _converted(context, n.value, buffer.dtype)
+    result = converted(context, n.value, buffer.dtype)
     if settled is not None:
         result = settled(result)
     if buffer.space == "register" and buffer.dtype in _HALVES and not _is_rounded(n.value):
@@ -49,7 +49,8 @@ def _is_rounded(v: Value) -> bool:
     return isinstance(v, Read | Cast | Const) and value_dtype(v) in _HALVES
 
 
-def _converted(context: Context, v: Value, dtype: DType) -> Val:
+def converted(context: Context, v: Value, dtype: DType) -> Val:
+    """A value in registers for an element of that type."""
     result, source = value(context, v), value_dtype(v)
     in_float = source in (*_HALVES, DType.FLOAT32) and dtype in (*_HALVES, DType.FLOAT32)
     return result if in_float else cast(context.code, result, source, dtype)
@@ -67,7 +68,7 @@ def update_statement(context: Context, n: Update) -> None:
     at = address(context, buffer, n.subscripts)
     with_term = context.backend.intrinsics.term(context, n)
     with_term = with_term or _product_term(context, n, buffer.dtype)
-    total = None if with_term else _converted(context, n.value, buffer.dtype)
+    total = None if with_term else converted(context, n.value, buffer.dtype)
     old = context.memory.load(context, at, buffer, context.mask)
     if buffer.space != "register" or buffer.dtype is DType.BOOL:
         old = from_memory(code, old, buffer.dtype)

@@ -17,7 +17,7 @@ from tcsym.schedule.order.parallelise import independent_as_parallel
 
 
 def parallel_outside(node: Node) -> Node:
-    """`node` with parallel loops around the ranges that rows around them read, where they may be."""
+    """`node` with parallel loops around what is read of ranges, where they may be."""
     return map_node(independent_as_parallel(node), _swapped)
 
 

@@ -1,30 +1,98 @@
-"""Loops that find positions -> the same inside loops over what each thread owns.
+"""Loops that find positions -> nests of which each thread has its own part.
 
-No two threads may add to one element, and each adds in the order of the text, so that results are
-the same in every call. Where rows are scattered, `G[id[j], d] += Y[j, d]`, threads own columns d
-and go through all rows; where single elements are, threads own elements and look for theirs.
+Where no order of the terms can be seen, a thread for each term updates elements as a whole. Else no
+two threads may add to one element, and each adds in the order of the text, so that results are the
+same in every call: threads own columns d of rows, `G[id[j], d] += Y[j, d]`, and go through all of
+them, or own elements and look for theirs; where there are many terms they are sorted (`sort`).
 """
 
 from __future__ import annotations
 
+from functools import reduce
 from itertools import takewhile
+from operator import mul
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from tcsym.index.expr import var
-from tcsym.ir.loops import Block, Loop, Node, Store, Update, block
-from tcsym.schedule.analysis.loops import chain_of, loops_in, position_in
+from tcsym.index.expr import Index, maximum, var
+from tcsym.ir.bounds import extent
+from tcsym.ir.device import is_atomic
+from tcsym.ir.loops import Block, Kernel, Loop, Node, Store, Update, block
+from tcsym.ir.traverse import position_loads
+from tcsym.schedule.analysis.access import accesses
+from tcsym.schedule.analysis.loops import (
+    chain_of,
+    loops_around,
+    loops_in,
+    position_in,
+    statements_in,
+)
 from tcsym.schedule.analysis.names import Names
 
 
+class Scatter(Struct, frozen=True):
+    """`terms`: loops over them. `positions`: loops of which the iteration at a position runs, with
+    what finds it. `columns`: parallel loops inside, around the `update` and loops of its sum."""
+
+    terms: tuple[Loop, ...]
+    positions: tuple[Loop, ...]
+    columns: tuple[Loop, ...]
+    rest: Node
+    update: Update
+
+    @property
+    def count(self) -> Index:
+        return reduce(mul, (maximum(0, extent(x)) for x in self.terms))
+
+    def at_positions(self, leaf: Node) -> Node:
+        """What finds the positions of a term, around `leaf`."""
+        last = self.positions[-1]
+        return _with(self.terms[-1].body, last, replace(last, body=leaf))
+
+
+def scatter_of(loop: Loop) -> Scatter | None:
+    """None if the loops are no box, or more is done than to update elements that are not read."""
+    found = position_in(loop)
+    if found is None:
+        return None
+    terms = tuple(takewhile(lambda x: x.at is None and x.value is None, chain_of(loop)))
+    path = (*loops_around(loop, found.variable), found)
+    positions, (columns, rest) = path[len(terms) :], _columns(found)
+    if not terms or any(x.at is None for x in positions):
+        return None
+    inside = {x.variable for x in loops_in(loop)}
+    bounds = (x.lower.variables() | x.upper.variables() for x in (*path, *columns))
+    updates = [x for x, _ in statements_in(rest)]
+    update = updates[0] if len(updates) == 1 else None
+    if frozenset[str]().union(*bounds) & inside or not isinstance(update, Update):
+        return None
+    read = [a.buffer for a in accesses(rest) if not a.written]
+    read += [r.tensor for x in positions for r in position_loads(x)]
+    return None if update.buffer in read else Scatter(terms, positions, columns, rest, update)
+
+
+def at_once(kernel: Kernel, loop: Loop) -> Loop | None:
+    """A thread for each term; None where the order of updates would be seen."""
+    s = scatter_of(loop)
+    if s is None or s.rest is not s.update:
+        return None
+    if not is_atomic(s.update.op, kernel.buffer(s.update.buffer).dtype):
+        return None
+    node = s.at_positions(replace(s.update, atomic=True))
+    for x in reversed((*s.terms, *s.columns)):
+        node = replace(x, order="parallel", body=node)
+    assert isinstance(node, Loop)
+    return node
+
+
 def owned(loop: Loop, names: Names) -> Loop | None:
-    """None where one thread has to do it all."""
+    """Each thread goes through all terms; None where one thread has to do it all."""
     found = position_in(loop)
     if found is None:
         return None
     inside = {x.variable for x in loops_in(loop)}
-    columns = tuple(takewhile(lambda x: x.order == "parallel", chain_of(found.body)))
-    rest = columns[-1].body if columns else found.body
+    columns, rest = _columns(found)
     moved = columns or (found,)
     bounds = frozenset[str]().union(*(x.lower.variables() | x.upper.variables() for x in moved))
     if bounds & inside or not _adds(rest):
@@ -39,6 +107,12 @@ def owned(loop: Loop, names: Names) -> Loop | None:
     for x in reversed(others):
         node = replace(x, body=node)
     return replace(first, body=node)
+
+
+def _columns(found: Loop) -> tuple[tuple[Loop, ...], Node]:
+    """Parallel loops at a position, and what is inside."""
+    columns = tuple(takewhile(lambda x: x.order == "parallel", chain_of(found.body)))
+    return columns, columns[-1].body if columns else found.body
 
 
 def _adds(node: Node) -> bool:

@@ -87,6 +87,20 @@ def on_devices(names: Sequence[str]) -> list[tuple[str, str]]:
     return [(name, device) for name in names for device in ("sm_80", "sm_90a")]
 
 
+@pytest.mark.parametrize(
+    ("dtype", "op", "instruction"),
+    [
+        ("int32", "+=!", "atom.global.add.u32"),
+        ("uint64", "max=!", "atom.global.max.u64"),
+        ("float", "max=!", "atom.relaxed.gpu.global.cas.b32"),
+    ],
+)
+def test_updates_at_once(dtype: str, op: str, instruction: str) -> None:
+    text = f"def f(int32(N) I, {dtype}(N) X) -> ({dtype}(V) H) {{ H(I(n)) {op} X(n) }}"
+    ptx = tc.define(text, target="cuda:sm_80").f.explain("ptx")
+    assert instruction in ptx and ".sys." not in ptx
+
+
 @needs_ptxas
 @pytest.mark.parametrize(("name", "device"), on_devices(list(KERNELS)))
 def test_no_function_spills(name: str, device: str, tmp_path: Path) -> None:
