@@ -57,3 +57,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture
 def update_golden(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("--update-golden"))
+
+
+@pytest.fixture
+def own_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store of tuned options that is empty; compiled code is shared with the other tests."""
+    from tcsym.runtime import cache  # not before the native part is built
+
+    shared = cache._cache_at(os.environ["TCSYM_CACHE_DIR"], True)
+    monkeypatch.setattr(cache, "_cache_at", lambda directory, enabled: shared)
+    monkeypatch.setenv("TCSYM_CACHE_DIR", str(tmp_path))

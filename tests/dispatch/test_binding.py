@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 from itertools import cycle
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,11 +18,7 @@ from tests.differential.test_corpus import check, module
 F32 = np.float32
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 BOTH = tc.Options(bind={"K": "before", "N": "after"})
-
-
-@pytest.fixture(autouse=True)
-def untuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TCSYM_CACHE_DIR", str(tmp_path))
+pytestmark = pytest.mark.usefixtures("own_options")
 
 
 def operands(m: int, k: int, n: int) -> tuple[Any, Any]:

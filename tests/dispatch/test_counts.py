@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -44,8 +43,7 @@ STRATEGIES = [
 
 
 @pytest.fixture(autouse=True)
-def settled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TCSYM_CACHE_DIR", str(tmp_path))
+def settled(own_options: None) -> Iterator[None]:
     yield
     compilations.settle()
 

@@ -12,7 +12,6 @@ import threading
 import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -39,8 +38,7 @@ EAGER = Auto(hot=1e-6, share=1.0)
 
 
 @pytest.fixture(autouse=True)
-def own_store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    monkeypatch.setenv("TCSYM_CACHE_DIR", str(tmp_path))
+def own_store(monkeypatch: pytest.MonkeyPatch, own_options: None) -> Iterator[None]:
     monkeypatch.setattr(adaptive, "FIRST_LOOK", 16)
     yield
     compilations.settle()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -76,10 +75,8 @@ def test_trials_of_code_for_other_sizes_are_not_resumed() -> None:
     assert len(keys) == 3
 
 
-def test_a_declared_kernel_is_tuned_and_served(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TCSYM_CACHE_DIR", str(tmp_path))
+@pytest.mark.usefixtures("own_options")
+def test_a_declared_kernel_is_tuned_and_served() -> None:
     kernel = tc.define(MM, sizes=DECLARED).mm
     report = kernel.tune(budget=3, progress=False)
     assert report.is_kept and not report.failures

@@ -56,8 +56,7 @@ def one_space(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Database:
-    monkeypatch.setenv("TCSYM_CACHE_DIR", str(tmp_path))
+def database(own_options: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Database:
     monkeypatch.setenv("TCSYM_VERIFY", "0")
     monkeypatch.setattr(warn, "_warned", [])
     found = Database.at(str(tmp_path))

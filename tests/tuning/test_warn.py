@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,8 +25,7 @@ TREE = Split(hull([(8, 8, 8)]), Leaf(FAST), Leaf(Options()))
 
 
 @pytest.fixture(autouse=True)
-def private_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TCSYM_CACHE_DIR", str(tmp_path))
+def private_store(own_options: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warn, "untuned", set())
     monkeypatch.setattr("tcsym.tuning.stores.untuned", warn.untuned)
 
