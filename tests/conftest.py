@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import sysconfig
+from collections import Counter
 from pathlib import Path
 from shutil import which
 
@@ -52,6 +53,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="rewrite golden files instead of comparing"
     )
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is slow
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of a test marked `thinned(every)`, all cases but each `every`-th are slow."""
+    seen = Counter[str]()
+    for item in items:
+        if mark := item.get_closest_marker("thinned"):
+            test = item.nodeid.partition("[")[0]
+            if seen[test] % mark.args[0]:
+                item.add_marker(pytest.mark.slow)
+            seen[test] += 1
 
 
 @pytest.fixture

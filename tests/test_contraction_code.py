@@ -103,6 +103,7 @@ def test_one_compilation_serves_all_sizes(name: str) -> None:
     assert kernel.stats.compilations + kernel.stats.cache_hits == 1
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", TEXTS)
 def test_code_is_bounded(name: str, target: str) -> None:

@@ -154,6 +154,7 @@ def _run(source: str, options: Options) -> tuple[str, Any, Any]:
     return kernel.explain("llvm"), found, expected
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("source", "changes"),
     [

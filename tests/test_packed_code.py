@@ -31,6 +31,7 @@ def integers(dtype: str, shape: tuple[int, ...], seed: int) -> np.ndarray:
     return np.where(rng.random(shape) < 0.3, info.min, values).astype(dtype)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     ("target", "layout"),
     [("cpu", ROWS), ("cpu", COLUMNS), *zip(TARGETS[1:], (ROWS, COLUMNS))],
@@ -131,6 +132,7 @@ FORMS = {
 }
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("name", "target"),
     [

@@ -116,6 +116,7 @@ def assert_packed(text: str, target: str, sizes: list[dict[str, int]]) -> None:
         assert_as_reference(kernel, arguments(text, each))
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(("a", "b", "t"), TYPES)
 def test_all_types_agree_with_the_reference(a: str, b: str, t: str, target: str) -> None:
@@ -141,6 +142,7 @@ ZEROS = {  # what is subtracted from images and weights; whether images need not
 }
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     ("a", "b", "target"), [("uint8", "int8", TARGETS[0]), ("int8", "int8", TARGETS[-1])]
 )

@@ -41,6 +41,7 @@ TEXTS = {
 SIZES = tuple(itertools.product((1, 7, 9, 16, 21), (1, 2, 3, 5, 17), (1, 3, 17)))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", TEXTS)
 def test_few_columns(name: str) -> None:
     kernel = tcsym.define(TEXTS[name], strategy="symbolic").f
@@ -48,6 +49,7 @@ def test_few_columns(name: str) -> None:
         check(kernel, {"M": m, "N": n, "D": d}, "dense")
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("layout", LAYOUTS[1:3])
 def test_few_columns_in_other_layouts(layout: str) -> None:
     kernel = tcsym.define(NEAREST, strategy="symbolic").f

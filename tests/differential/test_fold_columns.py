@@ -29,6 +29,7 @@ def test_few_columns(kind: str, reduction: str) -> None:
             np.testing.assert_array_equal(got, kernel.reference(x), err_msg=f"{m} {n} {threads}")
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("target", ["cpu", "cpu:avx2", "cpu:novector"])
 @pytest.mark.parametrize("bind", ["never", "after", "before"])
 def test_targets_and_substituted_sizes(bind: str, target: str) -> None:

@@ -33,6 +33,7 @@ def outcome(call: Any, *args: Any) -> Any:
         return e.kind
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("target", ["cpu", "cpu:avx2"])
 @pytest.mark.parametrize("kind", ["float", "half"])
 @pytest.mark.parametrize("name", FORMS)

@@ -59,6 +59,7 @@ def test_short_rows_in_other_layouts(layout: str) -> None:
         check(kernel, {"A": a, "B": b, "C": c}, layout)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("bind", ["before", "after"])
 @pytest.mark.parametrize("name", ["swapped", "norm", "pool"])
 def test_short_rows_of_known_sizes(name: str, bind: str) -> None:

@@ -51,6 +51,7 @@ def product(name: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return (a.T if name[0] == "t" else a) @ (b.T if name[1] == "t" else b)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("name", "target"), [*((name, "cpu") for name in PRODUCTS), ("nt", "cpu:avx2")]
 )
@@ -62,6 +63,7 @@ def test_every_order_of_operands(name: str, target: str) -> None:
         np.testing.assert_array_equal(kernel(a, b), product(name, a, b))
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("kind", ["half", "double", "int32"])
 def test_other_types(kind: str) -> None:
     kernel, rng = tcsym.define(PRODUCTS["tn"].format(t=kind)), numbers_of(1)

@@ -30,6 +30,7 @@ PROGRAMS = {
 SIZES = [(1, 1, 1), (2, 1, 9), (1, 700, 1), (2, 5, 3), (2, 33, 17), (1, 8, 64), (3, 40, 70)]
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("target", ["cpu", "cpu:novector", "cpu:avx2"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_columns(name: str, target: str) -> None:

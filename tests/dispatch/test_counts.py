@@ -83,6 +83,7 @@ def refused(kernel: Any) -> None:
             kernel(*args)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     ("strategy", "regions"),
     [*((s, False) for s in STRATEGIES), *((s, True) for s in STRATEGIES[::2])],
@@ -140,6 +141,7 @@ def test_several_results_and_faults(strategy: Any) -> None:
         assert total(two) == n and total(take) == 2 * n
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_many_threads(strategy: Any) -> None:
     kernel = tc.define(MM, strategy=strategy, sizes=BOUNDS).mm

@@ -178,6 +178,7 @@ AFTER = {
 }
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("name", "after"),
     [*(("across", x) for x in AFTER), ("a batch", "a bias"), ("two sums", "two steps")],

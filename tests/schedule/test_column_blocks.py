@@ -109,6 +109,7 @@ POINTS = """def f(float(N,C,H,W) X, float(O,C) K, float(O) b) -> (Y) {
 }"""
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("target", ["cpu", "cpu:avx2", "cpu:novector"])
 def test_single_rows_of_batches_and_images(target: str) -> None:
     """Each streams its own matrix once, and whole rows of it."""

@@ -100,6 +100,7 @@ def test_windows_without_masks_for_short_elements_are_tiles() -> None:
     assert any("windows, columns x, rows y" in n for n in notes)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("source", "target"),
     [

@@ -12,6 +12,7 @@ from tests.schedule.test_strips_version import text_of
 SPECS = ("abcd-ebad-ce", "abcde-efbad-cf")
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("spec", "target"),
     [(SPECS[0], "cpu:avx512"), (SPECS[1], "cpu:avx2"), (SPECS[0], "cpu:novector")],

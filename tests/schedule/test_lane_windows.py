@@ -74,6 +74,7 @@ def test_windows_of_few_known_points_stay_in_place() -> None:
     assert version is None or not holds(version.condition, SIZES)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(("c", "w"), [(16, 12), (31, 13), (31, 19)])
 def test_results_are_kept(c: int, w: int) -> None:
     """Tiles overlap at the end of a row, and groups of lanes at the end of the channels."""

@@ -169,6 +169,7 @@ def sweep(name: str, step: int, target: str) -> float:
     return worst
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", sorted(REFERENCES))
 def test_every_257th_float(name: str) -> None:
     assert sweep(name, 257, TARGETS[0]) <= REFERENCES[name][1]
