@@ -43,6 +43,10 @@ def export(
     TargetError without a C compiler.
     """
     folder = Path(path)
+    if plan.inouts:
+        name = plan.inputs[plan.inouts[0]].name
+        message = f"{plan.program.name} updates `{name}` in place: no artifact for that yet"
+        raise OptionError(message, hint="make it an output")
     if folder.exists() and not (folder / MANIFEST).is_file() and any(folder.iterdir()):
         raise OptionError(f"`{folder}` is there, and no artifact", hint="give another folder")
     levels = levels_of(plan, options, targets or default_targets(target))

@@ -106,9 +106,15 @@ class _Batch(Struct):
             is_batched = any(n in found for e in _expressions(statement) for n in _names(e))
             return {statement.target} if is_batched else set()
         key = self.key_of(call, found)
-        results = [r.name for r in self.defs[key[0]].results]
+        callee = self.defs[key[0]]
         made = self.tensors(key)
-        return {t.name for t, r in zip(call.targets, results) if r in made}
+        updated = [
+            n
+            for p, x in zip(callee.params, call.args)
+            if p.inout and p.name in made
+            for n in _names(x)
+        ]
+        return {t.name for t, r in zip(call.targets, callee.results) if r.name in made} | {*updated}
 
     def key_of(self, call: ast.CallStatement, batched: Collection[str]) -> _Key:
         """Which version of a def is called where these tensors of the caller are batched."""
@@ -193,7 +199,7 @@ class _Body(Struct, frozen=True):
         callee = self.batch.defs[key[0]]
         args: list[ast.Expr] = []
         for p, x in zip(callee.params, s.args):
-            if p.name not in key[1] or p.dimensions:
+            if p.name not in key[1] or p.dimensions or p.inout:
                 args.append(x)
                 continue
             name = self.batch.fresh(f"{p.name}_{self.batch.index}")

@@ -23,7 +23,8 @@ def load_inputs(kernel: Kernel, given: tuple[str, ...]) -> dict[str, Array]:
 
 def check_outputs(kernel: Kernel, given: tuple[str, ...]) -> dict[str, str]:
     """Where outputs go. UsageError before anything runs."""
-    return _by_name(given, list(kernel.signature.outputs), "output")
+    names = [*kernel.signature.outputs, *kernel.signature.inouts]
+    return _by_name(given, names, "output")
 
 
 def save_outputs(where: Mapping[str, str], results: Mapping[str, Array]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -77,20 +77,35 @@ def run_kernel(
     def call() -> Any:
         return kernel(*inputs, sizes=free, threads=threads)
 
+    before = _copies(kernel, inputs)
     start = time.perf_counter()
     # shapes of given arrays and given sizes may disagree
     result = kernel(*inputs, sizes=dict(given), threads=threads) if arrays else call()
     first = time.perf_counter() - start
+    results = _results(kernel, result, _copies(kernel, inputs))
     settle()  # the quick entry is made beside us
     times = _times(call)
-    names = list(kernel.signature.outputs)
-    results = dict(zip(names, result if len(names) > 1 else (result,)))
     deviations: tuple[Deviation, ...] = ()
     if check:
-        expected = kernel.reference(*inputs, sizes=given or None)
-        references = dict(zip(names, expected if len(names) > 1 else (expected,)))
-        deviations = tuple(deviation(n, results[n], references[n], sizes) for n in names)
+        expected = kernel.reference(*before, sizes=given or None)
+        references = _results(kernel, expected, before)
+        deviations = tuple(deviation(n, x, references[n], sizes) for n, x in results.items())
     return Run(kernel, sizes, results, first, min(times), statistics.median(times), deviations)
+
+
+def _copies(kernel: Kernel, inputs: Sequence[Array]) -> list[Array]:
+    """The inputs, with copies of those that the next call updates."""
+    signature = kernel.signature
+    return [x.copy() if n in signature.inouts else x for n, x in zip(signature.inputs, inputs)]
+
+
+def _results(kernel: Kernel, result: Any, inputs: Sequence[Array]) -> dict[str, Array]:
+    """By name what a call returned, and what it updated among its inputs."""
+    signature = kernel.signature
+    names = list(signature.outputs)
+    given = zip(signature.inputs, inputs)
+    updated = {n: x for n, x in given if n in signature.inouts}
+    return dict(zip(names, result if len(names) > 1 else (result,))) | updated
 
 
 def free_sizes(kernel: Kernel, given: Mapping[str, int]) -> dict[str, int] | None:

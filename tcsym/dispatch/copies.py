@@ -21,7 +21,7 @@ def run_on_copies(
         passed.append(view if view.dense else device.temporary(view.shape, view.dtype, view.place))
     dense, fault = variants.run(dense, passed, sizes, threads)
     if not fault:
-        for given, used in zip(views[n_inputs:], passed[n_inputs:]):
-            if used is not given:
-                device.copy(given, used)
+        for k in variants.plan.written:
+            if passed[k] is not views[k]:
+                device.copy(views[k], passed[k])
     return dense, fault

@@ -62,7 +62,12 @@ class Ways:
             return self.head
         if images is not None:
             images.append(image)
-        return self.adopt(kind, kernel.enter(image, self.slow), leaves_out)
+        faults = variant.compiled.faults
+
+        def failed(fault: int) -> None:
+            raise self.plan.fault_error(faults[fault - 1])
+
+        return self.adopt(kind, kernel.enter(image, self.slow, failed), leaves_out)
 
     def lacks(self, kind: Kind, variant: Variant) -> bool:
         """True, once, if there is no entry for the kind, or one that leaves out sizes for which

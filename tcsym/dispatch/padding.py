@@ -22,13 +22,15 @@ Values = tuple[int, ...]
 class Padding(Struct, frozen=True):
     """`sizes` of the def, of which `extents` are padded; the code takes all, then the `true` ones.
 
-    `fill`: what the padding of each input holds. `shapes`: of all arguments, from these sizes.
+    `fill`: what the padding of each input holds. `written`: places of arguments that the code
+    writes. `shapes`: of all arguments, from these sizes.
     """
 
     sizes: tuple[str, ...]
     extents: Mapping[str, int]
     true: tuple[str, ...]
     fill: tuple[int | float, ...]
+    written: tuple[int, ...]
     shapes: Callable[..., tuple[Shape, ...]]
     notes: tuple[str, ...]
 
@@ -41,6 +43,7 @@ class Padding(Struct, frozen=True):
             extents,
             tuple(padded.true),
             tuple(padded.fill[t.name] for t in program.inputs),
+            tuple(k for k, t in enumerate(tensors) if t.role != "input"),
             shapes_of([t.shape for t in tensors], program.sizes),
             padded.notes,
         )
@@ -63,9 +66,9 @@ class Padding(Struct, frozen=True):
                 passed.append(empty("numpy", shape, view.dtype))
         variant, fault = variants.run(variants.serving(passed, values), passed, values, threads)
         if not fault:
-            for given, used in zip(views[n_inputs:], passed[n_inputs:]):
-                if used is not given:
-                    np.copyto(numpy_array(given), _corner(used, given.shape))
+            for k in self.written:
+                if passed[k] is not views[k]:
+                    np.copyto(numpy_array(views[k]), _corner(passed[k], views[k].shape))
         return variant, fault
 
 

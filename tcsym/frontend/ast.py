@@ -138,7 +138,7 @@ class Assign(Node, frozen=True):
 
 
 class CallStatement(Node, frozen=True):
-    """`targets = function(args)` with two or more targets."""
+    """`targets = function(args)` with two or more targets, or `function(args)` with none."""
 
     targets: tuple[Identifier, ...]
     function: Identifier
@@ -173,11 +173,12 @@ class Dimension(Node, frozen=True):
 
 
 class Param(Node, frozen=True):
-    """Its span is the name."""
+    """Its span is the name. `inout`: the caller's is updated in place."""
 
     dtype: DType
     dimensions: tuple[Dimension, ...]
     name: str
+    inout: bool = False
 
 
 class Result(Node, frozen=True):

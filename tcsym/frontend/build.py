@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from lark import Token, Transformer, v_args
+from msgspec.structs import replace
 
-from tcsym.errors import Span
+from tcsym.errors import Span, TCSyntaxError
 from tcsym.frontend import ast
 from tcsym.frontend.tokens import span_of
 from tcsym.types import NAMES
@@ -38,21 +39,34 @@ class TreeBuilder(Transformer[Token, Any]):
     def start(self, *items: Any) -> tuple[Any, ...]:
         return _tuple(*items)
 
-    params = dimensions = arguments = body = targets = where = start
+    params = dimensions = arguments = results = body = targets = where = start
 
-    def definition(
+    def definition(self, header: ast.Def, body: tuple[ast.Item, ...]) -> ast.Def:
+        return replace(header, body=body)
+
+    def header(
         self,
         _keyword: Token,
         name: Token,
         params: tuple[ast.Param, ...],
-        *rest: Any,
+        results: tuple[ast.Result, ...],
+        end: Token,
     ) -> ast.Def:
-        return ast.Def(str(name), params, rest[:-1], rest[-1], span=span_of(name))
+        if not results and not any(p.inout for p in params):
+            message = "unexpected `)`, expected a type or an identifier"
+            hint = "a def without results has an `inout` parameter: `inout float(N) Y`"
+            raise TCSyntaxError(message, span=span_of(end), hint=hint)
+        return ast.Def(str(name), params, results, (), span=span_of(name))
 
     def param(
-        self, scalar: Token, dimensions: tuple[ast.Dimension, ...] | None, name: Token
+        self,
+        inout: Token | None,
+        scalar: Token,
+        dimensions: tuple[ast.Dimension, ...] | None,
+        name: Token,
     ) -> ast.Param:
-        return ast.Param(NAMES[scalar], dimensions or (), str(name), span=span_of(name))
+        is_inout = inout is not None
+        return ast.Param(NAMES[scalar], dimensions or (), str(name), is_inout, span=span_of(name))
 
     def dimension(self, token: Token) -> ast.Dimension:
         size = int(token) if token.type == "INTEGER" else str(token)
@@ -106,6 +120,9 @@ class TreeBuilder(Transformer[Token, Any]):
         names = tuple(_identifier(t) for t in targets)
         span = _cover(names[0].span, span_of(end))
         return ast.CallStatement(names, _identifier(name), args, span=span)
+
+    def bare_call(self, name: Token, args: tuple[ast.Expr, ...]) -> ast.CallStatement:
+        return ast.CallStatement((), _identifier(name), args, span=span_of(name))
 
     def loop(
         self,

@@ -2,7 +2,7 @@
 
 An inlined `fc` names everything of the callee `fc1.x`, the next `fc2.x`: no text can spell these. A
 new target takes the place of the callee's output; a target that exists, or has a declared shape, is
-replaced by a copy after its sizes are compared.
+replaced by a copy after its sizes are compared. What the callee updates it updates in the caller.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from msgspec import Struct, field
 from tcsym.errors import (
     CallError,
     DuplicateError,
+    ImmutableError,
     InitError,
     RankError,
     TCNameError,
@@ -81,22 +82,28 @@ def _checked(s: ast.CallStatement, scope: Scope) -> tuple[ResolvedProgram, tuple
         found.raise_first()
         raise Unresolved
     values = []
-    for arg, tensor in zip(s.args, by_role(callee, "input"), strict=True):
+    for arg, tensor in zip(s.args, parameters(callee), strict=True):
         values.append(found.attempt(_argument, arg, tensor, callee, scope))
+    found.attempt(_check_apart, s, callee)
     for t, tensor in zip(s.targets, by_role(callee, "output"), strict=True):
         found.attempt(_check_result, t, tensor, scope)
     found.raise_first()
     return callee, tuple(v for v in values if v is not None)
 
 
-def by_role(program: ResolvedProgram, role: str) -> tuple[ResolvedTensor, ...]:
-    return tuple(t for t in program.tensors if t.role == role)
+def by_role(program: ResolvedProgram, *roles: str) -> tuple[ResolvedTensor, ...]:
+    return tuple(t for t in program.tensors if t.role in roles)
+
+
+def parameters(program: ResolvedProgram) -> tuple[ResolvedTensor, ...]:
+    return by_role(program, "input", "inout")
 
 
 def _callee(s: ast.CallStatement, scope: Scope) -> ResolvedProgram:
     name, span = s.function.name, s.function.span
     if name not in scope.functions:
-        raise CallError(f"call of the undefined def `{name}`", span=span)
+        hint = "" if s.targets else f"a statement assigns: `{name}(…) = …`"
+        raise CallError(f"call of the undefined def `{name}`", span=span, hint=hint)
     if scope.loops:
         hint = "write the statements of the def into the loop"
         raise CallError(f"`{name}` is called inside a `for` loop", span=span, hint=hint)
@@ -105,7 +112,7 @@ def _callee(s: ast.CallStatement, scope: Scope) -> ResolvedProgram:
     callee = scope.callees[name]
     if callee is None:
         raise Unresolved
-    n_inputs, n_outputs = len(by_role(callee, "input")), len(by_role(callee, "output"))
+    n_inputs, n_outputs = len(parameters(callee)), len(by_role(callee, "output"))
     if callee.free_sizes:
         message = f"`{name}` has the free size `{callee.free_sizes[0]}`; it cannot be called here"
         raise CallError(message, span=span, hint="a def with free sizes is only an entry point")
@@ -121,7 +128,7 @@ def _callee(s: ast.CallStatement, scope: Scope) -> ResolvedProgram:
 def _argument(
     arg: ast.Expr, param: ResolvedTensor, callee: ResolvedProgram, scope: Scope
 ) -> Argument:
-    if param.rank == 0:
+    if param.rank == 0 and param.role == "input":
         return _scalar_argument(arg, param, callee, scope)
     if not isinstance(arg, ast.Name) or scope.kind(arg.name) in ("size", "loop variable"):
         message = f"the argument for `{param.name}` of `{callee.name}` must be the name of a tensor"
@@ -142,7 +149,25 @@ def _argument(
         message = f"`{arg.name}` has type {tensor.dtype}, but {whose} has type {param.dtype}"
         hint = "convert it in a statement of its own first"
         raise TCTypeError(message, span=arg.span, hint=hint)
+    if param.role == "inout" and tensor.role == "input":
+        message = f"`{arg.name}` is an input, but {whose} is updated"
+        hint = "declare it `inout`, or copy it to another tensor first"
+        raise ImmutableError(message, span=arg.span, hint=hint)
     return arg.name
+
+
+def _check_apart(s: ast.CallStatement, callee: ResolvedProgram) -> None:
+    """What the callee updates is no other argument, nor a target."""
+    seen = {t.name: False for t in s.targets}  # whether it is updated
+    for arg, param in zip(s.args, parameters(callee), strict=True):
+        if not isinstance(arg, ast.Name):
+            continue
+        updated = param.role == "inout"
+        if arg.name in seen and (updated or seen[arg.name]):
+            message = f"`{arg.name}` is updated by `{callee.name}`, and in this call twice"
+            hint = "copy it to another tensor first"
+            raise ImmutableError(message, span=arg.span, hint=hint)
+        seen.setdefault(arg.name, updated)
 
 
 def _scalar_argument(
@@ -211,7 +236,7 @@ def _inline(
         names[t.name] = f"{inlining.prefix}.{t.name}"
     renaming = Renaming(names)
     for t in callee.tensors:
-        if t.role != "input":
+        if t.role in ("output", "temporary"):
             _declare(t, renaming, scope)
     after = [item for target, result in copies for item in _copy(inlining, target, result)]
     return (*before, *renaming.items(callee.body), *after)
@@ -239,7 +264,7 @@ def _bind_arguments(inlining: _Inlining, values: tuple[Argument, ...]) -> list[R
     """Parameters become the arguments' names; a 0-d parameter is a temporary assigned its value."""
     items: list[ResolvedItem] = []
     span = inlining.call.function.span
-    for param, value in zip(by_role(inlining.callee, "input"), values, strict=True):
+    for param, value in zip(parameters(inlining.callee), values, strict=True):
         if isinstance(value, str):
             inlining.names[param.name] = value
             dimensions = tuple(

@@ -262,7 +262,7 @@ def _read(e: ast.Apply, c: Context) -> Expr:
 def _readable(tensor: Tensor, e: ast.Apply, c: Context) -> DType:
     if tensor.failed:
         raise Unresolved
-    declared = tensor.is_declared_output and (c.exists or bool(c.scope.loops))
+    declared = tensor.is_declared and (c.exists or bool(c.scope.loops))
     if not (tensor.written or declared) or tensor.dtype is None:
         raise _before_writing(tensor.name, e, c)
     return tensor.dtype

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from tcsym.errors import TCError
 from tcsym.frontend import ast
 from tcsym.frontend.check_index import dimension
+from tcsym.frontend.program import Role
 from tcsym.frontend.resolved import ResolvedProgram
 from tcsym.frontend.scope import Scope, Tensor, check_new
 from tcsym.index.expr import Index, index, var
@@ -52,8 +53,9 @@ def _param(p: ast.Param, scope: Scope) -> None:
         shape.append(var(d.size))
     check_new(scope, p.name, p.span)
     spans = tuple(d.span for d in p.dimensions)
+    role: Role = "inout" if p.inout else "input"
     scope.tensors[p.name] = Tensor(
-        p.name, "input", p.dtype, len(shape), tuple(shape), True, span=p.span, dimension_spans=spans
+        p.name, role, p.dtype, len(shape), tuple(shape), True, span=p.span, dimension_spans=spans
     )
 
 

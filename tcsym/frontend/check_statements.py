@@ -117,7 +117,7 @@ def check_target(scope: Scope, name: str, span: Span) -> None:
 def _resolve(s: ast.Assign, scope: Scope, found: Findings) -> ResolvedStatement:
     names = StatementNames()
     tensor = scope.tensors.get(s.target)
-    is_declared = tensor is not None and tensor.is_declared_output
+    is_declared = tensor is not None and tensor.is_declared
     c = Context(scope, names, wide=tensor.dtype if tensor is not None and is_declared else None)
     found.attempt(check_target, scope, s.target, s.span)
     places = [found.attempt(left_subscript, e, s.op, c) for e in s.subscripts or ()]
@@ -283,7 +283,7 @@ def _check_target_state(s: ast.Assign, tensor: Tensor | None, scope: Scope) -> N
         )
     if s.op == "=" or s.op.endswith("!") or (tensor is not None and tensor.written):
         return
-    if tensor is None or not (tensor.is_declared_output and scope.loops):
+    if tensor is None or not (tensor.is_declared and scope.loops):
         raise InitError(
             f"`{s.op}` accumulates into `{s.target}` before anything is written to it",
             span=s.span,

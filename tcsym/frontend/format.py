@@ -30,7 +30,8 @@ def _def_text(d: ast.Def) -> str:
 
 def _param_text(p: ast.Param) -> str:
     sizes = ",".join(str(d.size) for d in p.dimensions)
-    return f"{p.dtype}({sizes}) {p.name}" if sizes else f"{p.dtype} {p.name}"
+    text = f"{p.dtype}({sizes}) {p.name}" if sizes else f"{p.dtype} {p.name}"
+    return f"inout {text}" if p.inout else text
 
 
 def _result_text(r: ast.Result) -> str:
@@ -50,8 +51,8 @@ def _lines(items: tuple[ast.Item, ...], indent: str) -> list[str]:
             case ast.Assign():
                 lines.append(indent + assign_text(item))
             case ast.CallStatement(targets, function, args):
-                names = ", ".join(t.name for t in targets)
-                lines.append(f"{indent}{names} = {function.name}({_arguments_text(args)})")
+                names = ", ".join(t.name for t in targets) + " = " * bool(targets)
+                lines.append(f"{indent}{names}{function.name}({_arguments_text(args)})")
             case ast.For(variable, lower, upper, body):
                 start = "" if lower is None else expression_text(lower) + ":"
                 lines.append(f"{indent}for {variable.name} in {start}{expression_text(upper)} {{")

@@ -68,7 +68,8 @@ def _infer(program: ResolvedProgram) -> Program:
     nodes, traps = place(program, extents, facts)
     _require_outputs(program, extents)
     finish = _Finish(facts, extents, Initialised.of_nodes(nodes, extents, facts))
-    body, written = finish.items(nodes, Written())
+    defined = Written.whole((t.name, t.rank) for t in program.tensors if t.role == "inout")
+    body, written = finish.items(nodes, defined)
     header = _header_checks(program, extents, nodes, finish, written)
     return Program(
         program.name,
@@ -265,7 +266,7 @@ def _header_checks(
     found: list[Check] = []
     for t in program.tensors:
         shape = extents.shape(t.name)
-        if t.shape is not None and t.role != "input":
+        if t.shape is not None and t.role in ("output", "temporary"):
             found += _dimension_checks(t, shape, finish.facts)
         if t.role == "output" and not written.covers(t.name, (None,) * t.rank):
             found += _coverage_check(t, shape, nodes, finish)

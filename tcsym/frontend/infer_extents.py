@@ -77,7 +77,7 @@ class Extents(Struct):
     def shape_for_read(self, name: str, span: Span) -> tuple[Index, ...]:
         """The shape at a read; InitError if no statement before it made it known (C4, E6)."""
         dims = [self.dimension(name, d) for d in range(len(self.known[name]))]
-        defined = self.role(name) == "input" or self.is_declared(name) or name in self.written
+        defined = self.is_declared(name) or name in self.written
         if not defined or None in dims:
             raise InitError(
                 f"`{plain(name)}` is read before it is written"

@@ -9,7 +9,7 @@ the common loops compared lexicographically, then text order (a 2d+1 schedule).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import islpy as isl
 from msgspec import Struct
@@ -34,6 +34,11 @@ class Written(Struct, frozen=True):
     """Slabs that are completely written whenever control is here: (tensor, place)."""
 
     slabs: frozenset[tuple[str, Place]] = frozenset()
+
+    @staticmethod
+    def whole(tensors: Iterable[tuple[str, int]]) -> Written:
+        """All elements of tensors with these names and ranks."""
+        return Written(frozenset((name, (None,) * rank) for name, rank in tensors))
 
     def covers(self, tensor: str, subscripts: Place) -> bool:
         """True if every element of `tensor` at `subscripts` (within its extents) is written."""

@@ -56,7 +56,7 @@ Bindings = Mapping[str, int]
 def interpret(
     program: Program, inputs: Mapping[str, NDArray[Any]], sizes: Bindings
 ) -> dict[str, NDArray[Any]]:
-    """New arrays for all outputs, in declaration order.
+    """New arrays for all outputs, in declaration order, and what becomes of those updated in place.
 
     `inputs` have the declared types and ranks and the shapes that `sizes` (complete) give, with
     any strides.
@@ -64,17 +64,20 @@ def interpret(
     written wrongly.
     """
     with np.errstate(all="ignore"):
-        memory = Memory(program, dict(inputs), {})
+        updated = {t.name: inputs[t.name].copy() for t in program.inouts}
+        written = {name: np.ones(x.shape, dtype=np.bool_) for name, x in updated.items()}
+        memory = Memory(program, {**inputs, **updated}, written)
         _check_sizes(program, sizes, memory)
         for tensor in program.tensors:
-            if tensor.role != "input":
+            if tensor.role in ("output", "temporary"):
                 _allocate(tensor, sizes, memory)
         _run(program.body, sizes, memory)
         for tensor in program.outputs:
             if not memory.written[tensor.name].all():
                 message = f"output `{tensor.name}` is not fully written"
                 raise memory.error("init", message, tensor.span)
-    return {tensor.name: memory.values[tensor.name] for tensor in program.outputs}
+    results = (*program.outputs, *program.inouts)
+    return {tensor.name: memory.values[tensor.name] for tensor in results}
 
 
 def _check_sizes(program: Program, sizes: Bindings, memory: Memory) -> None:

@@ -47,13 +47,15 @@ _EXPRESSION_PARTS = (Open.PREFIX, Open.TERNARY, Open.OUTER_TERNARY)
 class _Nesting(Struct):
     """Open constructs, innermost last; `entries` of the innermost ranked parentheses.
 
-    `operators`: of the statement, so far.
+    `operators`: of the statement, so far. `refused`: what its left side must not be, unless it is a
+    call.
     """
 
     stack: list[Open] = field(default_factory=list)
     depth: int = 0
     entries: int = 0
     operators: int = 0
+    refused: TCSyntaxError | None = None
     in_header: bool = False
 
     def push(self, what: Open, token: Token) -> None:
@@ -116,6 +118,7 @@ def _follow(n: _Nesting, token: Token, before: str, before_that: str) -> None:
     elif before in _OPERAND_ENDS and kind != "LPAR":
         n.pop_while((Open.PREFIX,))
     _check_entry(n, token, before)
+    _check_left(n, kind, starts_statement)
     _count_operator(n, token, before, starts_statement)
     match kind:
         case "DEF":
@@ -138,6 +141,13 @@ def _follow(n: _Nesting, token: Token, before: str, before_that: str) -> None:
             n.push(Open.TERNARY if n.in_ternary else Open.OUTER_TERNARY, token)
         case _:
             pass
+
+
+def _check_left(n: _Nesting, kind: str, starts_statement: bool) -> None:
+    if starts_statement:
+        n.refused = None
+    elif n.refused is not None and kind in ("EQUAL", "UPDATE"):
+        raise n.refused
 
 
 def _count_operator(n: _Nesting, token: Token, before: str, starts_statement: bool) -> None:
@@ -173,7 +183,12 @@ def _check_entry(n: _Nesting, token: Token, before: str) -> None:
     if token.type == "RPAR":
         return
     n.entries += 1
+    refused = None
     if n.entries > MAX_RANK:
-        raise _error(token, f"more than {MAX_RANK} dimensions")
-    if top is Open.LEFT and token.type == "CONSTANT":
-        raise _error(token, f"unexpected reserved word `{token}`, expected an index variable")
+        refused = _error(token, f"more than {MAX_RANK} dimensions")
+    elif top is Open.LEFT and token.type == "CONSTANT":
+        message = f"unexpected reserved word `{token}`, expected an index variable"
+        refused = _error(token, message)
+    if refused is not None and top is Open.SHAPE:
+        raise refused
+    n.refused = n.refused or refused

@@ -99,6 +99,7 @@ _WORDS = {
     "FLOAT": "a number",
     "CONSTANT": "a constant",
     "SCALAR": "a type",
+    "INOUT": "`inout`",
     "UPDATE": "an update (`+=`, `max=!`, …)",
     "COMPARISON": "a comparison",
     "PRODUCT": "`*`, `/` or `%`",

@@ -255,7 +255,7 @@ Item = Statement | For | If
 
 # ---- the program
 
-Role = Literal["input", "output", "temporary"]
+Role = Literal["input", "inout", "output", "temporary"]
 
 
 class Tensor(Keyed, frozen=True):
@@ -295,8 +295,9 @@ class Program(Keyed, frozen=True):
 
     `sizes`: all size names, in order of appearance; `free_sizes` of them come from the caller only.
     `checks` are in the order in which a call reports them. Tensors are in declaration order:
-    inputs, outputs, then temporaries in order of first assignment. `canonical` is the hash of its
-    meaning, equal for programs that differ in names only: the key of what tuning learned.
+    parameters (inputs, and `inout`: those that are updated), outputs, then temporaries in order of
+    first assignment. `canonical` is the hash of its meaning, equal for programs that differ in
+    names only: the key of what tuning learned.
     """
 
     aside: ClassVar[tuple[str, ...]] = ("source", "filename", "span", "canonical", "traps")
@@ -328,12 +329,17 @@ class Program(Keyed, frozen=True):
     def tensor(self, name: str) -> Tensor:
         return next(t for t in self.tensors if t.name == name)
 
-    def by_role(self, role: Role) -> tuple[Tensor, ...]:
-        return tuple(t for t in self.tensors if t.role == role)
+    def by_role(self, *roles: Role) -> tuple[Tensor, ...]:
+        return tuple(t for t in self.tensors if t.role in roles)
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
-        return self.by_role("input")
+        """The parameters, those that are updated, too."""
+        return self.by_role("input", "inout")
+
+    @property
+    def inouts(self) -> tuple[Tensor, ...]:
+        return self.by_role("inout")
 
     @property
     def outputs(self) -> tuple[Tensor, ...]:

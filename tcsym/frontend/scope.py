@@ -40,8 +40,9 @@ class Tensor(Struct):
     dimension_spans: tuple[Span, ...] = ()
 
     @property
-    def is_declared_output(self) -> bool:
-        return self.role == "output" and self.shape is not None and self.dtype is not None
+    def is_declared(self) -> bool:
+        """Its type and shape stand in the header."""
+        return self.role != "temporary" and self.shape is not None and self.dtype is not None
 
 
 class Scope(Struct):

@@ -52,6 +52,9 @@ class Operator(Struct, frozen=True, weakref=True):
         call, size, rank, type, target, derivative.
         """
         plan = self.kernel._plan
+        for k in plan.inouts:
+            message = f"`{plan.inputs[k].name}` is updated in place, but JAX arrays never change"
+            raise plan.error("immutable", message, plan.inputs[k].span, "make it an output")
         for t in (*plan.program.inputs, *plan.program.outputs):
             if jax.dtypes.canonicalize_dtype(t.dtype.numpy) != t.dtype.numpy:
                 hint = 'allow it: `jax.config.update("jax_enable_x64", True)`'

@@ -207,7 +207,7 @@ class Kernel:
         from tcsym.runtime.loader import LoadError
 
         try:
-            loaded = ready.load_kept(kept, self._checked_call)
+            loaded = ready.load_kept(kept, self._checked_call, self._failed)
         except LoadError:
             from tcsym.strategy import Auto
 
@@ -244,6 +244,15 @@ class Kernel:
 
             beside(lambda: self._serving)
         return result
+
+    @inside
+    def _failed(self, fault: int) -> None:
+        """What a check found in the code that an earlier process kept."""
+        from tcsym.ir.compiled import Compiled
+
+        assert self._entered is not None
+        compiled = Compiled.from_manifest(self._entered[0][1], b"")
+        raise self._plan.fault_error(compiled.faults[fault - 1])
 
     def _install(self, entry: Function) -> None:
         """From now on, calls enter `entry`, or what they enter through does."""

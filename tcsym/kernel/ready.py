@@ -63,7 +63,9 @@ def forget(source: str, counted: bool) -> None:
         CodeCache.default().remove(key)
 
 
-def load_kept(made: Ready, slow: Function) -> tuple[Entry, Switch | None]:
+def load_kept(
+    made: Ready, slow: Function, failed: Callable[[int], None]
+) -> tuple[Entry, Switch | None]:
     """The call entry, which passes to `slow` what it does not serve, and the switch before it.
 
     LoadError for what `keep` would not have written.
@@ -71,19 +73,19 @@ def load_kept(made: Ready, slow: Function) -> tuple[Entry, Switch | None]:
     from tcsym.runtime.loader import LoadError
 
     try:
-        entry = _load_ready(made, slow)
+        entry = _load_ready(made, slow, failed)
         return entry, None if made[3] is None else _load_switch(made[3], entry, slow)
     except (LookupError, TypeError, ValueError) as error:
         raise LoadError(f"damaged: {error}") from None
 
 
-def _load_ready(made: Ready, slow: Function) -> Entry:
+def _load_ready(made: Ready, slow: Function, failed: Callable[[int], None]) -> Entry:
     from tcsym.runtime.entering import EntryImage
     from tcsym.runtime.kernel_code import KernelCode
 
     get_num_threads()  # an entry reads it, and leaves deciding it to others
     code, _, fields, _ = made
-    return KernelCode(code).enter(EntryImage(*fields), slow)
+    return KernelCode(code).enter(EntryImage(*fields), slow, failed)
 
 
 def _load_switch(kept: KeptSwitch, entry: Entry, slow: Function) -> Switch:

@@ -32,11 +32,24 @@ from tcsym.process.forks import Inside
 from tcsym.process.recursion import deep_recursion
 from tcsym.process.threads import get_num_threads, require_threads
 from tcsym.runtime.arguments import MISSING, Bound, bind, checked_sizes, match_arguments
-from tcsym.runtime.arrays import dense_view, empty, numpy_array, result_object, view_of
+from tcsym.runtime.arrays import (
+    dense_view,
+    empty,
+    note_written,
+    numpy_array,
+    result_object,
+    view_of,
+)
 from tcsym.runtime.device import device_of
 from tcsym.runtime.packing import packed
 from tcsym.runtime.plan import CallPlan, Parameter, plan_call
-from tcsym.runtime.results import match_outputs, prepare_outputs, result_library
+from tcsym.runtime.results import (
+    match_outputs,
+    original_of,
+    prepare_outputs,
+    require_updatable,
+    result_library,
+)
 from tcsym.runtime.stats import Stats
 from tcsym.runtime.variants import Variant
 from tcsym.runtime.view import View
@@ -228,8 +241,14 @@ class Serving:
 
         plan = replace(self.plan, device=device_of("cpu"))
         bound = bind(plan, match_arguments(plan, args, kwargs), sizes)
+        if plan.inouts:
+            require_updatable(plan, bound)
         inputs = {p.name: numpy_array(v) for p, v in zip(plan.inputs, bound.views)}
         arrays = interpret(self.program, inputs, dict(zip(plan.sizes, bound.sizes)))
+        for k in plan.inouts:
+            view = original_of(bound.views[k])
+            np.copyto(numpy_array(view), arrays[plan.inputs[k].name])
+            note_written(view.owner)
         library = result_library(bound.views)
         results = []
         for output in plan.outputs:

@@ -27,25 +27,25 @@ class TensorType(Struct, frozen=True):
 
 
 class Signature:
-    """`inputs` and `outputs`: name -> TensorType, in declaration order."""
+    """`inputs` and `outputs`: name -> TensorType, in declaration order. `inouts`: those of the
+    inputs that a call updates."""
 
-    __slots__ = ("inputs", "name", "outputs")
+    __slots__ = ("inouts", "inputs", "name", "outputs")
 
     def __init__(self, program: Program) -> None:
         self.name = program.name
         self.inputs = _types(program.inputs)
         self.outputs = _types(program.outputs)
+        self.inouts = _types(program.inouts)
 
     def __repr__(self) -> str:
-        return f"{self.name}({_listed(self.inputs)}) -> ({_listed(self.outputs)})"
+        given = [f"{'inout ' * (n in self.inouts)}{t} {n}" for n, t in self.inputs.items()]
+        results = [f"{t} {n}" for n, t in self.outputs.items()]
+        return f"{self.name}({', '.join(given)}) -> ({', '.join(results)})"
 
 
 def _types(tensors: tuple[Tensor, ...]) -> Mapping[str, TensorType]:
     return MappingProxyType({t.name: TensorType(t.dtype, t.shape) for t in tensors})
-
-
-def _listed(types: Mapping[str, TensorType]) -> str:
-    return ", ".join(f"{t} {name}" for name, t in types.items())
 
 
 class Spec(Struct, frozen=True):

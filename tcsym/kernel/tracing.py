@@ -134,6 +134,9 @@ def traced_call(plan: CallPlan, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     if not any(isinstance(x, Symbol) for x in given):
         return None
     program = plan.program
+    if program.inouts:
+        hint = "call it in the text of a def"
+        raise CallError(f"`{program.name}` updates arguments: it cannot be traced", hint=hint)
     known = made.texts.setdefault(program.name, program.source)
     if known != program.source:
         hint = "define one of them under another name"

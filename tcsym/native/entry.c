@@ -1,9 +1,10 @@
 /* Entry: a callable that checks the arguments of one kernel, makes its results and runs it.
  * It takes the straight way only: arrays of one library, of the exact types and of the layouts that
  * the code is for; sizes that agree; every precondition true; results that can be allocated, or
- * arrays given for them that overlap nothing. Anything else, at any point, undoes what was done and
- * calls `slow` with the same arguments: another entry, in the end the Python function that serves
- * every call and says what is wrong. */
+ * arrays given for them, or updated, that overlap nothing. Anything else, at any point before the
+ * kernel runs, undoes what was done and calls `slow` with the same arguments: another entry, in the
+ * end the Python function that serves every call and says what is wrong. What a check in the kernel
+ * found `failed` raises: the kernel has run, and may have updated arrays. */
 #include "native.h"
 #include "dlpack.h"
 
@@ -14,10 +15,12 @@ enum { PRIVATE_UNIT = 128 }; /* tasks' private parts lie on different pairs of c
 
 /* Made from the words that tcsym/runtime/entering.py writes. */
 typedef struct {
-    int64_t n_inputs, n_outputs, n_sizes, n_values, exact, n_free, n_buffers, n_arguments, n_steps;
+    int64_t n_inputs, n_inouts, n_outputs, n_sizes, n_values, exact, n_free, n_buffers, n_arguments;
+    int64_t n_steps;
     int64_t shared, private; /* values: bytes of scratch memory */
     const int64_t *initial;  /* of the values */
     Wanted *arrays;
+    const int64_t *inouts;    /* numbers of inputs that are updated */
     const int64_t *free;      /* values that `sizes=` gives */
     const int64_t *buffers;   /* the kernel's: numbers of arrays */
     const int64_t *arguments; /* the kernel's sizes: (-1, value) or (array, axis of its stride) */
@@ -27,7 +30,7 @@ typedef struct {
 typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;
-    PyObject *slow, *names, *free_names, *types, *results, *kept, *arena, *pool, *words, *weak;
+    PyObject *slow, *failed, *names, *free_names, *types, *results, *kept, *arena, *pool, *words, *weak;
     PyObject *grids; /* of a device, owned by `arena`; null: the kernel runs here */
     int64_t cores, *served;
     const int64_t *threads; /* most threads of a call; 0: not decided yet */
@@ -85,6 +88,23 @@ static bool read_inputs(const Entry *entry, const Call *call, Run *run, int64_t 
     return true;
 }
 
+/* The inputs that are updated may be, and share no memory with other inputs. */
+static bool may_update(const Entry *entry, const Call *call, const Run *run) {
+    const Plan *plan = &entry->plan;
+    for (int64_t k = 0; k < plan->n_inouts; k++) {
+        int64_t at = plan->inouts[k];
+        const Array *array = call->arrays + at;
+        if (array->library == OTHER || !array->writable ||
+            !tcsym_is_apart(array, call->arrays, (int)at, plan->arrays[at].bytes) ||
+            !tcsym_is_apart(array, array + 1, (int)(plan->n_inputs - at - 1), plan->arrays[at].bytes))
+            return false;
+    }
+    for (int64_t k = 0; k < plan->n_inouts; k++)
+        if (!tcsym_note_written(call->given[plan->inouts[k]], run->library))
+            return false;
+    return true;
+}
+
 static bool choose_threads(const Entry *entry, const Call *call, Run *run) {
     PyObject *given = call->given[entry->plan.n_inputs + THREADS];
     run->threads = *entry->threads;
@@ -98,7 +118,7 @@ static bool take_given(const Entry *entry, const Call *call, Run *run, PyObject 
     const Plan *plan = &entry->plan;
     Array others[2 * MOST_ARRAYS];
     memcpy(others, call->arrays, plan->n_inputs * sizeof *others);
-    if (plan->n_outputs > 1 &&
+    if (plan->n_outputs != 1 &&
         (!PyTuple_CheckExact(given) || PyTuple_GET_SIZE(given) != plan->n_outputs))
         return false;
     for (int64_t k = 0; k < plan->n_outputs; k++) {
@@ -177,10 +197,12 @@ static bool run_kernel(const Entry *entry, const Call *call, Run *run, const int
                                 run->threads, pool);
     if (state)
         PyEval_RestoreThread(state);
+    if (code > 0)
+        Py_XDECREF(PyObject_CallFunction(entry->failed, "i", (int)code));
     return code == 0;
 }
 
-/* What the caller gets; null, and no error set, if the entry does not serve the call. */
+/* What the caller gets; null, and an error only of a check in the kernel, if it gets nothing. */
 static PyObject *serve(Entry *entry, const Call *call, Run *run) {
     const Plan *plan = &entry->plan;
     int64_t values[plan->n_values];
@@ -190,9 +212,12 @@ static PyObject *serve(Entry *entry, const Call *call, Run *run) {
         !read_inputs(entry, call, run, values) ||
         !tcsym_evaluate(plan->steps, plan->n_steps, values) || !choose_threads(entry, call, run))
         return NULL;
-    if (!(given ? take_given(entry, call, run, given, values) : make_outputs(entry, run, values)) ||
+    if (!may_update(entry, call, run) ||
+        !(given ? take_given(entry, call, run, given, values) : make_outputs(entry, run, values)) ||
         !run_kernel(entry, call, run, values))
         return NULL;
+    if (plan->n_outputs == 0)
+        return Py_NewRef(Py_None);
     if (plan->n_outputs == 1)
         return Py_NewRef(run->made[0]);
     PyTypeObject *type = (PyTypeObject *)entry->results; /* a named tuple */
@@ -210,10 +235,10 @@ static PyObject *enter(Entry *entry, Call *call) {
         PyObject *result = serve(entry, call, &run);
         for (int64_t k = 0; k < entry->plan.n_outputs; k++)
             Py_XDECREF(run.made[k]);
-        if (result) {
+        if (result)
             ++*entry->served;
+        if (result || PyErr_Occurred())
             return result;
-        }
     }
     return tcsym_pass_on(entry->slow, call);
 }
@@ -263,7 +288,7 @@ static bool read_plan(Entry *entry) {
         return false;
     memcpy(plan, counts, offsetof(Plan, initial));
     int64_t n_arrays = plan->n_inputs + plan->n_outputs;
-    if (n_arrays != PyTuple_GET_SIZE(entry->types) || plan->n_outputs < 1 ||
+    if (n_arrays != PyTuple_GET_SIZE(entry->types) || n_arrays < 1 ||
         plan->n_inputs != PyTuple_GET_SIZE(entry->names) - N_OPTIONS ||
         plan->n_free != PyTuple_GET_SIZE(entry->free_names)) {
         PyErr_SetString(PyExc_ValueError, "the words are of other arguments");
@@ -281,7 +306,8 @@ static bool read_plan(Entry *entry) {
         if (!read_wanted(plan->arrays + k, &words))
             return false;
     }
-    return plan->initial && (plan->free = tcsym_take(&words, plan->n_free)) &&
+    return plan->initial && (plan->inouts = tcsym_take(&words, plan->n_inouts)) &&
+           (plan->free = tcsym_take(&words, plan->n_free)) &&
            (plan->buffers = tcsym_take(&words, plan->n_buffers)) &&
            (plan->arguments = tcsym_take(&words, 2 * plan->n_arguments)) &&
            (plan->steps = (const Step *)tcsym_take(&words, 5 * plan->n_steps));
@@ -289,12 +315,12 @@ static bool read_plan(Entry *entry) {
 
 static PyObject *entry_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
     PyObject *words, *names, *free_names, *types, *results, *kernel, *threads, *served, *arena, *pool,
-        *kept, *slow;
+        *kept, *slow, *failed;
     long long cores;
-    if (!PyArg_ParseTuple(args, "SO!O!O!OO!O!O!OO!LOO:Entry", &words, &PyTuple_Type, &names,
+    if (!PyArg_ParseTuple(args, "SO!O!O!OO!O!O!OO!LOOO:Entry", &words, &PyTuple_Type, &names,
                           &PyTuple_Type, &free_names, &PyTuple_Type, &types, &results, &PyLong_Type,
                           &kernel, &PyLong_Type, &threads, &PyLong_Type, &served, &arena,
-                          &tcsym_Pool, &pool, &cores, &kept, &slow))
+                          &tcsym_Pool, &pool, &cores, &kept, &slow, &failed))
         return NULL;
     if (!Py_IS_TYPE(arena, &tcsym_Arena) && !Py_IS_TYPE(arena, &tcsym_Grids)) {
         PyErr_SetString(PyExc_TypeError, "an Arena or Grids");
@@ -318,6 +344,7 @@ static PyObject *entry_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     entry->pool = Py_NewRef(pool);
     entry->kept = Py_NewRef(kept);
     entry->slow = Py_NewRef(slow);
+    entry->failed = Py_NewRef(failed);
     if (!read_plan(entry))
         Py_CLEAR(entry);
     return (PyObject *)entry;
@@ -326,6 +353,7 @@ static PyObject *entry_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 static int entry_traverse(PyObject *self, visitproc visit, void *arg) {
     Entry *entry = (Entry *)self;
     Py_VISIT(entry->slow);
+    Py_VISIT(entry->failed);
     Py_VISIT(entry->kept);
     Py_VISIT(entry->results);
     return 0;
@@ -340,8 +368,8 @@ static int entry_clear(PyObject *self) {
 
 static void entry_dealloc(PyObject *self) {
     Entry *entry = (Entry *)self;
-    PyObject *owned[] = {entry->slow,    entry->names, entry->free_names, entry->types, entry->results,
-                         entry->kept, entry->arena, entry->pool,       entry->words};
+    PyObject *owned[] = {entry->slow,  entry->failed,  entry->names, entry->free_names, entry->types,
+                         entry->results, entry->kept, entry->arena, entry->pool,       entry->words};
     PyObject_GC_UnTrack(self);
     if (entry->weak)
         PyObject_ClearWeakRefs(self);

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from tcsym.errors import OptionError
 from tcsym.frontend.program import Program
 from tcsym.keyed import Keyed
 from tcsym.network.steps import Step, steps_of
@@ -169,6 +170,11 @@ def plan_program(
     from tcsym.compiler import schedule_tree
 
     program = call.program
+    if program.inouts:
+        message = (
+            f"{program.name} updates `{program.inouts[0].name}` in place: no plan for that yet"
+        )
+        raise OptionError(message, hint="call the kernel itself")
     found = known_bounds(call, declared, bounds)
     steps = steps_of(program, schedule_tree(program, options))
     tensors, storages = place(program, steps, found)

@@ -74,6 +74,7 @@ class Entry:
         cores: int,
         kept: object,
         slow: Callable[..., Any],
+        failed: Callable[[int], None],
         /,
     ) -> None: ...
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any: ...

@@ -102,7 +102,8 @@ def match_arguments(
 
 def signature_text(plan: CallPlan) -> str:
     """`mm(float32(M, K) A, float32(K, N) B)`"""
-    return f"{plan.program.name}({', '.join(f'{p.type_text} {p.name}' for p in plan.inputs)})"
+    listed = [f"{'inout ' * p.inout}{p.type_text} {p.name}" for p in plan.inputs]
+    return f"{plan.program.name}({', '.join(listed)})"
 
 
 def _suggestion(name: object, known: Any) -> str:
@@ -227,6 +228,7 @@ def _fitting(plan: CallPlan, p: Parameter, view: View) -> View:
         raise plan.error("rank", rank_message(f"`{p.name}`", view, p.rank, p.type_text), p.span)
     if view.dtype is not p.dtype:
         is_small = p.rank == 0 and view.dtype is not None and holds(p.dtype, view.dtype)
+        is_small = is_small and not p.inout
         if is_small and view.place.type in CPU_READS:
             return _converted(view, p)
         raise plan.error(
@@ -241,9 +243,10 @@ def _converted(view: View, p: Parameter) -> View:
 
 
 def _scalar_view(plan: CallPlan, p: Parameter, x: object) -> View:
-    if p.rank:
+    if p.rank or p.inout:
         message = f"`{p.name}` is the scalar {x!r}, expected an array {p.type_text}"
-        raise plan.error("type", message, p.span)
+        hint = "what is updated in place has memory: `numpy.array(x)`" if p.inout else ""
+        raise plan.error("type", message, p.span, hint)
     array = scalar_array(x, p.dtype)
     if array is None:
         message = f"`{p.name}` is {x!r}, which does not fit {p.dtype}"

@@ -19,7 +19,7 @@ from tcsym.target.target import Target, kind_of
 if TYPE_CHECKING:
     from tcsym.errors import TCError
     from tcsym.ir.compiled import Compiled, Fault
-    from tcsym.runtime.entering import EntryImage
+    from tcsym.runtime.entering import EntryImage, Failed, Slow
     from tcsym.runtime.view import Library, View
     from tcsym.types import DType
 
@@ -57,8 +57,9 @@ class Code(Protocol):
 class LoadedCode(Code, Protocol):
     """All code of one variant, in the device's memory."""
 
-    def enter(self, image: EntryImage, slow: Callable[..., Any]) -> Any:
-        """A native way in, which passes what it does not serve to `slow`."""
+    def enter(self, image: EntryImage, slow: Slow, failed: Failed) -> Any:
+        """A native way in, which passes what it does not serve to `slow`; `failed` raises what a
+        check in the code found."""
 
     def __hash__(self) -> int:
         """By identity."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 OPTIONS = ("out", "threads", "sizes")  # in the order of tcsym/native/native.h
 Slow = Callable[..., Any]
+Failed = Callable[[int], None]  # of 1 + the index of a check in the kernel: raises its error
 
 
 class EntryImage:
@@ -54,7 +55,11 @@ class EntryImage:
 
 
 def load_entry(
-    image: EntryImage, kernel: KernelCode | CudaKernel, slow: Slow, where: Arena | Grids
+    image: EntryImage,
+    kernel: KernelCode | CudaKernel,
+    slow: Slow,
+    failed: Failed,
+    where: Arena | Grids,
 ) -> Entry:
     """The entry; it passes to `slow` what it does not serve. where: it runs."""
     served = ctypes.c_int64(0)
@@ -73,6 +78,7 @@ def load_entry(
         available_cores(),
         (kernel, served),
         slow,
+        failed,
     )
 
 

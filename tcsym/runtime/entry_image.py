@@ -49,10 +49,12 @@ def entry_image(
     if len(formulas.values) > _MOST_VALUES:
         return None
     words = [
-        *(len(plan.inputs), len(plan.outputs), len(plan.sizes), len(formulas.values), int(exact)),
-        *(len(free), len(pointers), len(slots), len(formulas.steps) // 5, shared, private),
+        *(len(plan.inputs), len(plan.inouts), len(plan.outputs), len(plan.sizes)),
+        *(len(formulas.values), int(exact), len(free), len(pointers), len(slots)),
+        *(len(formulas.steps) // 5, shared, private),
         *formulas.values,
         *_arrays(plan, layouts, free, shapes),
+        *plan.inouts,
         *free,
         *pointers,
         *[word for s in slots for word in ((-1, s) if isinstance(s, int) else s)],
@@ -73,12 +75,12 @@ def all_dense(plan: CallPlan) -> tuple[Layout, ...]:
 
 
 def _can_be_entered(plan: CallPlan) -> bool:
-    """True if it has outputs, a call tells all sizes, and there are not too many arrays."""
+    """True if it has arrays, a call tells all sizes, and there are not too many arrays."""
     known = {s for p in plan.inputs for s in p.slots} | set(plan.free_slots)
     known |= {k for k, v in enumerate(plan.initial) if v is not None}
     fits = max(len(plan.inputs), len(plan.outputs)) <= native.MOST_ARRAYS
     fits = fits and all(v is None or v < 2**63 for v in plan.initial)
-    return fits and bool(plan.outputs) and known.issuperset(range(len(plan.sizes)))
+    return fits and bool(plan.inputs or plan.outputs) and known.issuperset(range(len(plan.sizes)))
 
 
 def _arrays(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tcsym.ir.archive import SYMBOL, TASK
 from tcsym.runtime.arena import ArenaSet
@@ -14,7 +13,7 @@ from tcsym.runtime.pool import process_pool
 
 if TYPE_CHECKING:
     from tcsym.runtime._native import Entry
-    from tcsym.runtime.entering import EntryImage
+    from tcsym.runtime.entering import EntryImage, Failed, Slow
 
 
 def _resolve(name: str) -> int:
@@ -36,8 +35,8 @@ class KernelCode:
         self._pool = process_pool()
         self._pool.adopt_openmp()
 
-    def enter(self, image: EntryImage, slow: Callable[..., Any]) -> Entry:
+    def enter(self, image: EntryImage, slow: Slow, failed: Failed) -> Entry:
         """A native way in, which passes what it does not serve to `slow`."""
         from tcsym.runtime.entering import load_entry
 
-        return load_entry(image, self, slow, self.arenas.main)
+        return load_entry(image, self, slow, failed, self.arenas.main)

@@ -1,4 +1,4 @@
-"""Results of one call -> what the caller gets: the single one, or a named tuple."""
+"""Results of one call -> what the caller gets: None, the single one, or a named tuple."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any
 
 
 def packed(names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
-    """The single result, or a named tuple of all."""
+    """The single result, or a named tuple of all; None if there is none."""
+    if not values:
+        return None
     return values[0] if len(values) == 1 else results_type(names)(*values)
 
 

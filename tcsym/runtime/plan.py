@@ -26,7 +26,8 @@ FIXED_AT_DEFINE = "fixed at `define`"
 
 
 class Parameter(Struct, frozen=True):
-    """An input: `dimensions` are size names or integers, `slots` where their values are."""
+    """An input: `dimensions` are size names or integers, `slots` where their values are. `inout`:
+    the call updates it."""
 
     name: str
     dtype: DType
@@ -35,6 +36,7 @@ class Parameter(Struct, frozen=True):
     slots: tuple[int, ...]
     span: Span
     dimension_spans: tuple[Span, ...]
+    inout: bool = False
 
     @property
     def type_text(self) -> str:
@@ -74,6 +76,17 @@ class CallPlan(Keyed, frozen=True):
     first_failing: Callable[..., int]
     shapes: Callable[..., tuple[Shape, ...]]
     fixed_where: str = FIXED_AT_DEFINE
+
+    @property
+    def inouts(self) -> tuple[int, ...]:
+        """Places of the inputs that a call updates."""
+        return tuple([k for k, p in enumerate(self.inputs) if p.inout])
+
+    @property
+    def written(self) -> tuple[int, ...]:
+        """Places of what a call writes, among inputs and outputs."""
+        n = len(self.inputs)
+        return *self.inouts, *range(n, n + len(self.outputs))
 
     def error(self, kind: str, message: str, span: Span, hint: str = "") -> TCError:
         """An error of this def, placed in its text."""
@@ -143,7 +156,8 @@ def _parameter(t: Tensor, slot_of: dict[str | int, int]) -> Parameter:
     dimensions = tuple(_dimension(extent) for extent in t.shape)
     slots = tuple(slot_of.setdefault(d, len(slot_of)) for d in dimensions)
     spans = t.dimension_spans or (t.span,) * len(dimensions)
-    return Parameter(t.name, t.dtype, len(dimensions), dimensions, slots, t.span, spans)
+    is_inout = t.role == "inout"
+    return Parameter(t.name, t.dtype, len(dimensions), dimensions, slots, t.span, spans, is_inout)
 
 
 def _dimension(extent: Index) -> str | int:

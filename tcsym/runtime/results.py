@@ -1,8 +1,9 @@
-"""`out=` and results: memory for a call's outputs, and what the caller gets back (LANGUAGE E13).
+"""`out=`, `inout` and results: memory that a call writes, and what the caller gets back (LANGUAGE
+E13, F5).
 
-Outputs are new arrays of the inputs' library, or the caller's. The caller's must not overlap:
-neither themselves nor another output nor an input. Memory that a kernel cannot write in place is
-replaced by a temporary and written back afterwards.
+Outputs are new arrays of the inputs' library, or the caller's, as are arrays that are updated. The
+caller's must not overlap: neither themselves nor any other argument. Memory that a kernel cannot
+write in place is replaced by a temporary and written back afterwards.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from tcsym.runtime.arrays import (
     result_object,
     written_view,
 )
-from tcsym.runtime.plan import CallPlan, Output, type_text
+from tcsym.runtime.plan import CallPlan, Output, Parameter, type_text
 from tcsym.runtime.size_functions import Shape
 from tcsym.runtime.view import Library, Place, Unusable, View
 
@@ -38,17 +39,19 @@ MAX_OVERLAP_WORK: Any = 100_000  # numpy's annotation allows only two of the val
 
 
 class Outputs(Struct, frozen=True):
-    """`views`: what the kernel writes. `objects`: what the caller gave, or None for new memory."""
+    """`views`: the outputs. `objects`: what the caller gave, or None for new memory. `updated`: the
+    caller's arrays that change."""
 
     views: tuple[View, ...]
     objects: tuple[Any, ...]
     pending: tuple[tuple[View, View], ...] = ()  # (to, from)
+    updated: tuple[Any, ...] = ()
 
     def finished(self) -> tuple[Any, ...]:
         """The results, once the kernel has run."""
         for to, source in self.pending:
             np.copyto(numpy_array(to), numpy_array(source))
-        for given in self.objects:
+        for given in (*self.objects, *self.updated):
             if given is not None:
                 note_written(given)
         return tuple(
@@ -62,24 +65,26 @@ class Outputs(Struct, frozen=True):
 def prepare_outputs(plan: CallPlan, bound: Bound, given: Sequence[object] | None) -> Outputs:
     """Memory for all outputs; `given` as ordered by `match_outputs`."""
     library, place = result_library(bound.views), bound.place
+    pending = require_updatable(plan, bound) if plan.inouts else []
+    updated = tuple([original_of(bound.views[k]).owner for k in plan.inouts])
     if given is None:
         made = [_allocate(plan, k, library, shape, place) for k, shape in enumerate(bound.shapes)]
-        return Outputs(tuple(made), (None,) * len(made))
+        return Outputs(tuple(made), (None,) * len(made), tuple(pending), updated)
     views: list[View] = []
-    pending: list[tuple[View, View]] = []
-    taken = [(p.name, v.original or v) for p, v in zip(plan.inputs, bound.views)]
+    taken: list[tuple[Parameter | Output, View]]
+    taken = [(p, original_of(v)) for p, v in zip(plan.inputs, bound.views)]
     for k, (output, x, shape) in enumerate(zip(plan.outputs, given, bound.shapes)):
         if x is None:
             views.append(_allocate(plan, k, library, shape, place))
             continue
         view = _given_output(plan, output, x, shape, place)
         _require_writable(plan, output, view, taken)
-        taken.append((output.name, view))
+        taken.append((output, view))
         if not view.aligned:
             pending.append((view, plan.device.temporary(shape, output.dtype, place)))
             view = pending[-1][1]
         views.append(view)
-    return Outputs(tuple(views), tuple(given), tuple(pending))
+    return Outputs(tuple(views), tuple(given), tuple(pending), updated)
 
 
 def result_library(views: Sequence[View]) -> Library:
@@ -120,6 +125,7 @@ def match_outputs(plan: CallPlan, out: object) -> list[object] | None:
     if len(names) != 1:
         message = f"`out` is one {type(out).__name__} for {len(names)} outputs"
         hint = f"give a tuple in the order {', '.join(names)}, or a mapping by name"
+        hint = hint if names else "what it updates is given in place of it"
         raise plan.error("call", message, plan.program.span, hint)
     return [out]
 
@@ -148,18 +154,54 @@ def _unfitting(plan: CallPlan, output: Output, view: View, shape: Shape) -> TCEr
 
 
 def _require_writable(
-    plan: CallPlan, output: Output, view: View, taken: Sequence[tuple[str, View]]
+    plan: CallPlan, output: Output, view: View, taken: Sequence[tuple[Parameter | Output, View]]
 ) -> None:
-    def refused(why: str) -> TCError:
-        return plan.error("immutable", f"`out` for `{output.name}` {why}", output.span)
-
-    if not view.writable or view.library == "jax":
-        raise refused("is read-only")
-    if not view.dense and overlaps_itself(view):
-        raise refused("overlaps itself")
-    for name, other in taken:
+    what = f"`out` for `{output.name}`"
+    why = _obstacle(view)
+    if why:
+        raise plan.error("immutable", f"{what} {why}", output.span)
+    for x, other in taken:
         if overlap(view, other):
-            raise refused(f"overlaps `{name}`")
+            message, span = f"{what} overlaps `{x.name}`", output.span
+            if isinstance(x, Parameter) and x.inout:
+                message, span = f"`{x.name}` overlaps {what}", x.span
+            raise plan.error("immutable", message, span)
+
+
+def _obstacle(view: View) -> str:
+    """Why a call must not write there."""
+    if not view.writable or view.library == "jax":
+        return "is read-only"
+    return "overlaps itself" if not view.dense and overlaps_itself(view) else ""
+
+
+# ---- inout
+
+
+def original_of(view: View) -> View:
+    """The caller's memory, of which a private copy was made."""
+    return view.original or view
+
+
+def require_updatable(plan: CallPlan, bound: Bound) -> list[tuple[View, View]]:
+    """Arrays that are updated may be, and share no element with another argument.
+
+    The copies that have to be written back.
+    """
+    views = [original_of(v) for v in bound.views]
+    for k in plan.inouts:
+        p = plan.inputs[k]
+        why = _obstacle(views[k])
+        others = (j for j, v in enumerate(views) if j != k and overlap(views[k], v))
+        other = next(others, None) if not why else None
+        if other is not None:
+            why = f"overlaps `{plan.inputs[other].name}`"
+        if why:
+            hint = "jax arrays never change: call `tcsym.jax.operator(kernel)`"
+            hint = hint if views[k].library == "jax" else "give a copy"
+            message = f"`{p.name}` is updated in place, but {why}"
+            raise plan.error("immutable", message, p.span, hint)
+    return [(views[k], bound.views[k]) for k in plan.inouts if views[k] is not bound.views[k]]
 
 
 # ---- overlap of memory

@@ -241,6 +241,8 @@ class Variants:
                 self.keep(layouts, compiled)
 
         kernel = GrowingKernel(begun, self._load_code, grown)
+        if self.plan.inouts:
+            kernel.whole()  # a call that lacks some of it would have to be begun again
         return self.variant_of(layouts, kernel.compiled, kernel)
 
     def _loaded(self, layouts: Layouts, compiled: Compiled) -> Variant:

@@ -41,11 +41,14 @@ def call_of(
 ) -> Callable[[], object]:
     """A call of these sizes on dense inputs, on as many threads as this process uses from now on.
 
-    It returns the results. Errors: those of a call.
+    It returns the results; what it updates is a copy. Errors: those of a call.
     """
     if get_num_threads() != threads:
         set_num_threads(threads)
     entry = _entry(program, target, kernel, context)
+    inputs = [
+        x.copy() if t.role == "inout" else x for t, x in zip(program.inputs, inputs, strict=True)
+    ]
     free = {n: v for n, v in zip(program.sizes, values, strict=True) if n in program.free_sizes}
     return partial(entry, *inputs, sizes=free) if free else partial(entry, *inputs)
 
@@ -61,7 +64,11 @@ def _entry(
     through_python = partial(_call, plan, variant)
     where = variant.pointers, variant.slots, all_dense(plan)
     image = entry_image(plan, kernel.compiled, *where)
-    return through_python if image is None else kernel.enter(image, through_python)
+
+    def failed(fault: int) -> None:
+        raise plan.fault_error(kernel.compiled.faults[fault - 1])
+
+    return through_python if image is None else kernel.enter(image, through_python, failed)
 
 
 def _call(plan: CallPlan, variant: Variant, /, *inputs: Any, sizes: Any = None) -> Any:

@@ -110,9 +110,11 @@ class RunnableKernel(Struct):
     threads: int
 
     def bind(self, values: Values, inputs: list[Array]) -> Callable[[], int]:
-        """A call on these inputs; its outputs are in `self.outputs`, full of rubbish before."""
+        """A call on these inputs; its outputs are in `self.outputs`, full of rubbish before, and
+        what it updates, in a copy."""
         sizes = dict(zip(self.program.sizes, values, strict=True))
         arrays = dict(zip((t.name for t in self.program.inputs), inputs, strict=True))
+        arrays |= {t.name: arrays[t.name].copy() for t in self.program.inouts}
         for t in self.program.outputs:
             shape = tuple(evaluate(e, sizes) for e in t.shape)
             arrays[t.name] = np.full(math.prod(shape) * t.dtype.bytes, 0x5A, np.uint8)
@@ -120,7 +122,8 @@ class RunnableKernel(Struct):
         compiled = self.kernel.compiled
         pointers = [arrays[name].ctypes.data for name in compiled.arguments]
         numbers = [sizes[name] for name in compiled.sizes]
-        self.outputs = {t.name: arrays[t.name] for t in self.program.outputs}
+        results = (*self.program.outputs, *self.program.inouts)
+        self.outputs = {t.name: arrays[t.name] for t in results}
         self.arrays = arrays  # alive while the call is
         return lambda: self.kernel.run(pointers, numbers, self.threads)
 

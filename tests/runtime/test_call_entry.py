@@ -7,6 +7,7 @@ import itertools
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -112,6 +113,10 @@ class Recorder:
 Made = tuple[Callable[..., Any], Recorder]
 
 
+def raised(fault: int) -> None:
+    raise ValueError(f"fault {fault}")
+
+
 def fast_entry(
     plan: CallPlan,
     kernel: LoadedKernel,
@@ -124,7 +129,7 @@ def fast_entry(
     """Entry for arrays of these layouts (all dense); None where it is not safe."""
     layouts = layouts or all_dense(plan)
     image = entry_image(plan, kernel.compiled, pointers, slots, layouts, exact)
-    return None if image is None else load_entry(image, kernel, slow, kernel.arenas.main)
+    return None if image is None else load_entry(image, kernel, slow, raised, kernel.arenas.main)
 
 
 def make(
@@ -215,7 +220,6 @@ ODD_CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("subclass", (np.ma.masked_array(A), B), {}),
     ("record", (A.view(np.recarray), B), {}),
     ("type", (np.ndarray, np.float32), {}),
-    ("fault", (np.zeros((13, 2), np.float32),) * 2, {}),
 ]
 
 
@@ -283,6 +287,14 @@ def test_errors_of_the_slow_path_come_through(add: Made) -> None:
         function(A, B, B)
 
 
+def test_a_check_that_fails_in_the_kernel_is_raised(add: Made) -> None:
+    function, slow = add
+    slow.calls.clear()
+    with pytest.raises(ValueError, match="fault"):
+        function(*(np.zeros((13, 2), np.float32),) * 2)
+    assert not slow.calls
+
+
 def test_references_stay_right(add: Made) -> None:
     function, slow = add
     a, b = arrays()
@@ -295,7 +307,8 @@ def test_references_stay_right(add: Made) -> None:
             function(a, b)
         for _ in range(n // 10):
             function(a, bad)
-            function(fault, fault)
+            with suppress(ValueError):
+                function(fault, fault)
         slow.calls.clear()
 
     calls(100)

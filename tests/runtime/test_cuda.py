@@ -313,7 +313,7 @@ def entered(kernel: Any, x: Any) -> Any:
     image = entry_image(
         kernel._serving.plan, variant.compiled, variant.pointers, variant.slots, dense
     )
-    return variant.kernel.whole().enter(image, lambda *args, **options: None)
+    return variant.kernel.whole().enter(image, lambda *args, **options: None, lambda fault: None)
 
 
 def test_tensors_enter_natively(cuda: Driver, tensor: Any) -> None:

@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 import torch
 from msgspec import Struct
 
+from tcsym.errors import OptionError
 from tcsym.operators.called import Called, operator_name
 from tcsym.operators.torch.gradients import Recorder, recorded_function, run, transformed_function
 from tcsym.operators.torch.shapes import result_shapes
@@ -38,7 +39,16 @@ _of_name: dict[str, Operator] = {}
 
 
 def operator_of(kernel: Called) -> Operator:
-    """Registered when it is first asked for; equal kernels share one, which then stays."""
+    """Registered when it is first asked for; equal kernels share one, which then stays.
+
+    OptionError for one that updates arguments.
+    """
+    if kernel.program.inouts:
+        name = kernel.program.inouts[0].name
+        raise OptionError(
+            f"{kernel.name} updates `{name}` in place, which torch does not record or trace",
+            hint="call it under `with torch.no_grad():` on plain tensors",
+        )
     found = _of_kernel.get(kernel)
     if found is None:
         name = operator_name(kernel)

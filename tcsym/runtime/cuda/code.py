@@ -10,7 +10,7 @@ import struct
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tcsym.errors import TCError
 from tcsym.ir.archive import SYMBOL
@@ -26,7 +26,7 @@ from tcsym.runtime.view import HERE, Place
 
 if TYPE_CHECKING:
     from tcsym.runtime._native import Entry
-    from tcsym.runtime.entering import EntryImage
+    from tcsym.runtime.entering import EntryImage, Failed, Slow
 
 _MOST_BYTES = 2**46  # of address space; above it no allocation can succeed
 
@@ -160,12 +160,12 @@ class CudaKernel:
 
     grown = whole
 
-    def enter(self, image: EntryImage, slow: Callable[..., Any]) -> Entry:
+    def enter(self, image: EntryImage, slow: Slow, failed: Failed) -> Entry:
         """A native way in for arrays on the first device that called, see `KernelCode.enter`."""
         from tcsym.runtime.entering import load_entry
 
         placed = next(iter(self._placed.values()))
-        return load_entry(image, self, slow, placed.grids)
+        return load_entry(image, self, slow, failed, placed.grids)
 
 
 def load(compiled: Compiled, fault_error: Callable[[Fault], TCError]) -> CudaKernel:
