@@ -48,7 +48,17 @@ def _input(spec: Mapping[str, Any], sizes: Sizes, rng: np.random.Generator) -> A
     name, _, rest = spec["gen"].rstrip(")").partition("(")
     arguments = [eval(x, {}, dict(sizes)) for x in re.split(",", rest) if x]
     values = _MAKERS[name](rng, int(np.prod(shape)), *arguments)
-    return np.asarray(values).reshape(shape).astype(dtype_named(spec["dtype"]))
+    array = np.array(values).reshape(shape).astype(dtype_named(spec["dtype"]))
+    match spec.get("layout"):
+        case "broadcast":
+            return np.broadcast_to(array[:1], array.shape)
+        case "strided":
+            wide = np.repeat(array, 2, -1)
+            return wide[..., ::2]
+        case "transposed":
+            return np.asfortranarray(array)
+        case _:
+            return array
 
 
 def expected(record: Record, inputs: Mapping[str, Any], sizes: Sizes) -> dict[str, Any]:
