@@ -28,6 +28,7 @@ from tests.fuzz.model import Case, Sizes
 from tests.fuzz.modes import drawn_binding, drawn_modes, is_tried, kernel, kernel_key
 from tests.fuzz.perturb import perturbed
 from tests.fuzz.thresholds import random_thresholds
+from tests.fuzz.updates import in_place, results_of
 from tests.fuzz.wrong import refused_wrongly
 from tests.guarded import guarded
 
@@ -204,7 +205,7 @@ class _Run:
         self.case = case
         self.reference = symbolic.reference
         self.compiled = {"symbolic": symbolic}
-        self.names = [name for name, _ in case.outputs]
+        self.names = results_of(case)
         self.elements = self.errors = 0
         self.failures: list[Failure] = []
 
@@ -251,7 +252,7 @@ class _Run:
         try:
             for sizes, inputs, found in cached_kernels(self.case):
                 at = self.at(dict(sizes))
-                got = outcome(found, self.names, inputs, sizes)
+                got = outcome(in_place(found, self.case), self.names, inputs, sizes)
                 kind, details = difference(got, at.want, at.allowed)
                 if kind == "values" and not isinstance(at.want, TCError):
                     allowed = self.tolerances(at.want, at.inputs, sizes, MANY_RUNS)

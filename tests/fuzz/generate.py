@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from tcsym.index.expr import index, var
 from tcsym.types import DType
-from tests.fuzz import loops, ranges, scatter, statements
+from tests.fuzz import loops, ranges, scatter, statements, updates
 from tests.fuzz.layers import layered_program
 from tests.fuzz.model import (
     LAYOUTS,
@@ -61,6 +61,7 @@ FORMS: list[tuple[Form, int, int]] = [  # form, weight, least level
     (loops.sweeps, 2, 2),
     (loops.elimination, 3, 2),
     (loops.call, 3, 2),
+    (updates.call, 2, 2),
 ]
 
 
@@ -83,7 +84,9 @@ def random_program(rng: random.Random, level: int = 2) -> Case:
     outputs = tuple(_outputs(w))
     given = tuple(w.helpers), inputs, outputs, tuple(w.items), sizes, tuple(w.free), seed
     expected = tuple((t.name, t.shape, t.dtype) for t in w.made)
-    return Case(*given, expected=expected, points=tuple(w.points))
+    case = Case(*given, expected=expected, points=tuple(w.points))
+    models = {t.name: t for t in w.made}
+    return updates.with_updates(case, models, rng) if w.chance(0.25) else case
 
 
 def _sizes(w: Writer, names: list[str]) -> dict[str, int]:
@@ -114,6 +117,10 @@ def _inputs(w: Writer) -> tuple[Input, ...]:
         n, extent = var(w.rng.choice(w.sizes)), var(w.rng.choice(w.sizes))
         pointer = TensorModel("P", w.rng.choice(INTEGERS), (n,), 33.0, extent)
         specs.append(Input(pointer, "stray" if w.chance(0.2) else "index", "plain"))
+    if w.level > 0 and w.chance(0.25):
+        k = w.rng.randrange(len(shapes))
+        specs[k] = replace(updates.as_parameter(specs[k].tensor, w.rng), values=specs[k].values)
+        w.made = [specs[k].tensor]
     w.inputs = [s.tensor for s in specs]
     return random_layouts(w.rng, specs)
 
@@ -121,7 +128,10 @@ def _inputs(w: Writer) -> tuple[Input, ...]:
 def _outputs(w: Writer) -> list[tuple[str, str]]:
     """The last tensor and some others; declared ones with their type and shape."""
     outputs = []
+    given = {t.name for t in w.inputs}
     for t in w.made:
+        if t.name in given:
+            continue
         if t.name in w.declared or t is w.made[-1] or w.chance(0.4):
             is_declared = t.name in w.declared or w.chance(0.15)
             outputs.append((t.name, declaration(t) if is_declared else t.name))

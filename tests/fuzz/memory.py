@@ -39,7 +39,7 @@ def mapped(
 
 
 def run(kernel: Kernel, inputs: Mapping[str, Any], sizes: Sizes, seed: int) -> dict[str, Any]:
-    """The outputs. AssertionError: what `execute` finds in the loops."""
+    """Outputs, and what becomes of inputs. AssertionError: what `execute` finds in the loops."""
     given = {b.name: b for b in kernel.buffers if b.space == "argument"}
     arrays = {name: np.array(x, _wide(np.asarray(x)), order="C") for name, x in inputs.items()}
     outputs = [name for name in kernel.arguments if name not in inputs]
@@ -48,7 +48,7 @@ def run(kernel: Kernel, inputs: Mapping[str, Any], sizes: Sizes, seed: int) -> d
         arrays[name] = np.full(shape, np.nan if given[name].dtype.is_float else 77, object)
     with np.errstate(all="ignore"):
         execute(kernel, sizes, arrays, unset=outputs, shuffle=seed)
-    return {name: arrays[name].astype(given[name].dtype.numpy) for name in outputs}
+    return {name: x.astype(given[name].dtype.numpy) for name, x in arrays.items() if name in given}
 
 
 def _wide(x: np.ndarray[Any, Any]) -> Any:

@@ -47,9 +47,10 @@ class Input(Struct, frozen=True):
     values: str  # one of KINDS, "index", "stray" (some indices outside), or "i j: their place"
     layout: str
     varies: bool = False  # `values` is drawn anew for each sizes
+    inout: bool = False
 
     def declaration(self) -> str:
-        return declaration(self.tensor)
+        return "inout " * self.inout + declaration(self.tensor)
 
     def array(self, sizes: Sizes, rng: np.random.Generator) -> NDArray[Any]:
         shape = tuple(evaluate(d, sizes) for d in self.tensor.shape)
@@ -91,6 +92,11 @@ class Case(Struct, frozen=True):
         return "\n".join(
             [*self.helpers, f"def {self.name}({inputs}) -> ({outputs}) {{", body, "}\n"]
         )
+
+    @property
+    def updated(self) -> tuple[str, ...]:
+        """Names of the inputs that a call updates."""
+        return tuple(i.tensor.name for i in self.inputs if i.inout)
 
     def at(self, sizes: Sizes) -> Case:
         """The case at these sizes only, with the kinds of values that it has there."""

@@ -18,6 +18,7 @@ from tcsym.sizes.dims import Dim
 from tcsym.strategy import Auto, Bucket, Pad, Specialize, Symbolic
 from tests.fuzz.model import Case, Sizes
 from tests.fuzz.thresholds import TARGETS, random_options
+from tests.fuzz.updates import in_place
 
 # how often each is drawn. Loops in Python cost least, by drawn options and thresholds.
 WEIGHTS: dict[str, float] = {
@@ -95,7 +96,7 @@ def kernel(case: Case, mode: str, sizes: Sizes) -> Any:
     elif mode.startswith(("cpu", "cuda")):
         options["target"] = mode
     made = define(case.source, **options)[case.name]
-    return made.plan().session() if mode == "session" else made
+    return in_place(made.plan().session() if mode == "session" else made, case)
 
 
 def drawn_binding(case: Case) -> Literal["never", "before", "after"]:

@@ -15,6 +15,7 @@ import numpy as np
 from tcsym.errors import TCError
 from tests.fuzz.model import Case, Input, Sizes
 from tests.fuzz.modes import is_fixed
+from tests.fuzz.updates import copies
 
 Call = Callable[[], Any]
 TRIED = 4  # of a program
@@ -42,8 +43,11 @@ def _wrong_calls(
 ) -> Iterator[tuple[str, str, Call]]:
     """What is wrong, the kind of error, and the call."""
 
+    kernel = getattr(kernel, "call", kernel)  # the one that updates
+
     def call(out: Any = None, **changed: Any) -> Call:
-        return lambda: kernel(**{**inputs, **changed}, sizes=dict(sizes), out=out)
+        given = {**copies(inputs, case), **changed}
+        return lambda: kernel(**given, sizes=dict(sizes), out=out)
 
     yield "an unknown keyword", "call", call(no_such_name=1)
     for other in case.sizes if is_fixed(case) and not case.free_sizes else ():
@@ -56,9 +60,12 @@ def _wrong_calls(
             yield f"{name} of another type", "type", call(**{name: other})
             yield f"{name} as a list", "type", call(**{name: x.tolist()})
             yield f"{name} of another rank", "rank", call(**{name: x[None]})
+        if spec.inout:
+            yield from _not_updatable(case, spec, inputs, call)
         for axis in _known_axes(case, spec):
             yield f"{name} longer on axis {axis}", "size", call(**{name: _longer(x, axis)})
-    outputs = {name: np.empty(x.shape, x.dtype) for name, x in want.items()}
+    own = {name: x for name, x in want.items() if name not in case.updated}
+    outputs = {name: np.empty(x.shape, x.dtype) for name, x in own.items()}
     for name, x in outputs.items():
         if x.ndim and x.size:
             read_only = x.copy()
@@ -72,6 +79,25 @@ def _wrong_calls(
                     given = {spec.tensor.name: shared[0]}
                     out = _out(outputs, name, shared[1])
                     yield f"out {name} in an input", "immutable", call(out, **given)
+
+
+def _not_updatable(
+    case: Case, spec: Input, inputs: Mapping[str, Any], call: Callable[..., Call]
+) -> Iterator[tuple[str, str, Call]]:
+    """Arrays that a call must not write."""
+    name, x = spec.tensor.name, inputs[spec.tensor.name]
+    read_only = x.copy()
+    read_only.flags.writeable = False
+    yield f"{name} read-only", "immutable", call(**{name: read_only})
+    if not x.ndim:
+        yield f"{name} a number", "type", call(**{name: x[()]})
+    for other in case.inputs:
+        y = inputs[other.tensor.name]
+        shared = _sharing(x, y) if other is not spec and y.ndim else None
+        if shared is not None:
+            shared[1][...] = y
+            both = {name: shared[0], other.tensor.name: shared[1]}
+            yield f"{name} in {other.tensor.name}", "immutable", call(**both)
 
 
 def _out(outputs: Mapping[str, Any], name: str, x: Any) -> Any:
