@@ -18,6 +18,7 @@ from tcsym.artifact.codes import Level, default_targets, levels_of
 from tcsym.artifact.errors import CODES, FORMAT, MANIFEST
 from tcsym.artifact.tools import compiler, ran, tool
 from tcsym.errors import OptionError, TargetError
+from tcsym.frontend.program import Tensor
 from tcsym.index.expr import condition_text
 from tcsym.ir.archive import SYMBOL, members
 from tcsym.ir.compiled import CONTEXT_FIELDS, Fault
@@ -26,6 +27,7 @@ from tcsym.runtime.plan import CallPlan
 from tcsym.target.target import Target
 from tcsym.types import DType
 
+_WRITTEN = {"output": " (written)", "inout": " (updated)"}
 _CODES = {"i": 0, "u": 1, "f": 2, "b": 6}  # DLPack's types, by numpy's kinds
 
 
@@ -43,10 +45,6 @@ def export(
     TargetError without a C compiler.
     """
     folder = Path(path)
-    if plan.inouts:
-        name = plan.inputs[plan.inouts[0]].name
-        message = f"{plan.program.name} updates `{name}` in place: no artifact for that yet"
-        raise OptionError(message, hint="make it an output")
     if folder.exists() and not (folder / MANIFEST).is_file() and any(folder.iterdir()):
         raise OptionError(f"`{folder}` is there, and no artifact", hint="give another folder")
     levels = levels_of(plan, options, targets or default_targets(target))
@@ -130,8 +128,8 @@ class _Artifact:
             "given": list(program.free_sizes),
             "fixed": {n: v for n, v in zip(program.sizes, self.plan.initial) if v is not None},
             "bounds": dict(self.bounds),
-            "inputs": [_tensor_data(t.name, t.dtype, t.shape) for t in program.inputs],
-            "outputs": [_tensor_data(t.name, t.dtype, t.shape) for t in program.outputs],
+            "inputs": [_tensor_data(t) for t in program.inputs],
+            "outputs": [_tensor_data(t) for t in program.outputs],
             "checks": [
                 {"kind": c.kind, "condition": condition_text(c.condition), "message": c.message}
                 for c in program.checks
@@ -161,7 +159,7 @@ class _Artifact:
         n_extents = sum(len(t.shape) for t in self.tensors)
         arguments = "\n".join(
             f" *   {k}: {t.dtype}({', '.join(map(str, t.shape))}) {t.name}"
-            f"{' (written)' if t.role == 'output' else ''}"
+            f"{_WRITTEN.get(t.role, '')}"
             for k, t in enumerate(self.tensors)
         )
         return (
@@ -186,7 +184,7 @@ class _Artifact:
         fixed = [v if v is not None else -1 for v in self.plan.initial[: len(sizes)]]
         arguments = "".join(
             f"    {{{string(t.name)}, {string(str(t.dtype))}, {_type_code(t.dtype)}, "
-            f"{t.dtype.bits}, {len(t.shape)}}},\n"
+            f"{t.dtype.bits}, {len(t.shape)}, {int(t.role != 'input')}}},\n"
             for t in self.tensors
         )
         return "".join(
@@ -265,7 +263,7 @@ _INCLUDES = """#include <dlfcn.h>
 
 """
 _TYPES = """
-typedef struct { const char *name, *type; int code, bits, rank; } Argument;
+typedef struct { const char *name, *type; int code, bits, rank, written; } Argument;
 typedef struct { int code; const char *text; } Message;
 typedef struct {
     int (*serves)(const int64_t *);
@@ -294,8 +292,13 @@ def _type_code(dtype: DType) -> int:
     return 4 if dtype is DType.BFLOAT16 else _CODES[dtype.numpy.kind]
 
 
-def _tensor_data(name: str, dtype: DType, shape: Sequence[object]) -> dict[str, object]:
-    return {"name": name, "type": str(dtype), "shape": [str(e) for e in shape]}
+def _tensor_data(t: Tensor) -> dict[str, object]:
+    data: dict[str, object] = {
+        "name": t.name,
+        "type": str(t.dtype),
+        "shape": [str(e) for e in t.shape],
+    }
+    return {**data, "inout": True} if t.role == "inout" else data
 
 
 def _fault_text(fault: Fault) -> tuple[str, str]:

@@ -157,6 +157,23 @@ static int check_tensor(const DLTensor *t, const Argument *a) {
     return 0;
 }
 
+/* What is written shares no memory with another argument. All are dense. */
+static int check_apart(DLTensor *const *tensors, void *const *buffers) {
+    int64_t bytes[N_ARGUMENTS + 1];
+    for (int k = 0; k < N_ARGUMENTS; k++) {
+        bytes[k] = (arguments[k].bits + 7) / 8;
+        for (int d = 0; d < arguments[k].rank; d++)
+            bytes[k] *= tensors[k]->shape[d];
+    }
+    for (int k = 0; k < N_ARGUMENTS; k++)
+        for (int j = 0; arguments[k].written && j < N_ARGUMENTS; j++)
+            if (j != k && (char *)buffers[k] < (char *)buffers[j] + bytes[j] &&
+                (char *)buffers[j] < (char *)buffers[k] + bytes[k])
+                return failed(ERROR_IMMUTABLE, KERNEL ": `%s` overlaps `%s`", arguments[k].name,
+                              arguments[j].name);
+    return 0;
+}
+
 int NAME(_tensors)(DLTensor *const *tensors, const int64_t *given) {
     int64_t sizes[N_SIZES + 1], extents[N_EXTENTS + 1];
     void *buffers[N_ARGUMENTS + 1];
@@ -187,6 +204,8 @@ int NAME(_tensors)(DLTensor *const *tensors, const int64_t *given) {
                 return failed(ERROR_SIZE, KERNEL ": `%s` has size %lld on axis %d, expected %lld",
                               arguments[k].name, (long long)tensors[k]->shape[d], d,
                               (long long)extents[place]);
+    if ((error = check_apart(tensors, buffers)))
+        return error;
     return run(buffers, sizes);
 }
 

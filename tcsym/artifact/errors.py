@@ -16,5 +16,6 @@ CODES = {
     "layout": 8,
     "target": 9,
     "memory": 10,
+    "immutable": 11,
 }
 KINDS = {code: kind for kind, code in CODES.items()}

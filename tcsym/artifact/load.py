@@ -14,7 +14,15 @@ import numpy as np
 from tcsym.artifact.errors import FORMAT, KINDS, MANIFEST
 from tcsym.errors import ERROR_KINDS, CallError, OptionError, TCError
 from tcsym.process.threads import get_num_threads
-from tcsym.runtime.arrays import empty, numpy_array, result_object, view_of
+from tcsym.runtime.arrays import (
+    empty,
+    note_written,
+    numpy_array,
+    private_copy,
+    result_object,
+    view_of,
+)
+from tcsym.runtime.overlap import obstacle
 from tcsym.runtime.packing import packed
 from tcsym.runtime.scalars import is_scalar
 from tcsym.runtime.size_functions import Shape
@@ -71,7 +79,7 @@ class Artifact:
 
         sizes: values of sizes that no input has.
         Returns one array, or a named tuple in declaration order; of torch if an input is.
-        Errors: TCError of the kinds call, size, rank, type, bounds, init.
+        Errors: TCError of the kinds call, size, rank, type, immutable, bounds, init.
         """
         given = self._matched(args, kwargs)
         views = [self._view(t, d, x) for t, d, x in zip(self._inputs, self._types, given)]
@@ -80,6 +88,7 @@ class Artifact:
             if view.shape != shape:
                 message = f"`{t['name']}` has shape {view.shape}, expected {shape}"
                 raise self._failed("size", message)
+        updated = self._updated(given, views)
         library: Library = "torch" if any(v.library == "torch" for v in views) else "numpy"
         results = [
             empty(library, shape, dtype)
@@ -90,6 +99,10 @@ class Artifact:
         code = self._run(buffers, values)
         if code:
             raise self._failed(KINDS[code], self._error().decode().removeprefix(f"{self.name}: "))
+        for memory, view in updated:
+            if memory is not view:
+                np.copyto(numpy_array(memory), numpy_array(view))
+            note_written(memory.owner)
         names = tuple([t["name"] for t in self._outputs])
         return packed(names, tuple([result_object(view) for view in results]))
 
@@ -111,7 +124,8 @@ class Artifact:
     def _view(self, tensor: Mapping[str, Any], dtype: DType, x: Any) -> View:
         name, rank = tensor["name"], len(tensor["shape"])
         try:
-            found = view_of(np.asarray(x, dtype.numpy) if rank == 0 and is_scalar(x) else x)
+            number = rank == 0 and is_scalar(x) and "inout" not in tensor
+            found = view_of(np.asarray(x, dtype.numpy) if number else x)
         except Unusable as why:
             raise self._failed("type", f"`{name}` {why}") from None
         if len(found.shape) != rank:
@@ -120,8 +134,18 @@ class Artifact:
             raise self._failed("type", f"`{name}` is {found.type_name}, expected {dtype}")
         if found.dense and found.aligned:
             return found
-        copy = np.ascontiguousarray(numpy_array(found))
-        return view_of(copy)._replace(library=found.library)
+        return private_copy(found)
+
+    def _updated(self, given: list[Any], views: list[View]) -> list[tuple[View, View]]:
+        """The caller's memory of arrays that are updated, and what stands for it."""
+        memory = [v.original or v for v in views]
+        for k, t in enumerate(self._inputs):
+            others = {x["name"]: m for x, m in zip(self._inputs, memory) if x is not t}
+            why = obstacle(memory[k], others) if "inout" in t else ""
+            if why:
+                message = f"`{t['name']}` is updated in place, but {why}"
+                raise self._failed("immutable", message)
+        return [(m, v) for t, m, v in zip(self._inputs, memory, views) if "inout" in t]
 
     def _sizes_of(self, views: Sequence[View], sizes: Mapping[str, int]) -> tuple[int, ...]:
         known = {**self.manifest["fixed"], **sizes}

@@ -20,8 +20,9 @@ from tcsym.network.plan import Plan, require_within
 from tcsym.process.threads import get_num_threads, require_threads
 from tcsym.runtime.arguments import MISSING, Bound, bind, match_arguments
 from tcsym.runtime.arrays import Array, numpy_view, result_object
+from tcsym.runtime.overlap import overlap
 from tcsym.runtime.packing import packed
-from tcsym.runtime.results import overlap, result_library
+from tcsym.runtime.results import result_library
 from tcsym.runtime.size_functions import shapes_of
 from tcsym.runtime.variants import Variant
 from tcsym.runtime.view import HERE, Library, View

@@ -25,17 +25,15 @@ from tcsym.runtime.arguments import (
     unusable,
 )
 from tcsym.runtime.arrays import (
-    Array,
     note_written,
     numpy_array,
     result_object,
     written_view,
 )
+from tcsym.runtime.overlap import obstacle, overlap
 from tcsym.runtime.plan import CallPlan, Output, Parameter, type_text
 from tcsym.runtime.size_functions import Shape
 from tcsym.runtime.view import Library, Place, Unusable, View
-
-MAX_OVERLAP_WORK: Any = 100_000  # numpy's annotation allows only two of the values it takes
 
 
 class Outputs(Struct, frozen=True):
@@ -157,7 +155,7 @@ def _require_writable(
     plan: CallPlan, output: Output, view: View, taken: Sequence[tuple[Parameter | Output, View]]
 ) -> None:
     what = f"`out` for `{output.name}`"
-    why = _obstacle(view)
+    why = obstacle(view)
     if why:
         raise plan.error("immutable", f"{what} {why}", output.span)
     for x, other in taken:
@@ -166,13 +164,6 @@ def _require_writable(
             if isinstance(x, Parameter) and x.inout:
                 message, span = f"`{x.name}` overlaps {what}", x.span
             raise plan.error("immutable", message, span)
-
-
-def _obstacle(view: View) -> str:
-    """Why a call must not write there."""
-    if not view.writable or view.library == "jax":
-        return "is read-only"
-    return "overlaps itself" if not view.dense and overlaps_itself(view) else ""
 
 
 # ---- inout
@@ -191,63 +182,10 @@ def require_updatable(plan: CallPlan, bound: Bound) -> list[tuple[View, View]]:
     views = [original_of(v) for v in bound.views]
     for k in plan.inouts:
         p = plan.inputs[k]
-        why = _obstacle(views[k])
-        others = (j for j, v in enumerate(views) if j != k and overlap(views[k], v))
-        other = next(others, None) if not why else None
-        if other is not None:
-            why = f"overlaps `{plan.inputs[other].name}`"
+        why = obstacle(views[k], {q.name: v for q, v in zip(plan.inputs, views) if q is not p})
         if why:
             hint = "jax arrays never change: call `tcsym.jax.operator(kernel)`"
             hint = hint if views[k].library == "jax" else "give a copy"
             message = f"`{p.name}` is updated in place, but {why}"
             raise plan.error("immutable", message, p.span, hint)
     return [(views[k], bound.views[k]) for k in plan.inouts if views[k] is not bound.views[k]]
-
-
-# ---- overlap of memory
-
-
-def overlap(a: View, b: View) -> bool:
-    """True if some byte belongs to both; also if that would take too long to find out."""
-    (low_a, high_a), (low_b, high_b) = _bytes_of(a), _bytes_of(b)
-    if high_a <= low_b or high_b <= low_a:
-        return False
-    if a.dense and b.dense:
-        return True
-    return _share(numpy_array(a), numpy_array(b))
-
-
-def _bytes_of(view: View) -> tuple[int, int]:
-    """Lowest and one past the highest address; an empty interval for an empty array."""
-    low = high = view.pointer
-    for extent, stride in zip(view.shape, view.strides):
-        if extent == 0:
-            return 0, 0
-        if stride < 0:
-            low += (extent - 1) * stride
-        else:
-            high += (extent - 1) * stride
-    return low, high + (view.dtype.bytes if view.dtype else 1)
-
-
-def overlaps_itself(view: View) -> bool:
-    """True if two elements share a byte.
-
-    Two such elements differ first in some dimension d; moved along, one has position 0 there and
-    the other a later one. So it is enough to compare, for each d, the first slice with the rest.
-    """
-    array = numpy_array(view)
-    if array.size < 2:
-        return False
-    for _ in range(array.ndim):
-        if len(array) > 1 and _share(array[:1], array[1:]):
-            return True
-        array = array[0]
-    return False
-
-
-def _share(a: Array, b: Array) -> bool:
-    try:
-        return bool(np.shares_memory(a, b, max_work=MAX_OVERLAP_WORK))
-    except np.exceptions.TooHardError:
-        return True

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tcsym
-from tcsym.errors import BoundsError, OptionError, RankError, SizeError, TCTypeError
+from tcsym.errors import BoundsError, ImmutableError, OptionError, RankError, SizeError, TCTypeError
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -88,6 +88,26 @@ def test_what_a_kernel_checks_and_what_callers_give(tmp_path: Path) -> None:
         loaded(table, at + 3, sizes={"P": 3})
     with pytest.raises(SizeError, match="free size `P` is missing"):
         loaded(table, at)
+
+
+def test_what_is_updated_is_the_callers(tmp_path: Path) -> None:
+    text = "def add(inout float(N) Y, float(N) X) -> () { Y(n) += X(n) }"
+    folder = tcsym.define(text, target="cpu:novector").export(tmp_path / "add")
+    loaded, X = tcsym.load(folder), _random(5)
+    for memory in (np.zeros(5, np.float32), np.zeros(15, np.float32)[::3]):
+        assert loaded(memory, X) is None
+        np.testing.assert_array_equal(memory, X)
+    assert "0: float32(N) Y (updated)" in (folder / "add.h").read_text()
+    with pytest.raises(ImmutableError, match="`Y` is updated in place, but overlaps `X`"):
+        loaded(X, X)
+    with pytest.raises(ImmutableError, match="read-only"):
+        loaded(np.broadcast_to(X[:1], 5), X)
+    ffi = pytest.importorskip("tvm_ffi")
+    module, Y = ffi.load_module(str(folder / "libadd.so")), np.zeros(5, np.float32)
+    module.add(*map(ffi.from_dlpack, (Y, X)))
+    np.testing.assert_array_equal(Y, X)
+    with pytest.raises(ValueError, match="`Y` overlaps `X`"):
+        module.add(*map(ffi.from_dlpack, (X, X)))
 
 
 def test_c_programs_call_it_by_its_header(mlp: Path, tmp_path: Path) -> None:

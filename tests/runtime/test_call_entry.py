@@ -39,8 +39,8 @@ from tcsym.runtime.arrays import numpy_view
 from tcsym.runtime.entering import Slow, load_entry
 from tcsym.runtime.entry_image import all_dense, entry_image
 from tcsym.runtime.jit import LoadedKernel, load
+from tcsym.runtime.overlap import overlaps_itself
 from tcsym.runtime.plan import CallPlan, plan_call
-from tcsym.runtime.results import overlaps_itself
 from tcsym.runtime.scalars import is_scalar, scalar_array
 from tcsym.runtime.variants import layout_of
 from tcsym.sizes.dims import Dim

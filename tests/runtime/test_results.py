@@ -10,7 +10,7 @@ import pytest
 
 import tcsym as tc
 from tcsym.runtime.arrays import numpy_view
-from tcsym.runtime.results import overlap, overlaps_itself
+from tcsym.runtime.overlap import overlap, overlaps_itself
 
 F32 = np.float32
 ONE = "def f(float(N) A) -> (O) { O(i) = A(i) + 1 }"
