@@ -106,7 +106,7 @@ def memory_of(plan: Plan) -> Memory:
             private = ceildiv(maximum(0, code.private_bytes), UNIT) * UNIT
             needs = maximum(needs, maximum(0, code.shared_bytes) + private * var(THREADS))
         scratch = scratch + needs
-    given = sum((t.bytes for t in plan.tensors if t.role == "input"), ZERO)
+    given = sum((t.bytes for t in plan.tensors if t.storage is None), ZERO)
     storages = sum((s.bytes for s in plan.storages), ZERO)
     ranges = dict.fromkeys((*plan.program.sizes, THREADS), Interval(0, None))
     return Memory(given, storages, simplified(scratch, ranges), plan.program.sizes)

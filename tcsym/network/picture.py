@@ -42,7 +42,7 @@ def _graph(plan: Plan) -> tuple[Boxes, Arrows]:
     arrows: Arrows = []
     maker = {name: s.name for s in plan.steps for name in s.writes}
     for t in plan.tensors:
-        if t.role == "input":
+        if t.role in ("input", "inout"):
             boxes[f"in {t.name}"] = ("#eef3fb", t.name, _shape(plan, t.name))
     for s in plan.steps:
         count = len(s.program.body)

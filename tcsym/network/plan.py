@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from tcsym.errors import OptionError
 from tcsym.frontend.program import Program
 from tcsym.keyed import Keyed
-from tcsym.network.steps import Step, steps_of
+from tcsym.network.in_place import pairs, updating
+from tcsym.network.steps import Step, lifetimes, steps_of
 from tcsym.network.storage import Bounds, Planned, Storage, arena_bytes, place
 from tcsym.options import Options
 from tcsym.process.recursion import deep_recursion
@@ -142,11 +142,13 @@ def _tensor_data(t: Planned) -> dict[str, Any]:
         "max_bytes": t.max_bytes,
         "storage": t.storage,
         "steps": [t.first, t.last],
+        "over": t.over or None,
     }
 
 
 def _tensor_text(t: Planned) -> str:
     where = "of the caller" if t.storage is None else f"in storage {t.storage}"
+    where += f", over {t.over}" if t.over else ""
     shape = ", ".join(map(str, t.shape))
     return f"{t.role} {t.dtype}({shape}) {t.name}: {t.bytes} bytes{_most(t.max_bytes)}, {where}"
 
@@ -170,15 +172,20 @@ def plan_program(
     from tcsym.compiler import schedule_tree
 
     program = call.program
-    if program.inouts:
-        message = (
-            f"{program.name} updates `{program.inouts[0].name}` in place: no plan for that yet"
-        )
-        raise OptionError(message, hint="call the kernel itself")
     found = known_bounds(call, declared, bounds)
     steps = steps_of(program, schedule_tree(program, options))
-    tensors, storages = place(program, steps, found)
+    over = pairs(program, steps, lifetimes(program, steps))
+    tensors, storages = place(program, steps, found, over)
+    written_over = {t.name: t.over for t in tensors if t.over}
+    steps = tuple([_in_place(step, written_over) for step in steps])
     return Plan(program, found, steps, tensors, storages, call, target, options)
+
+
+def _in_place(step: Step, over: Mapping[str, str]) -> Step:
+    for name in step.writes:
+        if name in over:
+            step = updating(step, name, over[name])
+    return step
 
 
 def known_bounds(

@@ -19,10 +19,11 @@ from tcsym.network.made import MadeStep, made_steps
 from tcsym.network.plan import Plan, require_within
 from tcsym.process.threads import get_num_threads, require_threads
 from tcsym.runtime.arguments import MISSING, Bound, bind, match_arguments
-from tcsym.runtime.arrays import Array, numpy_view, result_object
+from tcsym.runtime.arrays import Array, note_written, numpy_view, result_object
 from tcsym.runtime.overlap import overlap
 from tcsym.runtime.packing import packed
-from tcsym.runtime.results import result_library
+from tcsym.runtime.plan import Parameter
+from tcsym.runtime.results import original_of, require_updatable, result_library
 from tcsym.runtime.size_functions import shapes_of
 from tcsym.runtime.variants import Variant
 from tcsym.runtime.view import HERE, Library, View
@@ -116,7 +117,8 @@ class Session:
 
     Called like the kernel. Results are views of the session's memory: the next call overwrites
     them. Calls from several threads go one after the other; use a session for each thread.
-    state: what goes from an output to an input of the next call, and stays here between calls.
+    state: what goes from an output to an input of the next call, and stays here between calls; so
+    does what calls update (`inout`) and do not give.
     """
 
     def __init__(
@@ -134,6 +136,7 @@ class Session:
         self.plan = plan
         self._allocator = _allocator(plan, memory)
         self._feeds = _checked_state(plan, state or {})
+        self._states = (*self._feeds, *(t.name for t in plan.program.inouts))
         self._steps = made_steps(plan)
         self._place = {t.name: k for k, t in enumerate(plan.program.inputs)}
         held = [t for t in plan.tensors if t.storage is not None]
@@ -159,19 +162,28 @@ class Session:
         plan = self.plan.call
         with self._lock:
             given = match_arguments(plan, args, kwargs)
-            for name in self._feeds:
+            for name in self._states:
                 k = self._place[name]
                 if given[k] is MISSING and name in self._state:
                     given[k] = self._state[name]
-            given = self._with_first_states(given, sizes)
+            first = self._first_states(given, sizes)
+            given = [first.get(p.name, x) for p, x in zip(plan.inputs, given)]
             bound = bind(plan, given, sizes)
             require_within(self.plan, bound.sizes)
+            pending = require_updatable(plan, bound) if plan.inouts else []
             n_threads = get_num_threads() if threads is None else require_threads(threads)
             prepared = self._prepare(bound)
+            for k in plan.inouts:
+                self._require_outside(plan.inputs[k], original_of(bound.views[k]), prepared)
+            self._state |= {n: x for n, x in first.items() if n not in self._feeds}
             inputs = [self._apart(view, prepared) for view in bound.views]
             addresses = [view.pointer for view in inputs]
             for run in prepared.runs:
                 run(addresses, n_threads)
+            for to, source in pending:
+                plan.device.copy(to, source)
+            for k in plan.inouts:
+                note_written(original_of(bound.views[k]).owner)
             self._keep_state(prepared)
             return packed(plan.output_names, prepared.results)
 
@@ -190,6 +202,12 @@ class Session:
         if any(overlap(view, storage) for storage in prepared.memory):
             return self.plan.call.device.private_copy(view)
         return view
+
+    def _require_outside(self, p: Parameter, view: View, prepared: _Prepared) -> None:
+        """What a call updates is not in memory which it writes beside."""
+        if any(overlap(view, storage) for storage in prepared.memory):
+            message = f"`{p.name}` is updated in place, but is a result of this session"
+            raise self.plan.call.error("immutable", message, p.span, "give a copy")
 
     def _prepare(self, bound: Bound) -> _Prepared:
         library = result_library(bound.views)
@@ -239,22 +257,23 @@ class Session:
 
     # ---- state
 
-    def _with_first_states(self, given: list[object], sizes: Any) -> list[object]:
+    def _first_states(self, given: list[object], sizes: Any) -> dict[str, Array]:
         """Zeros for states that no call has set, where other arguments tell their sizes."""
-        missing = [n for n in self._feeds if given[self._place[n]] is MISSING]
+        missing = [n for n in self._states if given[self._place[n]] is MISSING]
         if not missing:
-            return given
+            return {}
         known: dict[str, int] = {}
         for p, x in zip(self.plan.call.inputs, given):
             shape = getattr(x, "shape", ())
             known |= {d: n for d, n in zip(p.dimensions, shape) if isinstance(d, str)}
         known |= dict(sizes or {})
+        found: dict[str, Array] = {}
         for name in missing:
             p = self.plan.call.inputs[self._place[name]]
             extents = [d if isinstance(d, int) else known.get(d) for d in p.dimensions]
             if None not in extents:
-                given[self._place[name]] = np.zeros([n or 0 for n in extents], p.dtype.numpy)
-        return given
+                found[name] = np.zeros([n or 0 for n in extents], p.dtype.numpy)
+        return found
 
     def _keep_state(self, prepared: _Prepared) -> None:
         for name, output in self._feeds.items():
@@ -274,8 +293,8 @@ class Session:
     @state.setter
     def state(self, values: Mapping[str, Any]) -> None:
         for name in values:
-            if name not in self._feeds:
-                hint = f"states are {', '.join(self._feeds) or 'none'}"
+            if name not in self._states:
+                hint = f"states are {', '.join(self._states) or 'none'}"
                 raise OptionError(f"`{name}` is no state of this session", hint=hint)
         with self._lock:
             self._state = {name: np.array(x) for name, x in values.items()}

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tcsym.frontend.program import Item, Program, Tensor, reads, statements
+from tcsym.frontend.program import Item, Program, Role, Tensor, reads, statements
 from tcsym.frontend.program_json import programs_to_json
 from tcsym.index.expr import Condition, Index, condition_variables
 from tcsym.keyed import key_fields
@@ -24,7 +24,8 @@ from tcsym.polyhedral.tree import Tree, leaves
 
 
 class Step(Struct, frozen=True):
-    """One kernel. `reads` and `writes`: tensors of the whole program, in declaration order."""
+    """One kernel. `reads` and `writes`: tensors of the whole program, in declaration order; what it
+    updates is among both."""
 
     program: Program
     reads: tuple[str, ...]
@@ -55,6 +56,7 @@ def _groups(program: Program, tree: Tree) -> list[Group]:
             nest_of.setdefault(name.partition(".")[0], k)  # `S0.init`, parts of sums
     spans: list[tuple[int, int]] = []
     of_tensor: dict[str, list[int]] = {}
+    touching: dict[str, list[int]] = {t.name: [] for t in program.inouts}
     for item in program.body:
         own = [nest_of[s.name] for s in statements((item,)) if s.name in nest_of]
         if not own:
@@ -62,6 +64,11 @@ def _groups(program: Program, tree: Tree) -> list[Group]:
         spans.append((min(own), max(own)))
         for s in statements((item,)):
             of_tensor.setdefault(s.target, []).extend(own)
+        read, written = _touched((item,))
+        for name in touching.keys() & (read | written):  # what reads before a write stays with it
+            touching[name] += own
+            if name in written:
+                of_tensor[name] = list(touching[name])
     joined = _joined([*spans, *((min(x), max(x)) for x in of_tensor.values())])
     found: dict[tuple[int, int], list[Item]] = {span: [] for span in joined}
     for item, (first, _) in zip(program.body, spans, strict=True):
@@ -118,10 +125,13 @@ def _step(program: Program, groups: list[Group], k: int) -> Step:
     read, written = _touched(items)
     later = {t for g in groups[k + 1 :] for t in _touched(g)[0]}
     later |= {t.name for t in program.outputs}
+    updated = {t.name for t in program.inouts} & written
+    own = [t for t in program.tensors if t.name not in updated]
     tensors = [
-        *(replace(t, role="input") for t in program.tensors if t.name in read - written),
-        *(replace(t, role="output") for t in program.tensors if t.name in written & later),
-        *(replace(t, role="temporary") for t in program.tensors if t.name in written - later),
+        *(t for t in program.tensors if t.name in updated),
+        *(replace(t, role="input") for t in own if t.name in read - written),
+        *(replace(t, role="output") for t in own if t.name in written & later),
+        *(replace(t, role="temporary") for t in own if t.name in written - later),
     ]
     used = sizes_in((tensors, items))
     made = replace(
@@ -134,17 +144,19 @@ def _step(program: Program, groups: list[Group], k: int) -> Step:
         checks=(),
         canonical="",
     )
-    made = replace(made, canonical=_hash(made))
-    return Step(made, _names(tensors, "input"), _names(tensors, "output"))
+    return Step(
+        with_hash(made), _names(tensors, "input", "inout"), _names(tensors, "output", "inout")
+    )
 
 
-def _names(tensors: Sequence[Tensor], role: str) -> tuple[str, ...]:
-    return tuple(t.name for t in tensors if t.role == role)
+def _names(tensors: Sequence[Tensor], *roles: Role) -> tuple[str, ...]:
+    return tuple(t.name for t in tensors if t.role in roles)
 
 
-def _hash(program: Program) -> str:
-    data = programs_to_json([replace(program, source="", filename="", name="")])
-    return hashlib.sha256(json.dumps(data).encode()).hexdigest()
+def with_hash(program: Program) -> Program:
+    """The program, as one of its own."""
+    data = programs_to_json([replace(program, source="", filename="", name="", canonical="")])
+    return replace(program, canonical=hashlib.sha256(json.dumps(data).encode()).hexdigest())
 
 
 def sizes_in(part: object) -> frozenset[str]:

@@ -1,6 +1,7 @@
 """Tensors with lifetimes -> storages that they share, each as large as its largest tensor.
 
-Tensors take turns with a storage if no step needs two of them. Larger ones choose first, each the
+Tensors take turns with a storage if no step needs two of them, or the step that needs two may write
+the one over the other (`in_place`). Larger ones choose first, each the
 storage that grows least by it (Pisarchyk, Lee: Efficient Memory Management for Deep Neural Net
 Inference, 2020: greedy by size, shared objects). Byte counts are expressions in the sizes, so one
 assignment serves all sizes; it is chosen by what tensors need at the bounds.
@@ -27,6 +28,7 @@ class Planned(Struct, frozen=True):
     """A tensor of a program. `bytes`: of its elements, `max_bytes`: at the bounds, or None.
 
     storage: its number; None for what belongs to the caller. first, last: steps that need it.
+    over: the tensor that its first step writes it over.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Planned(Struct, frozen=True):
     storage: int | None
     first: int
     last: int
+    over: str = ""
 
 
 class Storage(Struct, frozen=True):
@@ -58,18 +61,20 @@ def element_bytes(dtype: DType, shape: Sequence[Index]) -> Index:
 
 
 def place(
-    program: Program, steps: Sequence[Step], bounds: Bounds
+    program: Program, steps: Sequence[Step], bounds: Bounds, over: Mapping[str, str]
 ) -> tuple[tuple[Planned, ...], tuple[Storage, ...]]:
     """What is planned for tensors that cross steps, and for inputs and outputs.
 
-    bounds: largest values of sizes; without one for each that matters there is no arena.
+    bounds: largest values of sizes; without one for each that matters there is no arena. over:
+    by tensor, one that it may be written over.
     """
     alive = lifetimes(program, steps)
     ranges = {name: Interval(0, bounds.get(name)) for name in program.sizes}
     found = [t for t in program.tensors if t.name in alive]
     sizes = {t.name: element_bytes(t.dtype, t.shape) for t in found}
     most = {n: interval(e, ranges).high for n, e in sizes.items()}
-    owners = _owners([t.name for t in found if t.role != "input"], alive, sizes, most)
+    placed = [t.name for t in found if t.role in ("output", "temporary")]
+    owners = _owners(placed, alive, sizes, most, over)
     tensors = tuple(
         Planned(
             t.name,
@@ -80,6 +85,7 @@ def place(
             most[t.name],
             owners.get(t.name),
             *alive[t.name],
+            over[t.name] if t.name in over and owners[over[t.name]] == owners[t.name] else "",
         )
         for t in found
     )
@@ -91,18 +97,19 @@ def _owners(
     alive: Mapping[str, tuple[int, int]],
     sizes: Mapping[str, Index],
     most: Mapping[str, int | None],
+    over: Mapping[str, str],
 ) -> dict[str, int]:
     """The storage of each. Where bounds do not tell bytes, all sizes are taken to be alike."""
     some = {v: 64 for e in sizes.values() for v in e.variables()}
     weight = {n: m if (m := most[n]) is not None else evaluate(sizes[n], some) for n in names}
     taken: list[list[str]] = []
+
+    def fits(a: str, b: str) -> bool:
+        apart = alive[a][1] < alive[b][0] or alive[b][1] < alive[a][0]
+        return apart or over.get(a) == b or over.get(b) == a
+
     for name in sorted(names, key=lambda n: (-weight[n], alive[n], n)):
-        first, last = alive[name]
-        free = [
-            k
-            for k, held in enumerate(taken)
-            if all(last < alive[x][0] or alive[x][1] < first for x in held)
-        ]
+        free = [k for k, held in enumerate(taken) if all(fits(name, x) for x in held)]
         if free:
             best = min(free, key=lambda k: abs(max(weight[x] for x in taken[k]) - weight[name]))
             taken[best].append(name)
