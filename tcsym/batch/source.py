@@ -40,7 +40,7 @@ class Batched(Struct, frozen=True):
 def batched_source(source: str, name: str, inputs: Collection[str]) -> Batched:
     """Def `name` of a text, which was checked, for a batch of the parameters `inputs`."""
     module = parse(source)
-    batch = _Batch({d.name: d for d in module.defs}, taken=set(_identifiers(module)))
+    batch = _Batch({d.name: d for d in module.defs}, taken=set(identifiers(module)))
     key = name, frozenset(inputs), frozenset[str]()
     made = batch.name_of(key)
     results = {r.name for r in batch.defs[name].results}
@@ -282,7 +282,7 @@ def _names(e: ast.Expr) -> Iterator[str]:
                 yield name
 
 
-def _identifiers(module: ast.Module) -> Iterator[str]:
+def identifiers(module: ast.Module) -> Iterator[str]:
     """Every name of a text, whatever it names."""
     yield from ARITY
     for d in module.defs:

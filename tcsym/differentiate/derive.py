@@ -37,10 +37,7 @@ class _Analysed(Struct, frozen=True):
 
 def _analysed(program: Program, wrt: Collection[str] | None) -> _Analysed:
     """Errors: DerivativeError."""
-    if program.inouts:
-        name = program.inouts[0].name
-        message = f"`{program.name}` updates `{name}` in place: it has no derivative"
-        raise DerivativeError(message, hint=f"take `{name}` as an input, and give a new tensor")
+    assert not program.inouts  # they are inputs and outputs by now
     program = written_plainly(program)
     inputs = differentiable(program, wrt)
     names, called = names_of(program), gradient_names(program)

@@ -35,9 +35,10 @@ def operator(kernel: Called) -> Operator:
 
     It compiles the kernel for dense arrays of all sizes, when it is first called; that needs a C
     compiler. A call uses as many threads as `tcsym.get_num_threads()` said when it was traced.
+    What the kernel updates is a result, behind the others: `kernel.functional()` is what is called.
     Errors: when traced those of a call; what depends on data is an error of JAX with the same text.
     """
-    return Operator(kernel)
+    return Operator(kernel.functional())
 
 
 class Operator(Struct, frozen=True, weakref=True):
@@ -52,9 +53,6 @@ class Operator(Struct, frozen=True, weakref=True):
         call, size, rank, type, target, derivative.
         """
         plan = self.kernel._plan
-        for k in plan.inouts:
-            message = f"`{plan.inputs[k].name}` is updated in place, but JAX arrays never change"
-            raise plan.error("immutable", message, plan.inputs[k].span, "make it an output")
         for t in (*plan.program.inputs, *plan.program.outputs):
             if jax.dtypes.canonicalize_dtype(t.dtype.numpy) != t.dtype.numpy:
                 hint = 'allow it: `jax.config.update("jax_enable_x64", True)`'

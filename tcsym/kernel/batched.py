@@ -1,4 +1,4 @@
-"""A kernel -> the kernel that does it for each element of a batch, as one program."""
+"""A kernel -> one that does it for each element of a batch, or gives back what it would update."""
 
 from __future__ import annotations
 
@@ -42,6 +42,22 @@ def batched_kernel(kernel: Kernel, inputs: Iterable[str] | None = None) -> Batch
     if given not in found:
         found[given] = _batch(kernel, given)
     return found[given]
+
+
+def functional_kernel(kernel: Kernel) -> Kernel:
+    """`kernel` with results in place of updates. Settings stay."""
+    from tcsym.batch.functional import functional_source
+
+    own = kernel.settings
+    module = define(
+        functional_source(kernel.source, kernel.name),
+        sizes=own.sizes,
+        strategy=own.strategy,
+        target=own.target,
+        options=own.options,
+        filename=f"<{kernel.name} without updates>",
+    )
+    return module[kernel.name]
 
 
 def _batch(kernel: Kernel, inputs: frozenset[str]) -> Batch:

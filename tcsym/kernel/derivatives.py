@@ -43,6 +43,7 @@ def gradient_source(program: Program, wrt: Wanted, recompute: str) -> str:
     if recompute not in RECOMPUTE:
         hint = f"one of {', '.join(RECOMPUTE)}"
         raise OptionError(f"recompute is {recompute!r}", hint=hint)
+    program = _without_updates(program)
     return gradient_text(program, wrt, outputs=recompute == "auto", analyse=_analysed)
 
 
@@ -50,7 +51,17 @@ def gradient_source(program: Program, wrt: Wanted, recompute: str) -> str:
 def tangent_source(program: Program, wrt: Wanted) -> str:
     from tcsym.differentiate.derive import tangent_text
 
-    return tangent_text(program, wrt, analyse=_analysed)
+    return tangent_text(_without_updates(program), wrt, analyse=_analysed)
+
+
+def _without_updates(program: Program) -> Program:
+    """What is updated becomes an input and an output."""
+    if not program.inouts:
+        return program
+    from tcsym.batch.functional import functional_source
+    from tcsym.compiler import analyse
+
+    return analyse(functional_source(program.source, program.name))[program.name]
 
 
 def _analysed(text: str) -> Program:

@@ -329,6 +329,7 @@ class Kernel:
         wrt: the inputs that gradients are for; default: all floating ones.
         recompute: "auto" takes outputs that it needs as arguments, "all" computes them again, so
             that it depends on inputs and `dY` only.
+        What the kernel updates counts as an input and an output, as in `functional`.
         Errors: DerivativeError for what has no gradient; OptionError.
         """
         from tcsym.kernel.derivatives import gradient_kernel
@@ -413,6 +414,16 @@ class Kernel:
         from tcsym.kernel.batched import batched_kernel
 
         return batched_kernel(self, inputs).kernel
+
+    def functional(self) -> Kernel:
+        """The kernel that leaves its arguments as they are: what this one updates in `Y` is its
+        result `Y_new`, behind the others. One that updates nothing is its own.
+        """
+        if not self.program.inouts:
+            return self
+        from tcsym.kernel.batched import functional_kernel
+
+        return self._derived(("functional",), lambda: functional_kernel(self))
 
     # ---- as a program of several kernels
 
