@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 import tcsym
+from tcsym.batch.functional import functional_source
 from tcsym.differentiate.derive import gradient_text, tangent_text
 from tcsym.differentiate.names import gradient_names
 from tcsym.errors import DerivativeError, TCError
@@ -40,7 +41,9 @@ def main() -> int:
     totals: Counter[str] = Counter()
     seed = arguments.seed
     while time.monotonic() < deadline:
-        source = _FLOATS.sub("double", random_program(random.Random(seed), arguments.level).source)
+        case = random_program(random.Random(seed), arguments.level)
+        source = functional_source(case.source, case.name) if case.updated else case.source
+        source = _FLOATS.sub("double", source)
         said = tried(source, seed)
         totals[said.split(":")[0]] += 1
         if said.startswith("wrong"):

@@ -109,3 +109,13 @@ def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = tc.define("def other(float(N) X) -> (Y) { Y(n) = 3 * X(n) }").other
     with pytest.raises(tc.TargetError, match="`no-such-compiler` was not found"):
         operator(kernel)(jax.numpy.ones(3))
+
+
+def test_what_is_updated_is_a_result() -> None:
+    text = "def f(inout float(N) Y, float(N) X) -> (s) { Y(n) += X(n) * X(n)  s +=! Y(n) }"
+    f = operator(tc.define(text, target="cpu:novector").f)
+    Y, X = jax.numpy.ones(3), jax.numpy.arange(3.0)
+    result = jax.jit(f)(Y, X)
+    assert result._fields == ("s", "Y_new")
+    assert (float(result.s), result.Y_new.tolist()) == (8.0, [1, 2, 5])
+    assert jax.grad(lambda y, x: f(y, x).s, 1)(Y, X).tolist() == [0, 2, 4]

@@ -66,7 +66,7 @@ def _any_call(kernel: Called, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
     else:
         serve = made.record if is_plain else made.packet
     result = serve(*arguments, *_sizes(plan, kwargs.get("sizes")))
-    if len(plan.outputs) == 1:
+    if len(plan.outputs) < 2:
         return result
     return packed(plan.output_names, tuple([result[k] for k in range(len(plan.outputs))]))
 
@@ -106,7 +106,7 @@ def _tensor(x: Any, p: Parameter) -> Any:
     """An argument as a tensor; None if it cannot be one, or is missing."""
     if isinstance(x, _TENSORS):
         return x
-    if is_scalar(x) and not p.rank:
+    if is_scalar(x) and not (p.rank or p.inout):
         array = scalar_array(x, p.dtype)
         return None if array is None else torch.tensor(x, dtype=getattr(torch, p.dtype.value))
     return torch.from_numpy(x) if type(x) is numpy.ndarray else None

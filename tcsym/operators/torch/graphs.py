@@ -22,10 +22,11 @@ def graph_call(
     kernel: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Mapping[str, Any]
 ) -> Any:
     """The call as an operator's; one that is wrong, or has options, ends the graph and runs."""
-    names, free, types = _parameters(kernel)
+    names, free, types, updated = _parameters(kernel)
     given = [*args, *[kwargs[n] for n in names[len(args) :] if n in kwargs]]
     sizes = options.get("sizes") or {}
     is_plain = set(options) <= {"sizes"} and set(sizes) == set(free)
+    is_plain = is_plain and all(isinstance(x, torch.Tensor) for x, u in zip(given, updated) if u)
     if len(given) != len(names) or len(args) + len(kwargs) != len(names) or not is_plain:
         return kernel._plain_call(*args, **kwargs, **options)
     tensors = [
@@ -38,14 +39,17 @@ def graph_call(
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def _parameters(kernel: Called) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-    """Names of inputs, names of sizes to give, element types of inputs."""
+def _parameters(
+    kernel: Called,
+) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], tuple[bool, ...]]:
+    """Names of inputs, names of sizes to give, of inputs: element types, whether they change."""
     plan = kernel._plan
     free = [plan.sizes[slot] for slot in plan.free_slots if plan.initial[slot] is None]
     return (
         tuple([p.name for p in plan.inputs]),
         tuple(free),
         tuple([p.dtype.value for p in plan.inputs]),
+        tuple([p.inout for p in plan.inputs]),
     )
 
 

@@ -18,6 +18,7 @@ from tcsym.errors import OptionError
 from tcsym.operators.called import Called, operator_name
 from tcsym.operators.torch.gradients import Recorder, recorded_function, run, transformed_function
 from tcsym.operators.torch.shapes import result_shapes
+from tcsym.runtime.packing import packed
 from tcsym.types import DType
 
 _library = torch.library.Library("tcsym", "FRAGMENT")
@@ -39,16 +40,7 @@ _of_name: dict[str, Operator] = {}
 
 
 def operator_of(kernel: Called) -> Operator:
-    """Registered when it is first asked for; equal kernels share one, which then stays.
-
-    OptionError for one that updates arguments.
-    """
-    if kernel.program.inouts:
-        name = kernel.program.inouts[0].name
-        raise OptionError(
-            f"{kernel.name} updates `{name}` in place, which torch does not record or trace",
-            hint="call it under `with torch.no_grad():` on plain tensors",
-        )
+    """Registered when it is first asked for; equal kernels share one, which then stays."""
     found = _of_kernel.get(kernel)
     if found is None:
         name = operator_name(kernel)
@@ -73,12 +65,20 @@ def _registered(kernel: Called, name: str) -> Operator:
         device = next((x.device for x in tensors if x.dim()), None)
         device = device or next((x.device for x in tensors), None)
         made = [torch.empty(s, dtype=d, device=device) for s, d in zip(shapes, results)]
-        return made[0] if len(made) == 1 else tuple(made)
+        return packed(kernel._plan.output_names, tuple(made)) if len(made) < 2 else tuple(made)
 
     _library.define(name + _schema(kernel), tags=_tags())
     _library.impl(name, lambda *args: run(kernel, n_inputs, args), "CompositeExplicitAutograd")
     qualified = f"tcsym::{name}"
     torch.library.register_fake(qualified, fake, lib=_library)
+    packet = getattr(torch.ops.tcsym, name)
+    updated = tuple([t.role == "inout" for t in program.inputs])
+    for device in _AUTOCAST:
+        cast = _autocast(packet.default, dtypes, updated, device)
+        _library.impl(name, cast, f"Autocast{device.upper()}")
+    if program.inouts:
+        _library.impl(name, _unrecorded(kernel, packet.default), "Autograd")
+        return Operator(kernel, packet, _refusing(kernel), _refusing(kernel))
     torch.library.register_autograd(
         qualified,
         recorder.backward,
@@ -88,9 +88,6 @@ def _registered(kernel: Called, name: str) -> Operator:
     torch.library.register_vmap(
         qualified, lambda info, in_dims, *args: _batch(kernel, in_dims, args), lib=_library
     )
-    packet = getattr(torch.ops.tcsym, name)
-    for device in _AUTOCAST:
-        _library.impl(name, _autocast(packet.default, dtypes, device), f"Autocast{device.upper()}")
     record = recorded_function(kernel, recorder).apply
     transformed = transformed_function(kernel, recorder, lambda *given: _batch(kernel, *given))
     return Operator(kernel, packet, record, transformed.apply)
@@ -108,7 +105,10 @@ def torch_type(dtype: DType) -> torch.dtype:
 
 def _schema(kernel: Called) -> str:
     program = kernel.program
-    given = [f"Tensor {_plain(t.name)}" for t in program.inputs]
+    given = []
+    for k, t in enumerate(program.inputs):
+        kind = f"Tensor(a{k}!)" if t.role == "inout" else "Tensor"
+        given.append(f"{kind} {_plain(t.name)}")
     given += [f"SymInt {_plain(n)}" for n in program.free_sizes]
     results = ["Tensor"] * len(program.outputs)
     return f"({', '.join(given)}) -> ({', '.join(results)})"
@@ -133,13 +133,42 @@ def _batch(kernel: Called, in_dims: Sequence[int | None], args: tuple[Any, ...])
     return (results, dims[0]) if len(dims) == 1 else (tuple(results), tuple(dims))
 
 
-def _autocast(overload: Any, dtypes: tuple[torch.dtype, ...], device: str) -> Any:
-    """The text says the types: where torch chooses them, floating tensors get those."""
+def _refusing(kernel: Called) -> Any:
+    """What stands for functions that torch would record or transform."""
+    name = kernel.program.inouts[0].name
+
+    def refused(*args: Any) -> Any:
+        raise OptionError(
+            f"{kernel.name} updates `{name}` in place, which torch cannot differentiate",
+            hint="call it under `with torch.no_grad():`, or call `kernel.functional()`",
+        )
+
+    return refused
+
+
+def _unrecorded(kernel: Called, overload: Any) -> Any:
+    """The operator where no gradient is asked for."""
+    refused = _refusing(kernel)
+
+    def run_plainly(*args: Any) -> Any:
+        if torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in args):
+            refused()
+        with torch._C._AutoDispatchBelowAutograd():
+            return overload(*args)
+
+    return run_plainly
+
+
+def _autocast(
+    overload: Any, dtypes: tuple[torch.dtype, ...], updated: tuple[bool, ...], device: str
+) -> Any:
+    """The text says the types: where torch chooses them, floating tensors get those; not what is
+    updated, of which a copy would be."""
 
     def cast(*args: Any) -> Any:
         tensors = [
-            x.to(t) if t.is_floating_point and x.is_floating_point() else x
-            for x, t in zip(args, dtypes)
+            x.to(t) if t.is_floating_point and x.is_floating_point() and not u else x
+            for x, t, u in zip(args, dtypes, updated)
         ]
         with torch.autocast(device, enabled=False):
             return overload(*tensors, *args[len(dtypes) :])
