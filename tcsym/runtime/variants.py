@@ -266,7 +266,8 @@ class Variants:
 
     def _key(self, target: Target, layouts: Layouts, leaves_out: bool = False) -> str:
         program = self.plan.program
-        parts = program.name, program.source, *program.sizes  # padded: some more
+        # made of another: another hash, padded: more sizes
+        parts = program.name, program.source, program.canonical, *program.sizes
         identity = "\n".join((*parts, "but some") if leaves_out else parts)
         return code_key(identity, target, self.options, self.fixed, layouts, self.context)
 

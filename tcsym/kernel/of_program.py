@@ -1,0 +1,32 @@
+"""A typed program that was made of a kernel's -> a kernel with the settings of that one."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from tcsym.frontend.program import Program
+from tcsym.kernel.kernel import Kernel
+from tcsym.kernel.serving import Serving
+from tcsym.kernel.settings import Settings
+from tcsym.process.recursion import deep_recursion
+from tcsym.runtime.plan import plan_call
+from tcsym.runtime.stats import Stats
+
+
+def kernel_of_program(program: Program, settings: Settings) -> Kernel:
+    """What is declared of sizes holds for those that the program has."""
+    own = {n: d for n, d in settings.sizes.items() if n in program.sizes}
+    bound = tuple((n, when) for n, when in settings.options.bind_of.items() if n in program.sizes)
+    options = settings.options
+    if options.bind_of:
+        options = replace(options, bind=bound or "never")
+    given = replace(settings, sizes=own, options=options)
+
+    @deep_recursion
+    def serving(kernel: Kernel) -> Serving:
+        plan = plan_call(program, own, frozenset(program.sizes), given.target)
+        made = Serving(program, given, plan, Stats())
+        made.dispatch(kernel._checked_call, kernel._install)
+        return made
+
+    return Kernel(program.name, serving)
