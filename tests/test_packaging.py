@@ -20,7 +20,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 PROBE = """
 import importlib.util, importlib.resources as r, pkgutil, tcsym
-missing = [f"{n}." for n in ("torch", "jax") if importlib.util.find_spec(n) is None]
+others = "torch", "jax", "dask", "xarray"
+missing = [f"{n}." for n in others if importlib.util.find_spec(n) is None]
 for module in pkgutil.walk_packages(tcsym.__path__, "tcsym."):
     if not module.name.endswith("__main__") and not any(n in f"{module.name}." for n in missing):
         importlib.import_module(module.name)

@@ -1,0 +1,5 @@
+"""Kernels on chunked arrays of Dask."""
+
+from tcsym.dask.apply import apply
+
+__all__ = ["apply"]

@@ -1,0 +1,5 @@
+"""Kernels on arrays with names of dimensions."""
+
+from tcsym.xarray.apply import apply
+
+__all__ = ["apply"]
