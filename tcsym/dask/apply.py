@@ -60,6 +60,9 @@ def apply(
 @deep_recursion
 def _apply(kernel: Kernel, args: Any, kwargs: Any, sizes: Any, threads: int | None) -> Any:
     plan = kernel._plan
+    for i in plan.inouts:
+        message = f"`{plan.inputs[i].name}` is updated in place, but Dask's arrays never change"
+        raise plan.error("immutable", message, plan.inputs[i].span, "make it an output")
     given = match_arguments(plan, args, kwargs)
     for p, x in zip(plan.inputs, given):
         _require_known(plan, p, x)

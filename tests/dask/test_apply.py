@@ -255,6 +255,12 @@ def test_errors_of_calls_come_at_once() -> None:
         apply(tc.define("def f(float(N) X) -> (float(P) Y) { Y(p) +=! X(i) }"), a[0])
 
 
+def test_nothing_is_updated_in_place() -> None:
+    step = tc.define("def step(inout float(N) X) -> () { X(i) = 2 * X(i) }")
+    with pytest.raises(tc.ImmutableError, match="`X` is updated in place, but Dask"):
+        apply(step, da.ones(4, chunks=2, dtype="float32"))
+
+
 def test_errors_of_data_come_when_it_is_computed() -> None:
     take = tc.define("def take(float(N) X, int32(M) at) -> (Y) { Y(m) = X(at(m)) }")
     lazy = apply(take, np.ones(3, np.float32), da.from_array(np.array([0, 1, 2, 3], "i4"), 2))

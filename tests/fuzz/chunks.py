@@ -24,6 +24,7 @@ import numpy as np
 import tcsym
 import tcsym.dask
 from tcsym.dask import task
+from tcsym.dask.blocks import blocks_of
 from tcsym.errors import TCError
 from tests.fuzz.calls import outcome
 from tests.fuzz.compare import MANY_RUNS, RUNS, difference, tolerances
@@ -57,11 +58,14 @@ def main() -> int:
 
 
 def tried(case: Case, compiles: bool) -> Iterator[str]:
-    """What became of each call: "cut", "whole", "error", "wrong ...", or why there was none."""
+    """What became of each call: "right, cut", "wrong ...", or why there was none."""
     try:
         kernel = tcsym.define(case.source)[case.name]
     except TCError:
         yield "no program"
+        return
+    if kernel.program.inouts:
+        yield "updates in place"
         return
     names = [name for name, _ in case.outputs]
     for sizes in case.sizes:
@@ -71,7 +75,7 @@ def tried(case: Case, compiles: bool) -> Iterator[str]:
         try:
             room = patch.object(task, "room", _garbage)  # nothing reads beyond the ends of inputs
             run = nullcontext() if compiles else interpreted()
-            with room, run, dask.config.set(scheduler="sync"):
+            with room, run, _cuts() as cuts, dask.config.set(scheduler="sync"):
                 got = outcome(
                     lambda **given: _computed(kernel, given), names, chunked, case.told(sizes)
                 )
@@ -82,7 +86,8 @@ def tried(case: Case, compiles: bool) -> Iterator[str]:
             chunks = {n: x.chunks for n, x in chunked.items()}
             yield f"wrong {found[0]}\n{found[1]}\n{dict(sizes)} {chunks}"
         else:
-            yield "error" if isinstance(want, TCError) else "right"
+            what = "error" if isinstance(want, TCError) else "right"
+            yield f"{what}, {'cut' if any(cuts) else 'whole'}"
 
 
 def _computed(kernel: Any, given: dict[str, Any]) -> Any:
@@ -124,6 +129,20 @@ def _drawn_chunks(extent: int, rng: random.Random) -> tuple[int, ...]:
         return (extent,)
     edges = sorted({0, extent, *(rng.randrange(1, extent) for _ in range(rng.randint(1, 3)))})
     return tuple([b - a for a, b in pairwise(edges)])
+
+
+@contextmanager
+def _cuts() -> Iterator[list[int]]:
+    """Along how many axes each part of a program is cut."""
+    found: list[int] = []
+
+    def noted(*given: Any) -> Any:
+        made = blocks_of(*given)
+        found.append(len(made.cuts))
+        return made
+
+    with patch("tcsym.dask.apply.blocks_of", noted):
+        yield found
 
 
 @contextmanager
