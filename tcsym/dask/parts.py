@@ -28,7 +28,7 @@ from tcsym.frontend.program import (
     statements,
 )
 from tcsym.index.expr import ZERO, Index, var
-from tcsym.network.steps import program_hash, sizes_in
+from tcsym.network.steps import with_hash, sizes_in
 
 _OPERATORS: dict[AssignOp, BinaryOp] = {"+=": "add", "*=": "mul", "min=": "min", "max=": "max"}
 
@@ -165,7 +165,7 @@ def with_sizes(program: Program, order: Collection[str]) -> Program:
     bound = {str(e) for t in program.inputs for e in t.shape}
     free = tuple(n for n in sizes if n not in bound)
     made = replace(program, sizes=sizes, free_sizes=free, canonical="")
-    return replace(made, canonical=program_hash(made))
+    return with_hash(made)
 
 
 def fresh(name: str, taken: set[str]) -> str:
