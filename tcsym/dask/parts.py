@@ -28,7 +28,7 @@ from tcsym.frontend.program import (
     statements,
 )
 from tcsym.index.expr import ZERO, Index, var
-from tcsym.network.steps import with_hash, sizes_in
+from tcsym.network.steps import sizes_in, with_hash
 
 _OPERATORS: dict[AssignOp, BinaryOp] = {"+=": "add", "*=": "mul", "min=": "min", "max=": "max"}
 
