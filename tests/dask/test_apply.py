@@ -208,6 +208,17 @@ def test_blocks_of_machine_code(name: str) -> None:
     assert (4, 2) in found
 
 
+def test_gradients() -> None:
+    """Chunks of rows that are summed over, in both directions."""
+    backward = tc.library.softmax.grad()
+    given = {n: x + 0.5 for n, x in drawn(backward, {"N": 3, "D": 6}).items()}
+    chunked = {n: da.from_array(x, chunks=(2, 4)) for n, x in given.items()}
+    with interpreted():
+        found = apply(backward, **chunked)
+        assert found.chunks == ((2, 1), (4, 2))
+        assert np.allclose(found.compute(), backward.reference(**given), atol=1e-4)
+
+
 def test_a_block_is_a_call_of_the_kernel_where_that_can_be() -> None:
     """The same program at other sizes: what was compiled and tuned for it serves blocks."""
     for name in ("matmul", "conv2d", "max_pool_3x3s2"):
