@@ -45,6 +45,7 @@ def apply(
     that are combined in a tree, by the operator of the statement. Dimensions of which all is needed
     at every point (tables that are gathered from, steps of `for`) become one chunk. Other arrays
     and numbers are taken as one chunk.
+    What the kernel updates is a result, behind the others, as of `kernel.functional()`.
     sizes: values of free sizes.
     threads: of one block; Dask runs blocks beside each other. None: as `tcsym.get_num_threads()`
         of the worker says.
@@ -53,16 +54,13 @@ def apply(
     """
     if isinstance(kernel, Module):
         kernel = kernel._only
-    return _apply(kernel, args, kwargs, sizes, threads)
+    return _apply(kernel.functional(), args, kwargs, sizes, threads)
 
 
 @inside
 @deep_recursion
 def _apply(kernel: Kernel, args: Any, kwargs: Any, sizes: Any, threads: int | None) -> Any:
     plan = kernel._plan
-    for i in plan.inouts:
-        message = f"`{plan.inputs[i].name}` is updated in place, but Dask's arrays never change"
-        raise plan.error("immutable", message, plan.inputs[i].span, "make it an output")
     given = match_arguments(plan, args, kwargs)
     for p, x in zip(plan.inputs, given):
         _require_known(plan, p, x)
