@@ -18,6 +18,7 @@ from tests.fuzz.model import (
     random_kind,
     random_layouts,
 )
+from tests.fuzz.updates import as_parameter, with_updates
 
 POOLS: dict[str, tuple[int, ...]] = {
     "batch": (1, 2, 3, 1, 2, 0),
@@ -126,11 +127,34 @@ class Draft(Struct):
             self.inputs.append(Input(model, "tame", "plain"))
         step = self.rng.choice([1] * 6 + [4, 8])  # what all sizes are multiples of
         sizes = tuple(self._sizes(most, step) for _ in range(SETS))
+        if self.chance(0.4):
+            self.update_input()
         inputs = random_layouts(self.rng, self.inputs)
         given = (), inputs, tuple(outputs), tuple(self.items), sizes, (), seed
         expected = tuple((t.name, t.shape, None) for t in self.made)
         told = {"exact": frozenset(self.exact), "alike": tuple(self.alike)}
-        return Case(*given, expected, tuple(self.points), self.may_fail, **told)
+        case = Case(*given, expected, tuple(self.points), self.may_fail, **told)
+        known = {x for pair in self.alike for x in pair} | self.exact
+        models = {t.name: TensorModel(t.name, t.dtype, t.shape) for t in self.made if t.declared}
+        models = {name: t for name, t in models.items() if name not in known}
+        return with_updates(case, models, self.rng) if self.chance(0.5) else case
+
+    def update_input(self) -> None:
+        """Some input, which layers read, goes on from one of their results."""
+        ready = [
+            (k, t)
+            for k, i in enumerate(self.inputs)
+            for t in self.made
+            if i.tensor.shape == t.shape and i.tensor.dtype.is_float
+        ]
+        if ready:
+            k, t = self.rng.choice(ready)
+            old = self.inputs[k].tensor
+            self.inputs[k] = as_parameter(old, self.rng)
+            at = ", ".join("abcdefgh"[: len(t.shape)])
+            left, read = (f"{n}({at})" if at else n for n in (old.name, t.name))
+            op = self.rng.choice(["=", "+=", "max="])
+            self.statement(f"{left} {op} {old.dtype}({read})", list(t.shape))
 
     def _appears(self, name: str) -> bool:
         return any(var(name) == e for i in self.inputs for e in i.tensor.shape)

@@ -166,16 +166,21 @@ def _negated(s: Scope, depth: int) -> Value:
 
 def _bits(s: Scope, depth: int) -> Value:
     """Masks, shifts by any count, complements: of integers, and of floats that become ones."""
-    a, b = (x if x.dtype.is_integer else _as_integer(s, x) for x in (number(s, depth), leaf(s)))
+    left = number(s, depth)
+    without = set(s.anchored)
+    a, b = (x if x.dtype.is_integer else _as_integer(s, x) for x in (left, leaf(s)))
     op = s.rng.choice(["&", "|", "^", "<<", ">>", "~"])
-    if op == "~":
-        return Value(f"(~{a.text})", a.dtype, 300.0)
+    count = ""
     if op in ("<<", ">>"):
         count = s.rng.choice([b.text, "1", "3", "40"])
-        return Value(f"({a.text} {op} {count})", a.dtype, 300.0)
-    if s.chance(0.4):
-        return Value(f"({a.text} {op} {s.rng.randint(0, 127)})", a.dtype, 300.0)
-    return Value(f"({a.text} {op} {b.text})", common_type(a, b), 300.0)
+    elif op != "~" and s.chance(0.4):
+        count = str(s.rng.randint(0, 127))
+    if op == "~" or count not in ("", b.text):
+        s.anchored = without  # the other operand is left out
+    if op == "~":
+        return Value(f"(~{a.text})", a.dtype, 300.0)
+    dtype = a.dtype if count else common_type(a, b)
+    return Value(f"({a.text} {op} {count or b.text})", dtype, 300.0)
 
 
 def _as_integer(s: Scope, v: Value) -> Value:

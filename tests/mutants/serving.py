@@ -104,8 +104,29 @@ MUTANTS = (
         "copies-not-written-back",
         "results of a call that ran on copies are not written back",
         "run_on_copies",
-        "if used is not given:",
-        "if used is given:",
+        "if passed[k] is not views[k]:",
+        "if passed[k] is views[k]:",
+    ),
+    Mutant(
+        "padded-updates-lost",
+        "what a padded version updated is not copied back",
+        "Padding.of",
+        'if t.role != "input"',
+        'if t.role == "output"',
+    ),
+    Mutant(
+        "updates-may-overlap",
+        "an array that is updated may be another argument, too",
+        "require_updatable",
+        "if q is not p}",
+        "if q is p and not v.dense}",
+    ),
+    Mutant(
+        "updates-seen-by-readers-before",
+        "a step that updates a tensor runs before what reads it as it was",
+        "_groups",
+        "touching[name] += own",
+        "touching[name] += own * (name in written)",
     ),
     # ---- arguments and results
     Mutant(

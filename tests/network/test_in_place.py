@@ -57,6 +57,15 @@ def test_nothing_is_written_over_what_is_read_elsewhere(read: str) -> None:
     assert not any(t.over for t in plan.tensors)
 
 
+def test_nothing_is_written_over_what_another_statement_reads() -> None:
+    text = SHARED.replace("F(b,m) / S(m)", "F(b,m) / S(m)\n    D(b,m) = F(b,m) * E(b,m)").replace(
+        "E(b,n) * W", "(E(b,n) + D(b,n)) * W"
+    )
+    plan = tcsym.define(text, target="cpu:novector").shared.plan()
+    assert any({"E", "D"} <= {t.name for t in s.program.tensors} for s in plan.steps)
+    assert not any(t.over for t in plan.tensors)
+
+
 def test_a_product_is_not_written_over_its_operand() -> None:
     assert not any(t.over for t in tcsym.define(LAYERS).plan().tensors)
 
