@@ -136,7 +136,7 @@ class Device(Cpu):
     def map(self, kernel: Kernel, target: Target, options: Options, whole: bool) -> Mapped:
         from tcsym.schedule.map_gpu import map_gpu
 
-        return map_gpu(kernel, target.machine)
+        return map_gpu(kernel, target.machine, options)
 
 
 class Twin(Device):

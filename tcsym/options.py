@@ -64,7 +64,8 @@ class Options(Struct, frozen=True, metaclass=_Named):
     row_block: height, in register tiles, of the blocks of rows that fused nests share.
     plan: the plan that nests get wherever it can be carried out, whatever is said to be quicker, by
         the name of its class in `schedule/plan.py`: `Panels`, or `Panels:2` for the second that is
-        proposed. A nest that is not offered it, or `""`: as sizes say.
+        proposed; on a device with its numbers, `SharedTiles:128x64x16x2x8x4`. A nest that is not
+        offered it, or `""`: as sizes say.
     nests: (k, field, value): the k-th outermost loop nest, in the order in which they run, has
         another value of a field that says how it is tiled, packed or unrolled.
     vectorize, parallelize: allow vector loops, threads.
@@ -165,7 +166,7 @@ class Options(Struct, frozen=True, metaclass=_Named):
 
 
 _DEFAULTS = dict(zip(Options.__struct_fields__, Options.__struct_defaults__))
-_PLAN = re.compile(r"[A-Z][A-Za-z]*(:[1-9][0-9]?)?")
+_PLAN = re.compile(r"[A-Z][A-Za-z]*(:[1-9][0-9]{0,3}(x[1-9][0-9]{0,3})*)?")
 _BINDS = get_args(Bind)
 _CHOICES: dict[str, tuple[str, ...]] = {
     "scheduler": get_args(Scheduler),

@@ -31,6 +31,7 @@ from tcsym.ir.loops import (
     block,
 )
 from tcsym.ir.traverse import walk
+from tcsym.options import Options
 from tcsym.process.config import VERIFY
 from tcsym.schedule.analysis.assume import assume, in_context
 from tcsym.schedule.analysis.loops import loops_in, scatters
@@ -48,7 +49,7 @@ from tcsym.schedule.device.plan import (
     Version,
     WarpTiles,
 )
-from tcsym.schedule.device.propose import versions
+from tcsym.schedule.device.propose import offered, versions
 from tcsym.schedule.device.ragged import parallel_outside
 from tcsym.schedule.device.scatter import at_once, owned, scatter_of
 from tcsym.schedule.device.sort import LEAST_TERMS, sorted_terms
@@ -71,8 +72,13 @@ from tcsym.target.machine import Machine
 THREAD_BYTES = 512  # of a temporary that each thread has for itself
 
 
-def map_gpu(kernel: Kernel, machine: Machine) -> Mapped:
-    """A correct kernel for every naive one, and all sizes."""
+def map_gpu(
+    kernel: Kernel, machine: Machine, options: Options | None = None, tells_all: bool = False
+) -> Mapped:
+    """A correct kernel for every naive one, and all sizes.
+
+    options: which plans are asked for. tells_all: choices say all that were offered.
+    """
     small = drop_empty(in_quotients(kernel))
     names = Names.of(small)
     body = unswitch(without_allocations(small.body), names)
@@ -81,7 +87,7 @@ def map_gpu(kernel: Kernel, machine: Machine) -> Mapped:
     small = fold_storage(without_unit_loops(privatise(small)))
     small = interchange_scans(small, names, in_blocks=False)
     small = replace(small, body=parallel_outside(small.body))
-    host = _Host(small, machine, names)
+    host = _Host(small, machine, names, options or Options(), tells_all)
     body = host.node(small.body)
     small = _contracted(replace(host.kernel, body=body), frozenset(host.on_threads))
     small = place_allocations(drop_empty(assume(small)))
@@ -101,6 +107,8 @@ class _Host(Struct):
     kernel: Kernel
     machine: Machine
     names: Names
+    options: Options
+    tells_all: bool
     on_threads: set[str] = field(default_factory=set)
     choices: list[Choice] = field(default_factory=list)
 
@@ -165,6 +173,8 @@ class _Host(Struct):
 
     def grids(self, top: Loop) -> Node:
         """The versions of the nest, side by side."""
+        nest = nest_of(self.kernel, top)
+        everything = offered(nest, self.machine) if self.tells_all else ()
         given = [v for v in self.versions(top) if v.when != FALSE]
         last = next((k for k, v in enumerate(given) if v.when == TRUE), len(given) - 1)
         made: Node | None = None
@@ -180,14 +190,17 @@ class _Host(Struct):
             self.kernel = applied.kernel
             self.on_threads |= {x.variable for x in loops_in(applied.node)}
             self.on_threads |= {*nest.variables}
-            taken.append(Taken(version.when, plan))
+            cost = "" if version.cost is None else str(version.cost)
+            taken.append(Taken(version.when, plan, cost=cost))
             made = applied.node if made is None else Branch(version.when, applied.node, made)
         assert made is not None
-        self.choices.append(Choice(top.variable, tuple(reversed(taken))))
+        of_nest = tuple((v.plan.name, v) for v in everything)
+        self.choices.append(Choice(top.variable, tuple(reversed(taken)), of_nest))
         return made
 
     def versions(self, top: Loop) -> tuple[Version, ...]:
-        found = versions(nest_of(self.kernel, top), self.machine)
+        wanted = self.options.of_nest(len(self.choices)).plan
+        found = versions(nest_of(self.kernel, top), self.machine, wanted)
         phases = {phase_of(b): b for b in self.kernel.buffers if b.space == "argument"}
         for name in frozenset[str]().union(*[condition_variables(v.when) for v in found]):
             if name in phases:

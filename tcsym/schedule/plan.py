@@ -417,13 +417,15 @@ class Note(Struct, frozen=True):
 class Taken(Struct, frozen=True):
     """A version that the kernel has, and what was chosen for the nests inside it.
 
-    is_left_out: it has none for these sizes, which are left to another kernel.
+    is_left_out: it has none for these sizes, which are left to another kernel. cost: of a device's
+    grid, as text.
     """
 
     when: Condition
     plan: Plan | DevicePlan
     inside: tuple[Choice | Note, ...] = ()
     is_left_out: bool = False
+    cost: str = ""
 
 
 class Choice(Keyed, frozen=True):
@@ -436,7 +438,7 @@ class Choice(Keyed, frozen=True):
 
     nest: str
     versions: tuple[Taken | Note, ...]
-    offered: tuple[tuple[str, Version[Any]], ...] = ()
+    offered: tuple[tuple[str, Any], ...] = ()  # `Version`s, of a device those of `device.plan`
 
 
 def notes_of(record: Iterable[Choice | Taken | Note]) -> Iterator[Note]:

@@ -59,6 +59,9 @@ def _version(x: Taken, head: str, pad: str) -> Iterator[str]:
     notes = [n.text for n in x.inside if isinstance(n, Note)]
     plan = "; ".join(notes) if isinstance(x.plan, Rows) and notes else str(x.plan)
     yield from _wrapped(head + (f"left to another kernel: {plan}" if x.is_left_out else plan), pad)
+    if x.cost:
+        cost = textwrap.shorten(x.cost, 2 * LONG, placeholder=" …")
+        yield from _wrapped(f"({cost})", pad + "  ")
     of_panels = isinstance(x.plan, Panels)
     yield from _nests((y for y in x.inside if not (of_panels and _is_tile(y))), pad + "  ")
 

@@ -38,10 +38,10 @@ KINDS = (
 )
 TRIPLE = "nvptx64-nvidia-cuda"
 MULTIPROCESSORS = {
-    "sm_80": Multiprocessor(1 << 16, 2048, 164 * 1024, 64, 1024, 10),
-    "sm_86": Multiprocessor(1 << 16, 1536, 100 * 1024, 128, 512, 6),
-    "sm_90a": Multiprocessor(1 << 16, 2048, 228 * 1024, 128, 1280, 14),
-    "sm_100": Multiprocessor(1 << 16, 2048, 228 * 1024, 128, 1280, 29),
+    "sm_80": Multiprocessor(1 << 16, 2048, 164 * 1024, 64, 1024, 10, 40, 1410),
+    "sm_86": Multiprocessor(1 << 16, 1536, 100 * 1024, 128, 512, 6, 20, 1710, blocks=16),
+    "sm_90a": Multiprocessor(1 << 16, 2048, 228 * 1024, 128, 1280, 14, 40, 1755),
+    "sm_100": Multiprocessor(1 << 16, 2048, 228 * 1024, 128, 1280, 29, 64, 1965),
 }
 REGISTERS = 255  # of a thread, at most
 LINE_BYTES = 128

@@ -35,8 +35,10 @@ class Tile(Struct, frozen=True):
 class Multiprocessor(Struct, frozen=True):
     """What runs blocks of a device: what it holds at once, and what it does in a cycle.
 
-    products: of 16-bit numbers, by instructions for matrices. memory_bytes: its share of the
-    device's memory. latency: of that memory, in cycles. Reference: NVIDIA's tuning guides.
+    products: of 16-bit numbers, by instructions for matrices. memory_bytes, l2_bytes: its share of
+    the device's memory, and of what all share of the second cache. latency: of that memory, in
+    cycles. launch: cycles until a grid that was launched runs. mhz: of its clock. Reference:
+    NVIDIA's tuning guides.
     """
 
     registers: int
@@ -45,9 +47,12 @@ class Multiprocessor(Struct, frozen=True):
     fmas: int
     products: int
     memory_bytes: int
+    l2_bytes: int
+    mhz: int
     latency: int = 600
     blocks: int = 32
     bank_bytes: int = 128
+    launch: int = 3000
 
 
 class Machine(Struct, frozen=True):

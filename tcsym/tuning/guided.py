@@ -18,7 +18,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from tcsym.options import Options
-from tcsym.tuning.space import Space
+from tcsym.tuning.space import Space, value_of
 
 FAILED = 1.5  # logarithm of the cost that the model learns for a failure
 SINGLE, PAIR, NOISE = 0.3, 0.08, 0.05  # standard deviations
@@ -112,7 +112,7 @@ class Guided:
         axes = self.space.axes
         places = [{v: k for k, v in enumerate(values)} for _, values in axes]
         chosen = np.array(
-            [[place[getattr(p, name)] for place, (name, _) in zip(places, axes)] for p in points],
+            [[place[value_of(p, name)] for place, (name, _) in zip(places, axes)] for p in points],
             dtype=np.intp,
         ).reshape(len(points), len(axes))
         columns = [np.zeros(len(points), np.intp)]

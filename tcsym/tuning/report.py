@@ -62,6 +62,20 @@ class Regret(Struct, frozen=True):
         )
 
 
+class Ranked(Struct, frozen=True):
+    """A candidate that was not run. seconds: predicted, by size. gain: how many times as fast as
+    the default that makes it, over the sizes. facts: what its largest grid holds."""
+
+    options: Options
+    seconds: Mapping[Values, float]
+    gain: float
+    facts: str
+
+    def __str__(self) -> str:
+        times = ", ".join(f"{1e6 * s:.1f}" for s in self.seconds.values())
+        return f"{self.gain:.2f} times, {times} us: {self.options} ({self.facts})"
+
+
 class TuningReport(Struct):
     """Returned by `kernel.tune`. Prints as a table; `options` is the tree as text.
 
@@ -69,7 +83,7 @@ class TuningReport(Struct):
         weighted); of calls as programs make them (`kernel(A, B)`, results allocated), measured
         again after the search in other processes; 1.0 where the default serves.
     interval: of the gain, 95 %.
-    stopped: "budget", "settled", "exhausted" or "interrupted".
+    stopped: "budget", "settled", "exhausted", "interrupted" or "unmeasured".
     notes: what to know of the result: that the machine was too noisy to believe some of it, or that
         no time was left to confirm it.
     trials: all candidates, failures with reasons.
@@ -81,6 +95,8 @@ class TuningReport(Struct):
     least: seconds that a first round of candidates needs, if this tune had less; 0: it had enough.
     is_kept: the options store could be written.
     code: of the options that serve, as it was measured.
+    ranked: candidates by what they are predicted to take, where no device was there to run them;
+        then nothing was measured or kept, and `stopped` is "unmeasured".
     """
 
     name: str
@@ -100,6 +116,7 @@ class TuningReport(Struct):
     least: float = 0.0
     notes: tuple[str, ...] = ()
     code: Mapping[Options, Compiled] = field(default_factory=dict)
+    ranked: tuple[Ranked, ...] = ()
 
     def __repr__(self) -> str:
         return str(self)
@@ -176,6 +193,9 @@ class TuningReport(Struct):
         figure.savefig(path)
 
     def __str__(self) -> str:
+        if self.stopped == "unmeasured":
+            best = [str(x) for x in self.ranked[: 2 * _SHOWN]]
+            return "\n".join([f"{self.name}:", self._counts(), *self.notes, *best])
         low, high = self.interval
         lines = [
             f"{self.name}: {self.gain:.3f} times as fast as the default"
@@ -197,6 +217,8 @@ class TuningReport(Struct):
         return "\n".join(lines)
 
     def _counts(self) -> str:
+        if self.stopped == "unmeasured":
+            return f"candidates: {len(self.ranked)} ranked, {len(self.trials)} left out"
         if not self.trials:
             return "trials: none, there was no time to measure the default"
         if len(self.trials) == 1 and self.stopped in ("budget", "interrupted"):

@@ -7,6 +7,7 @@ so the space follows the schedules without knowing them, and nearly every candid
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
@@ -21,10 +22,11 @@ from tcsym.ir.text import kernel_text
 from tcsym.ir.traverse import walk
 from tcsym.options import Options
 from tcsym.process.recursion import deep_recursion
-from tcsym.target.machine import Machine
+from tcsym.target.machine import Tile
 from tcsym.target.target import Target
 
 Value = Any
+Values = tuple[int, ...]
 
 AXES: Mapping[str, tuple[Value, ...]] = {
     "fusion": ("max", "preserve-coincident", "min"),
@@ -46,17 +48,45 @@ AXES: Mapping[str, tuple[Value, ...]] = {
     "parallel_loops": (3, 1, 2),
     "min_work_per_thread": (131072, 32768, 65536, 262144, 1048576),
 }
+_NEST = re.compile(r"nests\[(\d+)\]\.(\w+)")
 _SCHEDULING = ("fusion", "inner_fusion", "scheduler")
 _THREADING = ("parallel_loops", "min_work_per_thread")
 SPILL_COST, LATENCY_TILES = 2.0, 8
 PRUNED_BEYOND = 2.0
 
 
+def value_of(options: Options, axis: str) -> Value:
+    """That of a field, or of a nest's: `nests[0].plan`."""
+    nest = _NEST.fullmatch(axis)
+    if nest is None:
+        return getattr(options, axis)
+    own = {(k, name): value for k, name, value in options.nests}
+    return own.get((int(nest[1]), nest[2]), getattr(Options(), nest[2]))
+
+
+def with_values(options: Options, changes: Mapping[str, Value]) -> Options:
+    """With other values on axes; a nest's default is none of its own."""
+    nests = {(k, name): value for k, name, value in options.nests}
+    fields: dict[str, Value] = {}
+    for axis, value in changes.items():
+        nest = _NEST.fullmatch(axis)
+        if nest is None:
+            fields[axis] = value
+        elif value == getattr(Options(), nest[2]):
+            nests.pop((int(nest[1]), nest[2]), None)
+        else:
+            nests[int(nest[1]), nest[2]] = value
+    return replace(options, **fields, nests=tuple((k, n, v) for (k, n), v in nests.items()))
+
+
 class Space(Struct, frozen=True):
-    """Axes with their values, the default first. Points are options; other fields are defaults."""
+    """Axes with their values, the default first. Points are options; other fields are defaults.
+
+    tile: the register tile that is usual, if axes change it.
+    """
 
     axes: tuple[tuple[str, tuple[Value, ...]], ...]
-    tiles: bool
+    tile: Tile | None
     registers: int
 
     @property
@@ -75,22 +105,22 @@ class Space(Struct, frozen=True):
             return options
         changes: dict[str, Value] = {}
         for name, values in rng.sample(self.axes, min(n_changes, len(self.axes))):
-            others = [v for v in values if v != getattr(options, name)]
+            others = [v for v in values if v != value_of(options, name)]
             changes[name] = rng.choice(others)
         return self.at(changes, options)
 
     def crossed(self, a: Options, b: Options, rng: random.Random) -> Options:
         """Each axis from either parent."""
-        return self.at({name: getattr(rng.choice((a, b)), name) for name, _ in self.axes})
+        return self.at({name: value_of(rng.choice((a, b)), name) for name, _ in self.axes})
 
     def at(self, changes: Mapping[str, Value], options: Options | None = None) -> Options:
-        return replace(options or Options(), **changes)
+        return with_values(options or Options(), changes)
 
     def widened(self, points: Iterable[Options]) -> Space:
         """Axes that have the values of these points, too: somebody chose them."""
         given = list(points)
         axes = [
-            (name, tuple(dict.fromkeys((*values, *(getattr(p, name) for p in given)))))
+            (name, tuple(dict.fromkeys((*values, *(value_of(p, name) for p in given)))))
             for name, values in self.axes
         ]
         return replace(self, axes=tuple(axes))
@@ -99,19 +129,19 @@ class Space(Struct, frozen=True):
         """Fewer axes."""
         return replace(self, axes=tuple(axis for axis in self.axes if axis[0] not in names))
 
-    def predicted(self, options: Options, default: Options, machine: Machine) -> float:
+    def predicted(self, options: Options, default: Options, sizes: tuple[Values, ...]) -> float:
         """How many times slower than the default's a register tile must be: 1.0 is no opinion.
 
         A tile needs rows * vectors accumulators, a row of B and a broadcast value in registers,
         and enough independent accumulators to hide the latency of a multiply-add.
         """
-        if not self.tiles:
+        if self.tile is None:
             return 1.0
-        return self._tile_cost(options, machine) / self._tile_cost(default, machine)
+        return self._tile_cost(options, self.tile) / self._tile_cost(default, self.tile)
 
-    def _tile_cost(self, options: Options, machine: Machine) -> float:
-        rows = options.register_rows or machine.tile.rows
-        vectors = options.register_vectors or machine.tile.vectors
+    def _tile_cost(self, options: Options, usual: Tile) -> float:
+        rows = options.register_rows or usual.rows
+        vectors = options.register_vectors or usual.vectors
         tile = rows * vectors
         loads = (rows + vectors) / tile
         latency = max(1.0, LATENCY_TILES / tile)
@@ -155,5 +185,5 @@ def space_of(program: Program, target: Target, default: Options, threads: int) -
             kept = others if changes(name, others[0]) or changes(name, others[-1]) else ()
         if kept:
             axes.append((name, (here, *kept)))
-    tiles = any(name == "register_rows" for name, _ in axes)
-    return Space(tuple(axes), tiles, target.machine.vector_registers)
+    tile = target.machine.tile if any(name == "register_rows" for name, _ in axes) else None
+    return Space(tuple(axes), tile, target.machine.vector_registers)

@@ -15,12 +15,13 @@ from typing import Any, get_args
 
 from msgspec.structs import replace
 
-from tcsym.errors import OptionError, TCError
+from tcsym.errors import OptionError, TargetError, TCError
 from tcsym.frontend.program import Program
 from tcsym.options import Options
 from tcsym.process.threads import get_num_threads
+from tcsym.runtime.device import device_of
 from tcsym.sizes.dims import Dim
-from tcsym.target.target import Target
+from tcsym.target.target import TWIN, Target
 from tcsym.tuning.budget import Budget
 from tcsym.tuning.confirm import Confirmation, answer, code_of, ready
 from tcsym.tuning.declared import context_for
@@ -33,12 +34,13 @@ from tcsym.tuning.learn import MANY, Between, Costs, learn_tree, prove_partition
 from tcsym.tuning.least_time import least_seconds
 from tcsym.tuning.progress import Progress, Snapshot
 from tcsym.tuning.race import Attempt, Race
+from tcsym.tuning.rank import rank
 from tcsym.tuning.refine import simplified
 from tcsym.tuning.regret import certify
 from tcsym.tuning.report import TuningReport
 from tcsym.tuning.request import DEFAULT, Request, Search, baseline_job, template_job
 from tcsym.tuning.select_regions import Conclusion, conclude, hull
-from tcsym.tuning.space import PRUNED_BEYOND, Space, space_of
+from tcsym.tuning.space import PRUNED_BEYOND, Space, space_of, value_of
 from tcsym.tuning.start import STARTS, known_options
 from tcsym.tuning.survey import finalists, survey
 from tcsym.tuning.times import Times
@@ -112,7 +114,21 @@ def tune_program(
         progress=progress,
         context=context_for(program, declared, distribution),
     )
-    return tune(request, running)
+    why = _unmeasurable(target)
+    return rank(request, why) if why else tune(request, running)
+
+
+def _unmeasurable(target: Target) -> str:
+    """Why nothing can be run for a device; "" where it can, and on a processor."""
+    if target.machine.multiprocessor is None:
+        return ""
+    if target.name == TWIN:
+        return "the twin of a device runs on the host"
+    try:
+        device_of(target).require(target)
+    except TargetError as error:
+        return error.message
+    return ""
 
 
 class _Late(Exception):
@@ -398,14 +414,14 @@ class _Tuning:
         request, trials = self.request, self.trials
         near = known_options(trials.database, request.program, trials.machine, tuple(self.weights))
         axes = [name for name, _ in space.axes]
-        projected = [space.at({name: getattr(o, name) for name in axes}) for o in STARTS]
+        projected = [space.at({name: value_of(o, name) for name in axes}) for o in STARTS]
         listed = dict.fromkeys((*request.start, *near, *projected))
         return [o for o in listed if o != DEFAULT and o not in tried]
 
     def _unpruned(self, batch: Sequence[Options], space: Space) -> list[Options]:
         kept: list[Options] = []
         for options in batch:
-            predicted = space.predicted(options, DEFAULT, self.request.target.machine)
+            predicted = space.predicted(options, DEFAULT, tuple(self.weights))
             if predicted > PRUNED_BEYOND:
                 reason = f"the model predicts {predicted:.1f} times the default's time"
                 self._note([Attempt(options, "pruned", reason)])

@@ -5,13 +5,21 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+import tcsym as tc
+from tcsym.compiler import analyse
 from tcsym.frontend.program import Read
-from tcsym.index.expr import index, var
-from tcsym.schedule.device import cost
+from tcsym.index.expr import var
+from tcsym.index.values import evaluate, holds
+from tcsym.options import Options
+from tcsym.schedule.device import cost, propose
 from tcsym.schedule.device.cost import tile_cost, wavefronts
 from tcsym.schedule.device.panels import Panel
-from tcsym.schedule.device.plan import SharedTiles, WarpTiles
+from tcsym.schedule.device.plan import GridCost, SharedTiles, WarpTiles
+from tcsym.schedule.map_gpu import map_gpu
+from tcsym.schedule.plan import Choice, Taken
+from tcsym.schedule.proved import schedule_program
 from tcsym.target.cuda import KINDS, machine_of
+from tcsym.target.names import resolve_target
 from tcsym.types import DType
 
 LOOPS = ("m", "n", "k")
@@ -36,7 +44,9 @@ def test_tiles_fit_and_their_loads_do_not_conflict(plan, kind) -> None:
 
 def test_rows_of_panels_without_padding_conflict(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cost, "PADDING", 0)
+    wavefronts.cache_clear()
     assert [wavefronts(WARPS, p) for p in operands(DType.FLOAT16)] == [4, 4]
+    wavefronts.cache_clear()
 
 
 def test_what_does_not_fit_holds_no_block() -> None:
@@ -46,14 +56,99 @@ def test_what_does_not_fit_holds_no_block() -> None:
     assert tile_cost(wide, operands(DType.FLOAT32), MACHINE).resident == 0
 
 
-def test_few_large_blocks_leave_multiprocessors_idle() -> None:
-    large, small = (tile_cost(p, operands(DType.FLOAT32), MACHINE) for p in (POINTS, FEW_POINTS))
+def taken(text: str, *sizes: tuple[int, ...], device: str = "cuda:sm_80") -> list[str]:
+    """Names of the plans that the text's nest gets at these sizes, all arrays well aligned."""
+    (p,) = analyse(text).values()
+    kernel = schedule_program(p, Options(), {}).kernel
+    (choice,) = map_gpu(kernel, resolve_target(device).machine).choices
+    assert isinstance(choice, Choice)
+    found = []
+    for values in sizes:
+        known = dict(zip(p.sizes, values, strict=True))
+        known |= {f"{t.name}.phase": 0 for t in (*p.inputs, *p.outputs)}
+        versions = [v for v in choice.versions if isinstance(v, Taken)]
+        plan = next(v.plan for v in versions if holds(v.when, known))
+        found.append(plan.name)  # type: ignore[union-attr]
+    return found
 
-    def cycles(n: int) -> tuple[int, int]:
-        return tuple(
-            c.total(index((n // size) ** 2), MACHINE).as_int() or 0
-            for c, size in ((large, 128), (small, 64))
-        )
 
-    assert cycles(512)[0] > cycles(512)[1]
-    assert cycles(8192)[0] < cycles(8192)[1]
+MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
+
+
+def test_products_get_tiles_that_keep_multiprocessors_busy() -> None:
+    sizes = (8192, 8192, 8192), (512, 512, 512), (32, 8192, 32), (1, 4096, 4096)
+    assert taken(MM, *sizes) == [
+        "SharedTiles:128x128x16x2x8x8",
+        "SharedTiles:64x64x16x2x4x4",
+        "SplitSum:64x64x16x2x4x4",
+        "BlockRows:32x8",
+    ]
+    half = taken(MM.replace("float", "float16"), *sizes[:2], device="cuda:sm_90a")
+    assert half == ["WarpTiles:128x128x32x3x64x32", "WarpTiles:64x64x32x3x32x32"]
+
+
+def test_rows_get_as_many_threads_as_they_are_long() -> None:
+    softmax = tc.library.source("softmax")
+    found = taken(softmax, (4096, 1), (100000, 16), (1024, 1000), (4, 100000))
+    assert found == ["ThreadPoints:1", "BlockRows:32x8", "BlockRows:128x1", "BlockRows:512x1"]
+    sums = "def f(float(N,D) X) -> (S) { S(d) +=! X(n,d) }"  # whose neighbours are columns
+    assert taken(sums, (8, 100000), (100000, 8)) == ["ThreadPoints:1", "BlockRows:512x1"]
+
+
+def test_maps_move_four_numbers_at_once_where_memory_is_busy() -> None:
+    text = "def f(float(N,M) X) -> (Y) { Y(i,j) = X(i,j) + 1 }"
+    assert taken(text, (10, 8), (4096, 4096)) == ["ThreadPoints:1", "ThreadPoints:4"]
+
+
+def cost_of(text: str, device: str = "cuda:sm_80") -> GridCost:
+    """Of the plan for all sizes."""
+    (p,) = analyse(text).values()
+    kernel = schedule_program(p, Options(), {}).kernel
+    choices = map_gpu(kernel, resolve_target(device).machine, tells_all=True).choices
+    (choice,) = [x for x in choices if isinstance(x, Choice)]
+    cost = choice.offered[-1][1].cost
+    assert isinstance(cost, GridCost)
+    return cost
+
+
+def test_a_cost_follows_from_the_machine_and_from_where_threads_load() -> None:
+    straight = cost_of("def f(float(N,M) X) -> (Y) { Y(i,j) = X(i,j) + 1 }")
+    turned = cost_of("def f(float(N,M) X) -> (Y) { Y(i,j) = X(j,i) + 1 }")
+    assert (straight.lines, turned.lines) == (1, 32)
+    sizes = {"N": 4096, "M": 4096}
+    assert evaluate(straight.memory, sizes) < evaluate(turned.memory, sizes)
+    # 128 MiB at 10 bytes a cycle of 108 multiprocessors, and the launch
+    assert 124_000 < evaluate(straight.cycles, sizes) < 132_000
+    newer = cost_of("def f(float(N,M) X) -> (Y) { Y(i,j) = X(i,j) + 1 }", "cuda:sm_90a")
+    assert evaluate(newer.cycles, sizes) < evaluate(straight.cycles, sizes) * 0.7
+
+
+def test_steps_in_order_wait_for_each_other() -> None:
+    text = """def f(float(T,N) X) -> (float(T+1,N) S) {
+      S(0,n) = 0  for t in T { S(t+1,n) = S(t,n) * 0.5 + X(t,n) }
+    }"""
+    (p,) = analyse(text).values()
+    kernel = schedule_program(p, Options(), {}).kernel
+    choices = map_gpu(kernel, MACHINE, tells_all=True).choices
+    costs = [x.offered[-1][1].cost for x in choices if isinstance(x, Choice)]
+    few, many = ({"T": t, "N": 64} for t in (4, 4000))
+    assert max(evaluate(c.cycles, many) - evaluate(c.cycles, few) for c in costs) > 4000 * 100
+
+
+def test_what_no_multiprocessor_holds_is_not_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(propose, "LARGE", (256, 256, 64, 4, 16, 16))
+    assert not any("256x256" in x for x in taken(MM, (8192, 8192, 8192)))
+    tc.define(MM, target="cuda:sm_86").explain("plan")
+
+
+def test_a_plan_is_asked_for_by_its_name() -> None:
+    for name, text in (
+        ("SharedTiles:32x64x32x2x2x4", "blocks of 32 m x 64 n, 32 k at a time, 2 stages"),
+        ("SplitSum", "sums of parts"),
+        ("BlockRows:64x1", "m: 64 threads for each of m, n"),
+    ):
+        plan = tc.define(MM, target="cuda:sm_80", options=Options(plan=name)).explain("plan")
+        assert text in " ".join(plan.split()), plan
+    nests = Options(nests=((0, "plan", "ThreadPoints:1"),))
+    plan = tc.define(MM, target="cuda:sm_80", options=nests).explain("plan")
+    assert "a thread for each of m, n" in plan and "else" not in plan

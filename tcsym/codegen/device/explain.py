@@ -8,6 +8,7 @@ from pathlib import Path
 from shutil import which
 
 from tcsym.codegen.device.c_text import c_text
+from tcsym.codegen.device.ptxas import assembled, assembler
 from tcsym.codegen.emit import emit
 from tcsym.codegen.object_code import assembly
 from tcsym.errors import TargetError
@@ -30,17 +31,16 @@ def explain_device(stage: str, kernel: Kernel, target: Target, min_work_per_thre
 
 def _disassembled(ptx: str, device: str) -> str:
     """The device's own instructions, by tools of NVIDIA's."""
-    assembler, reader = which("ptxas"), which("nvdisasm") or which("cuobjdump")
-    if assembler is None or reader is None:
-        missing = "ptxas" if assembler is None else "nvdisasm"
+    reader = which("nvdisasm") or which("cuobjdump")
+    if assembler() is None or reader is None:
+        missing = "ptxas" if assembler() is None else "nvdisasm"
         raise TargetError(
             f"stage `sass` needs NVIDIA's `{missing}`, which was not found",
             hint="it comes with the CUDA toolkit; `ptx` is there without",
         )
     with tempfile.TemporaryDirectory() as directory:
-        text, code = Path(directory) / "k.ptx", Path(directory) / "k.cubin"
-        text.write_text(ptx)
-        _output(assembler, f"-arch={device}", str(text), "-o", str(code))
+        code = Path(directory) / "k.cubin"
+        code.write_bytes(assembled(ptx, device).cubin)
         return _output(reader, *(["-sass"] if reader.endswith("cuobjdump") else []), str(code))
 
 

@@ -68,9 +68,13 @@ _FUNCTIONS = {
 }
 
 
+def function_cost(name: str) -> int:
+    return _FUNCTIONS.get(name, _FUNCTION)
+
+
 def is_light(function: str) -> bool:
     """An instruction or two."""
-    return _FUNCTIONS.get(function, _FUNCTION) <= PLAIN
+    return function_cost(function) <= PLAIN
 
 
 class Copies(Struct, frozen=True):
@@ -252,7 +256,7 @@ class _Instructions(Struct, frozen=True):
             case Cast():
                 return _CONVERSION
             case Call(function):
-                weight = _FUNCTIONS.get(function, _FUNCTION)
+                weight = function_cost(function)
                 return weight * wide if PLAIN < weight < _FUNCTION else weight
             case _:
                 return PLAIN

@@ -1,18 +1,19 @@
-"""A plan of tiles -> what a multiprocessor holds of it, and the cycles that a grid of it takes.
+"""A plan of tiles -> what a multiprocessor holds of it, and the cycles that a panel takes.
 
 A panel of a block takes as long as what is busiest: arithmetic, issue, shared memory or memory, and
-part of what the others take. Blocks of a multiprocessor add up; where they are too few to hide it,
-a panel takes as long as memory takes to answer.
+part of what the others take. Where blocks are too few to hide it, it takes as long as memory takes
+to answer. What a grid takes: `grid_cost`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from math import ceil
 
 from msgspec import Struct
 
-from tcsym.index.expr import ZERO, Index, ceildiv, maximum, var
+from tcsym.index.expr import ZERO, var
 from tcsym.index.values import evaluate
 from tcsym.ir.device import TILE_COLUMNS, TILE_ROWS, WARP, held, n_held
 from tcsym.schedule.device.panels import Panel
@@ -30,37 +31,44 @@ BESIDE = 0.25  # of what is not busiest is not hidden
 
 class TileCost(Struct, frozen=True):
     """registers: of a thread. resident: blocks of a multiprocessor at once; 0: it holds none.
-    cycles: of a panel of one. waits: of a panel, at least."""
+    cycles: of a panel of one. waits: of a panel, at least. conflicts: `wavefronts`, at most."""
 
     registers: int
     shared_bytes: int
     resident: int
     cycles: int
     waits: int
-
-    def total(self, blocks: Index, machine: Machine) -> Index:
-        """Cycles of a grid for each panel."""
-        each = ceildiv(blocks, machine.workers)
-        waves = ceildiv(each, self.resident)
-        return maximum(each * self.cycles, waves * self.waits)
+    conflicts: int
 
 
-def tile_cost(plan: SharedTiles | WarpTiles, panels: Sequence[Panel], machine: Machine) -> TileCost:
+@lru_cache(256)
+def tile_cost(
+    plan: SharedTiles | WarpTiles, panels: tuple[Panel, ...], machine: Machine
+) -> TileCost:
     """Of a device's machine."""
     unit = machine.multiprocessor
     assert unit is not None, f"{machine.name} is no device"
     registers, shared = _registers(plan, panels), sum(_panel_bytes(plan, p) for p in panels)
+    resident = resident_blocks(plan.threads, registers, shared, machine)
+    busy = _busy(plan, panels, unit)
+    cycles = max(busy) * (1 - BESIDE) + sum(busy) * BESIDE
+    conflicts = max((wavefronts(plan, p) for p in panels), default=1)
+    waits = unit.latency // (plan.stages - 1)
+    return TileCost(registers, shared, resident, ceil(cycles), waits, conflicts)
+
+
+def resident_blocks(threads: int, registers: int, shared: int, machine: Machine) -> int:
+    """Of a multiprocessor at once; 0: it holds none."""
+    unit = machine.multiprocessor
+    assert unit is not None
     held = [
         unit.blocks,
-        unit.threads // plan.threads,
-        unit.registers // (_in_units(registers, 8) * plan.threads),
+        unit.threads // threads,
+        unit.registers // (_in_units(registers, 8) * threads),
         unit.shared_bytes // max(1, shared),
     ]
     fits = registers <= machine.vector_registers and shared <= machine.level("shared").bytes
-    resident = min(held) if fits else 0
-    busy = _busy(plan, panels, unit)
-    cycles = max(busy) * (1 - BESIDE) + sum(busy) * BESIDE
-    return TileCost(registers, shared, resident, ceil(cycles), unit.latency // (plan.stages - 1))
+    return min(held) if fits else 0
 
 
 def _in_units(n: int, unit: int) -> int:
@@ -106,7 +114,7 @@ def _busy(
     else:
         own, arithmetic = terms / plan.threads, terms / unit.fmas
     issue = (own + loads) * plan.threads / WARP / SCHEDULERS * OVERHEAD
-    return arithmetic, issue, waves, copied / unit.memory_bytes / 4  # of four, caches serve three
+    return arithmetic, issue, waves, copied / unit.l2_bytes
 
 
 def _loads(plan: SharedTiles | WarpTiles, p: Panel) -> float:
@@ -121,6 +129,7 @@ def _loads(plan: SharedTiles | WarpTiles, p: Panel) -> float:
     return points / at_once * plan.depth
 
 
+@lru_cache(512)
 def wavefronts(plan: SharedTiles | WarpTiles, p: Panel) -> int:
     """Accesses of shared memory's banks that a load by a warp takes: 1, if none conflict.
 

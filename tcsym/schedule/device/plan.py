@@ -1,4 +1,7 @@
-"""How a nest runs on a device: a value that proposals make and `apply` turns into loops."""
+"""How a nest runs on a device: a value that proposals make and `apply` turns into loops.
+
+`name` is what `Options.plan` calls it: its class and its numbers, `SharedTiles:128x128x16x2x8x8`.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,10 @@ from tcsym.ir.device import WARP
 BLOCK_THREADS = 256
 
 
+def _named(plan: object, *numbers: int) -> str:
+    return f"{type(plan).__name__}:{'x'.join(map(str, numbers))}"
+
+
 class ThreadPoints(Struct, frozen=True):
     """A thread for each iteration of the loops, which are parallel and nest perfectly.
 
@@ -18,6 +25,10 @@ class ThreadPoints(Struct, frozen=True):
 
     loops: tuple[str, ...]
     points: int = 1
+
+    @property
+    def name(self) -> str:
+        return _named(self, self.points)
 
     def __str__(self) -> str:
         number = f"{self.points} neighbours " if self.points > 1 else ""
@@ -34,6 +45,10 @@ class BlockRows(Struct, frozen=True):
     loops: tuple[str, ...]
     width: int
     rows: int = 1
+
+    @property
+    def name(self) -> str:
+        return _named(self, self.width, self.rows)
 
     @property
     def threads(self) -> int:
@@ -60,6 +75,16 @@ class Tiles(Struct, frozen=True):
     depth: int
     stages: int
     copied: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Rows and columns of a block, depth, stages; rows and columns of a thread or a warp."""
+        own = (getattr(self, f) for f in self.__struct_fields__[8:])
+        return (self.block_rows, self.block_columns, self.depth, self.stages, *own)
+
+    @property
+    def name(self) -> str:
+        return _named(self, *self.shape)
 
     def _text(self) -> str:
         return (
@@ -109,6 +134,10 @@ class SplitSum(Struct, frozen=True):
     tiles: SharedTiles | WarpTiles
     terms: Index
 
+    @property
+    def name(self) -> str:
+        return _named(self, *self.tiles.shape)
+
     def __str__(self) -> str:
         return f"sums of parts of {self.tiles.sum}, then added; {self.tiles}"
 
@@ -116,8 +145,46 @@ class SplitSum(Struct, frozen=True):
 DevicePlan = ThreadPoints | BlockRows | SharedTiles | WarpTiles | SplitSum
 
 
+class GridCost(Struct, frozen=True):
+    """What a grid takes, over sizes.
+
+    threads, registers, shared_bytes: of a block, of a thread, of a block. resident: blocks of a
+    multiprocessor at once; 0: it holds none. busy: cycles of a block, by what is busiest; waits: it
+    takes at least. memory: cycles in which memory moves what the grid needs. cycles: of it all.
+    conflicts: accesses of shared memory's banks that a load takes, at most. lines: those of memory
+    that an access of a warp reaches, at most.
+    """
+
+    threads: int
+    registers: int
+    shared_bytes: int
+    resident: int
+    blocks: Index
+    busy: Index
+    waits: Index
+    memory: Index
+    cycles: Index
+    conflicts: int = 1
+    lines: int = 1
+
+    def __str__(self) -> str:
+        conflicts = f", {self.conflicts} conflicts of banks" if self.conflicts > 1 else ""
+        lines = f", {self.lines} lines an access" if self.lines > 1 else ""
+        return (
+            f"{self.threads} threads of {self.registers} registers, {self.shared_bytes} bytes "
+            f"shared, {self.resident} blocks at once{conflicts}{lines}; cycles of a block: "
+            f"{self.busy}, at least {self.waits}; of memory: {self.memory}; blocks: {self.blocks}"
+        )
+
+
 class Version(Struct, frozen=True):
-    """The plan that a nest has where `when` holds and no version before it is for these sizes."""
+    """The plan that a nest has where `when` holds and no version before it is for these sizes.
+
+    cost: if it is known; of several, the cheapest is taken (`cheapest`). is_extra: for those alone
+    who ask for it by name.
+    """
 
     plan: DevicePlan
     when: Condition = TRUE
+    cost: GridCost | None = None
+    is_extra: bool = False

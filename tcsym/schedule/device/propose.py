@@ -1,6 +1,7 @@
-"""A nest -> plans for it, the first of which that may run at a call's sizes is taken.
+"""A nest -> plans for it, of those that may run at a call's sizes the cheapest is taken.
 
-A proposal looks and rewrites nothing. It answers None where the nest is not of its kind.
+A proposal looks and rewrites nothing, and says what its plans need; what they cost is for others
+(`cheapest`). Extra plans are there for who asks for them, as tuning does.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from tcsym.index.expr import (
     Condition,
     Index,
     all_of,
-    any_of,
     ceildiv,
     eq,
     floordiv,
@@ -36,7 +36,7 @@ from tcsym.ir.traverse import loads, walk
 from tcsym.schedule.analysis.access import accesses, stride, subscript_variables
 from tcsym.schedule.analysis.band import Band, contraction_roles
 from tcsym.schedule.analysis.loops import chain_of, children
-from tcsym.schedule.device.cost import tile_cost
+from tcsym.schedule.device.cheapest import asked_for, cheapest, costed
 from tcsym.schedule.device.nest import Nest, is_of_points, is_own
 from tcsym.schedule.device.panels import (
     MOST_COPIED,
@@ -58,23 +58,44 @@ from tcsym.schedule.device.plan import (
     WarpTiles,
 )
 from tcsym.schedule.device.rows import read_ends
+from tcsym.schedule.device.work import ragged_extent
 from tcsym.target.machine import Machine
 
 ROW_THREADS = 128
 MAP_POINTS = 4
 MOST_PARTS = 16
-# Rows and columns of a block, depth, stages; rows and columns of a thread, or of a warp. Those of a
-# kind have one depth, as costs are compared for each panel.
+# Rows and columns of a block, depth, stages; rows and columns of a thread, or of a warp.
 LARGE, SMALL = (128, 128, 16, 2, 8, 8), (64, 64, 16, 2, 4, 4)
 WARPS_LARGE, WARPS_SMALL = (128, 128, 32, 3, 64, 32), (64, 64, 32, 3, 32, 32)
+MORE = (
+    *((256, 128, 16, 2, 16, 8), (128, 64, 16, 2, 8, 4), (64, 128, 16, 2, 4, 8)),
+    *((128, 128, 8, 3, 8, 8), (128, 128, 16, 3, 8, 8), (128, 128, 32, 2, 8, 8)),
+    *((64, 64, 16, 3, 4, 4), (64, 64, 32, 2, 4, 4), (32, 64, 32, 2, 2, 4), (32, 32, 32, 3, 2, 2)),
+)
+WARPS_MORE = (
+    *((256, 128, 32, 3, 64, 64), (128, 256, 32, 3, 64, 64), (128, 128, 32, 4, 64, 64)),
+    *((128, 64, 32, 4, 64, 32), (64, 128, 32, 4, 32, 64), (128, 128, 64, 2, 64, 32)),
+    *((64, 64, 64, 2, 32, 32), (32, 64, 64, 3, 16, 32)),
+)
+MORE_ROWS = ((2 * WARP, 1), (2 * ROW_THREADS, 1), (WARP, 4))
+MORE_POINTS = (2, 8)
 
 
-def versions(nest: Nest, machine: Machine) -> tuple[Version, ...]:
-    """Of the nest, the last one for all sizes."""
-    found: list[Version] = []
+def versions(nest: Nest, machine: Machine, name: str = "") -> tuple[Version, ...]:
+    """Of the nest, the last one for all sizes. name: of the plan that is asked for, if one is."""
+    found = cheapest(costed(nest, machine, [v for v in _all(nest, machine) if not v.is_extra]))
+    return (*asked_for(_all(nest, machine), name), *found) if name else found
+
+
+def offered(nest: Nest, machine: Machine) -> tuple[Version, ...]:
+    """All there are, with what they need and what they cost."""
+    return costed(nest, machine, tuple(_all(nest, machine)))
+
+
+def _all(nest: Nest, machine: Machine) -> Iterator[Version]:
     for propose in PROPOSALS:
-        found += propose(nest, machine)
-    return (*found, Version(ThreadPoints(nest.variables)))
+        yield from propose(nest, machine)
+    yield Version(ThreadPoints(nest.variables))
 
 
 def tiles(nest: Nest, machine: Machine) -> Iterator[Version]:
@@ -92,37 +113,34 @@ def tiles(nest: Nest, machine: Machine) -> Iterator[Version]:
         wide = all_of((wide, stored_along(kernel, stores, shape)))
     matrices = matrix_factors(terms, shape) is not None
     loops = (shape.rows.variable, shape.columns.variable, shape.sum.variable)
-    options: list[tuple[SharedTiles | WarpTiles, Condition, Index, Index]] = []
-    for size in (WARPS_LARGE, WARPS_SMALL) if matrices else (LARGE, SMALL):
-        block_rows, block_columns, depth, stages, down, along = size
-        kind = WarpTiles if matrices else SharedTiles
-        plan = kind(*loops, block_rows, block_columns, depth, stages, MOST_COPIED, down, along)
-        cost = tile_cost(plan, panels, machine)
-        if cost.resident:
-            blocks = ceildiv(rows, block_rows) * ceildiv(columns, block_columns)
-            blocks = reduce(mul, map(extent, others), blocks)
-            worth = all_of((ge(rows, block_rows // 4), ge(columns, block_columns // 4)))
-            options.append((plan, worth, blocks, cost.total(blocks, machine)))
+    kind: type[WarpTiles] | type[SharedTiles] = WarpTiles if matrices else SharedTiles
+    usual = (WARPS_LARGE, WARPS_SMALL) if matrices else (LARGE, SMALL)
     copied = [(MOST_COPIED, wide)] if wide is not None else []
     copied.append((min(COPIED_BYTES), TRUE))
-    if options and len(terms) == 1:
-        plan, worth, blocks, _ = options[-1]
-        each, few = _parts(plan.depth, extent(shape.sum), blocks, machine)
+    plans = {}
+    for size in dict.fromkeys((*usual, *(WARPS_MORE if matrices else MORE))):
+        block_rows, block_columns, depth, stages, down, along = size
+        tile = block_rows, block_columns, depth, stages, MOST_COPIED, down, along
+        plans[kind(*loops, *tile)] = size not in usual
+    if len(terms) == 1:
+        for plan in reversed(plans):
+            blocks = ceildiv(rows, plan.block_rows) * ceildiv(columns, plan.block_columns)
+            blocks = reduce(mul, map(extent, others), blocks)
+            each, needed = _parts(plan.depth, extent(shape.sum), blocks, machine)
+            for most, holds in copied:
+                split = SplitSum(replace(plan, copied=most), each)
+                when = all_of((needed, holds))
+                yield Version(split, when, is_extra=plan.shape != usual[1])
+    for plan, is_extra in plans.items():
         for most, holds in copied:
-            split = SplitSum(replace(plan, copied=most), each)
-            yield Version(split, all_of((worth, few, holds)))
-    for k, (plan, worth, _, cycles) in enumerate(options):
-        best = all_of([ge(other, cycles) for *_, other in options[k + 1 :]])
-        for most, holds in copied:
-            yield Version(replace(plan, copied=most), all_of((worth, best, holds)))
+            yield Version(replace(plan, copied=most), holds, is_extra=is_extra)
 
 
 def _parts(depth: int, terms: Index, blocks: Index, machine: Machine) -> tuple[Index, Condition]:
     """Terms of each part of a long sum that keep all multiprocessors busy, where blocks do not."""
     panels = ceildiv(terms, depth)
     parts = minimum(MOST_PARTS, maximum(1, floordiv(machine.workers, blocks)))
-    few = all_of((ge(machine.workers // 2, blocks), ge(panels, MOST_PARTS)))
-    return floordiv(panels + parts - 1, parts) * depth, few
+    return floordiv(panels + parts - 1, parts) * depth, ge(panels, 2)
 
 
 def tile_loops(nest: Nest) -> Roles | None:
@@ -183,90 +201,61 @@ def _loop(nest: Nest, variable: str) -> Loop:
 
 
 def rows(nest: Nest, machine: Machine) -> Iterator[Version]:
-    """Long rows, each with loops that its threads can share: a block for each, or a warp."""
-    found = row_extent(nest)
-    if found is None:
+    """Rows of loops that threads can share: a block for each, or a warp."""
+    if not has_shared_rows(nest):
         return
-    longest, one = found  # of so many rows together
-    many = reduce(mul, map(extent, nest.chain))
-    few = ge(machine.workers * BLOCK_THREADS * 8, many)
-    if not _reads_along_rows(nest):
-        worth = all_of((ge(longest, one * (2 * WARP)), few))
-        yield Version(BlockRows(nest.variables, ROW_THREADS), worth)
-        return
-    fewer = ge(machine.workers * BLOCK_THREADS // WARP, many)
-    long = any_of((ge(longest, one * WARP**2), all_of((ge(longest, one * ROW_THREADS), fewer))))
-    yield Version(BlockRows(nest.variables, ROW_THREADS), long)
-    yield Version(BlockRows(nest.variables, WARP, BLOCK_THREADS // WARP), ge(longest, one * WARP))
+    for width, n in dict.fromkeys((*_usual_rows(), *MORE_ROWS)):
+        is_extra = (width, n) not in _usual_rows()
+        yield Version(BlockRows(nest.variables, width, n), is_extra=is_extra)
 
 
-def _reads_along_rows(nest: Nest) -> bool:
-    """Neighbours of a row are neighbours in memory, so that a warp's loads are few lines.
-
-    What is gathered lies anywhere.
-    """
-    kernel = nest.kernel
-    loops = [read_ends(x)[1] for x in children(nest.body) if isinstance(x, Loop)]
-    return all(
-        stride(kernel.buffer(r.tensor), r.subscripts, x.variable) in (ZERO, ONE)
-        for x in loops
-        for r in _reads(x)
-        if all(isinstance(s, Index) for s in r.subscripts)
-    )
+def _usual_rows() -> tuple[tuple[int, int], ...]:
+    """Threads of a row, and rows of a block."""
+    return (ROW_THREADS, 1), (4 * ROW_THREADS, 1), (WARP, BLOCK_THREADS // WARP)
 
 
 def maps(nest: Nest, machine: Machine) -> Iterator[Version]:
-    """Points along memory: four of them are one access of each operand."""
+    """Points along memory: a few of them are one access of each operand."""
+    for n in (MAP_POINTS, *MORE_POINTS):
+        needed = _neighbours(nest, n)
+        if needed is not None:
+            yield Version(ThreadPoints(nest.variables, n), needed, is_extra=n != MAP_POINTS)
+
+
+def _neighbours(nest: Nest, n: int) -> Condition | None:
+    """When so many are; None: never."""
     body, last = children(nest.body), nest.chain[-1]
     if not all(isinstance(x, Store) for x in body) or last.lower != ZERO:
-        return
+        return None
     kernel, found = nest.kernel, list[Condition]()
     for a in accesses(nest.body):
         b = kernel.buffer(a.buffer)
         step = stride(b, a.subscripts, last.variable)
         if any(a.checked) or step not in (ZERO, ONE):
-            return
+            return None
         if step == ONE and b.space in ("argument", "arena"):
-            apart = rows_apart(b, a.subscripts, last, MAP_POINTS)
+            apart = rows_apart(b, a.subscripts, last, n)
             if apart is None:
-                return
+                return None
             first = [var(phase_of(b))] if b.space == "argument" else []
-            found += [eq(mod(e, MAP_POINTS), 0) for e in (*first, *apart)]
-    if not found:
-        return
-    many = reduce(mul, map(extent, nest.chain))
-    found += [eq(mod(extent(last), MAP_POINTS), 0), ge(many, machine.workers * BLOCK_THREADS * 8)]
-    yield Version(ThreadPoints(nest.variables, MAP_POINTS), all_of(found))
+            found += [eq(mod(e, n), 0) for e in (*first, *apart)]
+    return all_of((*found, eq(mod(extent(last), n), 0))) if found else None
 
 
-def row_extent(nest: Nest) -> tuple[Index, Index] | None:
-    """Of the first loop of a row, of so many rows together; None if not all of the row is loops
-    that threads can share.
+def has_shared_rows(nest: Nest) -> bool:
+    """All of a row is loops that threads can share.
 
     Elements that belong to the row are scalars, of which each thread has its own.
     """
     body = children(nest.body)
     found = [read_ends(x)[1] for x in body if isinstance(x, Loop)]
     if not found or any(not isinstance(x, Loop | Store) for x in body):
-        return None
+        return False
     if any(x.value is not None or not _is_shareable(nest, x) for x in found):
-        return None
+        return False
     if all(extent(x).variables() <= {*nest.kernel.sizes} for x in found):
-        return extent(found[0]), ONE
-    lengths = [_ragged_extent(nest, x) for x in found]
-    return next((n for n in lengths if n is not None), None)
-
-
-def _ragged_extent(nest: Nest, loop: Loop) -> tuple[Index, Index] | None:
-    """What sizes tell of ranges that differ from row to row: they are parts of a dimension, one of
-    each row if something else in the subscripts moves with it, else of all rows together."""
-    for r in _reads(loop.body):
-        shape = nest.kernel.buffer(r.tensor).shape
-        for s, n in zip(r.subscripts, shape, strict=True):
-            if s == var(loop.variable) and n.variables() <= {*nest.kernel.sizes}:
-                own = subscript_variables(r.subscripts) & {*nest.variables}
-                return n, ONE if own else reduce(mul, map(extent, nest.chain))
-    return None
+        return True
+    return any(ragged_extent(nest, x) is not None for x in found)
 
 
 def _is_shareable(nest: Nest, loop: Loop) -> bool:

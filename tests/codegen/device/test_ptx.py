@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 import tcsym as tc
 from tcsym.codegen import emit, object_code
+from tcsym.codegen.device.ptxas import assembled, assembler
 from tcsym.compiler import analyse, compile_program
 from tcsym.index.expr import TRUE, Condition, all_of, eq, floordiv, mod, var
 from tcsym.ir.loops import Branch, Kernel
@@ -18,7 +18,6 @@ from tcsym.ir.verify import verify
 from tcsym.options import Options
 from tcsym.target.names import DEVICES, resolve_target
 from tests.ir.device_kernels import CASES, argument, loop, made
-from tests.ptxas import assembled, assembler
 from tests.schedule.naive import con, op, rd, st
 
 needs_ptxas = pytest.mark.skipif(
@@ -103,8 +102,10 @@ def test_updates_at_once(dtype: str, op: str, instruction: str) -> None:
 
 @needs_ptxas
 @pytest.mark.parametrize(("name", "device"), on_devices(list(KERNELS)))
-def test_no_function_spills(name: str, device: str, tmp_path: Path) -> None:
-    (used,) = assembled(ptx_of(CASES[name].kernel, f"cuda:{device}"), device, tmp_path).values()
+def test_no_function_spills(name: str, device: str) -> None:
+    made = assembled(ptx_of(CASES[name].kernel, f"cuda:{device}"), device)
+    (used,) = made.used.values()
+    assert made.cubin[:4] == b"\x7fELF"
     assert (used.spills, used.stack) == (0, 0)
     assert used.registers <= KERNELS[name][0]
 
@@ -112,10 +113,10 @@ def test_no_function_spills(name: str, device: str, tmp_path: Path) -> None:
 @needs_ptxas
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "device"), on_devices(tc.library.names()))
-def test_the_library_assembles(name: str, device: str, tmp_path: Path) -> None:
+def test_the_library_assembles(name: str, device: str) -> None:
     program = analyse(tc.library.source(name))[name]
     dense = ("dense",) * (len(program.inputs) + len(program.outputs))
     kernel = compile_program(program, resolve_target(f"cuda:{device}"), Options(), {}, dense)
-    used = assembled(kernel.device_code.decode(), device, tmp_path)
+    used = assembled(kernel.device_code.decode(), device).used
     assert set(used) == set(kernel.device_functions)
     assert max(x.spills for x in used.values()) <= FEW_BYTES

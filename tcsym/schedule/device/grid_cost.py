@@ -1,0 +1,205 @@
+"""Plan, nest, machine -> what its grid takes: the one cost in cycles by which plans are chosen.
+
+Blocks of a multiprocessor add up, and take as long as what is busiest: arithmetic or accesses; too
+few of them wait for memory to answer. What all blocks need of memory is moved at its speed, what
+they need again at that of the second cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from operator import mul
+
+from msgspec.structs import replace
+
+from tcsym.index.expr import ONE, ZERO, Index, ceildiv, floordiv, index, maximum
+from tcsym.ir.bounds import extent, relax
+from tcsym.ir.device import WARP
+from tcsym.ir.loops import Loop, Update, block
+from tcsym.schedule.analysis.loops import chain_of, children
+from tcsym.schedule.device.cost import ADDRESSES, resident_blocks, tile_cost
+from tcsym.schedule.device.nest import Nest
+from tcsym.schedule.device.panels import Roles, panels_of
+from tcsym.schedule.device.plan import (
+    BLOCK_THREADS,
+    BlockRows,
+    DevicePlan,
+    GridCost,
+    SharedTiles,
+    SplitSum,
+    ThreadPoints,
+    WarpTiles,
+)
+from tcsym.schedule.device.rows import read_ends
+from tcsym.schedule.device.work import Sharing, Touch, Work, work_of
+from tcsym.target.machine import Machine, Multiprocessor
+
+DEPENDENT = 2  # cycles between two instructions of a thread, most of which need no earlier one
+SHUFFLES, EXCHANGE = 20, 150  # instructions and cycles of a sum over a row's threads
+
+
+def grid_cost(plan: DevicePlan, nest: Nest, machine: Machine) -> GridCost | None:
+    """None: it is not known, as sizes do not tell how many blocks there are."""
+    unit = machine.multiprocessor
+    assert unit is not None, f"{machine.name} is no device"
+    known = frozenset((*nest.kernel.sizes, *nest.kernel.launched))
+    if not all(extent(x).variables() <= known for x in nest.chain):
+        return None
+    match plan:
+        case ThreadPoints():
+            found = _points(plan, nest, machine, unit)
+        case BlockRows():
+            found = _rows(plan, nest, machine, unit)
+        case SharedTiles() | WarpTiles():
+            found = _tiles(plan, nest, machine, unit)
+        case SplitSum():
+            found = _split(plan, nest, machine, unit)
+        case _:
+            return None
+    return found if found.cycles.variables() <= known else None
+
+
+def _points(plan: ThreadPoints, nest: Nest, machine: Machine, unit: Multiprocessor) -> GridCost:
+    work = work_of(nest, Sharing(nest.chain[-1].variable, {}))
+    points = _product(extent(x) for x in nest.chain)
+    threads = ceildiv(points, plan.points)
+    vectors = [
+        replace(t, times=t.times * (1 if t.is_vector else plan.points)) for t in work.touches
+    ]
+    own = work.instructions * plan.points
+    saved = sum(t.is_vector for t in work.touches) * (plan.points - 1)
+    together = Work(maximum(own - 2 * saved, 1), work.rounds, tuple(vectors))
+    registers = ADDRESSES + 2 * len(work.touches) * plan.points
+    blocks = ceildiv(threads, BLOCK_THREADS)
+    moved = _memory(work.touches, points, machine, unit)
+    return _grid(BLOCK_THREADS, registers, 0, blocks, together, index(1), moved, machine, unit)
+
+
+def _rows(plan: BlockRows, nest: Nest, machine: Machine, unit: Multiprocessor) -> GridCost:
+    loops = [read_ends(x)[1] for x in children(nest.body) if isinstance(x, Loop)]
+    sharing = Sharing(nest.chain[-1].variable, {x.variable: plan.width for x in loops})
+    work = work_of(nest, sharing)
+    rows = _product(extent(x) for x in nest.chain)
+    sums = sum(x.order == "reduction" for x in loops)
+    steps = 2 if plan.width > WARP else 1
+    work += Work(index(SHUFFLES * steps * max(1, sums)), ZERO)
+    moved = _memory(work.touches, rows * plan.width, machine, unit)
+    blocks, waits = ceildiv(rows, plan.rows), index(EXCHANGE * steps * len(loops))
+    registers = ADDRESSES + 4 * len(work.touches)
+    return _grid(plan.threads, registers, 0, blocks, work, waits, moved, machine, unit)
+
+
+def _tiles(
+    plan: SharedTiles | WarpTiles,
+    nest: Nest,
+    machine: Machine,
+    unit: Multiprocessor,
+    terms: Index | None = None,
+    parts: Index = ONE,
+) -> GridCost:
+    """terms: of the sum, if it is a part of it; there are so many parts."""
+    body = children(nest.body)
+    at = next(k for k, x in enumerate(body) if isinstance(x, Loop))
+    around = chain_of(body[at])
+    by = {x.variable: x for x in (*nest.chain, *around)}
+    roles = Roles(by[plan.rows], by[plan.columns], by[plan.sum])
+    updates = [x for x in children(around[-1].body) if isinstance(x, Update)]
+    panels = panels_of(nest.kernel, updates, roles)
+    tile = tile_cost(plan, panels, machine)
+    sizes = {plan.rows: plan.block_rows, plan.columns: plan.block_columns}
+    blocks = _product(ceildiv(extent(x), sizes.get(x.variable, 1)) for x in nest.chain) * parts
+    known = frozenset((*nest.kernel.sizes, *nest.kernel.launched))
+    others = [x for x in around if x.variable != plan.sum]
+    each = _product(relax(extent(x), known, True) or ONE for x in others)
+    steps = ceildiv(extent(roles.sum) if terms is None else terms, plan.depth) * each
+    sharing = Sharing(plan.columns, {})
+    rest = work_of(nest, sharing, block(*body[:at], *body[at + 1 :]))
+    points = plan.block_rows * plan.block_columns
+    last = floordiv(rest.instructions * points, unit.fmas)
+    all_points = _product(extent(x) for x in nest.chain)
+    touches = (*work_of(nest, sharing, body[at]).touches, *rest.touches)
+    busy = steps * tile.cycles + last
+    waits = steps * tile.waits + unit.latency * (1 + rest.rounds)
+    needed = [replace(t, times=ZERO) for t in touches]  # what is staged is in the cost of tiles
+    return _total(
+        GridCost(
+            plan.threads,
+            tile.registers,
+            tile.shared_bytes,
+            tile.resident,
+            blocks,
+            busy,
+            waits,
+            _memory(needed, all_points, machine, unit),
+            ZERO,
+            tile.conflicts,
+        ),
+        machine,
+        unit,
+    )
+
+
+def _split(plan: SplitSum, nest: Nest, machine: Machine, unit: Multiprocessor) -> GridCost:
+    body = children(nest.body)
+    loop = next(x for x in body if isinstance(x, Loop))
+    total = next(x for x in chain_of(loop) if x.variable == plan.tiles.sum)
+    parts = floordiv(extent(total) + plan.terms - 1, plan.terms)
+    sums = _tiles(plan.tiles, nest, machine, unit, plan.terms, parts)
+    points = _product(extent(x) for x in nest.chain)
+    moved = floordiv(points * parts * 8, unit.l2_bytes * machine.workers)
+    added = unit.launch + unit.latency * (2 + floordiv(parts, 4)) + moved
+    return replace(sums, cycles=sums.cycles + added)
+
+
+def _grid(
+    threads: int,
+    registers: int,
+    shared: int,
+    blocks: Index,
+    work: Work,
+    waits: Index,
+    moved: Index,
+    machine: Machine,
+    unit: Multiprocessor,
+) -> GridCost:
+    warps = -(-threads // WARP)
+    arithmetic = floordiv(work.instructions * threads + unit.fmas - 1, unit.fmas)
+    reached = sum((t.times * t.lines for t in work.touches), ZERO) * warps
+    waits += work.instructions * DEPENDENT + work.rounds * unit.latency
+    given = resident_blocks(threads, registers, shared, machine)
+    lines = max((t.lines for t in work.touches), default=1)
+    busy = maximum(arithmetic, reached)
+    cost = GridCost(threads, registers, shared, given, blocks, busy, waits, moved, ZERO, 1, lines)
+    return _total(cost, machine, unit)
+
+
+def _total(cost: GridCost, machine: Machine, unit: Multiprocessor) -> GridCost:
+    if not cost.resident:
+        return cost
+    each = ceildiv(cost.blocks, machine.workers)
+    waves = ceildiv(each, cost.resident)
+    cycles = maximum(each * cost.busy, waves * cost.waits, cost.memory) + unit.launch
+    return replace(cost, cycles=cycles)
+
+
+def _memory(
+    touches: Sequence[Touch], threads: Index, machine: Machine, unit: Multiprocessor
+) -> Index:
+    """Cycles in which what is needed comes from memory, and from the second cache what is again.
+
+    What the cache does not hold comes from memory each time.
+    """
+    warps = ceildiv(threads, WARP)
+    largest: dict[str, Index] = {}
+    for t in touches:
+        largest[t.buffer] = maximum(largest.get(t.buffer, t.elements), t.elements)
+    once = sum(largest.values(), ZERO)
+    moved = sum((t.times * t.fetched for t in touches), ZERO) * warps
+    again = maximum(moved - once, 0)
+    from_memory = floordiv(once, unit.memory_bytes * machine.workers)
+    return from_memory + floordiv(again, unit.l2_bytes * machine.workers)
+
+
+def _product(factors: Iterable[Index]) -> Index:
+    return reduce(mul, factors, ONE)

@@ -1,0 +1,99 @@
+"""Program, device -> the plans worth trying for its nests, with what each is predicted to take.
+
+Nests are axes, plans their values: what no multiprocessor can hold is not among them. Cycles are
+those of the cost by which the default chooses (`schedule.device.grid_cost`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+from msgspec import Struct
+
+from tcsym.compiler import Lowering
+from tcsym.frontend.program import Program
+from tcsym.index.values import evaluate, holds
+from tcsym.ir.compiled import Layout
+from tcsym.options import Options
+from tcsym.process.recursion import deep_recursion
+from tcsym.schedule.device.plan import GridCost, Version
+from tcsym.schedule.map_gpu import map_gpu
+from tcsym.schedule.plan import Choice, Taken
+from tcsym.target.machine import Multiprocessor
+from tcsym.target.target import Target
+from tcsym.tuning.distribution import Values
+from tcsym.tuning.space import Space, value_of
+
+
+class DeviceNest(Struct, frozen=True):
+    """`plans`: by name, in the order of the proposals. taken: what sizes choose."""
+
+    plans: Mapping[str, tuple[Version, ...]]
+    taken: tuple[Taken, ...]
+
+    def cost(self, name: str, known: Mapping[str, int]) -> GridCost | None:
+        """Of the plan of that name, where it can be; else of the one that these sizes get."""
+        asked = self.plans.get(name, ())
+        usable = next((v for v in asked if holds(v.when, known)), None)
+        if usable is None:
+            plan = next(v.plan for v in self.taken if holds(v.when, known))
+            name = plan.name  # type: ignore[union-attr]
+            usable = next(v for v in self.plans[name])
+        return usable.cost
+
+
+class DeviceSpace(Space, frozen=True):
+    """`nests`: in the order in which they run."""
+
+    program: Program
+    target: Target
+    nests: tuple[DeviceNest, ...]
+
+    def costs(self, options: Options, values: Values) -> tuple[GridCost | None, ...]:
+        """Of each nest, for arrays that are well aligned."""
+        program = self.program
+        known = dict(zip(program.sizes, values, strict=True))
+        known |= {f"{t.name}.phase": 0 for t in (*program.inputs, *program.outputs)}
+        names = [value_of(options, axis(k)) for k in range(len(self.nests))]
+        return tuple(nest.cost(n, known) for nest, n in zip(self.nests, names, strict=True))
+
+    def cycles(self, options: Options, values: Values) -> int:
+        """Of all nests one after the other; those that the host repeats count once."""
+        known = dict(zip(self.program.sizes, values, strict=True))
+        costs = self.costs(options, values)
+        return max(1, sum(evaluate(c.cycles, known) for c in costs if c is not None))
+
+    def predicted(self, options: Options, default: Options, sizes: tuple[Values, ...]) -> float:
+        return max(self.cycles(options, v) / self.cycles(default, v) for v in sizes)
+
+    @property
+    def unit(self) -> Multiprocessor:
+        unit = self.target.machine.multiprocessor
+        assert unit is not None
+        return unit
+
+
+def axis(nest: int) -> str:
+    return f"nests[{nest}].plan"
+
+
+@lru_cache(8)
+@deep_recursion
+def device_space(program: Program, target: Target) -> DeviceSpace:
+    dense: Layout = "dense"
+    layouts = (dense,) * (len(program.inputs) + len(program.outputs))
+    scheduled = Lowering(program, target, Options(), {}, layouts, (), {}).scheduled()
+    mapped = map_gpu(scheduled.kernel, target.machine, tells_all=True)
+    nests = tuple(_nest(x) for x in mapped.choices if isinstance(x, Choice))
+    axes = tuple((axis(k), ("", *nest.plans)) for k, nest in enumerate(nests))
+    several = tuple((name, values) for name, values in axes if len(values) > 2)
+    registers = target.machine.vector_registers
+    return DeviceSpace(several, None, registers, program, target, nests)
+
+
+def _nest(x: Choice) -> DeviceNest:
+    plans: dict[str, tuple[Version, ...]] = {}
+    for name, version in x.offered:
+        plans[name] = (*plans.get(name, ()), version)
+    return DeviceNest(plans, tuple(v for v in x.versions if isinstance(v, Taken)))

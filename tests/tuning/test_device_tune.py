@@ -1,0 +1,90 @@
+"""Tuning for a device where there is none: plans ranked by what they are predicted to take."""
+
+from __future__ import annotations
+
+import pytest
+
+import tcsym as tc
+from tcsym.compiler import analyse
+from tcsym.options import Options
+from tcsym.target.names import resolve_target
+from tcsym.tuning import rank
+from tcsym.tuning.database import Database
+from tcsym.tuning.device_space import device_space
+from tcsym.tuning.space import value_of, with_values
+
+MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
+TWO = "def f(float(N,D) X, float(D,D) W) -> (Y, S) { Y(n,e) +=! X(n,d) * W(d,e) S(n) +=! X(n,d) }"
+SQUARE = {"M": 512, "N": 512, "K": 512}
+
+
+@pytest.fixture(autouse=True)
+def no_assembler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rank, "assembler", lambda: None)
+
+
+def test_candidates_are_ranked_and_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = list[object]()
+    monkeypatch.setattr(Database, "put", lambda _, rows: kept.append(rows))
+    mm = tc.define(MM, target="cuda:sm_80").mm
+    report = mm.tune([SQUARE, {"M": 64, "N": 8192, "K": 64}], budget="1s")
+    assert (report.stopped, report.is_kept, report.gain, kept) == ("unmeasured", False, 1.0, [])
+    assert "nothing was measured: " in str(report) and "predicted, and not kept" in str(report)
+    gains = [x.gain for x in report.ranked]
+    assert gains == sorted(gains, reverse=True) and gains[0] >= 1 > gains[-1]
+    default = next(x for x in report.ranked if x.options == Options())
+    assert default.gain == 1 and "registers" in default.facts
+    assert 20e-6 < default.seconds[512, 512, 512] < 60e-6  # 19.5 TFLOP/s would be 14
+    left_out = {str(a.options): a.reason for a in report.trials}
+    assert "predicted" in left_out["nests[0].plan=ThreadPoints:1"]
+    assert mm.options_for(**SQUARE).origin == "analytic"
+    # what is ranked first is a plan that can be asked for
+    plan = value_of(report.ranked[0].options, "nests[0].plan")
+    text = tc.define(MM, target="cuda:sm_80", options=Options(plan=plan)).explain("plan")
+    assert f"plan={plan}" in text
+
+
+def test_the_twin_is_ranked_as_its_device_is() -> None:
+    by = [
+        [x.options for x in tc.define(MM, target=t).mm.tune([SQUARE], budget=1).ranked]
+        for t in ("cuda:twin", "cuda:sm_80")
+    ]
+    assert by[0] == by[1]
+
+
+def test_each_nest_is_an_axis() -> None:
+    (program,) = analyse(TWO).values()
+    target = resolve_target("cuda:sm_90a")
+    space = device_space(program, target)
+    names = [name for name, _ in space.axes]
+    assert names == ["nests[0].plan", "nests[1].plan"]
+    assert all(values[0] == "" and "ThreadPoints:1" in values for _, values in space.axes)
+    options = with_values(Options(), {"nests[1].plan": "BlockRows:128x1"})
+    assert options.nests == ((1, "plan", "BlockRows:128x1"),)
+    assert with_values(options, {"nests[1].plan": ""}) == Options()
+    sizes = (4096,) * len(program.sizes)
+    assert space.cycles(Options(), sizes) <= space.cycles(options, sizes)
+    slow = with_values(Options(), {"nests[0].plan": "ThreadPoints:1"})
+    assert space.predicted(slow, Options(), (sizes,)) > 2
+
+
+def test_what_does_not_fit_or_conflicts_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    (program,) = analyse(MM).values()
+    target = resolve_target("cuda:sm_86")  # of 99 KiB
+    names = dict(device_space(program, target).axes)["nests[0].plan"]
+    assert "SharedTiles:128x128x32x2x8x8" in names
+    monkeypatch.setattr(rank, "MOST_CONFLICTS", 1)
+    report = tc.define(MM, target="cuda:sm_86").mm.tune([SQUARE], budget=1)
+    assert any("conflict" in a.reason for a in report.trials)
+
+
+def test_what_spills_is_behind_what_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tcsym.codegen.device.ptxas import Assembled, Used
+
+    told = iter((Used(40, 8, 0), Used(50, 0, 0), Used(60, 0, 0), Used(70, 0, 0)))
+    monkeypatch.setattr(rank, "assembler", lambda: "ptxas")
+    monkeypatch.setattr(rank, "assembled", lambda *_: Assembled(b"", {"f": next(told)}))
+    text = "def f(float(N,M) X) -> (Y) { Y(i,j) = X(i,j) + 1 }"
+    report = tc.define(text, target="cuda:sm_80").f.tune([{"N": 999, "M": 64}], budget="60s")
+    assert "50 registers, 0 bytes spilled" in report.ranked[0].facts
+    assert "40 registers, 8 bytes spilled" in report.ranked[3].facts
