@@ -16,7 +16,7 @@ from tcsym.ir.compiled import Layout, serves
 from tcsym.process.config import SYNC
 from tcsym.runtime.plan import CallPlan
 from tcsym.runtime.variants import Variant, layout_of
-from tcsym.runtime.view import HERE, View
+from tcsym.runtime.view import CUDA, HERE, View
 
 if TYPE_CHECKING:
     from tcsym.runtime._native import Entry
@@ -124,11 +124,21 @@ class Ways:
         return order[0]
 
 
+def _is_read(view: View) -> bool:
+    """By entries."""
+    if view.library in ("numpy", "torch"):
+        return True
+    if view.place.type != CUDA:
+        return False
+    from tcsym.runtime.cuda.arrays import enters
+
+    return enters(view)
+
+
 def kind_of(views: Sequence[View], variant: Variant) -> Kind | None:
     """What an entry can know the arguments by; None if none could serve them."""
-    for view in views:
-        if view.original is not None or view.library not in ("numpy", "torch"):
-            return None
+    if not all(view.original is None and _is_read(view) for view in views):
+        return None
     if SYNC.read() and not all(view.place == HERE for view in views):
         return None  # Python waits
     if any(view.library == "torch" for view in views):

@@ -42,7 +42,7 @@ bool tcsym_read_call(Call *call, PyObject *names) {
     call->is_read = match(call, n, total);
     bool exchanged = false;
     for (Py_ssize_t k = 0; call->is_read && k < n; k++) {
-        tcsym_read_array(call->given[k], call->arrays + k);
+        tcsym_read_array(call->given[k], call->arrays + k, call->rooms[k]);
         exchanged |= call->arrays[k].library == EXCHANGED;
     }
     return call->is_read = call->is_read && !(exchanged && is_busy());
@@ -170,7 +170,7 @@ static uint32_t code_of(DLDataType type) {
     return type.code | (uint32_t)type.bits << 8 | (uint32_t)type.lanes << 16;
 }
 
-static bool is_dense(const Array *array) {
+bool tcsym_is_dense(const Array *array) {
     int64_t expected = 1;
     bool dense = true;
     for (int d = array->rank; d-- > 0; expected *= array->extents[d]) {
@@ -202,7 +202,7 @@ static bool read_exchanged(PyObject *object, Array *array) {
     array->unit = (view.dtype.bits + 7) / 8;
     array->code = code_of(view.dtype);
     array->data = (char *)view.data + view.byte_offset;
-    array->dense = is_dense(array);
+    array->dense = tcsym_is_dense(array);
     array->writable = true;
     array->place = view.device.type;
     array->device = view.device.id;
@@ -243,7 +243,7 @@ bool tcsym_note_written(PyObject *object, Library library) {
 
 /* ---- arrays */
 
-void tcsym_read_array(PyObject *object, Array *array) {
+void tcsym_read_array(PyObject *object, Array *array, int64_t *room) {
     array->library = OTHER;
     if (PyArray_CheckExact(object)) {
         PyArrayObject *found = (PyArrayObject *)object;
@@ -265,6 +265,8 @@ void tcsym_read_array(PyObject *object, Array *array) {
                (Py_IS_TYPE(object, exchange.types[0]) || Py_IS_TYPE(object, exchange.types[1]))) {
         if (read_exchanged(object, array))
             array->library = EXCHANGED;
+    } else if (tcsym_is_described(object) && tcsym_read_described(object, array, room)) {
+        array->library = DESCRIBED;
     }
 }
 
@@ -289,7 +291,7 @@ bool tcsym_fits(const Array *array, const Wanted *wanted) {
         array->library == NUMPY ? array->type == wanted->type : array->code == wanted->code;
     if (!same || array->rank != wanted->rank)
         return false;
-    if (array->library == EXCHANGED && (uintptr_t)array->data % wanted->bytes)
+    if (array->library != NUMPY && (uintptr_t)array->data % wanted->bytes)
         return false;
     if (wanted->layout == DENSE || (wanted->exact && array->dense))
         return wanted->layout == DENSE && array->dense;

@@ -11,6 +11,7 @@ typedef int LaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsig
                          void *stream, void **parameters, void **extra);
 typedef int PushContext(void *context);
 typedef int PopContext(void **context);
+typedef int Write(uint64_t to, unsigned value, size_t n, void *stream);
 enum { END = 0, BUFFER = 1, BUFFER_SIZE = 2 }; /* CU_LAUNCH_PARAM_* */
 enum { INVALID_VALUE = 1, MOST_BLOCKS = 0x7fffffff };
 
@@ -28,6 +29,7 @@ typedef struct {
     LaunchKernel *launch;
     PushContext *push;
     PopContext *pop;
+    Write *write[3]; /* 1, 2, 4 bytes */
     void *context;
     uint64_t fault_word; /* where the device reaches it */
     const uint32_t *words;  /* those of all kernels, where the host reads them */
@@ -93,15 +95,38 @@ static Scratch *claim(Grids *grids, void *stream, int64_t bytes) {
     return NULL;
 }
 
-int32_t tcsym_enqueue(PyObject *object, Kernel *kernel, void *const *buffers, const int64_t *sizes,
-                      int64_t scratch_bytes, void *stream) {
+/* Numbers are copied into the launch, so graphs keep them by value. */
+static int write_numbers(const Grids *grids, uint64_t at, void **buffers, const Number *numbers,
+                         int64_t n, void *stream) {
+    int code = n ? grids->push(grids->context) : 0;
+    if (code || !n)
+        return code;
+    for (int64_t k = 0; k < n && !code; k++, at += sizeof(int64_t)) {
+        const Number *number = numbers + k;
+        int size = number->bytes >= 4 ? 2 : (int)number->bytes - 1;
+        buffers[number->buffer] = (void *)(uintptr_t)at;
+        code = grids->write[size](at, (unsigned)number->value, 1, stream);
+        if (!code && number->bytes == 8)
+            code = grids->write[2](at + 4, (unsigned)((uint64_t)number->value >> 32), 1, stream);
+    }
+    void *popped;
+    int popping = grids->pop(&popped);
+    return code ? code : popping;
+}
+
+int32_t tcsym_enqueue(PyObject *object, Kernel *kernel, void **buffers, const int64_t *sizes,
+                      int64_t scratch_bytes, void *stream, const Number *numbers, int64_t n_numbers) {
     Grids *grids = (Grids *)object;
-    Scratch *scratch = scratch_bytes ? claim(grids, stream, scratch_bytes) : NULL;
-    if (scratch_bytes && !scratch)
+    scratch_bytes = (scratch_bytes + 7) / 8 * 8;
+    int64_t needed = scratch_bytes + n_numbers * (int64_t)sizeof(int64_t);
+    Scratch *scratch = needed ? claim(grids, stream, needed) : NULL;
+    if (needed && !scratch)
         return ARENA_BUSY;
     int32_t result;
     Py_BEGIN_ALLOW_THREADS /* a full stream makes the driver wait */
-    result = enqueue(grids, kernel, buffers, sizes, scratch ? scratch->memory : 0, stream);
+    uint64_t memory = scratch ? scratch->memory : 0;
+    int code = write_numbers(grids, memory + (uint64_t)scratch_bytes, buffers, numbers, n_numbers, stream);
+    result = code ? DRIVER_ERROR - code : enqueue(grids, kernel, buffers, sizes, memory, stream);
     Py_END_ALLOW_THREADS
     if (scratch)
         __atomic_store_n(&scratch->busy, 0, __ATOMIC_RELEASE);
@@ -158,11 +183,12 @@ static PyObject *grids_enqueue(PyObject *self, PyObject *args) {
 }
 
 static PyObject *grids_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
-    unsigned long long launch, push, pop, context, fault_word, words, n_words;
+    unsigned long long launch, push, pop, write[3], context, fault_word, words, n_words;
     int device;
     PyObject *functions;
-    if (!PyArg_ParseTuple(args, "KKKKKKKiO!:Grids", &launch, &push, &pop, &context, &fault_word, &words,
-                          &n_words, &device, &PyTuple_Type, &functions))
+    if (!PyArg_ParseTuple(args, "KKK(KKK)KKKKiO!:Grids", &launch, &push, &pop, write, write + 1,
+                          write + 2, &context, &fault_word, &words, &n_words, &device, &PyTuple_Type,
+                          &functions))
         return NULL;
     Grids *grids = (Grids *)type->tp_alloc(type, 0);
     if (!grids)
@@ -170,6 +196,8 @@ static PyObject *grids_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     grids->launch = (LaunchKernel *)(uintptr_t)launch;
     grids->push = (PushContext *)(uintptr_t)push;
     grids->pop = (PopContext *)(uintptr_t)pop;
+    for (int k = 0; k < 3; k++)
+        grids->write[k] = (Write *)(uintptr_t)write[k];
     grids->context = (void *)(uintptr_t)context;
     grids->fault_word = fault_word;
     grids->words = (const uint32_t *)(uintptr_t)words;

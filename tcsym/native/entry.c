@@ -44,9 +44,11 @@ typedef struct {
     Library library;
     int64_t threads;
     void *stream; /* of a device */
+    PyObject *like; /* the first array that describes itself */
     int64_t numbers[MOST_ARRAYS]; /* elements of arguments that are numbers */
     Array outputs[MOST_ARRAYS];
     PyObject *made[MOST_ARRAYS]; /* owned */
+    Room rooms[MOST_ARRAYS];
 } Run;
 
 static int device_of(const Entry *entry) {
@@ -59,19 +61,36 @@ static bool is_there(const Entry *entry, const Array *array) {
                         : array->place == DLPACK_CPU;
 }
 
+/* What describes itself is of one type and on one stream; Python puts others in an order. */
+static bool is_alike(const Array *array, PyObject *object, Run *run, bool *has_stream) {
+    if (array->library != DESCRIBED)
+        return true;
+    if (!run->like)
+        run->like = object;
+    if (!*has_stream && array->has_stream)
+        run->stream = array->stream;
+    *has_stream |= array->has_stream;
+    return Py_IS_TYPE(object, Py_TYPE(run->like)) &&
+           (!array->has_stream || array->stream == run->stream);
+}
+
 static bool read_inputs(const Entry *entry, const Call *call, Run *run, int64_t *values) {
+    bool has_stream = false;
     run->library = OTHER;
+    run->like = NULL;
+    run->stream = NULL;
     for (int64_t k = 0; k < entry->plan.n_inputs; k++) {
         const Wanted *wanted = entry->plan.arrays + k;
         const Array *array = call->arrays + k;
         if (array->library == OTHER) {
-            if (wanted->rank || entry->grids || !tcsym_element(call->given[k], wanted, run->numbers + k))
+            if (wanted->rank || !tcsym_element(call->given[k], wanted, run->numbers + k))
                 return false;
             continue;
         }
         if (run->library == OTHER)
             run->library = array->library;
-        if (run->library != array->library || !is_there(entry, array) || !tcsym_fits(array, wanted))
+        if (run->library != array->library || !is_there(entry, array) || !tcsym_fits(array, wanted) ||
+            !is_alike(array, call->given[k], run, &has_stream))
             return false;
         for (int64_t d = 0; d < wanted->rank; d++) {
             int64_t *value = values + wanted->axes[d];
@@ -80,9 +99,12 @@ static bool read_inputs(const Entry *entry, const Call *call, Run *run, int64_t 
             *value = array->extents[d];
         }
     }
+    if (entry->grids && run->library == OTHER)
+        return false; /* nothing says where */
     if (entry->grids)
-        return run->library == EXCHANGED && !tcsym_has_faults(entry->grids) &&
-               tcsym_current_stream(device_of(entry), &run->stream);
+        return !tcsym_has_faults(entry->grids) &&
+               (run->library == DESCRIBED ||
+                (run->library == EXCHANGED && tcsym_current_stream(device_of(entry), &run->stream)));
     if (run->library == OTHER)
         run->library = NUMPY;
     return true;
@@ -125,9 +147,10 @@ static bool take_given(const Entry *entry, const Call *call, Run *run, PyObject 
         const Wanted *wanted = plan->arrays + plan->n_inputs + k;
         PyObject *object = plan->n_outputs > 1 ? PyTuple_GET_ITEM(given, k) : given;
         Array *array = run->outputs + k;
-        tcsym_read_array(object, array);
+        bool has_stream = true;
+        tcsym_read_array(object, array, run->rooms[k]);
         if (array->library != run->library || !is_there(entry, array) || !array->writable ||
-            !tcsym_fits(array, wanted))
+            !tcsym_fits(array, wanted) || !is_alike(array, object, run, &has_stream))
             return false;
         for (int64_t d = 0; d < wanted->rank; d++)
             if (array->extents[d] != values[wanted->axes[d]])
@@ -155,7 +178,11 @@ static bool make_outputs(const Entry *entry, Run *run, const int64_t *values) {
             if (extents[d] < 0)
                 return false;
         }
-        run->made[k] = tcsym_new_array(run->library, device_of(entry), wanted, extents, run->outputs + k);
+        Array *output = run->outputs + k;
+        run->made[k] =
+            run->library == DESCRIBED
+                ? tcsym_new_described(run->like, device_of(entry), run->stream, wanted, extents, output)
+                : tcsym_new_array(run->library, device_of(entry), wanted, extents, output);
         if (!run->made[k])
             return false;
     }
@@ -184,8 +211,17 @@ static bool run_kernel(const Entry *entry, const Call *call, Run *run, const int
         arguments[k] =
             place < 0 ? values[at] : array->strides[at] / (plan->arrays[place].bytes / array->unit);
     }
-    if (entry->grids)
-        return !tcsym_enqueue(entry->grids, entry->kernel, buffers, arguments, shared, run->stream);
+    if (entry->grids) {
+        Number numbers[MOST_ARRAYS];
+        int64_t n = 0;
+        for (int64_t k = 0; k < plan->n_buffers; k++) {
+            int64_t place = plan->buffers[k];
+            if (place < plan->n_inputs && call->arrays[place].library == OTHER)
+                numbers[n++] = (Number){run->numbers[place], plan->arrays[place].bytes, k};
+        }
+        return !tcsym_enqueue(entry->grids, entry->kernel, buffers, arguments, shared, run->stream,
+                              numbers, n);
+    }
     double work = 1.0;
     for (int64_t k = 0; k < plan->n_sizes; k++)
         work *= (double)values[k];

@@ -17,7 +17,7 @@
 #include <numpy/arrayobject.h>
 
 /* An entry takes at most so many inputs, and gives so many outputs. */
-enum { MOST_ARRAYS = 64 };
+enum { MOST_ARRAYS = 64, MOST_RANK = 8 }; /* the latter: of arrays that describe themselves */
 enum { OUT, THREADS, SIZES, N_OPTIONS }; /* `kernel(..., out=, threads=, sizes=)` */
 #define SIZE_BOUND INT64_C(0x80000000)   /* sizes in native calls are below it */
 #define MOST_BYTES 0x1p46                /* more than any memory has */
@@ -42,11 +42,12 @@ bool tcsym_evaluate(const Step *steps, int64_t n_steps, int64_t *values);
 
 /* ---- arrays.c: arguments in memory */
 
-typedef enum { OTHER, NUMPY, EXCHANGED } Library;
+typedef enum { OTHER, NUMPY, EXCHANGED, DESCRIBED } Library;
 
 /* Memory of an array. Strides times `unit` are bytes. `type`: an element type of numpy's, or one of
  * DLPack's in `code`. `place`, `device`: DLPack's type and number of the device that has the memory.
- * Extents and strides belong to the array object. */
+ * Extents and strides belong to the array object, or are in the call's room. `stream`: on which what
+ * is done with a described array is, if it `has_stream`. */
 typedef struct {
     Library library;
     int32_t place, device;
@@ -57,7 +58,10 @@ typedef struct {
     char *data;
     const int64_t *extents, *strides;
     int64_t unit;
+    void *stream;
+    bool has_stream;
 } Array;
+typedef int64_t Room[2 * MOST_RANK]; /* for extents and strides */
 
 typedef enum { DENSE, ROWS, COLUMNS, ANY } Layout;
 
@@ -82,6 +86,7 @@ typedef struct {
     bool is_read;
     PyObject *given[MOST_ARRAYS + N_OPTIONS]; /* borrowed; null: an option that was not given */
     Array arrays[MOST_ARRAYS];
+    Room rooms[MOST_ARRAYS];
 } Call;
 
 bool tcsym_read_call(Call *call, PyObject *names);
@@ -90,7 +95,8 @@ bool tcsym_read_sizes(const Call *call, PyObject *names, const int64_t *places, 
                       int64_t *values);
 /* Value of an `int` in [low, high]; false for anything else. */
 bool tcsym_integer(PyObject *x, int64_t low, int64_t high, int64_t *value);
-void tcsym_read_array(PyObject *object, Array *array);
+void tcsym_read_array(PyObject *object, Array *array, int64_t *room);
+bool tcsym_is_dense(const Array *array);
 bool tcsym_fits(const Array *array, const Wanted *wanted);
 bool tcsym_element(PyObject *number, const Wanted *wanted, int64_t *element);
 /* A new dense array of a library, on the host or on a device of that number; null, and no error set,
@@ -106,6 +112,16 @@ bool tcsym_is_apart(const Array *array, const Array *others, int n, int64_t byte
 /* Tells the library of an array that it is about to be written. */
 bool tcsym_note_written(PyObject *object, Library library);
 PyObject *tcsym_set_exchange(PyObject *module, PyObject *args);
+
+/* ---- described.c: arrays that describe themselves, on devices */
+
+bool tcsym_is_described(PyObject *object);
+bool tcsym_read_described(PyObject *object, Array *array, int64_t *room);
+/* As `tcsym_new_array`, in the kind of another one, for what is done on a stream. */
+PyObject *tcsym_new_described(PyObject *like, int device, void *stream, const Wanted *wanted,
+                              const int64_t *extents, Array *array);
+PyObject *tcsym_set_described(PyObject *module, PyObject *args);
+PyObject *tcsym_describe(PyObject *module, PyObject *type);
 
 /* ---- entry.c, switch.c */
 
@@ -158,10 +174,14 @@ bool tcsym_make_handler(void);
 extern PyTypeObject tcsym_Grids;
 int tcsym_device_of(PyObject *grids);
 bool tcsym_has_faults(PyObject *grids);
+/* A number among the buffers, which is written behind the scratch memory. */
+typedef struct {
+    int64_t value, bytes, buffer;
+} Number;
 /* Calls the host half of a kernel, which enqueues on `stream`. ARENA_BUSY: there is no scratch memory
  * of so many bytes for that. */
-int32_t tcsym_enqueue(PyObject *grids, Kernel *kernel, void *const *buffers, const int64_t *sizes,
-                      int64_t scratch_bytes, void *stream);
+int32_t tcsym_enqueue(PyObject *grids, Kernel *kernel, void **buffers, const int64_t *sizes,
+                      int64_t scratch_bytes, void *stream, const Number *numbers, int64_t n_numbers);
 PyObject *tcsym_read_capsule(PyObject *module, PyObject *capsule);
 PyObject *tcsym_make_capsule(PyObject *module, PyObject *args);
 

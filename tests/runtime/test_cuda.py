@@ -231,7 +231,7 @@ def cuda_wait() -> None:
 
 def test_a_fault_is_raised_at_once(cuda: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TCSYM_SYNC", "1")
-    pick = compiled(PICK)
+    pick = tc.define(PICK, target="cuda").pick
     with pytest.raises(tc.BoundsError) as error:
         pick(Memory(random(5)), Memory(np.array([5], np.int32)))
     assert error.value.hint == "" and error.value.line == 1
@@ -340,6 +340,79 @@ def test_tensors_enter_natively(cuda: Driver, tensor: Any) -> None:
     assert type(entry(a)) is tensor and cuda.stream == STREAM
     cuda.fail_launch = 1
     assert entry(a) is None
+
+
+class Passed(Exception):
+    """A call that no entry served."""
+
+
+def refuse(*_: Any, **__: Any) -> Any:
+    raise Passed
+
+
+def test_arrays_that_describe_themselves_enter_natively(
+    cuda: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once Python served a call with arrays of their type; no call passes through it then."""
+    text = """def f(float(N,M) A, float(N,M) B, float s, int8 t) -> (C) {
+      C(i,j) = A(i,j) + s * B(i,j) + t
+    }"""
+    kernel, x, y = tc.define(text, target="cuda").f, random(6, 8), random(6, 8) + 1
+    a, b = Memory(x), Memory(y)
+    first = kernel(a, b, 2.0, -3)
+    kernel(first, first, 1.0, 0)
+    monkeypatch.setattr(type(kernel._serving), "call", refuse)
+    cuda.memsets = 0
+    same(kernel(a, b, 0.5, -3), x + F32(0.5) * y - 3)
+    assert cuda.memsets == 2
+    out = kernel(first, first, 1.0, 0)
+    same(out, 2 * (x + 2 * y - 3))
+    assert kernel(first, first, 0.0, 0, out=out) is out
+    same(out, x + 2 * y - 3)
+    on = Memory(x, stream=STREAM)
+    with pytest.raises(Passed):
+        kernel(on, on, 1.0, 0)  # there is no scratch memory on that stream yet
+    for other in (
+        Memory(x, stream=OTHER),  # another stream, whose work has to be waited for
+        Memory(x, number=1),
+        Memory(x.astype(np.float64)),
+        Memory(np.ones((6, 7), F32)),
+        x,
+        first,  # of another type than the first argument
+    ):
+        with pytest.raises(Passed):
+            kernel(a, other, 1.0, 0)
+    with pytest.raises(Passed):
+        kernel(a, b, "1", 0)
+
+
+def test_arrays_with_strides_enter_natively(cuda: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel, x = tc.define(SUM, target="cuda").sum2, random(6, 8)
+    a, b = Memory(x.T), Memory(x)
+    with pytest.raises(tc.TCError):
+        kernel(a, b)
+    kernel(a, Memory(random(8, 6)))
+    monkeypatch.setattr(type(kernel._serving), "call", refuse)
+    same(kernel(a, Memory(x.T.copy())), 2 * x.T)
+    with pytest.raises(Passed):
+        kernel(b, b)
+
+
+def test_results_of_native_calls_come_in_kind(
+    cuda: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pycuda import gpuarray
+
+    from tcsym.runtime.cuda.primary import primary
+
+    kernel, x = tc.define(SUM, target="cuda").sum2, random(5, 5)
+    with primary(0):
+        a = gpuarray.to_gpu(x)
+        kernel(a, a)
+        monkeypatch.setattr(type(kernel._serving), "call", refuse)
+        out = kernel(a, a)
+        assert isinstance(out, gpuarray.GPUArray)
+        np.testing.assert_allclose(out.get(), 2 * x, rtol=1e-6)
 
 
 def test_entries_leave_faults_to_python(cuda: Driver, tensor: Any) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import subprocess
 import tempfile
-from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 from shutil import which
@@ -35,7 +34,6 @@ class Assembled(Struct, frozen=True):
     used: dict[str, Used]
 
 
-@lru_cache(None)
 def assembler() -> str | None:
     found = which("ptxas")
     if found is None:

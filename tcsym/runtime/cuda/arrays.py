@@ -7,12 +7,14 @@ torch's tensors and cupy's arrays are read by their attributes, all others throu
 from __future__ import annotations
 
 import sys
+from functools import lru_cache
+from math import prod
 from typing import Any
 
 import numpy as np
 
-from tcsym.runtime.arrays import dense_view, view_of
-from tcsym.runtime.cuda.driver import device_of_pointer, order
+from tcsym.runtime.arrays import dense_view, result_object, view_of
+from tcsym.runtime.cuda.driver import address, device_of_pointer, order
 from tcsym.runtime.cuda.primary import primary
 from tcsym.runtime.native import native
 from tcsym.runtime.view import (
@@ -40,7 +42,7 @@ def device_view(x: Any) -> View:
         return _torch_view(x, torch)
     if cupy is not None and isinstance(x, cupy.ndarray):
         return _cupy_view(x, cupy)
-    if isinstance(x, DeviceArray):
+    if type(x) is DeviceArray:
         return x.view
     kind, number = _dlpack_device(x)
     if kind == CUDA and type(x).__module__.partition(".")[0] in ("jax", "jaxlib"):
@@ -161,35 +163,38 @@ class DeviceArray:
     Its memory is of a pool of the stream it was made on, so what follows there may use it again.
     """
 
+    __slots__ = ("_lease", "_place", "_type", "dtype", "pointer", "shape")
+
     def __init__(self, shape: tuple[int, ...], dtype: DType, place: Place) -> None:
-        empty = dense_view(shape, dtype)
-        n_bytes = dtype.bytes * max(1, int(np.prod(shape, dtype=np.int64)))
-        pointer = primary(place.number).pool(place.stream).memory(n_bytes, self)
+        n_bytes = dtype.bytes * prod(shape)
+        self._lease = lease = primary(place.number).pool(place.stream).lease(n_bytes)
+        self.pointer = lease.pointer
         self.dtype = dtype.numpy
         self.shape = shape
-        self._view = empty._replace(library="dlpack", pointer=pointer, place=place)
+        self._type = dtype
+        self._place = place
 
     @property
     def view(self) -> View:
         """It owns what it shows. (Kept, that would be a cycle.)"""
-        return self._view._replace(owner=self)
+        made = dense_view(self.shape, self._type)
+        return made._replace(library="dlpack", pointer=self.pointer, place=self._place, owner=self)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        view = self.view
-        if view.dtype is DType.BFLOAT16:
+        if self._type is DType.BFLOAT16:
             raise AttributeError("bfloat16 has no typestr: use DLPack")
         return {
             "version": 3,
             "shape": self.shape,
             "typestr": self.dtype.str,
-            "data": (view.pointer, False),
+            "data": (self.pointer, False),
             "strides": None,
-            "stream": view.place.stream or _LEGACY,
+            "stream": self._place.stream or _LEGACY,
         }
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return CUDA, self.view.place.number
+        return CUDA, self._place.number
 
     def __dlpack__(
         self,
@@ -199,28 +204,27 @@ class DeviceArray:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> object:
-        place = self.view.place
+        place = self._place
         if copy or (dl_device is not None and dl_device != self.__dlpack_device__()):
             raise BufferError("it is shown where it is, and not copied")
         taker = _handle(_LEGACY if stream is None else stream)
         if stream != -1 and taker != place.stream:
             with primary(place.number):
                 order(place.stream, taker)
-        assert self.view.dtype is not None
-        given = self.view.pointer, self.shape, dlpack_type(self.view.dtype), CUDA, place.number
+        given = self.pointer, self.shape, dlpack_type(self._type), CUDA, place.number
         return native.make_capsule(self, *given, bool(max_version and max_version[0] >= 1))
 
     def copy_to_host(self) -> np.ndarray[Any, Any]:
         """Once it is computed."""
         host = np.empty(self.shape, self.dtype)
         if host.nbytes:
-            with primary(self.view.place.number):
+            with primary(self._place.number):
                 driver().Context.synchronize()
-                driver().memcpy_dtoh(host, self.view.pointer)
+                driver().memcpy_dtoh(host, self.pointer)
         return host
 
     def __repr__(self) -> str:
-        return f"DeviceArray({self.shape}, {self.dtype}, {self.view.place.name})"
+        return f"DeviceArray({self.shape}, {self.dtype}, {self._place.name})"
 
 
 def new_array(library: Library, shape: tuple[int, ...], dtype: DType, place: Place) -> View:
@@ -241,3 +245,45 @@ def new_array(library: Library, shape: tuple[int, ...], dtype: DType, place: Pla
         return device_view(made)._replace(place=place)
     view = DeviceArray(shape, dtype, place).view
     return view._replace(library="jax") if library == "jax" else view
+
+
+# ---- calls that do not pass through Python
+
+
+def enters(view: View) -> bool:
+    """Calls of such arrays may be served natively: of a type that describes itself."""
+    if view.dtype is DType.BFLOAT16 or not hasattr(view.owner, "__cuda_array_interface__"):
+        return False
+    _described()
+    return native.describe(type(view.owner))
+
+
+@lru_cache(None)
+def _described() -> None:
+    several = driver().Device.count() > 1
+    native.set_described(_made_beside, address("cuPointerGetAttribute") if several else 0)
+
+
+def _made_beside(
+    like: object, dtype: np.dtype[Any], shape: tuple[int, ...], number: int, stream: int
+) -> tuple[object, int]:
+    """A new array in the kind of `like`, and where its memory is."""
+    place, element = _place_at(number, stream), _OF_NUMPY[dtype]
+    if type(like) is not DeviceArray:
+        library = _library_of(type(like).__module__)
+        if library != "dlpack":
+            view = new_array(library, shape, element, place)
+            return result_object(view), view.pointer
+    made = DeviceArray(shape, element, place)
+    return made, made.pointer
+
+
+_OF_NUMPY = {t.numpy: t for t in DType}
+_place_at = lru_cache(64)(place_of)
+
+
+@lru_cache(64)
+def _library_of(module: str) -> Library:
+    """Of which arrays of a type from there are, by `device_view`."""
+    known: dict[str, Library] = {"cupy": "cupy", "pycuda": "pycuda"}
+    return known.get(module.partition(".")[0], "dlpack")

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tcsym.runtime._native import Entry
     from tcsym.runtime.entering import EntryImage, Failed, Slow
 
+_NUMBER_BYTES = 8
 _MOST_BYTES = 2**46  # of address space; above it no allocation can succeed
 
 
@@ -64,7 +65,8 @@ class Placed:
         self.word = self.primary.faults.take(error_of)
         names = "cuLaunchKernel", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2"
         launch, push, pop = map(address, names)
-        given = launch, push, pop, self.primary.handle, self.word.pointer
+        write = address("cuMemsetD8Async"), address("cuMemsetD16Async"), address("cuMemsetD32Async")
+        given = launch, push, pop, write, self.primary.handle, self.word.pointer
         words = self.primary.faults.addresses
         self.grids = native.Grids(*given, *words, number, functions)
         self._free: dict[int, list[Scratch]] = {}
@@ -138,10 +140,11 @@ class CudaKernel:
         return result
 
     def _scratch_bytes(self, sizes: Sequence[int]) -> int:
+        """With room for numbers behind, which native entries write there."""
         ((n_bytes,),) = self._bytes_of(*sizes)
         if n_bytes > _MOST_BYTES:
             raise MemoryError(f"no {n_bytes} bytes of scratch memory")
-        return max(0, n_bytes)
+        return max(0, n_bytes) + _NUMBER_BYTES * (1 + len(self.compiled.arguments))
 
     def placed(self, number: int) -> Placed:
         """The kernel on a device, loaded when it is first called there."""

@@ -7,7 +7,6 @@ array dies without a current context.)
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,19 @@ if TYPE_CHECKING:
 _LEAST = 512  # bytes; larger ones are rounded up by an eighth at most
 
 
+class Lease:
+    """Memory of a pool, which goes back there with the object."""
+
+    __slots__ = ("_idle", "_memory", "pointer")
+
+    def __init__(self, memory: Memory, idle: list[Memory]) -> None:
+        self._memory, self._idle = memory, idle
+        self.pointer = memory.pointer
+
+    def __del__(self) -> None:
+        self._idle.append(self._memory)
+
+
 class ResultPool:
     """allocate: makes memory of the device, of so many bytes."""
 
@@ -24,17 +36,17 @@ class ResultPool:
         self._allocate = allocate
         self._idle: dict[int, list[Memory]] = {}
 
-    def memory(self, n_bytes: int, array: object) -> int:
-        """The address of memory that is the array's as long as that lives."""
+    def lease(self, n_bytes: int) -> Lease:
+        """Memory, for as long as the lease lives."""
         size = _rounded(n_bytes)
-        idle = self._idle.setdefault(size, [])
+        idle = self._idle.get(size)
+        if idle is None:
+            idle = self._idle.setdefault(size, [])
         try:
             found = idle.pop()  # list operations are atomic
         except IndexError:
             found = self._allocate(size)
-        # Not at exit: the driver may be gone before.
-        weakref.finalize(array, idle.append, found).atexit = False
-        return found.pointer
+        return Lease(found, idle)
 
     def release(self) -> None:
         """What is idle goes back to the driver."""

@@ -1,0 +1,171 @@
+/* Arrays on devices that describe themselves by `__cuda_array_interface__`, and new ones beside them.
+ *
+ * Python names the types that are read here, once a call with such arrays came through it; it makes
+ * new arrays, too, in the kind of the arguments. */
+#include "native.h"
+#include "dlpack.h"
+
+enum { MOST_TYPES = 16, LEGACY_STREAM = 1 };
+typedef int PointerAttribute(void *data, int attribute, uint64_t pointer);
+enum { DEVICE_ORDINAL = 9 }; /* of cuda.h */
+
+static struct {
+    PyTypeObject *types[MOST_TYPES];
+    int n_types;
+    PyObject *make;
+    PointerAttribute *attribute; /* null: there is one device */
+    PyObject *interface, *data, *shape, *typestr, *strides, *stream, *mask; /* names */
+} described;
+
+/* set_described(make, attribute): who makes arrays, and how the driver tells a pointer's device */
+PyObject *tcsym_set_described(PyObject *module, PyObject *args) {
+    PyObject *make;
+    unsigned long long attribute;
+    if (!PyArg_ParseTuple(args, "OK:set_described", &make, &attribute))
+        return NULL;
+    struct {
+        PyObject **name;
+        const char *text;
+    } names[] = {{&described.interface, "__cuda_array_interface__"}, {&described.data, "data"},
+                 {&described.shape, "shape"},     {&described.typestr, "typestr"},
+                 {&described.strides, "strides"}, {&described.stream, "stream"},
+                 {&described.mask, "mask"}};
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++)
+        if (!*names[k].name && !(*names[k].name = PyUnicode_InternFromString(names[k].text)))
+            return NULL;
+    Py_XSETREF(described.make, Py_NewRef(make));
+    described.attribute = (PointerAttribute *)(uintptr_t)attribute;
+    Py_RETURN_NONE;
+}
+
+/* describe(type): whether its instances are read here from now on */
+PyObject *tcsym_describe(PyObject *module, PyObject *type) {
+    if (!PyType_Check(type) || !described.make)
+        Py_RETURN_FALSE;
+    for (int k = 0; k < described.n_types; k++)
+        if (described.types[k] == (PyTypeObject *)type)
+            Py_RETURN_TRUE;
+    if (described.n_types == MOST_TYPES)
+        Py_RETURN_FALSE;
+    described.types[described.n_types] = (PyTypeObject *)Py_NewRef(type); /* as long as we live */
+    described.n_types++;
+    Py_RETURN_TRUE;
+}
+
+bool tcsym_is_described(PyObject *object) {
+    for (int k = 0; k < described.n_types; k++)
+        if (Py_IS_TYPE(object, described.types[k]))
+            return true;
+    return false;
+}
+
+static PyObject *item(PyObject *interface, PyObject *name) {
+    PyObject *found = PyDict_GetItemWithError(interface, name);
+    return found == Py_None ? NULL : found;
+}
+
+static bool read_numbers(PyObject *tuple, int n, int64_t *numbers) {
+    if (!PyTuple_CheckExact(tuple) || PyTuple_GET_SIZE(tuple) != n)
+        return false;
+    for (int k = 0; k < n; k++)
+        if (!tcsym_integer(PyTuple_GET_ITEM(tuple, k), -SIZE_BOUND * SIZE_BOUND / 2,
+                           SIZE_BOUND * SIZE_BOUND / 2, numbers + k))
+            return false;
+    return true;
+}
+
+/* `<f4`: kind and bytes. */
+static bool read_type(PyObject *typestr, Array *array) {
+    Py_ssize_t n;
+    const char *text = typestr && PyUnicode_Check(typestr) ? PyUnicode_AsUTF8AndSize(typestr, &n) : NULL;
+    static const char kinds[] = "iuf___b"; /* by DLPack's codes */
+    const char *kind = text && n == 3 && text[0] != '>' ? strchr(kinds, text[1]) : NULL;
+    if (!kind || *kind == '_' || text[2] < '1' || text[2] > '8')
+        return false;
+    array->unit = text[2] - '0';
+    array->code = (uint32_t)(kind - kinds) | (uint32_t)(8 * array->unit) << 8 | 1 << 16;
+    return true;
+}
+
+static bool read_memory(PyObject *data, Array *array) {
+    if (!data || !PyTuple_CheckExact(data) || PyTuple_GET_SIZE(data) != 2 ||
+        !PyLong_Check(PyTuple_GET_ITEM(data, 0)))
+        return false;
+    uint64_t pointer = PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(data, 0));
+    int number = 0;
+    if (pointer && described.attribute && described.attribute(&number, DEVICE_ORDINAL, pointer))
+        return false;
+    array->place = DLPACK_CUDA;
+    array->device = number;
+    array->data = (char *)(uintptr_t)pointer;
+    array->writable = PyTuple_GET_ITEM(data, 1) == Py_False;
+    return true;
+}
+
+static bool read_layout(PyObject *shape, PyObject *strides, Array *array, int64_t *room) {
+    if (!shape || !PyTuple_CheckExact(shape) || PyTuple_GET_SIZE(shape) > MOST_RANK)
+        return false;
+    array->rank = (int)PyTuple_GET_SIZE(shape);
+    array->extents = room;
+    array->strides = room + MOST_RANK;
+    if (!read_numbers(shape, array->rank, room) ||
+        (strides && !read_numbers(strides, array->rank, room + MOST_RANK)))
+        return false;
+    int64_t dense = 1;
+    for (int d = array->rank; d-- > 0; dense *= room[d]) {
+        int64_t *stride = room + MOST_RANK + d;
+        if (!strides)
+            *stride = dense;
+        else if (*stride % array->unit)
+            return false;
+        else
+            *stride /= array->unit;
+    }
+    array->dense = tcsym_is_dense(array);
+    return true;
+}
+
+/* One that says nothing of a stream is of the default one, as versions before 3 are. */
+static bool read_stream(PyObject *interface, Array *array) {
+    PyObject *stream = PyDict_GetItemWithError(interface, described.stream);
+    array->has_stream = stream != Py_None;
+    array->stream = NULL;
+    if (!stream || stream == Py_None)
+        return true;
+    unsigned long long handle = PyLong_Check(stream) ? PyLong_AsUnsignedLongLong(stream) : 0;
+    array->stream = handle == LEGACY_STREAM ? NULL : (void *)(uintptr_t)handle;
+    return handle != 0;
+}
+
+bool tcsym_read_described(PyObject *object, Array *array, int64_t *room) {
+    PyObject *interface = PyObject_GetAttr(object, described.interface);
+    bool good = interface && PyDict_CheckExact(interface) && !item(interface, described.mask) &&
+                read_type(item(interface, described.typestr), array) &&
+                read_memory(item(interface, described.data), array) &&
+                read_layout(item(interface, described.shape), item(interface, described.strides), array,
+                            room) &&
+                read_stream(interface, array);
+    Py_XDECREF(interface);
+    PyErr_Clear();
+    return good;
+}
+
+PyObject *tcsym_new_described(PyObject *like, int device, void *stream, const Wanted *wanted,
+                              const int64_t *extents, Array *array) {
+    PyObject *shape = PyTuple_New(wanted->rank), *made = NULL, *result = NULL;
+    for (int64_t d = 0; shape && d < wanted->rank; d++)
+        PyTuple_SET_ITEM(shape, d, PyLong_FromLongLong(extents[d])); /* null is an error below */
+    if (shape && !PyErr_Occurred())
+        made = PyObject_CallFunction(described.make, "OOOiK", like, wanted->type, shape, device,
+                                     (unsigned long long)(uintptr_t)stream);
+    if (made && PyTuple_CheckExact(made) && PyTuple_GET_SIZE(made) == 2) {
+        array->data = PyLong_AsVoidPtr(PyTuple_GET_ITEM(made, 1));
+        array->unit = wanted->bytes;
+        array->strides = NULL; /* entries make dense arrays and ask for none */
+        result = Py_NewRef(PyTuple_GET_ITEM(made, 0));
+    }
+    Py_XDECREF(shape);
+    Py_XDECREF(made);
+    PyErr_Clear();
+    return result;
+}
