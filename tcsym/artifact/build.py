@@ -8,22 +8,25 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from os import PathLike
 from pathlib import Path
 
 from tcsym.artifact.c_text import filling, first_failing, holding, numbers, string
 from tcsym.artifact.codes import Level, default_targets, levels_of
+from tcsym.artifact.device_text import HEADER, launch_rules, tables, write_files
 from tcsym.artifact.errors import CODES, FORMAT, MANIFEST
 from tcsym.artifact.tools import compiler, ran, tool
+from tcsym.dispatch.table import Table
 from tcsym.errors import OptionError, TargetError
 from tcsym.frontend.program import Tensor
-from tcsym.index.expr import condition_text
+from tcsym.index.expr import TRUE, Condition, all_of, condition_text, eq, ge, mod, var
 from tcsym.ir.archive import SYMBOL, members
 from tcsym.ir.compiled import CONTEXT_FIELDS, Fault
 from tcsym.options import Options
 from tcsym.runtime.plan import CallPlan
+from tcsym.strategy import Strategy, Symbolic
 from tcsym.target.target import Target
 from tcsym.types import DType
 
@@ -38,16 +41,20 @@ def export(
     options: Options,
     bounds: Mapping[str, int],
     targets: Sequence[str] | None,
+    strategy: Strategy = Symbolic(),  # noqa: B008 (frozen)
+    table: Table | None = None,
 ) -> Path:
     """Writes the folder; it appears whole or not at all.
 
+    strategy, table: which versions there are, see `levels_of`.
     Errors: OptionError if something is there that is no artifact, or for unknown targets;
     TargetError without a C compiler.
     """
     folder = Path(path)
     if folder.exists() and not (folder / MANIFEST).is_file() and any(folder.iterdir()):
         raise OptionError(f"`{folder}` is there, and no artifact", hint="give another folder")
-    levels = levels_of(plan, options, targets or default_targets(target))
+    wanted = targets or default_targets(target)
+    levels = levels_of(plan, options, wanted, strategy, table)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as made:
         new = Path(made) / "new"
@@ -67,20 +74,28 @@ class _Artifact:
     ) -> None:
         self.plan = plan
         self.name = plan.program.name
-        self.levels = levels
+        self.levels = [level for level in levels if not level.is_device]
+        self.devices = [level for level in levels if level.is_device]
+        self.files: list[tuple[tuple[str, ...], ...]] = []  # of each device's versions
         self.bounds = bounds
         self.folder = folder
         self.tensors = (*plan.program.inputs, *plan.program.outputs)
 
+        self.checks = [*_promised(plan)]
+        self.checks += [(c.condition, c.kind, c.message) for c in plan.program.checks]
+
     def write(self) -> None:
+        self.files = [write_files(level, self.folder, self.name) for level in self.devices]
         template = files("tcsym.artifact").joinpath("entry.c").read_text()
+        template = template.replace("@CUDA@", tables(self.devices, self.files))
         header = self.header()
         (self.folder / f"{self.name}.h").write_text(header)
         with tempfile.TemporaryDirectory() as work:
             build = Path(work)
             (build / f"{self.name}.h").write_text(header)
             (build / "entry.c").write_text(self.tables() + template)
-            objects = [self._level_objects(level, build) for level in self.levels]
+            levels = (*self.levels, *self.devices)
+            objects = [self._level_objects(level, build) for level in levels]
             self._link(build, [o for own in objects for o in own])
         (self.folder / MANIFEST).write_text(json.dumps(self.manifest(), indent=2) + "\n")
 
@@ -131,26 +146,33 @@ class _Artifact:
             "inputs": [_tensor_data(t) for t in program.inputs],
             "outputs": [_tensor_data(t) for t in program.outputs],
             "checks": [
-                {"kind": c.kind, "condition": condition_text(c.condition), "message": c.message}
-                for c in program.checks
+                {"kind": kind, "condition": condition_text(c), "message": message}
+                for c, kind, message in self.checks
             ],
-            "levels": [
-                {
-                    "name": level.name,
-                    "features": list(level.target.features),
-                    "versions": [
-                        {
-                            "where": condition_text(c.context),
-                            "shared_bytes": str(c.compiled.shared_bytes),
-                            "private_bytes": str(c.compiled.private_bytes),
-                        }
-                        for c in level.codes
-                    ],
-                }
-                for level in self.levels
+            "levels": [self._level_data(level) for level in self.levels],
+            "devices": [
+                self._level_data(level, own) for level, own in zip(self.devices, self.files)
             ],
             "errors": CODES,
         }
+
+    def _level_data(
+        self, level: Level, code_files: Sequence[Sequence[str]] | None = None
+    ) -> dict[str, object]:
+        """Its versions, the first of which serves whose condition holds."""
+        versions: list[dict[str, object]] = [
+            {
+                "where": condition_text(c.context),
+                "version": c.about,
+                "shared_bytes": str(c.compiled.shared_bytes),
+                "private_bytes": str(c.compiled.private_bytes),
+            }
+            for c in level.codes
+        ]
+        for version, code, own in zip(versions, level.codes, code_files or ()):
+            version |= {"files": list(own), "launches": launch_rules(code)}
+        features = list(level.target.features)
+        return {"name": level.name, "features": features, "versions": versions}
 
     def header(self) -> str:
         """The C header."""
@@ -163,7 +185,8 @@ class _Artifact:
             for k, t in enumerate(self.tensors)
         )
         return (
-            text.replace("@NAME@", self.name)
+            text.replace("@CUDA@", HEADER if self.devices else "")
+            .replace("@NAME@", self.name)
             .replace("@GUARD@", f"TCSYM_{self.name.upper()}_H")
             .replace("@ARGUMENTS@", arguments)
             .replace("@SIZES@", ", ".join(program.sizes) or "none")
@@ -207,9 +230,9 @@ class _Artifact:
                 numbers("int", "given_sizes", [places[n] for n in program.free_sizes]),
                 numbers("int", "extent_sizes", direct),
                 filling("extents_of", extents, sizes, "extents"),
-                first_failing("first_failing", [c.condition for c in program.checks], sizes),
-                self._messages("checks", [(c.kind, c.message) for c in program.checks]),
-                *[self._level_tables(level) for level in self.levels],
+                first_failing("first_failing", [c for c, *_ in self.checks], sizes),
+                self._messages("checks", [(kind, text) for _, kind, text in self.checks]),
+                *[self._level_tables(level) for level in (*self.levels, *self.devices)],
                 self._levels(),
             ]
         )
@@ -236,11 +259,15 @@ class _Artifact:
                 self._messages(f"faults_{end}", [_fault_text(f) for f in compiled.faults]),
             ]
             entries.append(
-                f"    {{serves_{end}, {SYMBOL}_{end}, bytes_{end}, arguments_{end}, sizes_{end}, "
-                f"{len(compiled.sizes)}, faults_{end}}},\n"
+                f"{{serves_{end}, {SYMBOL}_{end}, bytes_{end}, arguments_{end}, sizes_{end}, "
+                f"{len(compiled.sizes)}, faults_{end}}}"
             )
+        if level.is_device:
+            defined = enumerate(entries)
+            return "".join([*out, *[f"#define KERNEL_{level.name}_{k} {e}\n" for k, e in defined]])
+        rows = "".join(f"    {e},\n" for e in entries)
         features = [f'__builtin_cpu_supports("{f}")' for f in level.target.features]
-        out.append(f"static const Kernel kernels_{level.name}[] = {{\n{''.join(entries)}}};\n")
+        out.append(f"static const Kernel kernels_{level.name}[] = {{\n{rows}}};\n")
         out.append(
             f"static int runs_{level.name}(void) {{ return {' && '.join(features) or '1'}; }}\n"
         )
@@ -258,8 +285,10 @@ _INCLUDES = """#include <dlfcn.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 """
 _TYPES = """
@@ -285,6 +314,15 @@ __attribute__((unused)) static int64_t remainder_of(int64_t a, int64_t b) {
     return b ? a - quotient(a, b) * b : 0;
 }
 """
+
+
+def _promised(plan: CallPlan) -> Iterator[tuple[Condition, str, str]]:
+    """What is declared of sizes, for which the code was made; upper bounds are among the bounds."""
+    for slot, dim in plan.promises.items():
+        size = var(plan.sizes[slot])
+        keeps = all_of((ge(size, dim.lo), eq(mod(size, dim.multiple_of), 0)))
+        if keeps != TRUE:
+            yield keeps, "size", f"size `{size}` is not as declared: {dim}"
 
 
 def _type_code(dtype: DType) -> int:

@@ -103,6 +103,20 @@ static int check_sizes(const int64_t *sizes) {
     return 0;
 }
 
+/* Arguments and sizes as the code takes them. */
+static void order(const Kernel *kernel, void *const *buffers, const int64_t *sizes, void **ordered,
+                  int64_t *values) {
+    for (int k = 0; k < N_ARGUMENTS; k++)
+        ordered[k] = buffers[kernel->arguments[k]];
+    for (int k = 0; k < kernel->n_sizes; k++)
+        values[k] = sizes[kernel->sizes[k]];
+}
+
+static int fault(const Kernel *kernel, int32_t found) {
+    const Message *message = kernel->faults + (found - 1);
+    return failed(message->code, KERNEL ": %s", message->text);
+}
+
 static int run(void *const *buffers, const int64_t *sizes) {
     const Level *level = chosen();
     if (!level->kernels)
@@ -119,18 +133,12 @@ static int run(void *const *buffers, const int64_t *sizes) {
         return failed(ERROR_MEMORY, KERNEL ": no %lld bytes of scratch memory",
                       (long long)(shared + private * threads));
     void *ordered[N_ARGUMENTS + 1];
-    for (int k = 0; k < N_ARGUMENTS; k++)
-        ordered[k] = buffers[kernel->arguments[k]];
     int64_t values[N_SIZES + 1];
-    for (int k = 0; k < kernel->n_sizes; k++)
-        values[k] = sizes[kernel->sizes[k]];
+    order(kernel, buffers, sizes, ordered, values);
     int64_t context[N_CONTEXT] = {(int64_t)(void *)parallel_for, 0,       threads,
                                   (int64_t)memory,               (int64_t)(memory + shared), private};
-    int32_t fault = kernel->code(ordered, values, context);
-    if (fault)
-        return failed(kernel->faults[fault - 1].code, KERNEL ": %s",
-                      kernel->faults[fault - 1].text);
-    return 0;
+    int32_t found = kernel->code(ordered, values, context);
+    return found ? fault(kernel, found) : 0;
 }
 
 int NAME(_run)(void *const *buffers, const int64_t *sizes) {
@@ -140,9 +148,17 @@ int NAME(_run)(void *const *buffers, const int64_t *sizes) {
 
 /* ---- tensors of DLPack */
 
-static int check_tensor(const DLTensor *t, const Argument *a) {
-    if (t->device.device_type != 1)
-        return failed(ERROR_DEVICE, KERNEL ": `%s` is not in memory of the CPU", a->name);
+enum { CPU = 1, CUDA = 2 };
+@CUDA@
+/* first: of the call, where all are. */
+static int check_tensor(const DLTensor *t, const DLTensor *first, const Argument *a) {
+    if (t->device.device_type != CPU && !(HAS_CUDA && t->device.device_type == CUDA))
+        return failed(ERROR_DEVICE, KERNEL ": `%s` is not in memory of the CPU%s", a->name,
+                      HAS_CUDA ? " or of a CUDA device" : "");
+    if (t->device.device_type != first->device.device_type ||
+        t->device.device_id != first->device.device_id)
+        return failed(ERROR_DEVICE, KERNEL ": `%s` is on another device than `%s`", a->name,
+                      arguments[0].name);
     if (t->ndim != a->rank)
         return failed(ERROR_RANK, KERNEL ": `%s` has %d dimensions, expected %d", a->name,
                       (int)t->ndim, a->rank);
@@ -184,7 +200,7 @@ int NAME(_tensors)(DLTensor *const *tensors, const int64_t *given) {
         sizes[given_sizes[k]] = given[k];
     for (k = 0; k < N_ARGUMENTS; k++) {
         const Argument *a = arguments + k;
-        if ((error = check_tensor(tensors[k], a)))
+        if ((error = check_tensor(tensors[k], tensors[0], a)))
             return error;
         buffers[k] = (char *)tensors[k]->data + tensors[k]->byte_offset;
         for (d = 0; d < a->rank; d++, place++) {
@@ -206,6 +222,10 @@ int NAME(_tensors)(DLTensor *const *tensors, const int64_t *given) {
                               (long long)extents[place]);
     if ((error = check_apart(tensors, buffers)))
         return error;
+    if (HAS_CUDA && tensors[0]->device.device_type == CUDA) {
+        int device = tensors[0]->device.device_id;
+        return run_on_device(buffers, sizes, device, stream_of(device));
+    }
     return run(buffers, sizes);
 }
 

@@ -1,4 +1,8 @@
-"""An artifact's folder -> a function of arrays, without the compiler: ctypes and numpy."""
+"""An artifact's folder -> a function of arrays, without the compiler: ctypes and numpy.
+
+On devices, arrays, results and streams are those of the run time, by way of pycuda; the library
+itself loads code and launches it.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ import numpy as np
 
 from tcsym.artifact.errors import FORMAT, KINDS, MANIFEST
 from tcsym.errors import ERROR_KINDS, CallError, OptionError, TCError
+from tcsym.process.config import SYNC
 from tcsym.process.threads import get_num_threads
 from tcsym.runtime.arrays import (
     empty,
@@ -22,11 +27,12 @@ from tcsym.runtime.arrays import (
     result_object,
     view_of,
 )
+from tcsym.runtime.cuda.device import Cuda
 from tcsym.runtime.overlap import obstacle
 from tcsym.runtime.packing import packed
 from tcsym.runtime.scalars import is_scalar
 from tcsym.runtime.size_functions import Shape
-from tcsym.runtime.view import Library, Unusable, View
+from tcsym.runtime.view import CUDA, Library, Misplaced, Unusable, View
 from tcsym.types import NAMES, DType
 
 
@@ -49,7 +55,7 @@ class Artifact:
 
     name: of the def.
     manifest: what its folder says of it.
-    level: the kind of processor whose code runs here.
+    level: the kind of processor whose code runs here; "none" if there is code for devices only.
     """
 
     def __init__(self, manifest: Mapping[str, Any], library: ctypes.CDLL) -> None:
@@ -68,6 +74,13 @@ class Artifact:
         level = library[f"{self.name}_level"]
         level.restype = ctypes.c_char_p
         self.level: str = level().decode()
+        self._device = Cuda() if manifest.get("devices") else None
+        self._used: set[tuple[int, int]] = set()  # devices and streams
+        if self._device is not None:
+            self._enqueue, self._wait = (library[f"{self.name}_cuda_{f}"] for f in ("run", "wait"))
+            pointer = ctypes.c_void_p
+            self._enqueue.argtypes = [pointer, pointer, ctypes.c_int, pointer]
+            self._wait.argtypes = [ctypes.c_int, pointer]
         self._ranks = [len(t["shape"]) for t in (*self._inputs, *self._outputs)]
         self._values = ctypes.c_int64 * max(1, len(self._sizes))
         self._buffers = ctypes.c_void_p * len(self._ranks)
@@ -79,7 +92,8 @@ class Artifact:
 
         sizes: values of sizes that no input has.
         Returns one array, or a named tuple in declaration order; of torch if an input is.
-        Errors: TCError of the kinds call, size, rank, type, immutable, bounds, init.
+        Errors: TCError of the kinds call, size, rank, type, immutable, bounds, init,
+        device, target.
         """
         given = self._matched(args, kwargs)
         views = [self._view(t, d, x) for t, d, x in zip(self._inputs, self._types, given)]
@@ -89,6 +103,8 @@ class Artifact:
                 message = f"`{t['name']}` has shape {view.shape}, expected {shape}"
                 raise self._failed("size", message)
         updated = self._updated(given, views)
+        if self._device is not None and any(v.place.type == CUDA for v in views):
+            return self._on_device(self._device, views, values, shapes, updated)
         library: Library = "torch" if any(v.library == "torch" for v in views) else "numpy"
         results = [
             empty(library, shape, dtype)
@@ -96,9 +112,49 @@ class Artifact:
         ]
         buffers = self._buffers(*[v.pointer for v in (*views, *results)])
         self._set_threads(get_num_threads())
-        code = self._run(buffers, values)
+        self._require(self._run(buffers, values))
+        return self._packed(results, updated)
+
+    def _on_device(
+        self,
+        device: Cuda,
+        views: Sequence[View],
+        values: Any,
+        shapes: Sequence[Shape],
+        updated: Sequence[tuple[View, View]],
+    ) -> Any:
+        """Enqueued on the stream of the arguments."""
+        names = [t["name"] for t in self._inputs]
+        try:
+            views, place = device.gathered(names, views)
+        except Misplaced as why:
+            raise self._failed("device", f"`{names[why.k]}` {why}") from None
+        arrays = [v for v in views if v.library in ("torch", "cupy")] or [
+            v for v in views if v.shape
+        ]
+        library = arrays[0].library if arrays else views[0].library
+        results = [
+            device.result(library, shape, dtype, place)
+            for shape, dtype in zip(shapes[len(views) :], self._types[len(views) :])
+        ]
+        buffers = self._buffers(*[v.pointer for v in (*views, *results)])
+        self._require(self._enqueue(buffers, values, place.number, place.stream))
+        self._used.add((place.number, place.stream))
+        if SYNC.read():
+            self.synchronize()
+        return self._packed(results, updated)
+
+    def synchronize(self) -> None:
+        """Wait for calls on devices. Errors: what they found while they ran, as BoundsError."""
+        for number, stream in tuple(self._used):
+            self._require(self._wait(number, stream))
+
+    def _require(self, code: int) -> None:
         if code:
             raise self._failed(KINDS[code], self._error().decode().removeprefix(f"{self.name}: "))
+
+    def _packed(self, results: Sequence[View], updated: Sequence[tuple[View, View]]) -> Any:
+        """What the caller gets, once the caller's memory has what was updated."""
         for memory, view in updated:
             if memory is not view:
                 np.copyto(numpy_array(memory), numpy_array(view))
@@ -125,7 +181,8 @@ class Artifact:
         name, rank = tensor["name"], len(tensor["shape"])
         try:
             number = rank == 0 and is_scalar(x) and "inout" not in tensor
-            found = view_of(np.asarray(x, dtype.numpy) if number else x)
+            read = view_of if self._device is None else self._device.view_of
+            found = read(np.asarray(x, dtype.numpy) if number else x)
         except Unusable as why:
             raise self._failed("type", f"`{name}` {why}") from None
         if len(found.shape) != rank:
@@ -134,6 +191,8 @@ class Artifact:
             raise self._failed("type", f"`{name}` is {found.type_name}, expected {dtype}")
         if found.dense and found.aligned:
             return found
+        if found.place.type == CUDA:
+            raise self._failed("layout", f"`{name}` is not dense, and copies on devices are yours")
         return private_copy(found)
 
     def _updated(self, given: list[Any], views: list[View]) -> list[tuple[View, View]]:

@@ -152,14 +152,14 @@ def bench(
     "levels",
     multiple=True,
     metavar="avx2",
-    help="A kind of processor it has code for, chosen when it runs; default: this one's.",
+    help="A kind of processor or device (sm_80) it has code for; default: the kernel's.",
 )
 @json_option
 def export(
     kernel: Kernel, folder: str, bounds: dict[str, int], levels: tuple[str, ...], as_json: bool
 ) -> None:
     """Write FOLDER, which runs the kernel without a compiler: library, C header, manifest."""
-    targets = [f"cpu:{level}" for level in levels] or None
+    targets = [f"{'cuda' if x.startswith('sm_') else 'cpu'}:{x}" for x in levels] or None
     made = kernel.export(folder, bounds=bounds, targets=targets)
     found = {x.name: x.stat().st_size for x in sorted(made.iterdir())}
     if as_json:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tcsym.runtime.plan import CallPlan
     from tcsym.runtime.stats import Stats
     from tcsym.sizes.dims import Dim, Sizes
+    from tcsym.strategy import Strategy
     from tcsym.tuning.choice import Choice
     from tcsym.tuning.report import TuningReport
 
@@ -452,18 +453,21 @@ class Kernel:
         *,
         bounds: Mapping[str, int] | None = None,
         targets: Sequence[str] | None = None,
+        strategy: str | Strategy | None = None,
     ) -> Path:
         """Write a folder that runs the kernel without a compiler: library, C header, manifest.
 
         `tcsym.load` calls it from Python, the header from C, and `apache-tvm-ffi` from what that
         serves. One library has the code of all sizes; arguments are dense there.
         bounds: sizes beyond them are errors.
-        targets: kinds of processors as "cpu:avx2", of which the best is chosen when it runs;
-            default: that at hand.
+        targets: kinds of processors as "cpu:avx2", and of devices as "cuda:sm_80", of which the
+            best is chosen when it runs; default: the kernel's.
+        strategy: whose versions there are; default: those that serve the kernel's calls now.
         Returns the folder. Errors: OptionError if the folder has something else, for unknown
-        targets; SizeError for bounds of what is no size; TargetError without a C compiler.
+        targets, for a strategy that cannot serve; SizeError for bounds of what is no size;
+        TargetError without a C compiler.
         """
-        return self._serving.exported(path, bounds, targets)
+        return self._serving.exported(path, bounds, targets, strategy)
 
     # ---- what it is
 

@@ -292,14 +292,19 @@ class Serving:
         path: str | PathLike[str],
         bounds: Mapping[str, int] | None,
         targets: Sequence[str] | None,
+        strategy: object = None,
     ) -> Path:
         """As a folder that runs without a compiler."""
         from tcsym.artifact.build import export
         from tcsym.network.plan import known_bounds
+        from tcsym.strategy import resolve_strategy
 
         given = self.settings
         most = known_bounds(self.plan, given.sizes, bounds)
-        return export(path, self.plan, given.target, given.options, most, targets)
+        chosen = given.strategy if strategy is None else resolve_strategy(strategy)
+        table = self.dispatcher.table if strategy is None else None
+        settings = given.target, given.options, most, targets, chosen, table
+        return export(path, self.plan, *settings)
 
     def sizes(self) -> Sizes:
         """The size parameters, fixed or declared, and what a call checks."""

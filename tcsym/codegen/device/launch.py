@@ -122,8 +122,7 @@ def filled(context: Context, words: list[tuple[str, str]]) -> str:
 
 def shape_of(context: Context, region: Region) -> list[str]:
     """Numbers of blocks and of a block's threads, and bytes that these share."""
-    blocks = reduce(mul, map(extent, block_loops(region.loop)))
-    n_blocks = as_val(number(context, blocks)).typed
+    n_blocks = as_val(number(context, blocks_of(region.loop))).typed
     threads = threads_of(region.loop)
     return [n_blocks, f"i64 {threads}", f"i64 {context.storage.block_bytes}"]
 
@@ -141,6 +140,10 @@ def run_grid(context: Context, function: str, arguments: list[str]) -> None:
     context.registers.forget()
     for buffer in context.buffers:
         context.note_store(buffer)
+
+
+def blocks_of(loop: Loop) -> Index:
+    return reduce(mul, map(extent, block_loops(loop)))
 
 
 def threads_of(loop: Loop) -> int:

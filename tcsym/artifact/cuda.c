@@ -1,0 +1,287 @@
+/* Kernels on NVIDIA's devices: the driver is found when a call first needs it, code lies in files
+ * beside this library. A kernel is loaded on each device once; calls are enqueued and return. What a
+ * running kernel finds it notes in a word of the host, which the next call, or waiting, reports. */
+
+enum { MOST_DEVICES = 16, MOST_STREAMS = 16, OF_EARLIER = 1 };
+enum { CU_MAJOR = 75, CU_MINOR = 76, CU_MOST_SHARED = 97, CU_FUNCTION_SHARED = 8, CU_MAPPED = 3 };
+
+#define DRIVER(X)                                                                                  \
+    X(cuInit, (unsigned))                                                                          \
+    X(cuDeviceGet, (int *, int))                                                                   \
+    X(cuDeviceGetAttribute, (int *, int, int))                                                     \
+    X(cuDevicePrimaryCtxRetain, (void **, int))                                                    \
+    X(cuCtxPushCurrent_v2, (void *))                                                               \
+    X(cuCtxPopCurrent_v2, (void **))                                                               \
+    X(cuModuleLoadData, (void **, const void *))                                                   \
+    X(cuModuleGetFunction, (void **, void *, const char *))                                        \
+    X(cuFuncSetAttribute, (void *, int, int))                                                      \
+    X(cuMemAlloc_v2, (uint64_t *, size_t))                                                         \
+    X(cuMemHostAlloc, (void **, size_t, unsigned))                                                 \
+    X(cuMemHostGetDevicePointer_v2, (uint64_t *, void *, unsigned))                                \
+    X(cuStreamSynchronize, (void *))                                                               \
+    X(cuGetErrorString, (int, const char **))                                                      \
+    X(cuLaunchKernel, (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,         \
+                       unsigned, void *, void **, void **))
+#define DECLARE(name, parameters) static int(*name) parameters;
+DRIVER(DECLARE)
+
+typedef struct {
+    void **functions; /* null: not loaded yet */
+    volatile uint32_t *word;
+    uint64_t word_there;
+} Loaded;
+typedef struct {
+    void *context;
+    const DeviceLevel *level;
+    Loaded loaded[MOST_DEVICE_KERNELS];
+    struct {
+        void *stream;
+        uint64_t memory;
+        int64_t bytes;
+    } scratch[MOST_STREAMS];
+    int most_shared, n_streams;
+} Place;
+typedef struct {
+    const Place *place;
+    void *const *functions, *stream;
+    int n_functions, error;
+} Queue;
+
+static Place places[MOST_DEVICES];
+static pthread_mutex_t placing = PTHREAD_MUTEX_INITIALIZER;
+
+static int driver_failed(int code, const char *what) {
+    const char *why = NULL;
+    if (cuGetErrorString)
+        cuGetErrorString(code, &why);
+    return failed(code == 2 ? ERROR_MEMORY : ERROR_TARGET, KERNEL ": %s: the CUDA driver says: %s", what,
+                  why ? why : "unknown error");
+}
+
+static int find_driver(void) {
+    static bool is_found;
+    if (is_found)
+        return 0;
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
+    if (!library)
+        return failed(ERROR_TARGET, KERNEL ": there is no CUDA driver here (libcuda.so.1)");
+#define FIND(name, parameters)                                                                     \
+    if (!(name = (int(*) parameters)dlsym(library, #name)))                                        \
+        return failed(ERROR_TARGET, KERNEL ": the CUDA driver has no " #name);
+    DRIVER(FIND)
+    int code = cuInit(0);
+    if (code)
+        return driver_failed(code, "it cannot begin");
+    is_found = true;
+    return 0;
+}
+
+/* The device and its level, the first one whose code it runs. */
+static int find_place(int number, Place **found) {
+    if (number < 0 || number >= MOST_DEVICES)
+        return failed(ERROR_DEVICE, KERNEL ": there is no device %d", number);
+    Place *place = *found = places + number;
+    if (place->context)
+        return 0;
+    int device, major, minor, code = cuDeviceGet(&device, number);
+    if (code)
+        return driver_failed(code, "there is no such device");
+    cuDeviceGetAttribute(&major, CU_MAJOR, device);
+    cuDeviceGetAttribute(&minor, CU_MINOR, device);
+    cuDeviceGetAttribute(&place->most_shared, CU_MOST_SHARED, device);
+    int capability = 10 * major + minor;
+    const DeviceLevel *level = device_levels;
+    while (level->kernels && (level->is_exact ? capability != level->capability
+                                              : capability < level->capability))
+        level++;
+    if (!level->kernels)
+        return failed(ERROR_TARGET, KERNEL ": no code for a device of compute capability %d.%d", major,
+                      minor);
+    place->level = level;
+    if ((code = cuDevicePrimaryCtxRetain(&place->context, device)))
+        return driver_failed(code, "the device cannot be used");
+    return 0;
+}
+
+/* A file beside this library, ended by a 0. */
+static char *read_beside(const char *name) {
+    Dl_info self;
+    if (!dladdr((void *)read_beside, &self) || !self.dli_fname)
+        return NULL;
+    const char *slash = strrchr(self.dli_fname, '/');
+    char path[4096];
+    snprintf(path, sizeof path, "%.*s%s", slash ? (int)(slash + 1 - self.dli_fname) : 0, self.dli_fname,
+             name);
+    FILE *file = fopen(path, "rb");
+    if (!file)
+        return NULL;
+    char *content = NULL;
+    long n = fseek(file, 0, SEEK_END) ? -1 : ftell(file);
+    if (n >= 0 && !fseek(file, 0, SEEK_SET) && (content = malloc((size_t)n + 1)) &&
+        fread(content, 1, (size_t)n, file) == (size_t)n)
+        content[n] = 0;
+    fclose(file);
+    return content;
+}
+
+/* The first file that the driver takes: machine code of other devices it does not. */
+static int load_module(const char *const *files, void **module) {
+    int code = 0;
+    for (; *files; files++) {
+        char *content = read_beside(*files);
+        if (!content)
+            return failed(ERROR_TARGET, KERNEL ": `%s` is not beside the library", *files);
+        code = cuModuleLoadData(module, content);
+        free(content);
+        if (!code)
+            return 0;
+    }
+    return driver_failed(code, "the device's code cannot be loaded");
+}
+
+static int load_kernel(Place *place, const DeviceKernel *kernel, Loaded *loaded) {
+    void *module, *word;
+    int code = load_module(kernel->files, &module);
+    if (code)
+        return code;
+    void **functions = calloc((size_t)kernel->n_functions + 1, sizeof *functions);
+    if (!functions)
+        return failed(ERROR_MEMORY, KERNEL ": no memory");
+    for (int k = 0; k < kernel->n_functions && !code; k++) {
+        code = cuModuleGetFunction(functions + k, module, kernel->functions[k]);
+        if (!code)
+            code = cuFuncSetAttribute(functions[k], CU_FUNCTION_SHARED, place->most_shared);
+    }
+    if (!code)
+        code = cuMemHostAlloc(&word, sizeof *loaded->word, CU_MAPPED);
+    if (!code)
+        code = cuMemHostGetDevicePointer_v2(&loaded->word_there, word, 0);
+    if (code) {
+        free(functions);
+        return driver_failed(code, "the kernel cannot be loaded");
+    }
+    loaded->word = word;
+    *loaded->word = 0;
+    loaded->functions = functions;
+    return 0;
+}
+
+/* What kernels on the device noted, once. */
+static int note_faults(Place *place, int of_earlier) {
+    const DeviceKernel *kernel = place->level->kernels;
+    for (int k = 0; kernel[k].kernel.code; k++) {
+        Loaded *loaded = place->loaded + k;
+        uint32_t fault = loaded->functions ? *loaded->word : 0;
+        if (fault) {
+            *loaded->word = 0;
+            const Message *found = kernel[k].kernel.faults + (fault - 1);
+            return failed(found->code, KERNEL ": %s%s", found->text,
+                          of_earlier ? " (in an earlier call)" : "");
+        }
+    }
+    return 0;
+}
+
+/* Of a stream, on which calls follow each other. What it had before stays: it may be in use. */
+static int device_scratch(Place *place, void *stream, int64_t bytes, uint64_t *memory) {
+    int k = 0;
+    while (k < place->n_streams && place->scratch[k].stream != stream)
+        k++;
+    if (k == MOST_STREAMS)
+        return failed(ERROR_DEVICE, KERNEL ": calls came on more than %d streams", MOST_STREAMS);
+    if (k == place->n_streams)
+        place->scratch[place->n_streams++].stream = stream;
+    if (place->scratch[k].bytes < bytes) {
+        int code = cuMemAlloc_v2(&place->scratch[k].memory, (size_t)(2 * bytes));
+        if (code)
+            return driver_failed(code, "no scratch memory");
+        place->scratch[k].bytes = 2 * bytes;
+    }
+    *memory = place->scratch[k].memory;
+    return 0;
+}
+
+static int32_t launch(const Queue *queue, int64_t function, void *words, int64_t n_words, int64_t blocks,
+                      int64_t threads, int64_t shared_bytes) {
+    size_t bytes = (size_t)n_words * sizeof(int64_t);
+    void *extra[] = {(void *)1, words, (void *)2, &bytes, (void *)0}; /* CU_LAUNCH_PARAM_* */
+    if (blocks <= 0)
+        return 0; /* which the driver calls an error */
+    int code = blocks > INT32_MAX || function < 0 || function >= queue->n_functions
+                   ? 1
+                   : cuLaunchKernel(queue->functions[function], (unsigned)blocks, 1, 1,
+                                    (unsigned)threads, 1, 1, (unsigned)shared_bytes, queue->stream,
+                                    NULL, extra);
+    return code ? -code : 0;
+}
+
+static int enqueue(Place *place, void *const *buffers, const int64_t *sizes, void *stream) {
+    const DeviceKernel *kernel = place->level->kernels;
+    int k = 0, error = note_faults(place, OF_EARLIER);
+    while (!kernel[k].kernel.serves(sizes))
+        k++;
+    if (!error && !place->loaded[k].functions)
+        error = load_kernel(place, kernel + k, place->loaded + k);
+    if (error)
+        return error;
+    int64_t bytes[2];
+    uint64_t memory = 0;
+    kernel[k].kernel.bytes(sizes, bytes);
+    if (bytes[0] > 0 && (error = device_scratch(place, stream, bytes[0], &memory)))
+        return error;
+    void *ordered[N_ARGUMENTS + 1];
+    int64_t values[N_SIZES + 1];
+    order(&kernel[k].kernel, buffers, sizes, ordered, values);
+    Queue queue = {place, place->loaded[k].functions, stream, kernel[k].n_functions, 0};
+    int64_t context[N_CONTEXT] = {(int64_t)(void *)launch,        (int64_t)(void *)&queue, 1,
+                                  (int64_t)memory,                0,                       0,
+                                  (int64_t)place->loaded[k].word_there};
+    int32_t found = kernel[k].kernel.code(ordered, values, context);
+    if (found < 0)
+        return driver_failed(-found, "a kernel cannot be launched");
+    return found ? fault(&kernel[k].kernel, found) : 0;
+}
+
+typedef int Job(Place *, void *const *, const int64_t *, void *);
+
+static int on_device(Job *job, int device, void *const *buffers, const int64_t *sizes, void *stream) {
+    Place *place;
+    void *popped;
+    pthread_mutex_lock(&placing);
+    int error = find_driver();
+    if (!error)
+        error = find_place(device, &place);
+    if (!error) {
+        int code = cuCtxPushCurrent_v2(place->context);
+        error = code ? driver_failed(code, "the device cannot be used")
+                     : job(place, buffers, sizes, stream);
+        if (!code)
+            cuCtxPopCurrent_v2(&popped);
+    }
+    pthread_mutex_unlock(&placing);
+    return error;
+}
+
+static int wait_for(Place *place, void *const *buffers, const int64_t *sizes, void *stream) {
+    (void)buffers, (void)sizes;
+    int code = cuStreamSynchronize(stream);
+    return code ? driver_failed(code, "waiting for the device") : note_faults(place, 0);
+}
+
+static int run_on_device(void *const *buffers, const int64_t *sizes, int device, void *stream) {
+    return on_device(enqueue, device, buffers, sizes, stream);
+}
+
+int NAME(_cuda_run)(void *const *buffers, const int64_t *sizes, int device, void *stream) {
+    int error = check_sizes(sizes);
+    return error ? error : run_on_device(buffers, sizes, device, stream);
+}
+
+int NAME(_cuda_wait)(int device, void *stream) { return on_device(wait_for, device, NULL, NULL, stream); }
+
+/* The stream that TVM's FFI says, if that is loaded; else the default one. */
+static void *stream_of(int device) {
+    void *(*stream)(int32_t, int32_t) =
+        (void *(*)(int32_t, int32_t))dlsym(RTLD_DEFAULT, "TVMFFIEnvGetStream");
+    return stream ? stream(2, device) : NULL;
+}
