@@ -76,33 +76,32 @@ def stub_source(include: Path) -> str:
     return "\n".join(f"{weak}int {name}(void) {{ return {_STUB}; }}" for name in sorted(names))
 
 
-def build(root: Path) -> None:
-    WHEELS.mkdir(parents=True, exist_ok=True)
+def build(root: Path, wheels: Path = WHEELS, archive: Path | None = None) -> None:
+    """archive: the sources, where they cannot be fetched."""
+    wheels.mkdir(parents=True, exist_ok=True)
     os.environ["PATH"] = f"{root}/bin:{os.environ['PATH']}"
-    pip("install", "setuptools", "wheel", "numpy")
+    if archive is None:
+        pip("install", "setuptools", "wheel", "numpy")
     with tempfile.TemporaryDirectory() as directory:
         work = Path(directory)
         (work / "stub.c").write_text(stub_source(root / "include"))
         stub = str(work / "libcuda.so")
         soname = "-Wl,-soname,libcuda.so.1"
         run("cc", "-w", "-shared", "-fPIC", str(work / "stub.c"), "-o", stub, soname)
-        source = f"pycuda=={VERSION}"
-        pip(
-            "download",
-            "--no-deps",
-            "--no-build-isolation",
-            "--no-binary",
-            ":all:",
-            source,
-            "-d",
-            directory,
-        )
-        with tarfile.open(work / f"pycuda-{VERSION}.tar.gz") as archive:
-            archive.extractall(work, filter="data")
+        with tarfile.open(archive or download(work)) as file:
+            file.extractall(work, filter="data")
         sources = work / f"pycuda-{VERSION}"
         options = _CONFIGURATION.format(root=str(root), stubs=directory)
         (sources / "siteconf.py").write_text(options)
-        pip("wheel", "--no-build-isolation", "--no-deps", "-w", str(WHEELS), str(sources))
+        here = "--no-build-isolation", "--no-deps", "--no-index"
+        pip("wheel", *here, "-w", str(wheels), str(sources))
+
+
+def download(to: Path) -> Path:
+    """The sources."""
+    from_sources = "--no-deps", "--no-build-isolation", "--no-binary", ":all:"
+    pip("download", *from_sources, f"pycuda=={VERSION}", "-d", str(to))
+    return to / f"pycuda-{VERSION}.tar.gz"
 
 
 def pip(*arguments: str) -> None:

@@ -18,6 +18,8 @@ from typing import Any
 import tcsym
 
 WARMING, ROUNDS, ROUND_MS = 20, 5, 50.0
+PRODUCTS = (512, 1000, 4096)
+ROWS_OF = ((1024, 1000), (16384, 4096))
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 ROWS = "def rows(float(N,D) X) -> (O) { O(n,d) = X(n,d) * 2 + 1 }"
 Function = Callable[..., Any]
@@ -34,9 +36,9 @@ def cases(torch: Any) -> list[tuple[str, Function, Function, tuple[Any, ...]]]:
     softmax = tcsym.define(tcsym.library.source("softmax"), target="cuda").softmax
     torch.backends.cuda.matmul.allow_tf32 = False  # float32 means float32
     found: list[tuple[str, Function, Function, tuple[Any, ...]]] = []
-    for n in (512, 1000, 4096):
+    for n in PRODUCTS:
         found.append((f"mm {n}", mm, torch.matmul, (random(n, n), random(n, n))))
-    for n, d in ((1024, 1000), (16384, 4096)):
+    for n, d in ROWS_OF:
         by_torch: Function = lambda x: torch.softmax(x, 1)  # noqa: E731
         found.append((f"softmax {n}x{d}", softmax, by_torch, (random(n, d),)))
         found.append((f"map {n}x{d}", rows, lambda x: x * 2 + 1, (random(n, d),)))
@@ -66,14 +68,24 @@ def measured(torch: Any, ways: dict[str, Function], arguments: tuple[Any, ...]) 
     return {n: statistics.median(r[n] for r in rounds) for n in ways}
 
 
-def main(path: str) -> None:
+def imported_torch() -> Any:
     import torch
 
+    return torch
+
+
+def difference(got: Any, expected: Any) -> float:
+    """Relative to the largest."""
+    return float((got - expected).abs().max() / expected.abs().max())
+
+
+def main(path: str) -> None:
+    torch = imported_torch()
     results = []
     for name, kernel, eager, arguments in cases(torch):
         expected, got = eager(*arguments), kernel(*arguments)
         tcsym.synchronize()
-        error = float((got - expected).abs().max() / expected.abs().max())
+        error = difference(got, expected)
         ways = {"tcsym": kernel, "eager": eager, "compile": torch.compile(eager)}
         results.append({"case": name, "error": error, "ms": measured(torch, ways, arguments)})
         print(json.dumps(results[-1]), flush=True)
