@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tcsym.errors import TargetError
 from tcsym.process.config import CHECK_TWIN, VERIFY
 from tcsym.process.system import require_runs_code
-from tcsym.runtime.arrays import CPU_READS, empty, numpy_array, private_copy, view_of
+from tcsym.runtime.arrays import CPU_READS, empty, numpy_array, numpy_view, private_copy, view_of
 from tcsym.runtime.native import HAS_ENTRIES, native
 from tcsym.runtime.processor import known_processor
 from tcsym.runtime.view import HERE, Library, Place, View
@@ -69,6 +69,12 @@ class Cpu:
 
     def copy(self, to: View, source: View) -> None:
         np.copyto(numpy_array(to), numpy_array(source))
+
+    def moved(self, x: np.ndarray[Any, Any]) -> View:
+        return numpy_view(x)
+
+    def fetched(self, view: View) -> np.ndarray[Any, Any]:
+        return numpy_array(view)
 
     def synchronize(self) -> None:
         """Nothing runs when a call has returned."""

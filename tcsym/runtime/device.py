@@ -17,6 +17,8 @@ from tcsym.runtime.view import HERE, Place
 from tcsym.target.target import Target, kind_of
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from tcsym.errors import TCError
     from tcsym.ir.compiled import Compiled, Fault
     from tcsym.runtime.entering import EntryImage, Failed, Slow
@@ -110,6 +112,12 @@ class Device(Protocol):
 
     def copy(self, to: View, source: View) -> None:
         """All elements, between memory of the device."""
+
+    def moved(self, x: np.ndarray[Any, Any]) -> View:
+        """A dense array of the host in its memory; `x` itself where the host's is that."""
+
+    def fetched(self, view: View) -> np.ndarray[Any, Any]:
+        """The contents of a dense array, once they are computed."""
 
     def synchronize(self) -> None:
         """Until all that was begun there is done. Raises what checks in it found."""

@@ -11,12 +11,15 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
+from msgspec import Struct
+
 from tcsym.frontend.program import Program
 from tcsym.frontend.sample import Array
 from tcsym.options import Options
 from tcsym.process.threads import get_num_threads, set_num_threads
 from tcsym.runtime.arguments import bind, match_arguments
-from tcsym.runtime.device import LoadedCode
+from tcsym.runtime.arrays import result_object
+from tcsym.runtime.device import LoadedCode, device_of
 from tcsym.runtime.entry_image import all_dense, entry_image
 from tcsym.runtime.packing import packed
 from tcsym.runtime.plan import CallPlan, plan_call
@@ -49,6 +52,27 @@ def call_of(
     inputs = [
         x.copy() if t.role == "inout" else x for t, x in zip(program.inputs, inputs, strict=True)
     ]
+    device = device_of(target)
+    if not device.waits:
+        given = [result_object(device.moved(x)) if x.ndim else x[()] for x in inputs]
+        call = call_on(entry, program, values, given)
+        return Enqueued(call, device.synchronize)
+    return call_on(entry, program, values, inputs)
+
+
+class Enqueued(Struct, frozen=True):
+    """A call that returns before it has run; `wait` returns once all of them have."""
+
+    call: Callable[[], object]
+    wait: Callable[[], None]
+
+    def __call__(self) -> object:
+        return self.call()
+
+
+def call_on(
+    entry: Callable[..., Any], program: Program, values: Values, inputs: Sequence[Any]
+) -> Callable[[], object]:
     free = {n: v for n, v in zip(program.sizes, values, strict=True) if n in program.free_sizes}
     return partial(entry, *inputs, sizes=free) if free else partial(entry, *inputs)
 

@@ -16,6 +16,7 @@ from tcsym.schedule.estimate import estimated
 from tcsym.schedule.proved import Scheduled
 from tcsym.sizes.context import Context
 from tcsym.target.target import Target
+from tcsym.tuning.device_space import device_space
 from tcsym.tuning.grow_tree import Figures, Matrix, Sizes
 
 CALL = 50_000.0  # sixteenths of a cycle that any call takes: a microsecond
@@ -41,6 +42,9 @@ class Estimates(Struct):
     @deep_recursion
     def _of(self, options: Options, sizes: Sizes) -> Figures:
         program = self.program
+        if self.target.machine.multiprocessor is not None:
+            space = device_space(program, self.target)
+            return np.log([float(space.cycles(options, tuple(map(int, v)))) for v in sizes])
         dense: Layout = "dense"
         layouts = (dense,) * (len(program.inputs) + len(program.outputs))
         stages = Lowering(program, self.target, options, {}, layouts, self.context, {})

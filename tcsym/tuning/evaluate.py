@@ -22,9 +22,10 @@ from tcsym.index.values import evaluate, holds
 from tcsym.ir.compiled import Compiled, Layout
 from tcsym.options import Options
 from tcsym.process.recursion import deep_recursion
-from tcsym.runtime.device import LoadedCode, device_of
+from tcsym.runtime.device import Device, LoadedCode, device_of
 from tcsym.runtime.digest import hexdigest
 from tcsym.runtime.plan import plan_call
+from tcsym.runtime.view import View
 from tcsym.sizes.context import Context
 from tcsym.target.names import resolve_target
 from tcsym.target.target import Target
@@ -103,15 +104,18 @@ class Outcome(Struct, frozen=True):
 
 
 class RunnableKernel(Struct):
-    """Loaded code with the arguments it is run on."""
+    """Loaded code with the arguments it is run on, in the memory of its device."""
 
     program: Program
     kernel: LoadedCode
     threads: int
+    device: Device
+    written: dict[str, View] = field(default_factory=dict)
+    arrays: dict[str, View] = field(default_factory=dict)
 
     def bind(self, values: Values, inputs: list[Array]) -> Callable[[], int]:
-        """A call on these inputs; its outputs are in `self.outputs`, full of rubbish before, and
-        what it updates, in a copy."""
+        """A call on these inputs; its outputs are in `outputs`, full of rubbish before, and what it
+        updates, in a copy."""
         sizes = dict(zip(self.program.sizes, values, strict=True))
         arrays = dict(zip((t.name for t in self.program.inputs), inputs, strict=True))
         arrays |= {t.name: arrays[t.name].copy() for t in self.program.inouts}
@@ -119,16 +123,21 @@ class RunnableKernel(Struct):
             shape = tuple(evaluate(e, sizes) for e in t.shape)
             arrays[t.name] = np.full(math.prod(shape) * t.dtype.bytes, 0x5A, np.uint8)
             arrays[t.name] = arrays[t.name].view(t.dtype.numpy).reshape(shape)
+        views = {name: self.device.moved(x) for name, x in arrays.items()}
         compiled = self.kernel.compiled
-        pointers = [arrays[name].ctypes.data for name in compiled.arguments]
+        pointers = [views[name].pointer for name in compiled.arguments]
         numbers = [sizes[name] for name in compiled.sizes]
         results = (*self.program.outputs, *self.program.inouts)
-        self.outputs = {t.name: arrays[t.name] for t in results}
-        self.arrays = arrays  # alive while the call is
-        return lambda: self.kernel.run(pointers, numbers, self.threads)
+        self.written = {t.name: views[t.name] for t in results}
+        self.arrays = views  # alive while the call is
+        place = next(iter(self.written.values())).place
+        return lambda: self.kernel.run(pointers, numbers, self.threads, place)
 
-    outputs: dict[str, Array] = field(default_factory=dict)
-    arrays: dict[str, Array] = field(default_factory=dict)
+    @property
+    def outputs(self) -> dict[str, Array]:
+        """Once the call has run. Raises what it met on a device."""
+        self.device.synchronize()
+        return {name: self.device.fetched(view) for name, view in self.written.items()}
 
 
 @deep_recursion
@@ -217,14 +226,15 @@ def wrong_at(job: Job, kernel: LoadedCode, values: Values, interpreted: bool = T
     interpreted: at small sizes from the interpreter's result, else from the default kernel's.
     """
     inputs = inputs_at(job.program, values, job.seed)
-    runnable = RunnableKernel(job.program, kernel, job.threads)
+    runnable = RunnableKernel(job.program, kernel, job.threads, device_of(job.target))
     fault = runnable.bind(values, inputs)()
     if fault:
         return f"fault {kernel.compiled.faults[fault - 1].message} at {_named(job, values)}"
     given = job.program, job.target, values, job.seed, job.threads, interpreted, job.context
     expected = _expected(*given)
     sizes = dict(zip(job.program.sizes, values))
-    for name, array in runnable.outputs.items():
+    outputs = runnable.outputs
+    for name, array in outputs.items():
         wanted, moved = expected[name]
         if np.array_equal(array, wanted):  # mostly so, and quicker to see
             continue
@@ -282,7 +292,7 @@ def _by_default(
     default = loaded(program, target, Options(), Dense(context))
     small = check_sizes(program, (values,), context)[-1:]
     _require_right(program, target, threads, small, context)
-    runnable = RunnableKernel(program, default, threads)
+    runnable = RunnableKernel(program, default, threads, device_of(target))
     if runnable.bind(values, inputs)():
         raise ValueError("random inputs break a check of the program")
     return runnable.outputs

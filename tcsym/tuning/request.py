@@ -45,6 +45,11 @@ class Request(Struct, frozen=True):
     kept_fields: frozenset[str] = frozenset()
     deepest: int | None = None
 
+    @staticmethod
+    def memory_of(target: Target) -> int:
+        """Address space of a worker: a device's driver takes more than there is memory."""
+        return 0 if target.kind == "cuda" else 4 * 2**30
+
 
 def template_job(request: Request) -> Job:
     """The default against itself at no sizes."""

@@ -25,6 +25,7 @@ from tcsym.target.target import TWIN, Target
 from tcsym.tuning.budget import Budget
 from tcsym.tuning.confirm import Confirmation, answer, code_of, ready
 from tcsym.tuning.declared import context_for
+from tcsym.tuning.device_space import device_space
 from tcsym.tuning.distribution import Values, distribution_of
 from tcsym.tuning.estimates import Estimates
 from tcsym.tuning.executors import Here, as_executor
@@ -113,6 +114,7 @@ def tune_program(
         search=search,
         progress=progress,
         context=context_for(program, declared, distribution),
+        memory=Request.memory_of(target),
     )
     why = _unmeasurable(target)
     return rank(request, why) if why else tune(request, running)
@@ -129,6 +131,12 @@ def _unmeasurable(target: Target) -> str:
     except TargetError as error:
         return error.message
     return ""
+
+
+def _space_of(program: Program, target: Target) -> Space:
+    if target.machine.multiprocessor is not None:
+        return device_space(program, target)
+    return space_of(program, target, DEFAULT, get_num_threads())
 
 
 class _Late(Exception):
@@ -159,9 +167,7 @@ class _Tuning:
         request = self.request
         with Progress(request.program.name, request.progress) as self.progress:
             self.race = self._race()
-            space = self.beside.submit(
-                space_of, request.program, request.target, DEFAULT, get_num_threads()
-            )
+            space = self.beside.submit(_space_of, request.program, request.target)
             try:
                 self.incumbent = self._baseline()
             except _Late:
@@ -260,8 +266,7 @@ class _Tuning:
         except TimeoutError:
             raise _Late from None
         except WorkerError:  # something killed it
-            request = self.request
-            return space_of(request.program, request.target, DEFAULT, get_num_threads())
+            return _space_of(self.request.program, self.request.target)
 
     # ---- the search
 

@@ -1,7 +1,10 @@
-"""Tuning for a device where there is none: plans ranked by what they are predicted to take."""
+"""Tuning for a device: plans measured there, or ranked by what they are predicted to take."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 
 import tcsym as tc
@@ -11,7 +14,12 @@ from tcsym.target.names import resolve_target
 from tcsym.tuning import rank
 from tcsym.tuning.database import Database
 from tcsym.tuning.device_space import device_space
+from tcsym.tuning.executors import Here
 from tcsym.tuning.space import value_of, with_values
+from tests.emulated_driver import Driver, cuda, emulated
+from tests.runtime.test_cuda import Memory
+
+__all__ = ["cuda", "emulated"]
 
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 TWO = "def f(float(N,D) X, float(D,D) W) -> (Y, S) { Y(n,e) +=! X(n,d) * W(d,e) S(n) +=! X(n,d) }"
@@ -88,3 +96,38 @@ def test_what_spills_is_behind_what_does_not(monkeypatch: pytest.MonkeyPatch) ->
     report = tc.define(text, target="cuda:sm_80").f.tune([{"N": 999, "M": 64}], budget="60s")
     assert "50 registers, 0 bytes spilled" in report.ranked[0].facts
     assert "40 registers, 8 bytes spilled" in report.ranked[3].facts
+
+
+def test_candidates_are_measured_where_a_device_is(cuda: Driver, tmp_path: Path) -> None:
+    """Through pycuda on the emulated driver, in this process; what is found is kept and served."""
+    text = "def rows(float(N,D) X, float a) -> (S) { S(n) +=! a * X(n,d) }"
+    rows = tc.define(text, target="cuda").rows
+    sizes = [{"N": 5, "D": 70}]
+    report = rows.tune(sizes, budget=5, executor=Here(), progress=False)
+    assert report.stopped in ("budget", "exhausted") and not report.ranked
+    states = {str(a.options): a.state for a in report.trials}
+    assert states.pop("defaults") == "measured" and len(states) >= 3
+    assert all(name.startswith("nests[0].plan=") for name in states)
+    assert not report.failures, report.failures[0]
+    assert all(r.seconds > 0 for r in report.confirmed.values())
+    assert report.is_kept
+    again = rows.tune(sizes, budget=5, executor=Here(), progress=False)
+    assert again.n_resumed == len(states)
+    x = np.random.default_rng(0).standard_normal((5, 70)).astype(np.float32)
+    np.testing.assert_allclose(rows(Memory(x), 2.0).copy_to_host(), 2 * x.sum(1), rtol=1e-4)
+
+
+def test_a_wrong_candidate_is_a_failure_on_a_device(
+    cuda: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tcsym.runtime.cuda.device import Cuda
+
+    text = "def twice(float(N,D) X) -> (Y) { Y(n,d) = 2 * X(n,d) }"
+    kernel, fetched = tc.define(text, target="cuda").twice, Cuda.fetched
+    calls = iter(range(10**6))
+    # from the fourth result on, as those of the default come first
+    monkeypatch.setattr(
+        Cuda, "fetched", lambda self, v: fetched(self, v) + (1 if next(calls) > 3 else 0)
+    )
+    report = kernel.tune([{"N": 3, "D": 8}], budget=3, executor=Here(), progress=False)
+    assert report.failures and "wrong `Y`" in report.failures[0].reason

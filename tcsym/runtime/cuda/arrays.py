@@ -227,6 +227,15 @@ class DeviceArray:
         return f"DeviceArray({self.shape}, {self.dtype}, {self._place.name})"
 
 
+def device_array(x: np.ndarray[Any, Any]) -> DeviceArray:
+    """A copy of a dense array on the first device."""
+    made = DeviceArray(x.shape, _OF_NUMPY[x.dtype], _place_at(0, _LEGACY_HANDLE))
+    if x.nbytes:
+        with primary(0):
+            driver().memcpy_htod(made.pointer, x)
+    return made
+
+
 def new_array(library: Library, shape: tuple[int, ...], dtype: DType, place: Place) -> View:
     """Uninitialised, in the library's kind of array if it has the type."""
     if library == "torch":

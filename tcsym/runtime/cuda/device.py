@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tcsym.errors import TargetError
 from tcsym.process.system import require_runs_code
@@ -23,6 +23,8 @@ from tcsym.runtime.view import (
 from tcsym.target.target import TWIN
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from tcsym.errors import TCError
     from tcsym.ir.compiled import Compiled, Fault
     from tcsym.runtime.cuda.code import CudaKernel
@@ -137,6 +139,15 @@ class Cuda:
 
     def copy(self, to: View, source: View) -> None:
         raise _unaligned()
+
+    def moved(self, x: np.ndarray[Any, Any]) -> View:
+        from tcsym.runtime.cuda.arrays import device_array
+
+        return device_array(x).view
+
+    def fetched(self, view: View) -> np.ndarray[Any, Any]:
+        host: np.ndarray[Any, Any] = view.owner.copy_to_host()
+        return host
 
     def synchronize(self) -> None:
         if "tcsym.runtime.cuda.primary" in sys.modules:  # else nothing of ours is there
