@@ -12,6 +12,7 @@ import pytest
 
 import tcsym
 from tcsym.errors import BoundsError, OptionError, SizeError, TargetError
+from tcsym.runtime.native import HAS_ENTRIES
 from tests.network.test_plan import CAT, LAYERS
 
 STEP = """
@@ -116,6 +117,15 @@ def test_a_result_may_be_the_next_input() -> None:
     y = session(x, u, v, w)
     want = kernel.reference(y.copy(), u, v, w)
     np.testing.assert_allclose(session(y, u, v, w), want, 1e-3, 1e-3 * abs(want).max())
+
+
+@pytest.mark.skipif(not HAS_ENTRIES, reason="the native part was not built")
+def test_steps_may_be_kernels_of_a_device_in_its_twin() -> None:
+    kernel = tcsym.define(LAYERS, target="cuda:twin")
+    session = kernel.plan(bounds={"B": 8, "K": 8, "N": 9, "M": 5}).session()
+    for sizes in ((3, 5, 7, 2), (8, 8, 9, 5)):
+        given = _layers(*sizes)
+        np.testing.assert_allclose(session(*given), kernel.reference(*given), 1e-4, 1e-4)
 
 
 def test_sessions_are_the_hosts() -> None:

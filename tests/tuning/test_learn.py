@@ -387,7 +387,7 @@ def test_the_model_prunes_tiles_that_spill_or_starve() -> None:
 
     def predicted(rows: int, vectors: int) -> float:
         options = Options(register_rows=rows, register_vectors=vectors)
-        return space.predicted(options, Options(), target.machine)
+        return space.predicted(options, Options(), ((64, 64, 64),))
 
     assert predicted(6, 2) == 1.0
     assert predicted(1, 1) > 2.0
@@ -403,7 +403,7 @@ SPACE = Space(
         ("pack", (True, False)),
         ("panel_parts", (8, 1, 2, 4, 16)),
     ),
-    False,
+    None,
     16,
 )
 
