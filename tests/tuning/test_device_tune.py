@@ -10,7 +10,9 @@ import pytest
 import tcsym as tc
 from tcsym.compiler import analyse
 from tcsym.options import Options
+from tcsym.runtime.cuda.device import Cuda
 from tcsym.target.names import resolve_target
+from tcsym.target.target import Target
 from tcsym.tuning import rank
 from tcsym.tuning.database import Database
 from tcsym.tuning.device_space import device_space
@@ -31,7 +33,19 @@ def no_assembler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rank, "assembler", lambda: None)
 
 
-def test_candidates_are_ranked_and_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def no_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where other tests of the process have an emulated one."""
+
+    def refuse(self: Cuda, target: Target) -> None:
+        raise tc.TargetError("no driver is here")
+
+    monkeypatch.setattr(Cuda, "require", refuse)
+
+
+def test_candidates_are_ranked_and_nothing_is_kept(
+    no_device: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kept = list[object]()
     monkeypatch.setattr(Database, "put", lambda _, rows: kept.append(rows))
     mm = tc.define(MM, target="cuda:sm_80").mm
@@ -52,7 +66,7 @@ def test_candidates_are_ranked_and_nothing_is_kept(monkeypatch: pytest.MonkeyPat
     assert f"plan={plan}" in text
 
 
-def test_the_twin_is_ranked_as_its_device_is() -> None:
+def test_the_twin_is_ranked_as_its_device_is(no_device: None) -> None:
     by = [
         [x.options for x in tc.define(MM, target=t).mm.tune([SQUARE], budget=1).ranked]
         for t in ("cuda:twin", "cuda:sm_80")
@@ -76,7 +90,9 @@ def test_each_nest_is_an_axis() -> None:
     assert space.predicted(slow, Options(), (sizes,)) > 2
 
 
-def test_what_does_not_fit_or_conflicts_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_does_not_fit_or_conflicts_is_left_out(
+    no_device: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (program,) = analyse(MM).values()
     target = resolve_target("cuda:sm_86")  # of 99 KiB
     names = dict(device_space(program, target).axes)["nests[0].plan"]
@@ -86,7 +102,9 @@ def test_what_does_not_fit_or_conflicts_is_left_out(monkeypatch: pytest.MonkeyPa
     assert any("conflict" in a.reason for a in report.trials)
 
 
-def test_what_spills_is_behind_what_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_spills_is_behind_what_does_not(
+    no_device: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from tcsym.codegen.device.ptxas import Assembled, Used
 
     told = iter((Used(40, 8, 0), Used(50, 0, 0), Used(60, 0, 0), Used(70, 0, 0)))
@@ -120,8 +138,6 @@ def test_candidates_are_measured_where_a_device_is(cuda: Driver, tmp_path: Path)
 def test_a_wrong_candidate_is_a_failure_on_a_device(
     cuda: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tcsym.runtime.cuda.device import Cuda
-
     text = "def twice(float(N,D) X) -> (Y) { Y(n,d) = 2 * X(n,d) }"
     kernel, fetched = tc.define(text, target="cuda").twice, Cuda.fetched
     calls = iter(range(10**6))
