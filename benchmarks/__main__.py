@@ -43,7 +43,7 @@ def arguments_of(given: Sequence[str]) -> argparse.Namespace:
     add("--only", nargs="+", default=[], metavar="TEXT", help="kernels whose name or row has one")
     add(
         "--part",
-        choices=("suite", "other", "all", "recurrent"),
+        choices=("suite", "other", "all", "recurrent", "ragged"),
         default="all",
         help="kernels of the suite",
     )

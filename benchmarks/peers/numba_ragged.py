@@ -41,6 +41,17 @@ def csr_dense(value, column, off, X):
     return Y
 
 
+@loops_for("csr_vector")
+def csr_vector(value, column, off, X):
+    Y = np.zeros(off.shape[0] - 1, F)
+    for b in prange(Y.shape[0]):
+        total = F(0)
+        for j in range(off[b], off[b + 1]):
+            total += value[j] * X[column[j]]
+        Y[b] = total
+    return Y
+
+
 @loops_for("histogram", parallel=False)
 def histogram(at):
     H = np.zeros(256, np.int32)

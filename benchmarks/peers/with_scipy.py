@@ -18,12 +18,15 @@ def _ones(at: Any, off: Any, rows: int) -> Any:
     return sparse.csr_array((np.ones(len(at), np.float32), at, off), (len(off) - 1, rows))
 
 
+def _csr(value: Any, column: Any, off: Any, X: Any) -> Any:
+    return sparse.csr_array((value, column, off), (len(off) - 1, len(X))) @ X
+
+
 FUNCTIONS: dict[str, Function] = {
     "ragged_bag": lambda E, at, off: _ones(at, off, len(E)) @ E,
     "segment_sum": lambda X, off: _ones(np.arange(len(X)), off, len(X)) @ X,
-    "csr_dense": lambda value, column, off, X: (
-        sparse.csr_array((value, column, off), (len(off) - 1, len(X))) @ X
-    ),
+    "csr_dense": _csr,
+    "csr_vector": _csr,
 }
 
 

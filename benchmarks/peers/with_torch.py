@@ -114,11 +114,15 @@ def _csr(value: Any, column: Any, off: Any, X: Any) -> Any:
     return torch.sparse_csr_tensor(off, column, value, shape, check_invariants=False) @ X
 
 
-def _window(q: Any, k: Any, v: Any) -> Any:
-    at = torch.arange(q.shape[2])
+@lru_cache(1)
+def _window_mask(length: int) -> Any:
+    at = torch.arange(length)
     apart = at[:, None] - at
-    seen = (apart >= 0) & (apart < 64)
-    return fn.scaled_dot_product_attention(q, k, v, attn_mask=seen)
+    return (apart >= 0) & (apart < 64)
+
+
+def _window(q: Any, k: Any, v: Any) -> Any:
+    return fn.scaled_dot_product_attention(q, k, v, attn_mask=_window_mask(q.shape[2]))
 
 
 def _mixture(X: Any, W: Any, chosen: Any, gate: Any) -> Any:
@@ -174,6 +178,7 @@ EAGER: dict[str, Function] = {
     ),
     "segment_sum": lambda X, off: torch.segment_reduce(X, "sum", offsets=off.long()),
     "csr_dense": _csr,
+    "csr_vector": _csr,
     "histogram": lambda at: torch.bincount(at, minlength=256).int(),
     "scatter_rows": lambda base, X, at: base.index_add(0, at, X),
     "ranged_causal_attention": lambda q, k, v: fn.scaled_dot_product_attention(

@@ -64,6 +64,20 @@ def _histogram(at: Any) -> Any:
     return np.bincount(at, minlength=256).astype(np.int32)
 
 
+CSR_VECTOR = Case(
+    "csr_vector",
+    "others",
+    """def csr_vector(float(M) value, int32(M) column, int32(P) off, float(K) X) -> (Y) {
+  Y(r) +=! value(j) * X(column(j)) where j in off(r):off(r+1)
+}""",
+    (normal("M"), indices("M", "K"), offsets("P", "M"), normal("K")),
+    lambda value, column, off, X: _segments((value * X[column])[:, None], off)[:, 0],
+    "2*M",
+    {"csr_vector_20000x20000": {"M": 400000, "P": 20001, "K": 20000}},
+    {"M": (1, 400000), "P": (3, 20000), "K": (1, 20000)},
+    part="ragged",
+)
+
 HISTOGRAM = Case(
     "histogram",
     "others",
@@ -130,8 +144,8 @@ CAUSAL = Case(
     (normal("B H L D"), normal("B H L D"), normal("B H L D")),
     _attention(lambda rows, columns: columns <= rows),
     "2*B*H*L*L*D",
-    {f"causal_l{n}": {"B": 1, "H": 4, "L": n, "D": 64} for n in (512, 1024, 2048)},
-    {"B": (1, 2), "H": (1, 8), "L": (64, 1024), "D": (16, 96)},
+    {f"causal_l{n}": {"B": 1, "H": 4, "L": n, "D": 64} for n in (512, 1024, 2048, 4096)},
+    {"B": (1, 2), "H": (1, 4), "L": (512, 4096), "D": (16, 128)},
     part="ragged",
 )
 
@@ -163,4 +177,4 @@ MIXTURE = Case(
     part="ragged",
 )
 
-CASES = (BAG, SEGMENT_SUM, CSR, HISTOGRAM, SCATTER_ROWS, CAUSAL, WINDOWED, MIXTURE)
+CASES = (BAG, SEGMENT_SUM, CSR, CSR_VECTOR, HISTOGRAM, SCATTER_ROWS, CAUSAL, WINDOWED, MIXTURE)
