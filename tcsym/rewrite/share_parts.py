@@ -73,7 +73,7 @@ class _Sharing(Struct):
         """The index variables that `e` depends on, if it is worth a temporary, else None."""
         last = s.subscripts[-1].variables()
         if dtype_of(e) not in (DType.FLOAT32, DType.FLOAT64) or not any(
-            map(_is_dear, subexpressions(e))
+            map(is_dear, subexpressions(e))
         ):
             return None
         used = frozenset[str]()
@@ -127,7 +127,7 @@ def is_inside(r: Read, s: Statement, program: Program) -> bool:
     return whole and r.unwritten is None and not any(r.checked)
 
 
-def _is_dear(e: Expr) -> bool:
+def is_dear(e: Expr) -> bool:
     """Takes longer than to load its result."""
     match e:
         case Call(function, _):

@@ -35,6 +35,7 @@ from tcsym.rewrite.normalise import normalise
 from tcsym.rewrite.pair_operands import pair_operands
 from tcsym.rewrite.separate_sums import separate_sums
 from tcsym.rewrite.share_parts import share_parts
+from tcsym.rewrite.share_terms import share_terms
 from tcsym.sizes.context import Context, context_condition
 
 _FUSIONS: tuple[Fusion, ...] = ("max", "preserve-coincident", "min")
@@ -80,7 +81,7 @@ def schedule_program(
     with log.step("normalise"):
         program = gather_form(check_ranges(program))
         program = pair_operands(separate_sums(program), context)
-        program = share_parts(_normalised(program, presburger, deadline))
+        program = share_terms(share_parts(_normalised(program, presburger, deadline)))
     with log.step("scop"):
         scop = program_to_scop(program, context_condition(context))
     relations = Relations(scop, presburger, deadline)

@@ -9,6 +9,7 @@ from tcsym.index.expr import Index, minimum, var
 from tcsym.index.values import substitute
 from tcsym.ir.loops import Kernel, Loop, Node, Store, Update, Value
 from tcsym.ir.traverse import map_node, map_value, same, subvalues, walk
+from tcsym.schedule.analysis.loops import loops_in
 
 
 def clamp_rows(kernel: Kernel) -> Kernel:
@@ -34,13 +35,17 @@ def drop_masks(kernel: Kernel) -> Kernel:
     """No mask where all lanes may be computed.
 
     These are vector loops that write padded buffers only, and in lanes read such only.
-    What all lanes share must not depend on the mask: some lane reads it then.
+    What all lanes share must not depend on the mask: some lane reads it then. In a register tile,
+    which has an active lane wherever it runs, it must not depend on what moves within the tile.
     """
+    within = frozenset(x.variable for x in loops_in(kernel.body) if x.kind != "serial")
 
     def drop(x: Node) -> Node:
         if not (isinstance(x, Loop) and x.kind == "vector" and x.mask is not None):
             return x
-        masked = x.mask.variables() | {x.variable}
+        in_tile = _writes_only_padding(kernel, x.body, in_registers=True)
+        masked = x.mask.variables() & within if in_tile else x.mask.variables()
+        masked |= {x.variable}
         if not _writes_only_padding(kernel, x.body):
             return x
         values = [

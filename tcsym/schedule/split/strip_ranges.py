@@ -19,7 +19,6 @@ from tcsym.ir.bounds import at_least, eliminate, extent, is_nonnegative
 from tcsym.ir.loops import (
     Block,
     Branch,
-    Buffer,
     Kernel,
     Loop,
     Node,
@@ -48,10 +47,13 @@ def strip_ranges(kernel: Kernel, names: Names) -> Kernel:
 
 
 def _stripped(kernel: Kernel, rows: Loop, names: Names) -> Kernel:
+    own = frozenset(b.name for b in kernel.buffers if rows.variable in b.private)
+    rows = replace(rows, body=map_node(rows.body, lambda x: _maps_apart(x, rows, own, names)))
     inside = loops_in(rows.body)
     known = frozenset((*kernel.sizes, rows.variable if rows.lower == ZERO else ""))
     stated = [_as_stated(x, known) for x in inside if rows.variable in _used(x)]
-    varying = [x for x in stated if x is not None and _is_sum(x)]
+    maps = {x.variable for x in stated if x is not None and _is_own_map(x, rows, own)}
+    varying = [x for x in stated if x is not None and (_is_sum(x) or x.variable in maps)]
     fixed = not any(x.independent or x.value is not None for x in inside)
     if not fixed or not varying or len(varying) < len(stated) or not _contracts(kernel, rows):
         return kernel
@@ -62,7 +64,7 @@ def _stripped(kernel: Kernel, rows: Loop, names: Names) -> Kernel:
     parts: dict[str, tuple[Loop, ...]] = {}
     ends = {x.variable: x for x in varying}
     for x in varying:
-        pieces = _pieces(x, part, frozenset((*kernel.sizes, strip)), names)
+        pieces = _pieces(x, part, frozenset((*kernel.sizes, strip)), x.variable in maps, names)
         if pieces is None:
             return kernel
         parts[x.variable] = pieces
@@ -78,11 +80,11 @@ def _stripped(kernel: Kernel, rows: Loop, names: Names) -> Kernel:
         return _apart(kernel, x, edges, names) if x.order == "parallel" else x
 
     part = replace(part, body=map_node(part.body, over_hull))
-    own = tuple(b for b in kernel.buffers if rows.variable in b.private)
     part = replace(part, body=_without_unread(part.body, own, ordered))
     strips = Loop(strip, ZERO, ceildiv(extent(rows), ROWS), part, independent=True)
     kernel = replace(kernel, body=replace_loop(kernel.body, rows.variable, lambda _: strips))
-    for b in own:
+    for name in own:
+        b = kernel.buffer(name)
         kernel = kernel.with_buffer(replace(b, private=b.private | {strip}))
     return kernel
 
@@ -106,12 +108,19 @@ def _arms(e: Index) -> tuple[Index, ...]:
     return tuple(a + e.constant for a in atom.args) if isinstance(atom, Max) else (e,)
 
 
-def _pieces(x: Loop, rows: Loop, known: frozenset[str], names: Names) -> tuple[Loop, ...] | None:
-    """The sum over what is in the ranges of all rows, then over what is in those of some."""
+def _pieces(
+    x: Loop, rows: Loop, known: frozenset[str], is_map: bool, names: Names
+) -> tuple[Loop, ...] | None:
+    """The sum over what is in the ranges of all rows, then over what is in those of some.
+
+    is_map: elements that no row reads may be made, too: all at once.
+    """
     found = [eliminate(e, (rows,), high) for e in (x.lower, x.upper) for high in (False, True)]
     first, last_first, first_end, end = (e and _plain(e, known) for e in found)
     if first is None or last_first is None or first_end is None or end is None:
         return None
+    if is_map:
+        return (replace(x, lower=first, upper=at_least(end, first, known)),)
     start = first if first == last_first else minimum(end, last_first)
     stop = at_least(first_end, start, known)
     pieces = [replace(x, lower=start, upper=stop)]
@@ -165,6 +174,35 @@ def _apart(kernel: Kernel, x: Loop, edges: set[str], names: Names) -> Node:
 
 def _used(x: Loop) -> frozenset[str]:
     return x.lower.variables() | x.upper.variables()
+
+
+def _maps_apart(x: Node, rows: Loop, own: frozenset[str], names: Names) -> Node:
+    """A sum over terms that are stored as well, in two loops: terms, then the sum."""
+    inside = children(x.body) if isinstance(x, Loop) else ()
+    stores = [n for n in inside if isinstance(n, Store)]
+    sums = [n for n in inside if isinstance(n, Update)]
+    if not isinstance(x, Loop) or rows.variable not in _used(x) or not (stores and sums):
+        return x
+    read = {r.tensor for n in stores for r in loads(n.value)}
+    name = names.fresh(x.variable)
+    body = substitute_node(block(*stores), {x.variable: var(name)})
+    terms = replace(x, variable=name, body=body, order="parallel")
+    total = replace(x, body=block(*sums))
+    is_apart = len(stores) + len(sums) == len(inside) and read.isdisjoint(n.buffer for n in sums)
+    return block(terms, total) if is_apart and _is_own_map(terms, rows, own) else x
+
+
+def _is_own_map(x: Loop, rows: Loop, own: frozenset[str]) -> bool:
+    """Stores an element of temporaries of a row at each of its points, and may do so beyond."""
+    if x.order != "parallel":
+        return False
+    return all(
+        isinstance(n, Store)
+        and n.buffer in own
+        and n.subscripts.count(var(x.variable)) == 1
+        and all(_stays_inside(r, x.variable, frozenset((rows.variable,))) for r in loads(n.value))
+        for n in children(x.body)
+    )
 
 
 def _is_sum(x: Loop) -> bool:
@@ -234,7 +272,7 @@ def _stays_inside(r: Read, variable: str, moving: frozenset[str]) -> bool:
 Ends = tuple[Index, Index]
 
 
-def _without_unread(body: Node, own: tuple[Buffer, ...], ordered: set[Ends]) -> Node:
+def _without_unread(body: Node, own: frozenset[str], ordered: set[Ends]) -> Node:
     """`body` with loops that only store elements of `own` over those that are read.
 
     ordered: ranges of which the upper end is not below the lower one.
@@ -245,13 +283,12 @@ def _without_unread(body: Node, own: tuple[Buffer, ...], ordered: set[Ends]) -> 
     return body
 
 
-def _clipped(body: Node, x: Loop, own: tuple[Buffer, ...], ordered: set[Ends]) -> Node:
-    names = {b.name for b in own}
+def _clipped(body: Node, x: Loop, own: frozenset[str], ordered: set[Ends]) -> Node:
     targets: set[tuple[str, int]] = set()
     for n, _ in walk(x.body):
         if isinstance(n, Store | Update):
             at = [d for d, s in enumerate(n.subscripts) if s == var(x.variable)]
-            if n.buffer not in names or len(at) != 1:
+            if n.buffer not in own or len(at) != 1:
                 return body
             targets.add((n.buffer, at[0]))
     ends = [e for t in sorted(targets) for e in _ends_read(body, x, *t)]

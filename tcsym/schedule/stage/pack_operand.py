@@ -66,27 +66,59 @@ def redirect_operand(kernel: Kernel, operand: Operand) -> Kernel:
 
 
 def reuse_loop(kernel: Kernel, operand: Operand, variable: str) -> str | None:
-    """The outermost loop around `variable` that, with all between, leaves the operand as it is."""
-    moving = value_variables(operand.value)
-    for x in (*operand.inner, *operand.sides):
-        moving |= x.lower.variables() | x.upper.variables()
+    """The outermost loop around `variable` that, with all between, leaves the operand as it is.
+
+    Strips of rows with ranges of their own may move with an end of it: a panel has all of it.
+    """
+    moving, whole = value_variables(operand.value), operand
     found: str | None = None
     for loop in reversed(loops_around(kernel.body, variable)):
         written = any(a.written and a.buffer in operand.tensors for a in accesses(loop))
         if loop.variable in moving or written:
             break
-        found = loop.variable
+        of_all = _of_all(kernel, whole, loop)
+        if of_all is None:
+            break
+        found, whole = loop.variable, of_all
     return found
+
+
+def _of_all(kernel: Kernel, operand: Operand, loop: Loop) -> Operand | None:
+    """With all that it is in some iteration of the loop; None if its ends move in other ways."""
+    loops = (*operand.inner, *operand.sides)
+    ends = frozenset[str]().union(*(x.upper.variables() for x in loops))
+    if loop.variable in frozenset[str]().union(*(x.lower.variables() for x in loops)):
+        return None
+    if loop.variable not in ends:
+        return operand
+    if not loop.independent or operand.across is not None or not isinstance(operand.value, Read):
+        return None
+    b, read = kernel.buffer(operand.value.tensor), operand.value
+    wide: list[Loop] = []
+    for x in (*operand.inner, operand.columns):
+        upper = eliminate(x.upper, (loop,), True)
+        if loop.variable in x.upper.variables():
+            room = [n for s, n in zip(read.subscripts, b.shape) if s == var(x.variable)]
+            if upper is None or not room:
+                return None
+            upper = minimum(upper, *room)
+        assert upper is not None
+        wide.append(replace(x, upper=upper))
+    return replace(operand, inner=tuple(wide[:-1]), columns=wide[-1])
 
 
 def fill_before(
     kernel: Kernel, operand: Operand, column_tile: str, loop: str, shape: TileShape, names: Names
 ) -> Kernel:
     """All tiles of the panel, filled by a parallel loop before `loop`."""
-    tiles, tile = find_loop(kernel.body, column_tile), names.fresh(column_tile)
-    outer = loops_around(kernel.body, loop)
-    kernel = _give_shape(kernel, operand, outer, tiles.upper, shape)
-    copies = _copies(kernel, operand, tile, Panels(loop, ZERO, tiles.upper, ZERO), shape, names)
+    tile, outer = names.fresh(column_tile), loops_around(kernel.body, loop)
+    within = loops_around(kernel.body, column_tile)[len(outer) :]
+    for x in reversed(within):
+        operand = _of_all(kernel, operand, x) or operand
+    upper = eliminate(find_loop(kernel.body, column_tile).upper, within, True)
+    assert upper is not None
+    kernel = _give_shape(kernel, operand, outer, upper, shape)
+    copies = _copies(kernel, operand, tile, Panels(loop, ZERO, upper, ZERO), shape, names)
     body = _shift_reads(kernel.body, operand, column_tile, ZERO, shape)
     body = replace_loop(body, loop, lambda x: block(copies, x))
     return replace(kernel, body=body)
