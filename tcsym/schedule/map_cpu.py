@@ -45,7 +45,6 @@ from tcsym.schedule.split.merge_branches import merge_branches
 from tcsym.schedule.split.quotients import split_quotients
 from tcsym.schedule.split.residues import split_residues
 from tcsym.schedule.split.share_conditions import share_conditions
-from tcsym.schedule.split.strip_ranges import strip_ranges
 from tcsym.schedule.split.unroll_choices import unroll_choices
 from tcsym.schedule.split.unswitch import unswitch, unswitch_serial
 from tcsym.schedule.stage.find_positions import find_positions
@@ -58,6 +57,7 @@ from tcsym.schedule.tile.reroll_epilogues import reroll_epilogues
 from tcsym.schedule.version.apply import Schedule, schedule_nest
 from tcsym.schedule.version.apply_rows import schedule_leaf
 from tcsym.schedule.version.finite_weights import assume_finite, exceptional_nests
+from tcsym.schedule.version.range_strips import with_range_strips
 from tcsym.schedule.version.unit_windows import (
     skip_unit_windows,
     unit_view,
@@ -93,7 +93,7 @@ def _mapped(kernel: Kernel, machine: Machine, options: Options, whole: bool) -> 
     setting = Setting(machine, options, Names.of(kernel), [], whole=whole)
     body = without_allocations(kernel.body)
     body = unswitch(body, setting.names)
-    kernel = strip_ranges(replace(kernel, body=body), setting.names)
+    kernel = with_range_strips(replace(kernel, body=body), setting)
     kernel = reduce_strength(share_conditions(kernel))
     kernel = _verified(accumulate_privately(kernel, setting.names))
     kernel = follow_steps(kernel)

@@ -348,8 +348,60 @@ NestPlan = (
 )
 
 Plan = LeafPlan | RowPlan | ContractionPlan | NestPlan
-P = TypeVar("P", bound=Plan)
-P_co = TypeVar("P_co", bound=Plan, covariant=True)
+
+# ---- loops whose iterations differ, before their nests get plans
+
+
+class RangeStrips(Struct, frozen=True):
+    """Rows with ranges of their own in strips of `height`, over which each range is one."""
+
+    height: int
+
+    def __str__(self) -> str:
+        return f"strips of {self.height} rows, each over all ranges of its rows"
+
+
+class OwnRanges(Struct, frozen=True):
+    """Row by row, each over its own range."""
+
+    def __str__(self) -> str:
+        return "row by row, each over its own range"
+
+
+RangePlan = RangeStrips | OwnRanges
+
+
+class ScatterCopies(Struct, frozen=True):
+    """Each thread adds some of the terms of a scatter into a copy, of `most` at most."""
+
+    most: int
+
+    def __str__(self) -> str:
+        return f"terms among threads, each with one of at most {self.most} copies of the result"
+
+
+class ScatterColumns(Struct, frozen=True):
+    """Each thread adds all terms of a scatter to columns of its own, `least` of them or more."""
+
+    columns: str
+    least: int
+
+    def __str__(self) -> str:
+        return f"columns {self.columns} among threads, each goes through all terms"
+
+
+class ScatterOrder(Struct, frozen=True):
+    """One thread adds all terms, in their order."""
+
+    def __str__(self) -> str:
+        return "terms in their order, on one thread"
+
+
+ScatterPlan = ScatterCopies | ScatterColumns | ScatterOrder
+
+AnyPlan = Plan | RangePlan | ScatterPlan
+P = TypeVar("P", bound=AnyPlan)
+P_co = TypeVar("P_co", bound=AnyPlan, covariant=True)
 
 
 def renamed(plan: P, new: Mapping[str, str]) -> P:
@@ -422,7 +474,7 @@ class Taken(Struct, frozen=True):
     """
 
     when: Condition
-    plan: Plan | DevicePlan
+    plan: AnyPlan | DevicePlan
     inside: tuple[Choice | Note, ...] = ()
     is_left_out: bool = False
     cost: str = ""

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from tcsym.frontend.program import Expr
 from tcsym.index.expr import index, var
 from tcsym.ir.loops import Kernel, Loop, Update
-from tcsym.ir.traverse import walk
+from tcsym.ir.traverse import map_node, walk
 from tcsym.schedule.split.clamp_rows import drop_masks
 from tests.schedule.compare import assert_same
 from tests.schedule.naive import buf, con, kernel, op, par, rd, st, v
@@ -57,3 +57,16 @@ def test_lanes_of_memory_and_what_depends_on_the_mask_keep_it() -> None:
     assert masks(tile(rd("X", var("N") - 1)))["l"]
     assert masks(tile(replace(rd("X", 0), checked=(True,))))["l"]
     assert masks(tile(rd("P", LANE), padded=False))["l"]
+
+
+def test_a_tile_may_read_what_moves_with_the_loops_around_it() -> None:
+    at = var("s")
+    k = tile(op("mul", rd("P", LANE), rd("X", at)))
+    tiles = map_node(
+        k.body,
+        lambda x: replace(x, mask=var("N") - at) if isinstance(x, Loop) and x.mask else x,
+    )
+    around = Loop("s", index(0), var("N"), tiles, "serial", "parallel")
+    moving = replace(k, body=around)
+    assert masks(moving) == {"z": False, "l": False, "m": True}
+    assert masks(replace(moving, body=replace(around, kind="unrolled")))["l"]

@@ -36,15 +36,15 @@ def drop_masks(kernel: Kernel) -> Kernel:
 
     These are vector loops that write padded buffers only, and in lanes read such only.
     What all lanes share must not depend on the mask: some lane reads it then. In a register tile,
-    which has an active lane wherever it runs, it must not depend on what moves within the tile.
+    which has an active lane wherever it runs, it may move with the loops around.
     """
-    within = frozenset(x.variable for x in loops_in(kernel.body) if x.kind != "serial")
+    around = frozenset(x.variable for x in loops_in(kernel.body) if x.kind == "serial")
 
     def drop(x: Node) -> Node:
         if not (isinstance(x, Loop) and x.kind == "vector" and x.mask is not None):
             return x
         in_tile = _writes_only_padding(kernel, x.body, in_registers=True)
-        masked = x.mask.variables() & within if in_tile else x.mask.variables()
+        masked = x.mask.variables() - around if in_tile else x.mask.variables()
         masked |= {x.variable}
         if not _writes_only_padding(kernel, x.body):
             return x

@@ -14,7 +14,20 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from tcsym.frontend.program import Binary, Compare, Const, Expr, IndexValue, Read, Select
-from tcsym.index.expr import ZERO, Index, Max, Min, ceildiv, maximum, minimum, var
+from tcsym.index.expr import (
+    ZERO,
+    Condition,
+    Index,
+    Max,
+    Min,
+    all_of,
+    any_of,
+    ceildiv,
+    ge,
+    maximum,
+    minimum,
+    var,
+)
 from tcsym.ir.bounds import at_least, eliminate, extent, is_nonnegative
 from tcsym.ir.loops import (
     Block,
@@ -35,18 +48,9 @@ from tcsym.schedule.analysis.loops import children, loops_in, replace_loop
 from tcsym.schedule.analysis.names import Names
 from tcsym.types import DType
 
-ROWS = 48  # of a strip: several register tiles
-
-
-def strip_ranges(kernel: Kernel, names: Names) -> Kernel:
-    """Every loop whose ranges vary with it and with nothing else, if it contracts over its rows."""
-    for loop in loops_in(kernel.body):
-        if loop.independent:
-            kernel = _stripped(kernel, loop, names)
-    return kernel
-
-
-def _stripped(kernel: Kernel, rows: Loop, names: Names) -> Kernel:
+def strip_ranges(kernel: Kernel, rows: Loop, height: int, names: Names) -> Kernel | None:
+    """`height` rows a strip; None unless ranges vary with the loop `rows` and with nothing else,
+    and something contracts over its rows."""
     own = frozenset(b.name for b in kernel.buffers if rows.variable in b.private)
     rows = replace(rows, body=map_node(rows.body, lambda x: _maps_apart(x, rows, own, names)))
     inside = loops_in(rows.body)
@@ -56,17 +60,17 @@ def _stripped(kernel: Kernel, rows: Loop, names: Names) -> Kernel:
     varying = [x for x in stated if x is not None and (_is_sum(x) or x.variable in maps)]
     fixed = not any(x.independent or x.value is not None for x in inside)
     if not fixed or not varying or len(varying) < len(stated) or not _contracts(kernel, rows):
-        return kernel
+        return None
     strip = names.fresh(rows.variable)
-    first = rows.lower + var(strip) * ROWS
-    end = minimum(first + ROWS, rows.upper)
+    first = rows.lower + var(strip) * height
+    end = minimum(first + height, rows.upper)
     part = replace(rows, lower=first, upper=end, order="parallel", independent=False)
     parts: dict[str, tuple[Loop, ...]] = {}
     ends = {x.variable: x for x in varying}
     for x in varying:
         pieces = _pieces(x, part, frozenset((*kernel.sizes, strip)), x.variable in maps, names)
         if pieces is None:
-            return kernel
+            return None
         parts[x.variable] = pieces
     ordered = {(y.lower, y.upper) for pieces in parts.values() for y in pieces}
     edges = {y.variable for pieces in parts.values() for y in pieces[1:]}
@@ -81,12 +85,24 @@ def _stripped(kernel: Kernel, rows: Loop, names: Names) -> Kernel:
 
     part = replace(part, body=map_node(part.body, over_hull))
     part = replace(part, body=_without_unread(part.body, own, ordered))
-    strips = Loop(strip, ZERO, ceildiv(extent(rows), ROWS), part, independent=True)
+    strips = Loop(strip, ZERO, ceildiv(extent(rows), height), part, independent=True)
     kernel = replace(kernel, body=replace_loop(kernel.body, rows.variable, lambda _: strips))
     for name in own:
         b = kernel.buffer(name)
         kernel = kernel.with_buffer(replace(b, private=b.private | {strip}))
     return kernel
+
+
+def has_range_of(kernel: Kernel, rows: Loop, n: int) -> Condition:
+    """One of the ranges that vary with `rows` has `n` terms in some row, or one for each row."""
+    long: list[Condition] = []
+    for x in loops_in(rows.body):
+        if rows.variable in _used(x):
+            lows, ends = _arms(x.lower), [e for e in _arms(x.upper) if e not in _arms(x.lower)]
+            spans = [eliminate(b - a, (rows,), True) for a in lows for b in ends]
+            known = [e for e in spans if e is not None and e.variables() <= set(kernel.sizes)]
+            long.append(all_of(ge(e, n) for e in known if e != extent(rows)))
+    return any_of(long)
 
 
 def _as_stated(x: Loop, known: frozenset[str]) -> Loop | None:

@@ -7,7 +7,19 @@ from functools import reduce
 from math import lcm
 from operator import mul
 
-from tcsym.index.expr import FALSE, ONE, TRUE, Index, all_of, any_of, ceildiv, ge, maximum
+from tcsym.index.expr import (
+    FALSE,
+    ONE,
+    TRUE,
+    Index,
+    Min,
+    all_of,
+    any_of,
+    ceildiv,
+    ge,
+    maximum,
+    of_atom,
+)
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Kernel, Loop
 from tcsym.schedule.analysis.access import accesses, subscript_variables
@@ -48,9 +60,20 @@ def shared_rows(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version
     if not band_of(find_loop(kernel.body, nest)).loops:
         return
     kernel, nest = rows_last(kernel, nest)
-    height = setting.options.row_block * _tile_rows(kernel, nest, setting)
+    strip = _most(extent(band_of(find_loop(kernel.body, nest)).loops[-1])) or 1
+    height = max(strip, setting.options.row_block * _tile_rows(kernel, nest, setting))
     if block_rows(kernel, nest, height, setting.names) is not None:
         yield always(SharedRows(height))
+
+
+def _most(rows: Index) -> int | None:
+    """Of rows that are a strip of others: a number less than their end, if not at that."""
+    for atom, times in rows.terms:
+        if isinstance(atom, Min) and times == 1:
+            rest = rows - of_atom(atom)
+            known = [(x + rest).as_int() for x in atom.args]
+            return min((n for n in known if n is not None), default=None)
+    return None
 
 
 def with_shared_rows(height: int) -> tuple[Proposal[Plan], ...]:
