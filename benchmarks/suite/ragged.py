@@ -74,7 +74,7 @@ CSR_VECTOR = Case(
     lambda value, column, off, X: _segments((value * X[column])[:, None], off)[:, 0],
     "2*M",
     {"csr_vector_20000x20000": {"M": 400000, "P": 20001, "K": 20000}},
-    {"M": (1, 400000), "P": (3, 20000), "K": (1, 20000)},
+    {"P": (3, 20000), "K": (1, 20000), "R": (1, 64), "M": "P*R"},
     part="ragged",
 )
 

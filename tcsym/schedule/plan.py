@@ -35,6 +35,13 @@ class Rows(Struct, frozen=True):
         return "vectors" if self.vectors is None else f"{_vectors(self.vectors)} at a time"
 
 
+class Terms(Struct, frozen=True):
+    """A sum term by term, in no vector."""
+
+    def __str__(self) -> str:
+        return "term by term"
+
+
 class Strips(Struct, frozen=True):
     """Strips of `columns` in lanes, so many `vectors` wide, sums along rows inside."""
 
@@ -121,7 +128,15 @@ class InnerLeaves(Struct, frozen=True):
 
 
 LeafPlan = (
-    Rows | Strips | ColumnBlocks | FoldColumns | WindowTile | RowBlocks | PairRows | InnerLeaves
+    Rows
+    | Terms
+    | Strips
+    | ColumnBlocks
+    | FoldColumns
+    | WindowTile
+    | RowBlocks
+    | PairRows
+    | InnerLeaves
 )
 
 # ---- maps and short rows

@@ -29,6 +29,7 @@ from tcsym.schedule.plan import (
     SingleColumn,
     SplitWindows,
     Strips,
+    Terms,
     WindowTile,
 )
 from tcsym.schedule.stage.permute_factors import permute_factors
@@ -63,6 +64,8 @@ def apply_leaf(plan: LeafPlan, kernel: Kernel, nest: str, setting: Setting) -> K
     match plan:
         case Rows(vectors):
             return schedule_rows(kernel, nest, _unrolled(setting, vectors))
+        case Terms():
+            return kernel
         case Strips(columns, vectors):
             return schedule_strips(kernel, nest, columns, _wide(setting, vectors))
         case ColumnBlocks(columns, splits_rows):

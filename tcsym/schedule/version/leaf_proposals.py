@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tcsym.index.expr import FALSE
+from tcsym.index.expr import FALSE, ge
+from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Kernel
 from tcsym.schedule.analysis.assume import in_context
 from tcsym.schedule.analysis.band import band_of
 from tcsym.schedule.analysis.checked_rows import gathered_rows
-from tcsym.schedule.analysis.loops import find_loop, loops_around, outermost_loops
+from tcsym.schedule.analysis.loops import find_loop, is_leaf, loops_around, outermost_loops
 from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.plan import (
     ColumnBlocks,
@@ -22,6 +23,7 @@ from tcsym.schedule.plan import (
     PairRows,
     Rows,
     Strips,
+    Terms,
     Version,
     always,
 )
@@ -63,6 +65,15 @@ def _column_blocks(
     yield Version(pays, plan, note=f"blocks of columns {columns}", needs=needs)
 
 
+def in_terms(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[LeafPlan]]:
+    """Sums over ranges that are read: each may be too short for the lanes, whatever the sizes."""
+    terms, lanes = find_loop(kernel.body, nest), setting.lanes(kernel, find_loop(kernel.body, nest))
+    read = {x.variable for x in loops_around(kernel.body, nest) if x.value is not None}
+    ends = terms.lower.variables() | terms.upper.variables()
+    if terms.order == "reduction" and is_leaf(terms) and ends & read:
+        yield Version(ge(lanes - 1, extent(terms)), Terms())
+
+
 def in_rows(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[LeafPlan]]:
     """Vectors along rows, of several rows at a time where these share operands or elements; strips
     in the nests inside, where one of them runs faster so."""
@@ -88,4 +99,4 @@ def _has_inner_strips(kernel: Kernel, nest: str, setting: Setting) -> bool:
     return any(strip_columns(kernel, x.variable, setting) for x in inside)
 
 
-LEAF: tuple[Proposal[LeafPlan], ...] = (in_strips, in_rows)
+LEAF: tuple[Proposal[LeafPlan], ...] = (in_strips, in_terms, in_rows)
