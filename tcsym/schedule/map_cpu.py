@@ -35,6 +35,7 @@ from tcsym.schedule.order.parallelise import independent_as_parallel, parallelis
 from tcsym.schedule.order.strength_reduction import reduce_strength
 from tcsym.schedule.plan import Choice, Note, notes_of, with_conditions
 from tcsym.schedule.split.canonical_guards import canonical_guards
+from tcsym.schedule.split.check_rows_once import check_rows_once
 from tcsym.schedule.split.choices import split_choices
 from tcsym.schedule.split.clamp_rows import clamp_rows, drop_masks
 from tcsym.schedule.split.clip_sums import clip_sums
@@ -129,7 +130,7 @@ def _mapped(kernel: Kernel, machine: Machine, options: Options, whole: bool) -> 
         kernel = parallelise(kernel, machine)
     kernel = replace(kernel, body=unswitch_serial(kernel.body, setting.names))
     kernel = merge_branches(reroll_epilogues(kernel, machine, setting.names))
-    kernel = place_allocations(kernel)
+    kernel = place_allocations(check_rows_once(kernel, setting.names))
     return Mapped(_verified(kernel), tuple(setting.record))
 
 

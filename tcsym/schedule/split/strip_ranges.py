@@ -48,6 +48,7 @@ from tcsym.schedule.analysis.loops import children, loops_in, replace_loop
 from tcsym.schedule.analysis.names import Names
 from tcsym.types import DType
 
+
 def strip_ranges(kernel: Kernel, rows: Loop, height: int, names: Names) -> Kernel | None:
     """`height` rows a strip; None unless ranges vary with the loop `rows` and with nothing else,
     and something contracts over its rows."""

@@ -8,20 +8,24 @@ from __future__ import annotations
 
 from math import inf
 
+from msgspec.structs import replace
+
 from tcsym.frontend.program import Call
-from tcsym.index.expr import FALSE, TRUE, Index, ge
+from tcsym.index.expr import FALSE, TRUE, Index, ge, index, var
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import Kernel, Loop, Node
-from tcsym.ir.traverse import loads, subvalues
+from tcsym.ir.loops import Kernel, Loop, Node, Update, block
+from tcsym.ir.traverse import loads, map_node, substitute_node, subvalues
 from tcsym.schedule.analysis.assume import in_context
 from tcsym.schedule.analysis.band import Band, band_of, reductions
 from tcsym.schedule.analysis.loops import (
     find_loop,
+    loops_around,
     loops_in,
     outermost_loops,
+    replace_loop,
     statements_in,
 )
-from tcsym.schedule.analysis.names import Names
+from tcsym.schedule.analysis.names import Names, rename_loops
 from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.analysis.sliding import slides_over
 from tcsym.schedule.analysis.vector_legality import (
@@ -132,9 +136,12 @@ def schedule_strips(kernel: Kernel, nest: str, columns: str, setting: Setting) -
 
 
 def _schedule_rest(kernel: Kernel, columns: str, strip: TileShape, setting: Setting) -> Kernel:
-    """Less than a strip: of rows gathered, all of it at once, as each is fetched from elsewhere."""
+    """Less than a strip: of rows gathered, or of as many as is read, all of it at once: each is
+    fetched from elsewhere, and few may be all there are."""
     body = band_of(find_loop(kernel.body, columns)).body
-    if not gathered(body) or not can_mask(kernel, body, setting.machine):
+    read = {x.variable for x in loops_around(kernel.body, columns) if x.value is not None}
+    ends = {v for x in loops_in(body) for e in (x.lower, x.upper) for v in e.variables()}
+    if not (gathered(body) or ends & read) or not can_mask(kernel, body, setting.machine):
         return schedule_vectors(kernel, columns, setting)
     vectors = strip.vectors
     while vectors > 1:
@@ -143,12 +150,41 @@ def _schedule_rest(kernel: Kernel, columns: str, strip: TileShape, setting: Sett
         most = extent(find_loop(kernel.body, columns))
         enough = in_context(kernel, ge(most, vectors * strip.lanes + 1))
         if enough == TRUE:
-            return _tile(kernel, columns, shape, setting.names)
+            return _half_masked(kernel, columns, shape, setting.names)
         if enough != FALSE:
             both = beside(kernel, columns, enough, "instead", setting.names)
-            kernel = _tile(both.kernel, columns, shape, setting.names)
+            kernel = _half_masked(both.kernel, columns, shape, setting.names)
             columns = both.rest[columns]
     return schedule_vectors(kernel, columns, setting)
+
+
+def _half_masked(kernel: Kernel, columns: str, shape: TileShape, names: Names) -> Kernel:
+    """A strip without masks on its first half, which is full: its sums and half of its masks are
+    as many as there are registers. Contract: more columns than half of the strip has."""
+    band = band_of(find_loop(kernel.body, columns))
+    tiled = tile_registers(kernel, band, columns, None, (), shape, names)
+    half = shape.vectors // 2
+
+    def apart(x: Node) -> Node:
+        if not (isinstance(x, Loop) and x.kind == "unrolled" and x.upper == index(shape.vectors)):
+            return x
+        vector = x.body
+        if not isinstance(vector, Loop) or not vector.mask or not isinstance(vector.body, Update):
+            return x
+        full = replace(x, upper=index(half), body=replace(vector, mask=None))
+        later = substitute_node(full.body, {x.variable: var(x.variable) + half})
+        assert isinstance(later, Loop)
+        later = replace(later, mask=vector.mask - half * shape.lanes)
+        rest = rename_loops(
+            replace(full, body=later), {v: names.fresh(v) for v in (x.variable, vector.variable)}
+        )
+        return block(full, rest)
+
+    def inside(x: Loop) -> Loop:
+        return replace(x, body=map_node(x.body, apart))
+
+    body = replace_loop(tiled.kernel.body, tiled.column_tile, inside)
+    return replace(tiled.kernel, body=body)
 
 
 def gathered(body: Node) -> bool:
