@@ -24,7 +24,6 @@ from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.combine.accumulate import accumulate_privately
 from tcsym.schedule.combine.rfactor import rfactor
-from tcsym.schedule.combine.scatter_parts import scatter_in_parts
 from tcsym.schedule.multiples import condition_in_sizes, in_quotients, in_sizes
 from tcsym.schedule.order.associate_factors import associate_factors
 from tcsym.schedule.order.coalesce import coalesce_outermost
@@ -59,6 +58,7 @@ from tcsym.schedule.version.apply import Schedule, schedule_nest
 from tcsym.schedule.version.apply_rows import schedule_leaf
 from tcsym.schedule.version.finite_weights import assume_finite, exceptional_nests
 from tcsym.schedule.version.range_strips import with_range_strips
+from tcsym.schedule.version.scatter_proposals import with_scatter_plans
 from tcsym.schedule.version.unit_windows import (
     skip_unit_windows,
     unit_view,
@@ -107,8 +107,7 @@ def _mapped(kernel: Kernel, machine: Machine, options: Options, whole: bool) -> 
     kernel = _verified(split_choices(kernel, setting.names))
     kernel = _verified(split_guards(unroll_choices(kernel), setting.names))
     kernel = _verified(find_positions(kernel, nests(kernel.body), setting.names))
-    if options.parallelize:
-        kernel = _verified(scatter_in_parts(kernel, machine, setting.names))
+    kernel = _verified(with_scatter_plans(kernel, setting))
     kernel = _verified(interchange_scans(kernel, setting.names, options.parallelize))
     if options.parallelize:
         kernel = _verified(rfactor(kernel, machine, setting.names))

@@ -1,9 +1,9 @@
 """A long scatter -> parts on threads, with copies of what they add to, or with their own columns.
 
-`H[bin[i]] += W[i]` runs in the order of i, as two terms may meet. Where there are many terms for
-each element, every thread takes a run of them and has a whole H for these; the copies are combined
-in their order. Else threads own columns of rows, `G[id[j], d] += Y[j, d]`, and go through all rows.
-So results are the same in every call with as many threads.
+`H[bin[i]] += W[i]` runs in the order of i, as two terms may meet. Threads either take runs of
+terms, and each has a whole H for these, which are combined in their order; or they own columns of
+rows, `G[id[j], d] += Y[j, d]`, and go through all rows. So results are the same in every call with
+as many threads.
 """
 
 from __future__ import annotations
@@ -16,31 +16,22 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tcsym.frontend.program import Read
-from tcsym.index.expr import ONE, ZERO, Condition, Index, floordiv, ge, maximum, minimum, var
+from tcsym.index.expr import ONE, ZERO, Index, floordiv, maximum, minimum, var
 from tcsym.ir.bounds import extent
-from tcsym.ir.loops import THREADS, Branch, Buffer, Kernel, Loop, Node, Store, Update, block
+from tcsym.ir.loops import Buffer, Kernel, Loop, Node, Store, Update, block
 from tcsym.ir.traverse import loads, map_node
-from tcsym.schedule.analysis.cost import PER_CYCLE, Costs
 from tcsym.schedule.analysis.identities import identity
 from tcsym.schedule.analysis.loops import (
     loops_around,
     loops_in,
     position_in,
     replace_loop,
-    scatters,
     statements_in,
 )
 from tcsym.schedule.analysis.names import Names
-from tcsym.schedule.version.versioning import duplicate
-from tcsym.target.machine import Machine
-
-MOST_PARTS = 16
-TERMS_EACH = 16  # of an element of a copy, for which that is set and added up
-LEAST_COLUMNS = 64  # of a thread: two lines of memory, at least
-PART_WORK = 65536 * PER_CYCLE
 
 
-class _Scatter(Struct, frozen=True):
+class Scatter(Struct, frozen=True):
     """All that the scan `loop` does. rows: parallel loops inside, around the update; terms: of all
     its loops; elements: positions they meet in."""
 
@@ -51,18 +42,8 @@ class _Scatter(Struct, frozen=True):
     elements: Index
 
 
-def scatter_in_parts(kernel: Kernel, machine: Machine, names: Names) -> Kernel:
-    """Every outermost scatter that is long enough, beside itself for other sizes."""
-    for loop in loops_in(kernel.body):
-        outermost = loop.order == "sequential" and not loops_around(kernel.body, loop.variable)
-        if outermost and loop.at is None and scatters(loop):
-            found = _scatter(kernel, loop)
-            if found is not None:
-                kernel = _split(kernel, found, machine, names)
-    return kernel
-
-
-def _scatter(kernel: Kernel, loop: Loop) -> _Scatter | None:
+def scatter_of(kernel: Kernel, loop: Loop) -> Scatter | None:
+    """That of an outermost loop, if it is one update, of elements that are not read."""
     position = position_in(loop)
     inside = [x for x, _ in statements_in(position.body)] if position is not None else []
     if position is None or len(inside) != 1 or not isinstance(inside[0], Update):
@@ -79,59 +60,38 @@ def _scatter(kernel: Kernel, loop: Loop) -> _Scatter | None:
         return None
     terms = [maximum(ZERO, extent(x)) for x in around if x.at is None]
     elements = [maximum(1, extent(x)) for x in positions]
-    return _Scatter(loop, update, tuple(rows), reduce(mul, terms, ONE), reduce(mul, elements, ONE))
+    return Scatter(loop, update, tuple(rows), reduce(mul, terms, ONE), reduce(mul, elements, ONE))
 
 
-def _split(kernel: Kernel, found: _Scatter, machine: Machine, names: Names) -> Kernel:
-    """The versions side by side, those for more threads first."""
-    loop = found.loop
-    each = Costs.of(kernel, machine).of_iteration((loop,), frozenset(kernel.sizes))
-    work = floordiv(maximum(ZERO, extent(loop)) * each, PART_WORK)
-    kernel, columns = _in_columns(kernel, found, work, names)
-    kernel, copies = _in_copies(kernel, found, work, names)
-    node = Branch(copies[0], copies[1], Branch(*columns, loop) if columns else loop)
-    return replace(kernel, body=replace_loop(kernel.body, loop.variable, lambda _: node))
-
-
-def _in_columns(
-    kernel: Kernel, found: _Scatter, work: Index, names: Names
-) -> tuple[Kernel, tuple[Condition, Node] | None]:
+def scatter_columns(kernel: Kernel, found: Scatter, parts: Index, names: Names) -> Kernel:
     """Every thread goes through all terms, for its own part of the outermost of the rows' loops."""
-    if not found.rows:
-        return kernel, None
-    row = found.rows[0]
-    if not row.lower.variables() | row.upper.variables() <= frozenset(kernel.sizes):
-        return kernel, None
-    least = 1 if len(found.rows) > 1 else LEAST_COLUMNS
-    parts = minimum(var(THREADS), work, floordiv(extent(row), least))
-    kernel, copy, new = duplicate(kernel, found.loop, names)
-    part = names.fresh(row.variable)
+    part = names.fresh(found.rows[0].variable)
 
     def block_of(x: Loop) -> Loop:
         size = floordiv(extent(x) + parts - 1, parts)
         first = x.lower + var(part) * size
         return replace(x, lower=first, upper=minimum(x.upper, first + size))
 
-    body = replace_loop(copy, new[row.variable], block_of)
-    return kernel, (ge(parts, 2), Loop(part, ZERO, parts, body, "serial", "parallel"))
+    body = replace_loop(found.loop, found.rows[0].variable, block_of)
+    own = Loop(part, ZERO, parts, body, "serial", "parallel")
+    return replace(kernel, body=replace_loop(kernel.body, found.loop.variable, lambda _: own))
 
 
-def _in_copies(
-    kernel: Kernel, found: _Scatter, work: Index, names: Names
-) -> tuple[Kernel, tuple[Condition, Node]]:
-    """Every thread takes some of the terms, and adds them into a copy of the target."""
+def scatter_copies(
+    kernel: Kernel, found: Scatter, parts: Index, most: Index, names: Names
+) -> Kernel:
+    """Every thread takes some of the terms, and adds them into a copy of the target.
+
+    most: the copies there is memory for, a bound of `parts`.
+    """
     loop, target = found.loop, kernel.buffer(found.update.buffer)
-    most = minimum(MOST_PARTS, floordiv(found.terms, found.elements * TERMS_EACH), work)
-    parts = minimum(most, var(THREADS))
     shape = (maximum(1, most), *target.shape)
     own = Buffer(names.fresh(f"{target.name}_parts"), target.dtype, shape, "arena")
     part = names.fresh(loop.variable)
-    kernel, copy, _ = duplicate(kernel.with_buffer(own), loop, names)
-    assert isinstance(copy, Loop)
-    size = floordiv(extent(copy) + parts - 1, parts)
-    first = copy.lower + var(part) * size
-    end = minimum(copy.upper, first + size)
-    run = _redirected(replace(copy, lower=first, upper=end), target.name, own.name, part)
+    size = floordiv(extent(loop) + parts - 1, parts)
+    first = loop.lower + var(part) * size
+    end = minimum(loop.upper, first + size)
+    run = _redirected(replace(loop, lower=first, upper=end), target.name, own.name, part)
     neutral, name = identity(found.update.op, target.dtype), found.update.name
     start = _over(target, names, lambda at: Store(own.name, (var(part), *at), neutral, name))
     last = names.fresh(loop.variable)
@@ -142,7 +102,9 @@ def _in_copies(
         return Loop(last, ZERO, parts, add, "serial", "reduction")
 
     both = Loop(part, ZERO, parts, block(start, run), "serial", "parallel")
-    return kernel, (ge(parts, 2), block(both, _over(target, names, combined)))
+    node = block(both, _over(target, names, combined))
+    body = replace_loop(kernel.body, loop.variable, lambda _: node)
+    return replace(kernel.with_buffer(own), body=body)
 
 
 def _redirected(node: Node, target: str, own: str, part: str) -> Node:

@@ -66,12 +66,14 @@ def _column_blocks(
 
 
 def in_terms(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[LeafPlan]]:
-    """Sums over ranges that are read: each may be too short for the lanes, whatever the sizes."""
-    terms, lanes = find_loop(kernel.body, nest), setting.lanes(kernel, find_loop(kernel.body, nest))
-    read = {x.variable for x in loops_around(kernel.body, nest) if x.value is not None}
-    ends = terms.lower.variables() | terms.upper.variables()
-    if terms.order == "reduction" and is_leaf(terms) and ends & read:
-        yield Version(ge(lanes - 1, extent(terms)), Terms())
+    """Sums over ranges that are read: each may be too short for the lanes, whatever the sizes. And
+    rows that are scattered: each waits for what the one before stored, maybe by another mask."""
+    leaf, around = find_loop(kernel.body, nest), loops_around(kernel.body, nest)
+    ends = leaf.lower.variables() | leaf.upper.variables()
+    is_read = any(x.value is not None and x.variable in ends for x in around)
+    is_row = any(x.at is not None for x in around) and leaf.order == "parallel"
+    if is_leaf(leaf) and ((is_read and leaf.order == "reduction") or is_row):
+        yield Version(ge(setting.lanes(kernel, leaf) - 1, extent(leaf)), Terms())
 
 
 def in_rows(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[LeafPlan]]:
