@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from typing import Any
 
@@ -101,7 +102,7 @@ def test_a_condition_known_in_front_of_a_sum_ends_it() -> None:
 
 def test_sums_over_triangles_stand_below_loops_for_threads_and_in_strips() -> None:
     mapped = tcsym.define(ATTENTION.format("0:i+1"), target="cpu:avx2").f.explain("mapped")
-    assert "O_acc.1[" in mapped and "0:24*i.1 + 1" in mapped and "parallel" in mapped
+    assert "O_acc.1[" in mapped and re.search(r"0:24\*i\S* \+ 1", mapped) and "parallel" in mapped
     bag = tcsym.define(BAG, target="cpu:avx2").f.explain("mapped")
     assert "parallel b in 0:P - 1" in bag and "read S0.j.lower = int64(off[b])" in bag
 

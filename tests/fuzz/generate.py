@@ -40,6 +40,7 @@ FORMS: list[tuple[Form, int, int]] = [  # form, weight, least level
     (statements.contraction, 6, 0),
     (statements.window, 4, 0),
     (statements.widened, 2, 0),
+    (statements.halved, 2, 0),
     (statements.stencil, 3, 1),
     (statements.resampled, 3, 1),
     (statements.update, 5, 1),

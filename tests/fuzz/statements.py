@@ -206,6 +206,22 @@ def widened(w: Writer) -> None:
     w.add(name, replace(v, dtype=wide), shape, v.magnitude)
 
 
+def halved(w: Writer) -> None:
+    """Half types by what they cannot hold: in between, all is float32 (LANGUAGE F7)."""
+    kind, shape = w.rng.choice((DType.FLOAT16, DType.BFLOAT16)), w.shape(2)
+    s, between = w.scope(variables(shape)), w.fresh()
+    v, (large, small) = tame(right_side(w, s)), w.rng.choice([("9e5", "1e-6"), ("1e-9", "1e9")])
+    w.items.append(f"{left_side(between, s.extents)} = {kind}({v.text}) * {large}{where(w, s)}")
+    w.add(between, Value("", kind, 1.0), shape, float(large))
+    s, name = w.scope(variables(shape)), w.fresh()
+    read = left_side(between, s.extents)
+    term = f"{small} * {read}"
+    if w.chance(0.3):
+        term = f"sqrt({term} * {term} + 1e-8)"
+    w.items.append(f"{left_side(name, s.extents)} = {term}")
+    w.add(name, Value("", kind, 1.0), shape, 2.0)
+
+
 def flattened(w: Writer) -> None:
     """`X(M*i + j)` over a declared tensor of M*N elements."""
     n, m = (var(w.rng.choice(w.sizes)) for _ in range(2))

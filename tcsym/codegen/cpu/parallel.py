@@ -2,6 +2,7 @@
 
 `taskN(data, arena, lower, upper)` unpacks what the body needs from `data` and calls `taskN.body`,
 whose pointer parameters are `noalias`. `launch` cuts the iterations into balanced chunks.
+Iterations that sum over ranges that are read, or that grow with the iteration, take turns.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ from tcsym.codegen.scalar.regions import inside, received
 from tcsym.codegen.scalar.text import Function, Module
 from tcsym.codegen.scalar.values import Val
 from tcsym.index.expr import Index, of_atom, var
+from tcsym.ir.bounds import extent
+from tcsym.ir.loops import Loop
 from tcsym.ir.regions import Region
+from tcsym.ir.traverse import walk
 
 
 class _Item(Struct, frozen=True):
@@ -51,10 +55,24 @@ class Tasks(Struct, frozen=True):
         context.module.declare("void", name, "ptr, ptr, i64, i64")
         data = _filled(context, [item for item in items if not item.array])
         arguments = [data, f"@{name}", "%context", "%buffers", "%sizes", context.error, *ends]
-        context.function.do(launch_call(context.module, arguments, self.min_work))
+        call = launch_call(context.module, arguments, self.min_work, is_uneven(loop))
+        context.function.do(call)
         context.registers.forget()
         for buffer in context.buffers:
             context.note_store(buffer)
+
+
+def is_uneven(loop: Loop) -> bool:
+    """A loop inside has as many iterations as is read, or a sum grows with a parallel loop."""
+    inside = [x for x, _ in walk(loop) if isinstance(x, Loop)]
+    read = {x.variable for x in inside if x.value is not None}
+    moving = {x.variable for x in inside if x.kind in ("serial", "parallel") and x.value is None}
+    moving -= {x.variable for x in inside if x.order != "parallel"}
+    return any(
+        (x.lower.variables() | x.upper.variables()) & read
+        or (x.order == "reduction" and any(atom in moving for atom, _ in extent(x).terms))
+        for x in inside
+    )
 
 
 def _items(context: Context, region: Region) -> Iterator[_Item]:

@@ -45,7 +45,7 @@ from tcsym.schedule.analysis.access import accesses, subscript_variables
 from tcsym.schedule.analysis.band import Band, band_of, contraction_roles
 from tcsym.schedule.analysis.identities import identity
 from tcsym.schedule.analysis.loops import children, loops_in, replace_loop
-from tcsym.schedule.analysis.names import Names
+from tcsym.schedule.analysis.names import Names, rename_loops
 from tcsym.types import DType
 
 
@@ -86,7 +86,10 @@ def strip_ranges(kernel: Kernel, rows: Loop, height: int, names: Names) -> Kerne
 
     part = replace(part, body=map_node(part.body, over_hull))
     part = replace(part, body=_without_unread(part.body, own, ordered))
-    strips = Loop(strip, ZERO, ceildiv(extent(rows), height), part, independent=True)
+    over = Loop(strip, ZERO, ceildiv(extent(rows), height), part, independent=True)
+    strips = rename_loops(
+        over, {rows.variable: strip, strip: rows.variable}
+    )  # the nest's name stays
     kernel = replace(kernel, body=replace_loop(kernel.body, rows.variable, lambda _: strips))
     for name in own:
         b = kernel.buffer(name)
