@@ -5,7 +5,8 @@
 `noisy`: tunes beside other work, and what they kept when it is quiet;
 `reuse`: docs/notes/reuse.md from the figures of `stream` and `tuned`;
 `against COMMIT`: another commit beside these files, one thread;
-`network`: a network with planned memory beside torch.
+`network`: a network with planned memory beside torch;
+`train`: backward passes beside torch autograd and JAX, the rest as in the suite.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from benchmarks.record import SCHEMA, row_record, summary
 from benchmarks.rounds import FULL, QUICK, Field
 from benchmarks.sizes import Row, rows_of
 from benchmarks.startup import startup_record
-from benchmarks.suite import CALL, CASES, LARGE, RAGGED, STEPS, SUITE
+from benchmarks.suite import CALL, CASES, LARGE, RAGGED, STEPS, SUITE, TRAINING
 from benchmarks.surroundings import busy_seconds, cores_for, environment_for
 from benchmarks.tables import print_tables, row_text
 
@@ -43,7 +44,7 @@ def arguments_of(given: Sequence[str]) -> argparse.Namespace:
     add("--only", nargs="+", default=[], metavar="TEXT", help="kernels whose name or row has one")
     add(
         "--part",
-        choices=("suite", "other", "all", "recurrent", "ragged"),
+        choices=("suite", "other", "all", "recurrent", "ragged", "training"),
         default="all",
         help="kernels of the suite",
     )
@@ -67,11 +68,14 @@ def chosen_peers(arguments: argparse.Namespace) -> list[str]:
         unknown = [p for p in wanted if p not in PEERS]
         if unknown:
             raise SystemExit(f"unknown peer `{unknown[0]}`, it is one of {', '.join(PEERS)}")
-        return ["tcsym", *(p for p in wanted if p != "tcsym")]
+        ours = "tcsym-train" if arguments.part == "training" else "tcsym"
+        return [ours, *(p for p in wanted if p != ours)]
+    part = "training" if arguments.part == "training" else ""
     return [
         name
         for name, peer in PEERS.items()
-        if (peer.in_quick or not arguments.quick)
+        if peer.part == part
+        and (peer.in_quick or not arguments.quick)
         and (peer.every_size or arguments.sizes != "random")
     ]
 
@@ -83,6 +87,7 @@ def chosen_rows(arguments: argparse.Namespace) -> list[Row]:
         "other": tuple(c for c in CASES if c.part == "other"),
         "recurrent": STEPS,
         "ragged": RAGGED,
+        "training": TRAINING,
     }
     is_brief = arguments.quick and not arguments.only and arguments.part == "all"
     cases = SUITE if is_brief else parts[arguments.part]
@@ -170,7 +175,7 @@ def _measure_with(
             made["busy_cores"] = (busy_seconds() - busy) / made["seconds"]
             record["rows"].append(made)
             say(row_text(made))
-        if record["startup"]["call"] is None:
+        if record["startup"]["call"] is None and "tcsym" in peers:
             row = Row(CALL, "call_add_4", CALL.sizes["call_add_4"])
             measured = field.measure(row, threads, target)
             record["startup"]["call"] = row_record(row, measured, machine, threads)
@@ -186,7 +191,10 @@ def main() -> None:
     if sys.argv[1:] and sys.argv[1] in commands:
         import_module(f"benchmarks.{sys.argv[1]}").main(sys.argv[2:])
         return
-    arguments = arguments_of(sys.argv[1:])
+    given = sys.argv[1:]
+    if given[:1] == ["train"]:
+        given = ["--part", "training", "--no-startup", *given[1:]]
+    arguments = arguments_of(given)
     if arguments.report:
         from benchmarks.report import write_report
 

@@ -74,7 +74,8 @@ class Case(Struct, frozen=True):
     """A kernel.
 
     goal: the class whose goal it counts for. part: `suite`, or `other`: nobody tunes for these, or
-        `recurrent`: a grid of steps and batches; `ragged`: ranges and positions that are data.
+        `recurrent`: a grid of steps and batches; `ragged`: ranges and positions that are data;
+        `training`: the backward pass of another.
     reference: numpy, on the arrays as libraries see them (`library_dims`: shapes of inputs, by
         position, that differ from those of the text; the memory is the same).
     flops: useful operations. traffic: compulsory bytes; empty: all inputs and outputs once.
@@ -91,7 +92,7 @@ class Case(Struct, frozen=True):
     flops: str
     sizes: Mapping[str, Sizes]
     ranges: Mapping[str, Draw]
-    part: Literal["suite", "other", "recurrent", "ragged"] = "suite"
+    part: Literal["suite", "other", "recurrent", "ragged", "training"] = "suite"
     traffic: str = ""
     library_dims: Mapping[int, str] = field(default_factory=dict)
     tolerance: float = 5e-4

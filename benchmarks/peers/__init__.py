@@ -16,6 +16,7 @@ class PeerEntry(Struct, frozen=True):
     packages: tuple[str, ...] = ()
     home: str = "shared"
     in_quick: bool = True
+    part: str = ""  # of the suite, that alone it takes part in
     every_size: bool = (
         True  # false: compiles so slowly for each size that random sizes leave it out
     )
@@ -43,6 +44,18 @@ PEERS = {
         "halide",
         in_quick=False,
         every_size=False,
+    ),
+    "tcsym-train": PeerEntry(("benchmarks.peers.training", "ours"), ("tcsym",), part="training"),
+    "torch-train": PeerEntry(("benchmarks.peers.training", "eager"), ("torch",), part="training"),
+    "compile-train": PeerEntry(
+        ("benchmarks.peers.training", "compiled"),
+        ("torch",),
+        in_quick=False,
+        part="training",
+        every_size=False,
+    ),
+    "jax-train": PeerEntry(
+        ("benchmarks.peers.training", "in_jax"), ("jax", "jaxlib"), "jax", part="training"
     ),
 }
 OURS = ("tcsym", "tcsym out=", "tcsym after", "tcsym before")

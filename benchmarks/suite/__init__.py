@@ -2,7 +2,8 @@
 
 `LARGE` are programs of many statements: their start-up is measured, not their speed. `STEPS` are
 recurrent layers over a grid of steps and batches, measured by `--part recurrent`.
-`RAGGED` have ranges and positions that are data: `--part ragged`.
+`RAGGED` have ranges and positions that are data: `--part ragged`. `TRAINING` are backward passes
+of them all: `./dev bench train`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from benchmarks.suite import (
     ragged,
     recurrent,
     steps,
+    training,
 )
 
 CALL = Case(
@@ -41,5 +43,6 @@ CASES: tuple[Case, ...] = (
 LARGE = large.CASES
 STEPS = steps.CASES
 RAGGED = ragged.CASES
-BY_NAME = {case.name: case for case in (*CASES, *LARGE, *STEPS, *RAGGED, CALL)}
 SUITE = tuple(case for case in CASES if case.part == "suite")
+TRAINING = training.backward_cases(CASES)
+BY_NAME = {c.name: c for c in (*CASES, *LARGE, *STEPS, *RAGGED, *TRAINING, CALL)}

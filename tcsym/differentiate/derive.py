@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from enum import StrEnum
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -11,11 +12,11 @@ from tcsym.differentiate.activity import Activity, activity
 from tcsym.differentiate.forward import Forward
 from tcsym.differentiate.header import Header, written
 from tcsym.differentiate.names import Names, gradient_names, names_of, written_plainly
-from tcsym.differentiate.needed import defined_first, needed_for, needed_items
+from tcsym.differentiate.needed import dear, defined_first, needed_for, needed_items, with_all
 from tcsym.differentiate.reverse import Reverse
 from tcsym.differentiate.single import Single, single_assignment
 from tcsym.errors import DerivativeError
-from tcsym.frontend.program import Program, Tensor, reads, statements
+from tcsym.frontend.program import Item, Program, Statement, Tensor, reads, statements
 
 Analyse = Callable[[str], Program]
 
@@ -51,31 +52,93 @@ def _analysed(program: Program, wrt: Collection[str] | None) -> _Analysed:
     return _Analysed(program, single, names, called, found, inputs, outputs)
 
 
-def gradient_text(
-    program: Program, wrt: Collection[str] | None, *, outputs: bool, analyse: Analyse
-) -> str:
-    """The def `<name>_grad`. outputs: whether it may take what the program computed.
+class Recompute(StrEnum):
+    """What a gradient computes again; it takes the rest as arguments."""
 
-    analyse: text of one def -> its program.
+    AUTO = "auto"  # all but outputs
+    ALL = "all"
+    NONE = "none"  # nothing
+    CHEAP = "cheap"  # what takes no sum and no steps, from what did
+
+
+class Gradient(Struct, frozen=True):
+    """The statements of a gradient: what is computed again, then those that go back.
+
+    taken: tensors of the program that are arguments. saved: those of them that are no outputs;
+    `beside` belongs behind statements of the program, for these.
     """
+
+    whole: _Analysed
+    forward: tuple[Item, ...]
+    back: tuple[Item, ...]
+    used: frozenset[str]
+    taken: frozenset[str]
+    saved: tuple[Tensor, ...]
+    beside: Mapping[int, tuple[Statement, ...]]
+    given: tuple[Tensor, ...]
+    results: tuple[Tensor, ...]
+
+    @property
+    def program(self) -> Program:
+        return self.whole.program
+
+
+def gradient(program: Program, wrt: Collection[str] | None, recompute: Recompute) -> Gradient:
+    """Errors: DerivativeError."""
     whole = _analysed(program, wrt)
     program, single, names, called = whole.program, whole.single, whole.names, whole.called
     given = {t.name: replace(t, name=called[t.name], role="input") for t in whole.outputs}
     results = {t.name: replace(t, name=called[t.name], role="output") for t in whole.inputs}
     reverse = Reverse(single, names, whole.activity, frozenset(program.sizes), given)
-    back = reverse.run(results)
-    taken = {t.name for t in program.outputs} if outputs else set()
-    forward, used = needed_items(single, back, reverse.beside, taken)
-    named = [t.name for t in results.values()]
-    items = defined_first((*forward, *back), single, named, names)
-    header = Header(
-        f"{program.name}_grad",
-        program,
-        tuple(t for t in program.inputs if t.name in used),
-        tuple(t for t in program.outputs if t.name in used and t.name in taken),
+    back = tuple(reverse.run(results))
+    items = with_all(single.items, reverse.beside)
+    taken = {t.name for t in program.outputs} if recompute is not Recompute.ALL else set[str]()
+    if recompute is Recompute.NONE:
+        taken |= {s.target for s in statements(items)}
+    elif recompute is Recompute.CHEAP:
+        taken |= dear(single.items)  # who won is found beside what needs it
+    forward, used = needed_items(items, back, taken)
+    outputs = {t.name for t in program.outputs}
+    saved = [single.tensors[n] for n in dict.fromkeys(s.target for s in statements(items))]
+    saved = [t for t in saved if t.name in used & taken and t.name not in outputs]
+    return Gradient(
+        whole,
+        forward,
+        back,
+        used,
+        frozenset(taken),
+        tuple(saved),
+        reverse.beside,
         tuple(given.values()),
         tuple(results.values()),
     )
+
+
+def gradient_text(made: Gradient, *, analyse: Analyse) -> str:
+    """The def `<name>_grad`. analyse: text of one def -> its program."""
+    program, single, names = made.program, made.whole.single, made.whole.names
+    named = [t.name for t in made.results]
+    items = defined_first((*made.forward, *made.back), single, named, names)
+    taken = [t for t in program.outputs if t.name in made.used & made.taken]
+    header = Header(
+        f"{program.name}_grad",
+        program,
+        tuple(t for t in program.inputs if t.name in made.used),
+        (*taken, *made.saved),
+        made.given,
+        made.results,
+    )
+    return written(header, items, names, analyse)
+
+
+def saving_text(made: Gradient, *, analyse: Analyse) -> str:
+    """The def `<name>_saving`: it also gives what the gradient takes beside outputs."""
+    program, single, names = made.program, made.whole.single, made.whole.names
+    results = (*program.outputs, *made.saved)
+    named = [t.name for t in results]
+    items = needed_for(with_all(single.items, made.beside), named)
+    items = defined_first(items, single, named, names)
+    header = Header(f"{program.name}_saving", program, program.inputs, (), (), results)
     return written(header, items, names, analyse)
 
 

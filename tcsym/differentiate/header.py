@@ -178,8 +178,9 @@ def _bound(header: Header, items: tuple[Item, ...], extents: Mapping[Index, str]
     if missing:
         message = f"size `{min(missing)}` of `{program.name}` is that of no argument"
         raise DerivativeError(message)
-    inputs.sort(key=program.tensors.index)
-    outputs.sort(key=program.tensors.index)
+    order = {t.name: k for k, t in enumerate(program.tensors)}
+    inputs.sort(key=lambda t: order[t.name])
+    outputs.sort(key=lambda t: order.get(t.name, len(order)))  # others have been saved
     return replace(header, inputs=tuple(inputs), outputs=tuple(outputs))
 
 

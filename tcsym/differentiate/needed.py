@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import assert_never
 
 from msgspec.structs import replace
 
@@ -13,20 +14,14 @@ from tcsym.index.expr import ZERO, negate, var
 
 
 def needed_items(
-    single: Single,
-    back: Collection[Item],
-    beside: Mapping[int, tuple[Statement, ...]],
-    taken: Collection[str],
+    items: tuple[Item, ...], back: tuple[Item, ...], taken: Collection[str]
 ) -> tuple[tuple[Item, ...], frozenset[str]]:
-    """The items, and the names of all tensors of the program that are read.
-
-    beside: what stands behind a statement of the program. taken: tensors that are given.
-    """
-    items = tuple(_with_all(single.items, beside))
+    """What of `items` must be computed for `back`, and the names of all their tensors that are
+    read. taken: tensors that are given."""
     sources: dict[str, set[str]] = {}
     for s in statements(items):
         sources.setdefault(s.target, set()).update(_read(s))
-    todo = [name for s in statements(tuple(back)) for name in _read(s)]
+    todo = [name for s in statements(back) for name in _read(s)]
     used: set[str] = set()
     while todo:
         name = todo.pop()
@@ -35,6 +30,35 @@ def needed_items(
             todo += () if name in taken else sources.get(name, ())
     kept = used - set(taken)
     return _kept(items, kept), frozenset(used)
+
+
+def dear(items: tuple[Item, ...]) -> set[str]:
+    """Tensors that take a sum for an element, or the steps of a loop before it."""
+    found: set[str] = set()
+    for item in items:
+        match item:
+            case Statement():
+                if any(r.reduced or r.at is not None for r in item.domain):
+                    found.add(item.target)
+            case For():
+                found |= dear(item.body) | _carried(item)
+            case If():
+                found |= dear((*item.then, *item.orelse))
+            case _:
+                assert_never(item)
+    return found
+
+
+def _carried(loop: For) -> set[str]:
+    """Tensors of which iterations read what earlier ones wrote."""
+    inside = list(statements(loop.body))
+    written: set[str] = set()
+    found: set[str] = set()
+    targets = {s.target for s in inside}
+    for s in inside:
+        found |= (_read(s) & targets) - written
+        written.add(s.target)
+    return found
 
 
 def needed_for(items: tuple[Item, ...], results: Collection[str]) -> tuple[Item, ...]:
@@ -86,18 +110,21 @@ def _read(s: Statement) -> set[str]:
     return {r.tensor for e in s.expressions for r in reads(e)}
 
 
-def _with_all(items: tuple[Item, ...], beside: Mapping[int, tuple[Statement, ...]]) -> list[Item]:
+def with_all(
+    items: tuple[Item, ...], beside: Mapping[int, tuple[Statement, ...]]
+) -> tuple[Item, ...]:
+    """`items` with what stands behind some of their statements, by their ids."""
     found: list[Item] = []
     for item in items:
         match item:
             case Statement():
                 found += [item, *beside.get(id(item), ())]
             case For():
-                found.append(replace(item, body=tuple(_with_all(item.body, beside))))
+                found.append(replace(item, body=with_all(item.body, beside)))
             case If():
-                then, orelse = _with_all(item.then, beside), _with_all(item.orelse, beside)
-                found.append(replace(item, then=tuple(then), orelse=tuple(orelse)))
-    return found
+                then, orelse = with_all(item.then, beside), with_all(item.orelse, beside)
+                found.append(replace(item, then=then, orelse=orelse))
+    return tuple(found)
 
 
 def _kept(items: tuple[Item, ...], targets: set[str]) -> tuple[Item, ...]:

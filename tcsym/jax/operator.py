@@ -17,7 +17,7 @@ from jax.custom_derivatives import SymbolicZero
 from msgspec import Struct
 
 from tcsym.jax.handler import handler_of
-from tcsym.operators.backward import backward_of
+from tcsym.operators.backward import Backward, backward_of
 from tcsym.operators.called import Called
 from tcsym.process.threads import get_num_threads
 from tcsym.runtime.arguments import MISSING, bind, match_arguments
@@ -129,12 +129,17 @@ def _differentiable(kernel: Called, sizes: tuple[int, ...]) -> Function:
 
     def forward(*given: Any) -> tuple[Any, Any]:
         arrays = [x.value for x in given]
-        results = whole(*arrays)
         needs = [x.perturbed and t.dtype.is_float for x, t in zip(given, kernel.program.inputs)]
+        if not any(needs):
+            return whole(*arrays), jax.tree_util.Partial(_Pull(None, sizes, len(needs)))
+        made = backward_of(kernel, needs, saving=True)
+        known_sizes = dict(zip(kernel.program.free_sizes, sizes))
+        free = tuple([known_sizes[n] for n in made.saving.program.free_sizes])
+        results = _differentiable(made.saving, free)(*arrays)
         known = [*arrays, *results]
-        pull = _Pull(kernel, sizes, tuple(needs))
-        kept = backward_of(kernel, needs).kept if any(needs) else ()
-        return results, jax.tree_util.Partial(pull, *[known[k] for k in kept])
+        pull = _Pull(made, sizes, len(needs))
+        kept = [known[k] for k in made.kept]
+        return results[: len(kernel.program.outputs)], jax.tree_util.Partial(pull, *kept)
 
     whole.defvjp(forward, lambda pull, gradients: pull(gradients), symbolic_zeros=True)
     made: Function = whole
@@ -142,19 +147,18 @@ def _differentiable(kernel: Called, sizes: tuple[int, ...]) -> Function:
 
 
 class _Pull(Struct, frozen=True):
-    """From gradients of results to those of the inputs that need one."""
+    """From gradients of results to those of the inputs that need one: none if `made` is None."""
 
-    kernel: Called
+    made: Backward | None
     sizes: tuple[int, ...]
-    needs: tuple[bool, ...]
+    n_inputs: int
 
     def __call__(self, *kept_and_gradients: Any) -> tuple[Any, ...]:
         *kept, gradients = kept_and_gradients
-        if True not in self.needs:
-            return (None,) * len(self.needs)
-        made = backward_of(self.kernel, self.needs)
+        if self.made is None:
+            return (None,) * self.n_inputs
         whole = [
             jax.numpy.zeros(g.shape, g.dtype) if isinstance(g, SymbolicZero) else g
             for g in gradients
         ]
-        return made.gradients(operator(made.kernel), kept, whole, self.sizes)
+        return self.made.gradients(operator(self.made.kernel), kept, whole, self.sizes)

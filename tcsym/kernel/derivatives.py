@@ -9,19 +9,25 @@ from tcsym.errors import OptionError
 from tcsym.process.recursion import deep_recursion
 
 if TYPE_CHECKING:
+    from tcsym.differentiate.derive import Recompute
     from tcsym.frontend.program import Program
     from tcsym.kernel.kernel import Kernel
     from tcsym.kernel.module import Module
     from tcsym.kernel.settings import Settings
 
 Wanted = str | Collection[str] | None
-RECOMPUTE = ("auto", "all")
 
 
 def gradient_kernel(program: Program, settings: Settings, wrt: Wanted, recompute: str) -> Kernel:
     """Errors: DerivativeError, OptionError."""
     text = gradient_source(program, wrt, recompute)
     return _defined([text], settings)[f"{program.name}_grad"]
+
+
+def saving_kernel(program: Program, settings: Settings, wrt: Wanted, recompute: str) -> Kernel:
+    """Errors: DerivativeError, OptionError."""
+    text = saving_source(program, wrt, recompute)
+    return _defined([text], settings)[f"{program.name}_saving"]
 
 
 def tangent_kernel(program: Program, settings: Settings, wrt: Wanted) -> Kernel:
@@ -38,13 +44,27 @@ def gradient_module(kernels: Sequence[Kernel], wrt: Wanted, recompute: str) -> M
 
 @deep_recursion
 def gradient_source(program: Program, wrt: Wanted, recompute: str) -> str:
-    from tcsym.differentiate.derive import gradient_text
+    from tcsym.differentiate.derive import gradient, gradient_text
 
-    if recompute not in RECOMPUTE:
-        hint = f"one of {', '.join(RECOMPUTE)}"
+    made = gradient(_without_updates(program), wrt, _known(recompute))
+    return gradient_text(made, analyse=_analysed)
+
+
+@deep_recursion
+def saving_source(program: Program, wrt: Wanted, recompute: str) -> str:
+    from tcsym.differentiate.derive import gradient, saving_text
+
+    made = gradient(_without_updates(program), wrt, _known(recompute))
+    return saving_text(made, analyse=_analysed)
+
+
+def _known(recompute: str) -> Recompute:
+    from tcsym.differentiate.derive import Recompute
+
+    if recompute not in list(Recompute):
+        hint = f"one of {', '.join(Recompute)}"
         raise OptionError(f"recompute is {recompute!r}", hint=hint)
-    program = _without_updates(program)
-    return gradient_text(program, wrt, outputs=recompute == "auto", analyse=_analysed)
+    return Recompute(recompute)
 
 
 @deep_recursion

@@ -329,7 +329,8 @@ class Kernel:
         taken, `_` is appended. It is a kernel like any other, with a gradient of its own.
         wrt: the inputs that gradients are for; default: all floating ones.
         recompute: "auto" takes outputs that it needs as arguments, "all" computes them again, so
-            that it depends on inputs and `dY` only.
+            that it depends on inputs and `dY` only. "none" takes all that it needs, "cheap" what
+            took sums or steps of a loop: `saving` gives that.
         What the kernel updates counts as an input and an output, as in `functional`.
         Errors: DerivativeError for what has no gradient; OptionError.
         """
@@ -339,6 +340,24 @@ class Kernel:
         return self._derived(
             ("grad", names, recompute),
             lambda: gradient_kernel(self.program, self.settings, names, recompute),
+        )
+
+    @outside_graphs
+    @inside
+    def saving(
+        self, wrt: str | Collection[str] | None = None, *, recompute: str = "cheap"
+    ) -> Kernel:
+        """The kernel `<name>_saving`: this one, with all that `grad` with the same `wrt` and
+        `recompute` takes beside inputs and outputs as further outputs, by their names.
+
+        Errors: as of `grad`.
+        """
+        from tcsym.kernel.derivatives import saving_kernel
+
+        names = wrt if wrt is None or isinstance(wrt, str) else tuple(wrt)
+        return self._derived(
+            ("saving", names, recompute),
+            lambda: saving_kernel(self.program, self.settings, names, recompute),
         )
 
     @outside_graphs

@@ -16,13 +16,15 @@ from tcsym.operators.called import Called
 class Backward(Struct, frozen=True):
     """Of one kernel, for one choice of inputs.
 
-    kept: places among inputs and results of the call. order: for each argument of `kernel`, its
+    saving: what is called instead of the kernel; its further results are kept for the gradients.
+    kept: places among inputs and results of that call. order: for each argument of `kernel`, its
     place among what is kept, or behind that among the results' gradients. wanted: for each input,
     the place of its gradient among the results of `kernel`. sizes: those it must be given, with
     their places among those of the call.
     """
 
     kernel: Called
+    saving: Called
     kept: tuple[int, ...]
     order: tuple[int, ...]
     wanted: tuple[int | None, ...]
@@ -43,18 +45,24 @@ class Backward(Struct, frozen=True):
         return tuple([None if k is None else results[k] for k in self.wanted])
 
 
-def backward_of(kernel: Called, needs: Sequence[bool]) -> Backward:
-    """needs: for each input. Errors: DerivativeError for a kernel without a derivative."""
+def backward_of(kernel: Called, needs: Sequence[bool], *, saving: bool = False) -> Backward:
+    """needs: for each input. saving: whether more than results may be kept of the call.
+
+    Errors: DerivativeError for a kernel without a derivative.
+    """
     from tcsym.differentiate.names import gradient_names
 
     program = kernel.program
     inputs, outputs = ([t.name for t in ts] for ts in (program.inputs, program.outputs))
     names = gradient_names(program)
     wrt = tuple([n for n, need in zip(inputs, needs) if need])
-    made = kernel.grad(wrt)
-    places = {names[n]: k for k, n in enumerate(outputs) if n in names}
-    known = {n: k for k, n in enumerate([*inputs, *outputs])}
+    made = kernel.grad(wrt, recompute="cheap" if saving else "auto")
     parameters = [t.name for t in made.program.inputs]
+    places = {names[n]: k for k, n in enumerate(outputs) if n in names}
+    forward = kernel
+    if not {*parameters} <= {*inputs, *outputs, *places}:
+        forward = kernel.saving(wrt, recompute="cheap")
+    known = {n: k for k, n in enumerate([*inputs, *(t.name for t in forward.program.outputs)])}
     kept = tuple([known[n] for n in parameters if n in known])
     order = [
         kept.index(known[n]) if n in known else len(kept) + places[n]  # behind what is kept
@@ -63,4 +71,4 @@ def backward_of(kernel: Called, needs: Sequence[bool]) -> Backward:
     results = [t.name for t in made.program.outputs]
     wanted = tuple([results.index(names[n]) if n in wrt else None for n in inputs])
     sizes = tuple([(n, program.free_sizes.index(n)) for n in made.program.free_sizes])
-    return Backward(made, kept, tuple(order), wanted, sizes)
+    return Backward(made, forward, kept, tuple(order), wanted, sizes)

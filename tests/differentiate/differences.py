@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tcsym.compiler import analyse
-from tcsym.differentiate.derive import gradient_text
+from tcsym.differentiate.derive import Recompute, gradient, gradient_text, saving_text
 from tcsym.differentiate.names import gradient_names
 from tcsym.frontend.interpret import interpret
 from tcsym.frontend.program import Program
@@ -28,8 +28,14 @@ def doubled(source: str) -> str:
     return source.replace("float(", "double(").replace("float ", "double ")
 
 
-def gradient_of(program: Program, wrt: list[str] | None = None, outputs: bool = True) -> Program:
-    return only(gradient_text(program, wrt, outputs=outputs, analyse=only))
+def gradient_of(program: Program, wrt: list[str] | None = None, recompute: str = "auto") -> Program:
+    made = gradient(program, wrt, Recompute(recompute))
+    return only(gradient_text(made, analyse=only))
+
+
+def saving_of(program: Program, wrt: list[str] | None = None, recompute: str = "none") -> Program:
+    made = gradient(program, wrt, Recompute(recompute))
+    return only(saving_text(made, analyse=only))
 
 
 def bound(program: Program, arrays: Mapping[str, Array]) -> dict[str, int]:
@@ -66,7 +72,7 @@ def disagreement(
     source: str,
     sizes: Mapping[str, int],
     *,
-    outputs: bool = True,
+    recompute: str = "auto",
     seed: int = 0,
     arrays: Mapping[str, Array] | None = None,
     wrt: list[str] | None = None,
@@ -75,12 +81,17 @@ def disagreement(
     program = only(source)
     rng = np.random.default_rng(seed)
     given = dict(drawn(program, sizes, rng) if arrays is None else arrays)
-    gradient = gradient_of(program, wrt, outputs)
+    made = gradient_of(program, wrt, recompute)
     results = run(program, given, sizes)
     weights = {n: rng.uniform(-1, 1, y.shape) for n, y in results.items()}
     called = gradient_names(program)
     arguments = {**given, **results, **{called[n]: w for n, w in weights.items() if n in called}}
-    found = run(gradient, arguments, {k: v for k, v in sizes.items() if k in gradient.sizes})
+    if recompute in ("none", "cheap"):
+        saving = saving_of(program, wrt, recompute)
+        kept = run(saving, given, {k: v for k, v in sizes.items() if k in saving.sizes})
+        assert all(np.array_equal(kept[n], y) for n, y in results.items())
+        arguments = kept | arguments
+    found = run(made, arguments, {k: v for k, v in sizes.items() if k in made.sizes})
     for _ in range(2):
         along = {
             t.name: rng.uniform(-1, 1, given[t.name].shape)

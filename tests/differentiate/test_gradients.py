@@ -173,7 +173,8 @@ RAGGED = {
 def test_gradients_are_those_of_differences(name: str) -> None:
     text, sizes = PROGRAMS[name]
     assert disagreement(text, sizes) == ""
-    assert disagreement(text, sizes, outputs=False) == ""
+    recompute = ("all", "none", "cheap")[list(PROGRAMS).index(name) % 3]
+    assert disagreement(text, sizes, recompute=recompute) == ""
 
 
 @pytest.mark.parametrize("name", RAGGED)
@@ -210,7 +211,7 @@ def test_texts_of_gradients_give_no_warnings() -> None:
         "z(i) = i > 0 ? X(i-1) * (1 / N) : 0.0 Y(i) = exp(z(i) * (i / 2)) * s }"
     )
     assert {t.kind for t in program.traps} == {"division", "narrow"}
-    assert gradient_of(program, outputs=False).traps == ()
+    assert gradient_of(program, recompute="all").traps == ()
     assert only(tangent_text(program, None, analyse=only)).traps == ()
 
 

@@ -11,24 +11,27 @@ import random
 import re
 import time
 from collections import Counter
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 import tcsym
 from tcsym.batch.functional import functional_source
-from tcsym.differentiate.derive import gradient_text, tangent_text
+from tcsym.differentiate.derive import Recompute, gradient, gradient_text, saving_text, tangent_text
 from tcsym.differentiate.names import gradient_names
 from tcsym.errors import DerivativeError, TCError
 from tcsym.frontend.program import Program
-from tests.differentiate.differences import drawn, only, run
+from tests.differentiate.differences import drawn, run
+from tests.differentiate.differences import only as analysed
 from tests.fuzz.generate import random_program
 
 _FLOATS = re.compile(r"\b(float32|float16|bfloat16|half|float)\b")
 _MOST_POINTS = 4  # of a size
 _LARGE = 1e8
-_COMPILED = 0.15  # of the programs, by machine code, too
+_COMPILED = 0.01  # of the programs, by machine code, too
 Array = Any
+only = lru_cache(8)(analysed)
 
 
 def main() -> int:
@@ -67,14 +70,18 @@ def tried(source: str, seed: int) -> str:
     except TCError:
         return "refused at these sizes"
     try:
-        back = only(gradient_text(program, None, outputs=bool(seed % 2), analyse=only))
+        recompute = list(Recompute)[seed % len(Recompute)]
+        made = gradient(program, None, recompute)
+        back = only(gradient_text(made, analyse=only))
+        saving = only(saving_text(made, analyse=only)) if made.saved else program
         forth = only(tangent_text(program, None, analyse=only))
     except DerivativeError as error:
         return f"no derivative: {error.message}"
     except Exception as error:
         return f"wrong: {type(error).__name__}: {error}"
     try:
-        return compared(program, back, forth, given, results, sizes, rng)
+        kept = run(saving, given, sizes) if made.saved else results
+        return compared(program, back, forth, given, kept, sizes, rng)
     except Exception as error:
         return f"wrong: {type(error).__name__}: {error}\n{back.source}\n{forth.source}"
 
@@ -84,7 +91,7 @@ def compared(
     back: Program,
     forth: Program,
     given: dict[str, Array],
-    results: dict[str, Array],
+    kept: dict[str, Array],
     sizes: dict[str, int],
     rng: np.random.Generator,
 ) -> str:
@@ -92,9 +99,10 @@ def compared(
         if made.traps:
             return f"wrong: warns {made.traps[0].message}\n{made.source}"
     called = gradient_names(program)
+    results = {t.name: kept[t.name] for t in program.outputs}
     weights = {n: rng.uniform(-1, 1, y.shape) for n, y in results.items() if n in called}
     along = {n: rng.uniform(-1, 1, x.shape) for n, x in given.items() if n in called}
-    known = {**given, **results}
+    known = {**given, **kept}
     dy = {called[n]: w for n, w in weights.items()}
     dx = {called[n]: v for n, v in along.items()}
     left_sizes = {k: v for k, v in sizes.items() if k in back.sizes}

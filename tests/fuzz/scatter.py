@@ -20,7 +20,7 @@ def scattered(w: Writer) -> None:
     if not keys:
         return pointwise(w)
     key = w.rng.choice([*keys, *(t for t in keys if t.bound is not None)])
-    moving = variables(key.shape, "xyz")
+    moving = variables(key.shape, "xyzu")
     old = [t for t in w.made if t.shape and t.dtype is not DType.BOOL]
     target = w.rng.choice(old) if old and w.chance(0.4) else None
     extent = target.shape[0] if target else key.bound or var(w.rng.choice(w.sizes))

@@ -17,9 +17,34 @@ class Recorder:
     def __init__(self, kernel: Called) -> None:
         self.kernel = kernel
         self.n_inputs = len(kernel.program.inputs)
+        self.n_outputs = len(kernel.program.outputs)
         self.n_sizes = len(kernel.program.free_sizes)
         self._floating = tuple([t.dtype.is_float for t in kernel.program.inputs])
         self._made: dict[tuple[bool, ...], Backward] = {}
+        self._saving: dict[tuple[bool, ...], Backward] = {}
+
+    def forward(self, ctx: Any, *args: Any) -> Any:
+        """The results of a plain call, of which more may be kept than these."""
+        needs = ctx.needs_input_grad
+        if self.n_sizes:
+            needs = needs[: self.n_inputs]
+        made = self._saving.get(needs)
+        if made is None:
+            made = self._saving[needs] = backward_of(self.kernel, needs, saving=True)
+        ctx.made = made
+        if made.saving is self.kernel:
+            output = run(self.kernel, self.kernel, self.n_inputs, args)
+            known = (*args[: self.n_inputs], *(output if isinstance(output, tuple) else (output,)))
+            ctx.save_for_backward(*[known[k] for k in made.kept])
+        else:
+            results = run(made.saving, self.kernel, self.n_inputs, args)
+            output = tuple(results[: self.n_outputs])
+            known = (*args[: self.n_inputs], *results)
+            ctx.again = again = self._backward(needs)
+            ctx.save_for_backward(*[known[k] for k in (*made.kept, *again.kept)])
+            output = output[0] if self.n_outputs == 1 else output
+        ctx.sizes = args[self.n_inputs :]
+        return output
 
     def setup(self, ctx: Any, inputs: Sequence[Any], output: Any) -> None:
         """Keeps of a call what its gradients need."""
@@ -27,10 +52,7 @@ class Recorder:
         needs = ctx.needs_input_grad[: self.n_inputs]
         if True not in needs:  # torch.func does not tell
             needs = self._floating
-        made = self._made.get(needs)
-        if made is None:
-            made = self._made[needs] = backward_of(self.kernel, needs)
-        ctx.made = made
+        ctx.made = made = self._backward(needs)
         ctx.sizes = inputs[self.n_inputs :]
         known = (*inputs[: self.n_inputs], *results)
         ctx.save_for_backward(*[known[k] for k in made.kept])
@@ -38,20 +60,30 @@ class Recorder:
     def backward(self, ctx: Any, *gradients: Any) -> tuple[Any, ...]:
         """Of the inputs; None for the sizes."""
         made: Backward = ctx.made
-        found = made.gradients(made.kernel, ctx.saved_tensors, gradients, ctx.sizes)
+        saved = ctx.saved_tensors
+        n_kept = len(made.kept)
+        if len(saved) > n_kept:
+            # what is no result has no history: a gradient of this one computes it again
+            again = torch.is_grad_enabled()
+            saved = saved[n_kept:] if again else saved[:n_kept]
+            made = ctx.again if again else made
+        found = made.gradients(made.kernel, saved, gradients, ctx.sizes)
         return (*found, *(None,) * self.n_sizes)
+
+    def _backward(self, needs: tuple[bool, ...]) -> Backward:
+        made = self._made.get(needs)
+        if made is None:
+            made = self._made[needs] = backward_of(self.kernel, needs)
+        return made
 
 
 def recorded_function(kernel: Called, recorder: Recorder) -> Any:
     """A `torch.autograd.Function` of arguments in order: the quick way where torch watches nothing
     else. Its nodes have the kernel's name."""
-
-    def forward(ctx: Any, *args: Any) -> Any:
-        output = run(kernel, recorder.n_inputs, args)
-        recorder.setup(ctx, args, output)
-        return output
-
-    members = {"forward": staticmethod(forward), "backward": staticmethod(recorder.backward)}
+    members = {
+        "forward": staticmethod(recorder.forward),
+        "backward": staticmethod(recorder.backward),
+    }
     return type(kernel.name, (torch.autograd.Function,), members)
 
 
@@ -59,7 +91,7 @@ def transformed_function(kernel: Called, recorder: Recorder, batch: Callable[...
     """The same for tensors that torch.func transforms; it asks for more, at every call."""
 
     def forward(*args: Any) -> Any:
-        output = run(kernel, recorder.n_inputs, args)
+        output = run(kernel, kernel, recorder.n_inputs, args)
         return tuple(output) if isinstance(output, tuple) else output
 
     members = {
@@ -71,9 +103,9 @@ def transformed_function(kernel: Called, recorder: Recorder, batch: Callable[...
     return type(kernel.name, (torch.autograd.Function,), members)
 
 
-def run(kernel: Called, n_inputs: int, args: tuple[Any, ...]) -> Any:
-    """A call of plain tensors, followed by sizes."""
+def run(called: Called, kernel: Called, n_inputs: int, args: tuple[Any, ...]) -> Any:
+    """A call of plain tensors, followed by sizes of `kernel`; `called` has the same inputs."""
     if len(args) == n_inputs:
-        return kernel._entry(*args)
+        return called._entry(*args)
     sizes = dict(zip(kernel.program.free_sizes, args[n_inputs:]))
-    return kernel._entry(*args[:n_inputs], sizes=sizes)
+    return called._entry(*args[:n_inputs], sizes={n: sizes[n] for n in called.program.free_sizes})

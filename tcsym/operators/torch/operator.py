@@ -68,7 +68,9 @@ def _registered(kernel: Called, name: str) -> Operator:
         return packed(kernel._plan.output_names, tuple(made)) if len(made) < 2 else tuple(made)
 
     _library.define(name + _schema(kernel), tags=_tags())
-    _library.impl(name, lambda *args: run(kernel, n_inputs, args), "CompositeExplicitAutograd")
+    _library.impl(
+        name, lambda *args: run(kernel, kernel, n_inputs, args), "CompositeExplicitAutograd"
+    )
     qualified = f"tcsym::{name}"
     torch.library.register_fake(qualified, fake, lib=_library)
     packet = getattr(torch.ops.tcsym, name)
