@@ -15,6 +15,7 @@ from tcsym.differentiate.names import Names, gradient_names, names_of, written_p
 from tcsym.differentiate.needed import dear, defined_first, needed_for, needed_items, with_all
 from tcsym.differentiate.reverse import Reverse
 from tcsym.differentiate.single import Single, single_assignment
+from tcsym.differentiate.vanishing import forms_of
 from tcsym.errors import DerivativeError
 from tcsym.frontend.program import Item, Program, Statement, Tensor, reads, statements
 
@@ -89,7 +90,7 @@ def gradient(program: Program, wrt: Collection[str] | None, recompute: Recompute
     program, single, names, called = whole.program, whole.single, whole.names, whole.called
     given = {t.name: replace(t, name=called[t.name], role="input") for t in whole.outputs}
     results = {t.name: replace(t, name=called[t.name], role="output") for t in whole.inputs}
-    reverse = Reverse(single, names, whole.activity, frozenset(program.sizes), given)
+    reverse = Reverse(single, names, whole.activity, frozenset(program.sizes), given, forms_of(single.items))
     back = tuple(reverse.run(results))
     items = with_all(single.items, reverse.beside)
     taken = {t.name for t in program.outputs} if recompute is not Recompute.ALL else set[str]()

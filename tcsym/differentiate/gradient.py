@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tcsym.differentiate.algebra import add, constant, converted, with_indices
+from tcsym.differentiate.algebra import add, constant, converted, multiply, with_indices
 from tcsym.differentiate.names import Names
 from tcsym.differentiate.transpose import Sum
-from tcsym.frontend.program import Expr, For, If, Item, Range, Read, Statement
+from tcsym.frontend.program import Expr, For, If, Item, Range, Read, Statement, dtype_of
 from tcsym.index.expr import TRUE, ZERO, Index, var
 from tcsym.types import DType
 
@@ -33,8 +34,9 @@ def definition(place: Place, sums: Sequence[Sum], base: Read | None, names: Name
     total: Expr = constant(0.0, place.dtype)
     if base is not None:
         total = converted(Read(base.tensor, left, base.dtype), place.dtype)
-    for s in at_once:
-        total = add(total, with_indices(s.value, _renamed(s, variables)))
+    values = Counter([with_indices(s.value, _renamed(s, variables)) for s in at_once])
+    for value, times in values.items():
+        total = add(total, multiply(constant(times, dtype_of(value)), value))
     domain = tuple(
         Range(v, ZERO, extent, False) for (d, extent), v in zip(_dimensions(place), variables)
     )

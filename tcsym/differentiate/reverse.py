@@ -29,6 +29,7 @@ from tcsym.differentiate.names import Names
 from tcsym.differentiate.places import range_of
 from tcsym.differentiate.single import Single
 from tcsym.differentiate.transpose import Sum, Term, extents_of, transposed
+from tcsym.differentiate.vanishing import Forms
 from tcsym.differentiate.witness import shared, witness
 from tcsym.frontend.program import (
     Cast,
@@ -66,6 +67,7 @@ class Reverse(Struct):
     activity: Activity
     sizes: frozenset[str]
     given: dict[str, Tensor]  # output -> the argument that is its gradient
+    forms: Forms
     pending: dict[str, list[Term]] = field(default_factory=dict)
     gradients: dict[str, Tensor] = field(default_factory=dict)
     beside: dict[int, tuple[Statement, ...]] = field(default_factory=dict)
@@ -249,6 +251,11 @@ class Reverse(Struct):
         self.single.tensors[made.name] = made
         base = None if given is None else Read(given.name, (), given.dtype)
         sums = [self._transposed(t, self.frames) for t in terms]
+        if not self.loops and not fixed:
+            sums = [s for s in sums if not self.forms.vanish([s])]
+            nothing = not sums and base is None
+            if not force and (nothing or self.forms.define(made.name, sums, base)):
+                return
         place = Place(made.name, dtype, tensor.shape, fixed)
         found = definition(place, sums, base, self.names)
         alias = _copied(found)
@@ -267,6 +274,7 @@ class Reverse(Struct):
         tensor = self.single.tensors[name]
         sums = [self._transposed(t, self.frames) for t in self.pending.pop(name, [])]
         dtype = tensor.dtype.accumulator
+        sums = [s for s in sums if not self.forms.vanish([s])]
         items = self.frames[0].items
         if dtype is tensor.dtype:
             items += definition(Place(result.name, dtype, tensor.shape, {}), sums, None, self.names)
