@@ -130,8 +130,25 @@ class _Block(Struct, frozen=True):
                 self._rename(block, i, j, key)
                 return True
             if any(x.target == s.target for x in statements((earlier,))):
-                return False
+                between = tuple(block[i + 1 : j + 1])
+                if not isinstance(earlier, If) or not self._arms_write(earlier, s.target, key):
+                    return False
+                if not all(self._reads_apart_or_in(r, s.target, key) for r in _reads(between)):
+                    return False
+                self._rename_in_arms(block, i, j, key)
+                return True
         return False
+
+    def _arms_write(self, item: If, target: str, key: Slice) -> bool:
+        """Each arm writes this slice, in one statement, and reads nothing that may be in it."""
+        for arm in (item.then, item.orelse):
+            own = [x for x in statements(arm) if x.target == target]
+            if len(own) != 1 or own[0] not in arm or self._slice(own[0]) != key:
+                return False
+            here = [r for r in _reads(arm) if r.tensor == target]
+            if not all(_is_apart(r, key, self.bounds) for r in here):
+                return False
+        return True
 
     def _slice(self, s: Statement) -> Slice | None:
         """What `s` writes, if that is a slice whole in the other dimensions."""
@@ -151,17 +168,43 @@ class _Block(Struct, frozen=True):
         s = block[i]
         assert isinstance(s, Statement)
         made = self.temporary(s, self.names.version(s.target))
-        own = tuple(var(r.variable) for r, _ in own_subscripts(s))
-        block[i] = replace(s, target=made.name, subscripts=own)
+        block[i] = _slice_of_its_own(s, made.name)
+        self._rename_reads(block, range(i + 1, j + 1), s.target, made.name, key)
 
+    def _rename_in_arms(self, block: list[Item], i: int, j: int, key: Slice) -> None:
+        item = block[i]
+        assert isinstance(item, If)
+        target = block[j].target  # type: ignore[union-attr]
+        first = next(x for x in item.then if isinstance(x, Statement) and x.target == target)
+        made = self.temporary(first, self.names.version(target))
+
+        def renamed(arm: tuple[Item, ...]) -> tuple[Item, ...]:
+            return tuple(
+                _slice_of_its_own(x, made.name)
+                if isinstance(x, Statement) and x.target == target
+                else x
+                for x in arm
+            )
+
+        block[i] = replace(item, then=renamed(item.then), orelse=renamed(item.orelse))
+        self._rename_reads(block, range(i + 1, j + 1), target, made.name, key)
+
+    def _rename_reads(
+        self, block: list[Item], at: range, target: str, made: str, key: Slice
+    ) -> None:
         def read(r: Read) -> Expr:
-            if r.tensor != s.target or not _is_in(r, key):
+            if r.tensor != target or not _is_in(r, key):
                 return r
             kept = tuple(e for e, fixed in zip(r.subscripts, key) if fixed is None)
-            return Read(made.name, kept, r.dtype)
+            return Read(made, kept, r.dtype)
 
-        for k in range(i + 1, j + 1):
+        for k in at:
             block[k] = reads_replaced(block[k], read)
+
+
+def _slice_of_its_own(s: Statement, name: str) -> Statement:
+    own = tuple(var(r.variable) for r, _ in own_subscripts(s))
+    return replace(s, target=name, subscripts=own)
 
 
 def _combined(s: Statement, old: Read, new: Expr) -> Expr:

@@ -75,8 +75,8 @@ class _Chain(Struct, frozen=True):
             case Binary():
                 yield from self._binary(e, g, result, guard)
             case Select(c, a, b, _):
-                yield from self.of(a, g, a, both(guard, c))
-                yield from self.of(b, g, b, both(guard, negation(c)))
+                yield from self.of(a, g, result, both(guard, c))  # where c holds, a is the result
+                yield from self.of(b, g, result, both(guard, negation(c)))
             case Call("log", (x,), dtype) if (exponent := logistic(x)) is not None:
                 one = constant(1.0, dtype)
                 rest = subtract(one, divide(one, x))

@@ -12,7 +12,9 @@ from tcsym.differentiate.activity import Activity, activity
 from tcsym.differentiate.forward import Forward
 from tcsym.differentiate.header import Header, written
 from tcsym.differentiate.names import Names, gradient_names, names_of, written_plainly
-from tcsym.differentiate.needed import dear, defined_first, needed_for, needed_items, with_all
+from tcsym.differentiate.needed import dear, defined_first, needed_for, needed_items, with_all, zeros
+from tcsym.differentiate.normalised import from_quotients
+from tcsym.differentiate.parts import with_parts
 from tcsym.differentiate.reverse import Reverse
 from tcsym.differentiate.single import Single, single_assignment
 from tcsym.differentiate.vanishing import forms_of
@@ -44,7 +46,7 @@ def _analysed(program: Program, wrt: Collection[str] | None) -> _Analysed:
     inputs = differentiable(program, wrt)
     names, called = names_of(program), gradient_names(program)
     names.taken |= set(called.values())
-    single = single_assignment(program, names)
+    single = with_parts(single_assignment(program, names), names)
     floats = [t for t in program.outputs if t.dtype.is_float]
     found = activity(single, frozenset(t.name for t in inputs), frozenset(t.name for t in floats))
     outputs = [t for t in floats if t.name in found.active]
@@ -90,7 +92,9 @@ def gradient(program: Program, wrt: Collection[str] | None, recompute: Recompute
     program, single, names, called = whole.program, whole.single, whole.names, whole.called
     given = {t.name: replace(t, name=called[t.name], role="input") for t in whole.outputs}
     results = {t.name: replace(t, name=called[t.name], role="output") for t in whole.inputs}
-    reverse = Reverse(single, names, whole.activity, frozenset(program.sizes), given, forms_of(single.items))
+    reverse = Reverse(
+        single, names, whole.activity, frozenset(program.sizes), given, forms_of(single.items)
+    )
     back = tuple(reverse.run(results))
     items = with_all(single.items, reverse.beside)
     taken = {t.name for t in program.outputs} if recompute is not Recompute.ALL else set[str]()
@@ -98,9 +102,11 @@ def gradient(program: Program, wrt: Collection[str] | None, recompute: Recompute
         taken |= {s.target for s in statements(items)}
     elif recompute is Recompute.CHEAP:
         taken |= dear(single.items)  # who won is found beside what needs it
+        items = from_quotients(items, taken)
     forward, used = needed_items(items, back, taken)
     outputs = {t.name for t in program.outputs}
-    saved = [single.tensors[n] for n in dict.fromkeys(s.target for s in statements(items))]
+    made = dict.fromkeys(s.target for s in statements(items))
+    saved = [single.tensors[n] for n in made]
     saved = [t for t in saved if t.name in used & taken and t.name not in outputs]
     return Gradient(
         whole,
@@ -140,7 +146,17 @@ def saving_text(made: Gradient, *, analyse: Analyse) -> str:
     items = needed_for(with_all(single.items, made.beside), named)
     items = defined_first(items, single, named, names)
     header = Header(f"{program.name}_saving", program, program.inputs, (), (), results)
-    return written(header, items, names, analyse)
+    text = written(header, items, names, analyse)
+    partly = _not_whole(analyse(text), made.saved)
+    if not partly:
+        return text
+    return written(header, (*zeros(partly, single, names), *items), names, analyse)
+
+
+def _not_whole(program: Program, saved: Collection[Tensor]) -> list[str]:
+    """Names of results of which some elements may not be written: nothing reads those."""
+    said = [c.message for c in program.checks if c.kind == "init"]
+    return [t.name for t in saved if any(f"`{t.name}`" in text for text in said)]
 
 
 def tangent_text(program: Program, wrt: Collection[str] | None, *, analyse: Analyse) -> str:

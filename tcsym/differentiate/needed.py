@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import assert_never
 
 from msgspec.structs import replace
@@ -92,18 +92,16 @@ def defined_first(
         if s.scattered and s.target not in {*written, *results}:
             early[s.target] = None  # a position does not say the extent
         written.add(s.target)
-    zeros: list[Item] = []
-    for name in early:
+    return (*zeros(early, single, names), *items)
+
+
+def zeros(tensors: Collection[str], single: Single, names: Names) -> Iterator[Statement]:
+    for name in tensors:
         t = single.tensors[name]
         variables = names.variables(len(t.shape))
         domain = tuple(Range(v, ZERO, e, False) for v, e in zip(variables, t.shape))
-        left = tuple(map(var, variables))
-        zeros.append(
-            Statement(
-                "", name, left, "=", False, domain, Const(0.0 if t.dtype.is_float else 0, t.dtype)
-            )
-        )
-    return (*zeros, *items)
+        zero = Const(0.0 if t.dtype.is_float else 0, t.dtype)
+        yield Statement("", name, tuple(map(var, variables)), "=", False, domain, zero)
 
 
 def _read(s: Statement) -> set[str]:

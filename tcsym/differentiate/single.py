@@ -250,16 +250,24 @@ class _Versions(Struct, frozen=True):
         everywhere = sum(r.tensor == name for s in statements(self.body) for r in reads(s.value))
         if inside != everywhere:
             return False
-        for item in loop.body:
+        return self._begins_anew(name, loop.body) is True
+
+    def _begins_anew(self, name: str, items: tuple[Item, ...]) -> bool | None:
+        """Whether all of a tensor is written before it is read; None if it is neither."""
+        for item in items:
             if isinstance(item, Statement) and item.target == name:
                 read = any(r.tensor == name for r in reads(item.value))
                 return not read and _is_whole(item, self.tensors[name])
-            named = list(statements((item,)))
-            if any(
-                s.target == name or any(r.tensor == name for r in reads(s.value)) for s in named
+            if isinstance(item, If):
+                arms = [self._begins_anew(name, arm) for arm in (item.then, item.orelse)]
+                if arms != [None, None]:
+                    return arms == [True, True]
+            elif any(
+                s.target == name or any(r.tensor == name for r in reads(s.value))
+                for s in statements((item,))
             ):
                 return False
-        return False
+        return None
 
     def _if(self, item: If, places: Places, loops: tuple[For, ...]) -> If:
         then, orelse = dict(places), dict(places)
@@ -271,7 +279,7 @@ class _Versions(Struct, frozen=True):
             places[name] = self.version(t, loops)
             for arm, ended in ((yes, then), (no, orelse)):
                 if name in ended:
-                    arm.append(self.copy(ended[name], places[name], t))
+                    arm[:] = self._ended(arm, ended[name], places[name], t)
         return replace(item, then=tuple(yes), orelse=tuple(no))
 
 

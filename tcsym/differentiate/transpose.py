@@ -152,6 +152,8 @@ class _Solving(Struct):
         for d, e in enumerate(self.term.subscripts):
             if d not in self.left:
                 self.solved(d, e)
+        for c in conjuncts(with_indices(self.term.guard, self.values)):
+            self.chosen(c)
         return self.result()
 
     def exactly(self, d: int, e: Subscript) -> None:
@@ -171,6 +173,20 @@ class _Solving(Struct):
         else:
             self.ranges[r.variable] = Range(r.variable, ZERO, self.shape[d], False)
             self._within(var(r.variable), r)
+
+    def chosen(self, c: Expr) -> None:
+        """`t == 0`: what is summed over t has one term."""
+        match c:
+            case Compare("eq", IndexValue(i), other) | Compare("eq", other, IndexValue(i)):
+                value = _index(other)
+                r = next((r for v, r in self.open.items() if i == var(v)), None)
+                bounding = {v for x in self.dependent for v in _used(x)}
+                if value is None or r is None or r.variable in {*bounding, *value.variables()}:
+                    return
+                if value.variables() <= self.sizes:
+                    del self.open[r.variable]
+                    self._put(r.variable, value)
+                    self._within(value, r)
 
     def solved(self, d: int, e: Subscript) -> None:
         if not isinstance(e, Index):
@@ -259,8 +275,7 @@ class _Solving(Struct):
 
     def _window(self, outer: Range, rest: Index, factor: int) -> Range | None:
         """k of `X(3*i + k)`, i in `outer`, if it has at most 3 values and bounds nothing."""
-        used = ({r.variable} | r.lower.variables() | r.upper.variables() for r in self.dependent)
-        bounding = frozenset[str]().union(*used)
+        bounding = {v for x in self.dependent for v in _used(x)}
         if outer.variable in bounding:
             return None
         for v, r in self.open.items():
@@ -479,6 +494,10 @@ def _index(e: Expr) -> Index | None:
         case Const(int() as n, dtype) if dtype.is_integer:
             return index(n)
     return None
+
+
+def _used(r: Range) -> set[str]:
+    return {r.variable, *r.lower.variables(), *r.upper.variables()}
 
 
 def _is_unit(factor: int) -> bool:

@@ -32,7 +32,7 @@ from tcsym.frontend.program import (
     statements,
     variables_of,
 )
-from tcsym.index.expr import TRUE, Index, Product, var
+from tcsym.index.expr import TRUE, ZERO, Index, Product, var
 from tcsym.index.values import substitute
 
 _MOST_TERMS = 64  # a value of more is left alone
@@ -158,7 +158,7 @@ class Forms(Struct):
                     case _:
                         return _times(left, _inverse(right))
             case Select(c, a, b, _):
-                here = {frozenset([(_Holds(c), 1)]): Fraction(1)}
+                here: Terms = {frozenset([(_Holds(c), 1)]): Fraction(1)}
                 other = self.of(b)
                 less = _times(other, _number(Fraction(-1)))
                 return _added(_times(here, _added(self.of(a), less)), other)
@@ -179,8 +179,7 @@ def forms_of(items: Iterable[Item]) -> Forms:
         count[s.target] = count.get(s.target, 0) + 1
     for item in items:
         if isinstance(item, Statement) and count[item.target] == 1 and not item.given:
-            if item.op in ("=", "+="):
-                found[item.target] = item
+            found |= {item.target: item} if item.op in ("=", "+=") else {}
     return Forms(found)
 
 
@@ -263,7 +262,9 @@ def _summed(terms: Terms, ranges: Sequence[Range]) -> Terms:
         inner = [r for r in ranges if r not in counts]
         found = _total(factors, inner)
         for r in counts:
-            found = _times(found, _of_index(r.upper - r.lower))
+            if r.lower != ZERO or r.upper.constant < 0 or len(r.upper.terms) > 1:
+                raise _Unknown  # it may be empty, and then be no number of points
+            found = _times(found, _of_index(r.upper))
         total = _added(total, _times(found, _number(c)))
     return total
 

@@ -276,9 +276,21 @@ def _linked(a: _Unit, b: _Unit, fu: _Fusing) -> bool:
         return t.name.startswith(f"{s.name}.exists") or s.name.startswith(f"{t.name}.exists")
     if any(fu.dependences.between(x.name, y.name) for x in _parts(a) for y in _parts(b)):
         return True
-    if fu.contracted(a) or fu.contracted(b):
+    if any(fu.contracted(x) or _slides(x.statement) for x in (a, b)):
         return False
     return bool({x.tensor for x in s.reads} & {x.tensor for x in t.reads})
+
+
+def _slides(s: ScopStatement) -> bool:
+    """A sum of products over a window, which reads elements again in tiles of its own."""
+    reduced = frozenset(s.reduced)
+    iterators = {r.variable for r in s.ranges}
+    moving = [
+        e.variables() & iterators for x in s.reads for e in x.subscripts if isinstance(e, Index)
+    ]
+    return len({x.tensor for x in s.reads}) > 1 and any(
+        len(used) > 1 and used & reduced for used in moving
+    )
 
 
 def _exclude(s: ScopStatement, t: ScopStatement, fu: _Fusing) -> bool:

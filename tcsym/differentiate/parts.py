@@ -1,0 +1,112 @@
+"""Single assignment -> the same with names for parts of values that fewer index variables move.
+
+`Y(n,d) = X(n,d) * rsqrt(v(n) / D)` becomes `r(n) = rsqrt(v(n) / D)` and a product with it: then the
+gradient sums over d what goes to `r`, once, and what goes on to `v` is no sum. A part is no larger
+than a tensor that it reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from tcsym.differentiate.algebra import rebuilt
+from tcsym.differentiate.names import Names
+from tcsym.differentiate.single import Single
+from tcsym.frontend.program import (
+    Binary,
+    Call,
+    Cast,
+    Expr,
+    Item,
+    Range,
+    Read,
+    Select,
+    Statement,
+    Tensor,
+    Unary,
+    children,
+    dtype_of,
+    reads,
+    variables_of,
+)
+from tcsym.index.expr import ZERO, Index, var
+
+
+def with_parts(single: Single, names: Names) -> Single:
+    """Of statements outside of loops."""
+    tensors = dict(single.tensors)
+    found: list[Item] = []
+    for item in single.items:
+        if isinstance(item, Statement):
+            found += _Parts(item, names, tensors).statements()
+        else:
+            found.append(item)
+    return Single(tuple(found), tensors)
+
+
+class _Parts(Struct):
+    statement: Statement
+    names: Names
+    tensors: dict[str, Tensor]
+    made: dict[Expr, Statement] = field(default_factory=dict)
+
+    def statements(self) -> Iterator[Statement]:
+        s = self.statement
+        value = s.value if s.given or s.scattered else self.of(s.value)
+        yield from self.made.values()
+        yield replace(s, value=value)
+
+    def of(self, e: Expr) -> Expr:
+        if self._is_part(e):
+            if e not in self.made:
+                self.made[e] = self._named(e)
+            s = self.made[e]
+            return Read(s.target, s.subscripts, dtype_of(e))
+        match e:
+            case Call() | Cast() | Unary():
+                return rebuilt(e, self.of)
+            case Binary(op) if op not in ("and", "or"):
+                return rebuilt(e, self.of)
+        return e
+
+    def _is_part(self, e: Expr) -> bool:
+        if not dtype_of(e).is_float or not _is_work(e):
+            return False
+        found = list(reads(e))
+        plain = {str(i) for r in found for i in r.subscripts if isinstance(i, Index)}
+        domain = {r.variable: r for r in self.statement.walked}
+        used = variables_of(e) & domain.keys()
+        return (
+            used < domain.keys()
+            and all(isinstance(i, Index) for r in found for i in r.subscripts)
+            and plain <= domain.keys()
+            and any(used == {str(i) for i in r.subscripts} for r in found)
+            and all(_is_box(domain[v]) for v in used)
+        )
+
+    def _named(self, e: Expr) -> Statement:
+        used = variables_of(e)
+        domain = [replace(r, reduced=False) for r in self.statement.walked if r.variable in used]
+        target = self.statement.target
+        shape = tuple([r.upper for r in domain])
+        t = Tensor(self.names.fresh(f"{target}_part"), dtype_of(e), shape, "temporary")
+        self.tensors[t.name] = t
+        left = tuple([var(r.variable) for r in domain])
+        return Statement("", t.name, left, "=", False, tuple(domain), e)
+
+
+def _is_box(r: Range) -> bool:
+    return r.lower == ZERO and r.at is None
+
+
+def _is_work(e: Expr) -> bool:
+    """More than a product or a sum: what is done again for every point."""
+    match e:
+        case Call() | Binary("div" | "mod"):
+            return any(reads(e))
+        case Select() | Read():
+            return False
+    return any(map(_is_work, children(e)))
