@@ -12,7 +12,14 @@ from tcsym.differentiate.activity import Activity, activity
 from tcsym.differentiate.forward import Forward
 from tcsym.differentiate.header import Header, written
 from tcsym.differentiate.names import Names, gradient_names, names_of, written_plainly
-from tcsym.differentiate.needed import dear, defined_first, needed_for, needed_items, with_all, zeros
+from tcsym.differentiate.needed import (
+    dear,
+    defined_first,
+    needed_for,
+    needed_items,
+    with_all,
+    zeros,
+)
 from tcsym.differentiate.normalised import from_quotients
 from tcsym.differentiate.parts import with_parts
 from tcsym.differentiate.reverse import Reverse
@@ -101,7 +108,7 @@ def gradient(program: Program, wrt: Collection[str] | None, recompute: Recompute
     if recompute is Recompute.NONE:
         taken |= {s.target for s in statements(items)}
     elif recompute is Recompute.CHEAP:
-        taken |= dear(single.items)  # who won is found beside what needs it
+        taken |= dear(items)
         items = from_quotients(items, taken)
     forward, used = needed_items(items, back, taken)
     outputs = {t.name for t in program.outputs}

@@ -7,7 +7,7 @@ over its iterations at once; a recurrence adds to the gradients of earlier steps
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import assert_never
 
 from msgspec import Struct, field
@@ -15,24 +15,32 @@ from msgspec.structs import replace
 
 from tcsym.differentiate.activity import Activity, certain_reads, is_open, smooth_reads
 from tcsym.differentiate.algebra import (
+    TRUTH,
+    Subscript,
     both,
+    constant,
     converted,
+    index_value,
     positions,
+    select,
     truth,
     wide,
     with_bounds,
     with_indices,
 )
-from tcsym.differentiate.chain import contributions
+from tcsym.differentiate.chain import Contribution, contributions
 from tcsym.differentiate.gradient import Place, added, definition
 from tcsym.differentiate.names import Names
 from tcsym.differentiate.places import range_of
 from tcsym.differentiate.single import Single
 from tcsym.differentiate.transpose import Sum, Term, extents_of, transposed
 from tcsym.differentiate.vanishing import Forms
-from tcsym.differentiate.witness import shared, witness
+from tcsym.differentiate.witness import Witness, shared, witness
 from tcsym.frontend.program import (
+    Binary,
     Cast,
+    Const,
+    Expr,
     For,
     Given,
     If,
@@ -42,6 +50,7 @@ from tcsym.frontend.program import (
     Read,
     Statement,
     Tensor,
+    dtype_of,
     statements,
     variables_of,
 )
@@ -139,6 +148,8 @@ class Reverse(Struct):
         gradient = converted(Read(stored.name, positions(s), stored.dtype), dtype)
         value = wide(s.value)
         result = value
+        whole = gradient
+        found: Witness | None = None
         if s.op in ("*=", "min=", "max="):
             found = witness(s, self.single.tensors, self.names)
             self.beside[id(s)] = found.statements
@@ -147,11 +158,13 @@ class Reverse(Struct):
             result = wide(Read(s.target, s.subscripts, self.single.tensors[s.target].dtype))
         gradient = converted(gradient, value.dtype)  # type: ignore[union-attr]
         extents = self._extents(s)
-        for c in contributions(value, gradient, result, self._is_wanted):
+        alone = contributions(value, converted(whole, dtype_of(value)), result, self._is_wanted)
+        for c, d in zip(contributions(value, gradient, result, self._is_wanted), alone):
             r = c.read
-            self._contribute(
-                Term(r.tensor, r.subscripts, c.gradient, c.guard, s.walked, s.given, extents)
-            )
+            term = Term(r.tensor, r.subscripts, c.gradient, c.guard, s.walked, s.given, extents)
+            if found is not None and found.winner:
+                term = replace(term, won=_of_winner(term, d, found))
+            self._contribute(term)
 
     def _extents(self, s: Statement) -> dict[str, Index]:
         """Of index variables that subscript what is read at every point of `s`."""
@@ -290,6 +303,44 @@ class Reverse(Struct):
         domain = tuple(Range(v, ZERO, e, False) for v, e in zip(variables, tensor.shape))
         value = converted(Read(wide_name, left, dtype), tensor.dtype)
         items += [*found, Statement("", result.name, left, "=", False, domain, value)]
+
+
+def _of_winner(term: Term, whole: Contribution, found: Witness) -> Term | None:
+    """What goes to the winner, if all else is the same for every summed variable."""
+    moved = found.winner.keys()
+    if whole.guard != TRUTH or variables_of(whole.gradient) & moved:
+        return None
+    subscripts = [_at_winner(e, found.winner) for e in term.subscripts]
+    if None in subscripts:
+        return None
+    zero = constant(0.0, dtype_of(whole.gradient))
+    return replace(
+        term,
+        subscripts=tuple([e for e in subscripts if e is not None]),
+        value=select(found.exists, whole.gradient, zero),
+        domain=tuple([r for r in term.domain if not r.reduced]),
+    )
+
+
+def _at_winner(e: Subscript, winner: Mapping[str, Expr]) -> Subscript | None:
+    if not isinstance(e, Index):
+        return None
+    total = e
+    found: Expr | None = None
+    for v in sorted(e.variables() & winner.keys()):
+        factor = total.coefficient(v)
+        total = total - var(v) * factor
+        if v in total.variables() or not factor:
+            return None
+        one = winner[v]
+        if factor != 1:
+            one = Binary("mul", Const(factor, DType.INT32), one, DType.INT32)
+        found = one if found is None else Binary("add", found, one, DType.INT32)
+    if found is None:
+        return e
+    if total != ZERO:
+        found = Binary("add", index_value(total), found, DType.INT32)
+    return Cast(found, DType.INT64)
 
 
 def _contains(item: Item, s: Statement) -> bool:

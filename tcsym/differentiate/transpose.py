@@ -65,6 +65,7 @@ class Term(Struct, frozen=True):
     """What `tensor(subscripts)` gets at every point of `domain` where `guard` holds.
 
     extents: of index variables that subscript a tensor at all these points.
+    won: the same, added to the one element that won, if a tensor says which that is.
     """
 
     tensor: str
@@ -74,6 +75,7 @@ class Term(Struct, frozen=True):
     domain: tuple[Range, ...]
     given: tuple[Given, ...] = ()
     extents: Mapping[str, Index] = {}
+    won: Term | None = None
 
 
 class Sum(Struct, frozen=True):
@@ -121,6 +123,8 @@ def transposed(
         one = again.run()
         if not one.reduces:  # schedules take sums by the window's conditions apart, as products
             return one
+    if found.reduces and term.won is not None:
+        return transposed(term.won, shape, names, sizes, loops, known)
     return found
 
 
@@ -478,6 +482,9 @@ def conjuncts(e: Expr) -> list[Expr]:
 
 def _holds(c: Expr, bounds: Mapping[str, tuple[Index, Index]]) -> bool:
     match c:
+        case Compare("eq", a, b):
+            left, right = _index(a), _index(b)
+            return left is not None and left == right
         case Compare("ge" | "gt" | "le" | "lt" as op, a, b):
             left, right = _index(a), _index(b)
             if left is None or right is None:

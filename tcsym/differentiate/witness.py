@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from math import prod
+
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tcsym.differentiate.accumulate import Tensors
 from tcsym.differentiate.algebra import (
+    TRUTH,
     both,
     constant,
     converted,
@@ -38,10 +42,16 @@ _MOST = (1 << 31) - 1  # no index is this large
 
 
 class Witness(Struct, frozen=True):
-    """`statements` belong behind the reduction; a term gets `share` of the result's gradient."""
+    """`statements` belong behind the reduction; a term gets `share` of the result's gradient.
+
+    winner: where the one term is that has all of it, if ranges are numbers: summed variable -> its
+    value. exists: whether there is one.
+    """
 
     statements: tuple[Statement, ...]
     share: Expr
+    winner: Mapping[str, Expr] = {}
+    exists: Expr = TRUTH
 
 
 def witness(s: Statement, tensors: Tensors, names: Names) -> Witness:
@@ -57,8 +67,36 @@ def _winner(s: Statement, tensors: Tensors, names: Names) -> Witness:
     is_result = Compare("eq", converted(s.value, t.dtype), Read(t.name, positions(s), t.dtype))
     found = replace(s, target=won.name, op="min=", value=select(is_result, rank, end))
     one, zero = constant(1.0, t.dtype.accumulator), constant(0.0, t.dtype.accumulator)
-    wins = Compare("eq", rank, Read(won.name, positions(s), won.dtype))
-    return Witness((found,), select(wins, one, zero))
+    at = Read(won.name, positions(s), won.dtype)
+    share = select(Compare("eq", rank, at), one, zero)
+    return Witness((found,), share, _winner_of(s, at), Compare("lt", at, end))
+
+
+def _winner_of(s: Statement, at: Expr) -> dict[str, Expr]:
+    """Values of the summed variables; any that they have, where none won."""
+    reduced = [r for r in s.domain if r.reduced]
+    extents = [(r.upper - r.lower).as_int() for r in reduced]
+    lowers = [r.lower.as_int() for r in reduced]
+    if s.given or None in lowers or any(n is None or n < 1 for n in extents):
+        return {}
+    counts = [n for n in extents if n is not None]
+    base = 0 if len(reduced) > 1 else lowers[0] or 0
+    last = Const(base + prod(counts) - 1, DType.INT32)
+    rank: Expr = Binary("min", at, last, DType.INT32)
+    if base:
+        rank = Binary("sub", rank, Const(base, DType.INT32), DType.INT32)
+    found: dict[str, Expr] = {}
+    for k, r in enumerate(reduced):
+        value, stride = rank, prod(counts[k + 1 :])
+        if stride > 1:
+            value = Binary("div", value, Const(stride, DType.INT32), DType.INT32)
+        if k:
+            value = Binary("mod", value, Const(counts[k], DType.INT32), DType.INT32)
+        lower = lowers[k]
+        found[r.variable] = (
+            Binary("add", value, Const(lower, DType.INT32), DType.INT32) if lower else value
+        )
+    return found
 
 
 def _rank(s: Statement) -> tuple[Expr, Expr]:

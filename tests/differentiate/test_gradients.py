@@ -364,4 +364,34 @@ def test_bounds_of_rounded_results_are_not() -> None:
 def test_of_windows_that_do_not_overlap_one_is_read() -> None:
     text = "def f(float(N) X) -> (Y) {{ Y(i) max=! X(2*i + k) where k in 0:{} }}"
     apart, overlapping = (tcsym.define(text.format(k)).f.grad().source for k in (2, 3))
-    assert "dX(i) = " in apart and "dX(i) +=! " in overlapping
+    assert "dX(i) = " in apart and "dX(2*i + min(Y_at(i), 2)) +=! " in overlapping
+
+
+def test_gradients_that_are_0_are_not_made() -> None:
+    softmax = library.load("softmax").grad(recompute="cheap")
+    assert [t.name for t in softmax.program.inputs] == ["Y", "s", "dY"]
+    for name in ("log_softmax", "cross_entropy", "attention", "causal_attention"):
+        assert "m_at" not in library.load(name).grad().source, name
+    norm = library.load("layer_norm").grad().source
+    assert norm.count("dmean(n) +=") == 1 and norm.count("rsqrt") == 1
+
+
+def test_counts_of_ranges_that_may_be_empty_cancel_nothing() -> None:
+    text = "def f(double(N) X, double(N) Z) -> (Y) { c +=! X(0) where k in 0:N-2 "
+    text += "Y(i) = (c - X(0) * (N - 2)) * Z(i) }"
+    assert disagreement(text, {"N": 1}) == ""
+
+
+def test_states_that_arms_begin_are_not_copied_whole() -> None:
+    text = "def f(double(T,N) X, double(N,N) U) -> (double(T,N) S) { for t in T { "
+    text += "if t == 0 { S(t,n) = X(t,n) } else { S(t,n) +=! S(t-1,k) * U(n,k) } "
+    text += "S(t,n) = tanh(S(t,n) + X(t,n)) } }"
+    assert disagreement(text, {"T": 3, "N": 2}) == ""
+    made = gradient_of(only(text), recompute="none")
+    assert max(len(t.shape) for t in made.tensors) == 2
+
+
+def test_what_is_saved_in_part_is_given_whole() -> None:
+    text = "def f(double(T) X) -> (double s) { s = 1.0 for t in T { "
+    text += "if t > 0 { v = exp(X(t)) s = s * v } } }"
+    assert disagreement(text, {"T": 3}, recompute="none") == ""
