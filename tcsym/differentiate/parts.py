@@ -1,12 +1,14 @@
-"""Single assignment -> the same with names for parts of values that fewer index variables move.
+"""Single assignment -> the same with names for parts of values: those that fewer variables move, and repeated ones.
 
 `Y(n,d) = X(n,d) * rsqrt(v(n) / D)` becomes `r(n) = rsqrt(v(n) / D)` and a product with it: then the
-gradient sums over d what goes to `r`, once, and what goes on to `v` is no sum. A part is no larger
-than a tensor that it reads.
+gradient sums over d what goes to `r`, once, and what goes on to `v` is no sum. So do parts that
+stand in a value several times: gradients of gradients would repeat them ever more often. A part is
+no larger than a tensor that it reads.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from msgspec import Struct, field
@@ -52,9 +54,11 @@ class _Parts(Struct):
     names: Names
     tensors: dict[str, Tensor]
     made: dict[Expr, Statement] = field(default_factory=dict)
+    times: Counter[Expr] = field(default_factory=Counter)
 
     def statements(self) -> Iterator[Statement]:
         s = self.statement
+        self.times.update(_evaluated(s.value))
         value = s.value if s.given or s.scattered else self.of(s.value)
         yield from self.made.values()
         yield replace(s, value=value)
@@ -80,7 +84,7 @@ class _Parts(Struct):
         domain = {r.variable: r for r in self.statement.walked}
         used = variables_of(e) & domain.keys()
         return (
-            used < domain.keys()
+            (used < domain.keys() or (self.times[e] > 1 and e != self.statement.value))
             and all(isinstance(i, Index) for r in found for i in r.subscripts)
             and plain <= domain.keys()
             and any(used == {str(i) for i in r.subscripts} for r in found)
@@ -96,6 +100,20 @@ class _Parts(Struct):
         self.tensors[t.name] = t
         left = tuple([var(r.variable) for r in domain])
         return Statement("", t.name, left, "=", False, tuple(domain), e)
+
+
+def _evaluated(e: Expr) -> Iterator[Expr]:
+    """What is evaluated at every point, without conditions."""
+    yield e
+    match e:
+        case Call() | Cast() | Unary():
+            parts = children(e)
+        case Binary(op) if op not in ("and", "or"):
+            parts = children(e)
+        case _:
+            return
+    for x in parts:
+        yield from _evaluated(x)
 
 
 def _is_box(r: Range) -> bool:
