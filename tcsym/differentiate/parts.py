@@ -1,4 +1,4 @@
-"""Single assignment -> the same with names for parts of values: those that fewer variables move, and repeated ones.
+"""Single assignment -> names for parts of values: few variables move them, or they repeat.
 
 `Y(n,d) = X(n,d) * rsqrt(v(n) / D)` becomes `r(n) = rsqrt(v(n) / D)` and a product with it: then the
 gradient sums over d what goes to `r`, once, and what goes on to `v` is no sum. So do parts that
@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from tcsym.differentiate.algebra import rebuilt
 from tcsym.differentiate.names import Names
+from tcsym.differentiate.places import is_at_least
 from tcsym.differentiate.single import Single
 from tcsym.frontend.program import (
     Binary,
@@ -117,7 +118,9 @@ def _evaluated(e: Expr) -> Iterator[Expr]:
 
 
 def _is_box(r: Range) -> bool:
-    return r.lower == ZERO and r.at is None
+    """That may stand on the left, where ranges may not end below 0."""
+    fits = not r.reduced or is_at_least(r.upper, 0, {})
+    return r.lower == ZERO and r.at is None and fits
 
 
 def _is_work(e: Expr) -> bool:

@@ -382,6 +382,13 @@ def test_counts_of_ranges_that_may_be_empty_cancel_nothing() -> None:
     assert disagreement(text, {"N": 1}) == ""
 
 
+def test_parts_of_sums_that_may_have_no_term() -> None:
+    text = "def f(double(N) X, double(N) Z) -> (s) "
+    text += "{ s +=! exp(X(k)) * Z(k) * Z(i) where k in 0:N-2, i in 0:N }"
+    for n in (1, 4):
+        assert disagreement(text, {"N": n}) == ""
+
+
 def test_states_that_arms_begin_are_not_copied_whole() -> None:
     text = "def f(double(T,N) X, double(N,N) U) -> (double(T,N) S) { for t in T { "
     text += "if t == 0 { S(t,n) = X(t,n) } else { S(t,n) +=! S(t-1,k) * U(n,k) } "
