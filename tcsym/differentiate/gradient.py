@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tcsym.differentiate.algebra import add, constant, converted, multiply, with_indices
 from tcsym.differentiate.names import Names
-from tcsym.differentiate.transpose import Sum
+from tcsym.differentiate.terms import Sum
 from tcsym.frontend.program import Expr, For, If, Item, Range, Read, Statement, dtype_of
 from tcsym.index.expr import TRUE, ZERO, Index, var
 from tcsym.types import DType

@@ -33,7 +33,8 @@ from tcsym.differentiate.gradient import Place, added, definition
 from tcsym.differentiate.names import Names
 from tcsym.differentiate.places import range_of
 from tcsym.differentiate.single import Single
-from tcsym.differentiate.transpose import Sum, Term, extents_of, transposed
+from tcsym.differentiate.terms import Sum, Term, extents_of
+from tcsym.differentiate.transpose import transposed
 from tcsym.differentiate.vanishing import Forms
 from tcsym.differentiate.witness import Witness, shared, witness
 from tcsym.frontend.program import (

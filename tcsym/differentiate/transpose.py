@@ -24,25 +24,31 @@ from tcsym.differentiate.algebra import (
     with_bounds,
     with_indices,
 )
+from tcsym.differentiate.conditions import (
+    conjuncts,
+    holds,
+    index_condition,
+    index_of,
+    parts_of,
+    simplified,
+)
 from tcsym.differentiate.dependent import Placing, boxed
 from tcsym.differentiate.names import Names
 from tcsym.differentiate.places import Bounds, is_at_least
+from tcsym.differentiate.terms import Sum, Term, extents_of
 from tcsym.frontend.program import (
     Binary,
     Compare,
-    Const,
     Expr,
     Given,
     IndexValue,
     Range,
-    Select,
     dtype_of,
     reads,
 )
 from tcsym.index.expr import TRUE as CERTAIN
 from tcsym.index.expr import (
     ZERO,
-    All,
     Condition,
     FloorDiv,
     Index,
@@ -59,46 +65,6 @@ from tcsym.index.expr import (
 )
 from tcsym.index.values import substitute
 from tcsym.types import DType
-
-
-class Term(Struct, frozen=True):
-    """What `tensor(subscripts)` gets at every point of `domain` where `guard` holds.
-
-    extents: of index variables that subscript a tensor at all these points.
-    won: the same, added to the one element that won, if a tensor says which that is.
-    """
-
-    tensor: str
-    subscripts: tuple[Subscript, ...]
-    value: Expr
-    guard: Expr
-    domain: tuple[Range, ...]
-    given: tuple[Given, ...] = ()
-    extents: Mapping[str, Index] = {}
-    won: Term | None = None
-
-
-class Sum(Struct, frozen=True):
-    """`left += value` over `domain`, in which the variables not on the left are reduced.
-
-    fixed: dimensions at a position that the index variables do not say.
-    whole: in the other dimensions, every element has a term.
-    when: where it does not hold there are no terms, and `left` may be no element.
-    loops: variables over which it is added up in order, as ranges read tensors at them.
-    """
-
-    left: tuple[Index, ...]
-    domain: tuple[Range, ...]
-    value: Expr
-    fixed: frozenset[int]
-    whole: bool
-    given: tuple[Given, ...] = ()
-    when: Condition = CERTAIN
-    loops: tuple[Range, ...] = ()
-
-    @property
-    def reduces(self) -> bool:
-        return any(r.reduced or r.at is not None for r in self.domain)
 
 
 def transposed(
@@ -182,7 +148,7 @@ class _Solving(Struct):
         """`t == 0`: what is summed over t has one term."""
         match c:
             case Compare("eq", IndexValue(i), other) | Compare("eq", other, IndexValue(i)):
-                value = _index(other)
+                value = index_of(other)
                 r = next((r for v, r in self.open.items() if i == var(v)), None)
                 bounding = {v for x in self.dependent for v in _used(x)}
                 if value is None or r is None or r.variable in {*bounding, *value.variables()}:
@@ -225,9 +191,9 @@ class _Solving(Struct):
     def _needed(self, *conditions: Index) -> list[Condition] | None:
         """What of the guard says that all of them are at least 0; None if it does not."""
         moving = {r.variable for r in self.term.domain}
-        found = [c for c in map(_index_condition, conjuncts(self.term.guard)) if c is not None]
+        found = [c for c in map(index_condition, conjuncts(self.term.guard)) if c is not None]
         found = [c for c in found if not c.index.variables() & moving]
-        known = [c for k in self.known for c in _all(k)]
+        known = [c for k in self.known for c in parts_of(k)]
         needed: list[Condition] = []
         for e in conditions:
             if is_at_least(e, 0, self.loops) or any(self._follows(e, c) for c in known):
@@ -385,7 +351,7 @@ class _Solving(Struct):
         they become conditions behind it."""
         places = [r.at for r in self.ranges.values() if r.at is not None]
         used = {x.tensor for at in places if not isinstance(at, Index) for x in reads(at)}
-        kept = [c for c in conjuncts(guard) if c != TRUTH and not _holds(c, bounds)]
+        kept = [c for c in conjuncts(guard) if c != TRUTH and not holds(c, bounds)]
         if all(reads(c) and not {x.tensor for x in reads(c)} & used for c in kept):
             return guard
         for name, r in self.ranges.items():
@@ -434,73 +400,6 @@ def _in_loops(s: Sum, loops: tuple[Range, ...], names: Names) -> Sum:
         given=tuple(Given(g.name, with_indices(g.value, called)) for g in s.given),
         loops=tuple(replace(r, variable=str(called[r.variable])) for r in loops),
     )
-
-
-def extents_of(subscripts: tuple[Subscript, ...], shape: tuple[Index, ...]) -> dict[str, Index]:
-    """Of the variables that are subscripts, in what is read and in its positions."""
-    found: dict[str, Index] = {}
-    for e, n in zip(subscripts, shape, strict=True):
-        if isinstance(e, Index) and len(e.terms) == 1 and e == var(str(e)):
-            found[str(e)] = n
-    return found
-
-
-def _index_condition(c: Expr) -> NonNegative | None:
-    match c:
-        case Compare("ge" | "gt" | "le" | "lt" as op, a, b):
-            left, right = _index(a), _index(b)
-            if left is None or right is None:
-                return None
-            difference = left - right if op in ("ge", "gt") else right - left
-            return NonNegative(difference - (op in ("gt", "lt")))
-    return None
-
-
-def _all(c: Condition) -> list[NonNegative]:
-    parts = c.conditions if isinstance(c, All) else (c,)
-    return [x for x in parts if isinstance(x, NonNegative)]
-
-
-def simplified(e: Expr, bounds: Mapping[str, tuple[Index, Index]]) -> Expr:
-    """`e` without conditions of its outermost choice that hold in the box of `bounds`."""
-    if not isinstance(e, Select):
-        return e
-    kept: Expr = TRUTH
-    for c in conjuncts(e.condition):
-        if not _holds(c, bounds):
-            kept = both(kept, c)
-    return select(kept, e.then, e.orelse)
-
-
-def conjuncts(e: Expr) -> list[Expr]:
-    match e:
-        case Binary("and", a, b, DType.BOOL):
-            left = conjuncts(a)
-            return left + [x for x in conjuncts(b) if x not in left]
-    return [e]
-
-
-def _holds(c: Expr, bounds: Mapping[str, tuple[Index, Index]]) -> bool:
-    match c:
-        case Compare("eq", a, b):
-            left, right = _index(a), _index(b)
-            return left is not None and left == right
-        case Compare("ge" | "gt" | "le" | "lt" as op, a, b):
-            left, right = _index(a), _index(b)
-            if left is None or right is None:
-                return False
-            difference = left - right if op in ("ge", "gt") else right - left
-            return is_at_least(difference, 1 if op in ("gt", "lt") else 0, bounds)
-    return c == TRUTH
-
-
-def _index(e: Expr) -> Index | None:
-    match e:
-        case IndexValue(i, _):
-            return i
-        case Const(int() as n, dtype) if dtype.is_integer:
-            return index(n)
-    return None
 
 
 def _used(r: Range) -> set[str]:

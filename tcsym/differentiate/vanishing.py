@@ -15,7 +15,7 @@ from fractions import Fraction
 from msgspec import Struct, field
 
 from tcsym.differentiate.algebra import with_indices
-from tcsym.differentiate.transpose import Sum
+from tcsym.differentiate.terms import Sum
 from tcsym.frontend.program import (
     Binary,
     Cast,

@@ -62,7 +62,7 @@ class Recorder:
         made: Backward = ctx.made
         saved = ctx.saved_tensors
         n_kept = len(made.kept)
-        if len(saved) > n_kept:
+        if made.saving is not self.kernel:
             # what is no result has no history: a gradient of this one computes it again
             again = torch.is_grad_enabled()
             saved = saved[n_kept:] if again else saved[:n_kept]
