@@ -177,11 +177,11 @@ class _Host(Struct):
         everything = offered(nest, self.machine) if self.tells_all else ()
         given = [v for v in self.versions(top) if v.when != FALSE]
         last = next((k for k, v in enumerate(given) if v.when == TRUE), len(given) - 1)
-        made: Node | None = None
+        nodes: list[Node] = []
         taken: list[Taken] = []
-        for k, version in reversed(list(enumerate(given[: last + 1]))):
+        for k, version in enumerate(given[: last + 1]):
             node: Node = top
-            if k < last:
+            if k < last:  # the last one changes what copies are made of
                 self.kernel, node, _ = duplicate(self.kernel, top, self.names)
             assert isinstance(node, Loop)
             nest = nest_of(self.kernel, node)
@@ -192,10 +192,12 @@ class _Host(Struct):
             self.on_threads |= {*nest.variables}
             cost = "" if version.cost is None else str(version.cost)
             taken.append(Taken(version.when, plan, cost=cost))
-            made = applied.node if made is None else Branch(version.when, applied.node, made)
-        assert made is not None
+            nodes.append(applied.node)
+        made = nodes.pop()
+        for x, node in zip(reversed(taken[:-1]), reversed(nodes), strict=True):
+            made = Branch(x.when, node, made)
         of_nest = tuple((v.plan.name, v) for v in everything)
-        self.choices.append(Choice(top.variable, tuple(reversed(taken)), of_nest))
+        self.choices.append(Choice(top.variable, tuple(taken), of_nest))
         return made
 
     def versions(self, top: Loop) -> tuple[Version, ...]:

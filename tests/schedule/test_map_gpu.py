@@ -266,5 +266,20 @@ def test_gathers_out_of_range_are_errors_in_the_twin() -> None:
         kernel(np.ones((3, 4), np.float32), np.array([0, 3], np.int32))
 
 
+@in_twin
+@pytest.mark.parametrize("plan", ["SharedTiles:64x64x16x2x4x4", "BlockRows:32x8"])
+def test_the_last_version_may_be_any(plan: str) -> None:
+    """Copies are made of the nest as it was, not of what the version for all other sizes needs."""
+    text = """def f(float(A,K) X, float(K,B) Y) -> (float(A,B) S) {
+      T(k,j) = Y(k,j)  S(i,j) = 0.0
+      for t in 2 { S(i,j) += X(i,k) * T(k,j)  T(k,j) = T(k,j) * 0.5 + Y(k,j) }
+    }"""
+    kernel = tc.define(text, target="cuda:twin", options=Options(plan=plan)).f
+    rng = np.random.default_rng(0)
+    for a, k, b in ((3, 5, 40), (20, 32, 16)):  # by narrow copies, then by wide ones
+        x, y = rng.standard_normal((a, k), "f"), rng.standard_normal((k, b), "f")
+        np.testing.assert_allclose(kernel(x, y), kernel.reference(x, y), 1e-4, 1e-4)
+
+
 def test_targets_of_devices() -> None:
     assert tc.define(MM, target="cuda:twin").explain("plan").count("a thread for each of m, n") == 1
