@@ -126,7 +126,7 @@ FORMS: Mapping[str, Form] = {
     "halves": Form(
         """def f(half(N,M) X) -> (half(N,M) Y) {
   s(i) +=! X(i,j) * X(i,j) * 1e3
-  Y(i,j) = X(i,j) * rsqrt(s(i) * 1e-3 / float(M) + 1e-8)
+  Y(i,j) = half(X(i,j) * rsqrt(s(i) * 1e-3 / float(M) + 1e-8))
 }""",
         (normal("N M", dtype="float16"),),
         {"N": 300, "M": 333},
