@@ -1,8 +1,8 @@
 """Program -> proved schedule and naive loop IR: the polyhedral middle on one page.
 
-gather form, pair operands -> normalise -> share parts -> scop -> dependences -> fuse -> prove ->
-lower. A strategy whose tree is not proved, or whose time is up, gives way to the next simpler one;
-the last is the order of the text, which needs no proof.
+gather form, hoist sums, pair operands -> normalise -> share parts -> scop -> dependences -> fuse ->
+prove -> lower. A strategy whose tree is not proved, or whose time is up, gives way to the next
+simpler one; the last is the order of the text, which needs no proof.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from tcsym.polyhedral.scop import Scop, program_to_scop
 from tcsym.polyhedral.tree import Tree, with_orders
 from tcsym.rewrite.check_ranges import check_ranges
 from tcsym.rewrite.gather_form import gather_form
+from tcsym.rewrite.hoist_sums import hoist_sums
 from tcsym.rewrite.normalise import normalise
 from tcsym.rewrite.pair_operands import pair_operands
 from tcsym.rewrite.separate_sums import separate_sums
@@ -79,7 +80,7 @@ def schedule_program(
     presburger = Presburger(program.sizes)
     deadline = Deadline.after(options.time_limit)
     with log.step("normalise"):
-        program = gather_form(check_ranges(program))
+        program = hoist_sums(gather_form(check_ranges(program)))
         program = pair_operands(separate_sums(program), context)
         program = share_terms(share_parts(_normalised(program, presburger, deadline)))
     with log.step("scop"):
