@@ -29,6 +29,7 @@ from tcsym.schedule.order.associate_factors import associate_factors
 from tcsym.schedule.order.coalesce import coalesce_outermost
 from tcsym.schedule.order.follow_steps import follow_steps
 from tcsym.schedule.order.interchange_scans import interchange_scans, is_blocked_scan
+from tcsym.schedule.order.interchange_sums import interchange_sums
 from tcsym.schedule.order.merge_loops import merge_loops
 from tcsym.schedule.order.parallelise import independent_as_parallel, parallelise
 from tcsym.schedule.order.strength_reduction import reduce_strength
@@ -96,6 +97,7 @@ def _mapped(kernel: Kernel, machine: Machine, options: Options, whole: bool) -> 
     body = unswitch(body, setting.names)
     kernel = with_range_strips(replace(kernel, body=body), setting)
     kernel = reduce_strength(share_conditions(kernel))
+    kernel = interchange_sums(kernel)
     kernel = _verified(accumulate_privately(kernel, setting.names))
     kernel = follow_steps(kernel)
     kernel = fold_storage(without_unit_loops(privatise(associate_factors(kernel))))

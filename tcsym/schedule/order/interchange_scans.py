@@ -3,20 +3,35 @@
 A scan along the last dimension has its rows in threads then, and unit strides in each. Where rows
 lie side by side in memory, threads take blocks of them through all steps: else they would meet at
 every step, for which there is rarely enough to do. A few such rows go outside after all: they are
-the lanes of vectors that stay in registers from step to step, which memory is too slow for.
+the lanes of vectors that stay in registers from step to step, which memory is too slow for. Rows
+with nests inside go outside, too, if they share nothing they read: their state stays in a cache.
 """
 
 from __future__ import annotations
 
 from msgspec.structs import replace
 
-from tcsym.index.expr import FALSE, ONE, ZERO, Index, ceildiv, floordiv, ge, maximum, minimum, var
+from tcsym.index.expr import (
+    FALSE,
+    ONE,
+    ZERO,
+    Condition,
+    Index,
+    ceildiv,
+    condition_variables,
+    floordiv,
+    ge,
+    maximum,
+    minimum,
+    var,
+)
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Block, Branch, Kernel, Loop, Node, Store, block
 from tcsym.ir.traverse import substitute_node, walk
-from tcsym.schedule.analysis.access import Access, accesses, linear_coefficient, stride
+from tcsym.schedule.analysis.access import Access, accesses, stride
 from tcsym.schedule.analysis.loops import chain_of, find_loop, loops_in, replace_loop
 from tcsym.schedule.analysis.names import Names, rename_loops
+from tcsym.schedule.analysis.rows import are_own
 from tcsym.schedule.version.versioning import duplicate
 
 Chain = tuple[Loop, ...]
@@ -38,16 +53,83 @@ def interchange_scans(kernel: Kernel, names: Names, in_blocks: bool = True) -> K
 
 
 def is_blocked_scan(node: Node) -> bool:
-    """A loop over blocks around a loop in order around parallel ones."""
+    """Loops over rows, or blocks of them, around a loop in order around parallel ones."""
     if not isinstance(node, Loop) or node.order != "parallel":
         return False
     scan = node.body
-    return isinstance(scan, Loop) and scan.is_steps and bool(_chains(scan.body))
+    if is_blocked_scan(scan):
+        return True
+    return isinstance(scan, Loop) and scan.is_steps and any(_is_nest(x) for x in _tops(scan.body))
+
+
+def _is_nest(node: Node) -> bool:
+    return isinstance(node, Loop) and node.order == "parallel"
+
+
+def _tops(node: Node) -> tuple[Node, ...]:
+    """What is below blocks and conditions."""
+    match node:
+        case Block(body):
+            return tuple(t for x in body for t in _tops(x))
+        case Branch(_, a, b):
+            return _tops(a) + (() if b is None else _tops(b))
+        case _:
+            return (node,)
+
+
+def _rows_outside(kernel: Kernel, scan: Loop, names: Names) -> Kernel:
+    """The outermost loops of nests outside of the scan, as long as iterations share nothing."""
+    tops = _tops(scan.body)
+    rows = tuple(x for x in tops if isinstance(x, Loop))
+    if len(rows) < len(tops) or not _are_alike(tuple((x,) for x in rows), scan):
+        return kernel
+    if any(x.order != "parallel" or x.kind != "serial" or not loops_in(x.body) for x in rows):
+        return kernel
+    row = rows[0].variable
+    new = {x.variable: row for x in rows[1:]}
+    body = scan.body
+    for x in rows:
+        body = replace_loop(body, x.variable, lambda r: r.body)
+    inner = replace(scan, body=rename_loops(body, new))
+    touched = tuple(accesses(inner.body))
+    is_across = any(stride(kernel.buffer(a.buffer), a.subscripts, row) == ONE for a in touched)
+    if is_across or not are_own(inner.body, row, {a.buffer for a in touched}, (scan.variable,)):
+        return kernel
+    kernel, copy = _for_single_points(kernel, scan, inner, names)
+    node: Node = replace(rows[0], body=inner)
+    if copy is not None:
+        node = Branch(copy[0], copy[1], node)
+    buffers = tuple(
+        replace(b, private=frozenset(new.get(v, v) for v in b.private)) for b in kernel.buffers
+    )
+    kernel = replace(kernel, body=replace_loop(kernel.body, scan.variable, lambda _: node))
+    return _rows_outside(replace(kernel, buffers=buffers), inner, names)
+
+
+def _for_single_points(
+    kernel: Kernel, scan: Loop, inner: Loop, names: Names
+) -> tuple[Kernel, tuple[Condition, Node] | None]:
+    """A copy of the scan for nests of a single point each, which has rows in the lanes instead."""
+    points = [x for x, _ in walk(inner.body) if isinstance(x, Loop) and x.order == "parallel"]
+    extents = {extent(x) for x in points if not _has_points(x.body)}
+    if len(extents) != 1:
+        return kernel, None
+    single = ge(ONE, next(iter(extents)))
+    if single == FALSE or condition_variables(single) - {*kernel.sizes}:
+        return kernel, None
+    kernel, copy, _ = duplicate(kernel, scan, names)
+    return kernel, (single, copy)
+
+
+def _has_points(node: Node) -> bool:
+    return any(isinstance(x, Loop) and x.order == "parallel" for x, _ in walk(node))
 
 
 def _interchanged(kernel: Kernel, scan: Loop, names: Names, in_blocks: bool) -> Kernel:
     chains = _chains(scan.body)
-    if not chains or not _are_alike(chains, scan):
+    if not chains:
+        return _rows_outside(kernel, scan, names)
+    if not _are_alike(chains, scan):
         return kernel
     inner, rows, _ = _with_rows_outside(scan, chains, names)
     if not _are_independent(inner, rows):
@@ -169,25 +251,9 @@ def _without_rows(node: Node) -> Node:
 
 def _are_independent(scan: Loop, rows: Chain) -> bool:
     """Steps touch what another row writes in no case: rows show alike in all its subscripts."""
-    touched = tuple(accesses(scan.body))
-    for name in {a.buffer for a in touched if a.written}:
-        mine = [a.subscripts for a in touched if a.buffer == name]
-        for row in rows:
-            if not any(
-                len(set(column)) == 1 and _tells(column[0], row.variable, scan, rows)
-                for column in zip(*mine)
-            ):
-                return False
-    return True
-
-
-def _tells(s: object, row: str, scan: Loop, rows: Chain) -> bool:
-    """The subscript has another value for every value of `row`, whatever the other loops do."""
-    if not isinstance(s, Index):
-        return False
-    others = {scan.variable, *(x.variable for x in rows)} - {row}
-    coefficient = linear_coefficient(s, row)
-    return not s.variables() & others and coefficient is not None and bool(coefficient.as_int())
+    written = {a.buffer for a in accesses(scan.body) if a.written}
+    loops = {scan.variable, *(x.variable for x in rows)}
+    return all(are_own(scan.body, x.variable, written, loops - {x.variable}) for x in rows)
 
 
 def _pays(kernel: Kernel, scan: Loop, rows: Chain) -> bool:
