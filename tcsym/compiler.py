@@ -120,14 +120,14 @@ class Unfinished:
     """A variant that is mapped; its code is made as calls need it. Not for two threads at once."""
 
     def __init__(self, stages: Lowering, whole: bool = False) -> None:
-        from tcsym.index.expr import FALSE
         from tcsym.ir.loops import Loop
         from tcsym.ir.traverse import walk
+        from tcsym.ir.views import left_out_of_call
 
         self._stages = stages
         scheduled = stages.scheduled()
         mapped = stages.mapped(scheduled, whole)
-        self._leaves_out = mapped.kernel.left_out != FALSE
+        self._left_out = left_out_of_call(mapped.kernel)
         self.sizes = mapped.kernel.sizes
         self._about = mapped.kernel.arguments, scheduled.notes, mapped.notes
         self._code = stages.begun(mapped)
@@ -189,7 +189,7 @@ class Unfinished:
             fallbacks=fallbacks,
             notes=notes,
             milliseconds=tuple(self._stages.milliseconds.items()),
-            leaves_out=self._leaves_out,
+            left_out=self._left_out,
             device_code=code.device_code,
             device_functions=code.device_functions,
         )

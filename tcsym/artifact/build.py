@@ -21,10 +21,11 @@ from tcsym.artifact.tools import compiler, ran, tool
 from tcsym.dispatch.table import Table
 from tcsym.errors import OptionError, TargetError
 from tcsym.frontend.program import Tensor
-from tcsym.index.expr import TRUE, Condition, all_of, condition_text, eq, ge, mod, var
+from tcsym.index.expr import TRUE, ZERO, Condition, all_of, condition_text, eq, ge, mod, var
 from tcsym.ir.archive import SYMBOL, members
 from tcsym.ir.compiled import CONTEXT_FIELDS, Fault
 from tcsym.options import Options
+from tcsym.runtime.entry_image import all_dense, entry_image
 from tcsym.runtime.plan import CallPlan
 from tcsym.strategy import Strategy, Symbolic
 from tcsym.target.target import Target
@@ -149,12 +150,22 @@ class _Artifact:
                 {"kind": kind, "condition": condition_text(c), "message": message}
                 for c, kind, message in self.checks
             ],
+            "entry": self._entry(),
             "levels": [self._level_data(level) for level in self.levels],
             "devices": [
                 self._level_data(level, own) for level, own in zip(self.devices, self.files)
             ],
             "errors": CODES,
         }
+
+    def _entry(self) -> str | None:
+        """What native code needs to check arguments and make results, as the loader has it do."""
+        if self.plan.inouts:  # which Python looks at
+            return None
+        sizes, count = tuple(range(len(self.plan.sizes))), len(self.tensors)
+        order = tuple(range(count))
+        image = entry_image(self.plan, (ZERO, ZERO), order, sizes, all_dense(self.plan))
+        return None if image is None else image.words.hex()
 
     def _level_data(
         self, level: Level, code_files: Sequence[Sequence[str]] | None = None

@@ -117,14 +117,21 @@ static int fault(const Kernel *kernel, int32_t found) {
     return failed(message->code, KERNEL ": %s", message->text);
 }
 
-static int run(void *const *buffers, const int64_t *sizes) {
+/* How loops run on threads. */
+typedef struct Team {
+    void (*parallel_for)(void *, Task *, void *, int64_t, int64_t);
+    void *pool;
+    int64_t threads;
+} Team;
+
+static int run_by(const Team *team, void *const *buffers, const int64_t *sizes) {
     const Level *level = chosen();
     if (!level->kernels)
         return failed(ERROR_TARGET, KERNEL ": no code for this processor");
     const Kernel *kernel = level->kernels;
     while (!kernel->serves(sizes))
         kernel++;
-    int64_t bytes[2], threads = most_threads;
+    int64_t bytes[2], threads = team->threads;
     kernel->bytes(sizes, bytes);
     int64_t shared = bytes[0] > 0 ? (bytes[0] + 127) / 128 * 128 : 0;
     int64_t private = bytes[1] > 0 ? (bytes[1] + 127) / 128 * 128 : 0;
@@ -135,10 +142,21 @@ static int run(void *const *buffers, const int64_t *sizes) {
     void *ordered[N_ARGUMENTS + 1];
     int64_t values[N_SIZES + 1];
     order(kernel, buffers, sizes, ordered, values);
-    int64_t context[N_CONTEXT] = {(int64_t)(void *)parallel_for, 0,       threads,
+    int64_t context[N_CONTEXT] = {(int64_t)(void *)team->parallel_for, (int64_t)team->pool, threads,
                                   (int64_t)memory,               (int64_t)(memory + shared), private};
     int32_t found = kernel->code(ordered, values, context);
     return found ? fault(kernel, found) : 0;
+}
+
+static int run(void *const *buffers, const int64_t *sizes) {
+    Team own = {parallel_for, NULL, most_threads};
+    return run_by(&own, buffers, sizes);
+}
+
+/* As a kernel is called (tcsym/ir/compiled.py): by the run time of tcsym, on its threads. */
+int32_t NAME(_enter)(void *const *buffers, const int64_t *sizes, const Team *context) {
+    int error = check_sizes(sizes);
+    return error ? error : run_by(context, buffers, sizes);
 }
 
 int NAME(_run)(void *const *buffers, const int64_t *sizes) {

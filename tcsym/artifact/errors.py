@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 MANIFEST = "manifest.json"
-FORMAT = 1
+FORMAT = 2
 
 CODES = {
     "call": 1,

@@ -60,6 +60,11 @@ TCSYM_API const char *@NAME@_level(void);
 @CUDA@/* Most threads of a call; 1 at first. */
 TCSYM_API void @NAME@_set_threads(int n);
 
+/* As `@NAME@_run`, for tcsym itself. */
+struct Team;
+TCSYM_API int32_t @NAME@_enter(void *const *buffers, const int64_t *sizes,
+                               const struct Team *context);
+
 #ifdef __cplusplus
 }
 #endif

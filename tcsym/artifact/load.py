@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,8 @@ from tcsym.runtime.arrays import (
     view_of,
 )
 from tcsym.runtime.cuda.device import Cuda
+from tcsym.runtime.entering import EntryImage, load_entry, read_tensors
+from tcsym.runtime.native import HAS_ENTRIES, native
 from tcsym.runtime.overlap import obstacle
 from tcsym.runtime.packing import packed
 from tcsym.runtime.scalars import is_scalar
@@ -50,6 +52,14 @@ def load(path: str | PathLike[str]) -> Artifact:
     return Artifact(manifest, library)
 
 
+class _Code:
+    """A function of an artifact as an entry calls it."""
+
+    def __init__(self, library: ctypes.CDLL, name: str) -> None:
+        self.library = library
+        self.address = ctypes.cast(library[name], ctypes.c_void_p).value or 0
+
+
 class Artifact:
     """A kernel without its compiler, called with arrays.
 
@@ -61,8 +71,7 @@ class Artifact:
     def __init__(self, manifest: Mapping[str, Any], library: ctypes.CDLL) -> None:
         self.name: str = manifest["name"]
         self.manifest = manifest
-        self._inputs = manifest["inputs"]
-        self._outputs = manifest["outputs"]
+        self._inputs, self._outputs = manifest["inputs"], manifest["outputs"]
         self._types = [NAMES[t["type"]] for t in (*self._inputs, *self._outputs)]
         self._sizes: list[str] = manifest["sizes"]
         self._run = library[f"{self.name}_run"]
@@ -85,16 +94,37 @@ class Artifact:
         self._values = ctypes.c_int64 * max(1, len(self._sizes))
         self._buffers = ctypes.c_void_p * len(self._ranks)
         self._numbers = ctypes.c_int64 * max(1, sum(self._ranks))
+        self._enter = self._entered(library)
         self._last: tuple[tuple[int, ...], Any, list[Shape]] | None = None
 
-    def __call__(self, /, *args: Any, sizes: Mapping[str, int] | None = None, **kwargs: Any) -> Any:
-        """Run on arrays, in declaration order or by name.
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Run on arrays, in declaration order or by name; `sizes=`: values that no input has.
 
-        sizes: values of sizes that no input has.
         Returns one array, or a named tuple in declaration order; of torch if an input is.
         Errors: TCError of the kinds call, size, rank, type, immutable, bounds, init,
         device, target.
         """
+        return self._enter(*args, **kwargs)
+
+    def _entered(self, library: ctypes.CDLL) -> Callable[..., Any]:
+        """What calls enter: native code that passes on to Python what is unusual."""
+        words = self.manifest["entry"]
+        if words is None or not HAS_ENTRIES:
+            return self._serve
+        code = _Code(library, f"{self.name}_enter")
+        inputs, outputs = [
+            tuple([(t["name"], NAMES[t["type"]].value) for t in own])
+            for own in (self._inputs, self._outputs)
+        ]
+        given = tuple(self.manifest["given"])
+        image = EntryImage(self.name, bytes.fromhex(words), inputs, outputs, given)
+
+        def failed(found: int) -> None:
+            raise self._error_of(found)
+
+        return load_entry(image, code, self._serve, failed, native.Arena())
+
+    def _serve(self, /, *args: Any, sizes: Mapping[str, int] | None = None, **kwargs: Any) -> Any:
         given = self._matched(args, kwargs)
         views = [self._view(t, d, x) for t, d, x in zip(self._inputs, self._types, given)]
         values, shapes = self._bound(self._sizes_of(views, sizes or {}))
@@ -106,6 +136,8 @@ class Artifact:
         if self._device is not None and any(v.place.type == CUDA for v in views):
             return self._on_device(self._device, views, values, shapes, updated)
         library: Library = "torch" if any(v.library == "torch" for v in views) else "numpy"
+        if library == "torch" and HAS_ENTRIES:
+            read_tensors()
         results = [
             empty(library, shape, dtype)
             for shape, dtype in zip(shapes[len(views) :], self._types[len(views) :])
@@ -151,7 +183,7 @@ class Artifact:
 
     def _require(self, code: int) -> None:
         if code:
-            raise self._failed(KINDS[code], self._error().decode().removeprefix(f"{self.name}: "))
+            raise self._error_of(code)
 
     def _packed(self, results: Sequence[View], updated: Sequence[tuple[View, View]]) -> Any:
         """What the caller gets, once the caller's memory has what was updated."""
@@ -233,6 +265,10 @@ class Artifact:
                 raise self._failed("size", "a result has a negative size")
             self._last = sizes, values, shapes
         return self._last[1:]
+
+    def _error_of(self, code: int) -> TCError:
+        """What the library says of its last call in this thread."""
+        return self._failed(KINDS[code], self._error().decode().removeprefix(f"{self.name}: "))
 
     def _failed(self, kind: str, message: str) -> TCError:
         made = ERROR_KINDS.get(kind, CallError)

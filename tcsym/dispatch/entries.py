@@ -56,7 +56,7 @@ class Ways:
 
         kernel = variant.kernel.grown()
         leaves_out = variant.compiled.leaves_out
-        code = variant.compiled, variant.pointers, variant.slots
+        code = variant.compiled.scratch, variant.pointers, variant.slots
         image = entry_image(self.plan, *code, kind.layouts, kind.exact)
         if image is None:
             return self.head

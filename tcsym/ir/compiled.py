@@ -27,8 +27,13 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from tcsym.errors import NOWHERE, Span
-from tcsym.index.expr import Index, var
-from tcsym.index.json_data import from_json, to_json
+from tcsym.index.expr import FALSE, Condition, Index, var
+from tcsym.index.json_data import (
+    condition_from_json,
+    condition_to_json,
+    from_json,
+    to_json,
+)
 from tcsym.ir.archive import SYMBOL as SYMBOL
 
 ARENA_LINE = 64  # bytes; arenas, and what lies in them, start at multiples
@@ -93,9 +98,19 @@ class Compiled(Struct, frozen=True):
     fallbacks: tuple[str, ...] = ()  # strategies given up for a simpler one, and why
     notes: tuple[str, ...] = ()  # decisions worth telling: the schedule of each nest
     milliseconds: tuple[tuple[str, float], ...] = ()  # per stage, in order
-    leaves_out: bool = False  # some sizes (`Kernel.left_out`), with which it says that
+    left_out: Condition = FALSE  # sizes that it leaves to another (`Kernel.left_out`)
     device_code: bytes = b""
     device_functions: tuple[str, ...] = ()
+
+    @property
+    def leaves_out(self) -> bool:
+        """True if there are sizes with which its result is LEFT_OUT."""
+        return self.left_out != FALSE
+
+    @property
+    def scratch(self) -> tuple[Index, Index]:
+        """Bytes that tasks share, and of each task."""
+        return self.shared_bytes, self.private_bytes
 
     def manifest(self) -> dict[str, Any]:
         """Everything but the object code, as JSON data; `from_manifest` is the inverse."""
@@ -109,7 +124,7 @@ class Compiled(Struct, frozen=True):
             "private_bytes": to_json(self.private_bytes),
             "fallbacks": list(self.fallbacks),
             "notes": list(self.notes),
-            "leaves_out": self.leaves_out,
+            "left_out": condition_to_json(self.left_out),
             "device_code": self.device_code.decode("latin-1"),
             "device_functions": list(self.device_functions),
         }
@@ -125,7 +140,7 @@ class Compiled(Struct, frozen=True):
             private_bytes=from_json(data["private_bytes"]),
             fallbacks=tuple(data["fallbacks"]),
             notes=tuple(data["notes"]),
-            leaves_out=data["leaves_out"],
+            left_out=condition_from_json(data["left_out"]),
             device_code=data["device_code"].encode("latin-1"),
             device_functions=tuple(data["device_functions"]),
         )

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from functools import reduce
 from operator import mul
 
-from tcsym.index.expr import ONE, Index, all_of, choose, eq, var
-from tcsym.index.values import evaluate
+from tcsym.index.expr import ONE, Condition, Index, all_of, choose, eq, var
+from tcsym.index.values import evaluate, map_condition, substitute
 from tcsym.ir.loops import Kernel, View
 
 
@@ -21,6 +21,12 @@ def viewed_values(view: View) -> dict[str, Index]:
         values[last] = choose(condition, product, var(last))
         values.update((x, choose(condition, ONE, var(x))) for x in ones)
     return values
+
+
+def left_out_of_call(kernel: Kernel) -> Condition:
+    """`Kernel.left_out` as a condition of the sizes of a call."""
+    values = viewed_values(kernel.view) if kernel.view is not None else {}
+    return map_condition(kernel.left_out, lambda e: substitute(e, values))
 
 
 def body_sizes(kernel: Kernel, sizes: Mapping[str, int]) -> dict[str, int]:

@@ -449,14 +449,18 @@ class Kernel:
 
     @outside_graphs
     @inside
-    def plan(self, bounds: Mapping[str, int] | None = None) -> Plan:
+    def plan(
+        self, bounds: Mapping[str, int] | None = None, *, parallel: bool | None = None
+    ) -> Plan:
         """The kernels that it consists of, and memory for what they hand on, planned once.
 
         bounds: largest values of sizes; default: what is declared of them. Where they tell the
             bytes of all tensors, storage is planned at them.
+        parallel: kernels that do not need each other may run at once, which may take more memory;
+            default: where it takes no more.
         Errors: SizeError for bounds of what is no size, or no number.
         """
-        return self._serving.planned(bounds)
+        return self._serving.planned(bounds, parallel)
 
     @outside_graphs
     @inside

@@ -280,12 +280,13 @@ class Serving:
 
     # ---- what it is
 
-    def planned(self, bounds: Mapping[str, int] | None) -> Plan:
+    def planned(self, bounds: Mapping[str, int] | None, parallel: bool | None = None) -> Plan:
         """As a program of several kernels."""
         from tcsym.network.plan import plan_program
 
         given = self.settings
-        return plan_program(self.plan, given.target, given.options, given.sizes, bounds)
+        shared = self.plan, given.target, given.options, given.sizes
+        return plan_program(*shared, bounds, parallel)
 
     def exported(
         self,
@@ -336,7 +337,10 @@ class Serving:
         given = checked_sizes(self.plan, sizes)
         if stage == "variants":
             return explain_versions(self.dispatcher, given)
-        return explain_version(self.dispatcher, stage, given)
+        text = explain_version(self.dispatcher, stage, given)
+        if stage == "plan" and len((plan := self.planned(None)).steps) > 1:
+            return f"{plan.steps_text()}\n\n{text}"
+        return text
 
 
 def _shaped(p: Parameter, x: Any, sizes: Mapping[str, int | None]) -> Any:

@@ -359,6 +359,33 @@ static void arena_dealloc(PyObject *self) {
     Py_TYPE(self)->tp_free(self);
 }
 
+/* hold(shared_bytes, private_bytes): exactly so many, whatever it held before. The caller knows that
+ * no kernel runs in it. */
+static PyObject *arena_hold(PyObject *self, PyObject *args) {
+    Arena *arena = (Arena *)self;
+    long long wanted[2];
+    if (!PyArg_ParseTuple(args, "LL:hold", wanted, wanted + 1))
+        return NULL;
+    for (int k = 0; k < 2; k++) {
+        void **memory = k ? &arena->private.memory : &arena->shared.memory;
+        int64_t *capacity = k ? &arena->private.capacity : &arena->shared.capacity;
+        if (*capacity == wanted[k])
+            continue;
+        free(*memory);
+        *capacity = 0;
+        *memory = wanted[k] ? aligned_alloc(64, (size_t)(wanted[k] + 63) / 64 * 64) : NULL;
+        if (wanted[k] && !*memory)
+            return PyErr_NoMemory();
+        *capacity = wanted[k];
+    }
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef arena_methods[] = {
+    {"hold", arena_hold, METH_VARARGS, "hold(shared_bytes, private_bytes): just as much."},
+    {NULL},
+};
+
 static PyMemberDef arena_members[] = {
     {"shared_bytes", T_LONGLONG, offsetof(Arena, shared.capacity), READONLY, "Memory it holds."},
     {"private_bytes", T_LONGLONG, offsetof(Arena, private.capacity), READONLY, "Memory it holds."},
@@ -372,6 +399,7 @@ PyTypeObject tcsym_Arena = {
     .tp_flags = Py_TPFLAGS_DEFAULT,
     .tp_new = PyType_GenericNew,
     .tp_dealloc = arena_dealloc,
+    .tp_methods = arena_methods,
     .tp_members = arena_members,
 };
 

@@ -41,7 +41,7 @@ static bool add_address(PyObject *module, const char *name, void *address) {
 PyMODINIT_FUNC PyInit__native(void) {
     import_array();
     PyTypeObject *types[] = {&tcsym_Entry, &tcsym_Switch, &tcsym_Arena, &tcsym_Pool,
-                             &tcsym_Grids};
+                             &tcsym_Grids, &tcsym_Chain};
     PyObject *module = PyModule_Create(&definition);
     if (!module || !tcsym_make_handler())
         return NULL;

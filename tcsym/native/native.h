@@ -123,9 +123,9 @@ PyObject *tcsym_new_described(PyObject *like, int device, void *stream, const Wa
 PyObject *tcsym_set_described(PyObject *module, PyObject *args);
 PyObject *tcsym_describe(PyObject *module, PyObject *type);
 
-/* ---- entry.c, switch.c */
+/* ---- entry.c, switch.c, chain.c */
 
-extern PyTypeObject tcsym_Entry, tcsym_Switch;
+extern PyTypeObject tcsym_Entry, tcsym_Switch, tcsym_Chain;
 PyObject *tcsym_pass_on(PyObject *function, Call *call);
 
 /* ---- launch.c: worker pool, scratch memory, running a kernel */

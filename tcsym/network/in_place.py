@@ -23,17 +23,21 @@ from tcsym.frontend.program import (
     rebuilt,
     statements,
 )
-from tcsym.network.steps import Lifetimes, Step, with_hash
+from tcsym.network.steps import Step, lifetimes, with_hash
+from tcsym.network.turns import Turns
 
 Pairs = Mapping[str, str]  # result -> input whose storage it may take
 
 
-def pairs(program: Program, steps: Sequence[Step], alive: Lifetimes) -> Pairs:
-    """For each result the first such input."""
+def pairs(program: Program, steps: Sequence[Step], turns: Turns) -> Pairs:
+    """For each result the first such input; steps of its turn leave that alone."""
+    alive = lifetimes(program, steps, turns)
     passed_on = {t.name for t in program.by_role("temporary")}
     found: dict[str, str] = {}
-    for k, step in enumerate(steps):
-        dying = [n for n in step.reads if n in passed_on and alive[n][1] == k > alive[n][0]]
+    for k, turn, beside in [(k, t, turns[t]) for t in range(len(turns)) for k in turns[t]]:
+        step, others = steps[k], [steps[x] for x in beside if x != k]
+        dying = [n for n in step.reads if n in passed_on and alive[n][1] == turn > alive[n][0]]
+        dying = [n for n in dying if not any(n in x.reads for x in others)]
         for result in step.writes:
             name = next((n for n in dying if _replaces(step.program, result, n)), None)
             if name is not None and name not in found.values():

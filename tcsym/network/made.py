@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from tcsym.dispatch.making import Making
 from tcsym.dispatch.policy import Policy
 from tcsym.dispatch.table import Table
-from tcsym.errors import TCError
+from tcsym.dispatch.version import Version
+from tcsym.index.values import holds
 from tcsym.network.plan import Plan
 from tcsym.network.steps import Step
 from tcsym.process.recursion import deep_recursion
+from tcsym.runtime.jit import LoadedKernel, require_run
 from tcsym.runtime.plan import CallPlan, plan_call
 from tcsym.runtime.stats import Stats
-from tcsym.runtime.variants import Variant
+from tcsym.runtime.variants import Layouts, Variant
 from tcsym.runtime.view import View
 
 
@@ -26,21 +28,38 @@ class MadeStep(Struct, frozen=True):
     call: CallPlan
     table: Table
     places: tuple[int, ...]
+    parts: dict[object, Variant] = field(default_factory=dict)
 
-    @deep_recursion
     def variant(self, views: Sequence[View], sizes: tuple[int, ...]) -> Variant:
-        """That for arguments of these layouts and sizes, with all of its code."""
+        """That for arguments of these layouts and sizes."""
         version = self.table.serving(sizes)
         assert version is not None
-        return version.prepared(views)
+        layouts = version.variants.wanted(views)
+        part = self.part(version, layouts, whole=False)
+        values = dict(zip(part.compiled.sizes, part.values(views, sizes)))
+        is_left_out = holds(part.compiled.left_out, values)
+        return self.part(version, layouts, whole=True) if is_left_out else part
+
+    @deep_recursion
+    def part(self, version: Version, layouts: Layouts, whole: bool) -> Variant:
+        """The code of a version for these layouts, begun: for all sizes, or but for seldom ones."""
+        key = id(version), layouts, whole
+        if key not in self.parts:
+            self.parts[key] = version.variants.part_of(layouts, whole)
+        return self.parts[key]
 
     def sizes(self, sizes: tuple[int, ...]) -> tuple[int, ...]:
         """Its own of the plan's."""
         return tuple([sizes[k] for k in self.places])
 
-    def error(self, variant: Variant, fault: int) -> TCError:
-        """Of a check that failed in the running step."""
-        return self.call.fault_error(variant.compiled.faults[fault - 1])
+    def error(
+        self, kernel: LoadedKernel, result: int, scratch: tuple[int, int], threads: int
+    ) -> Exception:
+        """Why the step did not run to its end."""
+        if result > 0:
+            return self.call.fault_error(kernel.compiled.faults[result - 1])
+        require_run(result, scratch[0] + scratch[1] * threads)
+        return self.call.error("size", "sizes are too large together", self.call.program.span)
 
 
 def made_steps(plan: Plan) -> tuple[MadeStep, ...]:

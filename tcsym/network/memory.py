@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from tcsym.errors import OptionError, SizeError
-from tcsym.index.expr import ZERO, Index, ceildiv, index, maximum, var
+from tcsym.index.expr import ZERO, Condition, Index, ceildiv, choose, ge, index, maximum, var
 from tcsym.index.values import evaluate, substitute
 from tcsym.ir.loops import THREADS
 from tcsym.network.plan import Plan
 from tcsym.process.threads import get_num_threads
 from tcsym.runtime.arena import UNIT
-from tcsym.runtime.arrays import dense_view
 from tcsym.sizes.context import Interval, simplified
+
+if TYPE_CHECKING:
+    from tcsym.ir.compiled import Compiled
+    from tcsym.network.made import MadeStep
 
 _UNITS = {"": 1, "B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _UNITS |= {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
@@ -25,8 +29,8 @@ _MOST = 1 << 40
 class Memory(Struct, frozen=True):
     """Bytes of a call in a session with exact memory. Each is a formula; `peak` is their sum.
 
-    inputs: of the caller. storages: results, and what kernels hand on. scratch: of kernels, which
-    depends on the number of threads, too.
+    inputs: of the caller. storages: results, and what kernels hand on. scratch: of kernels, one
+    after the other, which depends on the number of threads, too.
     """
 
     inputs: Index
@@ -93,20 +97,44 @@ def _bytes(within: int | str) -> int:
 
 
 def memory_of(plan: Plan) -> Memory:
-    """The formulas of a plan; all of its steps are compiled for dense arguments."""
+    """The formulas of a plan; all of its steps are mapped for dense arguments."""
     from tcsym.network.made import made_steps
 
-    scratch = ZERO
-    for made in made_steps(plan):
-        arguments = (*made.step.program.inputs, *made.step.program.outputs)
-        views = [dense_view((2,) * len(t.shape), t.dtype) for t in arguments]
-        needs = ZERO
-        for version in made.table.versions:
-            code = version.prepared(views).compiled
-            private = ceildiv(maximum(0, code.private_bytes), UNIT) * UNIT
-            needs = maximum(needs, maximum(0, code.shared_bytes) + private * var(THREADS))
-        scratch = scratch + needs
+    needs = [_scratch(made) for made in made_steps(plan)]
+    scratch = _most(needs, var(THREADS))
+    for k in range(1, max(map(len, plan.turns), default=0)):
+        beside = [needs[turn[k]] for turn in plan.turns if len(turn) > k]
+        scratch = scratch + choose(ge(var(THREADS), 2), _most(beside, index(1)), 0)
     given = sum((t.bytes for t in plan.tensors if t.storage is None), ZERO)
     storages = sum((s.bytes for s in plan.storages), ZERO)
     ranges = dict.fromkeys((*plan.program.sizes, THREADS), Interval(0, None))
     return Memory(given, storages, simplified(scratch, ranges), plan.program.sizes)
+
+
+def _scratch(made: MadeStep) -> tuple[Index, Index]:
+    """Bytes that a step shares among threads, and that each task of it needs: by its versions."""
+    needs = ZERO, ZERO
+    for version in reversed(made.table.ranges.versions):
+        code = made.part(version, version.variants.dense, whole=False).compiled
+        own = _bytes_of(code)
+        if code.leaves_out:
+            rest = made.part(version, version.variants.dense, whole=True).compiled
+            own = _either(code.left_out, _bytes_of(rest), own)
+        is_last = version is made.table.ranges.versions[-1]
+        needs = own if is_last else _either(version.context, own, needs)
+    return needs
+
+
+def _bytes_of(code: Compiled) -> tuple[Index, Index]:
+    private = ceildiv(maximum(0, code.private_bytes), UNIT) * UNIT
+    return maximum(0, code.shared_bytes), private
+
+
+def _either(where: Condition, a: Sequence[Index], b: Sequence[Index]) -> tuple[Index, Index]:
+    return choose(where, a[0], b[0]), choose(where, a[1], b[1])
+
+
+def _most(needs: Sequence[tuple[Index, Index]], tasks: Index) -> Index:
+    """Of kernels that run one after the other in one arena."""
+    shared, private = maximum(*[s for s, _ in needs]), maximum(*[p for _, p in needs])
+    return shared + private * tasks

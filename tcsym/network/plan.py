@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from tcsym.frontend.program import Program
 from tcsym.keyed import Keyed
 from tcsym.network.in_place import pairs, updating
-from tcsym.network.steps import Step, lifetimes, steps_of
-from tcsym.network.storage import Bounds, Planned, Storage, arena_bytes, place
+from tcsym.network.steps import Step, steps_of
+from tcsym.network.storage import Bounds, Planned, Storage, arena_bytes, place, weight
+from tcsym.network.turns import Turns, at_once, one_by_one
 from tcsym.options import Options
 from tcsym.process.recursion import deep_recursion
 from tcsym.runtime.plan import CallPlan
@@ -27,6 +28,7 @@ class Plan(Keyed, frozen=True):
 
     bounds: largest values of sizes.
     steps: in the order in which they run.
+    turns: numbers of steps; those of one turn do not need each other, and may run at once.
     tensors: inputs, outputs, and what crosses steps.
     storages: memory that tensors share in turn.
     """
@@ -36,6 +38,7 @@ class Plan(Keyed, frozen=True):
     program: Program
     bounds: Bounds
     steps: tuple[Step, ...]
+    turns: Turns
     tensors: tuple[Planned, ...]
     storages: tuple[Storage, ...]
     call: CallPlan
@@ -102,8 +105,9 @@ class Plan(Keyed, frozen=True):
                 for k, s in enumerate(self.storages)
             ],
             "steps": [
-                {"name": s.name, "reads": list(s.reads), "writes": list(s.writes)}
-                for s in self.steps
+                {"name": s.name, "turn": k, "reads": list(s.reads), "writes": list(s.writes)}
+                for k, turn in enumerate(self.turns)
+                for s in [self.steps[n] for n in turn]
             ],
         }
 
@@ -119,7 +123,17 @@ class Plan(Keyed, frozen=True):
         for k, s in enumerate(self.storages):
             at = "" if s.offset is None else f", at {s.offset}"
             lines.append(f"  storage {k}: {s.bytes} bytes{_most(s.max_bytes)}{at}")
-        lines += [f"  {s.name}: {', '.join(s.reads)} -> {', '.join(s.writes)}" for s in self.steps]
+        return "\n".join([*lines, self.steps_text("  ")])
+
+    def steps_text(self, indent: str = "") -> str:
+        """A line for each step: what it reads and writes."""
+        lines = []
+        for turn in self.turns:
+            for k in turn:
+                step = self.steps[k]
+                beside = "" if k == turn[0] else ", beside the one before"
+                names = f"{', '.join(step.reads)} -> {', '.join(step.writes)}"
+                lines.append(f"{indent}{step.name}: {names}{beside}")
         return "\n".join(lines)
 
     def plot(self) -> str:
@@ -141,7 +155,7 @@ def _tensor_data(t: Planned) -> dict[str, Any]:
         "bytes": str(t.bytes),
         "max_bytes": t.max_bytes,
         "storage": t.storage,
-        "steps": [t.first, t.last],
+        "turns": [t.first, t.last],
         "over": t.over or None,
     }
 
@@ -167,18 +181,29 @@ def plan_program(
     options: Options,
     declared: Mapping[str, Dim | int],
     bounds: Mapping[str, int] | None,
+    parallel: bool | None = None,
 ) -> Plan:
-    """The plan of a program. bounds: beside what is declared of sizes. Errors: SizeError."""
+    """The plan of a program. bounds: beside what is declared of sizes. Errors: SizeError.
+
+    parallel: steps may run at once. None: where that takes no more memory.
+    """
     from tcsym.compiler import schedule_tree
 
     program = call.program
     found = known_bounds(call, declared, bounds)
     steps = steps_of(program, schedule_tree(program, options))
-    over = pairs(program, steps, lifetimes(program, steps))
-    tensors, storages = place(program, steps, found, over)
+    ways = []
+    if not parallel:
+        ways.append((steps, one_by_one(steps)))
+    if parallel is not False:
+        ways.insert(0, at_once(steps))
+    placed = [(*way, *place(program, *way, found, pairs(program, *way))) for way in ways]
+    steps, turns, tensors, storages = min(
+        placed, key=lambda way: weight(way[-1])
+    )  # first of equals
     written_over = {t.name: t.over for t in tensors if t.over}
     steps = tuple([_in_place(step, written_over) for step in steps])
-    return Plan(program, found, steps, tensors, storages, call, target, options)
+    return Plan(program, found, steps, turns, tensors, storages, call, target, options)
 
 
 def _in_place(step: Step, over: Mapping[str, str]) -> Step:

@@ -1,115 +1,34 @@
-"""Calls of a plan that reuse memory: a session owns an arena, and calls allocate nothing."""
+"""Calls of a plan that reuse memory: a session owns it, and calls allocate nothing."""
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
-from msgspec import Struct
 
+from tcsym.dispatch.switch import Switch
+from tcsym.dispatch.switch_image import switch_image
 from tcsym.errors import OptionError, TargetError
-from tcsym.ir.compiled import ARENA_LINE
-from tcsym.network.made import MadeStep, made_steps
+from tcsym.network.allocate import Scratch, allocator_of
+from tcsym.network.made import made_steps
 from tcsym.network.plan import Plan, require_within
+from tcsym.network.prepared import Preparation, Prepared
 from tcsym.process.threads import get_num_threads, require_threads
 from tcsym.runtime.arguments import MISSING, Bound, bind, match_arguments
-from tcsym.runtime.arrays import Array, note_written, numpy_view, result_object
+from tcsym.runtime.arrays import Array, note_written, numpy_array, result_object
+from tcsym.runtime.native import HAS_ENTRIES
 from tcsym.runtime.overlap import overlap
 from tcsym.runtime.packing import packed
 from tcsym.runtime.plan import Parameter
 from tcsym.runtime.results import original_of, require_updatable, result_library
-from tcsym.runtime.size_functions import shapes_of
-from tcsym.runtime.variants import Variant
 from tcsym.runtime.view import HERE, Library, View
-from tcsym.types import DType
 
 KEPT_SIZES = 64  # choices of sizes whose views a session keeps
-Sizes = tuple[int, ...]
-
-
-class Allocator(Protocol):
-    """Memory for the storages of a plan."""
-
-    bytes: int  # that it holds now
-
-    def storages(self, byte_counts: Sizes) -> list[Array]:
-        """Bytes for each storage, at a line; those of the last call are given back."""
-
-
-class Arena:
-    """All storages at their offsets, as planned at the bounds."""
-
-    def __init__(self, plan: Plan) -> None:
-        assert plan.arena_bytes is not None
-        self.bytes = plan.arena_bytes
-        self._memory = _aligned(plan.arena_bytes)
-        self._offsets = [s.offset or 0 for s in plan.storages]
-
-    def storages(self, byte_counts: Sizes) -> list[Array]:
-        return [self._memory[at : at + n] for at, n in zip(self._offsets, byte_counts)]
-
-
-class Exact:
-    """Each storage as large as the sizes of the call ask for."""
-
-    def __init__(self) -> None:
-        self.bytes = 0
-
-    def storages(self, byte_counts: Sizes) -> list[Array]:
-        self.bytes = sum(byte_counts)
-        return [_aligned(n) for n in byte_counts]
-
-
-def _aligned(n: int) -> Array:
-    memory = np.empty(n + ARENA_LINE, np.uint8)
-    start = -memory.ctypes.data % ARENA_LINE
-    return memory[start : start + n]
-
-
-class _Run(Struct, frozen=True):
-    """Of one step. inputs: for each argument its place among the call's inputs; None for a planned
-    tensor, whose address is in `planned`. sizes: as the code takes them.
-    """
-
-    step: MadeStep
-    variant: Variant
-    inputs: tuple[int | None, ...]
-    planned: tuple[int, ...]
-    sizes: Sizes
-
-    def __call__(self, given: Sequence[int], threads: int) -> None:
-        """Run. given: addresses of the inputs. Errors: what the kernel checks while it runs."""
-        pairs = zip(self.inputs, self.planned)
-        pointers = [address if k is None else given[k] for k, address in pairs]
-        fault = self.variant.kernel.run(pointers, self.sizes, threads)
-        if fault:
-            raise self.step.error(self.variant, fault)
-
-
-class _Prepared(Struct, frozen=True):
-    """All that a call of some sizes and layouts needs. memory: storages that are written, all of
-    them in `span`, from the first byte to behind the last. outputs: of a call.
-    """
-
-    runs: tuple[_Run, ...]
-    memory: tuple[View, ...]
-    span: tuple[int, int]
-    outputs: tuple[View, ...]
-    library: Library
-    arrays: tuple[Any, ...]  # of the outputs, in a library that shares memory
-
-    @property
-    def results(self) -> tuple[Any, ...]:
-        """What the call gives back, once it has run."""
-        if self.library == "jax":  # whose arrays are copies
-            return tuple([result_object(v._replace(library="jax")) for v in self.outputs])
-        return self.arrays
 
 
 class Session:
@@ -134,20 +53,28 @@ class Session:
                 hint='call the kernel itself, or define it with target="cpu"',
             )
         self.plan = plan
-        self._allocator = _allocator(plan, memory)
         self._feeds = _checked_state(plan, state or {})
         self._states = (*self._feeds, *(t.name for t in plan.program.inouts))
-        self._steps = made_steps(plan)
-        self._place = {t.name: k for k, t in enumerate(plan.program.inputs)}
-        held = [t for t in plan.tensors if t.storage is not None]
-        self._held = {t.name: t for t in held}
-        shapes = [*(t.shape for t in held), tuple(s.bytes for s in plan.storages)]
-        self._shapes = shapes_of(shapes, plan.call.sizes)
-        self._prepared: OrderedDict[object, _Prepared] = OrderedDict()
-        self._state: dict[str, Array] = {}
         self._lock = threading.RLock()
+        self._allocator = allocator_of(plan, memory)
+        self._scratch = Scratch(max([len(turn) for turn in plan.turns], default=1))
+        shared = self._allocator, self._scratch, self._lock, self._serve
+        self._preparation = Preparation(plan, made_steps(plan), self._feeds, *shared)
+        self._place = self._preparation.position
+        self._prepared: OrderedDict[Any, Prepared] = OrderedDict()
+        self._state: dict[str, Array] = {}
+        image = None if self._states else switch_image(plan.call)
+        self._switch = Switch(image, self._serve) if image is not None else None
+        self._enter: Callable[..., Any] = self._switch.function if self._switch else self._serve
 
-    def __call__(
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Run. Arguments, results and errors are those of the kernel, but for `out=`.
+
+        Errors also: SizeError for sizes beyond the bounds, before anything is written.
+        """
+        return self._enter(*args, **kwargs)
+
+    def _serve(
         self,
         /,
         *args: Any,
@@ -155,10 +82,7 @@ class Session:
         threads: int | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Run. Arguments, results and errors are those of the kernel.
-
-        Errors also: SizeError for sizes beyond the bounds, before anything is written.
-        """
+        """Any call, by Python; later ones like it enter native code."""
         plan = self.plan.call
         with self._lock:
             given = match_arguments(plan, args, kwargs)
@@ -172,29 +96,34 @@ class Session:
             require_within(self.plan, bound.sizes)
             pending = require_updatable(plan, bound) if plan.inouts else []
             n_threads = get_num_threads() if threads is None else require_threads(threads)
-            prepared = self._prepare(bound)
+            for name in self._feeds:
+                self._set_state(name, bound.views[self._place[name]])
+            library = result_library(bound.views)
+            prepared = self._prepare(bound, library, n_threads)
             for k in plan.inouts:
                 self._require_outside(plan.inputs[k], original_of(bound.views[k]), prepared)
             self._state |= {n: x for n, x in first.items() if n not in self._feeds}
-            inputs = [self._apart(view, prepared) for view in bound.views]
-            addresses = [view.pointer for view in inputs]
-            for run in prepared.runs:
-                run(addresses, n_threads)
+            views = [bound.views[self._place[p.name]] for p in self._preparation.inputs]
+            inputs = [self._apart(view, prepared) for view in views]
+            results = prepared.chain.run(tuple([view.pointer for view in inputs]), n_threads)
             for to, source in pending:
                 plan.device.copy(to, source)
             for k in plan.inouts:
                 note_written(original_of(bound.views[k]).owner)
-            self._keep_state(prepared)
-            return packed(plan.output_names, prepared.results)
+            self._state |= prepared.state
+            if library != "jax":
+                return results
+            copies = [result_object(v._replace(library="jax")) for v in prepared.outputs]
+            return packed(plan.output_names, tuple(copies))
 
     @property
     def bytes(self) -> int:
-        """Of its storages, as they are allocated now."""
-        return self._allocator.bytes
+        """That it holds now: storages, and scratch memory of its kernels."""
+        return self._allocator.bytes + self._scratch.bytes
 
     # ---- memory of some sizes
 
-    def _apart(self, view: View, prepared: _Prepared) -> View:
+    def _apart(self, view: View, prepared: Prepared) -> View:
         """An input; a copy of a result that is still in memory which this call writes."""
         low, high = prepared.span
         if view.dense and (view.pointer >= high or view.end <= low):
@@ -203,57 +132,50 @@ class Session:
             return self.plan.call.device.private_copy(view)
         return view
 
-    def _require_outside(self, p: Parameter, view: View, prepared: _Prepared) -> None:
+    def _require_outside(self, p: Parameter, view: View, prepared: Prepared) -> None:
         """What a call updates is not in memory which it writes beside."""
         if any(overlap(view, storage) for storage in prepared.memory):
             message = f"`{p.name}` is updated in place, but is a result of this session"
             raise self.plan.call.error("immutable", message, p.span, "give a copy")
 
-    def _prepare(self, bound: Bound) -> _Prepared:
-        library = result_library(bound.views)
+    def _prepare(self, bound: Bound, library: Library, threads: int) -> Prepared:
         layouts = tuple([v.strides for v in bound.views])
-        key = bound.sizes, layouts, library
+        states = tuple([self._state[name].ctypes.data for name in self._feeds])
+        key = bound.sizes, layouts, library, threads, states
         found = self._prepared.get(key)
         if found is None:
-            if not isinstance(self._allocator, Arena):
-                self._prepared.clear()  # their memory is given back
-            found = self._prepared[key] = self._made(bound, library)
+            if self._allocator.is_exact:
+                self._forget()  # their memory is given back
+            state = {name: self._state[name] for name in self._feeds}
+            found = self._preparation.made(bound, library, state, threads)
+            self._prepared[key] = found
             if len(self._prepared) > KEPT_SIZES:
-                self._prepared.popitem(last=False)
+                (sizes, *_), _ = self._prepared.popitem(last=False)
+                if self._switch:
+                    self._switch.remove(sizes)
         else:
             self._prepared.move_to_end(key)
+        if HAS_ENTRIES and self._is_steady(found):
+            if self._switch:
+                self._switch.put(bound.sizes, found.chain)
+            else:
+                self._enter = found.chain
         return found
 
-    def _made(self, bound: Bound, library: Library) -> _Prepared:
-        *shapes, byte_counts = self._shapes(*bound.sizes)
-        memory = self._allocator.storages(tuple(byte_counts))
-        views: dict[str, View] = {}
-        for t, shape in zip(self._held.values(), shapes):
-            assert t.storage is not None
-            n = int(np.prod(shape, dtype=np.int64)) * t.dtype.bytes
-            array = memory[t.storage][:n].view(t.dtype.numpy).reshape(shape)
-            views[t.name] = numpy_view(array)
-        runs = []
-        for step in self._steps:
-            arguments = (*step.step.program.inputs, *step.step.program.outputs)
-            places = tuple(
-                [views[t.name] if t.name in views else self._place[t.name] for t in arguments]
-            )
-            own = step.sizes(bound.sizes)
-            shown = [bound.views[x] if isinstance(x, int) else x for x in places]
-            variant = step.variant(shown, own)
-            used = [places[k] for k in variant.pointers]
-            inputs = tuple([x if isinstance(x, int) else None for x in used])
-            planned = tuple([0 if isinstance(x, int) else x.pointer for x in used])
-            runs.append(_Run(step, variant, inputs, planned, variant.values(shown, own)))
-        outputs = tuple([views[name] for name in self.plan.call.output_names])
-        arrays = () if library == "jax" else tuple([_in_library(v, library) for v in outputs])
-        written = tuple([numpy_view(storage) for storage in memory])
-        span = (
-            min([v.pointer for v in written], default=0),
-            max([v.end for v in written], default=0),
+    def _is_steady(self, prepared: Prepared) -> bool:
+        """States stay where they are, so that the next call finds them there; Python looks at what
+        calls update."""
+        return not self.plan.call.inouts and all(
+            prepared.state[name] is self._state[name] for name in self._feeds
         )
-        return _Prepared(tuple(runs), written, span, outputs, library, arrays)
+
+    def _forget(self) -> None:
+        if self._switch:
+            for sizes, *_ in self._prepared:
+                self._switch.remove(sizes)
+        else:
+            self._enter = self._serve
+        self._prepared.clear()
 
     # ---- state
 
@@ -275,14 +197,15 @@ class Session:
                 found[name] = np.zeros([n or 0 for n in extents], p.dtype.numpy)
         return found
 
-    def _keep_state(self, prepared: _Prepared) -> None:
-        for name, output in self._feeds.items():
-            array = prepared.outputs[self.plan.call.output_names.index(output)].owner
-            kept = self._state.get(name)
-            if kept is None or kept.shape != array.shape:
-                self._state[name] = array.copy()
-            else:
-                np.copyto(kept, array)
+    def _set_state(self, name: str, view: View) -> None:
+        """What this call takes for a state; if that is new, it is copied."""
+        kept = self._state.get(name)
+        if kept is not None and view.owner is kept:
+            return
+        if kept is None or kept.shape != view.shape:
+            self._state[name] = np.array(numpy_array(view), order="C")
+        else:
+            np.copyto(kept, numpy_array(view))
 
     @property
     def state(self) -> dict[str, Array]:
@@ -297,7 +220,8 @@ class Session:
                 hint = f"states are {', '.join(self._states) or 'none'}"
                 raise OptionError(f"`{name}` is no state of this session", hint=hint)
         with self._lock:
-            self._state = {name: np.array(x) for name, x in values.items()}
+            self._enter = self._switch.function if self._switch else self._serve
+            self._state = {name: np.array(x, order="C") for name, x in values.items()}
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the state, in numpy's format of several arrays."""
@@ -308,29 +232,6 @@ class Session:
         """Set the state to what was saved. Errors: OptionError if it is that of another session."""
         with np.load(Path(path)) as found:
             self.state = {name: found[name] for name in found.files}
-
-
-def _in_library(view: View, library: Library) -> Any:
-    if library != "torch":
-        return view.owner
-    torch = sys.modules["torch"]
-    if view.dtype is DType.BFLOAT16:  # numpy's is unknown to torch
-        return torch.from_numpy(view.owner.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(view.owner)
-
-
-def _allocator(plan: Plan, memory: str | None) -> Allocator:
-    if memory not in (None, "planned", "exact"):
-        raise OptionError(f"`memory` is {memory!r}", hint='use "planned" or "exact"')
-    if memory == "exact" or (memory is None and plan.arena_bytes is None):
-        return Exact()
-    if plan.arena_bytes is None:
-        missing = [n for n in plan.call.sizes if n not in plan.bounds]
-        raise OptionError(
-            f"memory of {plan.program.name} cannot be planned: {', '.join(missing)} have no bound",
-            hint='give `plan(bounds={"N": 128, ...})`, or use memory="exact"',
-        )
-    return Arena(plan)
 
 
 def _checked_state(plan: Plan, state: Mapping[str, str]) -> dict[str, str]:

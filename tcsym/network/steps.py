@@ -182,15 +182,15 @@ def sizes_in(part: object) -> frozenset[str]:
 Lifetimes = Mapping[str, tuple[int, int]]
 
 
-def lifetimes(program: Program, steps: Sequence[Step]) -> Lifetimes:
-    """First and last step that needs each tensor; results are needed to the end."""
+def lifetimes(program: Program, steps: Sequence[Step], turns: Sequence[Sequence[int]]) -> Lifetimes:
+    """First and last turn whose steps need each tensor; results are needed to the end."""
     out: dict[str, tuple[int, int]] = {t.name: (0, 0) for t in program.inputs}
-    for k, step in enumerate(steps):
-        for name in step.writes:
-            out.setdefault(name, (k, k))
-        for name in step.reads:
-            out[name] = out[name][0], k
-    end = len(steps) - 1
+    for turn, members in enumerate(turns):
+        for step in [steps[k] for k in members]:
+            for name in step.writes:
+                out.setdefault(name, (turn, turn))
+            for name in step.reads:
+                out[name] = out[name][0], turn
     for t in program.outputs:
-        out[t.name] = out[t.name][0], end
+        out[t.name] = out[t.name][0], len(turns) - 1
     return out

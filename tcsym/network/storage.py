@@ -1,10 +1,10 @@
 """Tensors with lifetimes -> storages that they share, each as large as its largest tensor.
 
-Tensors take turns with a storage if no step needs two of them, or the step that needs two may write
-the one over the other (`in_place`). Larger ones choose first, each the
-storage that grows least by it (Pisarchyk, Lee: Efficient Memory Management for Deep Neural Net
-Inference, 2020: greedy by size, shared objects). Byte counts are expressions in the sizes, so one
-assignment serves all sizes; it is chosen by what tensors need at the bounds.
+Tensors take turns with a storage if steps of one turn never need two of them, or the step that
+needs two may write the one over the other (`in_place`). Larger ones choose first, each the storage
+that grows least by it (Pisarchyk, Lee: Efficient Memory Management for Deep Neural Net Inference,
+2020: greedy by size, shared objects). Byte counts are expressions in the sizes, so one assignment
+serves all sizes; it is chosen by what tensors need at the bounds.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Bounds = Mapping[str, int]
 class Planned(Struct, frozen=True):
     """A tensor of a program. `bytes`: of its elements, `max_bytes`: at the bounds, or None.
 
-    storage: its number; None for what belongs to the caller. first, last: steps that need it.
+    storage: its number; None for what belongs to the caller. first, last: turns that need it.
     over: the tensor that its first step writes it over.
     """
 
@@ -61,14 +61,18 @@ def element_bytes(dtype: DType, shape: Sequence[Index]) -> Index:
 
 
 def place(
-    program: Program, steps: Sequence[Step], bounds: Bounds, over: Mapping[str, str]
+    program: Program,
+    steps: Sequence[Step],
+    turns: Sequence[Sequence[int]],
+    bounds: Bounds,
+    over: Mapping[str, str],
 ) -> tuple[tuple[Planned, ...], tuple[Storage, ...]]:
     """What is planned for tensors that cross steps, and for inputs and outputs.
 
     bounds: largest values of sizes; without one for each that matters there is no arena. over:
     by tensor, one that it may be written over.
     """
-    alive = lifetimes(program, steps)
+    alive = lifetimes(program, steps, turns)
     ranges = {name: Interval(0, bounds.get(name)) for name in program.sizes}
     found = [t for t in program.tensors if t.name in alive]
     sizes = {t.name: element_bytes(t.dtype, t.shape) for t in found}
@@ -100,8 +104,7 @@ def _owners(
     over: Mapping[str, str],
 ) -> dict[str, int]:
     """The storage of each. Where bounds do not tell bytes, all sizes are taken to be alike."""
-    some = {v: 64 for e in sizes.values() for v in e.variables()}
-    weight = {n: m if (m := most[n]) is not None else evaluate(sizes[n], some) for n in names}
+    weight = {n: _weight(most[n], sizes[n]) for n in names}
     taken: list[list[str]] = []
 
     def fits(a: str, b: str) -> bool:
@@ -116,6 +119,15 @@ def _owners(
         else:
             taken.append([name])
     return {name: k for k, held in enumerate(taken) for name in held}
+
+
+def _weight(most: int | None, size: Index) -> int:
+    return evaluate(size, dict.fromkeys(size.variables(), 64)) if most is None else most
+
+
+def weight(storages: Sequence[Storage]) -> int:
+    """Bytes to compare plans by: at the bounds; where these do not tell, at equal sizes."""
+    return sum(_weight(s.max_bytes, s.bytes) for s in storages)
 
 
 def _storages(tensors: Sequence[Planned]) -> tuple[Storage, ...]:

@@ -27,6 +27,27 @@ simt_wait: int
 class Arena:
     shared_bytes: int
     private_bytes: int
+    def hold(self, shared_bytes: int, private_bytes: int, /) -> None: ...
+
+class Chain:
+    def __init__(
+        self,
+        words: bytes,
+        names: tuple[str, ...],
+        types: tuple[np.dtype[Any], ...],
+        results: Any,
+        threads: int,
+        arenas: tuple[Arena, ...],
+        pool: Pool,
+        cores: int,
+        lock: Any,
+        kept: object,
+        failed: Callable[[int, int], object],
+        slow: Callable[..., Any],
+        /,
+    ) -> None: ...
+    def run(self, addresses: tuple[int, ...], threads: int, /) -> Any: ...
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any: ...
 
 class Grids:
     def __init__(

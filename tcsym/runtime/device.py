@@ -55,6 +55,9 @@ class Code(Protocol):
     def grown(self) -> LoadedCode:
         """With all of the code; calls go first while that is made."""
 
+    def ready(self, sizes: Sequence[int]) -> LoadedCode:
+        """With what calls of these sizes, in the variant's order, launch."""
+
 
 class LoadedCode(Code, Protocol):
     """All code of one variant, in the device's memory."""

@@ -10,24 +10,29 @@ import ctypes
 import sys
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import ref
 
 import numpy as np
 
 from tcsym.process.threads import address_of_choice, available_cores
-from tcsym.runtime.kernel_code import KernelCode
 from tcsym.runtime.native import HAS_ENTRIES, native
 from tcsym.runtime.packing import results_type
 from tcsym.runtime.pool import process_pool
 
 if TYPE_CHECKING:
     from tcsym.runtime._native import Arena, Entry, Grids
-    from tcsym.runtime.cuda.code import CudaKernel
 
 OPTIONS = ("out", "threads", "sizes")  # in the order of tcsym/native/native.h
 Slow = Callable[..., Any]
 Failed = Callable[[int], None]  # of 1 + the index of a check in the kernel: raises its error
+
+
+class HasAddress(Protocol):
+    """Code that is called as a kernel is; it is there as long as this object."""
+
+    @property
+    def address(self) -> int: ...
 
 
 class EntryImage:
@@ -56,7 +61,7 @@ class EntryImage:
 
 def load_entry(
     image: EntryImage,
-    kernel: KernelCode | CudaKernel,
+    kernel: HasAddress,
     slow: Slow,
     failed: Failed,
     where: Arena | Grids,

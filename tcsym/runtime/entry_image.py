@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tcsym.index.expr import Condition, all_of, eq, ge, lt, mod, var
-from tcsym.ir.compiled import Compiled, Layout
+from tcsym.index.expr import Condition, Index, all_of, eq, ge, lt, mod, var
+from tcsym.ir.compiled import Layout
 from tcsym.runtime.entering import EntryImage
 from tcsym.runtime.formulas import Formulas, packed_words
 from tcsym.runtime.native import HAS_ENTRIES, native
@@ -23,7 +23,7 @@ _MOST_VALUES = 4096  # they are on the stack of a call
 
 def entry_image(
     plan: CallPlan,
-    compiled: Compiled,
+    scratch: tuple[Index, Index],
     pointers: tuple[int, ...],
     slots: Sequence[int | tuple[int, int]],
     layouts: tuple[Layout, ...],
@@ -31,10 +31,10 @@ def entry_image(
 ) -> EntryImage | None:
     """What `entering.load_entry` loads, for arrays of these layouts; None where there is no way.
 
-    `pointers`: places of the kernel's arguments among inputs and outputs. `slots`: each of its
-    sizes is a slot of the plan, or the stride in elements of (argument, dimension); these and
-    `layouts` are those of a variant (`variants.Variant`). Unless `exact`, arrays of stricter
-    layouts are served as well.
+    `scratch`: bytes that tasks share, and of each. `pointers`: places of the kernel's arguments
+    among inputs and outputs. `slots`: each of its sizes is a slot of the plan, or the stride in
+    elements of (argument, dimension); these and `layouts` are those of a variant
+    (`variants.Variant`). Unless `exact`, arrays of stricter layouts are served as well.
     """
     if not HAS_ENTRIES or not _can_be_entered(plan):
         return None
@@ -45,7 +45,7 @@ def entry_image(
     for check in plan.program.checks:
         formulas.require(check.condition)
     shapes = [[formulas.index(extent) for extent in o.shape] for o in plan.outputs]
-    shared, private = map(formulas.index, (compiled.shared_bytes, compiled.private_bytes))
+    shared, private = map(formulas.index, scratch)
     if len(formulas.values) > _MOST_VALUES:
         return None
     words = [
@@ -94,13 +94,14 @@ def _arrays(
         for slot in p.slots:
             binds.append(int(slot not in told))
             told.add(slot)
-        words += [p.rank, *_type_words(p.dtype, layout), *p.slots, *binds]
+        words += [p.rank, *type_words(p.dtype, layout), *p.slots, *binds]
     for o, layout, shape in zip(plan.outputs, layouts[len(plan.inputs) :], shapes):
-        words += [len(shape), *_type_words(o.dtype, layout), *shape, *[0] * len(shape)]
+        words += [len(shape), *type_words(o.dtype, layout), *shape, *[0] * len(shape)]
     return words
 
 
-def _type_words(dtype: DType, layout: Layout) -> tuple[int, ...]:
+def type_words(dtype: DType, layout: Layout) -> tuple[int, ...]:
+    """As native code has a type and a layout, behind a rank."""
     return _LAYOUTS.index(layout), dtype.bytes, dlpack_type(dtype), *number_kind(dtype)
 
 

@@ -66,10 +66,19 @@ class GrowingKernel:
         result = kernel.run(data_pointers, sizes, threads, place)
         if result == CODE_MISSING:  # sizes so large that the machine's integers do not hold them
             result = self.whole().run(data_pointers, sizes, threads, place)
+        self._begin_growing()
+        return result
+
+    def ready(self, sizes: Sequence[int]) -> LoadedCode:
+        """A kernel that has what calls of these sizes launch; they must not be left out."""
+        kernel = self._serving(tuple(sizes))
+        self._begin_growing()
+        return kernel
+
+    def _begin_growing(self) -> None:
         if self._unfinished is not None and not self._is_growing:
             self._is_growing = True
             beside(self._grow)
-        return result
 
     @property
     def is_whole(self) -> bool:

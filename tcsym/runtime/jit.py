@@ -53,11 +53,7 @@ class LoadedKernel(KernelCode):
             arena = self.arenas.take()
             result = native.launch(code, buffers, values, arena, *rest)
             self.arenas.give_back(arena)
-        if result == OUT_OF_MEMORY:
-            raise MemoryError(f"no {shared + private * threads} bytes of scratch memory")
-        if result == SIMT_FAULT:
-            what = f"a device would not run this kernel so: {native.simt_report()}"
-            raise TargetError(what, hint="please report the text and the sizes")
+        require_run(result, shared + private * threads)
         return result
 
     def byte_counts(self, sizes: tuple[int, ...], threads: int) -> tuple[int, int]:
@@ -77,6 +73,19 @@ class LoadedKernel(KernelCode):
         return self
 
     grown = whole
+
+    def ready(self, sizes: Sequence[int]) -> LoadedKernel:
+        """A kernel that has what calls of these sizes launch: this one."""
+        return self
+
+
+def require_run(result: int, scratch_bytes: int) -> None:
+    """MemoryError, or TargetError, for what a launch says of these."""
+    if result == OUT_OF_MEMORY:
+        raise MemoryError(f"no {scratch_bytes} bytes of scratch memory")
+    if result == SIMT_FAULT:
+        what = f"a device would not run this kernel so: {native.simt_report()}"
+        raise TargetError(what, hint="please report the text and the sizes")
 
 
 def load(compiled: Compiled) -> LoadedKernel:

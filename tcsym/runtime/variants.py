@@ -183,6 +183,12 @@ class Variants:
         """The variant for these layouts, or the general one if there are enough, compiled."""
         return self._made_for(layouts, whole=True).whole()
 
+    def part_of(self, layouts: Layouts, whole: bool) -> Variant:
+        """A variant of its own, whatever there is: for all sizes if `whole`, else for those that
+        are no seldom ones. Its code may be made yet."""
+        with _compiling:
+            return self._make(layouts, whole, None, exactly=True)
+
     def _made_for(
         self, layouts: Layouts, whole: bool = False, asked: Asked | None = None
     ) -> Variant:
@@ -207,18 +213,20 @@ class Variants:
         """Its code, if the code cache has it."""
         return None if VERIFY.read() else self._load(self.target, layouts)
 
-    def _load(self, target: Target, layouts: Layouts, whole: bool = False) -> Compiled | None:
+    def _load(
+        self, target: Target, layouts: Layouts, whole: bool = False, exactly: bool = False
+    ) -> Compiled | None:
         """From the code cache: for all sizes if it has that, or else `whole` is asked for."""
-        load = CodeCache.default().load
-        found = load(self._key(target, layouts))
-        if found is None and not whole:
-            found = load(self._key(target, layouts, leaves_out=True))
-        return found
+        parts = ("all", "") if whole else ("some", "") if exactly else ("all", "some", "")
+        found = (CodeCache.default().load(self._key(target, layouts, part)) for part in parts)
+        return next((x for x in found if x is not None), None)
 
-    def _make(self, layouts: Layouts, whole: bool, asked: Asked | None) -> Variant:
+    def _make(
+        self, layouts: Layouts, whole: bool, asked: Asked | None, exactly: bool = False
+    ) -> Variant:
         target = self.target
         self.plan.device.require(target)
-        found = None if VERIFY.read() else self._load(target, layouts, whole)
+        found = None if VERIFY.read() else self._load(target, layouts, whole, exactly)
         if found is not None:
             self.stats.note(layouts, found)
             return self._loaded(layouts, found)
@@ -238,7 +246,7 @@ class Variants:
         def grown(compiled: Compiled, is_all: bool) -> None:
             noted.append(self.stats.renew(noted.pop(), compiled))
             if is_all:
-                self.keep(layouts, compiled)
+                self.keep(layouts, compiled, whole)
 
         kernel = GrowingKernel(begun, self._load_code, grown)
         if self.plan.inouts:
@@ -257,18 +265,20 @@ class Variants:
         pointers = tuple(position[name] for name in compiled.arguments)
         return Variant(layouts, kernel, pointers, self._slots(compiled))
 
-    def keep(self, layouts: Layouts, compiled: Compiled) -> None:
-        """Put code into the code cache."""
+    def keep(self, layouts: Layouts, compiled: Compiled, whole: bool = True) -> None:
+        """Put code into the code cache. whole: it was asked to serve all sizes."""
         target = self.target
         about = {"name": self.plan.program.name, "target": target.name}
-        key = self._key(target, layouts, compiled.leaves_out)
+        part = "all" if whole else "some" if compiled.leaves_out else ""
+        key = self._key(target, layouts, part)
         CodeCache.default().store(key, compiled, about)
 
-    def _key(self, target: Target, layouts: Layouts, leaves_out: bool = False) -> str:
+    def _key(self, target: Target, layouts: Layouts, part: str) -> str:
+        """part: of the sizes; empty where no sizes are so seldom that they may be left out."""
         program = self.plan.program
         # made of another: another hash, padded: more sizes
         parts = program.name, program.source, program.canonical, *program.sizes
-        identity = "\n".join((*parts, "but some") if leaves_out else parts)
+        identity = "\n".join((*parts, part))
         return code_key(identity, target, self.options, self.fixed, layouts, self.context)
 
     def _slots(self, compiled: Compiled) -> Slots:

@@ -6,6 +6,9 @@ Generated code calls `parallel_for` and `missing_task`; here they are Python fun
 from __future__ import annotations
 
 import ctypes
+import struct
+from itertools import islice
+from typing import Any
 
 from tcsym.ir.compiled import ARENA_LINE, CONTEXT_FIELDS
 
@@ -37,6 +40,8 @@ class Arena:
     """Scratch memory is allocated by each call."""
 
     shared_bytes = private_bytes = 0
+
+    def hold(self, shared_bytes: int, private_bytes: int) -> None: ...
 
 
 class Pool:
@@ -75,6 +80,44 @@ def launch(
     private = -(-(shared + shared_bytes) // ARENA_LINE) * ARENA_LINE
     context = (_INTEGER * len(CONTEXT_FIELDS))(parallel_for, 0, 1, shared, private, private_bytes)
     return int(_KERNEL(kernel)(buffers, sizes, ctypes.addressof(context)))
+
+
+class Chain:
+    """Runs the kernels of a program: tcsym/native/chain.c; Python checks its calls."""
+
+    def __init__(self, words: bytes, names: object, types: object, results: object, *rest: Any):
+        self._words = iter(struct.unpack(f"{len(words) // 8}q", words))
+        self._results, self._failed = results, rest[-2]
+        n_inputs, n_links, _, n_copies = self._take(4)
+        self._take(5)
+        for _ in range(n_inputs):
+            rank = self._take(9)[0]
+            self._take(2 * rank)
+        self._links = [self._link() for _ in range(n_links)]
+        copies = tuple(self._words)[-3 * n_copies :] if n_copies else ()
+        self._copies = [copies[k : k + 3] for k in range(0, len(copies), 3)]
+
+    def _take(self, n: int) -> tuple[int, ...]:
+        return tuple(islice(self._words, n))
+
+    def _link(self) -> tuple[int, tuple[int, ...], bytes, int, int]:
+        address, n_buffers, n_values, shared, private = self._take(5)
+        buffers = self._take(2 * n_buffers)
+        values = struct.pack(f"{n_values}q", *self._take(n_values))
+        return address, buffers, values, shared, private
+
+    def run(self, addresses: tuple[int, ...], threads: int) -> object:
+        """The results; the caller holds the lock."""
+        for k, (address, buffers, values, shared, private) in enumerate(self._links):
+            pairs = zip(buffers[::2], buffers[1::2])
+            given = [at if x < 0 else addresses[x] for x, at in pairs]
+            pointers = struct.pack(f"{len(given)}Q", *given)
+            code = launch(address, pointers, values, Arena(), shared, private, 1, Pool())
+            if code:
+                self._failed(k, code)
+        for to, source, n_bytes in self._copies:
+            ctypes.memmove(to, source, n_bytes)
+        return self._results
 
 
 def large_array(*_: object) -> None:

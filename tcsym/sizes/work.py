@@ -15,7 +15,7 @@ def estimated_work(program: Program, sizes: Mapping[str, int]) -> float:
     """Points of all statements times operations of each; loop variables at their upper ends.
 
     Ranges that use other indices count as at the middle of these, ranges that are read as one."""
-    return float(sum(_work(item, sizes) for item in program.body))
+    return float(sum(work_of(item, sizes) for item in program.body))
 
 
 def n_elements(program: Program, sizes: Mapping[str, int]) -> int:
@@ -24,7 +24,14 @@ def n_elements(program: Program, sizes: Mapping[str, int]) -> int:
     return sum(prod(max(0, evaluate(e, sizes)) for e in t.shape) for t in tensors)
 
 
-def _work(item: Item, values: Mapping[str, int]) -> int:
+def loop_count(loop: For, values: Mapping[str, int]) -> tuple[int, dict[str, int]]:
+    """How often it runs, and the values inside."""
+    n = _extent(loop.lower, loop.upper, values)
+    return n, {**values, loop.variable: _extent(ZERO, loop.upper, values)}
+
+
+def work_of(item: Item, values: Mapping[str, int]) -> int:
+    """Of one item of a program, in scalar operations."""
     match item:
         case Statement():
             points, inside = 1, dict.fromkeys((g.name for g in item.given), 0) | dict(values)
@@ -32,12 +39,11 @@ def _work(item: Item, values: Mapping[str, int]) -> int:
                 points *= max(_extent(r.lower, r.upper, inside), int(bool(item.given)))
                 inside[r.variable] = (evaluate(r.lower, inside) + evaluate(r.upper, inside)) // 2
             return points * sum(1 for _ in subexpressions(item.value))
-        case For(variable, lower, upper, body):
-            n = _extent(lower, upper, values)
-            inside = {**values, variable: _extent(ZERO, upper, values)}
-            return n * sum(_work(x, inside) for x in body)
+        case For(body=body):
+            n, inside = loop_count(item, values)
+            return n * sum(work_of(x, inside) for x in body)
         case If(_, then, orelse):
-            return max(sum(_work(x, values) for x in then), sum(_work(x, values) for x in orelse))
+            return max(sum(work_of(x, values) for x in arm) for arm in (then, orelse))
         case _:
             assert_never(item)
 

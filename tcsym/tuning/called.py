@@ -87,7 +87,7 @@ def _entry(
     variant = variants.variant_of(variants.dense, kernel.compiled, kernel)
     through_python = partial(_call, plan, variant)
     where = variant.pointers, variant.slots, all_dense(plan)
-    image = entry_image(plan, kernel.compiled, *where)
+    image = entry_image(plan, kernel.compiled.scratch, *where)
 
     def failed(fault: int) -> None:
         raise plan.fault_error(kernel.compiled.faults[fault - 1])

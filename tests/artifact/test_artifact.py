@@ -14,6 +14,7 @@ import pytest
 
 import tcsym
 from tcsym.errors import BoundsError, ImmutableError, OptionError, RankError, SizeError, TCTypeError
+from tests.entered import python_frames
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -54,6 +55,18 @@ def test_results_are_those_of_the_kernel_at_all_sizes(mlp: Path) -> None:
     strided = _random(100, 8).T
     given = strided, _random(100, 3), _random(3)
     np.testing.assert_array_equal(loaded(*given), kernel(strided.copy(), *given[1:]))
+
+
+def test_calls_of_usual_arrays_enter_native_code(mlp: Path) -> None:
+    loaded = tcsym.load(mlp)
+    given = _random(2, 3), _random(3, 4), _random(4)
+    want = loaded(*given)
+    tcsym.get_num_threads()
+    assert not python_frames(lambda: loaded._enter(*given))
+    np.testing.assert_array_equal(loaded(*given), want)
+    out = np.empty((2, 4), np.float32)
+    assert loaded(*given, out=out) is out
+    np.testing.assert_array_equal(out, want)
 
 
 def test_wrong_calls_are_errors_of_their_kinds(mlp: Path) -> None:

@@ -23,6 +23,14 @@ def step(float(B,I) x, float(B,H) h, float(I,H) U, float(H,H) V) -> (n) {
 }
 """
 
+BRANCHES = """
+def branches(float(B,K) X, float(K,N) U, float(K,N) V) -> (Y) {
+    F(b,n) +=! X(b,k) * U(k,n)
+    G(b,n) +=! X(b,k) * V(k,n)
+    Y(b,c) +=! F(b,n) * G(c,n)
+}
+"""
+
 
 def _random(*shape: int) -> Any:
     return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
@@ -55,23 +63,43 @@ def test_a_call_allocates_nothing_and_reuses_its_memory() -> None:
     assert after - before < 4096  # less than the smallest tensor
 
 
-def test_exact_memory_is_what_the_formula_says() -> None:
+def test_calls_after_the_first_of_some_sizes_run_no_python(monkeypatch: Any) -> None:
     kernel = tcsym.define(LAYERS)
-    plan, memory = kernel.plan(), kernel.memory()
+    session = kernel.plan(bounds={"B": 8, "K": 8, "N": 8, "M": 8}).session()
+    calls = [_layers(2, 3, 4, 5), _layers(8, 8, 8, 8)]
+    wants = [session(*given).copy() for given in calls]
+    monkeypatch.setattr(session, "_prepare", None)
+    for given, want in [*zip(calls, wants)] * 2:
+        np.testing.assert_array_equal(session(*given), want)
+    x, *weights = calls[0]
+    for other in (x.astype(np.float64), x.T.copy().T, _random(3, 3)):
+        with pytest.raises((tcsym.TCError, TypeError)):  # of another kind: Python is asked
+            session(other, *weights)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_exact_memory_is_what_the_formula_says(threads: int) -> None:
+    kernel = tcsym.define(BRANCHES)
+    plan = kernel.plan(parallel=True)
+    session, memory = plan.session(), plan.memory()
+    for b, k, n in ((3, 5, 7), (70, 40, 90), (4, 2, 3)):
+        given = _random(b, k), _random(k, n), _random(k, n)
+        session(*given, threads=threads)
+        whole = memory.at(threads=threads, B=b, K=k, N=n)
+        assert session.bytes + sum(x.nbytes for x in given) == whole
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_steps_of_a_turn_run_at_once_with_the_results_of_the_reference(threads: int) -> None:
+    kernel = tcsym.define(BRANCHES)
+    plan = kernel.plan(bounds={"B": 80, "K": 80, "N": 80}, parallel=True)
+    assert [len(turn) for turn in plan.turns] == [2, 1]
     session = plan.session()
-    for b, k, n, m in ((3, 5, 7, 2), (30, 4, 16, 5)):
-        session(*_layers(b, k, n, m))
-        whole = memory.at(threads=1, B=b, K=k, N=n, M=m)
-        inputs = 4 * (b * k + k * n + n * n + n * m)
-        scratch = sum(
-            shared + private
-            for shared, private in (
-                x.variant.kernel.byte_counts(x.sizes, 1)  # type: ignore[attr-defined]
-                for p in session._prepared.values()
-                for x in p.runs
-            )
-        )
-        assert session.bytes + inputs + scratch == whole
+    for b, k, n in ((80, 70, 80), (2, 3, 4), (80, 70, 80)):
+        given = _random(b, k), _random(k, n), _random(k, n)
+        want = kernel.reference(*given)
+        got = session(*given, threads=threads)
+        np.testing.assert_allclose(got, want, 1e-4, 1e-5 * np.abs(want).max())
 
 
 def test_sizes_beyond_a_bound_are_refused_before_anything_is_written() -> None:
@@ -102,10 +130,15 @@ def test_a_state_goes_from_call_to_call_and_to_a_file(tmp_path: Path) -> None:
         h = kernel.reference(x, h, u, v)
         np.testing.assert_allclose(session(x=x, U=u, V=v), h, 1e-5, 1e-5)
     session.save(tmp_path / "state.npz")
+    assert session._enter != session._serve  # native code finds the state
     other = kernel.plan().session(state={"h": "n"})
     other.load(tmp_path / "state.npz")
     x = _random(2, 3)
-    np.testing.assert_array_equal(other(x=x, U=u, V=v), session(x=x, U=u, V=v))
+    for _ in range(2):
+        np.testing.assert_array_equal(other(x=x, U=u, V=v), session(x=x, U=u, V=v))
+    session.state = {"h": h}
+    np.testing.assert_array_equal(session(x=x, U=u, V=v), other(x=x, h=h, U=u, V=v))
+    assert session.state["h"].tolist() == other.state["h"].tolist()
     with pytest.raises(OptionError, match="no output"):
         kernel.plan().session(state={"h": "q"})
 
@@ -126,6 +159,28 @@ def test_steps_may_be_kernels_of_a_device_in_its_twin() -> None:
     for sizes in ((3, 5, 7, 2), (8, 8, 9, 5)):
         given = _layers(*sizes)
         np.testing.assert_allclose(session(*given), kernel.reference(*given), 1e-4, 1e-4)
+
+
+def test_one_session_serves_calls_of_several_threads() -> None:
+    kernel = tcsym.define(STEP)
+    session = kernel.plan().session(state={"h": "n"})
+    ones = {"U": np.zeros((1, 1), np.float32), "V": np.ones((1, 1), np.float32)}
+    x, h = np.zeros((1, 1), np.float32), np.full((1, 1), 0.5, np.float32)
+    session(x=x, h=h, **ones)
+
+    def run() -> None:
+        for _ in range(500):
+            session(x=x, **ones)
+
+    threads = [threading.Thread(target=run) for _ in range(3)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    want = 0.5
+    for _ in range(1501):
+        want = np.tanh(want)
+    np.testing.assert_allclose(session.state["h"], want, 1e-3)
 
 
 def test_sessions_are_the_hosts() -> None:

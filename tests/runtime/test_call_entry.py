@@ -128,7 +128,7 @@ def fast_entry(
 ) -> Slow | None:
     """Entry for arrays of these layouts (all dense); None where it is not safe."""
     layouts = layouts or all_dense(plan)
-    image = entry_image(plan, kernel.compiled, pointers, slots, layouts, exact)
+    image = entry_image(plan, kernel.compiled.scratch, pointers, slots, layouts, exact)
     return None if image is None else load_entry(image, kernel, slow, raised, kernel.arenas.main)
 
 

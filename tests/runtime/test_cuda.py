@@ -311,7 +311,7 @@ def entered(kernel: Any, x: Any) -> Any:
     variant = kernel._serving.dispatcher.versions[0].variants.ready_dense
     dense = all_dense(kernel._serving.plan)
     image = entry_image(
-        kernel._serving.plan, variant.compiled, variant.pointers, variant.slots, dense
+        kernel._serving.plan, variant.compiled.scratch, variant.pointers, variant.slots, dense
     )
     return variant.kernel.whole().enter(image, lambda *args, **options: None, lambda fault: None)
 

@@ -40,6 +40,12 @@ assert (large(np.ones(2**21, np.float32)) == 2).all()
 assert tc.get_result_memory().blocks == 0
 assert "threads" in inspect.signature(m.mm).parameters
 assert pickle.loads(pickle.dumps(m.mm)).name == "mm"
+session = m.mm.plan().session()
+a = rng.random((4, 3), np.float32)
+np.testing.assert_allclose(session(a, a.T), m.mm(a, a.T), 1e-5)
+last = tc.define("def last(float(N) X, float(N) S) -> (O) { O(i) = X(i) + 2.0 * S(i) }")
+sums = last.plan().session(state={"S": "O"})
+assert [sums(X=np.ones(1, np.float32))[0] for _ in range(3)] == [1, 3, 7]
 print(m.mm.stats.calls if hasattr(m.mm.stats, "calls") else "good")
 """
 

@@ -163,6 +163,10 @@ class CudaKernel:
 
     grown = whole
 
+    def ready(self, sizes: Sequence[int]) -> CudaKernel:
+        """A kernel that has what calls of these sizes launch: this one."""
+        return self
+
     def enter(self, image: EntryImage, slow: Slow, failed: Failed) -> Entry:
         """A native way in for arrays on the first device that called, see `KernelCode.enter`."""
         from tcsym.runtime.entering import load_entry

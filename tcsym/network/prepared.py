@@ -1,0 +1,203 @@
+"""A plan at some sizes, for arguments of some layouts -> all that its calls need, made once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+
+from tcsym.network.allocate import Allocator, Scratch
+from tcsym.network.made import MadeStep
+from tcsym.network.plan import Plan
+from tcsym.network.turns import tasks_of
+from tcsym.process.threads import address_of_choice, available_cores
+from tcsym.runtime.arguments import Bound
+from tcsym.runtime.arrays import Array, numpy_view
+from tcsym.runtime.entering import argument_names
+from tcsym.runtime.entry_image import type_words
+from tcsym.runtime.formulas import packed_words
+from tcsym.runtime.jit import LoadedKernel
+from tcsym.runtime.native import native
+from tcsym.runtime.packing import packed
+from tcsym.runtime.pool import process_pool
+from tcsym.runtime.size_functions import shapes_of
+from tcsym.runtime.variants import layout_of
+from tcsym.runtime.view import Library, View
+from tcsym.types import DType
+
+_LIBRARIES = {"numpy": 1, "torch": 2}  # as tcsym/native/native.h counts them; others are 0
+_LARGE_WORK = 32768  # product of sizes from which on calls release Python's lock
+
+
+class Prepared(Struct, frozen=True):
+    """chain: runs the kernels. memory: storages that are written, all of them in `span`, from the
+    first byte to behind the last. outputs: of a call. state: what the next call takes for states.
+    """
+
+    chain: Any
+    memory: tuple[View, ...]
+    span: tuple[int, int]
+    outputs: tuple[View, ...]
+    state: Mapping[str, Array]
+
+
+class _Launch(Struct, frozen=True):
+    """Of one step. places: for each argument of its code, an input's place or an address."""
+
+    step: MadeStep
+    kernel: LoadedKernel
+    places: tuple[tuple[int, int], ...]
+    values: tuple[int, ...]
+    scratch: tuple[int, int]  # shared bytes, and private ones of a task
+
+
+class Preparation:
+    """Makes `Prepared` values for one session. kept: inputs that are states -> outputs."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        steps: Sequence[MadeStep],
+        kept: Mapping[str, str],
+        allocator: Allocator,
+        scratch: Scratch,
+        lock: Any,
+        slow: Callable[..., Any],
+    ) -> None:
+        self.plan, self.steps, self.kept = plan, steps, kept
+        self.allocator, self.scratch = allocator, scratch
+        self._lock, self._slow = lock, slow
+        self.inputs = [p for p in plan.call.inputs if p.name not in kept]
+        self.place = {p.name: k for k, p in enumerate(self.inputs)}
+        self.position = {p.name: k for k, p in enumerate(plan.call.inputs)}
+        self.held = [t for t in plan.tensors if t.storage is not None]
+        shapes = [*(t.shape for t in self.held), tuple(s.bytes for s in plan.storages)]
+        self._shapes = shapes_of(shapes, plan.call.sizes)
+
+    def made(
+        self, bound: Bound, library: Library, state: Mapping[str, Array], threads: int
+    ) -> Prepared:
+        """state: what the call takes for states. library: of the results."""
+        *shapes, byte_counts = self._shapes(*bound.sizes)
+        memory = self.allocator.storages(tuple(byte_counts))
+        views = {name: numpy_view(array) for name, array in state.items()}
+        for t, shape in zip(self.held, shapes):
+            assert t.storage is not None
+            n = prod(shape) * t.dtype.bytes
+            views[t.name] = numpy_view(memory[t.storage][:n].view(t.dtype.numpy).reshape(shape))
+        launches = [self._launch(step, bound, views, threads) for step in self.steps]
+        self._make_room(launches, threads)
+        outputs = tuple([views[name] for name in self.plan.call.output_names])
+        after = {name: _kept(state[name], views[out].owner) for name, out in self.kept.items()}
+        copies = [
+            (numpy_view(after[name]).pointer, views[out].pointer, after[name].nbytes)
+            for name, out in self.kept.items()
+        ]
+        results = packed(
+            self.plan.call.output_names, tuple([_in_library(v, library) for v in outputs])
+        )
+        written = tuple([numpy_view(storage) for storage in memory])
+        span = (
+            min([v.pointer for v in written], default=0),
+            max([v.end for v in written], default=0),
+        )
+        groups = self._groups(bound.sizes, threads)
+        heads = [len(self.inputs), len(launches), len(groups), len(copies)]
+        is_long = prod(bound.sizes) >= _LARGE_WORK
+        heads += [_LIBRARIES.get(library, 0), *span, int(is_long), threads]
+        given = [bound.views[self.position[p.name]] for p in self.inputs]
+        words = [
+            *heads,
+            *[w for p, v in zip(self.inputs, given) for w in _input_words(p.dtype, v)],
+            *[w for x in launches for w in _launch_words(x)],
+            *[w for group in groups for w in group],
+            *[w for copy in copies for w in copy],
+        ]
+
+        def failed(k: int, result: int) -> None:
+            raise launches[k].step.error(launches[k].kernel, result, launches[k].scratch, threads)
+
+        chain = native.Chain(
+            packed_words(words),
+            argument_names(tuple([p.name for p in self.inputs])),
+            tuple([p.dtype.numpy for p in self.inputs]),
+            results,
+            address_of_choice(),
+            tuple(self.scratch.arenas),
+            process_pool().native,
+            available_cores(),
+            self._lock,
+            (launches, memory, after),
+            failed,
+            self._slow,
+        )
+        return Prepared(chain, written, span, outputs, after)
+
+    def _launch(
+        self, step: MadeStep, bound: Bound, views: Mapping[str, View], threads: int
+    ) -> _Launch:
+        names = [t.name for t in (*step.step.program.inputs, *step.step.program.outputs)]
+        shown = [views[n] if n in views else bound.views[self.position[n]] for n in names]
+        own = step.sizes(bound.sizes)
+        variant = step.variant(shown, own)
+        values = variant.values(shown, own)
+        kernel = variant.kernel.ready(values)
+        assert isinstance(kernel, LoadedKernel)
+        used = [names[k] for k in variant.pointers]
+        places = [(-1, views[n].pointer) if n in views else (self.place[n], 0) for n in used]
+        return _Launch(step, kernel, tuple(places), values, kernel.byte_counts(values, threads))
+
+    def _make_room(self, launches: Sequence[_Launch], threads: int) -> None:
+        """Scratch memory for steps in turn, and for those that may run beside the first of one."""
+        self.scratch.begin(is_exact=self.allocator.is_exact)
+        for turn in self.plan.turns:
+            for k, step in enumerate(turn):
+                shared, private = launches[step].scratch
+                self.scratch.require(0, shared, private * threads)
+                if k and threads > 1:
+                    self.scratch.require(k, shared, private)
+        self.scratch.hold()
+
+    def _groups(self, sizes: tuple[int, ...], threads: int) -> list[tuple[int, int, int, int]]:
+        values = dict(zip(self.plan.call.sizes, sizes))
+        grain = self.plan.options.min_work_per_thread
+        groups = []
+        for turn in self.plan.turns:
+            tasks, time = 1, 0
+            if len(turn) > 1 and threads > 1:
+                steps = [self.plan.steps[k] for k in turn]
+                tasks, time = tasks_of(steps, values, threads, grain)
+            groups.append((turn[0], len(turn), tasks, time))
+        return groups
+
+
+def _input_words(dtype: DType, view: View) -> list[int]:
+    """What the input must be to be served at once: as the view is, apart from its address."""
+    layout = layout_of(view)
+    steps = [s * (n - 1) for s, n in zip(view.strides, view.shape)]
+    low, high = sum(min(0, s) for s in steps), sum(max(0, s) for s in steps) + dtype.bytes
+    low, high = (low, high) if prod(view.shape) else (0, 0)
+    return [len(view.shape), *type_words(dtype, layout), low, high, *view.shape, *view.strides]
+
+
+def _launch_words(x: _Launch) -> list[int]:
+    heads = [x.kernel.address, len(x.places), len(x.values), *x.scratch]
+    return [*heads, *[w for place in x.places for w in place], *x.values]
+
+
+def _kept(before: Array, output: Array) -> Array:
+    """Where a state is kept: in the same memory, unless its shape changes."""
+    return before if before.shape == output.shape else np.empty_like(output)
+
+
+def _in_library(view: View, library: Library) -> Any:
+    if library != "torch":
+        return view.owner
+    import torch
+
+    if view.dtype is DType.BFLOAT16:  # numpy's is unknown to torch
+        return torch.from_numpy(view.owner.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(view.owner)
