@@ -200,7 +200,7 @@ class Serving:
         """Serves every call, the straight way."""
         plan = self.plan
         traced = traced_call(plan, args, kwargs)
-        if traced is not None:
+        if traced is not NotImplemented:
             return traced
         given = match_arguments(plan, args, kwargs)
         targets = match_outputs(plan, out)

@@ -25,12 +25,14 @@ if TYPE_CHECKING:
 
 
 class Symbol(Struct, eq=False):
-    """A tensor while a function is traced. A parameter's type and extents are its first use's."""
+    """A tensor while a function is traced. A parameter's type and extents are its first use's; it
+    is `inout` if some use updates it."""
 
     name: str
     trace: Trace
     dtype: DType | None = None
     extents: tuple[str, ...] | None = None
+    inout: bool = False
 
 
 class Trace(Struct, eq=False):
@@ -52,7 +54,8 @@ def trace(function: Callable[..., Any], *, name: str = "traced", **settings: Any
     """A kernel of what a function does: it takes symbolic tensors, calls kernels, returns results.
 
     Example: `both = tcsym.trace(lambda x, y, c: cat(cat(x, y), c))`. Parameters keep their names;
-    results are `o`, or `o1`, `o2`, ... of a tuple, or the keys of a mapping.
+    results are `o`, or `o1`, `o2`, ... of a tuple, or the keys of a mapping; of a function that
+    returns None there are none. What a kernel updates the function updates.
     name: of the def; its text is the kernel's `source`.
     settings: as for `define`.
     Errors: OptionError where the function does anything but call kernels; those of `define`.
@@ -80,6 +83,8 @@ def _names(function: Callable[..., Any]) -> list[str]:
 
 
 def _outputs(results: Any, made: Trace) -> dict[str, Symbol]:
+    if results is None and any(" = " not in x for x in made.statements):
+        return {}
     if isinstance(results, Mapping):
         named = dict(results)
     elif isinstance(results, tuple | list):
@@ -98,10 +103,10 @@ def _text(made: Trace, name: str, parameters: list[Symbol], outputs: Mapping[str
         if p.dtype is None or p.extents is None:
             raise OptionError(f"parameter `{p.name}` of the function goes into no kernel")
         extents = f"({', '.join(p.extents)})" if p.extents else ""
-        heads.append(f"{p.dtype}{extents} {p.name}")
+        heads.append(f"{'inout ' * p.inout}{p.dtype}{extents} {p.name}")
     if name in made.texts:
         raise OptionError(f"`{name}` is one of the kernels", hint="give another `name`")
-    made_here = {s.partition(" = ")[0] for s in made.statements}
+    made_here = {s.rpartition(" = ")[0] for s in made.statements}
     renamed = {x.name: n for n, x in outputs.items()}
     given = [x.name for x in outputs.values() if x in parameters]
     if given or len(renamed) < len(outputs):
@@ -115,28 +120,25 @@ def _text(made: Trace, name: str, parameters: list[Symbol], outputs: Mapping[str
 
 
 def _renamed(statement: str, names: Mapping[str, str]) -> str:
-    left, right = statement.split(" = ")
+    left, assigned, right = statement.rpartition(" = ")
     call, _, arguments = right.rstrip(")").partition("(")
     targets = ", ".join(names.get(x, x) for x in left.split(", "))
     given = ", ".join(names.get(x, x) for x in arguments.split(", ") if x)
-    return f"{targets} = {call}({given})"
+    return f"{targets}{assigned}{call}({given})"
 
 
 # ---- calls while a function is traced
 
 
 def traced_call(plan: CallPlan, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """Symbols for the results, or None if nothing is traced, or none of the arguments is."""
+    """Symbols for the results; NotImplemented if nothing is traced, or none of the arguments is."""
     made = _TRACED.get()
     if made is None:
-        return None
+        return NotImplemented
     given = match_arguments(plan, args, kwargs)
     if not any(isinstance(x, Symbol) for x in given):
-        return None
+        return NotImplemented
     program = plan.program
-    if program.inouts:
-        hint = "call it in the text of a def"
-        raise CallError(f"`{program.name}` updates arguments: it cannot be traced", hint=hint)
     known = made.texts.setdefault(program.name, program.source)
     if known != program.source:
         hint = "define one of them under another name"
@@ -145,8 +147,8 @@ def traced_call(plan: CallPlan, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     results = [Symbol(made.fresh(), made) for _ in plan.outputs]
     for symbol, output in zip(results, plan.outputs):
         symbol.dtype = output.dtype
-    targets = ", ".join(x.name for x in results)
-    made.statements.append(f"{targets} = {program.name}({', '.join(names)})")
+    targets = ", ".join(x.name for x in results) + " = " * bool(results)
+    made.statements.append(f"{targets}{program.name}({', '.join(names)})")
     return packed(plan.output_names, tuple(results))
 
 
@@ -161,4 +163,5 @@ def _argument(plan: CallPlan, p: Parameter, x: Any, made: Trace) -> str:
         x.extents = tuple(
             str(d) if isinstance(d, int) else f"{x.name}_{k}" for k, d in enumerate(p.dimensions)
         )
+    x.inout = x.inout or p.inout
     return x.name

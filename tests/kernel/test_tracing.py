@@ -51,6 +51,23 @@ def test_several_results_have_names() -> None:
     np.testing.assert_array_equal(result.whole, np.concatenate([x + 1, x * 2]))
 
 
+def test_what_kernels_update_the_function_updates() -> None:
+    add = tcsym.define("def add(inout float(N) Y, float(N) X) -> () { Y(i) += X(i) }").add
+    twice = tcsym.define("def twice(float(N) X) -> (Z) { Z(i) = 2 * X(i) }").twice
+
+    def step(w: Any, g: Any) -> None:
+        z = twice(g)
+        add(z, g)
+        add(w, z)
+
+    kernel = tcsym.trace(step)
+    assert list(kernel.signature.inouts) == ["w"] and not kernel.signature.outputs
+    w, g = _random(5), _random(5)
+    want = w + 3 * g
+    assert kernel(w, g) is None
+    np.testing.assert_allclose(w, want, 1e-5)
+
+
 def test_what_is_no_composition_of_kernels_is_refused() -> None:
     cat = tcsym.define(CAT)
     other = tcsym.define(CAT.replace("float(N,D) X", "float(N,D) X ").replace("i < N", "i < N "))
