@@ -119,3 +119,19 @@ def test_what_is_updated_is_a_result() -> None:
     assert result._fields == ("s", "Y_new")
     assert (float(result.s), result.Y_new.tolist()) == (8.0, [1, 2, 5])
     assert jax.grad(lambda y, x: f(y, x).s, 1)(Y, X).tolist() == [0, 2, 4]
+
+
+def test_what_is_saved_for_gradients_has_gradients() -> None:
+    text = "def f(float(N) X) -> (Y) { e(i) = exp(X(i)) s +=! e(i) Y(i) = e(i) / s }"
+    kernel = tc.define(text).f
+    assert [t.name for t in kernel.saving().program.outputs] == ["Y", "s"]
+    x = jax.numpy.arange(3.0)
+
+    def loss(f: Any) -> Any:
+        return lambda x: (f(x) ** 3).sum()
+
+    def second(f: Any) -> Any:
+        return jax.grad(lambda x: (jax.grad(loss(f))(x) ** 2).sum())
+
+    for of in (lambda f: jax.grad(loss(f)), second):
+        close(of(operator(kernel))(x), of(jax.nn.softmax)(x))
