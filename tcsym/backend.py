@@ -134,9 +134,17 @@ class Device(Cpu):
     """The kernels of a device, launched by a half on the host."""
 
     def map(self, kernel: Kernel, target: Target, options: Options, whole: bool) -> Mapped:
-        from tcsym.schedule.map_gpu import map_gpu
+        from msgspec.structs import replace
 
-        return map_gpu(kernel, target.machine, options)
+        from tcsym.schedule.device.narrow import narrowed
+        from tcsym.schedule.map_gpu import map_gpu
+        from tcsym.types import DType
+
+        machine = target.machine
+        if options.tf32:
+            machine = replace(machine, factors=machine.factors | {DType.FLOAT32})
+        mapped = map_gpu(kernel, machine, options)
+        return mapped if whole else replace(mapped, kernel=narrowed(mapped.kernel))
 
 
 class Twin(Device):

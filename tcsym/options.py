@@ -1,4 +1,4 @@
-"""Compilation options: frozen, validated, JSON round trip. They never change a result, only speed.
+"""Compilation options: frozen, validated, JSON round trip. All but `tf32` change speed alone.
 
 Tile shapes and thread counts are rules in sizes and machine facts, not literals tied to one size.
 """
@@ -73,6 +73,8 @@ class Options(Struct, frozen=True, metaclass=_Named):
     row_unroll: vectors in flight in row loops and row reductions.
     strip_vectors: vectors in flight in strips of columns; accumulators count (0: the target's
         default).
+    tf32: devices may multiply matrices of float32 by their ten first bits behind the point, which
+        changes results; it is never set but by you, and means nothing on processors.
     min_work_per_thread: estimated time, in sixteenths of a processor cycle, below which no further
         thread is used; 0: all are used, however short a loop is.
     time_limit: seconds for scheduling before the next simpler strategy is taken.
@@ -101,6 +103,7 @@ class Options(Struct, frozen=True, metaclass=_Named):
     parallel_loops: int = 3
     row_unroll: int = 4
     strip_vectors: int = 0
+    tf32: bool = False
     min_work_per_thread: int = 131072
     time_limit: float = 5.0
 
@@ -190,7 +193,7 @@ _RANGES: dict[str, tuple[int, int]] = {
     "strip_vectors": (0, 32),
     "min_work_per_thread": (0, 2**62),
 }
-_SWITCHES = ("pack", "vectorize", "parallelize")
+_SWITCHES = ("pack", "vectorize", "parallelize", "tf32")
 NEST_FIELDS = (
     "plan",
     "register_rows",

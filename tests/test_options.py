@@ -38,7 +38,7 @@ _binds = st.sampled_from(("never", "before", "after"))
 _values = {
     "bind": _binds | st.dictionaries(st.sampled_from("MNK"), _binds),
     **{name: st.sampled_from(choices) for name, choices in _CHOICES.items()},
-    **{name: st.booleans() for name in ("pack", "vectorize", "parallelize")},
+    **{name: st.booleans() for name in ("pack", "vectorize", "parallelize", "tf32")},
     **{name: st.integers(*bounds) for name, bounds in _RANGES.items()},
     "plan": st.sampled_from(("", "Panels", "InPlace:2")),
     "time_limit": st.floats(1e-3, 1e3),

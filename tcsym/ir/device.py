@@ -78,6 +78,11 @@ def is_atomic(op: str, dtype: DType) -> bool:
     return exact and dtype.bytes in (4, 8)
 
 
+def product_depth(dtype: DType) -> int:
+    """Of a product of matrices of that type: 32 bytes of each row."""
+    return 32 // dtype.bytes
+
+
 OnDevice = Barrier | BeginCopy | CommitCopies | WaitCopies | MatrixMultiply
 Operand = Literal["target", "left", "right"]
 

@@ -117,6 +117,8 @@ class Loop(Struct, frozen=True):
         inside vary with it, so schedules take what is inside for one iteration at a time.
     value: if given, an int64: of all iterations only the one for which the variable has this value
         does something. Such a loop runs in order; whoever writes code reads the value instead.
+    below: of a single iteration whose place does not show it: the variable is not negative, and
+        below that.
     """
 
     variable: str
@@ -131,6 +133,7 @@ class Loop(Struct, frozen=True):
     at: Index | Expr | None = None
     independent: bool = False
     value: Value | None = None
+    below: Index | None = None
 
     @property
     def is_steps(self) -> bool:
@@ -271,7 +274,8 @@ class Kernel(Struct, frozen=True):
     """`arguments`: buffer names in calling order (inputs, then outputs). `sizes`: 64-bit run-time
     arguments in calling order: the program's sizes, then the symbolic strides of arguments.
     `context`: the sizes it is for; others need not be served. `left_out`: sizes of the body with
-    which it returns at once and says so, as another kernel has code for them.
+    which it returns at once and says so, as another kernel has code for them. `narrow`: numbers in
+    a device's grids have 32 bits, which hold all but what is left out.
     """
 
     name: str
@@ -282,6 +286,7 @@ class Kernel(Struct, frozen=True):
     context: Context = ()
     view: View | None = None
     left_out: Condition = FALSE
+    narrow: bool = False
 
     @property
     def launched(self) -> tuple[str, ...]:

@@ -212,10 +212,12 @@ def _with_loop_parts(
         return n if body is n.body else replace(n, body=body)
     lower, upper, work = ix(n.lower), ix(n.upper), ix(n.work)
     mask = None if n.mask is None else ix(n.mask)
-    before = (n.body, n.lower, n.upper, n.work, n.mask)
-    if all(map(is_, (body, lower, upper, work, mask), before)):
+    below = None if n.below is None else ix(n.below)
+    before = (n.body, n.lower, n.upper, n.work, n.mask, n.below)
+    if all(map(is_, (body, lower, upper, work, mask, below), before)):
         return n
-    return replace(n, lower=lower, upper=upper, mask=mask, work=work, body=body)
+    given = {"lower": lower, "upper": upper, "mask": mask, "work": work, "below": below}
+    return replace(n, **given, body=body)
 
 
 def substitute_node(n: Node, values: Values) -> Node:

@@ -46,6 +46,7 @@ from tcsym.schedule.device.plan import (
     SharedTiles,
     SplitSum,
     ThreadPoints,
+    TurnedTiles,
     Version,
     WarpTiles,
 )
@@ -217,6 +218,9 @@ class _Host(Struct):
         match plan:
             case ThreadPoints() | BlockRows():
                 return replace(plan, loops=tuple(new[v] for v in plan.loops))
+            case TurnedTiles():
+                loops = tuple(new[v] for v in plan.loops)
+                return replace(plan, loops=loops, across=new[plan.across])
             case SharedTiles() | WarpTiles():
                 rows, columns, total = new[plan.rows], new[plan.columns], new[plan.sum]
                 return replace(plan, rows=rows, columns=columns, sum=total)

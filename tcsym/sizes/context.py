@@ -170,8 +170,10 @@ def _quotient(a: Interval, b: Interval) -> Interval:
         return Interval(
             None if a.low is None else a.low // n, None if a.high is None else a.high // n
         )
-    if a.low is None or a.low < 0 or b.low is None or b.low < 0:
+    if a.low is None or b.low is None or b.low < 0:
         return ANY
+    if a.low < 0:
+        return Interval(a.low, None if a.high is None else max(0, a.high))
     low = a.low // b.high if b.low and b.high else 0  # where nothing runs, ranges may be empty
     return Interval(low, None if a.high is None else a.high // max(1, b.low))
 

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from tcsym.target.cpu import TRIPLE as HOST_TRIPLE
 from tcsym.target.machine import Level, Machine, Multiprocessor, Tile
 from tcsym.target.target import TWIN, Target
+from tcsym.types import DType
 
 
 class Kind(NamedTuple):
@@ -68,6 +69,7 @@ def machine_of(kind: Kind, halves: bool = True) -> Machine:
         has_libm=False,
         workers=kind.multiprocessors,
         multiprocessor=MULTIPROCESSORS[kind.name],
+        factors=frozenset((DType.FLOAT16, DType.BFLOAT16)),
     )
 
 

@@ -9,6 +9,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from tcsym.types import DType
+
 # Sums of products of short elements side by side in 32 bits, as instructions (`ir.packed`).
 Dot = Literal["dot_int16", "dot_uint8_int8", "dot_bfloat16"]
 
@@ -62,7 +64,8 @@ class Machine(Struct, frozen=True):
     has_halves: float16 is converted in registers. strip_vectors: of a strip of columns.
     stream_bytes: stores that bypass the caches go to multiples of that. has_libm: code may call the
     C library's functions; a machine without it has fused multiply-add. workers: of a device, what
-    runs blocks beside each other, each a `multiprocessor`.
+    runs blocks beside each other, each a `multiprocessor`. factors: types of matrices
+    that one instruction multiplies.
     """
 
     name: str
@@ -79,6 +82,7 @@ class Machine(Struct, frozen=True):
     has_libm: bool = True
     workers: int = 1
     multiprocessor: Multiprocessor | None = None
+    factors: frozenset[DType] = frozenset()
 
     def level(self, name: str) -> Level:
         """The level of that name: on a CPU a cache, `l1`, `l2` or `l3`."""

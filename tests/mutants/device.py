@@ -229,14 +229,14 @@ MUTANTS = (
         "matrices-of-the-first-steps",
         "products of matrices use the first steps of a panel only",
         "Sum.matrices",
-        "var(at[0]) * DEPTH + step)",
+        "var(at[0]) * depth + step)",
         "step)",
     ),
     Mutant(
         "matrix-depth-left-out",
         "products of matrices use one depth of a panel",
         "Sum.multiply",
-        "index(plan.depth // DEPTH)",
+        "index(plan.depth // depth)",
         "index(1)",
     ),
     Mutant(
@@ -245,6 +245,13 @@ MUTANTS = (
         "Sum.matrices",
         '(row, column) if operand == "left" else (column, row)',
         "(row, column)",
+    ),
+    Mutant(
+        "steps-of-halves",
+        "the elements of float32 matrices that a thread holds are found as those of 16 bits",
+        "Sum.matrices",
+        "held(operand, depth, mod(var(thread), WARP), e)",
+        "held(operand, 16, mod(var(thread), WARP), e)",
     ),
     # ---- rows of a block
     Mutant(
@@ -342,7 +349,7 @@ MUTANTS = (
         "row-array-of-each-thread",
         "an array of a row is each thread's own, though others read it",
         "_Rows.keep_between_phases",
-        "if chain <= b.private and not is_own(nest, b.name) and not inside & b.private:",
+        "if chain <= b.private and not kept:",
         "if not b.private:",
     ),
     Mutant(
@@ -365,6 +372,34 @@ MUTANTS = (
         "_Rows.lane",
         "mod(thread, self.plan.width)",
         "thread",
+    ),
+    Mutant(
+        "held-by-another",
+        "a thread keeps elements in registers that others change",
+        "_is_held",
+        "return len(places) == 1 and var(ELEMENT) in next(iter(places))",
+        "return any(var(ELEMENT) in p for p in places)",
+    ),
+    Mutant(
+        "held-rows-too-long",
+        "rows are kept in registers that are longer than all threads have registers for",
+        "rows",
+        "ge(width * HELD, longest)",
+        "ge(width * HELD, longest - HELD)",
+    ),
+    Mutant(
+        "not-loaded-into-registers",
+        "what is kept in registers of a row is not loaded there",
+        "Held.body",
+        "if v.tensor not in self.known:",
+        "if v.tensor in self.known:",
+    ),
+    Mutant(
+        "not-stored-from-registers",
+        "results that are kept in registers are not stored behind the last loop",
+        "Held.body",
+        "out, *kept.values())",
+        "out)",
     ),
     # ---- ranges that rows read, and terms at positions
     Mutant(
@@ -429,6 +464,43 @@ MUTANTS = (
         "_Sort.added",
         "var(lo) + var(n),",
         "var(lo) + var(n) - 1,",
+    ),
+    # ---- tiles turned in shared memory
+    Mutant(
+        "turned-without-barrier",
+        "threads read a tile that others have not filled yet",
+        "apply_turned",
+        "phase(across, last, block(*fills)), Barrier(), phase(",
+        "phase(across, last, block(*fills)), phase(",
+    ),
+    Mutant(
+        "tile-not-turned",
+        "a tile is read by columns where it was written by rows",
+        "apply_turned",
+        "Read(copies[v].name, at, v.dtype)",
+        "Read(copies[v].name, at[::-1], v.dtype)",
+    ),
+    Mutant(
+        "rows-of-a-tile-overlap",
+        "threads take rows of a tile one by one, as if there were no others",
+        "apply_turned",
+        "var(own) * rows",
+        "var(own)",
+    ),
+    Mutant(
+        "turned-beyond-the-edge",
+        "points of the last tiles that are not there are read and written",
+        "apply_turned",
+        "for x in (along, other))",
+        "for x in (along,))",
+    ),
+    # ---- numbers of 32 bits
+    Mutant(
+        "numbers-cut-to-8-bits",
+        "numbers of blocks, threads and sizes are cut to fewer bits than they have",
+        "_short",
+        'f"trunc i64 {b.text} to i32"',
+        "f\"sext i8 {context.function.pure(f'trunc i64 {b.text} to i8')} to i32\"",
     ),
     # ---- grids and launches
     Mutant(

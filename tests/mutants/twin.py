@@ -34,6 +34,7 @@ class Case(NamedTuple):
 
     text: str
     sizes: tuple[tuple[int, ...], ...]
+    options: Options = Options()
 
 
 CASES = {
@@ -69,11 +70,26 @@ CASES = {
         "def f(half(M,K) A, half(K,N) B) -> (half(M,N) C) { C(m,n) +=! A(m,k) * B(k,n) }",
         ((33, 40, 17), (9, 70, 19), (32, 64, 32)),
     ),
+    "tf32": Case(
+        "def f(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! A(m,k) * B(n,k) }",
+        ((17, 20, 13), (32, 16, 24)),
+        Options(tf32=True),
+    ),
     # rows
     "softmax": Case(
         "def f(float(N,D) X) -> (O) { m(n) max=! X(n,d) e(n,d) = exp(X(n,d) - m(n))"
         " s(n) +=! e(n,d) O(n,d) = e(n,d) / s(n) }",
-        ((3, 203), (2, 64), (11, 40), (5, 7)),
+        ((3, 203), (2, 64), (11, 40), (5, 7), (2, 260), (1, 520)),
+    ),
+    "in_place": Case(
+        "def f(float(N,D) X) -> (Y) { m(n) max=! X(n,d) Y(n,d) = exp(X(n,d) - m(n))"
+        " s(n) +=! Y(n,d) Y(n,d) = Y(n,d) / s(n) }",
+        ((3, 203),),
+    ),
+    "less_the_first": Case(
+        "def f(float(N,D) X) -> (O) { s(n) +=! X(n,d) q(n,d) = X(n,d) * s(n)"
+        " O(n,d) = q(n,d) - q(n,0) }",
+        ((3, 131),),
     ),
     "neighbours": Case(
         "def f(float(N,D) X) -> (O) { s(n) +=! X(n,d) q(n,d) = X(n,d) * s(n)"
@@ -126,6 +142,11 @@ CASES = {
     "points": Case(
         "def f(float(N,M,K) X) -> (Y) { Y(k,n,m) = X(n,m,k) + 0.5 }", ((3, 11, 17), (1, 1, 257))
     ),
+    "turned": Case(
+        "def f(float(N,M,K) X, float(M) b, int8(K,N) w) -> (Y) {"
+        " Y(m,k,n) = X(n,m,k) * w(k,n) + X(n,m,k) * b(m) }",
+        ((40, 3, 50), (33, 2, 32), (5, 2, 5)),
+    ),
     "gathered": Case(
         "def f(float(V,D) T, int32(N) I) -> (Y) { Y(n,d) = T(I(n),d) }",
         ((4, 9, 37), (4, 3, 1)),
@@ -151,7 +172,7 @@ def run(name: str) -> None:
     """Raises what the twin finds, or where it and the interpreter differ."""
     case = CASES[name]
     with small_tiles():
-        kernel = define(case.text, target="cuda:twin", strategy="symbolic")
+        kernel = define(case.text, target="cuda:twin", strategy="symbolic", options=case.options)
         (p,) = analyse(case.text).values()
         for values in case.sizes:
             sizes = dict(zip(p.sizes, values, strict=True))

@@ -11,7 +11,7 @@ from tcsym.frontend.program import Read
 from tcsym.index.expr import var
 from tcsym.index.values import evaluate, holds
 from tcsym.options import Options
-from tcsym.schedule.device import cost, propose
+from tcsym.schedule.device import propose, staged
 from tcsym.schedule.device.cost import tile_cost, wavefronts
 from tcsym.schedule.device.panels import Panel
 from tcsym.schedule.device.plan import GridCost, SharedTiles, WarpTiles
@@ -26,6 +26,7 @@ LOOPS = ("m", "n", "k")
 POINTS = SharedTiles(*LOOPS, 128, 128, 16, 2, 16, 8, 8)
 FEW_POINTS = SharedTiles(*LOOPS, 64, 64, 16, 2, 16, 4, 4)
 WARPS = WarpTiles(*LOOPS, 128, 128, 32, 3, 16, 64, 32)
+TF32 = WarpTiles(*LOOPS, 128, 128, 16, 3, 16, 64, 32)
 MACHINE = machine_of(KINDS[0])
 
 
@@ -34,7 +35,7 @@ def operands(dtype: DType) -> tuple[Panel, Panel]:
     return a, Panel(Read("B", (var("k"), var("n")), dtype), "n", False)
 
 
-@pytest.mark.parametrize("plan", [POINTS, FEW_POINTS, WARPS])
+@pytest.mark.parametrize("plan", [POINTS, FEW_POINTS, WARPS, TF32])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_tiles_fit_and_their_loads_do_not_conflict(plan, kind) -> None:
     panels = operands(DType.FLOAT16 if plan is WARPS else DType.FLOAT32)
@@ -43,7 +44,7 @@ def test_tiles_fit_and_their_loads_do_not_conflict(plan, kind) -> None:
 
 
 def test_rows_of_panels_without_padding_conflict(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cost, "PADDING", 0)
+    monkeypatch.setattr(staged, "PADDING", 0)
     wavefronts.cache_clear()
     assert [wavefronts(WARPS, p) for p in operands(DType.FLOAT16)] == [4, 4]
     wavefronts.cache_clear()

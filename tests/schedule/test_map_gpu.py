@@ -26,6 +26,7 @@ from tcsym.schedule.device.plan import (
     SplitSum,
     ThreadPoints,
     Tiles,
+    TurnedTiles,
     Version,
     WarpTiles,
 )
@@ -124,7 +125,10 @@ def test_sums_of_steps_in_order_are_in_registers() -> None:
     assert {kernel.buffer(b).space for b in sums} == {"register"}
 
 
-@pytest.mark.parametrize("text", [MM, MATRICES, SOFTMAX])
+TURNED = "def f(float(N,M) X, float(M) b) -> (Y) { Y(i,j) = X(j,i) * b(i) }"
+
+
+@pytest.mark.parametrize("text", [MM, MATRICES, SOFTMAX, TURNED])
 def test_threads_are_proved_not_to_race(text: str) -> None:
     assert list(races(mapped(text))) == []
 
@@ -156,6 +160,19 @@ def test_products_of_matrices_in_the_twin(sizes: tuple[int, int, int], first_pla
     rng = np.random.default_rng(0)
     a, b = (rng.integers(-4, 5, s).astype(np.float16) for s in ((m, k), (k, n)))
     np.testing.assert_array_equal(tc.define(MATRICES, target="cuda:twin")(a, b), a @ b)
+
+
+@in_twin
+def test_float32_loses_bits_only_where_asked(first_plans: None) -> None:
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(s, dtype=np.float32) for s in ((40, 33), (33, 25)))
+    exact = tc.define(MM, target="cuda:twin")
+    np.testing.assert_allclose(exact(a, b), a @ b, 1e-4, 1e-5)
+    short = tc.define(MM, target="cuda:twin", options=tc.Options(tf32=True))
+    assert "a warp" in short.explain("plan") and "a warp" not in exact.explain("plan")
+    left, right = ((x.view(np.uint32) & 0xFFFFE000).view(np.float32) for x in (a, b))
+    np.testing.assert_allclose(short(a, b), left @ right, 1e-4, 1e-5)
+    assert np.abs(short(a, b) - a @ b).max() > 1e-3
 
 
 @in_twin
@@ -216,9 +233,10 @@ def test_plans_follow_from_what_a_nest_is() -> None:
     rest = [*[BlockRows] * 3, ThreadPoints]
     assert plans(MM) == [SplitSum] * 2 + [SharedTiles] * 4 + rest
     assert plans(MATRICES) == [SplitSum] * 2 + [WarpTiles] * 4 + rest
-    assert plans(SOFTMAX) == rest
+    assert plans(SOFTMAX) == [BlockRows] * 2 + rest
     assert plans("def f(float(N,M) X) -> (Y) { Y(i,j) = X(i,j) + 1 }") == [ThreadPoints] * 2
-    assert plans("def f(float(N,M) X) -> (Y) { Y(i,j) = X(j,i) + 1 }") == [ThreadPoints]
+    turned = "def f(float(N,M) X) -> (Y) { Y(i,j) = X(j,i) + 1 }"
+    assert plans(turned) == [TurnedTiles, ThreadPoints]
     bag = "def f(int32(P) o, float(J,D) E) -> (Y) { Y(b,d) +=! E(j,d) where j in o(b):o(b+1) }"
     assert plans(bag) == [ThreadPoints]
     assert plans(bag.replace(",D", "").replace(",d", "")) == rest

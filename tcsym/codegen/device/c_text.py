@@ -69,18 +69,23 @@ class _Text(Struct, frozen=True):
     block_bytes: int
 
     def function(self, r: Region) -> Iterator[str]:
-        names = [f"int64 {n}" for n in r.numbers] + [self.pointer(n) for n in r.pointers]
+        names = [f"{self.index} {n}" for n in r.numbers] + [self.pointer(n) for n in r.pointers]
         bounds = f"__launch_bounds__({threads_of(r.loop)})"
         yield f"__global__ void {bounds} {r.name}({', '.join(names)})"
         yield "{"
-        yield from (f"  const int64 {name} = {value};" for name, value in r.known)
+        yield from (f"  const {self.index} {name} = {value};" for name, value in r.known)
         nest, place = block_loops(r.loop), var("blockIdx.x")
         for x in reversed(nest):
             at = place if x is r.loop else mod(place, extent(x))
-            yield f"  const int64 {x.variable} = {x.lower + at};"
+            yield f"  const {self.index} {x.variable} = {x.lower + at};"
             place = floordiv(place, extent(x))
         yield from self.lines(nest[-1].body, 1)
         yield "}"
+
+    @property
+    def index(self) -> str:
+        """The type of numbers, but for those that tensors hold."""
+        return "int32" if self.kernel.narrow else "int64"
 
     def pointer(self, name: str) -> str:
         b = self.kernel.buffer(name)
@@ -139,13 +144,13 @@ class _Text(Struct, frozen=True):
             yield f"{pad}const int64 {loop.variable} = {_value(loop.value)};"
             yield from self.lines(loop.body, indent)
         elif (loop.upper - loop.lower).as_int() == 1:
-            yield f"{pad}const int64 {loop.variable} = {loop.lower};"
+            yield f"{pad}const {self.index} {loop.variable} = {loop.lower};"
             yield from self.lines(loop.body, indent)
         else:
             if loop.kind in ("unrolled", "vector"):
                 yield f"{pad}#pragma unroll"
             i = loop.variable
-            yield f"{pad}for (int64 {i} = {loop.lower}; {i} < {loop.upper}; {i}++) {{"
+            yield f"{pad}for ({self.index} {i} = {loop.lower}; {i} < {loop.upper}; {i}++) {{"
             yield from self.masked(loop, indent + 1)
             yield f"{pad}}}"
 
@@ -167,7 +172,7 @@ class _Text(Struct, frozen=True):
         yield f"{pad}{{"
         for x in reversed(nest):
             at = place if x is loop else mod(place, extent(x))
-            yield f"{pad}  const int64 {x.variable} = {at};"
+            yield f"{pad}  const {self.index} {x.variable} = {at};"
             place = floordiv(place, extent(x))
         masks = [f"{x.variable} < {x.mask}" for x in nest if x.mask is not None]
         if masks:

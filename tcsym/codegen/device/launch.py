@@ -26,6 +26,7 @@ from tcsym.codegen.scalar.index_code import as_val, number
 from tcsym.codegen.scalar.least import starts_at
 from tcsym.codegen.scalar.regions import inside, received
 from tcsym.codegen.scalar.text import WEIGHTS, Function, Module
+from tcsym.codegen.scalar.values import Val
 from tcsym.index.expr import ZERO, Index, floordiv, mod, of_atom, var
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Loop, Node, Store, TransposeBlock, Update
@@ -161,11 +162,25 @@ def write_body(context: Context, module: Module, region: Region, attributes: str
     parameters = ", ".join([*_HEAD, *received(region)])
     head = f"define internal void @{region.name}.body({parameters}) {attributes}"
     inner = inside(context, region, Function(module, head))
+    block = Bound("%block")
+    if context.kernel.narrow:
+        inner.index_kind = "i32"
+        block, inner.thread = _short(inner, block), _short(inner, inner.thread)
+        inner.variables = {n: _short(inner, b) for n, b in inner.variables.items()}
+        formulas = {a: Bound(v.text) for a, v in inner.formulas.items()}
+        inner.formulas = {a: Val(_short(inner, b).text or "", "i32") for a, b in formulas.items()}
     starts_at(inner, BLOCK, ZERO)
-    with inner.bound(BLOCK, Bound("%block")):
+    with inner.bound(BLOCK, block):
         statement(inner, _in_block(region.loop))
     inner.function.do("ret void")
     inner.function.finish()
+
+
+def _short(context: Context, b: Bound) -> Bound:
+    """The number in 32 bits."""
+    if b.text is None:
+        return b
+    return Bound(context.function.pure(f"trunc i64 {b.text} to i32"), kind="i32")
 
 
 def block_loops(loop: Loop) -> list[Loop]:

@@ -34,7 +34,7 @@ class OfNvptx:
         kinds = [word.removesuffix(" readonly").removesuffix(" noalias") for word in words]
         given = ", ".join(f"{word} %w{k}" for k, word in enumerate(words))
         head = f"define ptx_kernel void @{name}({given}) #0"
-        f = Function(module, f'{head} "nvvm.maxntid"="{threads}"')
+        f = Function(module, f'{head} "nvvm.maxntid"="{threads}" "nvvm.minctasm"="1"')
         told = [generic(f, kind, f"%w{k}") for k, kind in enumerate(kinds)]
         own = [generic(f, "ptr addrspace(3)", f"@{SHARED}")]
         own += [f"i64 {_special(f, register)}" for register in ("ctaid", "tid")]

@@ -1,7 +1,8 @@
 """What the emitter knows while it walks a kernel: variables, places of buffers, lanes, faults.
 
 Mutable, but local to one `emit`. A variable is bound to an integer (unrolled loops), to an i64
-register plus a constant (serial loops), or is the lane variable of the innermost vector loop.
+register plus a constant (serial loops; i32 where a device's numbers fit), or is the lane variable
+of the innermost vector loop.
 """
 
 from __future__ import annotations
@@ -34,12 +35,13 @@ from tcsym.target.machine import Machine
 class Bound(NamedTuple):
     """Value of a variable: register `text` + offset (no text: the offset alone).
 
-    `depth`: number of loops around the place where the register is set.
+    `depth`: number of loops around the place where the register is set. `kind`: of the register.
     """
 
     text: str | None
     offset: int = 0
     depth: int = 0
+    kind: str = "i64"
 
 
 class Lanes(Struct, frozen=True):
@@ -114,6 +116,8 @@ class Context(Struct):
     offsets: dict[tuple[str, tuple[Index, ...]], Index] = field(default_factory=dict)
     zeros: str = ""
     body: Node | None = None  # of the innermost loop around what is being written
+    index_kind: str = "i64"  # of what sizes alone decide
+    thread: Bound = Bound("%thread")  # of a device's block
     in_copies: bool = False  # of an unrolled loop, in front of which they share what they can
     # Keyed by identity; the second part of an entry keeps the object, and so its id, alive.
     stored_in: dict[int, tuple[frozenset[str], Loop]] = field(default_factory=dict)

@@ -17,12 +17,14 @@ from tcsym.codegen.scalar.index_code import (
     Number,
     active_under,
     add,
+    alike,
     as_val,
     condition,
     lanes_under,
     multiply,
     names_depth,
     number,
+    widened,
 )
 from tcsym.codegen.scalar.index_code import smallest as extremum
 from tcsym.codegen.scalar.least import starts_at
@@ -128,7 +130,7 @@ def _thread(context: Context, loop: Loop) -> None:
         if x.mask is not None:
             body = Branch(ge(x.mask - 1, at[x.variable]), body)
     starts_at(context, THREAD, ZERO)
-    with context.bound(THREAD, Bound("%thread")):
+    with context.bound(THREAD, context.thread):
         statement(context, substitute_node(body, at))
 
 
@@ -196,7 +198,9 @@ def _single(context: Context, loop: Loop) -> None:
     depth = names_depth(context, loop.lower.variables())
     place = number(context, loop.lower)
     starts_at(context, loop.variable, loop.lower)
-    bound = Bound(None, place) if isinstance(place, int) else Bound(place.text, 0, depth)
+    bound = (
+        Bound(None, place) if isinstance(place, int) else Bound(place.text, 0, depth, place.kind)
+    )
     with context.bound(loop.variable, bound):
         statement(context, loop.body)
 
@@ -204,12 +208,13 @@ def _single(context: Context, loop: Loop) -> None:
 def _at_position(context: Context, loop: Loop, at: Index | Expr) -> None:
     """The iteration that the position is, if it is one of the loop."""
     if isinstance(at, Index):
-        place = as_val(number(context, at))
+        place = widened(context.code, as_val(number(context, at)))
     else:
         signed = dtype_of(at).is_signed
         place = context.code.convert("sext" if signed else "zext", value(context, at), "i64")
     compare = context.code.compare
-    lower, upper = (as_val(number(context, x)) for x in (loop.lower, loop.upper))
+    ends = (as_val(number(context, x)) for x in (loop.lower, loop.upper))
+    lower, upper = (widened(context.code, x) for x in ends)
     if loop.lower == ZERO:
         inside = compare("icmp ult", place, upper)  # as the check before it asks
     else:
@@ -252,9 +257,9 @@ def _whole_steps(code: Code, lower: Number, upper: Number, step: int) -> Number:
     if isinstance(count, int):
         rest: Number = count % step
     elif step & (step - 1) == 0:
-        rest = code.binary("and", count, constant(step - 1, "i64"))
+        rest = code.binary("and", count, constant(step - 1, count.kind))
     else:
-        rest = code.binary("urem", count, constant(step, "i64"))
+        rest = code.binary("urem", count, constant(step, count.kind))
     return add(code, add(code, lower, count), multiply(code, rest, -1))
 
 
@@ -272,15 +277,17 @@ def _counted(
         if upper <= lower:
             return
         is_certain = True
+    first, last = alike(context.code, lower, upper, context.index_kind)
+    kind = first.kind
     start, body, end = f.new_label("enter"), f.new_label("loop"), f.new_label("done")
     if is_certain:
         f.jump(start)
     else:
-        is_any = context.code.compare("icmp slt", as_val(lower), as_val(upper))
+        is_any = context.code.compare("icmp slt", first, last)
         f.branch(is_any.text, start, end)
     f.start_block(start)
     counter, following = f.new_register(), f.new_register()
-    quotients = begin_quotients(context, loop) if step == 1 else ()
+    quotients = begin_quotients(context, loop) if step == 1 and kind == "i64" else ()
     context.depth += 1
     context.forget_loads()
     with (
@@ -294,17 +301,17 @@ def _counted(
         for offset in range(step):
             if offset and context.machine.vector_bits:
                 f.do(_BARRIER)
-            with context.bound(loop.variable, Bound(counter, offset, context.depth)):
+            with context.bound(loop.variable, Bound(counter, offset, context.depth, kind)):
                 note_quotients(context, loop.variable, quotients)
                 statement(context, loop.body)
         phis = next_quotients(context, quotients, start)
     context.forget_loads()
     context.depth -= 1
-    first = f"[ {as_val(lower).text}, %{start} ]"  # a latch of its own would attract sunk code
-    phis.append(f"  {counter} = phi i64 {first}, [ {following}, %{f.current} ]")
+    begin = f"[ {first.text}, %{start} ]"  # a latch of its own would attract sunk code
+    phis.append(f"  {counter} = phi {kind} {begin}, [ {following}, %{f.current} ]")
     f.lines[place] = "\n".join(phis)
-    f.do(f"{following} = add nsw i64 {counter}, {step}")
-    again = f.result(f"icmp slt i64 {following}, {as_val(upper).text}")
+    f.do(f"{following} = add nsw {kind} {counter}, {step}")
+    again = f.result(f"icmp slt {kind} {following}, {last.text}")
     f.branch(again, body, end)
     f.start_block(end)
 

@@ -17,7 +17,14 @@ from tcsym.codegen.scalar.context import Bound, Context, Lanes
 from tcsym.codegen.scalar.exact import OVERFLOW, exact_arithmetic
 from tcsym.codegen.scalar.extrema import extremum
 from tcsym.codegen.scalar.hoist import hoist_level
-from tcsym.codegen.scalar.index_code import as_val, atom_variables, condition, linear, number
+from tcsym.codegen.scalar.index_code import (
+    as_val,
+    atom_variables,
+    condition,
+    linear,
+    number,
+    widened,
+)
 from tcsym.codegen.scalar.powers import power
 from tcsym.codegen.scalar.reads import read
 from tcsym.codegen.scalar.values import Val, bits_of, constant, register_kind
@@ -94,6 +101,7 @@ def _index_value(context: Context, i: Index, dtype: DType) -> Val:
 def _truncated(context: Context, x: Val, kind: str) -> Val:
     if x.is_constant and x.lanes == 1:
         return constant(int(x.text), kind)
+    x = widened(context.code, x)
     return context.code.convert("trunc", x, kind) if bits_of(kind) < 64 else x
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from tcsym.codegen.scalar.alike import Call, Function
 from tcsym.codegen.scalar.backend import Backend
 from tcsym.codegen.scalar.context import Bound, Context, Faults
-from tcsym.codegen.scalar.index_code import as_val, number
+from tcsym.codegen.scalar.index_code import as_val, number, widened
 from tcsym.codegen.scalar.registers import Registers
 from tcsym.codegen.scalar.text import Function as Text
 from tcsym.codegen.scalar.text import Module
@@ -65,7 +65,7 @@ def _write(
 
 def call(context: Context, c: Call) -> None:
     """Call the function in place of its loop."""
-    arguments = [as_val(number(context, n)).typed for n in c.numbers]
+    arguments = [widened(context.code, as_val(number(context, n))).typed for n in c.numbers]
     arguments += [f"ptr {context.pointers[name]}" for name in c.buffers]
     kinds = ", ".join(a.split(" ")[0] for a in arguments)
     context.module.declare("void", c.function, kinds)

@@ -41,6 +41,18 @@ def as_val(n: Number, kind: str = "i64") -> Val:
     return constant(n, kind) if isinstance(n, int) else n
 
 
+def alike(code: Code, a: Number, b: Number, kind: str = "i64") -> tuple[Val, Val]:
+    """Both of one kind, the wider one. kind: if neither has one."""
+    x, y = (n.kind if isinstance(n, Val) else "" for n in (a, b))
+    kind = max(x, y) or kind  # "i32" < "i64"
+    return widened(code, as_val(a, kind), kind), widened(code, as_val(b, kind), kind)
+
+
+def widened(code: Code, a: Val, kind: str = "i64") -> Val:
+    """An index of a kind that is not narrower."""
+    return a if a.kind == kind else code.convert("sext", a, kind)
+
+
 @lru_cache(maxsize=4096)
 def atom_variables(atom: Atom) -> frozenset[str]:
     return of_atom(atom).variables()
@@ -66,7 +78,7 @@ def add(code: Code, a: Number, b: Number) -> Number:
         return a + b
     if a == 0:
         return b
-    return a if b == 0 else code.binary("add", as_val(a), as_val(b))
+    return a if b == 0 else code.binary("add", *alike(code, a, b))
 
 
 def multiply(code: Code, a: Number, b: Number) -> Number:
@@ -80,14 +92,14 @@ def multiply(code: Code, a: Number, b: Number) -> Number:
         return a
     if isinstance(a, int):
         a, b = b, a
-    return code.binary("mul", as_val(a), as_val(b))
+    return code.binary("mul", *alike(code, a, b))
 
 
 def smallest(code: Code, a: Number, b: Number, op: str = "smin") -> Number:
     """Minimum (or with op="smax" the maximum) of two numbers."""
     if isinstance(a, int) and isinstance(b, int):
         return min(a, b) if op == "smin" else max(a, b)
-    return code.intrinsic(op, as_val(a), as_val(b))
+    return code.intrinsic(op, *alike(code, a, b))
 
 
 # ---- expressions
@@ -145,7 +157,7 @@ def atom_value(context: Context, atom: Atom) -> tuple[Number, int]:
         bound = context.variables[atom]
         if bound.text is None:
             return bound.offset, 0
-        return Val(bound.text, "i64"), bound.offset
+        return Val(bound.text, bound.kind), bound.offset
     given = context.formulas.get(atom)
     if given is not None:
         return given, 0
@@ -180,7 +192,8 @@ def _compound(context: Context, atom: Product | FloorDiv | Mod | Min | Max | Cho
             held = condition(context, c)
             if isinstance(held, bool):
                 return number(context, a if held else b)
-            return context.code.select(held, as_val(number(context, a)), as_val(number(context, b)))
+            arms = number(context, a), number(context, b)
+            return context.code.select(held, *alike(context.code, *arms, context.index_kind))
         case _:
             assert_never(atom)
 
@@ -196,7 +209,7 @@ def _divided(
         return 0
     top, by = least(context, dividend), least(context, divisor)
     signed = top is None or top < 0 or by is None or by < 0
-    return divide(context.code, as_val(a), as_val(b), signed, by)
+    return divide(context.code, *alike(context.code, a, b), signed, by)
 
 
 # ---- conditions
@@ -246,7 +259,7 @@ def _related(context: Context, i: Index, relation: str) -> bool | Val:
     right = linear(context, negative, max(-i.constant, 0))
     if isinstance(left, int) and isinstance(right, int):
         return left >= right if relation == "sge" else left == right
-    return context.code.compare(f"icmp {relation}", as_val(left), as_val(right))
+    return context.code.compare(f"icmp {relation}", *alike(context.code, left, right))
 
 
 # ---- masks

@@ -14,7 +14,7 @@ from tcsym.codegen.scalar.addresses import Address, address
 from tcsym.codegen.scalar.branches import choose, fail_if, record
 from tcsym.codegen.scalar.casts import from_memory
 from tcsym.codegen.scalar.context import Context
-from tcsym.codegen.scalar.index_code import as_val, condition, number
+from tcsym.codegen.scalar.index_code import alike, condition, number
 from tcsym.codegen.scalar.values import Val, constant
 from tcsym.frontend.program import Expr, Read, children, dtype_of
 from tcsym.index.expr import Index
@@ -113,9 +113,9 @@ def _inside(
     inside: Val | None = None
     for s, extent, checked in zip(subscripts, buffer.shape, r.checked):
         if checked:
-            place = s if isinstance(s, Val) else as_val(number(context, s))
-            limit = as_val(number(context, extent))
-            inside = context.code.and_(inside, context.code.compare("icmp ult", place, limit))
+            place = s if isinstance(s, Val) else number(context, s)
+            ends = alike(context.code, place, number(context, extent))
+            inside = context.code.and_(inside, context.code.compare("icmp ult", *ends))
     return inside
 
 

@@ -22,11 +22,13 @@ from tcsym.schedule.device.plan import (
     SharedTiles,
     SplitSum,
     ThreadPoints,
+    TurnedTiles,
     WarpTiles,
 )
 from tcsym.schedule.device.rows import apply_rows
 from tcsym.schedule.device.split import split_sum
 from tcsym.schedule.device.tiles import apply_tiles
+from tcsym.schedule.device.transposed import apply_turned
 
 
 def apply(plan: DevicePlan, nest: Nest, names: Names) -> Applied:
@@ -35,6 +37,8 @@ def apply(plan: DevicePlan, nest: Nest, names: Names) -> Applied:
     match plan:
         case ThreadPoints():
             return _points(plan, grid)
+        case TurnedTiles():
+            return apply_turned(plan, grid)
         case BlockRows():
             return apply_rows(plan, grid)
         case SharedTiles() | WarpTiles():

@@ -15,11 +15,11 @@ from msgspec import Struct
 
 from tcsym.index.expr import ZERO, var
 from tcsym.index.values import evaluate
-from tcsym.ir.device import TILE_COLUMNS, TILE_ROWS, WARP, held, n_held
+from tcsym.ir.device import TILE_COLUMNS, TILE_ROWS, WARP, held, n_held, product_depth
 from tcsym.schedule.device.panels import Panel
 from tcsym.schedule.device.plan import SharedTiles, WarpTiles
 from tcsym.schedule.device.points import NEIGHBOURS, points_of
-from tcsym.schedule.device.staged import DEPTH, PADDING
+from tcsym.schedule.device.staged import padding_of
 from tcsym.target.machine import Machine, Multiprocessor
 
 ADDRESSES = 40  # registers of a thread for places, counters and conditions
@@ -82,8 +82,10 @@ def _registers(plan: SharedTiles | WarpTiles, panels: Sequence[Panel]) -> int:
         operands = sum(points[p.side] * (NEIGHBOURS if p.across else 1) for p in panels)
         return plan.row_points * plan.column_points + operands + ADDRESSES
     down, along = plan.warp_rows // TILE_ROWS, plan.warp_columns // TILE_COLUMNS
-    left, right = n_held("left", DEPTH) // 2 * down, n_held("right", DEPTH) // 2 * along
-    return n_held("target", DEPTH) * down * along + left + right + ADDRESSES
+    depth = product_depth(panels[0].dtype)
+    words = depth * panels[0].dtype.bytes // 4 / WARP
+    factors = words * (TILE_ROWS * down + TILE_COLUMNS * along)
+    return n_held("target", depth) * down * along + int(factors) + ADDRESSES
 
 
 def _panel_bytes(plan: SharedTiles | WarpTiles, p: Panel) -> int:
@@ -95,8 +97,7 @@ def _shape(plan: SharedTiles | WarpTiles, p: Panel) -> tuple[int, int]:
     """Rows of a panel, and elements from one to the next."""
     width = plan.block_rows if p.side == plan.rows else plan.block_columns
     rows, columns = (width, plan.depth) if p.across else (plan.depth, width)
-    padded = p.across or isinstance(plan, WarpTiles)
-    return rows, columns + (PADDING // p.dtype.bytes if padded else 0)
+    return rows, columns + padding_of(plan, p) // p.dtype.bytes
 
 
 def _busy(
@@ -110,7 +111,8 @@ def _busy(
     loads = sum(_loads(plan, p) for p in panels)
     if isinstance(plan, WarpTiles):
         per_warp = plan.warp_rows // TILE_ROWS * (plan.warp_columns // TILE_COLUMNS)
-        own, arithmetic = per_warp * (plan.depth / DEPTH), terms / unit.products
+        own = per_warp * (plan.depth / product_depth(panels[0].dtype))
+        arithmetic = terms * panels[0].dtype.bytes / 2 / unit.products
     else:
         own, arithmetic = terms / plan.threads, terms / unit.fmas
     issue = (own + loads) * plan.threads / WARP / SCHEDULERS * OVERHEAD
@@ -122,8 +124,9 @@ def _loads(plan: SharedTiles | WarpTiles, p: Panel) -> float:
     is_row = p.side == plan.rows
     if isinstance(plan, WarpTiles):
         tiles = plan.warp_rows // TILE_ROWS if is_row else plan.warp_columns // TILE_COLUMNS
-        held = n_held("left" if is_row else "right", DEPTH)
-        return tiles * held / (2 if p.across else 1) * plan.depth / DEPTH
+        depth, pairs = product_depth(p.dtype), p.across and p.dtype.bytes == 2
+        held = n_held("left" if is_row else "right", depth)
+        return tiles * held / (2 if pairs else 1) * plan.depth / depth
     points = plan.row_points if is_row else plan.column_points
     at_once = NEIGHBOURS if p.across else min(points, NEIGHBOURS)
     return points / at_once * plan.depth
@@ -140,9 +143,9 @@ def wavefronts(plan: SharedTiles | WarpTiles, p: Panel) -> int:
     side, first = points.rows if is_row else points.columns, points.first("t")[0 if is_row else 1]
     _, pitch = _shape(plan, p)
     if isinstance(plan, WarpTiles):
-        row, column = held("left" if is_row else "right", DEPTH, var("t"), 0)
+        row, column = held("left" if is_row else "right", product_depth(p.dtype), var("t"), 0)
         place, step = (row, column) if is_row else (column, row)
-        n_bytes = p.dtype.bytes * (2 if p.across else 1)
+        n_bytes = 4 if p.across else p.dtype.bytes
     else:
         place, step = side.place(first, (ZERO, ZERO)), ZERO
         n_bytes = p.dtype.bytes * (NEIGHBOURS if p.across else side.extents[1])

@@ -90,5 +90,6 @@ def at_iteration(chain: tuple[Loop, ...], flat: Index, body: Node) -> Node:
         n = extent(loop)
         at = loop.lower + (flat if loop is chain[0] else mod(flat, n))
         flat = floordiv(flat, n)
-        body = Loop(loop.variable, at, at + 1, body, "serial", loop.order)
+        below = loop.upper if loop.lower == ZERO else None
+        body = Loop(loop.variable, at, at + 1, body, "serial", loop.order, below=below)
     return body

@@ -86,7 +86,7 @@ def _rows(plan: BlockRows, nest: Nest, machine: Machine, unit: Multiprocessor) -
     work += Work(index(SHUFFLES * steps * max(1, sums)), ZERO)
     moved = _memory(work.touches, rows * plan.width, machine, unit)
     blocks, waits = ceildiv(rows, plan.rows), index(EXCHANGE * steps * len(loops))
-    registers = ADDRESSES + 4 * len(work.touches)
+    registers = ADDRESSES + 4 * len(work.touches) + plan.held * 2
     return _grid(plan.threads, registers, 0, blocks, work, waits, moved, machine, unit)
 
 

@@ -6,7 +6,7 @@ it again. Its panel lies as it lies in memory, so that neighbours are copied tog
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,7 +22,6 @@ from tcsym.schedule.analysis.casts import under_casts
 from tcsym.types import DType
 
 MOST_COPIED = max(COPIED_BYTES)
-MATRIX_TYPES = frozenset((DType.FLOAT16, DType.BFLOAT16))
 
 
 class Roles(Struct, frozen=True):
@@ -106,8 +105,10 @@ def unstaged(v: Value, roles: Roles) -> bool:
     return bool(loads(rest))
 
 
-def matrix_factors(terms: Sequence[Update], roles: Roles) -> tuple[Read, Read] | None:
-    """Of rows and of columns, if what is summed is one product of them that matrices multiply."""
+def matrix_factors(
+    terms: Sequence[Update], roles: Roles, of: Collection[DType]
+) -> tuple[Read, Read] | None:
+    """Of rows and of columns, if what is summed is one product of two of those types."""
     if len(terms) != 1 or terms[0].op != "add":
         return None
     v = _uncast(terms[0].value)
@@ -120,7 +121,7 @@ def matrix_factors(terms: Sequence[Update], roles: Roles) -> tuple[Read, Read] |
             return None
         sides[side] = x
     types = {x.dtype for x in sides.values()}
-    if len(sides) != 2 or len(types) != 1 or not types <= MATRIX_TYPES:
+    if len(sides) != 2 or len(types) != 1 or not types <= {*of}:
         return None
     return sides[roles.rows.variable], sides[roles.columns.variable]
 

@@ -35,20 +35,39 @@ class ThreadPoints(Struct, frozen=True):
         return f"a thread for each {number}of {', '.join(self.loops)}"
 
 
+class TurnedTiles(Struct, frozen=True):
+    """Blocks of `size` x `size` points of a map, read along `across` and written along the last of
+    the loops."""
+
+    loops: tuple[str, ...]
+    across: str
+    size: int
+
+    @property
+    def name(self) -> str:
+        return _named(self, self.size)
+
+    def __str__(self) -> str:
+        tiles = f"{self.size} {self.across} x {self.size} {self.loops[-1]}"
+        return f"blocks of {tiles}, turned in shared memory"
+
+
 class BlockRows(Struct, frozen=True):
     """`width` threads for each iteration of the loops, which share the loops inside.
 
     Sums are combined by threads: within a warp by shuffles, then through shared memory. A block has
-    `rows` iterations, one of them if they are wider than a warp.
+    `rows` iterations, one of them if they are wider than a warp. held: elements of a row that each
+    thread keeps in registers from one loop to the next; the row is no longer than all have.
     """
 
     loops: tuple[str, ...]
     width: int
     rows: int = 1
+    held: int = 0
 
     @property
     def name(self) -> str:
-        return _named(self, self.width, self.rows)
+        return _named(self, self.width, self.rows, *[self.held] * bool(self.held))
 
     @property
     def threads(self) -> int:
@@ -56,7 +75,8 @@ class BlockRows(Struct, frozen=True):
         return self.width * self.rows
 
     def __str__(self) -> str:
-        return f"{self.width} threads for each of {', '.join(self.loops)}"
+        held = f", {self.held} elements each in registers" if self.held else ""
+        return f"{self.width} threads for each of {', '.join(self.loops)}{held}"
 
 
 class Tiles(Struct, frozen=True):
@@ -142,7 +162,7 @@ class SplitSum(Struct, frozen=True):
         return f"sums of parts of {self.tiles.sum}, then added; {self.tiles}"
 
 
-DevicePlan = ThreadPoints | BlockRows | SharedTiles | WarpTiles | SplitSum
+DevicePlan = ThreadPoints | TurnedTiles | BlockRows | SharedTiles | WarpTiles | SplitSum
 
 
 class GridCost(Struct, frozen=True):

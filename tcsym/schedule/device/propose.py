@@ -30,13 +30,14 @@ from tcsym.index.expr import (
     var,
 )
 from tcsym.ir.bounds import extent
-from tcsym.ir.device import COPIED_BYTES, WARP
+from tcsym.ir.device import COPIED_BYTES, WARP, product_depth
 from tcsym.ir.loops import Branch, Loop, Node, Store, Update
 from tcsym.ir.traverse import loads, walk
 from tcsym.schedule.analysis.access import accesses, stride, subscript_variables
 from tcsym.schedule.analysis.band import Band, contraction_roles
 from tcsym.schedule.analysis.loops import chain_of, children
 from tcsym.schedule.device.cheapest import asked_for, cheapest, costed
+from tcsym.schedule.device.held import held_buffers
 from tcsym.schedule.device.nest import Nest, is_of_points, is_own
 from tcsym.schedule.device.panels import (
     MOST_COPIED,
@@ -54,15 +55,20 @@ from tcsym.schedule.device.plan import (
     SharedTiles,
     SplitSum,
     ThreadPoints,
+    TurnedTiles,
     Version,
     WarpTiles,
 )
 from tcsym.schedule.device.rows import read_ends
+from tcsym.schedule.device.transposed import turned_loop
 from tcsym.schedule.device.work import ragged_extent
 from tcsym.target.machine import Machine
+from tcsym.types import DType
 
 ROW_THREADS = 128
 MAP_POINTS = 4
+HELD = 8  # elements of a row
+TURNED = 32  # rows and columns
 MOST_PARTS = 16
 # Rows and columns of a block, depth, stages; rows and columns of a thread, or of a warp.
 LARGE, SMALL = (128, 128, 16, 2, 8, 8), (64, 64, 16, 2, 4, 4)
@@ -111,7 +117,8 @@ def tiles(nest: Nest, machine: Machine) -> Iterator[Version]:
     if wide is not None:
         stores = [x for x in children(nest.body) if isinstance(x, Store)]
         wide = all_of((wide, stored_along(kernel, stores, shape)))
-    matrices = matrix_factors(terms, shape) is not None
+    factors = matrix_factors(terms, shape, machine.factors)
+    matrices = factors is not None
     loops = (shape.rows.variable, shape.columns.variable, shape.sum.variable)
     kind: type[WarpTiles] | type[SharedTiles] = WarpTiles if matrices else SharedTiles
     usual = (WARPS_LARGE, WARPS_SMALL) if matrices else (LARGE, SMALL)
@@ -120,8 +127,11 @@ def tiles(nest: Nest, machine: Machine) -> Iterator[Version]:
     plans = {}
     for size in dict.fromkeys((*usual, *(WARPS_MORE if matrices else MORE))):
         block_rows, block_columns, depth, stages, down, along = size
+        if factors is not None:
+            depth = depth * product_depth(factors[0].dtype) // product_depth(DType.FLOAT16)
         tile = block_rows, block_columns, depth, stages, MOST_COPIED, down, along
         plans[kind(*loops, *tile)] = size not in usual
+    usual_plans = [plan for plan, is_extra in plans.items() if not is_extra]
     if len(terms) == 1:
         for plan in reversed(plans):
             blocks = ceildiv(rows, plan.block_rows) * ceildiv(columns, plan.block_columns)
@@ -130,7 +140,7 @@ def tiles(nest: Nest, machine: Machine) -> Iterator[Version]:
             for most, holds in copied:
                 split = SplitSum(replace(plan, copied=most), each)
                 when = all_of((needed, holds))
-                yield Version(split, when, is_extra=plan.shape != usual[1])
+                yield Version(split, when, is_extra=plan != usual_plans[-1])
     for plan, is_extra in plans.items():
         for most, holds in copied:
             yield Version(replace(plan, copied=most), holds, is_extra=is_extra)
@@ -204,6 +214,12 @@ def rows(nest: Nest, machine: Machine) -> Iterator[Version]:
     """Rows of loops that threads can share: a block for each, or a warp."""
     if not has_shared_rows(nest):
         return
+    loops = [x for x in children(nest.body) if isinstance(x, Loop)]
+    longest = extent(loops[0])
+    if longest.variables() <= {*nest.kernel.sizes} and held_buffers(nest):
+        for width, n in ((WARP, BLOCK_THREADS // WARP), (ROW_THREADS, 1)):
+            fits = all_of((ge(longest, WARP), ge(width * HELD, longest)))
+            yield Version(BlockRows(nest.variables, width, n, HELD), fits)
     for width, n in dict.fromkeys((*_usual_rows(), *MORE_ROWS)):
         is_extra = (width, n) not in _usual_rows()
         yield Version(BlockRows(nest.variables, width, n), is_extra=is_extra)
@@ -212,6 +228,15 @@ def rows(nest: Nest, machine: Machine) -> Iterator[Version]:
 def _usual_rows() -> tuple[tuple[int, int], ...]:
     """Threads of a row, and rows of a block."""
     return (ROW_THREADS, 1), (4 * ROW_THREADS, 1), (WARP, BLOCK_THREADS // WARP)
+
+
+def turned(nest: Nest, machine: Machine) -> Iterator[Version]:
+    """Maps of which memory of operands and of results lies along different loops."""
+    across = turned_loop(nest)
+    if across is not None:
+        sides = (_loop(nest, across), nest.chain[-1])
+        long = all_of([ge(extent(x), TURNED // 2) for x in sides])
+        yield Version(TurnedTiles(nest.variables, across, TURNED), long)
 
 
 def maps(nest: Nest, machine: Machine) -> Iterator[Version]:
@@ -292,4 +317,4 @@ def _moves(nest: Nest, x: Store | Update, loop: Loop, around: tuple[Loop, ...]) 
 
 
 Propose = Callable[[Nest, Machine], Iterator[Version]]
-PROPOSALS: tuple[Propose, ...] = (tiles, rows, maps)
+PROPOSALS: tuple[Propose, ...] = (tiles, rows, turned, maps)

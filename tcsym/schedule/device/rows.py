@@ -23,6 +23,7 @@ from tcsym.schedule.analysis.identities import identity
 from tcsym.schedule.analysis.loops import children
 from tcsym.schedule.analysis.names import renamed_loops
 from tcsym.schedule.device.grid import Applied, Grid, at_iteration
+from tcsym.schedule.device.held import Held, held_buffers
 from tcsym.schedule.device.nest import is_own
 from tcsym.schedule.device.plan import BlockRows
 
@@ -39,14 +40,22 @@ class _Rows(Struct, frozen=True):
 
     def applied(self) -> Applied:
         grid, chain, rows = self.grid, self.grid.nest.chain, self.plan.rows
-        self.keep_between_phases()
+        held = held_buffers(grid.nest) if self.plan.held else frozenset()
+        self.keep_between_phases(held)
+        kernel = grid.nest.kernel
+        registers = {
+            b: grid.register(f"{b}_held", kernel.buffer(b).dtype, self.plan.held)
+            for b in sorted(held)
+        }
+        taken = Held(grid.nest, registers)
         total = reduce(mul, map(extent, chain))
         body = children(grid.nest.body)
         if rows == 1:
-            phases = [n for x in body for n in self.phase(x)]
+            phases = [n for k, x in enumerate(body) for n in self.phase(x, k, taken)]
             inside = at_iteration(chain, var(self.outer), block(*phases))
         else:
-            inside = block(*[self.of_warps(n, total) for x in body for n in self.phase(x)])
+            phases = [n for k, x in enumerate(body) for n in self.phase(x, k, taken)]
+            inside = block(*[self.of_warps(n, total) for n in phases])
         return grid.applied(self.outer, ceildiv(total, rows), inside)
 
     def of_warps(self, n: Node, total: Index) -> Node:
@@ -69,20 +78,21 @@ class _Rows(Struct, frozen=True):
         thread = var(threads.variable)
         return thread if self.plan.rows == 1 else mod(thread, self.plan.width)
 
-    def keep_between_phases(self) -> None:
+    def keep_between_phases(self, held: frozenset[str]) -> None:
         """Arrays that belong to a row are all threads': one may read what another wrote."""
         nest = self.grid.nest
         kernel, chain = nest.kernel, {*nest.variables}
         inside = {x.variable for x in children(nest.body) if isinstance(x, Loop)}
         for b in kernel.buffers:
-            if chain <= b.private and not is_own(nest, b.name) and not inside & b.private:
+            kept = is_own(nest, b.name) or b.name in held or inside & b.private
+            if chain <= b.private and not kept:
                 kernel = kernel.with_buffer(replace(b, private=b.private - chain))
         self.grid.nest = replace(nest, kernel=kernel)
 
     def threads(self) -> Loop:
         return self.grid.threads(self.plan.threads)
 
-    def phase(self, x: Node) -> list[Node]:
+    def phase(self, x: Node, number: int, held: Held) -> list[Node]:
         """What the threads do of one part of the row, and a barrier."""
         if isinstance(x, Store):
             threads = self.threads()
@@ -99,7 +109,11 @@ class _Rows(Struct, frozen=True):
         at = x.lower + self.lane(threads) + var(step) * n
         body = substitute_node(x.body, {x.variable: at})
         body = map_node(body, lambda u: _into(u, parts))
-        steps = Loop(step, ZERO, count, body, "serial", x.order)
+        if self.plan.held:
+            body, most = held.body(body, number, step), index(self.plan.held)
+            steps = Loop(step, ZERO, most, body, "unrolled", x.order, mask=count)
+        else:
+            steps = Loop(step, ZERO, count, body, "serial", x.order)
         for value in reversed(read):
             steps = replace(value, body=steps)
         first = [Store(p.name, (), identity(u.op, p.dtype)) for u, p in _of(sums, parts)]

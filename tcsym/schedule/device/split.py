@@ -23,6 +23,7 @@ from tcsym.schedule.analysis.loops import chain_of, children
 from tcsym.schedule.analysis.names import Names, rename_loops
 from tcsym.schedule.device.nest import Nest
 from tcsym.schedule.device.plan import SharedTiles, SplitSum, WarpTiles
+from tcsym.schedule.device.propose import MOST_PARTS
 
 
 def split_sum(
@@ -35,7 +36,7 @@ def split_sum(
     assert isinstance(term, Update)
     total = next(x for x in chain_of(body[at]) if x.variable == plan.tiles.sum)
     part, again = names.fresh("part"), names.fresh("part")
-    n_parts = floordiv(extent(total) + plan.terms - 1, plan.terms)
+    n_parts = minimum(MOST_PARTS, floordiv(extent(total) + plan.terms - 1, plan.terms))
     new = {x.variable: names.fresh(x.variable) for x in (*nest.chain, *chain_of(body[at]))}
     sums = nest.kernel.buffer(term.buffer)
     own = replace(

@@ -43,6 +43,7 @@ from tcsym.ir.device import (
     WaitCopies,
     held,
     n_held,
+    product_depth,
 )
 from tcsym.ir.loops import Branch, Buffer, Loop, Node, Store, Update, Value, block, conditional
 from tcsym.ir.traverse import map_node, substitute_node
@@ -60,8 +61,7 @@ from tcsym.schedule.device.panels import (
 from tcsym.schedule.device.plan import SharedTiles, WarpTiles
 from tcsym.schedule.device.points import NEIGHBOURS, Points, Side
 
-DEPTH = 16  # of a product of matrices of 16 bits
-PADDING = 16  # bytes between rows of a panel of which a warp reads several at once
+PADDING = 16  # bytes
 
 
 class Tiles(Struct, frozen=True):
@@ -132,11 +132,17 @@ class Tiles(Struct, frozen=True):
         plan = self.plan
         width = plan.block_rows if p.side == plan.rows else plan.block_columns
         rows, columns = (width, plan.depth) if p.across else (plan.depth, width)
-        padded = p.across or isinstance(plan, WarpTiles)
-        padding = PADDING // p.dtype.bytes if padded else 0
+        padding = padding_of(plan, p) // p.dtype.bytes
         buffer = self.grid.shared("panel", p.dtype, plan.stages, rows, columns + padding)
         n = copied_elements(self.grid.nest.kernel, p, self.roles, plan.copied)
         return Staged(p, buffer, rows, columns, n)
+
+
+def padding_of(plan: SharedTiles | WarpTiles, p: Panel) -> int:
+    """Bytes between rows of a panel of which a warp reads several at once, by different banks."""
+    if not p.across and not isinstance(plan, WarpTiles):
+        return 0
+    return PADDING if p.across or p.dtype.bytes == 2 else 2 * PADDING
 
 
 def _placed(n: Node, places: Mapping[str, Index | tuple[Index, ...]]) -> Node:
@@ -302,30 +308,32 @@ class Sum(Struct, frozen=True):
             loads.append(self.matrices(by[side], operand, panel, (step, name), thread))
             kept.append(tiles.grid.added[-1].name)
         (term,) = self.terms
+        depth = product_depth(self.staged[0].panel.dtype)
         sums = (var(row), var(column), ZERO)
         product = MatrixMultiply(
-            term.buffer, sums, kept[0], (var(row), ZERO), kept[1], (var(column), ZERO), DEPTH
+            term.buffer, sums, kept[0], (var(row), ZERO), kept[1], (var(column), ZERO), depth
         )
         products = nested((row, column), (i.extents[0], j.extents[0]), product)
         return Loop(
-            step, ZERO, index(plan.depth // DEPTH), block(*loads, products), "serial", "reduction"
+            step, ZERO, index(plan.depth // depth), block(*loads, products), "serial", "reduction"
         )
 
     def matrices(
         self, s: Staged, operand: Operand, panel: str, at: tuple[str, str], thread: str
     ) -> Node:
         """The elements that a thread holds of all matrices of a side. at: step, number of those."""
-        tiles, n = self.tiles, n_held(operand, DEPTH)
+        tiles, depth = self.tiles, product_depth(s.panel.dtype)
+        n = n_held(operand, depth)
         side = tiles.points.rows if operand == "left" else tiles.points.columns
         b = tiles.grid.register(operand, s.panel.dtype, side.extents[0], n)
         start = tiles.points.warp(thread)[0 if operand == "left" else 1]
         own = tiles.grid.names.fresh(at[1])
         stores: list[Node] = []
         for e in range(n):
-            row, column = held(operand, DEPTH, mod(var(thread), WARP), e)
+            row, column = held(operand, depth, mod(var(thread), WARP), e)
             beside, step = (row, column) if operand == "left" else (column, row)
             place = start + var(own) * side.strides[0] + beside
-            value = s.read(self.stage(panel), place, var(at[0]) * DEPTH + step)
+            value = s.read(self.stage(panel), place, var(at[0]) * depth + step)
             stores.append(Store(b.name, (var(own), index(e)), value))
         return nested((own,), side.extents[:1], block(*stores))
 

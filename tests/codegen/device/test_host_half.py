@@ -76,7 +76,7 @@ def test_functions_are_those_of_the_code_for_the_device() -> None:
 def test_stages_of_devices() -> None:
     kernel = tc.define(MAPS, target="cuda:sm_90a")
     text = kernel.explain("cuda")
-    assert "__global__ void __launch_bounds__(256) tcsym_task0(int64 " in text
+    assert "__global__ void __launch_bounds__(256) tcsym_task0(int32 " in text
     assert "blockIdx.x" in text and "threadIdx.x" in text and "tcsym_task0<<<" in text
     assert ".target sm_90a" in kernel.explain("ptx")
     assert "nvptx64-nvidia-cuda" in kernel.explain("llvm")

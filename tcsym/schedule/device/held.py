@@ -1,0 +1,111 @@
+"""Rows in which a thread meets the same elements again and again -> those elements in registers.
+
+    m = max over d of X[d];  Y[d] = exp(X[d] - m);  s = sum over d of Y[d];  Y[d] = Y[d] / s
+
+Each thread has a few elements of the row, known when compiling how many: X is loaded once, Y is
+stored once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from tcsym.frontend.program import Read
+from tcsym.index.expr import Index, var
+from tcsym.index.values import substitute
+from tcsym.ir.bounds import extent
+from tcsym.ir.loops import Buffer, Loop, Node, Store, Update, Value, block
+from tcsym.ir.traverse import map_node, walk
+from tcsym.schedule.analysis.access import Access, accesses
+from tcsym.schedule.analysis.loops import children
+from tcsym.schedule.device.nest import Nest
+from tcsym.types import DType
+
+ELEMENT = "row.element"  # stands for the variable of each loop of a row
+
+
+def held_buffers(nest: Nest) -> frozenset[str]:
+    """Buffers of which each thread uses its own elements only, in several loops of the row."""
+    body = children(nest.body)
+    loops = [x for x in body if isinstance(x, Loop)]
+    same = {(x.lower, extent(x)) for x in loops}
+    if len(loops) < 2 or len(same) != 1 or any(isinstance(y, Loop) for y, _ in _inside(loops)):
+        return frozenset()
+    at = [(x.variable, a) for x in loops for a in accesses(x.body)]
+    elsewhere = {a.buffer for x in body if not isinstance(x, Loop) for a in accesses(x)}
+    found = {a.buffer for _, a in at} - elsewhere
+    return frozenset(b for b in found if _is_held(nest, b, [x for x in at if x[1].buffer == b]))
+
+
+def _inside(loops: list[Loop]) -> list[tuple[Node, Any]]:
+    return [y for x in loops for y in walk(x.body)]
+
+
+def _is_held(nest: Nest, buffer: str, uses: list[tuple[str, Access]]) -> bool:
+    b = nest.kernel.buffer(buffer)
+    if b.dtype is DType.BOOL or len({v for v, _ in uses}) < 2:
+        return False
+    places = set[tuple[Index, ...]]()
+    for v, a in uses:
+        if any(a.checked) or not all(isinstance(s, Index) for s in a.subscripts):
+            return False
+        names = {v: var(ELEMENT)}
+        places.add(tuple(_renamed(s, names) for s in a.subscripts if isinstance(s, Index)))
+    return len(places) == 1 and var(ELEMENT) in next(iter(places))
+
+
+def _renamed(s: Index, names: Mapping[str, Index]) -> Index:
+    return substitute(s, names)
+
+
+class Held:
+    """Registers of those buffers, while loops of the row are taken one after the other."""
+
+    def __init__(self, nest: Nest, registers: Mapping[str, Buffer]) -> None:
+        self.registers, self.known = registers, set[str]()
+        stores = [(x, k) for k, n in enumerate(children(nest.body)) for x in _writes(n)]
+        self.last = {x.buffer: k for x, k in stores}
+        self.outside = {b.name for b in nest.kernel.buffers if not b.private & {*nest.variables}}
+
+    def body(self, n: Node, number: int, step: str) -> Node:
+        """The body of the loop of that number, at one step of a thread."""
+        place, first, kept = (var(step),), dict[str, Store](), dict[str, Store]()
+
+        def value(v: Value) -> Value:
+            if not isinstance(v, Read) or v.tensor not in self.registers:
+                return v
+            register = self.registers[v.tensor].name
+            if v.tensor not in self.known:
+                first[v.tensor] = Store(register, place, v)
+            return Read(register, place, v.dtype)
+
+        def node(x: Node) -> Node:
+            if not isinstance(x, Store | Update) or x.buffer not in self.registers:
+                return x
+            register = self.registers[x.buffer]
+            if isinstance(x, Update) and x.buffer not in self.known:
+                first.setdefault(x.buffer, Store(register.name, place, _read(x, register)))
+            if self.last[x.buffer] == number and x.buffer in self.outside:
+                mine = Read(register.name, place, register.dtype)
+                kept[x.buffer] = Store(x.buffer, x.subscripts, mine, x.name)
+            self.known.add(x.buffer)
+            return replace(x, buffer=register.name, subscripts=place)
+
+        out: list[Node] = []
+        for x in children(n):
+            done = map_node(x, node, value)
+            self.known |= first.keys()
+            out += [*first.values(), done]
+            first.clear()
+        return block(*out, *kept.values())
+
+
+def _read(x: Update, register: Buffer) -> Read:
+    return Read(x.buffer, x.subscripts, register.dtype)
+
+
+def _writes(n: Node) -> list[Store | Update]:
+    return [x for x, _ in walk(n) if isinstance(x, Store | Update)]

@@ -1,0 +1,96 @@
+"""A map that reads along one loop and writes along another -> tiles turned in shared memory.
+
+    for n, m: Y[n, m] = f(X[m, n])
+->  blocks of tiles of n x m:  lanes along n: tile = X;  barrier;  lanes along m: Y = f(tile)
+
+So neighbours in a warp are neighbours in memory for both. Rows of a tile are longer by an element,
+by which neither way has two lanes in one bank.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import mul
+
+from msgspec.structs import replace
+
+from tcsym.frontend.program import Read
+from tcsym.index.expr import ONE, ZERO, all_of, ceildiv, floordiv, lt, mod, var
+from tcsym.ir.bounds import extent
+from tcsym.ir.device import Barrier
+from tcsym.ir.loops import Branch, Loop, Node, Store, Value, block
+from tcsym.ir.traverse import loads, map_node, substitute_node
+from tcsym.schedule.analysis.access import stride, subscript_variables
+from tcsym.schedule.device.grid import Applied, Grid, at_iteration
+from tcsym.schedule.device.nest import Nest
+from tcsym.schedule.device.plan import BLOCK_THREADS, TurnedTiles
+from tcsym.schedule.device.staged import nested
+
+
+def turned_loop(nest: Nest) -> str | None:
+    """The loop along which all of the map's operands lie that the last one jumps in, if there is
+    one such, and results lie along the last loop."""
+    store, last = nest.body, nest.chain[-1].variable
+    if not isinstance(store, Store) or not _lies_along(nest, store, last):
+        return None
+    found = _turned(nest)
+    if not found or any(any(r.checked) or r.unwritten is not None for r in loads(store.value)):
+        return None
+    ways = [{v for v in nest.variables if _lies_along(nest, r, v)} for r in found]
+    common = set.intersection(*ways) - {last}
+    return min(common) if common else None
+
+
+def _turned(nest: Nest) -> list[Read]:
+    """Operands in global memory that move with the last loop, but not along it."""
+    store, last = nest.body, nest.chain[-1].variable
+    assert isinstance(store, Store)
+    moving = [r for r in loads(store.value) if last in subscript_variables(r.subscripts)]
+    return list(dict.fromkeys(r for r in moving if not _lies_along(nest, r, last)))
+
+
+def _lies_along(nest: Nest, x: Read | Store, v: str) -> bool:
+    b = nest.kernel.buffer(x.tensor if isinstance(x, Read) else x.buffer)
+    return b.space in ("argument", "arena") and stride(b, x.subscripts, v) == ONE
+
+
+def apply_turned(plan: TurnedTiles, grid: Grid) -> Applied:
+    """The nest by the plan, which was proposed for it."""
+    nest, names, size = grid.nest, grid.names, plan.size
+    last = nest.chain[-1]
+    across = next(x for x in nest.chain if x.variable == plan.across)
+    tiles = {x.variable: names.fresh(x.variable) for x in (across, last)}
+    start = {x.variable: x.lower + var(tiles[x.variable]) * size for x in (across, last)}
+    copies = {r: grid.shared("tile", r.dtype, size, size + 1) for r in _turned(nest)}
+
+    def phase(along: Loop, other: Loop, body: Node) -> Node:
+        """`body` by all threads, neighbours along one loop."""
+        threads, own = grid.threads(BLOCK_THREADS), names.fresh(other.variable)
+        lane = mod(var(threads.variable), size)
+        rows = BLOCK_THREADS // size
+        row = floordiv(var(threads.variable), size) + var(own) * rows
+        points = {
+            along.variable: start[along.variable] + lane,
+            other.variable: start[other.variable] + row,
+        }
+        inside = all_of(lt(points[x.variable], x.upper) for x in (along, other))
+        one = Branch(inside, substitute_node(body, points))
+        return replace(threads, body=nested((own,), (size // rows,), one))
+
+    at = tuple(var(x.variable) - start[x.variable] for x in (last, across))
+    fills = [Store(b.name, at, r) for r, b in copies.items()]
+
+    def copied(v: Value) -> Value:
+        return Read(copies[v].name, at, v.dtype) if isinstance(v, Read) and v in copies else v
+
+    turned = map_node(nest.body, on_value=copied)
+    phases = phase(across, last, block(*fills)), Barrier(), phase(last, across, turned)
+    chain = tuple(
+        Loop(tiles[v], ZERO, ceildiv(extent(x), size), block(), "serial", "parallel")
+        if (v := x.variable) in tiles
+        else x
+        for x in nest.chain
+    )
+    outer = names.fresh("block")
+    inside = at_iteration(chain, var(outer), block(*phases))
+    return grid.applied(outer, reduce(mul, map(extent, chain)), inside, *tiles.values())
