@@ -111,6 +111,18 @@ def conv_transpose(X: Array, F: Array) -> Array:
     return Y
 
 
+def conv2d_any(image: Array, F: Array, step: int, dilation: int, pad: int) -> Array:
+    padded_image = np.pad(image, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
+    o, c, kh, kw = F.shape
+    wide = np.zeros((o, c, dilation * (kh - 1) + 1, dilation * (kw - 1) + 1), F.dtype)
+    wide[:, :, ::dilation, ::dilation] = F
+    return conv(padded_image, wide)[:, :, ::step, ::step]
+
+
+def block_means(X: Array, k: int) -> Array:
+    return np.stack([X[:, t : t + k].mean(1) for t in range(0, X.shape[1], k)], 1)
+
+
 def pool(X: Array) -> tuple[Array, Array]:
     windows = np.lib.stride_tricks.sliding_window_view(X, (3, 3), (2, 3))[:, :, ::2, ::2]
     return windows.max((-1, -2)), X.mean((2, 3))
@@ -313,6 +325,8 @@ Case = tuple[Callable[[], tuple[Array, ...]], Callable[..., Any]]
 LABELS = np.array([[0, 1, 0, 1, 0], [0, 2, 0, 1, 0]], np.int32)  # CTC's: with blanks between
 OFFSETS = np.array([0, 3, 3, 10, 12], np.int32)
 CASES: dict[str, Case] = {
+    "conv2d_any": (lambda: (draw(2, 3, 9, 12), draw(4, 3, 3, 2), 2, 3, 1), conv2d_any),
+    "block_means": (lambda: (draw(3, 20), 6), block_means),
     "linear_relu": (
         lambda: (draw(3, 17), draw(9, 17), draw(9)),
         lambda X, W, b: np.maximum(X @ W.T + b, 0),

@@ -142,6 +142,7 @@ class _Artifact:
             "source": program.source,
             "sizes": list(program.sizes),
             "given": list(program.free_sizes),
+            "places": {p.name: p.place for p in program.size_parameters},
             "fixed": {n: v for n, v in zip(program.sizes, self.plan.initial) if v is not None},
             "bounds": dict(self.bounds),
             "inputs": [_tensor_data(t) for t in program.inputs],

@@ -35,6 +35,7 @@ from tcsym.runtime.packing import packed
 from tcsym.runtime.scalars import is_scalar
 from tcsym.runtime.size_functions import Shape
 from tcsym.runtime.view import CUDA, Library, Misplaced, Unusable, View
+from tcsym.sizes.dims import size_value
 from tcsym.types import NAMES, DType
 
 
@@ -74,6 +75,7 @@ class Artifact:
         self._inputs, self._outputs = manifest["inputs"], manifest["outputs"]
         self._types = [NAMES[t["type"]] for t in (*self._inputs, *self._outputs)]
         self._sizes: list[str] = manifest["sizes"]
+        self._places: dict[str, int] = manifest.get("places", {})
         self._run = library[f"{self.name}_run"]
         self._extents = library[f"{self.name}_extents"]
         self._extents.restype = None
@@ -113,11 +115,14 @@ class Artifact:
             return self._serve
         code = _Code(library, f"{self.name}_enter")
         inputs, outputs = [
-            tuple([(t["name"], NAMES[t["type"]].value) for t in own])
+            [(t["name"], NAMES[t["type"]].value) for t in own]
             for own in (self._inputs, self._outputs)
         ]
+        for name, place in self._places.items():
+            inputs.insert(place, (name, DType.INT64.value))
         given = tuple(self.manifest["given"])
-        image = EntryImage(self.name, bytes.fromhex(words), inputs, outputs, given)
+        known = bytes.fromhex(words), tuple(inputs), tuple(outputs), given
+        image = EntryImage(self.name, *known)
 
         def failed(found: int) -> None:
             raise self._error_of(found)
@@ -126,13 +131,15 @@ class Artifact:
 
     def _serve(self, /, *args: Any, sizes: Mapping[str, int] | None = None, **kwargs: Any) -> Any:
         given = self._matched(args, kwargs)
-        views = [self._view(t, d, x) for t, d, x in zip(self._inputs, self._types, given)]
-        values, shapes = self._bound(self._sizes_of(views, sizes or {}))
+        sizes = self._with_given(given, sizes or {})
+        pairs = zip(self._inputs, self._types)
+        views = [self._view(t, d, given[t["name"]]) for t, d in pairs]
+        values, shapes = self._bound(self._sizes_of(views, sizes))
         for t, view, shape in zip(self._inputs, views, shapes):
             if view.shape != shape:
                 message = f"`{t['name']}` has shape {view.shape}, expected {shape}"
                 raise self._failed("size", message)
-        updated = self._updated(given, views)
+        updated = self._updated(views)
         if self._device is not None and any(v.place.type == CUDA for v in views):
             return self._on_device(self._device, views, values, shapes, updated)
         library: Library = "torch" if any(v.library == "torch" for v in views) else "numpy"
@@ -194,8 +201,10 @@ class Artifact:
         names = tuple([t["name"] for t in self._outputs])
         return packed(names, tuple([result_object(view) for view in results]))
 
-    def _matched(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+    def _matched(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         names = [t["name"] for t in self._inputs]
+        for name, place in self._places.items():
+            names.insert(place, name)
         given = dict(zip(names, args))
         if len(args) > len(names):
             raise self._failed("call", f"takes {len(names)} arguments, {len(args)} are given")
@@ -204,10 +213,24 @@ class Artifact:
                 what = "is given twice" if name in given else "is no parameter"
                 raise self._failed("call", f"`{name}` {what}")
             given[name] = x
-        missing = [name for name in names if name not in given]
+        missing = [name for name in names if name not in given and name not in self._places]
         if missing:
             raise self._failed("size", f"`{missing[0]}` is missing")
-        return [given[name] for name in names]
+        return given
+
+    def _with_given(self, given: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, int]:
+        """The sizes with those that are arguments."""
+        known = {**self.manifest["fixed"], **sizes}
+        for name in self._places:
+            if name not in given:
+                continue
+            number = size_value(given[name])
+            if number is None or number < 0:
+                kind = "type" if number is None else "size"
+                raise self._failed(kind, f"`{name}` is {given[name]!r}, expected an integer >= 0")
+            if known.setdefault(name, number) != number:
+                raise self._failed("size", f"`{name}` is {number}, expected {known[name]}")
+        return known
 
     def _view(self, tensor: Mapping[str, Any], dtype: DType, x: Any) -> View:
         name, rank = tensor["name"], len(tensor["shape"])
@@ -227,7 +250,7 @@ class Artifact:
             raise self._failed("layout", f"`{name}` is not dense, and copies on devices are yours")
         return private_copy(found)
 
-    def _updated(self, given: list[Any], views: list[View]) -> list[tuple[View, View]]:
+    def _updated(self, views: list[View]) -> list[tuple[View, View]]:
         """The caller's memory of arrays that are updated, and what stands for it."""
         memory = [v.original or v for v in views]
         for k, t in enumerate(self._inputs):

@@ -32,17 +32,18 @@ def functional_source(source: str, name: str) -> str:
 
 
 def _functional(d: ast.Def, taken: set[str]) -> ast.Def:
-    new = {p.name: _fresh(f"{p.name}_new", taken) for p in d.params if p.inout}
-    index = [_fresh(f"i{k}", taken) for k in range(max([len(p.dimensions) for p in d.params]))]
+    tensors = [p for p in d.params if isinstance(p, ast.Param)]
+    new = {p.name: _fresh(f"{p.name}_new", taken) for p in tensors if p.inout}
+    index = [_fresh(f"i{k}", taken) for k in range(max([len(p.dimensions) for p in tensors]))]
     first, results = list[ast.Item](), list(d.results)
-    for p in d.params:
+    for p in tensors:
         if p.inout:
             at = tuple(map(ast.Name, index[: len(p.dimensions)]))
             whole = ast.Apply(p.name, at) if at else ast.Name(p.name)
             first.append(ast.Assign(new[p.name], at or None, "=", whole))
             shape = tuple(_extent(x) for x in p.dimensions)
             results.append(ast.Result(new[p.name], p.dtype, shape))
-    params = tuple(replace(p, inout=False) for p in d.params)
+    params = tuple(replace(p, inout=False) if isinstance(p, ast.Param) else p for p in d.params)
     body = (*first, *(_item(x, new) for x in d.body))
     return replace(d, params=params, results=tuple(results), body=body)
 

@@ -111,7 +111,7 @@ class _Batch(Struct):
         updated = [
             n
             for p, x in zip(callee.params, call.args)
-            if p.inout and p.name in made
+            if isinstance(p, ast.Param) and p.inout and p.name in made
             for n in _names(x)
         ]
         return {t.name for t, r in zip(call.targets, callee.results) if r.name in made} | {*updated}
@@ -131,7 +131,10 @@ def _made_def(batch: _Batch, key: _Key) -> ast.Def:
     batched = batch.tensors(key)
     front = ast.Dimension(batch.size)
     params = tuple(
-        replace(p, dimensions=(front, *p.dimensions)) if p.name in batched else p for p in d.params
+        replace(p, dimensions=(front, *p.dimensions))
+        if isinstance(p, ast.Param) and p.name in batched
+        else p
+        for p in d.params
     )
     results = tuple(
         replace(r, dimensions=(ast.Name(batch.size), *r.dimensions))
@@ -199,7 +202,7 @@ class _Body(Struct, frozen=True):
         callee = self.batch.defs[key[0]]
         args: list[ast.Expr] = []
         for p, x in zip(callee.params, s.args):
-            if p.name not in key[1] or p.dimensions or p.inout:
+            if isinstance(p, ast.SizeParam) or p.name not in key[1] or p.dimensions or p.inout:
                 args.append(x)
                 continue
             name = self.batch.fresh(f"{p.name}_{self.batch.index}")
@@ -289,7 +292,8 @@ def identifiers(module: ast.Module) -> Iterator[str]:
         yield d.name
         for p in d.params:
             yield p.name
-            yield from (str(x.size) for x in p.dimensions)
+            if isinstance(p, ast.Param):
+                yield from (str(x.size) for x in p.dimensions)
         for r in d.results:
             yield from (r.name, *(n for e in r.dimensions for n in _names(e)))
         yield from _item_names(d.body)

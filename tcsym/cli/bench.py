@@ -57,10 +57,11 @@ class Speed(Struct, frozen=True):
 def bench_kernel(kernel: Kernel, sizes: Mapping[str, int], threads: int | None, seed: int) -> Speed:
     """Times the kernel on random arrays; turns with numpy's einsum alternate."""
     known = {**{n: v for n, v in kernel.sizes.items() if isinstance(v, int)}, **sizes}
-    inputs, free = kernel_inputs(kernel, known, seed), free_sizes(kernel, sizes)
+    inputs = kernel_inputs(kernel, known, seed)
+    args, free = kernel.program.arguments(inputs, free_sizes(kernel, known))
 
     def ours() -> Any:
-        return kernel(*inputs, sizes=free, threads=threads)
+        return kernel(*args, sizes=free, threads=threads)
 
     result = ours()
     settle()  # the quick entry is made beside us

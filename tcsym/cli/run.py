@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -72,22 +72,23 @@ def run_kernel(
     else:
         inputs = kernel_inputs(kernel, sizes, seed)
         inputs = [arrays.get(name, x) for name, x in zip(names, inputs)]
-    free = free_sizes(kernel, given)
+    args, free = kernel.program.arguments(inputs, free_sizes(kernel, sizes))
 
     def call() -> Any:
-        return kernel(*inputs, sizes=free, threads=threads)
+        return kernel(*args, sizes=free, threads=threads)
 
     before = _copies(kernel, inputs)
     start = time.perf_counter()
     # shapes of given arrays and given sizes may disagree
-    result = kernel(*inputs, sizes=dict(given), threads=threads) if arrays else call()
+    result = kernel(*args, sizes=dict(given), threads=threads) if arrays else call()
     first = time.perf_counter() - start
     results = _results(kernel, result, _copies(kernel, inputs))
     settle()  # the quick entry is made beside us
     times = _times(call)
     deviations: tuple[Deviation, ...] = ()
     if check:
-        expected = kernel.reference(*before, sizes=given or None)
+        args, _ = kernel.program.arguments(before, free_sizes(kernel, sizes))
+        expected = kernel.reference(*args, sizes=given or None)
         references = _results(kernel, expected, before)
         deviations = tuple(deviation(n, x, references[n], sizes) for n, x in results.items())
     return Run(kernel, sizes, results, first, min(times), statistics.median(times), deviations)
@@ -108,19 +109,26 @@ def _results(kernel: Kernel, result: Any, inputs: Sequence[Array]) -> dict[str, 
     return dict(zip(names, result if len(names) > 1 else (result,))) | updated
 
 
-def free_sizes(kernel: Kernel, given: Mapping[str, int]) -> dict[str, int] | None:
-    """Those that no input has: only they go the quick way as `sizes=`. None: there are none."""
-    shapes = (t.shape for t in kernel.signature.inputs.values())
-    inferred = {name for shape in shapes for extent in shape for name in extent.variables()}
-    return {n: v for n, v in given.items() if n not in inferred} or None
+def free_sizes(kernel: Kernel, known: Mapping[str, int]) -> dict[str, int]:
+    """Those that no input has, and that are not fixed or are parameters. SizeError: one of these is
+    missing."""
+    program = kernel.program
+    fixed = {n for n, v in kernel.sizes.items() if isinstance(v, int)}
+    fixed -= {p.name for p in program.size_parameters}
+    require_sizes(kernel, known, program.free_sizes)
+    return {n: known[n] for n in program.free_sizes if n not in fixed}
+
+
+def require_sizes(kernel: Kernel, known: Mapping[str, int], names: Iterable[str]) -> None:
+    missing = [name for name in names if name not in known]
+    if missing:
+        hint = f"--sizes {','.join(f'{name}=...' for name in missing)}"
+        raise SizeError(f"size `{missing[0]}` of {kernel.name} is not given", hint=hint)
 
 
 def kernel_inputs(kernel: Kernel, sizes: Mapping[str, int], seed: int) -> list[Array]:
     """Random inputs of these sizes. SizeError: one is missing."""
-    missing = [name for name in kernel.sizes if name not in sizes]
-    if missing:
-        hint = f"--sizes {','.join(f'{name}=...' for name in missing)}"
-        raise SizeError(f"size `{missing[0]}` of {kernel.name} is not given", hint=hint)
+    require_sizes(kernel, sizes, kernel.sizes)
     tensors = [(t.dtype, t.shape) for t in kernel.signature.inputs.values()]
     return random_inputs(tensors, sizes, seed)
 

@@ -61,6 +61,10 @@ def apply(
 @deep_recursion
 def _apply(kernel: Kernel, args: Any, kwargs: Any, sizes: Any, threads: int | None) -> Any:
     plan = kernel._plan
+    for s in plan.given_sizes:
+        message = f"`{s.name}` is a size parameter, with which kernels of chunks are not made"
+        hint = "bind it to a dimension of an input, or write its number into the text"
+        raise plan.error("call", message, s.span, hint)
     given = match_arguments(plan, args, kwargs)
     for p, x in zip(plan.inputs, given):
         _require_known(plan, p, x)

@@ -39,6 +39,7 @@ class Header(Struct, frozen=True):
     outputs: tuple[Tensor, ...]  # of the program, as arguments
     gradients: tuple[Tensor, ...]
     results: tuple[Tensor, ...]
+    sizes: tuple[str, ...] = ()  # size parameters, behind all tensors
 
 
 def written(
@@ -164,7 +165,8 @@ def _bound(header: Header, items: tuple[Item, ...], extents: Mapping[Index, str]
 
     inputs = list(header.inputs)
     missing = used - known((*inputs, *header.outputs, *header.gradients))
-    missing -= known(header.results) & {*program.free_sizes}
+    sizes = [p.name for p in program.size_parameters if p.name in missing]
+    missing -= known(header.results) & {*program.free_sizes} | {*sizes}
     for t in program.inputs:
         if missing & known((t,)):
             inputs.append(t)
@@ -181,7 +183,8 @@ def _bound(header: Header, items: tuple[Item, ...], extents: Mapping[Index, str]
     order = {t.name: k for k, t in enumerate(program.tensors)}
     inputs.sort(key=lambda t: order[t.name])
     outputs.sort(key=lambda t: order.get(t.name, len(order)))  # others have been saved
-    return replace(header, inputs=tuple(inputs), outputs=tuple(outputs))
+    found = tuple(inputs), tuple(outputs)
+    return replace(header, inputs=found[0], outputs=found[1], sizes=tuple(sizes))
 
 
 def _variables(items: Collection[Item]) -> set[str]:
@@ -256,6 +259,7 @@ def _header_lines(header: Header, extents: Mapping[Index, str]) -> list[str]:
         return f"{type_name(t.dtype)}{f'({sizes})' if t.shape else ''} {t.name}"
 
     params = [parameter(t) for t in (*header.inputs, *header.outputs, *header.gradients)]
+    params += [f"size {name}" for name in header.sizes]
     results = [parameter(t) for t in header.results]
     start, end = f"def {header.name}(", f"-> ({', '.join(results)}) {{"
     lines = [start]

@@ -117,6 +117,9 @@ def renamed(program: Program, names: Mapping[str, str]) -> Program:
     return replace(
         program,
         sizes=tuple(names.get(n, n) for n in program.sizes),
+        size_parameters=tuple(
+            replace(p, name=names.get(p.name, p.name)) for p in program.size_parameters
+        ),
         tensors=tuple(map(renaming.tensor, program.tensors)),
         body=renaming.items(program.body),
     )

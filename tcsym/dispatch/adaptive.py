@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from tcsym.dispatch.beside import Beside
 from tcsym.dispatch.hot_sizes import HotSizes
+from tcsym.dispatch.kept_sizes import KeptSizes
 from tcsym.dispatch.making import Making
 from tcsym.dispatch.points import compile_seconds, corners, declared_sizes
 from tcsym.dispatch.preferred import Preferred
@@ -51,6 +52,7 @@ class Adaptive(Beside):
         self.hot = HotSizes(self, strategy)
         self.preferred = Preferred(self)
         self.refined = RefinedSizes(self)
+        self.kept = KeptSizes(making)
         self._stand_ins = StandIns(self)
         self._looked: list[float] = []  # seconds of calls that were looked at
 
@@ -58,10 +60,12 @@ class Adaptive(Beside):
 
     def first(self) -> Table:
         """After the first, no call waits for a variant of other layouts."""
-        table = super().first()
+        return self.counted(self._beside(super().first()))
+
+    def _beside(self, table: Table) -> Table:
         for version in table.ranges.versions if self.is_active else ():
             version.compile_beside = self.compile_layouts
-        return self.counted(table)
+        return table
 
     def counted(self, table: Table) -> Table:
         """Calls are counted as long as something may come of it; those of new sizes sooner where
@@ -81,7 +85,10 @@ class Adaptive(Beside):
         return self.hot.is_open(gained=bool(table.preferred.versions))
 
     def wanted(self, table: Table, sizes: Values) -> Table:
-        return self.refined.wanted(table, sizes) if self.measured else table
+        if not self.measured:
+            return table
+        kept = self.kept.wanted(table, sizes)
+        return self.refined.wanted(table if kept is table else self._beside(kept), sizes)
 
     def answered(self, table: Table, own: Version) -> Table:
         """After the first call none waits: another version answers until its own is made."""
@@ -136,6 +143,8 @@ class Adaptive(Beside):
         """If all calls took long enough, see how best to serve them."""
         self._looked.append(seconds)
         spent = median(self._looked) * total
+        mean = median(self._looked)
+        self.kept.looked(self, mean, counts, self.patience * self._cost())
         is_due = spent >= WEIGHING * self.patience * self._cost()
         if not self.preferred.covers(counts):
             self.preferred.leave()

@@ -35,6 +35,10 @@ def _chosen(strategy: Strategy, making: Making) -> Policy:
         if isinstance(strategy, Symbolic | Auto):
             return Substituted(making)
         require_substituted(making, strategy)
+    if isinstance(strategy, Auto) and making.shaping_left and not making.plan.device.waits:
+        from tcsym.dispatch.kept_sizes import FirstValues
+
+        return FirstValues(making)
     if not making.plan.device.waits:
         strategy = _without_clock(strategy)
     match strategy:

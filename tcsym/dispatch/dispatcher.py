@@ -90,9 +90,13 @@ class Dispatcher:
             new = self._table = edit(old)
             if new is not old:
                 self._drop(old, new)
+            if new.ranges is not old.ranges:
+                self.switch, self._looks_at = None, 0  # it tells the ranges apart
             if new is not old or compiled:
                 self._write()
             for sizes in self._rows(old, new) if new is not old else ():
+                self._write_row(sizes)
+            for sizes in new.points if new.ranges is not old.ranges else ():
                 self._write_row(sizes)
         return new
 

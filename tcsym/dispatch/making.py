@@ -17,6 +17,7 @@ from tcsym.runtime.stats import Stats
 from tcsym.runtime.variants import Variants
 from tcsym.sizes.dims import Dim
 from tcsym.sizes.region import Region
+from tcsym.sizes.shaping import shaping_sizes
 from tcsym.target.target import Target
 from tcsym.tuning import candidates_for, lookup
 
@@ -36,9 +37,15 @@ class Making:
         self.options = options
         self.stats = stats
         self.known = {n: v for n, v in zip(plan.sizes, plan.initial) if v is not None}
+        self.shaping = shaping_sizes(plan.program)
         self._regions: tuple[Region, ...] | None = None
         self._candidates: tuple[Options, ...] | None = None
         self._made: WeakValueDictionary[object, Variants] = WeakValueDictionary()
+
+    @property
+    def shaping_left(self) -> tuple[str, ...]:
+        """Size parameters that multiply or divide an index, and are not fixed at `define`."""
+        return tuple([name for name in self.shaping if name not in self.known])
 
     @property
     def regions(self) -> tuple[Region, ...]:
@@ -82,6 +89,7 @@ class Making:
         """Tuned options that may be the best at single sizes; none where nothing was tuned."""
         if self._candidates is None:
             is_tuned = any(r.origin in ("user", "shipped") for r in self.regions)
+            is_tuned = is_tuned and not self.shaping_left  # measured is what all values share
             self._candidates = self._tuned_candidates() if is_tuned else ()
         return self._candidates
 
@@ -210,9 +218,11 @@ class Making:
     ) -> tuple[Options, Mapping[str, int]]:
         """Those of the sizes that become numbers, and the options that say when.
 
-        bind: for the sizes that the user's options do not name.
+        bind: for the sizes that the user's options do not name, but for those that multiply or
+        divide an index: these are numbers for the scheduler.
         """
-        when = {name: self.options.bind_of.get(name, bind) for name in sizes}
+        standard: dict[str, Bind] = {n: "before" if n in self.shaping else bind for n in sizes}
+        when = {name: self.options.bind_of.get(name, standard[name]) for name in sizes}
         fixed = {name: value for name, value in sizes.items() if when[name] != "never"}
         words = {when[name] for name in fixed}
         if len(words) > 1:

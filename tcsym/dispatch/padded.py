@@ -77,7 +77,8 @@ class PadOnDemand(OnDemand):
 def padded_slots(plan: CallPlan, strategy: Pad) -> tuple[int, ...]:
     """Slots of the sizes to pad. Errors: OptionError, with what to declare."""
     program = plan.program.name
-    free = [k for k, _ in enumerate(plan.sizes) if plan.initial[k] is None]
+    given = {p.slot for p in plan.given_sizes}  # no input has more memory for a larger one
+    free = [k for k, _ in enumerate(plan.sizes) if plan.initial[k] is None and k not in given]
     bounded = [k for k in free if k in plan.promises and plan.promises[k].hi is not None]
     if strategy.sizes is None:
         if strategy.to == "max" and free and not bounded:
@@ -98,7 +99,8 @@ def padded_slots(plan: CallPlan, strategy: Pad) -> tuple[int, ...]:
             )
         slot = plan.sizes.index(name)
         if slot not in free:
-            raise OptionError(f"Pad: `{name}` is fixed at `define`, it cannot be padded")
+            why = "a size parameter" if slot in given else "fixed at `define`"
+            raise OptionError(f"Pad: `{name}` is {why}, it cannot be padded")
         if strategy.to == "max" and slot not in bounded:
             raise OptionError(
                 f"Pad: `{name}` of `{program}` has no upper bound to pad to",

@@ -121,7 +121,7 @@ class Preferred:
         named = tuple(self.bound.items())
         self.making.stats.decide(Decision(named, self.way, f"{why}, all sizes", costs))
         ranges = self._ranges()
-        is_before = self.way == "bound" and len(self.making.regions) == 1
+        is_before = self.way == "bound" and len(self.policy.holder.table.ranges.versions) == 1
         before = ranges.versions[0] if is_before else None
         return self.policy.propose(lambda now: replace(now, preferred=ranges, before=before))
 

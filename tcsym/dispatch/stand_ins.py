@@ -1,7 +1,8 @@
 """Versions of tuned regions that have no code yet: which ones answer for them, and until when.
 
-Any version is right for all sizes. One whose code is in the cache is loaded at once; else a version
-that is compiled stands in until calls in the region took so long that compiling its own pays.
+Any version without numbers is right for all sizes. One whose code is in the cache is loaded at
+once; else a version that is compiled stands in until calls in the region took so long that
+compiling its own pays.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class StandIns:
             return _without(table, own)
         if own not in table.stand_ins:
             versions = (*table.ranges.versions, *table.measured.values())
-            ready = next((v for v in versions if v.variants.made), None)
+            known = self.policy.making.known.keys()
+            ready = next((v for v in versions if v.variants.made and v.fixed.keys() <= known), None)
             if ready is None:
                 return table
             compiled = own.variants.cached(own.variants.dense)

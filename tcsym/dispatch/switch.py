@@ -23,8 +23,8 @@ class SwitchImage:
 
     words: what the native switch reads. known: values of sizes that are known, by slot, None for
     those that tell calls apart. places: (argument, axis) of each of the latter, in order, or
-    (-1, position) in `free`, the names of sizes that `sizes=` gives. names: of all arguments.
-    n_regions: ranges of sizes with functions of their own.
+    (parameter or -1, -1 - position) of one of `free`, the names of sizes that no array tells.
+    names: of all arguments. n_regions: ranges of sizes with functions of their own.
     """
 
     def __init__(
@@ -99,11 +99,13 @@ class Switch:
         """The sizes of a call that the switch could read."""
         image, values = self.image, list(self.image.known)
         for slot, (k, axis) in zip(self._slots, image.places):
-            if k < 0:
-                values[slot] = int(kwargs["sizes"][image.free[axis]])
-                continue
-            array = args[k] if k < len(args) else kwargs[image.names[k]]
-            values[slot] = array.shape[axis]
+            given: Any = args[k] if 0 <= k < len(args) else kwargs.get(image.names[k])
+            if axis >= 0:
+                values[slot] = given.shape[axis]
+            elif k >= 0 and given is not None:
+                values[slot] = int(given)
+            else:
+                values[slot] = int(kwargs["sizes"][image.free[-1 - axis]])
         return tuple(v or 0 for v in values)
 
     def remove(self, sizes: Values) -> None:

@@ -8,7 +8,7 @@ from tcsym.dispatch.switch import SwitchImage
 from tcsym.index.expr import Condition
 from tcsym.runtime.formulas import Formulas, packed_words
 from tcsym.runtime.native import HAS_ENTRIES, native
-from tcsym.runtime.plan import CallPlan
+from tcsym.runtime.plan import CallPlan, GivenSize
 
 
 def switch_image(plan: CallPlan, contexts: Sequence[Condition] = ()) -> SwitchImage | None:
@@ -19,7 +19,11 @@ def switch_image(plan: CallPlan, contexts: Sequence[Condition] = ()) -> SwitchIm
     if not HAS_ENTRIES:
         return None
     where: dict[int, tuple[int, int]] = {}
-    for k, p in enumerate(plan.inputs):
+    ranks: dict[int, int] = {}
+    for k, p in enumerate(plan.parameters):
+        if isinstance(p, GivenSize):
+            continue
+        ranks[k] = p.rank
         for axis, slot in enumerate(p.slots):
             where.setdefault(slot, (k, axis))
     known = plan.initial[: len(plan.sizes)]
@@ -27,9 +31,10 @@ def switch_image(plan: CallPlan, contexts: Sequence[Condition] = ()) -> SwitchIm
     given = [slot for slot in slots if slot not in where]
     if not slots or any(slot not in plan.free_slots for slot in given):
         return None
-    if len(plan.inputs) > native.MOST_ARRAYS or any((v or 0) >= 2**63 for v in known):
+    if len(plan.parameters) > native.MOST_ARRAYS or any((v or 0) >= 2**63 for v in known):
         return None
-    read = [(k, plan.inputs[k].rank, axis, s) for s, (k, axis) in where.items() if s in slots]
+    read = [(k, ranks[k], axis, s) for s, (k, axis) in where.items() if s in slots]
+    parameters = {p.slot: p.place for p in plan.given_sizes}
     formulas = Formulas(plan.sizes, [value or 0 for value in known])
     region = _region(formulas, contexts)
     words = [
@@ -38,15 +43,15 @@ def switch_image(plan: CallPlan, contexts: Sequence[Condition] = ()) -> SwitchIm
         *formulas.values,
         *slots,
         *[word for place in read for word in place],
-        *given,
+        *[word for slot in given for word in (slot, parameters.get(slot, -1))],
         *formulas.steps,
     ]
-    where |= {slot: (-1, k) for k, slot in enumerate(given)}
+    where |= {slot: (parameters.get(slot, -1), -1 - k) for k, slot in enumerate(given)}
     return SwitchImage(
         packed_words(words),
         known,
         tuple([where[slot] for slot in slots]),
-        tuple([p.name for p in plan.inputs]),
+        tuple([p.name for p in plan.parameters]),
         tuple([plan.sizes[slot] for slot in given]),
         len(contexts) + 1 if contexts else 0,
     )

@@ -181,6 +181,15 @@ class Param(Node, frozen=True):
     inout: bool = False
 
 
+class SizeParam(Node, frozen=True):
+    """`size name`: a size that no tensor binds. Its span is the name."""
+
+    name: str
+
+
+Parameter = Param | SizeParam
+
+
 class Result(Node, frozen=True):
     """Output: `name`, or with a declared type and shape. Its span is the name."""
 
@@ -193,7 +202,7 @@ class Def(Node, frozen=True):
     """Its span is the name."""
 
     name: str
-    params: tuple[Param, ...]
+    params: tuple[Parameter, ...]
     results: tuple[Result, ...]
     body: tuple[Item, ...]
 

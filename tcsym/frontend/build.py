@@ -48,11 +48,11 @@ class TreeBuilder(Transformer[Token, Any]):
         self,
         _keyword: Token,
         name: Token,
-        params: tuple[ast.Param, ...],
+        params: tuple[ast.Parameter, ...],
         results: tuple[ast.Result, ...],
         end: Token,
     ) -> ast.Def:
-        if not results and not any(p.inout for p in params):
+        if not results and not any(isinstance(p, ast.Param) and p.inout for p in params):
             message = "unexpected `)`, expected a type or an identifier"
             hint = "a def without results has an `inout` parameter: `inout float(N) Y`"
             raise TCSyntaxError(message, span=span_of(end), hint=hint)
@@ -67,6 +67,9 @@ class TreeBuilder(Transformer[Token, Any]):
     ) -> ast.Param:
         is_inout = inout is not None
         return ast.Param(NAMES[scalar], dimensions or (), str(name), is_inout, span=span_of(name))
+
+    def size_param(self, _keyword: Token, name: Token) -> ast.SizeParam:
+        return ast.SizeParam(str(name), span=span_of(name))
 
     def dimension(self, token: Token) -> ast.Dimension:
         size = int(token) if token.type == "INTEGER" else str(token)

@@ -24,9 +24,10 @@ from tcsym.errors import (
 from tcsym.frontend import ast
 from tcsym.frontend.builtins import ARITY
 from tcsym.frontend.check_expressions import typed_expression
+from tcsym.frontend.check_index import size_argument
 from tcsym.frontend.check_statements import Findings, check_target, failing_target, narrower
 from tcsym.frontend.literals import Literal, default_type, literal_to_const
-from tcsym.frontend.program import Expr, Read, dtype_of
+from tcsym.frontend.program import Expr, Read, SizeParameter, dtype_of, in_order
 from tcsym.frontend.promotion import convert
 from tcsym.frontend.rename import Renaming, index_variables
 from tcsym.frontend.resolved import (
@@ -34,11 +35,13 @@ from tcsym.frontend.resolved import (
     ResolvedProgram,
     ResolvedStatement,
     ResolvedTensor,
+    SizeArgument,
     Unify,
     Variable,
+    inner_sizes,
 )
 from tcsym.frontend.scope import Context, Scope, StatementNames, Tensor, Unresolved
-from tcsym.index.expr import var
+from tcsym.index.expr import Index, var
 from tcsym.types import holds
 
 
@@ -66,11 +69,11 @@ def call(s: ast.CallStatement, scope: Scope) -> tuple[ResolvedItem, ...]:
 
 # ---- checks
 
-Argument = str | Expr
+Argument = str | Expr | Index
 
 
 def _checked(s: ast.CallStatement, scope: Scope) -> tuple[ResolvedProgram, tuple[Argument, ...]]:
-    """The callee and its arguments: the name of a tensor, or the value of a 0-d parameter."""
+    """The callee and its arguments: the name of a tensor, the value of a 0-d parameter, a size."""
     found = Findings()
     for k, t in enumerate(s.targets):
         found.attempt(check_target, scope, t.name, t.span)
@@ -82,8 +85,8 @@ def _checked(s: ast.CallStatement, scope: Scope) -> tuple[ResolvedProgram, tuple
         found.raise_first()
         raise Unresolved
     values = []
-    for arg, tensor in zip(s.args, parameters(callee), strict=True):
-        values.append(found.attempt(_argument, arg, tensor, callee, scope))
+    for arg, param in zip(s.args, parameters(callee), strict=True):
+        values.append(found.attempt(_argument, arg, param, callee, scope))
     found.attempt(_check_apart, s, callee)
     for t, tensor in zip(s.targets, by_role(callee, "output"), strict=True):
         found.attempt(_check_result, t, tensor, scope)
@@ -95,8 +98,9 @@ def by_role(program: ResolvedProgram, *roles: str) -> tuple[ResolvedTensor, ...]
     return tuple(t for t in program.tensors if t.role in roles)
 
 
-def parameters(program: ResolvedProgram) -> tuple[ResolvedTensor, ...]:
-    return by_role(program, "input", "inout")
+def parameters(program: ResolvedProgram) -> tuple[ResolvedTensor | SizeParameter, ...]:
+    """What a call is given, in order."""
+    return in_order(by_role(program, "input", "inout"), program.size_parameters)
 
 
 def _callee(s: ast.CallStatement, scope: Scope) -> ResolvedProgram:
@@ -113,8 +117,9 @@ def _callee(s: ast.CallStatement, scope: Scope) -> ResolvedProgram:
     if callee is None:
         raise Unresolved
     n_inputs, n_outputs = len(parameters(callee)), len(by_role(callee, "output"))
-    if callee.free_sizes:
-        message = f"`{name}` has the free size `{callee.free_sizes[0]}`; it cannot be called here"
+    given = {p.name for p in callee.size_parameters}
+    for free in (n for n in callee.free_sizes if n not in given):
+        message = f"`{name}` has the free size `{free}`; it cannot be called here"
         raise CallError(message, span=span, hint="a def with free sizes is only an entry point")
     if len(s.args) != n_inputs:
         message = f"`{name}` takes {n_inputs} arguments, but {len(s.args)} are given"
@@ -126,8 +131,13 @@ def _callee(s: ast.CallStatement, scope: Scope) -> ResolvedProgram:
 
 
 def _argument(
-    arg: ast.Expr, param: ResolvedTensor, callee: ResolvedProgram, scope: Scope
+    arg: ast.Expr,
+    param: ResolvedTensor | SizeParameter,
+    callee: ResolvedProgram,
+    scope: Scope,
 ) -> Argument:
+    if isinstance(param, SizeParameter):
+        return size_argument(arg, f"`{param.name}` of `{callee.name}`", scope)
     if param.rank == 0 and param.role == "input":
         return _scalar_argument(arg, param, callee, scope)
     if not isinstance(arg, ast.Name) or scope.kind(arg.name) in ("size", "loop variable"):
@@ -160,7 +170,7 @@ def _check_apart(s: ast.CallStatement, callee: ResolvedProgram) -> None:
     """What the callee updates is no other argument, nor a target."""
     seen = {t.name: False for t in s.targets}  # whether it is updated
     for arg, param in zip(s.args, parameters(callee), strict=True):
-        if not isinstance(arg, ast.Name):
+        if not isinstance(arg, ast.Name) or isinstance(param, SizeParameter):
             continue
         updated = param.role == "inout"
         if arg.name in seen and (updated or seen[arg.name]):
@@ -251,8 +261,7 @@ def _prefix(name: str, scope: Scope) -> str:
 
 def _sizes(callee: ResolvedProgram) -> tuple[str, ...]:
     """Its own sizes and those of what it has inlined."""
-    inner = (d for item in callee.body if isinstance(item, Unify) for d in item.dimensions)
-    return (*callee.sizes, *(d for d in inner if isinstance(d, str)))
+    return (*callee.sizes, *inner_sizes(callee.body))
 
 
 def _is_replaceable(target: str, scope: Scope) -> bool:
@@ -264,8 +273,14 @@ def _bind_arguments(inlining: _Inlining, values: tuple[Argument, ...]) -> list[R
     """Parameters become the arguments' names; a 0-d parameter is a temporary assigned its value."""
     items: list[ResolvedItem] = []
     span = inlining.call.function.span
-    for param, value in zip(parameters(inlining.callee), values, strict=True):
-        if isinstance(value, str):
+    for param, value, arg in zip(
+        parameters(inlining.callee), values, inlining.call.args, strict=True
+    ):
+        if isinstance(param, SizeParameter):
+            assert isinstance(value, Index)
+            name = inlining.names[param.name]
+            items.append(SizeArgument(name, value, param.divides, arg.span))
+        elif isinstance(value, str):
             inlining.names[param.name] = value
             dimensions = tuple(
                 size if (size := d.as_int()) is not None else inlining.names[str(d)]
@@ -273,6 +288,7 @@ def _bind_arguments(inlining: _Inlining, values: tuple[Argument, ...]) -> list[R
             )
             items.append(Unify(value, dimensions, span))
         else:
+            assert not isinstance(value, Index)
             name = inlining.names[param.name] = f"{inlining.prefix}.{param.name}"
             inlining.scope.tensors[name] = Tensor(
                 name, "temporary", param.dtype, 0, written=True, span=span

@@ -22,7 +22,9 @@ from tcsym.frontend.resolved import (
     ResolvedProgram,
     ResolvedStatement,
     ResolvedTensor,
+    SizeArgument,
     Unify,
+    inner_sizes,
 )
 from tcsym.index.values import condition_substitute
 from tcsym.keyed import key_fields
@@ -52,7 +54,7 @@ def _tokens(program: ResolvedProgram) -> Iterator[str]:
 
 def canonical_program(program: ResolvedProgram) -> ResolvedProgram:
     """`program` with canonical names: sizes `n0…`, tensors `t0…`, variables `i0…`, `l0…`."""
-    names = _numbered("n", (*program.sizes, *_inner_sizes(program.body)))
+    names = _numbered("n", (*program.sizes, *inner_sizes(program.body)))
     names |= _numbered("t", tuple(t.name for t in program.tensors))
     renaming = Renaming(names)
     return replace(
@@ -60,6 +62,9 @@ def canonical_program(program: ResolvedProgram) -> ResolvedProgram:
         name="",
         sizes=tuple(map(renaming.name, program.sizes)),
         free_sizes=tuple(map(renaming.name, program.free_sizes)),
+        size_parameters=tuple(
+            replace(p, name=renaming.name(p.name)) for p in program.size_parameters
+        ),
         tensors=tuple(_tensor(t, renaming) for t in program.tensors),
         body=_items(program.body, renaming),
     )
@@ -67,12 +72,6 @@ def canonical_program(program: ResolvedProgram) -> ResolvedProgram:
 
 def _numbered(prefix: str, names: tuple[str, ...]) -> dict[str, str]:
     return {name: f"{prefix}{k}" for k, name in enumerate(dict.fromkeys(names))}
-
-
-def _inner_sizes(items: tuple[ResolvedItem, ...]) -> tuple[str, ...]:
-    """Sizes of inlined callees, in order of definition."""
-    dimensions = (d for i in items if isinstance(i, Unify) for d in i.dimensions)
-    return tuple(d for d in dimensions if isinstance(d, str))
 
 
 def _items(
@@ -86,7 +85,7 @@ def _items(
                 variables = _numbered("i", tuple(v.name for v in item.variables))
                 variables |= _numbered("g", tuple(g.name for g in item.given))
                 renamed += Renaming({**outer.names, **variables}).items((item,))
-            case Unify():
+            case Unify() | SizeArgument():
                 renamed += outer.items((item,))
             case ResolvedFor(variable, _, _, body):
                 inner = Renaming({**outer.names, variable: f"l{depth}"})

@@ -203,6 +203,7 @@ def _resolve_def(
         module.filename,
         d.span,
         tuple(scope.traps),
+        tuple(scope.size_parameters.values()),
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from tcsym.errors import TCError
 from tcsym.frontend import ast
 from tcsym.frontend.check_index import dimension
-from tcsym.frontend.program import Role
+from tcsym.frontend.program import Role, SizeParameter
 from tcsym.frontend.resolved import ResolvedProgram
 from tcsym.frontend.scope import Scope, Tensor, check_new
 from tcsym.index.expr import Index, index, var
@@ -19,9 +19,9 @@ def header(
     """The names of the header, and its errors in text order."""
     scope = Scope(functions, callees, _assigned(d))
     errors: list[TCError] = []
-    for p in d.params:
+    for place, p in enumerate(d.params):
         try:
-            _param(p, scope)
+            _param(p, scope, place)
         except TCError as e:
             errors.append(e)
     if not errors:
@@ -41,13 +41,19 @@ def _assigned(d: ast.Def) -> frozenset[str]:
     return frozenset(names)
 
 
-def _param(p: ast.Param, scope: Scope) -> None:
+def _param(p: ast.Parameter, scope: Scope, place: int) -> None:
+    if isinstance(p, ast.SizeParam):
+        check_new(scope, p.name, p.span)
+        scope.sizes[p.name] = p.span
+        scope.free_sizes.append(p.name)
+        scope.size_parameters[p.name] = SizeParameter(p.name, place, span=p.span)
+        return
     shape: list[Index] = []
     for d in p.dimensions:
         if isinstance(d.size, int):
             shape.append(index(d.size))
             continue
-        if d.size not in scope.sizes:
+        if d.size not in scope.sizes or d.size in scope.size_parameters:
             check_new(scope, d.size, d.span)
             scope.sizes[d.size] = d.span
         shape.append(var(d.size))

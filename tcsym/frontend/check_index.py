@@ -11,6 +11,7 @@ from typing import assert_never
 
 from tcsym.errors import (
     AffineError,
+    CallError,
     ConditionError,
     DuplicateError,
     LoopError,
@@ -36,7 +37,9 @@ from tcsym.index.expr import (
     Min,
     Mod,
     Product,
+    atom_parts,
     index,
+    of_atom,
     var,
 )
 from tcsym.types import DType
@@ -161,12 +164,24 @@ def _left_variable(e: ast.Name, c: Context) -> Index:
 # ---- loop bounds
 
 
-def is_range_affine(e: Index, names: frozenset[str]) -> bool:
-    """True if `e` is linear in `names`, also under `min`, `max` and `/` by positive constants."""
-    return all(_is_range_atom(atom, names) for atom, _ in e.terms)
+def is_range_affine(e: Index, names: frozenset[str], scope: Scope) -> bool:
+    """True if `e` is linear in `names`, also under `min`, `max`, and `/` and `%` by positive
+    constants and size parameters, which must not be 0 then."""
+    _note_divisors(e, scope)
+    return all(_is_range_atom(atom, names, scope) for atom, _ in e.terms)
 
 
-def _is_range_atom(atom: Atom, names: frozenset[str]) -> bool:
+def _note_divisors(e: Index, scope: Scope) -> None:
+    for atom, _ in e.terms:
+        if isinstance(atom, FloorDiv | Mod):
+            scope.divides(atom.divisor)
+        for part in () if isinstance(atom, Product) else atom_parts(atom):
+            _note_divisors(part, scope)
+        for f in atom.factors if isinstance(atom, Product) else ():
+            _note_divisors(of_atom(f), scope)
+
+
+def _is_range_atom(atom: Atom, names: frozenset[str], scope: Scope) -> bool:
     if not _variables(atom) & names:
         return True
     match atom:
@@ -175,14 +190,19 @@ def _is_range_atom(atom: Atom, names: frozenset[str]) -> bool:
         case Product(factors):
             moving = [f for f in factors if _variables(f) & names]
             return len(moving) == 1 and moving[0] in names
-        case FloorDiv(a, b):
-            return (b.as_int() or 0) > 0 and is_range_affine(a, names)
+        case FloorDiv(a, b) | Mod(a, b):
+            return _is_divisor(b, scope) and is_range_affine(a, names, scope)
         case Min(args) | Max(args):
-            return all(is_range_affine(a, names) for a in args)
-        case Mod() | Choose():
+            return all(is_range_affine(a, names, scope) for a in args)
+        case Choose():
             return False
         case _:
             assert_never(atom)
+
+
+def _is_divisor(e: Index, scope: Scope) -> bool:
+    """A positive constant or a product of size parameters."""
+    return (e.as_int() or 0) > 0 or scope.divides(e)
 
 
 def loop_bound(e: ast.Expr, scope: Scope) -> Index:
@@ -202,7 +222,7 @@ def loop_bound(e: ast.Expr, scope: Scope) -> Index:
 def _bound(e: ast.Expr, what: str, c: Context) -> Index:
     value = integer_expression(e, c, what)
     bound = as_index(value) if is_pure(value) else None
-    if bound is None or not is_range_affine(bound, loop_names(c)):
+    if bound is None or not is_range_affine(bound, loop_names(c), c.scope):
         raise AffineError(f"{what} must be affine in the loop variables", span=e.span)
     return bound
 
@@ -231,7 +251,7 @@ def condition(e: ast.Expr, scope: Scope) -> Condition:
             hint="compare it with something, e.g. `… != 0`",
         )
     test = as_condition(value) if is_pure(value) else None
-    if test is None or not _compares_affine(value, frozenset(scope.loops.values())):
+    if test is None or not _compares_affine(value, scope):
         raise ConditionError(
             "the condition of an `if` must compare affine expressions of loop variables and sizes",
             span=e.span,
@@ -243,8 +263,10 @@ def _is_bit_operation(x: ast.Expr) -> bool:
     return isinstance(x, ast.Infix | ast.Prefix) and x.op in (*BIT_OPERATORS, "~")
 
 
-def _compares_affine(e: Expr, names: frozenset[str]) -> bool:
-    """No product of loop variables in `e`, and divisions by constants only (LANGUAGE C5)."""
+def _compares_affine(e: Expr, scope: Scope) -> bool:
+    """No product of loop variables in `e`, and divisions only by constants and size parameters
+    (LANGUAGE C5, F1)."""
+    names = frozenset(scope.loops.values())
     for x in subexpressions(e):
         if isinstance(x, Binary) and x.op in ("mul", "div", "mod"):
             left, right = as_index(x.left), as_index(x.right)
@@ -253,7 +275,7 @@ def _compares_affine(e: Expr, names: frozenset[str]) -> bool:
             moving = right.variables() & names
             if x.op == "mul" and moving and left.variables() & names:
                 return False
-            if x.op != "mul" and not right.is_constant:
+            if x.op != "mul" and not (right.is_constant or scope.divides(right)):
                 return False
     return True
 
@@ -261,26 +283,36 @@ def _compares_affine(e: Expr, names: frozenset[str]) -> bool:
 # ---- dimensions of outputs
 
 
-def dimension(e: ast.Expr, scope: Scope) -> Index:
+def size_argument(e: ast.Expr, whose: str, scope: Scope) -> Index:
+    """What a call in a text gives for the size parameter `whose` (LANGUAGE F5)."""
+    for x in named(e):
+        if scope.kind(x.name) == "tensor" or x.name in scope.assigned:
+            message = f"the argument for the size {whose} reads the tensor `{x.name}`"
+            raise CallError(message, span=e.span, hint="it may use sizes and integers")
+    return dimension(e, scope, "the argument for a size")
+
+
+def dimension(e: ast.Expr, scope: Scope, what: str = "a dimension") -> Index:
     """A declared dimension over known sizes (LANGUAGE E7)."""
     c = Context(scope, StatementNames(closed=True))
     for x in ast.subexpressions(e):
-        _check_dimension_part(x, e.span, c)
+        _check_dimension_part(x, e.span, what, c)
     size = as_index(value_of(e, c.with_exact(True)))
     assert size is not None
+    _note_divisors(size, scope)
     return size
 
 
-def _check_dimension_part(x: ast.Expr, span: Span, c: Context) -> None:
+def _check_dimension_part(x: ast.Expr, span: Span, what: str, c: Context) -> None:
     match x:
         case ast.Number(text) if not is_float_text(text):
             allowed = True
         case ast.Number() | ast.Constant("INFINITY" | "NAN"):
-            raise TCTypeError("a dimension must be an integer, not a float", span=span)
+            raise TCTypeError(f"{what} must be an integer, not a float", span=span)
         case ast.Name(name):
             allowed = name in c.scope.sizes
         case ast.Infix("/" | "%", _, divisor):
-            allowed = _is_positive_constant(divisor, c)
+            allowed = _divides_dimension(divisor, what, c)
         case ast.Infix(op):
             allowed = op in ("+", "-", "*")
         case ast.Prefix(op):
@@ -289,18 +321,19 @@ def _check_dimension_part(x: ast.Expr, span: Span, c: Context) -> None:
             allowed = isinstance(x, ast.Paren | ast.Extremum)
     if not allowed:
         raise AffineError(
-            "a dimension must be an affine expression of known sizes and integers",
+            f"{what} must be an affine expression of known sizes and integers",
             span=span,
-            hint="allowed are + - * / % by positive constants, min and max; "
-            "a size of its own is introduced by a bare name",
+            hint="allowed are + - *, / and % by positive constants and size parameters, min and "
+            "max; a size of its own is introduced by a bare name",
         )
 
 
-def _is_positive_constant(e: ast.Expr, c: Context) -> bool:
-    parts = list(ast.subexpressions(e))
-    if not all(isinstance(x, ast.Number | ast.Infix | ast.Prefix | ast.Paren) for x in parts):
-        return False
+def _divides_dimension(e: ast.Expr, what: str, c: Context) -> bool:
+    allowed = ast.Number | ast.Infix | ast.Prefix | ast.Paren
+    for x in ast.subexpressions(e):
+        is_size = isinstance(x, ast.Name) and x.name in c.scope.size_parameters
+        if not (is_size or isinstance(x, allowed)):
+            return False
     if not _is_integer_text(e):
-        raise TCTypeError("a dimension must be an integer, not a float", span=e.span)
-    value = as_index(value_of(e, c.with_exact(True))) or index(0)
-    return (value.as_int() or 0) > 0
+        raise TCTypeError(f"{what} must be an integer, not a float", span=e.span)
+    return _is_divisor(as_index(value_of(e, c.with_exact(True))) or index(0), c.scope)

@@ -51,7 +51,7 @@ class GivenRanges(Struct):
         moving = loop_names(c) | c.names.left.keys() | self.ends.keys()
         moving |= {_stand_in(r) for r in found}
         pure = bool(found) or is_pure(value)
-        if bound is None or not pure or not is_range_affine(bound, moving):
+        if bound is None or not pure or not is_range_affine(bound, moving, c.scope):
             what = "in the loop variables" if variable in c.names.left else "in the variables"
             raise AffineError(f"the end of a range must be affine {what} it uses", span=e.span)
         if not found:

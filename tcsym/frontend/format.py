@@ -28,7 +28,9 @@ def _def_text(d: ast.Def) -> str:
     return "\n".join([header, *_lines(d.body, _INDENT), "}", ""])
 
 
-def _param_text(p: ast.Param) -> str:
+def _param_text(p: ast.Parameter) -> str:
+    if isinstance(p, ast.SizeParam):
+        return f"size {p.name}"
     sizes = ",".join(str(d.size) for d in p.dimensions)
     text = f"{p.dtype}({sizes}) {p.name}" if sizes else f"{p.dtype} {p.name}"
     return f"inout {text}" if p.inout else text

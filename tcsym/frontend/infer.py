@@ -44,6 +44,7 @@ from tcsym.frontend.program import (
     Program,
     Range,
     Read,
+    SizeParameter,
     Statement,
     Tensor,
 )
@@ -64,6 +65,10 @@ def infer(program: ResolvedProgram) -> Program:
 
 def _infer(program: ResolvedProgram) -> Program:
     facts = Facts(program.sizes)
+    divisors = [_divisor_check(p) for p in program.size_parameters if p.divides]
+    for p in program.size_parameters:
+        if p.divides:
+            facts.assume_positive(var(p.name))
     extents = Extents.of_program(program, facts)
     nodes, traps = place(program, extents, facts)
     _require_outputs(program, extents)
@@ -77,12 +82,24 @@ def _infer(program: ResolvedProgram) -> Program:
         program.free_sizes,
         tuple(_tensor(t, extents) for t in program.tensors),
         body,
-        _first_of_each(header + finish.checks),
+        _first_of_each(_parameters_first(divisors + header + finish.checks, program)),
         program.source,
         program.filename,
         program.span,
         traps=(*program.traps, *traps),
+        size_parameters=program.size_parameters,
     )
+
+
+def _divisor_check(p: SizeParameter) -> Check:
+    message = f"`{p.name}` must not be 0: the end of a range or a dimension is divided by it"
+    return Check("size", ge(var(p.name), 1), message, span=p.span)
+
+
+def _parameters_first(checks: list[Check], program: ResolvedProgram) -> list[Check]:
+    """What is asked of a size parameter stands in the header."""
+    places = {p.span for p in program.size_parameters}
+    return sorted(checks, key=lambda c: c.span not in places)
 
 
 class _Finish(Struct):

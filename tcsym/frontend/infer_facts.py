@@ -18,6 +18,7 @@ from tcsym.index.expr import (
     Condition,
     Index,
     NonNegative,
+    Product,
     any_of,
     condition_variables,
     eq,
@@ -68,8 +69,13 @@ class Facts(Struct):
                 self._samples = []
                 return
 
-    def assume_positive(self, size: str) -> None:
-        self.positive |= {size}
+    def assume_positive(self, e: Index) -> None:
+        """Use e >= 1 in later proofs, if it is a size or a product of sizes."""
+        if len(e.terms) == 1 and not e.constant and e.terms[0][1] > 0:
+            atom = e.terms[0][0]
+            factors = atom.factors if isinstance(atom, Product) else (atom,)
+            if all(f in self.sizes for f in factors):
+                self.positive |= {f for f in factors if isinstance(f, str)}
 
     def unless_refuted(self, condition: Condition) -> Condition:
         """`condition` for a check that is reported before those of the equalities it relies on."""

@@ -25,6 +25,7 @@ from tcsym.index.expr import (
     floordiv,
     maximum,
     minimum,
+    mod,
     of_atom,
 )
 
@@ -174,8 +175,23 @@ _DEPTH = 8  # relaxations along one path; each removes one atom, so this bounds 
 
 def is_nonnegative(e: Index, positive: frozenset[str] = frozenset()) -> bool:
     """True if a quick proof shows e >= 0 for all sizes >= 0; sizes in `positive` are >= 1."""
-    slack = sum(c for a, c in e.terms if isinstance(a, str) and a in positive and c > 0)
-    return _nonnegative(e, positive, slack, _DEPTH)
+    return is_nonnegative_below(with_whole_parts(e, positive), positive, _DEPTH)
+
+
+def with_whole_parts(e: Index, positive: frozenset[str]) -> Index:
+    """`e` with (a + m*S)/S as a/S + m, and a remainder without m*S, for each positive size S."""
+    total = e
+    for atom, c in e.terms if positive else ():
+        if not isinstance(atom, FloorDiv | Mod) or len(atom.divisor.terms) != 1:
+            continue
+        size, n = atom.divisor.terms[0]
+        whole, left = divmod(atom.dividend.coefficient(size), n)
+        if n > 0 and not atom.divisor.constant and size in positive and whole and not left:
+            rest = with_whole_parts(atom.dividend - atom.divisor * whole, positive)
+            is_quotient = isinstance(atom, FloorDiv)
+            made = floordiv(rest, atom.divisor) + whole if is_quotient else mod(rest, atom.divisor)
+            total = total + (made - of_atom(atom)) * c
+    return total
 
 
 def _nonnegative(e: Index, positive: frozenset[str], slack: int, depth: int) -> bool:
@@ -229,9 +245,10 @@ def _relaxations(
         case Choose(_, a, b):
             yield [rest + a * c, rest + b * c]
         case Product((FloorDiv(a, b), size)) | Product((size, FloorDiv(a, b))):
-            # size*floor(a/size) lies in (a - size, a] if the size is positive
-            if size in positive and b == of_atom(size):
-                yield [rest + (a if c < 0 else a - b + 1) * c]
+            # b*floor(a/b) lies in (a - b, a] for b = n*size if the size is positive
+            n = b.coefficient(size)
+            if size in positive and n > 0 and b == of_atom(size) * n and c % n == 0:
+                yield [rest + (a if c < 0 else a - b + 1) * (c // n)]
         case _:
             return
 

@@ -4,7 +4,7 @@ Each subscript `e` over an extent `E` demands e >= 0 and E - 1 - e >= 0. In a ro
 with exactly one unresolved variable, the others at their worst case, bounds that variable; a
 variable with both bounds is resolved at the end of the round. Quotients, minima and choices of
 index or loop variables, and gathers, say nothing (B3, B4). A size may multiply a variable: `S*i +
-r < N` gives i < ceil((N - r)/S) and the demand S >= 1. A demand whose coefficient has no known
+r < N` gives i < (N - 1 - r)/S + 1 and the demand S >= 1. A demand whose coefficient has no known
 sign says nothing.
 
 Example: X(i + k) over N with 0 <= k < K gives 0 <= i < N - K + 1.
@@ -160,8 +160,8 @@ def _solve(
     if direction == 1:
         bounds.lower.append(ZERO if rest == ZERO else -floordiv(rest, a))
     elif direction == -1:
-        bounds.upper.append(floordiv(rest - a, -a))
-    if direction is not None and rest != ZERO:
+        bounds.upper.append(floordiv(rest, -a) + 1)
+    if direction == -1 or (direction == 1 and rest != ZERO):
         strides[a * direction] = None
 
 

@@ -21,13 +21,14 @@ from tcsym.frontend.infer_forms import Interval, split
 from tcsym.frontend.infer_messages import plain
 from tcsym.frontend.infer_paths import Path, guarded_reads, substitute_expr
 from tcsym.frontend.infer_ranges import Demand, demands, resolve_ranges
-from tcsym.frontend.program import Check, Expr, Given, Range, Trap
+from tcsym.frontend.program import Check, Expr, Given, Range, SizeParameter, Trap
 from tcsym.frontend.resolved import (
     ResolvedFor,
     ResolvedIf,
     ResolvedItem,
     ResolvedProgram,
     ResolvedStatement,
+    SizeArgument,
     Unify,
     Variable,
 )
@@ -130,7 +131,7 @@ def place(
 ) -> tuple[tuple[Node, ...], list[Trap]]:
     """The body with all ranges; `extents` is complete afterwards. Raises the first error found."""
     taken = set(program.sizes) | _index_names(program.body)
-    walk = _Walk(extents, facts, taken)
+    walk = _Walk(extents, facts, taken, program.size_parameters)
     return walk.items(program.body, Context()), walk.traps
 
 
@@ -144,7 +145,7 @@ def _index_names(items: tuple[ResolvedItem, ...]) -> set[str]:
                 names |= _index_names(body)
             case ResolvedIf(_, then, orelse):
                 names |= _index_names(then) | _index_names(orelse)
-            case Unify():
+            case Unify() | SizeArgument():
                 pass
             case _:
                 assert_never(item)
@@ -155,6 +156,7 @@ class _Walk(Struct):
     extents: Extents
     facts: Facts
     taken: set[str]
+    size_parameters: tuple[SizeParameter, ...]
     loop_names: set[str] = field(default_factory=set)
     n_statements: int = 0
     traps: list[Trap] = field(default_factory=list)
@@ -171,6 +173,8 @@ class _Walk(Struct):
                     nodes.append(self.branch(item, at))
                 case Unify():
                     nodes += self.unify(item)
+                case SizeArgument():
+                    nodes += self.size_argument(item)
                 case _:
                     assert_never(item)
         return tuple(nodes)
@@ -224,6 +228,22 @@ class _Walk(Struct):
             found.append(Check("size", condition, message, span=u.span))
             self.facts.assume_equal(extent, wanted)
         return found
+
+    def size_argument(self, item: SizeArgument) -> list[Check]:
+        """A callee's size parameter is a size of ours: not negative, nor 0 if it divides."""
+        value = self.extents.sizes[item.name] = substitute(item.value, self.extents.sizes)
+        condition = self.facts.decide(ge(value, int(item.divides)))
+        wanted = "positive, as a range is divided by it" if item.divides else "at least 0"
+        message, span = f"the argument {value} must be {wanted}", self.place_of(value, item.span)
+        if condition == FALSE:
+            raise SizeError(message, span=span)
+        if item.divides:
+            self.facts.assume_positive(value)
+        return [] if condition == TRUE else [Check("size", condition, message, span=span)]
+
+    def place_of(self, size: Index, otherwise: Span) -> Span:
+        """Of the first size parameter in `size`."""
+        return next((p.span for p in self.size_parameters if p.name in size.variables()), otherwise)
 
     # ---- statements
 
@@ -305,9 +325,8 @@ class _Walk(Struct):
     def stride_check(self, stride: Index, s: ResolvedStatement) -> Check:
         message = f"the stride {stride} must be positive, or the range of an index is not bounded"
         condition = self.facts.decide(ge(stride, 1))
-        if str(stride) in self.facts.sizes:
-            self.facts.assume_positive(str(stride))
-        return Check("size", condition, message, span=s.span)
+        self.facts.assume_positive(stride)
+        return Check("size", condition, message, span=self.place_of(stride, s.span))
 
     def size_checks(
         self, s: ResolvedStatement, intervals: tuple[Interval, ...], fixed: list[int]

@@ -10,8 +10,8 @@ in subscripts, bounds and conditions is exact (`Index`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import ClassVar, Literal, assert_never
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Literal, Protocol, TypeVar, assert_never
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -255,6 +255,14 @@ Item = Statement | For | If
 
 # ---- the program
 
+
+class _HasPlace(Protocol):
+    @property
+    def place(self) -> int: ...
+
+
+T = TypeVar("T")
+S = TypeVar("S", bound=_HasPlace)
 Role = Literal["input", "inout", "output", "temporary"]
 
 
@@ -290,10 +298,33 @@ class Trap(Struct, frozen=True):
     span: Span = NOWHERE
 
 
+class SizeParameter(Keyed, frozen=True):
+    """A size that is given at the call like an argument: the one at `place` among the parameters.
+
+    `divides`: the end of a range, a loop or a dimension is divided by it, so that it is not 0.
+    """
+
+    aside: ClassVar[tuple[str, ...]] = ("span",)
+
+    name: str
+    place: int
+    divides: bool = False
+    span: Span = NOWHERE
+
+
+def in_order(tensors: Sequence[T], sizes: Sequence[S]) -> tuple[T | S, ...]:
+    """Parameters as the header has them. sizes: with their places, ascending."""
+    found: list[T | S] = list(tensors)
+    for p in sizes:
+        found.insert(p.place, p)
+    return tuple(found)
+
+
 class Program(Keyed, frozen=True):
     """One def, ready to run.
 
-    `sizes`: all size names, in order of appearance; `free_sizes` of them come from the caller only.
+    `sizes`: all size names, in order of appearance; `free_sizes` of them come from the caller only,
+    and of these `size_parameters` like arguments.
     `checks` are in the order in which a call reports them. Tensors are in declaration order:
     parameters (inputs, and `inout`: those that are updated), outputs, then temporaries in order of
     first assignment. `canonical` is the hash of its meaning, equal for programs that differ in
@@ -313,6 +344,7 @@ class Program(Keyed, frozen=True):
     span: Span = NOWHERE
     canonical: str = ""
     traps: tuple[Trap, ...] = ()
+    size_parameters: tuple[SizeParameter, ...] = ()
 
     # Trees may be deeper than Python can hash, compare and print.
 
@@ -344,6 +376,21 @@ class Program(Keyed, frozen=True):
     @property
     def outputs(self) -> tuple[Tensor, ...]:
         return self.by_role("output")
+
+    @property
+    def parameters(self) -> tuple[Tensor | SizeParameter, ...]:
+        """What a call is given, in order."""
+        return in_order(self.inputs, self.size_parameters)
+
+    def arguments(
+        self, inputs: Sequence[Any], sizes: Mapping[str, Any]
+    ) -> tuple[list[Any], dict[str, Any] | None]:
+        """What a call of these inputs and sizes is given in order, and as `sizes=`."""
+        given = list(inputs)
+        for p in self.size_parameters:
+            given.insert(p.place, sizes[p.name])
+        known = {p.name for p in self.size_parameters}
+        return given, {n: v for n, v in sizes.items() if n not in known} or None
 
 
 # ---- traversal
@@ -417,6 +464,22 @@ def variables_of(e: Index | Expr) -> frozenset[str]:
     found = [x.index for x in subexpressions(e) if isinstance(x, IndexValue)]
     found += [i for r in reads(e) for i in r.subscripts if isinstance(i, Index)]
     return frozenset[str]().union(*(i.variables() for i in found))
+
+
+def indices_in(part: object) -> Iterator[Index]:
+    """All index expressions in a part of a program, those of conditions too."""
+    waiting = [part]
+    while waiting:
+        x = waiting.pop()
+        match x:
+            case Index():
+                yield x
+            case tuple() | list():
+                waiting.extend(x)
+            case Struct():
+                waiting.extend([getattr(x, name) for name in key_fields(type(x))])
+            case _:
+                pass
 
 
 def statements(items: tuple[Item, ...]) -> Iterator[Statement]:

@@ -50,6 +50,7 @@ _CLASSES: tuple[type[Struct], ...] = (
     program.Tensor,
     program.Check,
     program.Trap,
+    program.SizeParameter,
     program.Program,
 )
 _TUPLE, _DTYPE = "", "DType"

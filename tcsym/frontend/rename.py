@@ -19,6 +19,7 @@ from tcsym.frontend.resolved import (
     ResolvedIf,
     ResolvedItem,
     ResolvedStatement,
+    SizeArgument,
     Unify,
     Variable,
 )
@@ -51,6 +52,8 @@ class Renaming:
             case Unify(tensor, dimensions):
                 sizes = tuple(self.name(d) if isinstance(d, str) else d for d in dimensions)
                 return replace(item, tensor=self.name(tensor), dimensions=sizes)
+            case SizeArgument(name, value):
+                return replace(item, name=self.name(name), value=self.index(value))
             case ResolvedFor(variable, lower, upper, body):
                 return replace(
                     item,
@@ -112,7 +115,7 @@ def index_variables(items: tuple[ResolvedItem, ...]) -> dict[str, None]:
             case ResolvedStatement():
                 found.update(dict.fromkeys(v.name for v in item.variables))
                 found.update(dict.fromkeys(g.name for g in item.given))
-            case Unify():
+            case Unify() | SizeArgument():
                 pass
             case ResolvedFor(variable, _, _, body):
                 found[variable] = None

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from typing import ClassVar, assert_never
 
 from tcsym.errors import NOWHERE, Span
-from tcsym.frontend.program import AssignOp, Expr, Given, Role, Trap, is_fixed
+from tcsym.frontend.program import AssignOp, Expr, Given, Role, SizeParameter, Trap, is_fixed
 from tcsym.index.expr import Condition, Index
 from tcsym.keyed import Keyed
 from tcsym.types import DType
 
-LATER: dict[str, object] = {"at": None, "given": ()}
+LATER: dict[str, object] = {"at": None, "given": (), "size_parameters": ()}
 """Fields that came later. Their defaults mean what programs meant without: they are not hashed."""
 
 
@@ -83,6 +83,16 @@ class Unify(Keyed, frozen=True):
     span: Span = NOWHERE
 
 
+class SizeArgument(Keyed, frozen=True):
+    """At the place of a call, a callee's size parameter (renamed fresh) is the size `value`, which
+    is at least 1 if the callee `divides` by it. `span`: the argument."""
+
+    name: str
+    value: Index
+    divides: bool
+    span: Span = NOWHERE
+
+
 class ResolvedFor(Keyed, frozen=True):
     variable: str
     lower: Index
@@ -98,7 +108,7 @@ class ResolvedIf(Keyed, frozen=True):
     span: Span = NOWHERE
 
 
-ResolvedItem = ResolvedStatement | Unify | ResolvedFor | ResolvedIf
+ResolvedItem = ResolvedStatement | Unify | SizeArgument | ResolvedFor | ResolvedIf
 
 
 def statements_of(items: tuple[ResolvedItem, ...]) -> Iterator[ResolvedStatement]:
@@ -107,7 +117,7 @@ def statements_of(items: tuple[ResolvedItem, ...]) -> Iterator[ResolvedStatement
         match item:
             case ResolvedStatement():
                 yield item
-            case Unify():
+            case Unify() | SizeArgument():
                 continue
             case ResolvedFor(_, _, _, body):
                 yield from statements_of(body)
@@ -115,6 +125,20 @@ def statements_of(items: tuple[ResolvedItem, ...]) -> Iterator[ResolvedStatement
                 yield from statements_of((*then, *orelse))
             case _:
                 assert_never(item)
+
+
+def inner_sizes(items: tuple[ResolvedItem, ...]) -> tuple[str, ...]:
+    """Sizes of inlined callees, in order of definition."""
+    found: list[str] = []
+    for i in items:
+        match i:
+            case Unify(_, dimensions):
+                found += [d for d in dimensions if isinstance(d, str)]
+            case SizeArgument(name):
+                found.append(name)
+            case _:
+                pass
+    return tuple(found)
 
 
 class ResolvedTensor(Keyed, frozen=True):
@@ -145,3 +169,4 @@ class ResolvedProgram(Keyed, frozen=True):
     filename: str = "<tc>"
     span: Span = NOWHERE
     traps: tuple[Trap, ...] = ()
+    size_parameters: tuple[SizeParameter, ...] = ()

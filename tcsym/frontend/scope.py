@@ -9,13 +9,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tcsym.errors import NOWHERE, DuplicateError, Span, TCError, TCNameError
 from tcsym.frontend import ast
 from tcsym.frontend.builtins import ARITY
 from tcsym.frontend.idioms import name_hint
-from tcsym.frontend.program import Expr, Role, Trap
-from tcsym.index.expr import Index
+from tcsym.frontend.program import Expr, Role, SizeParameter, Trap
+from tcsym.index.expr import Index, Product
 from tcsym.types import DType
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Scope(Struct):
 
     `loops`: enclosing loop variables, each with its name in the resolved program. `assigned`: every
     name that some statement of the def assigns. `callees`: the defs resolved before this one.
+    `size_parameters`: by name, in order.
     """
 
     functions: frozenset[str] = frozenset()
@@ -57,6 +59,7 @@ class Scope(Struct):
     assigned: frozenset[str] = frozenset()
     sizes: dict[str, Span] = field(default_factory=dict)
     free_sizes: list[str] = field(default_factory=list)
+    size_parameters: dict[str, SizeParameter] = field(default_factory=dict)
     tensors: dict[str, Tensor] = field(default_factory=dict)
     loops: dict[str, str] = field(default_factory=dict)
     fresh: set[str] = field(default_factory=set)
@@ -71,6 +74,17 @@ class Scope(Struct):
         if name in self.tensors:
             return "tensor"
         return "built-in function" if name in ARITY else None
+
+    def divides(self, e: Index) -> bool:
+        """True if `e` is a product of size parameters, which from now on must not be 0."""
+        atom = e.terms[0][0] if len(e.terms) == 1 and not e.constant else None
+        factors = atom.factors if isinstance(atom, Product) else (atom,)
+        names = [f for f in factors if isinstance(f, str) and f in self.size_parameters]
+        if len(names) < len(factors) or e.terms[0][1] < 0:
+            return False
+        for name in names:
+            self.size_parameters[name] = replace(self.size_parameters[name], divides=True)
+        return True
 
     def fresh_name(self, wanted: str, separator: str = ".") -> str:
         """`wanted`, or the first of `wanted.2`, `wanted.3`, … not yet given out."""

@@ -7,7 +7,7 @@ from collections.abc import Set
 
 from lark import Token
 
-from tcsym.frontend.idioms import SAME_TYPES, TYPES, block, type_hint
+from tcsym.frontend.idioms import SAME_TYPES, TYPES, block, name_hint, type_hint
 
 # What these characters mean elsewhere, and how it is said here.
 _CHARACTERS = {
@@ -67,6 +67,8 @@ def _of_words(token: Token, before: str, expected: Set[str]) -> str:
         return _TERNARY
     if token == "if" and "MINUS" in expected:
         return "choose between values with `condition ? a : b`"
+    if token == "size" and "MINUS" in expected:
+        return name_hint("size", ())
     if token == "where" and "MINUS" in expected:
         return "`where(p, a, b)` is written `p ? a : b`"
     words = re.findall(r"\b(?:and|or|not)\b", f"{_statement(before)} {token}")
@@ -82,7 +84,7 @@ def _of_header(token: Token, before: str, expected: Set[str]) -> str:
     if before.endswith("->") and token.type == "NAME":
         return f"outputs stand in parentheses: `-> ({token})`"
     if "SCALAR" in expected and "MINUS" not in expected and token.type == "NAME":
-        return type_hint(token) or "a parameter has a type and a shape: `float(N) X`"
+        return type_hint(token) or "a parameter has a type and a shape: `float(N) X`, or `size S`"
     word = re.search(r"->\s*\((?:[^{}]*[\s,(])?(\w+)$", before)
     is_type = word is not None and (word[1] in SAME_TYPES or word[1].startswith("complex"))
     if word is not None and is_type and token.type in ("LPAR", "NAME"):

@@ -20,7 +20,7 @@ from tcsym.jax.handler import handler_of
 from tcsym.operators.backward import Backward, backward_of
 from tcsym.operators.called import Called
 from tcsym.process.threads import get_num_threads
-from tcsym.runtime.arguments import MISSING, bind, match_arguments
+from tcsym.runtime.arguments import MISSING, bind, match_arguments, separated, together
 from tcsym.runtime.arrays import numpy_view
 from tcsym.runtime.packing import packed
 from tcsym.runtime.plan import Parameter
@@ -59,7 +59,8 @@ class Operator(Struct, frozen=True, weakref=True):
                 raise plan.error("type", f"JAX makes no {t.dtype} now for `{t.name}`", t.span, hint)
         given = match_arguments(plan, args, kwargs)
         bound = bind(plan, [_argument(x) for x in given], sizes, _view)
-        arrays = [_array(x, p) for x, p in zip(given, plan.inputs)]
+        inputs, _ = separated(plan, given, sizes)
+        arrays = [_array(x, p) for x, p in zip(inputs, plan.inputs)]
         free = tuple([bound.sizes[k] for k in plan.free_slots])
         return packed(plan.output_names, _differentiable(self.kernel, free)(*arrays))
 
@@ -103,7 +104,8 @@ def _batching(kernel: Called, sizes: tuple[int, ...]) -> Function:
     def run(*arrays: Any) -> tuple[Any, ...]:
         handler = handler_of(kernel)
         handler.set_threads(get_num_threads())
-        bound = bind(kernel._plan, [_argument(x) for x in arrays], given or None, _view)
+        inputs = together(kernel._plan, [_argument(x) for x in arrays])
+        bound = bind(kernel._plan, inputs, given or None, _view)
         pairs = zip(bound.shapes, program.outputs)
         results = [jax.ShapeDtypeStruct(shape, o.dtype.numpy) for shape, o in pairs]
         call = jax.ffi.ffi_call(handler.target, results)

@@ -42,7 +42,7 @@ from tcsym.runtime.arrays import (
 )
 from tcsym.runtime.device import device_of
 from tcsym.runtime.packing import packed
-from tcsym.runtime.plan import CallPlan, Parameter, plan_call
+from tcsym.runtime.plan import CallPlan, GivenSize, Parameter, plan_call
 from tcsym.runtime.results import (
     match_outputs,
     original_of,
@@ -54,6 +54,7 @@ from tcsym.runtime.stats import Stats
 from tcsym.runtime.variants import Variant
 from tcsym.runtime.view import View
 from tcsym.sizes.dims import Dim, Sizes, size_value
+from tcsym.sizes.shaping import shaping_sizes
 from tcsym.strategy import Auto, Strategy, Symbolic
 
 if TYPE_CHECKING:
@@ -94,8 +95,8 @@ class Text:
     def _is_kept(self, plan: CallPlan) -> bool:
         """True if later processes will find what serves calls of dense arrays (`ready`)."""
         given = self.settings
-        if self.warnings:
-            return False  # who defines it again is warned again
+        if self.warnings or shaping_sizes(plan.program):
+            return False  # who defines it again is warned again; versions follow the first call
         plain = not given.sizes and given.target in (None, "cpu") and given.options == Options()
         types = {x.dtype.value for x in plan.inputs} | {x.dtype.value for x in plan.outputs}
         return plain and given.strategy in (Symbolic(), Auto()) and "bfloat16" not in types
@@ -268,7 +269,7 @@ class Serving:
         sizes = {n: x for n, x in named.items() if n not in parameters}
         given = match_arguments(plan, inputs, arrays)
         values = dict(zip(plan.sizes, plan.initial)) | checked_sizes(plan, sizes)
-        shaped = [_shaped(p, x, values) for p, x in zip(plan.inputs, given)]
+        shaped = [_shaped(p, x, values) for p, x in zip(plan.parameters, given)]
         return bind(plan, shaped, sizes, _view_of_shaped)
 
     def version_for(self, bound: Bound) -> tuple[Version, tuple[View, ...], Variant]:
@@ -343,10 +344,12 @@ class Serving:
         return text
 
 
-def _shaped(p: Parameter, x: Any, sizes: Mapping[str, int | None]) -> Any:
+def _shaped(p: Parameter | GivenSize, x: Any, sizes: Mapping[str, int | None]) -> Any:
     """`x` with specs and shapes turned into views; a missing one follows from sizes if they do."""
     from tcsym.kernel.signature import Spec
 
+    if isinstance(p, GivenSize):
+        return x
     if x is MISSING:
         extents = [d if isinstance(d, int) else sizes[d] for d in p.dimensions]
         known = tuple([extent for extent in extents if extent is not None])

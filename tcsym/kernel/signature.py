@@ -28,18 +28,21 @@ class TensorType(Struct, frozen=True):
 
 class Signature:
     """`inputs` and `outputs`: name -> TensorType, in declaration order. `inouts`: those of the
-    inputs that a call updates."""
+    inputs that a call updates. `sizes`: those that are parameters, as their places among all."""
 
-    __slots__ = ("inouts", "inputs", "name", "outputs")
+    __slots__ = ("inouts", "inputs", "name", "outputs", "sizes")
 
     def __init__(self, program: Program) -> None:
         self.name = program.name
         self.inputs = _types(program.inputs)
         self.outputs = _types(program.outputs)
         self.inouts = _types(program.inouts)
+        self.sizes = MappingProxyType({p.name: p.place for p in program.size_parameters})
 
     def __repr__(self) -> str:
         given = [f"{'inout ' * (n in self.inouts)}{t} {n}" for n, t in self.inputs.items()]
+        for name, place in self.sizes.items():
+            given.insert(place, f"size {name}")
         results = [f"{t} {n}" for n, t in self.outputs.items()]
         return f"{self.name}({', '.join(given)}) -> ({', '.join(results)})"
 

@@ -17,7 +17,8 @@ from msgspec import Struct, field
 from tcsym.errors import CallError, OptionError
 from tcsym.runtime.arguments import MISSING, match_arguments
 from tcsym.runtime.packing import packed
-from tcsym.runtime.plan import CallPlan, Parameter
+from tcsym.runtime.plan import CallPlan, GivenSize, Parameter
+from tcsym.sizes.dims import size_value
 from tcsym.types import DType
 
 if TYPE_CHECKING:
@@ -25,14 +26,15 @@ if TYPE_CHECKING:
 
 
 class Symbol(Struct, eq=False):
-    """A tensor while a function is traced. A parameter's type and extents are its first use's; it
-    is `inout` if some use updates it."""
+    """A tensor or size while a function is traced. What a parameter is, its first use says; it is
+    `inout` if some use updates it."""
 
     name: str
     trace: Trace
     dtype: DType | None = None
     extents: tuple[str, ...] | None = None
     inout: bool = False
+    is_size: bool = False
 
 
 class Trace(Struct, eq=False):
@@ -100,6 +102,9 @@ def _outputs(results: Any, made: Trace) -> dict[str, Symbol]:
 def _text(made: Trace, name: str, parameters: list[Symbol], outputs: Mapping[str, Symbol]) -> str:
     heads = []
     for p in parameters:
+        if p.is_size:
+            heads.append(f"size {p.name}")
+            continue
         if p.dtype is None or p.extents is None:
             raise OptionError(f"parameter `{p.name}` of the function goes into no kernel")
         extents = f"({', '.join(p.extents)})" if p.extents else ""
@@ -143,7 +148,7 @@ def traced_call(plan: CallPlan, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     if known != program.source:
         hint = "define one of them under another name"
         raise CallError(f"two kernels of this trace are called `{program.name}`", hint=hint)
-    names = [_argument(plan, p, x, made) for p, x in zip(plan.inputs, given)]
+    names = [_argument(plan, p, x, made) for p, x in zip(plan.parameters, given)]
     results = [Symbol(made.fresh(), made) for _ in plan.outputs]
     for symbol, output in zip(results, plan.outputs):
         symbol.dtype = output.dtype
@@ -152,16 +157,32 @@ def traced_call(plan: CallPlan, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     return packed(plan.output_names, tuple(results))
 
 
-def _argument(plan: CallPlan, p: Parameter, x: Any, made: Trace) -> str:
+def _argument(plan: CallPlan, p: Parameter | GivenSize, x: Any, made: Trace) -> str:
     if x is MISSING:
         raise plan.error("size", f"`{p.name}` is missing", p.span)
+    if isinstance(p, GivenSize):
+        return _size_argument(plan, p, x, made)
     if not isinstance(x, Symbol) or x.trace is not made:
         message = f"`{p.name}` is no tensor of this trace"
         raise plan.error("type", message, p.span, "make it a parameter of the traced function")
+    if x.is_size:
+        raise plan.error("type", f"`{p.name}` is a size of this trace, no tensor", p.span)
     if x.dtype is None:
         x.dtype = p.dtype
         x.extents = tuple(
             str(d) if isinstance(d, int) else f"{x.name}_{k}" for k, d in enumerate(p.dimensions)
         )
     x.inout = x.inout or p.inout
+    return x.name
+
+
+def _size_argument(plan: CallPlan, p: GivenSize, x: Any, made: Trace) -> str:
+    """A number, or a parameter of the traced function that is a size."""
+    number = size_value(x)
+    if number is not None and number >= 0:
+        return str(number)
+    if not isinstance(x, Symbol) or x.trace is not made or x.dtype is not None:
+        message = f"`{p.name}` is no integer >= 0, nor a parameter of this trace that is a size"
+        raise plan.error("type", message, p.span)
+    x.is_size = True
     return x.name

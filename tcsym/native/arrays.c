@@ -23,9 +23,6 @@ static bool match(Call *call, Py_ssize_t n, Py_ssize_t total) {
             return false;
         given[place] = call->args[call->n_args + k];
     }
-    for (Py_ssize_t k = 0; k < n; k++)
-        if (!given[k])
-            return false;
     for (Py_ssize_t k = n; k < total; k++)
         if (given[k] == Py_None)
             given[k] = NULL;
@@ -42,6 +39,10 @@ bool tcsym_read_call(Call *call, PyObject *names) {
     call->is_read = match(call, n, total);
     bool exchanged = false;
     for (Py_ssize_t k = 0; call->is_read && k < n; k++) {
+        if (!call->given[k]) { /* a size that something else tells */
+            call->arrays[k].library = OTHER;
+            continue;
+        }
         tcsym_read_array(call->given[k], call->arrays + k, call->rooms[k]);
         exchanged |= call->arrays[k].library == EXCHANGED;
     }
@@ -58,22 +59,37 @@ bool tcsym_integer(PyObject *x, int64_t low, int64_t high, int64_t *value) {
     return !overflow && low <= *value && *value <= high;
 }
 
+bool tcsym_size(PyObject *x, int64_t *value) {
+    if (PyLong_CheckExact(x))
+        return tcsym_integer(x, 0, SIZE_BOUND - 1, value);
+    PyObject *number = PyArray_IsScalar(x, Integer) ? PyNumber_Index(x) : NULL;
+    bool is_size = number && tcsym_integer(number, 0, SIZE_BOUND - 1, value);
+    Py_XDECREF(number);
+    PyErr_Clear();
+    return is_size;
+}
+
 bool tcsym_read_sizes(const Call *call, PyObject *names, const int64_t *places, bool only_these,
                       int64_t *values) {
     PyObject *sizes = call->given[PyTuple_GET_SIZE(call->names) - N_OPTIONS + SIZES];
-    Py_ssize_t n = PyTuple_GET_SIZE(names);
+    Py_ssize_t n = PyTuple_GET_SIZE(names), named = 0;
     if (!n)
         return !sizes || !only_these;
-    if (!sizes || !PyDict_CheckExact(sizes) || (only_these && PyDict_GET_SIZE(sizes) != n))
+    if (sizes && !PyDict_CheckExact(sizes))
         return false;
     for (Py_ssize_t k = 0; k < n; k++) {
-        PyObject *number = PyDict_GetItemWithError(sizes, PyTuple_GET_ITEM(names, k));
-        if (!number || !tcsym_integer(number, 0, SIZE_BOUND - 1, values + places[k])) {
+        int64_t slot = places[2 * k], parameter = places[2 * k + 1];
+        PyObject *number = parameter < 0 ? NULL : call->given[parameter];
+        if (!number && sizes) {
+            number = PyDict_GetItemWithError(sizes, PyTuple_GET_ITEM(names, k));
+            named++;
+        }
+        if (!number || !tcsym_size(number, values + slot)) {
             PyErr_Clear();
             return false;
         }
     }
-    return true;
+    return !sizes || !only_these || PyDict_GET_SIZE(sizes) == named;
 }
 
 /* `kind`: bytes of an integer in [low, high]; 32, 64: a float with that many bits, of which integers

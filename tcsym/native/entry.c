@@ -15,13 +15,13 @@ enum { PRIVATE_UNIT = 128 }; /* tasks' private parts lie on different pairs of c
 
 /* Made from the words that tcsym/runtime/entering.py writes. */
 typedef struct {
-    int64_t n_inputs, n_inouts, n_outputs, n_sizes, n_values, exact, n_free, n_buffers, n_arguments;
-    int64_t n_steps;
+    int64_t n_inputs; /* and sizes that are parameters */
+    int64_t n_inouts, n_outputs, n_sizes, n_values, exact, n_free, n_buffers, n_arguments, n_steps;
     int64_t shared, private; /* values: bytes of scratch memory */
     const int64_t *initial;  /* of the values */
     Wanted *arrays;
     const int64_t *inouts;    /* numbers of inputs that are updated */
-    const int64_t *free;      /* values that `sizes=` gives */
+    const int64_t *free;      /* values that no array tells, see `tcsym_read_sizes` */
     const int64_t *buffers;   /* the kernel's: numbers of arrays */
     const int64_t *arguments; /* the kernel's sizes: (-1, value) or (array, axis of its stride) */
     const Step *steps;
@@ -82,6 +82,15 @@ static bool read_inputs(const Entry *entry, const Call *call, Run *run, int64_t 
     for (int64_t k = 0; k < entry->plan.n_inputs; k++) {
         const Wanted *wanted = entry->plan.arrays + k;
         const Array *array = call->arrays + k;
+        if (wanted->rank < 0) {
+            int64_t value;
+            if (call->given[k] && !wanted->binds[0] &&
+                (!tcsym_size(call->given[k], &value) || value != values[wanted->axes[0]]))
+                return false;
+            continue;
+        }
+        if (!call->given[k])
+            return false;
         if (array->library == OTHER) {
             if (wanted->rank || !tcsym_element(call->given[k], wanted, run->numbers + k))
                 return false;
@@ -311,8 +320,9 @@ static bool read_wanted(Wanted *wanted, Words *words) {
     wanted->kind = facts[4];
     wanted->low = facts[5];
     wanted->high = facts[6];
-    wanted->axes = tcsym_take(words, wanted->rank);
-    wanted->binds = wanted->axes ? tcsym_take(words, wanted->rank) : NULL;
+    int64_t n_values = wanted->rank < 0 ? 1 : wanted->rank;
+    wanted->axes = tcsym_take(words, n_values);
+    wanted->binds = wanted->axes ? tcsym_take(words, n_values) : NULL;
     return wanted->binds && wanted->rank <= NPY_MAXDIMS;
 }
 
@@ -343,7 +353,7 @@ static bool read_plan(Entry *entry) {
             return false;
     }
     return plan->initial && (plan->inouts = tcsym_take(&words, plan->n_inouts)) &&
-           (plan->free = tcsym_take(&words, plan->n_free)) &&
+           (plan->free = tcsym_take(&words, 2 * plan->n_free)) &&
            (plan->buffers = tcsym_take(&words, plan->n_buffers)) &&
            (plan->arguments = tcsym_take(&words, 2 * plan->n_arguments)) &&
            (plan->steps = (const Step *)tcsym_take(&words, 5 * plan->n_steps));

@@ -16,7 +16,7 @@
 #endif
 #include <numpy/arrayobject.h>
 
-/* An entry takes at most so many inputs, and gives so many outputs. */
+/* An entry takes at most so many parameters, and gives so many outputs. */
 enum { MOST_ARRAYS = 64, MOST_RANK = 8 }; /* the latter: of arrays that describe themselves */
 enum { OUT, THREADS, SIZES, N_OPTIONS }; /* `kernel(..., out=, threads=, sizes=)` */
 #define SIZE_BOUND INT64_C(0x80000000)   /* sizes in native calls are below it */
@@ -65,7 +65,8 @@ typedef int64_t Room[2 * MOST_RANK]; /* for extents and strides */
 
 typedef enum { DENSE, ROWS, COLUMNS, ANY } Layout;
 
-/* What an array must be. `exact`: of that layout and no stricter one. `kind`, `low`, `high`: which
+/* What an array must be; a `rank` below 0: no array, but a size, the value of `axes[0]`, which it
+ * tells if `binds[0]`, else must be if it is given. `exact`: of that layout and no stricter one. `kind`, `low`, `high`: which
  * numbers may stand for an element, see `tcsym_element`. `axes`: for each axis the number of a value
  * of the call; `binds`: whether the array tells that value, instead of having to agree with it. */
 typedef struct {
@@ -77,24 +78,28 @@ typedef struct {
 } Wanted;
 
 /* A call on its way: the arguments as they came, and what was found out about them. Entries and
- * switches with the same `names` (of inputs, then of options) share it. */
+ * switches with the same `names` (of parameters, then of options) share it. */
 typedef struct {
     PyObject *const *args;
     Py_ssize_t n_args;
     PyObject *keywords;
     PyObject *names;
     bool is_read;
-    PyObject *given[MOST_ARRAYS + N_OPTIONS]; /* borrowed; null: an option that was not given */
+    PyObject *given[MOST_ARRAYS + N_OPTIONS]; /* borrowed; null: was not given */
     Array arrays[MOST_ARRAYS];
     Room rooms[MOST_ARRAYS];
 } Call;
 
 bool tcsym_read_call(Call *call, PyObject *names);
-/* Values of sizes that only `sizes=` tells; it must be a dict that has these. */
+/* Values of sizes that no array tells: a parameter does, or `sizes=`, a dict. places: for each the
+ * number of its value and the place of its parameter, -1 without one. only_these: the dict has no
+ * others. */
 bool tcsym_read_sizes(const Call *call, PyObject *names, const int64_t *places, bool only_these,
                       int64_t *values);
 /* Value of an `int` in [low, high]; false for anything else. */
 bool tcsym_integer(PyObject *x, int64_t low, int64_t high, int64_t *value);
+/* The same for an `int` or an integer of numpy's that may be a size. */
+bool tcsym_size(PyObject *x, int64_t *value);
 void tcsym_read_array(PyObject *object, Array *array, int64_t *room);
 bool tcsym_is_dense(const Array *array);
 bool tcsym_fits(const Array *array, const Wanted *wanted);

@@ -30,7 +30,7 @@ typedef struct {
     const int64_t *initial; /* values; the first ones are sizes */
     const int64_t *key_at;  /* sizes that tell calls apart */
     const int64_t *places;  /* (argument, its rank, axis, size) */
-    const int64_t *free;    /* sizes that `sizes=` gives */
+    const int64_t *free;    /* sizes that no array tells, see `tcsym_read_sizes` */
     const Step *steps;
 } Switch;
 
@@ -267,7 +267,7 @@ static bool read_words(Switch *s) {
     return (s->initial = tcsym_take(&words, s->n_values)) &&
            (s->key_at = tcsym_take(&words, s->n_keys)) &&
            (s->places = tcsym_take(&words, 4 * s->n_places)) &&
-           (s->free = tcsym_take(&words, s->n_free)) &&
+           (s->free = tcsym_take(&words, 2 * s->n_free)) &&
            (s->steps = (const Step *)tcsym_take(&words, 5 * s->n_steps));
 }
 

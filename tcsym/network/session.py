@@ -24,9 +24,10 @@ from tcsym.runtime.arrays import Array, note_written, numpy_array, result_object
 from tcsym.runtime.native import HAS_ENTRIES
 from tcsym.runtime.overlap import overlap
 from tcsym.runtime.packing import packed
-from tcsym.runtime.plan import Parameter
+from tcsym.runtime.plan import GivenSize, Parameter
 from tcsym.runtime.results import original_of, require_updatable, result_library
 from tcsym.runtime.view import HERE, Library, View
+from tcsym.sizes.dims import size_value
 
 KEPT_SIZES = 64  # choices of sizes whose views a session keeps
 
@@ -60,10 +61,11 @@ class Session:
         self._scratch = Scratch(max([len(turn) for turn in plan.turns], default=1))
         shared = self._allocator, self._scratch, self._lock, self._serve
         self._preparation = Preparation(plan, made_steps(plan), self._feeds, *shared)
-        self._place = self._preparation.position
+        self._place = {p.name: k for k, p in enumerate(plan.call.parameters)}
         self._prepared: OrderedDict[Any, Prepared] = OrderedDict()
         self._state: dict[str, Array] = {}
-        image = None if self._states else switch_image(plan.call)
+        is_plain = not (self._states or plan.call.given_sizes)
+        image = switch_image(plan.call) if is_plain else None
         self._switch = Switch(image, self._serve) if image is not None else None
         self._enter: Callable[..., Any] = self._switch.function if self._switch else self._serve
 
@@ -91,19 +93,21 @@ class Session:
                 if given[k] is MISSING and name in self._state:
                     given[k] = self._state[name]
             first = self._first_states(given, sizes)
-            given = [first.get(p.name, x) for p, x in zip(plan.inputs, given)]
+            given = [first.get(p.name, x) for p, x in zip(plan.parameters, given)]
             bound = bind(plan, given, sizes)
             require_within(self.plan, bound.sizes)
             pending = require_updatable(plan, bound) if plan.inouts else []
             n_threads = get_num_threads() if threads is None else require_threads(threads)
             for name in self._feeds:
-                self._set_state(name, bound.views[self._place[name]])
+                self._set_state(name, bound.views[self._preparation.position[name]])
             library = result_library(bound.views)
             prepared = self._prepare(bound, library, n_threads)
             for k in plan.inouts:
                 self._require_outside(plan.inputs[k], original_of(bound.views[k]), prepared)
             self._state |= {n: x for n, x in first.items() if n not in self._feeds}
-            views = [bound.views[self._place[p.name]] for p in self._preparation.inputs]
+            views = [
+                bound.views[self._preparation.position[p.name]] for p in self._preparation.inputs
+            ]
             inputs = [self._apart(view, prepared) for view in views]
             results = prepared.chain.run(tuple([view.pointer for view in inputs]), n_threads)
             for to, source in pending:
@@ -165,7 +169,8 @@ class Session:
     def _is_steady(self, prepared: Prepared) -> bool:
         """States stay where they are, so that the next call finds them there; Python looks at what
         calls update."""
-        return not self.plan.call.inouts and all(
+        call = self.plan.call
+        return not (call.inouts or call.given_sizes) and all(
             prepared.state[name] is self._state[name] for name in self._feeds
         )
 
@@ -185,13 +190,18 @@ class Session:
         if not missing:
             return {}
         known: dict[str, int] = {}
-        for p, x in zip(self.plan.call.inputs, given):
+        for p, x in zip(self.plan.call.parameters, given):
+            number = size_value(x)
+            if isinstance(p, GivenSize):
+                known |= {p.name: number} if number is not None else {}
+                continue
             shape = getattr(x, "shape", ())
             known |= {d: n for d, n in zip(p.dimensions, shape) if isinstance(d, str)}
         known |= dict(sizes or {})
         found: dict[str, Array] = {}
         for name in missing:
-            p = self.plan.call.inputs[self._place[name]]
+            p = self.plan.call.parameters[self._place[name]]
+            assert not isinstance(p, GivenSize)
             extents = [d if isinstance(d, int) else known.get(d) for d in p.dimensions]
             if None not in extents:
                 found[name] = np.zeros([n or 0 for n in extents], p.dtype.numpy)

@@ -15,10 +15,8 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tcsym.frontend.program import Item, Program, Role, Tensor, reads, statements
+from tcsym.frontend.program import Item, Program, Role, Tensor, indices_in, reads, statements
 from tcsym.frontend.program_json import programs_to_json
-from tcsym.index.expr import Condition, Index, condition_variables
-from tcsym.keyed import key_fields
 from tcsym.polyhedral.tree import Sequence as InOrder
 from tcsym.polyhedral.tree import Tree, leaves
 
@@ -139,6 +137,7 @@ def _step(program: Program, groups: list[Group], k: int) -> Step:
         name=program.name if len(groups) == 1 else f"{program.name}.{k}",
         sizes=tuple(n for n in program.sizes if n in used),
         free_sizes=(),
+        size_parameters=(),
         tensors=tuple(tensors),
         body=items,
         checks=(),
@@ -161,22 +160,7 @@ def with_hash(program: Program) -> Program:
 
 def sizes_in(part: object) -> frozenset[str]:
     """Variables of all index expressions and conditions in a part of a program."""
-    found: set[str] = set()
-    waiting = [part]
-    while waiting:
-        x = waiting.pop()
-        match x:
-            case Index():
-                found |= x.variables()
-            case _ if isinstance(x, Condition):
-                found |= condition_variables(x)
-            case tuple() | list():
-                waiting.extend(x)
-            case Struct():
-                waiting.extend([getattr(x, name) for name in key_fields(type(x))])
-            case _:
-                pass
-    return frozenset(found)
+    return frozenset[str]().union(*[e.variables() for e in indices_in(part)])
 
 
 Lifetimes = Mapping[str, tuple[int, int]]

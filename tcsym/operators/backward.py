@@ -39,8 +39,9 @@ class Backward(Struct, frozen=True):
     ) -> tuple[Any, ...]:
         """Of each input; None where none is wanted. call: what calls `kernel`."""
         known = [*saved, *given]
-        more = {"sizes": {n: sizes[k] for n, k in self.sizes}} if self.sizes else {}
-        made = call(*[known[k] for k in self.order], **more)
+        wanted = {n: sizes[k] for n, k in self.sizes}
+        args, left = self.kernel.program.arguments([known[k] for k in self.order], wanted)
+        made = call(*args, **({"sizes": left} if left else {}))
         results = made if isinstance(made, tuple) else (made,)
         return tuple([None if k is None else results[k] for k in self.wanted])
 

@@ -33,6 +33,7 @@ from tcsym.index.expr import (
     negate,
     var,
 )
+from tcsym.index.quasi_affine import is_quasi_affine
 from tcsym.ir.loops import Loop, LoopOrder, Node, conditional
 from tcsym.polyhedral.isl_schedule import Unsuitable
 from tcsym.polyhedral.lower import joined, proper_end, statement_node
@@ -57,7 +58,10 @@ def _children(n: isl.AstNode) -> list[isl.AstNode]:
 
 
 def tree_to_nest(tree: Tree, scop: Scop, relations: Relations) -> Node:
-    """The loop nest of `tree`. Raises Unsuitable for an AST outside our vocabulary."""
+    """The loop nest of `tree`. Raises Unsuitable for an AST outside our vocabulary, and where isl
+    knows less of a domain than it is: its loops would have more points."""
+    if not all(is_quasi_affine(s.domain, relations.presburger.sizes) for s in scop.statements):
+        raise Unsuitable("isl cannot tell the bounds of some range")
     rows = _rows(tree)
     width = max(len(r) for r in rows.values())
     schedule = reduce(

@@ -16,7 +16,7 @@ from msgspec import Struct
 from tcsym.errors import Span, TCError, n_dimensions
 from tcsym.runtime.arrays import CPU_READS, numpy_view
 from tcsym.runtime.arrays import numpy_array as array_of_view
-from tcsym.runtime.plan import CallPlan, Parameter
+from tcsym.runtime.plan import CallPlan, GivenSize, Parameter
 from tcsym.runtime.scalars import is_scalar, scalar_array
 from tcsym.runtime.size_functions import Shape
 from tcsym.runtime.view import HERE, Elsewhere, Misplaced, Place, Unusable, View
@@ -49,7 +49,12 @@ def bind(
     """Check a call whose arguments `match_arguments` has ordered."""
     values = initial_values(plan, sizes)
     adapt = adapt or plan.device.view_of
-    views = tuple([_bind_parameter(plan, p, x, values, adapt) for p, x in zip(plan.inputs, given)])
+    views = []
+    for p, x in zip(plan.parameters, given):
+        if isinstance(p, GivenSize):
+            _bind_size(plan, p, x, values)
+        else:
+            views.append(_bind_parameter(plan, p, x, values, adapt))
     known = values[: len(plan.sizes)]
     failing = plan.first_failing(*known)
     if failing >= 0:
@@ -59,11 +64,11 @@ def bind(
         if shape and min(shape) < 0:
             raise _negative(plan, k, shape)
     try:
-        views, place = plan.device.gathered([p.name for p in plan.inputs], views)
+        gathered, place = plan.device.gathered([p.name for p in plan.inputs], tuple(views))
     except Misplaced as why:
         p = plan.inputs[why.k]
         raise plan.error("device", f"`{p.name}` {why}", p.span, why.hint) from None
-    return Bound(views, tuple(known), shapes, place)  # type: ignore[arg-type]
+    return Bound(gathered, tuple(known), shapes, place)  # type: ignore[arg-type]
 
 
 def _negative(plan: CallPlan, k: int, shape: Shape) -> TCError:
@@ -81,14 +86,14 @@ def match_arguments(
     plan: CallPlan, args: tuple[object, ...], kwargs: Mapping[str, object]
 ) -> list[object]:
     """One object for each parameter, MISSING where none was given."""
-    n = len(plan.inputs)
+    n = len(plan.parameters)
     if len(args) > n:
         message = f"takes {n} argument{'' if n == 1 else 's'} but {len(args)} were given"
         raise plan.error("call", message, plan.program.span, f"it is {signature_text(plan)}")
     if not kwargs:
         return [*args, *[MISSING] * (n - len(args))] if len(args) < n else list(args)
     given: list[object] = [*args, *[MISSING] * (n - len(args))]
-    position = {p.name: k for k, p in enumerate(plan.inputs)}
+    position = {p.name: k for k, p in enumerate(plan.parameters)}
     for name, x in kwargs.items():
         if name not in position:
             message = f"has no parameter `{name}`"
@@ -102,8 +107,38 @@ def match_arguments(
 
 def signature_text(plan: CallPlan) -> str:
     """`mm(float32(M, K) A, float32(K, N) B)`"""
-    listed = [f"{'inout ' * p.inout}{p.type_text} {p.name}" for p in plan.inputs]
+    listed = []
+    for p in plan.parameters:
+        inout = not isinstance(p, GivenSize) and p.inout
+        listed.append(f"{'inout ' * inout}{p.type_text} {p.name}")
     return f"{plan.program.name}({', '.join(listed)})"
+
+
+def separated(
+    plan: CallPlan, given: Sequence[object], sizes: Any
+) -> tuple[list[object], dict[str, Any] | None]:
+    """Arguments that `match_arguments` has ordered as those for inputs, and what `sizes=` would
+    say: for those who hand both on. A size may be a symbol of a library. Errors: those of a size
+    that is none, or that both say something else of."""
+    inputs, named = [], dict(sizes or {})
+    for p, x in zip(plan.parameters, given):
+        if not isinstance(p, GivenSize):
+            inputs.append(x)
+        elif x is not MISSING:
+            if p.name in named and named[p.name] != x:
+                raise _other_size(plan, p, x, named[p.name], "in `sizes=`")
+            if is_scalar(x) or hasattr(x, "shape"):
+                _bind_size(plan, p, x, list(plan.initial))
+            named[p.name] = x
+    return inputs, named or None
+
+
+def together(plan: CallPlan, inputs: Sequence[Any]) -> Sequence[Any]:
+    """Arguments for `bind` where `sizes=` says what its size parameters are."""
+    if len(inputs) == len(plan.parameters):
+        return inputs
+    left = iter(inputs)
+    return [MISSING if isinstance(p, GivenSize) else next(left) for p in plan.parameters]
 
 
 def _suggestion(name: object, known: Any) -> str:
@@ -122,8 +157,9 @@ def initial_values(plan: CallPlan, sizes: object) -> Values:
     if sizes is not None:
         for name, value in checked_sizes(plan, sizes).items():
             _give_size(plan, values, name, value)
+    given = {p.slot for p in plan.given_sizes}
     for slot in plan.free_slots:
-        if values[slot] is None:
+        if values[slot] is None and slot not in given:
             name = plan.sizes[slot]
             hint = f'give it: `sizes={{"{name}": ...}}`'
             raise plan.error("size", f"free size `{name}` is missing", plan.program.span, hint)
@@ -165,6 +201,44 @@ def _give_size(plan: CallPlan, values: Values, name: str, value: int) -> None:
 
 
 # ---- one parameter
+
+
+def _bind_size(plan: CallPlan, p: GivenSize, x: object, values: Values) -> None:
+    known = values[p.slot]
+    if x is MISSING:
+        _require_size(plan, p, known)
+        return
+    number = size_value(x)
+    if number is None:
+        what = repr(x) if is_scalar(x) else f"a {type(x).__name__}"
+        raise plan.error("type", f"`{p.name}` is {what}, expected an integer", p.span)
+    if not 0 <= number <= INT64_LIMIT:
+        message = f"`{p.name}` is {number}, expected an integer from 0 to 2**63 - 1"
+        raise plan.error("size", message, p.span)
+    if known is not None and known != number:
+        is_fixed = plan.initial[p.slot] is not None
+        raise _other_size(plan, p, x, known, plan.fixed_where if is_fixed else "in `sizes=`")
+    broken = plan.promises[p.slot].broken_by(number) if p.slot in plan.promises else ""
+    if broken:
+        message = f"`{p.name}` is {number}, but it was declared to be {broken}"
+        raise plan.error("size", message, p.span)
+    values[p.slot] = number
+
+
+def require_given(plan: CallPlan, values: Values) -> None:
+    """SizeError if `sizes=` does not say a size parameter."""
+    for p in plan.given_sizes:
+        _require_size(plan, p, values[p.slot])
+
+
+def _require_size(plan: CallPlan, p: GivenSize, known: int | None) -> None:
+    if known is None:
+        hint = f"it is {signature_text(plan)}"
+        raise plan.error("size", f"argument `{p.name}` is missing", p.span, hint)
+
+
+def _other_size(plan: CallPlan, p: GivenSize, x: object, known: object, where: str) -> TCError:
+    return plan.error("size", f"`{p.name}` is {x!r}, but {known} {where}", p.span)
 
 
 def _bind_parameter(

@@ -12,7 +12,7 @@ from tcsym.ir.compiled import Layout
 from tcsym.runtime.entering import EntryImage
 from tcsym.runtime.formulas import Formulas, packed_words
 from tcsym.runtime.native import HAS_ENTRIES, native
-from tcsym.runtime.plan import CallPlan
+from tcsym.runtime.plan import CallPlan, GivenSize, Parameter
 from tcsym.runtime.view import dlpack_type
 from tcsym.sizes.dims import Dim
 from tcsym.types import DType
@@ -44,26 +44,30 @@ def entry_image(
         formulas.require(_kept(plan.sizes[slot], promise))
     for check in plan.program.checks:
         formulas.require(check.condition)
+    given = {p.slot: p.place for p in plan.given_sizes}
+    arrays = [k for k, p in enumerate(plan.parameters) if isinstance(p, Parameter)]
+    arrays += [len(plan.parameters) + k for k, _ in enumerate(plan.outputs)]
     shapes = [[formulas.index(extent) for extent in o.shape] for o in plan.outputs]
     shared, private = map(formulas.index, scratch)
     if len(formulas.values) > _MOST_VALUES:
         return None
+    places = [(-1, s) if isinstance(s, int) else (arrays[s[0]], s[1]) for s in slots]
     words = [
-        *(len(plan.inputs), len(plan.inouts), len(plan.outputs), len(plan.sizes)),
+        *(len(plan.parameters), len(plan.inouts), len(plan.outputs), len(plan.sizes)),
         *(len(formulas.values), int(exact), len(free), len(pointers), len(slots)),
         *(len(formulas.steps) // 5, shared, private),
         *formulas.values,
         *_arrays(plan, layouts, free, shapes),
-        *plan.inouts,
-        *free,
-        *pointers,
-        *[word for s in slots for word in ((-1, s) if isinstance(s, int) else s)],
+        *[arrays[k] for k in plan.inouts],
+        *[word for s in free for word in (s, given.get(s, -1))],
+        *[arrays[k] for k in pointers],
+        *[word for place in places for word in place],
         *formulas.steps,
     ]
     return EntryImage(
         name=plan.program.name,
         words=packed_words(words),
-        inputs=tuple([(p.name, p.dtype.value) for p in plan.inputs]),
+        inputs=tuple([(p.name, _dtype(p).value) for p in plan.parameters]),
         outputs=tuple([(o.name, o.dtype.value) for o in plan.outputs]),
         free=tuple([plan.sizes[slot] for slot in free]),
     )
@@ -78,7 +82,7 @@ def _can_be_entered(plan: CallPlan) -> bool:
     """True if it has arrays, a call tells all sizes, and there are not too many arrays."""
     known = {s for p in plan.inputs for s in p.slots} | set(plan.free_slots)
     known |= {k for k, v in enumerate(plan.initial) if v is not None}
-    fits = max(len(plan.inputs), len(plan.outputs)) <= native.MOST_ARRAYS
+    fits = max(len(plan.parameters), len(plan.outputs)) <= native.MOST_ARRAYS
     fits = fits and all(v is None or v < 2**63 for v in plan.initial)
     return fits and bool(plan.inputs or plan.outputs) and known.issuperset(range(len(plan.sizes)))
 
@@ -86,18 +90,27 @@ def _can_be_entered(plan: CallPlan) -> bool:
 def _arrays(
     plan: CallPlan, layouts: Sequence[Layout], free: Sequence[int], shapes: Sequence[Sequence[int]]
 ) -> list[int]:
-    """What each input and output must be."""
+    """What each parameter and output must be."""
     told = {k for k, value in enumerate(plan.initial) if value is not None} | set(free)
     words: list[int] = []
-    for p, layout in zip(plan.inputs, layouts):
-        binds = []
+    of_inputs = iter(layouts)
+    for p in plan.parameters:
+        if isinstance(p, GivenSize):
+            binds = plan.initial[p.slot] is None
+            words += [-1, *type_words(_dtype(p), "dense"), p.slot, int(binds)]
+            continue
+        layout, told_here = next(of_inputs), []
         for slot in p.slots:
-            binds.append(int(slot not in told))
+            told_here.append(int(slot not in told))
             told.add(slot)
-        words += [p.rank, *type_words(p.dtype, layout), *p.slots, *binds]
+        words += [p.rank, *type_words(p.dtype, layout), *p.slots, *told_here]
     for o, layout, shape in zip(plan.outputs, layouts[len(plan.inputs) :], shapes):
         words += [len(shape), *type_words(o.dtype, layout), *shape, *[0] * len(shape)]
     return words
+
+
+def _dtype(p: Parameter | GivenSize) -> DType:
+    return p.dtype if isinstance(p, Parameter) else DType.INT64
 
 
 def type_words(dtype: DType, layout: Layout) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from typing import ClassVar
 from msgspec import Struct
 
 from tcsym.errors import ERROR_KINDS, Span, TCError
-from tcsym.frontend.program import Program, Tensor
+from tcsym.frontend.program import Program, Tensor, in_order
 from tcsym.index.expr import Index, condition_variables
 from tcsym.ir.compiled import Fault
 from tcsym.keyed import Keyed
@@ -43,6 +43,19 @@ class Parameter(Struct, frozen=True):
         return type_text(self.dtype, self.dimensions)
 
 
+class GivenSize(Struct, frozen=True):
+    """A size parameter: the slot of its value, and its place among the parameters."""
+
+    name: str
+    slot: int
+    place: int
+    span: Span
+
+    @property
+    def type_text(self) -> str:
+        return "size"
+
+
 class Output(Struct, frozen=True):
     name: str
     dtype: DType
@@ -55,16 +68,18 @@ class CallPlan(Keyed, frozen=True):
     """How to check a call of one program and what to allocate for it.
 
     `initial`: values of the slots before a call, None where unknown; `fixed_where` says who fixed
-    the known sizes. `promises`: slots with a declared `Dim`. `foreign_sizes`: sizes of other defs
-    of the text, which a call may mention. `first_failing(*sizes)`: index of the first of
-    `program.checks` that does not hold, or -1. `shapes(*sizes)`: shapes of the outputs. `device`:
-    where it runs, and arguments must be.
+    the known sizes. `free_slots`: of sizes that no input tells: `sizes=` does, or a parameter.
+    `parameters`: inputs and sizes, as a call gives them. `promises`: slots with a declared `Dim`.
+    `foreign_sizes`: sizes of other defs of the text, which a call may mention.
+    `first_failing(*sizes)`: index of the first of `program.checks` that does not hold, or -1.
+    `shapes(*sizes)`: shapes of the outputs. `device`: where it runs, and arguments must be.
     """
 
     aside: ClassVar[tuple[str, ...]] = ("device", "first_failing", "shapes")
 
     program: Program
     inputs: tuple[Parameter, ...]
+    parameters: tuple[Parameter | GivenSize, ...]
     outputs: tuple[Output, ...]
     output_names: tuple[str, ...]
     sizes: tuple[str, ...]
@@ -102,6 +117,11 @@ class CallPlan(Keyed, frozen=True):
         """The error of a check that failed in the running kernel."""
         return self.error(fault.kind, fault.message, fault.span)
 
+    @property
+    def given_sizes(self) -> tuple[GivenSize, ...]:
+        """The size parameters."""
+        return tuple([p for p in self.parameters if isinstance(p, GivenSize)])
+
     def check_error(self, k: int, sizes: tuple[int, ...]) -> TCError:
         """The error of `program.checks[k]`, with the sizes that break it."""
         check = self.program.checks[k]
@@ -125,6 +145,7 @@ def plan_call(
     """The plan of `program` under the sizes declared for it at `define`, on a target's device."""
     slot_of: dict[str | int, int] = {name: k for k, name in enumerate(program.sizes)}
     inputs = tuple(_parameter(t, slot_of) for t in program.inputs)
+    given = [GivenSize(p.name, slot_of[p.name], p.place, p.span) for p in program.size_parameters]
     outputs = tuple(
         Output(t.name, t.dtype, t.shape, t.span, t.dimension_spans) for t in program.outputs
     )
@@ -139,6 +160,7 @@ def plan_call(
     return CallPlan(
         program=program,
         inputs=inputs,
+        parameters=in_order(inputs, given),
         outputs=outputs,
         output_names=tuple(t.name for t in program.outputs),
         sizes=program.sizes,

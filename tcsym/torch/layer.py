@@ -27,7 +27,7 @@ class Layer(torch.nn.Module):  # type: ignore[misc]
         y = layer(x)
 
     source: text of defs (the last one is meant), or a kernel.
-    sizes: of the parameters' dimensions; others are free at every call.
+    sizes: of the parameters' dimensions, and of size parameters; others are free at every call.
     Keywords are inputs that become parameters, with what they are at first: a number, a function
     such as `torch.nn.init.zeros_`, or None: uniform within 1/sqrt(number of elements that go into
     one output), as torch's own layers have it.
@@ -55,7 +55,9 @@ class Layer(torch.nn.Module):  # type: ignore[misc]
             shape = [_extent(str(e), known, self.kernel.name) for e in inputs[name].shape]
             empty = torch.empty(shape, dtype=torch_type(inputs[name].dtype))
             self.register_parameter(name, torch.nn.Parameter(empty))
-        self._order = tuple(inputs)
+        given = self.kernel.program.size_parameters
+        self._sizes = {p.name: known[p.name] for p in given if p.name in known}
+        self._order = tuple([p.name for p in self.kernel.program.parameters])
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -73,7 +75,7 @@ class Layer(torch.nn.Module):  # type: ignore[misc]
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """The kernel's result; inputs that are no parameters, in order or by name."""
-        own = self._parameters
+        own = {**self._parameters, **self._sizes}
         left = iter(inputs)
         given = {n: own[n] if n in own else next(left) for n in self._order if n not in named}
         return self.kernel(*[named[n] if n in named else given[n] for n in self._order])

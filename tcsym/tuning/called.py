@@ -74,7 +74,8 @@ def call_on(
     entry: Callable[..., Any], program: Program, values: Values, inputs: Sequence[Any]
 ) -> Callable[[], object]:
     free = {n: v for n, v in zip(program.sizes, values, strict=True) if n in program.free_sizes}
-    return partial(entry, *inputs, sizes=free) if free else partial(entry, *inputs)
+    given, left = program.arguments(inputs, free)
+    return partial(entry, *given, sizes=left) if left else partial(entry, *given)
 
 
 @lru_cache(512)

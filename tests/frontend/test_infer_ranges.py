@@ -47,7 +47,7 @@ def checks(program: Program) -> list[str]:
         ("float(H) X, float(K) F", "O(i) +=! X(2*i + k) * F(k)", "O((H - K)/2 + 1)"),
         ("float(N,M) X", "O(i) = X(i,i)", "O(min(M, N))"),
         ("float(N) A, float(N) B", "O(i) = A(i) + B(i)", "O(N)"),
-        ("float(N) X, float(S) s", "O(i) = X(S * i)", "O((N + S - 1)/S)"),
+        ("float(N) X, float(S) s", "O(i) = X(S * i)", "O((N - 1)/S + 1)"),
         ("float(P) X, float(N,M) L", "O(i,j) = X(M*i + j) where exists L(i,j)", "O(N, M)"),
         ("float(N) A, float(M) B", "O(i) = i < N ? A(i) : B(i - N)", "O(M + N)"),
         ("float(M) A, float(K) s", "O(i) = i < K ? A(i) : 0.0", "O(M)"),

@@ -104,7 +104,7 @@ def test_columns_count_code_points_and_tabs_once() -> None:
         ("def f() -> C {}", 1, 12, "unexpected `C`, expected `(`"),
         ("def f() -> () {}", 1, 13, "expected a type or an identifier"),
         ("def f(float(N) for) -> (C) {}", 1, 16, "reserved word `for`, expected an identifier"),
-        ("def f(A) -> (C) {}", 1, 7, "unexpected `A`, expected `)`, `inout` or a type"),
+        ("def f(A) -> (C) {}", 1, 7, "unexpected `A`, expected `)`, `inout`, `size` or a type"),
         ("def f(float(NAN) A) -> (C) {}", 1, 13, "reserved word `NAN`"),
         (HEAD + "C = 1\n", 2, 1, "unexpected end of input, expected "),
         (HEAD + "C = 1", 1, 33, "unexpected end of input, expected "),

@@ -134,9 +134,9 @@ def _compiled(
 ) -> str:
     """Where the gradient as machine code is not that of the interpreter."""
     kernel = tcsym.define(back.source)[back.name]
-    given = {t.name: arrays[t.name] for t in back.inputs}
     free = {n: v for n, v in sizes.items() if n in back.free_sizes}
-    found = kernel(*given.values(), **({"sizes": free} if free else {}))
+    given, left = back.arguments([arrays[t.name] for t in back.inputs], free)
+    found = kernel(*given, **({"sizes": left} if left else {}))
     results = found if isinstance(found, tuple) else (found,)
     for t, x in zip(back.outputs, results, strict=True):
         if not np.allclose(x, expected[t.name], rtol=1e-9, atol=1e-9, equal_nan=True):

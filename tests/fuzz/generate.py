@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from tcsym.index.expr import index, var
 from tcsym.types import DType
-from tests.fuzz import loops, ranges, scatter, statements, updates
+from tests.fuzz import given, loops, ranges, scatter, statements, updates
 from tests.fuzz.layers import layered_program
 from tests.fuzz.model import (
     LAYOUTS,
@@ -49,6 +49,12 @@ FORMS: list[tuple[Form, int, int]] = [  # form, weight, least level
     (statements.exists, 1, 1),
     (statements.free_size, 1, 1),
     (statements.flattened, 1, 1),
+    (given.stepped, 4, 0),
+    (given.resampled, 2, 1),
+    (given.spread, 1, 1),
+    (given.blocks, 2, 2),
+    (given.loop, 2, 2),
+    (given.call, 1, 2),
     (scatter.scattered, 3, 1),
     (scatter.inverted, 2, 1),
     (scatter.placed, 1, 1),
@@ -80,22 +86,23 @@ def random_program(rng: random.Random, level: int = 2) -> Case:
         rng.choices(forms, weights)[0](w)
     if not w.made:
         statements.pointwise(w)
-    names = [*w.sizes, *w.free]
+    names = [*w.sizes, *w.free, *w.given]
     sizes = tuple(_sizes(w, names) for _ in range(SETS))
     outputs = tuple(_outputs(w))
-    given = tuple(w.helpers), inputs, outputs, tuple(w.items), sizes, tuple(w.free), seed
+    parts = tuple(w.helpers), inputs, outputs, tuple(w.items), sizes, (*w.free, *w.given), seed
     expected = tuple((t.name, t.shape, t.dtype) for t in w.made)
-    case = Case(*given, expected=expected, points=tuple(w.points))
+    case = Case(*parts, expected=expected, points=tuple(w.points), given=tuple(w.given))
     models = {t.name: t for t in w.made}
     return updates.with_updates(case, models, rng) if w.chance(0.25) else case
 
 
 def _sizes(w: Writer, names: list[str]) -> dict[str, int]:
     """Drawn again while a statement has too many points, as one of four loops over a long size."""
-    sizes = random_sizes(names, w.rng)
-    while most_points(w.points, sizes) > MOST_POINTS:
-        sizes = random_sizes(names, w.rng)
-    return sizes
+    while True:
+        sizes = random_sizes([n for n in names if n not in w.given], w.rng)
+        sizes |= {n: w.rng.choice(given.VALUES) for n in w.given}
+        if most_points(w.points, sizes) <= MOST_POINTS:
+            return sizes
 
 
 def _inputs(w: Writer) -> tuple[Input, ...]:

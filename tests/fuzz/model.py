@@ -66,7 +66,8 @@ class Case(Struct, frozen=True):
     `expected`: of tensors, what the generator knows of them without the compiler. `points`: the
     extents of statements, where known. `may_fail`: some accesses may lie outside. `exact`: tensors
     of which the language says every bit, as of casts of inputs. `alike`: pairs of results that are
-    the same, whatever the reference says of both.
+    the same, whatever the reference says of both. `given`: those of `free_sizes` that are
+    parameters.
     """
 
     helpers: tuple[str, ...]
@@ -83,10 +84,14 @@ class Case(Struct, frozen=True):
     first_turn: int = 0
     exact: frozenset[str] = frozenset()
     alike: tuple[tuple[str, str], ...] = ()
+    given: tuple[str, ...] = ()
 
     @property
     def source(self) -> str:
-        inputs = ", ".join(i.declaration() for i in self.inputs)
+        parameters = [i.declaration() for i in self.inputs]
+        for k, name in enumerate(self.given):
+            parameters.insert((self.seed + k) % (len(parameters) + 1), f"size {name}")
+        inputs = ", ".join(parameters)
         outputs = ", ".join(text for _, text in self.outputs)
         body = "\n".join(f"  {line}" for item in self.items for line in item.split("\n"))
         return "\n".join(

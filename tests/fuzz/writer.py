@@ -24,6 +24,7 @@ class Writer(Struct):
     items: list[str] = field(default_factory=list)
     helpers: list[str] = field(default_factory=list)
     free: list[str] = field(default_factory=list)
+    given: list[str] = field(default_factory=list)  # size parameters
     declared: set[str] = field(default_factory=set)
     points: list[tuple[Index, ...]] = field(default_factory=list)  # of statements: their extents
 
@@ -36,7 +37,7 @@ class Writer(Struct):
     def scope(self, extents: dict[str, Index], *also: TensorModel) -> Scope:
         tensors = [*self.inputs, *self.made, *also]
         self.points.append(tuple(extents.values()))
-        return Scope(self.rng, tensors, dict(extents), self.level, self.sizes)
+        return Scope(self.rng, tensors, dict(extents), self.level, [*self.sizes, *self.given])
 
     def shape(self, max_rank: int = 3) -> tuple[Index, ...]:
         """Dimensions of some tensor, or sizes at random."""

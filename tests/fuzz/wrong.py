@@ -50,6 +50,7 @@ def _wrong_calls(
         return lambda: kernel(**given, sizes=dict(sizes), out=out)
 
     yield "an unknown keyword", "call", call(no_such_name=1)
+    yield from _wrong_sizes(case, sizes, call)
     for other in case.sizes if is_fixed(case) and not case.free_sizes else ():
         if other != dict(sizes):
             yield f"other sizes {other}", "size", partial(kernel, **case.arrays(other))
@@ -98,6 +99,13 @@ def _not_updatable(
             shared[1][...] = y
             both = {name: shared[0], other.tensor.name: shared[1]}
             yield f"{name} in {other.tensor.name}", "immutable", call(**both)
+
+
+def _wrong_sizes(case: Case, sizes: Sizes, call: Any) -> Iterator[tuple[str, str, Call]]:
+    """Of size parameters."""
+    for name in case.given:
+        yield f"{name} as a float", "type", call(**{name: float(sizes[name])})
+        yield f"{name} twice, with other values", "size", call(**{name: sizes[name] + 1})
 
 
 def _out(outputs: Mapping[str, Any], name: str, x: Any) -> Any:

@@ -7,6 +7,7 @@ import time
 import islpy as isl
 import pytest
 
+from tcsym.compiler import analyse
 from tcsym.index.presburger import Presburger
 from tcsym.ir.loops import Loop
 from tcsym.ir.traverse import walk
@@ -27,6 +28,14 @@ def test_isl_schedules_are_proved_or_given_up(name: str) -> None:
     assert all("scheduler isl" in note for note in s.notes)
     variables = [n.variable for n, _ in walk(s.kernel.body) if isinstance(n, Loop)]
     assert len(variables) == len(set(variables))
+
+
+def test_isl_makes_no_loops_over_ranges_that_it_cannot_tell() -> None:
+    text = "def f(float(B,N) C, size G) -> (T) { T(i,l) +=! C(k,l) where i in 0:B, k in i%G:i+1 }"
+    s = schedule_program(analyse(text)["f"], Options(scheduler="isl"), {})
+    assert all("cannot tell the bounds" in note for note in s.notes)
+    lower = {n.variable: str(n.lower) for n, _ in walk(s.kernel.body) if isinstance(n, Loop)}
+    assert lower["k"] == "i%G"
 
 
 def test_isl_fuses_matmul_with_its_epilogue() -> None:

@@ -15,7 +15,12 @@ import torch
 
 from tcsym.operators.called import Called
 from tcsym.operators.torch.operator import operator_of
-from tcsym.runtime.arguments import initial_values, match_arguments
+from tcsym.runtime.arguments import (
+    initial_values,
+    match_arguments,
+    require_given,
+    separated,
+)
 from tcsym.runtime.packing import packed
 from tcsym.runtime.plan import CallPlan, Parameter
 from tcsym.runtime.scalars import is_scalar, scalar_array
@@ -51,8 +56,9 @@ def _any_call(kernel: Called, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
     plan = kernel._plan
     given = match_arguments(plan, args, {n: x for n, x in kwargs.items() if n not in _OPTIONS})
     is_recorded = torch.is_grad_enabled() and any(_requires_grad(x) for x in tensors)
-    is_operator = any(needs_operator(x, torch) for x in tensors) or _is_cast(plan, given)
+    given, sizes = separated(plan, given, kwargs.get("sizes"))
     arguments = [_tensor(x, p) for x, p in zip(given, plan.inputs)]
+    is_operator = any(needs_operator(x, torch) for x in tensors) or _is_cast(plan, given)
     if not (is_operator or is_recorded) or any(x is None for x in arguments):
         return NotImplemented
     made = operator_of(kernel)
@@ -65,7 +71,7 @@ def _any_call(kernel: Called, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
         serve = made.transform
     else:
         serve = made.record if is_plain else made.packet
-    result = serve(*arguments, *_sizes(plan, kwargs.get("sizes")))
+    result = serve(*arguments, *_sizes(plan, sizes))
     if len(plan.outputs) < 2:
         return result
     return packed(plan.output_names, tuple([result[k] for k in range(len(plan.outputs))]))
@@ -83,6 +89,7 @@ def _sizes(plan: CallPlan, given: Any) -> list[Any]:
         symbols = {n: x for n, x in given.items() if isinstance(x, torch.SymInt)}
         given = {n: 0 if n in symbols else x for n, x in given.items()}
     values = initial_values(plan, given)
+    require_given(plan, values)
     return [symbols.get(plan.sizes[slot], values[slot]) for slot in plan.free_slots]
 
 

@@ -108,4 +108,6 @@ def run(called: Called, kernel: Called, n_inputs: int, args: tuple[Any, ...]) ->
     if len(args) == n_inputs:
         return called._entry(*args)
     sizes = dict(zip(kernel.program.free_sizes, args[n_inputs:]))
-    return called._entry(*args[:n_inputs], sizes={n: sizes[n] for n in called.program.free_sizes})
+    own = {n: sizes[n] for n in called.program.free_sizes}
+    given, left = called.program.arguments(args[:n_inputs], own)
+    return called._entry(*given, **({"sizes": left} if left else {}))

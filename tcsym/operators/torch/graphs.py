@@ -14,6 +14,7 @@ import torch
 from tcsym.operators.called import Called, operator_name
 from tcsym.operators.torch.operator import operator_of
 from tcsym.runtime.packing import results_type
+from tcsym.runtime.plan import Parameter
 
 _results: dict[str, Any] = {}  # by operators that give several
 
@@ -22,16 +23,17 @@ def graph_call(
     kernel: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Mapping[str, Any]
 ) -> Any:
     """The call as an operator's; one that is wrong, or has options, ends the graph and runs."""
-    names, free, types, updated = _parameters(kernel)
+    names, free, types, updated, fixed = _parameters(kernel)
     given = [*args, *[kwargs[n] for n in names[len(args) :] if n in kwargs]]
-    sizes = options.get("sizes") or {}
+    sizes = {**dict(fixed), **(options.get("sizes") or {})}
+    sizes.update({n: x for n, x in zip(names, given) if n in free})
     is_plain = set(options) <= {"sizes"} and set(sizes) == set(free)
     is_plain = is_plain and all(isinstance(x, torch.Tensor) for x, u in zip(given, updated) if u)
     if len(given) != len(names) or len(args) + len(kwargs) != len(names) or not is_plain:
         return kernel._plain_call(*args, **kwargs, **options)
     tensors = [
         x if isinstance(x, torch.Tensor) else torch.as_tensor(x, dtype=getattr(torch, t))
-        for x, t in zip(given, types)
+        for x, t in zip([x for n, x in zip(names, given) if n not in free], types)
     ]
     name = _operator(kernel)
     result = getattr(torch.ops.tcsym, name).default(*tensors, *[sizes[n] for n in free])
@@ -41,15 +43,20 @@ def graph_call(
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _parameters(
     kernel: Called,
-) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], tuple[bool, ...]]:
-    """Names of inputs, names of sizes to give, of inputs: element types, whether they change."""
+) -> tuple[
+    tuple[str, ...], tuple[str, ...], tuple[str, ...], tuple[bool, ...], tuple[tuple[str, int], ...]
+]:
+    """Names of parameters and of sizes to give, element types of inputs, whether parameters change,
+    sizes that are fixed."""
     plan = kernel._plan
-    free = [plan.sizes[slot] for slot in plan.free_slots if plan.initial[slot] is None]
+    free = [plan.sizes[slot] for slot in plan.free_slots]
+    fixed = [(n, plan.initial[plan.sizes.index(n)]) for n in free]
     return (
-        tuple([p.name for p in plan.inputs]),
+        tuple([p.name for p in plan.parameters]),
         tuple(free),
         tuple([p.dtype.value for p in plan.inputs]),
-        tuple([p.inout for p in plan.inputs]),
+        tuple([isinstance(p, Parameter) and p.inout for p in plan.parameters]),
+        tuple([(n, value) for n, value in fixed if value is not None]),
     )
 
 

@@ -129,7 +129,8 @@ def _batch(kernel: Called, in_dims: Sequence[int | None], args: tuple[Any, ...])
     given = [x if d is None else x.movedim(d, 0) for x, d in zip(args, in_dims)]
     known = dict(zip(program.free_sizes, args[len(names) :]))
     sizes = {n: known[n] for n in made.program.free_sizes}
-    results = made(*given[: len(names)], **({"sizes": sizes} if sizes else {}))
+    arguments, left = made.program.arguments(given[: len(names)], sizes)
+    results = made(*arguments, **({"sizes": left} if left else {}))
     pairs = zip(made.program.outputs, program.outputs)
     dims = [0 if len(b.shape) > len(o.shape) else None for b, o in pairs]
     return (results, dims[0]) if len(dims) == 1 else (tuple(results), tuple(dims))

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from tcsym.index.fold import Fold
-from tcsym.runtime.arguments import bind
+from tcsym.runtime.arguments import bind, together
 from tcsym.runtime.arrays import dense_view
 from tcsym.runtime.plan import CallPlan
 from tcsym.runtime.torch_views import element_type
@@ -39,7 +39,7 @@ def result_shapes(
             for s, x, p in zip(stand_ins, tensors, plan.inputs)
         ]
         given = {n: e if known else 1 for n, e in sizes.items()}
-        return bind(plan, views, given or None, lambda view: view).shapes  # type: ignore[arg-type,return-value]
+        return bind(plan, together(plan, views), given or None, lambda view: view).shapes  # type: ignore[arg-type,return-value]
     return _symbolic_shapes(plan, shapes, sizes)
 
 
