@@ -127,8 +127,12 @@ def require_sizes(kernel: Kernel, known: Mapping[str, int], names: Iterable[str]
 
 
 def kernel_inputs(kernel: Kernel, sizes: Mapping[str, int], seed: int) -> list[Array]:
-    """Random inputs of these sizes. SizeError: one is missing."""
+    """Random inputs of these sizes. SizeError: one is missing, or is none of the kernel's."""
     require_sizes(kernel, sizes, kernel.sizes)
+    unknown = [name for name in sizes if name not in kernel.sizes]
+    if unknown:
+        hint = f"its sizes are {', '.join(kernel.sizes)}"
+        raise SizeError(f"`{unknown[0]}` is no size of {kernel.name}", hint=hint)
     tensors = [(t.dtype, t.shape) for t in kernel.signature.inputs.values()]
     return random_inputs(tensors, sizes, seed)
 

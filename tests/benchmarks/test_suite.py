@@ -26,6 +26,8 @@ def tiny_sizes(case: Case) -> dict[str, int]:
 @pytest.mark.parametrize("name", BY_NAME)
 def test_kernel_agrees_with_its_reference(name: str) -> None:
     case = BY_NAME[name]
+    if case.part == "training":
+        pytest.importorskip("torch", reason="torch is not installed")
     sizes = tiny_sizes(case)
     arrays = case.arrays(sizes)
     found = as_tuple(tcsym.define(case.text)(*arrays))

@@ -105,4 +105,5 @@ def test_operations(text: str, count: int | None) -> None:
 def test_only_sizes_that_no_input_has_are_given_at_the_calls() -> None:
     kernel = tcsym.define("def f(float(M,3) A) -> (float(M,P) C) { C(i,j) = A(i,0) * j }")["f"]
     assert free_sizes(kernel, {"M": 2, "P": 4}) == {"P": 4}
-    assert free_sizes(kernel, {"M": 2}) is None
+    with pytest.raises(tcsym.SizeError, match="`P` of f is not given"):
+        free_sizes(kernel, {"M": 2})

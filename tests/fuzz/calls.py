@@ -44,7 +44,7 @@ def outcome(call: Any, names: Sequence[str], inputs: Mapping[str, Any], sizes: S
 def _told(sizes: Sizes) -> dict[str, Any]:
     """Calls that say nothing of sizes enter native code. Size parameters are `G0`, `G1`: they are
     arguments or said with the others, in turns."""
-    given = {n: v for n, v in sizes.items() if n.startswith("G")}
+    given = {n: v for n, v in sizes.items() if n[0] == "G" and n[1:].isdigit()}
     if sum(sizes.values()) % 3 == 0:
         given = {}
     said = {n: v for n, v in sizes.items() if n not in given}

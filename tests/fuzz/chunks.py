@@ -64,6 +64,9 @@ def tried(case: Case, compiles: bool) -> Iterator[str]:
     except TCError:
         yield "no program"
         return
+    if kernel.program.size_parameters:
+        yield "size parameters"
+        return
     names = [t.name for t in kernel.program.outputs]
     for sizes in case.sizes:
         inputs = case.arrays(sizes)

@@ -144,7 +144,7 @@ MUTANTS = (
     Mutant(
         "threads-share-scratch",
         "all threads use the first one's scratch memory",
-        "_chunk_text",
+        "_share_text",
         "%skip = mul i64 %task, %arena_bytes",
         "%skip = mul i64 0, %arena_bytes",
     ),

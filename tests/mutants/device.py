@@ -504,13 +504,6 @@ MUTANTS = (
     ),
     # ---- grids and launches
     Mutant(
-        "temporary-shared-by-threads",
-        "a temporary that each thread has for itself is one for all threads, if it is large",
-        "_contracted",
-        "private=kept.private - on_threads",
-        "private=kept.private",
-    ),
-    Mutant(
         "tiles-rounded-down",
         "the ragged last tile of rows and columns has no block",
         "apply_tiles",
@@ -556,8 +549,8 @@ MUTANTS = (
         "last-block-missing",
         "a grid has one block too few",
         "shape_of",
-        "as_val(number(context, blocks)).typed",
-        "as_val(number(context, blocks - 1)).typed",
+        "blocks_of(region.loop)",
+        "blocks_of(region.loop) - 1",
     ),
     Mutant(
         "half-the-threads",

@@ -211,8 +211,8 @@ MUTANTS = (
         "scan-rows-depend",
         "rows of a scan change places with its steps though one reads another",
         "_are_independent",
-        "len(set(column)) == 1 and",
-        "True and",
+        "x.variable, written, loops",
+        "x.variable, set(), loops",
     ),
     Mutant(
         "thread-buffers-shared",

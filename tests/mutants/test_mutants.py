@@ -57,7 +57,6 @@ CAUGHT = {
     "columns-beyond-the-edge": "integers",
     "no-barrier-between-warps": "softmax",
     "points-unmasked": "points",
-    "temporary-shared-by-threads": "softmax",
 }
 
 

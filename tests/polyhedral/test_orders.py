@@ -18,7 +18,10 @@ ORDERS = {
         "s:parallel u:parallel d:reduction u_1:reduction u_2:reduction u_3:parallel"
         " x:parallel u_4:reduction"
     ),
-    "rnn": "t:sequential b:parallel o:parallel i:reduction k:reduction k_1:reduction",
+    "rnn": (
+        "t_0:parallel b:parallel o:parallel i:reduction"
+        " t:sequential b_1:parallel o_1:parallel k:reduction k_1:reduction"
+    ),
     "batch_norm": (
         "c:parallel n:reduction h:reduction w:reduction n_1:reduction h_1:reduction"
         " w_1:reduction n_2:parallel h_2:parallel w_2:parallel"
@@ -50,7 +53,7 @@ PRIVATE = {
     "layer_norm": {"s": "n", "mu": "n", "v": "n", "r": "n"},
     "attention": {"p": "s u", "c": "s", "m": "s", "e": "s", "z": "s", "a": "s"},
     "conv_bias_relu": {"t": "h m n w"},
-    "rnn": {"a": "b o t"},
+    "rnn": {"a.S0": "", "a": "b_1 o_1 t"},
     "mlp": {"a": "b h", "r": ""},
     "half_matmul": {"C.sum": "m n"},
     "shift_in_place": {"Y.new": ""},

@@ -133,4 +133,6 @@ def test_time_limit_falls_back_to_the_order_of_the_text() -> None:
     s = schedule_program(program("rnn"), Options(time_limit=1e-6), {})
     assert s.notes == ("no proof within 1e-06 s: order of the text",)
     assert sum(s.milliseconds.values()) < 1000
-    assert [x.name for x in s.scop.statements] == ["S0.init", "S0", "S1", "S2", "S3"]
+    assert [x.name for x in s.scop.statements] == [
+        *("S0.steps.init", "S0.steps", "S0", "S1", "S2", "S3")
+    ]

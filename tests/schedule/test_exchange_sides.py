@@ -7,9 +7,16 @@ import pytest
 
 import tcsym
 from tcsym.schedule.version import exchange_sides
+from tcsym.target.host import runs_here
+from tcsym.target.names import resolve_target
 from tests.schedule.test_strips_version import text_of
 
 SPECS = ("abcd-ebad-ce", "abcde-efbad-cf")
+
+
+def require(target: str) -> None:
+    if not runs_here(resolve_target(target)):
+        pytest.skip(f"this processor cannot run code for {target}")
 
 
 @pytest.mark.thinned(2)
@@ -20,6 +27,7 @@ SPECS = ("abcd-ebad-ce", "abcde-efbad-cf")
 def test_as_numpy_on_both_sides_of_the_choice(
     spec: str, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    require(target)
     monkeypatch.setenv("TCSYM_CACHE", "0")
     monkeypatch.setattr(exchange_sides, "LEAST_GAIN", 0)
     out, left, right = spec.split("-")
@@ -36,6 +44,7 @@ def test_as_numpy_on_both_sides_of_the_choice(
 
 def notes_after(spec: str, **few: int) -> list[str]:
     """Of the code that serves a call, where extents are 30 but for these."""
+    require("cpu:avx512")
     _, left, right = spec.split("-")
     kernel = tcsym.define(text_of(spec), target="cpu:avx512", strategy="symbolic").f
     x, y = (np.ones([few.get(v, 30) for v in s], np.float32) for s in (left, right))
