@@ -125,7 +125,8 @@ def _shifted(op: str, a: Array, b: Array) -> Array:
     inside = np.where(beyond, 0, count).astype(a.dtype)
     if op == "shl":
         return np.where(beyond, 0, np.left_shift(a, inside)).astype(a.dtype)
-    return np.where(beyond, np.where(a < 0, -1, 0), np.right_shift(a, inside)).astype(a.dtype)
+    ends = np.where(a < 0, -1, 0).astype(a.dtype)  # numpy's common type with uint64 is a float
+    return np.where(beyond, ends, np.right_shift(a, inside))
 
 
 def exact_arithmetic(op: str, a: Array, b: Array) -> Array | None:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import tcsym
 from tcsym.compiler import analyse
 from tcsym.frontend.interpret_values import arithmetic
 from tcsym.frontend.program import Statement, dtype_of
@@ -62,3 +63,10 @@ def test_counts_outside_of_the_width() -> None:
     counts = np.array([1, 1, 8, 8, -1], np.int8)
     assert arithmetic("shr", a, counts).tolist() == [-3, 2, -1, 0, -1]
     assert arithmetic("shl", a, counts).tolist() == [-10, 10, 0, 0, 0]
+
+
+def test_large_unsigned_integers_keep_all_bits_when_they_are_shifted() -> None:
+    kernel = tcsym.define("def f(uint64(N) A, int8(N) B) -> (Y) { Y(i) = A(i) >> B(i) }").f
+    a, b = np.array([2**64 - 1, 2**63 + 3, 7], np.uint64), np.array([0, 1, -1], np.int8)
+    for found in (kernel(a, b), kernel.reference(a, b)):
+        np.testing.assert_array_equal(found, np.array([2**64 - 1, 2**62 + 1, 0], np.uint64))
