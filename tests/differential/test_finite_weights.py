@@ -195,6 +195,7 @@ def test_products_of_more_than_two(order: str) -> None:
 @pytest.mark.parametrize(("kind", "copy"), [("half", "float32"), ("bfloat16", "bfloat16")])
 def test_a_padded_copy_is_converted_but_for_dot_products(kind: str, copy: str) -> None:
     text = CONVERTED.format(kind, FORMS["around converted elements"].format(GUARD))
-    buffers = tcsym.define(text).explain("mapped").splitlines()
+    target = "cpu:avx512bf16" if kind == "bfloat16" else "cpu"
+    buffers = tcsym.define(text, target=target).explain("mapped").splitlines()
     padded = [x.split()[1] for x in buffers if re.match(r" +I_padded\.\d+ ", x) and "arena" in x]
     assert padded and all(x.startswith(copy) for x in padded)

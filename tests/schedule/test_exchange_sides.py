@@ -7,16 +7,10 @@ import pytest
 
 import tcsym
 from tcsym.schedule.version import exchange_sides
-from tcsym.target.host import runs_here
-from tcsym.target.names import resolve_target
+from tests.processors import require
 from tests.schedule.test_strips_version import text_of
 
 SPECS = ("abcd-ebad-ce", "abcde-efbad-cf")
-
-
-def require(target: str) -> None:
-    if not runs_here(resolve_target(target)):
-        pytest.skip(f"this processor cannot run code for {target}")
 
 
 @pytest.mark.thinned(2)

@@ -13,8 +13,7 @@ from tcsym.ir.loops import Branch, Loop, Store
 from tcsym.ir.traverse import walk
 from tcsym.options import Options
 from tcsym.schedule.map_cpu import map_cpu
-from tcsym.target.host import runs_here
-from tcsym.target.names import resolve_target
+from tests.processors import require
 from tests.schedule.targets import AVX2, AVX512
 from tests.schedule.test_short_rows import branches, naive
 
@@ -39,8 +38,7 @@ KINDS = {"float": np.float32, "int32": np.int32, "double": np.float64}
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_exact_results(name: str, kind: str, target: str) -> None:
-    if not runs_here(resolve_target(target)):
-        pytest.skip(f"this processor cannot run code for {target}")
+    require(target)
     kernel = tcsym.define(PROGRAMS[name].format(kind=kind), target=target).f
     rng = np.random.default_rng(1)
     for b, n, c in itertools.product((1, 9), (8, 17, 65), (1, 2, 3, 6, 7, 8, 13, 15, 16)):

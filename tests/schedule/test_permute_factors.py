@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tcsym
+from tests.processors import require
 
 NOTE = "operands across the result from copies"
 TARGETS = ("cpu:avx512", "cpu:avx2", "cpu:novector")
@@ -15,6 +16,7 @@ TARGETS = ("cpu:avx512", "cpu:avx2", "cpu:novector")
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_outer_product_of_a_transposed_matrix(target: str) -> None:
+    require(target)
     text = "def f(float(A,B) X, float(D,C) Y) -> (Z) { Z(a,b,c,d) = X(a,b) * Y(d,c) }"
     kernel = tcsym.define(text, target=target, strategy="symbolic").f
     assert NOTE in kernel.explain("mapped")
