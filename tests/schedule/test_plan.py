@@ -36,6 +36,7 @@ from tcsym.schedule.plan import (
     Staged,
     Strips,
     SumTerms,
+    Terms,
     UnitWindows,
     WindowTile,
     renamed,
@@ -43,6 +44,7 @@ from tcsym.schedule.plan import (
 
 PLANS: tuple[Plan, ...] = (
     Rows(),
+    Terms(),
     Rows(vectors=1),
     Strips("n"),
     Strips("n", 2),

@@ -35,9 +35,9 @@ def mapped(source: str, target: str = "cpu:avx2") -> Kernel:
 
 
 def fetches(kernel: Kernel) -> list[tuple[Prefetch, Loop]]:
-    """Prefetches at an index that is read, and the serial loop around each."""
+    """Prefetches at an index that is read, and the loop around each whose steps all run."""
     return [
-        (x, next(y for y in reversed(around) if y.kind == "serial"))
+        (x, next(y for y in reversed(around) if y.kind == "serial" and y.at is None))
         for x, around in walk(kernel.body)
         if isinstance(x, Prefetch) and not isinstance(x.read.subscripts[0], Index)
     ]

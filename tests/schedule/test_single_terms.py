@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tcsym
+from tests.processors import require
 
 NOTE = "sums of one term: a map"
 TARGETS = ("cpu:avx512", "cpu:avx2", "cpu:novector")
@@ -18,6 +19,7 @@ OUTER = """def f(float(D,E,G,A) X, float(G,F,B,C) Y) -> (Z) {
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_one_two_and_no_terms(target: str) -> None:
+    require(target)
     kernel = tcsym.define(OUTER, target=target, strategy="symbolic").f
     assert (NOTE in kernel.explain("mapped")) == (target != "cpu:novector")
     rng = np.random.default_rng(3)
