@@ -142,7 +142,7 @@ class Device(Cpu):
 
         machine = target.machine
         if options.tf32:
-            machine = replace(machine, factors=machine.factors | {DType.FLOAT32})
+            machine = replace(machine, factors=(*machine.factors, DType.FLOAT32))
         mapped = map_gpu(kernel, machine, options)
         return mapped if whole else replace(mapped, kernel=narrowed(mapped.kernel))
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tcsym
+from tests.processors import require
 
 LINEAR = "def f(float(M,K) A, float(N,K) B) -> (C) { C(i,j) +=! A(i,k) * B(j,k) }"
 BATCHED = "def f(float(P,M,K) A, float(P,N,K) B) -> (C) { C(p,i,j) +=! A(p,i,k) * B(p,j,k) }"
@@ -90,7 +91,7 @@ STEPS = """def f(float(T,M,K) X, float(M,K) h, float(K,K) U) -> (float(T+1,M,K) 
 
 def test_panels_that_steps_use_again_are_for_few_rows_too() -> None:
     """Two rows of forty steps are eighty of the matrix; a single one is a product of vectors."""
-    text = tcsym.define(STEPS).f.explain("mapped")
+    text = tcsym.define(STEPS, target="cpu:avx512").f.explain("mapped")
     tiles = next(x for x in text.splitlines() if x.strip().startswith("if "))
     assert "M >= 2 && ((M*T >= 17 &&" in tiles and "M*T >= 33" in tiles
     kernel = tcsym.define(STEPS, strategy="symbolic").f
@@ -122,6 +123,7 @@ def test_few_points_of_a_window_fill_panels_too() -> None:
 @pytest.mark.parametrize("target", ["cpu:novector", "cpu:avx2", "cpu:avx512"])
 def test_panels_of_narrow_images_are_filled_row_by_row(target: str) -> None:
     """Rows of 1 to 40 columns: vectors with no end of a row in them, one, several, the last one."""
+    require(target)
     kernel = tcsym.define(STRIDED, target=target, strategy="symbolic").f
     for width in (7, 8, 9, 12, 15, 17, 24, 37, 38, 40, 71, 85):
         given = arrays((2, 3, 13, width), (5, 3, 7, 7))

@@ -69,7 +69,7 @@ def machine_of(kind: Kind, halves: bool = True) -> Machine:
         has_libm=False,
         workers=kind.multiprocessors,
         multiprocessor=MULTIPROCESSORS[kind.name],
-        factors=frozenset((DType.FLOAT16, DType.BFLOAT16)),
+        factors=(DType.FLOAT16, DType.BFLOAT16),
     )
 
 

@@ -82,7 +82,7 @@ class Machine(Struct, frozen=True):
     has_libm: bool = True
     workers: int = 1
     multiprocessor: Multiprocessor | None = None
-    factors: frozenset[DType] = frozenset()
+    factors: tuple[DType, ...] = ()
 
     def level(self, name: str) -> Level:
         """The level of that name: on a CPU a cache, `l1`, `l2` or `l3`."""

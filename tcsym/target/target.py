@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, convert
 
-from tcsym.target.machine import Level, Machine, Multiprocessor, Tile
+from tcsym.target.machine import Machine
 
 
 class Target(Struct, frozen=True):
@@ -27,14 +27,7 @@ class Target(Struct, frozen=True):
     @staticmethod
     def from_json(facts: Mapping[str, Any]) -> Target:
         """The inverse of `msgspec.to_builtins`, by way of JSON."""
-        machine = dict(facts["machine"])
-        machine["levels"] = tuple(Level(**level) for level in machine["levels"])
-        machine["dots"] = tuple(machine["dots"])
-        machine["tile"] = Tile(**machine["tile"])
-        if machine["multiprocessor"] is not None:
-            machine["multiprocessor"] = Multiprocessor(**machine["multiprocessor"])
-        given = {**facts, "features": tuple(facts["features"]), "machine": Machine(**machine)}
-        return Target(**given)
+        return convert(facts, Target)
 
 
 TWIN = "cuda:twin"

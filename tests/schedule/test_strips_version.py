@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tcsym
+from tests.processors import require
 
 SPECS = ("abcd-dbea-ec", "abcde-efbad-cf", "abcdef-dega-gfbc")
 NOTE = "little reuse: strips along"
@@ -24,6 +25,7 @@ def text_of(spec: str) -> str:
     ("spec", "target"), [*((spec, "cpu:avx512") for spec in SPECS), (SPECS[0], "cpu:avx2")]
 )
 def test_as_numpy_where_extents_are_one_or_ragged(spec: str, target: str) -> None:
+    require(target)
     out, left, right = spec.split("-")
     kernel = tcsym.define(text_of(spec), target=target, strategy="symbolic").f
     assert NOTE in kernel.explain("mapped")
@@ -39,6 +41,7 @@ def test_as_numpy_where_extents_are_one_or_ragged(spec: str, target: str) -> Non
 @pytest.mark.parametrize("target", ("cpu:avx512", "cpu:avx2", "cpu:novector"))
 def test_few_rows_are_copied_along_the_sum_of_columns_that_panels_would_gather(target: str) -> None:
     """Y lies along e, X along f: with a row or two, X is copied along e."""
+    require(target)
     kernel = tcsym.define(text_of("abcd-aebf-dfce"), target=target, strategy="symbolic").f
     assert "X_along" in kernel.explain("mapped")
     rng = np.random.default_rng(6)
