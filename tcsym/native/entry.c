@@ -280,10 +280,10 @@ static PyObject *enter(Entry *entry, Call *call) {
         PyObject *result = serve(entry, call, &run);
         for (int64_t k = 0; k < entry->plan.n_outputs; k++)
             Py_XDECREF(run.made[k]);
-        if (result)
+        if (result || PyErr_Occurred()) { /* a fault that the kernel found: it ran */
             ++*entry->served;
-        if (result || PyErr_Occurred())
             return result;
+        }
     }
     return tcsym_pass_on(entry->slow, call);
 }
