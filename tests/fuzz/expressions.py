@@ -114,7 +114,7 @@ def _arithmetic(s: Scope, depth: int) -> Value:
         op, a.magnitude + b.magnitude
     )
     if op == "/" and dtype.is_float and s.chance(0.8):
-        b = b if b.dtype.is_float else replace(b, dtype=DType.FLOAT32, literal=False)
+        b = replace(b, dtype=b.dtype if b.dtype.is_float else DType.FLOAT32, literal=False)
         text = f"({a.text} / (fabs({b.text}) + 0.5))"
         return Value(text, common_type(a, b), 2 * a.magnitude)
     if not b.literal and s.chance(0.5):

@@ -51,7 +51,10 @@ def test_nearly_all_generated_programs_are_accepted(level: int) -> None:
 def test_the_interpreter_runs_generated_programs(level: int) -> None:
     for seed in range(25):
         case = random_program(random.Random(seed), level)
-        program = analyse(case.source)[case.name]
+        try:
+            program = analyse(case.source)[case.name]
+        except TCError:
+            continue  # the test above counts them
         for sizes in case.sizes:
             try:
                 results = interpret(program, case.arrays(sizes), sizes)
