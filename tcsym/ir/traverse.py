@@ -289,6 +289,19 @@ def loads(v: Value) -> tuple[Read, ...]:
     return tuple([x for x in subvalues(v) if isinstance(x, Read)])
 
 
+def certain_loads(v: Value) -> tuple[Read, ...]:
+    """Those that are made whenever `v` is computed; others may lie outside of their buffers."""
+    match v:
+        case Select(condition) if not v.eager:
+            inside: tuple[Value, ...] = (condition,)
+        case Binary("and" | "or", left):  # which may be all that is looked at
+            inside = (left,)
+        case _:
+            inside = value_children(v)
+    own = (v,) if isinstance(v, Read) else ()
+    return (*own, *(r for x in inside for r in certain_loads(x)))
+
+
 def position_loads(loop: Loop) -> tuple[Read, ...]:
     """The loads that find the one iteration of a loop (`Loop.at`)."""
     return () if loop.at is None or isinstance(loop.at, Index) else loads(loop.at)

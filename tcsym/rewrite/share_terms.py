@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from tcsym.frontend.program import (
+    Binary,
     Expr,
     IndexValue,
     Program,
@@ -99,10 +100,16 @@ def _first_user(program: Program, at: int, part: Expr) -> int | None:
 
 
 def _unguarded(e: Expr) -> Iterator[Expr]:
+    """What is computed at every point; of `and` and `or`, the left operand may be all."""
     yield e
-    if not isinstance(e, Read | Select):
-        for x in children(e):
-            yield from _unguarded(x)
+    match e:
+        case Read() | Select():
+            return
+        case Binary("and" | "or", left):
+            yield from _unguarded(left)
+        case _:
+            for x in children(e):
+                yield from _unguarded(x)
 
 
 def _domain(s: Statement, part: Expr) -> tuple[Range, ...]:

@@ -8,7 +8,8 @@ stored once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -18,7 +19,7 @@ from tcsym.index.expr import Index, var
 from tcsym.index.values import substitute
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Buffer, Loop, Node, Store, Update, Value, block
-from tcsym.ir.traverse import map_node, walk
+from tcsym.ir.traverse import certain_loads, map_node, walk
 from tcsym.schedule.analysis.access import Access, accesses
 from tcsym.schedule.analysis.loops import children
 from tcsym.schedule.device.nest import Nest
@@ -28,16 +29,28 @@ ELEMENT = "row.element"  # stands for the variable of each loop of a row
 
 
 def held_buffers(nest: Nest) -> frozenset[str]:
-    """Buffers of which each thread uses its own elements only, in several loops of the row."""
+    """Buffers of which each thread uses its own elements only, in several loops of the row, and
+    all of them: what is loaded and stored for a whole loop is not behind conditions."""
     body = children(nest.body)
     loops = [x for x in body if isinstance(x, Loop)]
     same = {(x.lower, extent(x)) for x in loops}
     if len(loops) < 2 or len(same) != 1 or any(isinstance(y, Loop) for y, _ in _inside(loops)):
         return frozenset()
     at = [(x.variable, a) for x in loops for a in accesses(x.body)]
+    certain = Counter(a.buffer for x in loops for a in _certain(x))
     elsewhere = {a.buffer for x in body if not isinstance(x, Loop) for a in accesses(x)}
-    found = {a.buffer for _, a in at} - elsewhere
+    used = Counter(a.buffer for _, a in at)
+    found = [b for b, n in used.items() if b not in elsewhere and certain[b] == n]
     return frozenset(b for b in found if _is_held(nest, b, [x for x in at if x[1].buffer == b]))
+
+
+def _certain(x: Loop) -> Iterator[Access]:
+    """Accesses of every iteration, whatever is computed."""
+    for n in children(x.body):
+        if isinstance(n, Store | Update):
+            yield Access(n.buffer, n.subscripts, True)
+            for r in certain_loads(n.value):
+                yield Access(r.tensor, r.subscripts, False, r.checked)
 
 
 def _inside(loops: list[Loop]) -> list[tuple[Node, Any]]:
@@ -53,12 +66,8 @@ def _is_held(nest: Nest, buffer: str, uses: list[tuple[str, Access]]) -> bool:
         if any(a.checked) or not all(isinstance(s, Index) for s in a.subscripts):
             return False
         names = {v: var(ELEMENT)}
-        places.add(tuple(_renamed(s, names) for s in a.subscripts if isinstance(s, Index)))
+        places.add(tuple(substitute(s, names) for s in a.subscripts if isinstance(s, Index)))
     return len(places) == 1 and var(ELEMENT) in next(iter(places))
-
-
-def _renamed(s: Index, names: Mapping[str, Index]) -> Index:
-    return substitute(s, names)
 
 
 class Held:

@@ -19,7 +19,7 @@ from tcsym.index.expr import ONE, ZERO, all_of, ceildiv, floordiv, lt, mod, var
 from tcsym.ir.bounds import extent
 from tcsym.ir.device import Barrier
 from tcsym.ir.loops import Branch, Loop, Node, Store, Value, block
-from tcsym.ir.traverse import loads, map_node, substitute_node
+from tcsym.ir.traverse import certain_loads, loads, map_node, substitute_node
 from tcsym.schedule.analysis.access import stride, subscript_variables
 from tcsym.schedule.device.grid import Applied, Grid, at_iteration
 from tcsym.schedule.device.nest import Nest
@@ -42,10 +42,11 @@ def turned_loop(nest: Nest) -> str | None:
 
 
 def _turned(nest: Nest) -> list[Read]:
-    """Operands in global memory that move with the last loop, but not along it."""
+    """Operands in global memory that move with the last loop, but not along it, and are read at
+    every point."""
     store, last = nest.body, nest.chain[-1].variable
     assert isinstance(store, Store)
-    moving = [r for r in loads(store.value) if last in subscript_variables(r.subscripts)]
+    moving = [r for r in certain_loads(store.value) if last in subscript_variables(r.subscripts)]
     return list(dict.fromkeys(r for r in moving if not _lies_along(nest, r, last)))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from tcsym.frontend.program import Read, Select
+from tcsym.frontend.program import Read
 from tcsym.index.expr import ZERO, Index, var
 from tcsym.ir.loops import (
     Block,
@@ -21,7 +21,7 @@ from tcsym.ir.loops import (
     Verify,
     block,
 )
-from tcsym.ir.traverse import loads, map_node, map_value, substitute_value, subvalues, walk
+from tcsym.ir.traverse import certain_loads, loads, map_node, map_value, substitute_value, walk
 from tcsym.schedule.analysis.access import subscript_variables
 from tcsym.schedule.analysis.names import Names
 
@@ -51,7 +51,7 @@ def _is_straight(body: Node) -> bool:
                 if n.kind not in ("unrolled", "vector"):
                     return False
             case Store() | Update():
-                if any(isinstance(v, Select) for v in subvalues(n.value)):
+                if len(certain_loads(n.value)) < len(loads(n.value)):
                     return False
             case Branch(_, then, orelse):
                 if orelse is not None or any(isinstance(y, Store | Update) for y, _ in walk(then)):

@@ -16,13 +16,13 @@ from tcsym.frontend.program import Read
 from tcsym.index.expr import FALSE, ONE, TRUE, Condition, all_of, ge
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Kernel, Loop, Store
+from tcsym.ir.traverse import certain_loads
 from tcsym.schedule.analysis.access import stride, value_variables
 from tcsym.schedule.analysis.assume import in_context
 from tcsym.schedule.analysis.loops import chain_of, find_loop, loops_around
 from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.stage.copy_operand import copy_operand, depend_on_sizes
 from tcsym.schedule.stage.permute_operands import is_permutation
-from tcsym.schedule.tile.transpose_lanes import certain_reads
 from tcsym.schedule.version.versioning import beside
 
 LEAST_USES = 3  # of an element: with fewer, blocks are transposed where they are used
@@ -88,7 +88,7 @@ def _across(kernel: Kernel, chain: tuple[Loop, ...], rows: bool) -> tuple[Read, 
         return ()
     sides = (along, *(x.variable for x in chain[-2:-1] if rows))
     found = dict[Read, None]()
-    for r in certain_reads(store.value):
+    for r in certain_loads(store.value):
         side = next((v for v in sides if v in value_variables(r)), None)
         if side is None or not _is_permuted(r) or not inside - value_variables(r):
             continue

@@ -12,7 +12,7 @@ from typing import cast
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tcsym.frontend.program import Binary, Call, Expr, Read, Select
+from tcsym.frontend.program import Binary, Call, Expr, Read
 from tcsym.index.expr import ONE, ZERO, Index, ceildiv, floordiv, ge, index, minimum, var
 from tcsym.index.values import substitute
 from tcsym.ir.bounds import extent
@@ -32,11 +32,11 @@ from tcsym.ir.loops import (
     value_dtype,
 )
 from tcsym.ir.traverse import (
+    certain_loads,
     map_value,
     substitute_node,
     substitute_value,
     subvalues,
-    value_children,
 )
 from tcsym.schedule.analysis.access import accesses, subscript_variables, value_variables
 from tcsym.schedule.analysis.loops import (
@@ -135,7 +135,7 @@ def _loaded(kernel: Kernel, loop: Loop, lanes: int, setting: Setting) -> tuple[S
     written = {a.buffer for a in accesses(loop) if a.written}
     found: dict[Strided, None] = {}
     for x, around in statements_in(loop):
-        for r in certain_reads(x.value):
+        for r in certain_loads(x.value):
             points = tuple(y.variable for y in around if y is not loop)
             strided = strided_access(kernel, r, loop.variable, points, lanes, setting)
             if strided is not None and r.tensor not in written:
@@ -158,13 +158,6 @@ def _stored(kernel: Kernel, loop: Loop, lanes: int, setting: Setting) -> tuple[S
 
 def stored_element(kernel: Kernel, x: Store) -> Read:
     return Read(x.buffer, x.subscripts, kernel.buffer(x.buffer).dtype)
-
-
-def certain_reads(v: Value) -> tuple[Read, ...]:
-    """Loads that are made whenever `v` is computed."""
-    inside = (v.condition,) if isinstance(v, Select) and not v.eager else value_children(v)
-    own = (v,) if isinstance(v, Read) else ()
-    return (*own, *(r for x in inside for r in certain_reads(x)))
 
 
 def strided_access(

@@ -19,13 +19,12 @@ from tcsym.index.expr import FALSE, TRUE, ZERO, Condition, Index, all_of, ge, in
 from tcsym.index.values import substitute
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Branch, Buffer, Kernel, Loop, Node, Store, TransposeBlock, Value, block
-from tcsym.ir.traverse import map_value, substitute_node
+from tcsym.ir.traverse import certain_loads, map_value, substitute_node
 from tcsym.schedule.analysis.access import accesses
 from tcsym.schedule.analysis.assume import in_context
 from tcsym.schedule.analysis.loops import chain_of, replace_loop
 from tcsym.schedule.analysis.overlap import is_repeatable
 from tcsym.schedule.analysis.setting import Setting
-from tcsym.schedule.tile.transpose_lanes import certain_reads
 from tcsym.schedule.tile.transposition import (
     Transposition,
     moved_read,
@@ -52,7 +51,7 @@ def transposed_values(
     store = chain[-1].body
     if not isinstance(store, Store):
         return None
-    moved = (moved_read(kernel, chain, store, r) for r in certain_reads(store.value))
+    moved = (moved_read(kernel, chain, store, r) for r in certain_loads(store.value))
     found = tuple(t for t in dict.fromkeys(moved) if t is not None)
     if not found:
         return None
