@@ -205,9 +205,9 @@ class _Host(Struct):
         wanted = self.options.of_nest(len(self.choices)).plan
         found = versions(nest_of(self.kernel, top), self.machine, wanted)
         phases = {phase_of(b): b for b in self.kernel.buffers if b.space == "argument"}
-        for name in frozenset[str]().union(*[condition_variables(v.when) for v in found]):
-            if name in phases:
-                self.kernel = self.kernel.with_buffer(replace(phases[name], phase=name))
+        asked = frozenset[str]().union(*[condition_variables(v.when) for v in found])
+        for name in (x for x in phases if x in asked):
+            self.kernel = self.kernel.with_buffer(replace(phases[name], phase=name))
         sizes = {*self.kernel.sizes, *self.kernel.launched}
         known = [v for v in found if condition_variables(v.when) <= sizes]
         return tuple(replace(v, when=in_context(self.kernel, v.when)) for v in known)

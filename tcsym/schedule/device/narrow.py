@@ -9,7 +9,7 @@ bits, and so does what is made of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import reduce
 from operator import mul
 
@@ -95,7 +95,7 @@ class _Bounds(Struct):
     strides: frozenset[str]
     ranges: dict[str, Interval]
     loops: dict[str, Loop]
-    needed: set[Index] = field(default_factory=set)
+    needed: dict[Index, None] = field(default_factory=dict)
     known: dict[Index | str, Index] = field(default_factory=dict)
     intervals: dict[Index, Interval] = field(default_factory=dict)
 
@@ -115,7 +115,7 @@ class _Bounds(Struct):
     def note(self, e: Index, times: int = 1) -> None:
         most = self.of(e) * times
         if most.terms:
-            self.needed.add(most)
+            self.needed[most] = None
 
     def of(self, e: Index) -> Index:
         if e not in self.known:
@@ -134,7 +134,7 @@ class _Bounds(Struct):
                 whole = ONE
                 for f in factors:  # a product of three may not even fit 64 bits
                     whole = whole * self.of(of_atom(f))
-                    self.needed.add(whole)
+                    self.needed[whole] = None
                 return whole
             case FloorDiv(a, b):
                 self.note(b)
@@ -155,7 +155,7 @@ class _Bounds(Struct):
     def greatest(self, *args: Index) -> Index:
         for x in args:
             self.note(x)
-        bounds = list(_largest({self.of(x) for x in args}))
+        bounds = list(_largest(dict.fromkeys(self.of(x) for x in args)))
         return maximum(*bounds) if bounds else ZERO
 
     def of_variable(self, v: str) -> Index:
@@ -170,7 +170,7 @@ class _Bounds(Struct):
         return self.known[v]
 
 
-def _largest(bounds: set[Index]) -> Iterator[Index]:
+def _largest(bounds: Iterable[Index]) -> Iterator[Index]:
     """Without those that another is never less than."""
     kept: list[Index] = []
     for e in bounds:
