@@ -18,16 +18,8 @@ def needed_items(
 ) -> tuple[tuple[Item, ...], frozenset[str]]:
     """What of `items` must be computed for `back`, and the names of all their tensors that are
     read. taken: tensors that are given."""
-    sources: dict[str, set[str]] = {}
-    for s in statements(items):
-        sources.setdefault(s.target, set()).update(_read(s))
     todo = [name for s in statements(back) for name in _read(s)]
-    used: set[str] = set()
-    while todo:
-        name = todo.pop()
-        if name not in used:
-            used.add(name)
-            todo += () if name in taken else sources.get(name, ())
+    used = _depended_on(items, todo, taken)
     kept = used - set(taken)
     return _kept(items, kept), frozenset(used)
 
@@ -63,16 +55,21 @@ def _carried(loop: For) -> set[str]:
 
 def needed_for(items: tuple[Item, ...], results: Collection[str]) -> tuple[Item, ...]:
     """What of `items` the tensors `results` depend on."""
+    return _kept(items, _depended_on(items, list(results), ()))
+
+
+def _depended_on(items: tuple[Item, ...], todo: list[str], taken: Collection[str]) -> set[str]:
+    """These tensors and those that they are made of, down to what is taken."""
     sources: dict[str, set[str]] = {}
     for s in statements(items):
         sources.setdefault(s.target, set()).update(_read(s))
-    todo, used = list(results), set[str]()
+    used = set[str]()
     while todo:
         name = todo.pop()
         if name not in used:
             used.add(name)
-            todo += sources.get(name, ())
-    return _kept(items, used)
+            todo += () if name in taken else sources.get(name, ())
+    return used
 
 
 def defined_first(
