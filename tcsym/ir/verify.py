@@ -2,9 +2,10 @@
 
 What is checked: names (loops unique, buffers declared, bounds over enclosing variables only), ranks
 and types of accesses, allocation of everything that is not an argument, register buffers addressed
-by unrolled and vector variables only, the shape of unrolled and vector loops, and that there is
-nothing that the kind of target does not admit (ADMITTED). Of a device's kernel, its grid, its
-threads and what they share is checked as well (`verify_device`, `races`).
+by unrolled and vector variables only, the shape of unrolled and vector loops, that iterations of a
+parallel loop do not all write one element, and that there is nothing that the kind of target does
+not admit (ADMITTED). Of a device's kernel, its grid, its threads and what they share is checked as
+well (`verify_device`, `races`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tcsym.frontend.program import IndexValue, Read
-from tcsym.index.expr import ZERO, Index, condition_variables
+from tcsym.index.expr import ZERO, Condition, Index, condition_variables
 from tcsym.ir.device import BeginCopy, DeviceNode, MatrixMultiply, OnDevice
 from tcsym.ir.loops import (
     Allocate,
@@ -81,22 +82,39 @@ class InternalError(AssertionError):
 
 
 class _Scope(Struct, frozen=True):
-    """What is visible at a node. `constants`: unrolled and vector variables."""
+    """What is visible at a node. `constants`: unrolled and vector variables.
+
+    shared: buffers that the iterations of parallel loops around share. moving: variables that may
+        differ between them. apart: a condition around may hold in one iteration only.
+    """
 
     buffers: dict[str, Buffer]
     visible: frozenset[str]
     variables: frozenset[str]
     constants: frozenset[str]
     lane: str | None = None
+    shared: frozenset[str] = frozenset()
+    moving: frozenset[str] = frozenset()
+    apart: bool = False
 
     def inside(self, loop: Loop) -> _Scope:
         constant = loop.kind in ("unrolled", "vector")
-        return replace(
+        scope = replace(
             self,
             variables=self.variables | {loop.variable},
             constants=self.constants | ({loop.variable} if constant else set()),
             lane=loop.variable if loop.kind == "vector" else self.lane,
         )
+        if loop.kind == "parallel":
+            return replace(scope, shared=self.visible, moving=self.moving | {loop.variable})
+        bounds = loop.lower.variables() | loop.upper.variables()
+        if bounds & self.moving or loop.value is not None or loop.at is not None:
+            return replace(scope, moving=self.moving | {loop.variable})
+        return scope
+
+    def where(self, condition: Condition) -> _Scope:
+        apart = self.apart or not condition_variables(condition).isdisjoint(self.moving)
+        return replace(self, apart=apart)
 
     def reducing(self, v: HorizontalReduce) -> _Scope:
         names = {v.variable}
@@ -194,7 +212,7 @@ def _verify_node(n: Node, scope: _Scope, seen: set[str]) -> None:
         case Branch(c, then, orelse):
             _require(condition_variables(c) <= scope.variables, n, "an unknown variable")
             for arm in (then, *(() if orelse is None else (orelse,))):
-                _verify_node(arm, scope, seen)
+                _verify_node(arm, scope.where(c), seen)
         case Block(body):
             for x in body:
                 _verify_node(x, scope, seen)
@@ -217,6 +235,7 @@ def _verify_write(n: Store | Update, scope: _Scope) -> None:
     _verify_access(n, n.buffer, n.subscripts, scope)
     moves = frozenset[str]().union(*(s.variables() for s in n.subscripts))
     _require(scope.lane in (None, *moves), n, "all lanes of a vector write one element")
+    _verify_apart(n, n.buffer, n.subscripts, scope)
     _verify_value(n, n.value, scope)
     _verify_type(n, scope.buffers[n.buffer].dtype, value_dtype(n.value))
     streamed = isinstance(n, Store) and n.streamed
@@ -224,8 +243,17 @@ def _verify_write(n: Store | Update, scope: _Scope) -> None:
     _require(not streamed or fits, n, "a streamed store that is no vector to an argument")
 
 
+def _verify_apart(n: Node, buffer: str, subscripts: tuple[Index, ...], scope: _Scope) -> None:
+    """Something tells the elements that iterations of a parallel loop write apart. That they are
+    all different is proved by who makes the loop parallel."""
+    moves = frozenset[str]().union(*(s.variables() for s in subscripts))
+    apart = scope.apart or buffer not in scope.shared or not moves.isdisjoint(scope.moving)
+    _require(apart, n, f"iterations of a parallel loop write one element of {buffer}")
+
+
 def _verify_transposition(n: TransposeBlock, scope: _Scope) -> None:
     _verify_access(n, n.target, n.target_subscripts, scope)
+    _verify_apart(n, n.target, n.target_subscripts, scope)
     _verify_access(n, n.source, n.source_subscripts, scope)
     same = scope.buffers[n.target].dtype is scope.buffers[n.source].dtype
     _require(same, n, "a transposition that changes the type")

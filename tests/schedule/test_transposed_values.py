@@ -8,7 +8,7 @@ import pytest
 import tcsym
 from tcsym.compiler import analyse
 from tcsym.index.values import holds
-from tcsym.ir.loops import Branch, Kernel, TransposeBlock
+from tcsym.ir.loops import Allocate, Branch, Kernel, Loop, TransposeBlock
 from tcsym.ir.traverse import walk
 from tcsym.options import Options
 from tcsym.schedule.map_cpu import map_cpu
@@ -90,6 +90,23 @@ def test_results(name: str, target: str, monkeypatch: pytest.MonkeyPatch) -> Non
             for x in m.signature.inputs.values()
         ]
         np.testing.assert_array_equal(m(*values), m.reference(*values))
+
+
+def test_each_iteration_of_a_loop_around_has_its_own_block() -> None:
+    """Nests that share a parallel loop; on two threads its iterations would overwrite one block."""
+    k = mapped(
+        """def f(float(A,B,C) X) -> (P, Q) {
+          P(a,c,b) = X(a,b,c) + 1
+          Q(a,b,c) = P(a,c,b) - X(a,b,c)
+        }""",
+        AVX2,
+    )
+    blocks = [k.buffer(x.target) for x in panels(k)]
+    assert [b.name for b in blocks] == ["X_block.1", "P_block.1"]
+    assert all("a" in b.private for b in blocks)
+    loops = [x for x, _ in walk(k.body) if isinstance(x, Loop) and x.kind == "parallel"]
+    owned = {x.buffer for y in loops for x, _ in walk(y.body) if isinstance(x, Allocate)}
+    assert owned == {"X_block.1", "P_block.1"}
 
 
 def test_few_channels_are_scattered_sooner_than_rows_of_them_gathered() -> None:

@@ -22,7 +22,7 @@ from tcsym.ir.loops import Branch, Buffer, Kernel, Loop, Node, Store, TransposeB
 from tcsym.ir.traverse import certain_loads, map_value, substitute_node
 from tcsym.schedule.analysis.access import accesses
 from tcsym.schedule.analysis.assume import in_context
-from tcsym.schedule.analysis.loops import chain_of, replace_loop
+from tcsym.schedule.analysis.loops import chain_of, loops_around, replace_loop
 from tcsym.schedule.analysis.overlap import is_repeatable
 from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.tile.transposition import (
@@ -79,10 +79,11 @@ def transpose_values(
     panels = {x.source: names.fresh(f"{x.source.tensor}_block") for x in found.reads}
     body, line = partial(_body, found, panels, setting), found.rows // found.columns
     node = over_blocks(kernel, chain, t, found.columns, line, body, True, names)
-    around = frozenset(x.variable for x in chain_of(node))
+    loops = (*loops_around(kernel.body, top.variable), *chain_of(node))
+    private = frozenset(x.variable for x in loops)
     for read, name in panels.items():
         shape = (index(found.columns), index(found.rows))
-        kernel = kernel.with_buffer(Buffer(name, read.dtype, shape, "stack", private=around))
+        kernel = kernel.with_buffer(Buffer(name, read.dtype, shape, "stack", private=private))
     whole = node if copy is None else Branch(found.fit, node, copy)
     body_ = replace_loop(kernel.body, top.variable, lambda _: whole)
     return replace(kernel, body=body_), new
