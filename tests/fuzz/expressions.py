@@ -266,7 +266,7 @@ def _subscript(s: Scope, extent: Index, guards: list[str]) -> str:
 
 
 def shifted_read(s: Scope) -> Value:
-    """A neighbour, guarded: `(i >= 1 ? A(i - 1) : e)`."""
+    """A neighbour, guarded: `(i >= 1 ? A(i - 1) : e)`, or `(i >= 1 && A(i - 1) > 0 ? x : e)`."""
     fitting = [
         (t, d, v)
         for t in s.tensors
@@ -286,7 +286,11 @@ def shifted_read(s: Scope) -> Value:
     subscripts = [
         shift if axis == d else _subscript(s, e, guards) for axis, e in enumerate(t.shape)
     ]
+    a = Value(f"{t.name}({', '.join(subscripts)})", t.dtype, t.magnitude)
+    if s.chance(0.25):
+        guards.append(f"{a.text} > 0")
+        a = leaf(s)
     s.guards -= 1
-    a, b = Value(f"{t.name}({', '.join(subscripts)})", t.dtype, t.magnitude), literal(s, True)
+    b = literal(s, True)
     text = f"({' && '.join(guards)} ? {a.text} : {b.text})"
     return Value(text, common_type(a, b), max(a.magnitude, b.magnitude))
