@@ -74,9 +74,10 @@ def update_golden(request: pytest.FixtureRequest) -> bool:
 
 @pytest.fixture
 def own_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store of tuned options that is empty; compiled code is shared with the other tests."""
-    from tcsym.runtime import cache  # not before the native part is built
+    """A store of tuned options that is empty, and nothing that other tests kept but their code."""
+    from tcsym.runtime.cache import CodeCache  # not before the native part is built
 
-    shared = cache._cache_at(os.environ["TCSYM_CACHE_DIR"], True)
-    monkeypatch.setattr(cache, "_cache_at", lambda directory, enabled: shared)
+    load, store, shared = CodeCache.load, CodeCache.store, CodeCache.default()
+    monkeypatch.setattr(CodeCache, "load", lambda _, key: load(shared, key))
+    monkeypatch.setattr(CodeCache, "store", lambda _, *entry: store(shared, *entry))
     monkeypatch.setenv("TCSYM_CACHE_DIR", str(tmp_path))

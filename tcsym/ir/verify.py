@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from tcsym.frontend.program import IndexValue, Read
 from tcsym.index.expr import ZERO, Condition, Index, condition_variables
+from tcsym.ir.bounds import extent, trip_bound
 from tcsym.ir.device import BeginCopy, DeviceNode, MatrixMultiply, OnDevice
 from tcsym.ir.loops import (
     Allocate,
@@ -43,6 +44,7 @@ from tcsym.ir.loops import (
 from tcsym.ir.text import buffer_text, node_text
 from tcsym.ir.traverse import subvalues, value_children, walk
 from tcsym.ir.verify_device import verify_device
+from tcsym.sizes.context import interval
 from tcsym.target.cpu import LINE_BYTES
 from tcsym.types import DType
 
@@ -81,6 +83,11 @@ class InternalError(AssertionError):
     """A pass produced an ill-formed kernel."""
 
 
+def _may_repeat(loop: Loop) -> bool:
+    bounds = trip_bound(loop).as_int(), interval(extent(loop), {}).high
+    return all(most is None or most > 1 for most in bounds)
+
+
 class _Scope(Struct, frozen=True):
     """What is visible at a node. `constants`: unrolled and vector variables.
 
@@ -105,7 +112,7 @@ class _Scope(Struct, frozen=True):
             constants=self.constants | ({loop.variable} if constant else set()),
             lane=loop.variable if loop.kind == "vector" else self.lane,
         )
-        if loop.kind == "parallel":
+        if loop.kind == "parallel" and _may_repeat(loop):
             return replace(scope, shared=self.visible, moving=self.moving | {loop.variable})
         bounds = loop.lower.variables() | loop.upper.variables()
         if bounds & self.moving or loop.value is not None or loop.at is not None:

@@ -125,6 +125,8 @@ def _atom_interval(atom: Atom, ranges: Ranges, found: dict[Index, Interval]) -> 
             return ranges.get(atom, ANY)
         case Product(factors):
             return _product([_atom_interval(f, ranges, found) for f in factors])
+        case FloorDiv(a, b) if a == b:
+            return Interval(int((interval(a, ranges, found).low or 0) > 0), 1)
         case FloorDiv(a, b):
             return _quotient(interval(a, ranges, found), interval(b, ranges, found))
         case Mod(_, b):

@@ -217,7 +217,7 @@ MUTANTS = (
     Mutant(
         "thread-buffers-shared",
         "a temporary that is not private to a loop's iterations lies in each thread's own memory",
-        "_inside_parallel",
+        "_Inside.__call__",
         "return replace(node, body=inner) if node.variable in private else None",
         "return replace(node, body=inner)",
     ),

@@ -47,7 +47,7 @@ class _Inside(Struct, frozen=True):
             case Loop():
                 if node.kind in ("parallel", "thread"):
                     inner = Allocate(name, node.body)
-                    return replace(node, body=inner) if node.variable in private else None
+                    return replace(node, body=inner) if self.is_private(node) else None
                 if node.value is not None and any(r.tensor == name for r in loads(node.value)):
                     return None
                 found = self(node.body)
@@ -65,6 +65,28 @@ class _Inside(Struct, frozen=True):
                 return None if parts is None else block(*parts)
             case _:
                 return None
+
+    def is_private(self, loop: Loop) -> bool:
+        """To each iteration of the loop, or of loops inside that all uses lie in."""
+        own = loop.variable in self.buffer.private
+        return own or (loop.kind == "parallel" and self._in_private(loop.body))
+
+    def _in_private(self, node: Node) -> bool:
+        match node:
+            case Loop():
+                return node.variable in self.buffer.private or self._in_private(node.body)
+            case Allocate(_, body):
+                return self._in_private(body)
+            case Branch(_, a, b):
+                return self._all_in_private((a,) if b is None else (a, b))
+            case Block(body):
+                return self._all_in_private(body)
+            case _:
+                return False
+
+    def _all_in_private(self, nodes: tuple[Node, ...]) -> bool:
+        used = [x for x in nodes if self.buffer.name in self.touched(x)]
+        return all(self._in_private(x) for x in used)
 
     def _in_users(self, nodes: tuple[Node, ...]) -> tuple[Node, ...] | None:
         """The nodes, each user with an allocation of its own."""
