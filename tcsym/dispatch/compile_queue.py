@@ -291,7 +291,7 @@ class Compilations:
 def _load(work: Work, result: Compiled | str) -> None:
     try:
         if isinstance(result, Compiled) and result.milliseconds:
-            work.variants.keep(work.layouts, result)
+            work.variants.keep(work.layouts, result, whole=True)
         work.done(result)
     except Exception as e:  # reported like any other failure, to whoever asked
         work.done(f"{type(e).__name__}: {e}")

@@ -147,7 +147,7 @@ class Dispatcher:
             variants, compiled = version.variants, code.get(version.region.options)
             if version.kind == "symbolic" and compiled is not None and not version.fixed:
                 variants.adopt(variants.dense, compiled)
-                variants.keep(variants.dense, compiled)
+                variants.keep(variants.dense, compiled, whole=False)  # for the sizes tuned
 
     def succeed(self, earlier: Dispatcher) -> None:
         """What another dispatcher served counts here, too; it changes no more what calls enter."""

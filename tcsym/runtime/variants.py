@@ -219,7 +219,7 @@ class Variants:
         """From the code cache: for all sizes if it has that, or else `whole` is asked for."""
         parts = ("all", "") if whole else ("some", "") if exactly else ("all", "some", "")
         found = (CodeCache.default().load(self._key(target, layouts, part)) for part in parts)
-        return next((x for x in found if x is not None), None)
+        return next((x for x in found if x and not (whole and x.leaves_out)), None)
 
     def _make(
         self, layouts: Layouts, whole: bool, asked: Asked | None, exactly: bool = False
@@ -265,7 +265,7 @@ class Variants:
         pointers = tuple(position[name] for name in compiled.arguments)
         return Variant(layouts, kernel, pointers, self._slots(compiled))
 
-    def keep(self, layouts: Layouts, compiled: Compiled, whole: bool = True) -> None:
+    def keep(self, layouts: Layouts, compiled: Compiled, whole: bool) -> None:
         """Put code into the code cache. whole: it was asked to serve all sizes."""
         target = self.target
         about = {"name": self.plan.program.name, "target": target.name}
