@@ -7,7 +7,7 @@ result for one that never changes. Such results are of Python's own types.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -19,11 +19,25 @@ from tcsym.runtime.plan import Parameter
 _results: dict[str, Any] = {}  # by operators that give several
 
 
+class Given(NamedTuple):
+    """What a graph must know of a kernel's arguments, in order.
+
+    names: of all parameters, and whether they are updated. free: sizes that the call gives. types:
+    element types of inputs, as torch names them. fixed: values of sizes.
+    """
+
+    names: tuple[str, ...]
+    updated: tuple[bool, ...]
+    free: tuple[str, ...]
+    types: tuple[str, ...]
+    fixed: tuple[tuple[str, int], ...]
+
+
 def graph_call(
     kernel: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Mapping[str, Any]
 ) -> Any:
     """The call as an operator's; one that is wrong, or has options, ends the graph and runs."""
-    names, free, types, updated, fixed = _parameters(kernel)
+    names, updated, free, types, fixed = _given(kernel)
     given = [*args, *[kwargs[n] for n in names[len(args) :] if n in kwargs]]
     sizes = {**dict(fixed), **(options.get("sizes") or {})}
     sizes.update({n: x for n, x in zip(names, given) if n in free})
@@ -41,22 +55,16 @@ def graph_call(
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def _parameters(
-    kernel: Called,
-) -> tuple[
-    tuple[str, ...], tuple[str, ...], tuple[str, ...], tuple[bool, ...], tuple[tuple[str, int], ...]
-]:
-    """Names of parameters and of sizes to give, element types of inputs, whether parameters change,
-    sizes that are fixed."""
+def _given(kernel: Called) -> Given:
     plan = kernel._plan
     free = [plan.sizes[slot] for slot in plan.free_slots]
     fixed = [(n, plan.initial[plan.sizes.index(n)]) for n in free]
-    return (
-        tuple([p.name for p in plan.parameters]),
-        tuple(free),
-        tuple([p.dtype.value for p in plan.inputs]),
-        tuple([isinstance(p, Parameter) and p.inout for p in plan.parameters]),
-        tuple([(n, value) for n, value in fixed if value is not None]),
+    return Given(
+        names=tuple([p.name for p in plan.parameters]),
+        updated=tuple([isinstance(p, Parameter) and p.inout for p in plan.parameters]),
+        free=tuple(free),
+        types=tuple([p.dtype.value for p in plan.inputs]),
+        fixed=tuple([(n, value) for n, value in fixed if value is not None]),
     )
 
 

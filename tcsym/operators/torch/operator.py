@@ -67,20 +67,23 @@ def _registered(kernel: Called, name: str) -> Operator:
         made = [torch.empty(s, dtype=d, device=device) for s, d in zip(shapes, results)]
         return packed(kernel._plan.output_names, tuple(made)) if len(made) < 2 else tuple(made)
 
-    _library.define(name + _schema(kernel), tags=_tags())
-    _library.impl(
-        name, lambda *args: run(kernel, kernel, n_inputs, args), "CompositeExplicitAutograd"
-    )
-    qualified = f"tcsym::{name}"
-    torch.library.register_fake(qualified, fake, lib=_library)
-    packet = getattr(torch.ops.tcsym, name)
+    def define(name: str) -> Any:
+        _library.define(name + _schema(kernel), tags=_tags())
+        _library.impl(
+            name, lambda *args: run(kernel, kernel, n_inputs, args), "CompositeExplicitAutograd"
+        )
+        torch.library.register_fake(f"tcsym::{name}", fake, lib=_library)
+        return getattr(torch.ops.tcsym, name)
+
+    packet = define(name)
     updated = tuple([t.role == "inout" for t in program.inputs])
     for device in _AUTOCAST:
         cast = _autocast(packet.default, dtypes, updated, device)
         _library.impl(name, cast, f"Autocast{device.upper()}")
     if program.inouts:
-        _library.impl(name, _unrecorded(kernel, packet.default), "Autograd")
+        _library.impl(name, _unrecorded(kernel, define(f"{name}_unrecorded").default), "Autograd")
         return Operator(kernel, packet, _refusing(kernel), _refusing(kernel))
+    qualified = f"tcsym::{name}"
     torch.library.register_autograd(
         qualified,
         recorder.backward,
@@ -150,14 +153,14 @@ def _refusing(kernel: Called) -> Any:
 
 
 def _unrecorded(kernel: Called, overload: Any) -> Any:
-    """The operator where no gradient is asked for."""
+    """The operator where no gradient is asked for. overload: of one without rules for autograd,
+    for that of torch.library is for what updates nothing."""
     refused = _refusing(kernel)
 
     def run_plainly(*args: Any) -> Any:
         if torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in args):
             refused()
-        with torch._C._AutoDispatchBelowAutograd():
-            return overload(*args)
+        return overload(*args)
 
     return run_plainly
 
