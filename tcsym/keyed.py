@@ -43,3 +43,24 @@ def key_fields(kind: type[Struct]) -> tuple[str, ...]:
 @cache
 def _key(kind: type[Struct]) -> Callable[[Any], Any]:
     return attrgetter(*key_fields(kind))
+
+
+def are_equal(a: object, b: object) -> bool:
+    """As structs compare, one node after the other: trees may be deeper than Python can compare."""
+    waiting = [(a, b)]
+    while waiting:
+        x, y = waiting.pop()
+        if x is y:
+            continue
+        if type(x) is not type(y):
+            return False
+        if isinstance(x, tuple) and isinstance(y, tuple):
+            if len(x) != len(y):
+                return False
+            waiting.extend(zip(x, y))
+        elif isinstance(x, Struct):
+            compared = key_fields(type(x))
+            waiting.extend([(getattr(x, name), getattr(y, name)) for name in compared])
+        elif x != y:
+            return False
+    return True

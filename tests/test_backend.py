@@ -11,8 +11,8 @@ from tcsym.compiler import STAGES, analyse, compile_program, explain_stage
 from tcsym.ir.archive import members
 from tcsym.ir.loops import Kernel
 from tcsym.options import Options
+from tcsym.schedule.chosen import Note
 from tcsym.schedule.map_cpu import Mapped
-from tcsym.schedule.plan import Note
 from tcsym.target.names import NAMED, resolve_target
 from tcsym.target.target import Target
 from tests.targets import target_of

@@ -38,7 +38,7 @@ from tcsym.index.expr import Condition, condition_variables
 from tcsym.index.values import evaluate, holds
 from tcsym.ir.loops import THREADS
 from tcsym.ir.text import kernel_text
-from tcsym.schedule.plan import Choice, Note, Taken
+from tcsym.schedule.chosen import Choice, Note, Taken
 from tcsym.target.names import resolve_target
 
 MOST_WORK, MOST_ELEMENTS, LEAST_WORK = 3e7, 3e6, 256

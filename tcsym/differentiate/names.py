@@ -8,24 +8,16 @@ from collections.abc import Mapping
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tcsym.differentiate.algebra import rebuilt
 from tcsym.frontend.builtins import ARITY
 from tcsym.frontend.infer_messages import plain
 from tcsym.frontend.program import (
-    Expr,
     For,
-    Given,
     If,
     Item,
     Program,
-    Range,
-    Read,
-    Statement,
-    Tensor,
     statements,
 )
-from tcsym.index.expr import Index, var
-from tcsym.index.values import condition_substitute, substitute
+from tcsym.frontend.rename import Renaming, S
 from tcsym.types import NAMES
 
 _WORDS = "def where exists in min max for if else true false INFINITY NAN inout size"
@@ -113,73 +105,23 @@ def written_plainly(program: Program) -> Program:
 
 
 def renamed(program: Program, names: Mapping[str, str]) -> Program:
-    renaming = Renaming(names)
+    renaming = Renamed(names)
     return replace(
         program,
         sizes=tuple(names.get(n, n) for n in program.sizes),
         size_parameters=tuple(
             replace(p, name=names.get(p.name, p.name)) for p in program.size_parameters
         ),
-        tensors=tuple(map(renaming.tensor, program.tensors)),
+        tensors=tuple(
+            replace(t, name=renaming.name(t.name), shape=tuple(map(renaming.index, t.shape)))
+            for t in program.tensors
+        ),
         body=renaming.items(program.body),
     )
 
 
-class Renaming:
-    """Old name -> new name, for tensors, sizes, index and loop variables alike."""
+class Renamed(Renaming):
+    """Without `exists`: only the text that is differentiated says what must be there."""
 
-    def __init__(self, names: Mapping[str, str]) -> None:
-        self.names = names
-        self.values = {old: var(new) for old, new in names.items()}
-
-    def name(self, old: str) -> str:
-        return self.names.get(old, old)
-
-    def index(self, e: Index) -> Index:
-        return substitute(e, self.values)
-
-    def tensor(self, t: Tensor) -> Tensor:
-        return replace(t, name=self.name(t.name), shape=tuple(map(self.index, t.shape)))
-
-    def expression(self, e: Expr) -> Expr:
-        made = rebuilt(e, self.expression, self.index)
-        return replace(made, tensor=self.name(made.tensor)) if isinstance(made, Read) else made
-
-    def range(self, r: Range) -> Range:
-        at = r.at
-        if at is not None:
-            at = self.index(at) if isinstance(at, Index) else self.expression(at)
-        lower, upper = self.index(r.lower), self.index(r.upper)
-        return Range(self.name(r.variable), lower, upper, r.reduced, at)
-
-    def items(self, items: tuple[Item, ...]) -> tuple[Item, ...]:
-        return tuple(map(self.item, items))
-
-    def item(self, item: Item) -> Item:
-        match item:
-            case Statement():
-                ranges = [self.range(r) for r in item.domain]
-                return replace(
-                    item,
-                    target=self.name(item.target),
-                    subscripts=tuple(map(self.index, item.subscripts)),
-                    domain=tuple(ranges),
-                    value=self.expression(item.value),
-                    exists=(),
-                    given=tuple(Given(g.name, self.expression(g.value)) for g in item.given),
-                )
-            case For():
-                return replace(
-                    item,
-                    variable=self.name(item.variable),
-                    lower=self.index(item.lower),
-                    upper=self.index(item.upper),
-                    body=self.items(item.body),
-                )
-            case If():
-                return replace(
-                    item,
-                    condition=condition_substitute(item.condition, self.values),
-                    then=self.items(item.then),
-                    orelse=self.items(item.orelse),
-                )
+    def _statement(self, s: S) -> S:
+        return replace(super()._statement(s), exists=())

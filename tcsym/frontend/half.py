@@ -21,7 +21,7 @@ from tcsym.frontend.program import (
     dtype_of,
     rebuilt,
 )
-from tcsym.frontend.rename import Renaming
+from tcsym.frontend.rename import Renaming, S
 from tcsym.frontend.resolved import ResolvedProgram, ResolvedStatement, statements_of
 from tcsym.index.expr import Index
 from tcsym.types import DType
@@ -63,16 +63,11 @@ class _Rewriting(Renaming):
             for t in program.tensors
         }
 
-    def _statement(self, s: ResolvedStatement) -> ResolvedStatement:
+    def _statement(self, s: S) -> S:
         value, dtype = self.expression(s.value), self.types[s.target]
         if s.op == "=" and dtype is not dtype_of(value):
             value = _stored(value, dtype)
-        return replace(
-            s,
-            variables=tuple(map(self._variable, s.variables)),
-            value=value,
-            exists=tuple(map(self.expression, s.exists)),
-        )
+        return replace(s, value=value, exists=tuple(map(self.expression, s.exists)))
 
     def expression(self, e: Expr) -> Expr:
         """Its value; float32 where `e` has a half type."""

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from tcsym.errors import NOWHERE, Span
 from tcsym.index.expr import Condition, Index
-from tcsym.keyed import Keyed, key_fields
+from tcsym.keyed import Keyed, are_equal, key_fields
 from tcsym.types import DType
 
 # ---- expressions. Spans never take part in equality.
@@ -352,7 +352,7 @@ class Program(Keyed, frozen=True):
         return hash((self.name, self.sizes, self.free_sizes, self.tensors))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Program) and (self is other or _are_equal(self, other))
+        return isinstance(other, Program) and (self is other or are_equal(self, other))
 
     def __repr__(self) -> str:
         head = f"name={self.name!r}, sizes={self.sizes!r}, free_sizes={self.free_sizes!r}"
@@ -495,24 +495,3 @@ def statements(items: tuple[Item, ...]) -> Iterator[Statement]:
                 yield from statements(orelse)
             case _:
                 assert_never(item)
-
-
-def _are_equal(a: object, b: object) -> bool:
-    """As structs compare, one node after the other."""
-    waiting = [(a, b)]
-    while waiting:
-        x, y = waiting.pop()
-        if x is y:
-            continue
-        if type(x) is not type(y):
-            return False
-        if isinstance(x, tuple) and isinstance(y, tuple):
-            if len(x) != len(y):
-                return False
-            waiting.extend(zip(x, y))
-        elif isinstance(x, Struct):
-            compared = key_fields(type(x))
-            waiting.extend([(getattr(x, name), getattr(y, name)) for name in compared])
-        elif x != y:
-            return False
-    return True

@@ -1,17 +1,22 @@
-"""Resolved statements -> the same under new names: for inlining and for the canonical hash."""
+"""Statements, resolved or typed -> the same under new names."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import assert_never
+from typing import TypeVar, assert_never, cast
 
 from msgspec.structs import replace
 
 from tcsym.frontend.program import (
     Binary,
     Expr,
+    For,
     Given,
+    If,
+    Item,
+    Range,
     Read,
+    Statement,
     rebuilt,
 )
 from tcsym.frontend.resolved import (
@@ -27,6 +32,8 @@ from tcsym.index.expr import Index, var
 from tcsym.index.values import condition_substitute, substitute
 
 Names = Mapping[str, str]
+S = TypeVar("S", ResolvedStatement, Statement)
+Kind = TypeVar("Kind", bound=ResolvedItem | Item)
 
 
 class Renaming:
@@ -42,42 +49,44 @@ class Renaming:
     def index(self, e: Index) -> Index:
         return substitute(e, self.values)
 
-    def items(self, items: tuple[ResolvedItem, ...]) -> tuple[ResolvedItem, ...]:
-        return tuple([self._item(i) for i in items])
+    def items(self, items: tuple[Kind, ...]) -> tuple[Kind, ...]:
+        return cast("tuple[Kind, ...]", tuple([self._item(i) for i in items]))
 
-    def _item(self, item: ResolvedItem) -> ResolvedItem:
+    def _item(self, item: ResolvedItem | Item) -> ResolvedItem | Item:
         match item:
             case ResolvedStatement():
-                return self._statement(item)
+                variables = tuple(map(self._variable, item.variables))
+                return replace(self._statement(item), variables=variables)
+            case Statement():
+                return replace(self._statement(item), domain=tuple(map(self._range, item.domain)))
             case Unify(tensor, dimensions):
                 sizes = tuple(self.name(d) if isinstance(d, str) else d for d in dimensions)
                 return replace(item, tensor=self.name(tensor), dimensions=sizes)
             case SizeArgument(name, value):
                 return replace(item, name=self.name(name), value=self.index(value))
-            case ResolvedFor(variable, lower, upper, body):
+            case ResolvedFor() | For():
                 return replace(
                     item,
-                    variable=self.name(variable),
-                    lower=self.index(lower),
-                    upper=self.index(upper),
-                    body=self.items(body),
+                    variable=self.name(item.variable),
+                    lower=self.index(item.lower),
+                    upper=self.index(item.upper),
+                    body=self.items(item.body),
                 )
-            case ResolvedIf(condition, then, orelse):
+            case ResolvedIf() | If():
                 return replace(
                     item,
-                    condition=condition_substitute(condition, self.values),
-                    then=self.items(then),
-                    orelse=self.items(orelse),
+                    condition=condition_substitute(item.condition, self.values),
+                    then=self.items(item.then),
+                    orelse=self.items(item.orelse),
                 )
             case _:
                 assert_never(item)
 
-    def _statement(self, s: ResolvedStatement) -> ResolvedStatement:
+    def _statement(self, s: S) -> S:
         return replace(
             s,
             target=self.name(s.target),
             subscripts=tuple(map(self.index, s.subscripts)),
-            variables=tuple(map(self._variable, s.variables)),
             value=self.expression(s.value),
             exists=tuple(map(self.expression, s.exists)),
             given=tuple(Given(self.name(g.name), self.expression(g.value)) for g in s.given),
@@ -85,10 +94,16 @@ class Renaming:
 
     def _variable(self, v: Variable) -> Variable:
         where = None if v.where is None else (self.index(v.where[0]), self.index(v.where[1]))
-        at = v.at
-        if at is not None:
-            at = self.index(at) if isinstance(at, Index) else self.expression(at)
-        return replace(v, name=self.name(v.name), where=where, at=at)
+        return replace(v, name=self.name(v.name), where=where, at=self._position(v.at))
+
+    def _range(self, r: Range) -> Range:
+        lower, upper = self.index(r.lower), self.index(r.upper)
+        return Range(self.name(r.variable), lower, upper, r.reduced, self._position(r.at))
+
+    def _position(self, at: Index | Expr | None) -> Index | Expr | None:
+        if at is None:
+            return None
+        return self.index(at) if isinstance(at, Index) else self.expression(at)
 
     def expression(self, e: Expr) -> Expr:
         if isinstance(e, Binary):

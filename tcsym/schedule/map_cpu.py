@@ -22,6 +22,7 @@ from tcsym.schedule.analysis.assume import assume
 from tcsym.schedule.analysis.loops import finds_positions, outermost_loop, replace_loop
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.analysis.setting import Setting
+from tcsym.schedule.chosen import Choice, Note, notes_of, with_conditions
 from tcsym.schedule.combine.accumulate import accumulate_privately
 from tcsym.schedule.combine.rfactor import rfactor
 from tcsym.schedule.multiples import condition_in_sizes, in_quotients, in_sizes
@@ -33,7 +34,6 @@ from tcsym.schedule.order.interchange_sums import interchange_sums
 from tcsym.schedule.order.merge_loops import merge_loops
 from tcsym.schedule.order.parallelise import independent_as_parallel, parallelise
 from tcsym.schedule.order.strength_reduction import reduce_strength
-from tcsym.schedule.plan import Choice, Note, notes_of, with_conditions
 from tcsym.schedule.split.canonical_guards import canonical_guards
 from tcsym.schedule.split.check_rows_once import check_rows_once
 from tcsym.schedule.split.choices import split_choices

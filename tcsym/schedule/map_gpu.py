@@ -36,6 +36,7 @@ from tcsym.process.config import VERIFY
 from tcsym.schedule.analysis.assume import assume, in_context
 from tcsym.schedule.analysis.loops import loops_in, scatters
 from tcsym.schedule.analysis.names import Names
+from tcsym.schedule.chosen import Choice, Taken, with_conditions
 from tcsym.schedule.combine.accumulate import accumulate_privately
 from tcsym.schedule.device.apply import apply
 from tcsym.schedule.device.nest import nest_of
@@ -58,7 +59,6 @@ from tcsym.schedule.map_cpu import Mapped
 from tcsym.schedule.multiples import condition_in_sizes, in_quotients, in_sizes
 from tcsym.schedule.order.follow_steps import follow_steps
 from tcsym.schedule.order.interchange_scans import interchange_scans
-from tcsym.schedule.plan import Choice, Taken, with_conditions
 from tcsym.schedule.split.drop_empty import drop_empty
 from tcsym.schedule.split.share_conditions import share_conditions
 from tcsym.schedule.split.unswitch import unswitch

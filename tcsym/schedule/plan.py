@@ -1,4 +1,4 @@
-"""What may be done with a nest of loops, as data: plans, versions of a nest, what was chosen.
+"""What may be done with a nest of loops, as data: plans, and versions of a nest.
 
 A plan names a mechanism, the loops that it gives roles to, and sizes of tiles. It rewrites nothing:
 proposals make plans (`version/*_proposals.py`), `version.choose` picks among them, `version.apply`
@@ -7,15 +7,13 @@ carries them out. Each prints in one line.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from collections.abc import Mapping
+from typing import Any, Generic, Literal, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tcsym.index.expr import TRUE, Condition
-from tcsym.keyed import Keyed
-from tcsym.schedule.device.plan import DevicePlan
 
 
 def _vectors(n: int) -> str:
@@ -466,71 +464,3 @@ class Refusal(Struct, frozen=True):
     """Why a better plan is not possible."""
 
     reason: str
-
-
-# ---- what was chosen
-
-
-class Note(Struct, frozen=True):
-    """What to tell of a nest."""
-
-    nest: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.nest}: {self.text}"
-
-
-class Taken(Struct, frozen=True):
-    """A version that the kernel has, and what was chosen for the nests inside it.
-
-    is_left_out: it has none for these sizes, which are left to another kernel. cost: of a device's
-    grid, as text.
-    """
-
-    when: Condition
-    plan: AnyPlan | DevicePlan
-    inside: tuple[Choice | Note, ...] = ()
-    is_left_out: bool = False
-    cost: str = ""
-
-
-class Choice(Keyed, frozen=True):
-    """The versions of a nest: the first whose condition holds runs.
-
-    offered: all versions that were proposed, by the names that `Options.plan` has for their plans.
-    """
-
-    aside: ClassVar[tuple[str, ...]] = ("offered",)
-
-    nest: str
-    versions: tuple[Taken | Note, ...]
-    offered: tuple[tuple[str, Any], ...] = ()  # `Version`s, of a device those of `device.plan`
-
-
-def notes_of(record: Iterable[Choice | Taken | Note]) -> Iterator[Note]:
-    """All notes, in the order in which they were made."""
-    for x in record:
-        match x:
-            case Note():
-                yield x
-            case Choice(_, versions):
-                yield from notes_of(versions)
-            case Taken(inside=inside):
-                yield from notes_of(inside)
-
-
-def with_conditions(
-    record: Iterable[Choice | Note], change: Callable[[Condition], Condition]
-) -> tuple[Choice | Note, ...]:
-    """The same with changed conditions."""
-
-    def version(x: Taken | Note) -> Taken | Note:
-        if isinstance(x, Note):
-            return x
-        return replace(x, when=change(x.when), inside=with_conditions(x.inside, change))
-
-    return tuple(
-        x if isinstance(x, Note) else replace(x, versions=tuple(map(version, x.versions)))
-        for x in record
-    )

@@ -12,7 +12,8 @@ import textwrap
 from collections.abc import Iterable, Iterator
 
 from tcsym.index.expr import TRUE, Condition, condition_text
-from tcsym.schedule.plan import Choice, Note, Panels, RegisterTile, Rows, Taken, with_conditions
+from tcsym.schedule.chosen import Choice, Note, Taken, with_conditions
+from tcsym.schedule.plan import Panels, RegisterTile, Rows
 from tcsym.sizes.context import Interval, simplified_condition
 
 WIDTH = 100

@@ -17,9 +17,9 @@ from tcsym.index.values import evaluate, holds
 from tcsym.ir.compiled import Layout
 from tcsym.options import Options
 from tcsym.process.recursion import deep_recursion
+from tcsym.schedule.chosen import Choice, Taken
 from tcsym.schedule.device.plan import GridCost, Version
 from tcsym.schedule.map_gpu import map_gpu
-from tcsym.schedule.plan import Choice, Taken
 from tcsym.target.machine import Multiprocessor
 from tcsym.target.target import Target
 from tcsym.tuning.distribution import Values

@@ -14,17 +14,8 @@ from tcsym.options import Options
 from tcsym.schedule.analysis.loops import find_loop, loops_in, replace_loop
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.analysis.setting import Setting
-from tcsym.schedule.plan import (
-    Choice,
-    Note,
-    Refusal,
-    Strips,
-    Taken,
-    Version,
-    always,
-    notes_of,
-    renamed,
-)
+from tcsym.schedule.chosen import Choice, Note, Taken, notes_of
+from tcsym.schedule.plan import Refusal, Strips, Version, always, renamed
 from tcsym.schedule.version.choose import Proposal, add_versions, choose, schedule_by
 from tcsym.sizes.context import Known
 from tests.schedule import naive

@@ -11,12 +11,12 @@ from tcsym.frontend.program import Read
 from tcsym.index.expr import var
 from tcsym.index.values import evaluate, holds
 from tcsym.options import Options
+from tcsym.schedule.chosen import Choice, Taken
 from tcsym.schedule.device import propose, staged
 from tcsym.schedule.device.cost import tile_cost, wavefronts
 from tcsym.schedule.device.panels import Panel
 from tcsym.schedule.device.plan import GridCost, SharedTiles, WarpTiles
 from tcsym.schedule.map_gpu import map_gpu
-from tcsym.schedule.plan import Choice, Taken
 from tcsym.schedule.proved import schedule_program
 from tcsym.target.cuda import KINDS, machine_of
 from tcsym.target.names import resolve_target

@@ -8,8 +8,9 @@ import pytest
 
 from tcsym.index.expr import TRUE, ge, var
 from tcsym.options import Options
+from tcsym.schedule.chosen import Choice, Note, Taken, notes_of
 from tcsym.schedule.map_cpu import map_cpu
-from tcsym.schedule.plan import Choice, Note, Rows, Strips, Taken, notes_of
+from tcsym.schedule.plan import Rows, Strips
 from tcsym.schedule.plan_text import choices_text
 from tests.polyhedral.programs import scheduled
 from tests.polyhedral.test_golden import AVX2

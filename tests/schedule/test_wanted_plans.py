@@ -11,7 +11,7 @@ import tcsym
 from tcsym.compiler import Lowering, analyse
 from tcsym.index.values import evaluate
 from tcsym.options import Options
-from tcsym.schedule.plan import Choice
+from tcsym.schedule.chosen import Choice
 from tcsym.target.names import resolve_target
 
 PRODUCTS = {

@@ -9,7 +9,7 @@ from tcsym.ir.loops import Kernel, Node, Prefetch
 from tcsym.options import Options
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.analysis.vector_legality import widest_bits
-from tcsym.schedule.plan import Choice, Note
+from tcsym.schedule.chosen import Choice, Note
 from tcsym.target.machine import Machine
 
 

@@ -17,17 +17,8 @@ from tcsym.ir.loops import Kernel
 from tcsym.schedule.analysis.assume import in_context
 from tcsym.schedule.analysis.loops import loops_around
 from tcsym.schedule.analysis.setting import Setting
-from tcsym.schedule.plan import (
-    Choice,
-    Note,
-    P,
-    Plan,
-    Refusal,
-    Taken,
-    Version,
-    always,
-    renamed,
-)
+from tcsym.schedule.chosen import Choice, Note, Taken
+from tcsym.schedule.plan import P, Plan, Refusal, Version, always, renamed
 from tcsym.schedule.version.versioning import Loops, beside
 
 Proposal = Callable[[Kernel, str, Setting], Iterable[Version[P] | Refusal]]

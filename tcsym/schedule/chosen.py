@@ -1,0 +1,79 @@
+"""What `version.choose` chose for a nest, as data that prints: its versions, and notes of why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, ClassVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tcsym.index.expr import Condition
+from tcsym.keyed import Keyed
+from tcsym.schedule.device.plan import DevicePlan
+from tcsym.schedule.plan import AnyPlan
+
+
+class Note(Struct, frozen=True):
+    """What to tell of a nest."""
+
+    nest: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.nest}: {self.text}"
+
+
+class Taken(Struct, frozen=True):
+    """A version that the kernel has, and what was chosen for the nests inside it.
+
+    is_left_out: it has none for these sizes, which are left to another kernel. cost: of a device's
+    grid, as text.
+    """
+
+    when: Condition
+    plan: AnyPlan | DevicePlan
+    inside: tuple[Choice | Note, ...] = ()
+    is_left_out: bool = False
+    cost: str = ""
+
+
+class Choice(Keyed, frozen=True):
+    """The versions of a nest: the first whose condition holds runs.
+
+    offered: all versions that were proposed, by the names that `Options.plan` has for their plans.
+    """
+
+    aside: ClassVar[tuple[str, ...]] = ("offered",)
+
+    nest: str
+    versions: tuple[Taken | Note, ...]
+    offered: tuple[tuple[str, Any], ...] = ()  # `Version`s, of a device those of `device.plan`
+
+
+def notes_of(record: Iterable[Choice | Taken | Note]) -> Iterator[Note]:
+    """All notes, in the order in which they were made."""
+    for x in record:
+        match x:
+            case Note():
+                yield x
+            case Choice(_, versions):
+                yield from notes_of(versions)
+            case Taken(inside=inside):
+                yield from notes_of(inside)
+
+
+def with_conditions(
+    record: Iterable[Choice | Note], change: Callable[[Condition], Condition]
+) -> tuple[Choice | Note, ...]:
+    """The same with changed conditions."""
+
+    def version(x: Taken | Note) -> Taken | Note:
+        if isinstance(x, Note):
+            return x
+        return replace(x, when=change(x.when), inside=with_conditions(x.inside, change))
+
+    return tuple(
+        x if isinstance(x, Note) else replace(x, versions=tuple(map(version, x.versions)))
+        for x in record
+    )
