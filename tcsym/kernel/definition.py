@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from os import PathLike, fspath
 from typing import TYPE_CHECKING
 
-from tcsym.kernel.kernel import ready_kernels
-from tcsym.kernel.module import Module, module_of
+from tcsym.kernel.module import Module, module_of, ready_module
 from tcsym.kernel.outside_graphs import outside_graphs
 from tcsym.kernel.ready import ready
 from tcsym.process.forks import inside
@@ -90,7 +89,7 @@ def define(
     if plain and isinstance(source, str) and strategy in ("auto", "symbolic"):
         kept = ready(source, counted=strategy == "auto")
         if kept is not None:
-            return Module(ready_kernels(kept, settings))
+            return ready_module(kept, settings)
     module = module_of(settings())
     for found in module.warnings if filename not in _WRITTEN_HERE else ():
         warnings.warn(found, stacklevel=4)  # at the caller, beyond what wraps this function

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tcsym.kernel import in_torch, ready
 from tcsym.kernel.outside_graphs import outside_graphs
 from tcsym.kernel.registry import Through, register
-from tcsym.process.forks import Inside, go_first, inside
+from tcsym.process.forks import Inside, inside
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from tcsym.dispatch.dispatcher import Dispatcher
     from tcsym.dispatch.switch import Switch
-    from tcsym.errors import TCWarning
     from tcsym.frontend.program import Program
     from tcsym.kernel.executable import Executable
     from tcsym.kernel.serving import Serving
@@ -41,55 +40,6 @@ if TYPE_CHECKING:
 Function = Callable[..., Any]
 Shapes = tuple[tuple[int, ...], ...]
 Make = Callable[["Kernel"], "Serving"]
-
-
-def kernels_of(settings: Settings) -> dict[str, Kernel]:
-    """The kernels of a text, in text order. Errors: all of the compile phase, OptionError."""
-    return checked(settings)[0]
-
-
-def checked(settings: Settings) -> tuple[dict[str, Kernel], tuple[TCWarning, ...]]:
-    """`kernels_of`, and what the text warns of."""
-    from tcsym.process.recursion import deep_recursion
-
-    return deep_recursion(_checked)(settings)
-
-
-def _checked(settings: Settings) -> tuple[dict[str, Kernel], tuple[TCWarning, ...]]:
-    go_first()
-    from tcsym.dispatch.choose import require_one_served
-    from tcsym.kernel.serving import Text
-
-    text = Text(settings)
-    kernels = {n: Kernel(n, _of_text(lambda: text, n)) for n in text.programs}
-    require_one_served([kernel._dispatcher.policy for kernel in kernels.values()])
-    return kernels, text.warnings
-
-
-def ready_kernels(
-    kept: Mapping[str, ready.Ready | None], settings: Callable[[], Settings]
-) -> dict[str, Kernel]:
-    """The kernels of a text of which an earlier process kept some calls."""
-    made: list[Any] = []
-
-    def text() -> Any:
-        go_first()
-        from tcsym.kernel.serving import Text
-
-        if not made:
-            made.append(Text(settings()))
-        return made[0]
-
-    return {n: Kernel(n, _of_text(text, n), found) for n, found in kept.items()}
-
-
-def _of_text(text: Callable[[], Any], name: str) -> Make:
-    return lambda kernel: text().serving(name, kernel._checked_call, kernel._install)
-
-
-def rebuild_kernel(settings: Settings, name: str) -> Kernel:
-    """The kernel that was pickled."""
-    return kernels_of(settings)[name]
 
 
 class Kernel:
@@ -541,4 +491,6 @@ class Kernel:
         return f"<code>{html.escape(repr(self.signature))}</code><pre>{text}</pre>"
 
     def __reduce__(self) -> tuple[Any, ...]:
+        from tcsym.kernel.module import rebuild_kernel
+
         return rebuild_kernel, (self.settings, self.name)

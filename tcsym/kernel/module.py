@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from sys import modules
 from typing import TYPE_CHECKING, Any
 
 from tcsym.kernel import in_torch
-from tcsym.kernel.kernel import Kernel, checked
+from tcsym.kernel.kernel import Kernel
+from tcsym.process.forks import go_first
 
 if TYPE_CHECKING:
     from tcsym.errors import TCWarning
+    from tcsym.kernel.kernel import Make
+    from tcsym.kernel.ready import Ready
     from tcsym.kernel.settings import Settings
 
 _DELEGATED = frozenset([name for name in dir(Kernel) if not name.startswith("_")]) | {"name"}
@@ -107,4 +110,41 @@ class Module:
 
 def module_of(settings: Settings) -> Module:
     """The module of a text. Errors: all of the compile phase, OptionError."""
-    return Module(*checked(settings))
+    from tcsym.process.recursion import deep_recursion
+
+    return Module(*deep_recursion(_checked)(settings))
+
+
+def _checked(settings: Settings) -> tuple[dict[str, Kernel], tuple[TCWarning, ...]]:
+    go_first()
+    from tcsym.dispatch.choose import require_one_served
+    from tcsym.kernel.serving import Text
+
+    text = Text(settings)
+    kernels = {n: Kernel(n, _of_text(lambda: text, n)) for n in text.programs}
+    require_one_served([kernel._dispatcher.policy for kernel in kernels.values()])
+    return kernels, text.warnings
+
+
+def ready_module(kept: Mapping[str, Ready | None], settings: Callable[[], Settings]) -> Module:
+    """The module of a text of which an earlier process kept some calls."""
+    made: list[Any] = []
+
+    def text() -> Any:
+        go_first()
+        from tcsym.kernel.serving import Text
+
+        if not made:
+            made.append(Text(settings()))
+        return made[0]
+
+    return Module({n: Kernel(n, _of_text(text, n), found) for n, found in kept.items()})
+
+
+def _of_text(text: Callable[[], Any], name: str) -> Make:
+    return lambda kernel: text().serving(name, kernel._checked_call, kernel._install)
+
+
+def rebuild_kernel(settings: Settings, name: str) -> Kernel:
+    """The kernel that was pickled."""
+    return module_of(settings)[name]
