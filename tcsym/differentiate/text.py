@@ -6,12 +6,12 @@ import re
 from collections.abc import Collection, Mapping
 from typing import assert_never
 
+from msgspec.structs import replace
+
 from tcsym.differentiate.algebra import positions, rebuilt
 from tcsym.frontend.program import (
     Binary,
-    Call,
     Cast,
-    Compare,
     Const,
     Expr,
     For,
@@ -26,36 +26,13 @@ from tcsym.frontend.program import (
     Unary,
     dtype_of,
 )
-from tcsym.index.expr import ZERO, Condition, Index, condition_text, var
+from tcsym.frontend.program_text import ATOM, INFIX, PREFIX, PRODUCT, SUM, Text, Writer
+from tcsym.index.expr import ZERO, Index, condition_text, var
 from tcsym.types import DType
 
 _WIDTH = 100
 _EXTREMUM = re.compile(r"(?<!\w)(min|max)\(")
-# How tightly operators bind: a looser one inside a tighter one gets parentheses.
-_CHOICE, _OR, _AND, _COMPARISON, _BIT_OR, _BIT_XOR, _BIT_AND, _SHIFT = range(8)
-_SUM, _PRODUCT, _PREFIX, _ATOM = range(8, 12)
-_SYMBOLS: dict[str, tuple[str, int]] = {
-    "or": ("||", _OR),
-    "and": ("&&", _AND),
-    "lt": ("<", _COMPARISON),
-    "le": ("<=", _COMPARISON),
-    "gt": (">", _COMPARISON),
-    "ge": (">=", _COMPARISON),
-    "eq": ("==", _COMPARISON),
-    "ne": ("!=", _COMPARISON),
-    "bitor": ("|", _BIT_OR),
-    "bitxor": ("^", _BIT_XOR),
-    "bitand": ("&", _BIT_AND),
-    "shl": ("<<", _SHIFT),
-    "shr": (">>", _SHIFT),
-    "add": ("+", _SUM),
-    "sub": ("-", _SUM),
-    "mul": ("*", _PRODUCT),
-    "div": ("/", _PRODUCT),
-    "mod": ("%", _PRODUCT),
-}
 _SHORT = {DType.FLOAT32: "float", DType.FLOAT64: "double", DType.FLOAT16: "half"}
-Text = tuple[str, int]  # and how tightly its outermost operator binds
 
 
 def type_name(dtype: DType) -> str:
@@ -76,7 +53,7 @@ def item_lines(
                 lines.append(f"{indent}for {variable} in {start}{upper} {{")
                 lines += [*item_lines(body, ranges, indent + "  "), indent + "}"]
             case If(condition, then, orelse):
-                lines.append(f"{indent}if {_condition(condition)} {{")
+                lines.append(f"{indent}if {condition_text(condition)} {{")
                 lines += item_lines(then, ranges, indent + "  ")
                 if orelse:
                     lines.append(indent + "} else {")
@@ -87,12 +64,8 @@ def item_lines(
     return lines
 
 
-def _condition(c: Condition) -> str:
-    return condition_text(c)
-
-
 def _statement_lines(s: Statement, written: Collection[str], indent: str) -> list[str]:
-    parts = [str(e) if isinstance(e, Index) else _subscript(e) for e in positions(s)]
+    parts = [str(e) if isinstance(e, Index) else _WRITER.subscript(e) for e in positions(s)]
     left = f"{s.target}({', '.join(parts)})" if parts else s.target
     value = _stored(_meant(s))
     left, value = in_pairs(left), in_pairs(value)
@@ -154,7 +127,7 @@ def _broken(head: str, value: str, indent: str) -> list[str]:
 
 def _parts(value: str) -> list[str]:
     """Pieces that begin with an operator and are not cut inside of subscripts and arguments."""
-    operators = {symbol for symbol, _ in _SYMBOLS.values()} | {"?", ":"}
+    operators = {symbol for symbol, _ in INFIX.values()} | {"?", ":"}
     pieces = [""]
     within: list[bool] = []  # of each open parenthesis: whether a name stands in front of it
     words = value.split(" ")
@@ -171,7 +144,7 @@ def _parts(value: str) -> list[str]:
 
 
 def _range(r: Range, given: Collection[Given]) -> str:
-    ends = {var(g.name): _subscript(g.value) for g in given}
+    ends = {var(g.name): _WRITER.subscript(g.value) for g in given}
     lower, upper = (ends.get(e, str(e)) for e in (r.lower, r.upper))
     return in_pairs(f"{r.variable} in {lower}:{upper}")
 
@@ -195,68 +168,64 @@ def in_pairs(text: str) -> str:
 
 
 def expression_text(e: Expr) -> str:
-    return _text(e)[0]
+    return _WRITER.text(e)[0]
 
 
-def _text(e: Expr) -> Text:
-    match e:
-        case Const():
-            return _constant(e)
-        case IndexValue(i, _):
-            return _index_text(i)
-        case Read(tensor, subscripts):
-            parts = [str(s) if isinstance(s, Index) else _subscript(s) for s in subscripts]
-            return (f"{tensor}({', '.join(parts)})" if parts else tensor), _ATOM
-        case Cast(x, dtype):
-            return f"{type_name(dtype)}({_text(x)[0]})", _ATOM
-        case Unary(op, x, _):
-            return f"{'-' if op == 'neg' else '!'}{_inside(_text(x), _PREFIX)}", _PREFIX
-        case Binary("min" | "max" as op, a, b, dtype):
-            left, right = _operands(a, b, dtype)
-            return f"{op}({left[0]}, {right[0]})", _ATOM
-        case Binary(op, a, b, dtype):
-            left, right = _operands(a, b, dtype)
-            symbol, level = _SYMBOLS[op]
-            return f"{_inside(left, level)} {symbol} {_inside(right, level + 1)}", level
-        case Compare(op, a, b):
-            left, right = _operands(a, b, dtype_of(a))
-            symbol, level = _SYMBOLS[op]
-            return f"{_inside(left, level + 1)} {symbol} {_inside(right, level + 1)}", level
-        case Select(c, a, b, dtype):
-            left, right = _operands(a, b, dtype)
-            test = _inside(_text(c), _OR)
-            return f"{test} ? {_inside(left, _OR)} : {right[0]}", _CHOICE
-        case Call(function, args, dtype):
-            texts = [_argument(a, args, dtype) for a in args]
-            return f"{function}({', '.join(texts)})", _ATOM
-        case _:
-            assert_never(e)
+class _SourceWriter(Writer):
+    """As the front end reads it back, with no more parentheses and conversions than that needs."""
+
+    def constant(self, e: Const) -> Text:
+        value, dtype = e.value, e.dtype
+        if dtype is DType.BOOL:
+            return ("true" if value else "false"), ATOM
+        if not dtype.is_float:
+            text = str(int(value))
+            if dtype not in (DType.INT32, DType.INT64):
+                return self.cast(text, dtype)
+        elif value != value:
+            text = "NAN"
+        elif value in (float("inf"), float("-inf")):
+            text = "INFINITY" if value > 0 else "-INFINITY"
+        else:
+            text = _float_text(float(value), dtype)
+        return text, PREFIX if text.startswith("-") else ATOM
+
+    def index(self, i: Index) -> Text:
+        text = str(i)
+        if len(i.terms) + (i.constant != 0) > 1:
+            return text, SUM
+        if i.terms and i.terms[0][1] == 1 and isinstance(i.terms[0][0], str):
+            return text, ATOM
+        return text, PREFIX if text.startswith("-") and "*" not in text else PRODUCT
+
+    def subscript(self, e: Expr) -> str:
+        """Everything in a subscript is exact: conversions to int64 are not written."""
+        return self.text(_exact(e))[0]
+
+    def read(self, e: Read) -> str:
+        return super().read(replace(e, checked=())) if e.subscripts else e.tensor
+
+    def cast(self, text: str, dtype: DType) -> Text:
+        return f"{type_name(dtype)}({text})", ATOM
+
+    def operands(self, a: Expr, b: Expr, dtype: DType) -> tuple[Text, Text]:
+        """Literals take the other side's type; conversions that the language makes are left out."""
+        plain = (DType.FLOAT32, DType.INT32, DType.BOOL)
+        if isinstance(a, Const) and isinstance(b, Const) and dtype_of(a) not in plain:
+            return self.cast(self.text(a)[0], dtype_of(a)), self.text(b)
+        return self.text(_implicit(a, b, dtype)), self.text(_implicit(b, a, dtype))
+
+    def arguments(self, args: tuple[Expr, ...], dtype: DType) -> list[str]:
+        """A literal takes the type of its neighbours; alone it needs its own."""
+        texts = super().arguments(args, dtype)
+        alone = dtype is not DType.FLOAT32 and all(isinstance(x, Const) for x in args)
+        return [self.cast(text, dtype)[0] for text in texts] if alone else texts
+
+    def grouped(self, text: str, level: int) -> Text:
+        return text, level
 
 
-def _inside(text: Text, level: int) -> str:
-    return text[0] if text[1] >= level else f"({text[0]})"
-
-
-def _argument(a: Expr, args: tuple[Expr, ...], dtype: DType) -> str:
-    """A literal takes the type of its neighbours; alone it needs its own."""
-    alone = dtype is not DType.FLOAT32 and all(isinstance(x, Const) for x in args)
-    return f"{type_name(dtype)}({_text(a)[0]})" if alone else _text(a)[0]
-
-
-def _operands(a: Expr, b: Expr, dtype: DType) -> tuple[Text, Text]:
-    """Literals take the other side's type; conversions that the language makes are left out."""
-    if (
-        isinstance(a, Const)
-        and isinstance(b, Const)
-        and dtype_of(a)
-        not in (
-            DType.FLOAT32,
-            DType.INT32,
-            DType.BOOL,
-        )
-    ):
-        return (f"{type_name(dtype_of(a))}({_text(a)[0]})", _ATOM), _text(b)
-    return _text(_implicit(a, b, dtype)), _text(_implicit(b, a, dtype))
+_WRITER = _SourceWriter()
 
 
 def _implicit(e: Expr, other: Expr, dtype: DType) -> Expr:
@@ -269,23 +238,6 @@ def _implicit(e: Expr, other: Expr, dtype: DType) -> Expr:
     return e
 
 
-def _constant(e: Const) -> Text:
-    value, dtype = e.value, e.dtype
-    if dtype is DType.BOOL:
-        return ("true" if value else "false"), _ATOM
-    if not dtype.is_float:
-        text = str(int(value))
-        if dtype not in (DType.INT32, DType.INT64):
-            return f"{type_name(dtype)}({text})", _ATOM
-        return (text, _ATOM) if value >= 0 else (text, _PREFIX)
-    if value != value:
-        return "NAN", _ATOM
-    if value in (float("inf"), float("-inf")):
-        return ("INFINITY", _ATOM) if value > 0 else ("-INFINITY", _PREFIX)
-    text = _float_text(float(value), dtype)
-    return (text, _ATOM) if not text.startswith("-") else (text, _PREFIX)
-
-
 def _float_text(value: float, dtype: DType) -> str:
     """The shortest decimal that is this value in its type."""
     import numpy as np
@@ -294,20 +246,6 @@ def _float_text(value: float, dtype: DType) -> str:
         return repr(value)
     text = str(np.float32(value))
     return text if "." in text or "e" in text else text + ".0"
-
-
-def _index_text(i: Index) -> Text:
-    text = str(i)
-    if len(i.terms) + (i.constant != 0) > 1:
-        return text, _SUM
-    if i.terms and i.terms[0][1] == 1 and isinstance(i.terms[0][0], str):
-        return text, _ATOM
-    return (text, _PREFIX) if text.startswith("-") and "*" not in text else (text, _PRODUCT)
-
-
-def _subscript(e: Expr) -> str:
-    """Everything in a subscript is exact: conversions to int64 are not written."""
-    return _text(_exact(e))[0]
 
 
 def _exact(e: Expr) -> Expr:

@@ -23,31 +23,36 @@ from tcsym.frontend.program import (
     Statement,
     Tensor,
     Unary,
+    dtype_of,
     statements,
 )
 from tcsym.index.expr import Index, condition_text
 from tcsym.types import DType
 
-_INFIX = {
-    "add": "+",
-    "sub": "-",
-    "mul": "*",
-    "div": "/",
-    "mod": "%",
-    "bitand": "&",
-    "bitor": "|",
-    "bitxor": "^",
-    "shl": "<<",
-    "shr": ">>",
-    "and": "&&",
-    "or": "||",
-    "lt": "<",
-    "le": "<=",
-    "gt": ">",
-    "ge": ">=",
-    "eq": "==",
-    "ne": "!=",
+# How tightly operators bind: a looser one inside a tighter one gets parentheses.
+CHOICE, OR, AND, COMPARISON, BIT_OR, BIT_XOR, BIT_AND, SHIFT = range(8)
+SUM, PRODUCT, PREFIX, ATOM = range(8, 12)
+INFIX: dict[str, tuple[str, int]] = {
+    "or": ("||", OR),
+    "and": ("&&", AND),
+    "lt": ("<", COMPARISON),
+    "le": ("<=", COMPARISON),
+    "gt": (">", COMPARISON),
+    "ge": (">=", COMPARISON),
+    "eq": ("==", COMPARISON),
+    "ne": ("!=", COMPARISON),
+    "bitor": ("|", BIT_OR),
+    "bitxor": ("^", BIT_XOR),
+    "bitand": ("&", BIT_AND),
+    "shl": ("<<", SHIFT),
+    "shr": (">>", SHIFT),
+    "add": ("+", SUM),
+    "sub": ("-", SUM),
+    "mul": ("*", PRODUCT),
+    "div": ("/", PRODUCT),
+    "mod": ("%", PRODUCT),
 }
+Text = tuple[str, int]  # and how tightly its outermost operator binds
 
 
 def program_text(program: Program) -> str:
@@ -113,26 +118,70 @@ def _item_lines(item: Item, indent: str) -> Iterator[str]:
 
 
 def expr_text(e: Expr) -> str:
-    """An expression in the language's notation, with every conversion written out."""
-    match e:
-        case Const(value, dtype):
-            return ("true" if value else "false") if dtype is DType.BOOL else f"{value}"
-        case IndexValue(i, _):
-            return str(i)
-        case Read(tensor, subscripts):
-            parts = (str(s) if isinstance(s, Index) else expr_text(s) for s in subscripts)
-            return f"{tensor}({', '.join(parts)}){'!' if any(e.checked) else ''}"
-        case Cast(x, dtype):
-            return f"{dtype}({expr_text(x)})"
-        case Unary(op, x, _):
-            return f"{'-' if op == 'neg' else '!'}{expr_text(x)}"
-        case Binary("min" | "max" as op, a, b, _):
-            return f"{op}({expr_text(a)}, {expr_text(b)})"
-        case Binary(op, a, b, _) | Compare(op, a, b):
-            return f"({expr_text(a)} {_INFIX[op]} {expr_text(b)})"
-        case Select(c, a, b, _):
-            return f"({expr_text(c)} ? {expr_text(a)} : {expr_text(b)})"
-        case Call(function, args, _):
-            return f"{function}({', '.join(map(expr_text, args))})"
-        case _:
-            assert_never(e)
+    """An expression in the language's notation, with every conversion and all parentheses."""
+    return Writer().text(e)[0]
+
+
+class Writer:
+    """Expressions for people; who writes them otherwise overrides the parts below."""
+
+    def text(self, e: Expr) -> Text:
+        match e:
+            case Const():
+                return self.constant(e)
+            case IndexValue(i, _):
+                return self.index(i)
+            case Read():
+                return self.read(e), ATOM
+            case Cast(x, dtype):
+                return self.cast(self.text(x)[0], dtype)
+            case Unary(op, x, _):
+                return f"{'-' if op == 'neg' else '!'}{inside(self.text(x), PREFIX)}", PREFIX
+            case Binary("min" | "max" as op, a, b, dtype):
+                left, right = self.operands(a, b, dtype)
+                return f"{op}({left[0]}, {right[0]})", ATOM
+            case Binary(op, a, b) | Compare(op, a, b):
+                symbol, level = INFIX[op]
+                left, right = self.operands(a, b, dtype_of(e if isinstance(e, Binary) else a))
+                first = level + 1 if level == COMPARISON else level
+                text = f"{inside(left, first)} {symbol} {inside(right, level + 1)}"
+                return self.grouped(text, level)
+            case Select(c, a, b, dtype):
+                left, right = self.operands(a, b, dtype)
+                test = inside(self.text(c), OR)
+                return self.grouped(f"{test} ? {inside(left, OR)} : {right[0]}", CHOICE)
+            case Call(function, args, dtype):
+                return f"{function}({', '.join(self.arguments(args, dtype))})", ATOM
+            case _:
+                assert_never(e)
+
+    def constant(self, e: Const) -> Text:
+        text = ("true" if e.value else "false") if e.dtype is DType.BOOL else f"{e.value}"
+        return text, ATOM
+
+    def index(self, i: Index) -> Text:
+        return str(i), ATOM
+
+    def subscript(self, e: Expr) -> str:
+        return self.text(e)[0]
+
+    def read(self, e: Read) -> str:
+        parts = (str(s) if isinstance(s, Index) else self.subscript(s) for s in e.subscripts)
+        return f"{e.tensor}({', '.join(parts)}){'!' if any(e.checked) else ''}"
+
+    def cast(self, text: str, dtype: DType) -> Text:
+        return f"{dtype}({text})", ATOM
+
+    def operands(self, a: Expr, b: Expr, dtype: DType) -> tuple[Text, Text]:
+        """dtype: of both, once they are converted."""
+        return self.text(a), self.text(b)
+
+    def arguments(self, args: tuple[Expr, ...], dtype: DType) -> list[str]:
+        return [self.text(a)[0] for a in args]
+
+    def grouped(self, text: str, level: int) -> Text:
+        return f"({text})", ATOM
+
+
+def inside(text: Text, level: int) -> str:
+    return text[0] if text[1] >= level else f"({text[0]})"

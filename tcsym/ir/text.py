@@ -23,6 +23,7 @@ from tcsym.frontend.program import (
     Select,
     Unary,
 )
+from tcsym.frontend.program_text import INFIX
 from tcsym.index.expr import FALSE, ONE, TRUE, ZERO, Index, all_of, condition_text, eq, mod, var
 from tcsym.ir.device import (
     Barrier,
@@ -54,26 +55,6 @@ from tcsym.ir.loops import (
 from tcsym.ir.text_names import name_formulas
 from tcsym.sizes.context import context_condition
 
-_INFIX = {
-    "add": "+",
-    "sub": "-",
-    "mul": "*",
-    "div": "/",
-    "mod": "%",
-    "bitand": "&",
-    "bitor": "|",
-    "bitxor": "^",
-    "shl": "<<",
-    "shr": ">>",
-    "and": "&&",
-    "or": "||",
-    "lt": "<",
-    "le": "<=",
-    "gt": ">",
-    "ge": ">=",
-    "eq": "==",
-    "ne": "!=",
-}
 _ASSIGN = {"add": "+=", "mul": "*=", "min": "min=", "max": "max="}
 
 
@@ -246,9 +227,9 @@ def value_text(v: Value) -> str:
 
 
 def _operator_text(v: Binary | Compare) -> str:
-    if v.op not in _INFIX:
+    if v.op not in INFIX:
         return f"{v.op}({value_text(v.left)}, {value_text(v.right)})"
-    return f"{_operand(v.left)} {_INFIX[v.op]} {_operand(v.right)}"
+    return f"{_operand(v.left)} {INFIX[v.op][0]} {_operand(v.right)}"
 
 
 def _operand(v: Value) -> str:
