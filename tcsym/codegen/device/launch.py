@@ -29,6 +29,7 @@ from tcsym.codegen.scalar.text import WEIGHTS, Function, Module
 from tcsym.codegen.scalar.values import Val
 from tcsym.index.expr import ZERO, Index, floordiv, mod, of_atom, var
 from tcsym.ir.bounds import extent
+from tcsym.ir.device import Barrier
 from tcsym.ir.loops import Loop, Node, Store, TransposeBlock, Update
 from tcsym.ir.regions import Region
 from tcsym.ir.traverse import substitute_node, walk
@@ -103,12 +104,26 @@ def words_of(context: Context, region: Region) -> Iterator[tuple[str, str]]:
 
 def parameters(region: Region) -> list[str]:
     """Types of the words, and what is known of pointers."""
+    written, exchanged = _written(region), _exchanged(region)
+    n_numbers = len(region.numbers) + len(region.formulas)
+    pointers = [
+        "ptr" + " noalias" * (n not in exchanged) + " readonly" * (n not in written)
+        for n in region.pointers
+    ]
+    return ["ptr", *["i64"] * n_numbers, *pointers]
+
+
+def _written(region: Region) -> frozenset[str]:
     nodes = [n for n, _ in walk(region.loop)]
     written = {n.buffer for n in nodes if isinstance(n, Store | Update)}
-    written |= {n.target for n in nodes if isinstance(n, TransposeBlock)}
-    n_numbers = len(region.numbers) + len(region.formulas)
-    pointers = ["ptr noalias" + " readonly" * (n not in written) for n in region.pointers]
-    return ["ptr", *["i64"] * n_numbers, *pointers]
+    return frozenset(written | {n.target for n in nodes if isinstance(n, TransposeBlock)})
+
+
+def _exchanged(region: Region) -> frozenset[str]:
+    """Buffers that threads may hand to each other: LLVM takes what is `noalias` as nobody else's,
+    and would keep what it has read of it across a barrier."""
+    waits = any(isinstance(n, Barrier) for n, _ in walk(region.loop))
+    return _written(region) if waits else frozenset()
 
 
 def filled(context: Context, words: list[tuple[str, str]]) -> str:
@@ -159,7 +174,7 @@ def threads_of(loop: Loop) -> int:
 
 def write_body(context: Context, module: Module, region: Region, attributes: str) -> None:
     """`NAME.body`: what one thread does, told of its block and of its number there."""
-    parameters = ", ".join([*_HEAD, *received(region)])
+    parameters = ", ".join([*_HEAD, *received(region, _exchanged(region))])
     head = f"define internal void @{region.name}.body({parameters}) {attributes}"
     inner = inside(context, region, Function(module, head))
     block = Bound("%block")

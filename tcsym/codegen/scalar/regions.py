@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from tcsym.codegen.scalar.context import Bound, Context
 from tcsym.codegen.scalar.registers import Registers
 from tcsym.codegen.scalar.text import Function
@@ -9,12 +11,16 @@ from tcsym.codegen.scalar.values import Code, Val
 from tcsym.ir.regions import Region
 
 
-def received(region: Region) -> list[str]:
-    """Parameters for its numbers, formulas and pointers."""
+def received(region: Region, exchanged: Collection[str] = ()) -> list[str]:
+    """Parameters for its numbers, formulas and pointers. exchanged: buffers that others write
+    meanwhile, so that they have to be read again."""
     return [
         *(f"i64 %v{i}" for i in range(len(region.numbers))),
         *(f"i64 %f{i}" for i in range(len(region.formulas))),
-        *(f"ptr noalias %p{i}" for i in range(len(region.pointers))),
+        *(
+            f"ptr{' noalias' * (name not in exchanged)} %p{i}"
+            for i, name in enumerate(region.pointers)
+        ),
     ]
 
 
