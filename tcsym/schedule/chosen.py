@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tcsym.index.expr import Condition
 from tcsym.keyed import Keyed
-from tcsym.schedule.device.plan import DevicePlan
+from tcsym.schedule.device.plan import DevicePlan, Steps
 from tcsym.schedule.plan import AnyPlan
 
 
@@ -32,7 +32,7 @@ class Taken(Struct, frozen=True):
     """
 
     when: Condition
-    plan: AnyPlan | DevicePlan
+    plan: AnyPlan | DevicePlan | Steps
     inside: tuple[Choice | Note, ...] = ()
     is_left_out: bool = False
     cost: str = ""
@@ -48,7 +48,9 @@ class Choice(Keyed, frozen=True):
 
     nest: str
     versions: tuple[Taken | Note, ...]
-    offered: tuple[tuple[str, Any], ...] = ()  # `Version`s, of a device those of `device.plan`
+    offered: tuple[
+        tuple[str, Any], ...
+    ] = ()  # `Version`s, of a device those of `device.plan`, or `Stepped`
 
 
 def notes_of(record: Iterable[Choice | Taken | Note]) -> Iterator[Note]:

@@ -42,23 +42,26 @@ from tcsym.schedule.device.apply import apply
 from tcsym.schedule.device.nest import nest_of
 from tcsym.schedule.device.panels import phase_of
 from tcsym.schedule.device.plan import (
+    BLOCK_THREADS,
     BlockRows,
     DevicePlan,
     SharedTiles,
     SplitSum,
+    Steps,
     ThreadPoints,
     TurnedTiles,
     Version,
     WarpTiles,
 )
-from tcsym.schedule.device.propose import offered, versions
+from tcsym.schedule.device.propose import offered, staying, versions
 from tcsym.schedule.device.ragged import parallel_outside
 from tcsym.schedule.device.scatter import at_once, owned, scatter_of
 from tcsym.schedule.device.sort import LEAST_TERMS, sorted_terms
+from tcsym.schedule.device.steps import alone, in_block, separate_nests, ways
 from tcsym.schedule.map_cpu import Mapped
 from tcsym.schedule.multiples import condition_in_sizes, in_quotients, in_sizes
 from tcsym.schedule.order.follow_steps import follow_steps
-from tcsym.schedule.order.interchange_scans import interchange_scans
+from tcsym.schedule.order.interchange_scans import rows_outside, scans_in_threads
 from tcsym.schedule.split.drop_empty import drop_empty
 from tcsym.schedule.split.share_conditions import share_conditions
 from tcsym.schedule.split.unswitch import unswitch
@@ -86,7 +89,7 @@ def map_gpu(
     small = share_conditions(replace(small, body=body))
     small = follow_steps(accumulate_privately(small, names))
     small = fold_storage(without_unit_loops(privatise(small)))
-    small = interchange_scans(small, names, in_blocks=False)
+    small = separate_nests(scans_in_threads(small), names)
     small = replace(small, body=parallel_outside(small.body))
     host = _Host(small, machine, names, options or Options(), tells_all)
     body = host.node(small.body)
@@ -103,7 +106,8 @@ def map_gpu(
 
 
 class _Host(Struct):
-    """Host code around grids. on_threads: the loops that threads stand for."""
+    """Host code around grids. on_threads: the loops that threads stand for. stays: blocks that stay
+    run the grids."""
 
     kernel: Kernel
     machine: Machine
@@ -112,6 +116,7 @@ class _Host(Struct):
     tells_all: bool
     on_threads: set[str] = field(default_factory=set)
     choices: list[Choice] = field(default_factory=list)
+    stays: bool = False
 
     def node(self, n: Node) -> Node:
         """Host code around the grids of `n`."""
@@ -122,7 +127,7 @@ class _Host(Struct):
                 if _is_scattered(n):
                     return self.scatter(n)
                 if n.value is None and _has_parallel(n.body):
-                    return replace(n, body=self.node(n.body))
+                    return self.steps(n)
                 return self.single(n)
             case Branch(c, a, b):
                 return Branch(c, self.node(a), None if b is None else self.node(b))
@@ -170,7 +175,47 @@ class _Host(Struct):
         """A grid of one thread."""
         thread, outer = self.names.fresh("thread"), self.names.fresh("block")
         inside = Loop(thread, ZERO, index(1), n, "thread", "parallel")
+        if self.stays:
+            inside = replace(inside, upper=index(BLOCK_THREADS), mask=index(1))
         return Loop(outer, ZERO, index(1), inside, "block", "parallel")
+
+    def steps(self, n: Loop) -> Node:
+        """The ways to take the steps of a loop, side by side."""
+        if self.stays or not n.is_steps:
+            return replace(n, body=self.node(n.body))
+        found = ways(self.kernel, n, self.machine)
+        wanted = self.options.of_nest(len(self.choices)).plan
+        asked = (replace(x, when=TRUE) for x in found if x.plan.name == wanted)
+        given = [*asked, *(x for x in found if x.when != FALSE)]
+        last = next(k for k, x in enumerate(given) if x.when == TRUE)
+        taken = tuple(Taken(x.when, x.plan) for x in given[: last + 1])
+        offers = tuple((x.plan.name, x) for x in found) if self.tells_all else ()
+        if len(found) > 1:
+            self.choices.append(Choice(n.variable, taken, offers))
+        nodes = []
+        for k, x in enumerate(taken):
+            copy: Node = n
+            if k < last:
+                self.kernel, copy, _ = duplicate(self.kernel, n, self.names)
+            assert isinstance(copy, Loop) and isinstance(x.plan, Steps)
+            nodes.append(self.way(copy, x.plan))
+        made = nodes.pop()
+        for x, node in zip(reversed(taken[:-1]), reversed(nodes), strict=True):
+            made = Branch(x.when, node, made)
+        return made
+
+    def way(self, n: Loop, plan: Steps) -> Node:
+        if plan.by == "launch":
+            return replace(n, body=self.node(n.body))
+        self.kernel, outside = rows_outside(self.kernel, n)
+        if plan.by == "thread":
+            return self.grids(outside)
+        nest, outer = nest_of(self.kernel, outside), self.names.fresh("block")
+        inner = replace(self, machine=alone(self.machine), stays=True)
+        scan = inner.node(nest.body)
+        self.kernel, node = in_block(replace(nest, kernel=inner.kernel), outer, scan)
+        self.on_threads |= {outer, *nest.variables}
+        return node
 
     def grids(self, top: Loop) -> Node:
         """The versions of the nest, side by side."""
@@ -203,7 +248,8 @@ class _Host(Struct):
 
     def versions(self, top: Loop) -> tuple[Version, ...]:
         wanted = self.options.of_nest(len(self.choices)).plan
-        found = versions(nest_of(self.kernel, top), self.machine, wanted)
+        offer = staying if self.stays else versions
+        found = offer(nest_of(self.kernel, top), self.machine, wanted)
         phases = {phase_of(b): b for b in self.kernel.buffers if b.space == "argument"}
         asked = frozenset[str]().union(*[condition_variables(v.when) for v in found])
         for name in (x for x in phases if x in asked):

@@ -42,6 +42,7 @@ from tcsym.index.expr import (
     var,
 )
 from tcsym.ir.bounds import extent
+from tcsym.ir.compiled import ARENA_LINE
 from tcsym.ir.loops import Allocate, Block, Branch, Kernel, Loop, Node
 from tcsym.ir.traverse import map_node, walk
 from tcsym.schedule.analysis.access import accesses
@@ -57,6 +58,7 @@ def narrowed(kernel: Kernel) -> Kernel:
         *(s.variables() for b in kernel.buffers for s in b.strides or ())
     )
     sizes = {n: Interval(0) for n in kernel.sizes if n not in strides}
+    sizes |= {b.phase: Interval(0, ARENA_LINE) for b in kernel.buffers if b.phase}
     loops = {x.variable: x for x in loops_in(kernel.body)}
     left: list[Condition] = [kernel.left_out]
     for region, under in _regions(kernel.body, frozenset(kernel.sizes)):

@@ -42,11 +42,11 @@ def nest_of(kernel: Kernel, top: Loop) -> Nest:
 
 
 def is_own(nest: Nest, buffer: str) -> bool:
-    """A scalar of the row."""
+    """A scalar of the row, with dimensions of nothing but the loops that it is private to."""
     b = nest.kernel.buffer(buffer)
     if b.space == "argument" or not b.private >= {*nest.variables}:
         return False
-    return len(b.shape) <= len(nest.chain)
+    return len(b.shape) <= len(b.private - {x.variable for x in loops_in(nest.body)})
 
 
 def is_of_points(nest: Nest, buffer: str, *sides: str) -> bool:

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from msgspec import Struct
 
 from tcsym.index.expr import TRUE, Condition, Index
@@ -208,3 +210,34 @@ class Version(Struct, frozen=True):
     when: Condition = TRUE
     cost: GridCost | None = None
     is_extra: bool = False
+
+
+class Steps(Struct, frozen=True):
+    """How the steps of a loop in order are taken (`device.steps`). loops: of rows outside of it."""
+
+    by: Literal["thread", "block", "launch"]
+    loop: str
+    loops: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return f"{self.by.title()}Steps"
+
+    def __str__(self) -> str:
+        rows = ", ".join(self.loops)
+        match self.by:
+            case "thread":
+                return f"threads take rows of {rows} through all steps of {self.loop}"
+            case "block":
+                return f"a block for each of {rows} takes all steps of {self.loop}"
+            case "launch":
+                return f"a launch for each nest of each step of {self.loop}"
+
+
+class Stepped(Struct, frozen=True):
+    """A way to take steps. cost: None, as it is that of the nests."""
+
+    plan: Steps
+    cycles: Index | None
+    when: Condition = TRUE
+    cost: None = None

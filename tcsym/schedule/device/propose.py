@@ -70,6 +70,7 @@ MAP_POINTS = 4
 HELD = 8  # elements of a row
 TURNED = 32  # rows and columns
 MOST_PARTS = 16
+STAYING_REGISTERS = 128  # of a thread of blocks that stay: two of a multiprocessor
 # Rows and columns of a block, depth, stages; rows and columns of a thread, or of a warp.
 LARGE, SMALL = (128, 128, 16, 2, 8, 8), (64, 64, 16, 2, 4, 4)
 WARPS_LARGE, WARPS_SMALL = (128, 128, 32, 3, 64, 32), (64, 64, 32, 3, 32, 32)
@@ -91,6 +92,26 @@ def versions(nest: Nest, machine: Machine, name: str = "") -> tuple[Version, ...
     """Of the nest, the last one for all sizes. name: of the plan that is asked for, if one is."""
     found = cheapest(costed(nest, machine, [v for v in _all(nest, machine) if not v.is_extra]))
     return (*asked_for(_all(nest, machine), name), *found) if name else found
+
+
+def staying(nest: Nest, machine: Machine, name: str = "") -> tuple[Version, ...]:
+    """The same of those whose blocks can be one grid's: of BLOCK_THREADS, and of few registers."""
+    kept = [v for v in costed(nest, machine, tuple(_all(nest, machine))) if _can_stay(v)]
+    found = cheapest([v for v in kept if not v.is_extra])
+    return (*asked_for(kept, name), *found) if name else found
+
+
+def unconditional(nest: Nest, machine: Machine, stays: bool) -> tuple[Version, ...]:
+    """Those that may run at all sizes and addresses: what is cheapest costs no more."""
+    usual = [v for v in _all(nest, machine) if v.when == TRUE and not v.is_extra]
+    return tuple(v for v in costed(nest, machine, usual) if not stays or _can_stay(v))
+
+
+def _can_stay(v: Version) -> bool:
+    if v.cost is None:
+        return isinstance(v.plan, ThreadPoints)
+    fits = v.cost.threads == BLOCK_THREADS and v.cost.registers <= STAYING_REGISTERS
+    return fits and not isinstance(v.plan, SplitSum)
 
 
 def offered(nest: Nest, machine: Machine) -> tuple[Version, ...]:

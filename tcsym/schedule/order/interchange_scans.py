@@ -77,20 +77,76 @@ def _tops(node: Node) -> tuple[Node, ...]:
             return (node,)
 
 
-def _rows_outside(kernel: Kernel, scan: Loop, names: Names) -> Kernel:
-    """The outermost loops of nests outside of the scan, as long as iterations share nothing."""
+def scans_in_threads(kernel: Kernel) -> Kernel:
+    """For devices: outermost loops in order inside all their parallel loops, where nothing else is
+    in these and no value crosses rows: a thread takes a row through all steps, and has its state.
+    """
+    for loop, around in tuple(walk(kernel.body)):
+        if isinstance(loop, Loop) and loop.is_steps and not around:
+            changed, outside = rows_outside(kernel, loop)
+            scan = next(x for x in chain_of(outside) if x.variable == loop.variable)
+            if scan is not outside and not loops_in(scan.body):
+                kernel = _with_states(kernel, changed, loop, outside)
+    return kernel
+
+
+def _with_states(kernel: Kernel, changed: Kernel, scan: Loop, outside: Loop) -> Kernel:
+    """The scan inside its rows, to which temporaries are private that are used nowhere else."""
+    rest = replace_loop(kernel.body, scan.variable, lambda _: block())
+    elsewhere = {a.buffer for a in accesses(rest)}
+    rows = {x.variable for x in chain_of(outside)} - {scan.variable}
+    for name in {a.buffer for a in accesses(outside) if a.written} - elsewhere:
+        b = changed.buffer(name)
+        if b.space != "argument":
+            changed = changed.with_buffer(replace(b, private=b.private | rows))
+    return replace(changed, body=replace_loop(kernel.body, scan.variable, lambda _: outside))
+
+
+def rows_outside(kernel: Kernel, scan: Loop) -> tuple[Kernel, Loop]:
+    """All loops that nests of the scan share outside of it, and the rest of it inside, as long as
+    no value crosses rows; the scan as it is, if there are none."""
+    found = _rows_of(scan)
+    if found is None:
+        return kernel, scan
+    rows, inner, new = found
+    written = {a.buffer for a in accesses(inner.body) if a.written}
+    if not are_own(inner.body, rows[0].variable, written, (scan.variable,)):
+        return kernel, scan
+    kernel, below = rows_outside(_private_to(kernel, new), inner)
+    return kernel, replace(rows[0], body=below)
+
+
+def _rows_of(scan: Loop) -> tuple[Chain, Loop, dict[str, str]] | None:
+    """The outermost loops of all nests of the scan, if they are alike and nothing else is there;
+    the scan of a row of the first of them; that loop's name by those of the others."""
     tops = _tops(scan.body)
     rows = tuple(x for x in tops if isinstance(x, Loop))
-    if len(rows) < len(tops) or not _are_alike(tuple((x,) for x in rows), scan):
-        return kernel
-    if any(x.order != "parallel" or x.kind != "serial" or not loops_in(x.body) for x in rows):
-        return kernel
-    row = rows[0].variable
-    new = {x.variable: row for x in rows[1:]}
+    if not rows or len(rows) < len(tops) or not _are_alike(tuple((x,) for x in rows), scan):
+        return None
+    if any(x.order != "parallel" or x.kind != "serial" for x in rows):
+        return None
+    new = {x.variable: rows[0].variable for x in rows[1:]}
     body = scan.body
     for x in rows:
         body = replace_loop(body, x.variable, lambda r: r.body)
-    inner = replace(scan, body=rename_loops(body, new))
+    return rows, replace(scan, body=rename_loops(body, new)), new
+
+
+def _private_to(kernel: Kernel, new: dict[str, str]) -> Kernel:
+    """With new names of loops that buffers are private to."""
+    buffers = (
+        replace(b, private=frozenset(new.get(v, v) for v in b.private)) for b in kernel.buffers
+    )
+    return replace(kernel, buffers=tuple(buffers))
+
+
+def _rows_outside(kernel: Kernel, scan: Loop, names: Names) -> Kernel:
+    """The outermost loops of nests outside of the scan, as long as iterations share nothing."""
+    found = _rows_of(scan)
+    if found is None or not all(loops_in(x.body) for x in found[0]):
+        return kernel
+    rows, inner, new = found
+    row = rows[0].variable
     touched = tuple(accesses(inner.body))
     is_across = any(stride(kernel.buffer(a.buffer), a.subscripts, row) == ONE for a in touched)
     if is_across or not are_own(inner.body, row, {a.buffer for a in touched}, (scan.variable,)):
@@ -99,11 +155,9 @@ def _rows_outside(kernel: Kernel, scan: Loop, names: Names) -> Kernel:
     node: Node = replace(rows[0], body=inner)
     if copy is not None:
         node = Branch(copy[0], copy[1], node)
-    buffers = tuple(
-        replace(b, private=frozenset(new.get(v, v) for v in b.private)) for b in kernel.buffers
-    )
-    kernel = replace(kernel, body=replace_loop(kernel.body, scan.variable, lambda _: node))
-    return _rows_outside(replace(kernel, buffers=buffers), inner, names)
+    kernel = _private_to(kernel, new)
+    body = replace_loop(kernel.body, scan.variable, lambda _: node)
+    return _rows_outside(replace(kernel, body=body), inner, names)
 
 
 def _for_single_points(
@@ -162,11 +216,8 @@ def _outside(kernel: Kernel, scan: Loop, names: Names) -> Kernel:
     node: Node = inner
     for row in reversed(rows):
         node = replace(row, body=node)
-    buffers = tuple(
-        replace(b, private=frozenset(new.get(v, v) for v in b.private)) for b in kernel.buffers
-    )
     body = replace_loop(kernel.body, scan.variable, lambda _: node)
-    return replace(kernel, body=body, buffers=buffers)
+    return replace(_private_to(kernel, new), body=body)
 
 
 def _are_neighbours(kernel: Kernel, scan: Loop, row: str) -> bool:

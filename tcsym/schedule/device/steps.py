@@ -1,0 +1,153 @@
+"""A loop in order around nests -> the ways in which a device can take its steps, and their costs.
+
+ThreadSteps  rows that no value crosses are outside, and threads take theirs through all steps
+BlockSteps   a block for each such row: its threads share the nests of a step, barriers between
+LaunchSteps  a launch for each nest of each step
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from itertools import groupby
+from operator import add, mul
+
+from msgspec.structs import replace
+
+from tcsym.index.expr import ZERO, Condition, Index, all_of, ceildiv, ge, maximum, minimum, var
+from tcsym.ir.bounds import extent, relax, trip_bound
+from tcsym.ir.device import Barrier
+from tcsym.ir.loops import Block, Branch, Kernel, Loop, Node, block
+from tcsym.ir.traverse import map_node, walk
+from tcsym.schedule.analysis.assume import in_context
+from tcsym.schedule.analysis.loops import children, loops_in, outermost_loops
+from tcsym.schedule.analysis.names import Names
+from tcsym.schedule.device.grid import at_iteration
+from tcsym.schedule.device.grid_cost import EXCHANGE
+from tcsym.schedule.device.nest import Nest, nest_of
+from tcsym.schedule.device.plan import Stepped, Steps
+from tcsym.schedule.device.propose import unconditional
+from tcsym.schedule.order.distribute import distribute
+from tcsym.schedule.order.interchange_scans import rows_outside
+from tcsym.target.machine import Machine
+
+
+def separate_nests(kernel: Kernel, names: Names) -> Kernel:
+    """Nests that a step does on the same rows -> each with rows of its own, if points in them have
+    loops of their own: a grid then has threads for all points, not for rows alone."""
+    for scan, around in tuple(walk(kernel.body)):
+        if not isinstance(scan, Loop) or not scan.is_steps or around:
+            continue
+        for top in outermost_loops(scan.body):
+            if top.order == "parallel" and top.kind == "serial":
+                groups = _groups(nest_of(kernel, top).body)
+                if len(groups) > 1 and any(_has_deep_points(x) for x in groups):
+                    kernel = distribute(kernel, top.variable, groups, names).kernel
+    return kernel
+
+
+def _groups(body: Node) -> tuple[Node, ...]:
+    """Parallel loops, and what is between them."""
+    out: list[Node] = []
+    for is_nest, run in groupby(children(body), key=_is_nest):
+        nodes = tuple(run)
+        out += nodes if is_nest else [block(*nodes)]
+    return tuple(out)
+
+
+def _is_nest(n: Node) -> bool:
+    return isinstance(n, Loop) and n.order == "parallel"
+
+
+def _has_deep_points(n: Node) -> bool:
+    return isinstance(n, Loop) and _is_nest(n) and bool(loops_in(n.body))
+
+
+def ways(kernel: Kernel, scan: Loop, machine: Machine) -> tuple[Stepped, ...]:
+    """Each for the sizes at which none behind it is cheaper; the last one is for all."""
+    launched = _cycles(kernel, scan, machine, False)
+    found = [*_of_rows(kernel, scan, machine)] if launched is not None else []
+    known = [x for x in found if x.cycles is not None]
+    known.append(Stepped(Steps("launch", scan.variable), launched))
+    return tuple(
+        replace(x, when=in_context(kernel, _is_cheaper(x, known[k + 1 :])))
+        for k, x in enumerate(known)
+    )
+
+
+def _is_cheaper(x: Stepped, others: Sequence[Stepped]) -> Condition:
+    costs = [y.cycles for y in others if y.cycles is not None]
+    return all_of([ge(c, x.cycles) for c in costs if x.cycles is not None])
+
+
+def _of_rows(kernel: Kernel, scan: Loop, machine: Machine) -> Iterator[Stepped]:
+    kernel, outside = rows_outside(kernel, scan)
+    if outside is scan:
+        return
+    nest, unit = nest_of(kernel, outside), machine.multiprocessor
+    assert unit is not None
+    yield Stepped(Steps("thread", scan.variable, nest.variables), _least(nest, machine, False))
+    step = _cycles(kernel, nest.body, alone(machine), True)
+    rows = reduce(mul, map(extent, nest.chain))
+    whole = None if step is None else ceildiv(rows, machine.workers) * step + unit.launch
+    yield Stepped(Steps("block", scan.variable, nest.variables), whole)
+
+
+def alone(machine: Machine) -> Machine:
+    """What a block has that takes all blocks of a nest one after the other: a multiprocessor, whose
+    memory is the cache that holds what the step before has read, and barriers in place of launches.
+    """
+    unit = machine.multiprocessor
+    assert unit is not None
+    own = replace(unit, blocks=1, memory_bytes=unit.l2_bytes, launch=EXCHANGE)
+    return replace(machine, workers=1, multiprocessor=own)
+
+
+def _cycles(kernel: Kernel, n: Node, machine: Machine, stays: bool) -> Index | None:
+    """Of host code; None: they are not known. stays: its grids are run by blocks that stay."""
+    match n:
+        case Loop() if n.order == "parallel":
+            return _least(nest_of(kernel, n), machine, stays)
+        case Loop() if n.is_steps and n.at is None:
+            trips = relax(trip_bound(n) or extent(n), frozenset(kernel.sizes), True)
+            step = _cycles(kernel, n.body, machine, stays)
+            return None if trips is None or step is None else maximum(trips, 1) * step
+        case Block(body):
+            found = [_cycles(kernel, x, machine, stays) for x in body]
+            known = [x for x in found if x is not None]
+            return reduce(add, known) if known and len(known) == len(found) else None
+        case Branch(_, a, b):
+            arms = [_cycles(kernel, x, machine, stays) for x in (a, b) if x is not None]
+            known = [x for x in arms if x is not None]
+            return maximum(*known) if len(known) == len(arms) else None
+        case _:
+            return None
+
+
+def _least(nest: Nest, machine: Machine, stays: bool) -> Index | None:
+    found = [v.cost for v in unconditional(nest, machine, stays)]
+    known = [c.cycles for c in found if c is not None]
+    return minimum(*known) if known else None
+
+
+def in_block(nest: Nest, outer: str, scan: Node) -> tuple[Kernel, Loop]:
+    """A block for each row, which runs all blocks of the grids in `scan`, one after the other.
+
+    What threads do not have for themselves has an element for each row.
+    """
+    kernel, rows = nest.kernel, {*nest.variables}
+    threads = {x.variable for x in loops_in(scan) if x.kind == "thread"}
+    for b in kernel.buffers:
+        own = b.space == "shared" or b.private & threads
+        private = b.private | {outer} if own and b.private else b.private - rows
+        kernel = kernel.with_buffer(replace(b, private=private))
+    total = reduce(mul, map(extent, nest.chain))
+    body = at_iteration(nest.chain, var(outer), map_node(scan, _in_order))
+    return kernel, Loop(outer, ZERO, total, body, "block", "parallel")
+
+
+def _in_order(n: Node) -> Node:
+    """Blocks of a grid one after the other."""
+    if not isinstance(n, Loop) or n.kind != "block":
+        return n
+    return replace(n, kind="serial", body=block(n.body, Barrier()))
