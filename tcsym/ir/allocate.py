@@ -7,7 +7,7 @@ are expressions in the kernel's sizes. Buffers in registers and on the stack hav
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import assert_never
 
 from msgspec import Struct
@@ -33,33 +33,36 @@ from tcsym.ir.traverse import grids, walk
 
 
 class Storage(Struct, frozen=True):
-    """Offsets of buffers in their memory, in bytes; bytes of the shared arena, of a task's, and the
-    most that the threads of a device's block share."""
+    """Offsets of buffers in their memory, in bytes; bytes of the shared arena and of a task's."""
 
     offsets: Mapping[str, Index]
     shared_bytes: Index
     private_bytes: Index
-    block_bytes: int = 0
 
 
 def allocate(kernel: Kernel) -> Storage:
     """The storage of all buffers with space `arena` or `shared`."""
     offsets: dict[str, Index] = {}
     shared, private = _bytes(kernel, kernel.body, ZERO, offsets)
-    block = max([_place_shared(kernel, x, offsets) for x, _ in grids(kernel.body)], default=0)
-    return Storage(offsets, shared, private, block)
+    for region, _ in grids(kernel.body):
+        used = 0
+        for name, n_bytes in _shared_by_block(kernel, region):
+            offsets[name] = index(used)
+            used += n_bytes
+    return Storage(offsets, shared, private)
 
 
-def _place_shared(kernel: Kernel, region: Loop, offsets: dict[str, Index]) -> int:
-    """Bytes of what the threads of one of its blocks share; side by side, as all of it is alive."""
-    used = 0
+def block_bytes(kernel: Kernel, region: Loop) -> int:
+    """Of what the threads of a block of that grid share; side by side, as all of it is alive."""
+    return sum(n_bytes for _, n_bytes in _shared_by_block(kernel, region))
+
+
+def _shared_by_block(kernel: Kernel, region: Loop) -> Iterator[tuple[str, int]]:
     for n, _ in walk(region):
         if isinstance(n, Allocate) and kernel.buffer(n.buffer).space == "shared":
-            offsets[n.buffer] = index(used)
             own = buffer_bytes(kernel.buffer(n.buffer)).as_int()
             assert own is not None, f"`{n.buffer}` is shared, but not of constant shape"
-            used += own
-    return used
+            yield n.buffer, own
 
 
 def buffer_bytes(buffer: Buffer) -> Index:

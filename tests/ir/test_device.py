@@ -12,12 +12,12 @@ from msgspec.structs import replace
 
 from tcsym.frontend.program import Select
 from tcsym.index.expr import TRUE, index, var
-from tcsym.ir.allocate import allocate
+from tcsym.ir.allocate import allocate, block_bytes
 from tcsym.ir.device import Barrier, BeginCopy, CommitCopies, Operand, WaitCopies, held, n_held
 from tcsym.ir.loops import Branch, Holds, Kernel, Loop, Node, Store, Value
 from tcsym.ir.regions import buffers_used, outline
 from tcsym.ir.text import kernel_text, node_text
-from tcsym.ir.traverse import map_node, substitute_node, walk
+from tcsym.ir.traverse import grids, map_node, substitute_node, walk
 from tcsym.ir.verify import InternalError, verify
 from tests.ir.device_kernels import CASES, Case, pipelined
 from tests.schedule.execute import execute
@@ -188,9 +188,10 @@ def test_without_a_guard_threads_leave_memory(name: str) -> None:
 
 
 def test_shared_buffers_lie_apart() -> None:
-    storage = allocate(CASES["pipelined_3"].kernel)
-    offsets = {n: o.as_int() for n, o in storage.offsets.items()}
-    assert offsets == {"P": 0, "Q": 3 * 4 * 4 * 4} and storage.block_bytes == 2 * 3 * 4 * 4 * 4
+    kernel = CASES["pipelined_3"].kernel
+    offsets = {n: o.as_int() for n, o in allocate(kernel).offsets.items()}
+    assert offsets == {"P": 0, "Q": 3 * 4 * 4 * 4}
+    assert [block_bytes(kernel, region) for region, _ in grids(kernel.body)] == [2 * 3 * 4 * 4 * 4]
 
 
 def test_a_grid_is_a_region_that_is_told_of_global_memory_alone() -> None:

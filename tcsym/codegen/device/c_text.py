@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from tcsym.codegen.device.launch import block_loops, threads_of
 from tcsym.index.expr import TRUE, Index, condition_text, floordiv, mod, var
-from tcsym.ir.allocate import allocate
+from tcsym.ir.allocate import block_bytes
 from tcsym.ir.bounds import extent
 from tcsym.ir.device import (
     Barrier,
@@ -54,7 +54,7 @@ _SHUFFLES = {"across": "xor", "up": "up", "down": "down"}
 def c_text(kernel: Kernel) -> str:
     """The grids, then the host."""
     host = outline(kernel)
-    text = _Text(kernel, host, allocate(kernel).block_bytes)
+    text = _Text(kernel, host)
     parts = ["\n".join(text.function(r)) for r in host.regions]
     parts.append("\n".join(text.host_function()))
     whole = "\n\n".join(parts) + "\n"
@@ -66,7 +66,6 @@ def c_text(kernel: Kernel) -> str:
 class _Text(Struct, frozen=True):
     kernel: Kernel
     host: Host
-    block_bytes: int
 
     def function(self, r: Region) -> Iterator[str]:
         names = [f"{self.index} {n}" for n in r.numbers] + [self.pointer(n) for n in r.pointers]
@@ -185,7 +184,7 @@ class _Text(Struct, frozen=True):
 
     def launch(self, r: Region) -> str:
         blocks: Index = reduce(mul, map(extent, block_loops(r.loop)))
-        shape = f"<<<{blocks}, {threads_of(r.loop)}, {self.block_bytes}>>>"
+        shape = f"<<<{blocks}, {threads_of(r.loop)}, {block_bytes(self.kernel, r.loop)}>>>"
         return f"{r.name}{shape}({', '.join((*r.numbers, *r.pointers))});"
 
 

@@ -28,6 +28,7 @@ from tcsym.codegen.scalar.regions import inside, received
 from tcsym.codegen.scalar.text import WEIGHTS, Function, Module
 from tcsym.codegen.scalar.values import Val
 from tcsym.index.expr import ZERO, Index, floordiv, mod, of_atom, var
+from tcsym.ir.allocate import block_bytes
 from tcsym.ir.bounds import extent
 from tcsym.ir.device import Barrier
 from tcsym.ir.loops import Loop, Node, Store, TransposeBlock, Update
@@ -140,7 +141,7 @@ def shape_of(context: Context, region: Region) -> list[str]:
     """Numbers of blocks and of a block's threads, and bytes that these share."""
     n_blocks = as_val(number(context, blocks_of(region.loop))).typed
     threads = threads_of(region.loop)
-    return [n_blocks, f"i64 {threads}", f"i64 {context.storage.block_bytes}"]
+    return [n_blocks, f"i64 {threads}", f"i64 {block_bytes(context.kernel, region.loop)}"]
 
 
 def run_grid(context: Context, function: str, arguments: list[str]) -> None:
