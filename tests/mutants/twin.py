@@ -81,6 +81,18 @@ CASES = {
         " s(n) +=! e(n,d) O(n,d) = e(n,d) / s(n) }",
         ((3, 203), (2, 64), (11, 40), (5, 7), (2, 260), (1, 520)),
     ),
+    "online": Case(
+        "def f(float(N,D) X) -> (s, O) { m(n) max=! X(n,d) e(n,d) = exp(X(n,d) - m(n))"
+        " s(n) +=! e(n,d) O(n,d) = e(n,d) / s(n) }",
+        ((3, 203), (2, 64), (11, 40), (5, 7), (2, 260)),
+        Options(plan="OnlineRows"),
+    ),
+    "in_shared_memory": Case(
+        "def f(float(N,D) X) -> (Y, Z) { s(n) +=! X(n,d) Y(n,d) = X(n,d) * s(n)"
+        " t(n) +=! Y(n,d) Z(n,d) = Y(n,d) * t(n) + X(n,d) }",
+        ((3, 203), (2, 64), (2, 260)),
+        Options(plan="SharedRows"),
+    ),
     "in_place": Case(
         "def f(float(N,D) X) -> (Y) { m(n) max=! X(n,d) Y(n,d) = exp(X(n,d) - m(n))"
         " s(n) +=! Y(n,d) Y(n,d) = Y(n,d) / s(n) }",

@@ -91,7 +91,10 @@ def test_products_get_tiles_that_keep_multiprocessors_busy() -> None:
 def test_rows_get_as_many_threads_as_they_are_long() -> None:
     softmax = tc.library.source("softmax")
     found = taken(softmax, (4096, 1), (100000, 16), (1024, 1000), (4, 100000))
-    assert found == ["ThreadPoints:1", "BlockRows:32x8", "BlockRows:128x1x8", "BlockRows:512x1"]
+    assert found == ["ThreadPoints:1", "OnlineRows:32x8", "BlockRows:128x1x8", "OnlineRows:512x1"]
+    longer = taken(softmax, (4096, 4000), (4096, 8192), (1024, 30000), (1024, 100000))
+    assert longer[0] == "BlockRows:512x1x8" and longer[-1] == "OnlineRows:128x1"
+    assert {x.partition(":")[0] for x in longer[1:3]} == {"SharedRows"}
     sums = "def f(float(N,D) X) -> (S) { S(d) +=! X(n,d) }"  # whose neighbours are columns
     assert taken(sums, (8, 100000), (100000, 8)) == ["ThreadPoints:1", "BlockRows:512x1"]
 

@@ -22,6 +22,8 @@ from tcsym.schedule.device import propose
 from tcsym.schedule.device.nest import Nest
 from tcsym.schedule.device.plan import (
     BlockRows,
+    OnlineRows,
+    SharedRows,
     SharedTiles,
     SplitSum,
     ThreadPoints,
@@ -32,6 +34,7 @@ from tcsym.schedule.device.plan import (
 )
 from tcsym.schedule.device.scatter import scatter_of
 from tcsym.schedule.map_gpu import map_gpu
+from tcsym.schedule.plan import Choice
 from tcsym.schedule.proved import schedule_program
 from tcsym.target.cuda import twin_target
 from tcsym.target.machine import Machine
@@ -223,6 +226,74 @@ def test_rows_in_the_twin(sizes: tuple[int, int]) -> None:
     np.testing.assert_allclose(kernel(x), kernel.reference(x), 1e-5)
 
 
+def uncommon_rows(d: int) -> np.ndarray:
+    """Plain ones, and rows that have infinities and NaN, some of them alone."""
+    x = np.random.default_rng(d).standard_normal((9, d), dtype=np.float32) * 10
+    if d:
+        x[1, :] = -np.inf
+        x[2, [0, -1]] = -np.inf
+        x[3, d // 2] = np.inf
+        x[4, d // 3] = np.nan
+        x[5, :] = np.inf
+        x[6, : d - 1] = -np.inf
+        x[7, :-1] = -3e38
+        x[7, -1] = 3e38
+    return x
+
+
+@in_twin
+@pytest.mark.parametrize(
+    "plan", ["OnlineRows", "OnlineRows:32x8", "SharedRows", "BlockRows:256x1x8"]
+)
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_long_rows_in_the_twin(
+    name: str, plan: str, monkeypatch: pytest.MonkeyPatch, small_blocks: None
+) -> None:
+    monkeypatch.setenv("TCSYM_CHECK_TWIN", "1")
+    monkeypatch.setenv("TCSYM_CACHE", "0")
+    kernel = tc.define(tc.library.source(name), target="cuda:twin", options=Options(plan=plan))[
+        name
+    ]
+    assert f"plan={plan}" in kernel.explain("plan")
+    for d in (0, 1, 2, 33, 300, 1100):
+        x = uncommon_rows(d)
+        np.testing.assert_allclose(kernel(x), kernel.reference(x), 2e-5, 1e-6, err_msg=str(d))
+
+
+EXPONENTIALS = """def f(float(N,D) X, float(D) w) -> (float(N,D) Y, float(N) S) {{
+  m(n) max=! X(n,d)
+  {}
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("rest", "is_online"),
+    [
+        ("Y(n,d) = exp(X(n,d) - m(n))  S(n) +=! Y(n,d)  Y(n,d) = Y(n,d) / S(n)", True),
+        ("S(n) +=! exp(X(n,d) - m(n))  Y(n,d) = X(n,d) - m(n) - log(S(n))", True),
+        # an exponential that is itself a result; one that stands with a factor, or for another row
+        ("Y(n,d) = exp(X(n,d) - m(n))  S(n) +=! Y(n,d)", False),
+        ("S(n) +=! exp(X(n,d) - m(n)) * w(d)  Y(n,d) = X(n,d) - m(n) - log(S(n))", False),
+        ("S(n) +=! exp(w(d) - m(n))  Y(n,d) = X(n,d) - m(n) - log(S(n))", False),
+        ("S(n) max=! exp(X(n,d) - m(n))  Y(n,d) = X(n,d) - m(n) - log(S(n))", False),
+    ],
+)
+def test_sums_of_exponentials_are_made_beside_their_maximum(rest: str, is_online: bool) -> None:
+    (p,) = analyse(EXPONENTIALS.format(rest)).values()
+    choices = map_gpu(schedule_program(p, Options(), {}).kernel, MACHINE, tells_all=True).choices
+    offered = [name for x in choices if isinstance(x, Choice) for name, _ in x.offered]
+    assert any(name.startswith("OnlineRows") for name in offered) == is_online
+
+
+def test_what_is_used_up_leaves_its_place_in_shared_memory() -> None:
+    (p,) = analyse(SOFTMAX).values()
+    kernel = schedule_program(p, Options(), {}).kernel
+    found = map_gpu(kernel, MACHINE, Options(plan="SharedRows")).kernel
+    rows = {b.name.partition("_row")[0] for b in found.buffers if "_row" in b.name}
+    assert rows == {"X"}  # that of Y, too
+    assert list(races(found)) == []
+
+
 def test_plans_follow_from_what_a_nest_is() -> None:
     def plans(text: str) -> list[type]:
         (p,) = analyse(text).values()
@@ -233,7 +304,9 @@ def test_plans_follow_from_what_a_nest_is() -> None:
     rest = [*[BlockRows] * 3, ThreadPoints]
     assert plans(MM) == [SplitSum] * 2 + [SharedTiles] * 4 + rest
     assert plans(MATRICES) == [SplitSum] * 2 + [WarpTiles] * 4 + rest
-    assert plans(SOFTMAX) == [BlockRows] * 2 + rest
+    held = [BlockRows] * 3 + [SharedRows] * 2
+    assert plans(SOFTMAX) == held + [OnlineRows] * 3 + [ThreadPoints]
+    assert plans(tc.library.source("layer_norm")) == held + rest
     assert plans("def f(float(N,M) X) -> (Y) { Y(i,j) = X(i,j) + 1 }") == [ThreadPoints] * 2
     turned = "def f(float(N,M) X) -> (Y) { Y(i,j) = X(j,i) + 1 }"
     assert plans(turned) == [TurnedTiles, ThreadPoints]

@@ -19,13 +19,17 @@ from tcsym.ir.device import WARP
 from tcsym.ir.loops import Loop, Update, block
 from tcsym.schedule.analysis.loops import chain_of, children
 from tcsym.schedule.device.cost import ADDRESSES, resident_blocks, tile_cost
+from tcsym.schedule.device.held import SUMS_BYTES, held_buffers, held_form, kept_bytes
 from tcsym.schedule.device.nest import Nest
+from tcsym.schedule.device.online import online
 from tcsym.schedule.device.panels import Roles, panels_of
 from tcsym.schedule.device.plan import (
     BLOCK_THREADS,
     BlockRows,
     DevicePlan,
     GridCost,
+    OnlineRows,
+    SharedRows,
     SharedTiles,
     SplitSum,
     ThreadPoints,
@@ -77,6 +81,10 @@ def _points(plan: ThreadPoints, nest: Nest, machine: Machine, unit: Multiprocess
 
 
 def _rows(plan: BlockRows, nest: Nest, machine: Machine, unit: Multiprocessor) -> GridCost:
+    held = held_buffers(nest) if plan.held else frozenset()
+    is_shared, kept = isinstance(plan, SharedRows), kept_bytes(nest, held) * plan.held
+    made = online(nest) if isinstance(plan, OnlineRows) else None
+    nest = held_form(nest if made is None else made.nest, held, "shared" if is_shared else "stack")
     loops = [read_ends(x)[1] for x in children(nest.body) if isinstance(x, Loop)]
     sharing = Sharing(nest.chain[-1].variable, {x.variable: plan.width for x in loops})
     work = work_of(nest, sharing)
@@ -86,8 +94,9 @@ def _rows(plan: BlockRows, nest: Nest, machine: Machine, unit: Multiprocessor) -
     work += Work(index(SHUFFLES * steps * max(1, sums)), ZERO)
     moved = _memory(work.touches, rows * plan.width, machine, unit)
     blocks, waits = ceildiv(rows, plan.rows), index(EXCHANGE * steps * len(loops))
-    registers = ADDRESSES + 4 * len(work.touches) + plan.held * 2
-    return _grid(plan.threads, registers, 0, blocks, work, waits, moved, machine, unit)
+    registers = ADDRESSES + 4 * len(work.touches) + (0 if is_shared else kept // 4)
+    shared = kept * plan.width + SUMS_BYTES if is_shared else 0
+    return _grid(plan.threads, registers, shared, blocks, work, waits, moved, machine, unit)
 
 
 def _tiles(

@@ -81,6 +81,20 @@ class BlockRows(Struct, frozen=True):
         return f"{self.width} threads for each of {', '.join(self.loops)}{held}"
 
 
+class SharedRows(BlockRows, frozen=True):
+    """Those elements are kept in memory that the block shares; each is one thread's alone."""
+
+    def __str__(self) -> str:
+        return f"{super().__str__().removesuffix('in registers')}in shared memory"
+
+
+class OnlineRows(BlockRows, frozen=True):
+    """A running maximum and the sums that need it are made together (`online`)."""
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}, sums beside a running maximum"
+
+
 class Tiles(Struct, frozen=True):
     """Blocks of rows x columns; operands staged in shared memory, `depth` steps of a sum at a time.
 

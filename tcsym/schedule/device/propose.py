@@ -37,8 +37,9 @@ from tcsym.schedule.analysis.access import accesses, stride, subscript_variables
 from tcsym.schedule.analysis.band import Band, contraction_roles
 from tcsym.schedule.analysis.loops import chain_of, children
 from tcsym.schedule.device.cheapest import asked_for, cheapest, costed
-from tcsym.schedule.device.held import held_buffers
+from tcsym.schedule.device.held import SUMS_BYTES, held_buffers, kept_bytes
 from tcsym.schedule.device.nest import Nest, is_of_points, is_own
+from tcsym.schedule.device.online import online
 from tcsym.schedule.device.panels import (
     MOST_COPIED,
     Roles,
@@ -52,6 +53,8 @@ from tcsym.schedule.device.panels import (
 from tcsym.schedule.device.plan import (
     BLOCK_THREADS,
     BlockRows,
+    OnlineRows,
+    SharedRows,
     SharedTiles,
     SplitSum,
     ThreadPoints,
@@ -67,7 +70,7 @@ from tcsym.types import DType
 
 ROW_THREADS = 128
 MAP_POINTS = 4
-HELD = 8  # elements of a row
+HELD = 8  # elements of a row in registers
 TURNED = 32  # rows and columns
 MOST_PARTS = 16
 STAYING_REGISTERS = 128  # of a thread of blocks that stay: two of a multiprocessor
@@ -237,13 +240,22 @@ def rows(nest: Nest, machine: Machine) -> Iterator[Version]:
         return
     loops = [x for x in children(nest.body) if isinstance(x, Loop)]
     longest = extent(loops[0])
-    if longest.variables() <= {*nest.kernel.sizes} and held_buffers(nest):
-        for width, n in ((WARP, BLOCK_THREADS // WARP), (ROW_THREADS, 1)):
-            fits = all_of((ge(longest, WARP), ge(width * HELD, longest)))
-            yield Version(BlockRows(nest.variables, width, n, HELD), fits)
+    held = held_buffers(nest)
+    if longest.variables() <= {*nest.kernel.sizes} and held:
+        usual = _usual_rows()
+        plans = [BlockRows(nest.variables, width, n, HELD) for width, n in usual]
+        width, most = usual[1][0], machine.level("shared").bytes - SUMS_BYTES
+        elements = most // (kept_bytes(nest, held) * width)
+        plans += [SharedRows(nest.variables, width, 1, n) for n in (elements // 4, elements) if n]
+        for plan in plans:
+            fits = all_of((ge(longest, WARP), ge(plan.width * plan.held, longest)))
+            yield Version(plan, fits)
+    is_online = online(nest) is not None
     for width, n in dict.fromkeys((*_usual_rows(), *MORE_ROWS)):
         is_extra = (width, n) not in _usual_rows()
-        yield Version(BlockRows(nest.variables, width, n), is_extra=is_extra)
+        if is_online:
+            yield Version(OnlineRows(nest.variables, width, n), is_extra=is_extra)
+        yield Version(BlockRows(nest.variables, width, n), is_extra=is_extra or is_online)
 
 
 def _usual_rows() -> tuple[tuple[int, int], ...]:

@@ -23,9 +23,10 @@ from tcsym.schedule.analysis.identities import identity
 from tcsym.schedule.analysis.loops import children
 from tcsym.schedule.analysis.names import renamed_loops
 from tcsym.schedule.device.grid import Applied, Grid, at_iteration
-from tcsym.schedule.device.held import Held, held_buffers
+from tcsym.schedule.device.held import Held, held_buffers, places_of
 from tcsym.schedule.device.nest import is_own
-from tcsym.schedule.device.plan import BlockRows
+from tcsym.schedule.device.online import Online, online
+from tcsym.schedule.device.plan import BlockRows, OnlineRows, SharedRows
 
 
 def apply_rows(plan: BlockRows, grid: Grid) -> Applied:
@@ -41,22 +42,36 @@ class _Rows(Struct, frozen=True):
     def applied(self) -> Applied:
         grid, chain, rows = self.grid, self.grid.nest.chain, self.plan.rows
         held = held_buffers(grid.nest) if self.plan.held else frozenset()
+        made = online(grid.nest) if isinstance(self.plan, OnlineRows) else None
+        grid.nest = grid.nest if made is None else made.nest
         self.keep_between_phases(held)
-        kernel = grid.nest.kernel
-        registers = {
-            b: grid.register(f"{b}_held", kernel.buffer(b).dtype, self.plan.held)
-            for b in sorted(held)
-        }
-        taken = Held(grid.nest, registers)
+        taken = Held(grid.nest, self.places(held))
         total = reduce(mul, map(extent, chain))
-        body = children(grid.nest.body)
+        phases: list[Node] = []
+        for k, x in enumerate(children(grid.nest.body)):
+            if made is not None and x is made.loop:
+                phases += self.online(made, k, taken)
+            else:
+                phases += self.phase(x, k, taken)
         if rows == 1:
-            phases = [n for k, x in enumerate(body) for n in self.phase(x, k, taken)]
             inside = at_iteration(chain, var(self.outer), block(*phases))
         else:
-            phases = [n for k, x in enumerate(body) for n in self.phase(x, k, taken)]
             inside = block(*[self.of_warps(n, total) for n in phases])
         return grid.applied(self.outer, ceildiv(total, rows), inside)
+
+    def places(self, held: frozenset[str]) -> dict[str, Buffer]:
+        """Where each thread keeps its elements: in registers, or where they are in the row."""
+        grid, plan = self.grid, self.plan
+        found: dict[str, Buffer] = {}
+        if isinstance(plan, SharedRows):
+            for b, place in places_of(grid.nest, held).items():
+                if place == b:
+                    dtype = grid.nest.kernel.buffer(b).dtype
+                    found[b] = grid.shared(f"{b}_row", dtype, plan.held * plan.width)
+                found[b] = found[place]
+            return found
+        dtypes = {b: grid.nest.kernel.buffer(b).dtype for b in sorted(held)}
+        return {b: grid.register(f"{b}_held", t, plan.held) for b, t in dtypes.items()}
 
     def of_warps(self, n: Node, total: Index) -> Node:
         """A phase for the rows of a block, a warp for each."""
@@ -101,27 +116,41 @@ class _Rows(Struct, frozen=True):
             return [replace(threads, body=Branch(eq(self.lane(threads), 0), x)), Barrier()]
         assert isinstance(x, Loop)
         read, x = read_ends(x)
-        threads, n = self.threads(), self.plan.width
+        threads = self.threads()
         sums = [u for u, _ in walk(x.body) if isinstance(u, Update) and self.is_sum(u, x)]
         parts = {u.buffer: self.register(u.buffer, "part") for u in sums}
-        step = self.grid.names.fresh(x.variable)
-        count = ceildiv(extent(x) - self.lane(threads), n)
-        at = x.lower + self.lane(threads) + var(step) * n
-        body = substitute_node(x.body, {x.variable: at})
-        body = map_node(body, lambda u: _into(u, parts))
-        if self.plan.held:
-            body, most = held.body(body, number, step), index(self.plan.held)
-            steps = Loop(step, ZERO, most, body, "unrolled", x.order, mask=count)
-        else:
-            steps = Loop(step, ZERO, count, body, "serial", x.order)
+        body = map_node(x.body, lambda u: _into(u, parts))
+        steps = self.steps(replace(x, body=body), threads, number, held)
         for value in reversed(read):
             steps = replace(value, body=steps)
         first = [Store(p.name, (), identity(u.op, p.dtype)) for u, p in _of(sums, parts)]
-        self.grid.share(x.variable, step)
         out: list[Node] = [replace(threads, body=block(*first, steps))]
         out += [y for u, p in _of(sums, parts) for y in self.combined(u, p)]
         is_told = sums and self.plan.width > WARP  # a barrier stands between warps and their sum
         return out if is_told else [*out, Barrier()]
+
+    def online(self, o: Online, number: int, held: Held) -> list[Node]:
+        """The loop, then what threads have of the maximum, and of sums with the row's maximum."""
+        threads = self.threads()
+        steps = self.steps(o.loop, threads, number, held)
+        out: list[Node] = [replace(threads, body=block(o.start, steps, o.keep))]
+        out += self.combined(*o.maximum)
+        out.append(replace(self.threads(), body=o.scale))
+        out += [n for u, p in o.sums for n in self.combined(u, p)]
+        return [*out, replace(self.threads(), body=o.end), Barrier()]
+
+    def steps(self, x: Loop, threads: Loop, number: int, held: Held) -> Loop:
+        """Iterations of a loop that one of the threads does."""
+        n, step = self.plan.width, self.grid.names.fresh(x.variable)
+        count = ceildiv(extent(x) - self.lane(threads), n)
+        place = self.lane(threads) + var(step) * n
+        body = substitute_node(x.body, {x.variable: x.lower + place})
+        self.grid.share(x.variable, step)
+        if self.plan.held and not isinstance(self.plan, SharedRows):
+            body, most = held.body(body, number, var(step)), index(self.plan.held)
+            return Loop(step, ZERO, most, body, "unrolled", x.order, mask=count)
+        body = held.body(body, number, place)
+        return Loop(step, ZERO, count, body, "serial", x.order)
 
     def is_sum(self, u: Update, x: Loop) -> bool:
         nest = self.grid.nest

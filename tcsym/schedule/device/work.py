@@ -128,6 +128,7 @@ class _Counted(Struct, frozen=True):
         touches = [t for b, s in (*reads, *written) for t in self.touched(b, s, around)]
         waits = any(True for b, s in reads for _ in self.touched(b, s, around))
         count += 1 + 2 * len(touches)
+        count += sum(self.nest.kernel.buffer(b).space == "shared" for b, _ in (*reads, *written))
         return Work(index(count), index(int(waits)), tuple(touches))
 
     def touched(
