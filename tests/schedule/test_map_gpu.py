@@ -18,6 +18,7 @@ from tcsym.ir.traverse import map_node, walk
 from tcsym.options import Options
 from tcsym.runtime.native import HAS_ENTRIES
 from tcsym.schedule import map_gpu as module
+from tcsym.schedule.chosen import Choice
 from tcsym.schedule.device import propose
 from tcsym.schedule.device.nest import Nest
 from tcsym.schedule.device.plan import (
@@ -34,7 +35,6 @@ from tcsym.schedule.device.plan import (
 )
 from tcsym.schedule.device.scatter import scatter_of
 from tcsym.schedule.map_gpu import map_gpu
-from tcsym.schedule.plan import Choice
 from tcsym.schedule.proved import schedule_program
 from tcsym.target.cuda import twin_target
 from tcsym.target.machine import Machine
