@@ -46,6 +46,7 @@ class GrowingKernel:
         self._unfinished: Unfinished | None = unfinished
         self._to_device, self._told = load, grown
         self._kernel: LoadedCode | None = None
+        self._unloaded = frozenset[str]()  # what was missing from the kernel when it was loaded
         self._served: set[tuple[int, ...]] = set()
         self._is_growing = False
         self._growing = threading.Lock()  # held beside calls only: forks wait for that
@@ -120,7 +121,7 @@ class GrowingKernel:
             unfinished.make(sorted(missing))
         if not unfinished.missing():
             self._finish(unfinished)
-        elif missing or self._kernel is None:
+        elif self._kernel is None or needed & self._unloaded:  # also what was made beside calls
             self._load(unfinished)
         self._served.add(sizes)
 
@@ -148,6 +149,7 @@ class GrowingKernel:
 
     def _load(self, unfinished: Unfinished) -> None:
         """Link what there is; calls that are running keep the code they entered."""
+        self._unloaded = frozenset(unfinished.missing())
         compiled = unfinished.compiled()
         self._kernel, self.compiled = self._to_device(compiled), compiled
         self._told(compiled, not unfinished.missing())

@@ -81,6 +81,17 @@ def test_a_call_makes_what_it_launches(product: Growing) -> None:
     assert set(product.unfinished.missing()) < left
 
 
+def test_a_call_loads_what_was_made_beside(
+    product: Growing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    product.check(64, 40, 64)
+    sizes = [{"M": 3, "K": 300, "N": 2}[n] for n in product.kernel.compiled.sizes]
+    missing = frozenset(product.unfinished.missing())
+    product.unfinished.make(sorted(product.unfinished.needed(sizes) & missing))
+    monkeypatch.setattr(product.kernel, "whole", lambda: pytest.fail("a task was missing"))
+    product.check(3, 300, 2)
+
+
 def test_the_rest_is_made_beside(product: Growing) -> None:
     product.check(64, 40, 64)
     first = product.told[0][0]
