@@ -24,6 +24,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from benchmarks.case import Case
 from benchmarks.machine import Guard, lanes_of, measure_machine
 from benchmarks.peers import PEERS
@@ -54,6 +56,12 @@ def arguments_of(given: Sequence[str]) -> argparse.Namespace:
     add("--threads", default="1,2", metavar="1,2", help="numbers of threads, one after another")
     add("--target", choices=("cpu", "cpu:avx512bf16", "cpu:avx512", "cpu:avx2", "cpu:novector"))
     add("--peers", metavar="NAME,NAME", help=f"of {','.join(PEERS)}; tcsym always takes part")
+    add(
+        "--clock",
+        choices=("wall", "thread"),
+        default="wall",
+        help="thread: its own time on the core",
+    )
     add("--quick", action="store_true", help="fewer rounds and quick peers: minutes")
     add("--no-startup", action="store_true", help="leave out the table of first results")
     add("--json", type=Path, help="write the record there")
@@ -132,7 +140,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
 def _fill(record: dict[str, Any], arguments: argparse.Namespace, rows: Sequence[Row]) -> None:
     """Rows for each number of threads, then first results."""
     is_brief = arguments.quick or arguments.sizes == "random"  # many sizes rather than many rounds
-    effort = QUICK if is_brief else FULL
+    effort = replace(QUICK if is_brief else FULL, clock=arguments.clock)
     allowed = os.sched_getaffinity(0)
     for threads in [int(t) for t in arguments.threads.split(",")]:
         os.sched_setaffinity(0, allowed)

@@ -102,6 +102,27 @@ def summary(rows: Iterable[Record], is_random: bool) -> list[Record]:
     ]
 
 
+def by_kernel(rows: Iterable[Record]) -> list[Record]:
+    """Over the sizes of each kernel: geometric mean of (best peer's time / ours), and the worst."""
+    groups: dict[tuple[str, int], list[tuple[float, str]]] = {}
+    for r in rows:
+        if r["best_peer"]:
+            value = r["ratios"][r["best_peer"]]["value"]
+            groups.setdefault((r["kernel"], r["threads"]), []).append((value, r["label"]))
+    return [
+        {
+            "kernel": kernel,
+            "threads": threads,
+            "rows": len(values),
+            "mean": geometric_mean(v for v, _ in values),
+            "worst": min(values)[0],
+            "worst_at": min(values)[1],
+            "below": sum(v < 1 for v, _ in values),
+        }
+        for (kernel, threads), values in groups.items()
+    ]
+
+
 def _group_record(
     part: str, kind: str, threads: int, values: Sequence[tuple[float, str]], is_random: bool
 ) -> Record:

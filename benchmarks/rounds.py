@@ -25,12 +25,14 @@ class Effort(Struct, frozen=True):
     """rounds: undisturbed ones wanted of each contestant, of at most `most_rounds`.
 
     sample_ms: shortest timed stretch. seconds: after so many a row ends with the rounds it has.
+    clock: of calls (`worker.Worker.time`).
     """
 
     rounds: int
     most_rounds: int
     sample_ms: float
     seconds: float
+    clock: str = "wall"
 
 
 QUICK = Effort(6, 10, 3.0, 3.0)
@@ -150,7 +152,8 @@ class Field:
         was_quiet = self._guard.is_quiet()
         for name in playing:
             repeats = found[name]["repeats"]
-            ms = place[name].ask("time", contestant=name, repeats=repeats)
+            clock = self._effort.clock
+            ms = place[name].ask("time", contestant=name, repeats=repeats, clock=clock)
             is_quiet = self._guard.is_quiet()
             found[name]["samples"].append(ms)
             found[name]["quiet"].append(was_quiet and is_quiet)

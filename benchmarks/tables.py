@@ -11,6 +11,7 @@ from rich.table import Table
 
 from benchmarks.contestant import writes_to_given
 from benchmarks.peers import OURS
+from benchmarks.record import by_kernel
 from benchmarks.startup import startup_line
 
 Record = Mapping[str, Any]
@@ -109,6 +110,17 @@ def summary_table(groups: Iterable[Record]) -> Table:
     return table
 
 
+def kernel_table(rows: Iterable[Record]) -> Table:
+    """Over all sizes of each kernel."""
+    table = Table(title="by kernel: best peer's time over ours, geometric mean and worst")
+    for column in ("kernel", "threads", "sizes", "mean", "worst", "below 1", "worst at"):
+        table.add_column(column, justify="left" if column in ("kernel", "worst at") else "right")
+    for g in by_kernel(rows):
+        figures = (g["threads"], g["rows"], f"{g['mean']:.2f}", f"{g['worst']:.2f}", g["below"])
+        table.add_row(g["kernel"], *map(str, figures), g["worst_at"])
+    return table
+
+
 def startup_table(startup: Record) -> Table:
     table = Table(title="milliseconds from importing to the first result, in a new process")
     stages = list(dict.fromkeys(s for r in startup["rows"] for s in r["stages"]))
@@ -171,6 +183,7 @@ def print_tables(record: Record, console: Console) -> None:
         console.print(startup_line(record["startup"]["rows"]))
     if record["startup"]["call"]:
         console.print(call_table(record))
+    console.print(kernel_table(rows))
     console.print(summary_table(record["summary"]))
     for line in failure_lines(rows):
         console.print(line, markup=False, highlight=False)

@@ -231,4 +231,5 @@ def contestant_of(problem: Problem) -> Contestant:
 
 
 def contestants(problem: Problem) -> Iterator[tuple[str, Maker]]:
-    yield "jax", lambda: contestant_of(problem)
+    if problem.case.einsum or problem.case.name in FUNCTIONS:
+        yield "jax", lambda: contestant_of(problem)

@@ -134,6 +134,18 @@ def _mixture(X: Any, W: Any, chosen: Any, gate: Any) -> Any:
     return Y
 
 
+def _mixture_grouped(X: Any, W: Any, chosen: Any, gate: Any) -> Any:
+    """The same with the tokens sorted by expert, for torch's product of groups."""
+    flat = chosen.reshape(-1)
+    order = torch.argsort(flat, stable=True)
+    ends = torch.bincount(flat, minlength=len(W)).cumsum(0).int()
+    rows = X[order // chosen.shape[1]] * gate.reshape(-1)[order, None]
+    sums = fn.grouped_mm(rows, W.transpose(1, 2), offs=ends)
+    Y = torch.empty_like(sums)
+    Y[order] = sums
+    return Y.reshape(*chosen.shape, -1).sum(1)
+
+
 def _nhwc(x: Any, w: Any) -> Any:
     """Channels-last tensors are this memory, so torch converts nothing but the filter."""
     return fn.conv2d(x.permute(0, 3, 1, 2), w.permute(3, 2, 0, 1)).permute(0, 2, 3, 1)
@@ -227,6 +239,8 @@ INTO_GIVEN: dict[str, Function] = {
     "call": lambda out, x, y: torch.add(x, y, out=out),
 }
 
+OTHERWISE: dict[str, tuple[str, Function]] = {"mixture": ("grouped_mm", _mixture_grouped)}
+
 CHANNELS_LAST = ("conv", "conv_s2", "gconv", "dwconv", "maxpool")  # converted before timing
 
 
@@ -285,7 +299,12 @@ def _into_given(problem: Problem) -> Contestant:
 
 
 def contestants(problem: Problem) -> Iterator[tuple[str, Maker]]:
+    if not (problem.case.einsum or problem.case.name in EAGER):
+        return
     yield "torch", lambda: _eager(problem)
+    if problem.case.name in OTHERWISE and problem.sizes["K"] % 4 == 0:  # else it refuses
+        name, function = OTHERWISE[problem.case.name]
+        yield f"torch {name}", lambda: _contestant(function, tensors_of(problem))
     if problem.case.name in CHANNELS_LAST:
         yield "torch channels-last", lambda: _channels_last(problem)
     if problem.case.name in INTO_GIVEN:
@@ -302,10 +321,14 @@ def _compiled(name: str, dynamic: bool) -> Function:
 
 
 def static(problem: Problem) -> Iterator[tuple[str, Maker]]:
-    name = problem.case.name
-    yield "compile", lambda: _contestant(_compiled(name, False), tensors_of(problem))
+    return _by_compiler(problem, "compile", False)
 
 
 def dynamic(problem: Problem) -> Iterator[tuple[str, Maker]]:
+    return _by_compiler(problem, "compile dynamic", True)
+
+
+def _by_compiler(problem: Problem, peer: str, dynamic: bool) -> Iterator[tuple[str, Maker]]:
     name = problem.case.name
-    yield "compile dynamic", lambda: _contestant(_compiled(name, True), tensors_of(problem))
+    if problem.case.einsum or name in EAGER:
+        yield peer, lambda: _contestant(_compiled(name, dynamic), tensors_of(problem))
