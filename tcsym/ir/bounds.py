@@ -92,9 +92,10 @@ def eliminate(e: Index, loops: Iterable[Loop], high: bool) -> Index | None:
         if bound is None:
             return None
         if loop.variable in bound.variables():
-            if loop.value is not None:
-                return None
-            bound = _eliminate_one(bound, loop, high, names)
+            if loop.value is None:
+                bound = _eliminate_one(bound, loop, high, names)
+            else:  # whatever that is
+                bound = relax(bound, bound.variables() - {loop.variable}, high)
     return bound
 
 

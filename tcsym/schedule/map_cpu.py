@@ -58,6 +58,7 @@ from tcsym.schedule.tile.reroll_epilogues import reroll_epilogues
 from tcsym.schedule.version.apply import Schedule, schedule_nest
 from tcsym.schedule.version.apply_rows import schedule_leaf
 from tcsym.schedule.version.finite_weights import assume_finite, exceptional_nests
+from tcsym.schedule.version.grouped_rows import with_grouped_rows
 from tcsym.schedule.version.range_strips import with_range_strips
 from tcsym.schedule.version.scatter_proposals import with_scatter_plans
 from tcsym.schedule.version.unit_windows import (
@@ -96,6 +97,7 @@ def _mapped(kernel: Kernel, machine: Machine, options: Options, whole: bool) -> 
     body = without_allocations(kernel.body)
     body = unswitch(body, setting.names)
     kernel = with_range_strips(replace(kernel, body=body), setting)
+    kernel = _verified(with_grouped_rows(kernel, setting))
     kernel = reduce_strength(share_conditions(kernel))
     kernel = interchange_sums(kernel)
     kernel = _verified(accumulate_privately(kernel, setting.names))

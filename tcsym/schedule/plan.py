@@ -384,6 +384,27 @@ class OwnRanges(Struct, frozen=True):
 RangePlan = RangeStrips | OwnRanges
 
 
+class GroupedRows(Struct, frozen=True):
+    """Rows that find an operand by an index, sorted by it: a contraction for each index."""
+
+    rows: tuple[str, ...]
+    operands: tuple[str, ...]
+
+    def __str__(self) -> str:
+        which = f"rows {', '.join(self.rows)} that read the same of {', '.join(self.operands)}"
+        return f"inspector/executor: {which} grouped"
+
+
+class RowsInOrder(Struct, frozen=True):
+    """Every row by itself, in the order of the text."""
+
+    def __str__(self) -> str:
+        return "each row finds its operands by itself"
+
+
+RowOrderPlan = GroupedRows | RowsInOrder
+
+
 class ScatterCopies(Struct, frozen=True):
     """Each thread adds some of the terms of a scatter into a copy, of `most` at most."""
 
@@ -412,7 +433,7 @@ class ScatterOrder(Struct, frozen=True):
 
 ScatterPlan = ScatterCopies | ScatterColumns | ScatterOrder
 
-AnyPlan = Plan | RangePlan | ScatterPlan
+AnyPlan = Plan | RangePlan | RowOrderPlan | ScatterPlan
 P = TypeVar("P", bound=AnyPlan)
 P_co = TypeVar("P_co", bound=AnyPlan, covariant=True)
 

@@ -76,6 +76,8 @@ def reuse_loop(kernel: Kernel, operand: Operand, variable: str) -> str | None:
         written = any(a.written and a.buffer in operand.tensors for a in accesses(loop))
         if loop.variable in moving or written:
             break
+        if loop.value is not None:  # one iteration
+            continue
         of_all = _of_all(kernel, whole, loop)
         if of_all is None:
             break

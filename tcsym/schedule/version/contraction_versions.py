@@ -216,7 +216,8 @@ def _repeats(kernel: Kernel, nest: str, roles: Roles, rows: Index) -> Index:
         written = any(a.written and a.buffer in tensors for a in accesses(loop))
         if loop.variable in used | rows.variables() or written:
             break
-        total = total * extent(loop)
+        if loop.value is None and loop.at is None:  # else it has one iteration
+            total = total * extent(loop)
     return total
 
 

@@ -1,0 +1,69 @@
+"""Contraction whose operand an index finds -> whether its rows are grouped by that index.
+
+Rows of one index then share a register tile and a panel; alone, each reads all of its operand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import reduce
+from operator import mul
+from typing import assert_never
+
+from tcsym.index.expr import ONE, Condition, all_of, ceildiv, ge
+from tcsym.ir.bounds import extent
+from tcsym.ir.loops import Kernel
+from tcsym.schedule.analysis.loops import outermost_loops
+from tcsym.schedule.analysis.setting import Setting
+from tcsym.schedule.order.group_rows import Found, group_rows, grouping_of
+from tcsym.schedule.plan import GroupedRows, RowOrderPlan, RowsInOrder, Version, always
+from tcsym.schedule.version.choose import choose
+
+# Picoseconds, by elements of float on the machines measured:
+ALONE, SUM = 26, 500  # of a product of vectors that reads its operand for itself; of its end
+TILE, PACKED = 11, 80  # of a term in a register tile; of an element that goes into a panel
+SORTED, COPIED = 3000, 30  # of a row, and of each element of it and of its sums
+INDEX = 100_000
+
+
+def with_grouped_rows(kernel: Kernel, setting: Setting) -> Kernel:
+    """Every outermost nest that has such a contraction."""
+    for x in outermost_loops(kernel.body):
+        nest = x.variable
+        if grouping_of(kernel, nest) and group_rows(kernel, nest, setting.names):
+            kernel = choose(kernel, nest, setting, (_grouped,), _apply)
+    return kernel
+
+
+def _grouped(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[RowOrderPlan]]:
+    found = grouping_of(kernel, nest)
+    assert found is not None
+    some = all_of(ge(extent(x), 1) for x in (*found.rows, *found.columns, *found.sums))
+    pays = all_of((some, _pays(kernel, found, setting)))
+    rows = tuple(x.variable for x in found.rows)
+    operands = tuple(dict.fromkeys(r.tensor for r in found.reads))
+    yield Version(pays, GroupedRows(rows, operands), "before", is_seldom=True, needs=some)
+    yield always(RowsInOrder())
+
+
+def _pays(kernel: Kernel, found: Found, setting: Setting) -> Condition:
+    """To sort and copy rows, and to pack an operand for each index, is less than all rows save."""
+    rows = found.n_rows
+    columns, terms = (reduce(mul, map(extent, x), ONE) for x in (found.columns, found.sums))
+    lanes = setting.lanes(kernel, found.update)
+    wide = ceildiv(columns, lanes) * lanes
+    alone = rows * columns * (terms * ALONE + SUM)
+    row = wide * terms * TILE + (columns + terms) * COPIED + SORTED
+    return ge(alone, rows * row + found.extent * (columns * terms * PACKED + INDEX))
+
+
+def _apply(plan: RowOrderPlan, kernel: Kernel, nest: str, setting: Setting) -> Kernel:
+    match plan:
+        case GroupedRows():
+            grouped = group_rows(kernel, nest, setting.names)
+            assert grouped is not None
+            return grouped
+        case RowsInOrder():
+            return kernel
+        case _:
+            assert_never(plan)
