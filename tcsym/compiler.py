@@ -123,6 +123,7 @@ class Unfinished:
         from tcsym.ir.loops import Loop
         from tcsym.ir.traverse import walk
         from tcsym.ir.views import left_out_of_call
+        from tcsym.schedule.stage.binding import held_bytes
 
         self._stages = stages
         scheduled = stages.scheduled()
@@ -130,6 +131,7 @@ class Unfinished:
         self._left_out = left_out_of_call(mapped.kernel)
         self.sizes = mapped.kernel.sizes
         self._about = mapped.kernel.arguments, scheduled.notes, mapped.notes
+        self._held = held_bytes(mapped.kernel)
         self._code = stages.begun(mapped)
         loops = sum(isinstance(x, Loop) for x, _ in walk(mapped.kernel.body))
         self.is_large = loops > MOST_LOOPS_AT_ONCE
@@ -192,6 +194,7 @@ class Unfinished:
             left_out=self._left_out,
             device_code=code.device_code,
             device_functions=code.device_functions,
+            held=self._held,
         )
 
 

@@ -328,7 +328,8 @@ class Program(Keyed, frozen=True):
     `checks` are in the order in which a call reports them. Tensors are in declaration order:
     parameters (inputs, and `inout`: those that are updated), outputs, then temporaries in order of
     first assignment. `canonical` is the hash of its meaning, equal for programs that differ in
-    names only: the key of what tuning learned.
+    names only: the key of what tuning learned. `constants`: inputs that are the same for many
+    calls.
     """
 
     aside: ClassVar[tuple[str, ...]] = ("source", "filename", "span", "canonical", "traps")
@@ -345,6 +346,7 @@ class Program(Keyed, frozen=True):
     canonical: str = ""
     traps: tuple[Trap, ...] = ()
     size_parameters: tuple[SizeParameter, ...] = ()
+    constants: tuple[str, ...] = ()
 
     # Trees may be deeper than Python can hash, compare and print.
 

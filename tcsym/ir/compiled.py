@@ -50,6 +50,7 @@ CONTEXT_FIELDS = (
 # dense: row-major by shape. rows: the last stride is 1, the others any. columns: the last but one
 # is, as in a transposed matrix. any: all strides any.
 Layout = Literal["dense", "rows", "columns", "any"]
+BINDING = "call.binding"  # a size of kernels that hold something: 1: make it, of the constants
 
 
 def stride_name(tensor: str, dimension: int) -> str:
@@ -101,6 +102,7 @@ class Compiled(Struct, frozen=True):
     left_out: Condition = FALSE  # sizes that it leaves to another (`Kernel.left_out`)
     device_code: bytes = b""
     device_functions: tuple[str, ...] = ()
+    held: tuple[tuple[str, Index], ...] = ()  # `Kernel.held`, and their bytes
 
     @property
     def leaves_out(self) -> bool:
@@ -127,6 +129,7 @@ class Compiled(Struct, frozen=True):
             "left_out": condition_to_json(self.left_out),
             "device_code": self.device_code.decode("latin-1"),
             "device_functions": list(self.device_functions),
+            "held": [[name, to_json(e)] for name, e in self.held],
         }
 
     @staticmethod
@@ -143,4 +146,5 @@ class Compiled(Struct, frozen=True):
             left_out=condition_from_json(data["left_out"]),
             device_code=data["device_code"].encode("latin-1"),
             device_functions=tuple(data["device_functions"]),
+            held=tuple((name, from_json(e)) for name, e in data["held"]),
         )

@@ -275,7 +275,9 @@ class Kernel(Struct, frozen=True):
     arguments in calling order: the program's sizes, then the symbolic strides of arguments.
     `context`: the sizes it is for; others need not be served. `left_out`: sizes of the body with
     which it returns at once and says so, as another kernel has code for them. `narrow`: numbers in
-    a device's grids have 32 bits, which hold all but what is left out.
+    a device's grids have 32 bits, which hold all but what is left out. `constants`: arguments that
+    are the same for many calls. `held`: further arguments behind the others, which a run with
+    BINDING (then a size, the last) 1 makes of the constants, and one with 0 reads.
     """
 
     name: str
@@ -287,6 +289,8 @@ class Kernel(Struct, frozen=True):
     view: View | None = None
     left_out: Condition = FALSE
     narrow: bool = False
+    constants: tuple[str, ...] = ()
+    held: tuple[str, ...] = ()
 
     @property
     def launched(self) -> tuple[str, ...]:

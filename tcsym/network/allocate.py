@@ -33,7 +33,7 @@ class Arena:
     def __init__(self, plan: Plan) -> None:
         assert plan.arena_bytes is not None
         self.bytes = plan.arena_bytes
-        self._memory = _aligned(plan.arena_bytes)
+        self._memory = aligned(plan.arena_bytes)
         self._offsets = [s.offset or 0 for s in plan.storages]
 
     def storages(self, byte_counts: Sizes) -> list[Array]:
@@ -50,10 +50,11 @@ class Exact:
 
     def storages(self, byte_counts: Sizes) -> list[Array]:
         self.bytes = sum(byte_counts)
-        return [_aligned(n) for n in byte_counts]
+        return [aligned(n) for n in byte_counts]
 
 
-def _aligned(n: int) -> Array:
+def aligned(n: int) -> Array:
+    """Bytes that begin at a line."""
     memory = np.empty(n + ARENA_LINE, np.uint8)
     start = -memory.ctypes.data % ARENA_LINE
     return memory[start : start + n]

@@ -36,7 +36,7 @@ class MadeStep(Struct, frozen=True):
         assert version is not None
         layouts = version.variants.wanted(views)
         part = self.part(version, layouts, whole=False)
-        values = dict(zip(part.compiled.sizes, part.values(views, sizes)))
+        values = dict(zip(part.compiled.sizes, part.values(views, (*sizes, 0))))
         is_left_out = holds(part.compiled.left_out, values)
         return self.part(version, layouts, whole=True) if is_left_out else part
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -30,17 +30,19 @@ class Memory(Struct, frozen=True):
     """Bytes of a call in a session with exact memory. Each is a formula; `peak` is their sum.
 
     inputs: of the caller. storages: results, and what kernels hand on. scratch: of kernels, one
-    after the other, which depends on the number of threads, too.
+    after the other, which depends on the number of threads, too. held: what is made of constants
+    when these are bound, by the kernels' versions for these sizes.
     """
 
     inputs: Index
     storages: Index
     scratch: Index
+    held: Index
     sizes: tuple[str, ...]
 
     @property
     def peak(self) -> Index:
-        return self.inputs + self.storages + self.scratch
+        return self.inputs + self.storages + self.scratch + self.held
 
     def at(self, threads: int | None = None, **sizes: int) -> int:
         """Bytes at these sizes. Errors: SizeError for sizes that are missing, or none."""
@@ -82,6 +84,7 @@ class Memory(Struct, frozen=True):
 
     def __str__(self) -> str:
         parts = {"inputs": self.inputs, "storages": self.storages, "scratch": self.scratch}
+        parts |= {"held": self.held} if self.held != ZERO else {}
         text = "\n".join([f"{name}: {e} bytes" for name, e in parts.items()])
         return text.replace(THREADS, "threads")
 
@@ -100,41 +103,51 @@ def memory_of(plan: Plan) -> Memory:
     """The formulas of a plan; all of its steps are mapped for dense arguments."""
     from tcsym.network.made import made_steps
 
-    needs = [_scratch(made) for made in made_steps(plan)]
+    made = made_steps(plan)
+    needs = [_by_versions(step, _bytes_of) for step in made]
     scratch = _most(needs, var(THREADS))
     for k in range(1, max(map(len, plan.turns), default=0)):
         beside = [needs[turn[k]] for turn in plan.turns if len(turn) > k]
         scratch = scratch + choose(ge(var(THREADS), 2), _most(beside, index(1)), 0)
-    given = sum((t.bytes for t in plan.tensors if t.storage is None), ZERO)
+    given = sum((t.bytes for t in plan.tensors if plan.is_given(t)), ZERO)
     storages = sum((s.bytes for s in plan.storages), ZERO)
+    held = sum((plan.tensor(n).bytes for n in plan.held), ZERO)
+    held = sum((_by_versions(step, _held_bytes)[0] for step in made), held)
     ranges = dict.fromkeys((*plan.program.sizes, THREADS), Interval(0, None))
-    return Memory(given, storages, simplified(scratch, ranges), plan.program.sizes)
+    scratch, held = simplified(scratch, ranges), simplified(held, ranges)
+    return Memory(given, storages, scratch, held, plan.program.sizes)
 
 
-def _scratch(made: MadeStep) -> tuple[Index, Index]:
-    """Bytes that a step shares among threads, and that each task of it needs: by its versions."""
-    needs = ZERO, ZERO
+def _by_versions(
+    made: MadeStep, count: Callable[[Compiled], tuple[Index, ...]]
+) -> tuple[Index, ...]:
+    """What is counted of a step's code, by the version that serves."""
+    needs: tuple[Index, ...] = ()
     for version in reversed(made.table.ranges.versions):
         code = made.part(version, version.variants.dense, whole=False).compiled
-        own = _bytes_of(code)
+        own = count(code)
         if code.leaves_out:
             rest = made.part(version, version.variants.dense, whole=True).compiled
-            own = _either(code.left_out, _bytes_of(rest), own)
-        is_last = version is made.table.ranges.versions[-1]
-        needs = own if is_last else _either(version.context, own, needs)
+            own = _either(code.left_out, count(rest), own)
+        needs = _either(version.context, own, needs) if needs else own
     return needs
 
 
-def _bytes_of(code: Compiled) -> tuple[Index, Index]:
+def _held_bytes(code: Compiled) -> tuple[Index, ...]:
+    return (sum((n for _, n in code.held), ZERO),)
+
+
+def _bytes_of(code: Compiled) -> tuple[Index, ...]:
+    """That a step shares among threads, and that each task of it needs."""
     private = ceildiv(maximum(0, code.private_bytes), UNIT) * UNIT
     return maximum(0, code.shared_bytes), private
 
 
-def _either(where: Condition, a: Sequence[Index], b: Sequence[Index]) -> tuple[Index, Index]:
-    return choose(where, a[0], b[0]), choose(where, a[1], b[1])
+def _either(where: Condition, a: Sequence[Index], b: Sequence[Index]) -> tuple[Index, ...]:
+    return tuple([choose(where, x, y) for x, y in zip(a, b, strict=True)])
 
 
-def _most(needs: Sequence[tuple[Index, Index]], tasks: Index) -> Index:
+def _most(needs: Sequence[tuple[Index, ...]], tasks: Index) -> Index:
     """Of kernels that run one after the other in one arena."""
     shared, private = maximum(*[s for s, _ in needs]), maximum(*[p for _, p in needs])
     return shared + private * tasks

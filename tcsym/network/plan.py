@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from msgspec.structs import replace
 
 from tcsym.frontend.program import Program
 from tcsym.keyed import Keyed
@@ -14,7 +16,7 @@ from tcsym.network.storage import Bounds, Planned, Storage, arena_bytes, place, 
 from tcsym.network.turns import Turns, at_once, one_by_one
 from tcsym.options import Options
 from tcsym.process.recursion import deep_recursion
-from tcsym.runtime.plan import CallPlan
+from tcsym.runtime.plan import CallPlan, plan_call
 from tcsym.sizes.dims import Dim, size_value
 from tcsym.target.target import Target
 
@@ -31,6 +33,8 @@ class Plan(Keyed, frozen=True):
     turns: numbers of steps; those of one turn do not need each other, and may run at once.
     tensors: inputs, outputs, and what crosses steps.
     storages: memory that tensors share in turn.
+    parallel: whether steps may run at once was asked for, or refused.
+    binding: of what is made of constants alone, when these are bound; calls read `held` of it.
     """
 
     aside: ClassVar[tuple[str, ...]] = ("call",)
@@ -44,6 +48,34 @@ class Plan(Keyed, frozen=True):
     call: CallPlan
     target: Target | str | None = None
     options: Options = Options()
+    parallel: bool | None = None
+    binding: Plan | None = None
+    held: tuple[str, ...] = ()
+
+    @property
+    def constants(self) -> tuple[str, ...]:
+        """Inputs that a session is given once, for many calls."""
+        return tuple(n for n in self.program.constants if n not in self.held)
+
+    def with_constants(self, names: Collection[str]) -> Plan:
+        """The plan of calls for which these inputs are the same. Errors: OptionError."""
+        from tcsym.network.binding import residual
+
+        call, left = self.call, residual(self.program, tuple(names))
+        declared = declared_of(call)
+
+        def plan(program: Program) -> Plan:
+            own = {n: v for n, v in declared.items() if n in program.sizes}
+            made = plan_call(program, own, call.foreign_sizes, self.target)
+            within = {n: v for n, v in self.bounds.items() if n in program.sizes}
+            return plan_program(made, self.target, self.options, own, within, self.parallel)
+
+        binding = None if left.binding is None else plan(left.binding)
+        return replace(plan(left.calls), binding=binding, held=left.held)
+
+    def is_given(self, t: Planned) -> bool:
+        """The caller's."""
+        return t.storage is None and t.name not in self.held
 
     @property
     def arena_bytes(self) -> int | None:
@@ -62,17 +94,20 @@ class Plan(Keyed, frozen=True):
         *,
         memory: Literal["planned", "exact"] | None = None,
         state: Mapping[str, str] | None = None,
+        constants: Mapping[str, object] | None = None,
     ) -> Session:
         """Calls that reuse memory: see `Session`.
 
         memory: "planned" at the bounds, or "exact" for the sizes of each call; default: planned
             where bounds tell.
         state: input name -> output name: the input of a call is that output of the call before.
+        constants: input name -> its array, which calls do not give: `Session.bind`.
         Errors: OptionError for what is no such setting, or memory that bounds do not tell.
         """
         from tcsym.network.session import Session
 
-        return Session(self, memory=memory, state=state)
+        plan = self.with_constants(constants) if constants else self
+        return Session(plan, memory=memory, state=state, constants=constants)
 
     def memory(self) -> Memory:
         """Bytes that a call needs, as formulas in the sizes. Compiles all steps."""
@@ -92,6 +127,8 @@ class Plan(Keyed, frozen=True):
             "program": self.program.name,
             "sizes": list(self.program.sizes),
             "var_upper_bound": dict(self.bounds),
+            "constants": list(self.constants),
+            "held": list(self.held),
             "arena_bytes": self.arena_bytes,
             "tensors": [_tensor_data(t) for t in self.tensors],
             "storages": [
@@ -119,11 +156,18 @@ class Plan(Keyed, frozen=True):
         lines = [f"plan of {self.program.name}({', '.join(self.program.sizes)})"]
         if self.bounds:
             lines.append("  bounds " + ", ".join(f"{n} <= {v}" for n, v in self.bounds.items()))
-        lines += [f"  {_tensor_text(t)}" for t in self.tensors]
+        lines += [f"  {_tensor_text(t, self._owner(t))}" for t in self.tensors]
         for k, s in enumerate(self.storages):
             at = "" if s.offset is None else f", at {s.offset}"
             lines.append(f"  storage {k}: {s.bytes} bytes{_most(s.max_bytes)}{at}")
+        if self.binding:
+            lines.append(self.binding.steps_text("  at binding, "))
         return "\n".join([*lines, self.steps_text("  ")])
+
+    def _owner(self, t: Planned) -> str:
+        if t.name in self.held:
+            return "held since binding"
+        return "bound, of the caller" if t.name in self.program.constants else "of the caller"
 
     def steps_text(self, indent: str = "") -> str:
         """A line for each step: what it reads and writes."""
@@ -160,8 +204,8 @@ def _tensor_data(t: Planned) -> dict[str, Any]:
     }
 
 
-def _tensor_text(t: Planned) -> str:
-    where = "of the caller" if t.storage is None else f"in storage {t.storage}"
+def _tensor_text(t: Planned, owner: str) -> str:
+    where = owner if t.storage is None else f"in storage {t.storage}"
     where += f", over {t.over}" if t.over else ""
     shape = ", ".join(map(str, t.shape))
     return f"{t.role} {t.dtype}({shape}) {t.name}: {t.bytes} bytes{_most(t.max_bytes)}, {where}"
@@ -203,7 +247,13 @@ def plan_program(
     )  # first of equals
     written_over = {t.name: t.over for t in tensors if t.over}
     steps = tuple([_in_place(step, written_over) for step in steps])
-    return Plan(program, found, steps, turns, tensors, storages, call, target, options)
+    return Plan(program, found, steps, turns, tensors, storages, call, target, options, parallel)
+
+
+def declared_of(call: CallPlan) -> dict[str, Dim | int]:
+    """What is known of the sizes of a call before it."""
+    known: dict[str, Dim | int] = {call.sizes[k]: dim for k, dim in call.promises.items()}
+    return known | {n: v for n, v in zip(call.sizes, call.initial) if v is not None}
 
 
 def _in_place(step: Step, over: Mapping[str, str]) -> Step:
@@ -235,13 +285,3 @@ def _checked(call: CallPlan, bounds: Mapping[str, int]) -> dict[str, int]:
             raise call.error("size", message, call.program.span)
         out[name] = value
     return out
-
-
-def require_within(plan: Plan, sizes: tuple[int, ...]) -> None:
-    """SizeError for a size beyond its bound."""
-    for name, value in zip(plan.call.sizes, sizes):
-        most = plan.bounds.get(name)
-        if most is not None and value > most:
-            message = f"size `{name}` is {value}, but memory is planned for at most {most}"
-            hint = f'plan for more: `plan(bounds={{"{name}": {value}}})`, or use memory="exact"'
-            raise plan.call.error("size", message, plan.program.span, hint)

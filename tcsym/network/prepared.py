@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from tcsym.network.allocate import Allocator, Scratch
+from tcsym.index.values import evaluate
+from tcsym.network.allocate import Allocator, Scratch, aligned
 from tcsym.network.made import MadeStep
 from tcsym.network.plan import Plan
 from tcsym.network.turns import tasks_of
@@ -24,7 +25,7 @@ from tcsym.runtime.native import native
 from tcsym.runtime.packing import packed
 from tcsym.runtime.pool import process_pool
 from tcsym.runtime.size_functions import shapes_of
-from tcsym.runtime.variants import layout_of
+from tcsym.runtime.variants import Variant, layout_of
 from tcsym.runtime.view import Library, View
 from tcsym.types import DType
 
@@ -70,12 +71,23 @@ class Preparation:
         self.plan, self.steps, self.kept = plan, steps, kept
         self.allocator, self.scratch = allocator, scratch
         self._lock, self._slow = lock, slow
-        self.inputs = [p for p in plan.call.inputs if p.name not in kept]
+        fixed = {*kept, *plan.program.constants}
+        self.inputs = [p for p in plan.call.inputs if p.name not in fixed]
         self.place = {p.name: k for k, p in enumerate(self.inputs)}
         self.position = {p.name: k for k, p in enumerate(plan.call.inputs)}
         self.held = [t for t in plan.tensors if t.storage is not None]
         shapes = [*(t.shape for t in self.held), tuple(s.bytes for s in plan.storages)]
         self._shapes = shapes_of(shapes, plan.call.sizes)
+        self._held: dict[tuple[int, str], Array] = {}
+
+    @property
+    def held_bytes(self) -> int:
+        """Of what kernels made of constants."""
+        return sum([x.nbytes for x in self._held.values()])
+
+    def forget_held(self) -> None:
+        """The constants are others."""
+        self._held.clear()
 
     def made(
         self, bound: Bound, library: Library, state: Mapping[str, Array], threads: int
@@ -83,7 +95,8 @@ class Preparation:
         """state: what the call takes for states. library: of the results."""
         *shapes, byte_counts = self._shapes(*bound.sizes)
         memory = self.allocator.storages(tuple(byte_counts))
-        views = {name: numpy_view(array) for name, array in state.items()}
+        views = {name: bound.views[self.position[name]] for name in self.plan.program.constants}
+        views |= {name: numpy_view(array) for name, array in state.items()}
         for t, shape in zip(self.held, shapes):
             assert t.storage is not None
             n = prod(shape) * t.dtype.bytes
@@ -143,12 +156,38 @@ class Preparation:
         shown = [views[n] if n in views else bound.views[self.position[n]] for n in names]
         own = step.sizes(bound.sizes)
         variant = step.variant(shown, own)
-        values = variant.values(shown, own)
+        made = self._made_of_constants(step, variant, shown, own, threads)
+        values = variant.values(shown, (*own, 0))
         kernel = variant.kernel.ready(values)
         assert isinstance(kernel, LoadedKernel)
-        used = [names[k] for k in variant.pointers]
-        places = [(-1, views[n].pointer) if n in views else (self.place[n], 0) for n in used]
-        return _Launch(step, kernel, tuple(places), values, kernel.byte_counts(values, threads))
+        known = [(-1, views[n].pointer) if n in views else (self.place[n], 0) for n in names]
+        known += [(-1, pointer) for pointer in made]
+        places = tuple([known[k] for k in variant.pointers])
+        return _Launch(step, kernel, places, values, kernel.byte_counts(values, threads))
+
+    def _made_of_constants(
+        self,
+        step: MadeStep,
+        variant: Variant,
+        shown: Sequence[View],
+        sizes: tuple[int, ...],
+        threads: int,
+    ) -> list[int]:
+        """Where what this kernel holds of constants is; made where calls of these sizes need it."""
+        values = variant.values(shown, (*sizes, 1))
+        named = dict(zip(variant.compiled.sizes, values))
+        pointers = []
+        for name, count in variant.compiled.held:
+            n, key = evaluate(count, named), (id(variant), name)
+            if n and key not in self._held:
+                self._held[key] = aligned(n)
+            pointers.append(self._held[key].ctypes.data if n else 0)
+        if any(pointers):
+            known = [*[v.pointer for v in shown], *pointers]
+            result = variant.kernel.run([known[k] for k in variant.pointers], values, threads)
+            if result:
+                raise step.call.fault_error(variant.compiled.faults[result - 1])
+        return pointers
 
     def _make_room(self, launches: Sequence[_Launch], threads: int) -> None:
         """Scratch memory for steps in turn, and for those that may run beside the first of one."""

@@ -15,8 +15,9 @@ from tcsym.dispatch.switch import Switch
 from tcsym.dispatch.switch_image import switch_image
 from tcsym.errors import OptionError, TargetError
 from tcsym.network.allocate import Scratch, allocator_of
+from tcsym.network.calls import constants_call, free_call, known_call, require_within
 from tcsym.network.made import made_steps
-from tcsym.network.plan import Plan, require_within
+from tcsym.network.plan import Plan
 from tcsym.network.prepared import Preparation, Prepared
 from tcsym.process.threads import get_num_threads, require_threads
 from tcsym.runtime.arguments import MISSING, Bound, bind, match_arguments
@@ -27,7 +28,7 @@ from tcsym.runtime.packing import packed
 from tcsym.runtime.plan import GivenSize, Parameter
 from tcsym.runtime.results import original_of, require_updatable, result_library
 from tcsym.runtime.view import HERE, Library, View
-from tcsym.sizes.dims import size_value
+from tcsym.sizes.dims import Dim, size_value
 
 KEPT_SIZES = 64  # choices of sizes whose views a session keeps
 
@@ -39,6 +40,7 @@ class Session:
     them. Calls from several threads go one after the other; use a session for each thread.
     state: what goes from an output to an input of the next call, and stays here between calls; so
     does what calls update (`inout`) and do not give.
+    constants: inputs that calls do not give; `bind` says what they are, and that they changed.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class Session:
         *,
         memory: Literal["planned", "exact"] | None = None,
         state: Mapping[str, str] | None = None,
+        constants: Mapping[str, object] | None = None,
     ) -> None:
         if HERE.type not in plan.call.device.reads:
             raise TargetError(
@@ -61,11 +64,52 @@ class Session:
         self._scratch = Scratch(max([len(turn) for turn in plan.turns], default=1))
         shared = self._allocator, self._scratch, self._lock, self._serve
         self._preparation = Preparation(plan, made_steps(plan), self._feeds, *shared)
-        self._place = {p.name: k for k, p in enumerate(plan.call.parameters)}
         self._prepared: OrderedDict[Any, Prepared] = OrderedDict()
         self._state: dict[str, Array] = {}
-        is_plain = not (self._states or plan.call.given_sizes)
-        image = switch_image(plan.call) if is_plain else None
+        self._constants: dict[str, object] = {}
+        self._held: dict[str, Array] = {}
+        self._call = self._whole = plan.call
+        if plan.constants:
+            self.bind(**(constants or {}))
+        else:
+            self._begin()
+
+    def bind(self, /, **constants: object) -> None:
+        """Say what constants are from now on: those that are given, or have changed.
+
+        What follows from constants alone is computed now, and what kernels make of them by the next
+        calls. Their memory stays the caller's, and is not to be written until they are bound again.
+        Errors: OptionError for what is no constant of this session; else those of a call.
+        """
+        names = self.plan.constants
+        for name in constants:
+            if name not in names:
+                hint = f"constants are {', '.join(names) or 'none'}"
+                raise OptionError(f"`{name}` is no constant of this session", hint=hint)
+        with self._lock:
+            given = {**self._constants, **constants}
+            header = constants_call(self.plan)
+            bound = bind(header, [given.get(p.name, MISSING) for p in header.parameters], None)
+            require_within(self.plan, header, bound.sizes)
+            known: dict[str, Dim | int] = {
+                n: v for n, v in zip(header.sizes, bound.sizes) if v is not None
+            }
+            inputs = {p.name: self._outside(v) for p, v in zip(header.inputs, bound.views)}
+            if self.plan.binding is not None:
+                made = self.plan.binding.session(memory="exact")(**inputs)
+                results = made if isinstance(made, tuple) else (made,)
+                self._held = {n: x.copy() for n, x in zip(self.plan.held, results)}
+            self._constants, self._call = inputs, free_call(self.plan, known)
+            self._whole = known_call(self.plan, known)
+            self._forget()
+            self._preparation.forget_held()
+            self._begin()
+
+    def _begin(self) -> None:
+        """What calls enter, before any was made."""
+        self._place = {p.name: k for k, p in enumerate(self._call.parameters)}
+        is_plain = not (self._states or self._call.given_sizes)
+        image = switch_image(self._call) if is_plain else None
         self._switch = Switch(image, self._serve) if image is not None else None
         self._enter: Callable[..., Any] = self._switch.function if self._switch else self._serve
 
@@ -85,17 +129,18 @@ class Session:
         **kwargs: Any,
     ) -> Any:
         """Any call, by Python; later ones like it enter native code."""
-        plan = self.plan.call
+        plan = self._whole
         with self._lock:
-            given = match_arguments(plan, args, kwargs)
+            given = match_arguments(self._call, args, kwargs)
             for name in self._states:
                 k = self._place[name]
                 if given[k] is MISSING and name in self._state:
                     given[k] = self._state[name]
             first = self._first_states(given, sizes)
-            given = [first.get(p.name, x) for p, x in zip(plan.parameters, given)]
-            bound = bind(plan, given, sizes)
-            require_within(self.plan, bound.sizes)
+            named = {p.name: x for p, x in zip(self._call.parameters, given)} | first
+            known = {**named, **self._constants, **self._held}
+            bound = bind(plan, [known[p.name] for p in plan.parameters], sizes)
+            require_within(self.plan, plan, bound.sizes)
             pending = require_updatable(plan, bound) if plan.inouts else []
             n_threads = get_num_threads() if threads is None else require_threads(threads)
             for name in self._feeds:
@@ -122,8 +167,10 @@ class Session:
 
     @property
     def bytes(self) -> int:
-        """That it holds now: storages, and scratch memory of its kernels."""
-        return self._allocator.bytes + self._scratch.bytes
+        """That it holds now: storages, scratch memory of its kernels, and what follows from
+        constants."""
+        held = sum([x.nbytes for x in self._held.values()]) + self._preparation.held_bytes
+        return self._allocator.bytes + self._scratch.bytes + held
 
     # ---- memory of some sizes
 
@@ -135,6 +182,13 @@ class Session:
         if any(overlap(view, storage) for storage in prepared.memory):
             return self.plan.call.device.private_copy(view)
         return view
+
+    def _outside(self, view: View) -> object:
+        """A constant; a copy of a result in memory of this session, which its calls write."""
+        memory = [storage for x in self._prepared.values() for storage in x.memory]
+        if any(overlap(view, storage) for storage in memory):
+            return numpy_array(self.plan.call.device.private_copy(view))
+        return view.owner
 
     def _require_outside(self, p: Parameter, view: View, prepared: Prepared) -> None:
         """What a call updates is not in memory which it writes beside."""
@@ -175,11 +229,11 @@ class Session:
         )
 
     def _forget(self) -> None:
-        if self._switch:
-            for sizes, *_ in self._prepared:
+        for sizes, *_ in self._prepared:
+            if self._switch:
                 self._switch.remove(sizes)
-        else:
-            self._enter = self._serve
+            else:
+                self._enter = self._serve
         self._prepared.clear()
 
     # ---- state
@@ -189,8 +243,8 @@ class Session:
         missing = [n for n in self._states if given[self._place[n]] is MISSING]
         if not missing:
             return {}
-        known: dict[str, int] = {}
-        for p, x in zip(self.plan.call.parameters, given):
+        known = {n: v for n, v in zip(self._call.sizes, self._call.initial) if v is not None}
+        for p, x in zip(self._call.parameters, given):
             number = size_value(x)
             if isinstance(p, GivenSize):
                 known |= {p.name: number} if number is not None else {}
@@ -200,7 +254,7 @@ class Session:
         known |= dict(sizes or {})
         found: dict[str, Array] = {}
         for name in missing:
-            p = self.plan.call.parameters[self._place[name]]
+            p = self._call.parameters[self._place[name]]
             assert not isinstance(p, GivenSize)
             extents = [d if isinstance(d, int) else known.get(d) for d in p.dimensions]
             if None not in extents:

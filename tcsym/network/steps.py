@@ -62,7 +62,7 @@ def _groups(program: Program, tree: Tree) -> list[Group]:
         spans.append((min(own), max(own)))
         for s in statements((item,)):
             of_tensor.setdefault(s.target, []).extend(own)
-        read, written = _touched((item,))
+        read, written = touched((item,))
         for name in touching.keys() & (read | written):  # what reads before a write stays with it
             touching[name] += own
             if name in written:
@@ -87,9 +87,9 @@ def _joined(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 def _ordered(program: Program, groups: list[Group]) -> list[Group]:
     """An order that keeps what is needed apart; of several, the one that ends most lifetimes."""
-    touched = [_touched(g) for g in groups]
-    makers = {t: k for k, (_, written) in enumerate(touched) for t in written}
-    needs = [{makers[t] for t in read if t in makers} - {k} for k, (read, _) in enumerate(touched)]
+    found = [touched(g) for g in groups]
+    makers = {t: k for k, (_, written) in enumerate(found) for t in written}
+    needs = [{makers[t] for t in read if t in makers} - {k} for k, (read, _) in enumerate(found)]
     kept = {t.name for t in program.outputs}
     out: list[int] = []
     while len(out) < len(groups):
@@ -97,14 +97,14 @@ def _ordered(program: Program, groups: list[Group]) -> list[Group]:
         ready = [k for k in left if needs[k] <= {*out}]
 
         def ends(k: int, left: list[int] = left) -> int:
-            others = {t for x in left if x != k for t in touched[x][0]} | kept
-            return sum(t in makers and t not in others for t in touched[k][0])
+            others = {t for x in left if x != k for t in found[x][0]} | kept
+            return sum(t in makers and t not in others for t in found[k][0])
 
         out.append(max(ready, key=lambda k: (ends(k), -k)))
     return [groups[k] for k in out]
 
 
-def _touched(items: Group) -> tuple[set[str], set[str]]:
+def touched(items: Group) -> tuple[set[str], set[str]]:
     """Tensors that are read, and that are written."""
     read: set[str] = set()
     written: set[str] = set()
@@ -120,8 +120,8 @@ def _touched(items: Group) -> tuple[set[str], set[str]]:
 
 def _step(program: Program, groups: list[Group], k: int) -> Step:
     items = groups[k]
-    read, written = _touched(items)
-    later = {t for g in groups[k + 1 :] for t in _touched(g)[0]}
+    read, written = touched(items)
+    later = {t for g in groups[k + 1 :] for t in touched(g)[0]}
     later |= {t.name for t in program.outputs}
     updated = {t.name for t in program.inouts} & written
     own = [t for t in program.tensors if t.name not in updated]
@@ -142,6 +142,7 @@ def _step(program: Program, groups: list[Group], k: int) -> Step:
         body=items,
         checks=(),
         canonical="",
+        constants=tuple(n for n in program.constants if n in read),
     )
     return Step(
         with_hash(made), _names(tensors, "input", "inout"), _names(tensors, "output", "inout")

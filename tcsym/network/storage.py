@@ -122,7 +122,12 @@ def _owners(
 
 
 def _weight(most: int | None, size: Index) -> int:
-    return evaluate(size, dict.fromkeys(size.variables(), 64)) if most is None else most
+    return typical(size) if most is None else most
+
+
+def typical(size: Index) -> int:
+    """At equal sizes."""
+    return evaluate(size, dict.fromkeys(size.variables(), 64))
 
 
 def weight(storages: Sequence[Storage]) -> int:

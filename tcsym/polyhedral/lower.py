@@ -82,7 +82,9 @@ def kernel_around(
     for t in reversed(program.by_role("temporary")):
         body = Allocate(t.name, body)
     arguments = tuple(t.name for t in (*program.inputs, *program.outputs))
-    return Kernel(program.name, (*program.sizes, *strides), arguments, buffers, body, context)
+    sizes = (*program.sizes, *strides)
+    constants = program.constants
+    return Kernel(program.name, sizes, arguments, buffers, body, context, constants=constants)
 
 
 def _buffer(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tcsym.ir.compiled import LEFT_OUT, Compiled, Layout, stride_name
+from tcsym.ir.compiled import BINDING, LEFT_OUT, Compiled, Layout, stride_name
 from tcsym.options import Options
 from tcsym.process.config import VERIFY
 from tcsym.process.forks import at_fork
@@ -80,8 +80,9 @@ def _values(slots: Slots, views: Sequence[View], sizes: tuple[int, ...]) -> tupl
 class Variant(Struct, frozen=True):
     """Loaded code and where its arguments come from. Some of it may be made yet, as calls need it.
 
-    `pointers`: position of each of its arguments among inputs and outputs. `slots`: each of its
-    sizes is a slot of the call, or the stride in elements of (argument, dimension).
+    `pointers`: position of each of its arguments among inputs, outputs, and what is held of
+    constants. `slots`: each of its sizes is a slot of the call, or the stride in elements of
+    (argument, dimension); behind the slots is whether it runs at binding (`Kernel.held`).
     """
 
     layouts: Layouts
@@ -261,7 +262,8 @@ class Variants:
 
     def variant_of(self, layouts: Layouts, compiled: Compiled, kernel: Code) -> Variant:
         """Loaded code, and where its arguments come from."""
-        position = {name: k for k, name in enumerate(self.ranks)}
+        known = (*self.ranks, *[name for name, _ in compiled.held])
+        position = {name: k for k, name in enumerate(known)}
         pointers = tuple(position[name] for name in compiled.arguments)
         return Variant(layouts, kernel, pointers, self._slots(compiled))
 
@@ -282,7 +284,8 @@ class Variants:
         return code_key(identity, target, self.options, self.fixed, layouts, self.context)
 
     def _slots(self, compiled: Compiled) -> Slots:
-        where: dict[str, int | tuple[int, int]] = {n: k for k, n in enumerate(self.plan.sizes)}
+        known = (*self.plan.sizes, BINDING)
+        where: dict[str, int | tuple[int, int]] = {n: k for k, n in enumerate(known)}
         for k, (name, rank) in enumerate(self.ranks.items()):
             where |= {stride_name(name, d): (k, d) for d in range(rank)}
         return tuple(where[name] for name in compiled.sizes)

@@ -48,6 +48,7 @@ from tcsym.schedule.split.residues import split_residues
 from tcsym.schedule.split.share_conditions import share_conditions
 from tcsym.schedule.split.unroll_choices import unroll_choices
 from tcsym.schedule.split.unswitch import unswitch, unswitch_serial
+from tcsym.schedule.stage.binding import bound_apart, bound_buffers
 from tcsym.schedule.stage.find_positions import find_positions
 from tcsym.schedule.storage.contract_storage import contract_storage
 from tcsym.schedule.storage.pad_rows import pad_rows
@@ -119,6 +120,7 @@ def _mapped(kernel: Kernel, machine: Machine, options: Options, whole: bool) -> 
     for k, nest in enumerate(nests(kernel.body)):
         schedule = schedule_leaf if nest in seldom else schedule_nest
         kernel = _verified(_scheduled(kernel, nest, schedule, setting.of_nest(k)))
+    bound = bound_buffers(kernel)
     kernel = _verified(skip_unit_windows(clip_sums(kernel), setting.names))
     kernel = _verified(clamp_rows(drop_empty(assume(contract_storage(kernel)))))
     kernel = _verified(full_tiles(drop_masks(pad_rows(kernel)), setting.names))
@@ -133,7 +135,7 @@ def _mapped(kernel: Kernel, machine: Machine, options: Options, whole: bool) -> 
         kernel = parallelise(kernel, machine)
     kernel = replace(kernel, body=unswitch_serial(kernel.body, setting.names))
     kernel = merge_branches(reroll_epilogues(kernel, machine, setting.names))
-    kernel = place_allocations(check_rows_once(kernel, setting.names))
+    kernel = place_allocations(bound_apart(check_rows_once(kernel, setting.names), bound))
     return Mapped(_verified(kernel), tuple(setting.record))
 
 

@@ -6,7 +6,7 @@ one side of the register tile only is done once, when the panel is filled.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -80,6 +80,11 @@ class Operand(Struct, frozen=True):
         along = last.variables() if isinstance(last, Index) else frozenset()
         fast = [x for x in self.inner if x.variable in along]
         return (*(x for x in self.inner if x not in fast), *fast)
+
+
+def is_constant(kernel: Kernel, reads: Iterable[Read]) -> bool:
+    """The same for many calls: copies of it are made once, and cost none of them anything."""
+    return all(r.tensor in kernel.constants for r in reads)
 
 
 def outer_loops(band: Band, roles: Roles) -> tuple[str, ...]:

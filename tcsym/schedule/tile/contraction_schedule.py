@@ -9,7 +9,7 @@ from tcsym.index.expr import ONE, ZERO, Index, floordiv, index, maximum, var
 from tcsym.ir.bounds import extent, least
 from tcsym.ir.loops import Kernel, Loop, Node, Update
 from tcsym.ir.packed import SHORT
-from tcsym.ir.traverse import map_node
+from tcsym.ir.traverse import loads, map_node
 from tcsym.schedule.ahead.prefetch_steps import prefetch_steps
 from tcsym.schedule.analysis.assume import most_in_context
 from tcsym.schedule.analysis.band import Roles, band_of, is_fused, reductions, roles_of
@@ -22,7 +22,12 @@ from tcsym.schedule.analysis.loops import (
     replace_loop,
 )
 from tcsym.schedule.analysis.names import Names
-from tcsym.schedule.analysis.operands import Operand, outer_loops, widened_terms
+from tcsym.schedule.analysis.operands import (
+    Operand,
+    is_constant,
+    outer_loops,
+    widened_terms,
+)
 from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.analysis.vector_legality import vector_refusal
 from tcsym.schedule.order.fuse_reductions import fuse_reductions
@@ -141,17 +146,23 @@ def _fill_stationary(
 def _fill_streamed(
     tiled: Tiled, operands: tuple[Operand, ...], shape: TileShape, setting: Setting
 ) -> Kernel:
-    """Panels before the loops that reuse them whole; the others panel by panel."""
+    """Panels before the loops that reuse them whole; the others panel by panel. Those of constants
+    are made once, before all loops (`stage.binding`)."""
     kernel, tile, names = tiled.kernel, tiled.column_tile, setting.names
     inside: list[Operand] = []
+    once: list[Operand] = []
     for operand in operands:
         before = reuse_loop(kernel, operand, tile)
+        is_top = not loops_around(kernel.body, tile)
+        if before is None and is_top and is_constant(kernel, loads(operand.value)):
+            before = tile
+            once.append(operand)
         if before is None:
             inside.append(operand)
         else:
             kernel = fill_before(kernel, operand, tile, before, shape, names)
-    if inside and len(inside) == len(operands):
-        fit = _tiles_that_fit(kernel, inside, tile, shape, setting)
+    if operands and len(inside) + len(once) == len(operands):
+        fit = _tiles_that_fit(kernel, [*inside, *once], tile, shape, setting)
         threads = threads_left(kernel, tile, setting)
         room = Room(_share(setting), fit, shape.rows, threads)
         kernel, panels = block_panels(kernel, tile, tiled.row_tile, room, setting)

@@ -53,6 +53,7 @@ from tcsym.schedule.tile.window_schedule import whole_window_tile, window_rows
 from tcsym.schedule.version.choose import Proposal
 from tcsym.schedule.version.contraction_versions import (
     FEW_ROWS,
+    bound_once,
     exchange_pays,
     exchanged,
     has_windows,
@@ -138,6 +139,8 @@ def long_sums(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[S
     roles = _roles(kernel, nest)
     if not _may_leave_out(kernel, nest, setting) or has_windows(kernel, nest):
         return
+    if bound_once(kernel, nest, roles):
+        return  # whole sums read them step by step, as they lie
     pays = is_long(kernel, nest)
     if pays is None or roles.rows is None or not _is_of_sizes(kernel, in_context(kernel, pays)):
         return

@@ -52,7 +52,7 @@ from tcsym.schedule.analysis.loops import (
     find_loop,
     loops_around,
 )
-from tcsym.schedule.analysis.operands import outer_loops
+from tcsym.schedule.analysis.operands import is_constant, outer_loops
 from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.analysis.sliding import sliding_loops
 from tcsym.schedule.analysis.vector_legality import can_mask
@@ -69,6 +69,7 @@ BLOCK_ROWS = 16  # most for which vectors along terms take less time than to fil
 FAR_ROWS, FAR_BYTES = 32, 4  # of what the second cache does not hold, by bytes of an element
 BLOCK_TERMS = 16  # for each of those rows, without which the ends of sums take longer
 MANY_TERMS = 64
+BOUND_ROWS = 2  # of panels that were made before: a single row leaves most of a tile idle
 PACKED_ROWS = 10  # times the steps that panels take at once
 APART_ROWS = 3  # where each step of panels that take several at once is far from the last
 NEAR_CACHES = 2  # first caches full of lines, one a step, that are near
@@ -127,6 +128,8 @@ def panels_pay(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Con
     Windows have tiles of their own there, which are no better than panels for more than few rows.
     """
     rows = row_count(kernel, nest, roles)
+    if bound_once(kernel, nest, roles):
+        return ge(rows, BOUND_ROWS)
     if not streams_in_place(kernel, nest, roles, setting):
         return _panels_beat_products(kernel, nest, roles, rows, setting)
     least = max(1, setting.options.pack_reuse * setting.rows)
@@ -143,6 +146,13 @@ def panels_pay(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Con
         apart = all_of((ge(rows, APART_ROWS), far))
         return any_of((often, ge(rows * steps, PACKED_ROWS), apart))
     return any_of((often, all_of((ge(rows, FEW_ROWS + 1), _aliases(kernel, nest, roles, setting)))))
+
+
+def bound_once(kernel: Kernel, nest: str, roles: Roles) -> bool:
+    """Panels are made of constants when these are bound: they cost calls nothing."""
+    band = band_of(find_loop(kernel.body, nest))
+    moves = outer_loops(band, roles) or loops_around(kernel.body, nest)
+    return not moves and bool(roles.streamed) and is_constant(kernel, roles.streamed)
 
 
 def _panels_beat_rows(
