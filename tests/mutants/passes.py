@@ -218,7 +218,7 @@ MUTANTS = (
         "thread-buffers-shared",
         "a temporary that is not private to a loop's iterations lies in each thread's own memory",
         "_Inside.__call__",
-        "return replace(node, body=inner) if node.variable in private else None",
+        "return replace(node, body=inner) if self.is_private(node) else None",
         "return replace(node, body=inner)",
     ),
 )
