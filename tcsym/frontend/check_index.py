@@ -59,17 +59,13 @@ def is_affine(e: Index, names: frozenset[str]) -> bool:
             case str():
                 continue
             case Product(factors):
-                moving = [f for f in factors if f not in names and _variables(f) & names]
+                moving = [f for f in factors if f not in names and of_atom(f).variables() & names]
                 if moving or sum(f in names for f in factors) > 1:
                     return False
             case _:
-                if _variables(atom) & names:
+                if of_atom(atom).variables() & names:
                     return False
     return True
-
-
-def _variables(atom: object) -> frozenset[str]:
-    return Index(((atom, 1),)).variables()  # type: ignore[arg-type]
 
 
 def loop_names(c: Context) -> frozenset[str]:
@@ -182,13 +178,13 @@ def _note_divisors(e: Index, scope: Scope) -> None:
 
 
 def _is_range_atom(atom: Atom, names: frozenset[str], scope: Scope) -> bool:
-    if not _variables(atom) & names:
+    if not of_atom(atom).variables() & names:
         return True
     match atom:
         case str():
             return True
         case Product(factors):
-            moving = [f for f in factors if _variables(f) & names]
+            moving = [f for f in factors if of_atom(f).variables() & names]
             return len(moving) == 1 and moving[0] in names
         case FloorDiv(a, b) | Mod(a, b):
             return _is_divisor(b, scope) and is_range_affine(a, names, scope)

@@ -29,7 +29,6 @@ from tcsym.index.expr import (
     FALSE,
     TRUE,
     ZERO,
-    All,
     Condition,
     Index,
     all_of,
@@ -41,6 +40,7 @@ from tcsym.index.expr import (
     var,
 )
 from tcsym.index.quasi_affine import is_quasi_affine
+from tcsym.index.values import conjuncts
 
 
 class Points(Struct, frozen=True):
@@ -84,7 +84,7 @@ def points_of(placed: Placed, path: Path, left_only: bool = False) -> Points:
     condition = all_of((*placed.conditions, path.condition))
     lost = placed.ragged
     if lost & condition_variables(condition):
-        condition = all_of(c for c in parts_of(condition) if not lost & condition_variables(c))
+        condition = all_of(c for c in conjuncts(condition) if not lost & condition_variables(c))
     return Points(placed.intervals(left_only), condition, path.by_data or bool(lost))
 
 
@@ -101,10 +101,6 @@ def points_of_given(placed: Placed, given: Given) -> Points:
         used = used.union(*(x & own for x in ends))
     scope = (i for i in placed.intervals() if i.variable in used or i.variable not in own)
     return Points(tuple(scope), all_of(placed.conditions), bool(used & placed.ragged))
-
-
-def parts_of(c: Condition) -> tuple[Condition, ...]:
-    return c.conditions if isinstance(c, All) else (c,)
 
 
 def within(e: Index, extent: Index, points: Points, path: Path, facts: Facts) -> Condition | None:

@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 from tcsym.frontend.infer_forms import Interval, bound, sign, split
 from tcsym.frontend.program import Given
 from tcsym.frontend.resolved import Variable
-from tcsym.index.expr import Index, Max, Min
+from tcsym.index.expr import Index, Max, Min, of_atom
 from tcsym.index.values import substitute
 
 
@@ -75,7 +75,7 @@ def _atoms(i: Interval) -> Iterator[object]:
 
 
 def _mentions(atom: object, names: set[str]) -> bool:
-    return not names.isdisjoint(Index(((atom, 1),)).variables())  # type: ignore[arg-type]
+    return not names.isdisjoint(of_atom(atom).variables())  # type: ignore[arg-type]
 
 
 def at_worst_ends(

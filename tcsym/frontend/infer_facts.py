@@ -18,10 +18,10 @@ from tcsym.index.expr import (
     Condition,
     Index,
     NonNegative,
-    Product,
     any_of,
     condition_variables,
     eq,
+    factors_of,
     ge,
     maximum,
     minimum,
@@ -73,7 +73,7 @@ class Facts(Struct):
         """Use e >= 1 in later proofs, if it is a size or a product of sizes."""
         if len(e.terms) == 1 and not e.constant and e.terms[0][1] > 0:
             atom = e.terms[0][0]
-            factors = atom.factors if isinstance(atom, Product) else (atom,)
+            factors = factors_of(atom)
             if all(f in self.sizes for f in factors):
                 self.positive |= {f for f in factors if isinstance(f, str)}
 

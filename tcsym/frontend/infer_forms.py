@@ -22,6 +22,7 @@ from tcsym.index.expr import (
     Min,
     Mod,
     Product,
+    factors_of,
     floordiv,
     maximum,
     minimum,
@@ -163,7 +164,7 @@ def positive_in(scope: Scope) -> frozenset[str]:
         extent = i.upper - i.lower
         if len(extent.terms) == 1 and extent.constant <= 0 and extent.terms[0][1] > 0:
             atom = extent.terms[0][0]
-            factors = atom.factors if isinstance(atom, Product) else (atom,)
+            factors = factors_of(atom)
             found |= {f for f in factors if isinstance(f, str)}
     return frozenset(found) - {i.variable for i in scope}
 

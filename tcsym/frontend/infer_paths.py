@@ -27,7 +27,7 @@ from tcsym.frontend.program import (
     rebuilt,
 )
 from tcsym.index.expr import TRUE, All, Any_, Condition, Index, IsZero, NonNegative, Not, all_of, ge
-from tcsym.index.values import Values, substitute
+from tcsym.index.values import Values, conjuncts, substitute
 
 
 class Path(Struct, frozen=True):
@@ -46,9 +46,7 @@ class Path(Struct, frozen=True):
 
     def implies(self, e: Index) -> bool:
         """True if a comparison among the guards differs from `e >= 0` by a constant >= 0."""
-        for c in (
-            self.condition.conditions if isinstance(self.condition, All) else (self.condition,)
-        ):
+        for c in conjuncts(self.condition):
             match c:
                 case NonNegative(known):
                     sides = [known]

@@ -30,7 +30,7 @@ from tcsym.frontend.infer_messages import plain
 from tcsym.frontend.infer_paths import Path
 from tcsym.frontend.program import Given
 from tcsym.frontend.resolved import Variable
-from tcsym.index.expr import ZERO, Atom, Index, Product, ceildiv, floordiv
+from tcsym.index.expr import ZERO, Atom, Index, Product, ceildiv, floordiv, of_atom
 
 
 class Demand(Struct, frozen=True):
@@ -175,7 +175,7 @@ def _is_opaque(atom: Atom, moving: set[str]) -> bool:
         return False
     if isinstance(atom, Product):
         return any(_is_opaque(f, moving) for f in atom.factors)
-    inner = Index(((atom, 1),)).variables()
+    inner = of_atom(atom).variables()
     return not moving.isdisjoint(inner)
 
 

@@ -224,7 +224,7 @@ def _product(a: Index, b: Index) -> Index:
     right: list[tuple[Atom | None, int]] = [*b.terms, *([(None, b.constant)] if b.constant else [])]
     for x, cx in left:
         for y, cy in right:
-            factors = [f for z in (x, y) if z is not None for f in _factors(z)]
+            factors = [f for z in (x, y) if z is not None for f in factors_of(z)]
             if not factors:
                 constant += cx * cy
                 continue
@@ -235,7 +235,7 @@ def _product(a: Index, b: Index) -> Index:
     return _linear(sums, constant)
 
 
-def _factors(atom: Atom) -> tuple[Atom, ...]:
+def factors_of(atom: Atom) -> tuple[Atom, ...]:
     return atom.factors if isinstance(atom, Product) else (atom,)
 
 
@@ -263,9 +263,9 @@ def floordiv(a: Index | int, b: Index | int) -> Index:
     return base + of_atom(FloorDiv(_shared(rest, remainder), index(n)))
 
 
-def ceildiv(a: Index | int, n: int) -> Index:
-    """ceil(a / n) for a positive integer n."""
-    return floordiv(index(a) + (n - 1), n)
+def ceildiv(a: Index | int, n: Index | int) -> Index:
+    """ceil(a / n) for a positive n."""
+    return floordiv(index(a) + n - 1, n)
 
 
 def mod(a: Index | int, b: Index | int) -> Index:

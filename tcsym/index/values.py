@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
+from operator import mul
 
 from tcsym.index.expr import (
+    ONE,
+    All,
     Atom,
     Condition,
     Index,
@@ -176,3 +179,12 @@ def evaluate(e: Index, values: Mapping[str, int], found: dict[Index, int] | None
 def holds(c: Condition, values: Mapping[str, int], found: dict[Index, int] | None = None) -> bool:
     """Truth of `c`; conjunctions and disjunctions stop early. `found`: as in `evaluate`."""
     return _Evaluated(values, found).condition(c)
+
+
+def product_of(factors: Iterable[Index]) -> Index:
+    return reduce(mul, factors, ONE)
+
+
+def conjuncts(c: Condition) -> tuple[Condition, ...]:
+    """The conditions of which all must hold."""
+    return c.conditions if isinstance(c, All) else (c,)

@@ -12,7 +12,7 @@ from typing import assert_never
 
 from msgspec import Struct
 
-from tcsym.index.expr import ZERO, Index, floordiv, index, maximum
+from tcsym.index.expr import ZERO, Index, ceildiv, index, maximum
 from tcsym.ir.compiled import ARENA_LINE
 from tcsym.ir.device import DeviceNode
 from tcsym.ir.loops import (
@@ -70,7 +70,7 @@ def buffer_bytes(buffer: Buffer) -> Index:
     total = index(buffer.dtype.bytes)
     for extent in buffer.shape:
         total = total * extent
-    return floordiv(total + (ARENA_LINE - 1), ARENA_LINE) * ARENA_LINE
+    return ceildiv(total, ARENA_LINE) * ARENA_LINE
 
 
 def _bytes(kernel: Kernel, n: Node, used: Index, offsets: dict[str, Index]) -> tuple[Index, Index]:

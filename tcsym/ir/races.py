@@ -20,7 +20,6 @@ from msgspec.structs import replace
 
 from tcsym.index.expr import (
     ZERO,
-    All,
     Condition,
     Index,
     all_of,
@@ -33,6 +32,7 @@ from tcsym.index.expr import (
 )
 from tcsym.index.presburger import Presburger
 from tcsym.index.quasi_affine import is_quasi_affine
+from tcsym.index.values import conjuncts
 from tcsym.ir.device import Barrier, BeginCopy, CommitCopies, DeviceNode, WaitCopies
 from tcsym.ir.loops import (
     Allocate,
@@ -142,7 +142,7 @@ class _At(Struct, frozen=True):
     def under(self, orders: bool, *conditions: Condition) -> _At:
         """orders: other places are under them, too, those of barriers."""
         own = {*self.threads, *self.variables}
-        parts = [x for c in conditions for x in (c.conditions if isinstance(c, All) else (c,))]
+        parts = [x for c in conditions for x in (conjuncts(c))]
         kept = [c for c in parts if orders or condition_variables(c) <= own]
         rest = [c for c in parts if c not in kept]
         at = replace(self, conditions=(*self.conditions, *kept))

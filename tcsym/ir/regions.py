@@ -19,8 +19,8 @@ from typing import assert_never
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tcsym.index.expr import All, Atom, Condition, Index, IsZero, of_atom
-from tcsym.index.values import substitute
+from tcsym.index.expr import Atom, Condition, Index, IsZero, of_atom
+from tcsym.index.values import conjuncts, substitute
 from tcsym.ir.archive import TASK
 from tcsym.ir.device import DeviceNode, buffers_of
 from tcsym.ir.formulas import shared_formulas
@@ -208,7 +208,7 @@ def buffers_used(body: Node) -> frozenset[str]:
 def sizes_in(c: Condition, sizes: tuple[str, ...]) -> dict[str, int]:
     """Those of `sizes` that have one value where `c` holds."""
     found: dict[str, int] = {}
-    for part in c.conditions if isinstance(c, All) else (c,):
+    for part in conjuncts(c):
         if isinstance(part, IsZero) and len(part.index.terms) == 1:
             ((atom, k),) = part.index.terms
             if isinstance(atom, str) and atom in sizes and abs(k) == 1:

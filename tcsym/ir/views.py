@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import reduce
-from operator import mul
 
 from tcsym.index.expr import ONE, Condition, Index, all_of, choose, eq, var
-from tcsym.index.values import evaluate, map_condition, substitute
+from tcsym.index.values import evaluate, map_condition, product_of, substitute
 from tcsym.ir.loops import Kernel, View
 
 
@@ -17,7 +15,7 @@ def viewed_values(view: View) -> dict[str, Index]:
     values: dict[str, Index] = {}
     for group in view.groups:
         *ones, last = group
-        product = reduce(mul, map(var, group), ONE)
+        product = product_of(map(var, group))
         values[last] = choose(condition, product, var(last))
         values.update((x, choose(condition, ONE, var(x))) for x in ones)
     return values

@@ -22,8 +22,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tcsym.frontend.program import Read, subexpressions
-from tcsym.index.expr import All, Condition, Index, condition_variables, negate, var
-from tcsym.index.values import substitute
+from tcsym.index.expr import Index, condition_variables, negate, var
+from tcsym.index.values import conjuncts, substitute
 from tcsym.options import Fusion
 from tcsym.polyhedral.classify import contracted, innermost, loop_order
 from tcsym.polyhedral.dependence import Dependences
@@ -295,15 +295,11 @@ def _slides(s: ScopStatement) -> bool:
 
 def _exclude(s: ScopStatement, t: ScopStatement, fu: _Fusing) -> bool:
     """Sizes that `t` asks for are none for `s`: no call runs both."""
-    ours = set(_conjuncts(s.condition))
+    ours = set(conjuncts(s.condition))
     return any(
-        condition_variables(x) <= set(fu.scop.sizes) and set(_conjuncts(negate(x))) <= ours
-        for x in _conjuncts(t.condition)
+        condition_variables(x) <= set(fu.scop.sizes) and set(conjuncts(negate(x))) <= ours
+        for x in conjuncts(t.condition)
     )
-
-
-def _conjuncts(c: Condition) -> tuple[Condition, ...]:
-    return c.conditions if isinstance(c, All) else (c,)
 
 
 def _feed_one(run: list[_Unit], u: _Unit, later: list[_Unit], fu: _Fusing) -> bool:

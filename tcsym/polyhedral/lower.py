@@ -26,7 +26,7 @@ from tcsym.index.expr import (
     negate,
     var,
 )
-from tcsym.index.values import condition_substitute, substitute
+from tcsym.index.values import condition_substitute, conjuncts, substitute
 from tcsym.ir.bounds import is_nonnegative
 from tcsym.ir.compiled import Layout, layout_strides
 from tcsym.ir.loops import (
@@ -233,7 +233,7 @@ def proper_end(lower: Index, upper: Index, order: LoopOrder, sizes: tuple[str, .
 
 def _split(c: Condition, variable: str) -> tuple[Condition, Condition]:
     """The conjuncts that do not depend on `variable`, and those that do."""
-    parts = c.conditions if isinstance(c, All) else (c,)
+    parts = conjuncts(c)
     outside = tuple(p for p in parts if variable not in condition_variables(p))
     inside = tuple(p for p in parts if variable in condition_variables(p))
     return _conjunction(outside), _conjunction(inside)

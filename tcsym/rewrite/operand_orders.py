@@ -18,7 +18,8 @@ from operator import mul
 from msgspec import Struct
 
 from tcsym.frontend.einsum_order import GAIN, Order, after, own_sums, take
-from tcsym.index.expr import ONE, ZERO, Index
+from tcsym.index.expr import ZERO, Index
+from tcsym.index.values import product_of
 
 MOST_OPERANDS = 5  # they have 180 orders
 
@@ -205,7 +206,7 @@ def _found(x: _Candidate, operands: Operands) -> Found:
     extents = operands.extents
     points = ZERO
     for sizes, n in x.points.items():
-        points = points + reduce(mul, sizes, ONE) * n
+        points = points + product_of(sizes) * n
     last = {extents[v] for v in x.steps[-1].labels}
     inner = {extents[v] for step in x.steps[:-1] for v in step.summed} - last
     return Found(x.order, points, tuple(e for e in inner if not (e.as_int() or 0) > 0))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import reduce
-from operator import add, and_, mul
+from operator import add, and_
 
 import numpy as np
 from msgspec import Struct, field
@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from tcsym.frontend.einsum_order import Order
 from tcsym.frontend.program import Item, Program, Range, Read, Statement, reads, statements
 from tcsym.frontend.rename import Renaming
-from tcsym.index.expr import ONE, ZERO, Condition, Index, all_of, choose, ge, minimum
-from tcsym.index.values import evaluate
+from tcsym.index.expr import ZERO, Condition, Index, all_of, choose, ge, minimum
+from tcsym.index.values import evaluate, product_of
 from tcsym.rewrite.factors import flattened, product
 from tcsym.rewrite.operand_orders import MOST_OPERANDS, Extents, Operands, summing_orders
 from tcsym.rewrite.pair_operands import Pairing, best_pairs, summed_operands
@@ -119,7 +119,7 @@ def _sums(orders: list[list[Extents]]) -> list[Index]:
     all_ = [Counter(extents) for products in orders for extents in products]
     shared = reduce(and_, all_) if all_ else Counter[Index]()
     return [
-        reduce(add, (reduce(mul, (Counter(x) - shared).elements(), ONE) for x in products), ZERO)
+        reduce(add, (product_of((Counter(x) - shared).elements()) for x in products), ZERO)
         for products in orders
     ]
 

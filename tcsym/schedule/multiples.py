@@ -23,6 +23,7 @@ from tcsym.index.expr import (
     Mod,
     Product,
     choose,
+    factors_of,
     floordiv,
     index,
     maximum,
@@ -104,7 +105,7 @@ class _Restore(Struct, frozen=True):
     def _sum(self, e: Index) -> Index:
         total = index(e.constant)
         for atom, c in e.terms:
-            factors = atom.factors if isinstance(atom, Product) else (atom,)
+            factors = factors_of(atom)
             part = index(1)
             for f in factors:
                 size, step = self.steps.get(f, ("", 1)) if isinstance(f, str) else ("", 1)

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from math import gcd, prod
 
-from tcsym.index.expr import All, Atom, Condition, FloorDiv, Index, IsZero, Product, mod, var
+from tcsym.index.expr import Atom, Condition, FloorDiv, Index, IsZero, Product, mod, var
+from tcsym.index.values import conjuncts
 
 Multiples = Mapping[str, int]  # others: of 1
 
 
 def multiples_in(c: Condition) -> Iterator[tuple[str, int]]:
     """Variables, each with a number that it is a multiple of where `c` holds."""
-    for part in c.conditions if isinstance(c, All) else (c,):
+    for part in conjuncts(c):
         if isinstance(part, IsZero):
             yield from _remainder(part.index)
 

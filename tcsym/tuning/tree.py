@@ -10,15 +10,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import reduce
 from math import prod
-from operator import mul
 from typing import Any, assert_never
 
 from msgspec import Struct
 
 from tcsym.errors import OptionError
-from tcsym.index.expr import TRUE, Condition, Index, all_of, eq, ge, index, mod, negate, var
+from tcsym.index.expr import TRUE, Condition, Index, all_of, eq, ge, mod, negate, var
+from tcsym.index.values import product_of
 from tcsym.options import Options
 
 DEEPEST = 40
@@ -70,7 +69,7 @@ class Predicate(Struct, frozen=True):
 
 
 def _product(sizes: Sequence[int], names: Sequence[str]) -> Index:
-    return reduce(mul, (var(names[k]) for k in sizes), index(1))
+    return product_of(var(names[k]) for k in sizes)
 
 
 class Box(Struct, frozen=True):

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from tcsym.frontend.program import Binary, Call, Const, Read, Unary
-from tcsym.index.expr import ONE, ZERO, Index, condition_variables
+from tcsym.index.expr import ONE, ZERO, Index, condition_variables, of_atom
 from tcsym.ir.loops import Allocate, Block, Branch, Buffer, Loop, Node, Store, Update, Value
 from tcsym.ir.traverse import loads, subvalues
 from tcsym.target.machine import Machine
@@ -108,17 +108,13 @@ def is_strided_row(r: Read, lane: str, buffers: dict[str, Buffer]) -> bool:
     buffer = buffers[r.tensor]
     if buffer.space == "register" or any(r.checked) or r.unwritten is not None:
         return False
-    moving = [a for a, _ in last.terms if lane in _variables(a)]
+    moving = [a for a, _ in last.terms if lane in of_atom(a).variables()]
     inside = any(lane in s.variables() for s in outer if s is not None)
     return not inside and moving == [lane] and _has_unit_rows(buffer)
 
 
 def _has_unit_rows(buffer: Buffer) -> bool:
     return buffer.strides is None or buffer.strides[-1] == ONE
-
-
-def _variables(atom: object) -> frozenset[str]:
-    return Index(((atom, 1),)).variables()  # type: ignore[arg-type]
 
 
 def _keeps(p: _Place, name: str, buffers: dict[str, Buffer]) -> bool:
@@ -145,7 +141,7 @@ def _is_whole(s: object, lane: str, width: int) -> bool:
         return False
     others = [(a, c) for a, c in s.terms if a != lane]
     return s.constant % width == 0 and all(
-        c % width == 0 and lane not in _variables(a) for a, c in others
+        c % width == 0 and lane not in of_atom(a).variables() for a, c in others
     )
 
 

@@ -3,13 +3,11 @@ tcsym/native/simt.h)."""
 
 from __future__ import annotations
 
-from functools import reduce
-from operator import mul
-
 from tcsym.codegen.scalar.context import Context
 from tcsym.codegen.scalar.index_code import as_val, number
 from tcsym.codegen.scalar.values import Val, constant
-from tcsym.index.expr import ONE, ZERO, Index, maximum, minimum
+from tcsym.index.expr import ZERO, Index, maximum, minimum
+from tcsym.index.values import product_of
 from tcsym.ir.loops import Buffer
 from tcsym.ir.regions import Region
 
@@ -40,7 +38,7 @@ def _global(context: Context, name: str, is_written: bool) -> tuple[str, ...]:
     ends = [(n - 1) * s for n, s in zip(buffer.shape, buffer.element_strides(), strict=True)]
     first = sum((minimum(ZERO, e) for e in ends), ZERO)
     last = sum((maximum(ZERO, e) for e in ends), ZERO)
-    count = reduce(mul, buffer.shape, ONE)
+    count = product_of(buffer.shape)
     numbers: tuple[Index | int, ...] = first, last, count, buffer.dtype.bytes, int(is_written)
     values = [constant(e, "i64") if isinstance(e, int) else _value(context, e) for e in numbers]
     text = _text(context, name)

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import reduce
-from operator import mul
 from typing import assert_never
 
 from msgspec import Struct
 
 from tcsym.codegen.device.launch import block_loops, threads_of
 from tcsym.index.expr import TRUE, Index, condition_text, floordiv, mod, var
+from tcsym.index.values import product_of
 from tcsym.ir.allocate import block_bytes
 from tcsym.ir.bounds import extent
 from tcsym.ir.device import (
@@ -183,7 +182,7 @@ class _Text(Struct, frozen=True):
         yield f"{pad}}}"
 
     def launch(self, r: Region) -> str:
-        blocks: Index = reduce(mul, map(extent, block_loops(r.loop)))
+        blocks: Index = product_of(map(extent, block_loops(r.loop)))
         shape = f"<<<{blocks}, {threads_of(r.loop)}, {block_bytes(self.kernel, r.loop)}>>>"
         return f"{r.name}{shape}({', '.join((*r.numbers, *r.pointers))});"
 

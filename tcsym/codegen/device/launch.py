@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from functools import reduce
-from operator import mul
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -28,6 +26,7 @@ from tcsym.codegen.scalar.regions import inside, received
 from tcsym.codegen.scalar.text import WEIGHTS, Function, Module
 from tcsym.codegen.scalar.values import Val
 from tcsym.index.expr import ZERO, Index, floordiv, mod, of_atom, var
+from tcsym.index.values import product_of
 from tcsym.ir.allocate import block_bytes
 from tcsym.ir.bounds import extent
 from tcsym.ir.device import Barrier
@@ -160,7 +159,7 @@ def run_grid(context: Context, function: str, arguments: list[str]) -> None:
 
 
 def blocks_of(loop: Loop) -> Index:
-    return reduce(mul, map(extent, block_loops(loop)))
+    return product_of(map(extent, block_loops(loop)))
 
 
 def threads_of(loop: Loop) -> int:

@@ -14,9 +14,7 @@ step of an innermost reduction comes after it: what is done in one is little. No
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import reduce
 from math import gcd
-from operator import mul
 
 from msgspec import Struct
 
@@ -38,7 +36,8 @@ from tcsym.codegen.scalar.index_code import (
 from tcsym.codegen.scalar.lane_places import known_places, steady
 from tcsym.codegen.scalar.row_groups import from_first_row
 from tcsym.codegen.scalar.values import Val, bits_of, constant
-from tcsym.index.expr import ZERO, Atom, Index, Product, index, of_atom
+from tcsym.index.expr import ZERO, Atom, Index, Product, factors_of, index, of_atom
+from tcsym.index.values import product_of
 from tcsym.ir.loops import Buffer
 
 _LARGEST_SCALE = 8  # of an index in an address
@@ -208,12 +207,12 @@ def _strides(context: Context, terms: tuple[tuple[Atom, int], ...]) -> dict[Atom
     """What each loop's variable is multiplied by, which is known outside of the loop."""
     found: dict[Atom, Index] = {}
     for atom, coefficient in terms:
-        factors = sorted(_factors_of(atom), key=lambda f: depth_of(context, f))
+        factors = sorted(factors_of(atom), key=lambda f: depth_of(context, f))
         depths = [0, *(depth_of(context, f) for f in factors)]
         moving, rest = atom, index(coefficient)
         if depths[-1] > depths[-2]:
             moving = factors[-1]
-            rest = reduce(mul, map(of_atom, factors[:-1]), rest)
+            rest = rest * product_of(map(of_atom, factors[:-1]))
         found[moving] = found.get(moving, ZERO) + rest
     return found
 
@@ -232,7 +231,7 @@ def _folded(
     for atom, coefficient in terms:
         rest: list[Atom] = []
         is_copy = False
-        for f in _factors_of(atom):
+        for f in factors_of(atom):
             if isinstance(f, str) and _is_known(context, f):
                 coefficient *= context.variables[f].offset
                 is_copy = is_copy or f not in context.kernel.sizes
@@ -247,10 +246,6 @@ def _folded(
             unrolled.add(left)
     same = tuple((a, c) for a, c in total.items() if c and a not in unrolled)
     return same, tuple((a, c) for a, c in total.items() if c and a in unrolled), start
-
-
-def _factors_of(atom: Atom) -> tuple[Atom, ...]:
-    return atom.factors if isinstance(atom, Product) else (atom,)
 
 
 def _is_known(context: Context, factor: Atom) -> bool:

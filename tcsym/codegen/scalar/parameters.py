@@ -7,8 +7,6 @@ that does not depend on names. So expressions of alike loops become equal.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import reduce
-from operator import mul
 from typing import assert_never
 
 from tcsym.index.expr import (
@@ -31,7 +29,7 @@ from tcsym.index.expr import (
     var,
     weighted_sum,
 )
-from tcsym.index.values import map_condition
+from tcsym.index.values import map_condition, product_of
 
 Terms = tuple[tuple[Atom, int], ...]
 
@@ -104,9 +102,9 @@ class Parameters:
                 moving = [f for f in factors if not self.is_known(f)]
                 total = ONE
                 if fixed:
-                    sizes = reduce(mul, fixed)
+                    sizes = product_of(fixed)
                     total = self.number(sizes)
-                return reduce(mul, map(self.atom, sorted(moving, key=self.shape_of)), total)
+                return total * product_of(map(self.atom, sorted(moving, key=self.shape_of)))
             case FloorDiv(a, b):
                 return floordiv(self.index(a), self.index(b))
             case Mod(a, b):

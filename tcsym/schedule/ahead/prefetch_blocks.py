@@ -10,14 +10,12 @@ a row, as windows do that move by one element.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import reduce
-from operator import mul
 
 from msgspec.structs import replace
 
 from tcsym.frontend.program import Read
-from tcsym.index.expr import FALSE, ONE, TRUE, ZERO, Index, ge
-from tcsym.index.values import substitute
+from tcsym.index.expr import FALSE, TRUE, ZERO, Index, ge
+from tcsym.index.values import product_of, substitute
 from tcsym.ir.bounds import eliminate
 from tcsym.ir.loops import Branch, Kernel, Loop, Node, Prefetch, block
 from tcsym.ir.traverse import loads, map_node
@@ -81,7 +79,7 @@ def fetch_ahead(
         if not isinstance(x, Loop) or not lines:
             return x
         tensors = [kernel.buffer(n) for n in dict.fromkeys(y.read.tensor for y in lines)]
-        elements = (reduce(mul, b.shape, ONE) * b.dtype.bytes for b in tensors)
+        elements = (product_of(b.shape) * b.dtype.bytes for b in tensors)
         far = ge(sum(elements, start=ZERO), FAR_CACHES * machine.level("l2").bytes)
         if far == FALSE:
             return x

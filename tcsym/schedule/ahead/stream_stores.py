@@ -27,12 +27,12 @@ from tcsym.index.expr import (
     Index,
     Max,
     Min,
-    Product,
     all_of,
     any_of,
     atom_parts,
     choose,
     eq,
+    factors_of,
     ge,
     index,
     minimum,
@@ -215,7 +215,7 @@ def _is_multiple(e: Index, moving: frozenset[str], unit: int) -> Condition:
     """What stays the same, and each step of the variables `moving`, is a multiple of `unit`."""
     still, conditions = index(e.constant), []
     for atom, c in e.terms:
-        factors = atom.factors if isinstance(atom, Product) else (atom,)
+        factors = factors_of(atom)
         steps = [of_atom(f) for f in factors if of_atom(f).variables() & moving]
         if isinstance(atom, Min | Max) and c == 1:
             conditions += [_is_multiple(part, moving, unit) for part in atom_parts(atom)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from tcsym.frontend.program import Read
-from tcsym.index.expr import ZERO, Index, floordiv, maximum, minimum, var
+from tcsym.index.expr import ZERO, Index, ceildiv, floordiv, maximum, minimum, var
 from tcsym.ir.bounds import extent, is_nonnegative
 from tcsym.ir.loops import Buffer, Kernel, Loop, Node, Store, Update, Verify, block
 from tcsym.ir.traverse import loads, map_node
@@ -63,8 +63,8 @@ def _split(
     n, part, last = extent(loop), names.fresh(loop.variable), names.fresh(loop.variable)
     work = Costs.of(kernel, machine).of_iteration((loop,), frozenset(kernel.sizes))
     most = maximum(1, minimum(MOST_PARTS, floordiv(n * work, PART_WORK)))
-    size = maximum(1, floordiv(n + most - 1, most))
-    count = floordiv(n + size - 1, size)  # no part begins behind the end; none if nothing is summed
+    size = maximum(1, ceildiv(n, most))
+    count = ceildiv(n, size)  # no part begins behind the end; none if nothing is summed
     first = var(part) * size
     inner: Node = replace(loop, lower=first, upper=minimum(n, first + size))
     before: list[Node] = []

@@ -9,14 +9,13 @@ as many threads.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import reduce
-from operator import mul
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tcsym.frontend.program import Read
-from tcsym.index.expr import ONE, ZERO, Index, floordiv, maximum, minimum, var
+from tcsym.index.expr import ZERO, Index, ceildiv, maximum, minimum, var
+from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Buffer, Kernel, Loop, Node, Store, Update, block
 from tcsym.ir.traverse import loads, map_node
@@ -60,7 +59,7 @@ def scatter_of(kernel: Kernel, loop: Loop) -> Scatter | None:
         return None
     terms = [maximum(ZERO, extent(x)) for x in around if x.at is None]
     elements = [maximum(1, extent(x)) for x in positions]
-    return Scatter(loop, update, tuple(rows), reduce(mul, terms, ONE), reduce(mul, elements, ONE))
+    return Scatter(loop, update, tuple(rows), product_of(terms), product_of(elements))
 
 
 def scatter_columns(kernel: Kernel, found: Scatter, parts: Index, names: Names) -> Kernel:
@@ -68,7 +67,7 @@ def scatter_columns(kernel: Kernel, found: Scatter, parts: Index, names: Names) 
     part = names.fresh(found.rows[0].variable)
 
     def block_of(x: Loop) -> Loop:
-        size = floordiv(extent(x) + parts - 1, parts)
+        size = ceildiv(extent(x), parts)
         first = x.lower + var(part) * size
         return replace(x, lower=first, upper=minimum(x.upper, first + size))
 
@@ -88,7 +87,7 @@ def scatter_copies(
     shape = (maximum(1, most), *target.shape)
     own = Buffer(names.fresh(f"{target.name}_parts"), target.dtype, shape, "arena")
     part = names.fresh(loop.variable)
-    size = floordiv(extent(loop) + parts - 1, parts)
+    size = ceildiv(extent(loop), parts)
     first = loop.lower + var(part) * size
     end = minimum(loop.upper, first + size)
     run = _redirected(replace(loop, lower=first, upper=end), target.name, own.name, part)

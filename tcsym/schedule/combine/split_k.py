@@ -14,15 +14,11 @@ sizes alone, never from threads: so does the result.
 
 from __future__ import annotations
 
-from functools import reduce
-from operator import mul
-
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tcsym.frontend.program import Read
 from tcsym.index.expr import (
-    ONE,
     ZERO,
     Condition,
     Index,
@@ -35,6 +31,7 @@ from tcsym.index.expr import (
     minimum,
     var,
 )
+from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Buffer, Kernel, Loop, Node, Store, Update, block
 from tcsym.ir.traverse import substitute_node
@@ -86,7 +83,7 @@ def is_long(kernel: Kernel, nest: str) -> Condition | None:
     chain = _sum(kernel, band)
     if chain is None:
         return None
-    terms = reduce(mul, (maximum(ZERO, extent(x)) for x in chain))
+    terms = product_of(maximum(ZERO, extent(x)) for x in chain)
     sides = (_elements(band, value_variables(r)) for x in _updates(chain) for r in factors(x))
     total = _elements(band, frozenset(band.variables))
     few = all_of((ge(terms, FEW_TERMS), ge(FEW_ELEMENTS, total)))
@@ -95,7 +92,7 @@ def is_long(kernel: Kernel, nest: str) -> Condition | None:
 
 
 def _elements(band: Band, loops: frozenset[str]) -> Index:
-    return reduce(mul, (extent(x) for x in band.loops if x.variable in loops), ONE)
+    return product_of(extent(x) for x in band.loops if x.variable in loops)
 
 
 def _sum(kernel: Kernel, band: Band) -> tuple[Loop, ...] | None:
@@ -147,20 +144,16 @@ def _blocks(kernel: Kernel, band: Band) -> _Blocks:
     n = extent(chain[0])
     if len(chain) == 1:
         pairs = maximum(1, ceildiv(n, 2 * BLOCK_TERMS))
-        steps = WHOLE_STEPS * _times(n, 2 * WHOLE_STEPS * pairs)
+        steps = WHOLE_STEPS * ceildiv(n, 2 * WHOLE_STEPS * pairs)
         count = 2 * pairs
     else:
-        terms = reduce(mul, map(extent, chain[1:]), ONE)
+        terms = product_of(map(extent, chain[1:]))
         steps = maximum(1, floordiv(BLOCK_TERMS, maximum(1, terms)))
-        count = _times(n, steps)
+        count = ceildiv(n, steps)
     width = sum(kernel.buffer(x.buffer).dtype.bytes for x in _updates(chain))
     elements = _elements(band, frozenset(band.variables))
     fit = floordiv(PARTS_BYTES // width, maximum(1, elements))
     return _Blocks(count, steps, maximum(1, minimum(MOST_PARTS, count, fit)))
-
-
-def _times(n: Index, size: Index) -> Index:
-    return floordiv(n + size - 1, size)
 
 
 def _part_buffers(
@@ -215,7 +208,7 @@ def _rounds(
     for x, _ in pairs:
         own = kernel.buffer(x.buffer)
         kernel = kernel.with_buffer(replace(own, private=own.private | {turn, at}))
-    rounds = _times(blocks.count, blocks.parts)
+    rounds = ceildiv(blocks.count, blocks.parts)
     return kernel, Loop(turn, ZERO, rounds, node, "serial", "sequential"), at
 
 

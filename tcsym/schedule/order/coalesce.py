@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from functools import reduce
-from operator import mul
-
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tcsym.index.expr import ZERO, Index, floordiv, index, maximum, minimum, mod, var
+from tcsym.index.expr import ZERO, Index, ceildiv, floordiv, index, maximum, minimum, mod, var
+from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import THREADS, Allocate, Block, Branch, Kernel, Loop, Node, Verify, block
 from tcsym.ir.traverse import walk
@@ -98,7 +96,7 @@ class _Collapse(Struct, frozen=True):
         self.found[part] = self.found[row] = nest.shared()
         *outer, inner = loops
         n = extent(inner)
-        total = reduce(mul, (extent(x) for x in loops))
+        total = product_of(extent(x) for x in loops)
         each = self.costs.of_iteration(loops, known)
         size, work = self._part(nest, total, each, known)
         first = var(part) * size
@@ -108,7 +106,7 @@ class _Collapse(Struct, frozen=True):
         inside = block(*nest.before, replace(inner, lower=lower, upper=upper))
         node = _at_row(outer, var(row), inside)
         rows = Loop(row, floordiv(first, n), floordiv(end - 1, n) + 1, node, "serial", "parallel")
-        count = floordiv(total + size - 1, size)
+        count = ceildiv(total, size)
         return Loop(part, ZERO, count, rows, "serial", "parallel", work=work)
 
     def _part(

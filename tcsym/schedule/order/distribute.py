@@ -10,7 +10,7 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tcsym.index.expr import ZERO, Product, index, minimum, var
+from tcsym.index.expr import ZERO, factors_of, index, minimum, var
 from tcsym.index.values import substitute
 from tcsym.ir.loops import Buffer, Kernel, Loop, Node, block
 from tcsym.schedule.analysis.access import accesses
@@ -87,6 +87,6 @@ def _sizes(loop: Loop) -> tuple[str, ...]:
     if len(loop.upper.terms) != 1 or loop.upper.constant:
         return ()
     ((atom, c),) = loop.upper.terms
-    factors = atom.factors if isinstance(atom, Product) else (atom,)
+    factors = factors_of(atom)
     names = tuple(f for f in factors if isinstance(f, str))
     return names if c == 1 and len(names) == len(factors) else ()

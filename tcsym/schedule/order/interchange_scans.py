@@ -243,7 +243,7 @@ def _in_blocks(kernel: Kernel, scan: Loop, chains: tuple[Chain, ...], names: Nam
     body = scan.body
     for v in sorted(rows):
         body = replace_loop(body, v, lambda x: _block(x, var(part) * length, length))
-    parts = floordiv(count + length - 1, length)
+    parts = ceildiv(count, length)
     node = Loop(part, ZERO, parts, replace(scan, body=body), "serial", "parallel")
     buffers = tuple(
         replace(b, private=b.private | {part}) if b.private & rows else b for b in kernel.buffers

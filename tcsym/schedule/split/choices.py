@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from tcsym.index.expr import (
     TRUE,
-    All,
     Atom,
     Choose,
     Condition,
@@ -33,7 +32,7 @@ from tcsym.index.expr import (
     negate,
     var,
 )
-from tcsym.index.values import evaluate, map_atoms
+from tcsym.index.values import conjuncts, evaluate, map_atoms
 from tcsym.ir.bounds import (
     at_least,
     at_most,
@@ -194,7 +193,7 @@ def _outcomes(atom: Atom) -> Iterator[tuple[Index, tuple[Index, ...]]]:
 
 
 def _conjuncts(c: Condition) -> tuple[Index, ...]:
-    parts = c.conditions if isinstance(c, All) else (c,)
+    parts = conjuncts(c)
     if not all(isinstance(p, NonNegative) for p in parts):
         return ()
     return tuple(p.index for p in parts if isinstance(p, NonNegative))

@@ -11,7 +11,6 @@ from tcsym.frontend.affine import as_condition
 from tcsym.frontend.infer_paths import is_exact_in_int32
 from tcsym.frontend.program import IndexValue, Select
 from tcsym.index.expr import (
-    All,
     Condition,
     Index,
     NonNegative,
@@ -20,6 +19,7 @@ from tcsym.index.expr import (
     minimum,
     var,
 )
+from tcsym.index.values import conjuncts
 from tcsym.ir.loops import Kernel, Loop, Node, Update
 from tcsym.ir.traverse import map_node, subvalues, walk
 from tcsym.schedule.analysis.identities import identity
@@ -38,7 +38,7 @@ def _clipped(x: Node) -> Node:
     if test is None:
         return x
     lower, upper = [x.lower], [x.upper]
-    for part in test.conditions if isinstance(test, All) else (test,):
+    for part in conjuncts(test):
         end = _end(part, x.variable)
         if end is None:
             return x

@@ -15,7 +15,6 @@ from tcsym.frontend.program import Expr, Select
 from tcsym.index.expr import (
     ONE,
     TRUE,
-    All,
     Condition,
     FloorDiv,
     Index,
@@ -29,6 +28,7 @@ from tcsym.index.expr import (
     of_atom,
     var,
 )
+from tcsym.index.values import conjuncts
 from tcsym.ir.bounds import at_least, at_most
 from tcsym.ir.loops import Branch, Kernel, Loop, Node, Store, Value, block
 from tcsym.ir.traverse import loads, map_node, subvalues
@@ -129,7 +129,7 @@ def _bounds(c: Condition, v: str) -> tuple[Condition, list[Index], list[Index]] 
     outside: list[Condition] = []
     lowers: list[Index] = []
     uppers: list[Index] = []
-    for part in c.conditions if isinstance(c, All) else (c,):
+    for part in conjuncts(c):
         if v not in condition_variables(part):
             outside.append(part)
             continue

@@ -15,13 +15,13 @@ from tcsym.frontend.affine import as_condition
 from tcsym.frontend.infer_paths import is_exact_in_int32
 from tcsym.frontend.program import Binary, Const, Expr, Select, Unary, dtype_of
 from tcsym.index.expr import (
-    All,
     Condition,
     Index,
     NonNegative,
     maximum,
     minimum,
 )
+from tcsym.index.values import conjuncts
 from tcsym.ir.loops import Block, Kernel, Loop, Node, Update, block
 from tcsym.ir.traverse import loads, map_node
 from tcsym.schedule.analysis.access import subscript_variables
@@ -138,7 +138,7 @@ def _range_of(kernel: Kernel, band: Band, value: Select) -> Guard | None:
     condition = as_condition(value.condition)
     if condition is None or not is_exact_in_int32(condition):
         return None
-    parts = condition.conditions if isinstance(condition, All) else (condition,)
+    parts = conjuncts(condition)
     moving = {v for c in parts for v in _variables(c) - set(kernel.sizes)}
     if len(moving) != 1 or not moving <= set(band.variables):
         return None

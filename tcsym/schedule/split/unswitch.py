@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from tcsym.index.expr import All, Condition, all_of, condition_variables
+from tcsym.index.expr import all_of, condition_variables
+from tcsym.index.values import conjuncts
 from tcsym.ir.loops import Block, Branch, Loop, Node, Store, block, conditional
 from tcsym.ir.traverse import map_node
 from tcsym.schedule.analysis.loops import children
@@ -41,7 +42,7 @@ def unswitch_serial(node: Node, names: Names) -> Node:
 
 
 def _hoist(loop: Loop, branch: Branch) -> Node:
-    parts = _conjuncts(branch.condition)
+    parts = conjuncts(branch.condition)
     outer = all_of(c for c in parts if loop.variable not in condition_variables(c))
     inner = all_of(c for c in parts if loop.variable in condition_variables(c))
     return conditional(outer, replace(loop, body=conditional(inner, branch.then)))
@@ -68,7 +69,3 @@ def _with_common_start(x: Node) -> Node:
 
 def _same_store(a: Node, b: Node) -> bool:
     return isinstance(a, Store) and isinstance(b, Store) and replace(b, name=a.name) == a
-
-
-def _conjuncts(c: Condition) -> tuple[Condition, ...]:
-    return c.conditions if isinstance(c, All) else (c,)

@@ -18,7 +18,6 @@ from tcsym.frontend.infer_paths import is_exact_in_int32
 from tcsym.frontend.program import Cast, Expr, IndexValue, Read, Select, dtype_of
 from tcsym.index.expr import (
     ZERO,
-    All,
     Index,
     NonNegative,
     all_of,
@@ -28,6 +27,7 @@ from tcsym.index.expr import (
     minimum,
     var,
 )
+from tcsym.index.values import conjuncts
 from tcsym.ir.bounds import eliminate, extent_from, is_nonnegative
 from tcsym.ir.loops import Buffer, Kernel, Loop, Value, block
 from tcsym.ir.packed import BFLOAT, available
@@ -135,7 +135,7 @@ def _guards(
     if condition is None or not is_exact_in_int32(condition):
         return None
     found: list[tuple[int, Limit]] = []
-    for c in condition.conditions if isinstance(condition, All) else (condition,):
+    for c in conjuncts(condition):
         place = _limit(v, c.index, names, sizes) if isinstance(c, NonNegative) else None
         if place is None:
             return None

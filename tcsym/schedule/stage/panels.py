@@ -10,9 +10,7 @@ capacity and the number of threads, evaluated at run time.
 
 from __future__ import annotations
 
-from functools import reduce
 from itertools import pairwise
-from operator import mul
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,6 +19,7 @@ from tcsym.index.expr import (
     ONE,
     ZERO,
     Index,
+    ceildiv,
     choose,
     floordiv,
     ge,
@@ -28,6 +27,7 @@ from tcsym.index.expr import (
     minimum,
     var,
 )
+from tcsym.index.values import product_of
 from tcsym.ir.bounds import eliminate, extent
 from tcsym.ir.loops import THREADS, Block, Kernel, Loop, Node
 from tcsym.options import Options
@@ -81,21 +81,17 @@ def panel_sizes(n_tiles: Index, loops: tuple[Index, ...], room: Room, options: O
     """
     blocks = ONE
     if loops:
-        rows = reduce(mul, loops)
+        rows = product_of(loops)
         enough = floordiv(rows, options.block_tiles)
         most_blocks = maximum(1, minimum(room.threads, loops[0]))
         few = maximum(1, minimum(most_blocks, enough, floordiv(NARROW, maximum(1, n_tiles))))
         copied = max(1, room.bytes // (ROW_BYTES * room.rows))
         blocks = choose(ge(rows * room.fit, copied * n_tiles), most_blocks, few)
     most = maximum(1, minimum(room.fit, floordiv(n_tiles, options.panel_parts)))
-    columns = _parts(room.threads, blocks)  # threads that share a block
-    panels = columns * maximum(1, _parts(n_tiles, columns * most))
-    panel = maximum(1, _parts(n_tiles, panels))
-    return Sizes(panel, most, _parts(loops[0], blocks) if loops else ONE)
-
-
-def _parts(n: Index, size: Index) -> Index:
-    return floordiv(n + size - 1, size)
+    columns = ceildiv(room.threads, blocks)  # threads that share a block
+    panels = columns * maximum(1, ceildiv(n_tiles, columns * most))
+    panel = maximum(1, ceildiv(n_tiles, panels))
+    return Sizes(panel, most, ceildiv(loops[0], blocks) if loops else ONE)
 
 
 def block_panels(
@@ -129,9 +125,9 @@ def block_panels(
         blocked = node
         node = _one_block(blocked, rows_block, sizes.block)
         outer.append(rows_block)
-    node = Loop(panel, ZERO, _parts(columns.upper, sizes.panel), node, "serial", "parallel")
+    node = Loop(panel, ZERO, ceildiv(columns.upper, sizes.panel), node, "serial", "parallel")
     if blocked is not None:
-        n_blocks = _parts(extent(blocked), sizes.block)
+        n_blocks = ceildiv(extent(blocked), sizes.block)
         node = Loop(rows_block, ZERO, n_blocks, node, "serial", "parallel")
     kernel = replace(kernel, body=replace_loop(kernel.body, column_tile, lambda _: node))
     private = _private(kernel, column_tile, frozenset(outer))
@@ -150,8 +146,8 @@ def threads_left(kernel: Kernel, tile: str, setting: Setting) -> Index:
     own = (*around[first:], find_loop(kernel.body, tile))
     if not all(is_free(x) and (x.body is y or _ends_in(x, own[-1])) for x, y in pairwise(own)):
         return ONE  # threads run an outer loop
-    taken = reduce(mul, (_most(x, around) for x in own[:-1]), ONE)
-    return _parts(var(THREADS), maximum(1, taken))
+    taken = product_of(_most(x, around) for x in own[:-1])
+    return ceildiv(var(THREADS), maximum(1, taken))
 
 
 def _ends_in(loop: Loop, last: Loop) -> bool:

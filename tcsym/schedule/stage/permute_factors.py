@@ -6,14 +6,12 @@ block of Y is transposed anew. The copy Y'(c,d) is transposed once, and read as 
 
 from __future__ import annotations
 
-from functools import reduce
-from operator import mul
-
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tcsym.frontend.program import Read
 from tcsym.index.expr import FALSE, ONE, TRUE, Condition, all_of, ge
+from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Kernel, Loop, Store
 from tcsym.ir.traverse import certain_loads
@@ -109,4 +107,4 @@ def _is_along(kernel: Kernel, store: Store, x: Loop) -> bool:
 
 def _used_often(chain: tuple[Loop, ...], r: Read) -> Condition:
     others = (extent(x) for x in chain if x.variable not in value_variables(r))
-    return ge(reduce(mul, others, ONE), LEAST_USES)
+    return ge(product_of(others), LEAST_USES)

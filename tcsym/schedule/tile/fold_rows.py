@@ -8,9 +8,6 @@ loaded once, a vector for a group, and permuted in registers.
 
 from __future__ import annotations
 
-from functools import reduce
-from operator import mul
-
 from msgspec import Struct, field
 from msgspec.structs import replace
 
@@ -28,7 +25,7 @@ from tcsym.index.expr import (
     minimum,
     var,
 )
-from tcsym.index.values import Values, substitute
+from tcsym.index.values import Values, product_of, substitute
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Buffer, Holds, Kernel, Loop, Node, Store, Value, block
 from tcsym.ir.traverse import map_value, subvalues
@@ -57,7 +54,7 @@ def fold_rows(
         return None
     rows, columns = chain[-2:]
     lanes = setting.lanes(kernel, columns.body)
-    n, all_rows = extent(columns), reduce(mul, [extent(x) for x in chain[:-1]])
+    n, all_rows = extent(columns), product_of([extent(x) for x in chain[:-1]])
     short = (ge(extent(rows), lanes), ge(all_rows, LEAST_ROWS), ge(n, 1), ge(lanes - 1, n))
     condition = in_context(kernel, all_of(short))
     if condition == FALSE:

@@ -7,9 +7,6 @@ back the same way. The last group of products starts early enough to be whole.
 
 from __future__ import annotations
 
-from functools import reduce
-from operator import mul
-
 from msgspec import Struct, field
 from msgspec.structs import replace
 
@@ -24,6 +21,7 @@ from tcsym.index.expr import (
     minimum,
     var,
 )
+from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import (
     Buffer,
@@ -144,7 +142,7 @@ class _Copies(Struct):
         self, name: str, subscripts: tuple[Index, ...], written: bool
     ) -> tuple[Buffer, tuple[Index, ...]]:
         b, d = self.kernel.buffer(name), self.moved[name]
-        n = reduce(mul, b.shape[d + 1 :], ONE)
+        n = product_of(b.shape[d + 1 :])
         key = name, subscripts[:d]
         if key not in self.made:
             own = self.names.fresh(f"{name}_lanes")

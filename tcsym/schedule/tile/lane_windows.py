@@ -9,14 +9,11 @@ images, and for large windows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import reduce
-from operator import add, mul
-
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tcsym.index.expr import FALSE, ONE, TRUE, ZERO, Condition, Index, all_of, ceildiv, ge, negate
+from tcsym.index.expr import FALSE, TRUE, ZERO, Condition, all_of, ceildiv, ge, negate
+from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Kernel
 from tcsym.schedule.analysis.assume import in_context
@@ -82,15 +79,15 @@ def _takes_less_time(
 ) -> Condition | None:
     """Than tiles in place; None if sizes cannot tell."""
     inside = [y for y in band.loops if y.variable not in x.outer]
-    terms = _total(_product(map(extent, around)) for _, around in reductions(band.body))
-    rows = _product(extent(y) for y in inside if y.variable not in (x.loop, row))
+    terms = sum((product_of(map(extent, around)) for _, around in reductions(band.body)), ZERO)
+    rows = product_of(extent(y) for y in inside if y.variable not in (x.loop, row))
     counts = (terms, *map(extent, inside))
     if not all(n.variables() <= frozenset(kernel.sizes) for n in counts):
         return None
     lanes, n, columns = setting.lanes(kernel, band.body), extent(band.loop(x.loop)), band.loop(row)
     place = n * rows * terms * ceildiv(extent(columns), lanes) * PLACED
     tiles = rows * terms * ceildiv(extent(columns), POINTS) * TILED
-    copies = _total(copied_elements(kernel, x)) * COPIED
+    copies = sum(copied_elements(kernel, x), ZERO) * COPIED
     return ge(place, ceildiv(n, lanes) * (tiles + copies))
 
 
@@ -100,11 +97,3 @@ def _is_straight(kernel: Kernel, band: Band) -> Condition:
         return TRUE
     windows = symbolic_windows(kernel, band, ACCUMULATORS)
     return windows.are_literal if windows.loops else FALSE
-
-
-def _product(factors: Iterable[Index]) -> Index:
-    return reduce(mul, factors, ONE)
-
-
-def _total(parts: Iterable[Index]) -> Index:
-    return reduce(add, parts, ZERO)

@@ -7,9 +7,6 @@ columns exchanged if need be, or products of two vectors along the sum.
 
 from __future__ import annotations
 
-from functools import reduce
-from operator import mul
-
 from msgspec.structs import replace
 
 from tcsym.frontend.program import Call, Read
@@ -32,6 +29,7 @@ from tcsym.index.expr import (
     mod,
     negate,
 )
+from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Kernel, Loop
 from tcsym.ir.packed import available, is_dot
@@ -293,7 +291,7 @@ def _aliases(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Condi
 def _term_count(kernel: Kernel, nest: str) -> Index | None:
     """Most terms that one element of the nest sums; None if that moves with the band."""
     band = band_of(find_loop(kernel.body, nest))
-    counts = [reduce(mul, map(extent, around), ONE) for _, around in reductions(band.body)]
+    counts = [product_of(map(extent, around)) for _, around in reductions(band.body)]
     most = maximum(ZERO, *counts)
     return most if most.variables() <= frozenset(kernel.sizes) else None
 

@@ -7,10 +7,8 @@ lies; only sums are stored across.
 
 from __future__ import annotations
 
-from functools import reduce
-from operator import mul
-
-from tcsym.index.expr import FALSE, ONE, ZERO, Condition, Index, all_of, ge
+from tcsym.index.expr import FALSE, ZERO, Condition, Index, all_of, ge
+from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Kernel
 from tcsym.schedule.analysis.access import value_variables
@@ -43,7 +41,7 @@ def shared_pays(
     in_place = streams_in_place(kernel, nest, roles, setting)
     moves = (PANEL_TIME if in_place else PERMUTED_TIME) * _streamed(band, roles)
     tiles = tile_time(kernel, nest, roles, setting) + moves
-    points = reduce(mul, map(extent, band.loops), ONE)
+    points = product_of(map(extent, band.loops))
     across = tile_time(kernel, nest, other, setting) + SCATTER_TIME * points
     if not (tiles + across).variables() <= frozenset(kernel.sizes):
         return FALSE
@@ -59,5 +57,5 @@ def _streamed(band: Band, roles: Roles) -> Index:
     loops |= {y.variable: y for _, around in reductions(band.body) for y in around}
     for r in roles.streamed:
         moved = value_variables(r)
-        total = total + reduce(mul, (extent(loops[v]) for v in loops if v in moved), ONE)
+        total = total + product_of(extent(loops[v]) for v in loops if v in moved)
     return total

@@ -7,10 +7,6 @@ same place of neighbouring products lie side by side (`contraction.interleave` c
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import reduce
-from operator import add, mul
-
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -27,6 +23,7 @@ from tcsym.index.expr import (
     minimum,
     var,
 )
+from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Branch, Kernel, Loop, Store, Update
 from tcsym.ir.traverse import loads, walk
@@ -254,24 +251,24 @@ def interleaving_pays(
 def copies_fit(kernel: Kernel, x: Interleaving, setting: Setting) -> Condition:
     """The copies stay in the cache."""
     most = setting.machine.level("l2").bytes * 8 // (CACHE_PART * setting.machine.vector_bits)
-    return ge(most, _total(copied_elements(kernel, x)))
+    return ge(most, sum(copied_elements(kernel, x), ZERO))
 
 
 def copied_elements(kernel: Kernel, x: Interleaving) -> tuple[Index, ...]:
     """Elements of each copy, in one lane."""
     shapes = (kernel.buffer(b).shape[d + 1 :] for b, d in x.moved.items())
-    return tuple(map(_product, shapes))
+    return tuple(map(product_of, shapes))
 
 
 def _points(band: Band, v: str) -> Index:
     """Elements of one product."""
-    return _product(extent(y) for y in band.loops if y.variable != v)
+    return product_of(extent(y) for y in band.loops if y.variable != v)
 
 
 def _sum_time(sums: list[tuple[Index, ...]]) -> Index:
     """Of the sums of an element, in all lanes."""
-    runs = _total(_product(s[:-1]) for s in sums)
-    return RUN_TIME * runs + TERM_TIME * _total(map(_product, sums))
+    runs = sum((product_of(s[:-1]) for s in sums), ZERO)
+    return RUN_TIME * runs + TERM_TIME * sum(map(product_of, sums), ZERO)
 
 
 def _time_apart(
@@ -285,7 +282,7 @@ def _time_apart(
     """Of one product in register tiles, or by vectors along the sum if that takes less."""
     band = band_of(find_loop(kernel.body, nest))
     lanes = setting.lanes(kernel, band.body)
-    terms = _total(map(_product, sums))
+    terms = sum(map(product_of, sums), ZERO)
     step, wide = TILE_TIME + TILE_TERM_TIME * terms, lanes * setting.vectors
     tiles = _tiles(kernel, band, roles, v, wide, setting)
     if streams_in_place(kernel, nest, roles, setting):
@@ -304,7 +301,7 @@ def tile_time(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Inde
     band = band_of(find_loop(kernel.body, nest))
     sums = [tuple(map(extent, around)) for _, around in reductions(band.body)]
     wide = setting.lanes(kernel, band.body) * setting.vectors
-    step = TILE_TIME + TILE_TERM_TIME * _total(map(_product, sums))
+    step = TILE_TIME + TILE_TERM_TIME * sum(map(product_of, sums), ZERO)
     return _tiles(kernel, band, roles, None, wide, setting) * step
 
 
@@ -315,14 +312,6 @@ def _tiles(
     around = loop_around(kernel, band, roles, v)
     sides = {roles.columns, roles.columns if around is None else around.variable}
     rest = (extent(y) for y in band.loops if y.variable not in {*sides, roles.rows, v})
-    columns = ceildiv(_product(extent(band.loop(y)) for y in sorted(sides)), wide)
+    columns = ceildiv(product_of(extent(band.loop(y)) for y in sorted(sides)), wide)
     rows = ONE if roles.rows is None else ceildiv(extent(band.loop(roles.rows)), setting.rows)
-    return columns * rows * _product(rest)
-
-
-def _product(factors: Iterable[Index]) -> Index:
-    return reduce(mul, factors, ONE)
-
-
-def _total(parts: Iterable[Index]) -> Index:
-    return reduce(add, parts, ZERO)
+    return columns * rows * product_of(rest)

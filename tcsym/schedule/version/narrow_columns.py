@@ -8,13 +8,10 @@ column of short sums is a row of them, with a lane for each.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import reduce
-from operator import mul
 
 from tcsym.frontend.program import Call
 from tcsym.index.expr import (
     FALSE,
-    ONE,
     TRUE,
     Condition,
     Index,
@@ -24,6 +21,7 @@ from tcsym.index.expr import (
     eq,
     ge,
 )
+from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Kernel, Store
 from tcsym.ir.traverse import subvalues
@@ -65,7 +63,7 @@ def narrow_columns(
 def _single_pays(kernel: Kernel, nest: str, roles: Roles) -> Condition:
     """A column of short sums; FALSE if sizes do not tell."""
     band = band_of(find_loop(kernel.body, nest))
-    terms = [reduce(mul, map(extent, around), ONE) for _, around in reductions(band.body)]
+    terms = [product_of(map(extent, around)) for _, around in reductions(band.body)]
     if roles.rows is None or has_windows(kernel, nest):
         return FALSE
     short = (ge(FEW_TERMS, n) for n in terms)
@@ -95,7 +93,7 @@ def _has_functions(kernel: Kernel, nest: str) -> bool:
 
 
 def _elements(kernel: Kernel, nest: str) -> Index:
-    return reduce(mul, map(extent, band_of(find_loop(kernel.body, nest)).loops), ONE)
+    return product_of(map(extent, band_of(find_loop(kernel.body, nest)).loops))
 
 
 def _known(kernel: Kernel, c: Condition) -> Condition:

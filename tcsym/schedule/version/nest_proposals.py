@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import reduce
 from math import lcm
-from operator import mul
 
 from tcsym.index.expr import (
     FALSE,
@@ -20,6 +18,7 @@ from tcsym.index.expr import (
     maximum,
     of_atom,
 )
+from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Kernel, Loop
 from tcsym.schedule.analysis.access import accesses, subscript_variables
@@ -134,7 +133,7 @@ def _most_terms(kernel: Kernel, nest: str) -> Index:
     """Of the nest's sums, as far as sizes tell."""
     sums = reductions(band_of(find_loop(kernel.body, nest)).body)
     steps = ([x for x in around if x.order == "reduction"] for _, around in sums)
-    terms = (reduce(mul, map(extent, loops), ONE) for loops in steps)
+    terms = (product_of(map(extent, loops)) for loops in steps)
     return maximum(*(n for n in terms if n.variables() <= frozenset(kernel.sizes)), ONE)
 
 
@@ -146,7 +145,7 @@ def _between(kernel: Kernel, nest: str, rows: str) -> tuple[Index, ...]:
         if rows in b.private:
             own = (b.private & subscript_variables((s,)) for s in a.subscripts)
             sizes = [n for n, moved in zip(b.shape, own) if not moved]
-            found[a.buffer] = reduce(mul, sizes, ONE)
+            found[a.buffer] = product_of(sizes)
     longer = tuple(n for n in found.values() if n != ONE)
     return longer if all(n.variables() <= frozenset(kernel.sizes) for n in longer) else ()
 

@@ -8,13 +8,12 @@ three loops seldom have one term: these sizes are left out (`Kernel.left_out`).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import reduce
-from operator import mul
 
 from msgspec.structs import replace
 
 from tcsym.frontend.program import Binary, Const
 from tcsym.index.expr import FALSE, Condition, all_of, any_of, condition_variables, eq, ge
+from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import (
     Holds,
@@ -67,7 +66,7 @@ def _may_be_single(kernel: Kernel, nest: str, setting: Setting) -> Condition:
     if _is_seldom(band):
         if not condition_variables(single) <= frozenset(kernel.sizes):
             return FALSE
-        elements = reduce(mul, map(extent, band.loops))
+        elements = product_of(map(extent, band.loops))
         apart = any_of((ge(lanes - 1, columns), ge(columns, LONG_ROWS * lanes)))
         single = all_of((single, apart, ge(elements, LEAST_ELEMENTS)))
     return single

@@ -8,11 +8,10 @@ operand of a column; a step is too short for copies.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from functools import reduce
-from operator import mul
+from collections.abc import Iterator
 
-from tcsym.index.expr import ONE, Index, all_of, ge, maximum
+from tcsym.index.expr import all_of, ge, maximum
+from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Kernel
 from tcsym.schedule.analysis.band import band_of, reductions, roles_at
@@ -33,8 +32,8 @@ def step_lanes(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[
         return
     band = band_of(find_loop(kernel.body, nest))
     lanes = setting.lanes(kernel, band.body)
-    columns = _product(extent(x) for x in band.loops if x.variable != roles.rows)
-    sums = {_product(map(extent, loops)) for _, loops in reductions(band.body)}
+    columns = product_of(extent(x) for x in band.loops if x.variable != roles.rows)
+    sums = {product_of(map(extent, loops)) for _, loops in reductions(band.body)}
     terms = maximum(*sums)
     rows = extent(band.loop(roles.rows))
     used = columns.variables() | terms.variables() | rows.variables()
@@ -42,7 +41,3 @@ def step_lanes(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[
         return
     few = all_of((ge(MOST_GATHERS, columns * (terms + OTHERS)), ge(rows, lanes)))
     yield from in_lanes(kernel, nest, roles.rows, few)
-
-
-def _product(factors: Iterable[Index]) -> Index:
-    return reduce(mul, factors, ONE)

@@ -9,10 +9,9 @@ how much of a tile is in use, and how often: only the call knows.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import reduce
-from operator import mul
 
 from tcsym.index.expr import FALSE, ONE, ZERO, Condition, Index, ceildiv, ge, minimum
+from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Kernel
 from tcsym.schedule.analysis.access import stride, value_variables
@@ -63,7 +62,7 @@ def _pays(kernel: Kernel, nest: str, roles: Roles, columns: str, setting: Settin
     """FALSE if sizes do not tell."""
     band = band_of(find_loop(kernel.body, nest))
     lanes = setting.lanes(kernel, band.body)
-    terms = reduce(mul, (extent(y) for _, around in reductions(band.body) for y in around), ONE)
+    terms = product_of(extent(y) for _, around in reductions(band.body) for y in around)
     vectors = ceildiv(extent(band.loop(columns)), lanes)
     for x in band.loops:
         vectors = vectors * (extent(x) if x.variable != columns else ONE)
@@ -85,5 +84,5 @@ def _copied(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Index:
     loops |= {y.variable: y for _, around in reductions(band.body) for y in around}
     for r in roles.streamed:
         moved = (loops[v] for v in loops if v in value_variables(r))
-        total = total + COPY_TIME * reduce(mul, map(extent, moved), ONE)
+        total = total + COPY_TIME * product_of(map(extent, moved))
     return total

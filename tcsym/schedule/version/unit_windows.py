@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from tcsym.index.expr import ONE, ZERO, Index, Max, Product, all_of, eq, var
+from tcsym.index.expr import ONE, ZERO, Index, Max, all_of, eq, factors_of, var
 from tcsym.index.values import substitute
 from tcsym.ir.bounds import extent, is_nonnegative
 from tcsym.ir.loops import Branch, Kernel, Loop, Node, Update, View
@@ -87,7 +87,7 @@ def _factors(e: Index, sizes: tuple[str, ...]) -> tuple[str, ...]:
     if e.constant or len(e.terms) != 1 or e.terms[0][1] != 1:
         return ()
     (atom, _), *_ = e.terms
-    factors = atom.factors if isinstance(atom, Product) else (atom,)
+    factors = factors_of(atom)
     names = tuple(s for s in sizes if s in factors)
     return names if len(names) == len(factors) else ()
 
