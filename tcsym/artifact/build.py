@@ -21,7 +21,8 @@ from tcsym.artifact.tools import compiler, ran, tool
 from tcsym.dispatch.table import Table
 from tcsym.errors import OptionError, TargetError
 from tcsym.frontend.program import Tensor
-from tcsym.index.expr import TRUE, ZERO, Condition, all_of, condition_text, eq, ge, mod, var
+from tcsym.index.expr import TRUE, ZERO, Condition, all_of, eq, ge, mod, var
+from tcsym.index.text import condition_text
 from tcsym.ir.archive import SYMBOL, members
 from tcsym.ir.compiled import CONTEXT_FIELDS, Fault
 from tcsym.options import Options

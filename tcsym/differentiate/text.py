@@ -27,7 +27,8 @@ from tcsym.frontend.program import (
     dtype_of,
 )
 from tcsym.frontend.program_text import ATOM, INFIX, PREFIX, PRODUCT, SUM, Text, Writer
-from tcsym.index.expr import ZERO, Index, condition_text, var
+from tcsym.index.expr import ZERO, Index, var
+from tcsym.index.text import condition_text
 from tcsym.types import DType
 
 _WIDTH = 100

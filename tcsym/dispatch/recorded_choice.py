@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from tcsym.dispatch.compare_entries import Weighed
 from tcsym.dispatch.making import Making
-from tcsym.index.expr import condition_text
+from tcsym.index.text import condition_text
 from tcsym.runtime.versions import compiler_version
 from tcsym.tuning.machine import machine_key
 from tcsym.tuning.rows import Chosen

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from tcsym.index.expr import TRUE, Condition, condition_text
+from tcsym.index.expr import TRUE, Condition
+from tcsym.index.text import condition_text
 from tcsym.process.recursion import deep_recursion
 from tcsym.runtime.variants import Layouts, Variant, Variants
 from tcsym.runtime.view import View

@@ -26,7 +26,8 @@ from tcsym.frontend.program import (
     dtype_of,
     statements,
 )
-from tcsym.index.expr import Index, condition_text
+from tcsym.index.expr import Index
+from tcsym.index.text import condition_text
 from tcsym.types import DType
 
 # How tightly operators bind: a looser one inside a tighter one gets parentheses.

@@ -65,11 +65,10 @@ Atom = str | Product | FloorDiv | Mod | Min | Max | Choose
 _keep_text: Callable[[_Kept, str], None] = vars(_Kept)["_text"].__set__
 
 
-class _KeptOfIndex:
-    """Of an index expression: its text and variables once they were wanted."""
+class _KeptOfIndex(_Kept):
+    """Of an index expression: its variables, too."""
 
-    __slots__ = ("_text", "_variables")
-    _text: str
+    __slots__ = ("_variables",)
     _variables: frozenset[str]
 
 
@@ -153,13 +152,12 @@ class Index(_KeptOfIndex, Struct, frozen=True, cache_hash=True):
             return self._text
         except AttributeError:
             text = _sum_text(self)
-            _set_text(self, text)
+            _keep_text(self, text)
             return text
 
 
-# The setters of the slots, for Index is frozen. The text is kept because terms are sorted by it.
+# The setter of the slot, for Index is frozen. The text is kept because terms are sorted by it.
 _set_variables: Callable[[Index, frozenset[str]], None] = vars(_KeptOfIndex)["_variables"].__set__
-_set_text: Callable[[Index, str], None] = vars(_KeptOfIndex)["_text"].__set__
 
 
 _MOST_SHARED = 1 << 16
@@ -213,8 +211,7 @@ def _linear(sums: Mapping[Atom, int], constant: int) -> Index:
 
 
 def _term_text(term: tuple[Atom, int]) -> str:
-    atom = term[0]
-    return atom if isinstance(atom, str) else atom_text(atom)
+    return atom_text(term[0])
 
 
 def _product(a: Index, b: Index) -> Index:
@@ -380,23 +377,23 @@ def negate(c: Condition) -> Condition:
 
 
 def all_of(conditions: Iterable[Condition]) -> Condition:
-    flat: dict[Condition, None] = {}
-    for c in conditions:
-        if c == FALSE:
-            return FALSE
-        flat.update(dict.fromkeys(c.conditions if isinstance(c, All) else (c,)))
-    kept = tuple(flat)
-    return kept[0] if len(kept) == 1 else All(kept)
+    return _joined(All, FALSE, conditions)
 
 
 def any_of(conditions: Iterable[Condition]) -> Condition:
+    return _joined(Any_, TRUE, conditions)
+
+
+def _joined(
+    kind: type[All] | type[Any_], decisive: Condition, conditions: Iterable[Condition]
+) -> Condition:
     flat: dict[Condition, None] = {}
     for c in conditions:
-        if c == TRUE:
-            return TRUE
-        flat.update(dict.fromkeys(c.conditions if isinstance(c, Any_) else (c,)))
+        if c == decisive:
+            return c
+        flat.update(dict.fromkeys(c.conditions if isinstance(c, kind) else (c,)))
     kept = tuple(flat)
-    return kept[0] if len(kept) == 1 else Any_(kept)
+    return kept[0] if len(kept) == 1 else kind(kept)
 
 
 # ---- traversal
@@ -469,6 +466,8 @@ def _text_of(atom: Product | FloorDiv | Mod | Min | Max | Choose) -> str:
         case Max(args):
             return f"max({', '.join(map(str, args))})"
         case Choose(c, a, b):
+            from tcsym.index.text import condition_text  # which is made of these
+
             return f"({condition_text(c)} ? {a} : {b})"
         case _:
             assert_never(atom)
@@ -480,12 +479,8 @@ def _factor_text(atom: Atom) -> str:
 
 
 def _operand_text(e: Index) -> str:
-    simple = not e.terms or (
-        len(e.terms) == 1
-        and not e.constant
-        and e.terms[0][1] == 1
-        and isinstance(e.terms[0][0], str)
-    )
+    atom = e.terms[0][0] if e.terms else None
+    simple = atom is None or (isinstance(atom, str) and e == var(atom))
     return str(e) if simple else f"({e})"
 
 
@@ -502,32 +497,3 @@ def _sum_text(e: Index) -> str:
     if e.constant or not out:
         out += f" {'-' if e.constant < 0 else '+'} {abs(e.constant)}" if out else str(e.constant)
     return out
-
-
-def _relation_text(i: Index, relation: str) -> str:
-    left = _shared(tuple((a, c) for a, c in i.terms if c > 0), max(i.constant, 0))
-    right = _shared(tuple((a, -c) for a, c in i.terms if c < 0), max(-i.constant, 0))
-    return f"{left} {relation} {right}"
-
-
-def condition_text(c: Condition) -> str:
-    match c:
-        case NonNegative(i):
-            return _relation_text(i, ">=")
-        case IsZero(i):
-            return _relation_text(i, "==")
-        case Not(IsZero(i)):
-            return _relation_text(i, "!=")
-        case Not(inner):
-            return f"!({condition_text(inner)})"
-        case All(cs):
-            return " && ".join(_nested_text(x) for x in cs) if cs else "true"
-        case Any_(cs):
-            return " || ".join(_nested_text(x) for x in cs) if cs else "false"
-        case _:
-            assert_never(c)
-
-
-def _nested_text(c: Condition) -> str:
-    compound = isinstance(c, All | Any_) and len(c.conditions) > 1
-    return f"({condition_text(c)})" if compound else condition_text(c)

@@ -24,7 +24,8 @@ from tcsym.frontend.program import (
     Unary,
 )
 from tcsym.frontend.program_text import INFIX
-from tcsym.index.expr import FALSE, ONE, TRUE, ZERO, Index, all_of, condition_text, eq, mod, var
+from tcsym.index.expr import FALSE, ONE, TRUE, ZERO, Index, all_of, eq, mod, var
+from tcsym.index.text import condition_text
 from tcsym.ir.device import (
     Barrier,
     BeginCopy,

@@ -20,7 +20,7 @@ from tcsym.dispatch.policy import Single
 from tcsym.dispatch.version import Version
 from tcsym.errors import SizeError
 from tcsym.frontend.program import Program
-from tcsym.index.expr import condition_text
+from tcsym.index.text import condition_text
 from tcsym.ir.compiled import Compiled
 from tcsym.kernel import ready
 from tcsym.kernel.analysed import analysed

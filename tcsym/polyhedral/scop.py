@@ -42,13 +42,13 @@ from tcsym.index.expr import (
     Condition,
     Index,
     all_of,
-    condition_text,
     condition_variables,
     ge,
     lt,
     negate,
     var,
 )
+from tcsym.index.text import condition_text
 from tcsym.ir.loops import ReduceOp
 from tcsym.keyed import Keyed
 from tcsym.types import DType

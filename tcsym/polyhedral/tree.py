@@ -12,7 +12,8 @@ from typing import assert_never
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tcsym.index.expr import TRUE, Condition, Index, condition_text
+from tcsym.index.expr import TRUE, Condition, Index
+from tcsym.index.text import condition_text
 from tcsym.ir.loops import LoopOrder
 
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Iterator
 
-from tcsym.index.expr import TRUE, Condition, condition_text
+from tcsym.index.expr import TRUE, Condition
+from tcsym.index.text import condition_text
 from tcsym.schedule.chosen import Choice, Note, Taken, with_conditions
 from tcsym.schedule.plan import Panels, RegisterTile, Rows
 from tcsym.sizes.context import Interval, simplified_condition

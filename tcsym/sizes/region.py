@@ -6,7 +6,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from tcsym.index.expr import TRUE, Condition, condition_text
+from tcsym.index.expr import TRUE, Condition
+from tcsym.index.text import condition_text
 from tcsym.options import Options
 
 Origin = Literal["analytic", "shipped", "user", "measured", "given"]

@@ -6,7 +6,7 @@ import pytest
 
 from tcsym.errors import BoundsError, InitError, SizeError, TCError
 from tcsym.frontend.program import Read, reads, statements
-from tcsym.index.expr import condition_text
+from tcsym.index.text import condition_text
 from tcsym.index.values import holds
 from tests.frontend.test_infer_ranges import checks, inferred
 

@@ -9,7 +9,7 @@ from tcsym.frontend import parser
 from tcsym.frontend.check import resolve
 from tcsym.frontend.infer import infer
 from tcsym.frontend.program import Program, statements
-from tcsym.index.expr import condition_text
+from tcsym.index.text import condition_text
 
 
 def inferred(source: str, entry: str = "") -> Program:

@@ -21,7 +21,6 @@ from tcsym.index.expr import (
     any_of,
     atom_text,
     choose,
-    condition_text,
     eq,
     floordiv,
     ge,
@@ -33,6 +32,7 @@ from tcsym.index.expr import (
     var,
 )
 from tcsym.index.json_data import condition_from_json, condition_to_json, from_json, to_json
+from tcsym.index.text import condition_text
 from tcsym.index.values import evaluate, holds, substitute
 
 NAMES = ("M", "N", "i")

@@ -9,7 +9,7 @@ import pytest
 
 import tcsym
 from tcsym.frontend.program import If, Item, Program, Statement, reads
-from tcsym.index.expr import condition_text
+from tcsym.index.text import condition_text
 from tcsym.ir.loops import Branch, Loop
 from tcsym.ir.traverse import walk
 from tcsym.options import Options

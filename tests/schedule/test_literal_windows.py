@@ -6,7 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from tcsym.compiler import analyse
-from tcsym.index.expr import condition_text, index, var
+from tcsym.index.expr import index, var
+from tcsym.index.text import condition_text
 from tcsym.ir.loops import Branch, Kernel, Loop, Node
 from tcsym.ir.traverse import walk
 from tcsym.ir.verify import verify

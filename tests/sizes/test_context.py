@@ -17,7 +17,6 @@ from tcsym.index.expr import (
     all_of,
     any_of,
     choose,
-    condition_text,
     eq,
     floordiv,
     ge,
@@ -27,6 +26,7 @@ from tcsym.index.expr import (
     negate,
     var,
 )
+from tcsym.index.text import condition_text
 from tcsym.index.values import evaluate, holds
 from tcsym.sizes.context import (
     Interval,

@@ -13,7 +13,8 @@ from typing import assert_never
 from msgspec import Struct
 
 from tcsym.codegen.device.launch import block_loops, threads_of
-from tcsym.index.expr import TRUE, Index, condition_text, floordiv, mod, var
+from tcsym.index.expr import TRUE, Index, floordiv, mod, var
+from tcsym.index.text import condition_text
 from tcsym.index.values import product_of
 from tcsym.ir.allocate import block_bytes
 from tcsym.ir.bounds import extent
