@@ -412,6 +412,7 @@ def test_nesting_at_the_limit_compiles() -> None:
     assert (tc.define(deep)(np.ones(3, np.float32)) == 89).all()
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("operator", ["+", "*"])
 def test_long_expressions_at_the_limit_compile(operator: str) -> None:
     text = f"def f(float(N) X) -> (O) {{ O(i) = {operator.join(['X(i)'] * 1001)} }}"

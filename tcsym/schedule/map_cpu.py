@@ -154,12 +154,18 @@ def _scheduled(kernel: Kernel, nest: str, schedule: Schedule, setting: Setting) 
     return replace(kernel, body=body, buffers=buffers, left_out=part.left_out)
 
 
+_last_verified: Kernel | None = None
+
+
 def _verified(kernel: Kernel) -> Kernel:
-    """`kernel`, checked if TCSYM_VERIFY is on; most passes work without allocations."""
-    if config.VERIFY.read():
+    """`kernel`, checked if TCSYM_VERIFY is on and a pass changed it; most passes work without
+    allocations."""
+    global _last_verified
+    if config.VERIFY.read() and kernel != _last_verified:
         from tcsym.ir.verify import verify
 
         verify(place_allocations(kernel))
+        _last_verified = kernel
     return kernel
 
 

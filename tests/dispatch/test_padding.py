@@ -154,7 +154,7 @@ def test_generated_programs(level: int, monkeypatch: pytest.MonkeyPatch) -> None
     strategies = (Pad(8), Pad(3, bind="before"))
 
     @settings(
-        max_examples=5,
+        max_examples=2,
         deadline=None,
         derandomize=True,
         database=None,

@@ -35,7 +35,7 @@ def operands(m: int, k: int, n: int) -> tuple[Any, Any]:
     return rng.standard_normal((m, k), dtype=F32), rng.standard_normal((k, n), dtype=F32)
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(5)  # each strategy in turn
 @pytest.mark.parametrize(
     ("name", "strategy"), [(n, s) for k, n in enumerate(SOME) for s in list(STRATEGIES)[k % 2 :: 2]]
 )
