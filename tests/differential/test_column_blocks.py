@@ -12,6 +12,7 @@ COLUMN_SUM = "def f({0}(M,N) X) -> (O) {{ O(n) {1}=! X(m,n) }}"
 SIZES = [(16, 16), (23, 9), (40, 133), (259, 8), (600, 70), (20, 4100)]
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("reduction", ["+", "max"])
 @pytest.mark.parametrize("kind", ["float", "double", "half", "int8", "int32"])
 def test_column_reductions(kind: str, reduction: str) -> None:

@@ -25,6 +25,7 @@ CASES = {
 SIZES = ((11, 60, 1), (9, 203, 17), (40, 50, 3), (33, 70, 70), (17, 24, 30))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("target", ["cpu", "cpu:novector", "cuda:twin"])
 @pytest.mark.parametrize("name", CASES)
 def test_nothing_is_read_ahead(name: str, target: str) -> None:

@@ -12,6 +12,7 @@ TEXT = """def f(int32(G,E,B,C) X, int32(D,G,A,F) Y) -> (Z) {
 }"""
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("columns", [0, 1, 2, 3, 5, 8, 13])
 def test_results_are_exact(columns: int) -> None:
     kernel = tcsym.define(TEXT).f

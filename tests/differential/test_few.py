@@ -125,7 +125,7 @@ def check(kernel: Any, sizes: dict[str, int], layout: str) -> None:
     assert not kind, f"{sizes} {layout}: {details}"
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", CASES)
 def test_all_versions_agree_with_the_reference(name: str) -> None:
     text, all_sizes = CASES[name]

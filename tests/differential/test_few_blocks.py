@@ -75,6 +75,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_versions_agree_with_the_reference(name: str) -> None:
     text, rows = PROGRAMS[name]

@@ -83,6 +83,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_states(name: str) -> None:
     kernel = tcsym.define(OTHERS[name]).f

@@ -18,6 +18,7 @@ BAD = (np.inf, -np.inf, np.nan)
 DTYPES = {"half": "f2", "bfloat16": ml_dtypes.bfloat16, "float": "f4", "double": "f8", "int8": "i1"}
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("kind", ["half", "bfloat16", "float", "double"])
 def test_each_weight_in_turn_is_not_finite(kind: str) -> None:
     """Of as many weights as fill vectors of the scan, and more."""
@@ -45,6 +46,7 @@ FORMS = {
 }
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("form", "kind"),
     [
@@ -104,6 +106,7 @@ MATRICES = {
 }
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", MATRICES)
 def test_masked_products_of_matrices(name: str) -> None:
     guard, factor = MATRICES[name]
@@ -150,6 +153,7 @@ def test_sizes_may_be_numbers_or_multiples(bind: str) -> None:
             np.testing.assert_array_equal(kernel(image, weights), kernel.reference(image, weights))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("guard", "kind"),
     [

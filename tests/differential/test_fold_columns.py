@@ -18,6 +18,7 @@ def numbers(shape: tuple[int, ...], kind: str) -> np.ndarray:
     return np.random.default_rng(1).integers(-3, 4, shape).astype(KINDS[kind])
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("reduction", ["+", "max"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_few_columns(kind: str, reduction: str) -> None:

@@ -32,6 +32,7 @@ def outcome(call: Any, *args: Any) -> Any:
         return e.kind
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", FORMS)
 def test_gathers(name: str) -> None:
     """Positions are asked for where a sum has points, and only there."""

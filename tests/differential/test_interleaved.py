@@ -46,6 +46,7 @@ MANY = (1, 7, 8, 9, 16, 37)
 FEW = ((1, 1, 1), (1, 8, 3), (9, 1, 3), (5, 5, 1), (3, 2, 2), (7, 0, 2), (0, 3, 1), (2, 33, 1))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", TEXTS)
 def test_many_small_products(name: str) -> None:
     kernel = tcsym.define(TEXTS[name], strategy="symbolic").f

@@ -66,6 +66,7 @@ NORMS = {
 }
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("target", ["cpu", "cpu:avx2", "cpu:novector"])
 @pytest.mark.parametrize("name", NORMS)
 def test_rows_that_wait_for_sums_of_their_own(name: str, target: str) -> None:
@@ -106,6 +107,7 @@ FEW_COLUMNS = {
 }
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("kind", ["float", "double", "int32"])
 @pytest.mark.parametrize("name", FEW_COLUMNS)
 def test_few_columns_have_four_rows_at_a_time_and_the_last_one_again(name: str, kind: str) -> None:

@@ -128,6 +128,7 @@ LENGTHS = {"T": (0, 1, 2, 3, 13), "L": (1, 3)}
 OTHERS = (0, 1, 2, 3, 17, 33)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", STATES)
 def test_results_are_those_of_all_steps(name: str) -> None:
     text, _ = STATES[name]

@@ -34,6 +34,7 @@ PROGRAMS = {
 KINDS = {"float": np.float32, "int32": np.int32, "double": np.float64}
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("target", ["cpu:avx2", "cpu:avx512"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", PROGRAMS)

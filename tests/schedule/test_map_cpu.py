@@ -20,7 +20,7 @@ def legal(kernel: Kernel, sizes: dict[str, int]) -> bool:
     return not (kernel.name == "lut" and sizes["V"] == 0)
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", naive.ALL)
 def test_mapped_kernel_keeps_the_results(name: str, target: str) -> None:
@@ -41,6 +41,7 @@ VARIANTS = {
 }
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize(
     "name", ["matmul_bias_relu", "matmul_atbt", "softmax", "convolution3", "attention", "pooling"]

@@ -27,7 +27,8 @@ def inputs_of(p: Program, sizes: dict[str, int], rng: np.random.Generator) -> di
     }
 
 
-@pytest.mark.parametrize("name", sorted(SOURCES))
+@pytest.mark.thinned(2)
+@pytest.mark.parametrize("name", SOURCES)
 def test_mapped_program_agrees_with_the_interpreter(name: str) -> None:
     p = program(name)
     rng = np.random.default_rng(len(name))

@@ -33,6 +33,7 @@ def naive(source: str) -> Kernel:
     return schedule_program(analyse(source)["f"], Options(), {}).kernel
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("target", [AVX2, AVX512], ids=lambda t: t.name)
 @pytest.mark.parametrize("source", SOURCES)
 def test_as_without_versions(source: str, target: object, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,6 +80,7 @@ def test_light_epilogues_stay_with_sums_along_their_terms(source: str, apart: bo
     assert bool(passed_on) == apart
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("source", "target"),
     [*((x, "cpu") for x in SOURCES), ("gelu", "cpu:avx2"), ("bias", "cpu:novector")],

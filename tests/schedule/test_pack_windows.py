@@ -70,7 +70,7 @@ CASES = [
 ]
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     ("a", "b", "wide", "function", "step"),
     [*((*case, 2) for case in CASES), *((*case, 1) for case in CASES[:2])],

@@ -57,6 +57,7 @@ CASES = [
 ]
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize(("a", "b", "wide", "function"), CASES)
 def test_short_factors_are_multiplied_packed(

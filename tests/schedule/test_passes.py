@@ -68,6 +68,7 @@ PASSES: dict[str, Pass] = {
 }
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", naive.ALL)
 @pytest.mark.parametrize("step", PASSES)
 def test_a_pass_keeps_the_results(step: str, name: str) -> None:

@@ -132,6 +132,7 @@ def test_a_row_or_two_are_no_register_tile() -> None:
     assert {"d", "s_1", "e"} <= lanes_of(blocks.orelse)  # type: ignore[arg-type]
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", SOURCES)
 def test_results_at_every_border(name: str, target: str) -> None:

@@ -77,6 +77,7 @@ def test_what_stays(source: str) -> None:
     assert split_choices(kernel, Names.of(kernel)) is kernel
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("source", SPLIT, ids=NAMES)
 @pytest.mark.parametrize("n", [0, 1, 2, 3, 15, 16, 17, 40])
 def test_results(source: str, n: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,6 +51,7 @@ def elements(k: Kernel, name: str, sizes: dict[str, int]) -> int:
     return prod(evaluate(e, sizes | {THREADS: 2}) for e in k.buffer(name).shape)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("parts_bytes", [16, 4096])
 def test_results_are_kept(parts_bytes: int, layout: tuple[str, str]) -> None:

@@ -73,6 +73,7 @@ def test_what_has_no_blocks(source: str) -> None:
     assert not blocks(mapped(source)[1])
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", SOURCES)
 def test_results_at_every_border(name: str, target: str) -> None:

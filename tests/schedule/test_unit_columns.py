@@ -42,6 +42,7 @@ def test_no_version_where_nothing_is_around_or_columns_are_chosen(source: str) -
     assert "a single column" not in notes(source)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("target", ["cpu", "cpu:avx2"])
 @pytest.mark.parametrize("source", [SUM, SOFTMAX, NORM, SHIFTED, TWO_ROWS])
 def test_results_are_those_of_the_reference(source: str, target: str) -> None:
