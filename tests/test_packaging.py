@@ -72,9 +72,10 @@ def test_wheel_from_sdist_works_outside_the_tree(built: Built, tmp_path: Path) -
     own = ("tcsym", f"tcsym-{tcsym.__version__}.dist-info")
     assert not [n for n in names if n.split("/")[0] not in own]
     fresh = tmp_path / "fresh"
-    run(sys.executable, "-m", "venv", str(fresh), cwd=tmp_path)
+    run(sys.executable, "-m", "venv", "--without-pip", str(fresh), cwd=tmp_path)
     python = str(fresh / "bin" / "python")
-    run(python, "-m", "pip", "install", "--quiet", "--no-deps", str(built.wheel), cwd=tmp_path)
+    pip = (sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps")
+    run(*pip, str(built.wheel), cwd=tmp_path)
     # dependencies from this environment: a path in a .pth file is searched, its own .pth files
     # (the editable install of the checkout) are not read
     site = next(fresh.glob("lib/python*/site-packages"))
