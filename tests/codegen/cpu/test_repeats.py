@@ -13,6 +13,7 @@ NEAREST = "def f({t}(N,W) X) -> (Y) {{ Y(n,j) = X(n, {place}) where j in 0:{d}*W
 PLACES = ("j/{d}", "({d}*W-1-j)/{d}", "(j+{d}-1)/{d} - (j+{d}-1)/({d}*W)", "j/{d}/2")
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("target", ["cpu", "cpu:avx2", "cpu:novector"])
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("d", [2, 3, 4, 5, 6, 8, 9, 16])

@@ -106,6 +106,7 @@ def test_the_table_is_complete() -> None:
     assert frozenset(FUNCTIONS) == NAMES and len(NAMES) == 64
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(("target", "width"), WAYS)
 @pytest.mark.parametrize("name", sorted(NAMES))
 def test_function(name: str, width: int, target: str) -> None:

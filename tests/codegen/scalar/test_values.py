@@ -65,6 +65,7 @@ def same(got: Any, want: Any, dtype: DType) -> None:
     np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(("target", "width"), WAYS)
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 def test_arithmetic(dtype: DType, width: int, target: str) -> None:
@@ -78,6 +79,7 @@ def test_arithmetic(dtype: DType, width: int, target: str) -> None:
             same(got, oracle.stored(exact, dtype), dtype)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(("target", "width"), WAYS)
 @pytest.mark.parametrize("divisor", [1, 2, 3, 7, 8, 100, 0, -1, -3])
 def test_division_by_constants(divisor: int, width: int, target: str) -> None:
@@ -92,6 +94,7 @@ def test_division_by_constants(divisor: int, width: int, target: str) -> None:
                 same(got, oracle.arithmetic(op, a, np.full_like(a, divisor)), dtype)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(("target", "width"), WAYS)
 @pytest.mark.parametrize("source", TYPES, ids=str)
 def test_casts(source: DType, width: int, target: str) -> None:
