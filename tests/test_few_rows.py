@@ -51,6 +51,7 @@ def test_batches_of_few_rows() -> None:
         np.testing.assert_allclose(kernel(a, b), kernel.reference(a, b), 1e-4, 1e-4)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("size", [3, 24, 32, 64, 96, 128, 160])
 @pytest.mark.parametrize("rows", [1, 3, 18])
 def test_scales_of_groups(size: int, rows: int) -> None:

@@ -128,6 +128,7 @@ def test_all_types_agree_with_the_reference(a: str, b: str, t: str, target: str)
     assert_packed(PLAIN.format(a=a, b=b, t=t), target, SIZES)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("name", "target"),
     [(x, TARGETS[k // 2 % len(TARGETS)]) for k, x in enumerate(FORMS) if x != "plain"],

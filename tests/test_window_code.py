@@ -93,6 +93,7 @@ def test_known_windows_of_few_channels_are_as_those_of_a_version(
     assert not sizes or not any(bad)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(("c", "f"), [(1, 3), (4, 4), (5, 7)])
 @pytest.mark.parametrize("w", [2, 3, 17, 18, 19, 34, 66, 67])
 def test_known_windows_are_right_at_every_edge(c: int, f: int, w: int) -> None:

@@ -164,7 +164,7 @@ FOUND: dict[str, tuple[str, list[dict[str, int]]]] = {
 }
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("bind", ["never", "before", "after"])
 @pytest.mark.parametrize("target", ["cpu", "cpu:novector"])
 @pytest.mark.parametrize("name", FOUND)

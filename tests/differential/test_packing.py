@@ -35,6 +35,7 @@ def f(float(B,M,K) X, float(B,M,K) Y, float(N,K) W) -> (Z) {
 SMALL = {"KH": 2, "KW": 3}
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("name", "target"), [*((x, "cpu") for x in PROGRAMS), ("batched, integers", "cpu:novector")]
 )
@@ -50,6 +51,7 @@ def test_operands_are_packed_as_asked(name: str, target: str) -> None:
     assert len(codes) == 6
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("target", ["cpu", "cpu:novector"])
 @pytest.mark.parametrize("name", COMPUTED)
 def test_operands_are_computed_before_they_are_packed(name: str, target: str) -> None:

@@ -31,6 +31,7 @@ def _normal(*shape: int) -> Any:
     return np.random.default_rng(0).standard_normal(shape).astype("f4")
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("ends", ["0:i+1", "max(i-R,0):i+1"])
 def test_attention_over_a_triangle_and_a_band(ends: str, target: str) -> None:

@@ -57,6 +57,7 @@ def test_writings(writing: str, kind: str) -> None:
         agree(text, random(c, w, dtype=dtype), random(c, k, dtype=dtype, seed=1))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("stride", "padding"),
     [(2, "1"), (2, "P"), (3, "0"), (7, "P")],

@@ -31,6 +31,7 @@ def small(*shape: int, dtype: str = "f4", low: int = -3, high: int = 4) -> np.nd
     return np.random.default_rng(len(shape)).integers(low, high, shape).astype(dtype)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(
     ("kind", "dtype", "op"),
@@ -73,6 +74,7 @@ def test_elements(target: str, text: str) -> None:
         )
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(
     "text",
@@ -93,6 +95,7 @@ def test_affine(target: str, text: str) -> None:
             agree(text, target, small(n), small(m))
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("at", [-1, 4, 2**31 - 1, -(2**31)])
 def test_outside(target: str, at: int) -> None:

@@ -51,6 +51,7 @@ def shapes(name: str) -> list[tuple[int, ...]]:
     return [(*planes, n, m) for n, m in itertools.product(ROWS, COLUMNS)]
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("target", ["cpu", "cpu:avx2", "cpu:novector"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_every_border(name: str, target: str) -> None:
@@ -67,6 +68,7 @@ def test_every_type(name: str, dtype: str) -> None:
         check(kernel, DTYPES[dtype], shape)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("bind", ["before", "after"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_every_binding(name: str, bind: str) -> None:

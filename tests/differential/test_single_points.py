@@ -30,6 +30,7 @@ TEXTS = {
 IMAGES = ((4, 8), (3, 11), (9, 57), (1, 31), (2, 70), (5, 3), (0, 9))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", TEXTS)
 def test_one_or_two_channels_of_single_points(name: str) -> None:
     kernel = tcsym.define(TEXTS[name], strategy="symbolic").f

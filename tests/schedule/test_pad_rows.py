@@ -80,7 +80,7 @@ def test_a_vector_that_ends_inside_a_row_keeps_its_mask() -> None:
             assert not b.padded
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", TEXTS)
 @pytest.mark.parametrize("target", [AVX2, AVX512])
 def test_results(name: str, target: object) -> None:
