@@ -20,7 +20,7 @@ def legal(kernel: Kernel, sizes: dict[str, int]) -> bool:
     return not (kernel.name == "lut" and sizes["V"] == 0)
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", naive.ALL)
 def test_mapped_kernel_keeps_the_results(name: str, target: str) -> None:
