@@ -17,8 +17,8 @@ MUTANTS = (
         "ceiling-loses-one",
         "a ceiling forgets a remainder of one: the last tile of n*k + 1 points",
         "ceildiv",
-        "+ (n - 1), n)",
-        "+ max(n - 2, 0), n)",
+        "+ n - 1, n)",
+        "+ maximum(n - 2, 0), n)",
     ),
     Mutant(
         "nested-minimum-loses-constant",

@@ -39,14 +39,14 @@ MUTANTS = (
         "last-part-dropped",
         "the last part of a split reduction is dropped if it is short",
         "_split",
-        "count = floordiv(n + size - 1, size)",
-        "count = maximum(minimum(n, 1), floordiv(n, size))",
+        "count = ceildiv(n, size)",
+        "count = maximum(minimum(n, 1), ceildiv(n - size + 1, size))",
     ),
     Mutant(
         "last-panel-dropped",
         "the last panel of a contraction is dropped if it is narrow",
         "block_panels",
-        "_parts(columns.upper, sizes.panel)",
+        "ceildiv(columns.upper, sizes.panel)",
         "maximum(1, floordiv(columns.upper, sizes.panel))",
     ),
     Mutant(
