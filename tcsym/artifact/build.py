@@ -162,8 +162,6 @@ class _Artifact:
 
     def _entry(self) -> str | None:
         """What native code needs to check arguments and make results, as the loader has it do."""
-        if self.plan.inouts:  # which Python looks at
-            return None
         sizes, count = tuple(range(len(self.plan.sizes))), len(self.tensors)
         order = tuple(range(count))
         image = entry_image(self.plan, (ZERO, ZERO), order, sizes, all_dense(self.plan))

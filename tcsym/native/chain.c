@@ -8,9 +8,10 @@
 enum { MOST_THREADS = 4096 };
 
 /* What an input must be: as `Wanted`, and of just these extents and steps. `low`, `high`: where its
- * memory lies, seen from its first element. */
+ * memory lies, seen from its first element. `is_updated`: the call writes it. */
 typedef struct {
     Wanted wanted;
+    bool is_updated;
     const int64_t *extents, *strides; /* in bytes */
     int64_t low, high;
 } Input;
@@ -27,10 +28,12 @@ typedef struct {
     vectorcallfunc vectorcall;
     PyObject *slow, *failed, *names, *types, *results, *lock, *arenas, *pool, *words, *kept;
     const int64_t *threads; /* in force; 0: not decided yet */
-    int64_t n_inputs, n_links, n_groups, n_copies, library, low, high, is_long, made_for, cores;
+    int64_t n_inputs, n_links, n_groups, n_copies, n_constants, library, low, high, is_long, made_for;
+    int64_t cores;
     Input *inputs;
     Link *links;
-    const int64_t *groups, *copies; /* (first, count, tasks, work); (to, from, bytes) */
+    const int64_t *groups, *copies, *constants; /* (first, count, tasks, work); (to, from, bytes);
+                                                  * from the first byte to behind the last */
 } Chain;
 
 /* ---- running */
@@ -128,6 +131,28 @@ static bool is_wanted(const Chain *c, const Input *input, const Array *array) {
            (at + input->low >= c->high || at + input->high <= c->low);
 }
 
+/* The inputs that are updated may be, and share no memory with what else the call reads. */
+static bool may_update(const Chain *c, const Call *call) {
+    for (int64_t k = 0; k < c->n_inputs; k++) {
+        const Input *input = c->inputs + k;
+        const Array *array = call->arrays + k;
+        if (!input->is_updated)
+            continue;
+        if (array->library == OTHER || !array->writable ||
+            !tcsym_is_apart(array, call->arrays, (int)k, input->wanted.bytes) ||
+            !tcsym_is_apart(array, array + 1, (int)(c->n_inputs - k - 1), input->wanted.bytes))
+            return false;
+        intptr_t at = (intptr_t)array->data;
+        for (const int64_t *x = c->constants; x < c->constants + 2 * c->n_constants; x += 2)
+            if (at + input->low < x[1] && at + input->high > x[0])
+                return false;
+    }
+    for (int64_t k = 0; k < c->n_inputs; k++)
+        if (c->inputs[k].is_updated && !tcsym_note_written(call->given[k], (Library)c->library))
+            return false;
+    return true;
+}
+
 /* The results; null if the chain does not serve the call, or, with an error set, if it failed. */
 static PyObject *served(Chain *c, Call *call) {
     void *given[MOST_ARRAYS];
@@ -152,7 +177,7 @@ static PyObject *served(Chain *c, Call *call) {
             return NULL;
         given[k] = array->data;
     }
-    return ran(c, given, threads);
+    return may_update(c, call) ? ran(c, given, threads) : NULL;
 }
 
 /* The results of a call while nobody else uses the memory; null, perhaps with an error set. */
@@ -213,7 +238,7 @@ static PyObject *chain_run(PyObject *self, PyObject *args) {
 /* ---- making one */
 
 static bool read_input(Input *input, PyArray_Descr *type, Words *words) {
-    const int64_t *facts = tcsym_take(words, 9);
+    const int64_t *facts = tcsym_take(words, 10);
     if (!facts)
         return false;
     input->wanted = (Wanted){.type = type, .rank = facts[0], .layout = facts[1], .bytes = facts[2],
@@ -221,6 +246,7 @@ static bool read_input(Input *input, PyArray_Descr *type, Words *words) {
                              .high = facts[6]};
     input->low = facts[7];
     input->high = facts[8];
+    input->is_updated = facts[9];
     input->extents = tcsym_take(words, input->wanted.rank);
     input->strides = input->extents ? tcsym_take(words, input->wanted.rank) : NULL;
     return input->strides != NULL;
@@ -238,10 +264,10 @@ static bool read_link(Link *link, Words *words) {
 
 static bool read_words(Chain *c) {
     Words words = tcsym_words(c->words);
-    const int64_t *counts = tcsym_take(&words, 9);
+    const int64_t *counts = tcsym_take(&words, 10);
     if (!counts)
         return false;
-    memcpy(&c->n_inputs, counts, 9 * sizeof *counts);
+    memcpy(&c->n_inputs, counts, 10 * sizeof *counts);
     c->inputs = PyMem_Calloc(c->n_inputs + 1, sizeof *c->inputs);
     c->links = PyMem_Calloc(c->n_links + 1, sizeof *c->links);
     if (!c->inputs || !c->links) {
@@ -258,7 +284,8 @@ static bool read_words(Chain *c) {
     for (int64_t k = 0; is_read && k < c->n_links; k++)
         is_read = read_link(c->links + k, &words);
     return is_read && (c->groups = tcsym_take(&words, 4 * c->n_groups)) &&
-           (c->copies = tcsym_take(&words, 3 * c->n_copies));
+           (c->copies = tcsym_take(&words, 3 * c->n_copies)) &&
+           (c->constants = tcsym_take(&words, 2 * c->n_constants));
 }
 
 static PyObject *chain_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {

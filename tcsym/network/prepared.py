@@ -22,7 +22,9 @@ from tcsym.runtime.entry_image import type_words
 from tcsym.runtime.formulas import packed_words
 from tcsym.runtime.jit import LoadedKernel
 from tcsym.runtime.native import native
+from tcsym.runtime.overlap import span_of
 from tcsym.runtime.packing import packed
+from tcsym.runtime.plan import Parameter
 from tcsym.runtime.pool import process_pool
 from tcsym.runtime.size_functions import shapes_of
 from tcsym.runtime.variants import Variant, layout_of
@@ -34,11 +36,13 @@ _LARGE_WORK = 32768  # product of sizes from which on calls release Python's loc
 
 
 class Prepared(Struct, frozen=True):
-    """chain: runs the kernels. memory: storages that are written, all of them in `span`, from the
-    first byte to behind the last. outputs: of a call. state: what the next call takes for states.
+    """chain: runs the kernels. inputs: that a call gives. memory: storages that are written, all of
+    them in `span`, from the first byte to behind the last. outputs: of a call. state: what the next
+    call takes for states.
     """
 
     chain: Any
+    inputs: tuple[Parameter, ...]
     memory: tuple[View, ...]
     span: tuple[int, int]
     outputs: tuple[View, ...]
@@ -71,9 +75,6 @@ class Preparation:
         self.plan, self.steps, self.kept = plan, steps, kept
         self.allocator, self.scratch = allocator, scratch
         self._lock, self._slow = lock, slow
-        fixed = {*kept, *plan.program.constants}
-        self.inputs = [p for p in plan.call.inputs if p.name not in fixed]
-        self.place = {p.name: k for k, p in enumerate(self.inputs)}
         self.position = {p.name: k for k, p in enumerate(plan.call.inputs)}
         self.held = [t for t in plan.tensors if t.storage is not None]
         shapes = [*(t.shape for t in self.held), tuple(s.bytes for s in plan.storages)]
@@ -92,7 +93,8 @@ class Preparation:
     def made(
         self, bound: Bound, library: Library, state: Mapping[str, Array], threads: int
     ) -> Prepared:
-        """state: what the call takes for states. library: of the results."""
+        """state: what the call takes for states, those that it updates too. library: of the
+        results."""
         *shapes, byte_counts = self._shapes(*bound.sizes)
         memory = self.allocator.storages(tuple(byte_counts))
         views = {name: bound.views[self.position[name]] for name in self.plan.program.constants}
@@ -101,7 +103,9 @@ class Preparation:
             assert t.storage is not None
             n = prod(shape) * t.dtype.bytes
             views[t.name] = numpy_view(memory[t.storage][:n].view(t.dtype.numpy).reshape(shape))
-        launches = [self._launch(step, bound, views, threads) for step in self.steps]
+        inputs = tuple([p for p in self.plan.call.inputs if p.name not in views])
+        place = {p.name: k for k, p in enumerate(inputs)}
+        launches = [self._launch(step, bound, views, place, threads) for step in self.steps]
         self._make_room(launches, threads)
         outputs = tuple([views[name] for name in self.plan.call.output_names])
         after = {name: _kept(state[name], views[out].owner) for name, out in self.kept.items()}
@@ -118,16 +122,18 @@ class Preparation:
             max([v.end for v in written], default=0),
         )
         groups = self._groups(bound.sizes, threads)
-        heads = [len(self.inputs), len(launches), len(groups), len(copies)]
+        constants = [bound.views[self.position[name]] for name in self.plan.program.constants]
+        heads = [len(inputs), len(launches), len(groups), len(copies), len(constants)]
         is_long = prod(bound.sizes) >= _LARGE_WORK
         heads += [_LIBRARIES.get(library, 0), *span, int(is_long), threads]
-        given = [bound.views[self.position[p.name]] for p in self.inputs]
+        given = [bound.views[self.position[p.name]] for p in inputs]
         words = [
             *heads,
-            *[w for p, v in zip(self.inputs, given) for w in _input_words(p.dtype, v)],
+            *[w for p, v in zip(inputs, given) for w in _input_words(p, v)],
             *[w for x in launches for w in _launch_words(x)],
             *[w for group in groups for w in group],
             *[w for copy in copies for w in copy],
+            *[w for x in constants for w in span_of(x)],
         ]
 
         def failed(k: int, result: int) -> None:
@@ -135,22 +141,27 @@ class Preparation:
 
         chain = native.Chain(
             packed_words(words),
-            argument_names(tuple([p.name for p in self.inputs])),
-            tuple([p.dtype.numpy for p in self.inputs]),
+            argument_names(tuple([p.name for p in inputs])),
+            tuple([p.dtype.numpy for p in inputs]),
             results,
             address_of_choice(),
             tuple(self.scratch.arenas),
             process_pool().native,
             available_cores(),
             self._lock,
-            (launches, memory, after),
+            (launches, memory, after, state),
             failed,
             self._slow,
         )
-        return Prepared(chain, written, span, outputs, after)
+        return Prepared(chain, inputs, written, span, outputs, after)
 
     def _launch(
-        self, step: MadeStep, bound: Bound, views: Mapping[str, View], threads: int
+        self,
+        step: MadeStep,
+        bound: Bound,
+        views: Mapping[str, View],
+        place: Mapping[str, int],
+        threads: int,
     ) -> _Launch:
         names = [t.name for t in (*step.step.program.inputs, *step.step.program.outputs)]
         shown = [views[n] if n in views else bound.views[self.position[n]] for n in names]
@@ -160,7 +171,7 @@ class Preparation:
         values = variant.values(shown, (*own, 0))
         kernel = variant.kernel.ready(values)
         assert isinstance(kernel, LoadedKernel)
-        known = [(-1, views[n].pointer) if n in views else (self.place[n], 0) for n in names]
+        known = [(-1, views[n].pointer) if n in views else (place[n], 0) for n in names]
         known += [(-1, pointer) for pointer in made]
         places = tuple([known[k] for k in variant.pointers])
         return _Launch(step, kernel, places, values, kernel.byte_counts(values, threads))
@@ -213,13 +224,14 @@ class Preparation:
         return groups
 
 
-def _input_words(dtype: DType, view: View) -> list[int]:
+def _input_words(p: Parameter, view: View) -> list[int]:
     """What the input must be to be served at once: as the view is, apart from its address."""
     layout = layout_of(view)
     steps = [s * (n - 1) for s, n in zip(view.strides, view.shape)]
-    low, high = sum(min(0, s) for s in steps), sum(max(0, s) for s in steps) + dtype.bytes
+    low, high = sum(min(0, s) for s in steps), sum(max(0, s) for s in steps) + p.dtype.bytes
     low, high = (low, high) if prod(view.shape) else (0, 0)
-    return [len(view.shape), *type_words(dtype, layout), low, high, *view.shape, *view.strides]
+    facts = [len(view.shape), *type_words(p.dtype, layout), low, high, int(p.inout)]
+    return [*facts, *view.shape, *view.strides]
 
 
 def _launch_words(x: _Launch) -> list[int]:

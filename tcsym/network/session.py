@@ -58,7 +58,8 @@ class Session:
             )
         self.plan = plan
         self._feeds = _checked_state(plan, state or {})
-        self._states = (*self._feeds, *(t.name for t in plan.program.inouts))
+        self._updates = tuple([t.name for t in plan.program.inouts])
+        self._states = (*self._feeds, *self._updates)
         self._lock = threading.RLock()
         self._allocator = allocator_of(plan, memory)
         self._scratch = Scratch(max([len(turn) for turn in plan.turns], default=1))
@@ -146,13 +147,13 @@ class Session:
             for name in self._feeds:
                 self._set_state(name, bound.views[self._preparation.position[name]])
             library = result_library(bound.views)
-            prepared = self._prepare(bound, library, n_threads)
+            updated = {n: first.get(n, self._state.get(n)) for n in self._updates}
+            held = {n: x for n, x in updated.items() if x is not None and x is known[n]}
+            prepared = self._prepare(bound, library, n_threads, held)
             for k in plan.inouts:
                 self._require_outside(plan.inputs[k], original_of(bound.views[k]), prepared)
             self._state |= {n: x for n, x in first.items() if n not in self._feeds}
-            views = [
-                bound.views[self._preparation.position[p.name]] for p in self._preparation.inputs
-            ]
+            views = [bound.views[self._preparation.position[p.name]] for p in prepared.inputs]
             inputs = [self._apart(view, prepared) for view in views]
             results = prepared.chain.run(tuple([view.pointer for view in inputs]), n_threads)
             for to, source in pending:
@@ -196,15 +197,18 @@ class Session:
             message = f"`{p.name}` is updated in place, but is a result of this session"
             raise self.plan.call.error("immutable", message, p.span, "give a copy")
 
-    def _prepare(self, bound: Bound, library: Library, threads: int) -> Prepared:
+    def _prepare(
+        self, bound: Bound, library: Library, threads: int, held: Mapping[str, Array]
+    ) -> Prepared:
+        """held: what calls update, and find here."""
         layouts = tuple([v.strides for v in bound.views])
-        states = tuple([self._state[name].ctypes.data for name in self._feeds])
+        state = {**{name: self._state[name] for name in self._feeds}, **held}
+        states = tuple([(name, array.ctypes.data) for name, array in state.items()])
         key = bound.sizes, layouts, library, threads, states
         found = self._prepared.get(key)
         if found is None:
             if self._allocator.is_exact:
                 self._forget()  # their memory is given back
-            state = {name: self._state[name] for name in self._feeds}
             found = self._preparation.made(bound, library, state, threads)
             self._prepared[key] = found
             if len(self._prepared) > KEPT_SIZES:
@@ -221,10 +225,8 @@ class Session:
         return found
 
     def _is_steady(self, prepared: Prepared) -> bool:
-        """States stay where they are, so that the next call finds them there; Python looks at what
-        calls update."""
-        call = self.plan.call
-        return not (call.inouts or call.given_sizes) and all(
+        """States stay where they are, so that the next call finds them there."""
+        return not self.plan.call.given_sizes and all(
             prepared.state[name] is self._state[name] for name in self._feeds
         )
 

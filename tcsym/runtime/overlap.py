@@ -26,7 +26,7 @@ def obstacle(view: View, others: Mapping[str, View] | None = None) -> str:
 
 def overlap(a: View, b: View) -> bool:
     """True if some byte belongs to both; also if that would take too long to find out."""
-    (low_a, high_a), (low_b, high_b) = _bytes_of(a), _bytes_of(b)
+    (low_a, high_a), (low_b, high_b) = span_of(a), span_of(b)
     if high_a <= low_b or high_b <= low_a:
         return False
     if a.dense and b.dense:
@@ -34,7 +34,7 @@ def overlap(a: View, b: View) -> bool:
     return _share(numpy_array(a), numpy_array(b))
 
 
-def _bytes_of(view: View) -> tuple[int, int]:
+def span_of(view: View) -> tuple[int, int]:
     """Lowest and one past the highest address; an empty interval for an empty array."""
     low = high = view.pointer
     for extent, stride in zip(view.shape, view.strides):

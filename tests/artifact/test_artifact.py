@@ -110,6 +110,7 @@ def test_what_is_updated_is_the_callers(tmp_path: Path) -> None:
     for memory in (np.zeros(5, np.float32), np.zeros(15, np.float32)[::3]):
         assert loaded(memory, X) is None
         np.testing.assert_array_equal(memory, X)
+    assert not python_frames(lambda: loaded._enter(memory.copy(), X))
     assert "0: float32(N) Y (updated)" in (folder / "add.h").read_text()
     with pytest.raises(ImmutableError, match="`Y` is updated in place, but overlaps `X`"):
         loaded(X, X)

@@ -10,6 +10,7 @@ import pytest
 
 import tcsym
 from tcsym.errors import ImmutableError, SizeError
+from tcsym.runtime.native import HAS_ENTRIES
 from tests.network.test_plan import LAYERS
 
 SHARED = """
@@ -94,6 +95,43 @@ def test_arrays_of_the_caller_are_updated() -> None:
         kernel.reference(x, other, m, **given)
     np.testing.assert_allclose(h, other, 1e-4, 1e-5)
     assert n == 4 and not session.state
+
+
+@pytest.mark.skipif(not HAS_ENTRIES, reason="the native part was not built")
+def test_updates_run_no_python(monkeypatch: Any) -> None:
+    kernel, given, inputs = _cell()
+    kept, bound = kernel.plan().session(), kernel.plan().session(constants=given)
+    h, n = np.zeros((2, 8), np.float32), np.zeros((), np.int32)
+    mine = [(h.copy(), n.copy()) for _ in range(2)]
+    for session in (kept, bound):
+        for x in inputs[:2]:  # states that the session has, and the caller's arrays in another one
+            session(x=x, **(given if session is kept else {}))
+    given_once = kernel.plan().session()
+    given_once(inputs[0], *mine[0], **given)
+    for session in (kept, bound, given_once):
+        monkeypatch.setattr(session, "_prepare", None)
+    for x in inputs[:2]:
+        kernel.reference(x, h, n, **given)
+    given_once(inputs[1], *mine[0], **given)
+    np.testing.assert_allclose(mine[0][0], h, 1e-4, 1e-5)
+    for x in inputs[2:]:
+        want = kernel.reference(x, h, n, **given)
+        np.testing.assert_allclose(kept(x=x, **given), want, 1e-4)
+        np.testing.assert_allclose(bound(x), want, 1e-4)
+    for session in (kept, bound):
+        np.testing.assert_allclose(session.state["h"], h, 1e-4, 1e-5)
+        assert session.state["n"] == n
+    with pytest.raises(ImmutableError, match="overlaps `U`"):
+        given_once(inputs[0], given["U"][:2], mine[0][1], given["U"], given["V"])
+
+
+def test_what_is_updated_is_apart_from_constants() -> None:
+    kernel, given, inputs = _cell()
+    session, n = kernel.plan().session(constants=given), np.zeros((), np.int32)
+    session(inputs[0], np.zeros((2, 8), np.float32), n)
+    for _ in range(2):
+        with pytest.raises(ImmutableError, match="overlaps `V`"):
+            session(inputs[0], given["V"][:2], n)
 
 
 def test_what_cannot_be_updated_is_refused() -> None:
