@@ -40,12 +40,11 @@ class MadeStep(Struct, frozen=True):
         is_left_out = holds(part.compiled.left_out, values)
         return self.part(version, layouts, whole=True) if is_left_out else part
 
-    @deep_recursion
     def part(self, version: Version, layouts: Layouts, whole: bool) -> Variant:
         """The code of a version for these layouts, begun: for all sizes, or but for seldom ones."""
         key = id(version), layouts, whole
         if key not in self.parts:
-            self.parts[key] = version.variants.part_of(layouts, whole)
+            self.parts[key] = deep_recursion(version.variants.part_of)(layouts, whole)
         return self.parts[key]
 
     def sizes(self, sizes: tuple[int, ...]) -> tuple[int, ...]:

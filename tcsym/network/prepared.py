@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from msgspec import Struct
 
 from tcsym.index.values import evaluate
+from tcsym.ir.compiled import Layout
 from tcsym.network.allocate import Allocator, Scratch, aligned
 from tcsym.network.made import MadeStep
 from tcsym.network.plan import Plan
@@ -26,12 +28,13 @@ from tcsym.runtime.overlap import span_of
 from tcsym.runtime.packing import packed
 from tcsym.runtime.plan import Parameter
 from tcsym.runtime.pool import process_pool
-from tcsym.runtime.size_functions import shapes_of
+from tcsym.runtime.size_functions import Shape, shapes_of
 from tcsym.runtime.variants import Variant, layout_of
 from tcsym.runtime.view import Library, View
 from tcsym.types import DType
 
 _LIBRARIES = {"numpy": 1, "torch": 2}  # as tcsym/native/native.h counts them; others are 0
+MOST_CHOSEN = 64  # sizes of its own for which a step is kept as it was chosen
 _LARGE_WORK = 32768  # product of sizes from which on calls release Python's lock
 
 
@@ -49,14 +52,26 @@ class Prepared(Struct, frozen=True):
     state: Mapping[str, Array]
 
 
+class _Choice(Struct, frozen=True):
+    """What runs a step at some of its own sizes, whatever the others are.
+
+    pointers: of the places of its arguments, behind which is what is `held` of constants. scratch:
+    shared bytes, and private ones of a task.
+    """
+
+    kernel: LoadedKernel
+    pointers: tuple[int, ...]
+    values: tuple[int, ...]
+    held: tuple[int, ...]
+    scratch: tuple[int, int]
+
+
 class _Launch(Struct, frozen=True):
     """Of one step. places: for each argument of its code, an input's place or an address."""
 
     step: MadeStep
-    kernel: LoadedKernel
+    chosen: _Choice
     places: tuple[tuple[int, int], ...]
-    values: tuple[int, ...]
-    scratch: tuple[int, int]  # shared bytes, and private ones of a task
 
 
 class Preparation:
@@ -80,6 +95,7 @@ class Preparation:
         shapes = [*(t.shape for t in self.held), tuple(s.bytes for s in plan.storages)]
         self._shapes = shapes_of(shapes, plan.call.sizes)
         self._held: dict[tuple[int, str], Array] = {}
+        self._chosen: dict[object, _Choice] = {}
 
     @property
     def held_bytes(self) -> int:
@@ -89,6 +105,7 @@ class Preparation:
     def forget_held(self) -> None:
         """The constants are others."""
         self._held.clear()
+        self._chosen.clear()
 
     def made(
         self, bound: Bound, library: Library, state: Mapping[str, Array], threads: int
@@ -137,7 +154,8 @@ class Preparation:
         ]
 
         def failed(k: int, result: int) -> None:
-            raise launches[k].step.error(launches[k].kernel, result, launches[k].scratch, threads)
+            chosen = launches[k].chosen
+            raise launches[k].step.error(chosen.kernel, result, chosen.scratch, threads)
 
         chain = native.Chain(
             packed_words(words),
@@ -165,16 +183,28 @@ class Preparation:
     ) -> _Launch:
         names = [t.name for t in (*step.step.program.inputs, *step.step.program.outputs)]
         shown = [views[n] if n in views else bound.views[self.position[n]] for n in names]
-        own = step.sizes(bound.sizes)
-        variant = step.variant(shown, own)
-        made = self._made_of_constants(step, variant, shown, own, threads)
-        values = variant.values(shown, (*own, 0))
+        own, layouts = step.sizes(bound.sizes), tuple([v.strides for v in shown])
+        key = step.step.name, own, layouts, threads
+        chosen = self._chosen.get(key)
+        if chosen is None:
+            if len(self._chosen) >= MOST_CHOSEN * len(self.steps):
+                self._chosen.clear()
+            chosen = self._chosen[key] = self._choice(step, shown, own, threads)
+        known = [(-1, views[n].pointer) if n in views else (place[n], 0) for n in names]
+        known += [(-1, pointer) for pointer in chosen.held]
+        places = tuple([known[k] for k in chosen.pointers])
+        return _Launch(step, chosen, places)
+
+    def _choice(
+        self, step: MadeStep, shown: Sequence[View], sizes: tuple[int, ...], threads: int
+    ) -> _Choice:
+        variant = step.variant(shown, sizes)
+        held = self._made_of_constants(step, variant, shown, sizes, threads)
+        values = variant.values(shown, (*sizes, 0))
         kernel = variant.kernel.ready(values)
         assert isinstance(kernel, LoadedKernel)
-        known = [(-1, views[n].pointer) if n in views else (place[n], 0) for n in names]
-        known += [(-1, pointer) for pointer in made]
-        places = tuple([known[k] for k in variant.pointers])
-        return _Launch(step, kernel, places, values, kernel.byte_counts(values, threads))
+        scratch = kernel.byte_counts(values, threads)
+        return _Choice(kernel, variant.pointers, values, held, scratch)
 
     def _made_of_constants(
         self,
@@ -183,29 +213,29 @@ class Preparation:
         shown: Sequence[View],
         sizes: tuple[int, ...],
         threads: int,
-    ) -> list[int]:
-        """Where what this kernel holds of constants is; made where calls of these sizes need it."""
+    ) -> tuple[int, ...]:
+        """Where what this kernel holds of constants is; made now if no sizes before needed it."""
         values = variant.values(shown, (*sizes, 1))
         named = dict(zip(variant.compiled.sizes, values))
-        pointers = []
+        pointers, is_new = list[int](), False
         for name, count in variant.compiled.held:
             n, key = evaluate(count, named), (id(variant), name)
             if n and key not in self._held:
-                self._held[key] = aligned(n)
+                self._held[key], is_new = aligned(n), True
             pointers.append(self._held[key].ctypes.data if n else 0)
-        if any(pointers):
+        if is_new:
             known = [*[v.pointer for v in shown], *pointers]
             result = variant.kernel.run([known[k] for k in variant.pointers], values, threads)
             if result:
                 raise step.call.fault_error(variant.compiled.faults[result - 1])
-        return pointers
+        return tuple(pointers)
 
     def _make_room(self, launches: Sequence[_Launch], threads: int) -> None:
         """Scratch memory for steps in turn, and for those that may run beside the first of one."""
         self.scratch.begin(is_exact=self.allocator.is_exact)
         for turn in self.plan.turns:
             for k, step in enumerate(turn):
-                shared, private = launches[step].scratch
+                shared, private = launches[step].chosen.scratch
                 self.scratch.require(0, shared, private * threads)
                 if k and threads > 1:
                     self.scratch.require(k, shared, private)
@@ -224,19 +254,25 @@ class Preparation:
         return groups
 
 
-def _input_words(p: Parameter, view: View) -> list[int]:
-    """What the input must be to be served at once: as the view is, apart from its address."""
-    layout = layout_of(view)
-    steps = [s * (n - 1) for s, n in zip(view.strides, view.shape)]
-    low, high = sum(min(0, s) for s in steps), sum(max(0, s) for s in steps) + p.dtype.bytes
-    low, high = (low, high) if prod(view.shape) else (0, 0)
-    facts = [len(view.shape), *type_words(p.dtype, layout), low, high, int(p.inout)]
-    return [*facts, *view.shape, *view.strides]
+def _input_words(p: Parameter, view: View) -> tuple[int, ...]:
+    return _words_of_input(p.dtype, p.inout, layout_of(view), view.shape, view.strides)
+
+
+@lru_cache(1024)  # calls of other sizes mostly share some, as their weights
+def _words_of_input(
+    dtype: DType, inout: bool, layout: Layout, shape: Shape, strides: tuple[int, ...]
+) -> tuple[int, ...]:
+    """What the input must be to be served at once: as a view is, apart from its address."""
+    steps = [s * (n - 1) for s, n in zip(strides, shape)]
+    low, high = sum(min(0, s) for s in steps), sum(max(0, s) for s in steps) + dtype.bytes
+    low, high = (low, high) if prod(shape) else (0, 0)
+    return (len(shape), *type_words(dtype, layout), low, high, int(inout), *shape, *strides)
 
 
 def _launch_words(x: _Launch) -> list[int]:
-    heads = [x.kernel.address, len(x.places), len(x.values), *x.scratch]
-    return [*heads, *[w for place in x.places for w in place], *x.values]
+    chosen = x.chosen
+    heads = [chosen.kernel.address, len(x.places), len(chosen.values), *chosen.scratch]
+    return [*heads, *[w for place in x.places for w in place], *chosen.values]
 
 
 def _kept(before: Array, output: Array) -> Array:
