@@ -38,7 +38,7 @@ from tcsym.schedule.split.canonical_guards import canonical_guards
 from tcsym.schedule.split.check_rows_once import check_rows_once
 from tcsym.schedule.split.choices import split_choices
 from tcsym.schedule.split.clamp_rows import clamp_rows, drop_masks
-from tcsym.schedule.split.clip_sums import clip_sums
+from tcsym.schedule.split.clip_sums import clip_in_sizes, clip_sums
 from tcsym.schedule.split.drop_empty import drop_empty
 from tcsym.schedule.split.full_tiles import full_tiles
 from tcsym.schedule.split.guards import split_guards
@@ -104,7 +104,7 @@ def _mapped(kernel: Kernel, machine: Machine, options: Options, whole: bool) -> 
     kernel = _verified(accumulate_privately(kernel, setting.names))
     kernel = follow_steps(kernel)
     kernel = fold_storage(without_unit_loops(privatise(associate_factors(kernel))))
-    kernel = canonical_guards(kernel)
+    kernel = clip_in_sizes(canonical_guards(kernel))
     kernel = _verified(assume_finite(kernel, nests(kernel.body), setting.names))
     kernel = _verified(split_residues(kernel, setting.names))
     kernel = _verified(merge_loops(replace(kernel, view=unit_view(kernel)), setting.names))

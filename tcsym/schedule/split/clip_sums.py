@@ -5,91 +5,118 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from msgspec.structs import replace
 
 from tcsym.frontend.affine import as_condition
 from tcsym.frontend.infer_paths import is_exact_in_int32
-from tcsym.frontend.program import IndexValue, Select
+from tcsym.frontend.program import Expr, IndexValue, Select
 from tcsym.index.expr import (
     Condition,
     Index,
+    IsZero,
     NonNegative,
+    Not,
     condition_variables,
     maximum,
     minimum,
+    negate,
     var,
 )
-from tcsym.index.values import conjuncts
 from tcsym.ir.loops import Kernel, Loop, Node, Update
 from tcsym.ir.traverse import map_node, subvalues, walk
 from tcsym.schedule.analysis.identities import identity
+from tcsym.schedule.split.residue_guards import Guarded, guarded
 from tcsym.types import DType
+
+Guard = tuple[Expr, bool]
+End = tuple[bool, Index]  # of a range: is it the lower one, where it is
 
 
 def clip_sums(kernel: Kernel) -> Kernel:
-    """All serial loops that hold updates under one such condition, and nothing else."""
-    return replace(kernel, body=map_node(kernel.body, _clipped))
+    """All serial loops that hold nothing but updates under such conditions."""
+    return replace(kernel, body=map_node(kernel.body, lambda x: _clipped(x, lambda _: True)))
 
 
-def _clipped(x: Node) -> Node:
+def clip_in_sizes(kernel: Kernel) -> Kernel:
+    """The same where sizes alone say which terms count, `t > 0`: nests stay boxes."""
+    sizes = frozenset(kernel.sizes)
+
+    def known(end: Index) -> bool:
+        return end.variables() <= sizes
+
+    return replace(kernel, body=map_node(kernel.body, lambda x: _clipped(x, known)))
+
+
+def _clipped(x: Node, admits: Callable[[Index], bool]) -> Node:
     if not isinstance(x, Loop) or x.kind != "serial" or x.order != "reduction":
         return x
-    test = _only_test(x)
-    if test is None:
+    ends = {g: end for g in _shared_guards(x) if (end := _end(g, x)) and admits(end[1])}
+    if not ends:
         return x
-    lower, upper = [x.lower], [x.upper]
-    for part in conjuncts(test):
-        end = _end(part, x.variable)
-        if end is None:
-            return x
-        (lower if end[0] else upper).append(end[1])
 
-    def plain(n: Node) -> Node:
-        if isinstance(n, Update) and isinstance(n.value, Select):
-            return replace(n, value=n.value.then)
-        return n
+    def without(n: Node) -> Node:
+        if not isinstance(n, Update):
+            return n
+        terms = _guarded(n)
+        kept = tuple(g for g in terms.guards if g not in ends)
+        return replace(n, value=replace(terms, guards=kept).value())
 
-    start = maximum(*lower)
-    stop = maximum(start, minimum(*upper))
-    return replace(x, lower=start, upper=stop, body=map_node(x.body, plain))
+    start = maximum(x.lower, *(e for is_lower, e in ends.values() if is_lower))
+    stop = minimum(x.upper, *(e for is_lower, e in ends.values() if not is_lower))
+    body = map_node(x.body, without)
+    return replace(x, lower=start, upper=maximum(start, stop), body=body)
 
 
-def _only_test(x: Loop) -> Condition | None:
+def _shared_guards(x: Loop) -> tuple[Guard, ...]:
     """What all updates in the loop ask, if it is known in front of it but for its own variable."""
-    found: set[Condition] = set()
+    found: list[tuple[Guard, ...]] = []
     inside: set[str] = set()
     for n, _ in walk(x.body):
         if isinstance(n, Loop):
             inside.add(n.variable)
         elif isinstance(n, Update):
-            v = n.value
-            if not isinstance(v, Select) or v.orelse != identity(n.op, v.dtype):
-                return None
-            test = as_condition(v.condition)
-            if test is None or not _is_exact(v, test):
-                return None
-            found.add(test)
+            found.append(_guarded(n).guards)
         elif not hasattr(n, "body"):
-            return None
-    if len(found) != 1:
+            return ()
+    first, *others = found or [()]
+    shared = (g for g in first if all(g in other for other in others))
+    exact = ((g, _exact(g)) for g in shared)
+    return tuple(g for g, c in exact if c and inside.isdisjoint(condition_variables(c)))
+
+
+def _guarded(n: Update) -> Guarded:
+    """Its value where all guards hold; where one does not, it changes nothing."""
+    v = n.value
+    if not isinstance(v, Select):
+        return Guarded((), v, None)  # type: ignore[arg-type]
+    return guarded(v, identity(n.op, v.dtype))
+
+
+def _exact(guard: Guard) -> Condition | None:
+    """The guard as a condition, if the kernel computes what that says: nothing wraps."""
+    test, holds = guard
+    c = as_condition(test)
+    if c is None:
         return None
-    (test,) = found
-    used = condition_variables(test)
-    return test if x.variable in used and used.isdisjoint(inside) else None
+    wide = all(x.dtype is DType.INT64 for x in subvalues(test) if isinstance(x, IndexValue))
+    return (c if holds else negate(c)) if wide or is_exact_in_int32(c) else None
 
 
-def _is_exact(v: Select, test: Condition) -> bool:
-    """What the kernel computes of the test is what it says: nothing wraps."""
-    wide = all(x.dtype is DType.INT64 for x in subvalues(v.condition) if isinstance(x, IndexValue))
-    return wide or is_exact_in_int32(test)
-
-
-def _end(c: Condition, variable: str) -> tuple[bool, Index] | None:
-    """(is a lower end, the end) of the range that `c` says."""
+def _end(guard: Guard, loop: Loop) -> End | None:
+    """The end of the loop's range that it says."""
+    c = _exact(guard)
+    v = var(loop.variable)
+    if isinstance(c, Not) and isinstance(c.condition, IsZero):  # all but the first, or the last
+        e = c.condition.index
+        if e in (v - loop.lower, loop.lower - v):
+            return True, loop.lower + 1
+        return (False, loop.upper - 1) if e in (v - loop.upper + 1, loop.upper - 1 - v) else None
     if not isinstance(c, NonNegative):
         return None
-    factor = c.index.coefficient(variable)
-    rest = c.index - var(variable) * factor
-    if abs(factor) != 1 or variable in rest.variables():
+    factor = c.index.coefficient(loop.variable)
+    rest = c.index - v * factor
+    if abs(factor) != 1 or loop.variable in rest.variables():
         return None
     return (True, -rest) if factor == 1 else (False, rest + 1)
