@@ -57,3 +57,31 @@ def test_a_version_is_made_when_few_columns_come(spec: str) -> None:
 @pytest.mark.parametrize("spec", ("mn-mk-kn", "bmn-bmk-bkn"))
 def test_panels_that_no_loop_shares_are_left(spec: str) -> None:
     assert not any("contraction, columns m" in x for x in notes_after(spec, n=2, k=9))
+
+
+WEIGHTS = """def weights(float(N,C,H,W) I, float(N,O,P,Q) dY, float(O,C,KH,KW) like) -> (dW) {{
+  dW(o,c,kh,kw) +=! I(n,c,{s}*h+kh,{s}*w+kw) * dY(n,o,h,w) where o in 0:O, kh in 0:KH, kw in 0:KW
+}}"""
+
+
+@pytest.mark.parametrize("stride", (1, 2))
+def test_gradients_of_a_windows_weights_have_channels_in_lanes(
+    stride: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require("cpu:avx512")
+    monkeypatch.setenv("TCSYM_CACHE", "0")
+    monkeypatch.setattr(exchange_sides, "LEAST_GAIN", 0)
+    text = WEIGHTS.format(s=stride)
+    kernel = tcsym.define(text, target="cpu:avx512", strategy="symbolic").weights
+    rng = np.random.default_rng(3)
+    for n, c, o, kh, kw, p, q in (
+        (1, 5, 40, 3, 3, 9, 11),
+        (2, 1, 7, 2, 1, 3, 20),
+        (2, 3, 5, 3, 5, 1, 2),
+    ):
+        h, w = (p - 1) * stride + kh, (q - 1) * stride + kw
+        shapes = (n, c, h, w), (n, o, p, q), (o, c, kh, kw)
+        given = [rng.integers(-3, 4, x).astype(np.float32) for x in shapes]
+        np.testing.assert_array_equal(kernel(*given), kernel.reference(*given))
+    notes = [note for x in kernel.stats.variants for note in x.notes]
+    assert any("contraction, columns o" in x for x in notes)

@@ -102,9 +102,10 @@ def few_columns(
             yield _exchanged(kernel, nest, other, short, setting)
             return
     if along is not None:
-        shared = FALSE if other is None else shared_pays(kernel, nest, roles, other, setting)
-        shared = in_context(kernel, shared)
-        if other is not None and along.operands and shared != FALSE:
+        shared = FALSE
+        if other is not None and (along.operands or has_windows(kernel, nest)):
+            shared = in_context(kernel, shared_pays(kernel, nest, roles, other, setting))
+        if other is not None and shared != FALSE:
             seldom = _may_leave_out(kernel, nest, setting)
             yield _exchanged(kernel, nest, other, shared, setting, seldom)
         elif along.operands:  # else the version without panels is one of products

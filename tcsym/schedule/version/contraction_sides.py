@@ -94,7 +94,8 @@ def _with_columns(sides: Sides, operands: tuple[Operand, ...], setting: Setting)
 
 def _with_rows(sides: Sides, operands: tuple[Operand, ...], setting: Setting) -> Sides:
     """Stationary operands redirected; their rows fused with a loop around, if that is the same
-    image or the same matrix, or if both may be short (a division then finds each row of a tile)."""
+    image or the same matrix, or if both may be short (a division then finds each row of a tile).
+    Rows that lie anywhere, as those of no operand in panels, are fused with further ones."""
     sides = _with_loop_around(sides)
     kernel, rows = sides.kernel, sides.roles.rows
     band = _band(kernel, sides.nest)
@@ -109,7 +110,8 @@ def _with_rows(sides: Sides, operands: tuple[Operand, ...], setting: Setting) ->
         if can_fuse(redirected, inside, outer, rows) and (even or _slides(band, rows)):
             new = setting.names.fresh(rows)
             sides = _fused(sides, redirected, outer, rows, new)
-            return replace(sides, roles=replace(sides.roles, rows=new), stationary=wider)
+            sides = replace(sides, roles=replace(sides.roles, rows=new), stationary=wider)
+            return sides if operands else _with_rows(sides, (), setting)
     return replace(sides, kernel=_redirected(kernel, operands), stationary=operands)
 
 

@@ -2,7 +2,8 @@
 
 `Z(a,b,c,d) += X(e,b,a,d) * Y(c,e)` with two d: a tile has d in its lanes, for the sake of Z, and
 panels of X for each a and b. With c there, Y has one panel for all of these and X stays as it
-lies; only sums are stored across.
+lies; only sums are stored across. So the gradient of a convolution's weights: windows are its few
+columns, and output channels change places with them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from tcsym.schedule.analysis.setting import Setting
 from tcsym.schedule.version.contraction_versions import (
     FEW_ROWS,
     column_count,
-    has_windows,
     streams_in_place,
 )
 from tcsym.schedule.version.interleaving import SCATTER_TIME, tile_time
@@ -36,13 +36,12 @@ def shared_pays(
     """other: with rows as columns. FALSE if nothing shares its panels, or sizes do not tell."""
     band = band_of(find_loop(kernel.body, nest))
     own = {other.columns, other.rows, *outer_loops(band, other)}
-    if own >= {*band.variables} or has_windows(kernel, nest):
+    if own >= {*band.variables}:
         return FALSE
-    in_place = streams_in_place(kernel, nest, roles, setting)
-    moves = (PANEL_TIME if in_place else PERMUTED_TIME) * _streamed(band, roles)
-    tiles = tile_time(kernel, nest, roles, setting) + moves
+    tiles = tile_time(kernel, nest, roles, setting) + _panel_time(kernel, nest, roles, setting)
     points = product_of(map(extent, band.loops))
     across = tile_time(kernel, nest, other, setting) + SCATTER_TIME * points
+    across = across + _panel_time(kernel, nest, other, setting)
     if not (tiles + across).variables() <= frozenset(kernel.sizes):
         return FALSE
     few = ge(MOST_COLUMNS, column_count(kernel, nest, roles))
@@ -51,11 +50,13 @@ def shared_pays(
     )
 
 
-def _streamed(band: Band, roles: Roles) -> Index:
-    """Elements of panels."""
+def _panel_time(kernel: Kernel, nest: str, roles: Roles, setting: Setting) -> Index:
+    """Of filling the panels of what is streamed, once."""
+    band = band_of(find_loop(kernel.body, nest))
     loops, total = {x.variable: x for x in band.loops}, ZERO
     loops |= {y.variable: y for _, around in reductions(band.body) for y in around}
     for r in roles.streamed:
         moved = value_variables(r)
         total = total + product_of(extent(loops[v]) for v in loops if v in moved)
-    return total
+    in_place = streams_in_place(kernel, nest, roles, setting)
+    return (PANEL_TIME if in_place else PERMUTED_TIME) * total
