@@ -36,15 +36,16 @@ def loop_order(s: ScopStatement) -> tuple[str, ...]:
     """Iterators of `s` below its `for` loops, outermost first.
 
     Parallel ones as on the left-hand side, then reduction ones, those that run along the last
-    dimension of a read innermost. Of a scattered statement those that move its positions come
-    first, in that order, then the positions.
+    dimension of a read innermost, if it moves with as many of them as any. Of a scattered statement
+    those that move its positions come first, in that order, then the positions.
     """
     moved = moving(s)
     left = [v for x in s.subscripts for v in x.variables()]
     parallel = [r.variable for r in s.ranges if r.variable not in s.reduced]
     parallel.sort(key=lambda v: left.index(v) if v in left else len(left))
     reduced = [r.variable for r in s.ranges if r.variable in s.reduced]
-    reduced.sort(key=lambda v: _runs_along_last_dimension(s, v))
+    reads = _read_most(s)
+    reduced.sort(key=lambda v: _runs_along_last_dimension(reads, v))
     if not s.positions:
         return (*parallel, *reduced)
     first = [v for v in (*parallel, *reduced) if v in moved]
@@ -58,13 +59,24 @@ def moving(s: ScopStatement) -> frozenset[str]:
     return frozenset[str]().union(*places)
 
 
-def _runs_along_last_dimension(s: ScopStatement, v: str) -> int:
+def _read_most(s: ScopStatement) -> list[tuple[Index | None, ...]]:
+    """Subscripts of the reads that most reduction iterators move: of a row's elements, not of what
+    scales parts of it."""
+    found = [a.subscripts for a in s.reads if a.tensor != s.target]
+    moved = [
+        len(s.reduced & frozenset[str]().union(*(i.variables() for i in x if i is not None)))
+        for x in found
+    ]
+    return [x for x, n in zip(found, moved) if n == max(moved)]
+
+
+def _runs_along_last_dimension(reads: list[tuple[Index | None, ...]], v: str) -> int:
     """How many reads have `v` with stride 1 in their last subscript and nowhere else."""
     count = 0
-    for a in s.reads:
-        if not a.subscripts or (last := a.subscripts[-1]) is None or a.tensor == s.target:
+    for subscripts in reads:
+        if not subscripts or (last := subscripts[-1]) is None:
             continue
-        elsewhere = any(i is not None and v in i.variables() for i in a.subscripts[:-1])
+        elsewhere = any(i is not None and v in i.variables() for i in subscripts[:-1])
         count += not elsewhere and last.coefficient(v) == 1
     return count
 

@@ -36,6 +36,7 @@ from tcsym.rewrite.normalise import normalise
 from tcsym.rewrite.pair_operands import pair_operands
 from tcsym.rewrite.separate_sums import separate_sums
 from tcsym.rewrite.share_parts import share_parts
+from tcsym.rewrite.share_sums import share_sums
 from tcsym.rewrite.share_terms import share_terms
 from tcsym.sizes.context import Context, context_condition
 
@@ -80,7 +81,7 @@ def schedule_program(
     presburger = Presburger(program.sizes)
     deadline = Deadline.after(options.time_limit)
     with log.step("normalise"):
-        program = hoist_sums(gather_form(check_ranges(program)))
+        program = share_sums(hoist_sums(gather_form(check_ranges(program))))
         program = pair_operands(separate_sums(program), context)
         program = share_terms(share_parts(_normalised(program, presburger, deadline)))
     with log.step("scop"):

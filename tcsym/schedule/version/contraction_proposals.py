@@ -102,7 +102,7 @@ def few_columns(
             yield _exchanged(kernel, nest, other, short, setting)
             return
     if along is not None:
-        shared = FALSE
+        shared: Condition = FALSE
         if other is not None and (along.operands or has_windows(kernel, nest)):
             shared = in_context(kernel, shared_pays(kernel, nest, roles, other, setting))
         if other is not None and shared != FALSE:

@@ -13,7 +13,7 @@ from tcsym.index.values import product_of
 from tcsym.ir.bounds import extent
 from tcsym.ir.loops import Kernel
 from tcsym.schedule.analysis.access import value_variables
-from tcsym.schedule.analysis.band import Band, Roles, band_of, reductions
+from tcsym.schedule.analysis.band import Roles, band_of, reductions
 from tcsym.schedule.analysis.loops import find_loop
 from tcsym.schedule.analysis.operands import outer_loops
 from tcsym.schedule.analysis.setting import Setting
