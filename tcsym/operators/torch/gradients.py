@@ -28,23 +28,21 @@ class Recorder:
         needs = ctx.needs_input_grad
         if self.n_sizes:
             needs = needs[: self.n_inputs]
+            ctx.sizes = args[self.n_inputs :]
         made = self._saving.get(needs)
         if made is None:
             made = self._saving[needs] = backward_of(self.kernel, needs, saving=True)
         ctx.made = made
-        if made.saving is self.kernel:
-            output = run(self.kernel, self.kernel, self.n_inputs, args)
-            known = (*args[: self.n_inputs], *(output if isinstance(output, tuple) else (output,)))
+        called = made.saving
+        output = run(called, self.kernel, self.n_inputs, args)
+        results = output if isinstance(output, tuple) else (output,)
+        known = (*args[: self.n_inputs], *results)
+        if called is self.kernel:
             ctx.save_for_backward(*[known[k] for k in made.kept])
-        else:
-            results = run(made.saving, self.kernel, self.n_inputs, args)
-            output = tuple(results[: self.n_outputs])
-            known = (*args[: self.n_inputs], *results)
-            ctx.again = again = self._backward(needs)
-            ctx.save_for_backward(*[known[k] for k in (*made.kept, *again.kept)])
-            output = output[0] if self.n_outputs == 1 else output
-        ctx.sizes = args[self.n_inputs :]
-        return output
+            return output
+        ctx.again = again = self._backward(needs)
+        ctx.save_for_backward(*[known[k] for k in (*made.kept, *again.kept)])
+        return results[0] if self.n_outputs == 1 else tuple(results[: self.n_outputs])
 
     def setup(self, ctx: Any, inputs: Sequence[Any], output: Any) -> None:
         """Keeps of a call what its gradients need."""
@@ -67,7 +65,8 @@ class Recorder:
             again = torch.is_grad_enabled()
             saved = saved[n_kept:] if again else saved[:n_kept]
             made = ctx.again if again else made
-        found = made.gradients(made.kernel, saved, gradients, ctx.sizes)
+        sizes = ctx.sizes if self.n_sizes else ()
+        found = made.gradients(made.kernel, saved, gradients, sizes)
         return (*found, *(None,) * self.n_sizes)
 
     def _backward(self, needs: tuple[bool, ...]) -> Backward:
@@ -78,13 +77,18 @@ class Recorder:
 
 
 def recorded_function(kernel: Called, recorder: Recorder) -> Any:
-    """A `torch.autograd.Function` of arguments in order: the quick way where torch watches nothing
-    else. Its nodes have the kernel's name."""
+    """What applies a `torch.autograd.Function` to arguments in order: the quick way where torch
+    watches nothing else. Its nodes have the kernel's name.
+
+    The class's own `apply` would first ask what the caller knows: whether torch.func is at work,
+    and whether a tensor is left over from it.
+    """
     members = {
         "forward": staticmethod(recorder.forward),
         "backward": staticmethod(recorder.backward),
     }
-    return type(kernel.name, (torch.autograd.Function,), members)
+    made = type(kernel.name, (torch.autograd.Function,), members)
+    return super(torch.autograd.Function, made).apply
 
 
 def transformed_function(kernel: Called, recorder: Recorder, batch: Callable[..., Any]) -> Any:
