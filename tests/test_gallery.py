@@ -463,6 +463,7 @@ CASES: dict[str, Case] = {
 SIZES = {"sinusoids": {"L": 5, "D": 4}, "token_means": {"P": 9}}
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", TEXTS)
 def test_layer_is_what_numpy_says(name: str) -> None:
     arguments, reference = CASES[name]

@@ -62,6 +62,7 @@ def test_others_stay(name: str) -> None:
     assert separate_sums(program) is program
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", [*SEPARATED, *KEPT])
 def test_results_are_those_of_the_reference(name: str) -> None:
     kernel = tcsym.define({**SEPARATED, **KEPT}[name]).f

@@ -123,6 +123,7 @@ def test_whoever_compiles_ahead_has_all() -> None:
     assert made(other) == count
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("strategy", ["symbolic", "auto", "specialize", "bucket", "pad"])
 def test_every_strategy(strategy: str) -> None:
     ranges = {"M": tcsym.Dim(1, 64), "N": tcsym.Dim(1, 64), "K": tcsym.Dim(1, 4096)}
@@ -143,6 +144,7 @@ print("tcsym.kernel.serving" in sys.modules, "tcsym.schedule.map_cpu" in sys.mod
 """
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("strategy", ["symbolic", "auto"])
 def test_later_processes_find_both(strategy: str) -> None:
     def told(*sizes: tuple[int, int, int]) -> list[str]:
