@@ -31,7 +31,7 @@ def integers(dtype: str, shape: tuple[int, ...], seed: int) -> np.ndarray:
     return np.where(rng.random(shape) < 0.3, info.min, values).astype(dtype)
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize(
     ("target", "layout"),
     [("cpu", ROWS), ("cpu", COLUMNS), *zip(TARGETS[1:], (ROWS, COLUMNS))],
@@ -172,6 +172,7 @@ def blocks(listing: str) -> list[str]:
     return re.split(r"^\.LBB", listing, flags=re.MULTILINE)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("layout", [ROWS, COLUMNS], ids=["rows", "columns"])
 @pytest.mark.parametrize(
     ("a", "b", "wide", "target", "instruction", "register", "tile"),

@@ -204,6 +204,7 @@ def test_what_fills_the_last_step_adds_nothing(channels: int) -> None:
     np.testing.assert_array_equal(kernel(*arrays), kernel.reference(*arrays))
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(("a", "b", "t"), TYPES)
 def test_any_number_of_known_channels_may_be_left(a: str, b: str, t: str, target: str) -> None:

@@ -38,7 +38,7 @@ def check(name: str, kernel: Any, sizes: dict[str, int], layout: str = "dense") 
     assert not kind, f"{sizes} {layout}: {details}"
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("name", CORPUS)
 def test_this_target(name: str) -> None:
     """The reference's results, and none of memory beside the arrays is read or written.

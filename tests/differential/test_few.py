@@ -125,7 +125,7 @@ def check(kernel: Any, sizes: dict[str, int], layout: str) -> None:
     assert not kind, f"{sizes} {layout}: {details}"
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("name", CASES)
 def test_all_versions_agree_with_the_reference(name: str) -> None:
     text, all_sizes = CASES[name]
@@ -134,6 +134,7 @@ def test_all_versions_agree_with_the_reference(name: str) -> None:
         check(kernel, {n: sizes[n] for n in kernel.sizes}, "dense")
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("name", "layout"), list(zip(("nn", "tt", "tn", "abcd-aebf-dfce"), LAYOUTS[1:], strict=True))
 )

@@ -45,6 +45,7 @@ MANY = (1, 7, 8, 9, 16, 37)
 FEW = ((1, 1), (1, 8), (9, 1), (5, 5), (3, 2), (7, 3), (4, 2), (0, 3), (2, 33), (12, 9))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", TEXTS)
 def test_short_rows(name: str) -> None:
     kernel = tcsym.define(TEXTS[name], strategy="symbolic").f

@@ -42,6 +42,7 @@ TEXTS = {
 ROWS, COLUMNS, STEPS = (1, 7, 8, 15, 16, 17, 33), (1, 2, 3, 4, 5), (1, 2, 7)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", TEXTS)
 def test_few_columns(name: str) -> None:
     kernel = tcsym.define(TEXTS[name], strategy="symbolic").f

@@ -33,6 +33,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_exact_results(name: str, kind: str) -> None:

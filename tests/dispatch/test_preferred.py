@@ -251,7 +251,7 @@ def test_forks_while_ways_are_measured() -> None:
             for n in range(1, 40):
                 a, b = np.ones((n % 7 + 1, 5), np.float32), np.ones((5, n), np.float32)
                 assert (kernel(a, b) == 5).all()
-        for _ in range(4):
+        for _ in range(2):
             call()
             child = os.fork()
             if child == 0:

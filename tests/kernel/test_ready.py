@@ -181,6 +181,7 @@ def forged(kept: Any, changes: dict[int, Any]) -> Any:
     return tuple(changes.get(k, x) for k, x in enumerate(kept))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     "changes",
     [

@@ -94,6 +94,7 @@ def test_rows_a_stride_apart_have_one_pointer(rows: tuple[int, ...], strides: in
             np.testing.assert_array_equal(out, sum(x[3 + r : 3 + r + n] for r in rows))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("edge", EDGES)
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
@@ -125,6 +126,7 @@ def _with_step(a: Any, step: int, edge: Any) -> Any:
     return guarded(spaced if step > 0 else spaced[::-1], edge)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("width", [4, 8, 16, 32])
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
@@ -146,6 +148,7 @@ def test_lanes_take_elements_of_a_vector_in_the_frame(
     np.testing.assert_array_equal(out, a[p])
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("width", [2, 4, 8, 16])
 @pytest.mark.parametrize(
@@ -176,6 +179,7 @@ def test_known_numbers_of_lanes_are_stored_alone(
         np.testing.assert_array_equal(out, expected)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 @pytest.mark.parametrize("step", [-1, 2, -3])
@@ -347,6 +351,7 @@ def test_reductions_over_lanes(dtype: DType, op: Any, target: str) -> None:
         np.testing.assert_array_equal(out[0], want)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("space", ["register", "stack", "arena"])
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
@@ -381,6 +386,7 @@ def test_local_buffers(dtype: DType, space: Any, target: str) -> None:
     np.testing.assert_array_equal(out[16:], [a[3], *[a[11]] * 15])
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("dtype", [*SIDES, DType.FLOAT64], ids=str)
 @pytest.mark.parametrize("padded", [True, False])
