@@ -72,6 +72,7 @@ def test_conversions(form: str, kind: str) -> None:
         np.testing.assert_array_equal(kernel(image, weights), kernel.reference(image, weights))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("kind", ["half", "bfloat16", "float", "double"])
 def test_the_largest_numbers_are_finite(kind: str) -> None:
     kernel = tcsym.define(CONVERTED.format(kind, FORMS["around converted elements"].format(GUARD)))

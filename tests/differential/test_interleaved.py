@@ -67,6 +67,7 @@ PERMUTED = {
 }
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", PERMUTED)
 def test_products_stored_in_another_order(name: str) -> None:
     kernel = tcsym.define(PERMUTED[name], strategy="symbolic").f

@@ -86,7 +86,7 @@ def _compare(got: Any, want: Any, name: str) -> None:
     np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance, err_msg=name)
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("name", sorted(_sources()))
 def test_matches_the_interpreter(name: str) -> None:
     program = _program(name)

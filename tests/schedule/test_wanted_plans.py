@@ -30,6 +30,7 @@ def offered(source: str) -> Iterator[str]:
             yield from (name for name, _ in x.offered)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_every_plan_is_right_at_any_sizes(name: str) -> None:
     source, rng = PRODUCTS[name], np.random.default_rng(0)
