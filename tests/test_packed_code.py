@@ -132,7 +132,7 @@ FORMS = {
 }
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize(
     ("name", "target"),
     [
