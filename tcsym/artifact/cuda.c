@@ -3,7 +3,7 @@
  * running kernel finds it notes in a word of the host, which the next call, or waiting, reports. */
 
 enum { MOST_DEVICES = 16, MOST_STREAMS = 16, OF_EARLIER = 1 };
-enum { CU_MAJOR = 75, CU_MINOR = 76, CU_MOST_SHARED = 97, CU_FUNCTION_SHARED = 8, CU_MAPPED = 3 };
+enum { CU_MULTIPROCESSORS = 16, CU_MAJOR = 75, CU_MINOR = 76, CU_MOST_SHARED = 97, CU_FUNCTION_SHARED = 8, CU_MAPPED = 3 };
 
 #define DRIVER(X)                                                                                  \
     X(cuInit, (unsigned))                                                                          \
@@ -20,6 +20,9 @@ enum { CU_MAJOR = 75, CU_MINOR = 76, CU_MOST_SHARED = 97, CU_FUNCTION_SHARED = 8
     X(cuMemHostGetDevicePointer_v2, (uint64_t *, void *, unsigned))                                \
     X(cuStreamSynchronize, (void *))                                                               \
     X(cuGetErrorString, (int, const char **))                                                      \
+    X(cuOccupancyMaxActiveBlocksPerMultiprocessor, (int *, void *, int, size_t))                   \
+    X(cuLaunchCooperativeKernel, (void *, unsigned, unsigned, unsigned, unsigned, unsigned,        \
+                                  unsigned, unsigned, void *, void **))                            \
     X(cuLaunchKernel, (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,         \
                        unsigned, void *, void **, void **))
 #define DECLARE(name, parameters) static int(*name) parameters;
@@ -39,7 +42,7 @@ typedef struct {
         uint64_t memory;
         int64_t bytes;
     } scratch[MOST_STREAMS];
-    int most_shared, n_streams;
+    int most_shared, multiprocessors, n_streams;
 } Place;
 typedef struct {
     const Place *place;
@@ -89,6 +92,7 @@ static int find_place(int number, Place **found) {
     cuDeviceGetAttribute(&major, CU_MAJOR, device);
     cuDeviceGetAttribute(&minor, CU_MINOR, device);
     cuDeviceGetAttribute(&place->most_shared, CU_MOST_SHARED, device);
+    cuDeviceGetAttribute(&place->multiprocessors, CU_MULTIPROCESSORS, device);
     int capability = 10 * major + minor;
     const DeviceLevel *level = device_levels;
     while (level->kernels && (level->is_exact ? capability != level->capability
@@ -201,14 +205,31 @@ static int device_scratch(Place *place, void *stream, int64_t bytes, uint64_t *m
     return 0;
 }
 
+/* As many blocks as run at once, which wait for each other. */
+static int launch_together(const Queue *queue, int64_t function, int64_t *words, int64_t n_words,
+                           int64_t blocks, int64_t threads, int64_t shared_bytes) {
+    void *called = queue->functions[function], *parameters[n_words];
+    int each, code = cuOccupancyMaxActiveBlocksPerMultiprocessor(&each, called, (int)threads,
+                                                                 (size_t)shared_bytes);
+    int64_t most = code ? 0 : (int64_t)each * queue->place->multiprocessors;
+    for (int64_t k = 0; k < n_words; k++)
+        parameters[k] = words + k;
+    return code ? code
+                : cuLaunchCooperativeKernel(called, (unsigned)(blocks < most ? blocks : most), 1, 1,
+                                            (unsigned)threads, 1, 1, (unsigned)shared_bytes,
+                                            queue->stream, parameters);
+}
+
 static int32_t launch(const Queue *queue, int64_t function, void *words, int64_t n_words, int64_t blocks,
-                      int64_t threads, int64_t shared_bytes) {
+                      int64_t threads, int64_t shared_bytes, int64_t together) {
     size_t bytes = (size_t)n_words * sizeof(int64_t);
     void *extra[] = {(void *)1, words, (void *)2, &bytes, (void *)0}; /* CU_LAUNCH_PARAM_* */
     if (blocks <= 0)
         return 0; /* which the driver calls an error */
     int code = blocks > INT32_MAX || function < 0 || function >= queue->n_functions
                    ? 1
+               : together
+                   ? launch_together(queue, function, words, n_words, blocks, threads, shared_bytes)
                    : cuLaunchKernel(queue->functions[function], (unsigned)blocks, 1, 1,
                                     (unsigned)threads, 1, 1, (unsigned)shared_bytes, queue->stream,
                                     NULL, extra);

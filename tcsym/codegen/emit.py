@@ -17,7 +17,7 @@ from tcsym.codegen.cpu.vector_memory import vector_memory
 from tcsym.codegen.object_code import pipeline_line
 from tcsym.codegen.scalar.backend import Backend
 from tcsym.codegen.scalar.context import Bound, Context, Faults, launch_field
-from tcsym.codegen.scalar.control import LAUNCHED, statement
+from tcsym.codegen.scalar.control import statement
 from tcsym.codegen.scalar.functions import define
 from tcsym.codegen.scalar.index_code import condition
 from tcsym.codegen.scalar.least import ranges_of_sizes
@@ -30,7 +30,7 @@ from tcsym.index.expr import ZERO, Index
 from tcsym.index.values import substitute
 from tcsym.ir.allocate import Storage, allocate
 from tcsym.ir.compiled import LEFT_OUT, SYMBOL, Fault
-from tcsym.ir.loops import THREADS, Kernel, Loop
+from tcsym.ir.loops import LAUNCHED, THREADS, Kernel, Loop
 from tcsym.ir.regions import Host, outline
 from tcsym.ir.traverse import walk
 from tcsym.ir.views import viewed_values

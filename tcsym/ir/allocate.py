@@ -53,8 +53,10 @@ def allocate(kernel: Kernel) -> Storage:
 
 
 def block_bytes(kernel: Kernel, region: Loop) -> int:
-    """Of what the threads of a block of that grid share; side by side, as all of it is alive."""
-    return sum(n_bytes for _, n_bytes in _shared_by_block(kernel, region))
+    """Of what the threads of a block of that grid share; side by side, as all of it is alive. Nests
+    of blocks that stay come one after the other."""
+    nests = (_shared_by_block(kernel, nest) for nest, _ in grids(region))
+    return max(sum(n_bytes for _, n_bytes in nest) for nest in nests)
 
 
 def _shared_by_block(kernel: Kernel, region: Loop) -> Iterator[tuple[str, int]]:

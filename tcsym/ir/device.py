@@ -1,9 +1,11 @@
 """What only devices do: barriers, copies that run beside, products of matrices by a warp.
 
-A region of a device's kernel is a nest of `block` loops. Inside are nests of `thread` loops, all of
-one shape; the innermost counts fastest through a block's threads, WARP of them are a warp, and the
-place of a thread in its warp is its lane. A value or node of the whole warp is one that all of its
-threads come to together. Reference: PTX ISA (`bar.sync`, `cp.async`, `mma`).
+A region of a device's kernel is a nest of `block` loops, or a `grid` loop around such nests: one
+grid, all blocks of which run at once, and of each nest take every block that is theirs. Inside are
+nests of `thread` loops, all of one shape; the innermost counts fastest through a block's threads,
+WARP of them are a warp, and the place of a thread in its warp is its lane. A value or node of the
+whole warp is one that all of its threads come to together. Reference: PTX ISA (`bar.sync`,
+`cp.async`, `mma`).
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from tcsym.types import DType
 
 WARP = 32
 TILE_ROWS, TILE_COLUMNS = 16, 8  # of a `MatrixMultiply`
+MOST_STAYING = 1 << 16  # blocks of a grid that run at once: more than any device has
+STAYING = 2  # of them on a multiprocessor, for which a grid loop's code leaves room
 COPIED_BYTES = (4, 8, 16)  # that a `BeginCopy` may move
 
 
@@ -28,6 +32,16 @@ class DeviceNode:
 
 class Barrier(Struct, DeviceNode, frozen=True):
     """No thread of a block goes on before all are here; each then sees what the others wrote."""
+
+
+class GridBarrier(Struct, DeviceNode, frozen=True):
+    """No thread of a grid goes on before all are here; each then sees what the others wrote.
+
+    Where all blocks run at once: in a loop of the kind `grid`. counter: an int32 in the device's
+    memory, 0 when the grid begins, that nothing else uses.
+    """
+
+    counter: str
 
 
 class BeginCopy(Struct, DeviceNode, frozen=True):
@@ -83,13 +97,15 @@ def product_depth(dtype: DType) -> int:
     return 32 // dtype.bytes
 
 
-OnDevice = Barrier | BeginCopy | CommitCopies | WaitCopies | MatrixMultiply
+OnDevice = Barrier | GridBarrier | BeginCopy | CommitCopies | WaitCopies | MatrixMultiply
 Operand = Literal["target", "left", "right"]
 
 
 def buffers_of(n: OnDevice) -> tuple[str, ...]:
     """Buffers that the node touches; the first of them is written."""
     match n:
+        case GridBarrier():
+            return (n.counter,)
         case BeginCopy():
             return n.target, n.source
         case MatrixMultiply():

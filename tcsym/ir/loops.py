@@ -95,8 +95,8 @@ class Verify(Struct, frozen=True):
     name: str = ""
 
 
-LoopKind = Literal["serial", "parallel", "vector", "unrolled", "block", "thread"]
-LAUNCHED = ("parallel", "block")  # kinds of which the outermost loops are launched (`regions`)
+LoopKind = Literal["serial", "parallel", "vector", "unrolled", "block", "thread", "grid"]
+LAUNCHED = ("parallel", "block", "grid")  # kinds: outermost such loops are launched (`regions`)
 LoopOrder = Literal["parallel", "reduction", "sequential"]
 
 
@@ -106,7 +106,7 @@ class Loop(Struct, frozen=True):
     kind: how it is executed. vector, unrolled and thread loops run from 0 to a constant; with
         `mask` (an Index) the iterations variable >= mask do nothing. A parallel loop runs on
         threads if (upper - lower) * work is worth it. block loops are a device's grid, thread loops
-        the threads of one of its blocks (`device`).
+        the threads of one of its blocks, grid loops run in order in all blocks of one (`device`).
     order: what was proved: `parallel` (no dependence carried), `reduction` (only updates of one
         reduction carried: any order, but not concurrently), `sequential`.
     unroll: the emitter repeats a serial body that often. work: estimated time of an iteration, in

@@ -31,6 +31,7 @@ from tcsym.ir.device import (
     BeginCopy,
     CommitCopies,
     DeviceNode,
+    GridBarrier,
     MatrixMultiply,
     OnDevice,
     WaitCopies,
@@ -171,6 +172,8 @@ def _device_text(n: OnDevice) -> str:
     match n:
         case Barrier():
             return "barrier"
+        case GridBarrier(counter):
+            return f"barrier of the grid, by {counter}"
         case BeginCopy():
             target = access_text(n.target, n.target_subscripts)
             source = access_text(n.source, n.source_subscripts)

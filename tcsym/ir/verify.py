@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from tcsym.frontend.program import IndexValue, Read
 from tcsym.index.expr import ZERO, Condition, Index, condition_variables
 from tcsym.ir.bounds import extent, trip_bound
-from tcsym.ir.device import BeginCopy, DeviceNode, MatrixMultiply, OnDevice
+from tcsym.ir.device import BeginCopy, DeviceNode, GridBarrier, MatrixMultiply, OnDevice
 from tcsym.ir.loops import (
     Allocate,
     Block,
@@ -67,7 +67,7 @@ ADMITTED: Mapping[TargetKind, Admitted] = {
         (HorizontalReduce,),
     ),
     "device": Admitted(
-        frozenset(("serial", "block", "thread", "vector", "unrolled")),
+        frozenset(("serial", "block", "thread", "grid", "vector", "unrolled")),
         frozenset(("argument", "register", "stack", "arena", "shared")),
         (DeviceNode,),
         (Shuffle,),
@@ -277,6 +277,8 @@ def _verify_transposition(n: TransposeBlock, scope: _Scope) -> None:
 
 def _verify_device_node(n: OnDevice, scope: _Scope) -> None:
     match n:
+        case GridBarrier():
+            _verify_access(n, n.counter, (), scope)
         case BeginCopy():
             _verify_access(n, n.target, n.target_subscripts, scope)
             _verify_access(n, n.source, n.source_subscripts, scope)

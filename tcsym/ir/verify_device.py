@@ -2,7 +2,8 @@
 
 A region is a perfect nest of block loops. In it, shared buffers are allocated around everything
 else; nests of thread loops, all of one shape, hold all statements; serial loops, branches and
-barriers may stand around these nests as well, and every thread executes them. A barrier is where no
+barriers may stand around these nests as well, and every thread executes them. A grid loop is around
+such nests, each of which has a barrier of the grid behind it. A barrier is where no
 condition differs between the threads of a block; what a warp does together, where none differs
 between its threads.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import assert_never
 
 from msgspec import Struct
@@ -35,6 +37,7 @@ from tcsym.ir.device import (
     BeginCopy,
     CommitCopies,
     DeviceNode,
+    GridBarrier,
     MatrixMultiply,
     OnDevice,
     Operand,
@@ -57,6 +60,7 @@ from tcsym.ir.loops import (
     Update,
     Verify,
 )
+from tcsym.ir.regions import buffers_used
 from tcsym.ir.traverse import grids, subvalues, walk
 from tcsym.types import DType
 
@@ -71,10 +75,16 @@ def verify_device(kernel: Kernel, require: Require) -> None:
     """Calls `require(holds, node, what)` for all that must hold beside what must of any kernel."""
     regions = [r for r, _ in grids(kernel.body)]
     inside = {id(x) for r in regions for x, _ in walk(r)}
-    for n, _ in walk(kernel.body):
+    for n, around in walk(kernel.body):
         if id(n) not in inside:
-            require(isinstance(n, Loop | Branch | Block | Allocate), n, "no thread does this")
-            require(not isinstance(n, Loop) or n.kind == "serial", n, "a loop outside of a grid")
+            staying = any(x.kind == "grid" for x in around)
+            host = isinstance(n, Loop | Branch | Block | Allocate)
+            require(host or (staying and isinstance(n, GridBarrier)), n, "no thread does this")
+            kinds = ("serial",) if staying else ("serial", "grid")
+            require(not isinstance(n, Loop) or n.kind in kinds, n, "a loop outside of a grid")
+            require(not (staying and isinstance(n, Allocate)), n, "allocated by blocks that stay")
+            if isinstance(n, Loop) and n.kind == "grid":
+                _verify_staying(kernel, n, require)
             reads = isinstance(n, Loop) and (n.value is not None or n.at is not None)
             require(not reads, n, "the host reads what is on the device")
             own = isinstance(n, Allocate) and kernel.buffer(n.buffer).space != "arena"
@@ -82,6 +92,24 @@ def verify_device(kernel: Kernel, require: Require) -> None:
     buffers = {b.name: b for b in kernel.buffers}
     for region in regions:
         _Region(buffers, require, _block_shape(region)).grid(region, ())
+
+
+def _verify_staying(kernel: Kernel, loop: Loop, require: Require) -> None:
+    """Blocks of a grid loop are of one shape, and wait for each other after each nest."""
+    nests = [r for r, _ in grids(loop.body)]
+    require(len({_block_shape(r) for r in nests}) == 1, loop, "blocks of several shapes that stay")
+    sequences = [n.body for n, _ in walk(loop.body) if isinstance(n, Block)]
+    ordered = {id(a) for x in sequences for a, b in pairwise(x) if isinstance(b, GridBarrier)}
+    for r in nests:
+        require(id(r) in ordered, r, "blocks that stay do not wait for each other behind it")
+    for n, _ in walk(loop.body):
+        if isinstance(n, GridBarrier):
+            b = kernel.buffer(n.counter)
+            fits = (b.space, b.dtype, b.shape) == ("arena", DType.INT32, ())
+            require(fits, n, f"{n.counter} does not count blocks")
+    counters = {n.counter for n, _ in walk(loop.body) if isinstance(n, GridBarrier)}
+    used = {a for r in nests for a in buffers_used(r)}
+    require(not counters & used, loop, "what counts blocks is used otherwise")
 
 
 def _block_shape(region: Loop) -> tuple[int, ...]:
@@ -201,11 +229,14 @@ class _Region(Struct, frozen=True):
     def device_node(self, n: OnDevice, place: _Place) -> None:
         require = self.require
         require(not place.in_lanes, n, "this is not done in lanes")
+        require(not isinstance(n, GridBarrier), n, "a barrier of the grid in a block")
         if not isinstance(n, Barrier):
             require(place.threads != (), n, "a statement of no thread")
         match n:
             case Barrier():
                 require(place.conditions == (), n, "a barrier that not all threads reach")
+            case GridBarrier():
+                pass
             case CommitCopies() | WaitCopies():
                 require(place.conditions == (), n, "not all threads count the same copies")
                 require(not isinstance(n, WaitCopies) or n.pending >= 0, n, "fewer than no copies")

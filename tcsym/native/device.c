@@ -9,11 +9,15 @@
 typedef int LaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                          unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
                          void *stream, void **parameters, void **extra);
+typedef int LaunchTogether(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                           unsigned block_x, unsigned block_y, unsigned block_z,
+                           unsigned shared_bytes, void *stream, void **parameters);
+typedef int Occupancy(int *blocks, void *function, int threads, size_t shared_bytes);
 typedef int PushContext(void *context);
 typedef int PopContext(void **context);
 typedef int Write(uint64_t to, unsigned value, size_t n, void *stream);
 enum { END = 0, BUFFER = 1, BUFFER_SIZE = 2 }; /* CU_LAUNCH_PARAM_* */
-enum { INVALID_VALUE = 1, MOST_BLOCKS = 0x7fffffff };
+enum { INVALID_VALUE = 1, TOO_LARGE = 720, MOST_BLOCKS = 0x7fffffff }; /* CUDA_ERROR_* */
 
 /* Memory of the device for calls on one stream: for one at a time, until it has enqueued all. */
 typedef struct {
@@ -27,6 +31,8 @@ enum { MOST_STREAMS = 8 };
 typedef struct {
     PyObject_HEAD
     LaunchKernel *launch;
+    LaunchTogether *launch_together;
+    Occupancy *occupancy; /* of a multiprocessor */
     PushContext *push;
     PopContext *pop;
     Write *write[3]; /* 1, 2, 4 bytes */
@@ -35,8 +41,9 @@ typedef struct {
     const uint32_t *words;  /* those of all kernels, where the host reads them */
     const int64_t *n_words;
     int device;
-    int64_t n_functions;
+    int64_t multiprocessors, n_functions;
     void **functions;
+    int64_t *resident; /* blocks of each function that run at once; 0: not known yet */
     Scratch scratch[MOST_STREAMS];
 } Grids;
 
@@ -46,7 +53,7 @@ typedef struct {
     void *stream;
 } Queue;
 typedef struct {
-    int32_t (*run)(const Queue *, int64_t, void *, int64_t, int64_t, int64_t, int64_t);
+    int32_t (*run)(const Queue *, int64_t, void *, int64_t, int64_t, int64_t, int64_t, int64_t);
     const Queue *queue;
     int64_t threads;
     uint64_t shared, private;
@@ -54,9 +61,30 @@ typedef struct {
     uint64_t fault_word;
 } Context;
 
+/* As many blocks as run at once, `blocks` at most, which wait for each other. The driver takes the
+ * parameters of such a grid one by one. 0, or its code. */
+static int run_together(const Queue *queue, int64_t function, int64_t *words, int64_t n_words,
+                        int64_t blocks, int64_t threads, int64_t shared_bytes) {
+    const Grids *grids = queue->grids;
+    void *called = grids->functions[function], *parameters[n_words];
+    int64_t resident = __atomic_load_n(grids->resident + function, __ATOMIC_RELAXED);
+    if (!resident) {
+        int each, code = grids->occupancy(&each, called, (int)threads, (size_t)shared_bytes);
+        if (code || !each)
+            return code ? code : TOO_LARGE;
+        resident = each * grids->multiprocessors;
+        __atomic_store_n(grids->resident + function, resident, __ATOMIC_RELAXED);
+    }
+    for (int64_t k = 0; k < n_words; k++)
+        parameters[k] = words + k;
+    return grids->launch_together(called, (unsigned)(blocks < resident ? blocks : resident), 1, 1,
+                                  (unsigned)threads, 1, 1, (unsigned)shared_bytes, queue->stream,
+                                  parameters);
+}
+
 /* Enqueues a function on a grid. 0, or DRIVER_ERROR less the driver's code. */
 static int32_t run(const Queue *queue, int64_t function, void *words, int64_t n_words, int64_t blocks,
-                   int64_t threads, int64_t shared_bytes) {
+                   int64_t threads, int64_t shared_bytes, int64_t together) {
     const Grids *grids = queue->grids;
     size_t bytes = (size_t)n_words * sizeof(int64_t);
     void *extra[] = {(void *)BUFFER, words, (void *)BUFFER_SIZE, &bytes, (void *)END};
@@ -64,8 +92,11 @@ static int32_t run(const Queue *queue, int64_t function, void *words, int64_t n_
         return 0; /* which the driver calls an error */
     if (blocks > MOST_BLOCKS || function < 0 || function >= grids->n_functions)
         return DRIVER_ERROR - INVALID_VALUE;
-    int code = grids->launch(grids->functions[function], (unsigned)blocks, 1, 1, (unsigned)threads, 1,
-                             1, (unsigned)shared_bytes, queue->stream, NULL, extra);
+    int code = together
+                   ? run_together(queue, function, words, n_words, blocks, threads, shared_bytes)
+                   : grids->launch(grids->functions[function], (unsigned)blocks, 1, 1,
+                                   (unsigned)threads, 1, 1, (unsigned)shared_bytes, queue->stream,
+                                   NULL, extra);
     return code ? DRIVER_ERROR - code : 0;
 }
 
@@ -183,17 +214,19 @@ static PyObject *grids_enqueue(PyObject *self, PyObject *args) {
 }
 
 static PyObject *grids_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
-    unsigned long long launch, push, pop, write[3], context, fault_word, words, n_words;
-    int device;
+    unsigned long long launch[3], push, pop, write[3], context, fault_word, words, n_words;
+    int device, multiprocessors;
     PyObject *functions;
-    if (!PyArg_ParseTuple(args, "KKK(KKK)KKKKiO!:Grids", &launch, &push, &pop, write, write + 1,
-                          write + 2, &context, &fault_word, &words, &n_words, &device, &PyTuple_Type,
-                          &functions))
+    if (!PyArg_ParseTuple(args, "(KKK)KK(KKK)KKKKiiO!:Grids", launch, launch + 1, launch + 2, &push,
+                          &pop, write, write + 1, write + 2, &context, &fault_word, &words, &n_words,
+                          &device, &multiprocessors, &PyTuple_Type, &functions))
         return NULL;
     Grids *grids = (Grids *)type->tp_alloc(type, 0);
     if (!grids)
         return NULL;
-    grids->launch = (LaunchKernel *)(uintptr_t)launch;
+    grids->launch = (LaunchKernel *)(uintptr_t)launch[0];
+    grids->launch_together = (LaunchTogether *)(uintptr_t)launch[1];
+    grids->occupancy = (Occupancy *)(uintptr_t)launch[2];
     grids->push = (PushContext *)(uintptr_t)push;
     grids->pop = (PopContext *)(uintptr_t)pop;
     for (int k = 0; k < 3; k++)
@@ -203,11 +236,13 @@ static PyObject *grids_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     grids->words = (const uint32_t *)(uintptr_t)words;
     grids->n_words = (const int64_t *)(uintptr_t)n_words;
     grids->device = device;
+    grids->multiprocessors = multiprocessors;
     grids->n_functions = PyTuple_GET_SIZE(functions);
     grids->functions = PyMem_Calloc(grids->n_functions + 1, sizeof *grids->functions);
+    grids->resident = PyMem_Calloc(grids->n_functions + 1, sizeof *grids->resident);
     for (int64_t k = 0; grids->functions && k < grids->n_functions; k++)
         grids->functions[k] = PyLong_AsVoidPtr(PyTuple_GET_ITEM(functions, k));
-    if (!grids->functions)
+    if (!grids->functions || !grids->resident)
         PyErr_NoMemory();
     if (PyErr_Occurred())
         Py_CLEAR(grids);
@@ -216,6 +251,7 @@ static PyObject *grids_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 
 static void grids_dealloc(PyObject *self) {
     PyMem_Free(((Grids *)self)->functions);
+    PyMem_Free(((Grids *)self)->resident);
     Py_TYPE(self)->tp_free(self);
 }
 

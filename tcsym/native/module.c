@@ -52,6 +52,8 @@ PyMODINIT_FUNC PyInit__native(void) {
         !add_address(module, "missing_task", tcsym_missing_task) ||
         !add_address(module, "simt_grid", tcsym_simt_grid) ||
         !add_address(module, "simt_barrier", tcsym_simt_barrier) ||
+        !add_address(module, "simt_blocks", tcsym_simt_blocks) ||
+        !add_address(module, "simt_grid_barrier", tcsym_simt_grid_barrier) ||
         !add_address(module, "simt_shuffle", tcsym_simt_shuffle) ||
         !add_address(module, "simt_touch", tcsym_simt_touch) ||
         !add_address(module, "simt_global", tcsym_simt_global) ||

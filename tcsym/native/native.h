@@ -195,8 +195,10 @@ PyObject *tcsym_make_capsule(PyObject *module, PyObject *args);
 typedef struct Simt Simt;
 typedef void Region(void *data, char *shared, int64_t block, int64_t thread, Simt *simt);
 int32_t tcsym_simt_grid(Region *region, void *data, int64_t blocks, int64_t threads,
-                        int64_t shared_bytes, int64_t backwards);
+                        int64_t shared_bytes, int64_t together, int64_t backwards);
 void tcsym_simt_barrier(Simt *simt, int64_t site);
+int64_t tcsym_simt_blocks(Simt *simt);
+void tcsym_simt_grid_barrier(Simt *simt, const int32_t *counter, int64_t site);
 int64_t tcsym_simt_shuffle(Simt *simt, int64_t value, int64_t source, int64_t site);
 void tcsym_simt_touch(Simt *simt, const char *at, int64_t bytes, int64_t writes, int64_t line);
 void tcsym_simt_global(Simt *simt, const char *at, int64_t bytes, int64_t writes, int64_t k,

@@ -1,4 +1,5 @@
-/* Blocks of a device on the host: every thread of a block is a fiber, blocks run one after the other.
+/* Blocks of a device on the host: every thread of a block is a fiber, blocks run one after the other,
+ * or at once if they wait for each other.
  *
  * Generated code of a region is a function of one thread. Where threads wait for each other it calls
  * a function below, which switches to the next fiber; so a thread runs until it has to wait. What a
@@ -50,13 +51,14 @@ void tcsym_simt_fail(Simt *simt, int64_t line, const char *format, ...) {
     va_end(values);
     if (line)
         snprintf(where, sizeof where, ", line %lld", (long long)line);
-    tcsym_simt_say(simt, "block %lld, thread %d%s: %s", (long long)simt->block, simt->current,
+    tcsym_simt_say(simt, "block %lld, thread %d%s: %s", (long long)simt->block, thread_of(simt),
                    where, what);
     yield(simt); /* for good: the scheduler gives up */
 }
 
 static void start(Simt *simt) {
-    simt->region(simt->data, simt->shared, simt->block, simt->current, simt);
+    char *shared = simt->shared + slot_of(simt) * simt->shared_stride;
+    simt->region(simt->data, shared, simt->block, thread_of(simt), simt);
     Fiber *fiber = &simt->fibers[simt->current];
     if (fiber->n_copies)
         tcsym_simt_fail(simt, 0, "ends with asynchronous copies that nothing waits for");
@@ -95,6 +97,17 @@ void tcsym_simt_barrier(Simt *simt, int64_t site) {
     yield(simt);
 }
 
+int64_t tcsym_simt_blocks(Simt *simt) { return simt->n_blocks; }
+
+/* A device counts blocks that have come in the lower bits of the counter: 0 when none has. */
+void tcsym_simt_grid_barrier(Simt *simt, const int32_t *counter, int64_t site) {
+    if (*counter & INT32_MAX)
+        tcsym_simt_fail(simt, 0, "a barrier of the grid whose counter is not 0");
+    simt->fibers[simt->current].state = AT_GRID;
+    simt->fibers[simt->current].site = site;
+    yield(simt);
+}
+
 /* The value of thread `source` of the same warp, or its own if that is no lane of a warp. All of the
  * warp take part. */
 int64_t tcsym_simt_shuffle(Simt *simt, int64_t value, int64_t source, int64_t site) {
@@ -124,7 +137,7 @@ static bool are_together(Simt *simt, int first, int n, const char *what) {
         if (simt->fibers[k].site == simt->fibers[first].site)
             continue;
         tcsym_simt_say(simt, "block %lld: threads %d and %d wait at different %s",
-                       (long long)simt->block, first, k, what);
+                       (long long)simt->block, first % simt->n_threads, k % simt->n_threads, what);
         return false;
     }
     return true;
@@ -156,10 +169,11 @@ static int across(int lane, int e, int64_t depth, bool left) {
     return lane / 4 + (left ? 8 * second : 0);
 }
 
-/* True if all threads of the warp that begins at `first` stand in a product, which is then done. */
-static bool multiply_warp(Simt *simt, int first) {
+/* True if all threads of the warp that begins at `first` stand in a product, which is then done.
+ * `end`: of its block. */
+static bool multiply_warp(Simt *simt, int first, int end) {
     Fiber *fibers = &simt->fibers[first];
-    if (simt->n_threads - first < LANES)
+    if (end - first < LANES)
         return false;
     int64_t depth = fibers[0].depth;
     for (int k = 0; k < LANES; k++)
@@ -189,9 +203,9 @@ static bool multiply_warp(Simt *simt, int first) {
 
 /* ---- the scheduler */
 
-/* True if all threads of the warp that begins at `first` stand in a shuffle, which is then done. */
-static bool shuffle_warp(Simt *simt, int first) {
-    int n = simt->n_threads - first < LANES ? simt->n_threads - first : LANES;
+/* The same of a shuffle. */
+static bool shuffle_warp(Simt *simt, int first, int end) {
+    int n = end - first < LANES ? end - first : LANES;
     int64_t values[LANES];
     for (int k = 0; k < n; k++) {
         if (simt->fibers[first + k].state != IN_SHUFFLE)
@@ -205,7 +219,8 @@ static bool shuffle_warp(Simt *simt, int first) {
         int64_t source = fiber->source;
         if (n <= source && source < LANES) {
             tcsym_simt_say(simt, "block %lld, thread %d: a shuffle from lane %lld of %d",
-                           (long long)simt->block, first + k, (long long)source, n);
+                           (long long)simt->block, (first + k) % simt->n_threads,
+                           (long long)source, n);
             return false;
         }
         bool there = 0 <= source && source < n;
@@ -216,10 +231,12 @@ static bool shuffle_warp(Simt *simt, int first) {
 }
 
 /* Runs every thread as far as it goes. True if one ran. */
-static bool run_ready(Simt *simt, bool backwards) {
+static bool run_ready(Simt *simt, int64_t first, bool backwards) {
     bool ran = false;
-    for (int k = 0; k < simt->n_threads && !simt->failed; k++) {
-        simt->current = backwards ? simt->n_threads - 1 - k : k;
+    int n = simt->n_threads * simt->n_together;
+    for (int k = 0; k < n && !simt->failed; k++) {
+        simt->current = backwards ? n - 1 - k : k;
+        simt->block = first + slot_of(simt);
         if (simt->fibers[simt->current].state == READY) {
             tcsym_switch_fiber(&simt->host, simt->fibers[simt->current].stack_pointer);
             ran = true;
@@ -228,35 +245,67 @@ static bool run_ready(Simt *simt, bool backwards) {
     return ran;
 }
 
-static void run_block(Simt *simt, bool backwards) {
-    memset(simt->shared, backwards ? 0x5a : 0xff, simt->shared_bytes);
+static int count(const Simt *simt, int first, State state) {
+    int found = 0;
+    for (int k = first; k < first + simt->n_threads; k++)
+        found += simt->fibers[k].state == state;
+    return found;
+}
+
+/* They were all at one barrier. */
+static void let_go(Simt *simt, int slot) {
     for (int k = 0; k < simt->n_threads; k++)
+        simt->fibers[slot * simt->n_threads + k].state = READY;
+    simt->phases[slot]++;
+}
+
+/* Lets threads of a block go on, none of which could: what they wait for has come. */
+static void settle(Simt *simt, int slot) {
+    int n = simt->n_threads, first = slot * n, waiting = count(simt, first, AT_BARRIER);
+    if (waiting == n) {
+        if (are_together(simt, first, n, "barriers"))
+            let_go(simt, slot);
+        return;
+    }
+    bool exchanged = false;
+    for (int k = first; k < first + n; k += LANES)
+        exchanged |= shuffle_warp(simt, k, first + n) || multiply_warp(simt, k, first + n);
+    if (!exchanged)
+        tcsym_simt_say(simt, "block %lld: %d of %d threads wait at a barrier, %d have ended",
+                       (long long)simt->block, waiting + count(simt, first, AT_GRID), n,
+                       count(simt, first, ENDED));
+}
+
+/* As many blocks as are there at once. */
+static void run_together(Simt *simt, int64_t first, bool backwards) {
+    int blocks = simt->n_together, n = simt->n_threads;
+    memset(simt->shared, backwards ? 0x5a : 0xff, blocks * simt->shared_stride);
+    for (int k = 0; k < blocks * n; k++)
         prepare(simt, &simt->fibers[k]);
-    simt->phase++;
+    for (int slot = 0; slot < blocks; slot++)
+        simt->phases[slot]++;
     while (!simt->failed) {
-        if (run_ready(simt, backwards))
+        if (run_ready(simt, first, backwards))
             continue;
-        int waiting = 0, ended = 0;
-        for (int k = 0; k < simt->n_threads; k++) {
-            waiting += simt->fibers[k].state == AT_BARRIER;
-            ended += simt->fibers[k].state == ENDED;
+        int ended = 0, met = 0;
+        for (int slot = 0; slot < blocks && !simt->failed; slot++) {
+            simt->block = first + slot;
+            if (count(simt, slot * n, ENDED) == n)
+                ended++;
+            else if (count(simt, slot * n, AT_GRID) == n)
+                met++;
+            else
+                settle(simt, slot);
         }
-        if (ended == simt->n_threads)
+        if (ended == blocks)
             return;
-        if (waiting == simt->n_threads) {
-            if (!are_together(simt, 0, waiting, "barriers"))
-                return;
-            for (int k = 0; k < simt->n_threads; k++)
-                simt->fibers[k].state = READY;
-            simt->phase++;
-            continue;
+        if (met == blocks && are_together(simt, 0, blocks * n, "barriers")) {
+            for (int slot = 0; slot < blocks; slot++)
+                let_go(simt, slot);
+            simt->round++;
+        } else if (met && met + ended == blocks) {
+            tcsym_simt_say(simt, "%d of %d blocks wait for the grid, %d have ended", met, blocks, ended);
         }
-        bool exchanged = false;
-        for (int k = 0; k < simt->n_threads; k += LANES)
-            exchanged |= shuffle_warp(simt, k) || multiply_warp(simt, k);
-        if (!exchanged)
-            tcsym_simt_say(simt, "block %lld: %d of %d threads wait at a barrier, %d have ended",
-                           (long long)simt->block, waiting, simt->n_threads, ended);
     }
 }
 
@@ -315,30 +364,37 @@ static Simt *take(int64_t threads, int64_t shared_bytes) {
 }
 
 static void run_blocks(Simt *simt, int64_t blocks, bool backwards) {
-    for (int64_t k = 0; k < blocks && !simt->failed; k++) {
-        simt->block = backwards ? blocks - 1 - k : k;
-        run_block(simt, backwards);
-    }
+    for (int64_t k = 0; k < blocks && !simt->failed; k += simt->n_together)
+        run_together(simt, backwards ? blocks - simt->n_together - k : k, backwards);
 }
 
-/* Runs all blocks; if checks are on, once more the other way round. 0; OUT_OF_MEMORY; or SIMT_FAULT,
- * and `simt_report` tells what happened. */
+/* Runs all blocks; if checks are on, once more the other way round. together: at once, as many as
+ * there are fibers for. 0; OUT_OF_MEMORY; or SIMT_FAULT, and `simt_report` tells what happened. */
 int32_t tcsym_simt_grid(Region *region, void *data, int64_t blocks, int64_t threads,
-                        int64_t shared_bytes, int64_t backwards) {
-    if (blocks <= 0)
+                        int64_t shared_bytes, int64_t together, int64_t backwards) {
+    if (blocks <= 0) {
+        tcsym_simt_globals(NULL, 0, NULL); /* they were this grid's */
         return 0;
+    }
     if (threads < 1 || threads > MOST_THREADS) {
         snprintf(report, sizeof report, "a block of %lld threads", (long long)threads);
         return SIMT_FAULT;
     }
-    Simt *simt = take(threads, shared_bytes);
+    if (together && blocks > MOST_THREADS / threads)
+        blocks = MOST_THREADS / threads;
+    int64_t at_once = together ? blocks : 1, stride = (shared_bytes + 127) / 128 * 128;
+    Simt *simt = take(at_once * threads, at_once * stride);
     if (!simt)
         return OUT_OF_MEMORY;
     simt->region = region;
     simt->data = data;
     simt->shared_bytes = shared_bytes;
+    simt->shared_stride = stride;
     simt->n_threads = (int)threads;
-    simt->phase = 0;
+    simt->n_together = (int)at_once;
+    simt->n_blocks = blocks;
+    simt->round = 0;
+    memset(simt->phases, 0, sizeof simt->phases);
     simt->failed = false;
     tcsym_simt_take_globals(simt);
     if (!tcsym_simt_watch(simt)) {

@@ -8,7 +8,7 @@
 enum { LANES = 32, MOST_THREADS = 1024, MOST_COPIES = 256, GRANULE = 1, NOBODY = -1, SEVERAL = -2 };
 enum { STACK_BYTES = 256 * 1024, GUARD_BYTES = 4096 };
 typedef enum { READS, WRITES, UPDATES } Use; /* of an element, the last as a whole */
-typedef enum { READY, AT_BARRIER, IN_SHUFFLE, IN_PRODUCT, ENDED } State;
+typedef enum { READY, AT_BARRIER, AT_GRID, IN_SHUFFLE, IN_PRODUCT, ENDED } State;
 
 /* `copies` before `waited` groups are done; those of the last `group` are not committed yet. */
 typedef struct {
@@ -44,10 +44,10 @@ typedef struct {
 } Global;
 
 /* Who touched an element in this grid, as 1 + thread, counted over all blocks, and how many barriers
- * were passed then, in all blocks. Of those that read it, and of those that updated it as a whole, the
+ * of its block, and of the grid, were passed then. Of those that read it, and of those that updated it as a whole, the
  * second is in another block than the first, if there was one. */
 typedef struct {
-    uint32_t thread, phase;
+    uint32_t thread, phase, round;
 } Touch;
 typedef struct {
     Touch writer, readers[2], updaters[2];
@@ -62,9 +62,9 @@ struct Simt {
     void *data;
     void *host; /* stack pointer of the scheduler */
     char *shared;
-    int64_t shared_bytes, block;
-    int n_threads, current;
-    uint32_t phase; /* barriers passed so far, in all blocks */
+    int64_t shared_bytes, shared_stride, n_blocks, block; /* the last: which runs now */
+    int n_threads, n_together, current; /* fiber, of all blocks that are there at once */
+    uint32_t round, phases[MOST_THREADS]; /* barriers passed so far: of the grid, of each such block */
     Shadow *shadow;
     char *stacks;
     int n_stacks;
@@ -75,6 +75,10 @@ struct Simt {
     const int32_t *fault; /* not 0: the program's own, and results do not matter */
     Fiber fibers[MOST_THREADS];
 };
+
+static inline int slot_of(const Simt *simt) { return simt->current / simt->n_threads; }
+static inline int thread_of(const Simt *simt) { return simt->current % simt->n_threads; }
+static inline uint32_t phase_of(const Simt *simt) { return simt->phases[slot_of(simt)]; }
 
 /* simt.c. `say` ends the grid with this report, if it is the first one; `fail` does of a thread, which
  * does not go on. `line`: of the program, 0 if that is not known. */

@@ -14,31 +14,32 @@ static bool checks_are_on;
 
 static void touch(Simt *simt, const char *at, int64_t bytes, bool writes, int pending,
                   int64_t line) {
-    int64_t first = at - simt->shared;
-    if (first < 0 || first + bytes > simt->shared_bytes)
+    int64_t own = slot_of(simt) * simt->shared_stride, first = at - simt->shared;
+    if (first < own || first + bytes > own + simt->shared_bytes)
         tcsym_simt_fail(simt, line, "an access beside shared memory");
+    uint32_t phase = phase_of(simt);
     for (int64_t g = first / GRANULE; g < (first + bytes + GRANULE - 1) / GRANULE; g++) {
         Shadow *s = &simt->shadow[g];
-        bool is_written = s->written_in == simt->phase && s->writer != simt->current;
-        bool is_read = s->read_in == simt->phase && s->reader != simt->current;
-        long long byte = g * GRANULE;
+        bool is_written = s->written_in == phase && s->writer != simt->current;
+        bool is_read = s->read_in == phase && s->reader != simt->current;
+        long long byte = g * GRANULE - own;
         if (s->pending && !pending)
             tcsym_simt_fail(simt, line, "shared memory is used while a copy to it is on its way");
         else if (is_written && s->writer != NOBODY)
             tcsym_simt_fail(simt, line, "a race: thread %d wrote byte %lld of shared memory",
-                            s->writer, byte);
+                            s->writer % simt->n_threads, byte);
         else if (writes && is_read && s->reader == SEVERAL)
             tcsym_simt_fail(simt, line, "a race: others read byte %lld of shared memory", byte);
         else if (writes && is_read && s->reader != NOBODY)
             tcsym_simt_fail(simt, line, "a race: thread %d read byte %lld of shared memory",
-                            s->reader, byte);
+                            s->reader % simt->n_threads, byte);
         if (writes) {
             s->writer = (int16_t)simt->current;
-            s->written_in = simt->phase;
+            s->written_in = phase;
         } else {
-            bool again = s->read_in == simt->phase && s->reader != simt->current;
+            bool again = s->read_in == phase && s->reader != simt->current;
             s->reader = again ? SEVERAL : (int16_t)simt->current;
-            s->read_in = simt->phase;
+            s->read_in = phase;
         }
         s->pending = (int16_t)(s->pending + pending);
     }
@@ -54,7 +55,8 @@ static int64_t block_of(const Simt *simt, Touch touch) {
 static bool meets(const Simt *simt, Touch earlier, Touch now) {
     if (!earlier.thread || earlier.thread == now.thread)
         return false;
-    return block_of(simt, earlier) != block_of(simt, now) || earlier.phase == now.phase;
+    bool is_own = block_of(simt, earlier) == block_of(simt, now);
+    return is_own ? earlier.phase == now.phase : earlier.round == now.round;
 }
 
 static void note(const Simt *simt, Touch last[2], Touch now) {
@@ -68,7 +70,8 @@ static void note(const Simt *simt, Touch last[2], Touch now) {
 
 static void mark(Simt *simt, const Global *global, Mark *mark, int64_t element, Use use,
                  int64_t line) {
-    Touch now = {(uint32_t)(simt->block * simt->n_threads + simt->current + 1), simt->phase};
+    Touch now = {(uint32_t)(simt->block * simt->n_threads + thread_of(simt) + 1), phase_of(simt),
+                 simt->round};
     const Touch earlier[] = {mark->writer, mark->updaters[0], mark->updaters[1], mark->readers[0],
                              mark->readers[1]};
     for (int k = 0; k < (use == READS ? 3 : 5); k++)
@@ -260,7 +263,7 @@ void tcsym_simt_wait(Simt *simt, int64_t left) {
         for (int64_t g = first / GRANULE; g < (end + GRANULE - 1) / GRANULE; g++) {
             simt->shadow[g].pending--;
             simt->shadow[g].writer = (int16_t)simt->current; /* others see it after a barrier */
-            simt->shadow[g].written_in = simt->phase;
+            simt->shadow[g].written_in = phase_of(simt);
         }
     }
     fiber->n_copies = kept;

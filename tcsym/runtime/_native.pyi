@@ -16,6 +16,8 @@ missing_task: int
 parallel_for: int
 simt_grid: int
 simt_barrier: int
+simt_blocks: int
+simt_grid_barrier: int
 simt_shuffle: int
 simt_touch: int
 simt_global: int
@@ -52,7 +54,7 @@ class Chain:
 class Grids:
     def __init__(
         self,
-        launch: int,
+        launch: tuple[int, int, int],
         push: int,
         pop: int,
         write: tuple[int, int, int],
@@ -61,6 +63,7 @@ class Grids:
         words: int,
         n_words: int,
         device: int,
+        multiprocessors: int,
         functions: tuple[int, ...],
         /,
     ) -> None: ...

@@ -13,6 +13,7 @@ from typing import assert_never
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from tcsym.frontend.program import Const
 from tcsym.index.expr import FALSE, TRUE, ZERO, condition_variables, ge, index
 from tcsym.ir.device import DeviceNode
 from tcsym.ir.loops import (
@@ -57,7 +58,7 @@ from tcsym.schedule.device.propose import offered, staying, versions
 from tcsym.schedule.device.ragged import parallel_outside
 from tcsym.schedule.device.scatter import at_once, owned, scatter_of
 from tcsym.schedule.device.sort import LEAST_TERMS, sorted_terms
-from tcsym.schedule.device.steps import alone, in_block, separate_nests, ways
+from tcsym.schedule.device.steps import alone, in_block, in_grid, separate_nests, together, ways
 from tcsym.schedule.map_cpu import Mapped
 from tcsym.schedule.multiples import condition_in_sizes, in_quotients, in_sizes
 from tcsym.schedule.order.follow_steps import follow_steps
@@ -207,14 +208,26 @@ class _Host(Struct):
     def way(self, n: Loop, plan: Steps) -> Node:
         if plan.by == "launch":
             return replace(n, body=self.node(n.body))
+        if plan.by == "grid":
+            scan = self.staying(n, together(self.machine))
+            self.kernel, counter, scan = in_grid(self.kernel, scan, self.names)
+            return block(self.single(Store(counter.name, (), Const(0, counter.dtype))), scan)
         self.kernel, outside = rows_outside(self.kernel, n)
         if plan.by == "thread":
             return self.grids(outside)
         nest, outer = nest_of(self.kernel, outside), self.names.fresh("block")
-        inner = replace(self, machine=alone(self.machine), stays=True)
-        scan = inner.node(nest.body)
-        self.kernel, node = in_block(replace(nest, kernel=inner.kernel), outer, scan)
+        assert isinstance(nest.body, Loop)
+        scan = self.staying(nest.body, alone(self.machine))
+        self.kernel, node = in_block(replace(nest, kernel=self.kernel), outer, scan)
         self.on_threads |= {outer, *nest.variables}
+        return node
+
+    def staying(self, scan: Loop, machine: Machine) -> Loop:
+        """Grids for blocks that stay, in the loop as it is."""
+        inner = replace(self, machine=machine, stays=True)
+        node = inner.node(scan)
+        self.kernel = inner.kernel
+        assert isinstance(node, Loop)
         return node
 
     def grids(self, top: Loop) -> Node:

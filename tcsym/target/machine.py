@@ -39,7 +39,8 @@ class Multiprocessor(Struct, frozen=True):
 
     products: of 16-bit numbers, by instructions for matrices. memory_bytes, l2_bytes: its share of
     the device's memory, and of what all share of the second cache. latency: of that memory, in
-    cycles. launch: cycles until a grid that was launched runs. mhz: of its clock. Reference:
+    cycles. launch: cycles until a grid that was launched runs. barrier:
+    cycles in which all blocks of a grid wait for each other. mhz: of its clock. Reference:
     NVIDIA's tuning guides.
     """
 
@@ -55,6 +56,7 @@ class Multiprocessor(Struct, frozen=True):
     blocks: int = 32
     bank_bytes: int = 128
     launch: int = 3000
+    barrier: int = 2000
 
 
 class Machine(Struct, frozen=True):

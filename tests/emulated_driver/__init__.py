@@ -38,7 +38,7 @@ _STUB = 34  # CUDA_ERROR_STUB_LIBRARY
 # Of the struct `seen` in driver.c.
 FIELDS = (
     *("launches", "allocations", "frees", "waits", "modules", "memsets", "orders", "depth"),
-    *("stream", "shared_bytes", "blocks", "threads", "device", "allowed"),
+    *("stream", "shared_bytes", "blocks", "threads", "device", "allowed", "together"),
     *("capability", "captured", "fail_launch", "is_noop", "devices"),
 )
 

@@ -18,16 +18,17 @@
 typedef int Result;
 typedef uint64_t Pointer;
 enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_DEVICE = 101, INVALID_CONTEXT = 201 };
-enum { INVALID_PTX = 218, NOT_FOUND = 500, LAUNCH_FAILED = 719, CAPTURED = 900 };
-enum { DEVICES = 2, MOST_DEPTH = 64, MOST_WORK = 4096, MOST_MODULES = 512, MOST_FUNCTIONS = 64, MOST_OWNED = 65536 };
+enum { INVALID_PTX = 218, NOT_FOUND = 500, LAUNCH_FAILED = 719, TOO_LARGE = 720, CAPTURED = 900 };
+enum { PROCESSORS = 4, DEVICES = 2, MOST_DEPTH = 64, MOST_WORK = 4096, MOST_MODULES = 512, MOST_FUNCTIONS = 64, MOST_OWNED = 65536 };
 enum { PAGE = 4096, ALIGNED = 256, PLAIN_SHARED = 48 * 1024, MOST_SHARED = 227 * 1024 };
 
 typedef void Region(void *data, char *shared, int64_t block, int64_t thread, void *simt);
-typedef int32_t Grid(Region *, void *, int64_t, int64_t, int64_t, int64_t);
+typedef int32_t Grid(Region *, void *, int64_t, int64_t, int64_t, int64_t, int64_t);
 typedef struct {
     char name[64];
     Region *region;
     int shared_bytes; /* most it may have */
+    int n_parameters;
 } Function;
 typedef struct {
     char *text;
@@ -39,7 +40,7 @@ typedef struct {
     void *words, *stream;
     Pointer at;
     unsigned value;
-    int64_t blocks, threads, shared_bytes;
+    int64_t blocks, threads, shared_bytes, together;
 } Work;
 
 static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
@@ -56,7 +57,7 @@ static Result broken; /* what every call says after a kernel failed */
 /* What tests look at and set. */
 static struct {
     int64_t launches, allocations, frees, waits, modules, memsets, orders, depth; /* counts */
-    int64_t stream, shared_bytes, blocks, threads, device, allowed;               /* of a last launch */
+    int64_t stream, shared_bytes, blocks, threads, device, allowed, together;     /* of a last launch */
     int64_t capability, captured, fail_launch, is_noop, devices;                  /* set by tests */
 } seen = {.capability = 80, .devices = DEVICES};
 static _Thread_local intptr_t stack[MOST_DEPTH];
@@ -73,6 +74,17 @@ static Module *module_of(const char *text) {
     return NULL;
 }
 
+/* As the head of the function in PTX has. */
+static int parameters_of(const char *text, const char *name) {
+    char head[96];
+    snprintf(head, sizeof head, ".entry %s(", name);
+    const char *at = strstr(text, head), *end = at ? strchr(at + strlen(head), ')') : NULL;
+    int n = 0;
+    for (; at && (at = strstr(at + 1, ".param")) && at < end;)
+        n++;
+    return n;
+}
+
 void emulated_module(const char *text, const char *name, Region *region) {
     pthread_mutex_lock(&lock);
     Module *module = module_of(text);
@@ -85,6 +97,7 @@ void emulated_module(const char *text, const char *name, Region *region) {
     snprintf(function->name, sizeof function->name, "%s", name);
     function->region = region;
     function->shared_bytes = PLAIN_SHARED;
+    function->n_parameters = parameters_of(text, name);
     pthread_mutex_unlock(&lock);
 }
 
@@ -95,7 +108,8 @@ static void finish(void) {
             for (int64_t i = 0; i < w->blocks; i++)
                 memcpy((char *)w->at + i * w->threads, &w->value, w->threads);
         } else if (!broken) {
-            if (grid(w->function->region, w->words, w->blocks, w->threads, w->shared_bytes, 0))
+            if (grid(w->function->region, w->words, w->blocks, w->threads, w->shared_bytes, w->together,
+                     0))
                 broken = LAUNCH_FAILED;
         }
         free(w->words);
@@ -140,11 +154,11 @@ Result cuDeviceComputeCapability(int *major, int *minor, int device) {
 }
 Result cuDeviceTotalMem_v2(size_t *n, int device) { return *n = (size_t)1 << 32, OK; }
 Result cuDeviceGetAttribute(int *v, int attribute, int device) {
-    enum { THREADS = 1, WARP = 10, PROCESSORS = 16, MAJOR = 75, MINOR = 76, OPTIN = 97 };
+    enum { THREADS = 1, WARP = 10, COUNT = 16, MAJOR = 75, MINOR = 76, OPTIN = 97 };
     int major = (int)seen.capability / 10, minor = (int)seen.capability % 10;
     *v = attribute == THREADS      ? 1024
          : attribute == WARP       ? 32
-         : attribute == PROCESSORS ? 4
+         : attribute == COUNT      ? PROCESSORS
          : attribute == MAJOR      ? major
          : attribute == MINOR      ? minor
          : attribute == OPTIN      ? MOST_SHARED
@@ -311,6 +325,7 @@ Result cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned
     seen.shared_bytes = shared_bytes;
     seen.blocks = grid_x;
     seen.threads = block_x;
+    seen.together = 0;
     seen.device = stack[depth - 1] - CONTEXTS;
     return add((Work){.function = f,
                       .words = words,
@@ -318,6 +333,26 @@ Result cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned
                       .blocks = grid_x,
                       .threads = block_x,
                       .shared_bytes = shared_bytes});
+}
+Result cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *function, int threads, size_t bytes) {
+    return *blocks = 1, OK;
+}
+Result cuLaunchCooperativeKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                                 unsigned block_x, unsigned block_y, unsigned block_z,
+                                 unsigned shared_bytes, void *stream, void **parameters) {
+    Function *f = function;
+    size_t bytes = f->n_parameters * sizeof(int64_t);
+    int64_t words[f->n_parameters + 1];
+    if (grid_x > PROCESSORS)
+        return TOO_LARGE;
+    for (int k = 0; k < f->n_parameters; k++)
+        words[k] = *(int64_t *)parameters[k];
+    void *extra[] = {(void *)1, words, (void *)2, &bytes, NULL};
+    Result result = cuLaunchKernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
+                                   shared_bytes, stream, NULL, extra);
+    if (result == OK && n_work)
+        seen.together = work[n_work - 1].together = 1;
+    return result;
 }
 Result cuGetErrorString(Result error, const char **text) {
     *text = error == INVALID_PTX       ? "a PTX JIT compilation failed"

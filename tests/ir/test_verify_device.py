@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from tcsym.frontend.program import Binary
+from tcsym.frontend.program import Binary, Const
 from tcsym.index.expr import ONE, eq, floordiv, index, lt, mod, var
 from tcsym.ir.device import (
     WARP,
     Barrier,
     BeginCopy,
     CommitCopies,
+    GridBarrier,
     MatrixMultiply,
     WaitCopies,
     not_on_a_cpu,
@@ -30,6 +31,7 @@ from tcsym.ir.loops import (
     block,
 )
 from tcsym.ir.verify import ADMITTED, InternalError, verify
+from tcsym.types import DType
 from tests.ir.device_kernels import (
     BF16,
     CASES,
@@ -55,6 +57,8 @@ BUFFERS = [
     temporary("Q", "arena", 64),
     temporary("R", "register", 8),
     temporary("L", "register", 8, dtype=BF16),
+    temporary("C", "arena", dtype=DType.INT32),
+    temporary("D", "arena"),
 ]
 
 
@@ -74,6 +78,15 @@ def store() -> Store:
     return st("P", (T,), con(0.0))
 
 
+AGAIN = st("P", (var("u"),), con(1.0))
+
+
+def another() -> Loop:
+    """A second grid of one shape."""
+    inner = loop("thread", "u", WARP, AGAIN)
+    return loop("block", "c", N, allocated("P", inner))
+
+
 def shuffled(lanes: int = 1) -> Node:
     return allocated(
         "R", st("R", (0,), con(0.0)), Store("R", (ONE,), Shuffle("up", lanes, rd("R", 0), F32))
@@ -85,10 +98,14 @@ def copy(**changes: object) -> Node:
     return block(begun, CommitCopies(), WaitCopies())
 
 
+def staying(*nodes: Node) -> Node:
+    return allocated("C", loop("grid", "s", M, block(*nodes)))
+
+
+MEET = GridBarrier("C")
 ZERO = (index(0),)
 PRODUCT = MatrixMultiply("R", ZERO, "L", ZERO, "L", ZERO, 16)
 LANES = Loop("l", index(0), index(4), Barrier(), "vector")
-AGAIN = st("P", (var("u"),), con(1.0))
 GOOD = {
     "store": grid(threads(store())),
     "two nests": grid(threads(store()), Barrier(), loop("thread", "u", WARP, AGAIN)),
@@ -99,9 +116,24 @@ GOOD = {
     "copy": grid(threads(copy())),
     "product": grid(threads(allocated("R L", PRODUCT))),
     "steps of the host": loop("serial", "s", M, Branch(lt(M, N), grid(threads(store())))),
+    "steps of blocks that stay": staying(
+        Branch(lt(M, N), block(grid(threads(store())), MEET)), another(), MEET
+    ),
     "arena outside": allocated("Q", grid(threads(st("Q", (T,), con(0.0))))),
 }
 BAD = {
+    "no thread does": allocated("C", grid(threads(store())), MEET),
+    "a loop outside of a": staying(loop("grid", "k", 2, block(grid(threads(store())), MEET))),
+    "do not wait for each other": staying(grid(threads(store())), another(), MEET),
+    "blocks of several shapes": staying(grid(threads(store(), upper=64)), MEET, another(), MEET),
+    "does not count blocks": allocated("D", staying(grid(threads(store())), GridBarrier("D"))),
+    "what counts blocks is used": staying(
+        grid(threads(Store("C", (), Const(0, DType.INT32)))), MEET
+    ),
+    "allocated by blocks that stay": allocated(
+        "C", loop("grid", "s", M, Allocate("Q", block(grid(threads(store())), MEET)))
+    ),
+    "a barrier of the grid in a block": allocated("C", grid(threads(store()), MEET)),
     "no thread does this": Store("Y", ZERO, con(0.0)),
     "a loop outside of a grid": threads(Store("Y", (T,), con(0.0))),
     "allocated outside of a grid": Allocate("R", grid(threads(store()))),

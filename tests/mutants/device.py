@@ -530,6 +530,42 @@ MUTANTS = (
         'f"trunc i64 {b.text} to i32"',
         "f\"sext i8 {context.function.pure(f'trunc i64 {b.text} to i8')} to i32\"",
     ),
+    # ---- steps of loops in order
+    Mutant(
+        "rows-that-meet-apart",
+        "rows take all steps by themselves, though they read what others write",
+        "rows_outside",
+        "if not are_own(inner.body, rows[0].variable, written, (scan.variable,)):",
+        "if not written:",
+    ),
+    Mutant(
+        "steps-without-barrier",
+        "threads of a block that takes all steps read what others have not written yet",
+        "_in_order",
+        "body=block(n.body, Barrier())",
+        "body=n.body",
+    ),
+    Mutant(
+        "blocks-do-not-meet",
+        "blocks that share the nests of a step do not wait for each other",
+        "in_grid",
+        "block(n, GridBarrier(counter.name)) if id(n) in outermost else n",
+        "n",
+    ),
+    Mutant(
+        "last-share-left-out",
+        "blocks that stay leave out the last, ragged share of a nest",
+        "_staying",
+        "blocks_of(n) - var(BLOCK) + var(BLOCKS) - 1, var(BLOCKS)",
+        "blocks_of(n) - var(BLOCK), var(BLOCKS)",
+    ),
+    Mutant(
+        "shared-memory-of-two-shares",
+        "a block begins its next share while some threads are in the last one",
+        "_staying",
+        "body = block(body, Barrier())",
+        "pass",
+    ),
     # ---- grids and launches
     Mutant(
         "tiles-rounded-down",

@@ -37,6 +37,12 @@ class Case(NamedTuple):
     options: Options = Options()
 
 
+STEPS = """def f(int32(T,B,H) x, int32(H,H) u) -> (int32(T+1,B,H) S) {
+  S(0,n,h) = x(0,n,h)
+  for t in T {
+    a(n,h) max=! S(t,n,k) + u(k,h)
+    S(t+1,n,h) = a(n,h) + x(t,n,H-1-h)
+  } }"""
 CASES = {
     # tiles: ragged sizes, then such that copies move several elements at once
     "product": Case(
@@ -170,6 +176,14 @@ CASES = {
         " if t == 0 { h(t,b) = x(t,b) + h0(b) } else { h(t,b) = x(t,b) + 0.5 * h(t-1,b) } } }",
         ((4, 270), (70, 5)),
     ),
+    "steps_that_meet": Case(
+        "def f(int32(T,S) e, int32(S,S) w) -> (V) { for t in T {"
+        " if t == 0 { V(t,s) = e(t,s) } else {"
+        " V(t,s) max=! V(t-1,p) + w(p,s) V(t,s) = V(t,s) + e(t,s) } } }",
+        ((4, 270), (3, 7)),
+    ),
+    "steps_of_a_block": Case(STEPS, ((3, 2, 270), (4, 3, 5)), Options(plan="BlockSteps")),
+    "steps_of_a_grid": Case(STEPS, ((3, 9, 40), (4, 3, 5)), Options(plan="GridSteps")),
 }
 
 

@@ -98,6 +98,21 @@ def test_softmax(cuda: Driver) -> None:
     same(softmax(Memory(x)), e / e.sum(1, keepdims=True))
 
 
+def test_blocks_that_wait_for_each_other_are_launched_together(cuda: Driver) -> None:
+    """As many as run at once: four here."""
+    text = """def rnn(float(T,B,H) X, float(B,H) h0, float(H,H) U) -> (float(T+1,B,H) S) {
+      S(0,n,h) = h0(n,h)
+      for t in T { A(n,h) +=! S(t,n,k) * U(h,k)  S(t+1,n,h) = tanh(A(n,h) + X(t,n,h)) }
+    }"""
+    rnn = tc.define(text, target="cuda", options=tc.Options(plan="GridSteps")).rnn
+    for (t, b, h), blocks in (((4, 3, 40), 4), ((2, 1, 3), 1), ((0, 2, 3), 1)):
+        given = random(t, b, h), random(b, h), random(h, h)
+        before = cuda.launches
+        got = rnn(*map(Memory, given))
+        assert (cuda.blocks, cuda.together, cuda.launches - before) == (blocks, 1, 3)
+        same(got, rnn.reference(*given))
+
+
 def test_numbers_are_arguments(cuda: Driver) -> None:
     add, a, b = compiled(ADD), random(7), random(7)
     for s in (2.5, np.float32(-1), 3):

@@ -17,10 +17,12 @@ from tcsym.target.names import resolve_target
 pytestmark = pytest.mark.skipif(not HAS_ENTRIES, reason="the native part was not built")
 
 THREADS, FAULT = 64, -5
-GRID = ctypes.CFUNCTYPE(ctypes.c_int32, *(ctypes.c_void_p,) * 2, *(ctypes.c_int64,) * 4)
+GRID = ctypes.CFUNCTYPE(ctypes.c_int32, *(ctypes.c_void_p,) * 2, *(ctypes.c_int64,) * 5)
 ANNOUNCE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
 DECLARED = """
 declare void @tcsym_simt_barrier(ptr, i64)
+declare void @tcsym_simt_grid_barrier(ptr, ptr, i64)
+declare i64 @tcsym_simt_blocks(ptr)
 declare i64 @tcsym_simt_shuffle(ptr, i64, i64, i64)
 declare void @tcsym_simt_touch(ptr, ptr, i64, i64, i64)
 declare void @tcsym_simt_global(ptr, ptr, i64, i64, i64, i64)
@@ -74,13 +76,19 @@ def all_checks(few_checks: None) -> Iterator[None]:
     native.simt_check(False)
 
 
-def run(body: str, blocks: int = 3, shared: int = 512, backwards: bool = False) -> np.ndarray | str:
+def run(
+    body: str,
+    blocks: int = 3,
+    shared: int = 512,
+    backwards: bool = False,
+    together: bool = False,
+) -> np.ndarray | str:
     """The data after the grid, or what was wrong."""
     text = "; vectors: none\n" + DECLARED + body + END
     image = load_object(object_code(text, resolve_target("cpu:novector")), _resolve)
     data = np.arange(blocks * THREADS)
     n, at = len(data), data.ctypes.data
-    ends = blocks, THREADS, shared, backwards
+    ends = blocks, THREADS, shared, together, backwards
     table = (Global * 1)(Global(at, 0, n - 1, n, 8, 1, b"X"))
     ANNOUNCE(native.simt_globals)(ctypes.addressof(table), 1, None)
     result = GRID(native.simt_grid)(image.address("region"), data.ctypes.data, *ends)
@@ -146,8 +154,8 @@ def test_asynchronous_copies_arrive_at_a_wait_and_no_sooner() -> None:
 
 def test_blocks_and_threads_are_bounded() -> None:
     region = GRID(native.simt_grid)
-    assert region(0, 0, 0, THREADS, 0, 0) == 0
-    assert region(0, 0, 1, 2000, 0, 0) == FAULT
+    assert region(0, 0, 0, THREADS, 0, 0, 0) == 0
+    assert region(0, 0, 1, 2000, 0, 0, 0) == FAULT
     assert "2000 threads" in native.simt_report()
 
 
@@ -166,6 +174,18 @@ def test_accesses_end_where_a_buffer_ends() -> None:
         for writes in (0, 1):
             said = run(AT.format(by) + USE.format("%q", writes))
             assert f"{where}, {told.format(element)}" in said
+
+
+def test_a_grid_without_blocks_leaves_nothing_to_the_next() -> None:
+    table = (Global * 1)(Global(0, 0, 0, 1, 8, 1, b"X"))
+    ANNOUNCE(native.simt_globals)(ctypes.addressof(table), 1, None)
+    assert GRID(native.simt_grid)(0, 0, 0, THREADS, 0, 0, 0) == 0
+    body = USE.format("%p", 1) + "  store i64 %i, ptr %p\n"
+    text = "; vectors: none\n" + DECLARED + body + END
+    image = load_object(object_code(text, resolve_target("cpu:novector")), _resolve)
+    data = np.zeros(THREADS, np.int64)
+    ends = 1, THREADS, 0, 0, 0
+    assert GRID(native.simt_grid)(image.address("region"), data.ctypes.data, *ends) == 0
 
 
 def test_threads_race_in_global_memory(all_checks: None) -> None:
@@ -198,3 +218,56 @@ def test_copies_are_seen_by_others_behind_a_barrier_only() -> None:
     last = "  %last = icmp eq i64 %thread, 63\n  br i1 %last, label %a, label %z\na:\n"
     late = COPY + COMMIT + BARRIER + WAIT + last + LOAD + "  br label %z\nz:\n"
     assert "thread 63: a race: thread 0 wrote byte 0" in run(late)
+
+
+# ---- blocks that run at once: an element of `X` is the counter of their barrier
+
+MEET = """
+  %z = mul i64 %n, 64
+  %counter = getelementptr i64, ptr %data, i64 {}
+  call void @tcsym_simt_grid_barrier(ptr %simt, ptr %counter, i64 1)
+"""
+OWN = "  store i64 %i, ptr %p\n"
+MIRROR = """
+  %all = sub i64 %z, 1
+  %m = sub i64 %all, %i
+  %q = getelementptr i64, ptr %data, i64 %m
+"""
+READ = USE.format("%q", 0) + "  %w = load i64, ptr %q\n"
+BLOCKS = "  %n = call i64 @tcsym_simt_blocks(ptr %simt)\n"
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_blocks_exchange_through_global_memory(all_checks: None, backwards: bool) -> None:
+    body = BLOCKS + USE.format("%p", 1) + OWN + MEET.format(0)
+    again = "  call void @tcsym_simt_grid_barrier(ptr %simt, ptr %counter, i64 2)\n"
+    done = run(
+        body + MIRROR + READ + again + USE.format("%p", 1) + "  store i64 %w, ptr %p\n",
+        backwards=backwards,
+        together=True,
+    )
+    np.testing.assert_array_equal(done, np.arange(3 * THREADS)[::-1])
+    raced = body + MIRROR + READ + USE.format("%p", 1) + "  store i64 %w, ptr %p\n"
+    assert "a race: thread" in run(raced, backwards=backwards, together=True)
+    apart = raced.replace("grid_barrier(ptr %simt, ptr %counter", "barrier(ptr %simt")
+    assert "a race: thread" in run(apart, backwards=backwards, together=True)
+
+
+def test_blocks_run_at_once_as_far_as_there_are_fibers() -> None:
+    body = BLOCKS + MEET.format(0) + "  store i64 %n, ptr %p\n"
+    done = run(body, blocks=40, together=True)
+    assert done[1] == 16 and done[16 * THREADS] == 16 * THREADS
+
+
+def test_a_block_that_does_not_come_to_the_barrier_is_told() -> None:
+    some = "  %first = icmp eq i64 %block, 0\n  br i1 %first, label %a, label %z\na:\n"
+    end = "  br label %z\nz:\n"
+    body = BLOCKS + some + MEET.format(0).replace("%z =", "%y =") + end
+    assert "1 of 3 blocks wait for the grid, 2 have ended" in run(body, together=True)
+    few = some.replace("%block, 0", "%thread, 0")
+    body = BLOCKS + few + MEET.format(0).replace("%z =", "%y =") + end
+    assert "1 of 64 threads wait at a barrier, 63 have ended" in run(body, together=True)
+
+
+def test_the_counter_of_a_barrier_is_0_before() -> None:
+    assert "whose counter is not 0" in run(BLOCKS + MEET.format(5), together=True)

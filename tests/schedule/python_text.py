@@ -35,6 +35,7 @@ from tcsym.ir.device import (
     BeginCopy,
     CommitCopies,
     DeviceNode,
+    GridBarrier,
     MatrixMultiply,
     OnDevice,
     WaitCopies,
@@ -336,6 +337,8 @@ def _device_node(n: OnDevice) -> list[str]:
     match n:
         case Barrier():
             return [f"yield 'barrier',{id(n)}"]
+        case GridBarrier():  # the host runs grids one after the other
+            return ["pass"]
         case CommitCopies():
             return ["copies.commit()"]
         case WaitCopies(pending):

@@ -50,7 +50,7 @@ def begins(float(T,B,H) X, float(H,H) U) -> (V) {
 }
 """
 SIZES = ((3, 2, 5), (2, 1, 1), (4, 3, 40), (0, 2, 3), (2, 0, 4), (2, 3, 0))
-WAYS = "ThreadSteps", "BlockSteps", "LaunchSteps"
+WAYS = "ThreadSteps", "BlockSteps", "GridSteps", "LaunchSteps"
 
 
 PROGRAMS = {"rnn": RNN, "gated": GATED, "states": STATES, "begins": BEGINS}
@@ -99,3 +99,9 @@ def test_what_threads_hand_to_each_other_is_read_again() -> None:
     text = tc.define(RNN, target="cuda:sm_80", options=options).rnn.explain("llvm")
     (body,) = [x for x in text.splitlines() if x.startswith("define") and "task2.body(" in x]
     assert body.count("ptr noalias %p") == 2 and body.count("ptr %p") == 1
+
+
+def test_blocks_that_stay_are_shown_to_people() -> None:
+    options = tc.Options(plan="GridSteps")
+    text = tc.define(GATED, target="cuda:sm_80", options=options).gated.explain("cuda")
+    assert "grid_sync(arrived" in text and "+= gridDim.x)" in text and ", cooperative>>>" in text

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from typing import assert_never
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from tcsym.codegen.device.launch import block_loops, threads_of
+from tcsym.codegen.device.launch import block_loops, blocks_of, threads_of
 from tcsym.index.expr import TRUE, Index, floordiv, mod, var
 from tcsym.index.text import condition_text
-from tcsym.index.values import product_of
 from tcsym.ir.allocate import block_bytes
 from tcsym.ir.bounds import extent
 from tcsym.ir.device import (
@@ -23,6 +23,7 @@ from tcsym.ir.device import (
     BeginCopy,
     CommitCopies,
     DeviceNode,
+    GridBarrier,
     MatrixMultiply,
     OnDevice,
     WaitCopies,
@@ -46,7 +47,7 @@ from tcsym.ir.loops import (
 from tcsym.ir.regions import Host, Region, outline
 from tcsym.ir.text import access_text, node_text, value_text
 
-_NAME = re.compile(r"\b(?!blockIdx|threadIdx)([A-Za-z_]\w*)\.(?=\w)")
+_NAME = re.compile(r"\b(?!blockIdx|threadIdx|gridDim)([A-Za-z_]\w*)\.(?=\w)")
 _ASSIGN = {"add": "+=", "mul": "*="}
 _SHUFFLES = {"across": "xor", "up": "up", "down": "down"}
 
@@ -73,13 +74,20 @@ class _Text(Struct, frozen=True):
         yield f"__global__ void {bounds} {r.name}({', '.join(names)})"
         yield "{"
         yield from (f"  const {self.index} {name} = {value};" for name, value in r.known)
-        nest, place = block_loops(r.loop), var("blockIdx.x")
-        for x in reversed(nest):
-            at = place if x is r.loop else mod(place, extent(x))
-            yield f"  const {self.index} {x.variable} = {x.lower + at};"
-            place = floordiv(place, extent(x))
-        yield from self.lines(nest[-1].body, 1)
+        if r.loop.kind == "grid":
+            yield from self.loop(replace(r.loop, kind="serial"), 1)
+        else:
+            yield from self.block(r.loop, var("blockIdx.x"), 1)
         yield "}"
+
+    def block(self, loop: Loop, place: Index, indent: int) -> Iterator[str]:
+        """What the block of that number does."""
+        nest = block_loops(loop)
+        for x in reversed(nest):
+            at = place if x is loop else mod(place, extent(x))
+            yield f"{'  ' * indent}const {self.index} {x.variable} = {x.lower + at};"
+            place = floordiv(place, extent(x))
+        yield from self.lines(nest[-1].body, indent)
 
     @property
     def index(self) -> str:
@@ -133,6 +141,12 @@ class _Text(Struct, frozen=True):
             yield pad + self.launch(regions[0])
         elif loop.kind == "thread":
             yield from self.threads(loop, indent)
+        elif loop.kind == "block":
+            i = f"block_{loop.variable}"
+            ends = f"{i} = blockIdx.x; {i} < {blocks_of(loop)}; {i} += gridDim.x"
+            yield f"{pad}for ({self.index} {ends}) {{"
+            yield from self.block(loop, var(i), indent + 1)
+            yield f"{pad}}}"
         elif loop.at is not None:
             at, i = loop.at, loop.variable
             yield f"{pad}const int64 {i} = {at if isinstance(at, Index) else _value(at)};"
@@ -183,8 +197,9 @@ class _Text(Struct, frozen=True):
         yield f"{pad}}}"
 
     def launch(self, r: Region) -> str:
-        blocks: Index = product_of(map(extent, block_loops(r.loop)))
-        shape = f"<<<{blocks}, {threads_of(r.loop)}, {block_bytes(self.kernel, r.loop)}>>>"
+        together = ", cooperative" * (r.loop.kind == "grid")
+        shared = block_bytes(self.kernel, r.loop)
+        shape = f"<<<{blocks_of(r.loop)}, {threads_of(r.loop)}, {shared}{together}>>>"
         return f"{r.name}{shape}({', '.join((*r.numbers, *r.pointers))});"
 
 
@@ -217,6 +232,8 @@ def _device_text(n: OnDevice) -> str:
     match n:
         case Barrier():
             return "__syncthreads();"
+        case GridBarrier(counter):
+            return f"grid_sync({counter});"
         case BeginCopy():
             target = access_text(n.target, n.target_subscripts)
             source = access_text(n.source, n.source_subscripts)

@@ -32,8 +32,11 @@ class Fragments(Struct, frozen=True):
 class Instructions(Protocol):
     """Each method but the first writes code into the function of the context."""
 
-    def entry(self, module: Module, name: str, words: Sequence[str], threads: int) -> None:
-        """Adds the function that is launched, with words of these types as its parameters.
+    def entry(
+        self, module: Module, name: str, words: Sequence[str], threads: int, resident: int
+    ) -> None:
+        """Adds the function that is launched, with words of these types as its parameters. So many
+        blocks of so many threads are to have room on a multiprocessor.
 
         It calls `NAME.body` with the first, the block's shared memory, the numbers of the block and
         of the thread (i64), `%simt`, and the other words.
@@ -41,6 +44,12 @@ class Instructions(Protocol):
 
     def barrier(self, context: Context) -> None:
         """All threads of the block wait for each other."""
+
+    def blocks(self, context: Context) -> Val:
+        """How many blocks the grid has (i64)."""
+
+    def grid_barrier(self, context: Context, counter: str) -> None:
+        """All threads of a grid wait for each other. counter: a pointer to its int32."""
 
     def shuffle(self, context: Context, value: Val, lane: Val) -> Val:
         """The value that the thread of that lane (i64) gives; if there is none, this one's."""
@@ -71,7 +80,9 @@ class OfTwin(Struct):
 
     sites: int = 0
 
-    def entry(self, module: Module, name: str, words: Sequence[str], threads: int) -> None:
+    def entry(
+        self, module: Module, name: str, words: Sequence[str], threads: int, resident: int
+    ) -> None:
         place = "ptr %shared, i64 %block, i64 %thread, ptr %simt"
         f = Function(module, f"define void @{name}(ptr %data, {place}) #0")
         given = []
@@ -84,6 +95,13 @@ class OfTwin(Struct):
 
     def barrier(self, context: Context) -> None:
         _call(context, "barrier", self._site())
+
+    def blocks(self, context: Context) -> Val:
+        context.module.declare("i64", "tcsym_simt_blocks", "ptr")
+        return Val(context.function.result("call i64 @tcsym_simt_blocks(ptr %simt)"), "i64")
+
+    def grid_barrier(self, context: Context, counter: str) -> None:
+        _call(context, "grid_barrier", f"ptr {counter}", self._site())
 
     def shuffle(self, context: Context, value: Val, lane: Val) -> Val:
         bits = as_bits(context.code, value, 64)

@@ -23,6 +23,7 @@ from tcsym.ir.device import (
     Barrier,
     BeginCopy,
     CommitCopies,
+    GridBarrier,
     MatrixMultiply,
     OnDevice,
     WaitCopies,
@@ -49,6 +50,9 @@ class DeviceIntrinsics(Struct, frozen=True):
                 statement(context, by_element(n, *buffers))
             case Barrier():
                 self.instructions.barrier(context)
+                _forget(context)
+            case GridBarrier(counter):
+                self.instructions.grid_barrier(context, context.pointers[counter])
                 _forget(context)
             case Prefetch():
                 pass

@@ -25,18 +25,18 @@ from tcsym.codegen.scalar.least import starts_at
 from tcsym.codegen.scalar.regions import inside, received
 from tcsym.codegen.scalar.text import WEIGHTS, Function, Module
 from tcsym.codegen.scalar.values import Val
-from tcsym.index.expr import ZERO, Index, floordiv, mod, of_atom, var
+from tcsym.index.expr import ONE, ZERO, Index, floordiv, maximum, mod, of_atom, var
 from tcsym.index.values import product_of
 from tcsym.ir.allocate import block_bytes
 from tcsym.ir.bounds import extent
-from tcsym.ir.device import Barrier
-from tcsym.ir.loops import Loop, Node, Store, TransposeBlock, Update
-from tcsym.ir.regions import Region
-from tcsym.ir.traverse import substitute_node, walk
+from tcsym.ir.device import MOST_STAYING, STAYING, Barrier, GridBarrier
+from tcsym.ir.loops import Loop, Node, Store, TransposeBlock, Update, block
+from tcsym.ir.regions import Region, buffers_used
+from tcsym.ir.traverse import grids, map_node, substitute_node, walk
 
 GRID = "tcsym_simt_grid"
 SHARED = "shared"  # the memory of a device's block, of as many bytes as a launch says
-BLOCK = "device.block"  # of a grid: its number
+BLOCK, BLOCKS = "device.block", "device.blocks"  # of a grid: its number, and how many there are
 _HEAD = ("ptr %error", "ptr %arena", "i64 %block", "i64 %thread", "ptr %simt")
 
 
@@ -58,8 +58,8 @@ class Grids(Struct, frozen=True):
         words = list(words_of(context, region))
 
         def write(part: Module) -> None:
-            write_body(around, part, region, "#0 alwaysinline")
-            self.instructions.entry(part, name, parameters(region), threads_of(region.loop))
+            write_body(around, part, region, self.instructions, "#0 alwaysinline")
+            self.instructions.entry(part, name, parameters(region), *_bounds(region.loop))
 
         self.module.part(name, write)
         number = list(self.module.parts).index(name)
@@ -79,12 +79,12 @@ class Twin(Struct, frozen=True):
         words = list(words_of(context, region))
 
         def write(part: Module) -> None:
-            write_body(around, part, region, "#1")
-            self.instructions.entry(part, name, parameters(region), threads_of(region.loop))
+            write_body(around, part, region, self.instructions, "#1")
+            self.instructions.entry(part, name, parameters(region), *_bounds(region.loop))
 
         context.module.part(name, write)
         context.module.declare("void", name, "ptr, ptr, i64, i64, ptr")
-        context.module.declare("i32", GRID, "ptr, ptr, i64, i64, i64, i64")
+        context.module.declare("i32", GRID, "ptr, ptr, i64, i64, i64, i64, i64")
         given = [f"ptr @{name}", f"ptr {filled(context, words)}", *shape_of(context, region)]
         announce(context, region, words[0][1])
         run_grid(context, f"@{GRID}", [*given, "i64 0"])
@@ -116,13 +116,14 @@ def parameters(region: Region) -> list[str]:
 def _written(region: Region) -> frozenset[str]:
     nodes = [n for n, _ in walk(region.loop)]
     written = {n.buffer for n in nodes if isinstance(n, Store | Update)}
+    written |= {n.counter for n in nodes if isinstance(n, GridBarrier)}
     return frozenset(written | {n.target for n in nodes if isinstance(n, TransposeBlock)})
 
 
 def _exchanged(region: Region) -> frozenset[str]:
     """Buffers that threads may hand to each other: LLVM takes what is `noalias` as nobody else's,
     and would keep what it has read of it across a barrier."""
-    waits = any(isinstance(n, Barrier) for n, _ in walk(region.loop))
+    waits = any(isinstance(n, Barrier | GridBarrier) for n, _ in walk(region.loop))
     return _written(region) if waits else frozenset()
 
 
@@ -137,10 +138,12 @@ def filled(context: Context, words: list[tuple[str, str]]) -> str:
 
 
 def shape_of(context: Context, region: Region) -> list[str]:
-    """Numbers of blocks and of a block's threads, and bytes that these share."""
+    """Numbers of blocks, of a block's threads, bytes that these share; whether all blocks are to
+    run at once: then there are at most as many as can."""
     n_blocks = as_val(number(context, blocks_of(region.loop))).typed
     threads = threads_of(region.loop)
-    return [n_blocks, f"i64 {threads}", f"i64 {block_bytes(context.kernel, region.loop)}"]
+    shape = [n_blocks, f"i64 {threads}", f"i64 {block_bytes(context.kernel, region.loop)}"]
+    return [*shape, f"i64 {int(region.loop.kind == 'grid')}"]
 
 
 def run_grid(context: Context, function: str, arguments: list[str]) -> None:
@@ -159,7 +162,12 @@ def run_grid(context: Context, function: str, arguments: list[str]) -> None:
 
 
 def blocks_of(loop: Loop) -> Index:
-    return product_of(map(extent, block_loops(loop)))
+    """Of a grid; of blocks that stay, as many as some nest inside has in some step."""
+    if loop.kind != "grid":
+        return product_of(map(extent, block_loops(loop)))
+    inside = {x.variable for x, _ in walk(loop) if isinstance(x, Loop)}
+    found = [blocks_of(x) for x, _ in grids(loop)]
+    return maximum(1, *(MOST_STAYING if n.variables() & inside else n for n in found))
 
 
 def threads_of(loop: Loop) -> int:
@@ -172,21 +180,39 @@ def threads_of(loop: Loop) -> int:
     return found
 
 
-def write_body(context: Context, module: Module, region: Region, attributes: str) -> None:
+def _bounds(loop: Loop) -> tuple[int, int]:
+    """Threads of a block, and blocks that are to have room on a multiprocessor."""
+    return threads_of(loop), STAYING if loop.kind == "grid" else 1
+
+
+def write_body(
+    context: Context,
+    module: Module,
+    region: Region,
+    instructions: Instructions,
+    attributes: str,
+) -> None:
     """`NAME.body`: what one thread does, told of its block and of its number there."""
     parameters = ", ".join([*_HEAD, *received(region, _exchanged(region))])
     head = f"define internal void @{region.name}.body({parameters}) {attributes}"
     inner = inside(context, region, Function(module, head))
-    block = Bound("%block")
+    number_of_block = Bound("%block")
     if context.kernel.narrow:
         inner.index_kind = "i32"
-        block, inner.thread = _short(inner, block), _short(inner, inner.thread)
+        number_of_block = _short(inner, number_of_block)
+        inner.thread = _short(inner, inner.thread)
         inner.variables = {n: _short(inner, b) for n, b in inner.variables.items()}
         formulas = {a: Bound(v.text) for a, v in inner.formulas.items()}
         inner.formulas = {a: Val(_short(inner, b).text or "", "i32") for a, b in formulas.items()}
     starts_at(inner, BLOCK, ZERO)
-    with inner.bound(BLOCK, block):
-        statement(inner, _in_block(region.loop))
+    with inner.bound(BLOCK, number_of_block):
+        if region.loop.kind != "grid":
+            statement(inner, _in_block(region.loop, var(BLOCK)))
+        else:
+            starts_at(inner, BLOCKS, ONE)
+            blocks = Bound(instructions.blocks(inner).text)
+            with inner.bound(BLOCKS, _short(inner, blocks) if context.kernel.narrow else blocks):
+                statement(inner, _staying(inner, region.loop))
     inner.function.do("ret void")
     inner.function.finish()
 
@@ -206,9 +232,27 @@ def block_loops(loop: Loop) -> list[Loop]:
     return nest
 
 
-def _in_block(loop: Loop) -> Node:
+def _staying(context: Context, loop: Loop) -> Loop:
+    """The steps of a block that stays: of each nest inside, every block that is its own number away
+    from a multiple of how many stay."""
+    outermost = {id(x): k for k, (x, _) in enumerate(grids(loop.body))}
+
+    def shared_out(n: Node) -> Node:
+        if not isinstance(n, Loop) or id(n) not in outermost:
+            return n
+        share = f"device.share.{outermost[id(n)]}"
+        body = _in_block(n, var(BLOCK) + var(share) * var(BLOCKS))
+        if any(context.buffers[b].space == "shared" for b in buffers_used(n)):
+            body = block(body, Barrier())
+        count = floordiv(blocks_of(n) - var(BLOCK) + var(BLOCKS) - 1, var(BLOCKS))
+        return Loop(share, ZERO, count, body, "serial", "parallel")
+
+    return replace(loop, kind="serial", body=map_node(loop.body, shared_out))
+
+
+def _in_block(loop: Loop, place: Index) -> Node:
     """The body of the nest in the block of that number; the innermost loop counts fastest."""
-    nest, place, at = block_loops(loop), var(BLOCK), dict[str, Index]()
+    nest, at = block_loops(loop), dict[str, Index]()
     for x in reversed(nest):
         at[x.variable] = x.lower + (place if x is loop else mod(place, extent(x)))
         place = floordiv(place, extent(x))

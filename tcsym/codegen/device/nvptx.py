@@ -29,12 +29,15 @@ _MMA = {
 class OfNvptx:
     """LLVM's intrinsics for NVPTX."""
 
-    def entry(self, module: Module, name: str, words: Sequence[str], threads: int) -> None:
+    def entry(
+        self, module: Module, name: str, words: Sequence[str], threads: int, resident: int
+    ) -> None:
         words = [word.replace("ptr", "ptr addrspace(1)") for word in words]
         kinds = [word.removesuffix(" readonly").removesuffix(" noalias") for word in words]
         given = ", ".join(f"{word} %w{k}" for k, word in enumerate(words))
         head = f"define ptx_kernel void @{name}({given}) #0"
-        f = Function(module, f'{head} "nvvm.maxntid"="{threads}" "nvvm.minctasm"="1"')
+        bounds = f'"nvvm.maxntid"="{threads}" "nvvm.minctasm"="{resident}"'
+        f = Function(module, f"{head} {bounds}")
         told = [generic(f, kind, f"%w{k}") for k, kind in enumerate(kinds)]
         own = [generic(f, "ptr addrspace(3)", f"@{SHARED}")]
         own += [f"i64 {_special(f, register)}" for register in ("ctaid", "tid")]
@@ -44,6 +47,37 @@ class OfNvptx:
 
     def barrier(self, context: Context) -> None:
         _do(context, "barrier.cta.sync.aligned.all", "i32 0")
+
+    def blocks(self, context: Context) -> Val:
+        return Val(_special(context.function, "nctaid"), "i64")
+
+    def grid_barrier(self, context: Context, counter: str) -> None:
+        """The highest bit of the counter changes when the last block has come.
+
+        Reference: CUDA, cooperative_groups/details/sync.h.
+        """
+        f = context.function
+        block, thread, blocks = (_register(f, x) for x in ("ctaid", "tid", "nctaid"))
+        last = f.pure(f"sub i32 {1 - (1 << 31)}, {blocks}")
+        is_first, speaks = (f.pure(f"icmp eq i32 {x}, 0") for x in (block, thread))
+        added = f.pure(f"select i1 {is_first}, i32 {last}, i32 1")
+        arrive, wait, seen, end = (f.new_label(x) for x in ("arrive", "wait", "seen", "met"))
+        self.barrier(context)
+        f.branch(speaks, arrive, end, False)
+        f.start_block(arrive)
+        _do(context, "membar.gl")
+        order = 'syncscope("device") monotonic'
+        old = f.result(f"atomicrmw add ptr {counter}, i32 {added} {order}")
+        f.jump(wait)
+        f.start_block(wait)
+        now = f.result(f"load volatile i32, ptr {counter}, align 4")
+        changed = f.result(f"xor i32 {old}, {now}")
+        f.branch(f.result(f"icmp slt i32 {changed}, 0"), seen, wait)
+        f.start_block(seen)
+        _do(context, "membar.gl")
+        f.jump(end)
+        f.start_block(end)
+        self.barrier(context)
 
     def shuffle(self, context: Context, value: Val, lane: Val) -> Val:
         code, source = context.code, context.code.convert("trunc", lane, "i32")
@@ -110,9 +144,12 @@ def generic(f: Function, kind: str, value: str) -> str:
 
 def _special(f: Function, register: str) -> str:
     """A number of the thread in one dimension, as 64 bits."""
-    name = f"llvm.nvvm.read.ptx.sreg.{register}.x"
-    f.module.declare("i32", name, "")
-    return f.pure(f"zext i32 {f.pure(f'call i32 @{name}()')} to i64")
+    return f.pure(f"zext i32 {_register(f, register)} to i64")
+
+
+def _register(f: Function, name: str) -> str:
+    f.module.declare("i32", f"llvm.nvvm.read.ptx.sreg.{name}.x", "")
+    return f.pure(f"call i32 @llvm.nvvm.read.ptx.sreg.{name}.x()")
 
 
 def _do(context: Context, name: str, *arguments: str) -> None:

@@ -46,6 +46,7 @@ from tcsym.index.expr import (
 from tcsym.ir.bounds import extent
 from tcsym.ir.device import DeviceNode
 from tcsym.ir.loops import (
+    LAUNCHED,
     Allocate,
     Block,
     Branch,
@@ -63,7 +64,6 @@ from tcsym.ir.regions import sizes_in
 from tcsym.ir.traverse import substitute_node, walk
 from tcsym.sizes.context import interval
 
-LAUNCHED = ("parallel", "block")
 THREAD = "device.thread"  # of a block: its number
 # Between the copies of an unrolled body: LLVM would load for several copies at once, and spill.
 _BARRIER = 'call void asm sideeffect "", ""()'

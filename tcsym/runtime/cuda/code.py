@@ -16,7 +16,15 @@ from tcsym.errors import TCError
 from tcsym.ir.archive import SYMBOL
 from tcsym.ir.compiled import Compiled, Fault
 from tcsym.process.config import SYNC
-from tcsym.runtime.cuda.driver import Module, address, driver_error, functions_of, wait
+from tcsym.runtime.cuda.driver import (
+    LAUNCHES,
+    WRITES,
+    Module,
+    address,
+    driver_error,
+    functions_of,
+    wait,
+)
 from tcsym.runtime.cuda.primary import Memory, Primary, primary
 from tcsym.runtime.loader import load_archive
 from tcsym.runtime.memory import c_function
@@ -63,12 +71,11 @@ class Placed:
             most = self.primary.shared_bytes
             functions = functions_of(module, compiled.device_functions, most)
         self.word = self.primary.faults.take(error_of)
-        names = "cuLaunchKernel", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2"
-        launch, push, pop = map(address, names)
-        write = address("cuMemsetD8Async"), address("cuMemsetD16Async"), address("cuMemsetD32Async")
+        push, pop = address("cuCtxPushCurrent_v2"), address("cuCtxPopCurrent_v2")
+        launch, write = _three(LAUNCHES), _three(WRITES)
         given = launch, push, pop, write, self.primary.handle, self.word.pointer
         words = self.primary.faults.addresses
-        self.grids = native.Grids(*given, *words, number, functions)
+        self.grids = native.Grids(*given, *words, number, self.primary.multiprocessors, functions)
         self._free: dict[int, list[Scratch]] = {}
         self._lent: list[Scratch] = []  # to native entries, for good
         # Not at exit: the driver may be gone before.
@@ -86,6 +93,11 @@ class Placed:
             self._lent.append(scratch)
         else:
             self._free[stream].append(scratch)
+
+
+def _three(names: tuple[str, str, str]) -> tuple[int, int, int]:
+    first, second, third = names
+    return address(first), address(second), address(third)
 
 
 def _unload(place: Primary, module: Module) -> None:

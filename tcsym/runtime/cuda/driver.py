@@ -1,8 +1,9 @@
 """The driver's functions that pycuda lacks, by ctypes; the driver is found as pycuda finds it.
 
-pycuda shows no handles of functions and takes no streams but its own, and kernels have to run on
-the stream of whoever calls. So modules are loaded, functions found and launched, and numbers and
-orders put on streams through the driver itself. All else (devices, contexts, memory) is pycuda's.
+pycuda shows no handles of functions, takes no streams but its own, and launches no grids whose
+blocks wait for each other; and kernels have to run on the stream of whoever calls. So modules are
+loaded, functions found and launched, and numbers and orders put on streams through the driver
+itself. All else (devices, contexts, memory) is pycuda's.
 """
 
 from __future__ import annotations
@@ -24,6 +25,13 @@ _DEVICE_ORDINAL = 9
 _NO_TIMING = 2
 OUT_OF_MEMORY = 2
 
+# Of a grid; of one whose blocks wait for each other, and how many of these a multiprocessor has.
+LAUNCHES = (
+    "cuLaunchKernel",
+    "cuLaunchCooperativeKernel",
+    "cuOccupancyMaxActiveBlocksPerMultiprocessor",
+)
+WRITES = "cuMemsetD8Async", "cuMemsetD16Async", "cuMemsetD32Async"
 _SIGNATURES = {
     "cuModuleLoadDataEx": (_POINTER, ctypes.c_char_p, _UNSIGNED, _POINTER, _POINTER),
     "cuModuleUnload": (_POINTER,),
@@ -39,7 +47,7 @@ _SIGNATURES = {
     "cuStreamWaitEvent": (_POINTER, _POINTER, _UNSIGNED),
     "cuPointerGetAttribute": (_POINTER, _INT, _ADDRESS),
     "cuGetErrorString": (_INT, _POINTER),
-    "cuLaunchKernel": None,
+    **dict.fromkeys(LAUNCHES),
     "cuCtxPushCurrent_v2": None,
     "cuCtxPopCurrent_v2": None,
 }
@@ -117,7 +125,7 @@ def set_number(pointer: int, content: bytes, stream: int) -> None:
         set_number(pointer, content[:4], stream)
         set_number(pointer + 4, content[4:], stream)
         return
-    names = {1: "cuMemsetD8Async", 2: "cuMemsetD16Async", 4: "cuMemsetD32Async"}
+    names = dict(zip((1, 2, 4), WRITES, strict=True))
     value = int.from_bytes(content, "little")
     _check(getattr(library, names[n])(pointer, value, 1, stream), "a number for a kernel")
 

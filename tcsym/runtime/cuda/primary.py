@@ -22,8 +22,8 @@ _primaries: dict[int, Primary] = {}
 class Primary:
     """Use `with`: the context is current inside.
 
-    handle: the driver's. shared_bytes: most that a block can have. faults: what kernels on the
-    device found.
+    handle: the driver's. shared_bytes: most that a block can have. multiprocessors: how many.
+    faults: what kernels on the device found.
     """
 
     def __init__(self, number: int) -> None:
@@ -35,6 +35,8 @@ class Primary:
         limit = drv.device_attribute.MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
         self._pools: dict[int, ResultPool] = {}
         self.shared_bytes = int(device.get_attribute(limit))
+        count = drv.device_attribute.MULTIPROCESSOR_COUNT
+        self.multiprocessors = int(device.get_attribute(count))
         with self:
             self.faults = FaultWords()
 

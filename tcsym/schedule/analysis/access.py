@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tcsym.frontend.program import Expr, IndexValue, Read
 from tcsym.index.expr import ONE, ZERO, FloorDiv, Index, Product, condition_variables, of_atom, var
 from tcsym.ir.bounds import extent
-from tcsym.ir.device import BeginCopy, MatrixMultiply, buffers_of
+from tcsym.ir.device import BeginCopy, GridBarrier, MatrixMultiply, buffers_of
 from tcsym.ir.loops import (
     Buffer,
     Holds,
@@ -67,6 +67,8 @@ def accesses(node: Node) -> Iterator[Access]:
                 target, source = x.spans
                 yield Access(x.target, x.target_subscripts, True, spans=target)
                 yield Access(x.source, x.source_subscripts, False, spans=source)
+            case GridBarrier(counter):
+                yield Access(counter, (), True)
             case BeginCopy():
                 yield _along_last(x.target, x.target_subscripts, True)
                 yield _along_last(x.source, x.source_subscripts, False)

@@ -43,8 +43,9 @@ from tcsym.index.expr import (
 )
 from tcsym.ir.bounds import extent
 from tcsym.ir.compiled import ARENA_LINE
+from tcsym.ir.device import MOST_STAYING
 from tcsym.ir.loops import Allocate, Block, Branch, Kernel, Loop, Node
-from tcsym.ir.traverse import map_node, walk
+from tcsym.ir.traverse import grids, map_node, walk
 from tcsym.schedule.analysis.access import accesses
 from tcsym.schedule.analysis.loops import loops_in
 from tcsym.sizes.context import Interval, interval
@@ -73,7 +74,7 @@ def _regions(
 ) -> Iterator[tuple[Loop, tuple[Condition, ...]]]:
     """Grids, and what sizes tell of when they run."""
     match n:
-        case Loop(kind="block"):
+        case Loop(kind="block" | "grid"):
             yield n, under
         case Loop() | Allocate():
             yield from _regions(n.body, sizes, under)
@@ -107,8 +108,10 @@ class _Bounds(Struct):
             return e
 
         map_node(region, on_index=noted)
-        blocks = [x for x, _ in walk(region) if isinstance(x, Loop) and x.kind == "block"]
-        self.note(reduce(mul, map(extent, blocks)))
+        for nest, _ in grids(region):
+            blocks = [x for x, _ in walk(nest) if isinstance(x, Loop) and x.kind == "block"]
+            staying = MOST_STAYING * (region.kind == "grid")
+            self.note(reduce(mul, map(extent, blocks)) + staying)
         for a in accesses(region):
             b = kernel.buffer(a.buffer)
             steps = zip(a.subscripts, b.element_strides(), strict=True)

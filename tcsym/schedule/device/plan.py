@@ -229,7 +229,7 @@ class Version(Struct, frozen=True):
 class Steps(Struct, frozen=True):
     """How the steps of a loop in order are taken (`device.steps`). loops: of rows outside of it."""
 
-    by: Literal["thread", "block", "launch"]
+    by: Literal["thread", "block", "grid", "launch"]
     loop: str
     loops: tuple[str, ...] = ()
 
@@ -244,6 +244,8 @@ class Steps(Struct, frozen=True):
                 return f"threads take rows of {rows} through all steps of {self.loop}"
             case "block":
                 return f"a block for each of {rows} takes all steps of {self.loop}"
+            case "grid":
+                return f"blocks that stay share each nest of each step of {self.loop}"
             case "launch":
                 return f"a launch for each nest of each step of {self.loop}"
 

@@ -73,7 +73,7 @@ MAP_POINTS = 4
 HELD = 8  # elements of a row in registers
 TURNED = 32  # rows and columns
 MOST_PARTS = 16
-STAYING_REGISTERS = 128  # of a thread of blocks that stay: two of a multiprocessor
+STAYING_REGISTERS = 80  # of a thread, of one nest: all of them have room for STAYING blocks
 # Rows and columns of a block, depth, stages; rows and columns of a thread, or of a warp.
 LARGE, SMALL = (128, 128, 16, 2, 8, 8), (64, 64, 16, 2, 4, 4)
 WARPS_LARGE, WARPS_SMALL = (128, 128, 32, 3, 64, 32), (64, 64, 32, 3, 32, 32)
@@ -98,23 +98,31 @@ def versions(nest: Nest, machine: Machine, name: str = "") -> tuple[Version, ...
 
 
 def staying(nest: Nest, machine: Machine, name: str = "") -> tuple[Version, ...]:
-    """The same of those whose blocks can be one grid's: of BLOCK_THREADS, and of few registers."""
+    """The same for blocks that stay, whose code is that of several nests."""
     kept = [v for v in costed(nest, machine, tuple(_all(nest, machine))) if _can_stay(v)]
-    found = cheapest([v for v in kept if not v.is_extra])
+    found = cheapest([v for v in kept if not _is_extra_there(v)])
     return (*asked_for(kept, name), *found) if name else found
 
 
 def unconditional(nest: Nest, machine: Machine, stays: bool) -> tuple[Version, ...]:
     """Those that may run at all sizes and addresses: what is cheapest costs no more."""
-    usual = [v for v in _all(nest, machine) if v.when == TRUE and not v.is_extra]
-    return tuple(v for v in costed(nest, machine, usual) if not stays or _can_stay(v))
+    found = costed(nest, machine, [v for v in _all(nest, machine) if v.when == TRUE])
+    if stays:
+        return tuple(v for v in found if _can_stay(v) and not _is_extra_there(v))
+    return tuple(v for v in found if not v.is_extra)
 
 
 def _can_stay(v: Version) -> bool:
+    """Blocks of BLOCK_THREADS, in few registers."""
     if v.cost is None:
         return isinstance(v.plan, ThreadPoints)
     fits = v.cost.threads == BLOCK_THREADS and v.cost.registers <= STAYING_REGISTERS
     return fits and not isinstance(v.plan, SplitSum)
+
+
+def _is_extra_there(v: Version) -> bool:
+    """Tiles are small there."""
+    return v.is_extra and not isinstance(v.plan, SharedTiles)
 
 
 def offered(nest: Nest, machine: Machine) -> tuple[Version, ...]:

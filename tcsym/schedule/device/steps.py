@@ -2,6 +2,7 @@
 
 ThreadSteps  rows that no value crosses are outside, and threads take theirs through all steps
 BlockSteps   a block for each such row: its threads share the nests of a step, barriers between
+GridSteps    all steps are one grid: its blocks share each nest of a step and wait for each other
 LaunchSteps  a launch for each nest of each step
 """
 
@@ -16,9 +17,9 @@ from msgspec.structs import replace
 
 from tcsym.index.expr import ZERO, Condition, Index, all_of, ceildiv, ge, maximum, minimum, var
 from tcsym.ir.bounds import extent, relax, trip_bound
-from tcsym.ir.device import Barrier
-from tcsym.ir.loops import Block, Branch, Kernel, Loop, Node, block
-from tcsym.ir.traverse import map_node, walk
+from tcsym.ir.device import STAYING, Barrier, GridBarrier
+from tcsym.ir.loops import Block, Branch, Buffer, Kernel, Loop, Node, block
+from tcsym.ir.traverse import grids, map_node, walk
 from tcsym.schedule.analysis.assume import in_context
 from tcsym.schedule.analysis.loops import children, loops_in, outermost_loops
 from tcsym.schedule.analysis.names import Names
@@ -30,6 +31,7 @@ from tcsym.schedule.device.propose import unconditional
 from tcsym.schedule.order.distribute import distribute
 from tcsym.schedule.order.interchange_scans import rows_outside
 from tcsym.target.machine import Machine
+from tcsym.types import DType
 
 
 def separate_nests(kernel: Kernel, names: Names) -> Kernel:
@@ -67,6 +69,8 @@ def ways(kernel: Kernel, scan: Loop, machine: Machine) -> tuple[Stepped, ...]:
     """Each for the sizes at which none behind it is cheaper; the last one is for all."""
     launched = _cycles(kernel, scan, machine, False)
     found = [*_of_rows(kernel, scan, machine)] if launched is not None else []
+    if launched is not None:
+        found.append(_of_grid(kernel, scan, machine))
     known = [x for x in found if x.cycles is not None]
     known.append(Stepped(Steps("launch", scan.variable), launched))
     return tuple(
@@ -93,14 +97,30 @@ def _of_rows(kernel: Kernel, scan: Loop, machine: Machine) -> Iterator[Stepped]:
     yield Stepped(Steps("block", scan.variable, nest.variables), whole)
 
 
+def _of_grid(kernel: Kernel, scan: Loop, machine: Machine) -> Stepped:
+    unit, steps = machine.multiprocessor, _cycles(kernel, scan, together(machine), True)
+    assert unit is not None
+    whole = None if steps is None else steps + 2 * unit.launch
+    return Stepped(Steps("grid", scan.variable), whole)
+
+
+def together(machine: Machine) -> Machine:
+    """What blocks that stay have: room for few, and barriers in place of launches."""
+    unit = machine.multiprocessor
+    assert unit is not None
+    return replace(machine, multiprocessor=replace(unit, blocks=STAYING, launch=unit.barrier))
+
+
 def alone(machine: Machine) -> Machine:
     """What a block has that takes all blocks of a nest one after the other: a multiprocessor, whose
     memory is the cache that holds what the step before has read, and barriers in place of launches.
+    What nests share is alive in all of them, so there is none for tiles.
     """
     unit = machine.multiprocessor
     assert unit is not None
     own = replace(unit, blocks=1, memory_bytes=unit.l2_bytes, launch=EXCHANGE)
-    return replace(machine, workers=1, multiprocessor=own)
+    levels = tuple(replace(x, bytes=x.bytes * (x.name != "shared")) for x in machine.levels)
+    return replace(machine, workers=1, levels=levels, multiprocessor=own)
 
 
 def _cycles(kernel: Kernel, n: Node, machine: Machine, stays: bool) -> Index | None:
@@ -128,6 +148,16 @@ def _least(nest: Nest, machine: Machine, stays: bool) -> Index | None:
     found = [v.cost for v in unconditional(nest, machine, stays)]
     known = [c.cycles for c in found if c is not None]
     return minimum(*known) if known else None
+
+
+def in_grid(kernel: Kernel, scan: Loop, names: Names) -> tuple[Kernel, Buffer, Loop]:
+    """One grid of the scan, whose nests are grids; the counter that has to be 0 before."""
+    counter = Buffer(names.fresh("arrived"), DType.INT32, (), "arena")
+    outermost = {id(x) for x, _ in grids(scan)}
+    body = map_node(
+        scan.body, lambda n: block(n, GridBarrier(counter.name)) if id(n) in outermost else n
+    )
+    return kernel.with_buffer(counter), counter, replace(scan, kind="grid", body=body)
 
 
 def in_block(nest: Nest, outer: str, scan: Node) -> tuple[Kernel, Loop]:

@@ -86,6 +86,25 @@ def test_accesses_are_as_wide_as_the_host_promises() -> None:
     assert ".v4" not in ptx_of(scaled(TRUE))
 
 
+GRID_STEPS = """def rnn(float(T,B,H) X, float(B,H) h0, float(H,H) U) -> (float(T+1,B,H) S) {
+  S(0,n,h) = h0(n,h)
+  for t in T { A(n,h) +=! S(t,n,k) * U(h,k)  S(t+1,n,h) = tanh(A(n,h) + X(t,n,h)) }
+}"""
+
+
+@needs_ptxas
+def test_blocks_that_wait_for_each_other() -> None:
+    """By a counter that is read until it changes; two of them have room on a multiprocessor."""
+    options = Options(plan="GridSteps")
+    ptx = tc.define(GRID_STEPS, target="cuda:sm_80", options=options).rnn.explain("ptx")
+    ptx = ptx[ptx.index(".version") :]
+    for instruction in ("membar.gl", "atom.global.add.u32", "ld.volatile.global.b32", "%nctaid.x"):
+        assert instruction in ptx
+    (name,) = re.findall(r"\.entry (\w+)\([^{]*\.minnctapersm 2", ptx)
+    used = assembled(ptx, "sm_80").used[name]
+    assert used.registers <= 128 and (used.spills, used.stack) == (0, 0)
+
+
 def on_devices(names: Sequence[str]) -> list[tuple[str, str]]:
     return [(name, device) for name in names for device in ("sm_80", "sm_90a")]
 
