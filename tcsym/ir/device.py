@@ -5,11 +5,12 @@ grid, all blocks of which run at once, and of each nest take every block that is
 nests of `thread` loops, all of one shape; the innermost counts fastest through a block's threads,
 WARP of them are a warp, and the place of a thread in its warp is its lane. A value or node of the
 whole warp is one that all of its threads come to together. Reference: PTX ISA (`bar.sync`,
-`cp.async`, `mma`).
+`cp.async`, `ldmatrix`, `mma`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
 from msgspec import Struct
@@ -22,6 +23,7 @@ TILE_ROWS, TILE_COLUMNS = 16, 8  # of a `MatrixMultiply`
 MOST_STAYING = 1 << 16  # blocks of a grid that run at once: more than any device has
 STAYING = 2  # of them on a multiprocessor, for which a grid loop's code leaves room
 COPIED_BYTES = (4, 8, 16)  # that a `BeginCopy` may move
+MATRIX_ROWS, ROW_BYTES, HELD_BYTES = 8, 16, 4  # of a matrix of `LoadMatrices`, and of a thread
 
 
 class DeviceNode:
@@ -69,6 +71,46 @@ class WaitCopies(Struct, DeviceNode, frozen=True):
     pending: int = 0
 
 
+class LoadMatrices(Struct, DeviceNode, frozen=True):
+    """What each thread holds of small matrices in shared memory, into registers, by a warp.
+
+    A matrix is 8 rows of the source, of 16 bytes each, at multiples of that. The first begins at
+    `source_subscripts`, matrix i as many rows and columns further on as the steps of the bits of i
+    say: two matrices for one step, four for two. lane: the thread's. It gets four bytes of each, in
+    order, from `target_subscripts` on along the last dimension: of row lane / 4 what is the fourth
+    number lane % 4; transposed, of a matrix of 16 bits, as if its rows were columns.
+    """
+
+    target: str
+    target_subscripts: tuple[Index, ...]
+    source: str
+    source_subscripts: tuple[Index, ...]
+    steps: tuple[tuple[int, int], ...]
+    lane: Index
+    transposed: bool = False
+
+    @property
+    def row(self) -> tuple[Index, ...]:
+        """Where the row begins of which this thread tells, one of each matrix by eight lanes."""
+        *others, row, column = self.source_subscripts
+        for bit, (down, along) in enumerate(self.steps):
+            is_set = mod(floordiv(self.lane, MATRIX_ROWS << bit), 2)
+            row, column = row + is_set * down, column + is_set * along
+        return (*others, row + mod(self.lane, MATRIX_ROWS), column)
+
+    def elements(self, n_bytes: int) -> Iterator[tuple[tuple[Index, ...], tuple[Index, ...]]]:
+        """Subscripts in the target and in the source of each, of so many bytes."""
+        *others, row, column = self.source_subscripts
+        *rest, target = self.target_subscripts
+        n, across, along = HELD_BYTES // n_bytes, floordiv(self.lane, 4), mod(self.lane, 4)
+        for k in range(n << len(self.steps)):
+            step = [sum(s[d] * (k // n >> b & 1) for b, s in enumerate(self.steps)) for d in (0, 1)]
+            inside = (across, along * n + k % n)
+            down, right = inside[::-1] if self.transposed else inside
+            source = (*others, row + step[0] + down, column + step[1] + right)
+            yield (*rest, target + k), source
+
+
 class MatrixMultiply(Struct, DeviceNode, frozen=True):
     """target[i, j] += sum over k < depth of left[i, k] * right[k, j], by a warp: 16 x 8 elements.
 
@@ -97,7 +139,9 @@ def product_depth(dtype: DType) -> int:
     return 32 // dtype.bytes
 
 
-OnDevice = Barrier | GridBarrier | BeginCopy | CommitCopies | WaitCopies | MatrixMultiply
+OnDevice = (
+    Barrier | GridBarrier | BeginCopy | CommitCopies | WaitCopies | LoadMatrices | MatrixMultiply
+)
 Operand = Literal["target", "left", "right"]
 
 
@@ -106,7 +150,7 @@ def buffers_of(n: OnDevice) -> tuple[str, ...]:
     match n:
         case GridBarrier():
             return (n.counter,)
-        case BeginCopy():
+        case BeginCopy() | LoadMatrices():
             return n.target, n.source
         case MatrixMultiply():
             return n.target, n.left, n.right

@@ -9,7 +9,7 @@ begins until its thread has waited for it, and its own thread can race with it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, reduce
 from itertools import combinations_with_replacement
 from typing import NamedTuple, assert_never
@@ -33,7 +33,14 @@ from tcsym.index.expr import (
 from tcsym.index.presburger import Presburger
 from tcsym.index.quasi_affine import is_quasi_affine
 from tcsym.index.values import conjuncts
-from tcsym.ir.device import Barrier, BeginCopy, CommitCopies, DeviceNode, WaitCopies
+from tcsym.ir.device import (
+    Barrier,
+    BeginCopy,
+    CommitCopies,
+    DeviceNode,
+    LoadMatrices,
+    WaitCopies,
+)
 from tcsym.ir.loops import (
     Allocate,
     Block,
@@ -74,7 +81,7 @@ def races(kernel: Kernel) -> Iterator[Race]:
 
 
 def _races_of(kernel: Kernel, region: Loop, around: tuple[Loop, ...]) -> Iterator[Race]:
-    shared = frozenset(b.name for b in kernel.buffers if b.space == "shared")
+    shared = {b.name: b.dtype.bytes for b in kernel.buffers if b.space == "shared"}
     found = _Found(shared)
     outer, body, facts = _grid(region, around)
     found.node(body, _At())
@@ -169,9 +176,10 @@ class _Sync(Struct, frozen=True):
 
 
 class _Found(Struct):
-    """Of a block: all touches of shared buffers, all that orders them."""
+    """Of a block: all touches of shared buffers, with the bytes of an element of each, and all that
+    orders them."""
 
-    shared: frozenset[str]
+    shared: Mapping[str, int]
     touches: list[_Touch] = field(default_factory=list)
     syncs: list[_Sync] = field(default_factory=list)
 
@@ -205,7 +213,7 @@ class _Found(Struct):
             case Barrier() | CommitCopies() | WaitCopies():
                 self.syncs.append(_Sync(n, at))
             case Store() | Update() | Verify() | Prefetch() | TransposeBlock() | DeviceNode():
-                self.touches += [x for x in _touches(n, at) if x.buffer in self.shared]
+                self.touches += [x for x in _touches(n, at, self.shared) if x.buffer in self.shared]
             case _:
                 assert_never(n)
 
@@ -214,7 +222,7 @@ def _has_sync(n: Node) -> bool:
     return any(isinstance(x, Barrier | CommitCopies | WaitCopies) for x, _ in walk(n))
 
 
-def _touches(n: Node, at: _At) -> Iterator[_Touch]:
+def _touches(n: Node, at: _At, bytes_of: Mapping[str, int]) -> Iterator[_Touch]:
     match n:
         case Store() | Update():
             yield _Touch(n, at, n.buffer, n.subscripts, True)
@@ -224,6 +232,9 @@ def _touches(n: Node, at: _At) -> Iterator[_Touch]:
             moved = replace(at, variables=(*at.variables, _ELEMENT))
             moved = moved.under(False, ge(e, 0), lt(e, n.elements))
             yield _Touch(n, moved, n.target, (*rows, first + e), True, beside=True)
+        case LoadMatrices():
+            for _, source in n.elements(bytes_of[n.source]):
+                yield _Touch(n, at, n.source, source, False)
         case _:
             pass
     if isinstance(n, Store | Update | Verify):

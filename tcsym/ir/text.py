@@ -32,6 +32,7 @@ from tcsym.ir.device import (
     CommitCopies,
     DeviceNode,
     GridBarrier,
+    LoadMatrices,
     MatrixMultiply,
     OnDevice,
     WaitCopies,
@@ -183,6 +184,11 @@ def _device_text(n: OnDevice) -> str:
             return "commit copies"
         case WaitCopies(pending):
             return f"wait for copies but {pending}" if pending else "wait for copies"
+        case LoadMatrices():
+            target = access_text(n.target, n.target_subscripts)
+            source = access_text(n.source, n.source_subscripts)
+            steps = "".join(f" and {down} down, {along} along" for down, along in n.steps)
+            return f"load matrices{' transposed' * n.transposed} {target} = {source}{steps}"
         case MatrixMultiply():
             target = access_text(n.target, n.target_subscripts)
             left, right = (

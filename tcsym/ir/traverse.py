@@ -22,7 +22,7 @@ from tcsym.frontend.program import (
 )
 from tcsym.index.expr import Index
 from tcsym.index.values import Values, map_condition, substitute
-from tcsym.ir.device import BeginCopy, DeviceNode, MatrixMultiply, OnDevice
+from tcsym.ir.device import BeginCopy, DeviceNode, LoadMatrices, MatrixMultiply, OnDevice
 from tcsym.ir.loops import (
     Allocate,
     Block,
@@ -181,6 +181,9 @@ def _with_device_parts(
             target, source = subs(n.target_subscripts), subs(n.source_subscripts)
             moved = replace(n, target_subscripts=target, source_subscripts=source)
             return replace(moved, condition=map_condition(n.condition, ix))
+        case LoadMatrices():
+            target, source = subs(n.target_subscripts), subs(n.source_subscripts)
+            return replace(n, target_subscripts=target, source_subscripts=source, lane=ix(n.lane))
         case MatrixMultiply():
             return replace(
                 n,

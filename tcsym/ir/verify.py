@@ -19,7 +19,14 @@ from msgspec.structs import replace
 from tcsym.frontend.program import IndexValue, Read
 from tcsym.index.expr import ZERO, Condition, Index, condition_variables
 from tcsym.ir.bounds import extent, trip_bound
-from tcsym.ir.device import BeginCopy, DeviceNode, GridBarrier, MatrixMultiply, OnDevice
+from tcsym.ir.device import (
+    BeginCopy,
+    DeviceNode,
+    GridBarrier,
+    LoadMatrices,
+    MatrixMultiply,
+    OnDevice,
+)
 from tcsym.ir.loops import (
     Allocate,
     Block,
@@ -284,6 +291,10 @@ def _verify_device_node(n: OnDevice, scope: _Scope) -> None:
             _verify_access(n, n.source, n.source_subscripts, scope)
             known = condition_variables(n.condition) <= scope.variables
             _require(known, n, "an unknown variable")
+        case LoadMatrices():
+            _verify_access(n, n.target, n.target_subscripts, scope)
+            _verify_access(n, n.source, n.source_subscripts, scope)
+            _require(n.lane.variables() <= scope.variables, n, "an unknown variable")
         case MatrixMultiply():
             _verify_access(n, n.target, n.target_subscripts, scope)
             _verify_access(n, n.left, n.left_subscripts, scope)

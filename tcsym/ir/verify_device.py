@@ -27,17 +27,21 @@ from tcsym.index.expr import (
     ge,
     index,
     lt,
+    mod,
     var,
 )
 from tcsym.index.values import condition_substitute
 from tcsym.ir.device import (
     COPIED_BYTES,
+    HELD_BYTES,
+    ROW_BYTES,
     WARP,
     Barrier,
     BeginCopy,
     CommitCopies,
     DeviceNode,
     GridBarrier,
+    LoadMatrices,
     MatrixMultiply,
     OnDevice,
     Operand,
@@ -62,6 +66,7 @@ from tcsym.ir.loops import (
 )
 from tcsym.ir.regions import buffers_used
 from tcsym.ir.traverse import grids, subvalues, walk
+from tcsym.sizes.multiples import divisor
 from tcsym.types import DType
 
 MOST_DIMENSIONS = 3  # of a grid, and of a block
@@ -249,11 +254,34 @@ class _Region(Struct, frozen=True):
                 moved = n.elements * target.dtype.bytes in COPIED_BYTES
                 require(moved, n, f"a copy of other than {COPIED_BYTES} bytes")
                 require(source.element_strides()[-1:] == (ONE,), n, "a copy across rows")
+            case LoadMatrices():
+                self.together(n, place)
+                self.matrices(n, place)
             case MatrixMultiply():
                 self.together(n, place)
                 self.factors(n)
             case _:
                 assert_never(n)
+
+    def matrices(self, n: LoadMatrices, place: _Place) -> None:
+        require = self.require
+        target, source = self.buffers[n.target], self.buffers[n.source]
+        spaces = target.space == "register" and source.space == "shared"
+        require(spaces, n, "matrices that are not loaded from shared memory into registers")
+        (*_, thread) = place.threads
+        require(n.lane == mod(var(thread.variable), WARP), n, "the lane of another thread")
+        size = source.dtype.bytes
+        require(target.dtype is source.dtype, n, "matrices that change their type")
+        widths = (2,) if n.transposed else (2, HELD_BYTES)
+        require(size in widths, n, f"elements of other than {widths} bytes")
+        require(len(n.steps) in (1, 2), n, "other than two or four matrices")
+        strides = zip(n.row, source.element_strides(), strict=True)
+        apart = divisor(sum((at * s for at, s in strides), ZERO), {}) * size
+        require(apart % ROW_BYTES == 0, n, f"rows that are not at multiples of {ROW_BYTES} bytes")
+        first, extent = n.target_subscripts[-1].as_int(), target.shape[-1].as_int() or 0
+        held = HELD_BYTES // size << len(n.steps)
+        inside = first is not None and 0 <= first <= extent - held
+        require(inside, n, f"{target.name} does not hold all elements of a thread")
 
     def factors(self, n: MatrixMultiply) -> None:
         require = self.require

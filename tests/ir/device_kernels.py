@@ -18,6 +18,7 @@ from tcsym.ir.device import (
     Barrier,
     BeginCopy,
     CommitCopies,
+    LoadMatrices,
     MatrixMultiply,
     WaitCopies,
     held,
@@ -292,10 +293,13 @@ def reversed_tiles() -> Case:
     return Case(case, lambda N: ((N,), (N,)), result, [dict(N=n) for n in (1, 8, 21)])
 
 
-def matrix_instructions(depth: int) -> Case:
-    """A warp to a tile of the result, operands from global memory into what each thread holds."""
+def matrix_instructions(depth: int, panels: str = "") -> Case:
+    """A warp to a tile of the result, operands from global memory into what each thread holds.
+
+    panels: rows, or columns, of the operands' panels in shared memory, from where they are loaded.
+    """
     dtype = BF16 if depth == 16 else F32
-    first = depth * var("ko")
+    first, zero = depth * var("ko"), (index(0),)
 
     def place(operand: str, e: int) -> tuple[Index, Index]:
         row, column = held(operand, depth, T, e)  # type: ignore[arg-type]
@@ -312,17 +316,29 @@ def matrix_instructions(depth: int) -> Case:
             value = Cast(
                 or_zero(inside(at, extents), Cast(rd(source, *at, dtype=dtype), F32)), dtype
             )
-            out.append(Store(f"{source}_held", (index(e),), value))
+            row, column = held(operand, depth, T, e)  # type: ignore[arg-type]
+            lies = (row, column) if (operand == "left") == (panels == "rows") else (column, row)
+            to = (f"{source}_panel", lies) if panels else (f"{source}_held", (index(e),))
+            out.append(Store(*to, value))
         return out
 
-    zero = (index(0),)
+    def matrices(operand: str, source: str) -> Node:
+        deeper = (0, 16 // dtype.bytes)
+        steps = ((8, 0), deeper) if operand == "left" else (deeper,)
+        across = panels == "rows"
+        steps = steps if across else tuple((b, a) for a, b in steps)
+        at = (f"{source}_held", zero, f"{source}_panel", zero * 2)
+        return LoadMatrices(*at, steps, mod(T, WARP), not across)
+
     step = loop(
         "serial",
         "ko",
         ceildiv(K, depth),
         *load("left", "A", (M, K)),
         *load("right", "B", (K, N)),
+        *([Barrier(), matrices("left", "A"), matrices("right", "B")] if panels else []),
         MatrixMultiply("S", zero, "A_held", zero, "B_held", zero, depth),
+        *[Barrier()] * bool(panels),
     )
     targets = [place("target", e) for e in range(4)]
     work = allocated(
@@ -331,7 +347,10 @@ def matrix_instructions(depth: int) -> Case:
         step,
         *(Branch(inside(p, (M, N)), st("C", p, rd("S", e))) for e, p in enumerate(targets)),
     )
-    grid = loop("block", "bj", ceildiv(N, 8), loop("thread", "t", WARP, work))
+    work = loop("thread", "t", WARP, work)
+    if panels:
+        work = allocated("A_panel B_panel", work)
+    grid = loop("block", "bj", ceildiv(N, 8), work)
     buffers = [
         argument("A", "M K", dtype),
         argument("B", "K N", dtype),
@@ -340,8 +359,17 @@ def matrix_instructions(depth: int) -> Case:
         temporary("A_held", "register", n_held("left", depth), dtype=dtype),
         temporary("B_held", "register", n_held("right", depth), dtype=dtype),
     ]
+    pad = 16 // dtype.bytes
+    for name, side in (("A_panel", 16), ("B_panel", 8)) if panels else ():
+        shape = (side, depth + pad) if panels == "rows" else (depth, side + pad)
+        buffers.append(temporary(name, "shared", *shape, dtype=dtype))
     return Case(
-        made(f"instructions_{depth}", "M N K", buffers, loop("block", "bi", ceildiv(M, 16), grid)),
+        made(
+            f"instructions_{depth}" + f"_{panels}" * bool(panels),
+            "M N K",
+            buffers,
+            loop("block", "bi", ceildiv(M, 16), grid),
+        ),
         lambda M, N, K: ((M, K), (K, N), (M, N)),
         lambda A, B, C: A.astype(np.float32) @ B.astype(np.float32),
         [dict(M=m, N=n, K=k) for m, n, k in ((3, 5, 7), (17, 9, 20))],
@@ -361,5 +389,8 @@ CASES = {
         reversed_tiles(),
         matrix_instructions(16),
         matrix_instructions(8),
+        matrix_instructions(16, "rows"),
+        matrix_instructions(16, "columns"),
+        matrix_instructions(8, "rows"),
     )
 }

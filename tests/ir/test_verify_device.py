@@ -13,6 +13,7 @@ from tcsym.ir.device import (
     BeginCopy,
     CommitCopies,
     GridBarrier,
+    LoadMatrices,
     MatrixMultiply,
     WaitCopies,
     not_on_a_cpu,
@@ -59,6 +60,7 @@ BUFFERS = [
     temporary("L", "register", 8, dtype=BF16),
     temporary("C", "arena", dtype=DType.INT32),
     temporary("D", "arena"),
+    temporary("S", "shared", 16, 24, dtype=BF16),
 ]
 
 
@@ -105,6 +107,14 @@ def staying(*nodes: Node) -> Node:
 MEET = GridBarrier("C")
 ZERO = (index(0),)
 PRODUCT = MatrixMultiply("R", ZERO, "L", ZERO, "L", ZERO, 16)
+LOAD = LoadMatrices("L", ZERO, "S", ZERO * 2, ((8, 0), (0, 8)), mod(T, WARP))
+
+
+def loaded(**changes: object) -> Loop:
+    load = replace(LOAD, **changes)  # type: ignore[arg-type]
+    return grid(Allocate("S", threads(allocated("R L", load))))
+
+
 LANES = Loop("l", index(0), index(4), Barrier(), "vector")
 GOOD = {
     "store": grid(threads(store())),
@@ -115,6 +125,8 @@ GOOD = {
     "shuffle of a warp": grid(threads(Branch(eq(floordiv(T, WARP), 0), shuffled()), upper=64)),
     "copy": grid(threads(copy())),
     "product": grid(threads(allocated("R L", PRODUCT))),
+    "matrices": loaded(),
+    "transposed matrices": loaded(transposed=True, steps=((8, 0),)),
     "steps of the host": loop("serial", "s", M, Branch(lt(M, N), grid(threads(store())))),
     "steps of blocks that stay": staying(
         Branch(lt(M, N), block(grid(threads(store())), MEET)), another(), MEET
@@ -187,6 +199,12 @@ BAD = {
         threads(allocated("R L", replace(PRODUCT, left_subscripts=(index(1),))))
     ),
     "is not in registers": grid(threads(allocated("R L", replace(PRODUCT, target="P")))),
+    "not loaded from shared memory": loaded(source="R", source_subscripts=ZERO),
+    "the lane of another thread": loaded(lane=mod(T + 1, WARP)),
+    "matrices that change their type": loaded(target="R"),
+    "other than two or four matrices": loaded(steps=()),
+    "not at multiples of 16 bytes": loaded(source_subscripts=(index(0), index(4))),
+    "L does not hold all elements": loaded(target_subscripts=(index(1),)),
     "a race, P": grid(threads(st("P", (floordiv(T, 2),), con(0.0)))),
     "rank of P": grid(threads(st("P", (T, T), con(0.0)))),
     "a parallel loop on a device": Loop("b", index(0), N, store(), "parallel"),

@@ -253,6 +253,20 @@ MUTANTS = (
         "held(operand, depth, mod(var(thread), WARP), e)",
         "held(operand, 16, mod(var(thread), WARP), e)",
     ),
+    Mutant(
+        "matrices-in-another-order",
+        "the second matrix of a factor is taken for the third",
+        "matrix_steps",
+        "((MATRIX_ROWS, 0), deeper)",
+        "(deeper, (MATRIX_ROWS, 0))",
+    ),
+    Mutant(
+        "matrices-not-transposed",
+        "rows of a panel of steps are taken for those of the factor",
+        "Sum.matrices",
+        "steps, lane, not s.panel.across",
+        "steps, lane, False",
+    ),
     # ---- rows of a block
     Mutant(
         "no-barrier-between-phases",

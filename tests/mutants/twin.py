@@ -81,6 +81,15 @@ CASES = {
         ((17, 20, 13), (32, 16, 24)),
         Options(tf32=True),
     ),
+    "tf32_by_steps": Case(
+        "def f(float(K,M) A, float(K,N) B) -> (C) { C(m,n) +=! A(k,m) * B(k,n) }",
+        ((17, 20, 13), (32, 16, 24)),
+        Options(tf32=True),
+    ),
+    "halves_by_steps": Case(
+        "def f(half(K,M) A, half(N,K) B) -> (half(M,N) C) { C(m,n) +=! A(k,m) * B(n,k) }",
+        ((33, 40, 17), (32, 64, 32)),
+    ),
     # rows
     "softmax": Case(
         "def f(float(N,D) X) -> (O) { m(n) max=! X(n,d) e(n,d) = exp(X(n,d) - m(n))"

@@ -31,11 +31,13 @@ from tcsym.index.expr import (
     Product,
 )
 from tcsym.ir.device import (
+    ROW_BYTES,
     Barrier,
     BeginCopy,
     CommitCopies,
     DeviceNode,
     GridBarrier,
+    LoadMatrices,
     MatrixMultiply,
     OnDevice,
     WaitCopies,
@@ -349,6 +351,15 @@ def _device_node(n: OnDevice) -> list[str]:
                 f"for e in range({elements}):",
                 f" copies.begin(memory[{t!r}],{to}{_index(ts[-1])}+e],"
                 f"memory[{s!r}],{at}{_index(ss[-1])}+e],{_condition(condition)})",
+            ]
+        case LoadMatrices(t, ts, s):
+            at, to = ("".join(f"{_index(x)}," for x in a[:-1]) for a in (n.row, ts))
+            width = f"{ROW_BYTES}//buffers[{s!r}].dtype.bytes"
+            return [
+                f"row = [memory[{s!r}][{at}{_index(n.row[-1])}+e,] for e in range({width})]",
+                f"got = yield 'matrices',{id(n)},{1 << len(n.steps)},{n.transposed},row",
+                "for e, x in enumerate(got):",
+                f" memory[{t!r}][memory[{t!r}].checked({to}{_index(ts[-1])}+e)] = x",
             ]
         case MatrixMultiply():
             left = _held(n.left, n.left_subscripts, n_held("left", n.depth))

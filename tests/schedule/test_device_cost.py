@@ -46,7 +46,7 @@ def test_tiles_fit_and_their_loads_do_not_conflict(plan, kind) -> None:
 def test_rows_of_panels_without_padding_conflict(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staged, "PADDING", 0)
     wavefronts.cache_clear()
-    assert [wavefronts(WARPS, p) for p in operands(DType.FLOAT16)] == [4, 4]
+    assert [wavefronts(WARPS, p) for p in operands(DType.FLOAT16)] == [4, 8]
     wavefronts.cache_clear()
 
 

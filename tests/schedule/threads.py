@@ -92,6 +92,8 @@ def _served(asked: dict[int, Request], running: int, threads: int, clock: Clock)
 def _together(given: list[Request]) -> list[Any]:
     if given[0][0] == "multiply":
         return _multiplied(given)
+    if given[0][0] == "matrices":
+        return _exchanged(given)
     _, _, direction, lanes, _ = given[0]
     values = [r[-1] for r in given]
     steps = {
@@ -100,6 +102,21 @@ def _together(given: list[Request]) -> list[Any]:
         "down": [k + lanes for k in range(WARP)],
     }
     return [values[f if 0 <= f < WARP else k] for k, f in enumerate(steps[direction])]
+
+
+def _exchanged(given: list[Request]) -> list[list[float]]:
+    """What each thread gets of matrices, of which lane 8 i + r gives row r of matrix i.
+
+    Reference: PTX ISA, ldmatrix.
+    """
+    _, _, count, transposed, row = given[0]
+    matrices = [[r[-1] for r in given[8 * i : 8 * i + 8]] for i in range(count)]
+    n = len(row) // 4
+    inside = [[(k // 4, k % 4 * n + e) for e in range(n)] for k in range(WARP)]
+    return [
+        [m[c][r] if transposed else m[r][c] for m in matrices for r, c in places]
+        for places in inside
+    ]
 
 
 def _multiplied(given: list[Request]) -> list[list[float]]:

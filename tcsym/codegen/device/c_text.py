@@ -24,6 +24,7 @@ from tcsym.ir.device import (
     CommitCopies,
     DeviceNode,
     GridBarrier,
+    LoadMatrices,
     MatrixMultiply,
     OnDevice,
     WaitCopies,
@@ -243,6 +244,13 @@ def _device_text(n: OnDevice) -> str:
             return "cp_async_commit();"
         case WaitCopies(pending):
             return f"cp_async_wait<{pending}>();"
+        case LoadMatrices():
+            target, source = (
+                access_text(n.target, n.target_subscripts),
+                access_text(n.source, n.row),
+            )
+            name = f"ldmatrix_x{1 << len(n.steps)}{'_trans' * n.transposed}"
+            return f"{name}(&{target}, &{source});"
         case MatrixMultiply():
             at = (
                 (n.target, n.target_subscripts),

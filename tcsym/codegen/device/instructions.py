@@ -13,9 +13,12 @@ from msgspec import Struct
 
 from tcsym.codegen.device.announce import number_of
 from tcsym.codegen.scalar.context import Context
+from tcsym.codegen.scalar.control import statement
 from tcsym.codegen.scalar.text import Function, Module
 from tcsym.codegen.scalar.values import Code, Val, constant
-from tcsym.ir.loops import Buffer
+from tcsym.frontend.program import Read
+from tcsym.ir.device import LoadMatrices
+from tcsym.ir.loops import Buffer, Store
 from tcsym.types import DType
 
 
@@ -62,6 +65,8 @@ class Instructions(Protocol):
     def commit_copies(self, context: Context) -> None: ...
 
     def wait_copies(self, context: Context, pending: int) -> None: ...
+
+    def load_matrices(self, context: Context, n: LoadMatrices) -> None: ...
 
     def multiply(self, context: Context, held: Fragments, depth: int) -> list[Val]:
         """The sums, greater by what this thread holds of the product."""
@@ -121,6 +126,12 @@ class OfTwin(Struct):
 
     def wait_copies(self, context: Context, pending: int) -> None:
         _call(context, "wait", f"i64 {pending}")
+
+    def load_matrices(self, context: Context, n: LoadMatrices) -> None:
+        """Each thread loads its elements, of rows at multiples as `verify` has seen to."""
+        dtype = context.buffers[n.source].dtype
+        for target, source in n.elements(dtype.bytes):
+            statement(context, Store(n.target, target, Read(n.source, source, dtype)))
 
     def _site(self) -> str:
         self.sites += 1

@@ -24,6 +24,7 @@ from tcsym.ir.device import (
     BeginCopy,
     CommitCopies,
     GridBarrier,
+    LoadMatrices,
     MatrixMultiply,
     OnDevice,
     WaitCopies,
@@ -63,6 +64,8 @@ class DeviceIntrinsics(Struct, frozen=True):
             case WaitCopies(pending):
                 self.instructions.wait_copies(context, pending)
                 _forget(context)
+            case LoadMatrices():
+                self.instructions.load_matrices(context, n)
             case MatrixMultiply():
                 self.multiply(context, n)
             case _:

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 
 from tcsym.codegen.device.instructions import Fragments, as_bits, of_bits
 from tcsym.codegen.device.launch import SHARED
-from tcsym.codegen.scalar.casts import to_bits
+from tcsym.codegen.scalar.addresses import address
+from tcsym.codegen.scalar.casts import from_bits, to_bits
 from tcsym.codegen.scalar.context import Context
 from tcsym.codegen.scalar.text import Function, Module
 from tcsym.codegen.scalar.values import Code, Val, constant
-from tcsym.ir.device import WARP
+from tcsym.ir.device import WARP, LoadMatrices
 from tcsym.ir.loops import Buffer
 from tcsym.types import DType
 
@@ -112,6 +113,21 @@ class OfNvptx:
     def wait_copies(self, context: Context, pending: int) -> None:
         _do(context, "cp.async.wait.group", f"i32 {pending}")
 
+    def load_matrices(self, context: Context, n: LoadMatrices) -> None:
+        code, f, count = context.code, context.function, 1 << len(n.steps)
+        source, target = context.buffers[n.source], context.buffers[n.target]
+        place = address(context, source, n.row).pointer
+        shared = f.pure(f"addrspacecast ptr {place} to ptr addrspace(3)")
+        result = f"{{{', '.join(['i32'] * count)}}}"
+        kind = f"x{count}{'.trans' * n.transposed}"
+        name = f"llvm.nvvm.ldmatrix.sync.aligned.m8n8.{kind}.b16"
+        context.module.declare(result, name, "ptr addrspace(3)")
+        whole = f.result(f"call {result} @{name}(ptr addrspace(3) {shared})")
+        words = [Val(f.result(f"extractvalue {result} {whole}, {k}"), "i32") for k in range(count)]
+        values = [x for w in words for x in _elements(code, w, source.dtype)]
+        for (at, _), x in zip(n.elements(source.dtype.bytes), values, strict=True):
+            context.memory.store(context, address(context, target, at), target, x, None)
+
     def multiply(self, context: Context, held: Fragments, depth: int) -> list[Val]:
         code = context.code
         if held.dtype is DType.FLOAT32:
@@ -174,6 +190,14 @@ def to_exact_bits(code: Code, a: Val, dtype: DType) -> Val:
         return to_bits(code, a, dtype)
     bits = code.convert("bitcast", a, "i32")
     return code.convert("trunc", code.binary("lshr", bits, constant(16, "i32")), "i16")
+
+
+def _elements(code: Code, word: Val, dtype: DType) -> list[Val]:
+    """A number of 32 bits, or two of 16 bits, the first in the lower half."""
+    if dtype is DType.FLOAT32:
+        return [code.convert("bitcast", word, "float")]
+    halves = word, code.binary("lshr", word, constant(16, "i32"))
+    return [from_bits(code, code.convert("trunc", x, "i16"), dtype) for x in halves]
 
 
 def _pair(code: Code, first: Val, second: Val) -> Val:

@@ -23,7 +23,7 @@ from tcsym.errors import Span
 from tcsym.index.expr import ZERO, Atom, Condition, Index
 from tcsym.ir.allocate import Storage
 from tcsym.ir.compiled import CONTEXT_FIELDS, Fault
-from tcsym.ir.device import BeginCopy, MatrixMultiply
+from tcsym.ir.device import BeginCopy, LoadMatrices, MatrixMultiply
 from tcsym.ir.loops import Buffer, Kernel, Loop, Node, Store, TransposeBlock, Update, Value
 from tcsym.ir.regions import Host
 from tcsym.ir.traverse import walk
@@ -182,10 +182,11 @@ class Context(Struct):
         """Buffers written in the loop."""
         found = self.stored_in.get(id(loop))
         if found is None:
+            targets = Store | Update | TransposeBlock | BeginCopy | LoadMatrices | MatrixMultiply
             names = frozenset(
                 n.buffer if isinstance(n, Store | Update) else n.target
                 for n, _ in walk(loop.body)
-                if isinstance(n, Store | Update | TransposeBlock | BeginCopy | MatrixMultiply)
+                if isinstance(n, targets)
             )
             found = self.stored_in[id(loop)] = (names, loop)
         return found[0]

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tcsym.frontend.program import Expr, IndexValue, Read
 from tcsym.index.expr import ONE, ZERO, FloorDiv, Index, Product, condition_variables, of_atom, var
 from tcsym.ir.bounds import extent
-from tcsym.ir.device import BeginCopy, GridBarrier, MatrixMultiply, buffers_of
+from tcsym.ir.device import BeginCopy, GridBarrier, LoadMatrices, MatrixMultiply, buffers_of
 from tcsym.ir.loops import (
     Buffer,
     Holds,
@@ -72,6 +72,10 @@ def accesses(node: Node) -> Iterator[Access]:
             case BeginCopy():
                 yield _along_last(x.target, x.target_subscripts, True)
                 yield _along_last(x.source, x.source_subscripts, False)
+            case LoadMatrices():
+                rank = len(x.source_subscripts)
+                yield _along_last(x.target, x.target_subscripts, True)
+                yield Access(x.source, x.source_subscripts, False, spans=range(rank - 2, rank))
             case MatrixMultiply():
                 yield _along_last(x.target, x.target_subscripts, True)
                 yield _along_last(x.left, x.left_subscripts, False)
@@ -240,7 +244,7 @@ def rename_buffer(node: Node, old: str, new: str) -> Node:
             case TransposeBlock():
                 target = new if x.target == old else x.target
                 return replace(x, target=target, source=new if x.source == old else x.source)
-            case BeginCopy():
+            case BeginCopy() | LoadMatrices():
                 target = new if x.target == old else x.target
                 return replace(x, target=target, source=new if x.source == old else x.source)
             case MatrixMultiply():

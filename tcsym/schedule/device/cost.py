@@ -15,11 +15,20 @@ from msgspec import Struct
 
 from tcsym.index.expr import ZERO, var
 from tcsym.index.values import evaluate
-from tcsym.ir.device import TILE_COLUMNS, TILE_ROWS, WARP, held, n_held, product_depth
+from tcsym.ir.device import (
+    MATRIX_ROWS,
+    ROW_BYTES,
+    TILE_COLUMNS,
+    TILE_ROWS,
+    WARP,
+    held,
+    n_held,
+    product_depth,
+)
 from tcsym.schedule.device.panels import Panel
 from tcsym.schedule.device.plan import SharedTiles, WarpTiles
 from tcsym.schedule.device.points import NEIGHBOURS, points_of
-from tcsym.schedule.device.staged import padding_of
+from tcsym.schedule.device.staged import lies_in_rows, matrix_steps, padding_of
 from tcsym.target.machine import Machine, Multiprocessor
 
 ADDRESSES = 40  # registers of a thread for places, counters and conditions
@@ -107,7 +116,8 @@ def _busy(
     terms = plan.block_rows * plan.block_columns * plan.depth
     width = plan.block_rows + plan.block_columns
     copied = sum(p.dtype.bytes for p in panels) / max(1, len(panels)) * width * plan.depth
-    waves = sum(wavefronts(plan, p) * _loads(plan, p) for p in panels) * plan.threads / WARP
+    waves = sum(wavefronts(plan, p) * _loads(plan, p) * _matrices(plan, p) for p in panels)
+    waves *= plan.threads / WARP
     loads = sum(_loads(plan, p) for p in panels)
     if isinstance(plan, WarpTiles):
         per_warp = plan.warp_rows // TILE_ROWS * (plan.warp_columns // TILE_COLUMNS)
@@ -124,34 +134,45 @@ def _loads(plan: SharedTiles | WarpTiles, p: Panel) -> float:
     is_row = p.side == plan.rows
     if isinstance(plan, WarpTiles):
         tiles = plan.warp_rows // TILE_ROWS if is_row else plan.warp_columns // TILE_COLUMNS
-        depth, pairs = product_depth(p.dtype), p.across and p.dtype.bytes == 2
-        held = n_held("left" if is_row else "right", depth)
-        return tiles * held / (2 if pairs else 1) * plan.depth / depth
+        depth = product_depth(p.dtype)
+        held = 1 if lies_in_rows(p) else n_held("left" if is_row else "right", depth)
+        return tiles * held * plan.depth / depth
     points = plan.row_points if is_row else plan.column_points
     at_once = NEIGHBOURS if p.across else min(points, NEIGHBOURS)
     return points / at_once * plan.depth
+
+
+def _matrices(plan: SharedTiles | WarpTiles, p: Panel) -> int:
+    """That a load moves, each by an access of its own; of other loads 1."""
+    if not isinstance(plan, WarpTiles) or not lies_in_rows(p):
+        return 1
+    return 1 << len(matrix_steps(p, "left" if p.side == plan.rows else "right"))
 
 
 @lru_cache(512)
 def wavefronts(plan: SharedTiles | WarpTiles, p: Panel) -> int:
     """Accesses of shared memory's banks that a load by a warp takes: 1, if none conflict.
 
-    By where each lane of the first warp loads its first elements.
+    By where each lane of the first warp loads its first elements, or each row of a matrix begins.
     """
     is_row = p.side == plan.rows
     points = points_of(plan, (not p.across, not p.across))
     side, first = points.rows if is_row else points.columns, points.first("t")[0 if is_row else 1]
     _, pitch = _shape(plan, p)
-    if isinstance(plan, WarpTiles):
+    lanes = WARP
+    if isinstance(plan, WarpTiles) and lies_in_rows(p):
+        lanes, n_bytes = MATRIX_ROWS, ROW_BYTES
+        place, step = (var("t"), ZERO) if p.across else (ZERO, var("t"))
+    elif isinstance(plan, WarpTiles):
         row, column = held("left" if is_row else "right", product_depth(p.dtype), var("t"), 0)
         place, step = (row, column) if is_row else (column, row)
-        n_bytes = 4 if p.across else p.dtype.bytes
+        n_bytes = p.dtype.bytes
     else:
         place, step = side.place(first, (ZERO, ZERO)), ZERO
         n_bytes = p.dtype.bytes * (NEIGHBOURS if p.across else side.extents[1])
     at = place * pitch + step if p.across else step * pitch + place
     banks: dict[int, set[int]] = {}
-    for lane in range(WARP):
+    for lane in range(lanes):
         start = evaluate(at, {"t": lane}) * p.dtype.bytes
         for word in range(start // BANK, -(-(start + n_bytes) // BANK)):
             banks.setdefault(word % WARP, set()).add(word)

@@ -34,10 +34,13 @@ from tcsym.index.expr import (
 from tcsym.index.values import substitute
 from tcsym.ir.bounds import extent
 from tcsym.ir.device import (
+    MATRIX_ROWS,
+    ROW_BYTES,
     WARP,
     Barrier,
     BeginCopy,
     CommitCopies,
+    LoadMatrices,
     MatrixMultiply,
     Operand,
     WaitCopies,
@@ -143,6 +146,18 @@ def padding_of(plan: SharedTiles | WarpTiles, p: Panel) -> int:
     if not p.across and not isinstance(plan, WarpTiles):
         return 0
     return PADDING if p.across or p.dtype.bytes == 2 else 2 * PADDING
+
+
+def lies_in_rows(p: Panel) -> bool:
+    """A warp's matrices are loaded as such: where they are transposed, of 16 bits."""
+    return p.across or p.dtype.bytes == 2
+
+
+def matrix_steps(p: Panel, operand: Operand) -> tuple[tuple[int, int], ...]:
+    """From one of a factor's small matrices to the next, in rows and columns of the panel."""
+    deeper = (0, ROW_BYTES // p.dtype.bytes)
+    steps = ((MATRIX_ROWS, 0), deeper) if operand == "left" else (deeper,)
+    return steps if p.across else tuple((b, a) for a, b in steps)
 
 
 def _placed(n: Node, places: Mapping[str, Index | tuple[Index, ...]]) -> Node:
@@ -328,6 +343,13 @@ class Sum(Struct, frozen=True):
         b = tiles.grid.register(operand, s.panel.dtype, side.extents[0], n)
         start = tiles.points.warp(thread)[0 if operand == "left" else 1]
         own = tiles.grid.names.fresh(at[1])
+        if lies_in_rows(s.panel):
+            first = s.at(self.stage(panel), start + var(own) * side.strides[0], var(at[0]) * depth)
+            steps = matrix_steps(s.panel, operand)
+            lane = mod(var(thread), WARP)
+            to = b.name, (var(own), ZERO)
+            load = LoadMatrices(*to, s.buffer.name, first, steps, lane, not s.panel.across)
+            return nested((own,), side.extents[:1], load)
         stores: list[Node] = []
         for e in range(n):
             row, column = held(operand, depth, mod(var(thread), WARP), e)

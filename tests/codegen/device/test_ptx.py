@@ -30,6 +30,7 @@ needs_ptxas = pytest.mark.skipif(
 # Ceilings of registers of a thread, and instructions that a kernel is made for.
 RESOURCES = Path(__file__).parent / "golden" / "resources.json"
 OTHER_ASSEMBLERS = 8  # registers that another version of ptxas may take: a unit of them
+MATRICES = "ldmatrix.sync.aligned.m8n8"
 KERNELS = {
     "matmul": (48, ["bar.sync", "ld.shared.b32", "st.shared.b32", "fma.rn.f32"]),
     "pipelined_3": (64, ["cp.async.ca.shared.global", "cp.async.wait_group", "bar.sync"]),
@@ -37,6 +38,12 @@ KERNELS = {
     "transposition": (32, ["bar.sync", "ld.shared.b32"]),
     "instructions_16": (56, ["mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"]),
     "instructions_8": (64, ["mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32"]),
+    "instructions_8_rows": (72, [f"{MATRICES}.x4.shared.b16", f"{MATRICES}.x2.shared.b16"]),
+    "instructions_16_rows": (64, [f"{MATRICES}.x4.shared.b16", f"{MATRICES}.x2.shared.b16"]),
+    "instructions_16_columns": (
+        64,
+        [f"{MATRICES}.x4.trans.shared.b16", f"{MATRICES}.x2.trans.shared.b16"],
+    ),
 }
 
 
@@ -133,11 +140,19 @@ def test_no_function_spills(name: str, device: str) -> None:
     assert used.registers <= KERNELS[name][0]
 
 
-def library_kernel(name: str, device: str) -> Kernel:
+PRODUCTS = {  # that warps make
+    "float16": "def mm(float16(M,K) A, float16(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }",
+    "bfloat16": "def mm(bfloat16(M,K) A, bfloat16(N,K) B) -> (C) { C(m,n) +=! A(m,k) * B(n,k) }",
+    "tf32": "def mm(float(K,M) A, float(N,K) B) -> (C) { C(m,n) +=! A(k,m) * B(n,k) }",
+}
+
+
+def whole_kernel(name: str, device: str) -> Kernel:
     """For all but huge sizes, all arguments dense."""
-    program = analyse(tc.library.source(name))[name]
+    (program,) = analyse(PRODUCTS.get(name) or tc.library.source(name)).values()
     dense = ("dense",) * (len(program.inputs) + len(program.outputs))
-    stages = Lowering(program, resolve_target(f"cuda:{device}"), Options(), {}, dense, (), {})
+    target, options = resolve_target(f"cuda:{device}"), Options(tf32=name == "tf32")
+    stages = Lowering(program, target, options, {}, dense, (), {})
     return stages.mapped(stages.scheduled()).kernel
 
 
@@ -147,10 +162,10 @@ def most_shared(kernel: Kernel) -> int:
 
 @needs_ptxas
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "device"), on_devices(tc.library.names()))
+@pytest.mark.parametrize(("name", "device"), on_devices([*tc.library.names(), *PRODUCTS]))
 def test_the_library_assembles(name: str, device: str, update_golden: bool) -> None:
     """Without spills, in as many registers of a thread and bytes of a block as the table says."""
-    kernel = library_kernel(name, device)
+    kernel = whole_kernel(name, device)
     used = assembled(ptx_of(kernel, f"cuda:{device}"), device).used.values()
     assert {(x.spills, x.stack) for x in used} <= {(0, 0)}
     registers, shared = max(x.registers for x in used), most_shared(kernel)
