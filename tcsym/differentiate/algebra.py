@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, assert_never
 
 from msgspec.structs import replace
@@ -14,8 +14,11 @@ from tcsym.frontend.program import (
     Compare,
     Const,
     Expr,
+    For,
     Given,
+    If,
     IndexValue,
+    Item,
     Range,
     Read,
     Select,
@@ -33,7 +36,7 @@ from tcsym.index.expr import (
     Not,
     var,
 )
-from tcsym.index.values import substitute
+from tcsym.index.values import condition_substitute, substitute
 from tcsym.types import DType
 
 TRUTH = Const(1, DType.BOOL)
@@ -267,3 +270,33 @@ def with_places(s: Statement, f: Callable[[Expr], Expr]) -> Statement:
     )
     given = tuple(Given(g.name, f(g.value)) for g in s.given)
     return replace(s, value=f(s.value), domain=domain, given=given)
+
+
+def items_substituted(items: Iterable[Item], values: Mapping[str, Index]) -> tuple[Item, ...]:
+    """Statements with variables replaced everywhere."""
+    found: list[Item] = []
+    for item in items:
+        match item:
+            case Statement():
+                domain = tuple(with_bounds(r, lambda e: substitute(e, values)) for r in item.domain)
+                left = tuple(substitute(e, values) for e in item.subscripts)
+                value = with_indices(item.value, values)
+                given = tuple(Given(g.name, with_indices(g.value, values)) for g in item.given)
+                found.append(
+                    replace(item, domain=domain, subscripts=left, value=value, given=given)
+                )
+            case For(_, lower, upper, body):
+                lower, upper = substitute(lower, values), substitute(upper, values)
+                body = items_substituted(body, values)
+                found.append(replace(item, lower=lower, upper=upper, body=body))
+            case If(condition, then, orelse):
+                found.append(
+                    If(
+                        condition_substitute(condition, values),
+                        items_substituted(then, values),
+                        items_substituted(orelse, values),
+                    )
+                )
+            case _:
+                assert_never(item)
+    return tuple(found)

@@ -23,10 +23,11 @@ from tcsym.differentiate.needed import (
 from tcsym.differentiate.normalised import from_quotients
 from tcsym.differentiate.parts import with_parts
 from tcsym.differentiate.reverse import Reverse
+from tcsym.differentiate.segments import Segmented, in_segments
 from tcsym.differentiate.single import Single, single_assignment
 from tcsym.differentiate.vanishing import forms_of
 from tcsym.errors import DerivativeError
-from tcsym.frontend.program import Item, Program, Statement, Tensor, reads, statements
+from tcsym.frontend.program import For, Item, Program, Statement, Tensor, reads, statements
 
 Analyse = Callable[[str], Program]
 
@@ -38,28 +39,36 @@ class _Analysed(Struct, frozen=True):
     """
 
     program: Program
-    single: Single
+    segmented: Segmented
     names: Names
     called: dict[str, str]
     activity: Activity
     inputs: Sequence[Tensor]
     outputs: Sequence[Tensor]
 
+    @property
+    def single(self) -> Single:
+        return self.segmented.single
 
-def _analysed(program: Program, wrt: Collection[str] | None) -> _Analysed:
-    """Errors: DerivativeError."""
+
+def _analysed(
+    program: Program, wrt: Collection[str] | None, cut_loops: Collection[str] = ()
+) -> _Analysed:
+    """cut_loops: those, by their variables, that go segment by segment. Errors: DerivativeError."""
     assert not program.inouts  # they are inputs and outputs by now
     program = written_plainly(program)
     inputs = differentiable(program, wrt)
     names, called = names_of(program), gradient_names(program)
     names.taken |= set(called.values())
     single = with_parts(single_assignment(program, names), names)
+    cut = in_segments(single, names, program.sizes, cut_loops)
+    single = cut.single
     floats = [t for t in program.outputs if t.dtype.is_float]
     found = activity(single, frozenset(t.name for t in inputs), frozenset(t.name for t in floats))
     outputs = [t for t in floats if t.name in found.active]
     if not outputs:
         raise _independent(program, inputs)
-    return _Analysed(program, single, names, called, found, inputs, outputs)
+    return _Analysed(program, cut, names, called, found, inputs, outputs)
 
 
 class Recompute(StrEnum):
@@ -69,6 +78,7 @@ class Recompute(StrEnum):
     ALL = "all"
     NONE = "none"  # nothing
     CHEAP = "cheap"  # what takes no sum and no steps, from what did
+    SQRT = "sqrt"  # all but outputs; states of loops from some of them, segment by segment
 
 
 class Gradient(Struct, frozen=True):
@@ -87,6 +97,7 @@ class Gradient(Struct, frozen=True):
     beside: Mapping[int, tuple[Statement, ...]]
     given: tuple[Tensor, ...]
     results: tuple[Tensor, ...]
+    in_parts: frozenset[str]  # what loops over segments write
 
     @property
     def program(self) -> Program:
@@ -95,26 +106,36 @@ class Gradient(Struct, frozen=True):
 
 def gradient(program: Program, wrt: Collection[str] | None, recompute: Recompute) -> Gradient:
     """Errors: DerivativeError."""
-    whole = _analysed(program, wrt)
+    loops = set[str]()
+    if recompute is Recompute.SQRT:  # of loops that are run again, and store all their states
+        plain = gradient(program, wrt, Recompute.AUTO)
+        loops = {x.variable for x in plain.forward if isinstance(x, For)}
+    whole = _analysed(program, wrt, loops)
     program, single, names, called = whole.program, whole.single, whole.names, whole.called
+    cut = whole.segmented
     given = {t.name: replace(t, name=called[t.name], role="input") for t in whole.outputs}
     results = {t.name: replace(t, name=called[t.name], role="output") for t in whole.inputs}
-    reverse = Reverse(
-        single, names, whole.activity, frozenset(program.sizes), given, forms_of(single.items)
-    )
-    back = tuple(reverse.run(results))
+    outputs = {t.name for t in program.outputs}
+    taken = outputs | cut.kept if recompute is not Recompute.ALL else set[str]()
+    sizes = cut.sizes.union(program.sizes)
+    forms = forms_of(single.items)
+    activity = whole.activity
+    reverse = Reverse(cut, names, activity, sizes, given, forms, results, frozenset(taken))
+    back = tuple(reverse.run())
     items = with_all(single.items, reverse.beside)
-    taken = {t.name for t in program.outputs} if recompute is not Recompute.ALL else set[str]()
     if recompute is Recompute.NONE:
         taken |= {s.target for s in statements(items)}
     elif recompute is Recompute.CHEAP:
         taken |= dear(items)
         items = from_quotients(items, taken)
-    forward, used = needed_items(items, back, taken)
-    outputs = {t.name for t in program.outputs}
+    parts = [x for x in items if isinstance(x, For) and x.variable in cut.inner]
+    in_parts = frozenset(s.target for s in statements(tuple(parts)))
+    forward, used = needed_items(items, back, taken | in_parts)
     made = dict.fromkeys(s.target for s in statements(items))
     saved = [single.tensors[n] for n in made]
     saved = [t for t in saved if t.name in used & taken and t.name not in outputs]
+    if not {v for t in saved for e in t.shape for v in e.variables()} & cut.counts.keys():
+        back = cut.counted(back)
     return Gradient(
         whole,
         forward,
@@ -125,6 +146,7 @@ def gradient(program: Program, wrt: Collection[str] | None, recompute: Recompute
         reverse.beside,
         tuple(given.values()),
         tuple(results.values()),
+        in_parts,
     )
 
 
@@ -141,6 +163,7 @@ def gradient_text(made: Gradient, *, analyse: Analyse) -> str:
         (*taken, *made.saved),
         made.given,
         made.results,
+        tuple(made.whole.segmented.steps),
     )
     return written(header, items, names, analyse)
 
@@ -148,16 +171,22 @@ def gradient_text(made: Gradient, *, analyse: Analyse) -> str:
 def saving_text(made: Gradient, *, analyse: Analyse) -> str:
     """The def `<name>_saving`: it also gives what the gradient takes beside outputs."""
     program, single, names = made.program, made.whole.single, made.whole.names
-    results = (*program.outputs, *made.saved)
+    cut, results = made.whole.segmented, (*program.outputs, *made.saved)
     named = [t.name for t in results]
     items = needed_for(with_all(single.items, made.beside), named)
     items = defined_first(items, single, named, names)
-    header = Header(f"{program.name}_saving", program, program.inputs, (), (), results)
-    text = written(header, items, names, analyse)
+    # segment by segment, it cannot be seen that all is written
+    partly = [n for n in named if n in made.in_parts and n not in cut.checkpoints]
+    items = (*zeros(partly, single, names), *items)
+    results = tuple(replace(t, shape=tuple(map(cut.count, t.shape))) for t in results)
+    sizes = tuple(cut.steps)
+    header = Header(f"{program.name}_saving", program, program.inputs, (), (), results, sizes)
+    text = written(header, cut.counted(items), names, analyse)
     partly = _not_whole(analyse(text), made.saved)
     if not partly:
         return text
-    return written(header, (*zeros(partly, single, names), *items), names, analyse)
+    items = (*zeros(partly, single, names), *items)
+    return written(header, cut.counted(items), names, analyse)
 
 
 def _not_whole(program: Program, saved: Collection[Tensor]) -> list[str]:

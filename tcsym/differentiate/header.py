@@ -39,7 +39,7 @@ class Header(Struct, frozen=True):
     outputs: tuple[Tensor, ...]  # of the program, as arguments
     gradients: tuple[Tensor, ...]
     results: tuple[Tensor, ...]
-    sizes: tuple[str, ...] = ()  # size parameters, behind all tensors
+    sizes: tuple[str, ...] = ()  # size parameters of its own, behind all tensors
 
 
 def written(
@@ -164,7 +164,7 @@ def _bound(header: Header, items: tuple[Item, ...], extents: Mapping[Index, str]
         return {v for t in tensors for e in t.shape if _is_plain(e) for v in e.variables()}
 
     inputs = list(header.inputs)
-    missing = used - known((*inputs, *header.outputs, *header.gradients))
+    missing = used - known((*inputs, *header.outputs, *header.gradients)) - {*header.sizes}
     sizes = [p.name for p in program.size_parameters if p.name in missing]
     missing -= known(header.results) & {*program.free_sizes} | {*sizes}
     for t in program.inputs:
@@ -184,7 +184,7 @@ def _bound(header: Header, items: tuple[Item, ...], extents: Mapping[Index, str]
     inputs.sort(key=lambda t: order[t.name])
     outputs.sort(key=lambda t: order.get(t.name, len(order)))  # others have been saved
     found = tuple(inputs), tuple(outputs)
-    return replace(header, inputs=found[0], outputs=found[1], sizes=tuple(sizes))
+    return replace(header, inputs=found[0], outputs=found[1], sizes=(*sizes, *header.sizes))
 
 
 def _variables(items: Collection[Item]) -> set[str]:

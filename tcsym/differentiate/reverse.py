@@ -21,17 +21,18 @@ from tcsym.differentiate.algebra import (
     constant,
     converted,
     index_value,
+    items_substituted,
     positions,
     select,
     truth,
     wide,
-    with_bounds,
-    with_indices,
 )
 from tcsym.differentiate.chain import Contribution, contributions
 from tcsym.differentiate.gradient import Place, added, definition
 from tcsym.differentiate.names import Names
+from tcsym.differentiate.needed import needed_items, with_all
 from tcsym.differentiate.places import range_of
+from tcsym.differentiate.segments import Segmented
 from tcsym.differentiate.single import Single
 from tcsym.differentiate.terms import Sum, Term, extents_of
 from tcsym.differentiate.transpose import transposed
@@ -43,7 +44,6 @@ from tcsym.frontend.program import (
     Const,
     Expr,
     For,
-    Given,
     If,
     IndexValue,
     Item,
@@ -55,8 +55,8 @@ from tcsym.frontend.program import (
     statements,
     variables_of,
 )
-from tcsym.index.expr import ZERO, Condition, Index, negate, var
-from tcsym.index.values import condition_substitute, substitute
+from tcsym.index.expr import ZERO, Condition, Index, negate, of_atom, var
+from tcsym.index.quasi_affine import odd_atoms
 from tcsym.types import DType
 
 
@@ -72,12 +72,14 @@ class _Frame(Struct):
 class Reverse(Struct):
     """`run` gives the statements. `beside`: what belongs behind a statement of the program."""
 
-    single: Single
+    segmented: Segmented
     names: Names
     activity: Activity
     sizes: frozenset[str]
     given: dict[str, Tensor]  # output -> the argument that is its gradient
     forms: Forms
+    wrt: dict[str, Tensor]  # input -> the result that is its gradient
+    taken: frozenset[str]  # what segments do not compute again
     pending: dict[str, list[Term]] = field(default_factory=dict)
     gradients: dict[str, Tensor] = field(default_factory=dict)
     beside: dict[int, tuple[Statement, ...]] = field(default_factory=dict)
@@ -85,11 +87,14 @@ class Reverse(Struct):
     frames: list[_Frame] = field(default_factory=list)
     loops: tuple[For, ...] = ()
 
-    def run(self, wrt: dict[str, Tensor]) -> list[Item]:
-        """wrt: input -> the result that is its gradient."""
+    @property
+    def single(self) -> Single:
+        return self.segmented.single
+
+    def run(self) -> list[Item]:
         self.frames = [_Frame(0, None)]
         self._block(self.single.items)
-        for name, result in wrt.items():
+        for name, result in self.wrt.items():
             self._result(name, result)
         return self.frames[0].items
 
@@ -117,9 +122,12 @@ class Reverse(Struct):
         self._block(loop.body)
         self.loops = self.loops[:-1]
         body = self.frames.pop().items
+        if body and loop.variable in self.segmented.inner:
+            forward = with_all(loop.body, self.beside)
+            body = [*needed_items(forward, tuple(body), self.taken)[0], *body]
         if body:
             back = {loop.variable: loop.lower + loop.upper - 1 - var(loop.variable)}
-            made = For(loop.variable, loop.lower, loop.upper, _substituted(body, back))
+            made = For(loop.variable, loop.lower, loop.upper, items_substituted(body, back))
             self.frames[-1].items.append(made)
 
     def _if(self, item: If) -> None:
@@ -181,7 +189,7 @@ class Reverse(Struct):
     # ---- terms
 
     def _contribute(self, term: Term) -> None:
-        home = self.activity.home(term.tensor, self.loops)
+        home = max(self.activity.home(term.tensor, self.loops), self._least_home(term))
         is_now = term.tensor in self.opened
         guard = term.guard
         for frame in self.frames:
@@ -197,6 +205,19 @@ class Reverse(Struct):
         made = added(self._transposed(term, around), self.gradients[term.tensor].name)
         where = frame.items if frame is self.frames[-1] else frame.later
         where.append(made)
+
+    def _least_home(self, term: Term) -> int:
+        """What a segment adds to a gradient is added there, before its states are overwritten; at
+        a position that no index variables say, such as S*c + u, in the iteration that has it."""
+        if not self.loops or self.loops[0].variable not in self.segmented.inner:
+            return 0
+        said = set[str]()
+        for e in term.subscripts:
+            if not isinstance(e, Index):
+                said |= variables_of(e)
+            elif any(of_atom(a).variables() - self.sizes for a in odd_atoms(e)):
+                said |= e.variables()
+        return max([1, *(k for k, f in enumerate(self.loops, 1) if f.variable in said)])
 
     def _scattered(self, term: Term) -> Term:
         """Segments, `X(j)` with j in at(b):at(b+1) and b summed, are added at positions that a
@@ -233,16 +254,31 @@ class Reverse(Struct):
 
     def _open_all(self, item: Item) -> None:
         """Gradients that `item` adds to while it uses them are defined in front of it."""
-        if self.loops:
+        inner = [self.segmented.inner.get(f.variable) for f in self.loops]
+        if len(inner) > 1 or None in inner:
             return
-        for name, found in self.activity.definitions.items():
+        private = frozenset[str]().union(*self.segmented.inner.values())
+        candidates = (inner[0] or frozenset()) if inner else self.activity.active - private
+        is_cut = isinstance(item, For) and item.variable in self.segmented.inner
+        used = {r.tensor for s in statements((item,)) for r in smooth_reads(s.value)}
+        for name in self._in_order(candidates):
             if name in self.opened or name not in self.activity.active:
                 continue
-            if not any(_contains(item, w.statement) for w in found):
-                continue
-            if is_open(name, self.single, self.activity, self.single.tensors):
+            if self._is_written(name, item):
+                adds = is_open(name, self.single, self.activity, self.single.tensors)
+            else:
+                adds = is_cut and name in used
+            if adds:
                 self.opened.add(name)
                 self._define(name, {}, force=True)
+
+    def _in_order(self, names: frozenset[str]) -> list[str]:
+        known = dict.fromkeys((*self.activity.definitions, *self.wrt))
+        return [n for n in known if n in names]
+
+    def _is_written(self, name: str, item: Item) -> bool:
+        found = self.activity.definitions.get(name, ())
+        return any(_contains(item, w.statement) for w in found)
 
     def _complete(self, s: Statement) -> None:
         """The gradient of what `s` defines, all terms of which are known."""
@@ -260,9 +296,11 @@ class Reverse(Struct):
             return
         tensor = self.single.tensors[name]
         dtype = tensor.dtype.accumulator
-        wanted = f"d{name}" if given is None else f"d{name}_sum"
-        made = Tensor(self.names.fresh(wanted), dtype, tensor.shape, "temporary")
-        self.single.tensors[made.name] = made
+        made = self.wrt.get(name)
+        if made is None or made.dtype is not dtype:
+            wanted = f"d{name}" if given is None and made is None else f"d{name}_sum"
+            made = Tensor(self.names.fresh(wanted), dtype, tensor.shape, "temporary")
+            self.single.tensors[made.name] = made
         base = None if given is None else Read(given.name, (), given.dtype)
         sums = [self._transposed(t, self.frames) for t in terms]
         if not self.loops and not fixed:
@@ -290,6 +328,11 @@ class Reverse(Struct):
         dtype = tensor.dtype.accumulator
         sums = [s for s in sums if not self.forms.vanish([s])]
         items = self.frames[0].items
+        if name in self.opened:
+            known = self.gradients[name]
+            if known is not result:
+                items.append(self._rounded(result, known))
+            return
         if dtype is tensor.dtype:
             items += definition(Place(result.name, dtype, tensor.shape, {}), sums, None, self.names)
             return
@@ -299,11 +342,14 @@ class Reverse(Struct):
         if len(found) == 1 and isinstance(s := found[0], Statement) and s.op == "=":
             items.append(replace(s, target=result.name, value=converted(s.value, tensor.dtype)))
             return
-        variables = self.names.variables(len(tensor.shape))
+        items += [*found, self._rounded(result, self.single.tensors[wide_name])]
+
+    def _rounded(self, result: Tensor, sums: Tensor) -> Statement:
+        variables = self.names.variables(len(result.shape))
         left = tuple(map(var, variables))
-        domain = tuple(Range(v, ZERO, e, False) for v, e in zip(variables, tensor.shape))
-        value = converted(Read(wide_name, left, dtype), tensor.dtype)
-        items += [*found, Statement("", result.name, left, "=", False, domain, value)]
+        domain = tuple(Range(v, ZERO, e, False) for v, e in zip(variables, result.shape))
+        value = converted(Read(sums.name, left, sums.dtype), result.dtype)
+        return Statement("", result.name, left, "=", False, domain, value)
 
 
 def _of_winner(term: Term, whole: Contribution, found: Witness) -> Term | None:
@@ -362,32 +408,3 @@ def _copied(found: list[Item]) -> Read | None:
         case [Statement(op="=", value=Read() as r) as s] if r.subscripts == s.subscripts:
             return r
     return None
-
-
-def _substituted(items: list[Item], values: dict[str, Index]) -> tuple[Item, ...]:
-    found: list[Item] = []
-    for item in items:
-        match item:
-            case Statement():
-                domain = tuple(with_bounds(r, lambda e: substitute(e, values)) for r in item.domain)
-                left = tuple(substitute(e, values) for e in item.subscripts)
-                value = with_indices(item.value, values)
-                given = tuple(Given(g.name, with_indices(g.value, values)) for g in item.given)
-                found.append(
-                    replace(item, domain=domain, subscripts=left, value=value, given=given)
-                )
-            case For(_, lower, upper, body):
-                lower, upper = substitute(lower, values), substitute(upper, values)
-                body = _substituted(list(body), values)
-                found.append(replace(item, lower=lower, upper=upper, body=body))
-            case If(condition, then, orelse):
-                found.append(
-                    If(
-                        condition_substitute(condition, values),
-                        _substituted(list(then), values),
-                        _substituted(list(orelse), values),
-                    )
-                )
-            case _:
-                assert_never(item)
-    return tuple(found)

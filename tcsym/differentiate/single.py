@@ -21,7 +21,7 @@ from tcsym.differentiate.accumulate import (
 )
 from tcsym.differentiate.algebra import select, truth, with_indices, with_places, with_reads
 from tcsym.differentiate.names import Names, Renamed
-from tcsym.differentiate.places import Bounds, are_single, least, range_of, writes
+from tcsym.differentiate.places import Bounds, are_single, is_at_least, least, range_of, writes
 from tcsym.frontend.program import (
     Expr,
     For,
@@ -79,7 +79,7 @@ def step_of(loop: For, outer: tuple[For, ...]) -> tuple[Index, Index, Index]:
 
     Bounds that use outer loop variables count with their hull.
     """
-    bounds: Bounds = {f.variable: (f.lower, f.upper) for f in outer}
+    bounds = _bounds(outer)
     lower = least(loop.lower, bounds)
     upper = least(-loop.upper, bounds)
     lower = loop.lower if lower is None else lower
@@ -89,6 +89,10 @@ def step_of(loop: For, outer: tuple[For, ...]) -> tuple[Index, Index, Index]:
         lower,
         maximum(upper - lower, 0) if lower.terms else upper - lower,
     )
+
+
+def _bounds(loops: tuple[For, ...]) -> Bounds:
+    return {f.variable: (f.lower, f.upper) for f in loops}
 
 
 class _Versions(Struct, frozen=True):
@@ -217,15 +221,17 @@ class _Versions(Struct, frozen=True):
         for name, at in carried.items():
             target = _At(at.name, (*prefix, step + 1))
             body = self._ended(body, inner[name], target, self.tensors[name])
-            end = maximum(loop.upper, loop.lower) if loop.lower != ZERO else loop.upper
+            runs = is_at_least(loop.upper - loop.lower, 0, _bounds(loops))
+            end = loop.upper if runs or loop.lower == ZERO else maximum(loop.upper, loop.lower)
             places[name] = _At(at.name, (*prefix, end - first))
         return [*before, replace(loop, body=tuple(body))]
 
     def _ended(self, body: list[Item], last: _At, target: _At, t: Tensor) -> list[Item]:
         """At the end of an iteration, `last` is in `target`: by its name, or by a copy."""
-        if not any(isinstance(s, Statement) and s.target == last.name for s in body):
-            return [*body, self.copy(last, target, t)]
         n = len(target.prefix)
+        is_own = len(last.prefix) == n  # no loop in it made the value
+        if not is_own or not any(isinstance(s, Statement) and s.target == last.name for s in body):
+            return [*body, self.copy(last, target, t)]
 
         def read(r: Read) -> Expr:
             if r.tensor != last.name:

@@ -146,15 +146,29 @@ def _box_condition(points: Points, worst: list[Index], facts: Facts) -> Conditio
 
 
 def _projected(points: Points, sides: list[Index], facts: Facts) -> Condition | None:
+    enough, is_exact = _enough(points, sides, facts)
+    return enough if is_exact else None
+
+
+def _enough(points: Points, sides: list[Index], facts: Facts) -> tuple[Condition, bool]:
+    """A condition on sizes under which all sides are >= 0 at all points; whether it is the least:
+    points outside may be fewer than isl thinks."""
     used = frozenset[str]().union(*(s.variables() for s in sides))
     names, where = points.constraints(used)
     outside = all_of((where, any_of(negate(ge(s, 0)) for s in sides)))
     bad = facts.presburger.set("", names, outside).params()
     if bad.is_empty():
-        return TRUE
-    if points.by_data or not is_quasi_affine(outside, facts.sizes):
-        return None
-    return facts.simplify(facts.size_set().subtract(bad))
+        return TRUE, True
+    is_exact = not points.by_data and is_quasi_affine(outside, facts.sizes)
+    return facts.simplify(facts.size_set().subtract(bad)), is_exact
+
+
+def _surely(side: Index, points: Points, facts: Facts) -> Condition:
+    """A condition on sizes under which `side` is >= 0: where its worst case over the ranges is, or
+    where isl sees no point that it is not."""
+    least = extreme(side, points.scope, False, facts.positive)
+    worst = FALSE if least is None else ge(least, 0)
+    return any_of((worst, _enough(points, [side], facts)[0]))
 
 
 # ---- checks
@@ -182,7 +196,8 @@ def read_bounds(
 def write_checks(placed: Placed, shape: Sequence[Index], facts: Facts) -> list[Check]:
     """All elements written must exist.
 
-    A fixed position that isl cannot follow is held to its worst case over the loops.
+    A fixed position that isl cannot follow is held to what surely is enough: its worst case over
+    the loops, or what isl knows of it.
     """
     s = placed.statement
     left = points_of(placed, Path(), left_only=placed.defines)
@@ -196,11 +211,7 @@ def write_checks(placed: Placed, shape: Sequence[Index], facts: Facts) -> list[C
         points, e = (left if at is e else all_points), at
         condition = within(e, extent, points, Path(), facts)
         if condition is None:
-            box = Points(points.scope)
-            low, high = (extreme(e, box.scope, g, facts.positive) for g in (False, True))
-            inside = (
-                FALSE if low is None or high is None else all_of((ge(low, 0), lt(high, extent)))
-            )
+            inside = all_of(_surely(side, points, facts) for side in (e, extent - 1 - e))
             condition = facts.decide(inside)
         if condition != TRUE:
             message = out_of_range(s.target, d, e, extent, condition)

@@ -19,9 +19,22 @@ from tcsym.frontend.infer_extents import Extents, index_variable_at
 from tcsym.frontend.infer_facts import Facts
 from tcsym.frontend.infer_forms import Interval, split
 from tcsym.frontend.infer_walk import Node, Placed, placed_statements
-from tcsym.index.expr import ONE, TRUE, Condition, Index, all_of, eq, ge, lt, var
-from tcsym.index.quasi_affine import is_quasi_affine
-from tcsym.index.values import condition_substitute, substitute
+from tcsym.index.expr import (
+    ONE,
+    TRUE,
+    Atom,
+    Condition,
+    Index,
+    all_of,
+    atom_text,
+    eq,
+    ge,
+    lt,
+    of_atom,
+    var,
+)
+from tcsym.index.quasi_affine import is_quasi_affine, odd_atoms
+from tcsym.index.values import condition_substitute, map_atoms, map_condition, substitute
 
 Place = tuple[Index | None, ...]
 """Per dimension a position, or None for all of them."""
@@ -148,29 +161,53 @@ class Initialised(Struct, frozen=True):
         names, where = access.points.constraints(used)
         names = (*names, *elements)
         where = all_of((where, inside))
+        ways = [
+            way
+            for w in reversed(self.definitions.get(access.tensor, ()))
+            for way in _earlier(w, target, shape, access, self.facts)
+        ]
+        # products such as S*c stand for themselves: unknown, but the same at a point and where an
+        # instance of the same iteration wrote its element
+        sizes = frozenset(self.facts.sizes)
+        called = {
+            a: var(atom_text(a))
+            for a in odd_atoms(where, *(condition for _, condition in ways))
+            if not (own := of_atom(a).variables()) <= sizes and own <= sizes.union(names)
+        }
+        affine = is_quasi_affine(where, sizes)
+        where = _with_names(where, called)
+        points, opaque = len(names) - len(elements), tuple(map(str, called.values()))
+        names = (*names, *opaque)
         isl_ = self.facts.presburger
         left = isl_.set("", names, where)
         everything = left
         exact = True
-        for w in reversed(self.definitions.get(access.tensor, ())):
-            for extra, condition in _earlier(w, target, shape, access, self.facts):
-                if left.is_empty():
-                    return Missing(TRUE)
-                if not is_quasi_affine(condition, self.facts.sizes):
-                    exact = False  # an over-approximation of what is written proves nothing
-                    continue
-                written = isl_.set("", (*names, *extra), all_of((where, condition)))
-                left = left.subtract(written.project_out(isl.dim_type.set, len(names), len(extra)))
+        for extra, known in ways:
+            if left.is_empty():
+                return Missing(TRUE)
+            condition = _with_names(known, called)
+            if not is_quasi_affine(condition, (*sizes, *opaque)):
+                exact = False  # an over-approximation of what is written proves nothing
+                continue
+            exact = exact and condition == known
+            written = isl_.set("", (*names, *extra), all_of((where, condition)))
+            left = left.subtract(written.project_out(isl.dim_type.set, len(names), len(extra)))
         if left.is_empty():
             return Missing(TRUE)
         if not exact:
             return Missing(None)
-        if not access.points.by_data and is_quasi_affine(where, self.facts.sizes):
+        if not access.points.by_data and affine:
             return Missing(self.facts.simplify(self.facts.size_set().subtract(left.params())))
         # executed points are some of those in `left`: exact at each of them, not over the sizes
-        n = len(names) - len(elements)
-        at, among = (s.project_out(isl.dim_type.set, n, len(elements)) for s in (left, everything))
-        return Missing(None, isl_.condition_of(at.coalesce().gist(among), names[:n]))
+        at, among = (
+            s.project_out(isl.dim_type.set, points, len(names) - points) for s in (left, everything)
+        )
+        names = names[:points]
+        return Missing(None, isl_.condition_of(at.coalesce().gist(among), names))
+
+
+def _with_names(c: Condition, called: Mapping[Atom, Index]) -> Condition:
+    return map_condition(c, lambda e: map_atoms(e, called.get)) if called else c
 
 
 def _named_elements(
@@ -203,10 +240,9 @@ def _earlier(
             break
         common += 1
     if access.number is None or w.number < access.number:
-        yield _way(w, target, shape, common, TRUE, facts)
+        yield _way(w, target, shape, common, None, facts)
     for level in range(common):
-        name = w.loops[level].variable
-        yield _way(w, target, shape, level, lt(var(_primed(name)), var(name)), facts)
+        yield _way(w, target, shape, level, w.loops[level].variable, facts)
 
 
 def _primed(name: str) -> str:
@@ -218,13 +254,18 @@ def _way(
     target: Sequence[Index],
     shape: Sequence[Index],
     n_shared: int,
-    order: Condition,
+    earlier: str | None,
     facts: Facts,
 ) -> tuple[tuple[str, ...], Condition]:
-    """`w` in the same iteration of its first `n_shared` loops, with the rest of its loops free."""
+    """`w` in the same iteration of its first `n_shared` loops, with the rest of its loops free.
+
+    earlier: of the loop among these whose iteration must be before that of the access.
+    """
     own = w.loops[n_shared:]
-    rename = {i.variable: var(_primed(i.variable)) for i in own}
-    parts = [order]
+    solved = _solved(w, target, {i.variable for i in own})
+    free = tuple([i.variable for i in own if i.variable not in solved])
+    rename = solved | {v: var(_primed(v)) for v in free}
+    parts = [TRUE if earlier is None else lt(rename[earlier], var(earlier))]
     for i in own:
         x = rename[i.variable]
         parts += [ge(x, substitute(i.lower, rename)), lt(x, substitute(i.upper, rename))]
@@ -237,4 +278,17 @@ def _way(
         r = next(r for r in w.domain if r.variable == name)
         if not _spans(r.lower, r.upper, shape[d], facts):
             parts += [ge(target[d], r.lower), lt(target[d], r.upper)]
-    return tuple(_primed(i.variable) for i in own), all_of(parts)
+    return tuple(map(_primed, free)), all_of(parts)
+
+
+def _solved(w: Placed, target: Sequence[Index], own: set[str]) -> dict[str, Index]:
+    """Values of the loop variables `own` that a subscript of `w` says, where it is `target`."""
+    found: dict[str, Index] = {}
+    for d, e in enumerate(w.statement.subscripts):
+        inside = e.variables() & own
+        if index_variable_at(w.statement, d) is None and len(inside) == 1 and inside - found.keys():
+            (name,) = inside
+            parts = split(e, name)
+            if parts is not None and parts[0] in (ONE, -ONE):
+                found[name] = (target[d] - parts[1]) * parts[0]
+    return found

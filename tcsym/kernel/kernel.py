@@ -280,7 +280,10 @@ class Kernel:
         wrt: the inputs that gradients are for; default: all floating ones.
         recompute: "auto" takes outputs that it needs as arguments, "all" computes them again, so
             that it depends on inputs and `dY` only. "none" takes all that it needs, "cheap" what
-            took sums or steps of a loop: `saving` gives that.
+            took sums or steps of a loop: `saving` gives that. "sqrt" is "auto", but of a loop that
+            it would run again takes the states in front of segments of `S` steps, a size that both
+            are given: then it stores the states of one segment. With `S` near the square root of
+            the steps that takes least memory.
         What the kernel updates counts as an input and an output, as in `functional`.
         Errors: DerivativeError for what has no gradient; OptionError.
         """

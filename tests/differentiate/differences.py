@@ -76,8 +76,12 @@ def disagreement(
     seed: int = 0,
     arrays: Mapping[str, Array] | None = None,
     wrt: list[str] | None = None,
+    steps: int = 2,
 ) -> str:
-    """'' if the gradient is what differences along random directions say; else what it is not."""
+    """'' if the gradient is what differences along random directions say; else what it is not.
+
+    steps: of a segment, for recompute="sqrt".
+    """
     program = only(source)
     rng = np.random.default_rng(seed)
     given = dict(drawn(program, sizes, rng) if arrays is None else arrays)
@@ -86,12 +90,14 @@ def disagreement(
     weights = {n: rng.uniform(-1, 1, y.shape) for n, y in results.items()}
     called = gradient_names(program)
     arguments = {**given, **results, **{called[n]: w for n, w in weights.items() if n in called}}
-    if recompute in ("none", "cheap"):
+    own = {p.name: steps for p in made.size_parameters if p.name not in program.sizes}
+    if recompute in ("none", "cheap", "sqrt"):
         saving = saving_of(program, wrt, recompute)
-        kept = run(saving, given, {k: v for k, v in sizes.items() if k in saving.sizes})
+        known = {**sizes, **own}
+        kept = run(saving, given, {k: v for k, v in known.items() if k in saving.sizes})
         assert all(np.allclose(kept[n], y, rtol=1e-12, atol=1e-12) for n, y in results.items())
         arguments = kept | arguments
-    found = run(made, arguments, {k: v for k, v in sizes.items() if k in made.sizes})
+    found = run(made, arguments, {k: v for k, v in {**sizes, **own}.items() if k in made.sizes})
     for _ in range(2):
         along = {
             t.name: rng.uniform(-1, 1, given[t.name].shape)

@@ -7,7 +7,7 @@ import pytest
 
 import tcsym
 from tcsym import library
-from tcsym.differentiate.derive import tangent_text
+from tcsym.differentiate.derive import Recompute, gradient, tangent_text
 from tcsym.errors import DerivativeError
 from tcsym.frontend.builtins import ARITY
 
@@ -153,6 +153,52 @@ PROGRAMS = {
         {"L": 3, "D": 2, "E": 2},
     ),
 }
+# Loops whose states are kept at the starts of segments alone.
+SEGMENTS = {
+    "overwritten": (
+        "def f(double(T,N) X, double a) -> (Y) { h(i) = double(0.0) where i in 0:N "
+        "for t in T { h(i) = a * h(i) + X(t,i) Y(t,i) = h(i) * h(i) } }",
+        ["h_2_start"],
+    ),
+    "several states": (
+        "def f(double(T,N) X, double a) -> (double s) { h(n) = double(1.0) where n in 0:N "
+        "c(n) = double(0.5) where n in 0:N for t in T { g(n) = tanh(X(t,n) + h(n)) "
+        "c(n) = c(n) * g(n) + a h(n) = sin(c(n)) * g(n) } s +=! h(n) * c(n) }",
+        ["c_2_start", "h_2_start"],
+    ),
+    "two steps back": (
+        "def f(double(T,N) X, double(N) b) -> (double(N) y) { h(0,n) = b(n) h(1,n) = b(n) * b(n) "
+        "for t in T { h(t+2,n) = sin(h(t+1,n)) + h(t,n) * X(t,n) } y(n) = h(T+1,n) }",
+        ["h_start2", "h_start"],
+    ),
+    "two loops": (
+        "def f(double(T,N) X, double(U,N) Z) -> (double(N) y) { h(n) = double(1.0) where n in 0:N "
+        "for t in T { h(n) = tanh(h(n) * X(t,n)) } "
+        "for u in U { h(n) = sin(h(n) + Z(u,n)) * h(n) } y(n) = h(n) }",
+        ["h_2_start", "h_4_start"],
+    ),
+    "a loop inside": (
+        "def f(double(T,N) X) -> (double(N) y) { h(n) = double(1.0) where n in 0:N "
+        "for t in T { for k in t:T { h(n) = tanh(h(n) * X(t,n) + X(k,n)) } } y(n) = h(n) }",
+        ["h_2_start"],
+    ),
+    "branches": (
+        "def f(double(T,N) A, double(T,N) B) -> (double(T,N) Y) { for t in T { if t == 0 "
+        "{ h(n,t) = A(t,n) * A(t,n) } else { h(n,t) = h(n,t-1) * B(t,n) } Y(t,n) = h(n,t) } }",
+        ["h_start"],
+    ),
+    "sums, and what is not smooth": (
+        "def f(double(V,H) E, int32(T) id, double(H,H) U) -> (double(H) y) { h(0,i) = double(0.1) "
+        "where i in 0:H for t in T { z(i) +=! U(i,j) * h(t,j) m max=! U(i,j) * z(j) "
+        "h(t+1,i) = tanh(z(i) + m * E(id(t),i)) } y(i) = h(T,i) }",
+        ["h_start"],
+    ),
+    "all states are read behind": (
+        "def f(double(T,N) X, double(N) b) -> (double s) { h(0,n) = b(n) for t in T "
+        "{ g(n) = sin(h(t,n)) h(t+1,n) = tanh(g(n) * X(t,n)) } s +=! h(t,n) * h(t,n) where t in 0:T }",
+        ["h"],
+    ),
+}
 RAGGED = {
     "rows": "double(B,3) X) -> (Y) { Y(b) +=! X(b,l) * X(b,l) where n = min(at(b), 3), l in 0:n }",
     "bag": "int32(5) id, double(4,2) X) -> (Y) "
@@ -175,6 +221,36 @@ def test_gradients_are_those_of_differences(name: str) -> None:
     assert disagreement(text, sizes) == ""
     recompute = ("all", "none", "cheap")[list(PROGRAMS).index(name) % 3]
     assert disagreement(text, sizes, recompute=recompute) == ""
+
+
+@pytest.mark.parametrize("name", SEGMENTS)
+def test_gradients_from_states_of_some_steps(name: str) -> None:
+    text, kept = SEGMENTS[name]
+    assert [t.name for t in gradient(only(text), None, Recompute.SQRT).saved] == kept
+    for steps, lengths in ((1, (0, 1, 3)), (2, (0, 1, 2, 3, 4, 5)), (7, (3,))):
+        for n in lengths:
+            sizes = {"T": n, "U": 3, "N": 2, "H": 2, "V": 2}
+            sizes = {k: v for k, v in sizes.items() if k in only(text).sizes}
+            assert disagreement(text, sizes, recompute="sqrt", steps=steps) == ""
+
+
+def test_gradients_from_states_of_some_steps_have_gradients() -> None:
+    text, _ = SEGMENTS["overwritten"]
+    twice = gradient_of(only(text), recompute="sqrt").source
+    given = drawn(only(twice), {"T": 3, "N": 2, "C": 3}, np.random.default_rng(0))
+    assert disagreement(twice, {"S": 2}, arrays=given) == ""
+
+
+def test_states_of_a_segment_take_its_memory() -> None:
+    f = tcsym.define(PROGRAMS["last step"][0], target="cpu:avx2").f
+    saving, back = f.saving(recompute="sqrt"), f.grad(recompute="sqrt")
+    with pytest.raises(tcsym.SizeError, match="`S` must not be 0"):
+        saving(np.ones((3, 2)), 0)
+    sizes = {"T": 10_000, "N": 64, "S": 100}
+    states, read_or_made = 8 * 64 * 10_000, 8 * 64 * 2 * 10_000
+    assert saving.memory().at(1, **sizes) < read_or_made // 2 + states // 20
+    assert back.memory().at(1, **sizes, C=101) < read_or_made + states // 10
+    assert f.grad().memory().at(1, T=10_000, N=64) > read_or_made + states
 
 
 @pytest.mark.parametrize("name", RAGGED)

@@ -80,8 +80,9 @@ def tried(source: str, seed: int) -> str:
     except Exception as error:
         return f"wrong: {type(error).__name__}: {error}"
     try:
-        kept = run(saving, given, sizes) if made.saved else results
-        return compared(program, back, forth, given, kept, sizes, rng)
+        steps = {p.name: 1 + seed % 3 for p in back.size_parameters if p.name not in sizes}
+        kept = run(saving, given, sizes | steps) if made.saved else results
+        return compared(program, back, forth, given, kept, sizes, steps, rng)
     except Exception as error:
         return f"wrong: {type(error).__name__}: {error}\n{back.source}\n{forth.source}"
 
@@ -93,8 +94,10 @@ def compared(
     given: dict[str, Array],
     kept: dict[str, Array],
     sizes: dict[str, int],
+    steps: dict[str, int],
     rng: np.random.Generator,
 ) -> str:
+    """steps: sizes of the gradient's own."""
     for made in (back, forth):
         if made.traps:
             return f"wrong: warns {made.traps[0].message}\n{made.source}"
@@ -105,7 +108,7 @@ def compared(
     known = {**given, **kept}
     dy = {called[n]: w for n, w in weights.items()}
     dx = {called[n]: v for n, v in along.items()}
-    left_sizes = {k: v for k, v in sizes.items() if k in back.sizes}
+    left_sizes = {k: v for k, v in (sizes | steps).items() if k in back.sizes}
     gradients = run(back, {**known, **dy}, left_sizes)
     if rng.random() < _COMPILED:
         said = _compiled(back, {**known, **dy}, left_sizes, gradients)
