@@ -26,8 +26,9 @@ from tcsym.differentiate.reverse import Reverse
 from tcsym.differentiate.segments import Segmented, in_segments
 from tcsym.differentiate.single import Single, single_assignment
 from tcsym.differentiate.vanishing import forms_of
-from tcsym.errors import DerivativeError
+from tcsym.errors import DerivativeError, InitError
 from tcsym.frontend.program import For, Item, Program, Statement, Tensor, reads, statements
+from tcsym.index.expr import Index
 
 Analyse = Callable[[str], Program]
 
@@ -134,8 +135,8 @@ def gradient(program: Program, wrt: Collection[str] | None, recompute: Recompute
     made = dict.fromkeys(s.target for s in statements(items))
     saved = [single.tensors[n] for n in made]
     saved = [t for t in saved if t.name in used & taken and t.name not in outputs]
-    if not {v for t in saved for e in t.shape for v in e.variables()} & cut.counts.keys():
-        back = cut.counted(back)
+    said = {str(e) for t in saved for e in t.shape}
+    back = cut.counted(back, cut.counts.keys() - said)
     return Gradient(
         whole,
         forward,
@@ -148,6 +149,11 @@ def gradient(program: Program, wrt: Collection[str] | None, recompute: Recompute
         tuple(results.values()),
         in_parts,
     )
+
+
+def segment_steps(program: Program, wrt: Collection[str]) -> Mapping[str, Index]:
+    """Of what `Recompute.SQRT` makes: size parameter -> the steps of the loops that it cuts."""
+    return gradient(program, wrt, Recompute.SQRT).whole.segmented.steps
 
 
 def gradient_text(made: Gradient, *, analyse: Analyse) -> str:
@@ -181,8 +187,11 @@ def saving_text(made: Gradient, *, analyse: Analyse) -> str:
     results = tuple(replace(t, shape=tuple(map(cut.count, t.shape))) for t in results)
     sizes = tuple(cut.steps)
     header = Header(f"{program.name}_saving", program, program.inputs, (), (), results, sizes)
-    text = written(header, cut.counted(items), names, analyse)
-    partly = _not_whole(analyse(text), made.saved)
+    try:
+        text = written(header, cut.counted(items), names, analyse)
+        partly = _not_whole(analyse(text), made.saved)
+    except InitError:  # what is saved of segments, it cannot be decided
+        partly = [t.name for t in made.saved]
     if not partly:
         return text
     items = (*zeros(partly, single, names), *items)

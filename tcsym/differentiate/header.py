@@ -140,11 +140,13 @@ def _last_lines(
 
 
 def _named_extents(header: Header, names: Names) -> dict[Index, str]:
-    """Names for extents of arguments that are neither sizes nor numbers."""
+    """Names for extents of arguments that are neither sizes nor numbers; nor may they be sizes that
+    are divided by, which have to be size parameters."""
+    divisors = {var(p.name) for p in header.program.size_parameters if p.divides}
     found: dict[Index, str] = {}
     for t in (*header.outputs, *header.gradients):
         for e in t.shape:
-            if not _is_plain(e) and e not in found:
+            if e not in found and (not _is_plain(e) or e in divisors):
                 found[e] = names.fresh("PQRSUV"[len(found) % 6])
     return found
 
@@ -161,7 +163,8 @@ def _bound(header: Header, items: tuple[Item, ...], extents: Mapping[Index, str]
         used |= {v for e in t.shape for v in e.variables()}
 
     def known(tensors: Sequence[Tensor]) -> set[str]:
-        return {v for t in tensors for e in t.shape if _is_plain(e) for v in e.variables()}
+        plain = (e for t in tensors for e in t.shape if _is_plain(e) and e not in extents)
+        return {v for e in plain for v in e.variables()}
 
     inputs = list(header.inputs)
     missing = used - known((*inputs, *header.outputs, *header.gradients)) - {*header.sizes}

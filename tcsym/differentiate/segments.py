@@ -8,7 +8,7 @@ states of a segment again from its checkpoint, so that it needs about T/S + S st
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from typing import assert_never
 
 from msgspec import Struct, field
@@ -32,7 +32,8 @@ from tcsym.frontend.program import (
     reads,
     statements,
 )
-from tcsym.index.expr import ZERO, Index, floordiv, lt, maximum, var
+from tcsym.index.expr import ZERO, Condition, Index, floordiv, lt, maximum, of_atom, var
+from tcsym.index.quasi_affine import odd_atoms
 from tcsym.index.values import substitute
 
 
@@ -60,8 +61,12 @@ class Segmented(Struct, frozen=True):
         """`e` with the numbers of checkpoints said by other sizes."""
         return substitute(e, self.counts)
 
-    def counted(self, items: Iterable[Item]) -> tuple[Item, ...]:
-        return items_substituted(items, self.counts)
+    def counted(
+        self, items: Iterable[Item], names: Collection[str] | None = None
+    ) -> tuple[Item, ...]:
+        """Statements with numbers of checkpoints, by default all of them, said by other sizes."""
+        counts = {n: e for n, e in self.counts.items() if names is None or n in names}
+        return items_substituted(items, counts)
 
 
 def in_segments(
@@ -71,13 +76,38 @@ def in_segments(
     made = _Cutting(dict(single.tensors), names, frozenset(sizes))
     items = single.items
     for k, x in enumerate(single.items):
-        if isinstance(x, For) and x.variable in loops:
+        if isinstance(x, For) and x.variable in loops and not _is_multiplied((x,), x.variable):
             items = made.cut(items, len(items) - len(single.items) + k)
     checkpoints = frozenset(made.checkpoints)
     kept = checkpoints | made.shared
     return Segmented(
         Single(items, made.tensors), made.inner, checkpoints, kept, made.steps, made.counts
     )
+
+
+def _is_multiplied(items: Iterable[Item], variable: str) -> bool:
+    """True if positions or conditions have products with a variable, such as the number of a
+    segment: checks could not follow those of a segment of segments."""
+
+    def odd(*given: Index | Condition) -> bool:
+        return any(variable in of_atom(a).variables() for a in odd_atoms(*given))
+
+    for item in items:
+        match item:
+            case Statement():
+                read = [i for e in item.expressions for r in reads(e) for i in r.subscripts]
+                ends = [e for r in item.domain for e in (r.lower, r.upper)]
+                if odd(*item.subscripts, *ends, *(i for i in read if isinstance(i, Index))):
+                    return True
+            case For(_, lower, upper, body):
+                if odd(lower, upper) or _is_multiplied(body, variable):
+                    return True
+            case If(condition, then, orelse):
+                if odd(condition) or _is_multiplied((*then, *orelse), variable):
+                    return True
+            case _:
+                assert_never(item)
+    return False
 
 
 class _State(Struct, frozen=True):

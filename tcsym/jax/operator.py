@@ -135,11 +135,14 @@ def _differentiable(kernel: Called, sizes: tuple[int, ...]) -> Function:
         if not any(needs):
             return whole(*arrays), jax.tree_util.Partial(_Pull(None, sizes, len(needs)))
         made = backward_of(kernel, needs, saving=True)
-        known_sizes = dict(zip(kernel.program.free_sizes, sizes))
+        given_sizes = made.sizes_of(kernel.program, arrays, sizes)
+        known_sizes = dict(
+            zip((*kernel.program.free_sizes, *(n for n, _ in made.steps)), given_sizes)
+        )
         free = tuple([known_sizes[n] for n in made.saving.program.free_sizes])
         results = _differentiable(made.saving, free)(*arrays)
         known = [*arrays, *results]
-        pull = _Pull(made, sizes, len(needs))
+        pull = _Pull(made, given_sizes, len(needs))
         kept = [known[k] for k in made.kept]
         return results[: len(kernel.program.outputs)], jax.tree_util.Partial(pull, *kept)
 

@@ -55,6 +55,7 @@ def functional_kernel(kernel: Kernel) -> Kernel:
         strategy=own.strategy,
         target=own.target,
         options=own.options,
+        recompute=own.recompute,
         filename=f"<{kernel.name} without updates>",
     )
     return module[kernel.name]
@@ -71,6 +72,7 @@ def _batch(kernel: Kernel, inputs: frozenset[str]) -> Batch:
         strategy=own.strategy,
         target=own.target,
         options=own.options,
+        recompute=own.recompute,
         filename=f"<{kernel.name} for a batch>",
     )
     return Batch(module[made.name], made.outputs)

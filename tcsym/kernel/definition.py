@@ -35,6 +35,7 @@ def define(
     strategy: str | Strategy = "auto",
     target: str | Target | None = None,
     options: Options | None = None,
+    recompute: str = "cheap",
     filename: str = "<tc>",
 ) -> Module:
     """Read and check one or more defs; code is generated when a call first needs it.
@@ -53,6 +54,9 @@ def define(
         "cpu:avx512bf16" (and VNNI), "cpu:avx512", "cpu:avx2", "cpu:novector".
     options: a `tcsym.Options`, in place of tuned and default ones; never changes a result.
         `Options(bind=...)` says which sizes become numbers in the code.
+    recompute: what gradients of calls that torch or JAX records compute again, as `kernel.grad` has
+        it: "auto", all but outputs; "cheap", what one pass makes of what is kept; "sqrt", states of
+        long loops, from those of about sqrt(T) steps that are kept.
     filename: shown in error messages; for a path, the path.
 
     Returns a `Module`: a mapping of names to kernels, `m["mm"]` or `m.mm`. With a single def it is
@@ -64,8 +68,8 @@ def define(
     Errors, all of them `tcsym.TCError` with kind, line, column and hint (docs/errors.md):
     TCSyntaxError, TCNameError, TCTypeError, RangeError and so on for what is wrong with the text;
     TCTypeError if `source` is neither text nor a path; SizeError for `sizes`; OptionError for
-    `strategy`, `target`, `options` and a file that cannot be read; TargetError for a target that
-    there is none of.
+    `strategy`, `target`, `options`, `recompute` and a file that cannot be read; TargetError for a
+    target that there is none of.
 
     Examples:
         mm = define("def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }")
@@ -82,10 +86,10 @@ def define(
     def settings() -> Settings:
         from tcsym.kernel.settings import given_settings
 
-        return given_settings(source, filename, sizes, strategy, target, options)
+        return given_settings(source, filename, sizes, strategy, target, options, recompute)
 
     # What was kept is of the default target and options, for any sizes.
-    plain = sizes is None and options is None and target in (None, "cpu")
+    plain = sizes is None and options is None and target in (None, "cpu") and recompute == "cheap"
     if plain and isinstance(source, str) and strategy in ("auto", "symbolic"):
         kept = ready(source, counted=strategy == "auto")
         if kept is not None:

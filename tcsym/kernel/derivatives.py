@@ -92,7 +92,8 @@ def _analysed(text: str) -> Program:
 
 
 def _defined(texts: list[str], settings: Settings) -> Module:
-    """With what the kernel was given; its options are for another program."""
+    """With what the kernel was given; its options are for another program. Of one whose calls keep
+    states of some steps, gradients keep no more than results."""
     from tcsym.kernel.analysed import analysed
     from tcsym.kernel.definition import define
 
@@ -105,5 +106,6 @@ def _defined(texts: list[str], settings: Settings) -> Module:
         sizes=sizes or None,
         strategy=settings.strategy,
         target=settings.target,
+        recompute="auto" if settings.recompute == "sqrt" else settings.recompute,
         filename="<derivative>",
     )

@@ -18,6 +18,8 @@ from tcsym.strategy import Strategy, resolve_strategy
 from tcsym.target.names import resolve_target
 from tcsym.target.target import Target
 
+RECOMPUTE = ("auto", "cheap", "sqrt")  # what gradients of recorded calls may compute again
+
 
 class Settings(Struct, frozen=True):
     """Everything `define` was given: what a pickled module or kernel consists of."""
@@ -28,6 +30,7 @@ class Settings(Struct, frozen=True):
     strategy: Strategy
     target: str | Target | None
     options: Options
+    recompute: str = "cheap"
 
 
 def given_settings(
@@ -37,6 +40,7 @@ def given_settings(
     strategy: str | Strategy,
     target: str | Target | None,
     options: object,
+    recompute: str,
 ) -> Settings:
     """What `define` was given; sizes are checked later. Errors: TCTypeError, OptionError."""
     if not isinstance(source, str):
@@ -45,6 +49,8 @@ def given_settings(
         raise TCTypeError(message, hint=hint)
     if not isinstance(options, Options | None):
         raise OptionError(f"`options` is {type(options).__name__}, expected tcsym.Options")
+    if recompute not in RECOMPUTE:
+        raise OptionError(f"recompute is {recompute!r}", hint=f"one of {', '.join(RECOMPUTE)}")
     _require_target(target)
     return Settings(
         source=source,
@@ -53,6 +59,7 @@ def given_settings(
         strategy=resolve_strategy(strategy),
         target=target,
         options=options or Options(),
+        recompute=recompute,
     )
 
 

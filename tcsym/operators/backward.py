@@ -6,10 +6,14 @@ Other libraries count arguments and results, derivatives know them by name.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import isqrt
 from typing import Any
 
 from msgspec import Struct
 
+from tcsym.frontend.program import Program
+from tcsym.index.expr import Index
+from tcsym.index.values import evaluate
 from tcsym.operators.called import Called
 
 
@@ -19,8 +23,9 @@ class Backward(Struct, frozen=True):
     saving: what is called instead of the kernel; its further results are kept for the gradients.
     kept: places among inputs and results of that call. order: for each argument of `kernel`, its
     place among what is kept, or behind that among the results' gradients. wanted: for each input,
-    the place of its gradient among the results of `kernel`. sizes: those it must be given, with
-    their places among those of the call.
+    the place of its gradient among the results of `kernel`. steps: size parameters of `saving` and
+    `kernel` beside those of the call, with the steps of the loops whose segments have so many.
+    sizes: those that `kernel` must be given, with their places among those of the call and `steps`.
     """
 
     kernel: Called
@@ -28,7 +33,20 @@ class Backward(Struct, frozen=True):
     kept: tuple[int, ...]
     order: tuple[int, ...]
     wanted: tuple[int | None, ...]
+    steps: tuple[tuple[str, Index], ...]
     sizes: tuple[tuple[str, int], ...]
+
+    def sizes_of(
+        self, program: Program, inputs: Sequence[Any], sizes: Sequence[Any]
+    ) -> tuple[Any, ...]:
+        """`sizes` of a call, and `steps`: the square root of a loop's takes about least memory."""
+        if not self.steps:
+            return tuple(sizes)
+        known = dict(zip(program.free_sizes, sizes))
+        for t, x in zip(program.inputs, inputs):
+            known |= {str(e): int(n) for e, n in zip(t.shape, x.shape)}
+        lengths = [evaluate(e, known) for _, e in self.steps]
+        return (*sizes, *[isqrt(max(0, n - 1)) + 1 for n in lengths])
 
     def gradients(
         self,
@@ -51,18 +69,20 @@ def backward_of(kernel: Called, needs: Sequence[bool], *, saving: bool = False) 
 
     Errors: DerivativeError for a kernel without a derivative.
     """
+    from tcsym.differentiate.derive import segment_steps
     from tcsym.differentiate.names import gradient_names
 
     program = kernel.program
     inputs, outputs = ([t.name for t in ts] for ts in (program.inputs, program.outputs))
     names = gradient_names(program)
     wrt = tuple([n for n, need in zip(inputs, needs) if need])
-    made = kernel.grad(wrt, recompute="cheap" if saving else "auto")
+    recompute = kernel.settings.recompute if saving else "auto"
+    made = kernel.grad(wrt, recompute=recompute)
     parameters = [t.name for t in made.program.inputs]
     places = {names[n]: k for k, n in enumerate(outputs) if n in names}
     forward = kernel
     if not {*parameters} <= {*inputs, *outputs, *places}:
-        forward = kernel.saving(wrt, recompute="cheap")
+        forward = kernel.saving(wrt, recompute=recompute)
     known = {n: k for k, n in enumerate([*inputs, *(t.name for t in forward.program.outputs)])}
     kept = tuple([known[n] for n in parameters if n in known])
     order = [
@@ -71,5 +91,7 @@ def backward_of(kernel: Called, needs: Sequence[bool], *, saving: bool = False) 
     ]
     results = [t.name for t in made.program.outputs]
     wanted = tuple([results.index(names[n]) if n in wrt else None for n in inputs])
-    sizes = tuple([(n, program.free_sizes.index(n)) for n in made.program.free_sizes])
-    return Backward(made, forward, kept, tuple(order), wanted, sizes)
+    steps = tuple(segment_steps(program, wrt).items()) if recompute == "sqrt" else ()
+    given = (*program.free_sizes, *(n for n, _ in steps))
+    sizes = tuple([(n, given.index(n)) for n in made.program.free_sizes])
+    return Backward(made, forward, kept, tuple(order), wanted, steps, sizes)

@@ -47,5 +47,8 @@ class Called(Protocol):
 def operator_name(kernel: Called) -> str:
     """Of everything that a call's results depend on, and its speed."""
     own, plan = kernel.settings, kernel._plan
-    whole = own.source, kernel.name, plan.initial, own.strategy, str(own.target), str(own.options)
+    whole = (
+        *(own.source, kernel.name, plan.initial, own.strategy),
+        *(str(own.target), str(own.options), own.recompute),
+    )
     return f"{kernel.name}_{hexdigest(repr(whole).encode('utf-8', 'surrogatepass'))[:12]}"

@@ -195,7 +195,8 @@ SEGMENTS = {
     ),
     "all states are read behind": (
         "def f(double(T,N) X, double(N) b) -> (double s) { h(0,n) = b(n) for t in T "
-        "{ g(n) = sin(h(t,n)) h(t+1,n) = tanh(g(n) * X(t,n)) } s +=! h(t,n) * h(t,n) where t in 0:T }",
+        "{ g(n) = sin(h(t,n)) h(t+1,n) = tanh(g(n) * X(t,n)) } "
+        "s +=! h(t,n) * h(t,n) where t in 0:T }",
         ["h"],
     ),
 }

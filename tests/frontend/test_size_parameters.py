@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+import tcsym as tc
 from tcsym.errors import TCError
 from tcsym.frontend import parser
 from tcsym.frontend.canonical import canonical_hash
@@ -103,3 +105,27 @@ def test_errors(text: str, kind: str, column: int) -> None:
     with pytest.raises(TCError) as e:
         inferred(text)
     assert (e.value.kind, e.value.line, e.value.column) == (kind, 2, column)
+
+
+def test_loops_over_segments_are_checked() -> None:
+    """Products of a size and a loop variable are the same where a state is written and read."""
+    text = """
+    def f(double(T,N) X, size S) -> (double(N) y) {
+      h(0,n) = double(0.0) where n in 0:N
+      H(0,n) = h(0,n)
+      for c in (T + S - 1)/S {
+        s(0,n) = H(c,n)
+        for u in S {
+          if S*c + u < T { s(u+1,n) = 0.5 * s(u,n) + X(S*c + u,n) } else { s(u+1,n) = s(u,n) }
+        }
+        H(c+1,n) = s(S,n)
+      }
+      y(n) = H((T + S - 1)/S,n)
+    }"""
+    f = tc.define(text).f
+    for t, s in ((0, 1), (1, 3), (6, 3), (7, 3), (5, 9)):
+        X = np.arange(2.0 * t).reshape(t, 2)
+        expected = sum((0.5 ** (t - 1 - k) * X[k] for k in range(t)), np.zeros(2))
+        assert np.allclose(f(X, S=s), expected) and np.allclose(f.reference(X, S=s), expected)
+    with pytest.raises(tc.InitError, match="cannot be decided"):
+        tc.define(text.replace("else { s(u+1,n) = s(u,n) }", ""))

@@ -28,18 +28,22 @@ class Recorder:
         needs = ctx.needs_input_grad
         if self.n_sizes:
             needs = needs[: self.n_inputs]
-            ctx.sizes = args[self.n_inputs :]
         made = self._saving.get(needs)
         if made is None:
             made = self._saving[needs] = backward_of(self.kernel, needs, saving=True)
         ctx.made = made
-        called = made.saving
-        output = run(called, self.kernel, self.n_inputs, args)
-        results = output if isinstance(output, tuple) else (output,)
-        known = (*args[: self.n_inputs], *results)
-        if called is self.kernel:
+        program, n = self.kernel.program, self.n_inputs
+        sizes: Sequence[Any] = ()
+        if self.n_sizes or made.steps:
+            ctx.sizes = sizes = made.sizes_of(program, args[:n], args[n:])
+        if made.saving is self.kernel:
+            output = run(self.kernel, n, args, program.free_sizes)
+            known = (*args[:n], *(output if isinstance(output, tuple) else (output,)))
             ctx.save_for_backward(*[known[k] for k in made.kept])
             return output
+        names = (*program.free_sizes, *(n for n, _ in made.steps))
+        results = run(made.saving, n, (*args[:n], *sizes), names)
+        known = (*args[:n], *results)
         ctx.again = again = self._backward(needs)
         ctx.save_for_backward(*[known[k] for k in (*made.kept, *again.kept)])
         return results[0] if self.n_outputs == 1 else tuple(results[: self.n_outputs])
@@ -65,7 +69,7 @@ class Recorder:
             again = torch.is_grad_enabled()
             saved = saved[n_kept:] if again else saved[:n_kept]
             made = ctx.again if again else made
-        sizes = ctx.sizes if self.n_sizes else ()
+        sizes = ctx.sizes if self.n_sizes or ctx.made.steps else ()
         found = made.gradients(made.kernel, saved, gradients, sizes)
         return (*found, *(None,) * self.n_sizes)
 
@@ -95,7 +99,7 @@ def transformed_function(kernel: Called, recorder: Recorder, batch: Callable[...
     """The same for tensors that torch.func transforms; it asks for more, at every call."""
 
     def forward(*args: Any) -> Any:
-        output = run(kernel, kernel, recorder.n_inputs, args)
+        output = run(kernel, recorder.n_inputs, args, kernel.program.free_sizes)
         return tuple(output) if isinstance(output, tuple) else output
 
     members = {
@@ -107,11 +111,11 @@ def transformed_function(kernel: Called, recorder: Recorder, batch: Callable[...
     return type(kernel.name, (torch.autograd.Function,), members)
 
 
-def run(called: Called, kernel: Called, n_inputs: int, args: tuple[Any, ...]) -> Any:
-    """A call of plain tensors, followed by sizes of `kernel`; `called` has the same inputs."""
+def run(called: Called, n_inputs: int, args: tuple[Any, ...], names: Sequence[str]) -> Any:
+    """A call of plain tensors, followed by sizes of these names, of which it has some."""
     if len(args) == n_inputs:
         return called._entry(*args)
-    sizes = dict(zip(kernel.program.free_sizes, args[n_inputs:]))
+    sizes = dict(zip(names, args[n_inputs:]))
     own = {n: sizes[n] for n in called.program.free_sizes}
     given, left = called.program.arguments(args[:n_inputs], own)
     return called._entry(*given, **({"sizes": left} if left else {}))

@@ -70,7 +70,9 @@ def _registered(kernel: Called, name: str) -> Operator:
     def define(name: str) -> Any:
         _library.define(name + _schema(kernel), tags=_tags())
         _library.impl(
-            name, lambda *args: run(kernel, kernel, n_inputs, args), "CompositeExplicitAutograd"
+            name,
+            lambda *args: run(kernel, n_inputs, args, program.free_sizes),
+            "CompositeExplicitAutograd",
         )
         torch.library.register_fake(f"tcsym::{name}", fake, lib=_library)
         return getattr(torch.ops.tcsym, name)
