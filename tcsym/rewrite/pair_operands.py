@@ -86,8 +86,10 @@ class Pairing(Struct):
     def steps(
         self, s: Statement, operands: tuple[Operand, ...], order: Order, output: list[str]
     ) -> tuple[Item, ...]:
-        """A statement for each step; what lies between two of them is a temporary."""
+        """A statement for each step; what lies between two of them is a temporary. The last one is
+        also summed over what moves no operand."""
         left = list(operands)
+        moved = {v for x in operands for v in x.variables}
         names = [list(x.variables) for x in operands]
         out: list[Statement] = []
         for step in order:
@@ -103,7 +105,8 @@ class Pairing(Struct):
                 read = Read(out[-1].target, out[-1].subscripts, dtype_of(value), checked)
                 left.append(Operand((("mul", read),), tuple(labels)))
             else:
-                domain = tuple(r for r in s.domain if r.variable in moving or not r.reduced)
+                gone = moved - moving
+                domain = tuple(r for r in s.domain if r.variable not in gone or not r.reduced)
                 out.append(replace(s, domain=domain, value=value))
         return tuple(out)
 

@@ -57,6 +57,11 @@ PAIRED = {
         "def f(float(I,K) A, float(K,J) B) -> (Y) { Y(i) +=! A(i,k) * B(k,j) }",
         [["B | k j", "A Y.pair0 | i k"]],
     ),
+    "what moves no operand": (
+        "def f(float(I,K) A, float(K,J) B, float(I,J) M, float(P) Z) -> (Y) {"
+        " Y(i,j) +=! A(i,k) * B(k,j) / M(i,j) where p in 0:P }",
+        [["A B | i j k", "Y.pair0 M | i j p"]],
+    ),
 }  # fmt: skip
 KEPT = {
     "two operands": (
