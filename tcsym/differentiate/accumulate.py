@@ -32,6 +32,7 @@ from tcsym.frontend.program import (
     statements,
 )
 from tcsym.index.expr import ZERO, Index, var
+from tcsym.types import DType
 
 Slice = tuple[Index | None, ...]  # fixed positions; None: the whole dimension
 Tensors = dict[str, Tensor]
@@ -214,9 +215,12 @@ def _combined(s: Statement, old: Read, new: Expr) -> Expr:
         case "*=":
             return Binary("mul", old, new, old.dtype)
         case "min=":
-            return Select(Compare("le", old, new), old, new, old.dtype)
+            kept: Expr = Compare("le", old, new)
         case _:
-            return Select(Compare("ge", old, new), old, new, old.dtype)
+            kept = Compare("ge", old, new)
+    is_nan = Compare("ne", old, old)  # which stays
+    kept = Binary("or", kept, is_nan, DType.BOOL) if old.dtype.is_float else kept
+    return Select(kept, old, new, old.dtype)
 
 
 def reads_replaced(item: Item, f: Callable[[Read], Expr]) -> Item:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tcsym.differentiate.activity import Activity, activity
 from tcsym.differentiate.forward import Forward
-from tcsym.differentiate.header import Header, written
+from tcsym.differentiate.header import Header, has_dimensions, written
 from tcsym.differentiate.names import Names, gradient_names, names_of, written_plainly
 from tcsym.differentiate.needed import (
     dear,
@@ -179,29 +179,34 @@ def saving_text(made: Gradient, *, analyse: Analyse) -> str:
     program, single, names = made.program, made.whole.single, made.whole.names
     cut, results = made.whole.segmented, (*program.outputs, *made.saved)
     named = [t.name for t in results]
+    declared = [t.name for t in results if has_dimensions(t, program)]
     items = needed_for(with_all(single.items, made.beside), named)
-    items = defined_first(items, single, named, names)
+    items = defined_first(items, single, declared, names)
     # segment by segment, it cannot be seen that all is written
     partly = [n for n in named if n in made.in_parts and n not in cut.checkpoints]
     items = (*zeros(partly, single, names), *items)
     results = tuple(replace(t, shape=tuple(map(cut.count, t.shape))) for t in results)
     sizes = tuple(cut.steps)
     header = Header(f"{program.name}_saving", program, program.inputs, (), (), results, sizes)
-    try:
-        text = written(header, cut.counted(items), names, analyse)
-        partly = _not_whole(analyse(text), made.saved)
-    except InitError:  # what is saved of segments, it cannot be decided
-        partly = [t.name for t in made.saved]
-    if not partly:
-        return text
-    items = (*zeros(partly, single, names), *items)
-    return written(header, cut.counted(items), names, analyse)
+    while True:
+        try:
+            text = written(header, cut.counted(items), names, analyse)
+            said = [c.message for c in analyse(text).checks if c.kind == "init"]
+        except InitError as error:
+            text, said = "", [e.message for e in (error, *error.others)]
+        more = _not_whole(said, made.saved, partly)
+        if text and not more:
+            return text
+        if not more:
+            raise DerivativeError(said[0])
+        partly += more
+        items = (*zeros(more, single, names), *items)
 
 
-def _not_whole(program: Program, saved: Collection[Tensor]) -> list[str]:
+def _not_whole(said: Collection[str], saved: Collection[Tensor], known: Sequence[str]) -> list[str]:
     """Names of results of which some elements may not be written: nothing reads those."""
-    said = [c.message for c in program.checks if c.kind == "init"]
-    return [t.name for t in saved if any(f"`{t.name}`" in text for text in said)]
+    found = [t.name for t in saved if any(f"`{t.name}`" in text for text in said)]
+    return [n for n in found if n not in known]
 
 
 def tangent_text(program: Program, wrt: Collection[str] | None, *, analyse: Analyse) -> str:
@@ -213,7 +218,8 @@ def tangent_text(program: Program, wrt: Collection[str] | None, *, analyse: Anal
     forward = Forward(single, names, whole.activity)
     results = tuple(tangents[t.name] for t in outputs)
     items = needed_for(forward.run(tangents), [t.name for t in results])
-    items = defined_first(items, single, [t.name for t in results], names)
+    declared = [t.name for t in results if has_dimensions(t, program)]
+    items = defined_first(items, single, declared, names)
     used = {r.tensor for s in statements(items) for e in s.expressions for r in reads(e)}
     header = Header(
         f"{program.name}_jvp",

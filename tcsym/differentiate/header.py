@@ -23,7 +23,15 @@ from tcsym.frontend.program import (
     statements,
     variables_of,
 )
-from tcsym.index.expr import Index, condition_variables, var
+from tcsym.index.expr import (
+    Choose,
+    FloorDiv,
+    Index,
+    Mod,
+    atom_parts,
+    condition_variables,
+    var,
+)
 from tcsym.index.values import map_condition
 
 _ROUNDS = 12
@@ -256,6 +264,26 @@ def shorter(e: Index, extents: Mapping[Index, str]) -> Index:
 # ---- the first lines
 
 
+def has_dimensions(t: Tensor, program: Program) -> bool:
+    """Whether a def can say what size a result has: it divides by constants and products of size
+    parameters. That of others is found from what writes them."""
+    parameters = frozenset(p.name for p in program.size_parameters)
+    return all(_is_dimension(e, parameters) for e in t.shape)
+
+
+def _is_dimension(e: Index, parameters: frozenset[str]) -> bool:
+    for atom, _ in e.terms:
+        match atom:
+            case FloorDiv(_, d) | Mod(_, d) if d.terms:
+                if len(d.terms) > 1 or d.constant or not d.variables() <= parameters:
+                    return False
+            case Choose():
+                return False
+        if not all(_is_dimension(x, parameters) for x in atom_parts(atom)):
+            return False
+    return True
+
+
 def _header_lines(header: Header, extents: Mapping[Index, str]) -> list[str]:
     def parameter(t: Tensor) -> str:
         sizes = ",".join(extents.get(e, str(e)) for e in t.shape)
@@ -263,7 +291,9 @@ def _header_lines(header: Header, extents: Mapping[Index, str]) -> list[str]:
 
     params = [parameter(t) for t in (*header.inputs, *header.outputs, *header.gradients)]
     params += [f"size {name}" for name in header.sizes]
-    results = [parameter(t) for t in header.results]
+    results = [
+        parameter(t) if has_dimensions(t, header.program) else t.name for t in header.results
+    ]
     start, end = f"def {header.name}(", f"-> ({', '.join(results)}) {{"
     lines = [start]
     for k, p in enumerate(params):

@@ -27,7 +27,7 @@ from tcsym.frontend.program import (
     dtype_of,
 )
 from tcsym.frontend.program_text import ATOM, INFIX, PREFIX, PRODUCT, SUM, Text, Writer
-from tcsym.index.expr import ZERO, Index, var
+from tcsym.index.expr import ZERO, FloorDiv, Index, var
 from tcsym.index.text import condition_text
 from tcsym.types import DType
 
@@ -230,13 +230,19 @@ _WRITER = _SourceWriter()
 
 
 def _implicit(e: Expr, other: Expr, dtype: DType) -> Expr:
-    """The operand of a conversion to the float type that the other side has anyway."""
+    """The operand of a conversion to the float type that the other side has anyway; comparisons
+    are numbers only where they are converted."""
     match e:
-        case Cast(x, to) if to is dtype and dtype.is_float and not dtype_of(x).is_float:
+        case Cast(x, to) if to is dtype and dtype.is_float and dtype_of(x).is_integer:
             is_literal = isinstance(other, Const | Cast)
             if not is_literal and dtype_of(other) is dtype and not isinstance(x, Const):
-                return x
+                return Cast(x, dtype_of(x)) if _rounds_down(x) else x
     return e
+
+
+def _rounds_down(e: Expr) -> bool:
+    """A quotient of indices: that a number is made of it is said by a cast."""
+    return isinstance(e, IndexValue) and any(isinstance(a, FloorDiv) for a, _ in e.index.terms)
 
 
 def _float_text(value: float, dtype: DType) -> str:

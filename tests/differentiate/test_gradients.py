@@ -145,6 +145,11 @@ PROGRAMS = {
         "Y(i) +=! X(i-k) * W(k) where k in 0:min(i+1,R), i in 0:N }",
         {"N": 6, "R": 3},
     ),
+    "comparisons as numbers": (
+        "def f(double(N) X, double(N) Z) -> (Y) { Y(i) = X(i) * X(i) Y(i) max= (Z(i) > 1.0) "
+        "Y(i) = Y(i) * min(Z(i), double(X(i) > 1.0)) }",
+        {"N": 6},
+    ),
     "causal attention": (
         "def f(double(L,D) Q, double(L,D) K, double(L,E) V) -> (O) { S(i,j) +=! Q(i,d) * K(j,d) "
         "m(i) max=! S(i,j) where j in 0:i+1 P(i,j) = exp(S(i,j) - m(i)) "
@@ -289,6 +294,11 @@ def test_texts_of_gradients_give_no_warnings() -> None:
     )
     assert {t.kind for t in program.traps} == {"division", "narrow"}
     assert gradient_of(program, recompute="all").traps == ()
+    spread = only(
+        "def f(double(N) X, double(K) W) -> (double(2*N) Y) { Y(2*i) *=! cos(min(X(i), i)) }"
+    )
+    twice = gradient_of(gradient_of(spread, recompute="none"), recompute="none")
+    assert twice.traps == () and "int32(i/2)" in twice.source
     assert only(tangent_text(program, None, analyse=only)).traps == ()
 
 
@@ -413,6 +423,21 @@ def test_what_has_no_gradient_is_said() -> None:
         f.grad(recompute="some")
 
 
+@pytest.mark.parametrize("step", ["G + 1", "N*G"])
+def test_results_whose_size_a_def_cannot_say(step: str) -> None:
+    """It divides by what is no product of size parameters."""
+    module = tcsym.define(
+        "def every(double(P) X, size S) -> (double((P - 1)/S + 1) Y) { Y(p) = X(S*p) * X(S*p) }\n"
+        f"def f(double(N) X, size G) -> (Y) {{ Y = every(X, {step}) }}"
+    )
+    X, dX = np.random.default_rng(0).uniform(0.5, 1.5, (2, 6))
+    sizes = {"N": 6, "G": 1}
+    forth = run(module.f.jvp().program, {"X": X, "dX": dX}, sizes)["dY"]
+    (Y,) = run(module.f.saving().program, {"X": X}, sizes).values()
+    back = run(module.f.grad().program, {"X": X, "Y": Y, "dY": Y}, sizes)["dX"]
+    assert np.allclose((back * dX).sum(), (forth * Y).sum(), rtol=1e-12)
+
+
 def test_names_that_are_taken() -> None:
     f = tcsym.define("def f(float(N) X, float(N) dX) -> (dY) { dY(i) = X(i) * dX(i) }").f
     gradient = f.grad()
@@ -477,7 +502,34 @@ def test_states_that_arms_begin_are_not_copied_whole() -> None:
     assert max(len(t.shape) for t in made.tensors) == 2
 
 
-def test_what_is_saved_in_part_is_given_whole() -> None:
-    text = "def f(double(T) X) -> (double s) { s = 1.0 for t in T { "
-    text += "if t > 0 { v = exp(X(t)) s = s * v } } }"
+@pytest.mark.parametrize(
+    "steps",
+    [
+        "for t in T { if t > 0 { v = exp(X(t)) s = s * v } }",
+        "for t in 1 { if t == 0 { s = s * X(0) } else { s = s + X(1) } } s = max(s, 0.5)",
+    ],
+)
+def test_what_is_saved_in_part_is_given_whole(steps: str) -> None:
+    text = f"def f(double(T) X) -> (double s) {{ s = 1.0 {steps} }}"
     assert disagreement(text, {"T": 3}, recompute="none") == ""
+
+
+def test_what_sums_of_unnamed_sizes_scatter_is_defined_first() -> None:
+    text = "def every(double(P) X, size S) -> (double((P - 1)/S + 1) Y) { Y(p) = X(S*p) }\n"
+    text += "def f(double(N) X, double(K) A, size G) -> (Y) { Y = every(X, G*N) "
+    text += "Y(int32(9 * A(k)) % ((N - 1)/(G*N) + 1)) min= A(k) }"
+    f = tcsym.define(text).f
+    X, A = np.full(4, 2.0), np.array([0.75, 0.5])
+    kept = run(f.saving(recompute="none").program, {"X": X, "A": A}, {"N": 4, "K": 2, "G": 1})
+    back = f.grad(recompute="none").program
+    found = run(back, {"X": X, "A": A, **kept, "dY": np.ones(1)}, {"N": 4, "K": 2, "G": 1})
+    assert found["dA"].tolist() == [0, 1] and not found["dX"].any()
+
+
+@pytest.mark.parametrize("op", ["min=", "max="])
+def test_nan_stays_in_what_is_saved(op: str) -> None:
+    text = f"def f(double(N) X, double(N) Z) -> (Y) {{ Y(i) = X(i) Y(i) {op} Z(i) + Y(N-1-i) }}"
+    f = tcsym.define(text).f
+    X, Z = np.array([np.nan, 1.0, 2.0]), np.array([1.0, np.nan, 3.0])
+    kept = run(f.saving().program, {"X": X, "Z": Z}, {"N": 3})
+    np.testing.assert_array_equal(kept["Y"], run(f.program, {"X": X, "Z": Z}, {"N": 3})["Y"])
