@@ -1,166 +1,388 @@
-"""`python -m tests.fuzz.derivatives --minutes 5 --seed 0`: derivatives of random programs.
+"""`python -m tests.fuzz.derivatives --programs 1000 --seed 0`: derivatives of random programs.
 
-Every float is a double. Gradient and tangent must be transposes of each other, whatever the program
-does; where differences of two steps agree (no kink is near), they must be the tangent, too.
+Every float is a double and sizes are small, so that the interpreter runs all of it, and a second
+tries tens of programs (`slopes`). With `--state FILE` a run goes on where the last one ended.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import re
+import signal
 import time
 from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 import tcsym
 from tcsym.batch.functional import functional_source
-from tcsym.differentiate.derive import Recompute, gradient, gradient_text, saving_text, tangent_text
+from tcsym.compiler import analyse
+from tcsym.differentiate import header
+from tcsym.differentiate.derive import (
+    Gradient,
+    Recompute,
+    gradient,
+    gradient_text,
+    saving_text,
+    tangent_text,
+)
 from tcsym.differentiate.names import gradient_names
 from tcsym.errors import DerivativeError, TCError
 from tcsym.frontend.program import Program
-from tests.differentiate.differences import drawn, run
+from tcsym.index.values import evaluate
+from tcsym.types import DType
+from tests.differentiate.differences import bound, run
 from tests.differentiate.differences import only as analysed
+from tests.fuzz.effort import drawn_effort
 from tests.fuzz.generate import random_program
+from tests.fuzz.model import Case
+from tests.fuzz.reduce import reduce_case
+from tests.fuzz.slopes import Point, compared
 
-_FLOATS = re.compile(r"\b(float32|float16|bfloat16|half|float)\b")
-_MOST_POINTS = 4  # of a size
-_LARGE = 1e8
-_COMPILED = 0.01  # of the programs, by machine code, too
 Array = Any
+_FLOATS = re.compile(r"\b(float32|float16|bfloat16|half|float)\b")
+_DOUBLES = [DType.FLOAT64] * 12 + [DType.INT32, DType.UINT8, DType.BOOL]
+LEVELS = (0, 1, 1, 2, 2, 3)  # in turn
+PATIENCE = 60  # seconds of the processor that a program may take
+POINTS, ATTEMPTS = 2, 8
+SECOND = 0.15  # of the gradients are differentiated again
+TERSE = 0.15  # of the texts leave out ranges that inference finds: a third of the time goes there
+SAVED_EACH = 100  # programs
 only = lru_cache(8)(analysed)
 
 
+class Verdict(Struct, frozen=True):
+    """said: "right", "wrong: ...", or why there was nothing to compare."""
+
+    said: str
+    text: str = ""  # of what is wrong
+    elements: int = 0  # of gradients compared
+    points: tuple[str, ...] = ()  # what was said at each
+
+    @property
+    def is_wrong(self) -> bool:
+        return self.said.startswith("wrong")
+
+    @property
+    def kind(self) -> str:
+        return ":".join(self.said.split(":")[:2])
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=5.0)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--level", type=int, default=2)
-    arguments = parser.parse_args()
-    deadline = time.monotonic() + 60 * arguments.minutes
+    arguments = _arguments()
+    state = Path(arguments.state) if arguments.state else None
     totals: Counter[str] = Counter()
     seed = arguments.seed
-    while time.monotonic() < deadline:
-        case = random_program(random.Random(seed), arguments.level)
-        source = functional_source(case.source, case.name) if case.updated else case.source
-        source = _FLOATS.sub("double", source)
-        said = tried(source, seed)
-        totals[said.split(":")[0]] += 1
-        if said.startswith("wrong"):
-            print(f"---- seed {seed} {said}\n{source}", flush=True)
+    if state and state.exists():
+        kept = json.loads(state.read_text())
+        seed, totals = kept["seed"], Counter(kept["totals"])
+    deadline = time.monotonic() + 60 * arguments.minutes
+    start = time.process_time()
+    last = seed + arguments.programs
+    while time.monotonic() < deadline and seed < last:
+        case = drawn_case(seed)
+        found = watched(case, seed, arguments.compiled)
+        _count(totals, case, found)
+        if found.is_wrong:
+            _show(case, seed, found, arguments)
         seed += 1
-    print(dict(totals))
-    return int(totals["wrong"] > 0)
+        if state and seed % SAVED_EACH == 0:
+            _save(state, seed, totals, time.process_time() - start)
+            start = time.process_time()
+    if state:
+        _save(state, seed, totals, time.process_time() - start)
+    print(report(totals))
+    return int(any(k.startswith("program: wrong") for k in totals))
 
 
-def tried(source: str, seed: int) -> str:
-    """What became of a program: "right", "wrong: ...", or why there was nothing to compare."""
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz.derivatives", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=1e9)
+    parser.add_argument("--programs", type=int, default=1 << 60)
+    parser.add_argument("--seed", type=int, default=0, help="first seed; each program takes one")
+    parser.add_argument("--state", default="", metavar="FILE", help="JSON: where to go on")
+    parser.add_argument("--compiled", type=float, default=0.02, help="share tried as machine code")
+    parser.add_argument("--no-reduce", action="store_true")
+    return parser.parse_args()
+
+
+def _count(totals: Counter[str], case: Case, found: Verdict) -> None:
+    said = found.said if found.said.startswith("no derivative") else found.kind
+    totals["program: " + re.sub(r"(`\w+`, )*`\w+`", "`_`", said)] += 1
+    totals["elements"] += found.elements
+    totals.update(f"point: {p}" for p in found.points)
+    if found.elements:
+        totals.update(f"form: {form}" for form in {*case.forms})
+
+
+def _save(state: Path, seed: int, totals: Counter[str], seconds: float) -> None:
+    totals["seconds"] += int(seconds)
+    beside = state.with_suffix(".new")
+    beside.write_text(json.dumps({"seed": seed, "totals": totals}))
+    beside.replace(state)
+
+
+def report(totals: Mapping[str, int]) -> str:
+    """Counts, by what they are of."""
+    lines = sorted(totals.items(), key=lambda x: (x[0].split(":")[0], -x[1]))
+    return "\n".join(f"{count:9}  {what}" for what, count in lines)
+
+
+def _show(case: Case, seed: int, found: Verdict, arguments: argparse.Namespace) -> None:
+    print(f"---- seed {seed} {found.said}\n{case.source}\n{found.text}", flush=True)
+    if arguments.no_reduce:
+        return
+
+    def fails(candidate: Case) -> bool:
+        return watched(candidate, seed, arguments.compiled).kind == found.kind
+
+    small = reduce_case(case, fails)
+    now = watched(small, seed, arguments.compiled)
+    print(f"---- seed {seed} reduced: {now.said}\n{small.source}\n{now.text}", flush=True)
+
+
+# ---- one program
+
+
+def drawn_case(seed: int) -> Case:
+    """A program with hardly any types but double."""
+    with (
+        patch("tests.fuzz.generate.DTYPES", _DOUBLES),
+        patch("tests.fuzz.draft.DTYPES", _DOUBLES),
+    ):
+        return random_program(random.Random(seed), LEVELS[seed % len(LEVELS)])
+
+
+def watched(case: Case, seed: int, compiled: float = 0.0) -> Verdict:
     try:
-        program = only(source)
-    except (TCError, ValueError):
-        return "not a program of doubles"
-    rng = np.random.default_rng(seed)
-    sizes = {n: int(rng.integers(0, _MOST_POINTS + 1)) for n in program.sizes}
-    given = drawn(program, sizes, rng)
+        with _patience():
+            return tried(case, seed, compiled)
+    except _TooLong:
+        return Verdict("wrong: too long")
+
+
+class _TooLong(BaseException):
+    pass
+
+
+@contextmanager
+def _patience() -> Iterator[None]:
+    def stop(*_: object) -> None:
+        raise _TooLong
+
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, PATIENCE)
     try:
-        results = run(program, given, sizes)
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+
+def tried(case: Case, seed: int, compiled: float = 0.0) -> Verdict:
+    """Gradients of gradients, too, of some. compiled: share of programs tried as machine code."""
+    try:
+        source = functional_source(case.source, case.name) if case.updated else case.source
+        program = analyse(_FLOATS.sub("double", source))[case.name]
     except TCError:
-        return "refused at these sizes"
+        return Verdict("not a program of doubles")
+    rng = np.random.default_rng(seed)
+    is_compiled, is_twice = rng.random() < compiled, rng.random() < SECOND
+    draws = _Draws(rng)
+    with nullcontext() if rng.random() < TERSE else patch.object(header, "_ROUNDS", 0):
+        return _tried(program, draws, is_compiled, is_twice)
+
+
+def _tried(program: Program, draws: _Draws, is_compiled: bool, is_twice: bool) -> Verdict:
+    found, back = _derived(program, draws, is_compiled)
+    if found.said != "right" or back is None or not is_twice:
+        return found
+    if any(t.dtype.is_float and t.dtype is not DType.FLOAT64 for t in back.inputs):
+        return found  # a type that no one wrote: of a function of integers
+    again, _ = _derived(back, draws, is_compiled)
+    elements = found.elements + again.elements
+    points = (*found.points, *(f"second: {p}" for p in again.points))
+    if again.is_wrong:
+        return Verdict(f"{again.said} (second)", f"{back.source}{again.text}", elements, points)
+    return Verdict(found.said, "", elements, points)
+
+
+class _Draws:
+    """Sizes and values: ever larger sizes, as tries are refused."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self.rng = rng
+        self.served: list[dict[str, int]] = []  # sizes of gradients that there was a call for
+
+    def sizes(self, program: Program, attempt: int) -> dict[str, int]:
+        served = [x for x in self.served if x.keys() >= {*program.sizes}]
+        if served:
+            return {n: served[attempt % len(served)][n] for n in program.sizes}
+        low, high = [(0, 4), (1, 4), (1, 4), (2, 5), (3, 7), (4, 9)][min(attempt, 5)]
+        found = {n: int(self.rng.integers(low, high + 1)) for n in program.sizes}
+        given = {p.name: int(self.rng.integers(1, 4)) for p in program.size_parameters}
+        return found | given
+
+    def values(self, program: Program, sizes: Mapping[str, int], attempt: int) -> dict[str, Array]:
+        """Floats beside 1, of both signs, or few that are often equal and zero; integers that are
+        positions in anything not empty."""
+        rng, arrays = self.rng, {}
+        kind = rng.choice(["plain", "plain", "signed", "few"]) if attempt < 2 else "plain"
+        least = max(1, min([n for n in sizes.values() if n > 0], default=1))
+        for t in program.inputs:
+            shape = tuple(evaluate(e, sizes) for e in t.shape)
+            if not t.dtype.is_float:
+                x = rng.integers(0, least, shape)
+            elif kind == "few":
+                x = rng.integers(-2, 4, shape) * 0.5
+            else:
+                x = rng.uniform(-2, 2, shape) if kind == "signed" else rng.uniform(0.5, 1.5, shape)
+            arrays[t.name] = x.astype(t.dtype.numpy)
+        return arrays
+
+    def wrt(self, program: Program) -> list[str] | None:
+        floats = [t.name for t in program.inputs if t.dtype.is_float]
+        if len(floats) < 2 or self.rng.random() < 0.75:
+            return None
+        return [str(x) for x in self.rng.choice(floats, self.rng.integers(1, len(floats)), False)]
+
+
+class _Made(Struct, frozen=True):
+    program: Program
+    back: Program
+    saving: Program  # `program`, if nothing is saved
+    forth: Program
+    called: dict[str, str]
+    wrt: tuple[str, ...]
+
+
+def _derived(program: Program, draws: _Draws, compiled: bool) -> tuple[Verdict, Program | None]:
+    """What is to be said of a program's derivatives, and its gradient."""
+    wrt = draws.wrt(program)
+    recompute = list(Recompute)[draws.rng.integers(len(Recompute))]
     try:
-        recompute = list(Recompute)[seed % len(Recompute)]
-        made = gradient(program, None, recompute)
-        back = only(gradient_text(made, analyse=only))
-        saving = only(saving_text(made, analyse=only)) if made.saved else program
-        forth = only(tangent_text(program, None, analyse=only))
+        try:
+            made = gradient(program, wrt, recompute)
+        except DerivativeError:
+            wrt = None
+            made = gradient(program, wrt, recompute)
     except DerivativeError as error:
-        return f"no derivative: {error.message}"
+        return Verdict(f"no derivative: {error.message}"), None
     except Exception as error:
-        return f"wrong: {type(error).__name__}: {error}"
+        return Verdict(f"wrong: {type(error).__name__}: {error}"), None
     try:
-        steps = {p.name: 1 + seed % 3 for p in back.size_parameters if p.name not in sizes}
-        kept = run(saving, given, sizes | steps) if made.saved else results
-        return compared(program, back, forth, given, kept, sizes, steps, rng)
+        whole = _texts(program, made, wrt)
+    except DerivativeError as error:
+        return Verdict(f"no derivative: {error.message}"), None
     except Exception as error:
-        return f"wrong: {type(error).__name__}: {error}\n{back.source}\n{forth.source}"
+        return Verdict(f"wrong: {type(error).__name__}: {error}"), None
+    for x in (whole.back, whole.forth):
+        if x.traps:
+            return Verdict(f"wrong: warns: {x.traps[0].message}", x.source), None
+    return _at_points(whole, draws, compiled), whole.back
 
 
-def compared(
-    program: Program,
-    back: Program,
-    forth: Program,
-    given: dict[str, Array],
-    kept: dict[str, Array],
-    sizes: dict[str, int],
-    steps: dict[str, int],
-    rng: np.random.Generator,
-) -> str:
-    """steps: sizes of the gradient's own."""
-    for made in (back, forth):
-        if made.traps:
-            return f"wrong: warns {made.traps[0].message}\n{made.source}"
-    called = gradient_names(program)
-    results = {t.name: kept[t.name] for t in program.outputs}
-    weights = {n: rng.uniform(-1, 1, y.shape) for n, y in results.items() if n in called}
-    along = {n: rng.uniform(-1, 1, x.shape) for n, x in given.items() if n in called}
-    known = {**given, **kept}
-    dy = {called[n]: w for n, w in weights.items()}
-    dx = {called[n]: v for n, v in along.items()}
-    left_sizes = {k: v for k, v in (sizes | steps).items() if k in back.sizes}
-    gradients = run(back, {**known, **dy}, left_sizes)
-    if rng.random() < _COMPILED:
-        said = _compiled(back, {**known, **dy}, left_sizes, gradients)
-        if said:
-            return f"wrong: {said}\n{back.source}"
-    tangents = run(forth, {**given, **dx}, {k: v for k, v in sizes.items() if k in forth.sizes})
-    a = sum(float((gradients[n] * v).sum()) for n, v in dx.items())
-    b = sum(float((dy[n] * t).sum()) for n, t in tangents.items())
-    if not (np.isfinite(a) and np.isfinite(b)):
-        return "not finite"
-    scale = 1 + sum(float(np.abs(gradients[n] * v).sum()) for n, v in dx.items())
-    if abs(a - b) > 1e-9 * scale:
-        return f"wrong: gradient {a}, tangent {b}\n{back.source}\n{forth.source}"
-    steps = [_difference(program, given, along, weights, sizes, h) for h in (1e-5, 2e-5)]
-    if not abs(steps[0] - steps[1]) <= 1e-7 * scale:
-        return "right, differences are not smooth"
-    if max((float(np.abs(y).max(initial=0)) for y in results.values()), default=0) > _LARGE:
-        return "right, differences are lost in rounding"
-    if abs(steps[0] - b) > 1e-5 * scale:
-        return f"wrong: tangent {b}, differences {steps[0]}\n{forth.source}"
-    return "right"
+def _texts(program: Program, made: Gradient, wrt: list[str] | None) -> _Made:
+    back = only(gradient_text(made, analyse=only))
+    saving = only(saving_text(made, analyse=only)) if made.saved else program
+    forth = only(tangent_text(program, wrt, analyse=only))
+    names = tuple(t.name for t in made.whole.inputs)
+    return _Made(program, back, saving, forth, gradient_names(program), names)
+
+
+def _at_points(made: _Made, draws: _Draws, compiled: bool) -> Verdict:
+    said: list[str] = []
+    elements = 0
+    text = f"{made.back.source}\n{made.forth.source}"
+    for attempt in range(ATTEMPTS):
+        if sum(x in ("right", "at a kink") for x in said) >= POINTS and "right" in said:
+            break
+        sizes = draws.sizes(made.program, attempt)
+        given = draws.values(made.program, sizes, attempt)
+        try:
+            results = run(made.program, given, sizes)
+        except TCError:
+            said.append("refused at these sizes")
+            continue
+        try:
+            point = Point(given, {}, {}, sizes)
+            found, count = _at(made, point, results, draws, compiled and not elements)
+        except Exception as error:
+            found, count = f"wrong: {type(error).__name__}: {error}", 0
+        said.append(found)
+        elements += count
+        if found.startswith("wrong"):
+            details = f"sizes {sizes}, given {given}"
+            return Verdict(found, f"{text}\n{details}", elements, ())
+    best = "right" if "right" in said else said[-1]
+    return Verdict(best, "", elements, tuple(said))
+
+
+def _at(
+    made: _Made, start: Point, results: Mapping[str, Array], draws: _Draws, compiled: bool
+) -> tuple[str, int]:
+    """What is said along a direction drawn, and of how many elements."""
+    given, called, rng = start.given, made.called, draws.rng
+    own = [p.name for p in made.back.size_parameters if p.name not in start.sizes]
+    sizes = {**start.sizes, **{n: int(rng.integers(1, 4)) for n in own}}  # steps of segments
+    kept = (
+        run(made.saving, given, _of(made.saving, sizes)) if made.saving is not made.program else {}
+    )
+    for n, y in results.items():
+        if n in kept and not np.allclose(kept[n], y, rtol=1e-12, atol=1e-12, equal_nan=True):
+            return f"wrong: saved {n} differs", 0
+    outputs = [t.name for t in made.program.outputs if called.get(t.name) in _takes(made.back)]
+    weights = {
+        n: np.where(np.isfinite(results[n]), rng.uniform(-1, 1, results[n].shape), 0.0)
+        for n in outputs
+    }
+    along = {n: rng.uniform(-1, 1, given[n].shape) for n in made.wrt}
+    known = {**given, **results, **kept, **{called[n]: w for n, w in weights.items()}}
+    back = run(made.back, known, _of(made.back, sizes))
+    draws.served.append({**_of(made.back, sizes), **bound(made.back, known)})
+    if compiled and (said := _compiled(made.back, known, sizes, back)):
+        return f"wrong: machine code: {said}", 0
+    directions = {called[n]: v for n, v in along.items()}
+    forth = run(made.forth, {**given, **directions}, _of(made.forth, sizes))
+    gradients = {n: back[called[n]] for n in along}
+    tangents = {n: forth[called[n]] for n in weights}
+    point = replace(start, along=along, weights=weights)
+    said = compared(made.program, point, gradients, tangents)
+    return said, sum(x.size for x in gradients.values()) if said == "right" else 0
+
+
+def _takes(program: Program) -> set[str]:
+    return {t.name for t in program.inputs}
+
+
+def _of(program: Program, sizes: Mapping[str, int]) -> dict[str, int]:
+    return {n: v for n, v in sizes.items() if n in program.sizes}
 
 
 def _compiled(
-    back: Program, arrays: dict[str, Array], sizes: dict[str, int], expected: dict[str, Array]
+    program: Program, arrays: Mapping[str, Array], sizes: Mapping[str, int], expected: Any
 ) -> str:
-    """Where the gradient as machine code is not that of the interpreter."""
-    kernel = tcsym.define(back.source)[back.name]
-    free = {n: v for n, v in sizes.items() if n in back.free_sizes}
-    given, left = back.arguments([arrays[t.name] for t in back.inputs], free)
-    found = kernel(*given, **({"sizes": left} if left else {}))
+    """Where machine code is not what the interpreter is."""
+    free = {n: v for n, v in sizes.items() if n in program.free_sizes}
+    with drawn_effort(random.Random(program.source)):
+        kernel = tcsym.define(program.source)[program.name]
+        given, left = program.arguments([arrays[t.name] for t in program.inputs], free)
+        found = kernel(*given, **({"sizes": left} if left else {}))
     results = found if isinstance(found, tuple) else (found,)
-    for t, x in zip(back.outputs, results, strict=True):
+    for t, x in zip(program.outputs, results, strict=True):
         if not np.allclose(x, expected[t.name], rtol=1e-9, atol=1e-9, equal_nan=True):
-            return f"compiled {t.name} differs"
+            return f"{t.name} differs"
     return ""
-
-
-def _difference(
-    program: Program,
-    given: dict[str, Array],
-    along: dict[str, Array],
-    weights: dict[str, Array],
-    sizes: dict[str, int],
-    step: float,
-) -> float:
-    before, behind = (
-        run(program, {**given, **{n: given[n] + h * v for n, v in along.items()}}, sizes)
-        for h in (-step, step)
-    )
-    parts = [float(((behind[n] - before[n]) * w).sum()) for n, w in weights.items()]
-    return sum(parts) / (2 * step)
 
 
 if __name__ == "__main__":

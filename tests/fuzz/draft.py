@@ -163,7 +163,7 @@ class Draft(Struct):
         """Drawn from the pools, then the largest made smaller until the work is little."""
         pools = {n: tuple(-(-v // step) * step for v in POOLS[p]) for n, p in self.pools.items()}
         sizes = {name: self.rng.choice(pool) for name, pool in pools.items()}
-        while any(_product(p, sizes) > most for p in self.points):
+        while sizes and any(_product(p, sizes) > most for p in self.points):
             large = max(sizes, key=lambda n: sizes[n] * self.rng.uniform(0.3, 1))
             sizes[large] = self.rng.choice([v for v in pools[large] if v < sizes[large]] or [step])
             if all(v <= step for v in sizes.values()):

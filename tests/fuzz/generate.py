@@ -20,6 +20,7 @@ from tests.fuzz.model import (
     Input,
     TensorModel,
     declaration,
+    form_name,
     most_points,
     random_kind,
     random_layouts,
@@ -82,8 +83,11 @@ def random_program(rng: random.Random, level: int = 2) -> Case:
     inputs = _inputs(w)
     forms = [f for f, _, needed in FORMS if needed <= level]
     weights = [weight for _, weight, needed in FORMS if needed <= level]
+    made_of = []
     for _ in range(rng.choice([1, 1, 2, 3, 4])):
-        rng.choices(forms, weights)[0](w)
+        (form,) = rng.choices(forms, weights)
+        form(w)
+        made_of.append(form_name(form))
     if not w.made:
         statements.pointwise(w)
     names = [*w.sizes, *w.free, *w.given]
@@ -92,6 +96,7 @@ def random_program(rng: random.Random, level: int = 2) -> Case:
     parts = tuple(w.helpers), inputs, outputs, tuple(w.items), sizes, (*w.free, *w.given), seed
     expected = tuple((t.name, t.shape, t.dtype) for t in w.made)
     case = Case(*parts, expected=expected, points=tuple(w.points), given=tuple(w.given))
+    case = replace(case, forms=tuple(made_of))
     models = {t.name: t for t in w.made}
     return updates.with_updates(case, models, rng) if w.chance(0.25) else case
 

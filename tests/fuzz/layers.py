@@ -10,6 +10,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from tests.fuzz import (
     layer_forms,
     layer_moves,
@@ -20,7 +22,7 @@ from tests.fuzz import (
     layer_sums,
 )
 from tests.fuzz.draft import Draft
-from tests.fuzz.model import Case
+from tests.fuzz.model import Case, form_name
 
 FORMS: list[tuple[Callable[[Draft], None], int]] = [
     (layer_forms.convolution, 8),
@@ -63,9 +65,12 @@ MOST_POINTS = 150_000
 def layered_program(rng: random.Random) -> Case:
     """One layer with its epilogue, sometimes two beside or behind each other."""
     d = Draft(rng)
+    made_of = []
     forms, weights = zip(*FORMS, strict=True)
     for _ in range(rng.choice([1] * 7 + [2])):
-        rng.choices(forms, weights)[0](d)
+        (form,) = rng.choices(forms, weights)
+        form(d)
+        made_of.append(form_name(form))
         for _ in range(rng.choice([0, 0, 0, 1, 1, 2])):
             layer_moves.epilogue(d)
-    return d.case(MOST_POINTS)
+    return replace(d.case(MOST_POINTS), forms=tuple(made_of))

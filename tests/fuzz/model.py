@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -67,7 +67,7 @@ class Case(Struct, frozen=True):
     extents of statements, where known. `may_fail`: some accesses may lie outside. `exact`: tensors
     of which the language says every bit, as of casts of inputs. `alike`: pairs of results that are
     the same, whatever the reference says of both. `given`: those of `free_sizes` that are
-    parameters.
+    parameters. `forms`: what it was made of.
     """
 
     helpers: tuple[str, ...]
@@ -85,6 +85,7 @@ class Case(Struct, frozen=True):
     exact: frozenset[str] = frozenset()
     alike: tuple[tuple[str, str], ...] = ()
     given: tuple[str, ...] = ()
+    forms: tuple[str, ...] = ()
 
     @property
     def source(self) -> str:
@@ -263,3 +264,8 @@ def _laid_out(x: NDArray[Any], layout: str) -> NDArray[Any]:
     if layout == "broadcast":
         return np.broadcast_to(x[:1], x.shape)
     return relaid(x, layout)
+
+
+def form_name(form: Callable[..., object]) -> str:
+    """By its module, too: several have a form `call`."""
+    return f"{form.__module__.rpartition('.')[2]}.{form.__name__}"

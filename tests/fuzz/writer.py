@@ -54,7 +54,8 @@ class Writer(Struct):
 
 
 def variables(shape: tuple[Index, ...], letters: str = "ijlm") -> dict[str, Index]:
-    return {letters[n]: extent for n, extent in enumerate(shape)}
+    names = [*letters, *(f"{letters[-1]}{n}" for n in range(len(letters), len(shape)))]
+    return dict(zip(names, shape))
 
 
 def left_side(name: str, subscripts: list[str] | dict[str, Index]) -> str:

@@ -1,0 +1,52 @@
+"""Derivatives of generated programs: what is right is found so, and what is wrong is found."""
+
+from __future__ import annotations
+
+from collections import Counter
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+from tcsym.differentiate import functions
+from tests.differentiate.differences import gradient_of, only, run
+from tests.fuzz.derivatives import drawn_case, tried
+from tests.fuzz.slopes import Point, compared
+
+
+def _said(text: str, at: list[float]) -> str:
+    """Of y = f(x) along 1, with the gradient that the compiler makes."""
+    program, X = only(text), np.array(at)
+    Y = run(program, {"X": X}, {})["Y"]
+    dY = np.ones_like(Y)
+    dX = run(gradient_of(program), {"X": X, "Y": Y, "dY": dY}, {})["dX"]
+    point = Point({"X": X}, {"X": np.ones_like(X)}, {"Y": dY}, {"N": len(at)})
+    return compared(program, point, {"X": dX}, {"Y": dX})
+
+
+def test_generated_programs_have_right_derivatives() -> None:
+    said = Counter(tried(drawn_case(seed), seed).kind for seed in range(60))
+    assert not any(kind.startswith("wrong") for kind in said), said
+    assert said["right"] > 30
+
+
+def test_kinks_are_known_by_what_is_decided() -> None:
+    text = "def f(double(N) X) -> (Y) {{ Y(i) = {} }}"
+    for kinked in ("fmax(1.0, X(i))", "fmin(X(i), 1.0)", "X(i) > 1.0 ? 5.0 * X(i) : X(i)"):
+        assert _said(text.format(kinked), [0.5, 0.7]) == "right"
+        assert _said(text.format(kinked), [0.5, 1.0]) == "at a kink"
+    largest = "def f(double(N) X) -> (Y) { Y max=! X(i) * X(i) }"
+    assert _said(largest, [1.0, 2.0]) == "right"
+    assert _said(largest, [-1.0, 1.0]) == "at a kink"
+
+
+@pytest.mark.parametrize("lost", ["X(i) + 1e17", "(X(i) + 1e17) * 1e-3"])
+def test_differences_of_large_numbers_are_not_believed(lost: str) -> None:
+    assert _said(f"def f(double(N) X) -> (Y) {{ Y(i) = {lost} }}", [0.5]) == "lost in rounding"
+
+
+def test_wrong_derivatives_are_found() -> None:
+    text = "def f(double(N) X) -> (Y) { Y(i) = sin(X(i)) * X(i) }"
+    assert _said(text, [0.5]) == "right"
+    with patch.dict(functions._TABLE, sin=functions._TABLE["cos"]):
+        assert _said(text, [0.5]).startswith("wrong: differences")
