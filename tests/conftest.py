@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parent.parent
+GOLDEN = (5**0.5 - 1) / 2
 
 
 def build_native() -> None:
@@ -57,12 +58,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is slow
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of a test marked `thinned(every)`, all cases but each `every`-th are slow."""
+    """Of a test marked `thinned(every)`, all cases but one in `every` are slow: the first, and
+    others by the golden ratio, which is in step with no parameter, however many values it has."""
     seen = Counter[str]()
     for item in items:
         if mark := item.get_closest_marker("thinned"):
             test = item.nodeid.partition("[")[0]
-            if seen[test] % mark.args[0]:
+            if seen[test] * GOLDEN % 1 >= 1 / mark.args[0]:
                 item.add_marker(pytest.mark.slow)
             seen[test] += 1
 

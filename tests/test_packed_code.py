@@ -172,7 +172,7 @@ def blocks(listing: str) -> list[str]:
     return re.split(r"^\.LBB", listing, flags=re.MULTILINE)
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("layout", [ROWS, COLUMNS], ids=["rows", "columns"])
 @pytest.mark.parametrize(
     ("a", "b", "wide", "target", "instruction", "register", "tile"),

@@ -121,14 +121,14 @@ def assert_packed(text: str, target: str, sizes: list[dict[str, int]]) -> None:
         assert_as_reference(kernel, arguments(text, each))
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(("a", "b", "t"), TYPES)
 def test_all_types_agree_with_the_reference(a: str, b: str, t: str, target: str) -> None:
     assert_packed(PLAIN.format(a=a, b=b, t=t), target, SIZES)
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     ("name", "target"),
     [(x, TARGETS[k // 2 % len(TARGETS)]) for k, x in enumerate(FORMS) if x != "plain"],
@@ -148,7 +148,7 @@ ZEROS = {  # what is subtracted from images and weights; whether images need not
 }
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(
     ("a", "b", "target"), [("uint8", "int8", TARGETS[0]), ("int8", "int8", TARGETS[-1])]
 )
@@ -204,7 +204,7 @@ def test_what_fills_the_last_step_adds_nothing(channels: int) -> None:
     np.testing.assert_array_equal(kernel(*arrays), kernel.reference(*arrays))
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(("a", "b", "t"), TYPES)
 def test_any_number_of_known_channels_may_be_left(a: str, b: str, t: str, target: str) -> None:

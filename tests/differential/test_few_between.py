@@ -41,7 +41,7 @@ TEXTS = {
 SIZES = tuple(itertools.product((1, 7, 9, 16, 21), (1, 2, 3, 5, 17), (1, 3, 17)))
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("name", TEXTS)
 def test_few_columns(name: str) -> None:
     kernel = tcsym.define(TEXTS[name], strategy="symbolic").f

@@ -46,7 +46,7 @@ FORMS = {
 }
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     ("form", "kind"),
     [
@@ -154,7 +154,7 @@ def test_sizes_may_be_numbers_or_multiples(bind: str) -> None:
             np.testing.assert_array_equal(kernel(image, weights), kernel.reference(image, weights))
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     ("guard", "kind"),
     [

@@ -51,7 +51,7 @@ def test_operands_are_packed_as_asked(name: str, target: str) -> None:
     assert len(codes) == 6
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("target", ["cpu", "cpu:novector"])
 @pytest.mark.parametrize("name", COMPUTED)
 def test_operands_are_computed_before_they_are_packed(name: str, target: str) -> None:

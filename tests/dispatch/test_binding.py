@@ -31,7 +31,7 @@ def agree(kernel: Any, *sizes: int) -> None:
     np.testing.assert_array_equal(kernel(a, b), kernel.reference(a, b))
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", [name for k, name in enumerate(CORPUS) if k % 8 == 1])
 def test_corpus(name: str) -> None:
     """Sizes in turn before scheduling, after it and never, at several sizes."""

@@ -46,7 +46,7 @@ def operands(m: int, k: int, n: int) -> tuple[Any, Any]:
     return np.ones((m, k), F32), np.ones((k, n), F32)
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(3)
 @pytest.mark.usefixtures("regions")
 @pytest.mark.parametrize(
     "strategy",
@@ -139,7 +139,7 @@ def test_a_region_that_is_hardly_called_is_not_compiled() -> None:
     assert len(kernel.stats.variants) == 1
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(5)
 @pytest.mark.usefixtures("regions")
 @pytest.mark.parametrize("strategy", [Symbolic(), Auto(), Bucket(edges={"M": (7,)})])
 def test_new_sizes_run_no_python(strategy: Any) -> None:
@@ -175,7 +175,7 @@ def test_a_region_that_does_not_compile_is_served_by_another(
     assert any("on strike" in failure for failure in kernel.stats.failures)
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(3)
 @pytest.mark.usefixtures("regions")
 @pytest.mark.parametrize("strategy", [Auto(), Symbolic(), Specialize(), Bucket(count=2), Pad(8)])
 def test_regions_are_compiled_after_a_tune(strategy: Any) -> None:

@@ -74,7 +74,7 @@ call()
 """
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("milliseconds", [0, 3, 10, 35, 100, 200])
 def test_a_fork_while_another_thread_makes_a_first_call(milliseconds: int, tmp_path: Path) -> None:
     run_script(_warning_of_the_thread(FIRST_CALL), tmp_path, str(milliseconds / 1000))

@@ -157,7 +157,7 @@ def test_known_sizes_have_one_order(k: int) -> None:
     assert steps[0].startswith("A B" if k == 100 else "B C")
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", [*PAIRED, *KEPT])
 def test_results_are_those_of_the_reference(name: str) -> None:
     text = PAIRED[name][0] if name in PAIRED else KEPT[name]

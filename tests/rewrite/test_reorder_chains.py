@@ -154,7 +154,7 @@ def _check(kernel: Any, sizes: dict[str, int]) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-3)
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(
     ("name", "chains"),
     [*((x, 2 * (k % 2)) for k, x in enumerate(CHAINS)), *((x, 0) for x in AS_WRITTEN)],

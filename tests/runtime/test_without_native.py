@@ -60,7 +60,7 @@ def run(code: str, cache: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("strategy", ["symbolic", "auto", "specialize"])
 def test_every_call_is_served(strategy: str, tmp_path: Path) -> None:
     code = CALLS.replace("STRATEGY", repr(strategy))

@@ -98,7 +98,7 @@ def check(name: str) -> None:
             np.testing.assert_allclose(found, np.asarray(want[tensor], np.float64), 1e-2, 1e-2)
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(4)
 @in_twin
 @pytest.mark.parametrize("name", [*SOURCES][1:] + [*SOURCES][:1])
 def test_mapped_program_agrees_with_the_interpreter(name: str) -> None:

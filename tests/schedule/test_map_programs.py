@@ -27,7 +27,7 @@ def inputs_of(p: Program, sizes: dict[str, int], rng: np.random.Generator) -> di
     }
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("name", SOURCES)
 def test_mapped_program_agrees_with_the_interpreter(name: str) -> None:
     p = program(name)

@@ -77,7 +77,7 @@ def _inputs(kernel: Any, steps: Mapping[str, int], base: int) -> list[Any]:
     return [array(t) for t in kernel.program.inputs]
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(
     ("name", "target"),
     [

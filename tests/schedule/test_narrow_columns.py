@@ -80,7 +80,7 @@ def test_light_epilogues_stay_with_sums_along_their_terms(source: str, apart: bo
     assert bool(passed_on) == apart
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     ("source", "target"),
     [*((x, "cpu") for x in SOURCES), ("gelu", "cpu:avx2"), ("bias", "cpu:novector")],

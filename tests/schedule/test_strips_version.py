@@ -21,7 +21,7 @@ def text_of(spec: str) -> str:
     return f"{header} {{ Z({z}) +=! X({x}) * Y({y}) }}"
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     ("spec", "target"), [*((spec, "cpu:avx512") for spec in SPECS), (SPECS[0], "cpu:avx2")]
 )

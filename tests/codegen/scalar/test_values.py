@@ -65,7 +65,7 @@ def same(got: Any, want: Any, dtype: DType) -> None:
     np.testing.assert_array_equal(got, want)
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(("target", "width"), WAYS)
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 def test_arithmetic(dtype: DType, width: int, target: str) -> None:
@@ -94,7 +94,7 @@ def test_division_by_constants(divisor: int, width: int, target: str) -> None:
                 same(got, oracle.arithmetic(op, a, np.full_like(a, divisor)), dtype)
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(("target", "width"), WAYS)
 @pytest.mark.parametrize("source", TYPES, ids=str)
 def test_casts(source: DType, width: int, target: str) -> None:
