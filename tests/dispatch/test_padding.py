@@ -147,7 +147,7 @@ def test_out_and_strides() -> None:
     np.testing.assert_array_equal(out, a.T)
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("level", [0, 1, 2])
 def test_generated_programs(level: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TCSYM_VERIFY", "1")
