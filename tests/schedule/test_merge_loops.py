@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from tcsym.frontend.program import IndexValue
 from tcsym.index.expr import index, var
-from tcsym.ir.loops import Block, Kernel, Loop, Node
-from tcsym.ir.traverse import walk
+from tcsym.ir.loops import Block, Kernel, Loop, Node, Verify
+from tcsym.ir.traverse import substitute_value, walk
 from tcsym.ir.verify import verify
 from tcsym.schedule.analysis.names import Names
 from tcsym.schedule.combine.accumulate import accumulate_privately
@@ -119,3 +119,17 @@ def test_a_temporary_of_one_loop_only_keeps_both() -> None:
         bare = replace(k, body=without_allocations(k.body))
         out = merge_loops(privatise(bare), Names.of(bare))
         assert len(loops(out)) == expected
+
+
+def test_rows_run_on_where_only_another_nest_needs_both_dimensions() -> None:
+    """A copy of a matrix, to rows of which others are added at positions that are checked."""
+    position = replace(rd("O", 1, 0, H, 0), checked=(False, False, True, False))
+    copy = par("h", "H", par("w", "W", st("O", (1, 0, H, W), rd("X", 1, 0, H, W))))
+    check = par("n", "H", Verify(substitute_value(position, {"h": var("n")})))
+    k = image(copy, check)
+    out = merged(k)
+    assert loops(out) == ["h_w.1", "n"]
+    assert [str(e) for e in out.buffer("O").shape] == ["N", "C", "H", "W"]
+    same(k, out)
+    row = par("h", "H", par("w", "W", st("O", (1, 0, H, W), rd("O", 1, 0, 2, 0))))
+    assert loops(merged(image(row, check))) == ["h", "w", "n"]  # may be another row's element

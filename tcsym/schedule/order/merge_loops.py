@@ -2,7 +2,8 @@
 
 Rows of an image that lie one behind the other are one long row: short rows then fill vectors, and
 the remainder is paid once. Two dimensions of a buffer merge into one by rewriting subscripts
-(a, b) -> a * extent + b wherever the buffer is used; the memory stays as it is.
+(a, b) -> a * extent + b wherever the buffer is used; the memory stays as it is. Where another use
+needs both, as a check of a position does, an argument's rows run on from one to the next here only.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from tcsym.schedule.analysis.names import Names
 
 
 class _Pair(Struct, frozen=True):
-    """`outer` holds just `inner`. `dimensions`: by buffer, that of `outer`; of `inner` the next."""
+    """`outer` holds just `inner`. `dimensions`: by buffer, that of `outer`; of `inner` the next, if
+    they merge: else only here rows run on from one to the next."""
 
     outer: Loop
     inner: Loop
@@ -69,17 +71,22 @@ def _pair(kernel: Kernel, outer: Loop, inner: Loop) -> _Pair | None:
     if not _only_in_subscripts(inner.body, pair):
         return None
     dimensions: dict[str, int] = {}
+    apart: set[str] = set()
     for a in accesses(inner.body):
         own = len(kernel.buffer(a.buffer).private & pair)
         if own == 1:
             return None
         if _is_one_row(a, outer, inner) or (own == 0 and not _uses(a, pair)):
+            apart.add(a.buffer)
             continue
         d = _dimension(kernel.buffer(a.buffer), a, outer, inner)
         if d is None or dimensions.setdefault(a.buffer, d) != d:
             return None
-    fits = all(_can_merge(kernel.body, name, d) for name, d in dimensions.items())
-    return _Pair(outer, inner, dimensions) if fits else None
+    merged = {x: d for x, d in dimensions.items() if _can_merge(kernel.body, x, d)}
+    run_on = dimensions.keys() - merged.keys()  # whose rows must not be told apart by subscripts
+    if run_on & apart or any(kernel.buffer(x).space != "argument" for x in run_on):
+        return None
+    return _Pair(outer, inner, merged)
 
 
 def _only_in_subscripts(node: Node, pair: frozenset[str]) -> bool:
