@@ -1,7 +1,7 @@
 """An innermost loop -> vectors: groups of them, single ones, and a last one that is ragged.
 
 The last one overlaps the one before it where elements may be made twice, else it is masked;
-elements that cannot be masked remain single.
+elements that cannot be masked remain single, maybe after shorter vectors (epilogue vectorisation).
 """
 
 from __future__ import annotations
@@ -33,15 +33,19 @@ from tcsym.schedule.analysis.identities import identity
 from tcsym.schedule.analysis.loops import find_loop, replace_loop, statements_in
 from tcsym.schedule.analysis.names import Names, renamed_loops
 
+SHORT_LANES = 4  # least of a shorter vector
+
 
 class RowShape(Struct, frozen=True):
     """lanes: elements of a vector; unroll: vectors in flight; masked: the remainder is a vector;
-    overlapping: one that may make elements of the row again, if the row is long enough."""
+    overlapping: one that may make elements of the row again, if the row is long enough; narrowing:
+    it is vectors of a quarter, then elements."""
 
     lanes: int
     unroll: int
     masked: bool
     overlapping: bool = False
+    narrowing: bool = False
 
 
 class _Lanes(Struct, frozen=True):
@@ -169,8 +173,15 @@ def _remainder(
         ragged = (tile, done, ceildiv(n, shape.lanes), n - whole * shape.lanes)
         last, own = _vectors(loop, shape, lanes, names, ragged)
         return block(vectors, last), private | own
-    body = renamed_loops(_at(loop.body, loop.variable, var(tile)), names)
     first = loop.lower + done * shape.lanes
+    short = max(SHORT_LANES, shape.lanes // 4)
+    if shape.narrowing and shape.lanes % short == 0 and short < shape.lanes:
+        wide = shape.lanes // short
+        left = (names.fresh(loop.variable), done * wide, floordiv(n, short), None)
+        more, own = _vectors(loop, replace(shape, lanes=short), lanes, names, left)
+        vectors, private = block(vectors, more), private | own
+        first = loop.lower + floordiv(n, short) * short
+    body = renamed_loops(_at(loop.body, loop.variable, var(tile)), names)
     single = replace(loop, variable=tile, lower=first, body=body)
     return block(vectors, single), private | {tile}
 

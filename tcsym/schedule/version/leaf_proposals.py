@@ -66,13 +66,11 @@ def _column_blocks(
 
 
 def in_terms(kernel: Kernel, nest: str, setting: Setting) -> Iterator[Version[LeafPlan]]:
-    """Sums over ranges that are read: each may be too short for the lanes, whatever the sizes. And
-    rows that are scattered: each waits for what the one before stored, maybe by another mask."""
+    """Sums over ranges that are read: each may be too short for the lanes, whatever the sizes."""
     leaf, around = find_loop(kernel.body, nest), loops_around(kernel.body, nest)
     ends = leaf.lower.variables() | leaf.upper.variables()
     is_read = any(x.value is not None and x.variable in ends for x in around)
-    is_row = any(x.at is not None for x in around) and leaf.order == "parallel"
-    if is_leaf(leaf) and ((is_read and leaf.order == "reduction") or is_row):
+    if is_leaf(leaf) and is_read and leaf.order == "reduction":
         yield Version(ge(setting.lanes(kernel, leaf) - 1, extent(leaf)), Terms())
 
 
